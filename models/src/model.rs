@@ -1,0 +1,135 @@
+//! The model trait: one call in, one answer out, deltas on the way.
+
+use std::fmt;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use subtend_session::ids::{AttemptNo, CallId, SessionId, Text, TurnNo};
+use subtend_session::message::{ToolSpec, Transcript};
+use subtend_session::outcome::ModelFail;
+use subtend_session::record::{Asked, Prompt, Stop};
+use subtend_session::usage::Usage;
+
+/// Something that answers a transcript.
+///
+/// # Cancel safety
+/// The future of [`Model::call`] may be dropped at any point; it must stop what it started (close the stream) when it is.
+pub trait Model: Send + Sync + 'static {
+    /// The name that journals and listings show.
+    fn name(&self) -> &str;
+
+    /// Whether a call leaves the process: if so it waits until the record that intends it is durable (J-5).
+    fn leaves_process(&self) -> bool {
+        true
+    }
+
+    /// Tokens of context, where known.
+    fn context_window(&self) -> Option<u64> {
+        None
+    }
+
+    /// Answers `request`, reporting progress to `deltas`.
+    ///
+    /// # Errors
+    /// By what the caller can do about it; retries are the caller's.
+    fn call(&self, request: Request, deltas: Deltas) -> BoxFuture<'static, Result<Answer, ModelError>>;
+}
+
+/// One model call.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The session, for fakes and for provider-side caching keys.
+    pub session: SessionId,
+    /// The agent's name.
+    pub agent: Text,
+    /// The model, as named by the manifest or the host.
+    pub model: Text,
+    /// The turn.
+    pub turn: TurnNo,
+    /// The attempt within it, from 1.
+    pub attempt: AttemptNo,
+    /// The system prompt.
+    pub system: Text,
+    /// The transcript. Dropped before the answer is reported, so that the session can go on without copying it.
+    pub messages: Transcript,
+    /// What is put to the model besides the transcript.
+    pub prompt: Prompt,
+    /// The tools that are offered.
+    pub tools: Arc<[ToolSpec]>,
+    /// Output tokens at most.
+    pub max_output_tokens: Option<u64>,
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The text, if there is any.
+    pub text: Option<Text>,
+    /// Reasoning that the provider wants back.
+    pub reasoning: Option<Text>,
+    /// The calls that it asks for, in order.
+    pub calls: Vec<Asked>,
+    /// Why it stopped.
+    pub stop: Stop,
+    /// What it cost.
+    pub usage: Usage,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ModelError {
+    /// By what the caller can do about it.
+    pub kind: ModelFail,
+    /// What went wrong, for a person: bounded and free of secrets.
+    pub message: String,
+    /// When to ask again, if the provider said so.
+    pub retry_after_ms: Option<u64>,
+    /// What it cost all the same.
+    pub usage: Option<Usage>,
+}
+
+/// A piece of an answer, on its way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Delta {
+    /// Text.
+    Text(Text),
+    /// Reasoning.
+    Reasoning(Text),
+    /// A call begins to take shape.
+    Call {
+        /// Which.
+        call: CallId,
+        /// The tool's name.
+        tool: Text,
+    },
+}
+
+/// Takes the deltas of one call. Cheap to clone; each delta also shows that the model is not stalled.
+#[derive(Clone)]
+pub struct Deltas(Option<Arc<dyn Fn(Delta) + Send + Sync>>);
+
+impl Deltas {
+    /// Nobody listens.
+    pub fn none() -> Self {
+        Self(None)
+    }
+
+    /// Calls `sink` for each delta. It must not block.
+    pub fn to(sink: impl Fn(Delta) + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(sink)))
+    }
+
+    /// Reports one delta.
+    pub fn send(&self, delta: Delta) {
+        if let Some(sink) = &self.0 {
+            sink(delta);
+        }
+    }
+}
+
+impl fmt::Debug for Deltas {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Deltas").field(&self.0.is_some()).finish()
+    }
+}

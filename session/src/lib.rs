@@ -1,0 +1,18 @@
+//! The pure heart of subtend: what a session is, and what it does next.
+//!
+//! `decide` maps a state and a command to records and effects; `apply` folds records into state. No clock, no randomness, no
+//! input or output: time, ids and grants enter as values in the command.
+
+pub mod authority;
+pub mod call;
+pub mod command;
+pub mod effect;
+pub mod ids;
+pub mod index;
+pub mod limits;
+pub mod message;
+pub mod outcome;
+pub mod place;
+pub mod record;
+pub mod state;
+pub mod usage;

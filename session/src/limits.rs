@@ -1,0 +1,90 @@
+//! Limits: one struct, plain integers, everything bounded.
+
+use serde::{Deserialize, Serialize};
+
+/// Every bound of a session and of the tree below it.
+///
+/// Times are milliseconds, sizes bytes. `None` means no limit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// Subagent edges from the root; a child at this depth is the last.
+    pub max_depth: u32,
+    /// Live owned runs per root; more queue.
+    pub live_runs: u32,
+    /// Live runs that persons opened in branches, per root; never behind owned ones.
+    pub live_person_runs: u32,
+    /// Spawns per root run, in all.
+    pub spawns: u32,
+    /// Answered turns per run.
+    pub turns: u32,
+    /// Working time of an owned run.
+    pub run_ms: Option<u64>,
+    /// Time in the queue in which no slot of its root was granted.
+    pub queue_ms: u64,
+    /// One turn with all its attempts.
+    pub turn_ms: u64,
+    /// Silence of a model before its first byte and between chunks.
+    pub stall_ms: u64,
+    /// One tool call.
+    pub tool_ms: u64,
+    /// Time for kills, once for a whole subtree.
+    pub grace_ms: u64,
+    /// Attempts of one turn.
+    pub attempts: u32,
+    /// First wait before another attempt; doubled each time.
+    pub backoff_ms: u64,
+    /// Calls in one answer.
+    pub calls_per_answer: u32,
+    /// Read-only calls of one turn that run at the same time.
+    pub local_calls: u32,
+    /// Accepted inputs that wait.
+    pub queue: u32,
+    /// Bytes of one input.
+    pub input_bytes: u64,
+    /// Bytes of one tool result.
+    pub tool_result_bytes: u64,
+    /// Bytes of one child's text in its owner's context.
+    pub result_bytes: u64,
+    /// Bytes of all notices of one boundary.
+    pub notices_bytes: u64,
+    /// Output tokens of one model call (B18).
+    pub output_tokens: Option<u64>,
+    /// Tokens per root run.
+    pub tokens: Option<u64>,
+    /// Millionths of a US dollar per root run.
+    pub cost_micro: Option<u64>,
+    /// Wall-clock time of a root run.
+    pub wall_ms: Option<u64>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_depth: 5,
+            live_runs: 3,
+            live_person_runs: 64,
+            spawns: 200,
+            turns: 50,
+            run_ms: Some(480_000),
+            queue_ms: 600_000,
+            turn_ms: 600_000,
+            stall_ms: 60_000,
+            tool_ms: 120_000,
+            grace_ms: 5_000,
+            attempts: 3,
+            backoff_ms: 500,
+            calls_per_answer: 64,
+            local_calls: 8,
+            queue: 256,
+            input_bytes: 1 << 20,
+            tool_result_bytes: 256 << 10,
+            result_bytes: 32 << 10,
+            notices_bytes: 128 << 10,
+            output_tokens: None,
+            tokens: None,
+            cost_micro: None,
+            wall_ms: None,
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! State: what a session is, as a fold over its records.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::authority::Authority;
+use crate::call::{CallKind, CallResult};
+use crate::ids::{AttemptNo, CallId, InputId, MsgRef, RunNo, Seq, SessionId, Short, Text, TurnNo};
+use crate::limits::Limits;
+use crate::message::Transcript;
+use crate::outcome::Outcome;
+use crate::place::{Mode, Owner};
+use crate::record::{Hold, InputAccepted, Lane, Notice, Park, Prompt, RunOpened, SessionCreated};
+use crate::usage::Usage;
+
+/// A session, folded.
+///
+/// Everything but [`State::arrived`] is durable: equal to the fold of the session's records (J-4).
+#[derive(Clone, Debug, PartialEq)]
+pub struct State {
+    /// The session.
+    pub id: SessionId,
+    /// Its birth.
+    pub created: Arc<SessionCreated>,
+    /// The body of its ceiling.
+    pub ceiling: Arc<Authority>,
+    /// The body of its limits.
+    pub limits: Arc<Limits>,
+    /// The record that comes next.
+    pub next_seq: Seq,
+    /// The run in flight, if there is one (S-10).
+    pub run: Option<Box<Run>>,
+    /// How the last ended run ended.
+    pub last: Option<Box<Ended>>,
+    /// The last run's number; 0 before the first.
+    pub last_run: RunNo,
+    /// The last turn's number; 0 before the first.
+    pub last_turn: TurnNo,
+    /// Accepted inputs that no run took yet, in order.
+    pub queue: VecDeque<Queued>,
+    /// Ids and sender's keys of all accepted inputs, so that an input sent again is not accepted twice.
+    pub seen: BTreeMap<Text, InputId>,
+    /// The transcript.
+    pub transcript: Transcript,
+    /// The last user message: what a child's birth names as `user_msg`.
+    pub about: Option<MsgRef>,
+    /// Children by id.
+    pub children: BTreeMap<SessionId, Child>,
+    /// Short names of the children.
+    pub shorts: BTreeSet<Short>,
+    /// Whether the session is closed.
+    pub closed: bool,
+    /// What all runs of this session cost themselves.
+    pub usage: Usage,
+    /// Volatile: rows of the outbox that have arrived and are not taken, in LSN order. Durable in the outbox, not here.
+    pub arrived: VecDeque<Notice>,
+}
+
+/// An accepted input that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Queued {
+    /// The input.
+    pub input: Arc<InputAccepted>,
+    /// Its record.
+    pub seq: Seq,
+}
+
+impl Queued {
+    /// When it may be taken.
+    pub fn lane(&self) -> Lane {
+        self.input.lane
+    }
+}
+
+/// A child, as its parent knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Child {
+    /// Its short name.
+    pub short: Short,
+    /// Its agent.
+    pub agent: Text,
+    /// The call that made it.
+    pub call: CallId,
+}
+
+/// The run in flight.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    /// Its number.
+    pub no: RunNo,
+    /// Its birth.
+    pub opened: Arc<RunOpened>,
+    /// Whether it was claimed.
+    pub started: bool,
+    /// Whether it holds a slot.
+    pub slot: bool,
+    /// What it waits for, if that changed hands.
+    pub parked: Option<Park>,
+    /// Why it is held, if it is.
+    pub hold: Option<Hold>,
+    /// Turns answered, in this run.
+    pub turns: u32,
+    /// Turns answered since the allowance was last restarted.
+    pub spent: u32,
+    /// Working time at the last record that carries it.
+    pub worked_ms: u64,
+    /// The turn at hand: started, perhaps answered; absent before the first.
+    pub turn: Option<Box<Turn>>,
+    /// Owned runs without a notice, by key (rule 1: *owned in flight*).
+    pub owned: BTreeMap<CallId, Owned>,
+    /// Inputs taken since the last final answer.
+    pub unanswered: Vec<InputId>,
+    /// The last answer without calls that has text: the result so far.
+    pub answer: Option<Answer>,
+    /// All text that the run gave so far, joined: partial output.
+    pub partial: Text,
+    /// What the run itself cost.
+    pub usage_self: Usage,
+    /// What owned runs cost that were noticed.
+    pub usage_owned: Usage,
+    /// Whether the turn at hand was opened by notices only.
+    pub by_notices: bool,
+}
+
+/// An answer that stands as a result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Its record.
+    pub seq: Seq,
+    /// Its text.
+    pub text: Text,
+}
+
+/// An owned run in flight, in its owner's journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owned {
+    /// The session.
+    pub child: SessionId,
+    /// Whether the call waits.
+    pub mode: Mode,
+    /// Whether a cancel was asked for.
+    pub cancel_asked: bool,
+}
+
+/// A turn: one model call and the tool calls that it asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Turn {
+    /// Its number.
+    pub no: TurnNo,
+    /// The attempt at hand.
+    pub attempt: AttemptNo,
+    /// What was put to the model besides the transcript.
+    pub prompt: Prompt,
+    /// Whether a model stream is in flight or due (S-7): started, neither answered nor discarded.
+    pub streaming: bool,
+    /// The record of the answer, once there is one.
+    pub answered: Option<Seq>,
+    /// The calls of the answer, by place.
+    pub calls: Vec<Call>,
+    /// Calls without a result: counted from the answer (S-11).
+    pub open: u32,
+    /// Local calls that started and are not finished.
+    pub local: u32,
+    /// Calls that did not start yet.
+    pub unstarted: u32,
+}
+
+/// One call of a turn.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call {
+    /// The tool.
+    pub tool: Text,
+    /// The arguments, as the model wrote them.
+    pub args: Text,
+    /// What it is; absent after a fold until it starts or `Reactivated` brings it anew.
+    pub kind: Option<CallKind>,
+    /// How far it is.
+    pub phase: CallPhase,
+}
+
+/// How far a call is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CallPhase {
+    /// Asked for, not started.
+    Unstarted,
+    /// Started, no result yet.
+    Started,
+    /// It has its one result (N-4).
+    Closed(Arc<CallResult>),
+}
+
+/// An ended run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ended {
+    /// Its number.
+    pub run: RunNo,
+    /// Its owner.
+    pub owner: Owner,
+    /// Its outcome.
+    pub outcome: Outcome,
+    /// The text that its owner gets: the whole text, where it is known; its bounded prefix after a fold.
+    pub text: Option<Text>,
+    /// Answered turns.
+    pub turns: u32,
+    /// What it cost.
+    pub usage_self: Usage,
+    /// What it owned cost.
+    pub usage_owned: Usage,
+    /// Turn allowance it had: `continue` adds to it (B6).
+    pub max_turns: u32,
+}
+
+/// Where the run in flight stands: the columns of the table in `decide`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Opened, not claimed.
+    Queued,
+    /// A model stream or local call is in flight or due.
+    Working,
+    /// Mid-turn: only child, await or ask calls are open; or a slot is awaited after that.
+    WaitingMidTurn,
+    /// At rest: no call open, owned runs in flight; or a slot is awaited after that.
+    WaitingAtRest,
+    /// Held: interrupted.
+    HeldInterrupted,
+    /// Held: out of turns.
+    HeldOutOfTurns,
+    /// Held: the outcome is fixed.
+    Closing,
+    /// No run in flight.
+    Quiet,
+}

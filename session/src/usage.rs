@@ -1,0 +1,56 @@
+//! What model calls cost.
+
+use serde::{Deserialize, Serialize};
+
+/// Tokens and money of one or more model calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Usage {
+    /// Input tokens, cached ones included.
+    #[serde(rename = "in")]
+    pub input: u64,
+    /// Output tokens, reasoning included.
+    #[serde(rename = "out")]
+    pub output: u64,
+    /// Reasoning tokens among the output.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub reasoning: u64,
+    /// Input tokens written to a cache.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub cache_new: u64,
+    /// Input tokens read from a cache.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub cache_read: u64,
+    /// Millionths of a US dollar, where a price is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost_micro: Option<u64>,
+    /// Whether a part of it is unknown: unknown is not zero.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unreliable: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde asks for")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+impl Usage {
+    /// Adds `other`; a sum with an unknown part is unreliable.
+    pub fn add(&mut self, other: &Usage) {
+        self.input = self.input.saturating_add(other.input);
+        self.output = self.output.saturating_add(other.output);
+        self.reasoning = self.reasoning.saturating_add(other.reasoning);
+        self.cache_new = self.cache_new.saturating_add(other.cache_new);
+        self.cache_read = self.cache_read.saturating_add(other.cache_read);
+        self.cost_micro = match (self.cost_micro, other.cost_micro) {
+            (None, None) => None,
+            (a, b) => Some(a.unwrap_or(0).saturating_add(b.unwrap_or(0))),
+        };
+        self.unreliable |= other.unreliable;
+    }
+
+    /// Input and output tokens together.
+    pub fn tokens(&self) -> u64 {
+        self.input.saturating_add(self.output)
+    }
+}
