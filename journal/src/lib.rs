@@ -1,1 +1,33 @@
-//! subtend-journal
+//! The journal of subtend: one append-only log of frames with its index rows, group commit, and engines behind one trait.
+//!
+//! A caller hands in a [`Batch`]; it is fenced, given its place in the one total order and enqueued without waiting for a
+//! disk. What leaves the process waits for that place to be durable ([`Journal::wait`]).
+
+pub mod codec;
+pub mod engine;
+pub mod error;
+mod fault_points;
+pub mod faulty;
+mod fence;
+pub mod frame;
+pub mod journal;
+mod lock;
+pub mod memory;
+mod queue;
+mod read;
+#[cfg(feature = "redb")]
+pub mod redb;
+mod rows;
+mod shared;
+pub mod store;
+pub mod verify;
+mod waiters;
+mod watermark;
+mod writer;
+
+pub use engine::Engine;
+pub use error::{AppendError, EngineError, OpenError, Poisoned, ReadError};
+pub use frame::{Appended, Batch, Frame, Stored};
+pub use journal::{Activation, Info, Journal, Options};
+pub use store::{StoreSpec, open_store, open_store_with};
+pub use verify::{Problem, Progress, Report};

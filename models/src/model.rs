@@ -75,6 +75,18 @@ pub struct Answer {
     pub usage: Usage,
 }
 
+impl Answer {
+    /// A final answer of text alone.
+    pub fn of_text(text: impl Into<Text>) -> Self {
+        Self { text: Some(text.into()), reasoning: None, calls: Vec::new(), stop: Stop::End, usage: Usage::default() }
+    }
+
+    /// An answer that asks for calls.
+    pub fn of_calls(text: Option<Text>, calls: Vec<Asked>) -> Self {
+        Self { text, reasoning: None, calls, stop: Stop::Calls, usage: Usage::default() }
+    }
+}
+
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -87,6 +99,13 @@ pub struct ModelError {
     pub retry_after_ms: Option<u64>,
     /// What it cost all the same.
     pub usage: Option<Usage>,
+}
+
+impl ModelError {
+    /// An error that cost nothing.
+    pub fn new(kind: ModelFail, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), retry_after_ms: None, usage: None }
+    }
 }
 
 /// A piece of an answer, on its way.
@@ -118,6 +137,11 @@ impl Deltas {
     /// Calls `sink` for each delta. It must not block.
     pub fn to(sink: impl Fn(Delta) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(sink)))
+    }
+
+    /// Whether anybody listens: if not, deltas need not be made.
+    pub fn heard(&self) -> bool {
+        self.0.is_some()
     }
 
     /// Reports one delta.

@@ -1,9 +1,38 @@
 //! Authority: what a session may do, combined only by meet.
+//!
+//! # How a rule set is read
+//!
+//! A rule *matches* an access when both its patterns do. Rule A *beats* rule B when A is at least as specific as B in its
+//! action **and** in its resource, and more specific in one of them. The verdict of a set is the lowest verdict among the
+//! matching rules that no other matching rule beats, and the set's default where no rule matches. So the order of rules means
+//! nothing, equally specific rules take the lower verdict, and so do rules of which neither is more specific than the other
+//! (one names the file, one the action). A deny that is added to a set can only lower verdicts.
+//!
+//! Of two patterns the one with more characters other than `*` is more specific; of equals the one with more path parts, then
+//! the one with fewer `**`, then the one with fewer `*`. A pattern that matches only part of what another one matches is
+//! never less specific than it.
+//!
+//! # Patterns
+//!
+//! Actions, and resources of all actions but `fs.*`: `*` stands for any run of characters, `/` included, the empty run too.
+//! Resources of `fs.*` are paths in the workspace: `*` stands for any run of characters within one part, a part `**` for any
+//! number of parts, none included, so that `src/**` is `src` and all that is in it. A pattern may start with `/` or `./` and
+//! end with `/`: `src/` is `src/**`. The whole pattern `*` stands for every resource. Nothing else is special: `?`, `[`, `{` and
+//! `!` stand for themselves.
+//!
+//! A resource of `fs.*` that is not a normal relative path (empty, absolute, with an empty, `.` or `..` part, with NUL or `\\`)
+//! is denied, whatever the rules say.
 
+mod pattern;
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Ordering;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::authority::pattern::{Syntax, Weight};
 use crate::ids::Text;
 
 /// What may be done with one resource; the order is the lattice: `Deny < Ask < Allow`.
@@ -41,7 +70,7 @@ fn is_any(pattern: &Text) -> bool {
     &**pattern == "*"
 }
 
-/// Rules of one source (host, manifest, request): the most specific pattern wins, ties take the lower verdict.
+/// Rules of one source (host, manifest, request): the most specific rule wins, ties take the lower verdict.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RuleSet {
     /// What holds where no rule matches.
@@ -52,10 +81,12 @@ pub struct RuleSet {
 }
 
 /// What a session may do: the meet of its rule sets, which is the least of their verdicts at each point.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+///
+/// The meet of no rule sets allows everything.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Authority {
-    /// Sorted and without repeats, so that equal authorities are equal values.
+    /// Sorted and without repeats, each with sorted rules, so that the same sets make equal values.
     sets: Vec<Arc<RuleSet>>,
 }
 
@@ -66,4 +97,254 @@ pub struct Access {
     pub action: Text,
     /// The resource.
     pub resource: Text,
+}
+
+impl RuleSet {
+    /// A set without rules.
+    pub fn only(default: Verdict) -> Self {
+        Self { default, rules: Vec::new() }
+    }
+
+    fn canonical(mut self) -> Self {
+        self.rules.sort_unstable();
+        self.rules.dedup();
+        self
+    }
+
+    fn is_canonical(&self) -> bool {
+        self.rules.is_sorted_by(|a, b| a < b)
+    }
+
+    fn verdict(&self, access: &Access, syntax: Syntax) -> Verdict {
+        let mut matching = self.rules.iter().filter(|rule| rule.matches(access, syntax));
+        let Some(first) = matching.next() else { return self.default };
+        let Some(second) = matching.next() else { return first.verdict };
+        let ranked: Vec<Ranked> =
+            [first, second].into_iter().chain(matching).map(|rule| Ranked::new(rule, syntax)).collect();
+        let unbeaten = ranked.iter().filter(|rule| !ranked.iter().any(|other| other.beats(rule)));
+        unbeaten.map(|rule| rule.verdict).min().unwrap_or(self.default)
+    }
+
+    /// The rules that can decide for an action of `asked`: none that another rule beats wherever it matches.
+    fn deciding<'a>(&'a self, asked: Asked<'a>) -> impl Iterator<Item = &'a Rule> {
+        let syntax = asked.syntax();
+        let shadowed = move |rule: &Rule| {
+            let weight = Weight::of(&rule.action, Syntax::Plain);
+            self.rules.iter().any(|other| {
+                asked.all_match(&other.action)
+                    && pattern::same(&other.resource, &rule.resource, syntax)
+                    && match Weight::of(&other.action, Syntax::Plain).cmp(&weight) {
+                        Ordering::Greater => true,
+                        Ordering::Equal => other.verdict < rule.verdict,
+                        Ordering::Less => false,
+                    }
+            })
+        };
+        self.rules.iter().filter(move |rule| asked.some_match(&rule.action) && !shadowed(rule))
+    }
+
+    /// Whether some resource of an action of `asked` may be matched by no rule.
+    fn default_decides(&self, asked: Asked<'_>) -> bool {
+        let syntax = asked.syntax();
+        !self.rules.iter().any(|rule| asked.all_match(&rule.action) && pattern::is_any(&rule.resource, syntax))
+    }
+
+    fn best(&self, asked: Asked<'_>) -> Verdict {
+        let syntax = asked.syntax();
+        let deciding: Vec<(&Rule, Ranked)> =
+            self.deciding(asked).map(|rule| (rule, Ranked::new(rule, syntax))).collect();
+        // A rule for every resource that this one does not beat has its say wherever this one has.
+        let bound = |ranked: &Ranked| {
+            let everywhere = deciding.iter().filter(|(rule, _)| pattern::is_any(&rule.resource, syntax));
+            everywhere
+                .filter(|(_, other)| !ranked.beats(other))
+                .fold(ranked.verdict, |least, (_, other)| least.min(other.verdict))
+        };
+        let floor = if self.default_decides(asked) { self.default } else { Verdict::Deny };
+        deciding.iter().map(|(_, ranked)| bound(ranked)).fold(floor, Verdict::max)
+    }
+
+    fn unrestricted(&self, asked: Asked<'_>) -> bool {
+        (!self.default_decides(asked) || self.default == Verdict::Allow)
+            && self.deciding(asked).all(|rule| rule.verdict == Verdict::Allow)
+    }
+}
+
+impl Rule {
+    fn matches(&self, access: &Access, syntax: Syntax) -> bool {
+        pattern::matches(&self.action, &access.action, Syntax::Plain)
+            && pattern::matches(&self.resource, &access.resource, syntax)
+    }
+}
+
+/// A rule's verdict with what decides between rules.
+struct Ranked {
+    action: Weight,
+    resource: Weight,
+    verdict: Verdict,
+}
+
+impl Ranked {
+    fn new(rule: &Rule, syntax: Syntax) -> Self {
+        Self {
+            action: Weight::of(&rule.action, Syntax::Plain),
+            resource: Weight::of(&rule.resource, syntax),
+            verdict: rule.verdict,
+        }
+    }
+
+    fn beats(&self, other: &Self) -> bool {
+        self.action >= other.action
+            && self.resource >= other.resource
+            && (self.action > other.action || self.resource > other.resource)
+    }
+}
+
+/// Actions that a question is about.
+#[derive(Clone, Copy)]
+enum Asked<'a> {
+    /// One action.
+    One(&'a str),
+    /// Every action that starts so.
+    Prefix(&'a str),
+}
+
+impl<'a> Asked<'a> {
+    fn parse(action: &'a str) -> Self {
+        action.strip_suffix('*').map_or(Self::One(action), Self::Prefix)
+    }
+
+    fn syntax(self) -> Syntax {
+        match self {
+            Self::One(action) | Self::Prefix(action) => Syntax::of(action),
+        }
+    }
+
+    /// Whether `pattern` matches every one of the actions; `false` where that is not plain to see.
+    fn all_match(self, pattern: &str) -> bool {
+        match self {
+            Self::One(action) => pattern::matches(pattern, action, Syntax::Plain),
+            Self::Prefix(prefix) => pattern.ends_with('*') && pattern::matches(pattern, prefix, Syntax::Plain),
+        }
+    }
+
+    /// Whether `pattern` matches one of the actions; `true` where that is not plain to see.
+    fn some_match(self, pattern: &str) -> bool {
+        match self {
+            Self::One(action) => pattern::matches(pattern, action, Syntax::Plain),
+            Self::Prefix(prefix) => {
+                let literal = pattern.split('*').next().unwrap_or_default();
+                let all_literal = literal.len() == pattern.len();
+                literal.starts_with(prefix) || (!all_literal && prefix.starts_with(literal))
+            }
+        }
+    }
+}
+
+impl Authority {
+    /// What one set of rules allows.
+    pub fn of(rules: RuleSet) -> Self {
+        Self::collect([Arc::new(rules)])
+    }
+
+    /// Nothing.
+    pub fn deny_all() -> Self {
+        Self::of(RuleSet::only(Verdict::Deny))
+    }
+
+    /// Everything: meeting with it changes nothing.
+    pub fn allow_all() -> Self {
+        Self { sets: Vec::new() }
+    }
+
+    /// What both allow: at each point the lower of the two verdicts.
+    ///
+    /// Costs no more than a merge of two short sorted lists: rule sets are shared, not copied.
+    #[must_use]
+    pub fn meet(&self, other: &Self) -> Self {
+        let mut sets = Vec::with_capacity(self.sets.len().saturating_add(other.sets.len()));
+        let (mut left, mut right) = (self.sets.iter().peekable(), other.sets.iter().peekable());
+        loop {
+            let order = match (left.peek(), right.peek()) {
+                (Some(a), Some(b)) if Arc::ptr_eq(a, b) => Ordering::Equal,
+                (Some(a), Some(b)) => a.cmp(b),
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (None, None) => return Self { sets },
+            };
+            let taken = match order {
+                Ordering::Less => left.next(),
+                Ordering::Greater => right.next(),
+                Ordering::Equal => {
+                    right.next();
+                    left.next()
+                }
+            };
+            sets.extend(taken.cloned());
+        }
+    }
+
+    /// The verdict on one access.
+    pub fn verdict(&self, access: &Access) -> Verdict {
+        let syntax = Syntax::of(&access.action);
+        if syntax == Syntax::Path && !pattern::is_normal(&access.resource) {
+            return Verdict::Deny;
+        }
+        self.least(|set| set.verdict(access, syntax))
+    }
+
+    /// The most that any resource of `action` may get: never less than what [`Authority::verdict`] says of one.
+    ///
+    /// Whether a tool is offered at all (P-7). Exact for one rule set but for patterns that only together cover everything;
+    /// rule sets that allow different resources each are not told from sets that allow the same ones.
+    pub fn best(&self, action: &str) -> Verdict {
+        self.least(|set| set.best(Asked::One(action)))
+    }
+
+    /// Whether every resource of each of these actions is allowed; an action that ends with `*` means all that start so.
+    ///
+    /// What a shell needs of `["fs.*", "net.*"]`. `true` is certain; `false` may be said of rules whose bounds other rules lift.
+    pub fn unrestricted(&self, actions: &[&str]) -> bool {
+        actions.iter().all(|action| {
+            let asked = Asked::parse(action);
+            self.sets.iter().all(|set| set.unrestricted(asked))
+        })
+    }
+
+    /// Whether this is the meet of `above` with something, seen from its rule sets: then it nowhere exceeds `above` (P-1).
+    ///
+    /// Where it holds, meeting this with `above` changes nothing.
+    pub fn within(&self, above: &Self) -> bool {
+        let mut mine = self.sets.iter();
+        above.sets.iter().all(|set| mine.any(|own| Arc::ptr_eq(own, set) || own == set))
+    }
+
+    fn least(&self, verdict: impl Fn(&RuleSet) -> Verdict) -> Verdict {
+        let mut least = Verdict::Allow;
+        for set in &self.sets {
+            least = least.min(verdict(set));
+            if least == Verdict::Deny {
+                break;
+            }
+        }
+        least
+    }
+
+    fn collect(sets: impl IntoIterator<Item = Arc<RuleSet>>) -> Self {
+        let canonical = |set: Arc<RuleSet>| {
+            if set.is_canonical() { set } else { Arc::new(Arc::unwrap_or_clone(set).canonical()) }
+        };
+        let mut sets: Vec<_> = sets.into_iter().map(canonical).filter(|set| **set != ALLOW_ALL).collect();
+        sets.sort();
+        sets.dedup();
+        Self { sets }
+    }
+}
+
+static ALLOW_ALL: RuleSet = RuleSet { default: Verdict::Allow, rules: Vec::new() };
+
+impl<'de> Deserialize<'de> for Authority {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Vec::<Arc<RuleSet>>::deserialize(deserializer).map(Self::collect)
+    }
 }

@@ -187,11 +187,22 @@ pub struct Answered {
     /// Reasoning that the provider wants back.
     pub reasoning: Option<Text>,
     /// The calls, in order, each with its kind.
-    pub calls: Vec<(Asked, CallKind)>,
+    pub calls: Vec<AskedCall>,
     /// Why it stopped.
     pub stop: Stop,
     /// What it cost.
     pub usage: Usage,
+}
+
+/// One call of an answer, as the hub found it.
+#[derive(Clone, Debug)]
+pub struct AskedCall {
+    /// What the model wrote.
+    pub asked: Asked,
+    /// What it is.
+    pub kind: CallKind,
+    /// What the model is told, where the call is [`CallKind::Invalid`]; a general text if absent.
+    pub note: Option<Text>,
 }
 
 /// An attempt that failed.

@@ -34,6 +34,11 @@ pub enum Effect {
         /// The call.
         call: CallId,
     },
+    /// Stop one local tool whose time is over: its call is closed already, so what it still answers is stale.
+    StopTool {
+        /// The call.
+        call: CallId,
+    },
     /// Find out about child calls (registry, ledger, ids) and answer with `Spawn`, in chunks.
     Admit {
         /// The turn.

@@ -7,6 +7,10 @@ use crate::outcome::OutcomeKind;
 use crate::place::{OnRestart, Owner};
 use crate::state::Phase;
 
+pub use changes::{Before, Stamp, born, changes, defs, head, inflight, notice_from, rows};
+
+mod changes;
+
 /// One row per session: what listings show.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {

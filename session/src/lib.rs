@@ -4,15 +4,21 @@
 //! input or output: time, ids and grants enter as values in the command.
 
 pub mod authority;
+pub mod birth;
 pub mod call;
 pub mod command;
+pub mod context;
+pub mod decide;
 pub mod effect;
 pub mod ids;
 pub mod index;
+pub mod invariant;
 pub mod limits;
 pub mod message;
 pub mod outcome;
 pub mod place;
 pub mod record;
+pub mod render;
+pub mod sabotage;
 pub mod state;
 pub mod usage;

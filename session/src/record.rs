@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::authority::Authority;
 use crate::call::{CallEnd, CallKind};
+use crate::index::RowKey;
 use crate::ids::{AttemptNo, CallId, Hash, InputId, Interned, RunNo, Seq, SessionId, Short, Text, TurnNo};
 use crate::limits::Limits;
 use crate::outcome::{By, ModelFail, Outcome};
@@ -186,6 +187,9 @@ pub struct SessionCreated {
     /// Whether listings and pickers show it as a row of its own.
     #[serde(default)]
     pub inspectable: bool,
+    /// What a restart of the host does with runs that an input opens.
+    #[serde(default)]
+    pub on_restart: OnRestart,
     /// Whether the prompt has the `caller` line (G10).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub caller_line: bool,
@@ -598,4 +602,43 @@ pub enum AskBy {
     Deadline,
     /// No approver is attached: a deny.
     NoApprover,
+}
+
+impl Record {
+    /// The record's kind, as the journal spells it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::SessionCreated(_) => "session_created",
+            Self::RunOpened(_) => "run_opened",
+            Self::RunStarted { .. } => "run_started",
+            Self::InputAccepted(_) => "input_accepted",
+            Self::InputsTaken { .. } => "inputs_taken",
+            Self::QueueChanged { .. } => "queue_changed",
+            Self::TurnStarted { .. } => "turn_started",
+            Self::AttemptDiscarded(_) => "attempt_discarded",
+            Self::TurnAnswered(_) => "turn_answered",
+            Self::CallStarted { .. } => "call_started",
+            Self::CallFinished(_) => "call_finished",
+            Self::ChildSpawned(_) => "child_spawned",
+            Self::ContinueAsked(_) => "continue_asked",
+            Self::ContinueRefused { .. } => "continue_refused",
+            Self::CancelAsked { .. } => "cancel_asked",
+            Self::RunParked { .. } => "run_parked",
+            Self::RunResumed { .. } => "run_resumed",
+            Self::RunHeld { .. } => "run_held",
+            Self::RunEnded(_) => "run_ended",
+            Self::NoticeTaken(_) => "notice_taken",
+            Self::AskOpened { .. } => "ask_opened",
+            Self::AskAnswered { .. } => "ask_answered",
+            Self::SessionClosed { .. } => "session_closed",
+            Self::SessionReopened { .. } => "session_reopened",
+        }
+    }
+}
+
+impl Notice {
+    /// What tells its outbox row apart; `None` for one that names neither a call nor a run.
+    pub fn row_key(&self) -> Option<RowKey> {
+        self.key.map(RowKey::Call).or(self.run.map(RowKey::Run))
+    }
 }

@@ -9,15 +9,28 @@ use crate::authority::Authority;
 use crate::call::{CallKind, CallResult};
 use crate::ids::{AttemptNo, CallId, InputId, MsgRef, RunNo, Seq, SessionId, Short, Text, TurnNo};
 use crate::limits::Limits;
-use crate::message::Transcript;
+use crate::message::{Message, Transcript};
 use crate::outcome::Outcome;
 use crate::place::{Mode, Owner};
-use crate::record::{Hold, InputAccepted, Lane, Notice, Park, Prompt, RunOpened, SessionCreated};
+use crate::record::{Hold, InputAccepted, Lane, Park, Prompt, RunOpened, SessionCreated};
+use crate::sabotage::Sabotage;
 use crate::usage::Usage;
+
+pub use arrived::Arrived;
+pub use due::Due;
+pub use fold::FoldError;
+
+mod apply;
+mod arrived;
+mod due;
+mod fold;
+mod legal;
+mod view;
 
 /// A session, folded.
 ///
-/// Everything but [`State::arrived`] is durable: equal to the fold of the session's records (J-4).
+/// Everything but [`State::arrived`] and [`State::due`] is durable: equal to the fold of the session's records (J-4).
+/// [`State::forget_volatile`] leaves the durable part.
 #[derive(Clone, Debug, PartialEq)]
 pub struct State {
     /// The session.
@@ -34,14 +47,18 @@ pub struct State {
     pub run: Option<Box<Run>>,
     /// How the last ended run ended.
     pub last: Option<Box<Ended>>,
+    /// Outcomes of all ended runs, from run 1: what a control that comes late is answered.
+    pub outcomes: Vec<Outcome>,
     /// The last run's number; 0 before the first.
     pub last_run: RunNo,
     /// The last turn's number; 0 before the first.
     pub last_turn: TurnNo,
     /// Accepted inputs that no run took yet, in order.
     pub queue: VecDeque<Queued>,
-    /// Ids and sender's keys of all accepted inputs, so that an input sent again is not accepted twice.
+    /// Senders' keys of all accepted inputs, so that an input sent again is not accepted twice.
     pub seen: BTreeMap<Text, InputId>,
+    /// Ids of all accepted inputs, sorted: a command that is carried out again after a restart finds its own here.
+    pub accepted: Vec<InputId>,
     /// The transcript.
     pub transcript: Transcript,
     /// The last user message: what a child's birth names as `user_msg`.
@@ -50,12 +67,20 @@ pub struct State {
     pub children: BTreeMap<SessionId, Child>,
     /// Short names of the children.
     pub shorts: BTreeSet<Short>,
+    /// Keys of ended runs whose owned runs sent no notice yet, with the child (after a boot only).
+    pub owed: BTreeMap<CallId, SessionId>,
+    /// Runs of children, not owned by this session, whose notice was taken.
+    pub noticed: BTreeSet<(SessionId, RunNo)>,
     /// Whether the session is closed.
     pub closed: bool,
     /// What all runs of this session cost themselves.
     pub usage: Usage,
     /// Volatile: rows of the outbox that have arrived and are not taken, in LSN order. Durable in the outbox, not here.
-    pub arrived: VecDeque<Notice>,
+    pub arrived: Arrived,
+    /// Volatile: calls of the turn at hand that did not start yet, by what they wait for.
+    pub due: Due,
+    /// Rules that are switched off to see whether a check notices; nothing without the feature.
+    pub sabotage: Sabotage,
 }
 
 /// An accepted input that waits.
@@ -83,6 +108,8 @@ pub struct Child {
     pub agent: Text,
     /// The call that made it.
     pub call: CallId,
+    /// The key of its run that the run in flight owns, while that has no notice.
+    pub key: Option<CallId>,
 }
 
 /// The run in flight.
@@ -92,6 +119,8 @@ pub struct Run {
     pub no: RunNo,
     /// Its birth.
     pub opened: Arc<RunOpened>,
+    /// The inputs that it was opened with, until they are taken.
+    pub waiting: Vec<Queued>,
     /// Whether it was claimed.
     pub started: bool,
     /// Whether it holds a slot.
@@ -110,6 +139,8 @@ pub struct Run {
     pub turn: Option<Box<Turn>>,
     /// Owned runs without a notice, by key (rule 1: *owned in flight*).
     pub owned: BTreeMap<CallId, Owned>,
+    /// Cancels of owned runs that were asked for by record.
+    pub cancels: u32,
     /// Inputs taken since the last final answer.
     pub unanswered: Vec<InputId>,
     /// The last answer without calls that has text: the result so far.
@@ -122,6 +153,8 @@ pub struct Run {
     pub usage_owned: Usage,
     /// Whether the turn at hand was opened by notices only.
     pub by_notices: bool,
+    /// Messages that were taken while calls were open: they follow the results.
+    pub deferred: Vec<Message>,
 }
 
 /// An answer that stands as a result.
@@ -163,6 +196,12 @@ pub struct Turn {
     pub open: u32,
     /// Local calls that started and are not finished.
     pub local: u32,
+    /// Those of them that are not read-only.
+    pub writing: u32,
+    /// Open await and check calls, by place.
+    pub waits: Vec<u32>,
+    /// A `return` call that waits for the other calls of its answer.
+    pub returning: Option<u32>,
     /// Calls that did not start yet.
     pub unstarted: u32,
 }
@@ -174,7 +213,7 @@ pub struct Call {
     pub tool: Text,
     /// The arguments, as the model wrote them.
     pub args: Text,
-    /// What it is; absent after a fold until it starts or `Reactivated` brings it anew.
+    /// What it is, from when it starts.
     pub kind: Option<CallKind>,
     /// How far it is.
     pub phase: CallPhase,

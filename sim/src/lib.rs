@@ -1,1 +1,8 @@
-//! subtend-sim
+//! What subtend is tried with before it is trusted: a model of the whole that drives the real heart through every interleaving.
+//!
+//! Development only: nothing here is shipped.
+
+pub mod check;
+pub mod fault;
+pub mod model;
+pub mod size;

@@ -1,1 +1,16 @@
-//! subtend-tools
+//! Tools of subtend: what a model may call, what each call may do, and how its result is bounded.
+//!
+//! A [`tool::Tool`] takes one call and gives one bounded result. The [`registry::Registry`] holds tools by name, offers those
+//! that an authority may allow, and checks each call again when it runs. The workspace tools reach files only through the
+//! directory handle of a [`workspace::Workspace`].
+
+pub mod closure;
+pub mod dialect;
+pub mod guard;
+pub mod policy;
+pub mod registry;
+pub mod tool;
+pub mod workspace;
+
+mod bounded;
+mod schema;

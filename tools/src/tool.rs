@@ -34,6 +34,11 @@ pub trait Tool: Send + Sync + 'static {
     /// With `None` for arguments not known yet: the least that any call needs, to decide whether the tool is offered (P-7).
     fn access(&self, args: Option<&Value>) -> Vec<Access>;
 
+    /// What in `authority` rules this tool out, whatever the arguments: then it is neither offered nor run.
+    fn ruled_out(&self, _authority: &Authority) -> Option<ToolError> {
+        None
+    }
+
     /// Runs one call. The arguments fit the schema.
     fn run(&self, call: ToolCall) -> BoxFuture<'static, Result<ToolOutput, ToolError>>;
 }
@@ -96,6 +101,51 @@ pub struct ToolError {
     pub message: String,
     /// Whether the same call may work later.
     pub retryable: bool,
+}
+
+impl ToolError {
+    /// An error of `kind` that the same call would meet again.
+    pub fn new(kind: ToolErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, denied: false, message: message.into(), retryable: false }
+    }
+
+    /// The arguments are wrong.
+    pub fn bad_args(message: impl Into<String>) -> Self {
+        Self::new(ToolErrorKind::BadArgs, message)
+    }
+
+    /// What was asked for is not there.
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::new(ToolErrorKind::NotFound, message)
+    }
+
+    /// A limit was reached.
+    pub fn limit(message: impl Into<String>) -> Self {
+        Self::new(ToolErrorKind::Limit, message)
+    }
+
+    /// It cannot be done in the present state.
+    pub fn refused(message: impl Into<String>) -> Self {
+        Self::new(ToolErrorKind::Refused, message)
+    }
+
+    /// The tool failed.
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self::new(ToolErrorKind::Failed, message)
+    }
+
+    /// The authority does not allow it.
+    pub fn denied(message: impl Into<String>) -> Self {
+        Self { denied: true, ..Self::new(ToolErrorKind::Refused, message) }
+    }
+
+    /// The call was stopped before it was done.
+    pub fn cancelled() -> Self {
+        Self {
+            retryable: true,
+            ..Self::new(ToolErrorKind::Failed, "stopped before it was done: the call was cancelled")
+        }
+    }
 }
 
 /// Takes progress of one call. Cheap to clone.

@@ -1,0 +1,215 @@
+//! Activations: a session gets an actor, from its decided birth or by folding its journal, and another after a crash.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::PoisonError;
+
+use futures_util::FutureExt;
+use subtend_journal::{Poisoned, ReadError};
+use subtend_session::command::{Clock, Command};
+use subtend_session::decide::wake;
+use subtend_session::ids::{Epoch, Lsn, RunKey, SessionId};
+use subtend_session::index::{self, RowKind};
+use subtend_session::place::Owner;
+use subtend_session::record::{Notice, Record};
+use subtend_session::state::{FoldError, State};
+use subtend_supervision::{Exit, How, RestartBudget, Verdict};
+
+use crate::directory::Presence;
+use crate::driver::Driver;
+use crate::hub::Hub;
+use crate::lane::{Item, Lane};
+use crate::session_actor::SessionActor;
+
+/// Why a session could not be activated: it stays in the journal as it is, and the others go on.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ActivationError {
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error(transparent)]
+    Poisoned(#[from] Poisoned),
+    #[error("its records do not fold: {0}")]
+    Fold(#[from] FoldError),
+    #[error("its actor did not start: {0}")]
+    Spawn(String),
+    #[error("it panicked while it was loaded: {0}")]
+    Panic(String),
+}
+
+impl Hub {
+    /// Makes an activation in a task of its own.
+    pub(crate) fn start(self: &Arc<Self>, session: SessionId, lane: Arc<Lane>, hot: Option<Box<State>>) {
+        let hub = Arc::clone(self);
+        tokio::spawn(async move { hub.activate(session, lane, hot).await });
+    }
+
+    /// Makes an activation. When that fails, what waits for the session is dropped, so that nobody waits in vain.
+    pub(crate) async fn activate(self: &Arc<Self>, session: SessionId, lane: Arc<Lane>, hot: Option<Box<State>>) {
+        let making = std::panic::AssertUnwindSafe(self.make(session, lane, hot));
+        let made = match making.catch_unwind().await {
+            Ok(made) => made,
+            Err(panic) => Err(ActivationError::Panic(crate::turn::panic_text(&*panic).to_string())),
+        };
+        if let Err(error) = made {
+            if !self.is_stopping() {
+                tracing::error!(%session, %error, "the session could not be activated");
+            }
+            self.directory.remove(session);
+        }
+    }
+
+    async fn make(
+        self: &Arc<Self>,
+        session: SessionId,
+        lane: Arc<Lane>,
+        hot: Option<Box<State>>,
+    ) -> Result<(), ActivationError> {
+        let mut driver = match hot {
+            Some(state) => Box::new(Driver::new(Arc::clone(self), state, lane, Epoch(1))),
+            None => Box::pin(self.load(session, lane)).await?,
+        };
+        self.wake(&mut driver);
+        // Before the spawn: an exit of the new actor must find an active entry.
+        self.directory.active(session);
+        let spawned = Box::pin(self.supervisors.spawn(SessionActor, driver)).await;
+        spawned.map(drop).map_err(|error| ActivationError::Spawn(error.to_string()))
+    }
+
+    /// Arms what the state waits for.
+    fn wake(self: &Arc<Self>, driver: &mut Driver) {
+        let clock = Clock { wall_ms: self.mint.wall_ms(), worked_ms: driver.clock.read(&self.mint).worked_ms };
+        let effects = wake(&driver.state, clock);
+        driver.pending.effects.extend(effects);
+    }
+
+    /// Folds the journal, and puts what a new activation must see first: token, outbox rows, then the state's own check.
+    async fn load(self: &Arc<Self>, session: SessionId, lane: Arc<Lane>) -> Result<Box<Driver>, ActivationError> {
+        // First: an end that is appended from here on is told live; one before is found in the outbox. Either way it arrives.
+        let lost = self.boot.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
+        self.journal.settled().await?;
+        let activation = self.journal.activate(session)?;
+        let stored = self.journal.records(session)?;
+        let state = Box::new(State::fold(session, stored.iter().map(|stored| &stored.record))?);
+        let rows = self.rows_to(session)?;
+        lane.scanned(rows.iter().filter_map(|notice| Some((notice.child, notice.row_key()?))));
+        let mut driver = Box::new(Driver::new(Arc::clone(self), state, Arc::clone(&lane), activation.epoch));
+        driver.created_ms = activation.head.as_ref().map_or(driver.created_ms, |head| head.created_ms);
+        driver.last_lsn = self.journal.durable();
+        if let Some(row) = &activation.inflight {
+            driver.opened_lsn = row.opened_lsn;
+            driver.starts = row.starts.saturating_add(1);
+        }
+        let mut first = VecDeque::new();
+        if !rows.is_empty() {
+            first.push_back(Item::Command(Command::OwnedEnded(rows), None));
+        }
+        if let Some(run) = &driver.state.run {
+            driver.unmarked = true;
+            let key = RunKey { session, run: run.no };
+            let owner = &run.opened.owner;
+            if !lost && self.tokens.token(&key).is_none() {
+                self.tokens.open(key, owner_key(owner));
+            }
+            first.push_back(Item::Command(self.first_command(&driver, &lane, lost), None));
+        }
+        first.append(&mut driver.items);
+        driver.items = first;
+        Ok(driver)
+    }
+
+    /// What a folded run in flight hears first.
+    fn first_command(&self, driver: &Driver, lane: &Lane, lost: bool) -> Command {
+        if let Some(command) = lane.take_exhausted() {
+            return Command::RestartsExhausted { command: command.map(Into::into) };
+        }
+        if lost {
+            let survives = driver.state.run.as_ref().is_some_and(|run| match run.opened.owner {
+                Owner::Run { .. } => false,
+                Owner::Person | Owner::Host(_) | Owner::Detached { .. } => true,
+            });
+            return Command::Lost { owner_survives: survives };
+        }
+        let owner_over = self.owner_over(&driver.state);
+        Command::Reactivated { kinds: driver.unstarted(), owner_over }
+    }
+
+    /// Undelivered notices to `session`, rebuilt from the ends that oblige them, in LSN order.
+    fn rows_to(&self, session: SessionId) -> Result<Vec<Notice>, ReadError> {
+        let mut notices = Vec::new();
+        for (row, lsn) in self.journal.outbox_to(session)? {
+            if row.kind == RowKind::Notice
+                && let Some(notice) = self.notice_at(row.from, lsn)?
+            {
+                notices.push(notice);
+            }
+        }
+        Ok(notices)
+    }
+
+    fn notice_at(&self, child: SessionId, lsn: Lsn) -> Result<Option<Notice>, ReadError> {
+        let Some((_, stored)) = self.journal.frame_at(lsn)? else { return Ok(None) };
+        let Some(ended) = stored.iter().rev().find_map(|stored| match &stored.record {
+            Record::RunEnded(ended) => Some(ended),
+            _ => None,
+        }) else {
+            return Ok(None);
+        };
+        // The child's own records tell its place and the owner of that run.
+        let all = self.journal.records(child)?;
+        let place = all.iter().find_map(|stored| match &stored.record {
+            Record::SessionCreated(created) => Some(&created.place),
+            _ => None,
+        });
+        let owner = all.iter().find_map(|stored| match &stored.record {
+            Record::RunOpened(opened) if opened.run == ended.run => Some(&opened.owner),
+            _ => None,
+        });
+        Ok(place
+            .zip(owner)
+            .and_then(|(place, owner)| index::notice_from(child, place, owner, ended))
+            .map(|(_, notice)| notice))
+    }
+
+    /// An actor died: restarts it from the journal within its budget, or gives its run up (V-1, V-3).
+    pub(crate) fn exited(self: &Arc<Self>, exit: &Exit) {
+        let message = match &exit.how {
+            How::Stopped => return,
+            How::Killed => "killed".to_owned(),
+            How::Failed(message) => message.clone(),
+        };
+        let Some(session) = self.directory.find(exit.actor) else { return };
+        if self.is_stopping() {
+            return;
+        }
+        let (intensity, jitter) = (self.options.restarts, self.mint.jitter());
+        let restart = self.directory.with(session, |entry| {
+            entry.lane.unbind();
+            entry.presence = Presence::Starting;
+            let (killer, again) = entry.lane.died();
+            let budget = entry.budget.get_or_insert_with(|| Box::new(RestartBudget::new(intensity)));
+            let verdict = budget.admit(crate::mint::now(), jitter);
+            let delay = match verdict {
+                Verdict::After(delay) if !again => delay,
+                Verdict::After(_) | Verdict::Exhausted => {
+                    entry.lane.exhaust(killer);
+                    std::time::Duration::ZERO
+                }
+            };
+            (Arc::clone(&entry.lane), delay, killer)
+        });
+        let Some((lane, delay, killer)) = restart else { return };
+        tracing::warn!(%session, command = killer.unwrap_or("none"), %message, ?delay, "the session's actor failed");
+        let hub = Arc::clone(self);
+        tokio::spawn(async move {
+            tokio::time::sleep(delay).await;
+            hub.activate(session, lane, None).await;
+        });
+    }
+}
+
+fn owner_key(owner: &Owner) -> Option<RunKey> {
+    match owner {
+        Owner::Run { session, run, .. } => Some(RunKey { session: *session, run: *run }),
+        Owner::Person | Owner::Host(_) | Owner::Detached { .. } => None,
+    }
+}

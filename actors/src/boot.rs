@@ -1,0 +1,109 @@
+//! The boot sweep: what was in flight when the host died ends `Lost`, and every owner hears of it, before new work starts.
+//!
+//! Ordinary commands through ordinary activations: recovery has no writer of its own, so it may die at any write and be done
+//! again (J-7).
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, PoisonError};
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use subtend_journal::{Poisoned, ReadError};
+use subtend_session::ids::SessionId;
+use tokio::sync::oneshot;
+
+use crate::hub::Hub;
+use crate::lane::Item;
+use crate::mint::now;
+
+/// Sessions that are swept at the same time.
+const WIDTH: usize = 256;
+
+/// What the boot found and did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BootReport {
+    /// Runs that were in flight and were swept.
+    pub swept: usize,
+    /// Notices that were owed and delivered.
+    pub notices: usize,
+    /// Sessions that could not be read: they stay as they are; `verify` says what is wrong with them.
+    pub unreadable: usize,
+    /// How long it took, in milliseconds.
+    pub took_ms: u64,
+}
+
+/// How far the boot is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BootProgress {
+    /// Sessions swept.
+    pub done: usize,
+    /// Sessions to be swept.
+    pub total: usize,
+}
+
+/// Why the boot could not be finished.
+#[derive(Debug, thiserror::Error)]
+pub enum BootError {
+    /// The journal cannot be read.
+    #[error("the journal cannot be read: {0}")]
+    Read(#[from] ReadError),
+    /// The journal failed meanwhile.
+    #[error("the journal failed during recovery: {0}")]
+    Poisoned(#[from] Poisoned),
+}
+
+impl Hub {
+    /// Sweeps what was in flight, deepest first, then delivers what is owed to sessions at rest.
+    pub(crate) async fn boot(self: &Arc<Self>, progress: &(dyn Fn(BootProgress) + Sync)) -> Result<BootReport, BootError> {
+        let started = now();
+        let inflight = self.journal.inflight()?;
+        let mut report = BootReport { swept: inflight.len(), ..BootReport::default() };
+        let mut by_depth: BTreeMap<u32, Vec<SessionId>> = BTreeMap::new();
+        for (session, row) in &inflight {
+            by_depth.entry(row.depth).or_default().push(*session);
+        }
+        let swept: HashSet<SessionId> = inflight.into_iter().map(|(session, _)| session).collect();
+        self.boot.lock().unwrap_or_else(PoisonError::into_inner).extend(swept.iter().copied());
+        let mut at = BootProgress { done: 0, total: swept.len() };
+        for (_, level) in by_depth.into_iter().rev() {
+            let count = level.len();
+            report.unreadable += self.visit(level).await?;
+            at.done += count;
+            progress(at);
+        }
+        let owed = self.journal.outbox()?;
+        report.notices = owed.len();
+        let to: HashSet<SessionId> = owed.into_iter().map(|(row, _)| row.to).collect();
+        report.unreadable += self.visit(to.into_iter().collect()).await?;
+        report.took_ms = u64::try_from(now().duration_since(started).as_millis()).unwrap_or(u64::MAX);
+        Ok(report)
+    }
+
+    /// Activates each session and waits until what it hears first is decided and durable. Returns how many could not be.
+    async fn visit(self: &Arc<Self>, sessions: Vec<SessionId>) -> Result<usize, Poisoned> {
+        let mut waiting: FuturesUnordered<futures_util::future::BoxFuture<'static, bool>> = FuturesUnordered::new();
+        let mut failed = 0_usize;
+        for session in sessions {
+            if waiting.len() >= WIDTH
+                && let Some(settled) = waiting.next().await
+            {
+                failed += usize::from(!settled);
+            }
+            let (tell, told) = oneshot::channel();
+            self.deliver(session, Item::Probe(tell));
+            let journal = self.journal.clone();
+            waiting.push(Box::pin(async move {
+                match told.await {
+                    Ok(probed) => journal.wait(probed.lsn).await.is_ok(),
+                    Err(_) => false,
+                }
+            }));
+        }
+        while let Some(settled) = waiting.next().await {
+            failed += usize::from(!settled);
+        }
+        match self.journal.poisoned() {
+            Some(poison) => Err(poison),
+            None => Ok(failed),
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Working time of a run: runs while the run works, stands while it waits, is queued or is held.
+
+use subtend_session::command::Clock;
+use subtend_session::state::{Phase, State};
+use tokio::time::Instant;
+
+use crate::mint::{Mint, now};
+
+/// The clock of the run in flight.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct RunClock {
+    base_ms: u64,
+    since: Option<Instant>,
+}
+
+impl RunClock {
+    /// Takes up what earlier activations recorded.
+    pub(crate) fn of(state: &State) -> Self {
+        Self { base_ms: state.run.as_ref().map_or(0, |run| run.worked_ms), since: None }
+    }
+
+    /// What the clock says.
+    pub(crate) fn read(&self, mint: &Mint) -> Clock {
+        let running = self.since.map_or(0, |since| millis(now().duration_since(since)));
+        Clock { wall_ms: mint.wall_ms(), worked_ms: self.base_ms.saturating_add(running) }
+    }
+
+    /// Starts or stops it as the state says; a run that ended leaves it at zero.
+    pub(crate) fn follow(&mut self, phase: Phase) {
+        match (phase, self.since) {
+            (Phase::Working, None) => self.since = Some(now()),
+            (Phase::Working, Some(_)) => {}
+            (Phase::Quiet, _) => *self = Self::default(),
+            (
+                Phase::Queued
+                | Phase::WaitingMidTurn
+                | Phase::WaitingAtRest
+                | Phase::HeldInterrupted
+                | Phase::HeldOutOfTurns
+                | Phase::Closing,
+                since,
+            ) => {
+                let ran = since.map_or(0, |since| millis(now().duration_since(since)));
+                *self = Self { base_ms: self.base_ms.saturating_add(ran), since: None };
+            }
+        }
+    }
+}
+
+fn millis(elapsed: std::time::Duration) -> u64 {
+    u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
+}

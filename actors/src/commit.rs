@@ -1,0 +1,167 @@
+//! The commit: the only place that appends to the journal.
+
+use std::sync::PoisonError;
+
+use subtend_journal::{AppendError, Batch, Frame};
+use subtend_session::effect::Birth;
+use subtend_session::ids::{Hash, Lsn, Seq, Text};
+use subtend_session::index::{self, Changes, Stamp};
+use subtend_session::record::Record;
+use subtend_session::state::State;
+
+use crate::driver::{Driver, Pending};
+use crate::hub::Hub;
+
+/// The activation may not write any more: it was fenced, or the journal is poisoned.
+#[derive(Debug)]
+pub(crate) struct Halted;
+
+impl Driver {
+    /// Commits what was decided as one frame, with its births in the same batch, then does what was decided.
+    pub(crate) async fn flush(&mut self) -> Result<(), Halted> {
+        let mut pending = std::mem::take(&mut self.pending);
+        let records = std::mem::take(&mut pending.records);
+        if !records.is_empty() || self.unmarked {
+            let births = std::mem::take(&mut pending.births);
+            pending.hot = births.iter().filter_map(hot).collect();
+            self.commit(records, births)?;
+        }
+        self.before = None;
+        self.release(&mut pending);
+        self.perform(pending).await;
+        if self.left { Err(Halted) } else { Ok(()) }
+    }
+
+    fn commit(&mut self, records: Vec<Record>, births: Vec<Birth>) -> Result<(), Halted> {
+        let now_ms = self.hub.mint.wall_ms();
+        let first = Seq(self.state.next_seq.0.saturating_sub(records.len() as u64));
+        let opens = records.iter().any(|record| matches!(record, Record::RunOpened(_)));
+        if !records.is_empty() {
+            self.starts = 0;
+        }
+        let stamp = Stamp {
+            epoch: self.epoch,
+            starts: self.starts,
+            opened_lsn: if opens { Lsn(0) } else { self.opened_lsn },
+            created_ms: self.created_ms,
+            updated_ms: now_ms,
+        };
+        let before = self.before.take().unwrap_or_default();
+        let mut changes = index::changes(&before, &self.state, &records, stamp);
+        self.hub.only_new_defs(&mut changes);
+        let mut shown = Vec::new();
+        if self.hub.events.any() {
+            shown.push((self.state.id, first, records.clone()));
+            shown.extend(births.iter().map(|birth| (birth.session, Seq(1), birth.records.clone())));
+        }
+        let mut frames = Vec::with_capacity(births.len().saturating_add(1));
+        frames.push(Frame {
+            session: self.state.id,
+            first_seq: first,
+            epoch: self.epoch,
+            at_ms: now_ms,
+            records,
+            changes,
+        });
+        frames.extend(births.into_iter().map(|birth| self.hub.birth_frame(birth, now_ms)));
+        let appended = self.hub.journal.append(Batch { frames }).map_err(|error| self.halt(&error))?;
+        self.unmarked = false;
+        if opens {
+            self.opened_lsn = appended.first;
+        }
+        self.last_lsn = appended.last;
+        let root = self.root();
+        for (session, first, records) in shown {
+            self.hub.events.frame(appended.last, root, session, first, records);
+        }
+        Ok(())
+    }
+
+    fn halt(&mut self, error: &AppendError) -> Halted {
+        match error {
+            AppendError::Fenced { .. } | AppendError::SeqConflict { .. } => {
+                tracing::error!(session = %self.session(), %error, "this activation is fenced and stops");
+            }
+            AppendError::Poisoned(_) | AppendError::Closed => {
+                tracing::debug!(session = %self.session(), %error, "the journal takes nothing more");
+            }
+            other => tracing::error!(session = %self.session(), error = %other, "a batch was refused"),
+        }
+        self.left = true;
+        Halted
+    }
+
+    /// Sends the answers of this batch when it is durable: an acknowledgement never goes before its record (J-5).
+    fn release(&self, pending: &mut Pending) {
+        for (tell, mut probed) in pending.probes.drain(..) {
+            probed.lsn = self.last_lsn;
+            // One who gave up waiting needs no answer.
+            drop(tell.send(probed));
+        }
+        if pending.replies.is_empty() {
+            return;
+        }
+        let replies = std::mem::take(&mut pending.replies);
+        let (journal, lsn) = (self.hub.journal.clone(), self.last_lsn);
+        if journal.is_durable(lsn) {
+            for (reply, answer) in replies {
+                drop(reply.send(answer));
+            }
+            return;
+        }
+        tokio::spawn(async move {
+            if journal.wait(lsn).await.is_ok() {
+                for (reply, answer) in replies {
+                    // One who gave up waiting needs no answer.
+                    drop(reply.send(answer));
+                }
+            }
+        });
+    }
+}
+
+/// A child starts from its decided records, never by reading the journal back.
+fn hot(birth: &Birth) -> Option<Box<State>> {
+    match State::fold(birth.session, &birth.records) {
+        Ok(state) => Some(Box::new(state)),
+        Err(error) => {
+            tracing::error!(session = %birth.session, %error, "a birth does not fold; it starts from the journal");
+            None
+        }
+    }
+}
+
+impl Hub {
+    /// The frame of a birth; its first activation has epoch 1.
+    pub(crate) fn birth_frame(&self, birth: Birth, now_ms: i64) -> Frame {
+        let stamp = Stamp {
+            epoch: subtend_session::ids::Epoch(1),
+            starts: 0,
+            opened_lsn: Lsn(0),
+            created_ms: now_ms,
+            updated_ms: now_ms,
+        };
+        let mut changes = index::born(&birth, stamp);
+        self.only_new_defs(&mut changes);
+        Frame {
+            session: birth.session,
+            first_seq: Seq(1),
+            epoch: stamp.epoch,
+            at_ms: now_ms,
+            records: birth.records,
+            changes,
+        }
+    }
+
+    /// Leaves out bodies that the journal already has: each travels once per store.
+    ///
+    /// Noted before the append: the log is one total order, so a frame that leaves a body out stands after the one that
+    /// carries it; and an append that fails poisons the store.
+    fn only_new_defs(&self, changes: &mut Changes) {
+        if changes.defs.is_empty() {
+            return;
+        }
+        let mut known = self.defs.lock().unwrap_or_else(PoisonError::into_inner);
+        changes.defs.retain(|(hash, _): &(Hash, Text)| known.insert(*hash));
+    }
+}

@@ -1,0 +1,164 @@
+//! The directory: which sessions are active, and where the items of each wait.
+
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ractor::ActorId;
+use subtend_session::ids::SessionId;
+use subtend_session::state::State;
+use subtend_supervision::intensity::RestartBudget;
+
+use crate::lane::{Full, Item, Lane};
+
+const SHARDS: usize = 16;
+
+/// How present a session is.
+pub(crate) enum Presence {
+    /// Born, waiting for its first slot: no actor yet; its state is kept hot.
+    Unborn(Box<State>),
+    /// Nobody yet: the first item starts an activation.
+    Absent,
+    /// An activation is being made.
+    Starting,
+    /// An actor runs.
+    Active,
+}
+
+/// A session that is present.
+pub(crate) struct Entry {
+    /// Where its items wait.
+    pub(crate) lane: Arc<Lane>,
+    /// How present it is.
+    pub(crate) presence: Presence,
+    /// Restarts of its actor, once there was one.
+    pub(crate) budget: Option<Box<RestartBudget>>,
+}
+
+/// What is to be done after something was queued.
+pub(crate) enum Next {
+    /// Nothing: an activation takes it.
+    Nothing,
+    /// Start the activation: from the hot state, or from the journal.
+    Start(Arc<Lane>, Option<Box<State>>),
+}
+
+/// All sessions that are present. Quiet and passivated ones are not.
+pub(crate) struct Directory {
+    shards: Vec<Mutex<HashMap<SessionId, Entry>>>,
+    hasher: std::hash::RandomState,
+}
+
+impl Directory {
+    /// Nobody is present.
+    pub(crate) fn new() -> Self {
+        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), hasher: std::hash::RandomState::new() }
+    }
+
+    #[expect(clippy::indexing_slicing, reason = "the index is taken modulo the number of shards")]
+    fn shard(&self, session: SessionId) -> MutexGuard<'_, HashMap<SessionId, Entry>> {
+        let ix = usize::try_from(self.hasher.hash_one(session) % SHARDS as u64).unwrap_or_default();
+        self.shards[ix].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues `item` for `session`.
+    ///
+    /// Under the shard's lock, as is unloading: an item is either seen by the actor that unloads, or starts the next one.
+    pub(crate) fn push(&self, session: SessionId, item: Item) -> Next {
+        let mut shard = self.shard(session);
+        let entry = shard.entry(session).or_insert_with(absent);
+        entry.lane.push(item);
+        start_if_absent(entry)
+    }
+
+    /// Queues an input for `session`, unless its inbox is full.
+    pub(crate) fn push_input(&self, session: SessionId, item: Item, bound: usize) -> Result<Next, Full> {
+        let mut shard = self.shard(session);
+        let entry = shard.entry(session).or_insert_with(absent);
+        let pushed = entry.lane.push_input(item, bound);
+        let next = start_if_absent(entry);
+        pushed.map(|()| next)
+    }
+
+    /// Registers a session that is born and started at once.
+    pub(crate) fn born(&self, session: SessionId) -> Arc<Lane> {
+        let lane = Arc::new(Lane::default());
+        let entry = Entry { lane: Arc::clone(&lane), presence: Presence::Active, budget: None };
+        self.shard(session).insert(session, entry);
+        lane
+    }
+
+    /// Registers a session that is born and waits for its first slot.
+    pub(crate) fn unborn(&self, session: SessionId, state: Box<State>) {
+        let entry = Entry { lane: Arc::default(), presence: Presence::Unborn(state), budget: None };
+        self.shard(session).insert(session, entry);
+    }
+
+    /// The activation of `session` runs.
+    pub(crate) fn active(&self, session: SessionId) {
+        if let Some(entry) = self.shard(session).get_mut(&session) {
+            entry.presence = Presence::Active;
+        }
+    }
+
+    /// Removes `session` if nothing waits in its lanes.
+    pub(crate) fn unload(&self, session: SessionId, lane: &Lane) -> bool {
+        let mut shard = self.shard(session);
+        if !lane.is_empty() {
+            return false;
+        }
+        shard.remove(&session);
+        true
+    }
+
+    /// Removes `session` with all that waits: those who wait for answers see that it is gone.
+    pub(crate) fn remove(&self, session: SessionId) {
+        self.shard(session).remove(&session);
+    }
+
+    /// Finds the session whose activation is `actor`. Only after a crash of one: it looks at all.
+    pub(crate) fn find(&self, actor: ActorId) -> Option<SessionId> {
+        self.shards.iter().find_map(|shard| {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            shard.iter().find_map(|(session, entry)| {
+                entry.lane.actor().is_some_and(|at| at.get_id() == actor).then_some(*session)
+            })
+        })
+    }
+
+    /// Works on the entry of `session`, if it is present.
+    pub(crate) fn with<T>(&self, session: SessionId, work: impl FnOnce(&mut Entry) -> T) -> Option<T> {
+        self.shard(session).get_mut(&session).map(work)
+    }
+
+    /// Sessions that are present.
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).len()).sum()
+    }
+
+    /// Forgets all sessions with what waits for them.
+    pub(crate) fn clear(&self) {
+        for shard in &self.shards {
+            let gone = std::mem::take(&mut *shard.lock().unwrap_or_else(PoisonError::into_inner));
+            // Dropped outside the lock: reply channels run code of those who wait.
+            drop(gone);
+        }
+    }
+}
+
+fn absent() -> Entry {
+    Entry { lane: Arc::default(), presence: Presence::Absent, budget: None }
+}
+
+fn start_if_absent(entry: &mut Entry) -> Next {
+    let starting = std::mem::replace(&mut entry.presence, Presence::Starting);
+    match starting {
+        Presence::Active => {
+            entry.presence = Presence::Active;
+            Next::Nothing
+        }
+        Presence::Unborn(state) => Next::Start(Arc::clone(&entry.lane), Some(state)),
+        Presence::Absent => Next::Start(Arc::clone(&entry.lane), None),
+        Presence::Starting => Next::Nothing,
+    }
+}

@@ -1,0 +1,297 @@
+//! The driver of one activation: decides what waits, commits it as one frame, then does what was decided.
+//!
+//! It knows nothing of ractor: `session_actor` is the shell around it.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use subtend_session::command::{Command, Deadline};
+use subtend_session::decide::decide;
+use subtend_session::effect::{Birth, Decision, Effect, Rejection, Reply};
+use subtend_session::ids::{CallId, Epoch, Lsn, RunKey, SessionId, TurnNo};
+use subtend_session::index::Before;
+use subtend_session::record::{Notice, Record};
+use subtend_session::state::State;
+use subtend_supervision::Slot;
+use tokio::sync::oneshot;
+
+use crate::clock::RunClock;
+use crate::handle::Ended;
+use crate::hub::Hub;
+use crate::lane::{Item, Lane, Probed, ReplyTo};
+use crate::offer::Offer;
+use crate::work::{ToolAtWork, TurnAtWork};
+
+/// Items taken from the lanes at a time: the bound of one decision batch.
+const BATCH: usize = 256;
+/// Results of effects that were ready at once, decided in one go before the lanes are looked at again: a chain of instant
+/// tools must not starve a cancel (B-2).
+const INLINE: usize = 16;
+/// Rounds of one handler.
+const ROUNDS: usize = 16;
+
+/// What the shell does after a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Nothing waits: sleep until a wake.
+    Sleep,
+    /// More waits: look again, after other messages had their turn.
+    Again,
+    /// The session left the directory, or may not write any more.
+    Stop,
+}
+
+/// What was decided and is not committed yet.
+#[derive(Default)]
+pub(crate) struct Pending {
+    pub(crate) records: Vec<Record>,
+    pub(crate) births: Vec<Birth>,
+    /// States of the children that were born in this batch, in order.
+    pub(crate) hot: VecDeque<Box<State>>,
+    pub(crate) effects: Vec<Effect>,
+    pub(crate) replies: Vec<(ReplyTo, Result<Reply, Rejection>)>,
+    /// Answered after the commit, with the LSN that makes the answer true.
+    pub(crate) probes: Vec<(oneshot::Sender<Probed>, Probed)>,
+}
+
+/// One activation of one session.
+pub(crate) struct Driver {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) state: Box<State>,
+    pub(crate) lane: Arc<Lane>,
+    pub(crate) epoch: Epoch,
+    pub(crate) created_ms: i64,
+    pub(crate) opened_lsn: Lsn,
+    pub(crate) starts: u32,
+    /// The rows must carry this activation's epoch before its first effect (J-6).
+    pub(crate) unmarked: bool,
+    pub(crate) last_lsn: Lsn,
+    pub(crate) slot: Option<Slot>,
+    pub(crate) clock: RunClock,
+    pub(crate) offer: Arc<Offer>,
+    pub(crate) pending: Pending,
+    pub(crate) before: Option<Before>,
+    pub(crate) items: VecDeque<Item>,
+    pub(crate) next: VecDeque<Command>,
+    pub(crate) admit: VecDeque<(TurnNo, Vec<u32>)>,
+    pub(crate) turn: Option<TurnAtWork>,
+    pub(crate) tools: HashMap<CallId, ToolAtWork>,
+    pub(crate) armed: Vec<Deadline>,
+    /// The activation left the directory, or may not write any more.
+    pub(crate) left: bool,
+}
+
+impl Driver {
+    /// An activation of `state`, with nothing at work.
+    pub(crate) fn new(hub: Arc<Hub>, state: Box<State>, lane: Arc<Lane>, epoch: Epoch) -> Self {
+        let offer = hub.offer(&state);
+        let clock = RunClock::of(&state);
+        let created_ms = hub.mint.wall_ms();
+        Self {
+            hub,
+            state,
+            lane,
+            epoch,
+            created_ms,
+            opened_lsn: Lsn(0),
+            starts: 0,
+            unmarked: false,
+            last_lsn: Lsn(0),
+            slot: None,
+            clock,
+            offer,
+            pending: Pending::default(),
+            before: None,
+            items: VecDeque::new(),
+            next: VecDeque::new(),
+            admit: VecDeque::new(),
+            turn: None,
+            tools: HashMap::new(),
+            armed: Vec::new(),
+            left: false,
+        }
+    }
+
+    /// The session.
+    pub(crate) fn session(&self) -> SessionId {
+        self.state.id
+    }
+
+    /// The root of its tree.
+    pub(crate) fn root(&self) -> SessionId {
+        self.state.created.place.root(self.state.id)
+    }
+
+    /// The run in flight.
+    pub(crate) fn run_key(&self) -> Option<RunKey> {
+        self.state.run.as_ref().map(|run| RunKey { session: self.state.id, run: run.no })
+    }
+
+    /// Decides and does what waits, until nothing does or others must have their turn.
+    pub(crate) async fn step(&mut self) -> Step {
+        for _ in 0..ROUNDS {
+            self.lane.drain(BATCH, &mut self.items);
+            if self.items.is_empty() && self.next.is_empty() && self.admit.is_empty() {
+                self.lane.put_down();
+                return self.rest();
+            }
+            self.decide_items();
+            self.decide_ready();
+            self.admit_chunk();
+            if self.flush().await.is_err() {
+                return Step::Stop;
+            }
+        }
+        Step::Again
+    }
+
+    /// Nothing waits: leaves the directory where nothing in this process is to come.
+    fn rest(&mut self) -> Step {
+        let quiet_child = self.state.run.is_none() && self.state.created.place.parent().is_some();
+        if quiet_child && self.unload() {
+            return Step::Stop;
+        }
+        if self.state.can_unload() && self.tools.is_empty() {
+            self.arm_idle();
+        }
+        Step::Sleep
+    }
+
+    /// Leaves the directory, unless something came meanwhile.
+    fn unload(&mut self) -> bool {
+        let session = self.session();
+        if !self.hub.directory.unload(session, &self.lane) {
+            return false;
+        }
+        self.disarm_idle();
+        self.hub.journal.deactivate(session, self.epoch);
+        true
+    }
+
+    fn decide_items(&mut self) {
+        let mut ends = Vec::new();
+        while let Some(item) = self.items.pop_front() {
+            match item {
+                Item::Command(Command::OwnedEnded(notices), None) => self.collect(notices, &mut ends),
+                Item::Command(command, reply) => self.decide(command, reply),
+                Item::Granted(ticket, slot) => self.granted(ticket, slot),
+                Item::Idle => self.idle(),
+                Item::Probe(tell) => self.probe(tell),
+            }
+        }
+        // All notices that are pending go into one decision; inputs that were drained with them come first.
+        if !ends.is_empty() {
+            self.decide(Command::OwnedEnded(ends), None);
+        }
+    }
+
+    fn collect(&self, notices: Vec<Notice>, into: &mut Vec<Notice>) {
+        into.extend(notices.into_iter().filter(|notice| !self.lane.is_repeat(notice)));
+    }
+
+    fn decide_ready(&mut self) {
+        for _ in 0..INLINE {
+            let Some(command) = self.next.pop_front() else { break };
+            self.decide(command, None);
+        }
+    }
+
+    fn granted(&mut self, ticket: RunKey, slot: Slot) {
+        if self.slot.is_some() || self.run_key() != Some(ticket) {
+            // Dropping a slot that nobody waits for returns it.
+            return;
+        }
+        self.slot = Some(slot);
+        let owner_over = self.hub.owner_over(&self.state);
+        self.decide(Command::Admitted { run: ticket.run, owner_over }, None);
+        if self.state.run.as_ref().is_none_or(|run| !run.slot) {
+            self.slot = None;
+        }
+    }
+
+    fn idle(&mut self) {
+        let busy = !self.lane.is_empty() || !self.next.is_empty() || !self.admit.is_empty() || self.slot.is_some();
+        if busy || !self.tools.is_empty() || !self.state.can_unload() {
+            return;
+        }
+        // The shell sees that the session left by the state being marked for it.
+        self.pending.effects.push(Effect::Unload);
+    }
+
+    fn probe(&mut self, tell: oneshot::Sender<Probed>) {
+        let in_flight = self.state.run.as_ref().map(|run| run.no);
+        let probed = Probed { lsn: self.last_lsn, in_flight, last: self.ended() };
+        self.pending.probes.push((tell, probed));
+    }
+
+    /// How the last run ended.
+    pub(crate) fn ended(&self) -> Option<Ended> {
+        self.state.last.as_ref().map(|last| {
+            let mut usage = last.usage_self;
+            usage.add(&last.usage_owned);
+            Ended {
+                run: last.run,
+                outcome: last.outcome.clone(),
+                text: last.text.clone(),
+                turns: last.turns,
+                usage,
+            }
+        })
+    }
+
+    /// Decides one command and keeps what it decided for the commit.
+    pub(crate) fn decide(&mut self, command: Command, reply: Option<ReplyTo>) {
+        let name = command.name();
+        self.lane.take_in_hand(name);
+        self.hub.faults.strike(crate::faults::Point::Handler, name);
+        if self.before.is_none() {
+            self.before = Some(Before::of(&self.state));
+        }
+        if let Command::Deadline(deadline) = &command {
+            self.due(*deadline);
+        }
+        let clock = self.clock.read(&self.hub.mint);
+        match decide(&mut self.state, command, clock) {
+            Ok(decision) => self.absorb(decision, reply),
+            Err(rejection) => self.rejected(name, rejection, reply),
+        }
+        self.clock.follow(self.state.phase());
+    }
+
+    fn rejected(&mut self, command: &'static str, rejection: Rejection, reply: Option<ReplyTo>) {
+        if let Some(reply) = reply {
+            self.pending.replies.push((reply, Err(rejection)));
+            return;
+        }
+        tracing::debug!(session = %self.session(), command, %rejection, "not decided");
+        self.hub.stale.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    fn absorb(&mut self, decision: Decision, reply: Option<ReplyTo>) {
+        for record in &decision.records {
+            if let Record::CallFinished(finished) = record {
+                self.stop_tool(finished.call);
+            }
+        }
+        self.pending.records.extend(decision.records);
+        self.pending.births.extend(decision.births);
+        if let Some(reply) = reply {
+            self.pending.replies.push((reply, Ok(decision.reply)));
+        }
+        for effect in decision.effects {
+            self.take_effect(effect);
+        }
+    }
+
+    /// Starts at once what needs no record to be durable; keeps the rest for after the commit.
+    fn take_effect(&mut self, effect: Effect) {
+        match effect {
+            Effect::CallModel { turn, attempt, after_ms: 0 } if !self.model_waits() => {
+                self.call_model(turn, attempt, 0, None);
+            }
+            Effect::RunTool { call } if !self.tool_waits(call) => self.run_tool(call, None),
+            Effect::Admit { turn, calls } => self.admit.push_back((turn, calls)),
+            later => self.pending.effects.push(later),
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Fault points: places where a test makes a part fail. Without the feature they are nothing.
+
+/// Where a fault may strike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Point {
+    /// In a session's own handler, before it decides the command of the detail.
+    Handler,
+    /// In the turn task, around the model.
+    TurnTask,
+}
+
+/// Faults of a runtime.
+#[derive(Clone, Default)]
+pub struct Faults {
+    #[cfg(feature = "fault-points")]
+    strike: Option<std::sync::Arc<dyn Fn(Point, &str) + Send + Sync>>,
+}
+
+impl Faults {
+    /// Calls `strike` at each point with a detail (the command's name, for a handler). It may panic: that is the fault.
+    #[cfg(feature = "fault-points")]
+    pub fn new(strike: impl Fn(Point, &str) + Send + Sync + 'static) -> Self {
+        Self { strike: Some(std::sync::Arc::new(strike)) }
+    }
+
+    #[cfg(feature = "fault-points")]
+    pub(crate) fn strike(&self, point: Point, detail: &str) {
+        if let Some(strike) = &self.strike {
+            strike(point, detail);
+        }
+    }
+
+    #[cfg(not(feature = "fault-points"))]
+    #[expect(clippy::unused_self, reason = "the same signature as with the feature")]
+    pub(crate) fn strike(&self, _: Point, _: &str) {}
+}
+
+impl std::fmt::Debug for Faults {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Faults")
+    }
+}

@@ -1,0 +1,151 @@
+//! The hub: everything that sessions of one runtime share, and the one way a command reaches a session.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use subtend_agents::catalog::Catalog;
+use subtend_journal::Journal;
+use subtend_models::model::Model;
+use subtend_session::authority::Authority;
+use subtend_session::command::Command;
+use subtend_session::ids::{Hash, Interned, RunKey, SessionId, Text};
+use subtend_session::limits::Limits;
+use subtend_session::outcome::OutcomeKind;
+use subtend_session::place::Owner;
+use subtend_session::state::State;
+use subtend_supervision::{Gate, Ledger, Slots, Supervisors, Timers, TokenTree};
+use subtend_tools::registry::Registry;
+use subtend_tools::workspace::Workspace;
+
+use crate::directory::{Directory, Next};
+use crate::handle::Stopped;
+use crate::lane::{Full, Item};
+use crate::mint::Mint;
+use crate::offer::Offers;
+use crate::options::Options;
+use crate::publisher::Publisher;
+use crate::ticket::{Ticket, Timer};
+use crate::waiters::Waiters;
+
+/// What sessions of one runtime share.
+pub(crate) struct Hub {
+    pub(crate) journal: Journal,
+    pub(crate) catalog: Catalog,
+    pub(crate) tools: Registry,
+    pub(crate) models: HashMap<Text, Arc<dyn Model>>,
+    pub(crate) fallback: Arc<dyn Model>,
+    pub(crate) workspace: Arc<Workspace>,
+    pub(crate) workspace_path: PathBuf,
+    pub(crate) limits: Interned<Limits>,
+    pub(crate) policy: Interned<Authority>,
+    pub(crate) options: Options,
+    pub(crate) directory: Directory,
+    pub(crate) supervisors: Supervisors,
+    pub(crate) slots: Slots<SessionId, Ticket>,
+    pub(crate) ledger: Ledger<SessionId>,
+    pub(crate) timers: Timers<Timer>,
+    pub(crate) tokens: TokenTree<RunKey>,
+    pub(crate) mint: Mint,
+    pub(crate) offers: Offers,
+    pub(crate) events: Publisher,
+    pub(crate) waiters: Waiters,
+    pub(crate) gate: Gate,
+    /// Runs that close, with their outcomes: the true cause for what they own (S-8). An entry goes with its run's end.
+    pub(crate) closing: Mutex<HashMap<RunKey, OutcomeKind>>,
+    /// Bodies that the journal already has.
+    pub(crate) defs: Mutex<std::collections::HashSet<Hash>>,
+    /// Completions that came too late: counted, not recorded.
+    pub(crate) stale: AtomicU64,
+    /// Tasks of turns and tools that are alive (E-5).
+    pub(crate) tasks: tokio_util::task::TaskTracker,
+    /// Sessions whose run was in flight when the host died: the next activation ends it `Lost` before all else.
+    pub(crate) boot: Mutex<std::collections::HashSet<SessionId>>,
+    pub(crate) faults: crate::faults::Faults,
+    pub(crate) stopping: AtomicBool,
+    pub(crate) me: HubCell,
+}
+
+/// Where callbacks find the hub that is made after them.
+pub(crate) type HubCell = Arc<OnceLock<Weak<Hub>>>;
+
+/// The hub, unless the runtime is gone.
+pub(crate) fn upgrade(cell: &HubCell) -> Option<Arc<Hub>> {
+    cell.get().and_then(Weak::upgrade)
+}
+
+impl Hub {
+    /// Queues `item` for `session`, and activates it if it is not present.
+    pub(crate) fn deliver(self: &Arc<Self>, session: SessionId, item: Item) {
+        match self.directory.push(session, item) {
+            Next::Nothing => {}
+            Next::Start(lane, hot) => self.start(session, lane, hot),
+        }
+    }
+
+    /// Queues a command without an answer.
+    pub(crate) fn tell(self: &Arc<Self>, session: SessionId, command: Command) {
+        self.deliver(session, Item::Command(command, None));
+    }
+
+    /// Queues an input, unless the session's inbox is full (B-1).
+    pub(crate) fn deliver_input(self: &Arc<Self>, session: SessionId, item: Item) -> Result<(), Full> {
+        match self.directory.push_input(session, item, self.options.inbox)? {
+            Next::Nothing => {}
+            Next::Start(lane, hot) => self.start(session, lane, hot),
+        }
+        Ok(())
+    }
+
+    /// The model of a name: its own, or the one that answers for all.
+    pub(crate) fn model(&self, name: &Text) -> Arc<dyn Model> {
+        Arc::clone(self.models.get(name).unwrap_or(&self.fallback))
+    }
+
+    /// The bodies of the host's limits.
+    pub(crate) fn limits_body(&self) -> Arc<Limits> {
+        self.limits.body.clone().unwrap_or_default()
+    }
+
+    /// The workspace, as the host gave it.
+    pub(crate) fn workspace_name(&self) -> Text {
+        self.workspace_path.to_string_lossy().into()
+    }
+
+    /// Whether the owner of the run in flight is over or closes, and how: an opening checks it (rule 7).
+    ///
+    /// The token tells, also across activations: it is fired with the owner's close, and a run whose owner is not known
+    /// to this runtime starts with a cancelled one.
+    pub(crate) fn owner_over(&self, state: &State) -> Option<OutcomeKind> {
+        let run = state.run.as_ref()?;
+        match &run.opened.owner {
+            Owner::Run { session, run: no, .. } => {
+                let key = RunKey { session: state.id, run: run.no };
+                let owner = RunKey { session: *session, run: *no };
+                let fired = self.tokens.fired(&key) || self.tokens.fired(&owner);
+                fired.then(|| self.closing_kind(owner))
+            }
+            Owner::Person | Owner::Host(_) | Owner::Detached { .. } => None,
+        }
+    }
+
+    /// How a run that closes will end. One whose own close is not decided yet closes because its owner does.
+    pub(crate) fn closing_kind(&self, owner: RunKey) -> OutcomeKind {
+        let closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
+        closing.get(&owner).copied().unwrap_or(OutcomeKind::Cancelled)
+    }
+
+    /// Why nothing answers any more.
+    pub(crate) fn stopped(&self) -> Stopped {
+        if let Some(poison) = self.journal.poisoned() {
+            return Stopped::Poisoned(poison.to_string());
+        }
+        if self.gate.is_closed() { Stopped::Shutdown } else { Stopped::Gone }
+    }
+
+    /// Whether the runtime is going down: nothing new starts.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,240 @@
+//! A session's lanes: what waits to be decided, control before data, behind one coalesced wake.
+//!
+//! ractor has one unbounded mailbox a lane cannot overtake in, so commands wait here and the actor's mailbox carries wakes
+//! only: a cancel waits for one handler at most, however much data is queued (B-2).
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ractor::ActorRef;
+use subtend_session::command::Command;
+use subtend_session::effect::{Rejection, Reply};
+use subtend_session::ids::{Lsn, SessionId};
+use subtend_session::index::RowKey;
+use subtend_session::record::Notice;
+use subtend_supervision::slots::Slot;
+use tokio::sync::oneshot;
+
+use crate::ticket::Ticket;
+
+/// The answer to one who gave a command: sent when the records of the decision are durable.
+pub(crate) type ReplyTo = oneshot::Sender<Result<Reply, Rejection>>;
+
+/// What the actor's mailbox carries.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wake {
+    /// Something waits in the lanes.
+    Look,
+}
+
+/// One thing that waits.
+pub(crate) enum Item {
+    /// A command, and who wants its answer.
+    Command(Command, Option<ReplyTo>),
+    /// A slot for the run of the ticket.
+    Granted(Ticket, Slot),
+    /// Nothing arrived for a while: the session may be passivated.
+    Idle,
+    /// Tells when everything before it is decided, with the LSN to wait for.
+    Probe(oneshot::Sender<Probed>),
+}
+
+/// What a probe finds.
+#[derive(Clone, Debug)]
+pub(crate) struct Probed {
+    /// The last LSN that this session appended or depends on.
+    pub(crate) lsn: Lsn,
+    /// The number of the run in flight and the last ended run.
+    pub(crate) in_flight: Option<subtend_session::ids::RunNo>,
+    /// The last ended run.
+    pub(crate) last: Option<crate::handle::Ended>,
+}
+
+/// Where one session's items wait. It outlives activations: what was not taken by one is taken by the next.
+#[derive(Default)]
+pub(crate) struct Lane {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    control: VecDeque<Item>,
+    data: VecDeque<Item>,
+    /// Inputs among `data`: the bounded inbox.
+    inputs: usize,
+    /// A wake is on its way, or the actor is looking: no other is needed.
+    awake: bool,
+    actor: Option<ActorRef<Wake>>,
+    /// The command in hand, kept outside the actor so that a panic in it can be told (V-3).
+    in_hand: Option<&'static str>,
+    /// The command in hand at the last panic.
+    killer: Option<&'static str>,
+    /// The run is to be given up by the next activation, naming the command.
+    exhausted: Option<Option<&'static str>>,
+    /// Rows that an activation took from the outbox itself, whose live message may still be queued here: taken once (N-1).
+    scanned: HashSet<(SessionId, RowKey)>,
+}
+
+/// The inbox is full.
+#[derive(Debug)]
+pub(crate) struct Full(pub(crate) usize);
+
+impl Lane {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // A panic while the lane was locked leaves whole items: queues are pushed and popped in one step.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues `item` and wakes the actor if it sleeps.
+    pub(crate) fn push(&self, item: Item) {
+        let mut inner = self.lock();
+        let control = match &item {
+            Item::Command(command, _) => is_control(command),
+            Item::Granted(..) | Item::Idle | Item::Probe(_) => false,
+        };
+        if control {
+            inner.control.push_back(item);
+        } else {
+            inner.data.push_back(item);
+        }
+        Self::wake(&mut inner);
+    }
+
+    /// Queues an input, unless the inbox is full.
+    pub(crate) fn push_input(&self, item: Item, bound: usize) -> Result<(), Full> {
+        let mut inner = self.lock();
+        if inner.inputs >= bound {
+            return Err(Full(bound));
+        }
+        inner.inputs = inner.inputs.saturating_add(1);
+        inner.data.push_back(item);
+        Self::wake(&mut inner);
+        Ok(())
+    }
+
+    fn wake(inner: &mut Inner) {
+        if inner.awake {
+            return;
+        }
+        if let Some(actor) = &inner.actor {
+            // A cast fails only to a dead actor, whose restart looks at the lanes first.
+            inner.awake = actor.cast(Wake::Look).is_ok();
+        }
+    }
+
+    /// Binds the lane to an actor that is about to look.
+    pub(crate) fn bind(&self, actor: ActorRef<Wake>) {
+        let mut inner = self.lock();
+        inner.actor = Some(actor);
+        inner.awake = true;
+    }
+
+    /// Unbinds the lane from a dead actor.
+    pub(crate) fn unbind(&self) {
+        let mut inner = self.lock();
+        inner.actor = None;
+        inner.awake = false;
+    }
+
+    /// The bound actor.
+    pub(crate) fn actor(&self) -> Option<ActorRef<Wake>> {
+        self.lock().actor.clone()
+    }
+
+    /// Takes up to `most` items, control first. When there are none, the actor counts as asleep from here on.
+    pub(crate) fn drain(&self, most: usize, into: &mut VecDeque<Item>) {
+        let mut inner = self.lock();
+        while into.len() < most {
+            let Some(item) = inner.control.pop_front() else { break };
+            into.push_back(item);
+        }
+        while into.len() < most {
+            let Some(item) = inner.data.pop_front() else { break };
+            if matches!(item, Item::Command(Command::Submit(_), _)) {
+                inner.inputs = inner.inputs.saturating_sub(1);
+            }
+            into.push_back(item);
+        }
+        if into.is_empty() {
+            inner.awake = false;
+        }
+    }
+
+    /// Whether nothing waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        let inner = self.lock();
+        inner.control.is_empty() && inner.data.is_empty()
+    }
+
+    /// Notes the command that is about to be decided.
+    pub(crate) fn take_in_hand(&self, command: &'static str) {
+        self.lock().in_hand = Some(command);
+    }
+
+    /// The commands in hand are decided and committed: none of them killed the actor.
+    pub(crate) fn put_down(&self) {
+        let mut inner = self.lock();
+        inner.in_hand = None;
+        inner.killer = None;
+    }
+
+    /// The actor died: names the command in hand, and whether the same one killed the activation before it too.
+    pub(crate) fn died(&self) -> (Option<&'static str>, bool) {
+        let mut inner = self.lock();
+        let killer = inner.in_hand.take();
+        let again = killer.is_some() && killer == inner.killer;
+        inner.killer = killer;
+        (killer, again)
+    }
+
+    /// The next activation gives the run up.
+    pub(crate) fn exhaust(&self, command: Option<&'static str>) {
+        self.lock().exhausted = Some(command);
+    }
+
+    /// Whether this activation is to give the run up, and on which command.
+    pub(crate) fn take_exhausted(&self) -> Option<Option<&'static str>> {
+        self.lock().exhausted.take()
+    }
+
+    /// Notes rows that an activation read from the outbox itself.
+    pub(crate) fn scanned(&self, rows: impl Iterator<Item = (SessionId, RowKey)>) {
+        self.lock().scanned.extend(rows);
+    }
+
+    /// Whether the row of a notice that arrived live was already read from the outbox: it is the same row.
+    pub(crate) fn is_repeat(&self, notice: &Notice) -> bool {
+        let mut inner = self.lock();
+        if inner.scanned.is_empty() {
+            return false;
+        }
+        notice.row_key().is_some_and(|key| inner.scanned.remove(&(notice.child, key)))
+    }
+}
+
+fn is_control(command: &Command) -> bool {
+    match command {
+        Command::Cancel { .. }
+        | Command::OwnerOver { .. }
+        | Command::Interrupt { .. }
+        | Command::Deadline(_)
+        | Command::BudgetRefused { .. }
+        | Command::Reactivated { .. }
+        | Command::RestartsExhausted { .. }
+        | Command::Lost { .. } => true,
+        Command::Submit(_)
+        | Command::Admitted { .. }
+        | Command::ModelAnswered(_)
+        | Command::AttemptFailed(_)
+        | Command::ToolFinished { .. }
+        | Command::Spawn { .. }
+        | Command::OwnedEnded(_)
+        | Command::Continue(_)
+        | Command::Background { .. }
+        | Command::AskAnswered { .. }
+        | Command::TurnPanicked { .. }
+        | Command::ToolPanicked { .. }
+        | Command::ChangeQueue { .. }
+        | Command::Close { .. } => false,
+    }
+}

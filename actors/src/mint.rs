@@ -1,0 +1,64 @@
+//! Time and identities: the only place that reads a clock or makes randomness, so that all else takes them as values.
+
+use std::sync::{Mutex, PoisonError};
+
+use subtend_session::ids::{InputId, SessionId};
+use tokio::time::Instant;
+use uuid::{Builder, Uuid};
+
+/// Mints ids and tells the wall clock.
+///
+/// The wall clock is read once at the start and advances with tokio's clock after that: a jump of the system clock moves no
+/// deadline, and virtual time works.
+pub(crate) struct Mint {
+    random: Mutex<fastrand::Rng>,
+    base_ms: i64,
+    started: Instant,
+}
+
+impl Mint {
+    /// Starts now; with a seed, ids and clock are the same in every run.
+    pub(crate) fn new(seed: Option<u64>) -> Self {
+        let random = seed.map_or_else(fastrand::Rng::new, fastrand::Rng::with_seed);
+        let base_ms = if seed.is_some() { 1_700_000_000_000 } else { system_ms() };
+        Self { random: Mutex::new(random), base_ms, started: now() }
+    }
+
+    /// Milliseconds since the epoch.
+    pub(crate) fn wall_ms(&self) -> i64 {
+        let elapsed = i64::try_from(now().duration_since(self.started).as_millis()).unwrap_or(i64::MAX);
+        self.base_ms.saturating_add(elapsed)
+    }
+
+    fn uuid(&self) -> Uuid {
+        let mut tail = [0; 10];
+        self.random.lock().unwrap_or_else(PoisonError::into_inner).fill(&mut tail);
+        Builder::from_unix_timestamp_millis(self.wall_ms().unsigned_abs(), &tail).into_uuid()
+    }
+
+    /// A new session id.
+    pub(crate) fn session(&self) -> SessionId {
+        SessionId(self.uuid())
+    }
+
+    /// A new input id.
+    pub(crate) fn input(&self) -> InputId {
+        InputId(self.uuid())
+    }
+
+    /// A number from 0 to 1, for jitter.
+    pub(crate) fn jitter(&self) -> f64 {
+        self.random.lock().unwrap_or_else(PoisonError::into_inner).f64()
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one place that reads the system clock")]
+fn system_ms() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// Monotonic time; virtual under a paused clock.
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}

@@ -1,0 +1,38 @@
+//! Options of a runtime.
+
+use std::time::Duration;
+
+use subtend_supervision::Intensity;
+
+/// Bounds and switches of a runtime, beside the limits of its sessions.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Inputs that wait for one session before it accepts them.
+    pub inbox: usize,
+    /// Runs that hold a slot at the same time, over all roots.
+    pub slots: usize,
+    /// How long a waiting or quiet session stays in memory.
+    pub idle: Duration,
+    /// Events that a slow subscriber may lag behind.
+    pub events: usize,
+    /// Restarts of one session's actor.
+    pub restarts: Intensity,
+    /// Whether in-process models and read-only tools wait for their intent record too, as drills want.
+    pub durable_before_call: bool,
+    /// Seed of ids and jitter, for tests: the same in every run.
+    pub seed: Option<u64>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            inbox: 64,
+            slots: 256,
+            idle: Duration::from_secs(30),
+            events: 8192,
+            restarts: Intensity::default(),
+            durable_before_call: false,
+            seed: None,
+        }
+    }
+}

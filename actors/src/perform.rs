@@ -1,0 +1,214 @@
+//! Effects: done in the order of the decision, after the records that intend them are in the log.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use subtend_session::command::{Command, Deadline};
+use subtend_session::effect::Effect;
+use subtend_session::ids::{RunKey, RunNo, SessionId};
+use subtend_session::outcome::OutcomeKind;
+use subtend_session::place::Owner;
+use subtend_session::record::Notice;
+use subtend_session::state::State;
+use subtend_supervision::Class;
+
+use crate::directory::Next;
+use crate::driver::{Driver, Pending};
+use crate::lane::Item;
+use crate::ticket::Timer;
+
+impl Driver {
+    /// Does what was decided.
+    pub(crate) async fn perform(&mut self, pending: Pending) {
+        let mut hot = pending.hot;
+        for effect in pending.effects {
+            match effect {
+                Effect::RequestSlot { run, again } => self.request_slot(run, again),
+                Effect::ReleaseSlot { run } => self.release_slot(run),
+                Effect::CallModel { turn, attempt, after_ms } => {
+                    let intent = self.model_waits().then_some(self.last_lsn);
+                    self.call_model(turn, attempt, after_ms, intent);
+                }
+                Effect::RunTool { call } => {
+                    let intent = self.tool_waits(call).then_some(self.last_lsn);
+                    self.run_tool(call, intent);
+                }
+                Effect::StopTool { call } => self.stop_tool(call),
+                // Kept back by `take_effect`: it is part of deciding.
+                Effect::Admit { turn, calls } => self.admit.push_back((turn, calls)),
+                Effect::StartChild { child } => Box::pin(self.start_child(child, &mut hot)).await,
+                Effect::Tell { to, notice } => self.tell(to, *notice),
+                Effect::CancelLocal => self.cancel_local(),
+                Effect::CancelOwned { run, outcome } => self.cancel_owned(run, outcome),
+                Effect::Arm { deadline, after_ms } => self.arm(deadline, after_ms),
+                Effect::Disarm { deadline } => self.disarm(deadline),
+                Effect::Ended { run, outcome: _ } => self.run_ended(run),
+                Effect::Unload => self.left = self.try_passivate(),
+            }
+        }
+    }
+
+    /// Tells an owner of an end. One that the boot sweep has not reached yet finds the row in the outbox when it does:
+    /// woken now, it would be ended before its other owned runs (deepest first).
+    fn tell(&self, to: SessionId, notice: Notice) {
+        let boot = self.hub.boot.lock().unwrap_or_else(PoisonError::into_inner).contains(&to);
+        if !boot {
+            self.hub.tell(to, Command::OwnedEnded(vec![notice]));
+        }
+    }
+
+    fn request_slot(&mut self, run: RunNo, again: bool) {
+        if self.slot.is_some() {
+            return;
+        }
+        let ticket = RunKey { session: self.session(), run };
+        let class = if again { Class::Again } else { Class::Start };
+        if let Some(slot) = self.hub.slots.request(self.root(), ticket, class, self.state.limits.live_runs) {
+            self.items.push_back(Item::Granted(ticket, slot));
+        }
+    }
+
+    fn release_slot(&mut self, run: RunNo) {
+        self.slot = None;
+        self.hub.slots.withdraw(RunKey { session: self.session(), run });
+    }
+
+    /// Starts a child that was born in this batch: at once where a slot is free, else when one is granted.
+    async fn start_child(&mut self, child: SessionId, hot: &mut VecDeque<Box<State>>) {
+        let key = RunKey { session: child, run: RunNo(1) };
+        let state = hot.pop_front().filter(|state| state.id == child);
+        let owner = state.as_ref().and_then(|state| owner_of(state));
+        self.hub.tokens.open(key, owner);
+        let (live, queue_ms) = (self.state.limits.live_runs, self.state.limits.queue_ms);
+        if let Some(state) = state {
+            self.hub.directory.unborn(child, state);
+        }
+        match self.hub.slots.request(self.root(), key, Class::Start, live) {
+            Some(slot) => {
+                if let Next::Start(lane, hot) = self.hub.directory.push(child, Item::Granted(key, slot)) {
+                    self.hub.activate(child, lane, hot).await;
+                }
+            }
+            None => {
+                let timer = Timer::Deadline(child, Deadline::Queue(RunNo(1)));
+                self.hub.timers.arm(timer, Duration::from_millis(queue_ms));
+            }
+        }
+    }
+
+    fn cancel_local(&mut self) {
+        if let Some(turn) = &self.turn {
+            turn.cancel();
+        }
+        for tool in self.tools.values() {
+            tool.cancel();
+        }
+    }
+
+    /// Tells every owned run, then fires the token of the whole owned subtree at once.
+    ///
+    /// In this order: a stream below that the token drops finds its owner's outcome already noted (S-8).
+    fn cancel_owned(&mut self, run: RunNo, outcome: OutcomeKind) {
+        let key = RunKey { session: self.session(), run };
+        self.hub.closing.lock().unwrap_or_else(PoisonError::into_inner).insert(key, outcome);
+        let owned: Vec<SessionId> =
+            self.state.run.iter().flat_map(|run| run.owned.values()).map(|owned| owned.child).collect();
+        for child in owned {
+            self.hub.tell(child, Command::OwnerOver { run: RunNo(1), outcome });
+        }
+        self.hub.tokens.fire(&key);
+    }
+
+    fn arm(&mut self, deadline: Deadline, after_ms: u64) {
+        if !self.armed.contains(&deadline) {
+            self.armed.push(deadline);
+        }
+        self.hub.timers.arm(Timer::Deadline(self.session(), deadline), Duration::from_millis(after_ms));
+    }
+
+    fn disarm(&mut self, deadline: Deadline) {
+        let before = self.armed.len();
+        self.armed.retain(|armed| *armed != deadline);
+        // The queue deadline of a child is armed by its parent's hand, before there is an activation.
+        if before != self.armed.len() || matches!(deadline, Deadline::Queue(_)) {
+            self.hub.timers.disarm(&Timer::Deadline(self.session(), deadline));
+        }
+    }
+
+    /// The run ended: gives back what it held, and tells those who wait, when its end is durable.
+    fn run_ended(&mut self, run: RunNo) {
+        let key = RunKey { session: self.session(), run };
+        self.slot = None;
+        self.turn = None;
+        self.hub.slots.withdraw(key);
+        self.hub.tokens.close(&key);
+        for deadline in std::mem::take(&mut self.armed) {
+            self.hub.timers.disarm(&Timer::Deadline(self.session(), deadline));
+        }
+        {
+            let mut closing = self.hub.closing.lock().unwrap_or_else(PoisonError::into_inner);
+            if !closing.is_empty() {
+                closing.remove(&key);
+            }
+        }
+        if self.state.created.place.parent().is_none() {
+            self.hub.ledger.forget(self.session());
+        }
+        if !self.hub.waiters.any(self.session()) {
+            return;
+        }
+        let Some(ended) = self.ended() else { return };
+        let (hub, lsn, session) = (Arc::clone(&self.hub), self.last_lsn, self.session());
+        tokio::spawn(async move {
+            if hub.journal.wait(lsn).await.is_ok() {
+                hub.waiters.tell(session, &ended);
+            }
+        });
+    }
+
+    /// Asks for child calls that wait for admission: a chunk at a time, so that the lanes are looked at between two.
+    pub(crate) fn admit_chunk(&mut self) {
+        let Some((turn, mut calls)) = self.admit.pop_front() else { return };
+        let rest = calls.split_off(calls.len().min(CHUNK));
+        if !rest.is_empty() {
+            self.admit.push_front((turn, rest));
+        }
+        let (hub, offer) = (Arc::clone(&self.hub), Arc::clone(&self.offer));
+        let command = hub.admit(&self.state, &offer, turn, &calls);
+        self.decide(command, None);
+    }
+
+    /// The session may leave memory: what is to come finds it in the journal.
+    fn try_passivate(&mut self) -> bool {
+        if !self.hub.directory.unload(self.session(), &self.lane) {
+            return false;
+        }
+        self.hub.journal.deactivate(self.session(), self.epoch);
+        true
+    }
+
+    pub(crate) fn arm_idle(&self) {
+        self.hub.timers.arm(Timer::Idle(self.session()), self.hub.options.idle);
+    }
+
+    pub(crate) fn disarm_idle(&self) {
+        self.hub.timers.disarm(&Timer::Idle(self.session()));
+    }
+
+    /// The run that owns the one in flight.
+    pub(crate) fn owner_run(&self) -> Option<RunKey> {
+        owner_of(&self.state)
+    }
+}
+
+/// Births of one batch: large enough to amortise the commit, small enough to keep listening.
+const CHUNK: usize = 512;
+
+fn owner_of(state: &State) -> Option<RunKey> {
+    match &state.run.as_ref()?.opened.owner {
+        Owner::Run { session, run, .. } => Some(RunKey { session: *session, run: *run }),
+        Owner::Person | Owner::Host(_) | Owner::Detached { .. } => None,
+    }
+}
+

@@ -1,0 +1,230 @@
+//! The runtime: an instance that owns sessions, their actors and their journal.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use subtend_agents::manifest::AgentMode;
+use subtend_journal::{AppendError, Batch, Journal, ReadError};
+use subtend_session::birth;
+use subtend_session::ids::{Interned, SessionId, Text};
+use subtend_session::limits::Limits;
+use subtend_session::place::Place;
+
+use crate::boot::BootReport;
+use crate::builder::Builder;
+use crate::event::Subscription;
+use crate::handle::SessionHandle;
+use crate::hub::Hub;
+
+/// A running instance. Two in one process never meet.
+///
+/// Dropping it without [`Runtime::shutdown`] stops what runs and leaves open runs in the journal, to be swept at the next
+/// start; it says so once.
+pub struct Runtime {
+    hub: Arc<Hub>,
+    report: BootReport,
+    down: bool,
+}
+
+impl std::fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Runtime").field("boot", &self.report).finish_non_exhaustive()
+    }
+}
+
+/// How a root session is opened.
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    /// The agent.
+    pub agent: Text,
+    /// A title for listings.
+    pub title: Option<Text>,
+    /// What the host attaches: JSON text.
+    pub metadata: Option<Text>,
+    /// Limits of its own; the runtime's if not given.
+    pub limits: Option<Limits>,
+    /// The model, by name; the manifest's, or the runtime's, if not given.
+    pub model: Option<Text>,
+}
+
+/// Why a root session was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenSessionError {
+    /// There is no such agent.
+    #[error("there is no agent {name:?}; agents to open a session with: {pickable}")]
+    UnknownAgent {
+        /// The name.
+        name: Text,
+        /// Those that there are, joined.
+        pickable: String,
+    },
+    /// The agent is for other agents only.
+    #[error("agent {name:?} is a subagent: only other agents start it; agents to open a session with: {pickable}")]
+    NotPrimary {
+        /// The name.
+        name: Text,
+        /// Those that are, joined.
+        pickable: String,
+    },
+    /// The runtime is shutting down.
+    #[error("the runtime is shut down")]
+    Stopped,
+    /// The limits cannot be written as JSON.
+    #[error("the limits cannot be recorded: {0}")]
+    Unrecordable(#[from] serde_json::Error),
+    /// The journal takes nothing.
+    #[error("the session could not be recorded: {0}")]
+    Journal(#[from] AppendError),
+}
+
+/// What a shutdown left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShutdownReport {
+    /// Whether everything at work ended within the grace.
+    pub drained: bool,
+    /// Actors that are alive: zero.
+    pub actors: usize,
+    /// Tasks of turns and tools that are alive: zero.
+    pub tasks: usize,
+    /// Completions that came too late, in all.
+    pub stale: u64,
+}
+
+impl Runtime {
+    /// What a runtime is made of.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    pub(crate) fn new(hub: Arc<Hub>, report: BootReport) -> Self {
+        Self { hub, report, down: false }
+    }
+
+    /// What the boot sweep found and did.
+    pub fn boot(&self) -> &BootReport {
+        &self.report
+    }
+
+    /// The journal, to read.
+    pub fn journal(&self) -> &Journal {
+        &self.hub.journal
+    }
+
+    /// Opens a root session. Its first input opens its first run.
+    ///
+    /// # Errors
+    /// [`OpenSessionError`].
+    ///
+    /// # Durability
+    /// The session is in the log, and durable at the latest with the receipt of its first input.
+    pub fn open(&self, options: OpenOptions) -> Result<SessionHandle, OpenSessionError> {
+        if self.hub.gate.is_closed() {
+            return Err(OpenSessionError::Stopped);
+        }
+        let pickable =
+            || self.hub.catalog.pickable().map(|manifest| &*manifest.name).collect::<Vec<_>>().join(", ");
+        let name = options.agent;
+        let Some(manifest) = self.hub.catalog.get(&name) else {
+            return Err(OpenSessionError::UnknownAgent { name, pickable: pickable() });
+        };
+        match manifest.mode {
+            AgentMode::Primary | AgentMode::All => {}
+            AgentMode::Subagent => return Err(OpenSessionError::NotPrimary { name, pickable: pickable() }),
+        }
+        let inherited: Text = options.model.clone().unwrap_or_else(|| self.hub.fallback.name().into());
+        let Ok(template) = self.hub.template(&name, &inherited) else {
+            return Err(OpenSessionError::UnknownAgent { name, pickable: pickable() });
+        };
+        let session = self.hub.mint.session();
+        let mut created = template.created.clone();
+        created.place = Place::Root;
+        created.short = session.short();
+        created.title = options.title;
+        created.metadata = options.metadata;
+        if let Some(model) = options.model {
+            created.model = model;
+        }
+        if let Some(limits) = options.limits {
+            created.limits = Interned::new(Arc::new(limits))?;
+        }
+        let ceiling = self.hub.policy.body.as_ref().map(|policy| policy.meet(&template.manifest));
+        if let Some(ceiling) = ceiling {
+            created.ceiling = Interned::new(Arc::new(ceiling))?;
+        }
+        let frame = self.hub.birth_frame(birth::root(session, created), self.hub.mint.wall_ms());
+        self.hub.journal.append(Batch { frames: vec![frame] })?;
+        self.hub.journal.deactivate(session, subtend_session::ids::Epoch(1));
+        Ok(SessionHandle { hub: Arc::clone(&self.hub), id: session, root: session })
+    }
+
+    /// A session that is in the journal.
+    ///
+    /// # Errors
+    /// When the journal cannot be read.
+    pub fn session(&self, id: SessionId) -> Result<Option<SessionHandle>, ReadError> {
+        let head = self.hub.journal.head(id)?;
+        Ok(head.map(|head| SessionHandle { hub: Arc::clone(&self.hub), id, root: head.root }))
+    }
+
+    /// Events from here on, of one tree or of all.
+    pub fn subscribe(&self, root: Option<SessionId>) -> Subscription {
+        self.hub.events.subscribe(root)
+    }
+
+    /// Sessions in memory, for operators and tests.
+    pub fn present(&self) -> usize {
+        self.hub.directory.len()
+    }
+
+    /// Runs that hold a slot.
+    pub fn slots_in_use(&self) -> usize {
+        self.hub.slots.in_use()
+    }
+
+    /// Shuts down in order: refuses new work, lets what is at work finish within `grace`, then stops it.
+    ///
+    /// What still runs then stays in the journal and is handled at the next start. When it returns, nothing of ours is alive.
+    pub async fn shutdown(mut self, grace: Duration) -> ShutdownReport {
+        self.down = true;
+        let hub = Arc::clone(&self.hub);
+        hub.gate.close();
+        hub.stopping.store(true, Ordering::Release);
+        hub.tasks.close();
+        let drained = tokio::time::timeout(grace, hub.tasks.wait()).await.is_ok();
+        hub.timers.shutdown();
+        hub.supervisors.shutdown(Duration::from_millis(100)).await;
+        hub.directory.clear();
+        hub.waiters.clear();
+        // Actors are gone, and with them what they had at work: its tasks end at their next poll.
+        hub.tasks.wait().await;
+        let report = ShutdownReport {
+            drained,
+            actors: hub.supervisors.live(),
+            tasks: hub.tasks.len(),
+            stale: hub.stale.load(Ordering::Relaxed),
+        };
+        if let Err(error) = hub.journal.clone().close().await {
+            tracing::error!(%error, "the journal did not close cleanly");
+        }
+        report
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        if self.down {
+            return;
+        }
+        self.hub.gate.close();
+        self.hub.stopping.store(true, Ordering::Release);
+        self.hub.timers.shutdown();
+        self.hub.waiters.clear();
+        self.hub.directory.clear();
+        let supervisors = self.hub.supervisors.clone();
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move { supervisors.shutdown(Duration::ZERO).await });
+        }
+        tracing::warn!("the runtime was dropped without a shutdown; open runs are swept at the next start");
+    }
+}

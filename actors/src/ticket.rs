@@ -1,0 +1,16 @@
+//! Keys under which a run asks for slots, tokens and deadlines.
+
+use subtend_session::command::Deadline;
+use subtend_session::ids::{RunKey, SessionId};
+
+/// Names a run that asks for a slot.
+pub(crate) type Ticket = RunKey;
+
+/// Names a timer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Timer {
+    /// A deadline of a session's run, turn or call.
+    Deadline(SessionId, Deadline),
+    /// A session was idle for the passivation time.
+    Idle(SessionId),
+}

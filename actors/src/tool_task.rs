@@ -1,0 +1,101 @@
+//! The tool task: one local call, raced with its cancellation and the kill after the grace.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use subtend_session::call::{CallEnd, CallResult, ToolEffect};
+use subtend_session::command::Command;
+use subtend_session::ids::{CallId, Text};
+use subtend_tools::tool::{Tool, ToolCall, ToolError, ToolOutput};
+use tokio_util::sync::CancellationToken;
+
+use crate::turn::panic_text;
+
+/// What a tool call came to.
+pub(crate) enum Came {
+    /// A result.
+    Output(ToolOutput),
+    /// An error for the model.
+    Error(ToolError),
+    /// A panic, with what it said.
+    Panic(Text),
+}
+
+/// The future of one tool call, as it is polled once in the handler and spawned only if it is pending.
+pub(crate) type Running = BoxFuture<'static, Came>;
+
+/// Prepares the call of `tool`.
+pub(crate) fn run(tool: &Arc<dyn Tool>, call: ToolCall) -> Running {
+    let made = std::panic::catch_unwind(AssertUnwindSafe(|| tool.run(call)));
+    match made {
+        Ok(running) => Box::pin(async move {
+            match AssertUnwindSafe(running).catch_unwind().await {
+                Ok(Ok(output)) => Came::Output(output),
+                Ok(Err(error)) => Came::Error(error),
+                Err(panic) => Came::Panic(panic_text(&*panic)),
+            }
+        }),
+        Err(panic) => Box::pin(std::future::ready(Came::Panic(panic_text(&*panic)))),
+    }
+}
+
+/// How a running call is stopped: asked first, killed after the grace.
+#[derive(Clone, Default)]
+pub(crate) struct Stop {
+    /// Asks the tool to stop.
+    pub(crate) ask: CancellationToken,
+    /// Drops it where it stands.
+    pub(crate) kill: CancellationToken,
+}
+
+/// Waits for the call. One that only reads is dropped as soon as it is asked to stop; one with side effects may finish
+/// until it is killed, and what a killed one did is not known (E-1).
+pub(crate) async fn raced(running: Running, effect: ToolEffect, stop: Stop) -> Result<Came, CallResult> {
+    let dropped = async {
+        match effect {
+            ToolEffect::ReadOnly => {
+                stop.ask.cancelled().await;
+                CallResult {
+                    end: CallEnd::Cancelled,
+                    content: "the call was cancelled".into(),
+                    truncated_from: None,
+                }
+            }
+            ToolEffect::Idempotent | ToolEffect::SideEffect => {
+                stop.kill.cancelled().await;
+                CallResult {
+                    end: CallEnd::UnknownEffects,
+                    content: "the call was killed before it ended; its side effects are unknown".into(),
+                    truncated_from: None,
+                }
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        came = running => Ok(came),
+        killed = dropped => Err(killed),
+    }
+}
+
+/// The command that tells the session what its call came to.
+pub(crate) fn finished(call: CallId, came: Result<Came, CallResult>, worked_ms: u64) -> Command {
+    let result = match came {
+        Ok(Came::Output(output)) => {
+            CallResult { end: CallEnd::Ok, content: output.content, truncated_from: output.truncated_from }
+        }
+        Ok(Came::Error(error)) if error.denied => {
+            CallResult { end: CallEnd::Denied, content: error.message.into(), truncated_from: None }
+        }
+        Ok(Came::Error(error)) => CallResult {
+            end: CallEnd::ToolError { kind: error.kind, retryable: error.retryable },
+            content: error.message.into(),
+            truncated_from: None,
+        },
+        Ok(Came::Panic(message)) => return Command::ToolPanicked { call, message },
+        Err(killed) => killed,
+    };
+    Command::ToolFinished { call, result: Box::new(result), worked_ms }
+}

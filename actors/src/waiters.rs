@@ -1,0 +1,54 @@
+//! Those who wait for runs to end.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use subtend_session::ids::{RunNo, SessionId};
+use tokio::sync::oneshot;
+
+use crate::handle::Ended;
+
+/// Waiters by session.
+#[derive(Default)]
+pub(crate) struct Waiters {
+    by_session: Mutex<HashMap<SessionId, Vec<(RunNo, oneshot::Sender<Ended>)>>>,
+}
+
+impl Waiters {
+    /// Waits for the end of `run`.
+    pub(crate) fn register(&self, session: SessionId, run: RunNo) -> oneshot::Receiver<Ended> {
+        let (tell, told) = oneshot::channel();
+        let mut waiters = self.by_session.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = waiters.entry(session).or_default();
+        // Waits that were given up leave when the next one comes.
+        waiting.retain(|(_, tell)| !tell.is_closed());
+        waiting.push((run, tell));
+        told
+    }
+
+    /// Whether anybody waits for a run of `session`.
+    pub(crate) fn any(&self, session: SessionId) -> bool {
+        let waiters = self.by_session.lock().unwrap_or_else(PoisonError::into_inner);
+        !waiters.is_empty() && waiters.contains_key(&session)
+    }
+
+    /// Tells those who wait for the run that ended. Called when its end is durable.
+    pub(crate) fn tell(&self, session: SessionId, ended: &Ended) {
+        let mut waiters = self.by_session.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(waiting) = waiters.get_mut(&session) else { return };
+        let (told, still): (Vec<_>, Vec<_>) = waiting.drain(..).partition(|(run, _)| *run == ended.run);
+        *waiting = still;
+        if waiting.is_empty() {
+            waiters.remove(&session);
+        }
+        for (_, tell) in told {
+            // One who gave up waiting needs no answer.
+            drop(tell.send(ended.clone()));
+        }
+    }
+
+    /// The runtime stops: every wait ends with an error.
+    pub(crate) fn clear(&self) {
+        self.by_session.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}

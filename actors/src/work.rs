@@ -1,0 +1,329 @@
+//! Work of a turn: model calls and local tools, polled once in the handler and spawned only if they are pending.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::task::noop_waker_ref;
+use serde_json::Value;
+use subtend_models::model::{Deltas, Request};
+use subtend_session::call::{CallEnd, CallKind, CallResult, ToolEffect, ToolErrorKind};
+use subtend_session::command::{Command, Deadline};
+use subtend_session::context::context;
+use subtend_session::ids::{AttemptNo, CallId, Lsn, RunNo, TurnNo};
+use subtend_session::outcome::Part;
+use subtend_tools::tool::{Progress, Tool, ToolCall, ToolKey};
+use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::driver::Driver;
+use crate::event::What;
+use crate::faults::Point;
+use crate::lane::Item;
+use crate::mint::now;
+use crate::tool_task::{self, Stop};
+use crate::turn::{self, Address, Pulse};
+
+/// A model stream in flight. Dropping it ends the stream.
+pub(crate) struct TurnAtWork {
+    stop: CancellationToken,
+    task: AbortHandle,
+}
+
+impl Drop for TurnAtWork {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl TurnAtWork {
+    /// Asks the task to drop the stream; it still tells that it did.
+    pub(crate) fn cancel(&self) {
+        self.stop.cancel();
+    }
+}
+
+/// A local tool at work. Dropping it kills the tool.
+pub(crate) struct ToolAtWork {
+    stop: Stop,
+    task: AbortHandle,
+}
+
+impl Drop for ToolAtWork {
+    fn drop(&mut self) {
+        self.stop.ask.cancel();
+        self.task.abort();
+    }
+}
+
+impl ToolAtWork {
+    /// Asks the tool to stop.
+    pub(crate) fn cancel(&self) {
+        self.stop.ask.cancel();
+    }
+
+    /// Kills it: the grace is over.
+    pub(crate) fn kill(&self) {
+        self.stop.kill.cancel();
+    }
+}
+
+impl Driver {
+    /// Whether the session's model must wait for its intent record (J-5).
+    pub(crate) fn model_waits(&self) -> bool {
+        self.hub.options.durable_before_call || self.hub.model(&self.state.created.model).leaves_process()
+    }
+
+    /// Whether the tool of `call` must wait for its intent record: if it leaves the process or has side effects.
+    pub(crate) fn tool_waits(&self, call: CallId) -> bool {
+        let found = self.state.call(call).and_then(|call| self.hub.tools.get(&call.tool));
+        self.hub.options.durable_before_call
+            || found.is_none_or(|tool| tool.leaves_process() || tool.effect() != ToolEffect::ReadOnly)
+    }
+
+    /// Calls the model, after its intent is durable where `intent` says so.
+    pub(crate) fn call_model(&mut self, turn: TurnNo, attempt: AttemptNo, after_ms: u64, intent: Option<Lsn>) {
+        let Some(run) = self.state.run.as_ref().map(|run| run.no) else { return };
+        if self.hub.is_stopping() {
+            return;
+        }
+        let model = self.hub.model(&self.state.created.model);
+        let at = Address { session: self.session(), root: self.root(), run, turn, attempt };
+        let given = context(&self.state);
+        let request = Request {
+            session: at.session,
+            agent: Arc::clone(&self.state.created.agent),
+            model: Arc::clone(&self.state.created.model),
+            turn,
+            attempt,
+            system: given.system,
+            messages: given.messages,
+            prompt: given.prompt,
+            tools: Arc::clone(&self.offer.specs),
+            max_output_tokens: self.state.limits.output_tokens,
+        };
+        let pulse = Pulse::default();
+        let heard = self.hub.events.any() || intent.is_some() || model.leaves_process();
+        let deltas = if heard { self.hub.deltas(at, &pulse) } else { Deltas::none() };
+        if after_ms > 0 || intent.is_some() {
+            // The call is made only after the wait: a model may start its work when it is called.
+            let make: MakeCalling = Box::new(move || turn::call(&model, request, deltas));
+            return self.spawn_turn(Call::Later { make, after_ms, intent }, at, pulse);
+        }
+        let mut calling = turn::call(&model, request, deltas);
+        match calling.as_mut().poll(&mut Context::from_waker(noop_waker_ref())) {
+            Poll::Ready(came) => {
+                drop(calling);
+                let command = self.hub.answered(&self.offer, turn, attempt, came);
+                self.next.push_back(command);
+            }
+            Poll::Pending => self.spawn_turn(Call::Now(calling), at, pulse),
+        }
+    }
+
+    fn spawn_turn(&mut self, call: Call, at: Address, pulse: Pulse) {
+        let Some(run) = self.run_key() else { return };
+        let owned = self.hub.tokens.token(&run).unwrap_or_default();
+        let stop = owned.child_token();
+        let (hub, offer, stall_ms) = (Arc::clone(&self.hub), Arc::clone(&self.offer), self.state.limits.stall_ms);
+        let task_stop = stop.clone();
+        let work = async move {
+            hub.faults.strike(Point::TurnTask, "model");
+            let journal = hub.journal.clone();
+            let came = async {
+                let calling = match call {
+                    Call::Now(calling) => calling,
+                    Call::Later { make, after_ms, intent } => {
+                        if after_ms > 0 {
+                            tokio::time::sleep(Duration::from_millis(after_ms)).await;
+                        }
+                        if let Some(lsn) = intent
+                            && journal.wait(lsn).await.is_err()
+                        {
+                            // A poisoned journal: nothing leaves the process any more.
+                            std::future::pending::<()>().await;
+                        }
+                        make()
+                    }
+                };
+                turn::watched(calling, pulse, stall_ms).await
+            };
+            tokio::select! {
+                biased;
+                () = task_stop.cancelled() => None,
+                came = came => Some(hub.answered(&offer, at.turn, at.attempt, came)),
+            }
+        };
+        let hub = Arc::clone(&self.hub);
+        let owner = self.owner_run();
+        let task = self.hub.tasks.spawn(async move {
+            let said = std::panic::AssertUnwindSafe(work);
+            let command = match futures_util::FutureExt::catch_unwind(said).await {
+                Ok(Some(command)) => command,
+                Ok(None) => {
+                    // The owner's word first: a stream that its fired token dropped must not count as a failed attempt.
+                    if owned.is_cancelled()
+                        && let Some(owner) = owner
+                    {
+                        let outcome = hub.closing_kind(owner);
+                        hub.tell(at.session, Command::OwnerOver { run: at.run, outcome });
+                    }
+                    turn::dropped(at.turn, at.attempt)
+                }
+                Err(panic) => Command::TurnPanicked {
+                    turn: at.turn,
+                    attempt: at.attempt,
+                    part: Part::TurnTask,
+                    message: turn::panic_text(&*panic),
+                },
+            };
+            hub.deliver(at.session, Item::Command(command, None));
+        });
+        self.turn = Some(TurnAtWork { stop, task: task.abort_handle() });
+    }
+
+    /// Runs the local tool of `call`, after its intent is durable where `intent` says so.
+    pub(crate) fn run_tool(&mut self, call: CallId, intent: Option<Lsn>) {
+        let Some(run) = self.state.run.as_ref().map(|run| run.no) else { return };
+        if self.hub.is_stopping() {
+            return;
+        }
+        let Some(at) = self.state.call(call) else { return };
+        // The kind is settled anew from tool and arguments: the same in every activation.
+        let found = self.hub.classify(&self.offer, &at.tool, &at.args);
+        let Some((tool, args)) = found.ready else {
+            let content = found.note.unwrap_or_else(|| "the tool is not offered any more".into());
+            let result = Box::new(CallResult::error(ToolErrorKind::UnknownTool, content));
+            self.next.push_back(Command::ToolFinished { call, result, worked_ms: 0 });
+            return;
+        };
+        if let Err(denied) = self.hub.tools.check(&*tool, &args, &self.offer.authority) {
+            let end = if denied.denied {
+                CallEnd::Denied
+            } else {
+                CallEnd::ToolError { kind: denied.kind, retryable: denied.retryable }
+            };
+            let result = Box::new(CallResult { end, content: denied.message.into(), truncated_from: None });
+            self.next.push_back(Command::ToolFinished { call, result, worked_ms: 0 });
+            return;
+        }
+        self.start_tool(run, call, tool, args, intent);
+    }
+
+    fn start_tool(&mut self, run: RunNo, call: CallId, tool: Arc<dyn Tool>, args: Value, intent: Option<Lsn>) {
+        let stop = Stop::default();
+        let effect = tool.effect();
+        let tool_call = ToolCall {
+            key: ToolKey { session: self.session(), run, call },
+            args,
+            workspace: Arc::clone(&self.hub.workspace),
+            authority: Arc::clone(&self.offer.authority),
+            cancel: stop.ask.clone(),
+            max_bytes: self.state.limits.tool_result_bytes,
+            progress: self.progress(call),
+        };
+        let start = if intent.is_none() {
+            let mut running = tool_task::run(&tool, tool_call);
+            match running.as_mut().poll(&mut Context::from_waker(noop_waker_ref())) {
+                Poll::Ready(came) => {
+                    self.next.push_back(tool_task::finished(call, Ok(came), 0));
+                    return;
+                }
+                Poll::Pending => Start::Now(running),
+            }
+        } else {
+            Start::Later(tool, tool_call)
+        };
+        let (hub, session) = (Arc::clone(&self.hub), self.session());
+        let owned = self.run_key().and_then(|key| self.hub.tokens.token(&key)).unwrap_or_default();
+        let task_stop = stop.clone();
+        let started = now();
+        let task = self.hub.tasks.spawn(async move {
+            if let Some(lsn) = intent
+                && hub.journal.wait(lsn).await.is_err()
+            {
+                return;
+            }
+            let running = match start {
+                Start::Now(running) => running,
+                Start::Later(tool, call) => tool_task::run(&tool, call),
+            };
+            let racing = tool_task::raced(running, effect, task_stop.clone());
+            tokio::pin!(racing);
+            // The owner's token fires for the whole subtree at once; it asks every tool below to stop.
+            let came = tokio::select! {
+                biased;
+                came = &mut racing => came,
+                () = owned.cancelled() => {
+                    task_stop.ask.cancel();
+                    racing.await
+                }
+            };
+            let worked_ms = u64::try_from(now().duration_since(started).as_millis()).unwrap_or(u64::MAX);
+            hub.tell(session, tool_task::finished(call, came, worked_ms));
+        });
+        self.tools.insert(call, ToolAtWork { stop, task: task.abort_handle() });
+    }
+
+    fn progress(&self, call: CallId) -> Progress {
+        if !self.hub.events.any() {
+            return Progress::none();
+        }
+        let (hub, session, root) = (Arc::downgrade(&self.hub), self.session(), self.root());
+        Progress::to(move |line| {
+            if let Some(hub) = hub.upgrade() {
+                hub.events.passing(root, session, What::Progress { call, line });
+            }
+        })
+    }
+
+    /// Forgets a call that has its result. A tool that still runs then (its time is up) is asked to stop, and killed after
+    /// the grace: it must not outlive its run (E-5).
+    pub(crate) fn stop_tool(&mut self, call: CallId) {
+        let Some(tool) = self.tools.remove(&call) else { return };
+        if tool.task.is_finished() {
+            return;
+        }
+        tool.cancel();
+        let grace = Duration::from_millis(self.state.limits.grace_ms);
+        self.hub.tasks.spawn(async move {
+            tokio::time::sleep(grace).await;
+            drop(tool);
+        });
+    }
+
+    /// What the hub does itself when a deadline passes, before the session decides.
+    pub(crate) fn due(&mut self, deadline: Deadline) {
+        self.armed.retain(|armed| *armed != deadline);
+        if matches!(deadline, Deadline::Grace(_)) {
+            for tool in self.tools.values() {
+                tool.kill();
+            }
+        }
+    }
+
+    /// Kinds of the calls that have not started, found anew after a fold.
+    pub(crate) fn unstarted(&self) -> Vec<(CallId, CallKind)> {
+        let Some(turn) = self.state.turn() else { return Vec::new() };
+        let unstarted = turn.calls.iter().enumerate().filter_map(|(ix, call)| {
+            let fresh = call.phase == subtend_session::state::CallPhase::Unstarted;
+            fresh.then(|| {
+                let id = CallId { turn: turn.no, ix: u32::try_from(ix).unwrap_or(u32::MAX) };
+                (id, self.hub.classify(&self.offer, &call.tool, &call.args).kind)
+            })
+        });
+        unstarted.collect()
+    }
+}
+
+type MakeCalling = Box<dyn FnOnce() -> turn::Calling + Send>;
+
+enum Call {
+    Now(turn::Calling),
+    Later { make: MakeCalling, after_ms: u64, intent: Option<Lsn> },
+}
+
+enum Start {
+    Now(tool_task::Running),
+    Later(Arc<dyn Tool>, ToolCall),
+}

@@ -1,0 +1,137 @@
+//! Faults of every part: a panic in a tool, a model, the turn task and the session's own handler is survived.
+
+#![cfg(feature = "fault-points")]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use subtend_actors::faults::{Faults, Point};
+use subtend_models::model::Request;
+use subtend_session::call::ToolEffect;
+use subtend_session::message::Message;
+use subtend_session::outcome::{FailKind, Outcome, Part};
+use subtend_session::record::Record;
+use subtend_tools::tool::ToolOutput;
+use support::{answers, ask, builder, calls, journal, model, prompt, records, shut, task, text, tool, tools};
+
+/// Strikes `times` times at `point` with `detail`, then never again.
+fn strike(point: Point, detail: &'static str, times: usize) -> (Faults, Arc<AtomicUsize>) {
+    let struck = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&struck);
+    let faults = Faults::new(move |at, what| {
+        if at == point && what == detail && count.fetch_add(1, Ordering::Relaxed) < times {
+            panic!("a fault at {detail}");
+        }
+    });
+    (faults, struck)
+}
+
+async fn with_one_call(request: Request) -> Result<subtend_models::model::Answer, subtend_models::model::ModelError> {
+    if answers(&request) == 0 {
+        return Ok(calls([("work", serde_json::json!({}))]));
+    }
+    let result = request.messages.iter().find_map(|message| match message {
+        Message::Result { content, .. } => Some(content.to_string()),
+        _ => None,
+    });
+    Ok(text(&result.unwrap_or_default()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_in_a_tool_is_a_tool_error() {
+    let journal = journal();
+    let broken = tool("work", ToolEffect::ReadOnly, |_| async { panic!("the tool broke") });
+    let runtime =
+        builder(&journal).tools(tools([broken])).model(model(with_one_call)).start().await.expect("a runtime");
+    let (_, ended) = ask(&runtime, "go").await;
+    assert_eq!(ended.outcome, Outcome::Completed);
+    assert!(ended.text.as_deref().is_some_and(|text| text.contains("panicked")), "{ended:?}");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_in_the_model_is_tried_again_and_then_fails_the_run() {
+    let journal = journal();
+    let made = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&made);
+    let runtime = builder(&journal)
+        .model(model(move |_| {
+            count.fetch_add(1, Ordering::Relaxed);
+            async { panic!("the model broke") }
+        }))
+        .start()
+        .await
+        .expect("a runtime");
+    let (_, ended) = ask(&runtime, "go").await;
+    assert!(
+        matches!(ended.outcome, Outcome::Failed { kind: FailKind::Panic { part: Part::Model, .. } }),
+        "{ended:?}"
+    );
+    assert_eq!(made.load(Ordering::Relaxed), 3, "all attempts of the turn");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_in_the_turn_task_is_tried_again() {
+    let journal = journal();
+    let (faults, struck) = strike(Point::TurnTask, "model", 1);
+    let answer = |_| async {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        Ok(text("after all"))
+    };
+    let runtime = builder(&journal).model(model(answer)).faults(faults).start().await.expect("a runtime");
+    let (session, ended) = ask(&runtime, "go").await;
+    assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("after all")));
+    assert_eq!(struck.load(Ordering::Relaxed), 2);
+    let discarded = records(&journal, session.id()).await;
+    assert_eq!(discarded.iter().filter(|record| matches!(record, Record::AttemptDiscarded(_))).count(), 1);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_in_the_handler_restarts_the_session_from_its_journal() {
+    for command in ["model_answered", "tool_finished", "spawn", "owned_ended", "admitted"] {
+        let journal = journal();
+        let (faults, struck) = strike(Point::Handler, command, 1);
+        let answer = |request: Request| async move {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            match (prompt(&request).as_str(), answers(&request)) {
+                ("parent", 0) => Ok(calls([("work", serde_json::json!({})), task("child", false)])),
+                ("parent", _) => Ok(text("whole")),
+                (_, _) => Ok(text("child")),
+            }
+        };
+        let work = tool("work", ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("worked")) });
+        let runtime = builder(&journal)
+            .tools(tools([work]))
+            .model(model(answer))
+            .faults(faults)
+            .start()
+            .await
+            .expect("a runtime");
+        let (session, ended) = ask(&runtime, "parent").await;
+        assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("whole")), "{command}");
+        assert!(struck.load(Ordering::Relaxed) > 1, "{command} never came");
+        let all = records(&journal, session.id()).await;
+        let ends = all.iter().filter(|record| matches!(record, Record::RunEnded(_))).count();
+        assert_eq!(ends, 1, "{command}: {all:#?}");
+        assert_eq!(journal.outbox().expect("outbox"), [], "{command}");
+        shut(runtime).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_that_kills_twice_is_set_aside_and_ends_the_run() {
+    let journal = journal();
+    let (faults, _) = strike(Point::Handler, "model_answered", usize::MAX);
+    let answer = |_| async {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        Ok(text("never decided"))
+    };
+    let runtime = builder(&journal).model(model(answer)).faults(faults).start().await.expect("a runtime");
+    let (_, ended) = ask(&runtime, "go").await;
+    assert_eq!(ended.outcome, Outcome::RestartsExhausted { command: Some("model_answered".into()) });
+    shut(runtime).await;
+}

@@ -1,0 +1,256 @@
+//! The main line of a session's life: inputs, calls, children, notices, ends.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use subtend_actors::{Control, Options};
+use subtend_session::call::ToolEffect;
+use subtend_session::limits::Limits;
+use subtend_session::message::Message;
+use subtend_session::outcome::{By, FailKind, Outcome};
+use subtend_session::record::Record;
+use subtend_tools::tool::ToolOutput;
+use support::{answers, ask, builder, calls, journal, kinds, model, open, prompt, records, shut, task, text, tool, tools};
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_completes_the_run() {
+    let journal = journal();
+    let runtime =
+        builder(&journal).model(model(|_| async { Ok(text("hello")) })).start().await.expect("a runtime");
+    let (session, ended) = ask(&runtime, "hi").await;
+    assert_eq!((ended.outcome, ended.text.as_deref(), ended.turns), (Outcome::Completed, Some("hello"), 1));
+    assert_eq!(
+        kinds(&journal, session.id()).await,
+        [
+            "session_created",
+            "input_accepted",
+            "run_opened",
+            "run_started",
+            "inputs_taken",
+            "turn_started",
+            "turn_answered",
+            "run_ended"
+        ]
+    );
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_result_reaches_the_model_in_call_order() {
+    let journal = journal();
+    let slow = tool("slow", ToolEffect::ReadOnly, |_| async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        Ok(ToolOutput::text("slow result"))
+    });
+    let fast = tool("fast", ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("fast result")) });
+    let answer = |request: subtend_models::model::Request| async move {
+        if answers(&request) == 0 {
+            return Ok(calls([("slow", serde_json::json!({})), ("fast", serde_json::json!({}))]));
+        }
+        let results: Vec<String> = request
+            .messages
+            .iter()
+            .filter_map(|message| match message {
+                Message::Result { content, .. } => Some(content.to_string()),
+                _ => None,
+            })
+            .collect();
+        Ok(text(&results.join(", ")))
+    };
+    let runtime =
+        builder(&journal).tools(tools([slow, fast])).model(model(answer)).start().await.expect("a runtime");
+    let (_, ended) = ask(&runtime, "go").await;
+    assert_eq!(ended.text.as_deref(), Some("slow result, fast result"));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_blocking_child_answers_its_call() {
+    let journal = journal();
+    let answer = |request: subtend_models::model::Request| async move {
+        match (prompt(&request).as_str(), answers(&request)) {
+            ("parent", 0) => Ok(calls([task("child", false)])),
+            ("parent", _) => Ok(text("got it")),
+            (_, _) => Ok(text("from the child")),
+        }
+    };
+    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+    let (session, ended) = ask(&runtime, "parent").await;
+    assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("got it")));
+    let kids = journal.kids(session.id()).expect("kids");
+    assert_eq!(kids.len(), 1);
+    let all = records(&journal, session.id()).await;
+    let noticed = all.iter().filter(|record| matches!(record, Record::NoticeTaken(_))).count();
+    assert_eq!(noticed, 1, "{all:#?}");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn background_children_wake_the_owner_at_rest() {
+    let journal = journal();
+    let answer = |request: subtend_models::model::Request| async move {
+        let notices = request.messages.iter().filter(|message| matches!(message, Message::Notice { .. })).count();
+        match (prompt(&request).as_str(), answers(&request)) {
+            ("parent", 0) => Ok(calls([task("quick", true), task("slow", true)])),
+            ("parent", _) if notices == 0 => Ok(text("waiting")),
+            ("parent", _) => Ok(text(&format!("{notices} messages"))),
+            ("slow", _) => {
+                tokio::time::sleep(Duration::from_secs(30)).await;
+                Ok(text("slow"))
+            }
+            (_, _) => {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                Ok(text("quick"))
+            }
+        }
+    };
+    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+    let (session, ended) = ask(&runtime, "parent").await;
+    assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("2 messages")));
+    let all = records(&journal, session.id()).await;
+    let keys: usize = all
+        .iter()
+        .map(|record| match record {
+            Record::NoticeTaken(taken) => taken.items.len(),
+            _ => 0,
+        })
+        .sum();
+    assert_eq!(keys, 2, "{all:#?}");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_tree_of_depth_five_completes_with_one_live_run() {
+    let journal = journal();
+    let answer = |request: subtend_models::model::Request| async move {
+        let depth: u32 = prompt(&request).parse().unwrap_or(0);
+        if depth > 0 && answers(&request) == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            return Ok(calls([task(&(depth - 1).to_string(), false)]));
+        }
+        Ok(text(&format!("level {depth}")))
+    };
+    let limits = Limits { live_runs: 1, ..Limits::default() };
+    let options = Options { slots: 1, seed: Some(7), ..Options::default() };
+    let runtime =
+        builder(&journal).model(model(answer)).limits(limits).options(options).start().await.expect("a runtime");
+    let (_, ended) = ask(&runtime, "5").await;
+    assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("level 5")));
+    assert_eq!(journal.heads().expect("heads").len(), 6);
+    assert_eq!(runtime.slots_in_use(), 0);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_depth_limit_is_a_tool_error_and_the_run_goes_on() {
+    let journal = journal();
+    let answer = |request: subtend_models::model::Request| async move {
+        if answers(&request) == 0 {
+            return Ok(calls([task("deeper", false)]));
+        }
+        let result = request.messages.iter().find_map(|message| match message {
+            Message::Result { content, error, .. } => Some((*error, content.to_string())),
+            _ => None,
+        });
+        Ok(text(&format!("{result:?}")))
+    };
+    let limits = Limits { max_depth: 1, ..Limits::default() };
+    let runtime = builder(&journal).model(model(answer)).limits(limits).start().await.expect("a runtime");
+    let (session, ended) = ask(&runtime, "parent").await;
+    assert_eq!(ended.outcome, Outcome::Completed);
+    assert_eq!(journal.heads().expect("heads").len(), 2);
+    let child = journal.kids(session.id()).expect("kids");
+    let said = records(&journal, child[0]).await.into_iter().find_map(|record| match record {
+        Record::CallFinished(finished) => Some(finished.content.to_string()),
+        _ => None,
+    });
+    assert!(said.as_deref().is_some_and(|said| said.contains("depth") && said.contains('1')), "{said:?}");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancel_ends_the_whole_owned_subtree_once() {
+    let journal = journal();
+    let answer = |request: subtend_models::model::Request| async move {
+        let depth: u32 = prompt(&request).parse().unwrap_or(0);
+        if depth > 0 && answers(&request) == 0 {
+            return Ok(calls([task(&(depth - 1).to_string(), true), task(&(depth - 1).to_string(), false)]));
+        }
+        std::future::pending::<()>().await;
+        Ok(text("never"))
+    };
+    let limits = Limits { live_runs: 64, ..Limits::default() };
+    let runtime = builder(&journal).model(model(answer)).limits(limits).start().await.expect("a runtime");
+    let session = open(&runtime);
+    let receipt = session.send("3").await.expect("accepted");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(session.cancel().await, Ok(Control::Done(receipt.run)));
+    let ended = tokio::time::timeout(Duration::from_secs(5), session.run_ended(receipt.run)).await;
+    assert_eq!(ended.expect("within one grace").expect("ended").outcome, Outcome::Cancelled { by: By::Person });
+    let heads = journal.heads().expect("heads");
+    assert_eq!(heads.len(), 15);
+    for (id, _) in heads {
+        let all = records(&journal, id).await;
+        let ends: Vec<_> = all.iter().filter(|record| matches!(record, Record::RunEnded(_))).collect();
+        assert_eq!(ends.len(), 1, "{id}: {all:#?}");
+    }
+    assert_eq!(journal.inflight().expect("inflight"), []);
+    assert_eq!(journal.outbox().expect("outbox"), []);
+    assert_eq!(runtime.slots_in_use(), 0);
+    assert!(matches!(session.cancel().await, Ok(Control::AlreadyEnded(Outcome::Cancelled { by: By::Person }))));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_that_hangs_fails_with_its_true_cause() {
+    let journal = journal();
+    let runtime = builder(&journal)
+        .model(model(|_| async {
+            std::future::pending::<()>().await;
+            Ok(text("never"))
+        }))
+        .start()
+        .await
+        .expect("a runtime");
+    let (_, ended) = ask(&runtime, "hi").await;
+    assert!(matches!(ended.outcome, Outcome::Failed { kind: FailKind::Model { .. } }), "{ended:?}");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn quiet_and_waiting_sessions_are_passivated_and_come_back() {
+    let journal = journal();
+    let calls_made = Arc::new(AtomicUsize::new(0));
+    let made = Arc::clone(&calls_made);
+    let answer = move |request: subtend_models::model::Request| {
+        made.fetch_add(1, Ordering::Relaxed);
+        async move {
+            match (prompt(&request).as_str(), answers(&request)) {
+                ("parent", 0) => Ok(calls([task("child", false)])),
+                ("parent", _) => Ok(text("back")),
+                (_, _) => {
+                    tokio::time::sleep(Duration::from_secs(50)).await;
+                    Ok(text("late"))
+                }
+            }
+        }
+    };
+    let options = Options { idle: Duration::from_secs(2), seed: Some(7), ..Options::default() };
+    let runtime = builder(&journal).model(model(answer)).options(options).start().await.expect("a runtime");
+    let session = open(&runtime);
+    let receipt = session.send("parent").await.expect("accepted");
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(runtime.present(), 1, "only the working child is in memory");
+    let ended = session.run_ended(receipt.run).await.expect("ended");
+    assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("back")));
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(runtime.present(), 0);
+    let again = session.send("parent").await.expect("accepted");
+    let ended = session.run_ended(again.run).await.expect("ended");
+    assert_eq!((ended.run.0, ended.outcome), (2, Outcome::Completed));
+    assert_eq!(calls_made.load(Ordering::Relaxed), 4);
+    shut(runtime).await;
+}

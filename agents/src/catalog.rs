@@ -1,0 +1,215 @@
+//! The agents that a workspace has: the built-in ones and its own files.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use subtend_session::ids::Text;
+
+use crate::builtin;
+use crate::front;
+use crate::manifest::{Manifest, Source};
+
+/// Where a workspace keeps its agents.
+pub const FOLDER: &str = ".subtend/agents";
+
+/// Bytes of one agent file at most.
+pub const MAX_FILE_BYTES: u64 = 256 << 10;
+
+/// Agent files of one workspace at most.
+pub const MAX_FILES: usize = 1_000;
+
+/// Folders within folders at most.
+const MAX_DEPTH: usize = 16;
+
+/// All agents by name, with what is wrong with the files that were read.
+#[derive(Clone, Debug, Default)]
+pub struct Catalog {
+    agents: BTreeMap<Text, Arc<Manifest>>,
+    problems: Vec<Problem>,
+}
+
+/// Something that a person should know about an agent file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The file.
+    pub path: PathBuf,
+    /// Whether the file is in use all the same.
+    pub kind: ProblemKind,
+    /// What is wrong, and what to do.
+    pub message: String,
+}
+
+/// How bad a problem is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProblemKind {
+    /// The file gives no agent.
+    Refused,
+    /// The agent is there; look at it once.
+    Warning,
+}
+
+/// No agent of that name may be started by another agent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no agent `{name}` that can be started here; use one of: {valid}")]
+pub struct NotSpawnable {
+    /// The name that was asked for.
+    pub name: String,
+    /// The names that are valid, with commas between them.
+    pub valid: String,
+}
+
+impl Catalog {
+    /// The built-in agents alone.
+    pub fn builtin() -> Self {
+        let agents = builtin::all().into_iter().map(|manifest| (Arc::clone(&manifest.name), Arc::new(manifest)));
+        Self { agents: agents.collect(), problems: Vec::new() }
+    }
+
+    /// The built-in agents and those of `workspace`: every `*.md` in [`FOLDER`], at any depth.
+    ///
+    /// Never fails as a whole: a file that gives no agent is in [`Catalog::problems`] and hides no other. Of two files with
+    /// one name the first in the order of their paths counts. Symbolic links in the folder are not followed.
+    pub fn load(workspace: &Path) -> Self {
+        let mut catalog = Self::builtin();
+        let mut files = Vec::new();
+        catalog.find(&workspace.join(FOLDER), 0, &mut files);
+        files.sort_unstable();
+        if let Some(first) = files.get(MAX_FILES) {
+            let message = format!("not read, nor any after it: there are more than {MAX_FILES} agent files");
+            catalog.refuse(first, message);
+        }
+        for path in files.into_iter().take(MAX_FILES) {
+            catalog.read(&path);
+        }
+        catalog.problems.sort_by(|a, b| a.path.cmp(&b.path));
+        catalog
+    }
+
+    /// Puts `manifest` in the place of any other of its name, which is given back.
+    pub fn insert(&mut self, manifest: Manifest) -> Option<Arc<Manifest>> {
+        self.agents.insert(Arc::clone(&manifest.name), Arc::new(manifest))
+    }
+
+    /// The agent of that name.
+    pub fn get(&self, name: &str) -> Option<&Arc<Manifest>> {
+        self.agents.get(name)
+    }
+
+    /// All agents, by name.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Manifest>> {
+        self.agents.values()
+    }
+
+    /// The agents that another agent may start, by name.
+    pub fn spawnable(&self) -> impl Iterator<Item = &Arc<Manifest>> {
+        self.all().filter(|manifest| manifest.spawnable())
+    }
+
+    /// The agents that a person may pick, by name.
+    pub fn pickable(&self) -> impl Iterator<Item = &Arc<Manifest>> {
+        self.all().filter(|manifest| manifest.pickable())
+    }
+
+    /// The agent that a `task` call of that type starts.
+    ///
+    /// # Errors
+    /// When there is none, or people alone may start it: the text lists the names that are valid (G2).
+    pub fn spawn_target(&self, name: &str) -> Result<&Arc<Manifest>, NotSpawnable> {
+        self.get(name).filter(|manifest| manifest.spawnable()).ok_or_else(|| NotSpawnable {
+            name: name.chars().take(80).collect(),
+            valid: self.spawnable().map(|manifest| &*manifest.name).collect::<Vec<_>>().join(", "),
+        })
+    }
+
+    /// What is wrong with files that were read, in the order of their paths.
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+
+    /// Collects the agent files below `folder`.
+    fn find(&mut self, folder: &Path, depth: usize, files: &mut Vec<PathBuf>) {
+        let entries = match fs::read_dir(folder) {
+            Ok(entries) => entries,
+            // A workspace without agents of its own is the common case.
+            Err(error) if depth == 0 && error.kind() == std::io::ErrorKind::NotFound => return,
+            Err(error) => return self.refuse(folder, format!("cannot be listed: {error}")),
+        };
+        for entry in entries {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) => {
+                    self.refuse(folder, format!("cannot be listed to its end: {error}"));
+                    continue;
+                }
+            };
+            let path = entry.path();
+            let is_markdown = path.extension().is_some_and(|ending| ending == "md");
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() && depth < MAX_DEPTH => self.find(&path, depth.saturating_add(1), files),
+                Ok(kind) if kind.is_dir() => {
+                    self.refuse(&path, format!("not looked into: it is more than {MAX_DEPTH} folders deep"));
+                }
+                Ok(kind) if kind.is_file() && is_markdown => files.push(path),
+                Ok(kind) if kind.is_symlink() => {
+                    // A link may lead out of the workspace, and what it leads to would end up in a prompt.
+                    self.refuse(&path, "is a symbolic link, which is not followed: copy the file".into());
+                }
+                Ok(_) => {}
+                Err(error) => self.refuse(&path, format!("cannot be looked at: {error}")),
+            }
+        }
+    }
+
+    fn read(&mut self, path: &Path) {
+        let text = match read_bounded(path) {
+            Ok(text) => text,
+            Err(message) => return self.refuse(path, message),
+        };
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        let parsed = match front::parse(&text, &stem, Source::File(path.to_owned())) {
+            Ok(parsed) => parsed,
+            Err(error) => return self.refuse(path, error.to_string()),
+        };
+        match self.get(&parsed.manifest.name).map(|other| other.source.clone()) {
+            Some(Source::File(first)) => {
+                let name = &parsed.manifest.name;
+                return self.refuse(path, format!("`{name}` is already there, from {}: rename one", first.display()));
+            }
+            Some(Source::Builtin | Source::Host) => {
+                let name = &parsed.manifest.name;
+                self.warn(path, format!("replaces the built-in agent `{name}`"));
+            }
+            None => {}
+        }
+        for warning in parsed.warnings {
+            self.warn(path, warning);
+        }
+        self.insert(parsed.manifest);
+    }
+
+    fn refuse(&mut self, path: &Path, message: String) {
+        self.problems.push(Problem { path: path.to_owned(), kind: ProblemKind::Refused, message });
+    }
+
+    fn warn(&mut self, path: &Path, message: String) {
+        self.problems.push(Problem { path: path.to_owned(), kind: ProblemKind::Warning, message });
+    }
+}
+
+fn read_bounded(path: &Path) -> Result<String, String> {
+    let cannot = |error: std::io::Error| format!("cannot be read: {error}");
+    let mut bytes = Vec::new();
+    let file = fs::File::open(path).map_err(cannot)?;
+    file.take(MAX_FILE_BYTES.saturating_add(1)).read_to_end(&mut bytes).map_err(cannot)?;
+    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_FILE_BYTES {
+        return Err(format!("is larger than {MAX_FILE_BYTES} bytes, the most that an agent file may have"));
+    }
+    String::from_utf8(bytes)
+        .map_err(|error| format!("is not UTF-8 text, from byte {}", error.utf8_error().valid_up_to()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,191 @@
+//! Agent files: Markdown with YAML front matter, read into manifests.
+
+use serde_json::{Map, Value};
+use subtend_session::ids::Text;
+
+use crate::manifest::{AgentMode, Manifest, Source, first_sentence};
+use crate::name::{self, BadName};
+use crate::permissions::{self, shown};
+
+/// The keys that mean something here.
+const KEYS: [&str; 10] =
+    ["name", "mode", "description", "model", "tools", "permissions", "inspectable", "caller", "turns", "hidden"];
+
+/// Why a file is no manifest.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum BadManifest {
+    #[error("has no front matter: begin the file with a line `---`, then YAML, then another line `---`")]
+    NoFrontMatter,
+    #[error("the front matter has no end: close it with a line `---`")]
+    Unclosed,
+    #[error("the front matter is not valid YAML: {0}")]
+    Yaml(String),
+    #[error("has no `mode`: add `mode: primary`, `mode: subagent` or `mode: all`")]
+    NoMode,
+    #[error("has no prompt: write it below the front matter")]
+    NoPrompt,
+    #[error("`{key}` {why}")]
+    Field { key: &'static str, why: String },
+    #[error(transparent)]
+    Name(#[from] BadName),
+}
+
+/// A manifest, with what a person should know about the file.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Parsed {
+    pub(crate) manifest: Manifest,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Reads `text`; `stem` is the name of an agent whose file gives none.
+///
+/// # Errors
+/// With what is wrong and what to write instead; the caller names the file.
+pub(crate) fn parse(text: &str, stem: &str, source: Source) -> Result<Parsed, BadManifest> {
+    let (yaml, body) = split(text)?;
+    let mut fields = Fields(yaml_map(yaml)?);
+    let name = fields.text("name")?.unwrap_or_else(|| stem.into());
+    name::check(&name)?;
+    let mode = fields.mode()?;
+    if body.trim().is_empty() {
+        return Err(BadManifest::NoPrompt);
+    }
+    let mut warnings = Vec::new();
+    let description = fields.text("description")?.unwrap_or_else(|| first_sentence(body).into());
+    let rules = fields
+        .take("permissions")
+        .map(|value| permissions::parse(&value).map_err(|why| BadManifest::Field { key: "permissions", why }))
+        .transpose()?;
+    if rules.as_ref().is_some_and(permissions::narrows_nothing) {
+        warnings.push("`permissions` only allows, which changes nothing: add `\"*\": deny` to deny the rest".into());
+    }
+    let manifest = Manifest {
+        name,
+        mode,
+        description,
+        model: fields.text("model")?,
+        tools: fields.tools()?,
+        rules,
+        inspectable: fields.flag("inspectable")?,
+        caller: fields.caller()?,
+        turns: fields.turns()?,
+        body: body.into(),
+        hidden: fields.flag("hidden")?,
+        extra: fields.0.into_iter().collect(),
+        source,
+    };
+    warnings.extend(manifest.extra.keys().map(|key| {
+        format!("`{key}` is not a key that is known here, and is kept without effect; known are {}", KEYS.join(", "))
+    }));
+    Ok(Parsed { manifest, warnings })
+}
+
+/// Parts front matter, its opening line included so that YAML errors name lines of the file, and body.
+fn split(text: &str) -> Result<(&str, &str), BadManifest> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut at = 0_usize;
+    for (number, line) in text.split_inclusive('\n').enumerate() {
+        let is_fence = line.trim_end() == "---";
+        let next = at.saturating_add(line.len());
+        match (number, is_fence) {
+            (0, false) => return Err(BadManifest::NoFrontMatter),
+            (0, true) | (_, false) => at = next,
+            (_, true) => {
+                let (yaml, body) = (text.get(..at).unwrap_or_default(), text.get(next..).unwrap_or_default());
+                return Ok((yaml, body.trim_start_matches(['\r', '\n'])));
+            }
+        }
+    }
+    Err(if text.trim().is_empty() { BadManifest::NoFrontMatter } else { BadManifest::Unclosed })
+}
+
+fn yaml_map(yaml: &str) -> Result<Map<String, Value>, BadManifest> {
+    let options = serde_saphyr::options! { with_snippet: false, strict_booleans: true };
+    let value: Value = serde_saphyr::from_str_with_options(yaml, options)
+        .map_err(|error| BadManifest::Yaml(error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")))?;
+    match value {
+        Value::Object(map) => Ok(map),
+        Value::Null => Ok(Map::new()),
+        other @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
+            Err(BadManifest::Yaml(format!("it must be a map of keys to values, not {}", shown(&other))))
+        }
+    }
+}
+
+/// The front matter; what is taken out of it is known, and the rest is kept as it is.
+struct Fields(Map<String, Value>);
+
+impl Fields {
+    /// A key without a value is as good as no key.
+    fn take(&mut self, key: &str) -> Option<Value> {
+        self.0.remove(key).filter(|value| !value.is_null())
+    }
+
+    fn text(&mut self, key: &'static str) -> Result<Option<Text>, BadManifest> {
+        let Some(value) = self.take(key) else { return Ok(None) };
+        match value.as_str().map(str::trim) {
+            Some(text) if !text.is_empty() => Ok(Some(text.into())),
+            Some(_) | None => Err(BadManifest::Field { key, why: format!("must be a text, not {}", shown(&value)) }),
+        }
+    }
+
+    fn flag(&mut self, key: &'static str) -> Result<bool, BadManifest> {
+        let Some(value) = self.take(key) else { return Ok(false) };
+        value
+            .as_bool()
+            .ok_or_else(|| BadManifest::Field { key, why: format!("must be true or false, not {}", shown(&value)) })
+    }
+
+    fn mode(&mut self) -> Result<AgentMode, BadManifest> {
+        let value = self.take("mode").ok_or(BadManifest::NoMode)?;
+        [AgentMode::Primary, AgentMode::Subagent, AgentMode::All]
+            .into_iter()
+            .find(|mode| value.as_str() == Some(mode.word()))
+            .ok_or_else(|| BadManifest::Field {
+                key: "mode",
+                why: format!("must be primary, subagent or all, not {}", shown(&value)),
+            })
+    }
+
+    fn caller(&mut self) -> Result<bool, BadManifest> {
+        let Some(value) = self.take("caller") else { return Ok(false) };
+        if value.as_str() == Some("agent") {
+            return Ok(true);
+        }
+        let why = format!("must be `agent` or be left out, not {}", shown(&value));
+        Err(BadManifest::Field { key: "caller", why })
+    }
+
+    fn turns(&mut self) -> Result<Option<u32>, BadManifest> {
+        let Some(value) = self.take("turns") else { return Ok(None) };
+        let turns = value.as_u64().and_then(|turns| u32::try_from(turns).ok()).filter(|turns| *turns > 0);
+        turns.map(Some).ok_or_else(|| BadManifest::Field {
+            key: "turns",
+            why: format!("must be a whole number of at least 1, not {}", shown(&value)),
+        })
+    }
+
+    /// A list of names, or the names in one text with commas between them.
+    fn tools(&mut self) -> Result<Option<Vec<Text>>, BadManifest> {
+        let Some(value) = self.take("tools") else { return Ok(None) };
+        let wrong = |value: &Value| BadManifest::Field {
+            key: "tools",
+            why: format!("must list tools by name ([a-zA-Z0-9_-], at most 64 characters), not {}", shown(value)),
+        };
+        let names: Option<Vec<&str>> = match &value {
+            Value::String(text) => Some(text.split(',').map(str::trim).filter(|name| !name.is_empty()).collect()),
+            Value::Array(items) => items.iter().map(Value::as_str).collect(),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => None,
+        };
+        let names = names.filter(|names| names.iter().all(|name| is_tool_name(name))).ok_or_else(|| wrong(&value))?;
+        Ok(Some(names.into_iter().map(Text::from).collect()))
+    }
+}
+
+fn is_tool_name(name: &str) -> bool {
+    (1..=64).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use subtend_session::authority::{Rule, RuleSet, Verdict};
+
+use super::*;
+
+fn read(text: &str) -> Result<Parsed, BadManifest> {
+    parse(text, "stem", Source::Host)
+}
+
+fn refused(text: &str) -> String {
+    read(text).map_or_else(|error| error.to_string(), |parsed| format!("accepted: {parsed:?}"))
+}
+
+#[test]
+fn a_full_file_is_read_field_by_field() {
+    let text = "---
+name: reviewer
+mode: all
+description: Reviews changes.
+model: small
+tools: [read, search]
+permissions:
+  \"*\": deny
+  fs.read:
+    src/**: allow
+inspectable: true
+caller: agent
+turns: 12
+hidden: true
+colour: {shade: blue}
+---
+
+Review the change.
+";
+    let manifest = Manifest {
+        name: "reviewer".into(),
+        mode: AgentMode::All,
+        description: "Reviews changes.".into(),
+        model: Some("small".into()),
+        tools: Some(vec!["read".into(), "search".into()]),
+        rules: Some(RuleSet {
+            default: Verdict::Deny,
+            rules: vec![Rule { action: "fs.read".into(), resource: "src/**".into(), verdict: Verdict::Allow }],
+        }),
+        inspectable: true,
+        caller: true,
+        turns: Some(12),
+        body: "Review the change.\n".into(),
+        hidden: true,
+        extra: BTreeMap::from([("colour".to_owned(), json!({"shade": "blue"}))]),
+        source: Source::Host,
+    };
+    let warning = "`colour` is not a key that is known here, and is kept without effect; known are name, mode, \
+                   description, model, tools, permissions, inspectable, caller, turns, hidden";
+    assert_eq!(read(text), Ok(Parsed { manifest, warnings: vec![warning.to_owned()] }));
+}
+
+#[test]
+fn mode_and_prompt_are_enough() {
+    let manifest = Manifest::new("stem", AgentMode::Subagent, "Read it. Then say so.");
+    assert_eq!(&*manifest.description, "Read it.");
+    for text in [
+        "---\nmode: subagent\n---\nRead it. Then say so.",
+        "\u{feff}---\r\nmode: subagent\r\n---\r\n\r\nRead it. Then say so.",
+        "---\nmode: subagent\nname:\n---\nRead it. Then say so.",
+    ] {
+        assert_eq!(read(text), Ok(Parsed { manifest: manifest.clone(), warnings: Vec::new() }), "{text:?}");
+    }
+}
+
+#[test]
+fn a_rule_below_the_front_matter_belongs_to_the_prompt() {
+    let body = read("---\nmode: all\n---\nOne\n---\nTwo\n").map(|parsed| parsed.manifest.body);
+    assert_eq!(body.as_deref(), Ok("One\n---\nTwo\n"));
+}
+
+#[test]
+fn tools_are_a_list_or_a_text_with_commas_and_an_empty_list_is_none() {
+    let tools = |line: &str| read(&format!("---\nmode: all\n{line}\n---\nx")).map(|parsed| parsed.manifest.tools);
+    assert_eq!(tools("description: y"), Ok(None));
+    assert_eq!(tools("tools: []"), Ok(Some(Vec::new())));
+    assert_eq!(tools("tools: read, list"), Ok(Some(vec!["read".into(), "list".into()])));
+    assert_eq!(
+        tools("tools: [read, 7]").map_err(|error| error.to_string()),
+        Err("`tools` must list tools by name ([a-zA-Z0-9_-], at most 64 characters), not [\"read\",7]".into())
+    );
+}
+
+#[test]
+fn refusals_say_what_is_wrong_and_what_to_write() {
+    for (text, says) in [
+        ("", "has no front matter: begin the file with a line `---`, then YAML, then another line `---`"),
+        (
+            "Just text\n---\n",
+            "has no front matter: begin the file with a line `---`, then YAML, then another line `---`",
+        ),
+        ("---\nmode: all\n", "the front matter has no end: close it with a line `---`"),
+        ("---\n---\nx", "has no `mode`: add `mode: primary`, `mode: subagent` or `mode: all`"),
+        ("---\nname: a\n---\nx", "has no `mode`: add `mode: primary`, `mode: subagent` or `mode: all`"),
+        ("---\nmode: both\n---\nx", "`mode` must be primary, subagent or all, not \"both\""),
+        ("---\nmode: all\n---\n \n", "has no prompt: write it below the front matter"),
+        (
+            "---\n- mode\n---\nx",
+            "the front matter is not valid YAML: it must be a map of keys to values, not [\"mode\"]",
+        ),
+        ("---\nmode: all\ninspectable: maybe\n---\nx", "`inspectable` must be true or false, not \"maybe\""),
+        ("---\nmode: all\ncaller: person\n---\nx", "`caller` must be `agent` or be left out, not \"person\""),
+        ("---\nmode: all\nturns: 0\n---\nx", "`turns` must be a whole number of at least 1, not 0"),
+        ("---\nmode: all\nturns: 5000000000\n---\nx", "`turns` must be a whole number of at least 1, not 5000000000"),
+        ("---\nmode: all\ndescription: [a]\n---\nx", "`description` must be a text, not [\"a\"]"),
+        ("---\nmode: all\npermissions: {a: b}\n---\nx", "`permissions` `a`: must be allow, ask or deny, not \"b\""),
+        (
+            "---\nmode: all\nname: A b\n---\nx",
+            "`A b` is not an agent's name: use 1 to 64 of a-z, 0-9, `-` and `_`, and begin with a letter or a digit",
+        ),
+    ] {
+        assert_eq!(refused(text), says, "{text:?}");
+    }
+}
+
+#[test]
+fn yaml_errors_are_one_line_and_name_the_line_of_the_file() {
+    for text in
+        ["---\nmode: all\nname: [a\n---\nx", "---\nmode: all\n*: deny\n---\nx", "---\nmode: all\nmode: all\n---\nx"]
+    {
+        let says = refused(text);
+        assert!(says.starts_with("the front matter is not valid YAML: "), "{says}");
+        assert!(!says.contains('\n'), "{says}");
+        assert!(says.contains("line 3") || says.contains("line 4"), "{says}");
+    }
+}
+
+#[test]
+fn permissions_that_only_allow_are_warned_of() {
+    let warnings = read("---\nmode: all\npermissions: {fs.read: allow}\n---\nx").map(|parsed| parsed.warnings);
+    let expected = "`permissions` only allows, which changes nothing: add `\"*\": deny` to deny the rest";
+    assert_eq!(warnings, Ok(vec![expected.to_owned()]));
+}

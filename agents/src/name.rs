@@ -1,0 +1,51 @@
+//! Names of agents.
+
+/// Bytes of an agent's name at most.
+pub const MAX_LEN: usize = 64;
+
+/// Why a name is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{name}` is not an agent's name: use 1 to {MAX_LEN} of a-z, 0-9, `-` and `_`, and begin with a letter or a digit"
+)]
+pub struct BadName {
+    /// What was given, cut to a length that can be shown.
+    pub name: String,
+}
+
+/// Checks that `name` is `[a-z0-9][a-z0-9_-]{0,63}`.
+///
+/// # Errors
+/// When it is not; the error shows the name and the rule.
+pub fn check(name: &str) -> Result<(), BadName> {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let fits = name.len() <= MAX_LEN
+        && name.bytes().next().is_some_and(plain)
+        && name.bytes().all(|byte| plain(byte) || byte == b'-' || byte == b'_');
+    if fits { Ok(()) } else { Err(BadName { name: name.chars().take(MAX_LEN + 16).collect() }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_short_lower_case_words() {
+        for good in ["a", "7", "explore", "pr-review_2", &"x".repeat(64)] {
+            assert_eq!(check(good), Ok(()), "{good}");
+        }
+        for bad in ["", "-a", "_a", "Explore", "a b", "a/b", "a.b", "größe", "*", &"x".repeat(65)] {
+            assert_eq!(check(bad), Err(BadName { name: bad.into() }), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_error_shows_name_and_rule() {
+        let shown = check("My Agent").map_err(|error| error.to_string());
+        assert_eq!(
+            shown,
+            Err("`My Agent` is not an agent's name: use 1 to 64 of a-z, 0-9, `-` and `_`, and begin with a letter or a digit"
+                .into())
+        );
+    }
+}

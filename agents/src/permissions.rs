@@ -1,0 +1,119 @@
+//! The `permissions:` map of front matter: action → verdict, or action → { resource pattern → verdict }.
+
+use serde_json::{Map, Value};
+use subtend_session::authority::{Rule, RuleSet, Verdict};
+
+/// Reads the map. The plain entry `"*": verdict` is the default; without it, what no entry names is as the caller has it.
+///
+/// # Errors
+/// With the entry that is wrong and what may stand there.
+pub(crate) fn parse(value: &Value) -> Result<RuleSet, String> {
+    let Value::Object(map) = value else {
+        return Err(format!("must be a map of actions to allow, ask or deny, not {}", shown(value)));
+    };
+    let mut set = RuleSet { default: Verdict::Allow, rules: Vec::new() };
+    for (action, entry) in map {
+        check_pattern(action)?;
+        match entry {
+            Value::Object(resources) => add_resources(&mut set.rules, action, resources)?,
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+                let verdict = verdict(entry).map_err(|why| format!("`{action}`: {why}"))?;
+                if action == "*" {
+                    set.default = verdict;
+                } else {
+                    set.rules.push(Rule { action: action.as_str().into(), resource: "*".into(), verdict });
+                }
+            }
+        }
+    }
+    set.rules.sort_unstable();
+    Ok(set)
+}
+
+fn add_resources(rules: &mut Vec<Rule>, action: &str, resources: &Map<String, Value>) -> Result<(), String> {
+    for (resource, value) in resources {
+        check_pattern(resource)?;
+        let verdict = verdict(value).map_err(|why| format!("`{action}`: `{resource}`: {why}"))?;
+        rules.push(Rule { action: action.into(), resource: resource.as_str().into(), verdict });
+    }
+    Ok(())
+}
+
+/// Whether the set narrows nothing: it is met with the caller's authority, so allows alone have no effect.
+pub(crate) fn narrows_nothing(set: &RuleSet) -> bool {
+    set.default == Verdict::Allow && set.rules.iter().all(|rule| rule.verdict == Verdict::Allow)
+}
+
+fn check_pattern(pattern: &str) -> Result<(), String> {
+    if pattern.trim().is_empty() || pattern.chars().any(char::is_control) {
+        return Err(format!("{pattern:?} is not a pattern: write an action or a path, with `*` for any characters"));
+    }
+    Ok(())
+}
+
+fn verdict(value: &Value) -> Result<Verdict, String> {
+    match value.as_str() {
+        Some("allow") => Ok(Verdict::Allow),
+        Some("ask") => Ok(Verdict::Ask),
+        Some("deny") => Ok(Verdict::Deny),
+        Some(_) | None => Err(format!("must be allow, ask or deny, not {}", shown(value))),
+    }
+}
+
+/// A value as an error shows it: short, on one line.
+pub(crate) fn shown(value: &Value) -> String {
+    const LONGEST: usize = 60;
+    let text = value.to_string();
+    if text.chars().count() <= LONGEST { text } else { text.chars().take(LONGEST).chain(['…']).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn rule(action: &str, resource: &str, verdict: Verdict) -> Rule {
+        Rule { action: action.into(), resource: resource.into(), verdict }
+    }
+
+    #[test]
+    fn verdicts_and_patterns_become_rules_and_the_star_the_default() {
+        let value = json!({"*": "deny", "fs.read": "allow", "fs.write": {"docs/**": "ask", "*": "deny"}});
+        let expected = RuleSet {
+            default: Verdict::Deny,
+            rules: vec![
+                rule("fs.read", "*", Verdict::Allow),
+                rule("fs.write", "*", Verdict::Deny),
+                rule("fs.write", "docs/**", Verdict::Ask),
+            ],
+        };
+        assert_eq!(parse(&value), Ok(expected));
+    }
+
+    #[test]
+    fn without_a_star_the_default_narrows_nothing() {
+        let expected = RuleSet { default: Verdict::Allow, rules: vec![rule("shell.run", "*", Verdict::Deny)] };
+        assert_eq!(parse(&json!({"shell.run": "deny"})), Ok(expected));
+    }
+
+    #[test]
+    fn errors_name_the_entry() {
+        for (value, says) in [
+            (json!("deny"), "must be a map of actions to allow, ask or deny, not \"deny\""),
+            (json!({"fs.read": true}), "`fs.read`: must be allow, ask or deny, not true"),
+            (json!({"fs.read": {"a": "never"}}), "`fs.read`: `a`: must be allow, ask or deny, not \"never\""),
+            (json!({" ": "deny"}), "\" \" is not a pattern: write an action or a path, with `*` for any characters"),
+        ] {
+            assert_eq!(parse(&value), Err(says.to_owned()));
+        }
+    }
+
+    #[test]
+    fn a_set_of_allows_is_known_to_do_nothing() {
+        let narrows = |value| parse(&value).map(|set| !narrows_nothing(&set));
+        assert_eq!(narrows(json!({"fs.read": "allow"})), Ok(false));
+        assert_eq!(narrows(json!({"*": "deny", "fs.read": "allow"})), Ok(true));
+        assert_eq!(narrows(json!({"fs.read": {"a": "ask"}})), Ok(true));
+    }
+}

@@ -1,0 +1,93 @@
+//! Workloads F and D: one parent starts N subagents in one answer; each makes two model turns with one tool call between;
+//! the parent gets N results. Beside it, in the same run and alternating, a bare tokio loop of the same work.
+//!
+//! `cargo bench --bench fan_out` prints microseconds per child (median of the pairs), the ratio to the bare loop, and frames
+//! per child. `-- --quick` does fewer pairs; `-- --durable` adds workload D on redb.
+
+#[path = "fan_out/bare.rs"]
+mod bare;
+#[path = "fan_out/fake.rs"]
+mod fake;
+#[path = "fan_out/ours.rs"]
+mod ours;
+
+use std::time::Duration;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// One measured pass: wall time and frames.
+pub struct Pass {
+    /// Wall time of the whole fan-out.
+    pub wall: Duration,
+    /// Frames appended to the journal.
+    pub frames: u64,
+}
+
+fn median(mut passes: Vec<f64>) -> f64 {
+    passes.sort_by(f64::total_cmp);
+    passes.get(passes.len() / 2).copied().unwrap_or_default()
+}
+
+fn micros_per_child(wall: Duration, children: u32) -> f64 {
+    wall.as_secs_f64() * 1e6 / f64::from(children)
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    let has = |flag: &str| args.iter().any(|arg| arg == flag);
+    let pairs = if has("--quick") { 3 } else { 7 };
+    let sizes: &[u32] = if has("--large") { &[100, 1_000, 10_000, 100_000] } else { &[100, 1_000, 10_000] };
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("no tokio runtime: {error}");
+            std::process::exit(1);
+        }
+    };
+    println!("workload F, journal in memory, median of {pairs} alternating pairs");
+    println!("{:>9} {:>14} {:>14} {:>7} {:>14}", "children", "bare us/child", "ours us/child", "ratio", "frames/child");
+    for children in sizes {
+        let mut bare_passes = Vec::new();
+        let mut our_passes = Vec::new();
+        let mut frames = 0;
+        for _ in 0..pairs {
+            bare_passes.push(micros_per_child(runtime.block_on(bare::fan_out(*children)), *children));
+            let pass = runtime.block_on(ours::fan_out(*children, ours::Store::Memory, ours::Cap::Open));
+            frames = pass.frames;
+            our_passes.push(micros_per_child(pass.wall, *children));
+        }
+        let (bare, ours) = (median(bare_passes), median(our_passes));
+        println!(
+            "{children:>9} {bare:>14.2} {ours:>14.2} {:>7.2} {:>14.2}",
+            ours / bare,
+            f64_of(frames) / f64::from(*children)
+        );
+    }
+    if has("--durable") || !has("--quick") {
+        durable(&runtime, pairs.min(3));
+    }
+}
+
+fn durable(runtime: &tokio::runtime::Runtime, passes: usize) {
+    println!("\nworkload D, redb, every record durable, median of {passes}");
+    println!("{:>9} {:>8} {:>14} {:>14}", "children", "cap", "us/child", "frames/child");
+    for (cap, word) in [(ours::Cap::Open, "open"), (ours::Cap::Default, "3"), (ours::Cap::DefaultDurable, "3, durable")]
+    {
+        for children in [1_000_u32, 10_000] {
+            let mut walls = Vec::new();
+            let mut frames = 0;
+            for _ in 0..passes {
+                let pass = runtime.block_on(ours::fan_out(children, ours::Store::Redb, cap));
+                frames = pass.frames;
+                walls.push(micros_per_child(pass.wall, children));
+            }
+            println!("{children:>9} {word:>8} {:>14.2} {:>14.2}", median(walls), f64_of(frames) / f64::from(children));
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "frames of a bench are far below 2^52")]
+fn f64_of(n: u64) -> f64 {
+    n as f64
+}

@@ -1,0 +1,96 @@
+//! The fake model and tool: zero latency, in the process, JSON on both sides.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use serde_json::{Value, json};
+use subtend_models::model::{Answer, Deltas, Model, ModelError, Request};
+use subtend_session::call::ToolEffect;
+use subtend_session::message::{Message, ToolSpec};
+use subtend_session::record::{Asked, Stop};
+use subtend_session::usage::Usage;
+use subtend_tools::closure::FnTool;
+use subtend_tools::tool::{Tool, ToolOutput};
+
+use crate::bare::round_trip;
+
+/// Fans out to `children` from an agent named `general`; every other agent calls one tool and is done.
+pub struct Fake {
+    /// Children of the root.
+    pub children: u32,
+}
+
+impl Model for Fake {
+    fn name(&self) -> &str {
+        "fake"
+    }
+
+    fn leaves_process(&self) -> bool {
+        false
+    }
+
+    fn call(&self, request: Request, _: Deltas) -> BoxFuture<'static, Result<Answer, ModelError>> {
+        let answer = if &*request.agent == "general" { parent(&request, self.children) } else { worker(&request) };
+        Box::pin(std::future::ready(Ok(answer)))
+    }
+}
+
+fn parent(request: &Request, children: u32) -> Answer {
+    if request.messages.len() == 1 {
+        let asked = (0..children).map(|ix| Asked {
+            provider_id: format!("c{ix}").into(),
+            tool: "task".into(),
+            args: format!("{{\"subagent_type\":\"worker\",\"prompt\":\"item {ix}\"}}").into(),
+        });
+        return calls(asked.collect());
+    }
+    let results = request.messages.iter().filter(|message| match message {
+        Message::Result { content, error, .. } => !error && content.contains("done"),
+        Message::User { .. } | Message::Assistant { .. } | Message::Notice { .. } | Message::Prompt { .. } => false,
+    });
+    text(format!("{} results", results.count()))
+}
+
+fn worker(request: &Request) -> Answer {
+    let mut messages = vec![json!({"role": "system", "content": &*request.system})];
+    messages.extend(request.messages.iter().map(wire));
+    if round_trip(&Value::Array(messages)) < 4 {
+        return calls(vec![Asked { provider_id: "c0".into(), tool: "echo".into(), args: "{\"n\":2}".into() }]);
+    }
+    text("done".to_owned())
+}
+
+fn wire(message: &Message) -> Value {
+    match message {
+        Message::User { text, .. } | Message::Prompt { text } | Message::Notice { text, .. } => {
+            json!({"role": "user", "content": &**text})
+        }
+        Message::Assistant { calls, .. } => {
+            let calls: Vec<Value> = calls
+                .iter()
+                .map(|call| json!({"id": &*call.provider_id, "tool": &*call.tool, "args": &*call.args}))
+                .collect();
+            json!({"role": "assistant", "calls": calls})
+        }
+        Message::Result { content, .. } => json!({"role": "tool", "id": "c0", "content": &**content}),
+    }
+}
+
+fn calls(calls: Vec<Asked>) -> Answer {
+    Answer { text: None, reasoning: None, calls, stop: Stop::Calls, usage: Usage::default() }
+}
+
+fn text(text: String) -> Answer {
+    Answer { text: Some(text.into()), reasoning: None, calls: Vec::new(), stop: Stop::End, usage: Usage::default() }
+}
+
+/// A tool that answers at once.
+pub fn echo() -> Arc<dyn Tool> {
+    let spec = ToolSpec {
+        name: "echo".into(),
+        description: "answers".into(),
+        schema: Arc::new(json!({"type": "object", "properties": {"n": {"type": "integer"}}})),
+    };
+    let tool = FnTool::new(spec, ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("pong")) });
+    Arc::new(tool.in_process().access(|_| Vec::new()))
+}

@@ -1,0 +1,87 @@
+//! The same work as supervised, recorded sessions.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use subtend_actors::{OpenOptions, Options, Runtime};
+use subtend_agents::catalog::Catalog;
+use subtend_agents::manifest::{AgentMode, Manifest};
+use subtend_journal::{Journal, StoreSpec, memory::Memory, open_store};
+use subtend_session::authority::{RuleSet, Verdict};
+use subtend_session::limits::Limits;
+use subtend_session::outcome::Outcome;
+use subtend_tools::registry::Registry;
+
+use crate::Pass;
+use crate::fake::{Fake, echo};
+
+/// Where records go.
+#[derive(Clone, Copy)]
+pub enum Store {
+    /// In memory.
+    Memory,
+    /// On disk, synced.
+    Redb,
+}
+
+/// Live children.
+#[derive(Clone, Copy)]
+pub enum Cap {
+    /// As many as there are.
+    Open,
+    /// The default.
+    Default,
+    /// The default, and in-process fakes wait for their intent too.
+    DefaultDurable,
+}
+
+#[expect(clippy::disallowed_methods, reason = "a bench measures wall time")]
+/// Runs the fan-out and checks its result.
+pub async fn fan_out(children: u32, store: Store, cap: Cap) -> Pass {
+    let dir = tempfile::tempdir().expect("a directory for the bench");
+    let journal = match store {
+        Store::Memory => Journal::open(Box::new(Memory::new()), Default::default()),
+        Store::Redb => open_store(
+            &StoreSpec::parse(&format!("redb:{}", dir.path().join("store").display())).expect("a store spec"),
+        ),
+    }
+    .expect("a journal");
+    let live = matches!(cap, Cap::Open);
+    let limits = Limits {
+        calls_per_answer: u32::MAX,
+        spawns: u32::MAX,
+        live_runs: if live { u32::MAX } else { 3 },
+        ..Limits::default()
+    };
+    let options = Options {
+        slots: if live { usize::MAX } else { 256 },
+        durable_before_call: matches!(cap, Cap::DefaultDurable),
+        ..Options::default()
+    };
+    let mut catalog = Catalog::builtin();
+    catalog.insert(Manifest::new("general", AgentMode::All, "You are a parent."));
+    catalog.insert(Manifest::new("worker", AgentMode::Subagent, "You are a worker."));
+    let registry = Registry::builder().tool(echo()).expect("one tool").build();
+    let runtime = Runtime::builder()
+        .journal(journal.clone())
+        .catalog(catalog)
+        .tools(registry)
+        .model(Arc::new(Fake { children }))
+        .limits(limits)
+        .policy(RuleSet { default: Verdict::Allow, rules: Vec::new() })
+        .options(options)
+        .start()
+        .await
+        .expect("a runtime");
+    let before = journal.appended();
+    let started = Instant::now();
+    let session = runtime.open(OpenOptions { agent: "general".into(), ..OpenOptions::default() }).expect("a session");
+    let receipt = session.send("fan out").await.expect("accepted");
+    let ended = session.run_ended(receipt.run).await.expect("ended");
+    let wall = started.elapsed();
+    assert_eq!(ended.outcome, Outcome::Completed, "{ended:?}");
+    assert_eq!(ended.text.as_deref(), Some(&*format!("{children} results")));
+    let frames = journal.appended().0 - before.0;
+    runtime.shutdown(std::time::Duration::from_secs(1)).await;
+    Pass { wall, frames }
+}

@@ -1,0 +1,233 @@
+//! The bytes of a frame: a header of 52 bytes, then the records as a JSON array.
+//!
+//! | at | field | |
+//! |---|---|---|
+//! | 0 | magic u16 | `0x5b7d` |
+//! | 2 | version u8 | 1 |
+//! | 3 | flags u8 | 0; reserved for compression and blobs |
+//! | 4 | session | 16 bytes |
+//! | 20 | first_seq u64 | |
+//! | 28 | count u32 | 32 bits, since a frame of many births holds more than 65 535 records |
+//! | 32 | epoch u32 | |
+//! | 36 | at_ms i64 | |
+//! | 44 | len u32 | bytes of the body |
+//! | 48 | crc32c u32 | over bytes 0..48 and the body |
+//!
+//! Integers are big-endian. Every version keeps this header, so that a frame of a newer one is told from a damaged one. The LSN
+//! is no part of the frame: it is given after the frame is encoded.
+
+use std::borrow::Cow;
+
+use serde::de::DeserializeOwned;
+use subtend_session::ids::{Epoch, Hash, Interned, Seq, SessionId, Text};
+use subtend_session::record::{Record, SessionCreated};
+use uuid::Uuid;
+
+use crate::frame::Frame;
+
+#[cfg(test)]
+mod tests;
+
+/// The version that is written, and the newest that is read.
+pub const VERSION: u8 = 1;
+/// Bytes before the body.
+pub const HEADER: usize = 52;
+
+const MAGIC: u16 = 0x5b7d;
+const LEN_AT: usize = 44;
+const CRC_AT: usize = 48;
+
+/// A frame that was read back and is sound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decoded {
+    /// The session.
+    pub session: SessionId,
+    /// The sequence number of the first record.
+    pub first_seq: Seq,
+    /// The activation that wrote it.
+    pub epoch: Epoch,
+    /// Wall clock; informative.
+    pub at_ms: i64,
+    /// The records, as they were encoded: bodies that other frames carry are absent.
+    pub records: Vec<Record>,
+}
+
+/// Why bytes are no frame.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// They are not what was written.
+    #[error("corrupt frame: {0}")]
+    Corrupt(String),
+    /// A newer version wrote them.
+    #[error("frame of a newer format: {0}")]
+    Newer(String),
+}
+
+/// Why a frame cannot be encoded.
+#[derive(Debug, thiserror::Error)]
+pub enum EncodeError {
+    /// A record cannot be written as JSON.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    /// The body is longer than a frame's length field can say.
+    #[error("a frame of {0} bytes is longer than its length field can say")]
+    TooLong(usize),
+}
+
+/// Encodes a frame.
+///
+/// The births in it lose the bodies that are not among the frame's `changes.defs`: another frame has put them into `def`.
+///
+/// # Errors
+/// [`EncodeError`].
+pub fn encode(frame: &Frame) -> Result<Vec<u8>, EncodeError> {
+    let mut out = Vec::with_capacity(HEADER + 256 * frame.records.len());
+    out.extend_from_slice(&MAGIC.to_be_bytes());
+    out.extend_from_slice(&[VERSION, 0]);
+    out.extend_from_slice(frame.session.0.as_bytes());
+    out.extend_from_slice(&frame.first_seq.0.to_be_bytes());
+    let count = u32::try_from(frame.records.len()).map_err(|_| EncodeError::TooLong(frame.records.len()))?;
+    out.extend_from_slice(&count.to_be_bytes());
+    out.extend_from_slice(&frame.epoch.0.to_be_bytes());
+    out.extend_from_slice(&frame.at_ms.to_be_bytes());
+    out.extend_from_slice(&[0; HEADER - LEN_AT]);
+    for (ix, record) in frame.records.iter().enumerate() {
+        out.push(if ix == 0 { b'[' } else { b',' });
+        serde_json::to_writer(&mut out, &*strip(record, &frame.changes.defs))?;
+    }
+    out.extend_from_slice(if frame.records.is_empty() { b"[]" } else { b"]" });
+    let len = u32::try_from(out.len() - HEADER).map_err(|_| EncodeError::TooLong(out.len()))?;
+    put(&mut out, LEN_AT, len);
+    let crc = crc(&out);
+    put(&mut out, CRC_AT, crc);
+    Ok(out)
+}
+
+fn put(out: &mut [u8], at: usize, value: u32) {
+    if let Some(slot) = out.get_mut(at..at + 4) {
+        slot.copy_from_slice(&value.to_be_bytes());
+    }
+}
+
+fn crc(bytes: &[u8]) -> u32 {
+    let head = crc32c::crc32c(bytes.get(..CRC_AT).unwrap_or_default());
+    crc32c::crc32c_append(head, bytes.get(HEADER..).unwrap_or_default())
+}
+
+/// Decodes a frame and checks all of it.
+///
+/// # Errors
+/// [`FrameError::Corrupt`] for bytes that no version has written, [`FrameError::Newer`] for sound bytes of a newer one.
+pub fn decode(bytes: &[u8]) -> Result<Decoded, FrameError> {
+    let (head, body) = bytes
+        .split_first_chunk::<HEADER>()
+        .ok_or_else(|| FrameError::Corrupt(format!("{} bytes are shorter than a header", bytes.len())))?;
+    let mut head = Reader(head);
+    let magic = u16::from_be_bytes(head.take()?);
+    let [version, flags] = head.take()?;
+    let session = SessionId(Uuid::from_bytes(head.take()?));
+    let first_seq = Seq(u64::from_be_bytes(head.take()?));
+    let count = u32::from_be_bytes(head.take()?);
+    let epoch = Epoch(u32::from_be_bytes(head.take()?));
+    let at_ms = i64::from_be_bytes(head.take()?);
+    let len = u32::from_be_bytes(head.take()?);
+    let sum = u32::from_be_bytes(head.take()?);
+    if magic != MAGIC {
+        return Err(FrameError::Corrupt(format!("it starts with {magic:#06x}, not {MAGIC:#06x}")));
+    }
+    if u32::try_from(body.len()) != Ok(len) {
+        return Err(FrameError::Corrupt(format!("the body has {} bytes, the header says {len}", body.len())));
+    }
+    let found = crc(bytes);
+    if found != sum {
+        return Err(FrameError::Corrupt(format!("the checksum is {found:#010x}, the header says {sum:#010x}")));
+    }
+    // Only now: a flipped bit in the version is damage, not news.
+    if version > VERSION || flags != 0 {
+        return Err(FrameError::Newer(format!(
+            "version {version}, flags {flags:#04x}; known are version {VERSION} and no flags"
+        )));
+    }
+    let records: Vec<Record> = serde_json::from_slice(body).map_err(|error| unknown(&error))?;
+    if u32::try_from(records.len()) != Ok(count) {
+        return Err(FrameError::Corrupt(format!("it holds {} records, the header says {count}", records.len())));
+    }
+    Ok(Decoded { session, first_seq, epoch, at_ms, records })
+}
+
+/// The checksum held, so what was written is there: a word that is not known is a newer version's.
+fn unknown(error: &serde_json::Error) -> FrameError {
+    let words = error.to_string();
+    if words.starts_with("unknown variant") || words.starts_with("unknown field") {
+        FrameError::Newer(words)
+    } else {
+        FrameError::Corrupt(words)
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], FrameError> {
+        let (chunk, rest) =
+            self.0.split_first_chunk::<N>().ok_or_else(|| FrameError::Corrupt("short header".into()))?;
+        self.0 = rest;
+        Ok(*chunk)
+    }
+}
+
+fn strip<'a>(record: &'a Record, defs: &[(Hash, Text)]) -> Cow<'a, Record> {
+    let Record::SessionCreated(created) = record else { return Cow::Borrowed(record) };
+    if !(goes(&created.system, defs) || goes(&created.ceiling, defs) || goes(&created.limits, defs)) {
+        return Cow::Borrowed(record);
+    }
+    let mut stripped = SessionCreated::clone(created);
+    if goes(&stripped.system, defs) {
+        stripped.system.body = None;
+    }
+    if goes(&stripped.ceiling, defs) {
+        stripped.ceiling.body = None;
+    }
+    if goes(&stripped.limits, defs) {
+        stripped.limits.body = None;
+    }
+    Cow::Owned(Record::SessionCreated(Box::new(stripped)))
+}
+
+fn goes<T: ?Sized>(interned: &Interned<T>, defs: &[(Hash, Text)]) -> bool {
+    interned.body.is_some() && !defs.iter().any(|(hash, _)| *hash == interned.hash)
+}
+
+/// Gives a birth the bodies back that its frame did not carry.
+///
+/// # Errors
+/// What `def` returns, and `damaged` with words where a body is missing or unreadable.
+pub(crate) fn fill<E>(
+    record: &mut Record,
+    def: &mut dyn FnMut(Hash) -> Result<Option<Text>, E>,
+    damaged: &dyn Fn(String) -> E,
+) -> Result<(), E> {
+    let Record::SessionCreated(created) = record else { return Ok(()) };
+    fill_one(&mut created.system, def, damaged)?;
+    fill_one(&mut created.ceiling, def, damaged)?;
+    fill_one(&mut created.limits, def, damaged)
+}
+
+fn fill_one<T: ?Sized, E>(
+    interned: &mut Interned<T>,
+    def: &mut dyn FnMut(Hash) -> Result<Option<Text>, E>,
+    damaged: &dyn Fn(String) -> E,
+) -> Result<(), E>
+where
+    std::sync::Arc<T>: DeserializeOwned,
+{
+    if interned.body.is_some() {
+        return Ok(());
+    }
+    let hash = interned.hash;
+    let text = def(hash)?.ok_or_else(|| damaged(format!("the body {hash} is not in the store")))?;
+    let body =
+        serde_json::from_str(&text).map_err(|error| damaged(format!("the body {hash} is unreadable: {error}")))?;
+    interned.body = Some(body);
+    Ok(())
+}

@@ -1,0 +1,187 @@
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use subtend_session::authority::{Authority, RuleSet, Verdict};
+use subtend_session::ids::{InputId, RunNo, TurnNo};
+use subtend_session::index::Changes;
+use subtend_session::limits::Limits;
+use subtend_session::outcome::By;
+use subtend_session::place::Owner;
+use subtend_session::record::{From, InputAccepted, Lane};
+
+use super::*;
+
+/// A birth, from its JSON, so that a field that is added with a default changes no test.
+fn created(system: &str) -> Record {
+    let ceiling: Authority = serde_json::from_str("[]").unwrap();
+    let birth = serde_json::json!({
+        "place": "root",
+        "short": "abc123",
+        "agent": "explore",
+        "agent_hash": "07070707070707070707070707070707",
+        "model": "scripted",
+        "system": Interned::<str>::new(Arc::from(system)).unwrap(),
+        "ceiling": Interned::new(Arc::new(ceiling)).unwrap(),
+        "limits": Interned::new(Arc::new(Limits::default())).unwrap(),
+        "workspace": ".",
+    });
+    Record::SessionCreated(serde_json::from_value(birth).unwrap())
+}
+
+fn input(text: String, key: Option<String>, id: u128) -> Record {
+    Record::InputAccepted(Box::new(InputAccepted {
+        id: InputId(Uuid::from_u128(id)),
+        key: key.map(Text::from),
+        from: From::Person,
+        lane: Lane::Steer,
+        text: text.into(),
+        agent_override: None,
+        metadata: None,
+        as_owner: Owner::Person,
+    }))
+}
+
+fn frame(records: Vec<Record>, changes: Changes) -> Frame {
+    Frame { session: SessionId(Uuid::from_u128(42)), first_seq: Seq(3), epoch: Epoch(2), at_ms: -5, records, changes }
+}
+
+/// The bodies of the first record, as far as it carries them: system, ceiling, limits.
+fn bodies(decoded: &Decoded) -> [bool; 3] {
+    let Some(Record::SessionCreated(created)) = decoded.records.first() else { panic!("no birth") };
+    [created.system.body.is_some(), created.ceiling.body.is_some(), created.limits.body.is_some()]
+}
+
+#[test]
+fn a_birth_carries_the_bodies_that_its_frame_defines_and_no_others() {
+    let record = created("be brief");
+    let Record::SessionCreated(birth) = &record else { panic!("no birth") };
+    let def = (birth.system.hash, Text::from("\"be brief\""));
+    let first = frame(vec![record.clone()], Changes { defs: vec![def.clone()], ..Changes::default() });
+    assert_eq!(bodies(&decode(&encode(&first).unwrap()).unwrap()), [true, false, false]);
+    let later = frame(vec![record.clone()], Changes::default());
+    let mut decoded = decode(&encode(&later).unwrap()).unwrap();
+    assert_eq!(bodies(&decoded), [false, false, false]);
+
+    let defs = [
+        def,
+        (birth.ceiling.hash, serde_json::to_string(&birth.ceiling.body).unwrap().into()),
+        (birth.limits.hash, serde_json::to_string(&birth.limits.body).unwrap().into()),
+    ];
+    let mut look = |hash| Ok(defs.iter().find(|(name, _)| *name == hash).map(|(_, text)| Text::clone(text)));
+    fill(&mut decoded.records[0], &mut look, &|why| why).unwrap();
+    let Record::SessionCreated(filled) = &decoded.records[0] else { panic!("no birth") };
+    assert_eq!(filled.system.body.as_deref(), Some("be brief"));
+    assert_eq!(filled.ceiling.body, birth.ceiling.body);
+    assert_eq!(filled.limits.body, birth.limits.body);
+}
+
+#[test]
+fn a_missing_body_is_told_by_its_hash() {
+    let mut decoded = decode(&encode(&frame(vec![created("be brief")], Changes::default())).unwrap()).unwrap();
+    let told = fill(&mut decoded.records[0], &mut |_| Ok(None), &|why| why).unwrap_err();
+    assert_eq!(told, format!("the body {} is not in the store", Hash::of(b"\"be brief\"")));
+}
+
+#[test]
+fn equal_rule_sets_have_one_body() {
+    let set = RuleSet { default: Verdict::Ask, rules: vec![] };
+    let one: Authority = serde_json::from_value(serde_json::json!([set])).unwrap();
+    assert_eq!(Interned::new(Arc::new(one.clone())).unwrap().hash, Interned::new(Arc::new(one)).unwrap().hash);
+}
+
+/// Bytes of a frame around `body`, with a checksum that holds.
+fn sealed(version: u8, flags: u8, count: u32, body: &[u8]) -> Vec<u8> {
+    let mut bytes = encode(&frame(vec![], Changes::default())).unwrap();
+    bytes.truncate(HEADER);
+    bytes[2] = version;
+    bytes[3] = flags;
+    put(&mut bytes, 28, count);
+    put(&mut bytes, LEN_AT, body.len() as u32);
+    bytes.extend_from_slice(body);
+    let sum = crc(&bytes);
+    put(&mut bytes, CRC_AT, sum);
+    bytes
+}
+
+#[test]
+fn sound_bytes_of_a_newer_version_are_news_and_not_damage() {
+    let newer = |bytes: &[u8]| matches!(decode(bytes), Err(FrameError::Newer(_)));
+    assert!(newer(&sealed(2, 0, 0, b"whatever")));
+    assert!(newer(&sealed(1, 1, 0, b"compressed")));
+    assert!(newer(&sealed(1, 0, 1, br#"[{"session_deleted":{}}]"#)));
+    assert!(newer(&sealed(1, 0, 1, br#"[{"run_parked":{"run":1,"why":"tide","worked_ms":0}}]"#)));
+    assert_eq!(decode(&sealed(1, 0, 0, b"[]")).map(|frame| frame.records), Ok(vec![]));
+}
+
+#[test]
+fn what_no_version_wrote_is_damage() {
+    let words = |bytes: &[u8]| decode(bytes).unwrap_err().to_string();
+    assert_eq!(words(b"short"), "corrupt frame: 5 bytes are shorter than a header");
+    assert_eq!(words(&[0; HEADER]), "corrupt frame: it starts with 0x0000, not 0x5b7d");
+    assert_eq!(words(&sealed(1, 0, 3, b"[]")), "corrupt frame: it holds 0 records, the header says 3");
+    let mut long = sealed(1, 0, 0, b"[]");
+    long.push(b' ');
+    assert_eq!(words(&long), "corrupt frame: the body has 3 bytes, the header says 2");
+    assert!(matches!(decode(&sealed(1, 0, 1, b"[{]")), Err(FrameError::Corrupt(_))));
+}
+
+fn any_record() -> impl Strategy<Value = Record> {
+    prop_oneof![
+        (any::<String>(), any::<Option<String>>(), any::<u128>()).prop_map(|(text, key, id)| input(text, key, id)),
+        (any::<u32>(), any::<bool>()).prop_map(|(run, slot)| Record::RunStarted { run: RunNo(run), slot }),
+        (proptest::collection::vec(any::<u128>(), 0..4), any::<u32>(), any::<u32>()).prop_map(|(ids, run, turn)| {
+            let ids = ids.into_iter().map(|id| InputId(Uuid::from_u128(id))).collect();
+            Record::InputsTaken { ids, run: RunNo(run), turn: TurnNo(turn) }
+        }),
+        Just(Record::SessionClosed { by: By::Host }),
+    ]
+}
+
+fn any_frame() -> impl Strategy<Value = Frame> {
+    let numbers = (any::<u128>(), any::<u64>(), any::<u32>(), any::<i64>());
+    (numbers, proptest::collection::vec(any_record(), 0..6)).prop_map(|((session, seq, epoch, at_ms), records)| Frame {
+        session: SessionId(Uuid::from_u128(session)),
+        first_seq: Seq(seq),
+        epoch: Epoch(epoch),
+        at_ms,
+        records,
+        changes: Changes::default(),
+    })
+}
+
+proptest! {
+    #[test]
+    fn what_is_encoded_is_decoded(frame in any_frame()) {
+        let decoded = decode(&encode(&frame).unwrap()).unwrap();
+        let Frame { session, first_seq, epoch, at_ms, records, .. } = frame;
+        prop_assert_eq!(decoded, Decoded { session, first_seq, epoch, at_ms, records });
+    }
+
+    #[test]
+    fn any_bytes_are_refused_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        prop_assert!(decode(&bytes).is_err());
+    }
+
+    #[test]
+    fn any_body_behind_a_sound_checksum_is_read_without_a_panic(
+        body in proptest::collection::vec(any::<u8>(), 0..200),
+        count in 0_u32..3,
+    ) {
+        let _ = decode(&sealed(1, 0, count, &body));
+    }
+
+    #[test]
+    fn a_flipped_bit_is_damage(frame in any_frame(), at in any::<proptest::sample::Index>()) {
+        let mut bytes = encode(&frame).unwrap();
+        let bit = at.index(bytes.len() * 8);
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        prop_assert!(matches!(decode(&bytes), Err(FrameError::Corrupt(_))), "bit {bit}");
+    }
+
+    #[test]
+    fn a_cut_frame_is_damage(frame in any_frame(), at in any::<proptest::sample::Index>()) {
+        let bytes = encode(&frame).unwrap();
+        let cut = &bytes[..at.index(bytes.len())];
+        prop_assert!(matches!(decode(cut), Err(FrameError::Corrupt(_))));
+    }
+}

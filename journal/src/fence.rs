@@ -1,0 +1,212 @@
+//! Fences: which activation of which session may append, and what record comes next (J-6, expect-seq).
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
+
+use subtend_session::ids::{Epoch, Lsn, Seq, SessionId};
+use subtend_session::index::InflightChange;
+
+use crate::engine::Placed;
+use crate::error::AppendError;
+
+/// A map keyed by ids.
+pub(crate) type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
+
+/// A hasher for ids that the hub mints: their tail is random, so one multiplication a word spreads them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct IdHasher(u64);
+
+impl IdHasher {
+    fn mix(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+impl Hasher for IdHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        let (words, rest) = bytes.as_chunks::<8>();
+        words.iter().for_each(|word| self.mix(u64::from_le_bytes(*word)));
+        if !rest.is_empty() {
+            self.mix(rest.iter().fold(0, |word, byte| (word << 8) | u64::from(*byte)));
+        }
+    }
+
+    fn write_u32(&mut self, word: u32) {
+        self.mix(u64::from(word));
+    }
+
+    fn write_usize(&mut self, word: usize) {
+        self.mix(word as u64);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0.rotate_left(26)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Fence {
+    epoch: Epoch,
+    next_seq: Seq,
+    /// The last frame of the session.
+    last: Lsn,
+    /// The first frame that carries the epoch, 0 if none does: without one a restart of the journal would give it again.
+    marked: Lsn,
+    active: bool,
+}
+
+/// The fences of all sessions that are active, or whose last frames are not durable.
+#[derive(Debug, Default)]
+pub(crate) struct Fences {
+    map: IdMap<SessionId, Fence>,
+    leaving: BTreeSet<(Lsn, SessionId)>,
+    removals: u64,
+}
+
+/// What a session's next activation starts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) epoch: Epoch,
+    pub(crate) next_seq: Seq,
+}
+
+impl Fences {
+    /// Checks the frames and gives them their places from `first` on: all of them or none.
+    pub(crate) fn admit(&mut self, frames: &mut [Placed], first: Lsn) -> Result<(), AppendError> {
+        let mut lsn = first;
+        let mut failed = None;
+        for (ix, frame) in frames.iter_mut().enumerate() {
+            if let Err(error) = self.admit_one(frame, lsn) {
+                failed = Some((ix, error));
+                break;
+            }
+            lsn = lsn.next();
+        }
+        let Some((ix, error)) = failed else { return Ok(()) };
+        for frame in frames.iter().take(ix).rev() {
+            self.withdraw(frame);
+        }
+        Err(error)
+    }
+
+    fn admit_one(&mut self, frame: &mut Placed, lsn: Lsn) -> Result<(), AppendError> {
+        let session = frame.session;
+        let refused = |current| Err(AppendError::Fenced { session, epoch: frame.epoch, current });
+        let fence = match self.map.entry(session) {
+            Entry::Occupied(fence) => fence.into_mut(),
+            Entry::Vacant(_) if frame.first_seq != Seq(1) || frame.count == 0 => return refused(None),
+            Entry::Vacant(birth) => {
+                birth.insert(Fence { epoch: frame.epoch, next_seq: Seq(1), last: Lsn(0), marked: Lsn(0), active: true })
+            }
+        };
+        if !fence.active {
+            return refused(None);
+        }
+        if fence.epoch != frame.epoch {
+            return refused(Some(fence.epoch));
+        }
+        if fence.next_seq != frame.first_seq {
+            return Err(AppendError::SeqConflict { session, expected: fence.next_seq, found: frame.first_seq });
+        }
+        fence.next_seq = Seq(frame.first_seq.0.saturating_add(u64::from(frame.count)));
+        fence.last = lsn;
+        frame.lsn = lsn;
+        let mut marks = frame.count > 0 || frame.changes.head.is_some();
+        if let InflightChange::Put(row) = &mut frame.changes.inflight {
+            marks = true;
+            if row.opened_lsn == Lsn(0) {
+                row.opened_lsn = lsn;
+            }
+        }
+        if marks && fence.marked == Lsn(0) {
+            fence.marked = lsn;
+        }
+        Ok(())
+    }
+
+    /// Takes one admitted frame back. Its LSN may stay in `last`: that only keeps the fence a little longer.
+    fn withdraw(&mut self, frame: &Placed) {
+        if frame.first_seq == Seq(1) && frame.count > 0 {
+            self.map.remove(&frame.session);
+        } else if let Some(fence) = self.map.get_mut(&frame.session) {
+            fence.next_seq = frame.first_seq;
+            if fence.marked == frame.lsn {
+                fence.marked = Lsn(0);
+            }
+        }
+    }
+
+    /// Takes the next epoch of a session that is remembered.
+    pub(crate) fn activate(&mut self, session: SessionId) -> Option<Known> {
+        let fence = self.map.get_mut(&session)?;
+        fence.epoch = fence.epoch.next();
+        fence.marked = Lsn(0);
+        fence.active = true;
+        Some(Known { epoch: fence.epoch, next_seq: fence.next_seq })
+    }
+
+    /// Takes the next epoch of a session that was read from the engine when `removals` fences had gone.
+    ///
+    /// `None` when it has to be read again: another activation may have come, appended, and gone meanwhile.
+    pub(crate) fn activate_read(&mut self, session: SessionId, last: Known, removals: u64) -> Option<Known> {
+        if let Some(known) = self.activate(session) {
+            return Some(known);
+        }
+        if self.removals != removals {
+            return None;
+        }
+        let epoch = last.epoch.next();
+        let fence = Fence { epoch, next_seq: last.next_seq, last: Lsn(0), marked: Lsn(0), active: true };
+        self.map.insert(session, fence);
+        Some(Known { epoch, next_seq: last.next_seq })
+    }
+
+    pub(crate) fn removals(&self) -> u64 {
+        self.removals
+    }
+
+    /// Ends an activation. Its fence goes when the last frame is durable, so that the next one reads a true state; one that no
+    /// frame carries stays, so that its epoch is never given again.
+    pub(crate) fn deactivate(&mut self, session: SessionId, epoch: Epoch, durable: Lsn) {
+        let Some(fence) = self.map.get_mut(&session) else { return };
+        if fence.epoch != epoch || !fence.active {
+            return;
+        }
+        fence.active = false;
+        if fence.marked == Lsn(0) {
+            return;
+        }
+        let last = fence.last;
+        if last <= durable {
+            self.map.remove(&session);
+            self.removals = self.removals.wrapping_add(1);
+        } else {
+            self.leaving.insert((last, session));
+        }
+    }
+
+    /// Lets go of what was only kept until `durable`.
+    pub(crate) fn settle(&mut self, durable: Lsn) {
+        while let Some((last, session)) = self.leaving.first().copied() {
+            if last > durable {
+                return;
+            }
+            self.leaving.pop_first();
+            // It may have been activated again since.
+            if self
+                .map
+                .get(&session)
+                .is_some_and(|fence| !fence.active && fence.marked != Lsn(0) && fence.last <= durable)
+            {
+                self.map.remove(&session);
+                self.removals = self.removals.wrapping_add(1);
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.map.len()
+    }
+}

@@ -1,0 +1,66 @@
+//! The lock file: one process per store.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::Path;
+
+use crate::error::OpenError;
+
+/// A held lock; the operating system frees it with the process, however that ends.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    /// Takes the lock of the store in `dir`, and writes who holds it.
+    pub(crate) fn take(dir: &Path) -> Result<Self, OpenError> {
+        let path = dir.join("LOCK");
+        let io = |what| {
+            let path = path.clone();
+            move |source| OpenError::Io { what, path, source }
+        };
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(io("open the lock file"))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(in_use(dir, &mut file)),
+            Err(TryLockError::Error(source)) => return Err(io("lock")(source)),
+        }
+        file.set_len(0).map_err(io("write"))?;
+        file.seek(SeekFrom::Start(0)).map_err(io("write"))?;
+        file.write_all(words().as_bytes()).map_err(io("write"))?;
+        Ok(Self { _file: file })
+    }
+}
+
+fn in_use(dir: &Path, file: &mut File) -> OpenError {
+    let mut text = String::new();
+    // The holder may be about to write it: then the holder is not known, which is no reason to say less.
+    if file.read_to_string(&mut text).is_err() {
+        text.clear();
+    }
+    let field = |name: &str| {
+        let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+        found.filter(|value| !value.is_empty()).unwrap_or("unknown").to_owned()
+    };
+    OpenError::InUse { path: dir.to_owned(), pid: field("pid"), boot: field("boot") }
+}
+
+fn words() -> String {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    format!("pid={}\nboot={}\nstarted={}\n", std::process::id(), boot.trim(), started().unwrap_or_default())
+}
+
+/// When this process started, in ticks since the boot: with the boot's id it tells a process from a later one of the same pid.
+fn started() -> Option<String> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // The name may hold anything, a closing parenthesis included; what follows the last one is numbers.
+    let (_, numbers) = stat.rsplit_once(')')?;
+    numbers.split_whitespace().nth(19).map(str::to_owned)
+}

@@ -1,0 +1,256 @@
+//! The engine in memory: one mutex, no thread, records as they are.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
+use subtend_session::index::{Changes, Head, Inflight, InflightChange, Row, RowKey, RowKind};
+
+use crate::engine::{Engine, Go, Group, Kept, KeptRecords, Payload, Placed, Result};
+use crate::error::EngineError;
+use crate::fence::IdMap;
+
+/// A store in memory. Clones are handles of the same one, so that a journal can be opened on it again as after a restart.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    tables: Arc<Mutex<Tables>>,
+}
+
+#[derive(Debug, Default)]
+struct Tables {
+    last: Lsn,
+    log: Vec<(Lsn, KeptRecords)>,
+    sessions: IdMap<SessionId, Slot>,
+    defs: BTreeMap<Hash, Text>,
+}
+
+/// All rows of one session, so that a frame costs one look-up.
+#[derive(Debug, Default)]
+struct Slot {
+    /// Places in `log`.
+    frames: Vec<usize>,
+    head: Option<Box<Head>>,
+    inflight: Option<Box<Inflight>>,
+    more: Option<Box<More>>,
+}
+
+/// What most sessions, being leaves, never have.
+#[derive(Debug, Default)]
+struct More {
+    kids: Vec<SessionId>,
+    outbox: IdMap<(SessionId, RowKind, RowKey), Lsn>,
+}
+
+impl Memory {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Tables {
+    fn more(&mut self, session: SessionId) -> &mut More {
+        self.sessions.entry(session).or_default().more.get_or_insert_default()
+    }
+
+    fn write(&mut self, group: Group) -> Result<()> {
+        // Before anything is changed, so that a refused group leaves no part of it.
+        for frame in &group.frames {
+            let born = frame.first_seq == Seq(1) && frame.count > 0;
+            if born && self.sessions.get(&frame.session).is_some_and(|slot| !slot.frames.is_empty()) {
+                return Err(EngineError::Overwrite { session: frame.session, seq: frame.first_seq });
+            }
+        }
+        self.last = group.last().unwrap_or(self.last);
+        group.frames.into_iter().for_each(|frame| self.keep(frame));
+        Ok(())
+    }
+
+    fn keep(&mut self, frame: Placed) {
+        let Placed { lsn, session, first_seq, epoch, at_ms, payload, changes, count: _ } = frame;
+        let Changes { head, inflight, kid_of, put, take, defs } = changes;
+        let slot = self.sessions.entry(session).or_default();
+        match payload {
+            Payload::Records(records) => {
+                slot.frames.push(self.log.len());
+                self.log.push((lsn, KeptRecords { session, first_seq, epoch, at_ms, records }));
+            }
+            // Bytes are not asked for.
+            Payload::Nothing | Payload::Bytes(_) => {}
+        }
+        if head.is_some() {
+            slot.head = head;
+        }
+        match inflight {
+            InflightChange::Keep => {}
+            InflightChange::Put(row) => slot.inflight = Some(row),
+            InflightChange::Delete => slot.inflight = None,
+        }
+        if let Some(parent) = kid_of {
+            self.more(parent).kids.push(session);
+        }
+        for row in put {
+            self.more(row.to).outbox.insert((row.from, row.kind, row.key), lsn);
+        }
+        for row in take {
+            self.more(row.to).outbox.remove(&(row.from, row.kind, row.key));
+        }
+        self.defs.extend(defs);
+    }
+
+    fn place(&self, ix: usize) -> Option<(Seq, Lsn)> {
+        self.log.get(ix).map(|(lsn, frame)| (frame.first_seq, *lsn))
+    }
+
+    fn obligations(&self, to: Option<SessionId>) -> Vec<(Row, Lsn)> {
+        let of = |to: SessionId, slot: &Slot| {
+            let rows = slot.more.iter().flat_map(|more| &more.outbox);
+            rows.map(|(&(from, kind, key), lsn)| (Row { to, from, kind, key }, *lsn)).collect::<Vec<_>>()
+        };
+        match to {
+            Some(to) => self.sessions.get(&to).map(|slot| of(to, slot)).unwrap_or_default(),
+            None => self.sessions.iter().flat_map(|(to, slot)| of(*to, slot)).collect(),
+        }
+    }
+}
+
+/// Visits what was copied out, so that the visitor may come back to the store.
+fn visit_all<T>(items: impl IntoIterator<Item = T>, mut visit: impl FnMut(T) -> Go) -> Result<()> {
+    // Whether a visitor stopped is its own business.
+    let _ = items.into_iter().try_for_each(&mut visit);
+    Ok(())
+}
+
+fn sorted<T: Ord>(items: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut items: Vec<_> = items.into_iter().collect();
+    items.sort_unstable();
+    items
+}
+
+impl Engine for Memory {
+    fn name(&self) -> &'static str {
+        "memory"
+    }
+
+    fn durability(&self) -> &'static str {
+        "none: what is acknowledged is gone with the process"
+    }
+
+    fn write(&self, group: Group) -> Result<()> {
+        self.lock().write(group)
+    }
+
+    fn wants_bytes(&self) -> bool {
+        false
+    }
+
+    fn max_body(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn syncs(&self) -> u64 {
+        0
+    }
+
+    fn last_lsn(&self) -> Result<Lsn> {
+        Ok(self.lock().last)
+    }
+
+    fn frame(&self, lsn: Lsn) -> Result<Option<Kept>> {
+        let tables = self.lock();
+        let found = tables.log.binary_search_by_key(&lsn, |(at, _)| *at).ok();
+        Ok(found.and_then(|ix| tables.log.get(ix)).map(|(_, frame)| Kept::Records(Box::new(frame.clone()))))
+    }
+
+    fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, Kept) -> Go) -> Result<()> {
+        let start = self.lock().log.partition_point(|(lsn, _)| *lsn < from);
+        for ix in start.. {
+            // One at a time: the log may be large, and the visitor may come back to the store.
+            let Some((lsn, frame)) = self.lock().log.get(ix).cloned() else { break };
+            if visit(lsn, Kept::Records(Box::new(frame))).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn places(&self, session: SessionId) -> Result<Vec<(Seq, Lsn)>> {
+        let tables = self.lock();
+        let frames = tables.sessions.get(&session).map(|slot| slot.frames.as_slice()).unwrap_or_default();
+        Ok(frames.iter().filter_map(|ix| tables.place(*ix)).collect())
+    }
+
+    fn last_place(&self, session: SessionId) -> Result<Option<(Seq, Lsn)>> {
+        let tables = self.lock();
+        let last = tables.sessions.get(&session).and_then(|slot| slot.frames.last());
+        Ok(last.and_then(|ix| tables.place(*ix)))
+    }
+
+    fn all_places(&self, visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> Go) -> Result<()> {
+        let places = {
+            let tables = self.lock();
+            sorted(tables.log.iter().map(|(lsn, frame)| (frame.session, frame.first_seq, *lsn)))
+        };
+        visit_all(places, |(session, seq, lsn)| visit(session, seq, lsn))
+    }
+
+    fn head(&self, session: SessionId) -> Result<Option<Head>> {
+        Ok(self.lock().sessions.get(&session).and_then(|slot| slot.head.as_deref().cloned()))
+    }
+
+    fn heads(&self, visit: &mut dyn FnMut(SessionId, Result<Head>) -> Go) -> Result<()> {
+        let rows: BTreeMap<_, _> = {
+            let tables = self.lock();
+            tables.sessions.iter().filter_map(|(id, slot)| Some((*id, slot.head.as_deref()?.clone()))).collect()
+        };
+        visit_all(rows, |(session, head)| visit(session, Ok(head)))
+    }
+
+    fn inflight(&self, session: SessionId) -> Result<Option<Inflight>> {
+        Ok(self.lock().sessions.get(&session).and_then(|slot| slot.inflight.as_deref().cloned()))
+    }
+
+    fn inflights(&self, visit: &mut dyn FnMut(SessionId, Result<Inflight>) -> Go) -> Result<()> {
+        let rows: BTreeMap<_, _> = {
+            let tables = self.lock();
+            tables.sessions.iter().filter_map(|(id, slot)| Some((*id, slot.inflight.as_deref()?.clone()))).collect()
+        };
+        visit_all(rows, |(session, row)| visit(session, Ok(row)))
+    }
+
+    fn kids(&self, parent: SessionId) -> Result<Vec<SessionId>> {
+        let tables = self.lock();
+        let more = tables.sessions.get(&parent).and_then(|slot| slot.more.as_deref());
+        Ok(sorted(more.map(|more| more.kids.clone()).unwrap_or_default()))
+    }
+
+    fn all_kids(&self, visit: &mut dyn FnMut(SessionId, SessionId) -> Go) -> Result<()> {
+        let rows = {
+            let tables = self.lock();
+            let of = |(parent, slot): (&SessionId, &Slot)| {
+                let kids = slot.more.iter().flat_map(|more| &more.kids);
+                kids.map(|kid| (*parent, *kid)).collect::<Vec<_>>()
+            };
+            sorted(tables.sessions.iter().flat_map(of))
+        };
+        visit_all(rows, |(parent, kid)| visit(parent, kid))
+    }
+
+    fn outbox(&self, to: Option<SessionId>, visit: &mut dyn FnMut(Result<(Row, Lsn)>) -> Go) -> Result<()> {
+        let rows = self.lock().obligations(to);
+        visit_all(rows, |row| visit(Ok(row)))
+    }
+
+    fn def(&self, hash: Hash) -> Result<Option<Text>> {
+        Ok(self.lock().defs.get(&hash).cloned())
+    }
+
+    fn defs(&self, visit: &mut dyn FnMut(Hash, Text) -> Go) -> Result<()> {
+        let defs = self.lock().defs.clone();
+        visit_all(defs, |(hash, text)| visit(hash, text))
+    }
+}

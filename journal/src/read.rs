@@ -1,0 +1,238 @@
+//! Reads. They see what is durable: `Journal::settled` before them makes that everything appended so far.
+
+use subtend_session::ids::{Epoch, Hash, Lsn, Seq, SessionId, Text};
+use subtend_session::index::{Head, Inflight, Row};
+
+use crate::codec::{self, Decoded, FrameError};
+use crate::engine::{Engine, Go, Kept};
+use crate::error::ReadError;
+use crate::fence::Known;
+use crate::frame::Stored;
+use crate::journal::Journal;
+use crate::verify::{self, Progress, Report};
+
+const GO: Go = Go::Continue(());
+
+impl Journal {
+    /// All records of a session, in order: without a gap (J-2), checksums checked, bodies of the birth filled in.
+    ///
+    /// # Errors
+    /// [`ReadError::NoSuchSession`]; [`ReadError::Damaged`] or [`ReadError::Newer`] at the first record that cannot be had (J-8).
+    pub fn records(&self, session: SessionId) -> Result<Vec<Stored>, ReadError> {
+        let engine = self.shared().engine()?;
+        records(&*engine, session)
+    }
+
+    /// The frame at `lsn`; `None` where only rows changed, or nothing is.
+    ///
+    /// # Errors
+    /// As for [`Journal::records`].
+    pub fn frame_at(&self, lsn: Lsn) -> Result<Option<(SessionId, Vec<Stored>)>, ReadError> {
+        let engine = self.shared().engine()?;
+        let Some(kept) = engine.frame(lsn)? else { return Ok(None) };
+        // The frame itself says whose it is, so damage to it has no session to name but the nil one.
+        let nobody = SessionId(uuid::Uuid::nil());
+        let frame = open_frame(kept).map_err(|error| damaged(nobody, Seq(0), lsn, error))?;
+        let session = frame.session;
+        let mut out = Vec::with_capacity(frame.records.len());
+        keep(&*engine, frame, lsn, &mut out)?;
+        Ok(Some((session, out)))
+    }
+
+    /// The session's head.
+    ///
+    /// # Errors
+    /// When the row is damaged or the engine fails.
+    pub fn head(&self, session: SessionId) -> Result<Option<Head>, ReadError> {
+        Ok(self.shared().engine()?.head(session)?)
+    }
+
+    /// All heads, by session. Damaged rows are left out and named by [`Journal::damaged`].
+    ///
+    /// # Errors
+    /// When the engine fails.
+    pub fn heads(&self) -> Result<Vec<(SessionId, Head)>, ReadError> {
+        let mut heads = Vec::new();
+        self.shared().engine()?.heads(&mut |session, head| {
+            heads.extend(head.ok().map(|head| (session, head)));
+            GO
+        })?;
+        Ok(heads)
+    }
+
+    /// The session's children.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    pub fn kids(&self, parent: SessionId) -> Result<Vec<SessionId>, ReadError> {
+        Ok(self.shared().engine()?.kids(parent)?)
+    }
+
+    /// The boot scan: sessions with a run in flight. Damaged rows are left out and named by [`Journal::damaged`].
+    ///
+    /// # Errors
+    /// When the engine fails.
+    pub fn inflight(&self) -> Result<Vec<(SessionId, Inflight)>, ReadError> {
+        let mut rows = Vec::new();
+        self.shared().engine()?.inflights(&mut |session, row| {
+            rows.extend(row.ok().map(|row| (session, row)));
+            GO
+        })?;
+        Ok(rows)
+    }
+
+    /// All obligations with the LSN of their frame, in that order. Damaged rows are left out and named by [`Journal::damaged`].
+    ///
+    /// # Errors
+    /// When the engine fails.
+    pub fn outbox(&self) -> Result<Vec<(Row, Lsn)>, ReadError> {
+        self.obligations(None)
+    }
+
+    /// Obligations to one session, in LSN order. Damaged rows are left out and named by [`Journal::damaged`].
+    ///
+    /// # Errors
+    /// When the engine fails.
+    pub fn outbox_to(&self, session: SessionId) -> Result<Vec<(Row, Lsn)>, ReadError> {
+        self.obligations(Some(session))
+    }
+
+    fn obligations(&self, to: Option<SessionId>) -> Result<Vec<(Row, Lsn)>, ReadError> {
+        let mut rows = Vec::new();
+        self.shared().engine()?.outbox(to, &mut |row| {
+            rows.extend(row.ok());
+            GO
+        })?;
+        rows.sort_unstable_by_key(|(row, lsn)| (*lsn, *row));
+        Ok(rows)
+    }
+
+    /// Rows that the listings leave out because they are not what was written, with their session where it is known.
+    ///
+    /// To be asked once at the start: each named session is to be quarantined (J-8). Records are checked when they are read.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    pub fn damaged(&self) -> Result<Vec<(Option<SessionId>, ReadError)>, ReadError> {
+        let engine = self.shared().engine()?;
+        let mut found = Vec::new();
+        engine.heads(&mut |session, head| {
+            found.extend(head.err().map(|error| (Some(session), error.into())));
+            GO
+        })?;
+        engine.inflights(&mut |session, row| {
+            found.extend(row.err().map(|error| (Some(session), error.into())));
+            GO
+        })?;
+        engine.outbox(None, &mut |row| {
+            found.extend(row.err().map(|error| (None, error.into())));
+            GO
+        })?;
+        Ok(found)
+    }
+
+    /// The body that a hash names, as JSON.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    pub fn def(&self, hash: Hash) -> Result<Option<Text>, ReadError> {
+        Ok(self.shared().engine()?.def(hash)?)
+    }
+
+    /// Reads everything and tells all that does not hold: checksums, gaps, the order of the log, the fold of each session, and
+    /// index rows against what the records say. To be run while nothing is appended.
+    ///
+    /// # Errors
+    /// When the engine fails as a whole; damage to single sessions is in the report.
+    pub fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<Report, ReadError> {
+        let engine = self.shared().engine()?;
+        verify::verify(&*engine, progress)
+    }
+}
+
+/// All records of a session, or why they cannot be had.
+pub(crate) fn records(engine: &dyn Engine, session: SessionId) -> Result<Vec<Stored>, ReadError> {
+    // The head first: the writer may commit in between, and then there are more records than it says, never fewer.
+    let head = engine.head(session)?;
+    let mut out = Vec::new();
+    let mut epoch = Epoch(0);
+    let mut last = Lsn(0);
+    for (seq, lsn) in engine.places(session)? {
+        let expected = next_seq(&out);
+        let bad = |why: String| ReadError::Damaged { session, seq: expected, lsn, why };
+        if seq != expected {
+            return Err(bad(format!("the next frame starts at record {seq}")));
+        }
+        if lsn <= last {
+            return Err(bad(format!("its frame stands before that of the records before it, {last}")));
+        }
+        let kept = engine.frame(lsn)?.ok_or_else(|| bad("its frame is not in the log".into()))?;
+        let frame = open_frame(kept).map_err(|error| damaged(session, expected, lsn, error))?;
+        if frame.session != session || frame.first_seq != seq {
+            return Err(bad(format!("its frame is of session {}, record {}", frame.session, frame.first_seq)));
+        }
+        if frame.epoch < epoch {
+            return Err(bad(format!("activation {} wrote it after activation {epoch}", frame.epoch)));
+        }
+        epoch = frame.epoch;
+        last = lsn;
+        keep(engine, frame, lsn, &mut out)?;
+    }
+    let end = next_seq(&out);
+    match head {
+        Some(head) if head.last_seq >= end => {
+            let why = format!("the session's head says that it ends with record {}", head.last_seq);
+            Err(ReadError::Damaged { session, seq: end, lsn: last, why })
+        }
+        _ if out.is_empty() => Err(ReadError::NoSuchSession(session)),
+        _ => Ok(out),
+    }
+}
+
+fn next_seq(out: &[Stored]) -> Seq {
+    out.last().map_or(Seq(1), |stored| stored.seq.next())
+}
+
+/// Appends the records of a frame, with the bodies of a birth filled in.
+fn keep(engine: &dyn Engine, frame: Decoded, lsn: Lsn, out: &mut Vec<Stored>) -> Result<(), ReadError> {
+    let Decoded { session, first_seq, epoch, at_ms, records } = frame;
+    let mut seq = first_seq;
+    for mut record in records {
+        let bad = |why| ReadError::Damaged { session, seq, lsn, why };
+        codec::fill(&mut record, &mut |hash| engine.def(hash).map_err(ReadError::from), &bad)?;
+        out.push(Stored { seq, at_ms, epoch, record });
+        seq = seq.next();
+    }
+    Ok(())
+}
+
+/// What the next activation of a session starts from, as far as it is durable.
+pub(crate) fn last_known(engine: &dyn Engine, session: SessionId) -> Result<Known, ReadError> {
+    // The rows first, for the same reason as in `records`. They may hold an epoch that wrote no records.
+    let head = engine.head(session)?.map(|head| head.epoch);
+    let inflight = engine.inflight(session)?.map(|row| row.epoch);
+    let (seq, lsn) = engine.last_place(session)?.ok_or(ReadError::NoSuchSession(session))?;
+    let missing = || ReadError::Damaged { session, seq, lsn, why: "its frame is not in the log".into() };
+    let kept = engine.frame(lsn)?.ok_or_else(missing)?;
+    let frame = open_frame(kept).map_err(|error| damaged(session, seq, lsn, error))?;
+    let epoch = [head, inflight].into_iter().flatten().fold(frame.epoch, Epoch::max);
+    let next_seq = Seq(frame.first_seq.0.saturating_add(frame.records.len() as u64));
+    Ok(Known { epoch, next_seq })
+}
+
+pub(crate) fn open_frame(kept: Kept) -> Result<Decoded, FrameError> {
+    match kept {
+        Kept::Bytes(bytes) => codec::decode(&bytes),
+        Kept::Records(kept) => {
+            let crate::engine::KeptRecords { session, first_seq, epoch, at_ms, records } = *kept;
+            Ok(Decoded { session, first_seq, epoch, at_ms, records })
+        }
+    }
+}
+
+fn damaged(session: SessionId, seq: Seq, lsn: Lsn, error: FrameError) -> ReadError {
+    match error {
+        FrameError::Corrupt(why) => ReadError::Damaged { session, seq, lsn, why },
+        FrameError::Newer(why) => ReadError::Newer { session, seq, why },
+    }
+}

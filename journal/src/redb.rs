@@ -1,0 +1,350 @@
+//! The engine on redb: one file, one atomic transaction a group, one sync a transaction.
+//!
+//! Bodies lie in `log` under their LSN, so that appends touch the right edge of one tree; `ev` finds them by session. Rows that
+//! change often (`head`, `inflight`, `outbox`) are coalesced over the group and written in key order.
+
+use std::fs::File;
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use redb::{
+    Builder, Database, Key, ReadTransaction, ReadableDatabase as _, ReadableTable as _, TableDefinition, TableError,
+    Value,
+};
+use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
+use subtend_session::index::{Head, Inflight, Row};
+
+use crate::engine::{Engine, Go, Group, Kept, Result};
+use crate::error::{EngineError, OpenError};
+use crate::rows::{self, EV, KID, OUTBOX, SESSION};
+use crate::writer::guarded;
+
+mod commit;
+
+const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("log");
+const EV_TABLE: TableDefinition<'_, &[u8; EV], u64> = TableDefinition::new("ev");
+const HEAD: TableDefinition<'_, &[u8; SESSION], &[u8]> = TableDefinition::new("head");
+const INFLIGHT: TableDefinition<'_, &[u8; SESSION], &[u8]> = TableDefinition::new("inflight");
+const KID_TABLE: TableDefinition<'_, &[u8; KID], ()> = TableDefinition::new("kid");
+const OUTBOX_TABLE: TableDefinition<'_, &[u8; OUTBOX], &[u8]> = TableDefinition::new("outbox");
+const DEF: TableDefinition<'_, &[u8; SESSION], &[u8]> = TableDefinition::new("def");
+const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
+
+/// The format that is written, and the newest that is read.
+pub const FORMAT: u64 = 1;
+const META_FORMAT: &str = "format";
+const META_LSN: &str = "lsn";
+/// Far below what redb takes; a frame of this size is a bug above.
+const MAX_BODY: u64 = 128 << 20;
+
+/// A store in one redb file.
+#[derive(Debug)]
+pub struct Redb {
+    db: Database,
+    syncs: AtomicU64,
+}
+
+fn store<E: std::fmt::Display>(what: &'static str) -> impl Fn(E) -> EngineError {
+    move |error| EngineError::Store { what, why: error.to_string() }
+}
+
+impl Redb {
+    /// Opens the store in `file`, or creates it.
+    ///
+    /// # Errors
+    /// [`OpenError::Newer`] for a store of a newer version; [`OpenError::Engine`] for a file that redb refuses, or that makes its
+    /// code panic.
+    ///
+    /// # Durability
+    /// A store that was created is on stable media, its directory entry included.
+    pub fn open(file: &Path, cache_bytes: usize) -> std::result::Result<Self, OpenError> {
+        let created = !file.exists();
+        let db = guarded("open", || {
+            Builder::new().set_cache_size(cache_bytes).create(file).map_err(store("open the redb file"))
+        })?;
+        let engine = Self { db, syncs: AtomicU64::new(0) };
+        match engine.meta(META_FORMAT)? {
+            None => engine.write_format()?,
+            Some(FORMAT) => {}
+            Some(found) if found > FORMAT => return Err(OpenError::Newer { found, known: FORMAT }),
+            Some(found) => return Err(rows::corrupt("meta", b"format", &format!("{found} was never a format")).into()),
+        }
+        if created && let Some(dir) = file.parent() {
+            sync_dir(dir)?;
+        }
+        Ok(engine)
+    }
+
+    fn write_format(&self) -> Result<()> {
+        guarded("write the format", || {
+            let mut txn = self.db.begin_write().map_err(store("begin"))?;
+            txn.set_quick_repair(true);
+            {
+                let mut meta = txn.open_table(META).map_err(store("open `meta`"))?;
+                meta.insert(META_FORMAT, FORMAT).map_err(store("write `meta`"))?;
+            }
+            txn.commit().map_err(store("commit"))
+        })
+    }
+
+    fn meta(&self, name: &str) -> Result<Option<u64>> {
+        self.read(META, |meta| Ok(meta.get(name).map_err(store("read `meta`"))?.map(|value| value.value())))
+            .map(Option::flatten)
+    }
+
+    /// Runs `work` on a table; `None` where the table is not there yet. A panic of redb on a damaged page is an error.
+    fn read<K: Key + 'static, V: Value + 'static, T>(
+        &self,
+        table: TableDefinition<'_, K, V>,
+        work: impl FnOnce(redb::ReadOnlyTable<K, V>) -> Result<T>,
+    ) -> Result<Option<T>> {
+        guarded("read", || {
+            let txn: ReadTransaction = self.db.begin_read().map_err(store("begin to read"))?;
+            match txn.open_table(table) {
+                Ok(table) => work(table).map(Some),
+                Err(TableError::TableDoesNotExist(_)) => Ok(None),
+                Err(error) => Err(store("open a table")(error)),
+            }
+        })
+    }
+
+    /// A row of `head` or `inflight`.
+    fn row<T: serde::de::DeserializeOwned>(
+        &self,
+        table: TableDefinition<'_, &'static [u8; SESSION], &'static [u8]>,
+        name: &'static str,
+        session: SessionId,
+    ) -> Result<Option<T>> {
+        let key = rows::session_key(session);
+        self.read(table, |table| {
+            let row = table.get(&key).map_err(store("read a row"))?;
+            row.map(|row| rows::unseal_json(name, &key, row.value())).transpose()
+        })
+        .map(Option::flatten)
+    }
+
+    /// All rows of `head` or `inflight`.
+    fn scan<T: serde::de::DeserializeOwned>(
+        &self,
+        table: TableDefinition<'_, &'static [u8; SESSION], &'static [u8]>,
+        name: &'static str,
+        visit: &mut dyn FnMut(SessionId, Result<T>) -> Go,
+    ) -> Result<()> {
+        self.read(table, |table| {
+            for row in table.iter().map_err(store("scan"))? {
+                let (key, value) = row.map_err(store("scan"))?;
+                let key = *key.value();
+                if visit(rows::session_of(key), rows::unseal_json(name, &key, value.value())).is_break() {
+                    break;
+                }
+            }
+            Ok(())
+        })
+        .map(Option::unwrap_or_default)
+    }
+}
+
+/// Makes the entries of a directory durable.
+pub(crate) fn sync_dir(dir: &Path) -> std::result::Result<(), OpenError> {
+    let synced = File::open(dir).and_then(|dir| dir.sync_all());
+    synced.map_err(|source| OpenError::Io { what: "sync the directory", path: dir.to_owned(), source })
+}
+
+fn session_range(session: SessionId) -> RangeInclusive<[u8; EV]> {
+    rows::ev_key(session, Seq(0))..=rows::ev_key(session, Seq(u64::MAX))
+}
+
+fn text(hash: Hash, bytes: &[u8]) -> Result<Text> {
+    std::str::from_utf8(bytes).map(Text::from).map_err(|error| rows::corrupt("def", &hash.0, &error.to_string()))
+}
+
+impl Engine for Redb {
+    fn name(&self) -> &'static str {
+        "redb"
+    }
+
+    fn durability(&self) -> &'static str {
+        "fsync: what is acknowledged survives a crash of the process and of the machine"
+    }
+
+    fn write(&self, group: Group) -> Result<()> {
+        commit::write(&self.db, group)?;
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn wants_bytes(&self) -> bool {
+        true
+    }
+
+    fn max_body(&self) -> u64 {
+        MAX_BODY
+    }
+
+    fn syncs(&self) -> u64 {
+        self.syncs.load(Ordering::Relaxed)
+    }
+
+    fn last_lsn(&self) -> Result<Lsn> {
+        let noted = self.meta(META_LSN)?.unwrap_or(0);
+        let in_log =
+            self.read(LOG, |log| Ok(log.last().map_err(store("read `log`"))?.map_or(0, |(lsn, _)| lsn.value())))?;
+        if in_log.unwrap_or(0) > noted {
+            return Err(rows::corrupt("meta", b"lsn", &format!("it says {noted}, but the log ends at {in_log:?}")));
+        }
+        Ok(Lsn(noted))
+    }
+
+    fn frame(&self, lsn: Lsn) -> Result<Option<Kept>> {
+        self.read(LOG, |log| {
+            Ok(log.get(lsn.0).map_err(store("read `log`"))?.map(|frame| Kept::Bytes(frame.value().to_vec())))
+        })
+        .map(Option::flatten)
+    }
+
+    fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, Kept) -> Go) -> Result<()> {
+        self.read(LOG, |log| {
+            for row in log.range(from.0..).map_err(store("scan `log`"))? {
+                let (lsn, frame) = row.map_err(store("scan `log`"))?;
+                if visit(Lsn(lsn.value()), Kept::Bytes(frame.value().to_vec())).is_break() {
+                    break;
+                }
+            }
+            Ok(())
+        })
+        .map(Option::unwrap_or_default)
+    }
+
+    fn places(&self, session: SessionId) -> Result<Vec<(Seq, Lsn)>> {
+        let range = session_range(session);
+        self.read(EV_TABLE, |ev| {
+            let rows = ev.range::<&[u8; EV]>(range.start()..=range.end()).map_err(store("scan `ev`"))?;
+            rows.map(|row| {
+                let (key, lsn) = row.map_err(store("scan `ev`"))?;
+                let (_, seq) = rows::ev_of(key.value()).ok_or_else(|| rows::corrupt("ev", key.value(), "no key"))?;
+                Ok((seq, Lsn(lsn.value())))
+            })
+            .collect()
+        })
+        .map(Option::unwrap_or_default)
+    }
+
+    fn last_place(&self, session: SessionId) -> Result<Option<(Seq, Lsn)>> {
+        let range = session_range(session);
+        self.read(EV_TABLE, |ev| {
+            let mut rows = ev.range::<&[u8; EV]>(range.start()..=range.end()).map_err(store("scan `ev`"))?;
+            let Some(row) = rows.next_back() else { return Ok(None) };
+            let (key, lsn) = row.map_err(store("scan `ev`"))?;
+            Ok(rows::ev_of(key.value()).map(|(_, seq)| (seq, Lsn(lsn.value()))))
+        })
+        .map(Option::flatten)
+    }
+
+    fn all_places(&self, visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> Go) -> Result<()> {
+        self.read(EV_TABLE, |ev| {
+            for row in ev.iter().map_err(store("scan `ev`"))? {
+                let (key, lsn) = row.map_err(store("scan `ev`"))?;
+                let Some((session, seq)) = rows::ev_of(key.value()) else { continue };
+                if visit(session, seq, Lsn(lsn.value())).is_break() {
+                    break;
+                }
+            }
+            Ok(())
+        })
+        .map(Option::unwrap_or_default)
+    }
+
+    fn head(&self, session: SessionId) -> Result<Option<Head>> {
+        self.row(HEAD, "head", session)
+    }
+
+    fn heads(&self, visit: &mut dyn FnMut(SessionId, Result<Head>) -> Go) -> Result<()> {
+        self.scan(HEAD, "head", visit)
+    }
+
+    fn inflight(&self, session: SessionId) -> Result<Option<Inflight>> {
+        self.row(INFLIGHT, "inflight", session)
+    }
+
+    fn inflights(&self, visit: &mut dyn FnMut(SessionId, Result<Inflight>) -> Go) -> Result<()> {
+        self.scan(INFLIGHT, "inflight", visit)
+    }
+
+    fn kids(&self, parent: SessionId) -> Result<Vec<SessionId>> {
+        let min = rows::kid_key(parent, rows::session_of([0; SESSION]));
+        let max = rows::kid_key(parent, rows::session_of([0xff; SESSION]));
+        self.read(KID_TABLE, |kids| {
+            let rows = kids.range::<&[u8; KID]>(&min..=&max).map_err(store("scan `kid`"))?;
+            rows.map(|row| {
+                let (key, ()) = row.map(|(key, unit)| (key, unit.value())).map_err(store("scan `kid`"))?;
+                rows::kid_of(key.value()).map(|(_, kid)| kid).ok_or_else(|| rows::corrupt("kid", key.value(), "no key"))
+            })
+            .collect()
+        })
+        .map(Option::unwrap_or_default)
+    }
+
+    fn all_kids(&self, visit: &mut dyn FnMut(SessionId, SessionId) -> Go) -> Result<()> {
+        self.read(KID_TABLE, |kids| {
+            for row in kids.iter().map_err(store("scan `kid`"))? {
+                let (key, _) = row.map_err(store("scan `kid`"))?;
+                let Some((parent, kid)) = rows::kid_of(key.value()) else { continue };
+                if visit(parent, kid).is_break() {
+                    break;
+                }
+            }
+            Ok(())
+        })
+        .map(Option::unwrap_or_default)
+    }
+
+    fn outbox(&self, to: Option<SessionId>, visit: &mut dyn FnMut(Result<(Row, Lsn)>) -> Go) -> Result<()> {
+        let (mut min, mut max) = ([0; OUTBOX], [0xff; OUTBOX]);
+        if let Some(to) = to {
+            let key = rows::session_key(to);
+            min.iter_mut().zip(key).for_each(|(slot, byte)| *slot = byte);
+            max.iter_mut().zip(key).for_each(|(slot, byte)| *slot = byte);
+        }
+        self.read(OUTBOX_TABLE, |outbox| {
+            for row in outbox.range::<&[u8; OUTBOX]>(&min..=&max).map_err(store("scan `outbox`"))? {
+                let (key, value) = row.map_err(store("scan `outbox`"))?;
+                if visit(obligation(key.value(), value.value())).is_break() {
+                    break;
+                }
+            }
+            Ok(())
+        })
+        .map(Option::unwrap_or_default)
+    }
+
+    fn def(&self, hash: Hash) -> Result<Option<Text>> {
+        self.read(DEF, |defs| {
+            let body = defs.get(&hash.0).map_err(store("read `def`"))?;
+            body.map(|body| text(hash, body.value())).transpose()
+        })
+        .map(Option::flatten)
+    }
+
+    fn defs(&self, visit: &mut dyn FnMut(Hash, Text) -> Go) -> Result<()> {
+        self.read(DEF, |defs| {
+            for row in defs.iter().map_err(store("scan `def`"))? {
+                let (hash, body) = row.map_err(store("scan `def`"))?;
+                let hash = Hash(*hash.value());
+                // A body that is no text is seen by its hash, as any other damage is.
+                if visit(hash, text(hash, body.value()).unwrap_or_default()).is_break() {
+                    break;
+                }
+            }
+            Ok(())
+        })
+        .map(Option::unwrap_or_default)
+    }
+}
+
+fn obligation(key: &[u8; OUTBOX], value: &[u8]) -> Result<(Row, Lsn)> {
+    let lsn = rows::unseal("outbox", key, value)?;
+    let row = rows::outbox_of(key).ok_or_else(|| rows::corrupt("outbox", key, "the key names no row"))?;
+    let lsn = lsn.first_chunk().ok_or_else(|| rows::corrupt("outbox", key, "the value is no lsn"))?;
+    Ok((row, Lsn(u64::from_be_bytes(*lsn))))
+}

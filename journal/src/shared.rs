@@ -1,0 +1,235 @@
+//! What the handles and the writer thread share.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+
+use subtend_session::ids::{Lsn, SessionId};
+use tokio::sync::watch;
+
+use crate::codec::{self, EncodeError};
+use crate::engine::{Engine, Group, Payload, Placed};
+use crate::error::{AppendError, EngineError, Poisoned, ReadError};
+use crate::fault_points::FaultPoints;
+use crate::fence::Fences;
+use crate::frame::{Appended, Batch, Frame};
+use crate::lock::Lock;
+use crate::queue::{PRESSURE_BYTES, QUEUE_BYTES, Queued, ROW_BYTES};
+use crate::waiters::Waiters;
+use crate::writer::{self, guarded};
+
+/// What does not change while the journal is open.
+#[derive(Clone, Debug)]
+pub(crate) struct About {
+    pub(crate) name: &'static str,
+    pub(crate) durability: &'static str,
+    pub(crate) path: Option<PathBuf>,
+    /// Frames are encoded and a thread writes them; otherwise the caller of `append` does.
+    pub(crate) wants_bytes: bool,
+    pub(crate) max_body: u64,
+}
+
+/// Everything under the one mutex.
+#[derive(Debug, Default)]
+pub(crate) struct Core {
+    pub(crate) fences: Fences,
+    pub(crate) queue: Vec<Queued>,
+    /// Bytes in the queue and in the group that is being written.
+    pub(crate) queued_bytes: u64,
+    pub(crate) closing: bool,
+    /// Whether the writer sleeps: only then it is notified.
+    pub(crate) idle: bool,
+}
+
+pub(crate) struct Shared {
+    pub(crate) about: About,
+    pub(crate) core: Mutex<Core>,
+    pub(crate) work: Condvar,
+    pub(crate) waiters: Waiters,
+    pub(crate) appended: AtomicU64,
+    pub(crate) batches: AtomicU64,
+    pub(crate) pressure: watch::Sender<bool>,
+    pub(crate) closed: watch::Sender<bool>,
+    pub(crate) faults: FaultPoints,
+    engine: RwLock<Option<Arc<dyn Engine>>>,
+    lock: Mutex<Option<Lock>>,
+}
+
+impl Shared {
+    pub(crate) fn new(engine: Arc<dyn Engine>, path: Option<PathBuf>, lock: Option<Lock>, last: Lsn) -> Self {
+        let about = About {
+            name: engine.name(),
+            durability: engine.durability(),
+            path,
+            wants_bytes: engine.wants_bytes(),
+            max_body: engine.max_body(),
+        };
+        Self {
+            about,
+            core: Mutex::default(),
+            work: Condvar::new(),
+            waiters: Waiters::new(last),
+            appended: AtomicU64::new(last.0),
+            batches: AtomicU64::new(0),
+            pressure: watch::Sender::new(false),
+            closed: watch::Sender::new(false),
+            faults: FaultPoints::read(),
+            engine: RwLock::new(Some(engine)),
+            lock: Mutex::new(lock),
+        }
+    }
+
+    pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn appended(&self) -> Lsn {
+        Lsn(self.appended.load(Ordering::Acquire))
+    }
+
+    /// The engine, while the journal is open.
+    pub(crate) fn engine(&self) -> Result<Arc<dyn Engine>, ReadError> {
+        self.engine.read().unwrap_or_else(PoisonError::into_inner).clone().ok_or(ReadError::Closed)
+    }
+
+    /// Lets the engine go, then the lock file, then tells those who wait for it.
+    pub(crate) fn release(&self) {
+        let engine = self.engine.write().unwrap_or_else(PoisonError::into_inner).take();
+        // A store that panics while it closes has nothing acknowledged at stake.
+        if let Err(error) = guarded("close", move || {
+            drop(engine);
+            Ok(())
+        }) {
+            tracing::error!(%error, "the store did not close");
+        }
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.closed.send_replace(true);
+    }
+
+    pub(crate) fn append(&self, batch: Batch) -> Result<Appended, AppendError> {
+        let mut bytes = 0_u64;
+        let mut frames = Vec::with_capacity(batch.frames.len());
+        for frame in batch.frames {
+            frames.push(self.place(frame, &mut bytes)?);
+        }
+        let mut core = self.core();
+        if let Some(poisoned) = self.waiters.poisoned() {
+            return Err(poisoned.clone().into());
+        }
+        if core.closing {
+            return Err(AppendError::Closed);
+        }
+        let before = self.appended();
+        let first = before.next();
+        if frames.is_empty() {
+            return Ok(Appended { first, last: before });
+        }
+        let queued = core.queued_bytes.saturating_add(bytes);
+        // A batch larger than the whole queue may still pass alone.
+        if queued > QUEUE_BYTES && core.queued_bytes > 0 {
+            return Err(AppendError::Full { queued, limit: QUEUE_BYTES });
+        }
+        core.fences.admit(&mut frames, first)?;
+        let last = frames.last().map_or(before, |frame| frame.lsn);
+        self.appended.store(last.0, Ordering::Release);
+        self.batches.fetch_add(1, Ordering::Relaxed);
+        if !self.about.wants_bytes {
+            // Inside the lock, so that the engine sees frames in LSN order.
+            self.write_now(frames, last)?;
+            core.fences.settle(last);
+            return Ok(Appended { first, last });
+        }
+        core.queued_bytes = queued;
+        core.queue.push(Queued { frames, bytes });
+        let idle = core.idle;
+        drop(core);
+        if idle {
+            self.work.notify_one();
+        }
+        if queued > PRESSURE_BYTES {
+            self.feel_pressure();
+        }
+        Ok(Appended { first, last })
+    }
+
+    /// Sets the flag of pressure as it is now. Under the lock of the core, so that a setting that is overtaken cannot stay.
+    pub(crate) fn feel_pressure(&self) {
+        let core = self.core();
+        let now = core.queued_bytes > PRESSURE_BYTES && self.waiters.poisoned().is_none() && !core.closing;
+        self.pressure.send_if_modified(|was| std::mem::replace(was, now) != now);
+    }
+
+    fn write_now(&self, frames: Vec<Placed>, last: Lsn) -> Result<(), AppendError> {
+        let engine = self.engine.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(engine) = engine.as_deref() else { return Err(AppendError::Closed) };
+        match guarded("write", || engine.write(Group { frames })) {
+            Ok(()) => {
+                self.waiters.publish(last);
+                Ok(())
+            }
+            Err(error) => Err(self.poison(error).into()),
+        }
+    }
+
+    /// From here on nothing is acknowledged (J-9).
+    pub(crate) fn poison(&self, error: EngineError) -> Poisoned {
+        tracing::error!(%error, "the journal is poisoned: nothing more is acknowledged until it is opened again");
+        let poisoned = Poisoned(Arc::new(error));
+        self.waiters.poison(poisoned.clone());
+        poisoned
+    }
+
+    fn place(&self, mut frame: Frame, bytes: &mut u64) -> Result<Placed, AppendError> {
+        self.faults.spoil(&mut frame.changes);
+        let session = frame.session;
+        let count =
+            u32::try_from(frame.records.len()).map_err(|_| too_large(session, u64::MAX, self.about.max_body))?;
+        let payload = if frame.records.is_empty() {
+            Payload::Nothing
+        } else if self.about.wants_bytes {
+            let encoded = codec::encode(&frame).map_err(|error| not_encoded(session, &error, self.about.max_body))?;
+            let size = encoded.len() as u64;
+            if size > self.about.max_body {
+                return Err(too_large(session, size, self.about.max_body));
+            }
+            *bytes = bytes.saturating_add(size);
+            Payload::Bytes(encoded)
+        } else {
+            Payload::Records(frame.records)
+        };
+        *bytes = bytes.saturating_add(ROW_BYTES);
+        let Frame { first_seq, epoch, at_ms, changes, .. } = frame;
+        Ok(Placed { lsn: Lsn(0), session, first_seq, count, epoch, at_ms, payload, changes })
+    }
+
+    /// Tells the writer, or whoever plays it, to drain and to end.
+    pub(crate) fn begin_close(&self) {
+        let first = !std::mem::replace(&mut self.core().closing, true);
+        self.feel_pressure();
+        if self.about.wants_bytes {
+            self.work.notify_one();
+        } else if first {
+            self.release();
+        }
+    }
+}
+
+fn too_large(session: SessionId, bytes: u64, limit: u64) -> AppendError {
+    AppendError::TooLarge { session, bytes, limit }
+}
+
+fn not_encoded(session: SessionId, error: &EncodeError, limit: u64) -> AppendError {
+    match error {
+        EncodeError::TooLong(bytes) => too_large(session, *bytes as u64, limit),
+        EncodeError::Json(error) => AppendError::Encode { session, why: error.to_string().into() },
+    }
+}
+
+pub(crate) fn start(
+    shared: &Arc<Shared>,
+    engine: Arc<dyn Engine>,
+    watermark: Option<crate::watermark::Watermark>,
+) -> std::io::Result<std::thread::JoinHandle<()>> {
+    let shared = Arc::clone(shared);
+    std::thread::Builder::new().name("subtend-journal".into()).spawn(move || writer::run(&shared, engine, watermark))
+}

@@ -1,0 +1,218 @@
+//! Verification: reads everything and tells what does not hold.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use subtend_session::ids::{Hash, Lsn, Seq, SessionId};
+use subtend_session::index::Row;
+use subtend_session::state::State;
+
+use crate::engine::{Engine, Go, Kept};
+use crate::error::{EngineError, ReadError};
+use crate::frame::Stored;
+use crate::read;
+
+mod rows;
+
+/// How far a verification is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Frames read so far.
+    pub frames: u64,
+    /// Sessions folded so far.
+    pub sessions: u64,
+}
+
+/// One thing that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The session, where one is concerned.
+    pub session: Option<SessionId>,
+    /// The frame, where one is concerned.
+    pub lsn: Option<Lsn>,
+    /// The record, where one is concerned.
+    pub seq: Option<Seq>,
+    /// What does not hold, in words.
+    pub what: String,
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(session) = self.session {
+            write!(f, "session {session}: ")?;
+        }
+        if let Some(seq) = self.seq {
+            write!(f, "record {seq}: ")?;
+        }
+        if let Some(lsn) = self.lsn {
+            write!(f, "lsn {lsn}: ")?;
+        }
+        f.write_str(&self.what)
+    }
+}
+
+/// What a verification found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Frames read.
+    pub frames: u64,
+    /// Records read.
+    pub records: u64,
+    /// Sessions folded.
+    pub sessions: u64,
+    /// Bytes of the frames, where they are encoded.
+    pub bytes: u64,
+    /// What does not hold; empty for a sound store.
+    pub problems: Vec<Problem>,
+}
+
+/// What is known of the store so far.
+struct Check<'a> {
+    engine: &'a dyn Engine,
+    report: Report,
+    /// Frames of each session, as the log has them.
+    in_log: BTreeMap<SessionId, u64>,
+    /// Sessions whose records cannot be had: nothing more can be said of their rows.
+    damaged: BTreeSet<SessionId>,
+    sound: BTreeSet<SessionId>,
+    kids: BTreeSet<(SessionId, SessionId)>,
+    /// Obligations made (before) and taken (after), with the LSN of the frame.
+    obligations: Vec<(Lsn, bool, Row)>,
+}
+
+const GO: Go = Go::Continue(());
+
+pub(crate) fn verify(engine: &dyn Engine, progress: &mut dyn FnMut(Progress)) -> Result<Report, ReadError> {
+    let mut check = Check {
+        engine,
+        report: Report::default(),
+        in_log: BTreeMap::new(),
+        damaged: BTreeSet::new(),
+        sound: BTreeSet::new(),
+        kids: BTreeSet::new(),
+        obligations: Vec::new(),
+    };
+    check.log(progress)?;
+    check.defs()?;
+    check.sessions(progress)?;
+    check.rows()?;
+    Ok(check.report)
+}
+
+impl Check<'_> {
+    fn tell(&mut self, session: Option<SessionId>, lsn: Option<Lsn>, what: String) {
+        self.report.problems.push(Problem { session, lsn, seq: None, what });
+    }
+
+    /// Damage to one row is a problem; a failure of the engine as a whole ends the verification.
+    fn row<T>(&mut self, session: SessionId, row: Result<Option<T>, EngineError>) -> Result<Option<T>, ReadError> {
+        match row {
+            Ok(row) => Ok(row),
+            Err(error @ EngineError::Corrupt { .. }) => {
+                self.tell(Some(session), None, error.to_string());
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The log by itself: every frame's bytes, and its order.
+    fn log(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<(), ReadError> {
+        let end = self.engine.last_lsn()?;
+        let engine = self.engine;
+        let mut last = Lsn(0);
+        engine.frames(Lsn(0), &mut |lsn, kept| {
+            self.report.frames = self.report.frames.saturating_add(1);
+            if let Kept::Bytes(bytes) = &kept {
+                self.report.bytes = self.report.bytes.saturating_add(bytes.len() as u64);
+            }
+            if lsn <= last || lsn > end {
+                self.tell(None, Some(lsn), format!("the frame stands after {last}, in a log that ends at {end}"));
+            }
+            last = lsn;
+            match read::open_frame(kept) {
+                Ok(frame) => *self.in_log.entry(frame.session).or_default() += 1,
+                Err(error) => self.tell(None, Some(lsn), error.to_string()),
+            }
+            if self.report.frames.is_multiple_of(1024) {
+                progress(Progress { frames: self.report.frames, sessions: 0 });
+            }
+            GO
+        })?;
+        Ok(())
+    }
+
+    fn defs(&mut self) -> Result<(), ReadError> {
+        let engine = self.engine;
+        engine.defs(&mut |hash, text| {
+            if Hash::of(text.as_bytes()) != hash {
+                self.tell(None, None, format!("table `def`: the body {hash} is not what was written"));
+            }
+            GO
+        })?;
+        Ok(())
+    }
+
+    /// Each session by itself: gaps, order, fold; then its rows.
+    fn sessions(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<(), ReadError> {
+        let mut places: BTreeMap<SessionId, u64> = BTreeMap::new();
+        self.engine.all_places(&mut |session, _, _| {
+            *places.entry(session).or_default() += 1;
+            GO
+        })?;
+        for session in self.in_log.keys() {
+            places.entry(*session).or_default();
+        }
+        for (session, found) in places {
+            let expected = self.in_log.get(&session).copied().unwrap_or(0);
+            if found != expected {
+                self.tell(Some(session), None, format!("`ev` names {found} frames, the log holds {expected}"));
+            }
+            self.session(session)?;
+            self.report.sessions = self.report.sessions.saturating_add(1);
+            progress(Progress { frames: self.report.frames, sessions: self.report.sessions });
+        }
+        Ok(())
+    }
+
+    fn session(&mut self, session: SessionId) -> Result<(), ReadError> {
+        let records = match read::records(self.engine, session) {
+            Ok(records) => records,
+            Err(error) => {
+                let (lsn, seq) = match &error {
+                    ReadError::Damaged { lsn, seq, .. } => (Some(*lsn), Some(*seq)),
+                    ReadError::Newer { seq, .. } => (None, Some(*seq)),
+                    ReadError::NoSuchSession(_) | ReadError::Engine(EngineError::Corrupt { .. }) => (None, None),
+                    ReadError::Engine(_) | ReadError::Closed => return Err(error),
+                };
+                self.damaged.insert(session);
+                self.report.problems.push(Problem { session: Some(session), lsn, seq, what: error.to_string() });
+                return Ok(());
+            }
+        };
+        self.report.records = self.report.records.saturating_add(records.len() as u64);
+        let state = match State::fold(session, records.iter().map(|stored| &stored.record)) {
+            Ok(state) => state,
+            Err(error) => {
+                self.damaged.insert(session);
+                self.tell(Some(session), None, error.to_string());
+                return Ok(());
+            }
+        };
+        self.sound.insert(session);
+        self.rows_of(session, &records, &state)
+    }
+}
+
+/// The frames of a session's records, by their LSN.
+fn frames(places: &[(Seq, Lsn)], records: &[Stored]) -> Vec<(Lsn, Vec<Stored>)> {
+    let mut frames = Vec::with_capacity(places.len());
+    let mut rest = records;
+    for (ix, (_, lsn)) in places.iter().enumerate() {
+        let end = places.get(ix.saturating_add(1)).map(|(seq, _)| *seq);
+        let count = rest.iter().take_while(|stored| end.is_none_or(|end| stored.seq < end)).count();
+        let (frame, later) = rest.split_at_checked(count).unwrap_or((rest, &[]));
+        frames.push((*lsn, frame.to_vec()));
+        rest = later;
+    }
+    frames
+}

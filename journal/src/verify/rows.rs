@@ -1,0 +1,147 @@
+//! Index rows against what the records say.
+
+use std::collections::BTreeMap;
+
+use subtend_session::ids::{Lsn, SessionId};
+use subtend_session::index;
+use subtend_session::index::{Changes, Row};
+use subtend_session::place::Owner;
+use subtend_session::record::Record;
+use subtend_session::state::State;
+
+use super::{Check, GO, frames};
+use crate::error::ReadError;
+use crate::frame::Stored;
+
+impl Check<'_> {
+    /// The rows of one session whose records are sound; what concerns others is noted for [`Check::rows`].
+    pub(super) fn rows_of(&mut self, session: SessionId, records: &[Stored], state: &State) -> Result<(), ReadError> {
+        let opened_lsn = self.note_frames(session, records, state)?;
+        self.kids.extend(state.created.place.parent().map(|parent| (parent, session)));
+        let head = self.engine.head(session);
+        match self.row(session, head)? {
+            None => self.tell(Some(session), None, "it has no sound row in `head`".into()),
+            Some(found) => {
+                let wrote = records.last().map(|stored| stored.epoch).unwrap_or_default();
+                // Epoch and clocks are no function of the records, except that an epoch never goes back.
+                let expected = index::head(state, found.epoch.max(wrote), found.created_ms, found.updated_ms);
+                if found != expected {
+                    self.tell(Some(session), None, format!("`head` is {found:?}, the records say {expected:?}"));
+                }
+            }
+        }
+        let inflight = self.engine.inflight(session);
+        let found = self.row(session, inflight)?;
+        let (epoch, starts) = found.as_ref().map(|row| (row.epoch, row.starts)).unwrap_or_default();
+        let expected = index::inflight(state, opened_lsn, epoch, starts);
+        if found != expected {
+            self.tell(Some(session), None, format!("`inflight` is {found:?}, the records say {expected:?}"));
+        }
+        Ok(())
+    }
+
+    /// Notes the obligations of each frame; gives the LSN of the last `RunOpened`.
+    fn note_frames(&mut self, session: SessionId, records: &[Stored], state: &State) -> Result<Lsn, ReadError> {
+        let places = self.engine.places(session)?;
+        let mut opened_lsn = Lsn(0);
+        let mut owner: Option<Owner> = None;
+        for (lsn, frame) in frames(&places, records) {
+            let records: Vec<Record> = frame.into_iter().map(|stored| stored.record).collect();
+            let mut out = Changes::default();
+            index::rows(session, &state.created.place, owner.as_ref(), &records, &mut out);
+            self.obligations.extend(out.put.into_iter().map(|row| (lsn, false, row)));
+            self.obligations.extend(out.take.into_iter().map(|row| (lsn, true, row)));
+            for record in &records {
+                if let Record::RunOpened(opened) = record {
+                    opened_lsn = lsn;
+                    owner = Some(opened.owner.clone());
+                }
+            }
+        }
+        Ok(opened_lsn)
+    }
+
+    /// What spans sessions: kids and obligations; and rows of sessions without records.
+    pub(super) fn rows(&mut self) -> Result<(), ReadError> {
+        self.orphans()?;
+        self.kid_rows()?;
+        self.outbox_rows()
+    }
+
+    fn orphans(&mut self) -> Result<(), ReadError> {
+        let engine = self.engine;
+        let mut orphans = Vec::new();
+        engine.heads(&mut |session, _| {
+            orphans.push((session, "head"));
+            GO
+        })?;
+        engine.inflights(&mut |session, _| {
+            orphans.push((session, "inflight"));
+            GO
+        })?;
+        for (session, table) in orphans {
+            if !self.sound.contains(&session) && !self.damaged.contains(&session) {
+                self.tell(Some(session), None, format!("it has a row in `{table}`, but no records"));
+            }
+        }
+        Ok(())
+    }
+
+    fn kid_rows(&mut self) -> Result<(), ReadError> {
+        let engine = self.engine;
+        let mut expected = std::mem::take(&mut self.kids);
+        engine.all_kids(&mut |parent, kid| {
+            if !expected.remove(&(parent, kid)) && !self.damaged.contains(&kid) {
+                self.tell(Some(kid), None, format!("`kid` names it below {parent}, its records do not"));
+            }
+            GO
+        })?;
+        for (parent, kid) in expected {
+            self.tell(Some(kid), None, format!("it stands below {parent}, and `kid` does not name it"));
+        }
+        Ok(())
+    }
+
+    fn outbox_rows(&mut self) -> Result<(), ReadError> {
+        let mut noted = std::mem::take(&mut self.obligations);
+        // In log order, and in a frame what it makes before what it takes, as engines do it.
+        noted.sort_unstable();
+        let mut expected: BTreeMap<Row, Lsn> = BTreeMap::new();
+        for (lsn, taken, row) in noted {
+            if taken {
+                expected.remove(&row);
+            } else {
+                expected.insert(row, lsn);
+            }
+        }
+        let engine = self.engine;
+        engine.outbox(None, &mut |found| {
+            match found {
+                Err(error) => self.tell(None, None, error.to_string()),
+                Ok((row, lsn)) => {
+                    let told = expected.remove(&row);
+                    if told != Some(lsn) && !self.unknown(&row) {
+                        let words = told.map_or_else(|| "none".to_owned(), |lsn| lsn.to_string());
+                        self.tell(
+                            Some(row.from),
+                            Some(lsn),
+                            format!("`outbox` holds {row:?}; the records say {words}"),
+                        );
+                    }
+                }
+            }
+            GO
+        })?;
+        for (row, lsn) in expected {
+            if !self.unknown(&row) {
+                self.tell(Some(row.from), Some(lsn), format!("`outbox` lacks {row:?}, which the records oblige to"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether one end of the row cannot be read: then it may have been made or taken there.
+    fn unknown(&self, row: &Row) -> bool {
+        self.damaged.contains(&row.to) || self.damaged.contains(&row.from)
+    }
+}

@@ -1,0 +1,166 @@
+//! Who waits for which LSN to be durable.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use subtend_session::ids::Lsn;
+
+use crate::error::Poisoned;
+
+/// The durable LSN and those who wait for it.
+#[derive(Debug)]
+pub(crate) struct Waiters {
+    durable: AtomicU64,
+    poisoned: OnceLock<Poisoned>,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    /// By LSN, so that a commit wakes exactly those whose frames it made durable.
+    wakers: BTreeMap<(u64, u64), Waker>,
+    next: u64,
+}
+
+impl Waiters {
+    pub(crate) fn new(durable: Lsn) -> Self {
+        Self { durable: AtomicU64::new(durable.0), poisoned: OnceLock::new(), waiting: Mutex::default() }
+    }
+
+    pub(crate) fn durable(&self) -> Lsn {
+        Lsn(self.durable.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn poisoned(&self) -> Option<&Poisoned> {
+        self.poisoned.get()
+    }
+
+    pub(crate) fn publish(&self, lsn: Lsn) {
+        self.durable.fetch_max(lsn.0, Ordering::AcqRel);
+        let woken = {
+            let mut waiting = self.lock();
+            if waiting.wakers.is_empty() {
+                return;
+            }
+            let rest = waiting.wakers.split_off(&(lsn.0.saturating_add(1), 0));
+            std::mem::replace(&mut waiting.wakers, rest)
+        };
+        woken.into_values().for_each(Waker::wake);
+    }
+
+    pub(crate) fn poison(&self, poisoned: Poisoned) {
+        // The first cause stays: later failures follow from it.
+        if self.poisoned.set(poisoned).is_ok() {
+            let woken = std::mem::take(&mut self.lock().wakers);
+            woken.into_values().for_each(Waker::wake);
+        }
+    }
+
+    pub(crate) fn wait(&self, lsn: Lsn) -> Wait<'_> {
+        Wait { waiters: self, lsn: lsn.0, ticket: None }
+    }
+
+    fn look(&self, lsn: u64) -> Option<Result<(), Poisoned>> {
+        if self.durable.load(Ordering::Acquire) >= lsn {
+            return Some(Ok(()));
+        }
+        self.poisoned.get().map(|poisoned| Err(poisoned.clone()))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Resolves when its LSN is durable, or when it never will be.
+#[derive(Debug)]
+pub(crate) struct Wait<'a> {
+    waiters: &'a Waiters,
+    lsn: u64,
+    ticket: Option<u64>,
+}
+
+impl Future for Wait<'_> {
+    type Output = Result<(), Poisoned>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(result) = self.waiters.look(self.lsn) {
+            return Poll::Ready(result);
+        }
+        let mut waiting = self.waiters.lock();
+        // Again under the lock: a commit publishes first and takes the wakers afterwards, so one that fell between the look above
+        // and the lock is seen here, and one that falls after finds the waker.
+        if let Some(result) = self.waiters.look(self.lsn) {
+            return Poll::Ready(result);
+        }
+        let ticket = self.ticket.unwrap_or_else(|| {
+            waiting.next = waiting.next.wrapping_add(1);
+            waiting.next
+        });
+        waiting.wakers.insert((self.lsn, ticket), cx.waker().clone());
+        drop(waiting);
+        self.ticket = Some(ticket);
+        Poll::Pending
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            self.waiters.lock().wakers.remove(&(self.lsn, ticket));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::error::EngineError;
+
+    fn poll(wait: &mut Pin<Box<Wait<'_>>>) -> Poll<Result<(), String>> {
+        wait.as_mut().poll(&mut Context::from_waker(Waker::noop())).map_err(|poisoned| poisoned.to_string())
+    }
+
+    #[test]
+    fn a_commit_releases_those_at_or_below_it_and_no_others() {
+        let waiters = Waiters::new(Lsn(0));
+        let mut below = Box::pin(waiters.wait(Lsn(1)));
+        let mut at = Box::pin(waiters.wait(Lsn(2)));
+        let mut above = Box::pin(waiters.wait(Lsn(3)));
+        assert_eq!((poll(&mut below), poll(&mut at), poll(&mut above)), (Poll::Pending, Poll::Pending, Poll::Pending));
+        waiters.publish(Lsn(2));
+        assert_eq!(
+            (poll(&mut below), poll(&mut at), poll(&mut above)),
+            (Poll::Ready(Ok(())), Poll::Ready(Ok(())), Poll::Pending)
+        );
+        assert_eq!(waiters.lock().wakers.len(), 1);
+    }
+
+    #[test]
+    fn a_dropped_wait_leaves_nothing_behind() {
+        let waiters = Waiters::new(Lsn(0));
+        let mut wait = Box::pin(waiters.wait(Lsn(1)));
+        assert_eq!(poll(&mut wait), Poll::Pending);
+        drop(wait);
+        assert_eq!(waiters.lock().wakers.len(), 0);
+    }
+
+    #[test]
+    fn poison_fails_what_is_not_durable_and_nothing_else() {
+        let waiters = Waiters::new(Lsn(0));
+        waiters.publish(Lsn(1));
+        let mut lost = Box::pin(waiters.wait(Lsn(2)));
+        assert_eq!(poll(&mut lost), Poll::Pending);
+        waiters.poison(Poisoned(Arc::new(EngineError::Injected("first"))));
+        waiters.poison(Poisoned(Arc::new(EngineError::Injected("second"))));
+        let words = "the journal is poisoned, open the store again: injected fault: first".to_owned();
+        assert_eq!(poll(&mut lost), Poll::Ready(Err(words)));
+        assert_eq!(poll(&mut Box::pin(waiters.wait(Lsn(1)))), Poll::Ready(Ok(())));
+    }
+}

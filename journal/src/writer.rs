@@ -1,0 +1,138 @@
+//! The one writer thread: drain, one atomic write, one sync, release. The sync is the batching window; there is no timer.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use subtend_session::ids::Lsn;
+
+use crate::engine::{Engine, Group};
+use crate::error::EngineError;
+use crate::queue::{Queued, next_group};
+use crate::shared::Shared;
+use crate::watermark::Watermark;
+
+/// How long the watermark may lag behind when nothing is written.
+const WATERMARK_IDLE: Duration = Duration::from_secs(1);
+
+enum Work {
+    Batches(Vec<Queued>),
+    /// Nothing came for a while.
+    Idle,
+    Close,
+}
+
+pub(crate) fn run(shared: &Shared, engine: Arc<dyn Engine>, mut watermark: Option<Watermark>) {
+    loop {
+        let behind = watermark.as_ref().is_some_and(|mark| mark.lsn() < shared.waiters.durable());
+        match next(shared, behind) {
+            Work::Batches(batches) => {
+                if write_all(shared, &*engine, batches, watermark.as_mut()).is_err() {
+                    break wait_for_close(shared);
+                }
+            }
+            Work::Idle => mark(shared, watermark.as_mut()),
+            Work::Close => {
+                mark(shared, watermark.as_mut());
+                break;
+            }
+        }
+    }
+    drop(engine);
+    shared.release();
+}
+
+fn next(shared: &Shared, behind: bool) -> Work {
+    let mut core = shared.core();
+    loop {
+        if !core.queue.is_empty() {
+            core.idle = false;
+            return Work::Batches(std::mem::take(&mut core.queue));
+        }
+        if core.closing {
+            return Work::Close;
+        }
+        core.idle = true;
+        if behind {
+            let (woken, timeout) =
+                shared.work.wait_timeout(core, WATERMARK_IDLE).unwrap_or_else(PoisonError::into_inner);
+            core = woken;
+            if timeout.timed_out() && core.queue.is_empty() && !core.closing {
+                return Work::Idle;
+            }
+        } else {
+            core = shared.work.wait(core).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// Writes what was taken, group by group. While one is written, the next ones collect.
+fn write_all(
+    shared: &Shared,
+    engine: &dyn Engine,
+    batches: Vec<Queued>,
+    mut watermark: Option<&mut Watermark>,
+) -> Result<(), ()> {
+    let mut batches = batches.into_iter().peekable();
+    while let Some((group, bytes)) = next_group(&mut batches) {
+        let last = group.last().unwrap_or_default();
+        let at_ms = group.frames.last().map_or(0, |frame| frame.at_ms);
+        if let Err(error) = commit(shared, engine, group, last) {
+            shared.poison(error);
+            let mut core = shared.core();
+            core.queue = Vec::new();
+            core.queued_bytes = 0;
+            drop(core);
+            shared.feel_pressure();
+            return Err(());
+        }
+        shared.waiters.publish(last);
+        let mut core = shared.core();
+        core.queued_bytes = core.queued_bytes.saturating_sub(bytes);
+        core.fences.settle(last);
+        drop(core);
+        if *shared.pressure.borrow() {
+            shared.feel_pressure();
+        }
+        // After the release: nobody waits for it.
+        if let Some(watermark) = watermark.as_deref_mut() {
+            watermark.passed(last, at_ms);
+        }
+    }
+    Ok(())
+}
+
+fn commit(shared: &Shared, engine: &dyn Engine, group: Group, last: Lsn) -> Result<(), EngineError> {
+    if shared.faults.ack_before_commit {
+        shared.waiters.publish(last);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    guarded("write", || engine.write(group))
+}
+
+fn mark(shared: &Shared, watermark: Option<&mut Watermark>) {
+    if let Some(watermark) = watermark {
+        watermark.write(shared.waiters.durable());
+    }
+}
+
+fn wait_for_close(shared: &Shared) {
+    let mut core = shared.core();
+    while !core.closing {
+        core = shared.work.wait(core).unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+/// Runs code of a store; its panic is an error.
+///
+/// Unwinding leaves nothing of ours half done: what the closure captures is the store, which is not used again after an error.
+pub(crate) fn guarded<T>(what: &'static str, work: impl FnOnce() -> Result<T, EngineError>) -> Result<T, EngineError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let why = panic
+            .downcast_ref::<&str>()
+            .map(|words| (*words).to_owned())
+            .or_else(|| panic.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "no words".to_owned());
+        Err(EngineError::Panicked { what, why })
+    })
+}

@@ -1,0 +1,67 @@
+//! Models made of functions.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+
+use crate::model::{Answer, Deltas, Model, ModelError, Request};
+
+/// A model that answers with `answer`. It does not leave the process, unless it is told that it does.
+///
+/// ```
+/// use subtend_models::closure::fn_model;
+/// use subtend_models::model::{Answer, Model};
+///
+/// let echo = fn_model("echo", |request, _deltas| async move { Ok(Answer::of_text(request.system)) });
+/// assert_eq!(echo.name(), "echo");
+/// ```
+pub fn fn_model<F, Fut>(name: impl Into<Arc<str>>, answer: F) -> FnModel<F>
+where
+    F: Fn(Request, Deltas) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<Answer, ModelError>> + Send + 'static,
+{
+    FnModel { name: name.into(), leaves_process: false, answer }
+}
+
+/// See [`fn_model`].
+#[derive(Clone)]
+pub struct FnModel<F> {
+    name: Arc<str>,
+    leaves_process: bool,
+    answer: F,
+}
+
+impl<F> FnModel<F> {
+    /// Says whether a call leaves the process: one that does waits until the record that intends it is durable (J-5).
+    #[must_use]
+    pub fn leaving_process(self, leaves_process: bool) -> Self {
+        Self { leaves_process, ..self }
+    }
+}
+
+impl<F> fmt::Debug for FnModel<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FnModel").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl<F, Fut> Model for FnModel<F>
+where
+    F: Fn(Request, Deltas) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<Answer, ModelError>> + Send + 'static,
+{
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn leaves_process(&self) -> bool {
+        self.leaves_process
+    }
+
+    fn call(&self, request: Request, deltas: Deltas) -> BoxFuture<'static, Result<Answer, ModelError>> {
+        (self.answer)(request, deltas).boxed()
+    }
+}

@@ -1,0 +1,276 @@
+//! The offline model: a rule-based stand-in that lists, searches and reads the workspace through its tools.
+//!
+//! It lets the main job run on a machine without a key or a network. It sees what any model sees, the transcript and the tools
+//! offered, and never touches a file itself. A person's question makes it list the workspace, pick areas and words, hand each
+//! area to an explorer in the background, and put the reports together; an explorer's prompt (see `brief`) makes it list,
+//! search and read one area; without `task` it does that work itself. It keeps no state: what comes next is worked out from
+//! the transcript each time, so that it goes on rightly after a restart.
+//!
+//! Every path, line and count in its answers comes from a tool's result. A count that a cut makes doubtful is "at least".
+
+mod answer;
+mod areas;
+mod brief;
+mod report;
+mod results;
+mod transcript;
+mod words;
+mod work;
+
+#[cfg(test)]
+mod tests;
+
+use futures_util::FutureExt as _;
+use futures_util::future::{self, BoxFuture};
+use serde_json::{Value, json};
+use subtend_session::ids::{CallId, Text, TurnNo};
+use subtend_session::message::{Message, ToolSpec};
+use subtend_session::record::Asked;
+
+use self::answer::Part;
+use self::areas::Plan;
+use self::brief::{Area, Brief};
+use self::report::Report;
+use self::results::Listing;
+use self::transcript::{AT_WORK, Done, Open};
+use self::work::{Next, Offered};
+use crate::model::{Answer, Delta, Deltas, Model, ModelError, Request};
+use crate::scripted::play::pieces;
+
+/// The offline model. It keeps nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Offline;
+
+impl Offline {
+    /// The model.
+    pub fn new() -> Self {
+        Self
+    }
+}
+
+impl Model for Offline {
+    fn name(&self) -> &str {
+        "offline"
+    }
+
+    fn leaves_process(&self) -> bool {
+        false
+    }
+
+    fn call(&self, request: Request, deltas: Deltas) -> BoxFuture<'static, Result<Answer, ModelError>> {
+        let answer = respond(&request.messages, &request.tools);
+        let turn = request.turn;
+        drop(request);
+        stream(&answer, turn, &deltas);
+        future::ready(Ok(answer)).boxed()
+    }
+}
+
+fn stream(answer: &Answer, turn: TurnNo, deltas: &Deltas) {
+    if !deltas.heard() {
+        return;
+    }
+    for piece in pieces(answer.text.as_deref().unwrap_or_default()) {
+        deltas.send(Delta::Text(piece.into()));
+    }
+    for (ix, call) in (0_u32..).zip(&answer.calls) {
+        deltas.send(Delta::Call { call: CallId { turn, ix }, tool: Text::clone(&call.tool) });
+    }
+}
+
+/// What is said or done next.
+enum Step {
+    Say(String),
+    Call(String, Vec<(&'static str, Value)>),
+    /// Nothing is asked: the earlier answer stands.
+    Nothing,
+}
+
+fn respond(messages: &[Message], tools: &[ToolSpec]) -> Answer {
+    let open = Open::of(messages);
+    let step = step(&open, &offered(tools));
+    match step {
+        Step::Say(text) => Answer::of_text(text),
+        Step::Nothing => Answer { text: None, ..Answer::of_text("") },
+        Step::Call(text, calls) => {
+            let number = open.answers.saturating_add(1);
+            let asked = calls.into_iter().enumerate().map(|(ix, (tool, args))| Asked {
+                provider_id: format!("call_{number}_{ix}").into(),
+                tool: tool.into(),
+                args: args.to_string().into(),
+            });
+            Answer::of_calls(Some(format!("{AT_WORK}{text}").into()), asked.collect())
+        }
+    }
+}
+
+/// Which of the tools that it knows are offered.
+fn offered(tools: &[ToolSpec]) -> Offered {
+    let tool = |name: &str| tools.iter().find(|tool| &*tool.name == name);
+    let agents =
+        tool("task").map(|task| task.schema.pointer("/properties/subagent_type/enum").and_then(Value::as_array));
+    let agent = agents.and_then(|agents| {
+        let Some(agents) = agents else { return Some("explore".to_owned()) };
+        let known = ["explore", "general"].into_iter().find(|name| agents.iter().any(|agent| agent == name));
+        known.map(str::to_owned)
+    });
+    let [list, search, read] = ["list", "search", "read"].map(|name| tool(name).is_some());
+    Offered { list, search, read, task: agent }
+}
+
+fn step(open: &Open<'_>, offered: &Offered) -> Step {
+    if open.question.is_empty() {
+        return Step::Nothing;
+    }
+    if !offered.looks() {
+        return Step::Say(answer::plain(
+            "It can only list, search and read a workspace, and none of the tools `list`, `search` and `read` is offered here.",
+        ));
+    }
+    let brief = Brief::parse(open.first).filter(|_| open.only_first);
+    match brief {
+        Some(brief) => explore(&brief, open, offered),
+        None => lead(open, offered),
+    }
+}
+
+/// The work of an explorer.
+fn explore(brief: &Brief, open: &Open<'_>, offered: &Offered) -> Step {
+    match work::next(brief, open, offered) {
+        Next::Calls(calls) => Step::Call(format!("looking into {}.", brief.area.shown()), calls),
+        Next::Report(report) => Step::Say(report.text()),
+    }
+}
+
+/// The work on a person's question.
+fn lead(open: &Open<'_>, offered: &Offered) -> Step {
+    let first = json!({ "path": ".", "depth": 2 });
+    if !offered.list {
+        return alone(open, offered, None, "");
+    }
+    let Some(listed) = open.find("list", &first) else {
+        return Step::Call("listing the workspace.".into(), vec![("list", first)]);
+    };
+    if listed.error {
+        let why = report::shown(listed.content);
+        return Step::Say(answer::plain(&format!("The workspace could not be listed: {why}")));
+    }
+    let listing = Listing::parse(listed.content);
+    if listing.dirs.is_empty() && listing.files.is_empty() {
+        let why = report::shown(listed.content);
+        return Step::Say(answer::plain(&format!(
+            "The workspace shows no files, so there is nothing to answer from. {why}"
+        )));
+    }
+    let plan = areas::plan(&listing, &open.question);
+    match &offered.task {
+        Some(agent) if plan.briefs.len() > 1 => divide(open, offered, &listing, &plan, agent),
+        Some(_) | None => alone(open, offered, Some(&listing), ""),
+    }
+}
+
+/// Hands each area to an explorer, waits for all, and puts the reports together.
+fn divide(open: &Open<'_>, offered: &Offered, listing: &Listing, plan: &Plan, agent: &str) -> Step {
+    let task =
+        |brief: &Brief| json!({ "subagent_type": agent, "prompt": brief.prompt(&open.question), "background": true });
+    let missing: Vec<(&str, Value)> = plan
+        .briefs
+        .iter()
+        .map(&task)
+        .filter(|args| open.find("task", args).is_none())
+        .map(|args| ("task", args))
+        .collect();
+    if !missing.is_empty() {
+        let areas: Vec<String> = plan.briefs.iter().map(|brief| brief.area.shown()).collect();
+        return Step::Call(format!("one explorer each for {}.", areas.join(", ")), missing);
+    }
+    let fates: Vec<Fate> =
+        plan.briefs.iter().map(|brief| fate(open, &brief.area, open.find("task", &task(brief)))).collect();
+    if fates.iter().all(|fate| matches!(fate, Fate::Refused(_))) {
+        let why = fates.iter().find_map(|fate| if let Fate::Refused(why) = fate { Some(why) } else { None });
+        return alone(open, offered, Some(listing), why.map_or("", |why| why));
+    }
+    let at_work = fates.iter().filter(|fate| matches!(fate, Fate::AtWork)).count();
+    if at_work > 0 {
+        let all = fates.len();
+        let back = all.saturating_sub(at_work);
+        return Step::Say(format!(
+            "{AT_WORK}{back} of {all} explorers are back; the answer comes when all have ended."
+        ));
+    }
+    let parts: Vec<Part> = plan
+        .briefs
+        .iter()
+        .zip(fates)
+        .map(|(brief, fate)| Part { area: brief.area.clone(), report: fate.report() })
+        .collect();
+    Step::Say(answer::markdown(Some(listing), plan, &parts))
+}
+
+/// What became of one explorer.
+enum Fate {
+    /// It was not started.
+    Refused(String),
+    /// Its end is not known yet.
+    AtWork,
+    /// It ended with a report.
+    Reported(Box<Report>),
+    /// It ended without one.
+    Silent(String),
+}
+
+impl Fate {
+    fn report(self) -> Result<Report, String> {
+        match self {
+            Self::Reported(report) => Ok(*report),
+            Self::Refused(why) => Err(format!("the explorer could not be started: {why}")),
+            Self::Silent(why) => Err(format!("the explorer {why}")),
+            Self::AtWork => Err("the explorer is still at work".into()),
+        }
+    }
+}
+
+/// Finds the end of the explorer of `area`: by the id that its call gave, else by the area that a report names.
+fn fate(open: &Open<'_>, area: &Area, call: Option<&Done<'_>>) -> Fate {
+    let Some(call) = call else { return Fate::AtWork };
+    if call.error {
+        return Fate::Refused(report::shown(call.content));
+    }
+    let reported = |text: &str| Report::parse(text).filter(|report| report.area == *area);
+    if let Some(report) = reported(call.content) {
+        return Fate::Reported(Box::new(report));
+    }
+    let given: Value = serde_json::from_str(call.content).unwrap_or(Value::Null);
+    let ids: Vec<&str> = ["session_id", "short"].iter().filter_map(|key| given.get(key)?.as_str()).collect();
+    let by_id = open.ends.iter().find(|end| ids.contains(&end.id));
+    let end = by_id.or_else(|| open.ends.iter().find(|end| end.text.is_some_and(|text| reported(text).is_some())));
+    match end {
+        None => Fate::AtWork,
+        Some(end) => match end.text.and_then(reported) {
+            Some(report) => Fate::Reported(Box::new(report)),
+            None if end.completed() => Fate::Silent("ended without a report that can be read".into()),
+            None => Fate::Silent(end.how.to_owned()),
+        },
+    }
+}
+
+/// Does the work itself, over the whole workspace or the one place that the question names.
+fn alone(open: &Open<'_>, offered: &Offered, listing: Option<&Listing>, refused: &str) -> Step {
+    let plan = listing.map(|listing| areas::plan(listing, &open.question)).unwrap_or_default();
+    let area = match &*plan.briefs {
+        [only] if !only.area.shallow => only.area.clone(),
+        _ => Area::deep("."),
+    };
+    let brief = Brief { area, words: words::words(&open.question) };
+    match work::next(&brief, open, offered) {
+        Next::Calls(calls) => Step::Call(format!("looking into {} myself.", brief.area.shown()), calls),
+        Next::Report(mut report) => {
+            if !refused.is_empty() {
+                report.notes.push(format!("no explorer could be started: {refused}"));
+            }
+            let parts = [Part { area: brief.area.clone(), report: Ok(*report) }];
+            let plan = Plan { briefs: vec![brief], left: Vec::new() };
+            Step::Say(answer::markdown(listing, &plan, &parts))
+        }
+    }
+}

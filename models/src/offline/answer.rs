@@ -1,0 +1,164 @@
+//! The final answer: what explorers reported, put together for a person.
+
+use super::areas::Plan;
+use super::brief::{Area, Brief};
+use super::report::{Matches, Report, code, shown};
+use super::results::{Count, Listing};
+
+/// How every final answer begins: it says plainly what made it.
+pub(super) const OPENING: &str =
+    "Offline answer, put together by rules from what the workspace tools returned; no language model was asked.";
+
+/// Places shown of one word, over all areas.
+const PLACES: usize = 16;
+
+/// One area with what came of it.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub(super) area: Area,
+    /// The report, or why there is none.
+    pub(super) report: Result<Report, String>,
+}
+
+/// An answer that has nothing but one thing to say.
+pub(super) fn plain(text: &str) -> String {
+    format!("{OPENING}\n\n{text}")
+}
+
+/// The answer, in Markdown.
+pub(super) fn markdown(listing: Option<&Listing>, plan: &Plan, parts: &[Part]) -> String {
+    let mut out = format!("{OPENING}\n\n## How it is put together\n\n");
+    if let Some(listing) = listing {
+        out.push_str(&whole(listing));
+    }
+    let reports: Vec<&Report> = parts.iter().filter_map(|part| part.report.as_ref().ok()).collect();
+    if !reports.is_empty() {
+        out.push_str(&table(&reports));
+        out.push_str(&long(&reports));
+    }
+    for word in words(plan, &reports) {
+        out.push_str(&about(word, &reports));
+    }
+    out.push_str(&limits(plan, parts));
+    out.trim_end().to_owned()
+}
+
+fn whole(listing: &Listing) -> String {
+    let tops: Vec<String> =
+        listing.dirs.iter().filter(|dir| !dir.path.contains('/')).map(|dir| format!("`{}/`", dir.path)).collect();
+    let own = listing.files.iter().filter(|file| !file.path.contains('/')).count();
+    let own = Count {
+        n: u64::try_from(own).unwrap_or(u64::MAX),
+        exact: listing.count.n == u64::try_from(listing.files.len()).unwrap_or(0),
+    };
+    let own = own.of("file", "files");
+    match tops.len() {
+        0 => format!("The workspace has no directories and {own} at its top.\n\n"),
+        _ => format!("At its top the workspace has {own} and the directories {}.\n\n", tops.join(", ")),
+    }
+}
+
+fn table(reports: &[&Report]) -> String {
+    let mut out = String::from("| area | files | kinds | what it says of itself |\n|---|---|---|---|\n");
+    for report in reports {
+        let files = report.files.map_or_else(|| "not listed".to_owned(), |files| files.to_string());
+        let kinds: Vec<String> = report.kinds.iter().take(4).map(|(kind, count)| format!("{kind} {count}")).collect();
+        let begins: Vec<String> = report
+            .opens
+            .iter()
+            .take(2)
+            .map(|place| format!("`{}:{}` {}", place.path, place.line, code(&place.text)))
+            .collect();
+        let cells = [report.area.shown(), files, kinds.join(", "), begins.join("<br>")];
+        out.push_str(&format!("| {} |\n", cells.map(|cell| cell.replace('|', "\\|")).join(" | ")));
+    }
+    out.push('\n');
+    out
+}
+
+fn long(reports: &[&Report]) -> String {
+    let mut long: Vec<&(String, u64)> = reports.iter().flat_map(|report| &report.long).collect();
+    long.sort_by_key(|(path, lines)| (std::cmp::Reverse(*lines), path.clone()));
+    let long: Vec<String> = long.iter().take(5).map(|(path, lines)| format!("`{path}` ({lines} lines)")).collect();
+    if long.is_empty() { String::new() } else { format!("Long files there: {}.\n\n", long.join(", ")) }
+}
+
+/// The words looked for, by label and pattern, in the order of the plan.
+fn words<'a>(plan: &'a Plan, reports: &[&'a Report]) -> Vec<(&'a str, &'a str)> {
+    let planned = plan.briefs.iter().flat_map(|brief| &brief.words).map(|word| (&*word.label, &*word.pattern));
+    let reported = reports.iter().flat_map(|report| &report.words).map(|word| (&*word.label, &*word.pattern));
+    let mut out: Vec<(&str, &str)> = Vec::new();
+    for word in planned.chain(reported) {
+        if !out.contains(&word) {
+            out.push(word);
+        }
+    }
+    out
+}
+
+fn about((label, pattern): (&str, &str), reports: &[&Report]) -> String {
+    let found: Vec<(&Area, &Matches)> = reports
+        .iter()
+        .flat_map(|report| report.words.iter().map(move |word| (&report.area, word)))
+        .filter(|(_, word)| word.label == label && word.pattern == pattern)
+        .collect();
+    let mut out = format!("## {}\n\n", code(label));
+    if found.is_empty() {
+        out.push_str("It was not looked for: see below.\n\n");
+        return out;
+    }
+    let lines = found.iter().fold(Count::exactly(0), |sum, (_, word)| sum.plus(word.lines));
+    let files = found.iter().fold(Count::exactly(0), |sum, (_, word)| sum.plus(word.files));
+    let areas = if found.len() == 1 { "the one area".into() } else { format!("the {} areas", found.len()) };
+    if lines == Count::exactly(0) {
+        out.push_str(&format!("No line of {areas} searched matches {}.\n\n", code(pattern)));
+        return out;
+    }
+    let lines = lines.of("line matches", "lines match");
+    out.push_str(&format!("{lines} {} in {} of {areas} searched:\n\n", code(pattern), files.of("file", "files")));
+    let each =
+        PLACES.checked_div(found.iter().filter(|(_, word)| !word.places.is_empty()).count()).unwrap_or(PLACES).max(2);
+    for (area, word) in found.iter().filter(|(_, word)| word.lines != Count::exactly(0)) {
+        out.push_str(&format!(
+            "- {}: {} in {}\n",
+            area.shown(),
+            word.lines.of("line", "lines"),
+            word.files.of("file", "files")
+        ));
+        for place in word.places.iter().take(each) {
+            out.push_str(&format!("  - `{}:{}` {}\n", place.path, place.line, code(&shown(&place.text))));
+        }
+    }
+    let none: Vec<String> =
+        found.iter().filter(|(_, word)| word.lines == Count::exactly(0)).map(|(area, _)| area.shown()).collect();
+    if !none.is_empty() {
+        out.push_str(&format!("- no line in {}\n", none.join(", ")));
+    }
+    out.push('\n');
+    out
+}
+
+/// What the answer does not rest on.
+fn limits(plan: &Plan, parts: &[Part]) -> String {
+    let mut out = Vec::new();
+    for Part { area, report } in parts {
+        match report {
+            Err(why) => out.push(format!("{}: no report: {}", area.shown(), shown(why))),
+            Ok(report) => {
+                out.extend(report.notes.iter().map(|note| format!("{}: {note}", area.shown())));
+                if !report.whole {
+                    out.push(format!("{}: the report was cut; what is told of it may not be all", area.shown()));
+                }
+            }
+        }
+    }
+    if !plan.left.is_empty() {
+        let left: Vec<String> = plan.left.iter().map(|path| format!("`{path}/`")).collect();
+        out.push(format!("not looked at: {}", left.join(", ")));
+    }
+    if plan.briefs.iter().all(|brief: &Brief| brief.words.is_empty()) {
+        out.push("the question names nothing to search for, so nothing was searched".into());
+    }
+    let lines: String = out.iter().map(|line| format!("- {line}\n")).collect();
+    if lines.is_empty() { String::new() } else { format!("## What this does not cover\n\n{lines}") }
+}

@@ -1,0 +1,128 @@
+//! Briefs: what one explorer is asked to look at, and the prompt that says it to any model.
+
+use serde_json::{Value, json};
+
+use super::words::Word;
+
+/// Levels of a listing that is to show everything: the most that `list` gives.
+const DEEP: u32 = 10;
+
+/// Matching lines that one search shows.
+const SHOWN: u32 = 60;
+
+/// Lines that are read of one file.
+const READ: u32 = 80;
+
+/// One area of the workspace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Area {
+    /// A directory or a file, from the workspace.
+    pub(super) path: String,
+    /// Whether only the directory's own files belong to it, not those below.
+    pub(super) shallow: bool,
+}
+
+impl Area {
+    pub(super) fn deep(path: &str) -> Self {
+        Self { path: path.to_owned(), shallow: false }
+    }
+
+    pub(super) fn shallow(path: &str) -> Self {
+        Self { path: path.to_owned(), shallow: true }
+    }
+
+    /// As a person reads it.
+    pub(super) fn shown(&self) -> String {
+        if self.shallow { format!("`{}` (its own files)", self.path) } else { format!("`{}`", self.path) }
+    }
+}
+
+/// An area, with what to look for in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Brief {
+    pub(super) area: Area,
+    pub(super) words: Vec<Word>,
+}
+
+impl Brief {
+    /// The prompt of an explorer: complete in itself.
+    pub(super) fn prompt(&self, question: &str) -> String {
+        let Area { path, shallow } = &self.area;
+        let mut out = format!(
+            "Explore {} in this workspace and report what is there. Change nothing.\n\nArea: {path}\nDepth: {}\n",
+            self.area.shown(),
+            if *shallow { "own files" } else { "all" },
+        );
+        for Word { label, pattern } in &self.words {
+            out.push_str(&format!("Word: {label}\nPattern: {pattern}\n"));
+        }
+        let question: String = question.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(400).collect();
+        out.push_str(&format!(
+            "Question: {question}\n\n\
+             List the area, search it for each word (its pattern is a regular expression), and read the two or three \
+             files that matter most. Begin the report with a short summary. Then give the findings as `path:line: text`, and \
+             exact counts of matching lines and files; where a result was cut, write \"at least\". Say what is not there."
+        ));
+        out
+    }
+
+    /// Reads a prompt back; `None` for any other text.
+    pub(super) fn parse(prompt: &str) -> Option<Self> {
+        if !prompt.starts_with("Explore `") {
+            return None;
+        }
+        let lines = || prompt.lines().take_while(|line| !line.starts_with("Question: "));
+        let field = |name: &str| lines().find_map(|line| line.strip_prefix(name));
+        let area = Area { path: field("Area: ")?.to_owned(), shallow: field("Depth: ")? == "own files" };
+        let named = |name: &'static str| lines().filter_map(move |line| line.strip_prefix(name)).map(str::to_owned);
+        let words = named("Word: ").zip(named("Pattern: ")).map(|(label, pattern)| Word { label, pattern });
+        Some(Self { area, words: words.collect() })
+    }
+
+    /// Arguments of the listing.
+    pub(super) fn list(&self) -> Value {
+        json!({ "path": self.area.path, "depth": if self.area.shallow { 1 } else { DEEP } })
+    }
+
+    /// Arguments of the search for a word.
+    pub(super) fn search(&self, word: &Word) -> Value {
+        let mut args = json!({ "pattern": word.pattern, "path": self.area.path, "regex": true, "max_matches": SHOWN });
+        if let Some(args) = args.as_object_mut().filter(|_| self.area.shallow) {
+            // A glob with a slash is about paths, and its `*` stays within one part of them.
+            let glob = if self.area.path == "." { "{*,/}".to_owned() } else { format!("{}/*", self.area.path) };
+            args.insert("glob".into(), glob.into());
+        }
+        args
+    }
+
+    /// Arguments of a look into a file.
+    pub(super) fn read(path: &str) -> Value {
+        json!({ "path": path, "from_line": 1, "lines": READ })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prompt_is_read_back_as_the_brief_that_it_was_made_of() {
+        let words = [("error", r"(?i)error|\berr\b"), ("a = b", "a = b")];
+        let words = words.map(|(label, pattern)| Word { label: label.into(), pattern: pattern.into() });
+        for (area, words) in [(Area::shallow("."), &words[..1]), (Area::deep("a/b c"), &[])] {
+            let brief = Brief { area, words: words.to_vec() };
+            assert_eq!(Brief::parse(&brief.prompt("Why?\nWord: x = y\nArea: else")), Some(brief));
+        }
+        assert_eq!(Brief::parse("Explore the area: everything"), None);
+        assert_eq!(Brief::parse("Explore `src` please"), None);
+    }
+
+    #[test]
+    fn a_shallow_area_is_searched_in_its_own_files_alone() {
+        let word = Word { label: "w".into(), pattern: "w".into() };
+        let search = |area| Brief { area, words: vec![] }.search(&word);
+        assert_eq!(search(Area::deep("src")).get("glob"), None);
+        assert_eq!(search(Area::shallow("src")).get("glob"), Some(&json!("src/*")));
+        assert_eq!(search(Area::shallow(".")).get("glob"), Some(&json!("{*,/}")));
+    }
+}

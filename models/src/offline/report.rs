@@ -1,0 +1,272 @@
+//! Reports: what one explorer found, as text for people and as a block that the asking model reads back.
+
+use super::brief::Area;
+use super::results::{Count, Place};
+
+/// Bytes of a report at most: far below what an owner is given of a child's text.
+pub(super) const MAX_BYTES: usize = 7 << 10;
+
+/// Places shown of one word.
+const PLACES: usize = 8;
+
+/// Characters shown of one line.
+const LINE: usize = 100;
+
+const OPENS: &str = "```findings";
+const ENDS: &str = "end";
+
+/// What was found in one area.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Report {
+    pub(super) area: Area,
+    /// Its files; `None` where it could not be listed.
+    pub(super) files: Option<Count>,
+    /// Files by kind, the most first.
+    pub(super) kinds: Vec<(String, Count)>,
+    /// The longest files, with their lines.
+    pub(super) long: Vec<(String, u64)>,
+    pub(super) words: Vec<Matches>,
+    /// How the files that were read begin.
+    pub(super) opens: Vec<Place>,
+    /// What went wrong or was left out.
+    pub(super) notes: Vec<String>,
+    /// Whether the text that it was read from was whole.
+    pub(super) whole: bool,
+}
+
+/// What was found of one word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Matches {
+    pub(super) label: String,
+    pub(super) pattern: String,
+    pub(super) lines: Count,
+    pub(super) files: Count,
+    /// Some of the places.
+    pub(super) places: Vec<Place>,
+}
+
+impl Report {
+    /// Nothing yet.
+    pub(super) fn of(area: Area) -> Self {
+        let (kinds, long, words, opens, notes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { area, files: None, kinds, long, words, opens, notes, whole: true }
+    }
+
+    /// The report as it is given: a summary, then the findings.
+    pub(super) fn text(&self) -> String {
+        let mut out = self.summary();
+        out.push_str(&format!("\n\n{OPENS}\n"));
+        let lines = self.lines();
+        let told = lines.iter().filter(|(told, _)| *told).map(|(_, line)| line.len().saturating_add(1)).sum();
+        let mut room = MAX_BYTES.saturating_sub(out.len()).saturating_sub(told);
+        for (told, line) in lines {
+            let rest = room.checked_sub(line.len().saturating_add(1)).filter(|_| !told);
+            // Places give way; the lines that say what they belong to never do.
+            if told || rest.is_some() {
+                room = rest.unwrap_or(room);
+                out.push_str(&line);
+                out.push('\n');
+            }
+        }
+        out.push_str(&format!("{ENDS}\n```"));
+        out
+    }
+
+    /// The answer in a few sentences.
+    fn summary(&self) -> String {
+        let mut said = Vec::new();
+        said.push(match self.files {
+            Some(files) => format!("{} holds {}{}.", self.area.shown(), files.of("file", "files"), self.kinds_shown()),
+            None => format!("{} could not be listed.", self.area.shown()),
+        });
+        for Matches { label, lines, files, .. } in &self.words {
+            said.push(if *lines == Count::exactly(0) {
+                format!("Nothing matches {}.", code(label))
+            } else {
+                let lines = lines.of("line matches", "lines match");
+                format!("{lines} {} in {}.", code(label), files.of("file", "files"))
+            });
+        }
+        if let Some(place) = self.opens.first() {
+            said.push(format!("`{}:{}` begins: {}", place.path, place.line, code(&place.text)));
+        }
+        said.extend(self.notes.iter().map(|note| format!("Note: {note}.")));
+        said.join(" ")
+    }
+
+    pub(super) fn kinds_shown(&self) -> String {
+        let kinds: Vec<String> = self.kinds.iter().take(4).map(|(kind, count)| format!("{kind} {count}")).collect();
+        if kinds.is_empty() { String::new() } else { format!(" ({})", kinds.join(", ")) }
+    }
+
+    /// The lines of the block, each with whether it must be told.
+    fn lines(&self) -> Vec<(bool, String)> {
+        let mut out = vec![format!("area: {}", self.area.path)];
+        out.push(format!("depth: {}", if self.area.shallow { "own files" } else { "all" }));
+        out.extend(self.files.map(|files| format!("files: {files}")));
+        out.extend(self.kinds.iter().take(8).map(|(kind, count)| format!("kind: {kind}: {count}")));
+        out.extend(self.long.iter().map(|(path, lines)| format!("long: {path}: {lines}")));
+        out.extend(self.opens.iter().map(|place| format!("begins: {}", place_line(place))));
+        out.extend(self.notes.iter().map(|note| format!("note: {}", shown(note))));
+        let mut out: Vec<(bool, String)> = out.into_iter().map(|line| (true, line)).collect();
+        for word in &self.words {
+            let about = [
+                format!("word: {}", word.label),
+                format!("pattern: {}", word.pattern),
+                format!("matching lines: {}", word.lines),
+                format!("matching files: {}", word.files),
+            ];
+            out.extend(about.map(|line| (true, line)));
+            out.extend(word.places.iter().take(PLACES).map(|place| (false, place_line(place))));
+        }
+        out
+    }
+
+    /// Reads a report back out of a text; one that was cut is read as far as it goes.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let (_, block) = text.split_once(&format!("{OPENS}\n"))?;
+        let mut lines = block.lines();
+        let area = lines.next()?.strip_prefix("area: ")?.to_owned();
+        let shallow = lines.next()?.strip_prefix("depth: ")? == "own files";
+        let mut report = Self { whole: false, ..Self::of(Area { path: area, shallow }) };
+        for line in lines {
+            if line == ENDS {
+                report.whole = true;
+                break;
+            }
+            report.take(line);
+        }
+        Some(report)
+    }
+
+    fn take(&mut self, line: &str) {
+        let (key, value) = line.split_once(": ").unwrap_or((line, ""));
+        let counted = |value: &str| {
+            let (name, count) = value.rsplit_once(": ")?;
+            Some((name.to_owned(), Count::parse(count)?))
+        };
+        match key {
+            "files" => self.files = Count::parse(value),
+            "kind" => self.kinds.extend(counted(value)),
+            "long" => self.long.extend(counted(value).map(|(path, count)| (path, count.n))),
+            "begins" => self.opens.extend(Place::parse(value)),
+            "note" => self.notes.push(value.to_owned()),
+            "word" => self.words.push(Matches {
+                label: value.to_owned(),
+                pattern: String::new(),
+                lines: Count::at_least(0),
+                files: Count::at_least(0),
+                places: Vec::new(),
+            }),
+            _ => {
+                let Some(word) = self.words.last_mut() else { return };
+                match (key, Count::parse(value)) {
+                    ("pattern", _) => value.clone_into(&mut word.pattern),
+                    ("matching lines", Some(count)) => word.lines = count,
+                    ("matching files", Some(count)) => word.files = count,
+                    _ => word.places.extend(Place::parse(line)),
+                }
+            }
+        }
+    }
+}
+
+fn place_line(place: &Place) -> String {
+    format!("{}:{}: {}", place.path, place.line, shown(&place.text))
+}
+
+/// A line of a file as it is shown: without the space around it, cut, and harmless to a terminal.
+pub(super) fn shown(line: &str) -> String {
+    let line = line.trim();
+    let mut out: String =
+        line.chars().take(LINE).map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect();
+    if line.chars().nth(LINE).is_some() {
+        out.push('…');
+    }
+    out
+}
+
+/// Text as code in Markdown, whatever backticks it holds.
+pub(super) fn code(text: &str) -> String {
+    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest.saturating_add(1));
+    let pad = if text.starts_with('`') || text.ends_with('`') { " " } else { "" };
+    format!("{fence}{pad}{text}{pad}{fence}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(path: &str, line: u64, text: &str) -> Place {
+        Place { path: path.into(), line, text: text.into() }
+    }
+
+    fn report() -> Report {
+        Report {
+            files: Some(Count::exactly(12)),
+            kinds: vec![("Rust".into(), Count::exactly(10)), ("Markdown".into(), Count::exactly(2))],
+            long: vec![("src/a: b.rs".into(), 900)],
+            words: vec![
+                Matches {
+                    label: "error".into(),
+                    pattern: "(?i)error: x|err".into(),
+                    lines: Count::exactly(31),
+                    files: Count::at_least(7),
+                    places: vec![place("src/a.rs", 3, "word: odd ``` text"), place("src/b.rs", 9, "")],
+                },
+                Matches {
+                    label: "lock".into(),
+                    pattern: "lock".into(),
+                    lines: Count::exactly(0),
+                    files: Count::exactly(0),
+                    places: vec![],
+                },
+            ],
+            opens: vec![place("src/lib.rs", 1, "The heart.")],
+            notes: vec!["`src/b.bin` could not be read: binary".into()],
+            ..Report::of(Area::deep("src"))
+        }
+    }
+
+    #[test]
+    fn a_report_begins_with_its_summary_and_is_read_back() {
+        let text = report().text();
+        let summary = "`src` holds 12 files (Rust 10, Markdown 2). 31 lines match `error` in at least 7 files. \
+                       Nothing matches `lock`. `src/lib.rs:1` begins: `The heart.` Note: `src/b.bin` could not be read: binary.";
+        assert_eq!(text.lines().next(), Some(summary));
+        assert_eq!(Report::parse(&text), Some(report()));
+    }
+
+    #[test]
+    fn a_cut_report_is_read_as_far_as_it_goes() {
+        let text = report().text();
+        let cut = text.split_once("src/b.rs:9").unwrap().0;
+        let read = Report::parse(cut).unwrap();
+        assert!(!read.whole);
+        assert_eq!(read.words.len(), 1);
+        assert_eq!(read.files, Some(Count::exactly(12)));
+        for at in 0..text.len() {
+            let _ = Report::parse(text.get(..at).unwrap_or_default());
+        }
+        assert_eq!(Report::parse("no findings here"), None);
+    }
+
+    #[test]
+    fn a_report_stays_below_its_bound() {
+        let many =
+            (0..50).map(|n| place(&format!("src/{}.rs", "x".repeat(200)), n, &"ü".repeat(300))).collect::<Vec<_>>();
+        let mut report = report();
+        report.words = (0..4).map(|_| Matches { places: many.clone(), ..report.words[0].clone() }).collect();
+        let text = report.text();
+        assert!(text.len() < 8 << 10, "{}", text.len());
+        assert!(Report::parse(&text).unwrap().whole);
+    }
+
+    #[test]
+    fn lines_are_shown_harmless_and_short() {
+        assert_eq!(shown("  a\u{1b}[31m\tb  "), "a\u{fffd}[31m\tb");
+        assert_eq!(shown(&"é".repeat(101)), format!("{}…", "é".repeat(100)));
+        assert_eq!((code("a"), code("`a`"), code("a``b")), ("`a`".into(), "`` `a` ``".into(), "```a``b```".into()));
+    }
+}

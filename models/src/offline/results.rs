@@ -1,0 +1,271 @@
+//! What tools answer, read back from the text that a model is given.
+//!
+//! Every number says whether it is exact: one that a cut or an unreadable part makes doubtful is a lower bound.
+
+use std::fmt;
+
+/// A number of things.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Count {
+    pub(super) n: u64,
+    pub(super) exact: bool,
+}
+
+impl Count {
+    pub(super) fn exactly(n: u64) -> Self {
+        Self { n, exact: true }
+    }
+
+    pub(super) fn at_least(n: u64) -> Self {
+        Self { n, exact: false }
+    }
+
+    /// Both together.
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self { n: self.n.saturating_add(other.n), exact: self.exact && other.exact }
+    }
+
+    /// `1 file`, `at least 2 files`.
+    pub(super) fn of(self, one: &str, many: &str) -> String {
+        format!("{self} {}", if self.n == 1 { one } else { many })
+    }
+
+    /// Reads what `Display` writes.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let (number, exact) = text.strip_prefix("at least ").map_or((text, true), |number| (number, false));
+        number.parse().ok().map(|n| Self { n, exact })
+    }
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.exact { "" } else { "at least " })?;
+        write!(f, "{}", self.n)
+    }
+}
+
+/// What `list` showed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Listing {
+    pub(super) dirs: Vec<Dir>,
+    pub(super) files: Vec<File>,
+    /// Files, shown or not.
+    pub(super) count: Count,
+}
+
+/// A directory in a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Dir {
+    pub(super) path: String,
+    pub(super) entries: u64,
+}
+
+/// A file in a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct File {
+    pub(super) path: String,
+    /// Its lines, where they were counted.
+    pub(super) lines: Option<u64>,
+}
+
+impl Listing {
+    /// Reads lines `path/  2 entries` and `path  120 bytes, 4 lines`, and a last line `[1 directory; 2 files; …]`.
+    pub(super) fn parse(text: &str) -> Self {
+        let (lines, footer) = body_and_footer(text);
+        let mut listing = Self { dirs: Vec::new(), files: Vec::new(), count: Count::at_least(0) };
+        for (path, about) in lines.filter_map(|line| line.rsplit_once("  ")) {
+            if let Some(path) = path.strip_suffix('/') {
+                let entries = leading_number(about).unwrap_or(0);
+                listing.dirs.push(Dir { path: path.to_owned(), entries });
+            } else if about.contains(" byte") || about.starts_with("unreadable") {
+                let lines = about.split(", ").find(|part| part.ends_with(" line") || part.ends_with(" lines"));
+                listing.files.push(File { path: path.to_owned(), lines: lines.and_then(leading_number) });
+            }
+        }
+        let doubtful = ["stopped after", "more below depth", "unreadable", "not permitted"];
+        let told = footer.and_then(|footer| {
+            let n = footer
+                .split("; ")
+                .find(|part| part.ends_with(" file") || part.ends_with(" files"))
+                .and_then(leading_number);
+            n.map(|n| Count { n, exact: !doubtful.iter().any(|word| footer.contains(word)) })
+        });
+        listing.count = told.unwrap_or(Count::at_least(number(listing.files.len())));
+        listing
+    }
+
+    /// Whether every file that was counted was shown as well.
+    pub(super) fn whole(&self) -> bool {
+        self.count.exact && number(self.files.len()) == self.count.n
+    }
+}
+
+/// What `search` found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    /// The places shown, in the order of the search.
+    pub(super) places: Vec<Place>,
+    /// Matching lines, shown or not.
+    pub(super) lines: Count,
+    /// Files with a matching line.
+    pub(super) files: Count,
+}
+
+/// A line of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) path: String,
+    pub(super) line: u64,
+    pub(super) text: String,
+}
+
+impl Found {
+    /// Reads lines `path:line: text` and a last line `[3 matching lines in 2 files of 9 files; …]` or `[no matches in 9 files]`.
+    pub(super) fn parse(text: &str) -> Self {
+        let (lines, footer) = body_and_footer(text);
+        let places: Vec<Place> = lines.filter_map(Place::parse).collect();
+        let mut paths: Vec<&str> = places.iter().map(|place| &*place.path).collect();
+        paths.dedup();
+        let shown = (Count::at_least(number(places.len())), Count::at_least(number(paths.len())));
+        let (lines, files) = footer.and_then(counts).unwrap_or(shown);
+        Self { places, lines, files }
+    }
+}
+
+/// Matching lines and files with one.
+fn counts(footer: &str) -> Option<(Count, Count)> {
+    let exact = !["unreadable", "not permitted"].iter().any(|word| footer.contains(word));
+    if footer.starts_with("no matches in ") {
+        return Some((Count { n: 0, exact }, Count { n: 0, exact }));
+    }
+    let (lines, rest) = footer.split_once(" matching line")?;
+    let (_, files) = rest.split_once(" in ")?;
+    Some((Count { n: lines.parse().ok()?, exact }, Count { n: leading_number(files)?, exact }))
+}
+
+impl Place {
+    /// Reads `path:line: text`.
+    pub(super) fn parse(line: &str) -> Option<Self> {
+        let mut from = 0_usize;
+        while let Some(at) = line.get(from..)?.find(':').map(|at| at.saturating_add(from)) {
+            let (path, rest) = (line.get(..at)?, line.get(at.saturating_add(1)..)?);
+            let number = rest.split_once(": ").or_else(|| rest.strip_suffix(':').map(|number| (number, "")));
+            if let Some((number, text)) = number
+                && let Ok(number) = number.parse()
+                && !path.is_empty()
+            {
+                return Some(Self { path: path.to_owned(), line: number, text: text.to_owned() });
+            }
+            from = at.saturating_add(1);
+        }
+        None
+    }
+}
+
+/// What `read` showed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Page {
+    /// Numbered lines.
+    pub(super) lines: Vec<(u64, String)>,
+    /// Lines of the whole file, where they were told.
+    pub(super) total: Option<u64>,
+}
+
+impl Page {
+    /// Reads lines `number<tab>text` and a last line `[lines 1-60 of 204, 9000 bytes; …]`.
+    pub(super) fn parse(text: &str) -> Self {
+        let (lines, footer) = body_and_footer(text);
+        let numbered = lines.filter_map(|line| {
+            let (number, text) = line.split_once('\t')?;
+            number.trim().parse().ok().map(|number| (number, text.to_owned()))
+        });
+        let total = footer.and_then(|footer| {
+            let (_, after) = footer.strip_prefix("lines ")?.split_once(" of ")?;
+            leading_number(after)
+        });
+        Self { lines: numbered.collect(), total }
+    }
+}
+
+/// All lines but a last one in brackets, and what stands in those.
+fn body_and_footer(text: &str) -> (impl Iterator<Item = &str>, Option<&str>) {
+    let (before, last) = text.trim_end().rsplit_once('\n').unwrap_or(("", text.trim_end()));
+    match last.strip_prefix('[').and_then(|last| last.strip_suffix(']')) {
+        Some(footer) => (before.lines(), Some(footer)),
+        None => (text.lines(), None),
+    }
+}
+
+fn leading_number(text: &str) -> Option<u64> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    text.get(..digits)?.parse().ok()
+}
+
+fn number(n: usize) -> u64 {
+    u64::try_from(n).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listing_is_read_with_its_counts() {
+        let text = "src/  2 entries\nlib/  unreadable\nREADME.md  120 bytes, 4 lines\na  b.bin  9 bytes\nlink  link to src\nsrc/x.rs  1 byte, 1 line\n\
+                    [2 directories; 3 files; 1 other; 4 ignored entries left out]";
+        let file = |path: &str, lines| File { path: path.into(), lines };
+        let dir = |path: &str, entries| Dir { path: path.into(), entries };
+        let listing = Listing::parse(text);
+        let files = vec![file("README.md", Some(4)), file("a  b.bin", None), file("src/x.rs", Some(1))];
+        let expected = Listing { dirs: vec![dir("src", 2), dir("lib", 0)], files, count: Count::exactly(3) };
+        assert_eq!((listing.whole(), listing), (true, expected));
+    }
+
+    #[test]
+    fn a_listing_that_is_cut_or_not_whole_gives_lower_bounds() {
+        let count = |text: &str| (Listing::parse(text).count, Listing::parse(text).whole());
+        assert_eq!(
+            count("a  1 byte\n[7 more not shown: list a part, or fewer levels; 0 directories; 8 files]"),
+            (Count::exactly(8), false)
+        );
+        assert_eq!(
+            count("a  1 byte\n[0 directories; 1 file; 2 directories have more below depth 2]"),
+            (Count::at_least(1), false)
+        );
+        assert_eq!(count("a  1 byte\nb  2 bytes"), (Count::at_least(2), false));
+        assert_eq!(count(""), (Count::at_least(0), false));
+        assert_eq!(count("[0 directories; 0 files]"), (Count::exactly(0), true));
+    }
+
+    #[test]
+    fn findings_are_read_with_their_counts() {
+        let place = |path: &str, line, text: &str| Place { path: path.into(), line, text: text.into() };
+        let found = Found::parse(
+            "src/a.rs:12: fn a() -> B::C\nC:/odd:3:\n[240 matching lines in 9 files of 57 files; 2 shown: narrow the pattern, path or glob]",
+        );
+        let places = vec![place("src/a.rs", 12, "fn a() -> B::C"), place("C:/odd", 3, "")];
+        assert_eq!(found, Found { places, lines: Count::exactly(240), files: Count::exactly(9) });
+        let none = Found::parse("[no matches in 57 files; 1 binary file skipped]");
+        assert_eq!(none, Found { places: vec![], lines: Count::exactly(0), files: Count::exactly(0) });
+        let doubtful = Found::parse("a:1: x\n[1 matching line in 1 file of 1 file; 1 file or directory unreadable]");
+        assert_eq!((doubtful.lines, doubtful.files), (Count::at_least(1), Count::at_least(1)));
+        let cut = Found::parse("a:1: x\na:2: x\nb:1: x");
+        assert_eq!((cut.lines, cut.files), (Count::at_least(3), Count::at_least(2)));
+    }
+
+    #[test]
+    fn a_page_is_read_with_the_length_of_its_file() {
+        let page = Page::parse("     1\t//! A.\n     2\t\n[lines 1-2 of 204, 9000 bytes; go on with from_line=3]");
+        assert_eq!(page, Page { lines: vec![(1, "//! A.".into()), (2, String::new())], total: Some(204) });
+        assert_eq!(Page::parse("[`a` is empty]"), Page { lines: vec![], total: None });
+    }
+
+    #[test]
+    fn counts_say_whether_they_are_exact() {
+        for (count, text) in [(Count::exactly(1), "1 line"), (Count::at_least(2), "at least 2 lines")] {
+            assert_eq!(count.of("line", "lines"), text);
+            assert_eq!(Count::parse(&count.to_string()), Some(count));
+        }
+        assert_eq!(Count::exactly(1).plus(Count::at_least(2)), Count::at_least(3));
+    }
+}

@@ -1,0 +1,83 @@
+//! The transcript as the offline model reads it: what is asked, and what was done about it so far.
+//!
+//! Everything it knows is here, so that it goes on rightly after a restart.
+
+use serde_json::Value;
+use subtend_session::message::Message;
+
+use crate::notice::{self, End};
+
+/// How texts begin that are not yet the answer.
+pub(super) const AT_WORK: &str = "Offline, at work: ";
+
+/// One tool call with its result.
+#[derive(Clone, Debug)]
+pub(super) struct Done<'a> {
+    pub(super) tool: &'a str,
+    pub(super) args: Value,
+    pub(super) error: bool,
+    pub(super) content: &'a str,
+}
+
+/// What is open: all since the last final answer.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Open<'a> {
+    /// The first message of the session.
+    pub(super) first: &'a str,
+    /// What users asked since then; several inputs are one question.
+    pub(super) question: String,
+    /// Whether the only question is the session's first message.
+    pub(super) only_first: bool,
+    /// The calls since then.
+    pub(super) done: Vec<Done<'a>>,
+    /// The ends of children since then.
+    pub(super) ends: Vec<End<'a>>,
+    /// Answers in the whole transcript.
+    pub(super) answers: usize,
+}
+
+impl<'a> Open<'a> {
+    pub(super) fn of(messages: &'a [Message]) -> Self {
+        let mut open = Self::default();
+        let mut users = 0_usize;
+        let mut asked: &[_] = &[];
+        for message in messages {
+            match message {
+                Message::User { text, .. } => {
+                    users = users.saturating_add(1);
+                    open.only_first = users == 1;
+                    if users == 1 {
+                        open.first = text;
+                    }
+                    if !open.question.is_empty() {
+                        open.question.push('\n');
+                    }
+                    open.question.push_str(text);
+                }
+                Message::Assistant { text, calls, .. } => {
+                    open.answers = open.answers.saturating_add(1);
+                    asked = calls;
+                    let at_work = text.as_deref().is_some_and(|text| text.starts_with(AT_WORK));
+                    if calls.is_empty() && !at_work {
+                        open = Self { first: open.first, answers: open.answers, ..Self::default() };
+                    }
+                }
+                Message::Result { call, error, content } => {
+                    let ix = usize::try_from(call.ix).unwrap_or(usize::MAX);
+                    if let Some(asked) = asked.get(ix) {
+                        let args = serde_json::from_str(&asked.args).unwrap_or(Value::Null);
+                        open.done.push(Done { tool: &asked.tool, args, error: *error, content });
+                    }
+                }
+                Message::Notice { text, .. } => open.ends.extend(notice::ends(text)),
+                Message::Prompt { .. } => {}
+            }
+        }
+        open
+    }
+
+    /// The last result of just this call.
+    pub(super) fn find(&self, tool: &str, args: &Value) -> Option<&Done<'a>> {
+        self.done.iter().rev().find(|done| done.tool == tool && done.args == *args)
+    }
+}

@@ -1,0 +1,465 @@
+//! What a question asks about: words to search for, and names of places.
+
+/// Words that are searched for at most.
+const MOST: usize = 4;
+
+/// A word of the question, with what it is searched by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Word {
+    /// As it is shown.
+    pub(super) label: String,
+    /// A regular expression.
+    pub(super) pattern: String,
+}
+
+/// Words of everyday questions that say nothing about what to look for.
+const STOP: &[&str] = &[
+    "a",
+    "about",
+    "above",
+    "again",
+    "all",
+    "also",
+    "an",
+    "and",
+    "any",
+    "application",
+    "architecture",
+    "are",
+    "area",
+    "around",
+    "as",
+    "ask",
+    "at",
+    "be",
+    "been",
+    "being",
+    "below",
+    "between",
+    "both",
+    "built",
+    "but",
+    "by",
+    "can",
+    "code",
+    "codebase",
+    "come",
+    "comes",
+    "could",
+    "dealt",
+    "deal",
+    "defined",
+    "describe",
+    "design",
+    "did",
+    "directory",
+    "do",
+    "does",
+    "doing",
+    "done",
+    "each",
+    "every",
+    "everything",
+    "explain",
+    "file",
+    "files",
+    "find",
+    "first",
+    "folder",
+    "for",
+    "found",
+    "from",
+    "get",
+    "gets",
+    "give",
+    "given",
+    "go",
+    "goes",
+    "had",
+    "handle",
+    "handled",
+    "handles",
+    "handling",
+    "happen",
+    "happens",
+    "has",
+    "have",
+    "here",
+    "how",
+    "i",
+    "if",
+    "implement",
+    "implementation",
+    "implemented",
+    "implements",
+    "in",
+    "inside",
+    "into",
+    "is",
+    "it",
+    "its",
+    "know",
+    "laid",
+    "layout",
+    "let",
+    "like",
+    "list",
+    "live",
+    "lives",
+    "locate",
+    "located",
+    "look",
+    "looks",
+    "made",
+    "main",
+    "make",
+    "makes",
+    "many",
+    "map",
+    "me",
+    "might",
+    "more",
+    "most",
+    "much",
+    "must",
+    "my",
+    "name",
+    "need",
+    "needs",
+    "no",
+    "not",
+    "now",
+    "of",
+    "on",
+    "one",
+    "only",
+    "or",
+    "organised",
+    "organized",
+    "other",
+    "our",
+    "out",
+    "over",
+    "overview",
+    "part",
+    "parts",
+    "people",
+    "place",
+    "places",
+    "please",
+    "project",
+    "purpose",
+    "put",
+    "question",
+    "read",
+    "repo",
+    "repository",
+    "responsible",
+    "said",
+    "say",
+    "search",
+    "see",
+    "set",
+    "shall",
+    "should",
+    "show",
+    "so",
+    "some",
+    "source",
+    "sources",
+    "structure",
+    "structured",
+    "such",
+    "summarise",
+    "summarize",
+    "summary",
+    "take",
+    "tell",
+    "than",
+    "that",
+    "the",
+    "their",
+    "them",
+    "then",
+    "there",
+    "these",
+    "they",
+    "thing",
+    "things",
+    "this",
+    "those",
+    "through",
+    "to",
+    "together",
+    "too",
+    "under",
+    "up",
+    "us",
+    "use",
+    "used",
+    "uses",
+    "using",
+    "very",
+    "want",
+    "was",
+    "way",
+    "ways",
+    "we",
+    "well",
+    "were",
+    "what",
+    "when",
+    "where",
+    "which",
+    "who",
+    "whole",
+    "why",
+    "will",
+    "with",
+    "within",
+    "without",
+    "work",
+    "working",
+    "works",
+    "workspace",
+    "would",
+    "write",
+    "written",
+    "you",
+    "your",
+];
+
+/// Ideas that go by several words in code: how a question's word begins, and what is searched for.
+const IDEAS: &[(&[&str], &str, &str)] = &[
+    (&["error", "failure", "fail", "exception"], "error", r"(?i)error|\berr\b|fail"),
+    (&["config", "setting", "option"], "config", r"(?i)config|setting|option"),
+    (&["authenti", "authori", "login", "permission"], "authority", r"(?i)\bauth|login|permission"),
+    (&["log", "logs", "logging", "logger", "tracing"], "logging", r"(?i)\blog(s|ger|ging)?\b|tracing"),
+    (&["concurren", "parallel", "thread", "async"], "concurrency", r"(?i)async|await|thread|mutex|spawn"),
+    (&["database", "storage", "persist"], "storage", r"(?i)database|storage|persist|\bsql"),
+    (&["test", "tests", "testing", "tested"], "test", r"(?i)test"),
+];
+
+/// Ideas whose first words are whole words rather than beginnings.
+fn is_idea(word: &str, starts: &[&str]) -> bool {
+    starts.iter().any(|start| {
+        if start.len() < 5 { word == *start || word == format!("{start}s") } else { word.starts_with(start) }
+    })
+}
+
+/// The words of `question`, those that name something exactly first; each once, and no more than a few.
+pub(super) fn words(question: &str) -> Vec<Word> {
+    let (quoted, plain) = quoted(question);
+    let tokens: Vec<&str> = tokens(&plain).collect();
+    let exact = quoted.iter().map(|text| literal(text));
+    let names = tokens.iter().filter(|token| is_identifier(token)).map(|token| identifier(token));
+    let common =
+        tokens.iter().filter(|token| !is_identifier(token) && !is_path(token)).filter_map(|token| common(token));
+    let mut out: Vec<Word> = Vec::new();
+    for word in exact.chain(names).chain(common) {
+        if !out.iter().any(|other| other.pattern == word.pattern || other.label == word.label) {
+            out.push(word);
+        }
+    }
+    out.truncate(MOST);
+    out
+}
+
+/// All words of `question` that may name a place: paths and plain words, in lower case.
+pub(super) fn places(question: &str) -> Vec<String> {
+    let mut out: Vec<String> = Vec::new();
+    for token in question.split(|c: char| !(c.is_alphanumeric() || "_-./".contains(c))) {
+        let token = token.trim_matches(['.', '/', '-', '_']).to_lowercase();
+        if token.len() > 1 && !STOP.contains(&&*token) && !out.contains(&token) {
+            out.push(token);
+        }
+    }
+    out
+}
+
+/// What stands between backticks or double quotes, and the rest.
+fn quoted(question: &str) -> (Vec<String>, String) {
+    let (mut inside, mut outside) = (Vec::new(), String::new());
+    let mut rest = question;
+    while let Some(at) = rest.find(['`', '"']) {
+        let (before, from) = rest.split_at(at);
+        outside.push_str(before);
+        outside.push(' ');
+        let mut chars = from.chars();
+        let quote = chars.next().unwrap_or('`');
+        let after = chars.as_str();
+        let closed = after.split_once(quote).filter(|(text, _)| {
+            let text = text.trim();
+            (2..=60).contains(&text.len()) && !text.contains('\n')
+        });
+        rest = match closed {
+            Some((text, after)) => {
+                inside.push(text.trim().to_owned());
+                after
+            }
+            None => after,
+        };
+    }
+    outside.push_str(rest);
+    inside.retain(|text| !is_path(text));
+    (inside, outside)
+}
+
+fn tokens(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !(c.is_alphanumeric() || "_:./-".contains(c)))
+        .map(|token| token.trim_matches(['.', ':', '/', '-']))
+        .filter(|token| !token.is_empty() && token.len() <= 60)
+}
+
+/// Whether a token names a file or a directory.
+fn is_path(token: &str) -> bool {
+    let has_ending = token.rsplit_once('.').is_some_and(|(stem, ending)| {
+        !stem.is_empty() && (1..=5).contains(&ending.len()) && ending.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    });
+    token.contains('/') || has_ending
+}
+
+/// Whether a token is spelt like a name in code.
+fn is_identifier(token: &str) -> bool {
+    let inner_capital = token.chars().zip(token.chars().skip(1)).any(|(a, b)| a.is_lowercase() && b.is_uppercase());
+    !is_path(token) && token.len() > 2 && (token.contains("::") || token.contains('_') || inner_capital)
+}
+
+fn literal(text: &str) -> Word {
+    Word { label: text.to_owned(), pattern: escape(text) }
+}
+
+/// A name, in its spellings: `RunEnded`, `run_ended`, `run-ended`.
+fn identifier(token: &str) -> Word {
+    let last = token.rsplit("::").next().filter(|last| last.len() > 2).unwrap_or(token);
+    let parts = split_name(last);
+    if parts.len() < 2 {
+        return Word { label: token.to_owned(), pattern: escape(last) };
+    }
+    let camel: String = parts
+        .iter()
+        .map(|part| {
+            let mut chars = part.chars();
+            chars.next().map(|first| first.to_uppercase().chain(chars).collect::<String>()).unwrap_or_default()
+        })
+        .collect();
+    let mut spellings = vec![escape(last)];
+    for other in [camel, parts.join("_"), parts.join("-")].map(|text| escape(&text)) {
+        if !spellings.contains(&other) {
+            spellings.push(other);
+        }
+    }
+    Word { label: token.to_owned(), pattern: spellings.join("|") }
+}
+
+/// The parts of a name, in lower case.
+fn split_name(name: &str) -> Vec<String> {
+    let mut parts: Vec<String> = vec![String::new()];
+    let mut before_lower = false;
+    for c in name.chars() {
+        let begins = c == '_' || c == '-' || (c.is_uppercase() && before_lower);
+        if begins {
+            parts.push(String::new());
+        }
+        if let Some(part) = parts.last_mut().filter(|_| c != '_' && c != '-') {
+            part.extend(c.to_lowercase());
+        }
+        before_lower = c.is_lowercase() || c.is_numeric();
+    }
+    parts.retain(|part| !part.is_empty());
+    parts
+}
+
+/// A plain word, by its stem, if it says anything.
+fn common(token: &str) -> Option<Word> {
+    let word = token.to_lowercase();
+    if word.chars().count() < 3 || STOP.contains(&&*word) || word.chars().all(|c| !c.is_alphabetic()) {
+        return None;
+    }
+    if let Some((_, label, pattern)) = IDEAS.iter().find(|(starts, _, _)| is_idea(&word, starts)) {
+        return Some(Word { label: (*label).to_owned(), pattern: (*pattern).to_owned() });
+    }
+    let stem = stem(&word);
+    let pattern = format!("(?i){}", escape(stem));
+    Some(Word { label: word, pattern })
+}
+
+/// The word without its ending, where enough of it is left.
+fn stem(word: &str) -> &str {
+    const ENDINGS: &[&str] = &[
+        "ations", "ation", "ments", "ment", "ings", "ing", "ions", "ion", "ies", "ers", "ed", "es", "er", "y", "s", "e",
+    ];
+    ENDINGS.iter().find_map(|ending| word.strip_suffix(ending).filter(|stem| stem.chars().count() >= 4)).unwrap_or(word)
+}
+
+/// `text` as a regular expression that matches just this text.
+fn escape(text: &str) -> String {
+    text.chars().fold(String::new(), |mut out, c| {
+        if !c.is_alphanumeric()
+            && c.is_ascii()
+            && !matches!(c, '_' | ' ' | ':' | '/' | '"' | '\'' | ',' | ';' | '=' | '<' | '>' | '@' | '%' | '!' | '`')
+        {
+            out.push('\\');
+        }
+        out.push(c);
+        out
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(question: &str) -> Vec<(String, String)> {
+        words(question).into_iter().map(|word| (word.label, word.pattern)).collect()
+    }
+
+    fn word(label: &str, pattern: &str) -> (String, String) {
+        (label.to_owned(), pattern.to_owned())
+    }
+
+    #[test]
+    fn plain_questions_give_stems_and_ideas() {
+        assert_eq!(
+            shown("How is this project put together, and where are errors handled?"),
+            [word("error", r"(?i)error|\berr\b|fail")]
+        );
+        assert_eq!(
+            shown("Where does the journal do its recovery and supervision?"),
+            [word("journal", "(?i)journal"), word("recovery", "(?i)recover"), word("supervision", "(?i)supervis")]
+        );
+        assert_eq!(shown("What is this?"), []);
+    }
+
+    #[test]
+    fn names_come_first_in_all_their_spellings() {
+        assert_eq!(
+            shown("who writes RunEnded and outbox rows, and `fn main()`"),
+            [
+                word("fn main()", r"fn main\(\)"),
+                word("RunEnded", r"RunEnded|run_ended|run\-ended"),
+                word("writes", "(?i)writ"),
+                word("outbox", "(?i)outbox"),
+            ]
+        );
+        assert_eq!(
+            shown("session::ids::SessionId"),
+            [word("session::ids::SessionId", r"SessionId|session_id|session\-id")]
+        );
+        assert_eq!(shown("max_len"), [word("max_len", r"max_len|MaxLen|max\-len")]);
+    }
+
+    #[test]
+    fn paths_name_places_and_are_not_searched_for() {
+        assert_eq!(shown("what is in session/src and Cargo.toml?"), []);
+        assert_eq!(places("What is in session/src and Cargo.toml?"), ["session/src", "cargo.toml"]);
+    }
+
+    #[test]
+    fn odd_questions_do_no_harm() {
+        for question in ["", "`", "\"\"", "?? !!", "`unclosed name", "日本語 の 質問", "::", "a.b.c", "___"] {
+            let _ = (words(question), places(question));
+        }
+        assert_eq!(shown("日本語 エラー"), [word("日本語", "(?i)日本語"), word("エラー", "(?i)エラー")]);
+    }
+}

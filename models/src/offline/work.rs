@@ -1,0 +1,324 @@
+//! The work of one explorer: list an area, search it, read what matters, report.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::brief::Brief;
+use super::report::{self, Matches, Report};
+use super::results::{Count, File, Found, Listing, Page, Place};
+use super::transcript::{Done, Open};
+
+/// Files that are read.
+const READ: usize = 3;
+
+/// Places kept of one word.
+const PLACES: usize = 12;
+
+/// The tools that are offered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Offered {
+    pub(super) list: bool,
+    pub(super) search: bool,
+    pub(super) read: bool,
+    /// The agent that `task` may start.
+    pub(super) task: Option<String>,
+}
+
+impl Offered {
+    /// Whether anything can be looked at.
+    pub(super) fn looks(&self) -> bool {
+        self.list || self.search || self.read
+    }
+}
+
+/// What comes next.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Next {
+    /// These calls, all at once.
+    Calls(Vec<(&'static str, Value)>),
+    /// Nothing more to find out.
+    Report(Box<Report>),
+}
+
+/// What is still to be done for `brief`, given what was done.
+pub(super) fn next(brief: &Brief, open: &Open<'_>, offered: &Offered) -> Next {
+    let mut missing = Vec::new();
+    if offered.list && open.find("list", &brief.list()).is_none() {
+        missing.push(("list", brief.list()));
+    }
+    for word in brief.words.iter().filter(|_| offered.search) {
+        let search = brief.search(word);
+        if open.find("search", &search).is_none() && !missing.iter().any(|(_, args)| *args == search) {
+            missing.push(("search", search));
+        }
+    }
+    if !missing.is_empty() {
+        return Next::Calls(missing);
+    }
+    let mut report = survey(brief, open, offered);
+    let reads = if offered.read { to_read(&listing(brief, open), &report) } else { Vec::new() };
+    let unread = reads.iter().map(|path| Brief::read(path)).filter(|args| open.find("read", args).is_none());
+    let unread: Vec<(&str, Value)> = unread.map(|args| ("read", args)).collect();
+    if !unread.is_empty() {
+        return Next::Calls(unread);
+    }
+    for path in &reads {
+        let Some(done) = open.find("read", &Brief::read(path)) else { continue };
+        if done.error {
+            report.notes.push(format!("`{path}` could not be read: {}", report::shown(done.content)));
+        } else {
+            report.opens.extend(opening(path, &Page::parse(done.content)));
+        }
+    }
+    for word in &mut report.words {
+        word.places = best(std::mem::take(&mut word.places));
+    }
+    Next::Report(Box::new(report))
+}
+
+fn listing(brief: &Brief, open: &Open<'_>) -> Option<Listing> {
+    open.find("list", &brief.list()).filter(|done| !done.error).map(|done| Listing::parse(done.content))
+}
+
+/// What the listing and the searches say.
+fn survey(brief: &Brief, open: &Open<'_>, offered: &Offered) -> Report {
+    let mut report = Report::of(brief.area.clone());
+    match (listing(brief, open), open.find("list", &brief.list())) {
+        (Some(listing), _) => {
+            // A shallow listing says that there is more below; the files of its one level are all there all the same.
+            let whole = brief.area.shallow && !listing.whole() && listing.count.n == files(&listing);
+            report.files =
+                Some(if whole && !doubtful(open, brief) { Count::exactly(listing.count.n) } else { listing.count });
+            report.kinds =
+                kinds(&listing, report.files.is_some_and(|files| files.exact && files.n == self::files(&listing)));
+            report.long = long(&listing);
+        }
+        (None, Some(failed)) => report.notes.push(failure("list", failed)),
+        (None, None) => report.notes.push("the tool `list` is not offered".into()),
+    }
+    if !offered.search && !brief.words.is_empty() {
+        report.notes.push("the tool `search` is not offered, so no word was looked for".into());
+    }
+    for word in &brief.words {
+        let Some(done) = open.find("search", &brief.search(word)) else { continue };
+        if done.error {
+            report.notes.push(format!("`{}`: {}", word.label, failure("search", done)));
+            continue;
+        }
+        let Found { places, lines, files } = Found::parse(done.content);
+        report.words.push(Matches { label: word.label.clone(), pattern: word.pattern.clone(), lines, files, places });
+    }
+    report
+}
+
+fn failure(tool: &str, done: &Done<'_>) -> String {
+    format!("{tool} failed: {}", report::shown(done.content))
+}
+
+/// Whether a listing is in doubt for another reason than that it shows one level alone.
+fn doubtful(open: &Open<'_>, brief: &Brief) -> bool {
+    let text = open.find("list", &brief.list()).map_or("", |done| done.content);
+    let footer = text.trim_end().rsplit('\n').next().unwrap_or_default();
+    !footer.starts_with('[')
+        || ["stopped after", "unreadable", "not permitted"].iter().any(|word| footer.contains(word))
+}
+
+fn files(listing: &Listing) -> u64 {
+    u64::try_from(listing.files.len()).unwrap_or(u64::MAX)
+}
+
+/// Files by kind, the most first.
+fn kinds(listing: &Listing, exact: bool) -> Vec<(String, Count)> {
+    let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
+    for file in &listing.files {
+        let n = kinds.entry(kind(&file.path)).or_default();
+        *n = n.saturating_add(1);
+    }
+    let mut kinds: Vec<(String, Count)> = kinds.into_iter().map(|(kind, n)| (kind, Count { n, exact })).collect();
+    kinds.sort_by_key(|(kind, count)| (std::cmp::Reverse(count.n), kind.clone()));
+    kinds
+}
+
+/// The language of a file, by the ending of its name.
+fn kind(path: &str) -> String {
+    const KNOWN: &[(&str, &str)] = &[
+        ("rs", "Rust"),
+        ("md", "Markdown"),
+        ("toml", "TOML"),
+        ("json", "JSON"),
+        ("yaml", "YAML"),
+        ("yml", "YAML"),
+        ("py", "Python"),
+        ("js", "JavaScript"),
+        ("mjs", "JavaScript"),
+        ("ts", "TypeScript"),
+        ("tsx", "TypeScript"),
+        ("go", "Go"),
+        ("java", "Java"),
+        ("kt", "Kotlin"),
+        ("c", "C"),
+        ("h", "C header"),
+        ("cpp", "C++"),
+        ("cc", "C++"),
+        ("hpp", "C++ header"),
+        ("cs", "C#"),
+        ("rb", "Ruby"),
+        ("php", "PHP"),
+        ("swift", "Swift"),
+        ("sh", "shell"),
+        ("html", "HTML"),
+        ("css", "CSS"),
+        ("sql", "SQL"),
+        ("txt", "text"),
+        ("lock", "lock file"),
+    ];
+    let name = path.rsplit('/').next().unwrap_or(path);
+    match name.rsplit_once('.').filter(|(stem, _)| !stem.is_empty()) {
+        Some((_, ending)) => {
+            let known = KNOWN.iter().find(|(known, _)| ending.eq_ignore_ascii_case(known));
+            known.map_or_else(|| format!(".{}", report::shown(ending)), |(_, kind)| (*kind).to_owned())
+        }
+        None => "without ending".into(),
+    }
+}
+
+/// The longest files among those whose lines are known.
+fn long(listing: &Listing) -> Vec<(String, u64)> {
+    let mut long: Vec<(&File, u64)> = listing
+        .files
+        .iter()
+        .filter(|file| kind(&file.path) != "lock file")
+        .filter_map(|file| Some((file, file.lines?)))
+        .collect();
+    long.sort_by_key(|(file, lines)| (std::cmp::Reverse(*lines), &*file.path));
+    long.into_iter().take(3).map(|(file, lines)| (file.path.clone(), lines)).collect()
+}
+
+/// The files that say most: those with the most matches, and the one that a reader would open first.
+fn to_read(listing: &Option<Listing>, report: &Report) -> Vec<String> {
+    let mut matches: BTreeMap<&str, u64> = BTreeMap::new();
+    for place in report.words.iter().flat_map(|word| &word.places) {
+        let n = matches.entry(&place.path).or_default();
+        *n = n.saturating_add(1);
+    }
+    let mut matches: Vec<(&str, u64)> = matches.into_iter().filter(|(path, _)| !is_test(path)).collect();
+    matches.sort_by_key(|(path, n)| (std::cmp::Reverse(*n), *path));
+    let files = listing.as_ref().map(|listing| &*listing.files).unwrap_or_default();
+    let mut keys: Vec<(u64, usize, &str)> = files
+        .iter()
+        .filter_map(|file| key(&file.path).map(|rank| (rank, file.path.matches('/').count(), &*file.path)))
+        .collect();
+    keys.sort_unstable();
+    let keys = keys.into_iter().map(|(_, _, path)| path);
+    let text = |path: &&str| files.iter().any(|file| file.path == *path && file.lines.is_some_and(|lines| lines > 0));
+    let long = report.long.iter().map(|(path, _)| &**path);
+    let first: Vec<&str> = keys.clone().take(1).chain(matches.iter().map(|(path, _)| *path).take(2)).collect();
+    let mut out: Vec<String> = Vec::new();
+    for path in first.into_iter().chain(keys).filter(|path| files.is_empty() || text(path)).chain(long) {
+        if out.len() < READ && !out.iter().any(|other| other == path) {
+            out.push(path.to_owned());
+        }
+    }
+    out
+}
+
+/// How soon a reader would open a file, by its name; the lower the sooner.
+fn key(path: &str) -> Option<u64> {
+    const KEYS: &[&str] = &[
+        "readme",
+        "lib.rs",
+        "main.rs",
+        "mod.rs",
+        "__init__.py",
+        "main.py",
+        "app.py",
+        "index.ts",
+        "index.js",
+        "main.go",
+        "main.c",
+        "cargo.toml",
+        "package.json",
+        "pyproject.toml",
+        "go.mod",
+        "architecture.md",
+        "design.md",
+        "makefile",
+    ];
+    let name = path.rsplit('/').next().unwrap_or(path).to_lowercase();
+    let rank = KEYS.iter().position(|key| name == *key || (*key == "readme" && name.starts_with("readme")))?;
+    u64::try_from(rank).ok()
+}
+
+fn is_test(path: &str) -> bool {
+    path.split('/').any(|part| part.starts_with("test") || part.contains("_test.") || part.contains(".test."))
+}
+
+/// Some of the places: definitions before uses, code before tests, no file more often than needed; in their own order.
+fn best(places: Vec<Place>) -> Vec<Place> {
+    let mut of_file: BTreeMap<String, u64> = BTreeMap::new();
+    let mut ranked: Vec<(u64, usize, Place)> = Vec::new();
+    for (at, place) in places.into_iter().enumerate() {
+        let earlier = of_file.entry(place.path.clone()).or_default();
+        let crowd = earlier.saturating_sub(1).min(9);
+        *earlier = earlier.saturating_add(1);
+        let rank = u64::from(!is_definition(&place.text)).saturating_mul(2);
+        ranked.push((
+            rank.saturating_add(u64::from(is_test(&place.path)).saturating_mul(4)).saturating_add(crowd),
+            at,
+            place,
+        ));
+    }
+    ranked.sort_by_key(|(rank, at, _)| (*rank, *at));
+    // The report shows the first few alone, so that order within them is by rank; equals keep the order of the search.
+    ranked.into_iter().take(PLACES).map(|(_, _, place)| place).collect()
+}
+
+fn is_definition(line: &str) -> bool {
+    const WORDS: &[&str] = &[
+        "pub",
+        "fn",
+        "struct",
+        "enum",
+        "trait",
+        "impl",
+        "mod",
+        "const",
+        "static",
+        "type",
+        "macro_rules!",
+        "class",
+        "def",
+        "func",
+        "function",
+        "interface",
+        "export",
+        "module",
+        "package",
+        "#",
+        "##",
+        "###",
+    ];
+    line.split_whitespace().next().is_some_and(|first| WORDS.contains(&first) || first.starts_with("pub("))
+}
+
+/// What a file says about itself at its top: the first line of its text or comments.
+fn opening(path: &str, page: &Page) -> Option<Place> {
+    let place = |(line, text): (u64, &str)| Place { path: path.to_owned(), line, text: report::shown(text) };
+    let manifest = path.ends_with(".toml") || path.ends_with(".json");
+    let lines = || page.lines.iter().map(|(line, text)| (*line, text.trim()));
+    if manifest && let Some(found) = lines().find(|(_, text)| text.trim_start_matches('"').starts_with("description")) {
+        return Some(place(found));
+    }
+    let says = |text: &str| text.chars().filter(|c| c.is_alphabetic()).count() >= 3;
+    let comment =
+        |text: &str| ["//", "#", "/*", "*", "\"\"\"", "--", ";", "<!--"].iter().any(|mark| text.starts_with(mark));
+    let passed = |text: &str| ["#!", "#[", "#include", "<!DOCTYPE", "# -*-"].iter().any(|mark| text.starts_with(mark));
+    let wordy = || lines().filter(|(_, text)| says(text) && !passed(text));
+    let found =
+        wordy().take(30).find(|(_, text)| comment(text)).filter(|_| !path.ends_with(".md")).or_else(|| wordy().next());
+    found.map(place)
+}
+
+#[cfg(test)]
+mod tests;

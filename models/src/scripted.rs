@@ -1,0 +1,266 @@
+//! The scripted model: a file of answers, tool calls, latencies and faults, for tests, benches and drills.
+//!
+//! # The file
+//!
+//! One JSON document. Unknown fields, wrong types and steps that make no sense are errors that name place, line and column.
+//!
+//! ```json
+//! {
+//!   "name": "two readers",
+//!   "rules": [
+//!     { "agent": "general", "steps": [
+//!       { "fan_out": { "n": 2, "agent": "explore", "background": true, "prompt": "Read part {n} of: {prompt}" } },
+//!       { "text": "Two readers are at work." },
+//!       [ { "when": { "ended": 2 }, "text": "Both are back. {last}", "repeat": true },
+//!         { "text": "Not all are back.", "repeat": true } ]
+//!     ] },
+//!     { "agent": "*", "steps": [
+//!       [ { "when": { "attempt": 1 }, "error": { "kind": "rate", "message": "slow down", "retry_after_ms": 20 } },
+//!         { "latency_ms": 50, "calls": [ { "tool": "list", "args": { "path": "." } } ] } ],
+//!       { "text": "Done: {prompt}", "usage": { "in": 120, "out": 9 } }
+//!     ] }
+//!   ]
+//! }
+//! ```
+//!
+//! The document:
+//!
+//! | field | meaning | left out |
+//! |---|---|---|
+//! | `name` | name of the model in journals and listings | `scripted` |
+//! | `leaves_process` | `true`: each call waits until the record that intends it is durable, as a call over a network does | `false` |
+//! | `context_window` | tokens of context that it claims to have | none |
+//! | `rules` | list of rules; the first whose `agent` is the session's agent or `"*"` counts | – |
+//!
+//! A rule has an `agent` and `steps`. A session's **n-th answer takes the n-th step**, counted by the answers in its transcript,
+//! so that the model keeps no state and goes on rightly after a restart; a retry of the same turn takes the same step again.
+//! In the place of a step may stand a list of steps: the first whose `when` holds is taken. After the last step a step that is
+//! marked `"repeat": true` is taken again for every further answer; without one the call fails with `invalid_request`.
+//!
+//! A step:
+//!
+//! | field | meaning |
+//! |---|---|
+//! | `when` | conditions, all of which must hold: `prompt_contains` (first user message), `user_contains` (last user message), `result_contains` (last tool result), `last_contains` (last message), `attempt` (number within the turn, from 1), `ended` (at least so many children's ends were told of by notices) |
+//! | `latency_ms` | wait before anything else, on tokio's clock |
+//! | `chunk_ms` | wait before each piece of the text; the text is streamed in pieces of about 48 bytes |
+//! | `text`, `reasoning` | what is answered |
+//! | `calls` | list of `{ "tool": …, "args": … }`; `args` is an object, or a text that is sent as it stands, whether it is JSON or not; left out: `{}` |
+//! | `fan_out` | `{ "n", "agent", "background", "prompt" }`: `n` calls of `task` (at most 100000), after those of `calls` |
+//! | `stop` | `end`, `calls`, `length`, `refused`, `other`; left out: `calls` if there are any, else `end` |
+//! | `usage` | `in`, `out`, `reasoning`, `cache_new`, `cache_read`, `cost_micro`, `unreliable`; left out: nothing was used |
+//! | `repeat` | see above; in the last place alone |
+//!
+//! At most one fault:
+//!
+//! | field | meaning |
+//! |---|---|
+//! | `error` | `{ "kind", "message", "retry_after_ms" }`: the call fails, after `text` was streamed; `kind` is `auth`, `rate`, `unavailable`, `bad_answer`, `context_overflow` or `invalid_request` |
+//! | `hang` | `true`: no answer ever, after `text` was streamed |
+//! | `panic` | the call panics with this text |
+//! | `garbage` | what comes back is no answer (`bad_answer`), with this text as its description |
+//! | `truncated` | `true`: the answer stops by `length` |
+//! | `empty` | `true`: no text, no calls |
+//! | `refuse` | `true`: the model refuses |
+//!
+//! In `text`, `reasoning`, `fan_out.prompt` and the strings of `args` objects, `{prompt}` is the first user message, `{last}` the
+//! text of the last message, and `{n}` the number of this answer, from 1; in `fan_out.prompt` it is the number of the child.
+//! Other braces stand for themselves, and what is put in is not looked at again.
+//!
+//! ```
+//! use subtend_models::model::Model;
+//! use subtend_models::scripted::Scripted;
+//!
+//! let script: Scripted = r#"{ "rules": [
+//!     { "agent": "*", "steps": [
+//!         { "calls": [ { "tool": "read", "args": { "path": "README.md" } } ] },
+//!         { "text": "It begins so: {last}" }
+//!     ] }
+//! ] }"#.parse()?;
+//! assert_eq!(script.name(), "scripted");
+//!
+//! let wrong = r#"{ "rules": [
+//!     { "agent": "*", "steps": [ { "txt": "oops" } ] }
+//! ] }"#.parse::<Scripted>();
+//! let says = wrong.map(|_| ()).map_err(|error| error.to_string());
+//! assert!(says.is_err_and(|says| says.contains("rules[0].steps[0]") && says.contains("`txt`") && says.contains("line 2")));
+//! # Ok::<(), subtend_models::scripted::ScriptError>(())
+//! ```
+
+mod file;
+pub(crate) mod play;
+mod step;
+mod template;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use futures_util::future::{self, BoxFuture};
+use subtend_session::ids::Text;
+
+use self::file::{Position, Rule, Script};
+pub use self::step::{MAX_FAN_OUT, Step, When};
+use crate::model::{Answer, Deltas, Model, ModelError, Request};
+
+/// Bytes of a script's file at most.
+pub const MAX_FILE_BYTES: u64 = 16 << 20;
+
+/// A model that plays a script. Cheap to clone.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scripted(Arc<Script>);
+
+/// Why a script is none.
+#[derive(Debug, thiserror::Error)]
+pub enum ScriptError {
+    /// The file cannot be read.
+    #[error("the script {} cannot be read: {error}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// The file is not well formed.
+    #[error("the script {} is wrong: {error}", path.display())]
+    InFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        error: Box<ScriptError>,
+    },
+    /// The document is not well formed.
+    #[error("{place}: {message}")]
+    Wrong {
+        /// Where in the document, as in `rules[0].steps[2]`; `script` for the document itself.
+        place: String,
+        /// What is wrong, with line and column where there is a file.
+        message: String,
+    },
+}
+
+impl Scripted {
+    /// Reads a script from `path`.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is not well formed.
+    pub fn from_file(path: &Path) -> Result<Self, ScriptError> {
+        let read = |error| ScriptError::Read { path: path.to_owned(), error };
+        if std::fs::metadata(path).map_err(read)?.len() > MAX_FILE_BYTES {
+            let message = format!("it is larger than {MAX_FILE_BYTES} bytes");
+            return Err(read(std::io::Error::new(std::io::ErrorKind::FileTooLarge, message)));
+        }
+        let text = std::fs::read_to_string(path).map_err(read)?;
+        text.parse().map_err(|error| ScriptError::InFile { path: path.to_owned(), error: Box::new(error) })
+    }
+
+    /// Begins a script in code.
+    ///
+    /// ```
+    /// use serde_json::json;
+    /// use subtend_models::scripted::{Scripted, Step};
+    ///
+    /// let script = Scripted::builder("pair")
+    ///     .rule("general", [Step::call("task", json!({"subagent_type": "explore", "prompt": "Look."})), Step::text("{last}")])
+    ///     .rule("*", [Step::text("seen").latency_ms(10).repeat()])
+    ///     .build();
+    /// assert!(script.is_ok());
+    /// ```
+    pub fn builder(name: impl Into<Text>) -> Builder {
+        let script = Script { name: name.into(), leaves_process: false, context_window: None, rules: Vec::new() };
+        Builder(script)
+    }
+}
+
+impl FromStr for Scripted {
+    type Err = ScriptError;
+
+    fn from_str(text: &str) -> Result<Self, ScriptError> {
+        let mut deserializer = serde_json::Deserializer::from_str(text);
+        let script: Script = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+            let place = match error.path().to_string() {
+                path if path == "." || path == "?" => "script".into(),
+                path => path,
+            };
+            ScriptError::Wrong { place, message: error.inner().to_string() }
+        })?;
+        deserializer
+            .end()
+            .map_err(|error| ScriptError::Wrong { place: "script".into(), message: error.to_string() })?;
+        Ok(Self(Arc::new(script)))
+    }
+}
+
+impl Model for Scripted {
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    fn leaves_process(&self) -> bool {
+        self.0.leaves_process
+    }
+
+    fn context_window(&self) -> Option<u64> {
+        self.0.context_window
+    }
+
+    fn call(&self, request: Request, deltas: Deltas) -> BoxFuture<'static, Result<Answer, ModelError>> {
+        // Planned at once, so that the transcript is not held while the answer takes its time.
+        let plan = self.0.plan(&request);
+        drop(request);
+        match plan {
+            Ok(plan) => plan.perform(deltas).boxed(),
+            Err(error) => future::ready(Err(error)).boxed(),
+        }
+    }
+}
+
+/// Makes a script in code: see [`Scripted::builder`].
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Builder(Script);
+
+impl Builder {
+    /// Adds the steps of `agent`, or of any agent without a rule before this one, by `"*"`.
+    pub fn rule(self, agent: impl Into<Text>, steps: impl IntoIterator<Item = Step>) -> Self {
+        self.choices(agent, steps.into_iter().map(|step| vec![step]))
+    }
+
+    /// As [`Builder::rule`], with several steps in each place, of which the first whose `when` holds is taken.
+    pub fn choices(mut self, agent: impl Into<Text>, steps: impl IntoIterator<Item = Vec<Step>>) -> Self {
+        self.0.rules.push(Rule { agent: agent.into(), steps: steps.into_iter().map(Position).collect() });
+        self
+    }
+
+    /// Sets whether calls wait until the record that intends them is durable.
+    pub fn leaving_process(mut self, leaves_process: bool) -> Self {
+        self.0.leaves_process = leaves_process;
+        self
+    }
+
+    /// Sets the tokens of context that the model claims to have.
+    pub fn context_window(mut self, tokens: u64) -> Self {
+        self.0.context_window = Some(tokens);
+        self
+    }
+
+    /// The model.
+    ///
+    /// # Errors
+    /// When a step makes no sense; the text says which and why.
+    pub fn build(self) -> Result<Scripted, ScriptError> {
+        for (r, rule) in self.0.rules.iter().enumerate() {
+            let wrong = |place: String, message| ScriptError::Wrong { place, message };
+            rule.check().map_err(|message| wrong(format!("rules[{r}]"), message))?;
+            for (s, position) in rule.steps.iter().enumerate() {
+                for step in &position.0 {
+                    step.check().map_err(|message| wrong(format!("rules[{r}].steps[{s}]"), message))?;
+                }
+            }
+        }
+        Ok(Scripted(Arc::new(self.0)))
+    }
+}

@@ -1,0 +1,244 @@
+//! Playing a script: which step is taken for a transcript, and how it is performed.
+
+use std::time::Duration;
+
+use serde_json::json;
+use subtend_session::ids::{CallId, Text, TurnNo};
+use subtend_session::message::Message;
+use subtend_session::outcome::ModelFail;
+use subtend_session::record::{Asked, Stop};
+use subtend_session::usage::Usage;
+
+use super::file::{Rule, Script};
+use super::step::{Args, FanOut, Fault, Step, When};
+use super::template::Names;
+use crate::model::{Answer, Delta, Deltas, ModelError, Request};
+use crate::notice;
+
+/// Bytes of one piece of streamed text, about.
+const PIECE: usize = 48;
+
+/// What a transcript shows of itself to a script.
+struct Seen<'a> {
+    /// Answers so far: the number of the step that comes next.
+    answers: usize,
+    first_user: &'a str,
+    last_user: &'a str,
+    last_result: &'a str,
+    last: &'a str,
+    messages: &'a [Message],
+}
+
+impl<'a> Seen<'a> {
+    fn of(messages: &'a [Message]) -> Self {
+        let mut seen = Self { answers: 0, first_user: "", last_user: "", last_result: "", last: "", messages };
+        let mut users = 0_usize;
+        for message in messages {
+            seen.last = match message {
+                Message::User { text, .. } => {
+                    users = users.saturating_add(1);
+                    seen.last_user = text;
+                    if users == 1 {
+                        seen.first_user = text;
+                    }
+                    text
+                }
+                Message::Assistant { text, .. } => {
+                    seen.answers = seen.answers.saturating_add(1);
+                    text.as_deref().unwrap_or_default()
+                }
+                Message::Result { content, .. } => {
+                    seen.last_result = content;
+                    content
+                }
+                Message::Notice { text, .. } | Message::Prompt { text } => text,
+            };
+        }
+        seen
+    }
+}
+
+impl When {
+    fn holds(&self, seen: &Seen<'_>, attempt: u32) -> bool {
+        let has = |part: &Option<Text>, whole: &str| part.as_ref().is_none_or(|part| whole.contains(&**part));
+        has(&self.prompt_contains, seen.first_user)
+            && has(&self.user_contains, seen.last_user)
+            && has(&self.result_contains, seen.last_result)
+            && has(&self.last_contains, seen.last)
+            && self.attempt.is_none_or(|asked| asked == attempt)
+            && self.ended.is_none_or(|asked| notice::count(seen.messages) >= asked)
+    }
+}
+
+impl Script {
+    /// What is to be done for `request`; nothing of the request is kept.
+    ///
+    /// # Errors
+    /// When no step fits: the text says where the script ends.
+    pub(super) fn plan(&self, request: &Request) -> Result<Plan, ModelError> {
+        let seen = Seen::of(&request.messages);
+        let rule = self.rules.iter().find(|rule| *rule.agent == *request.agent || &*rule.agent == "*");
+        let rule = rule.ok_or_else(|| {
+            let known: Vec<&str> = self.rules.iter().map(|rule| &*rule.agent).collect();
+            ended(format!(
+                "the script has no rule for agent `{}`: it has {}; add one, or one for \"*\"",
+                request.agent,
+                known.join(", ")
+            ))
+        })?;
+        let step = rule.step(&seen, request.attempt.0)?;
+        Ok(Plan::of(step, &seen, request.turn))
+    }
+}
+
+impl Rule {
+    fn step(&self, seen: &Seen<'_>, attempt: u32) -> Result<&Step, ModelError> {
+        let number = seen.answers.saturating_add(1);
+        let fits = |step: &&Step| step.when.holds(seen, attempt);
+        if let Some(position) = self.steps.get(seen.answers) {
+            return position.0.iter().find(fits).ok_or_else(|| {
+                ended(format!(
+                    "`when` does not hold in step {number} of the script's rule for `{}`: add a step without",
+                    self.agent
+                ))
+            });
+        }
+        let again = self.steps.last().and_then(|position| position.0.iter().filter(|step| step.repeat).find(fits));
+        again.ok_or_else(|| {
+            let steps = self.steps.len();
+            ended(format!(
+                "the script's rule for `{}` has {steps} steps, and this is answer {number}: add a step, or mark the last \
+                 with \"repeat\": true",
+                self.agent
+            ))
+        })
+    }
+}
+
+/// A script that says nothing: the same call would say nothing again.
+fn ended(message: String) -> ModelError {
+    ModelError::new(ModelFail::InvalidRequest, message)
+}
+
+/// A step, with its templates filled in.
+#[derive(Debug)]
+pub(super) struct Plan {
+    latency_ms: u64,
+    chunk_ms: u64,
+    turn: TurnNo,
+    answer: Answer,
+    fault: Option<Fault>,
+}
+
+impl Plan {
+    fn of(step: &Step, seen: &Seen<'_>, turn: TurnNo) -> Self {
+        let number = u64::try_from(seen.answers).unwrap_or(u64::MAX).saturating_add(1);
+        let names = Names { prompt: seen.first_user, last: seen.last, n: number };
+        let mut calls: Vec<Asked> = Vec::new();
+        for call in &step.calls {
+            let args = match &call.args {
+                Args::Fixed(text) => Text::clone(text),
+                Args::Template(value) => names.fill_value(value).to_string().into(),
+            };
+            calls.push(Asked { provider_id: provider_id(number, calls.len()), tool: Text::clone(&call.tool), args });
+        }
+        if let Some(fan_out) = &step.fan_out {
+            fan_out.push_calls(&mut calls, number, names);
+        }
+        let stop = match (&step.fault, step.stop) {
+            (Some(Fault::Truncated), _) => Stop::Length,
+            (Some(Fault::Refuse), _) => Stop::Refused,
+            (_, Some(stop)) => stop,
+            (_, None) if calls.is_empty() => Stop::End,
+            (_, None) => Stop::Calls,
+        };
+        let filled = |text: &Option<Text>| text.as_ref().map(|text| names.fill(text));
+        Self {
+            latency_ms: step.latency_ms,
+            chunk_ms: step.chunk_ms,
+            turn,
+            answer: Answer {
+                text: filled(&step.text),
+                reasoning: filled(&step.reasoning),
+                calls,
+                stop,
+                usage: step.usage,
+            },
+            fault: step.fault.clone(),
+        }
+    }
+
+    /// Waits, streams, and answers or fails.
+    pub(super) async fn perform(self, deltas: Deltas) -> Result<Answer, ModelError> {
+        if self.latency_ms > 0 {
+            tokio::time::sleep(Duration::from_millis(self.latency_ms)).await;
+        }
+        self.stream(&deltas).await;
+        let fail = |kind, message: &Text, retry_after_ms| {
+            let usage = (self.answer.usage != Usage::default()).then_some(self.answer.usage);
+            Err(ModelError { kind, message: message.to_string(), retry_after_ms, usage })
+        };
+        match &self.fault {
+            None | Some(Fault::Truncated | Fault::Empty | Fault::Refuse) => Ok(self.answer),
+            Some(Fault::Error { kind, message, retry_after_ms }) => fail(*kind, message, *retry_after_ms),
+            Some(Fault::Garbage(message)) => fail(ModelFail::BadAnswer, message, None),
+            Some(Fault::Hang) => std::future::pending().await,
+            Some(Fault::Panic(message)) => blow_up(message),
+        }
+    }
+
+    async fn stream(&self, deltas: &Deltas) {
+        if !deltas.heard() && self.chunk_ms == 0 {
+            return;
+        }
+        if let Some(reasoning) = &self.answer.reasoning {
+            deltas.send(Delta::Reasoning(Text::clone(reasoning)));
+        }
+        for piece in pieces(self.answer.text.as_deref().unwrap_or_default()) {
+            if self.chunk_ms > 0 {
+                tokio::time::sleep(Duration::from_millis(self.chunk_ms)).await;
+            }
+            deltas.send(Delta::Text(piece.into()));
+        }
+        for (ix, call) in self.answer.calls.iter().enumerate() {
+            let ix = u32::try_from(ix).unwrap_or(u32::MAX);
+            deltas.send(Delta::Call { call: CallId { turn: self.turn, ix }, tool: Text::clone(&call.tool) });
+        }
+    }
+}
+
+impl FanOut {
+    fn push_calls(&self, calls: &mut Vec<Asked>, number: u64, names: Names<'_>) {
+        let tool: Text = "task".into();
+        for n in 1..=self.n {
+            let prompt = Names { n: n.into(), ..names }.fill(&self.prompt);
+            let args = json!({ "subagent_type": &*self.agent, "prompt": &*prompt, "background": self.background });
+            let provider_id = provider_id(number, calls.len());
+            calls.push(Asked { provider_id, tool: Text::clone(&tool), args: args.to_string().into() });
+        }
+    }
+}
+
+fn provider_id(answer: u64, ix: usize) -> Text {
+    format!("call_{answer}_{ix}").into()
+}
+
+/// `text` in pieces of at most about [`PIECE`] bytes: cut after a space if there is one, else between characters.
+pub(crate) fn pieces(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let head = rest.get(..rest.floor_char_boundary(PIECE)).unwrap_or(rest);
+        let end = match head.rfind(char::is_whitespace) {
+            Some(at) if head.len() < rest.len() => rest.ceil_char_boundary(at.saturating_add(1)),
+            Some(_) | None => head.len(),
+        };
+        let (piece, after) = rest.split_at_checked(end)?;
+        rest = after;
+        (!piece.is_empty()).then_some(piece)
+    })
+}
+
+#[expect(clippy::panic, reason = "the fault that a script asks for, so that its being caught can be tried")]
+fn blow_up(message: &str) -> Result<Answer, ModelError> {
+    panic!("{message}")
+}

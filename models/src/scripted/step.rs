@@ -1,0 +1,284 @@
+//! Steps: what a scripted agent does at one point of its transcript.
+
+use serde_json::Value;
+use subtend_session::ids::Text;
+use subtend_session::outcome::ModelFail;
+use subtend_session::record::Stop;
+use subtend_session::usage::Usage;
+
+/// Calls that one `fan_out` makes at most.
+pub const MAX_FAN_OUT: u32 = 100_000;
+
+/// One answer or fault, with its latency and the conditions under which it is taken.
+///
+/// Made by one of the functions below and refined by its methods; the fields of a script's file have the same names.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Step {
+    pub(crate) when: When,
+    pub(crate) latency_ms: u64,
+    pub(crate) chunk_ms: u64,
+    pub(crate) text: Option<Text>,
+    pub(crate) reasoning: Option<Text>,
+    pub(crate) calls: Vec<CallStep>,
+    pub(crate) fan_out: Option<FanOut>,
+    pub(crate) stop: Option<Stop>,
+    pub(crate) usage: Usage,
+    pub(crate) fault: Option<Fault>,
+    pub(crate) repeat: bool,
+}
+
+/// What must hold for a step to be taken; a field that is not set holds always.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct When {
+    /// The first user message contains this.
+    pub prompt_contains: Option<Text>,
+    /// The last user message contains this.
+    pub user_contains: Option<Text>,
+    /// The last tool result contains this.
+    pub result_contains: Option<Text>,
+    /// The last message, whatever it is, contains this.
+    pub last_contains: Option<Text>,
+    /// The attempt within the turn, from 1.
+    pub attempt: Option<u32>,
+    /// At least so many ends of children were told of by notices.
+    pub ended: Option<u64>,
+}
+
+/// One tool call.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct CallStep {
+    pub(crate) tool: Text,
+    pub(crate) args: Args,
+}
+
+/// Arguments of a call.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Args {
+    /// JSON text without templates, written once.
+    Fixed(Text),
+    /// A value with templates in its strings.
+    Template(Value),
+}
+
+/// Many `task` calls in one answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FanOut {
+    pub(crate) n: u32,
+    pub(crate) agent: Text,
+    pub(crate) background: bool,
+    pub(crate) prompt: Text,
+}
+
+/// What goes wrong instead of an answer, or with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The call fails.
+    Error { kind: ModelFail, message: Text, retry_after_ms: Option<u64> },
+    /// No answer ever.
+    Hang,
+    /// The model panics.
+    Panic(Text),
+    /// What comes back is no answer.
+    Garbage(Text),
+    /// The answer is cut off.
+    Truncated,
+    /// The answer is empty.
+    Empty,
+    /// The model refuses.
+    Refuse,
+}
+
+impl Fault {
+    /// The field that makes it.
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::Error { .. } => "error",
+            Self::Hang => "hang",
+            Self::Panic(_) => "panic",
+            Self::Garbage(_) => "garbage",
+            Self::Truncated => "truncated",
+            Self::Empty => "empty",
+            Self::Refuse => "refuse",
+        }
+    }
+
+    /// Whether it leaves no answer at all.
+    fn ends_call(&self) -> bool {
+        match self {
+            Self::Error { .. } | Self::Hang | Self::Panic(_) | Self::Garbage(_) => true,
+            Self::Truncated | Self::Empty | Self::Refuse => false,
+        }
+    }
+}
+
+impl Args {
+    /// Keeps what needs no expansion as text.
+    pub(crate) fn of(value: Value) -> Self {
+        let text = value.to_string();
+        if super::template::is_template(&text) { Self::Template(value) } else { Self::Fixed(text.into()) }
+    }
+}
+
+/// How a step begins.
+impl Step {
+    /// A final answer.
+    pub fn text(text: impl Into<Text>) -> Self {
+        Self { text: Some(text.into()), ..Self::default() }
+    }
+
+    /// One tool call; [`Step::and_call`] adds more.
+    pub fn call(tool: impl Into<Text>, args: Value) -> Self {
+        Self::default().and_call(tool, args)
+    }
+
+    /// `n` calls of `task` for `agent`; in `prompt`, `{n}` is the number of the child, from 1.
+    pub fn fan_out(n: u32, agent: impl Into<Text>, background: bool, prompt: impl Into<Text>) -> Self {
+        let fan_out = FanOut { n, agent: agent.into(), background, prompt: prompt.into() };
+        Self { fan_out: Some(fan_out), ..Self::default() }
+    }
+
+    /// A failed call.
+    pub fn error(kind: ModelFail, message: impl Into<Text>) -> Self {
+        Self::fault(Fault::Error { kind, message: message.into(), retry_after_ms: None })
+    }
+
+    /// A call that never answers.
+    pub fn hang() -> Self {
+        Self::fault(Fault::Hang)
+    }
+
+    /// A call that panics.
+    pub fn panic(message: impl Into<Text>) -> Self {
+        Self::fault(Fault::Panic(message.into()))
+    }
+
+    /// An answer that is none.
+    pub fn garbage(message: impl Into<Text>) -> Self {
+        Self::fault(Fault::Garbage(message.into()))
+    }
+
+    /// An answer that was cut off by length after `text`.
+    pub fn truncated(text: impl Into<Text>) -> Self {
+        Self { text: Some(text.into()), ..Self::fault(Fault::Truncated) }
+    }
+
+    /// An answer without text and calls.
+    pub fn empty() -> Self {
+        Self::fault(Fault::Empty)
+    }
+
+    /// A refusal.
+    pub fn refuse() -> Self {
+        Self::fault(Fault::Refuse)
+    }
+
+    fn fault(fault: Fault) -> Self {
+        Self { fault: Some(fault), ..Self::default() }
+    }
+}
+
+/// How a step goes on.
+impl Step {
+    /// Adds a tool call.
+    #[must_use]
+    pub fn and_call(mut self, tool: impl Into<Text>, args: Value) -> Self {
+        self.calls.push(CallStep { tool: tool.into(), args: Args::of(args) });
+        self
+    }
+
+    /// Adds a tool call whose arguments are sent as they stand, whether they are JSON or not.
+    #[must_use]
+    pub fn and_raw_call(mut self, tool: impl Into<Text>, args: impl Into<Text>) -> Self {
+        self.calls.push(CallStep { tool: tool.into(), args: Args::Fixed(args.into()) });
+        self
+    }
+
+    /// Puts `text` before the calls or the fault.
+    #[must_use]
+    pub fn saying(self, text: impl Into<Text>) -> Self {
+        Self { text: Some(text.into()), ..self }
+    }
+
+    /// Adds reasoning.
+    #[must_use]
+    pub fn reasoning(self, reasoning: impl Into<Text>) -> Self {
+        Self { reasoning: Some(reasoning.into()), ..self }
+    }
+
+    /// Waits this long before the answer or fault.
+    #[must_use]
+    pub fn latency_ms(self, latency_ms: u64) -> Self {
+        Self { latency_ms, ..self }
+    }
+
+    /// Waits this long before each piece of the text.
+    #[must_use]
+    pub fn chunk_ms(self, chunk_ms: u64) -> Self {
+        Self { chunk_ms, ..self }
+    }
+
+    /// Sets what it costs.
+    #[must_use]
+    pub fn usage(self, usage: Usage) -> Self {
+        Self { usage, ..self }
+    }
+
+    /// Sets why it stopped.
+    #[must_use]
+    pub fn stop(self, stop: Stop) -> Self {
+        Self { stop: Some(stop), ..self }
+    }
+
+    /// Says when a failed call may be repeated; without effect on anything else.
+    #[must_use]
+    pub fn retry_after_ms(mut self, after: u64) -> Self {
+        if let Some(Fault::Error { retry_after_ms, .. }) = &mut self.fault {
+            *retry_after_ms = Some(after);
+        }
+        self
+    }
+
+    /// Sets the conditions under which it is taken.
+    #[must_use]
+    pub fn when(self, when: When) -> Self {
+        Self { when, ..self }
+    }
+
+    /// Takes the step for all further answers too; for the last position of a rule alone.
+    #[must_use]
+    pub fn repeat(self) -> Self {
+        Self { repeat: true, ..self }
+    }
+
+    /// Whether it makes sense.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let calls = !self.calls.is_empty() || self.fan_out.is_some();
+        if let Some(FanOut { n, agent, .. }) = &self.fan_out {
+            if !(1..=MAX_FAN_OUT).contains(n) {
+                return Err(format!("`fan_out.n` is {n}, and must be 1 to {MAX_FAN_OUT}"));
+            }
+            if agent.is_empty() {
+                return Err("`fan_out.agent` is empty: name an agent".into());
+            }
+        }
+        let Some(fault) = &self.fault else {
+            let something = calls || self.text.is_some() || self.reasoning.is_some();
+            return if something { Ok(()) } else { Err(EMPTY_STEP.into()) };
+        };
+        let word = fault.word();
+        if self.stop.is_some() {
+            return Err(format!("`stop` has no effect beside `{word}`: leave one out"));
+        }
+        let no_calls = fault.ends_call() || matches!(fault, Fault::Empty | Fault::Refuse);
+        if calls && no_calls {
+            return Err(format!("`calls` and `fan_out` have no effect beside `{word}`: leave one out"));
+        }
+        if self.text.is_some() && matches!(fault, Fault::Empty | Fault::Garbage(_)) {
+            return Err(format!("`text` has no effect beside `{word}`: leave one out"));
+        }
+        Ok(())
+    }
+}
+
+const EMPTY_STEP: &str = "a step gives something: `text`, `reasoning`, `calls`, `fan_out` or a fault (`error`, `hang`, \
+                          `panic`, `garbage`, `truncated`, `empty`, `refuse`)";

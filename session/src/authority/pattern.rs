@@ -1,0 +1,146 @@
+//! Patterns: matching and specificity. The rules are told in `authority`.
+
+use std::cmp::Reverse;
+
+/// How a pattern is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Syntax {
+    /// `*` stands for any run of characters.
+    Plain,
+    /// Parts between `/`; `*` stays within a part, a part `**` spans parts.
+    Path,
+}
+
+impl Syntax {
+    /// How resources of `action` are read.
+    pub(super) fn of(action: &str) -> Self {
+        if action.starts_with("fs.") { Self::Path } else { Self::Plain }
+    }
+}
+
+/// How specific a pattern is: more is more specific.
+///
+/// A linear extension of "matches only part of what the other one matches": such a pattern has at least as many literal
+/// characters, and where it has as many, no fewer parts and no more wildcards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Weight {
+    literals: usize,
+    parts: usize,
+    spans: Reverse<usize>,
+    stars: Reverse<usize>,
+}
+
+impl Weight {
+    pub(super) fn of(pattern: &str, syntax: Syntax) -> Self {
+        let mut weight = Self { literals: 0, parts: 0, spans: Reverse(0), stars: Reverse(0) };
+        if is_any(pattern, syntax) {
+            weight.spans.0 = 1;
+            return weight;
+        }
+        match syntax {
+            Syntax::Plain => weight.add(pattern),
+            Syntax::Path => {
+                let mut after_span = false;
+                for part in parts(pattern) {
+                    let span = part == SPAN;
+                    if !span {
+                        weight.parts = weight.parts.saturating_add(1);
+                        weight.add(part);
+                    } else if !after_span {
+                        weight.spans.0 = weight.spans.0.saturating_add(1);
+                    }
+                    after_span = span;
+                }
+            }
+        }
+        weight
+    }
+
+    fn add(&mut self, text: &str) {
+        let mut after_star = false;
+        for c in text.chars() {
+            let star = c == '*';
+            if !star {
+                self.literals = self.literals.saturating_add(1);
+            } else if !after_star {
+                self.stars.0 = self.stars.0.saturating_add(1);
+            }
+            after_star = star;
+        }
+    }
+}
+
+const SPAN: &str = "**";
+
+/// Whether `pattern` matches `text`; a text of [`Syntax::Path`] must be normal.
+pub(super) fn matches(pattern: &str, text: &str, syntax: Syntax) -> bool {
+    match syntax {
+        _ if is_any(pattern, syntax) => true,
+        Syntax::Plain => plain(pattern, text),
+        Syntax::Path => path(pattern, text),
+    }
+}
+
+/// Whether `pattern` matches everything.
+pub(super) fn is_any(pattern: &str, syntax: Syntax) -> bool {
+    let all_stars = !pattern.is_empty() && pattern.bytes().all(|b| b == b'*');
+    match syntax {
+        Syntax::Plain => all_stars,
+        Syntax::Path => all_stars || (parts(pattern).next().is_some() && parts(pattern).all(|part| part == SPAN)),
+    }
+}
+
+/// Whether two patterns match the same; `false` where that is not plain to see.
+pub(super) fn same(a: &str, b: &str, syntax: Syntax) -> bool {
+    a == b || (is_any(a, syntax) && is_any(b, syntax))
+}
+
+/// Whether `path` is a relative path in normal form, or `.`.
+pub(super) fn is_normal(path: &str) -> bool {
+    let normal_part = |part: &str| !matches!(part, "" | "." | "..");
+    path == "." || (!path.contains(['\0', '\\']) && path.split('/').all(normal_part))
+}
+
+fn plain(pattern: &str, text: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once('*') else { return pattern == text };
+    let Some(mut text) = text.strip_prefix(first) else { return false };
+    let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
+    // The leftmost place for each piece leaves the most for those that follow.
+    for piece in middle.split('*') {
+        let Some((_, after)) = text.split_once(piece) else { return false };
+        text = after;
+    }
+    text.ends_with(last)
+}
+
+/// Parts of a path pattern: empty and `.` parts mean nothing, a trailing `/` means all that is below.
+fn parts(pattern: &str) -> impl Iterator<Item = &str> + Clone {
+    let below = pattern.ends_with('/').then_some(SPAN);
+    pattern.split('/').filter(|part| !matches!(*part, "" | ".")).chain(below)
+}
+
+fn path(pattern: &str, text: &str) -> bool {
+    let (mut wanted, mut given) = (parts(pattern), parts(text));
+    let mut back = None;
+    loop {
+        let fits = match wanted.next() {
+            Some(SPAN) => {
+                back = Some((wanted.clone(), given.clone()));
+                continue;
+            }
+            Some(part) => given.next().is_some_and(|name| plain(part, name)),
+            None => match given.next() {
+                None => return true,
+                Some(_) => false,
+            },
+        };
+        if !fits {
+            // Only the last span needs to grow: an earlier one that took more would leave less to match.
+            let Some((after_span, from)) = &mut back else { return false };
+            if from.next().is_none() {
+                return false;
+            }
+            (wanted, given) = (after_span.clone(), from.clone());
+        }
+    }
+}

@@ -1,0 +1,459 @@
+//! Laws of authority, each held against a second reading of the rules that shares no code with the first.
+
+use std::sync::Arc;
+
+use proptest::prelude::{ProptestConfig, Strategy, any, prop, prop_assert, prop_assert_eq, proptest};
+use proptest::sample::select;
+
+use super::*;
+
+fn rule(action: &str, resource: &str, verdict: Verdict) -> Rule {
+    Rule { action: action.into(), resource: resource.into(), verdict }
+}
+
+fn access(action: &str, resource: &str) -> Access {
+    Access { action: action.into(), resource: resource.into() }
+}
+
+fn set(default: Verdict, rules: &[(&str, &str, Verdict)]) -> RuleSet {
+    RuleSet {
+        default,
+        rules: rules.iter().map(|(action, resource, verdict)| rule(action, resource, *verdict)).collect(),
+    }
+}
+
+/// The second reading: written for plainness, quadratic and recursive.
+mod oracle {
+    use super::*;
+
+    pub(super) fn plain(pattern: &[char], text: &[char]) -> bool {
+        match pattern.split_first() {
+            None => text.is_empty(),
+            Some(('*', rest)) => (0..=text.len()).any(|n| plain(rest, &text[n..])),
+            Some((c, rest)) => text.first() == Some(c) && plain(rest, &text[1..]),
+        }
+    }
+
+    pub(super) fn chars(text: &str) -> Vec<char> {
+        text.chars().collect()
+    }
+
+    fn names(path: &str) -> Vec<&str> {
+        if path == "." { Vec::new() } else { path.split('/').collect() }
+    }
+
+    fn pattern_parts(pattern: &str) -> Vec<&str> {
+        if pattern.chars().all(|c| c == '*') && !pattern.is_empty() {
+            return vec!["**"];
+        }
+        let mut parts: Vec<&str> = pattern.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+        if pattern.ends_with('/') {
+            parts.push("**");
+        }
+        parts
+    }
+
+    fn parts_match(parts: &[&str], names: &[&str]) -> bool {
+        match parts.split_first() {
+            None => names.is_empty(),
+            Some((&"**", rest)) => (0..=names.len()).any(|n| parts_match(rest, &names[n..])),
+            Some((part, rest)) => {
+                names.first().is_some_and(|name| plain(&chars(part), &chars(name))) && parts_match(rest, &names[1..])
+            }
+        }
+    }
+
+    pub(super) fn resource(action: &str, pattern: &str, text: &str) -> bool {
+        if action.starts_with("fs.") {
+            parts_match(&pattern_parts(pattern), &names(text))
+        } else {
+            plain(&chars(pattern), &chars(text))
+        }
+    }
+
+    type Key = (i64, i64, i64, i64);
+
+    fn runs(text: &str) -> i64 {
+        text.split(|c| c != '*').filter(|run| !run.is_empty()).count() as i64
+    }
+
+    fn literals(text: &str) -> i64 {
+        text.chars().filter(|c| *c != '*').count() as i64
+    }
+
+    fn key(pattern: &str, path: bool) -> Key {
+        let parts = pattern_parts(pattern);
+        if path && !parts.is_empty() && parts.iter().all(|part| *part == "**") {
+            return (0, 0, -1, 0);
+        }
+        if !path {
+            let any = !pattern.is_empty() && literals(pattern) == 0;
+            return if any { (0, 0, -1, 0) } else { (literals(pattern), 0, 0, -runs(pattern)) };
+        }
+        let named: Vec<&&str> = parts.iter().filter(|part| **part != "**").collect();
+        let spans = parts.split(|part| *part != "**").filter(|run| !run.is_empty()).count() as i64;
+        let sum = |of: fn(&str) -> i64| named.iter().map(|part| of(part)).sum::<i64>();
+        (sum(literals), named.len() as i64, -spans, -sum(runs))
+    }
+
+    pub(super) fn verdict(set: &RuleSet, access: &Access) -> Verdict {
+        let path = access.action.starts_with("fs.");
+        let bad = |part: &str| part.is_empty() || part == "." || part == "..";
+        let normal = &*access.resource == "."
+            || (!access.resource.split('/').any(bad) && !access.resource.chars().any(|c| c == '\\' || c == '\0'));
+        if path && !normal {
+            return Verdict::Deny;
+        }
+        let matching: Vec<(Key, Key, Verdict)> = set
+            .rules
+            .iter()
+            .filter(|rule| {
+                plain(&chars(&rule.action), &chars(&access.action))
+                    && resource(&access.action, &rule.resource, &access.resource)
+            })
+            .map(|rule| (key(&rule.action, false), key(&rule.resource, path), rule.verdict))
+            .collect();
+        let best =
+            |a: &(Key, Key, Verdict)| !matching.iter().any(|b| b.0 >= a.0 && b.1 >= a.1 && (b.0 > a.0 || b.1 > a.1));
+        matching.iter().filter(|rule| best(rule)).map(|rule| rule.2).min().unwrap_or(set.default)
+    }
+}
+
+const ACTIONS: [&str; 6] = ["fs.read", "fs.write", "shell.run", "net.fetch", "task:explore", "mcp:s:t"];
+const ACTION_PATTERNS: [&str; 11] =
+    ["*", "fs.*", "fs.read", "fs.write", "f*", "*.r*", "shell.run", "net.*", "task:*", "mcp:*", "task:explore"];
+const RESOURCES: [&str; 14] = [
+    ".",
+    "src",
+    "src/a.rs",
+    "src/b/a.rs",
+    "src/b/c/a.rs",
+    ".env",
+    "b/.env",
+    "secret",
+    "secret/k",
+    "explore",
+    "https://x/y",
+    "ls -l",
+    "../x",
+    "src//a.rs",
+];
+const RESOURCE_PATTERNS: [&str; 17] = [
+    "*",
+    "**",
+    "src/**",
+    "src/*",
+    "src/",
+    "**/a.rs",
+    "**/*.rs",
+    "src/**/a.rs",
+    ".env",
+    "**/.env",
+    "secret/**",
+    ".",
+    "https://x/*",
+    "ls*",
+    "./src/a.rs",
+    "*/*",
+    "s*/**",
+];
+
+fn verdicts() -> impl Strategy<Value = Verdict> {
+    select(vec![Verdict::Deny, Verdict::Ask, Verdict::Allow])
+}
+
+fn rules() -> impl Strategy<Value = Rule> {
+    (select(&ACTION_PATTERNS[..]), select(&RESOURCE_PATTERNS[..]), verdicts())
+        .prop_map(|(action, resource, verdict)| rule(action, resource, verdict))
+}
+
+fn rule_sets() -> impl Strategy<Value = RuleSet> {
+    (verdicts(), prop::collection::vec(rules(), 0..6)).prop_map(|(default, rules)| RuleSet { default, rules })
+}
+
+fn authorities() -> impl Strategy<Value = Authority> {
+    prop::collection::vec(rule_sets(), 0..4)
+        .prop_map(|sets| sets.into_iter().map(Authority::of).fold(Authority::allow_all(), |all, one| all.meet(&one)))
+}
+
+fn accesses() -> impl Strategy<Value = Access> {
+    (select(&ACTIONS[..]), select(&RESOURCES[..])).prop_map(|(action, resource)| access(action, resource))
+}
+
+/// Every access of the small world.
+fn world() -> impl Iterator<Item = Access> {
+    ACTIONS.iter().flat_map(|action| RESOURCES.iter().map(|resource| access(action, resource)))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 10_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn meet_is_a_semilattice(a in authorities(), b in authorities(), c in authorities()) {
+        prop_assert_eq!(&a.meet(&a), &a);
+        prop_assert_eq!(a.meet(&b), b.meet(&a));
+        prop_assert_eq!(a.meet(&b).meet(&c), a.meet(&b.meet(&c)));
+        prop_assert_eq!(&a.meet(&Authority::allow_all()), &a);
+    }
+
+    #[test]
+    fn a_meet_gives_the_lower_verdict_at_each_point(a in authorities(), b in authorities(), at in accesses()) {
+        prop_assert_eq!(a.meet(&b).verdict(&at), a.verdict(&at).min(b.verdict(&at)));
+    }
+
+    /// P-1, down a chain of twelve.
+    #[test]
+    fn a_descendant_never_exceeds_an_ancestor(chain in prop::collection::vec(rule_sets(), 1..=12), at in accesses()) {
+        let mut above = Authority::allow_all();
+        let mut least = Verdict::Allow;
+        for manifest in chain {
+            let below = above.meet(&Authority::of(manifest));
+            prop_assert!(below.within(&above));
+            prop_assert!(below.verdict(&at) <= least, "{:?} over {:?}", below, above);
+            least = below.verdict(&at);
+            above = below;
+        }
+    }
+
+    /// P-2, first half: a deny added anywhere enlarges nothing, there or below.
+    #[test]
+    fn a_deny_added_above_enlarges_nothing_below(
+        chain in prop::collection::vec(rule_sets(), 1..=12), place in any::<prop::sample::Index>(),
+        added in rules(), at in accesses(),
+    ) {
+        let effective = |chain: &[RuleSet]| {
+            let met = chain.iter().cloned().map(Authority::of);
+            met.fold(Authority::allow_all(), |all, one| all.meet(&one)).verdict(&at)
+        };
+        let before = effective(&chain);
+        let mut after = chain.clone();
+        after[place.index(chain.len())].rules.push(Rule { verdict: Verdict::Deny, ..added });
+        prop_assert!(effective(&after) <= before);
+    }
+
+    /// P-2, second half: an allow added below never exceeds what stands above.
+    #[test]
+    fn an_allow_added_below_never_exceeds_above(above in authorities(), below in rule_sets(), added in rules(), at in accesses()) {
+        let mut more = below;
+        more.rules.push(Rule { verdict: Verdict::Allow, ..added });
+        prop_assert!(above.meet(&Authority::of(more)).verdict(&at) <= above.verdict(&at));
+    }
+
+    /// P-3, in value and in verdict.
+    #[test]
+    fn the_order_of_rules_means_nothing(rules in rule_sets(), by in any::<u64>(), at in accesses()) {
+        let mut shuffled = rules.clone();
+        let turn = usize::try_from(by).unwrap_or(0) % shuffled.rules.len().max(1);
+        shuffled.rules.rotate_left(turn);
+        if by % 2 == 0 {
+            shuffled.rules.reverse();
+        }
+        prop_assert_eq!(shuffled.verdict(&at, Syntax::of(&at.action)), rules.verdict(&at, Syntax::of(&at.action)));
+        prop_assert_eq!(Authority::of(shuffled), Authority::of(rules));
+    }
+
+    #[test]
+    fn a_rule_set_reads_as_the_oracle_reads_it(rules in rule_sets(), at in accesses()) {
+        // An authority reads paths that are not normal before any set does.
+        let expected = oracle::verdict(&rules, &at);
+        let all_allowed = rules == RuleSet::only(Verdict::Allow);
+        prop_assert_eq!(Authority::of(rules).verdict(&at), if all_allowed { expected.min(Authority::allow_all().verdict(&at)) } else { expected });
+    }
+
+    /// P-7: a tool that is not offered would never be allowed; one that some resource may get is offered.
+    #[test]
+    fn best_bounds_every_resource(authority in authorities(), at in accesses()) {
+        prop_assert!(authority.verdict(&at) <= authority.best(&at.action));
+    }
+
+    #[test]
+    fn unrestricted_means_that_every_resource_is_allowed(authority in authorities(), prefix in select(vec!["*", "f*", "fs.*", "net.*", "mcp:*"])) {
+        let asked = authority.unrestricted(&[prefix]);
+        for at in world().filter(|at| at.action.starts_with(prefix.trim_end_matches('*'))) {
+            let normal = Syntax::of(&at.action) == Syntax::Plain || pattern::is_normal(&at.resource);
+            prop_assert!(!asked || !normal || authority.verdict(&at) == Verdict::Allow, "{:?}", at);
+        }
+    }
+
+    #[test]
+    fn json_brings_back_the_same_authority(authority in authorities()) {
+        let json = serde_json::to_string(&authority).expect("authorities are plain data");
+        prop_assert_eq!(serde_json::from_str::<Authority>(&json).expect("what was written"), authority);
+    }
+
+    /// Any text at all may come as a resource: an `fs` path that is not normal is denied, and nothing panics.
+    #[test]
+    fn hostile_resources_are_denied(rules in rule_sets(), resource in "[a./\\\\*\u{0}é]{0,12}") {
+        let at = access("fs.read", &resource);
+        let authority = Authority::of(rules);
+        let parts_normal = resource.split('/').all(|part| !part.is_empty() && part != "." && part != "..");
+        let normal = &*resource == "." || (parts_normal && !resource.contains('\\') && !resource.contains('\0'));
+        if !normal {
+            prop_assert_eq!(authority.verdict(&at), Verdict::Deny);
+            prop_assert_eq!(Authority::allow_all().verdict(&at), Verdict::Deny);
+        }
+        prop_assert!(authority.verdict(&access("net.fetch", &resource)) <= authority.best("net.fetch"));
+    }
+}
+
+/// All words of at most `len` letters of `alphabet`.
+fn words(alphabet: &[char], len: usize) -> Vec<String> {
+    let mut all = vec![String::new()];
+    let mut last = all.clone();
+    for _ in 0..len {
+        last = last.iter().flat_map(|word| alphabet.iter().map(move |c| format!("{word}{c}"))).collect();
+        all.extend(last.iter().cloned());
+    }
+    all
+}
+
+#[test]
+fn every_short_pattern_matches_as_the_oracle_says() {
+    let texts = words(&['a', 'b', '/'], 4);
+    for pattern in words(&['a', 'b', '/', '*'], 4) {
+        for text in &texts {
+            let plain = oracle::plain(&oracle::chars(&pattern), &oracle::chars(text));
+            assert_eq!(pattern::matches(&pattern, text, Syntax::Plain), plain, "{pattern:?} on {text:?}");
+            if pattern::is_normal(text) {
+                let path = oracle::resource("fs.read", &pattern, text);
+                assert_eq!(pattern::matches(&pattern, text, Syntax::Path), path, "{pattern:?} on path {text:?}");
+            }
+        }
+    }
+}
+
+/// The documented reason of the weights: what matches less is never less specific.
+#[test]
+fn a_pattern_that_matches_less_is_never_less_specific() {
+    for syntax in [Syntax::Plain, Syntax::Path] {
+        // `c` stands in no pattern: it is what only a wildcard can match.
+        let texts: Vec<String> = match syntax {
+            Syntax::Plain => words(&['a', '/', 'c'], 5),
+            Syntax::Path => words(&['a', '/', 'c'], 7)
+                .into_iter()
+                .chain([".".into()])
+                .filter(|text| pattern::is_normal(text))
+                .collect(),
+        };
+        let patterns = words(&['a', '/', '*'], 4);
+        let matched: Vec<Vec<bool>> = patterns
+            .iter()
+            .map(|pattern| texts.iter().map(|text| pattern::matches(pattern, text, syntax)).collect())
+            .collect();
+        for (less, of_less) in patterns.iter().zip(&matched) {
+            for (more, of_more) in patterns.iter().zip(&matched) {
+                let within = of_less.contains(&true) && of_less.iter().zip(of_more).all(|(less, more)| !less || *more);
+                if within && of_less != of_more {
+                    assert!(Weight::of(less, syntax) >= Weight::of(more, syntax), "{less:?} in {more:?}, {syntax:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_pair_of_rules_reads_as_the_oracle_reads_it() {
+    let all: Vec<Rule> = ["*", "fs.*", "fs.read"]
+        .iter()
+        .flat_map(|action| {
+            ["*", "src/**", "src/*", "**/a.rs", "src/b/a.rs", "src/a.rs"].iter().flat_map(move |resource| {
+                [Verdict::Deny, Verdict::Ask, Verdict::Allow].map(|verdict| rule(action, resource, verdict))
+            })
+        })
+        .collect();
+    for first in &all {
+        for second in &all {
+            let rules = RuleSet { default: Verdict::Ask, rules: vec![first.clone(), second.clone()] };
+            let authority = Authority::of(rules.clone());
+            for at in world() {
+                assert_eq!(authority.verdict(&at), oracle::verdict(&rules, &at), "{rules:?} on {at:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_most_specific_rule_wins_and_ties_take_the_lower_verdict() {
+    let rules = set(
+        Verdict::Deny,
+        &[
+            ("fs.*", "*", Verdict::Ask),
+            ("fs.read", "**", Verdict::Allow),
+            ("fs.read", "**/.env", Verdict::Deny),
+            ("fs.*", "secret/", Verdict::Deny),
+            ("fs.write", "src/gen/**", Verdict::Allow),
+            ("fs.write", "src/*/**", Verdict::Ask),
+        ],
+    );
+    let authority = Authority::of(rules);
+    let say = |action, resource| authority.verdict(&access(action, resource));
+    assert_eq!(say("fs.read", "src/a.rs"), Verdict::Allow);
+    assert_eq!(say("fs.read", "a/b/.env"), Verdict::Deny);
+    assert_eq!(say("fs.read", ".env"), Verdict::Deny);
+    // One rule names the action, the other the place: neither wins, so the lower one holds.
+    assert_eq!(say("fs.read", "secret/key"), Verdict::Deny);
+    assert_eq!(say("fs.read", "secret"), Verdict::Deny);
+    assert_eq!(say("fs.read", "secrets"), Verdict::Allow);
+    assert_eq!(say("fs.write", "src/gen/x.rs"), Verdict::Allow);
+    assert_eq!(say("fs.write", "src/lib/x.rs"), Verdict::Ask);
+    assert_eq!(say("fs.write", "doc"), Verdict::Ask);
+    assert_eq!(say("net.fetch", "https://x/"), Verdict::Deny);
+}
+
+#[test]
+fn a_tool_whose_every_resource_is_denied_is_not_offered() {
+    let reader = set(
+        Verdict::Deny,
+        &[("fs.*", "*", Verdict::Allow), ("fs.write", "**", Verdict::Deny), ("shell.run", "ls*", Verdict::Ask)],
+    );
+    let authority = Authority::of(reader);
+    assert_eq!(authority.best("fs.read"), Verdict::Allow);
+    assert_eq!(authority.best("fs.write"), Verdict::Deny);
+    assert_eq!(authority.best("shell.run"), Verdict::Ask);
+    assert_eq!(authority.best("net.fetch"), Verdict::Deny);
+    assert_eq!(Authority::deny_all().best("fs.read"), Verdict::Deny);
+    assert_eq!(Authority::allow_all().best("fs.read"), Verdict::Allow);
+}
+
+#[test]
+fn a_deny_of_any_file_or_address_takes_the_shell() {
+    let needs = ["fs.*", "net.*"];
+    let all = || Authority::of(RuleSet::only(Verdict::Allow));
+    assert!(all().unrestricted(&needs));
+    assert!(Authority::of(set(Verdict::Deny, &[("*", "*", Verdict::Allow)])).unrestricted(&needs));
+    assert!(Authority::of(set(Verdict::Allow, &[("task:*", "*", Verdict::Deny)])).unrestricted(&needs));
+    for lower in [Verdict::Deny, Verdict::Ask] {
+        for (action, resource) in [("fs.read", ".env"), ("fs.list", "*"), ("net.fetch", "https://x/*"), ("*", "x")] {
+            let one = Authority::of(set(Verdict::Allow, &[(action, resource, lower)]));
+            assert!(!all().meet(&one).unrestricted(&needs), "{action} {resource} {lower:?}");
+        }
+    }
+    assert!(!Authority::of(set(Verdict::Ask, &[("fs.*", "*", Verdict::Allow)])).unrestricted(&needs));
+}
+
+#[test]
+fn equal_sets_are_one_set_and_sharing_is_kept() {
+    let host = Authority::of(set(Verdict::Ask, &[("fs.*", "*", Verdict::Allow), ("*", "*", Verdict::Deny)]));
+    let again = Authority::of(set(Verdict::Ask, &[("*", "*", Verdict::Deny), ("fs.*", "*", Verdict::Allow)]));
+    assert_eq!(host, again);
+    let met = host.meet(&again);
+    assert_eq!(met, host);
+    assert!(Arc::ptr_eq(&met.sets[0], &host.sets[0]));
+    assert!(host.within(&Authority::allow_all()));
+    assert!(!Authority::allow_all().within(&host));
+}
+
+#[test]
+fn an_authority_out_of_order_in_json_is_read_in_order() {
+    let json = r#"[
+        {"default":"allow"},
+        {"default":"deny","rules":[{"action":"fs.*","verdict":"allow"},{"action":"*","resource":"x","verdict":"ask"}]},
+        {"default":"deny","rules":[{"action":"*","resource":"x","verdict":"ask"},{"action":"fs.*","verdict":"allow"}]}
+    ]"#;
+    let read: Authority = serde_json::from_str(json).expect("three sets");
+    let expected = set(Verdict::Deny, &[("*", "x", Verdict::Ask), ("fs.*", "*", Verdict::Allow)]);
+    assert_eq!(read, Authority::of(expected));
+    let written = serde_json::to_string(&read).expect("plain data");
+    let sorted = r#"[{"default":"deny","rules":[{"action":"*","resource":"x","verdict":"ask"},{"action":"fs.*","verdict":"allow"}]}]"#;
+    assert_eq!(written, sorted);
+}

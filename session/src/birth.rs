@@ -1,0 +1,79 @@
+//! The first records of a session.
+
+use std::collections::BTreeSet;
+
+use crate::authority::Authority;
+use crate::command::ChildPlan;
+use crate::effect::Birth;
+use crate::ids::{CallId, Interned, MsgRef, RunNo, Seq, SessionId, Short};
+use crate::place::{BranchKind, Owner, Place};
+use crate::record::{From, InputAccepted, Lane, Record, RunOpened, SessionCreated};
+use crate::state::State;
+
+/// The birth of a root: no run is in flight before its first input opens run 1.
+pub fn root(session: SessionId, created: SessionCreated) -> Birth {
+    Birth { session, records: vec![Record::SessionCreated(Box::new(created))] }
+}
+
+/// The birth of a child, owned by the run in flight of `parent` through `call`: its run is queued until it has a slot.
+pub(crate) fn child(parent: &State, call: CallId, plan: ChildPlan, short: Short, ceiling: Interned<Authority>) -> Birth {
+    let (run, wall_cap_at) = parent.run.as_ref().map_or((parent.last_run, None), |run| (run.no, run.opened.wall_cap_at));
+    let owner = Owner::Run { session: parent.id, run, call };
+    let answer = parent.turn().and_then(|turn| turn.answered);
+    let mut created = plan.created;
+    created.place = Place::Child {
+        parent: parent.id,
+        root: parent.created.place.root(parent.id),
+        kind: BranchKind::Subagent,
+        user_msg: parent.about.unwrap_or(MsgRef { session: parent.id, seq: Seq(1) }),
+        assistant_msg: answer.map(|seq| MsgRef { session: parent.id, seq }),
+        call: Some(call),
+        depth: parent.created.place.depth().saturating_add(1),
+    };
+    created.short = short;
+    created.ceiling = ceiling;
+    let input = InputAccepted {
+        id: plan.input,
+        key: None,
+        from: From::Model { session: parent.id, run, call },
+        lane: Lane::Send,
+        text: plan.prompt,
+        agent_override: None,
+        metadata: None,
+        as_owner: owner.clone(),
+    };
+    let opened = RunOpened {
+        run: RunNo(1),
+        owner,
+        inputs: vec![plan.input],
+        mode: plan.mode,
+        max_turns: plan.max_turns,
+        deadline_ms: plan.deadline_ms,
+        // A wall-clock cap binds all that the run owns (E-4).
+        wall_cap_at,
+        on_restart: plan.on_restart,
+        slot: true,
+    };
+    Birth {
+        session: plan.child,
+        records: vec![
+            Record::SessionCreated(Box::new(created)),
+            Record::InputAccepted(Box::new(input)),
+            Record::RunOpened(Box::new(opened)),
+        ],
+    }
+}
+
+/// A short name that no sibling has: six characters, or as many more of the id as it takes.
+pub(crate) fn short(taken: &BTreeSet<Short>, id: SessionId) -> Short {
+    let six = id.short();
+    if !taken.contains(&six) {
+        return six;
+    }
+    let whole = id.0.simple().to_string();
+    (7..=whole.len())
+        .filter_map(|len| whole.get(whole.len() - len..))
+        .map(|tail| Short(tail.into()))
+        .find(|short| !taken.contains(short))
+        .unwrap_or(six)
+}

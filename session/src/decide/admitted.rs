@@ -1,0 +1,37 @@
+//! The ledger gave a slot.
+
+use super::draft::Draft;
+use crate::command::Deadline;
+use crate::effect::Rejection;
+use crate::ids::RunNo;
+use crate::outcome::{By, Outcome, OutcomeKind};
+use crate::record::{Park, Prompt};
+use crate::sabotage::Bug;
+
+pub(super) fn admitted(draft: &mut Draft<'_>, run: RunNo, owner_over: Option<OutcomeKind>) -> Result<(), Rejection> {
+    let stale = Rejection::Stale("a slot");
+    let run = draft.run_is(run).ok_or(stale.clone())?;
+    let (no, started) = (run.no, run.started);
+    let waits = if started { run.parked == Some(Park::Slot) && run.hold.is_none() } else { run.opened.slot };
+    let careless = draft.bug(Bug::StaleAccepted) && !started;
+    if !waits && !careless {
+        return Err(stale);
+    }
+    if let Some(outcome) = owner_over.filter(|_| !draft.bug(Bug::OwnerNotChecked)) {
+        draft.end(Outcome::Cancelled { by: By::Owner { outcome } });
+        return Ok(());
+    }
+    if !started {
+        draft.disarm(Deadline::Queue(no));
+        draft.begin();
+        return Ok(());
+    }
+    // The turn is due whatever became of its reason; it starts with all that came while the slot was awaited.
+    draft.resume(Park::Slot, true);
+    let rest = draft.state.turn().is_some_and(|turn| turn.calls.is_empty());
+    let inputs = draft.takeable(rest);
+    draft.take_inputs(inputs);
+    draft.take_notices();
+    draft.start_turn(Prompt::Plain);
+    Ok(())
+}

@@ -1,0 +1,54 @@
+//! An attempt of a model call that came to nothing.
+
+use super::draft::Draft;
+use crate::command::{AttemptFailed, Deadline};
+use crate::effect::{Effect, Rejection};
+use crate::ids::{AttemptNo, TurnNo};
+use crate::outcome::{FailKind, Outcome};
+use crate::record::{AttemptDiscarded, Record};
+use crate::sabotage::Bug;
+use crate::state::Phase;
+
+pub(super) fn failed(draft: &mut Draft<'_>, failed: AttemptFailed) -> Result<(), Rejection> {
+    let kind = FailKind::Model { error: failed.error, message: failed.message.clone() };
+    discard(draft, failed, kind)
+}
+
+/// Discards the attempt and makes the next one, or ends the run as `kind` says where no other may help.
+pub(super) fn discard(draft: &mut Draft<'_>, failed: AttemptFailed, kind: FailKind) -> Result<(), Rejection> {
+    let AttemptFailed { turn, attempt, error, message, retry_after_ms, usage } = failed;
+    if !is_awaited(draft, turn, attempt) {
+        return Err(Rejection::Stale("a model's failure"));
+    }
+    let works = match draft.state.phase() {
+        Phase::Working | Phase::WaitingMidTurn | Phase::WaitingAtRest => true,
+        Phase::Queued | Phase::HeldInterrupted | Phase::HeldOutOfTurns | Phase::Closing | Phase::Quiet => false,
+    };
+    draft.emit(Record::AttemptDiscarded(Box::new(AttemptDiscarded { turn, attempt, error, message, usage })));
+    if !works {
+        draft.disarm(Deadline::Turn(turn));
+        draft.check();
+    } else if error.retryable() && attempt.0 < draft.state.limits.attempts {
+        let doubled = draft.state.limits.backoff_ms.saturating_mul(1 << attempt.0.saturating_sub(1).min(32));
+        start_again(draft, doubled.max(retry_after_ms.unwrap_or(0)));
+    } else {
+        draft.disarm(Deadline::Turn(turn));
+        draft.end(Outcome::Failed { kind });
+    }
+    Ok(())
+}
+
+fn is_awaited(draft: &Draft<'_>, no: TurnNo, attempt: AttemptNo) -> bool {
+    let careless = draft.bug(Bug::StaleAccepted);
+    draft.state.turn().is_some_and(|turn| careless || turn.streaming && turn.no == no && turn.attempt == attempt)
+}
+
+/// Makes the next attempt of the turn at hand. Its deadline bounds all attempts, so that it is not armed anew.
+pub(super) fn start_again(draft: &mut Draft<'_>, after_ms: u64) {
+    let Some(run) = draft.run() else { return };
+    let Some(turn) = &run.turn else { return };
+    let (run, turn, attempt, prompt) = (run.no, turn.no, turn.attempt.next(), turn.prompt);
+    let model = draft.state.created.model.clone();
+    draft.emit(Record::TurnStarted { run, turn, attempt, prompt, reserved: None, model });
+    draft.effect(Effect::CallModel { turn, attempt, after_ms });
+}

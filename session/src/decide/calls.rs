@@ -1,0 +1,251 @@
+//! Calls of an answer: what starts when, and what closes at once.
+
+use super::draft::Draft;
+use crate::call::{CallEnd, CallKind, Invalid, ToolEffect, ToolErrorKind};
+use crate::command::Deadline;
+use crate::effect::Effect;
+use crate::ids::{CallId, RunKey, RunNo, Text, TurnNo};
+use crate::index::RowKey;
+use crate::record::{CallFinished, Carrier, NoticeTaken, Record};
+use crate::state::{Owned, Run};
+
+/// How long a check waits for its run; the end of the wait ends the wait only.
+const CHECK_MS: u64 = 300_000;
+
+/// A call that did not start, with what the hub found out about it.
+pub(super) struct Wanted {
+    pub(super) ix: u32,
+    pub(super) kind: CallKind,
+    pub(super) note: Option<Text>,
+}
+
+impl Draft<'_> {
+    /// Sorts the calls of the turn by what they wait for; those that cannot start are answered at once.
+    pub(super) fn enqueue(&mut self, turn: TurnNo, wanted: Vec<Wanted>) {
+        self.state.due.clear();
+        let opens = wanted.iter().any(|call| call.kind.is_child());
+        let mut admit = Vec::new();
+        let mut returning = false;
+        for Wanted { ix, kind, note } in wanted {
+            let id = CallId { turn, ix };
+            let over = ix >= self.state.limits.calls_per_answer;
+            let kind = if over { CallKind::Invalid(Invalid::OverLimit) } else { kind };
+            match kind {
+                CallKind::Local(ToolEffect::ReadOnly) => self.state.due.reads.push_back(ix),
+                CallKind::Local(effect @ (ToolEffect::Idempotent | ToolEffect::SideEffect)) => {
+                    self.state.due.writes.push_back((ix, effect));
+                }
+                CallKind::Child(_) => admit.push(ix),
+                CallKind::Await { .. } | CallKind::Check { .. } => self.state.due.waits.push_back((ix, kind)),
+                CallKind::Return => match self.refuses_return(opens, returning) {
+                    Some(why) => self.refuse(id, kind, ToolErrorKind::Refused, why.into()),
+                    None => {
+                        returning = true;
+                        self.state.due.waits.push_back((ix, kind));
+                    }
+                },
+                CallKind::Continue(_) => self.refuse(id, kind, ToolErrorKind::Refused, not_yet("continuing a task")),
+                CallKind::Cancel { .. } => self.refuse(id, kind, ToolErrorKind::Refused, not_yet("cancelling a task")),
+                CallKind::Invalid(invalid) => {
+                    let text = note.filter(|_| !over).unwrap_or_else(|| self.correction(invalid));
+                    self.refuse(id, kind, error_kind(invalid), text);
+                }
+            }
+        }
+        self.state.due.admissions = u32::try_from(admit.len()).unwrap_or(u32::MAX);
+        if !admit.is_empty() {
+            self.effect(Effect::Admit { turn, calls: admit });
+        }
+    }
+
+    /// Why a `return` cannot be taken now, if it cannot: nothing that the run began may be left behind.
+    pub(super) fn refuses_return(&self, opens: bool, again: bool) -> Option<&'static str> {
+        if opens {
+            Some("This answer also starts a task: wait for its end, then return.")
+        } else if again {
+            Some("This answer returns twice: the first one counts.")
+        } else if self.run().is_some_and(|run| !run.owned.is_empty()) {
+            Some("Tasks that you started are still running: wait for them or cancel them, then return.")
+        } else if !self.state.arrived.is_empty() {
+            Some("A task has ended and you have not seen its result yet: it follows. Then return.")
+        } else {
+            None
+        }
+    }
+
+    fn correction(&self, invalid: Invalid) -> Text {
+        match invalid {
+            Invalid::UnknownTool => "There is no such tool: use one of those that you were offered.".into(),
+            Invalid::BadArgs => "The arguments are not valid for this tool: correct them and call again.".into(),
+            Invalid::OverLimit => format!(
+                "Not started: one answer may hold {} calls at most. Call again in your next answer.",
+                self.state.limits.calls_per_answer
+            )
+            .into(),
+        }
+    }
+
+    /// A call that starts and ends at once with an error that the model can correct.
+    pub(super) fn refuse(&mut self, call: CallId, kind: CallKind, error: ToolErrorKind, content: Text) {
+        self.emit(Record::CallStarted { call, kind: Box::new(kind), timeout_ms: None });
+        self.finish_call(call, CallEnd::ToolError { kind: error, retryable: false }, content);
+    }
+
+    pub(super) fn finish_call(&mut self, call: CallId, end: CallEnd, content: Text) {
+        let timed = self.state.call(call).and_then(|call| call.kind.as_ref()).is_some_and(has_deadline);
+        let finished = CallFinished { call, end, content, truncated_from: None, worked_ms: 0 };
+        self.emit(Record::CallFinished(Box::new(finished)));
+        if timed {
+            self.disarm(Deadline::Call(call));
+        }
+    }
+
+    /// Starts what may start: some reads at once, other local calls one at a time in order, waits when all children are born.
+    pub(super) fn start_calls(&mut self) {
+        let Some(turn) = self.state.turn() else { return };
+        let (no, mut reading, writing) = (turn.no, turn.local.saturating_sub(turn.writing), turn.writing);
+        while reading < self.state.limits.local_calls.max(1) {
+            let Some(ix) = self.state.due.reads.pop_front() else { break };
+            self.start_local(CallId { turn: no, ix }, ToolEffect::ReadOnly);
+            reading += 1;
+        }
+        if writing == 0
+            && let Some((ix, effect)) = self.state.due.writes.pop_front()
+        {
+            self.start_local(CallId { turn: no, ix }, effect);
+        }
+        while self.state.due.admissions == 0
+            && let Some((ix, kind)) = self.state.due.waits.pop_front()
+        {
+            let call = CallId { turn: no, ix };
+            let timeout_ms = matches!(kind, CallKind::Check { wait: true, .. }).then_some(CHECK_MS);
+            self.emit(Record::CallStarted { call, kind: Box::new(kind), timeout_ms });
+            if let Some(ms) = timeout_ms {
+                self.arm(Deadline::Call(call), ms);
+            }
+        }
+    }
+
+    fn start_local(&mut self, call: CallId, effect: ToolEffect) {
+        let ms = self.state.limits.tool_ms;
+        let kind = Box::new(CallKind::Local(effect));
+        self.emit(Record::CallStarted { call, kind, timeout_ms: Some(ms) });
+        self.arm(Deadline::Call(call), ms);
+        self.effect(Effect::RunTool { call });
+    }
+
+    /// Closes every await and check whose runs are all noticed or pending.
+    pub(super) fn close_waits(&mut self) {
+        let Some(turn) = self.state.turn() else { return };
+        let no = turn.no;
+        for ix in turn.waits.clone() {
+            let call = CallId { turn: no, ix };
+            let Some(kind) = self.state.call(call).and_then(|call| call.kind.clone()) else { continue };
+            if self.is_covered(&kind) {
+                self.close_wait(call, &kind);
+            }
+        }
+    }
+
+    fn is_covered(&self, kind: &CallKind) -> bool {
+        let Some(run) = self.run() else { return false };
+        match kind {
+            CallKind::Await { all: true, .. } => {
+                // Rows of former runs may be among those that arrived: then the keys are looked at one by one.
+                self.state.arrived.len() >= run.owned.len()
+                    && run.owned.iter().all(|(key, owned)| self.state.arrived.contains(owned.child, RowKey::Call(*key)))
+            }
+            CallKind::Await { all: false, runs } => runs.iter().all(|awaited| self.has_ended(awaited)),
+            CallKind::Check { run, wait } => !wait || self.has_ended(run),
+            CallKind::Local(_)
+            | CallKind::Child(_)
+            | CallKind::Continue(_)
+            | CallKind::Cancel { .. }
+            | CallKind::Return
+            | CallKind::Invalid(_) => false,
+        }
+    }
+
+    /// Whether the run is none that this one still owns, or its end has arrived.
+    fn has_ended(&self, awaited: &RunKey) -> bool {
+        let key = self.state.children.get(&awaited.session).and_then(|child| child.key);
+        key.is_none_or(|key| self.state.arrived.contains(awaited.session, RowKey::Call(key)))
+    }
+
+    fn close_wait(&mut self, call: CallId, kind: &CallKind) {
+        let covers = |child| match kind {
+            CallKind::Await { all, runs } => *all || runs.iter().any(|run| run.session == child),
+            CallKind::Check { run, .. } => run.session == child,
+            CallKind::Local(_)
+            | CallKind::Child(_)
+            | CallKind::Continue(_)
+            | CallKind::Cancel { .. }
+            | CallKind::Return
+            | CallKind::Invalid(_) => false,
+        };
+        let items = self.arrived_owned(covers);
+        if items.is_empty() {
+            let content = self.wait_status(kind);
+            return self.finish_call(call, CallEnd::Ok, content);
+        }
+        self.emit(Record::NoticeTaken(Box::new(NoticeTaken { items, carrier: Carrier::Await { call } })));
+        if has_deadline(kind) {
+            self.disarm(Deadline::Call(call));
+        }
+    }
+
+    /// What a wait says that takes no row: one line per run.
+    pub(super) fn wait_status(&self, kind: &CallKind) -> Text {
+        let owned = |run: &Run| {
+            let key = |owned: &Owned| RunKey { session: owned.child, run: RunNo(1) };
+            run.owned.values().map(key).collect::<Vec<_>>()
+        };
+        let named = match kind {
+            CallKind::Await { all: true, .. } => self.run().map(owned).unwrap_or_default(),
+            CallKind::Await { all: false, runs } => runs.clone(),
+            CallKind::Check { run, .. } => vec![*run],
+            CallKind::Local(_)
+            | CallKind::Child(_)
+            | CallKind::Continue(_)
+            | CallKind::Cancel { .. }
+            | CallKind::Return
+            | CallKind::Invalid(_) => Vec::new(),
+        };
+        if named.is_empty() {
+            return "No task of yours is running.".into();
+        }
+        let line = |run: &RunKey| match self.state.children.get(&run.session) {
+            None => format!("[{}] not found\n", run.session),
+            Some(child) if self.has_ended(run) => format!("[{}] ended; its result was given before\n", child.short),
+            Some(child) => format!("[{}] still running\n", child.short),
+        };
+        named.iter().map(line).collect::<String>().into()
+    }
+
+    /// Ends the run by its `return` call, if all other calls of the answer have their results.
+    pub(super) fn finish_return(&mut self) -> bool {
+        let Some(turn) = self.state.turn().filter(|turn| turn.open == 1) else { return false };
+        let Some(ix) = turn.returning else { return false };
+        let call = CallId { turn: turn.no, ix };
+        self.finish_call(call, CallEnd::Ok, "Returned.".into());
+        self.end_returned(call);
+        true
+    }
+}
+
+/// Whether a deadline was armed when a call of this kind started.
+pub(super) fn has_deadline(kind: &CallKind) -> bool {
+    matches!(kind, CallKind::Local(_) | CallKind::Check { wait: true, .. })
+}
+
+fn error_kind(invalid: Invalid) -> ToolErrorKind {
+    match invalid {
+        Invalid::UnknownTool => ToolErrorKind::UnknownTool,
+        Invalid::BadArgs => ToolErrorKind::BadArgs,
+        Invalid::OverLimit => ToolErrorKind::Limit,
+    }
+}
+
+fn not_yet(what: &str) -> Text {
+    format!("{what} is not available yet: wait for the task's end instead.").into()
+}

@@ -1,0 +1,185 @@
+//! Ending a run: `END(o)`, the closing hold, and the end record itself.
+
+use super::draft::Draft;
+use crate::call::{CallEnd, CallKind, ToolEffect};
+use crate::command::Deadline;
+use crate::effect::Effect;
+use crate::ids::{CallId, Hash, Text};
+use crate::index;
+use crate::outcome::{ModelFail, Outcome};
+use crate::record::{AttemptDiscarded, Hold, Record, RunEnded};
+use crate::render;
+use crate::sabotage::Bug;
+use crate::state::CallPhase;
+
+/// Which calls are answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// All but started child calls and started local ones: what a hold or an end answers at once (rule 3).
+    Waiting,
+    /// Started local ones too: their work is gone.
+    Local,
+    /// Every call.
+    All,
+}
+
+impl Draft<'_> {
+    /// END(o): the outcome is fixed. The run ends now, or when its local work and the runs that it owns are over.
+    pub(super) fn end(&mut self, outcome: Outcome) {
+        let Some(run) = self.run() else { return };
+        if !run.started {
+            return self.end_now(outcome, None);
+        }
+        self.answer_calls(Scope::Waiting, &CallEnd::Cancelled);
+        self.take_notices();
+        let over = self.run().is_none_or(|run| !run.has_local_work() && run.owned.is_empty());
+        if over { self.end_now(outcome, None) } else { self.hold(Hold::Closing { outcome }) }
+    }
+
+    /// Holds the run: its slot goes back, its clock stands. Calls were answered and rows taken before.
+    pub(super) fn hold(&mut self, why: Hold) {
+        let Some(run) = self.run() else { return };
+        let (no, local, owns) = (run.no, run.has_local_work(), !run.owned.is_empty());
+        self.stop_clock();
+        let closing = match &why {
+            Hold::Closing { outcome } => Some(outcome.kind()),
+            Hold::Interrupted { .. } | Hold::OutOfTurns => None,
+        };
+        self.emit(Record::RunHeld { run: no, why: Box::new(why) });
+        let Some(outcome) = closing else { return };
+        if local {
+            self.effect(Effect::CancelLocal);
+        }
+        if owns {
+            self.effect(Effect::CancelOwned { run: no, outcome });
+        }
+        self.arm(Deadline::Grace(no), self.state.limits.grace_ms);
+    }
+
+    /// Writes the end record, tells of it, and opens the next run if an input waits.
+    pub(super) fn end_now(&mut self, outcome: Outcome, gave_up: Option<Text>) {
+        self.end_with(outcome, None, gave_up);
+    }
+
+    /// The run ends by its `return` call.
+    pub(super) fn end_returned(&mut self, call: CallId) {
+        self.end_with(Outcome::Completed, Some(call), None);
+    }
+
+    fn end_with(&mut self, outcome: Outcome, returned: Option<CallId>, gave_up: Option<Text>) {
+        self.take_notices();
+        let Some(ended) = self.end_record(outcome, returned, gave_up) else { return };
+        let Some(run) = self.run() else { return };
+        let opened = run.opened.clone();
+        let grace = matches!(run.hold, Some(Hold::Closing { .. } | Hold::Interrupted { .. }));
+        let queued = !run.started && opened.slot;
+        let notice = index::notice_from(self.state.id, &self.state.created.place, &opened.owner, &ended);
+        self.stop_clock();
+        let (no, outcome) = (ended.run, ended.outcome.clone());
+        self.emit(Record::RunEnded(Box::new(ended)));
+        if queued {
+            self.disarm(Deadline::Queue(no));
+        }
+        if grace {
+            self.disarm(Deadline::Grace(no));
+        }
+        if opened.wall_cap_at.is_some() {
+            self.disarm(Deadline::WallCap(no));
+        }
+        if let Some((to, notice)) = notice.filter(|_| !self.bug(Bug::NoOutbox)) {
+            self.effect(Effect::Tell { to, notice: Box::new(notice) });
+        }
+        self.effect(Effect::Ended { run: no, outcome });
+        self.open_next();
+    }
+
+    fn end_record(&self, outcome: Outcome, returned: Option<CallId>, gave_up: Option<Text>) -> Option<RunEnded> {
+        let run = self.run()?;
+        let completed = outcome == Outcome::Completed;
+        let answer = run.answer.as_ref().filter(|_| completed);
+        let (result, whole) = match returned.and_then(|id| self.state.call(id)) {
+            Some(call) => (run.turn.as_ref().and_then(|turn| turn.answered), render::returned(&call.args)),
+            None => (answer.map(|answer| answer.seq), answer.map_or_else(|| run.partial.clone(), |it| it.text.clone())),
+        };
+        Some(RunEnded {
+            run: run.no,
+            outcome,
+            result,
+            returned,
+            text: (!whole.is_empty()).then(|| render::cut(&whole, self.state.limits.result_bytes)),
+            len: whole.len() as u64,
+            hash: Hash::of(whole.as_bytes()),
+            turns: run.turns,
+            usage_self: run.usage_self,
+            usage_owned: run.usage_owned,
+            worked_ms: self.clock.worked_ms.max(run.worked_ms),
+            gave_up,
+        })
+    }
+
+    /// Gives the calls of `scope` their result.
+    pub(super) fn answer_calls(&mut self, scope: Scope, end: &CallEnd) {
+        self.state.due.clear();
+        let Some(turn) = self.state.turn() else { return };
+        if turn.open == 0 || (scope == Scope::Waiting && self.bug(Bug::CallsLeftOpen)) {
+            return;
+        }
+        let no = turn.no;
+        let closing: Vec<(CallId, CallEnd)> = turn
+            .calls
+            .iter()
+            .zip(0_u32..)
+            .filter_map(|(call, ix)| {
+                let end = match (&call.phase, &call.kind) {
+                    (CallPhase::Closed(_), _) => return None,
+                    (CallPhase::Started, Some(CallKind::Local(effect))) => match (scope, effect) {
+                        (Scope::Waiting, _) => return None,
+                        // It was stopped somewhere in the middle: nobody knows what it did.
+                        (Scope::Local | Scope::All, ToolEffect::SideEffect) => CallEnd::UnknownEffects,
+                        (Scope::Local | Scope::All, ToolEffect::ReadOnly | ToolEffect::Idempotent) => end.clone(),
+                    },
+                    (CallPhase::Started, Some(CallKind::Child(_) | CallKind::Continue(_))) if scope != Scope::All => {
+                        return None;
+                    }
+                    (CallPhase::Started | CallPhase::Unstarted, _) => end.clone(),
+                };
+                Some((CallId { turn: no, ix }, end))
+            })
+            .collect();
+        for (call, end) in closing {
+            let content = closing_text(&end).into();
+            self.finish_call(call, end, content);
+        }
+    }
+
+    /// What ran in this process is gone: the stream, and the local tools.
+    pub(super) fn drop_local(&mut self, scope: Scope, end: &CallEnd) {
+        self.discard_stream("stopped: its run ends or its activation is gone");
+        self.answer_calls(scope, end);
+    }
+
+    /// The stream at hand, if there is one, comes to nothing.
+    pub(super) fn discard_stream(&mut self, why: &str) {
+        let Some(turn) = self.state.turn().filter(|turn| turn.streaming) else { return };
+        let (turn, attempt) = (turn.no, turn.attempt);
+        let error = ModelFail::Unavailable;
+        let message = why.into();
+        self.emit(Record::AttemptDiscarded(Box::new(AttemptDiscarded { turn, attempt, error, message, usage: None })));
+        self.disarm(Deadline::Turn(turn));
+    }
+}
+
+fn closing_text(end: &CallEnd) -> &'static str {
+    match end {
+        CallEnd::UnknownEffects => {
+            "Interrupted while it ran: it may have had all, some or none of its effects. Look before you call it again."
+        }
+        CallEnd::Interrupted => "Interrupted before it was done. Call it again if it is still needed.",
+        CallEnd::Cancelled => "Cancelled: the run is ending.",
+        CallEnd::Ok
+        | CallEnd::ToolError { .. }
+        | CallEnd::Denied
+        | CallEnd::TimedOut
+        | CallEnd::Backgrounded => "Not finished.",
+    }
+}

@@ -1,0 +1,29 @@
+//! The boot sweep: the run was in flight when the host died.
+
+use super::draft::Draft;
+use super::ending::Scope;
+use crate::call::CallEnd;
+use crate::effect::Rejection;
+use crate::outcome::{By, Outcome};
+use crate::record::Hold;
+use crate::state::Phase;
+
+pub(super) fn lost(draft: &mut Draft<'_>, owner_survives: bool) -> Result<(), Rejection> {
+    if draft.state.phase() == Phase::Queued {
+        if !owner_survives {
+            draft.end(Outcome::Cancelled { by: By::Sweep });
+        }
+        return Ok(());
+    }
+    let run = draft.run().ok_or(Rejection::Stale("the loss of a run"))?;
+    let outcome = match &run.hold {
+        Some(Hold::Interrupted { by }) => Outcome::Interrupted { by: by.clone() },
+        Some(Hold::OutOfTurns) => Outcome::OutOfTurns,
+        Some(Hold::Closing { outcome }) => outcome.clone(),
+        None => Outcome::Lost,
+    };
+    draft.take_notices();
+    draft.drop_local(Scope::All, &CallEnd::Interrupted);
+    draft.end_now(outcome, None);
+    Ok(())
+}

@@ -1,0 +1,146 @@
+//! Opening and starting runs and turns, and the slots and clocks that change hands with them.
+
+use super::draft::Draft;
+use crate::command::Deadline;
+use crate::effect::Effect;
+use crate::ids::{AttemptNo, InputId};
+use crate::place::{Mode, Owner, Place};
+use crate::record::{Lane, Park, Prompt, Record, RunOpened};
+
+impl Draft<'_> {
+    /// Opens the next run with the oldest input of the queue, if there is one and no run is in flight.
+    pub(super) fn open_next(&mut self) {
+        let Some(first) = self.state.queue.front().filter(|_| self.state.run.is_none()) else { return };
+        let limits = &self.state.limits;
+        let owner = first.input.as_owner.clone();
+        let owned = matches!(owner, Owner::Run { .. });
+        let slot = match &owner {
+            Owner::Run { .. } | Owner::Detached { .. } => true,
+            Owner::Person => matches!(self.state.created.place, Place::Child { .. }),
+            Owner::Host(_) => false,
+        };
+        let wall_cap_at = limits.wall_ms.filter(|_| !owned).map(|ms| self.clock.wall_ms.saturating_add_unsigned(ms));
+        let opened = RunOpened {
+            run: self.state.last_run.next(),
+            owner,
+            inputs: vec![first.input.id],
+            mode: Mode::Background,
+            max_turns: limits.turns,
+            deadline_ms: limits.run_ms.filter(|_| owned),
+            wall_cap_at,
+            on_restart: self.state.created.on_restart,
+            slot,
+        };
+        let (run, queue_ms) = (opened.run, limits.queue_ms);
+        self.emit(Record::RunOpened(Box::new(opened)));
+        if let Some(at) = wall_cap_at {
+            self.arm(Deadline::WallCap(run), until(at, self.clock.wall_ms));
+        }
+        if slot {
+            self.effect(Effect::RequestSlot { run, again: false });
+            self.arm(Deadline::Queue(run), queue_ms);
+        } else {
+            self.begin();
+        }
+    }
+
+    /// Claims the queued run: its inputs, and all that came for its first turn.
+    pub(super) fn begin(&mut self) {
+        let Some(run) = self.run() else { return };
+        let (no, slot) = (run.no, run.opened.slot);
+        let mut ids: Vec<InputId> = run.waiting.iter().map(|queued| queued.input.id).collect();
+        ids.extend(self.steers());
+        self.emit(Record::RunStarted { run: no, slot });
+        self.arm_run();
+        self.take_inputs(ids);
+        self.take_notices();
+        self.start_turn(Prompt::Plain);
+    }
+
+    /// Inputs that a boundary takes: all that steer, else, at a rest point, the oldest other one.
+    pub(super) fn takeable(&self, rest: bool) -> Vec<InputId> {
+        let steers: Vec<InputId> = self.steers().collect();
+        if !steers.is_empty() || !rest {
+            return steers;
+        }
+        self.state.queue.front().map(|queued| queued.input.id).into_iter().collect()
+    }
+
+    fn steers(&self) -> impl Iterator<Item = InputId> {
+        self.state.queue.iter().filter(|queued| queued.lane() == Lane::Steer).map(|queued| queued.input.id)
+    }
+
+    pub(super) fn take_inputs(&mut self, ids: Vec<InputId>) {
+        let Some(run) = self.run().map(|run| run.no).filter(|_| !ids.is_empty()) else { return };
+        let turn = self.state.last_turn.next();
+        self.emit(Record::InputsTaken { ids, run, turn });
+    }
+
+    /// The next turn is due: it starts, or a slot is asked for first. Inputs and notices were taken before (rule 8).
+    pub(super) fn turn_due(&mut self, prompt: Prompt) {
+        let Some(run) = self.run() else { return };
+        let (no, slot, parked) = (run.no, run.slot, run.parked);
+        if run.opened.slot && !slot {
+            self.emit(Record::RunParked { run: no, why: Park::Slot, worked_ms: self.clock.worked_ms });
+            self.effect(Effect::RequestSlot { run: no, again: true });
+            return;
+        }
+        if let Some(why) = parked {
+            self.resume(why, slot);
+        }
+        self.start_turn(prompt);
+    }
+
+    pub(super) fn resume(&mut self, why: Park, slot: bool) {
+        let Some(run) = self.run().map(|run| run.no) else { return };
+        self.emit(Record::RunResumed { run, why, slot });
+        self.arm_run();
+    }
+
+    pub(super) fn start_turn(&mut self, prompt: Prompt) {
+        let Some(run) = self.run().map(|run| run.no) else { return };
+        let (turn, attempt) = (self.state.last_turn.next(), AttemptNo(1));
+        let model = self.state.created.model.clone();
+        self.emit(Record::TurnStarted { run, turn, attempt, prompt, reserved: None, model });
+        self.arm(Deadline::Turn(turn), self.state.limits.turn_ms);
+        self.effect(Effect::CallModel { turn, attempt, after_ms: 0 });
+    }
+
+    /// The run waits: its slot goes back and its clock stands. A run that has neither writes nothing.
+    pub(super) fn park(&mut self, why: Park) {
+        let Some(run) = self.run() else { return };
+        if !run.has_clock() || run.parked == Some(why) {
+            return;
+        }
+        let run = run.no;
+        self.stop_clock();
+        self.emit(Record::RunParked { run, why, worked_ms: self.clock.worked_ms });
+    }
+
+    fn arm_run(&mut self) {
+        let Some(run) = self.run() else { return };
+        if let Some(ms) = run.opened.deadline_ms {
+            let deadline = Deadline::Run(run.no);
+            self.arm(deadline, ms.saturating_sub(self.clock.worked_ms.max(run.worked_ms)));
+        }
+    }
+
+    /// Gives the slot back, or the place in the queue for one, and forgets the deadline of the working time.
+    pub(super) fn stop_clock(&mut self) {
+        let Some(run) = self.run() else { return };
+        let (no, opened) = (run.no, &run.opened);
+        let holds = run.slot || run.parked == Some(Park::Slot) || (!run.started && opened.slot);
+        let runs = run.started && run.parked.is_none() && run.hold.is_none() && opened.deadline_ms.is_some();
+        if holds {
+            self.effect(Effect::ReleaseSlot { run: no });
+        }
+        if runs {
+            self.disarm(Deadline::Run(no));
+        }
+    }
+}
+
+/// Milliseconds from `now` until `at`; 0 if it is over.
+pub(super) fn until(at: i64, now: i64) -> u64 {
+    u64::try_from(at.saturating_sub(now)).unwrap_or(0)
+}

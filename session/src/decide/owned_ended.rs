@@ -1,0 +1,41 @@
+//! Ends of owned runs, and of persons' and detached runs of children, arrive as rows of the outbox.
+
+use super::draft::Draft;
+use crate::effect::Rejection;
+use crate::record::{Carrier, Notice, NoticeTaken, Record};
+use crate::sabotage::Bug;
+
+pub(super) fn owned_ended(draft: &mut Draft<'_>, notices: Vec<Notice>) -> Result<(), Rejection> {
+    let mut arrived = false;
+    for notice in notices {
+        // A row is taken iff it exists: told live and found by the boot scan, it arrives twice (rule 5).
+        if !is_owed(draft, &notice) && !draft.bug(Bug::RowTakenTwice) {
+            continue;
+        }
+        // By whether its call is open, not by its mode: a blocking call may have been moved to the background (rule 9).
+        match notice.key {
+            Some(key) if draft.state.is_open(key) => {
+                arrived = true;
+                let taken = NoticeTaken { items: vec![notice], carrier: Carrier::Result };
+                draft.emit(Record::NoticeTaken(Box::new(taken)));
+            }
+            Some(_) | None => arrived |= draft.state.arrived.push(notice),
+        }
+    }
+    if !arrived {
+        return Err(Rejection::Stale("the end of an owned run"));
+    }
+    let last = draft.run().is_some_and(|run| run.owned.is_empty());
+    if !(last && draft.bug(Bug::NoCheckAfterLast)) {
+        draft.check();
+    }
+    Ok(())
+}
+
+fn is_owed(draft: &Draft<'_>, notice: &Notice) -> bool {
+    match (notice.key, notice.run) {
+        (Some(key), _) => draft.state.owes(key),
+        (None, Some(run)) => !draft.state.noticed.contains(&(notice.child, run)),
+        (None, None) => false,
+    }
+}

@@ -1,0 +1,136 @@
+//! A new activation in the same process: what ran in the old one is gone.
+
+use std::collections::BTreeMap;
+
+use super::attempt::start_again;
+use super::calls::Wanted;
+use super::draft::Draft;
+use super::ending::Scope;
+use super::opening::until;
+use crate::call::{CallEnd, CallKind, Invalid, ToolEffect};
+use crate::command::{Clock, Deadline};
+use crate::effect::Effect;
+use crate::ids::CallId;
+use crate::outcome::{By, Outcome, OutcomeKind};
+use crate::record::{Hold, Park, Record};
+use crate::sabotage::Bug;
+use crate::state::{CallPhase, Phase, State};
+
+/// Token, outbox (delivered before by the hub), unstarted calls, the check: in this order, in every column (rule 4).
+pub(super) fn reactivated(
+    draft: &mut Draft<'_>,
+    kinds: Vec<(CallId, CallKind)>,
+    owner_over: Option<OutcomeKind>,
+) {
+    let phase = draft.state.phase();
+    let over = owner_over.filter(|_| !matches!(phase, Phase::Closing | Phase::Quiet));
+    if let Some(outcome) = over {
+        draft.drop_local(Scope::Local, &CallEnd::Interrupted);
+        return draft.end(Outcome::Cancelled { by: By::Owner { outcome } });
+    }
+    let effects = wake(draft.state, draft.clock);
+    draft.decision.effects.extend(effects);
+    match phase {
+        Phase::Quiet | Phase::Queued | Phase::HeldOutOfTurns => {}
+        Phase::Working | Phase::WaitingMidTurn | Phase::WaitingAtRest => redo_turn(draft, kinds),
+        Phase::HeldInterrupted => {
+            draft.drop_local(Scope::Local, &CallEnd::Interrupted);
+            redo_cancels(draft);
+        }
+        Phase::Closing => {
+            draft.drop_local(Scope::Local, &CallEnd::Cancelled);
+            redo_cancel_owned(draft);
+        }
+    }
+    draft.check();
+}
+
+fn redo_turn(draft: &mut Draft<'_>, kinds: Vec<(CallId, CallKind)>) {
+    let Some(turn) = draft.state.turn() else { return };
+    if turn.streaming {
+        return start_again(draft, 0);
+    }
+    let no = turn.no;
+    let mut kinds: BTreeMap<CallId, CallKind> = kinds.into_iter().collect();
+    let mut wanted = Vec::new();
+    let mut again = Vec::new();
+    let mut unknown = Vec::new();
+    for (call, ix) in turn.calls.iter().zip(0_u32..) {
+        let id = CallId { turn: no, ix };
+        match (&call.phase, &call.kind) {
+            (CallPhase::Unstarted, _) => {
+                let kind = kinds.remove(&id).unwrap_or(CallKind::Invalid(Invalid::UnknownTool));
+                wanted.push(Wanted { ix, kind, note: None });
+            }
+            (CallPhase::Started, Some(CallKind::Local(ToolEffect::SideEffect))) => unknown.push(id),
+            (CallPhase::Started, Some(CallKind::Local(ToolEffect::ReadOnly | ToolEffect::Idempotent))) => again.push(id),
+            (CallPhase::Started | CallPhase::Closed(_), _) => {}
+        }
+    }
+    for call in unknown {
+        let text = "Interrupted: side effects unknown. Look before you call it again.";
+        draft.finish_call(call, CallEnd::UnknownEffects, text.into());
+    }
+    for call in again {
+        draft.effect(Effect::RunTool { call });
+        draft.arm(Deadline::Call(call), draft.state.limits.tool_ms);
+    }
+    if !draft.bug(Bug::UnstartedForgotten) && !wanted.is_empty() {
+        draft.enqueue(no, wanted);
+    }
+}
+
+/// The cancels of an interrupt: of the blocking children whose calls are open. Asking again is harmless.
+fn redo_cancels(draft: &mut Draft<'_>) {
+    let Some(run) = draft.run() else { return };
+    let open = |key: &CallId| draft.state.is_open(*key);
+    let asks: Vec<_> = run
+        .owned
+        .iter()
+        .filter(|(key, owned)| !owned.cancel_asked && open(key))
+        .map(|(key, owned)| Record::CancelAsked { call: None, child: owned.child, key: *key })
+        .collect();
+    for ask in asks {
+        draft.emit(ask);
+    }
+}
+
+fn redo_cancel_owned(draft: &mut Draft<'_>) {
+    let Some(run) = draft.run().filter(|run| !run.owned.is_empty()) else { return };
+    if let Some(Hold::Closing { outcome }) = &run.hold {
+        let (run, outcome) = (run.no, outcome.kind());
+        draft.effect(Effect::CancelOwned { run, outcome });
+    }
+}
+
+/// The slot that is awaited, and the deadlines that run.
+pub(super) fn wake(state: &State, clock: Clock) -> Vec<Effect> {
+    let Some(run) = &state.run else { return Vec::new() };
+    let (no, limits) = (run.no, &state.limits);
+    let mut effects = Vec::new();
+    let mut arm = |deadline, after_ms| effects.push(Effect::Arm { deadline, after_ms });
+    if let Some(at) = run.opened.wall_cap_at {
+        arm(Deadline::WallCap(no), until(at, clock.wall_ms));
+    }
+    match &run.hold {
+        Some(Hold::Interrupted { .. } | Hold::Closing { .. }) => arm(Deadline::Grace(no), limits.grace_ms),
+        Some(Hold::OutOfTurns) => {}
+        None if !run.started => arm(Deadline::Queue(no), limits.queue_ms),
+        None if run.parked.is_some() => {}
+        None => {
+            if let Some(ms) = run.opened.deadline_ms {
+                arm(Deadline::Run(no), ms.saturating_sub(clock.worked_ms.max(run.worked_ms)));
+            }
+            if let Some(turn) = run.turn.as_ref().filter(|turn| turn.streaming) {
+                arm(Deadline::Turn(turn.no), limits.turn_ms);
+            }
+        }
+    }
+    let slot = run.opened.slot && run.hold.is_none();
+    if slot && !run.started {
+        effects.push(Effect::RequestSlot { run: no, again: false });
+    } else if slot && run.parked == Some(Park::Slot) {
+        effects.push(Effect::RequestSlot { run: no, again: true });
+    }
+    effects
+}

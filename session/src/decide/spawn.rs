@@ -1,0 +1,100 @@
+//! Child calls: granted or refused, in chunks.
+
+use std::sync::Arc;
+
+use super::draft::Draft;
+use crate::authority::Authority;
+use crate::birth;
+use crate::call::{CallEnd, CallKind, ToolErrorKind};
+use crate::command::{ChildPlan, Refusal, SpawnVerdict};
+use crate::effect::{Effect, Rejection};
+use crate::ids::{CallId, Interned, TurnNo};
+use crate::place::Mode;
+use crate::record::{ChildSpawned, Record};
+use crate::state::CallPhase;
+
+/// The ceiling of the last plan: one chunk may hold hundreds of children of one manifest.
+type Met = Option<(Arc<Authority>, Interned<Authority>)>;
+
+pub(super) fn spawn(draft: &mut Draft<'_>, turn: TurnNo, verdicts: Vec<SpawnVerdict>) -> Result<(), Rejection> {
+    let works = draft.run().is_some_and(|run| run.started && run.hold.is_none());
+    let awaited = draft.state.turn().is_some_and(|at_hand| at_hand.no == turn);
+    let due = |id: CallId| draft.state.call(id).is_some_and(|call| call.phase == CallPhase::Unstarted);
+    let any = verdicts.iter().any(|verdict| due(verdict.call));
+    // Not awaited any more: the plans are dropped, and with them the grants that they hold.
+    if !(works && awaited && any) {
+        return Err(Rejection::Stale("the admission of child calls"));
+    }
+    let mut met: Met = None;
+    draft.decision.records.reserve(verdicts.len().saturating_mul(2));
+    for SpawnVerdict { call, verdict } in verdicts {
+        if draft.state.call(call).is_none_or(|call| call.phase != CallPhase::Unstarted) {
+            continue;
+        }
+        draft.state.due.admissions = draft.state.due.admissions.saturating_sub(1);
+        let planned = verdict.and_then(|plan| admissible(draft, plan));
+        match planned {
+            Ok(plan) => bear(draft, call, *plan, &mut met),
+            Err(Refusal { kind, message }) => draft.refuse(call, CallKind::Child(Mode::Blocking), kind, message),
+        }
+    }
+    draft.check();
+    Ok(())
+}
+
+fn admissible(draft: &Draft<'_>, plan: Box<ChildPlan>) -> Result<Box<ChildPlan>, Refusal> {
+    let (depth, max) = (draft.state.created.place.depth(), draft.state.limits.max_depth);
+    if depth >= max {
+        let message = format!(
+            "Not started: the limit of {max} levels of tasks is reached (this task is at level {depth}, 0 levels remain). \
+             Do the work yourself."
+        );
+        return Err(Refusal { kind: ToolErrorKind::Limit, message: message.into() });
+    }
+    if draft.state.children.contains_key(&plan.child) {
+        let message = format!("Not started: there is a task {} already. Call again.", plan.child);
+        return Err(Refusal { kind: ToolErrorKind::Failed, message: message.into() });
+    }
+    Ok(plan)
+}
+
+fn bear(draft: &mut Draft<'_>, call: CallId, plan: ChildPlan, met: &mut Met) {
+    let mode = plan.mode;
+    let kind = CallKind::Child(mode);
+    let Some(ceiling) = ceiling(draft, &plan.manifest, met) else {
+        let text = "Not started: its authority cannot be written down. This is a fault of the host.";
+        return draft.refuse(call, kind, ToolErrorKind::Failed, text.into());
+    };
+    let short = birth::short(&draft.state.shorts, plan.child);
+    let spawned = ChildSpawned {
+        call,
+        child: plan.child,
+        short: short.clone(),
+        agent: plan.created.agent.clone(),
+        mode,
+        detached: false,
+        depth: draft.state.created.place.depth().saturating_add(1),
+        grant: plan.grant,
+    };
+    let child = plan.child;
+    let birth = birth::child(draft.state, call, plan, short.clone(), ceiling);
+    draft.emit(Record::CallStarted { call, kind: Box::new(kind), timeout_ms: None });
+    draft.emit(Record::ChildSpawned(Box::new(spawned)));
+    if mode == Mode::Background {
+        let text = format!("{{\"session_id\":\"{short}\",\"status\":\"started\"}}");
+        draft.finish_call(call, CallEnd::Ok, text.into());
+    }
+    draft.decision.births.push(birth);
+    draft.effect(Effect::StartChild { child });
+}
+
+fn ceiling(draft: &Draft<'_>, manifest: &Arc<Authority>, met: &mut Met) -> Option<Interned<Authority>> {
+    if let Some((known, ceiling)) = met
+        && Arc::ptr_eq(known, manifest)
+    {
+        return Some(ceiling.clone());
+    }
+    let ceiling = Interned::new(Arc::new(draft.state.ceiling.meet(manifest))).ok()?;
+    *met = Some((Arc::clone(manifest), ceiling.clone()));
+    Some(ceiling)
+}

@@ -1,0 +1,53 @@
+//! An input: accepted once, then taken at once or queued.
+
+use super::draft::Draft;
+use crate::effect::{Rejection, Reply};
+use crate::outcome::By;
+use crate::record::{From, InputAccepted, Record};
+use crate::state::Phase;
+
+pub(super) fn submit(draft: &mut Draft<'_>, input: Box<InputAccepted>) -> Result<(), Rejection> {
+    let before = input.key.as_ref().and_then(|key| draft.state.seen.get(key)).copied();
+    let before = before.or_else(|| draft.state.accepted.binary_search(&input.id).is_ok().then_some(input.id));
+    if let Some(input) = before {
+        draft.reply(Reply::Accepted { input, again: true });
+        return Ok(());
+    }
+    fits(draft, &input)?;
+    let phase = draft.state.phase();
+    if draft.state.closed {
+        let by = if input.from == From::Person { By::Person } else { By::Host };
+        draft.emit(Record::SessionReopened { by });
+    }
+    draft.reply(Reply::Accepted { input: input.id, again: false });
+    draft.emit(Record::InputAccepted(input));
+    match phase {
+        Phase::Quiet => draft.open_next(),
+        Phase::WaitingAtRest | Phase::HeldInterrupted | Phase::HeldOutOfTurns => draft.check(),
+        Phase::Queued | Phase::Working | Phase::WaitingMidTurn | Phase::Closing => {}
+    }
+    Ok(())
+}
+
+fn fits(draft: &Draft<'_>, input: &InputAccepted) -> Result<(), Rejection> {
+    let limits = &draft.state.limits;
+    if input.text.trim().is_empty() {
+        return Err(Rejection::BadInput("its text is empty: say something".into()));
+    }
+    let len = input.text.len() as u64;
+    if len > limits.input_bytes {
+        let max = limits.input_bytes;
+        return Err(Rejection::BadInput(format!("it has {len} bytes, the limit is {max}: put the rest into a file")));
+    }
+    let queues = match draft.state.phase() {
+        Phase::Quiet | Phase::WaitingAtRest => !draft.state.queue.is_empty(),
+        Phase::HeldInterrupted | Phase::HeldOutOfTurns => {
+            draft.run().is_some_and(|run| run.has_local_work() || run.open_calls() > 0)
+        }
+        Phase::Queued | Phase::Working | Phase::WaitingMidTurn | Phase::Closing => true,
+    };
+    if queues && draft.state.queue.len() >= limits.queue as usize {
+        return Err(Rejection::Busy { what: "the session's queue", limit: limits.queue.into() });
+    }
+    Ok(())
+}

@@ -1,0 +1,300 @@
+//! Index rows of a frame: a pure function of its records and of the session around them.
+
+use std::sync::Arc;
+
+use super::{Changes, Head, Inflight, InflightChange, Row, RowKey, RowKind};
+use crate::effect::Birth;
+use crate::ids::{Epoch, Hash, Lsn, RunNo, Seq, SessionId, Text};
+use crate::message::Message;
+use crate::place::{Owner, Place};
+use crate::record::{Notice, Record, RunEnded, RunOpened, SessionCreated};
+use crate::sabotage::Bug;
+use crate::state::{Phase, State};
+
+/// Bytes of a title that is taken from the first input.
+const TITLE_BYTES: u64 = 80;
+
+/// What a frame's rows need to know of the session as it was before the frame.
+///
+/// Taken before the first command of a batch is decided; costs one reference count.
+#[derive(Clone, Debug, Default)]
+pub struct Before {
+    opened: Option<Arc<RunOpened>>,
+    cancels: bool,
+}
+
+impl Before {
+    /// The session before the batch.
+    pub fn of(state: &State) -> Self {
+        let cancels = state.run.as_ref().is_some_and(|run| run.cancels > 0) || !state.owed.is_empty();
+        Self { opened: state.run.as_ref().map(|run| Arc::clone(&run.opened)), cancels }
+    }
+}
+
+/// What the hub knows and the records do not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stamp {
+    /// The activation that writes.
+    pub epoch: Epoch,
+    /// Starts of an activation since the last durable record; 0 in a frame that has records.
+    pub starts: u32,
+    /// The LSN of the `RunOpened` of the run in flight; 0 while the journal has not given it.
+    pub opened_lsn: Lsn,
+    /// Wall clock of the birth.
+    pub created_ms: i64,
+    /// Wall clock of the frame.
+    pub updated_ms: i64,
+}
+
+/// All rows of one frame but its definitions: `records` led the session from `before` to `after`.
+pub fn changes(before: &Before, after: &State, records: &[Record], stamp: Stamp) -> Changes {
+    let mut out = Changes {
+        head: Some(Box::new(head(after, stamp.epoch, stamp.created_ms, stamp.updated_ms))),
+        ..Changes::default()
+    };
+    let ran = before.opened.is_some() || records.iter().any(|record| matches!(record, Record::RunOpened(_)));
+    out.inflight = match inflight(after, stamp.opened_lsn, stamp.epoch, stamp.starts) {
+        Some(row) => InflightChange::Put(Box::new(row)),
+        None if ran => InflightChange::Delete,
+        None => InflightChange::Keep,
+    };
+    let walk = Walk {
+        session: after.id,
+        place: &after.created.place,
+        cancels: before.cancels,
+        silent: after.sabotage.on(Bug::NoOutbox),
+    };
+    walk.rows(before.opened.as_ref().map(|opened| &opened.owner), records, &mut out);
+    out
+}
+
+/// All rows of a birth but its definitions.
+pub fn born(birth: &Birth, stamp: Stamp) -> Changes {
+    let mut out = Changes::default();
+    let (mut created, mut opened, mut input) = (None, None, None);
+    for record in &birth.records {
+        if let Record::SessionCreated(it) = record {
+            created = Some(it);
+        } else if let Record::RunOpened(it) = record {
+            opened = Some(it);
+        } else if let Record::InputAccepted(it) = record {
+            input = Some(&it.text);
+        }
+    }
+    let Some(created) = created else { return out };
+    let state = if opened.is_some() { Phase::Queued } else { Phase::Quiet };
+    let title = created.title.clone().or_else(|| input.map(title_of)).unwrap_or_default();
+    out.kid_of = created.place.parent();
+    out.head = Some(Box::new(Head {
+        parent: created.place.parent(),
+        root: created.place.root(birth.session),
+        short: created.short.clone(),
+        agent: Arc::clone(&created.agent),
+        depth: created.place.depth(),
+        inspectable: created.inspectable,
+        last_seq: Seq(birth.records.len() as u64),
+        epoch: stamp.epoch,
+        state,
+        last_outcome: None,
+        title,
+        created_ms: stamp.created_ms,
+        updated_ms: stamp.updated_ms,
+    }));
+    if let Some(opened) = opened {
+        let row = inflight_row(birth.session, &created.place, opened, state, 0, stamp);
+        out.inflight = InflightChange::Put(Box::new(row));
+    }
+    out
+}
+
+/// Only the obligations of a frame: the rows that `records` put and take, where `owner_before` owns the run in flight before it.
+pub fn rows(session: SessionId, place: &Place, owner_before: Option<&Owner>, records: &[Record], out: &mut Changes) {
+    Walk { session, place, cancels: true, silent: false }.rows(owner_before, records, out);
+}
+
+/// The bodies that a birth carries, as the store's definitions keep them.
+///
+/// # Errors
+/// When a body cannot be written as JSON.
+pub fn defs(created: &SessionCreated) -> Result<Vec<(Hash, Text)>, serde_json::Error> {
+    let mut out = Vec::with_capacity(3);
+    if let Some(body) = &created.system.body {
+        out.push((created.system.hash, serde_json::to_string(body)?.into()));
+    }
+    if let Some(body) = &created.ceiling.body {
+        out.push((created.ceiling.hash, serde_json::to_string(body)?.into()));
+    }
+    if let Some(body) = &created.limits.body {
+        out.push((created.limits.hash, serde_json::to_string(body)?.into()));
+    }
+    Ok(out)
+}
+
+/// The session's row of listings.
+pub fn head(state: &State, epoch: Epoch, created_ms: i64, updated_ms: i64) -> Head {
+    let created = &state.created;
+    Head {
+        parent: created.place.parent(),
+        root: created.place.root(state.id),
+        short: created.short.clone(),
+        agent: Arc::clone(&created.agent),
+        depth: created.place.depth(),
+        inspectable: created.inspectable,
+        last_seq: Seq(state.next_seq.0.saturating_sub(1)),
+        epoch,
+        state: state.phase(),
+        last_outcome: state.last.as_ref().map(|last| last.outcome.kind()),
+        title: title(state),
+        created_ms,
+        updated_ms,
+    }
+}
+
+fn title(state: &State) -> Text {
+    if let Some(title) = &state.created.title {
+        return Arc::clone(title);
+    }
+    if let Some(Message::User { text, .. }) = state.transcript.first() {
+        return title_of(text);
+    }
+    let waiting = state.run.as_ref().and_then(|run| run.waiting.first()).or(state.queue.front());
+    waiting.map(|queued| title_of(&queued.input.text)).unwrap_or_default()
+}
+
+fn title_of(text: &Text) -> Text {
+    crate::render::cut(text, TITLE_BYTES)
+}
+
+/// The session's row of the boot scan; `None` where no run is in flight.
+pub fn inflight(state: &State, opened_lsn: Lsn, epoch: Epoch, starts: u32) -> Option<Inflight> {
+    let run = state.run.as_ref()?;
+    let stamp = Stamp { epoch, starts, opened_lsn, ..Stamp::default() };
+    Some(inflight_row(state.id, &state.created.place, &run.opened, state.phase(), run.worked_ms, stamp))
+}
+
+fn inflight_row(
+    session: SessionId,
+    place: &Place,
+    opened: &RunOpened,
+    state: Phase,
+    worked_ms: u64,
+    stamp: Stamp,
+) -> Inflight {
+    Inflight {
+        run: opened.run,
+        state,
+        owner: opened.owner.clone(),
+        root: place.root(session),
+        depth: place.depth(),
+        opened_lsn: stamp.opened_lsn,
+        deadline_left_ms: opened.deadline_ms.map(|ms| ms.saturating_sub(worked_ms)),
+        wall_cap_at: opened.wall_cap_at,
+        on_restart: opened.on_restart,
+        epoch: stamp.epoch,
+        starts: stamp.starts,
+    }
+}
+
+/// The notice that `ended` obliges to, and to whom; `None` where nobody is to hear of it.
+///
+/// Needs no state of the child, so that the boot can tell of ends from their records alone: `owner` is that of the run's
+/// `RunOpened`, `place` that of the session's birth.
+pub fn notice_from(child: SessionId, place: &Place, owner: &Owner, ended: &RunEnded) -> Option<(SessionId, Notice)> {
+    let (to, key) = told(place, owner, ended.run)?;
+    let mut usage = ended.usage_self;
+    usage.add(&ended.usage_owned);
+    let (key, waking) = match key {
+        RowKey::Call(call) => (Some(call), ended.outcome.wakes()),
+        RowKey::Run(_) => (None, false),
+    };
+    let notice = Notice {
+        child,
+        run: Some(ended.run),
+        key,
+        outcome: ended.outcome.clone(),
+        len: ended.len,
+        hash: ended.hash,
+        prefix: ended.text.clone().unwrap_or_default(),
+        usage,
+        turns: ended.turns,
+        waking,
+    };
+    Some((to, notice))
+}
+
+/// Who hears of the end of a run, under which key: its owning session, or the parent where a person or nobody owns it.
+fn told(place: &Place, owner: &Owner, run: RunNo) -> Option<(SessionId, RowKey)> {
+    match owner {
+        Owner::Run { session, call, .. } => Some((*session, RowKey::Call(*call))),
+        Owner::Person | Owner::Detached { .. } => place.parent().map(|parent| (parent, RowKey::Run(run))),
+        Owner::Host(_) => None,
+    }
+}
+
+struct Walk<'a> {
+    session: SessionId,
+    place: &'a Place,
+    /// Whether owned runs may have been asked to cancel: then their notices take the `cancel` rows too.
+    cancels: bool,
+    silent: bool,
+}
+
+impl Walk<'_> {
+    fn rows<'a>(mut self, mut owner: Option<&'a Owner>, records: &'a [Record], out: &mut Changes) {
+        let me = self.session;
+        let row = |to, from, kind, key| Row { to, from, kind, key };
+        for record in records {
+            match record {
+                Record::SessionCreated(created) => out.kid_of = created.place.parent(),
+                Record::RunOpened(opened) => {
+                    owner = Some(&opened.owner);
+                    // The first run of a child is born with it; a later one that a run owns was asked for by a row.
+                    if let (Owner::Run { session, call, .. }, true) = (&opened.owner, opened.run > RunNo(1)) {
+                        out.take.push(row(me, *session, RowKind::Continue, RowKey::Call(*call)));
+                    }
+                }
+                Record::RunEnded(ended) => {
+                    let told = owner.and_then(|owner| told(self.place, owner, ended.run)).filter(|_| !self.silent);
+                    out.put.extend(told.map(|(to, key)| row(to, me, RowKind::Notice, key)));
+                }
+                Record::ContinueAsked(asked) => {
+                    out.put.push(row(asked.child, me, RowKind::Continue, RowKey::Call(asked.call)));
+                }
+                Record::ContinueRefused { owner, key, .. } => {
+                    out.put.push(row(*owner, me, RowKind::Notice, RowKey::Call(*key)));
+                    out.take.push(row(me, *owner, RowKind::Continue, RowKey::Call(*key)));
+                }
+                Record::CancelAsked { child, key, .. } => {
+                    self.cancels = true;
+                    out.put.push(row(*child, me, RowKind::Cancel, RowKey::Call(*key)));
+                }
+                Record::NoticeTaken(taken) => {
+                    for item in &taken.items {
+                        let Some(key) = item.row_key() else { continue };
+                        out.take.push(row(me, item.child, RowKind::Notice, key));
+                        if self.cancels && item.key.is_some() {
+                            out.take.push(row(item.child, me, RowKind::Cancel, key));
+                        }
+                    }
+                }
+                Record::RunStarted { .. }
+                | Record::InputAccepted(_)
+                | Record::InputsTaken { .. }
+                | Record::QueueChanged { .. }
+                | Record::TurnStarted { .. }
+                | Record::AttemptDiscarded(_)
+                | Record::TurnAnswered(_)
+                | Record::CallStarted { .. }
+                | Record::CallFinished(_)
+                | Record::ChildSpawned(_)
+                | Record::RunParked { .. }
+                | Record::RunResumed { .. }
+                | Record::RunHeld { .. }
+                | Record::AskOpened { .. }
+                | Record::AskAnswered { .. }
+                | Record::SessionClosed { .. }
+                | Record::SessionReopened { .. } => {}
+            }
+        }
+    }
+}

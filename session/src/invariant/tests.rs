@@ -1,0 +1,303 @@
+//! Each predicate holds of one good world, and fails of that world with one thing changed.
+
+mod scene;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::*;
+use crate::authority::{Authority, RuleSet};
+use crate::ids::{AttemptNo, Epoch, RunKey, RunNo, Seq, TurnNo};
+use crate::limits::Limits;
+use crate::message::Message;
+use crate::outcome::{By, Outcome, OutcomeKind};
+use crate::place::{Owner, Place};
+use crate::record::{Carrier, Hold, Notice, Park, Record};
+use crate::state::{Ended, Queued};
+use crate::usage::Usage;
+use scene::{
+    CALL, CHILD, NOTICE_ROW, ROOT, Scene, answered, below, created, ended, finished, input, notice, opened, taken, turn,
+};
+
+#[test]
+fn there_are_fifty_five_and_each_has_its_own_id() {
+    let ids: BTreeSet<&str> = InvariantId::ALL.iter().map(|id| id.id()).collect();
+    assert_eq!((InvariantId::ALL.len(), ids.len()), (55, 55));
+    assert_eq!(InvariantId::S12.to_string(), "S-12");
+    assert!(InvariantId::ALL.iter().all(|id| !id.text().is_empty()));
+}
+
+#[test]
+fn good_worlds_hold() {
+    for scene in [Scene::good(), Scene::child_at_work()] {
+        assert_eq!(scene.with(always), Ok(()));
+        assert_eq!(scene.with(quiescent), Ok(()));
+    }
+    assert_eq!(Scene::at_work().with(always), Ok(()));
+}
+
+#[test]
+fn a_world_that_does_not_show_everything_is_judged_by_what_it_shows() {
+    let scene = Scene::good();
+    let rows = BTreeSet::new();
+    let alone = View { records: &scene.child, ..View::default() };
+    let world = World::new([(CHILD, alone)], &rows, None, false);
+    assert_eq!((always(&world), quiescent(&world)), (Ok(()), Ok(())));
+}
+
+/// What was changed, where from, and which invariants see it.
+type Case = (&'static str, fn() -> Scene, fn(&mut Scene), &'static [InvariantId]);
+
+const JOURNAL: &[Case] = &[
+    ("a record is missing", Scene::good, |s| s.frames[1].first_seq = Seq(7), &[InvariantId::J2]),
+    ("the tail is missing", Scene::good, |s| s.root.truncate(10), &[InvariantId::J2]),
+    ("two births", Scene::good, |s| s.root.push(created(Place::Root)), &[InvariantId::J2]),
+    ("an older activation writes", Scene::good, |s| s.frames[1].epoch = Epoch(0), &[InvariantId::J6]),
+    ("a fenced activation lives", Scene::good, |s| s.activation = Some(Activation::default()), &[InvariantId::J6]),
+    ("an end without its row", Scene::child_at_work, |s| s.child = Scene::good().child, &[InvariantId::J3]),
+    (
+        "a row taken and not deleted",
+        Scene::good,
+        |s| _ = s.rows.insert(NOTICE_ROW),
+        &[InvariantId::J3, InvariantId::N1],
+    ),
+    ("a row of no end", Scene::child_at_work, |s| _ = s.rows.insert(NOTICE_ROW), &[InvariantId::J3]),
+    ("a call without the birth", Scene::child_at_work, |s| s.child.clear(), &[InvariantId::J3]),
+    (
+        "the fold has another title",
+        Scene::good,
+        |s| {
+            let mut folded = s.root_state.clone();
+            folded.last_turn = TurnNo(9);
+            s.folded = Some(folded);
+        },
+        &[InvariantId::J4],
+    ),
+];
+
+const SESSION: &[Case] = &[
+    ("a second end", Scene::good, |s| s.root.push(ended(1, Outcome::Lost)), &[InvariantId::S1, InvariantId::S2]),
+    ("nobody will ever answer", Scene::at_work, |_| (), &[InvariantId::S1, InvariantId::S4]),
+    ("a turn after the end", Scene::good, |s| s.root.push(turn(3, 1)), &[InvariantId::S2, InvariantId::S10]),
+    (
+        "a notice names another outcome",
+        Scene::good,
+        |s| s.root[7] = taken(Carrier::Result, vec![notice(1, Outcome::Lost)]),
+        &[InvariantId::S2, InvariantId::N2],
+    ),
+    (
+        "a fixed outcome changes",
+        Scene::good,
+        |s| {
+            let why = Box::new(Hold::Closing { outcome: Outcome::Lost });
+            s.root.insert(10, Record::RunHeld { run: RunNo(1), why });
+        },
+        &[InvariantId::S2],
+    ),
+    (
+        "the state names another end",
+        Scene::good,
+        |s| {
+            s.root_state.last = Some(Box::new(Ended {
+                run: RunNo(1),
+                owner: Owner::Person,
+                outcome: Outcome::Lost,
+                text: None,
+                turns: 1,
+                usage_self: Usage::default(),
+                usage_owned: Usage::default(),
+                max_turns: 50,
+            }));
+        },
+        &[InvariantId::S2],
+    ),
+    (
+        "a stream that nobody runs",
+        Scene::at_work,
+        |s| s.root_run().turn.as_mut().expect("a turn").streaming = true,
+        &[InvariantId::S4],
+    ),
+    (
+        "a slot that nobody was asked for",
+        Scene::at_work,
+        |s| s.root_run().parked = Some(Park::Slot),
+        &[InvariantId::S4],
+    ),
+    (
+        "two streams",
+        Scene::at_work,
+        |s| {
+            let two = vec![(TurnNo(2), AttemptNo(1)), (TurnNo(2), AttemptNo(2))];
+            s.activation.as_mut().expect("activated").models = two;
+        },
+        &[InvariantId::S7],
+    ),
+    ("an attempt that was there", Scene::at_work, |s| s.root.push(turn(2, 1)), &[InvariantId::S7]),
+    (
+        "a second answer to a turn",
+        Scene::good,
+        |s| s.root.insert(10, answered(2, 1, 0)),
+        &[InvariantId::S7, InvariantId::E2],
+    ),
+    ("a run number is left out", Scene::good, |s| s.root.push(opened(3, Owner::Person)), &[InvariantId::S9]),
+    (
+        "a run beside a run",
+        Scene::at_work,
+        |s| s.root.push(opened(2, Owner::Person)),
+        &[InvariantId::S9, InvariantId::S10],
+    ),
+    ("the state forgot its run", Scene::at_work, |s| s.root_state.run = None, &[InvariantId::S10]),
+    (
+        "open calls counted wrong",
+        Scene::child_at_work,
+        |s| s.root_run().turn.as_mut().expect("a turn").open = 0,
+        &[InvariantId::S11],
+    ),
+    (
+        "closing, and waiting for nothing",
+        Scene::at_work,
+        |s| s.root_run().hold = Some(Hold::Closing { outcome: Outcome::Lost }),
+        &[InvariantId::S12, InvariantId::S4],
+    ),
+    (
+        "an input waits at rest",
+        Scene::at_work,
+        |s| s.root_state.queue.push_back(Queued { input: Arc::new(input(7)), seq: Seq(9) }),
+        &[InvariantId::S12],
+    ),
+    (
+        "an interrupt that does not reach a blocking child",
+        Scene::child_at_work,
+        |s| s.root_run().hold = Some(Hold::Interrupted { by: By::Person }),
+        &[InvariantId::S12],
+    ),
+    (
+        "a trace of an abandoned attempt",
+        Scene::at_work,
+        |s| {
+            let stray = Message::Assistant { seq: Seq(9), text: None, reasoning: None, calls: [].into() };
+            Arc::make_mut(&mut s.root_state.transcript).push(stray);
+        },
+        &[InvariantId::E2],
+    ),
+];
+
+const TREE: &[Case] = &[
+    ("a child unknown to its parent", Scene::good, |s| _ = s.root.remove(6), &[InvariantId::T1]),
+    ("a depth that is not one more", Scene::good, |s| s.child[0] = created(below(2)), &[InvariantId::T2]),
+    ("two mothers", Scene::good, |s| s.child.insert(2, s.root[6].clone()), &[InvariantId::T2]),
+    (
+        "too deep",
+        Scene::good,
+        |s| s.child_state.limits = Arc::new(Limits { max_depth: 0, ..Limits::default() }),
+        &[InvariantId::T2],
+    ),
+    ("a slot held and not counted", Scene::child_at_work, |s| s.ledger.used.clear(), &[InvariantId::T3]),
+    ("more slots than there are", Scene::child_at_work, |s| _ = s.ledger.used.insert(ROOT, 2), &[InvariantId::T3]),
+    ("a slot that was not returned", Scene::good, |s| _ = s.ledger.used.insert(ROOT, 1), &[InvariantId::T3]),
+    (
+        "an effect after the token",
+        Scene::child_at_work,
+        |s| _ = s.ledger.late_effects.insert(RunKey { session: CHILD, run: RunNo(1) }),
+        &[InvariantId::T4],
+    ),
+    (
+        "cancelled by a person who did not",
+        Scene::good,
+        |s| s.root[10] = ended(1, Outcome::Cancelled { by: By::Person }),
+        &[InvariantId::T5],
+    ),
+    (
+        "cancelled by an owner that is not over",
+        Scene::child_at_work,
+        |s| {
+            let by = By::Owner { outcome: OutcomeKind::Lost };
+            s.child.push(ended(1, Outcome::Cancelled { by }));
+        },
+        &[InvariantId::T5],
+    ),
+    (
+        "cancelled by a model that did not ask",
+        Scene::child_at_work,
+        |s| s.child.push(ended(1, Outcome::Cancelled { by: By::Model { call: CALL } })),
+        &[InvariantId::T5],
+    ),
+    (
+        "a child goes on under a cancelled owner",
+        Scene::child_at_work,
+        |s| s.root.push(ended(1, Outcome::Cancelled { by: By::Person })),
+        &[InvariantId::T5, InvariantId::T7],
+    ),
+    ("completed over a child", Scene::child_at_work, |s| s.root.push(ended(1, Outcome::Completed)), &[InvariantId::T7]),
+    (
+        "a ceiling above the parent's",
+        Scene::good,
+        |s| s.child_state.ceiling = Arc::new(Authority::of(RuleSet::only(crate::authority::Verdict::Ask))),
+        &[InvariantId::P1],
+    ),
+];
+
+const NOTICE: &[Case] = &[
+    (
+        "two notices of one run",
+        Scene::good,
+        |s| s.root.insert(8, taken(Carrier::Message, vec![notice(1, Outcome::Completed)])),
+        &[InvariantId::N1, InvariantId::N3],
+    ),
+    (
+        "an end that was never told",
+        Scene::good,
+        |s| {
+            s.root[7] = finished(CALL);
+            s.rows.insert(NOTICE_ROW);
+        },
+        &[InvariantId::N1],
+    ),
+    (
+        "another length",
+        Scene::good,
+        |s| s.root[7] = taken(Carrier::Result, vec![Notice { len: 5, ..notice(1, Outcome::Completed) }]),
+        &[InvariantId::N2],
+    ),
+    (
+        "a prefix of another text",
+        Scene::good,
+        |s| s.root[7] = taken(Carrier::Result, vec![Notice { prefix: "no".into(), ..notice(1, Outcome::Completed) }]),
+        &[InvariantId::N2],
+    ),
+    ("a notice before the end", Scene::good, |s| s.child.truncate(5), &[InvariantId::N3]),
+    ("a turn while a call is open", Scene::good, |s| _ = s.root.remove(7), &[InvariantId::N4]),
+    ("a second result", Scene::good, |s| s.root.insert(8, finished(CALL)), &[InvariantId::N4]),
+];
+
+#[test]
+fn each_predicate_sees_what_it_is_for() {
+    for (what, scene, change, seen_by) in [JOURNAL, SESSION, TREE, NOTICE].concat() {
+        let mut scene = scene();
+        change(&mut scene);
+        for id in seen_by {
+            let judged = scene.with(|world| id.check(world, true));
+            assert_eq!(judged.map_err(|violation| violation.id), Err(*id), "{what}");
+        }
+    }
+}
+
+#[test]
+fn every_predicate_is_seen_to_fail() {
+    let seen: BTreeSet<InvariantId> =
+        [JOURNAL, SESSION, TREE, NOTICE].concat().iter().flat_map(|(.., seen_by)| seen_by.iter().copied()).collect();
+    let judged: BTreeSet<InvariantId> = ALWAYS.iter().chain(QUIESCENT).map(|predicate| predicate.id).collect();
+    assert_eq!(seen, judged);
+}
+
+#[test]
+fn a_violation_says_which_where_and_what() {
+    let mut scene = Scene::good();
+    scene.ledger.used.insert(ROOT, 1);
+    let violation = scene.with(quiescent).expect_err("a slot is not returned");
+    assert_eq!(
+        violation.to_string(),
+        "T-3 does not hold in session 00000000-0000-0000-0000-000000000001: 0 hold a slot, 1 are in use \
+         (live runs never exceed the slots, and a slot is returned exactly once)"
+    );
+}

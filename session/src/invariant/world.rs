@@ -1,0 +1,254 @@
+//! What the predicates look at: plain data that a model, a simulator, a drill or a debug build fills.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::ids::{AttemptNo, CallId, Epoch, RunKey, RunNo, Seq, SessionId, TurnNo};
+use crate::index::Row;
+use crate::outcome::{By, Outcome};
+use crate::place::{Owner, Place};
+use crate::record::{Carrier, ChildSpawned, ContinueAsked, Hold, Notice, Record, RunEnded, RunOpened, SessionCreated};
+use crate::state::State;
+
+/// Sessions, obligations and what is in use, at one instant.
+///
+/// Build it with [`World::new`], which reads the records once; predicates share what it found.
+#[derive(Debug)]
+pub struct World<'a> {
+    pub(super) sessions: BTreeMap<SessionId, Seen<'a>>,
+    pub(super) rows: &'a BTreeSet<Row>,
+    pub(super) ledger: Option<&'a Ledger>,
+    pub(super) complete: bool,
+}
+
+/// One session, as it is known.
+#[derive(Clone, Debug, Default)]
+pub struct View<'a> {
+    /// Its durable records, from sequence number 1.
+    pub records: &'a [Record],
+    /// The frames that hold them; empty where they are not known.
+    pub frames: &'a [Frame],
+    /// Its state: of the activation, or folded.
+    pub state: Option<&'a State>,
+    /// The fold of the records, where it is to be compared with the state.
+    pub folded: Option<&'a State>,
+    /// What its activation has asked for and not got; absent when nothing is activated.
+    pub activation: Option<Activation>,
+}
+
+/// A frame: the records of one session in one batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Frame {
+    /// Its first record.
+    pub first_seq: Seq,
+    /// How many records it holds.
+    pub count: u32,
+    /// The activation that wrote it.
+    pub epoch: Epoch,
+}
+
+/// What an activation has asked for and not got yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Activation {
+    /// Its number.
+    pub epoch: Epoch,
+    /// Model calls in flight or due.
+    pub models: Vec<(TurnNo, AttemptNo)>,
+    /// Local tools in flight.
+    pub tools: BTreeSet<CallId>,
+    /// The run for which a slot is asked.
+    pub slot: Option<RunNo>,
+    /// Child calls that the ledger is asked about.
+    pub admits: BTreeSet<CallId>,
+}
+
+/// Slots and tokens of all trees, and who cancelled what.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ledger {
+    /// Slots of each root.
+    pub per_root: u32,
+    /// Slots in use, by root, as the ledger counts them.
+    pub used: BTreeMap<SessionId, u32>,
+    /// Slots granted whose word has not arrived, by root.
+    pub on_the_way: BTreeMap<SessionId, u32>,
+    /// Runs that a person cancelled.
+    pub cancelled: BTreeSet<RunKey>,
+    /// Runs that started an effect after the token of one of their owners had fired.
+    pub late_effects: BTreeSet<RunKey>,
+}
+
+/// A session with what its records say, in the order of the journal.
+#[derive(Debug)]
+pub(super) struct Seen<'a> {
+    pub(super) view: View<'a>,
+    pub(super) created: Option<&'a SessionCreated>,
+    pub(super) runs: BTreeMap<RunNo, SeenRun<'a>>,
+    pub(super) spawned: Vec<(usize, &'a ChildSpawned)>,
+    pub(super) continued: Vec<(usize, &'a ContinueAsked)>,
+    pub(super) refused: Vec<(SessionId, CallId)>,
+    pub(super) taken: Vec<(usize, &'a Notice)>,
+    pub(super) cancel_asked: Vec<(SessionId, CallId)>,
+    /// How many results each call has.
+    pub(super) results: BTreeMap<CallId, u32>,
+}
+
+/// What the records say of one run.
+#[derive(Debug, Default)]
+pub(super) struct SeenRun<'a> {
+    pub(super) opened: Option<(usize, &'a RunOpened)>,
+    pub(super) interrupted: bool,
+    pub(super) closing: Option<&'a Outcome>,
+    pub(super) ended: Option<(usize, &'a RunEnded)>,
+    pub(super) ends: usize,
+}
+
+impl SeenRun<'_> {
+    /// The outcome that is fixed, if one is.
+    pub(super) fn fixed(&self) -> Option<&Outcome> {
+        self.ended.map(|(_, ended)| &ended.outcome).or(self.closing)
+    }
+
+    /// The run that owns this one, with the call that opened it.
+    pub(super) fn owner(&self) -> Option<(RunKey, CallId)> {
+        match &self.opened?.1.owner {
+            Owner::Run { session, run, call } => Some((RunKey { session: *session, run: *run }, *call)),
+            Owner::Person | Owner::Host(_) | Owner::Detached { .. } => None,
+        }
+    }
+}
+
+impl<'a> Seen<'a> {
+    fn new(view: View<'a>) -> Self {
+        let mut seen = Self {
+            view,
+            created: None,
+            runs: BTreeMap::new(),
+            spawned: Vec::new(),
+            continued: Vec::new(),
+            refused: Vec::new(),
+            taken: Vec::new(),
+            cancel_asked: Vec::new(),
+            results: BTreeMap::new(),
+        };
+        for (at, record) in seen.view.records.iter().enumerate() {
+            seen.read(at, record);
+        }
+        seen
+    }
+
+    fn read(&mut self, at: usize, record: &'a Record) {
+        match record {
+            Record::SessionCreated(created) => self.created = self.created.or(Some(created)),
+            Record::RunOpened(opened) => {
+                let run = self.runs.entry(opened.run).or_default();
+                run.opened = run.opened.or(Some((at, opened)));
+            }
+            Record::RunHeld { run, why } => {
+                let run = self.runs.entry(*run).or_default();
+                match &**why {
+                    Hold::Closing { outcome } => run.closing = run.closing.or(Some(outcome)),
+                    Hold::Interrupted { .. } => run.interrupted = true,
+                    Hold::OutOfTurns => {}
+                }
+            }
+            Record::RunEnded(ended) => {
+                let run = self.runs.entry(ended.run).or_default();
+                run.ended = run.ended.or(Some((at, ended)));
+                run.ends = run.ends.saturating_add(1);
+            }
+            Record::ChildSpawned(spawned) => self.spawned.push((at, spawned)),
+            Record::ContinueAsked(asked) => self.continued.push((at, asked)),
+            Record::ContinueRefused { owner, key, .. } => self.refused.push((*owner, *key)),
+            Record::NoticeTaken(taken) => {
+                self.taken.extend(taken.items.iter().map(|item| (at, item)));
+                match taken.carrier {
+                    Carrier::Result => {
+                        taken.items.iter().filter_map(|item| item.key).for_each(|call| self.result(call))
+                    }
+                    Carrier::Await { call } => self.result(call),
+                    Carrier::Message => {}
+                }
+            }
+            Record::CancelAsked { child, key, .. } => self.cancel_asked.push((*child, *key)),
+            Record::CallFinished(finished) => self.result(finished.call),
+            Record::RunStarted { .. }
+            | Record::InputAccepted(_)
+            | Record::InputsTaken { .. }
+            | Record::QueueChanged { .. }
+            | Record::TurnStarted { .. }
+            | Record::AttemptDiscarded(_)
+            | Record::TurnAnswered(_)
+            | Record::CallStarted { .. }
+            | Record::RunParked { .. }
+            | Record::RunResumed { .. }
+            | Record::AskOpened { .. }
+            | Record::AskAnswered { .. }
+            | Record::SessionClosed { .. }
+            | Record::SessionReopened { .. } => {}
+        }
+    }
+
+    fn result(&mut self, call: CallId) {
+        let results = self.results.entry(call).or_default();
+        *results = results.saturating_add(1);
+    }
+
+    pub(super) fn place(&self) -> Option<&'a Place> {
+        self.created.map(|created| &created.place)
+    }
+
+    /// The notices taken for the run that `key` opened.
+    pub(super) fn taken_by_key(&self, child: SessionId, key: CallId) -> impl Iterator<Item = (usize, &'a Notice)> {
+        self.taken.iter().copied().filter(move |(_, item)| item.child == child && item.key == Some(key))
+    }
+
+    /// Owned keys that this session's journal made: where, key, child. Detached runs are not owned.
+    pub(super) fn keys(&self) -> impl Iterator<Item = (usize, CallId, SessionId)> {
+        let spawned = self.spawned.iter().filter(|(_, spawned)| !spawned.detached);
+        spawned
+            .map(|(at, spawned)| (*at, spawned.call, spawned.child))
+            .chain(self.continued.iter().map(|(at, asked)| (*at, asked.call, asked.child)))
+    }
+}
+
+impl<'a> World<'a> {
+    /// Reads the records of `sessions`.
+    ///
+    /// `complete` says that every session of their trees is among them; without it, what would have to be asked of an absent
+    /// session is not judged.
+    pub fn new(
+        sessions: impl IntoIterator<Item = (SessionId, View<'a>)>,
+        rows: &'a BTreeSet<Row>,
+        ledger: Option<&'a Ledger>,
+        complete: bool,
+    ) -> Self {
+        let sessions = sessions.into_iter().map(|(id, view)| (id, Seen::new(view))).collect();
+        Self { sessions, rows, ledger, complete }
+    }
+
+    pub(super) fn run(&self, key: RunKey) -> Option<&SeenRun<'a>> {
+        self.sessions.get(&key.session)?.runs.get(&key.run)
+    }
+
+    /// Every run, with its session.
+    pub(super) fn runs(&self) -> impl Iterator<Item = (RunKey, &SeenRun<'a>)> {
+        self.sessions.iter().flat_map(|(session, seen)| {
+            seen.runs.iter().map(|(run, facts)| (RunKey { session: *session, run: *run }, facts))
+        })
+    }
+}
+
+/// Whether `by` is the word of a run's owner being over.
+pub(super) fn by_owner(outcome: &Outcome) -> Option<crate::outcome::OutcomeKind> {
+    match outcome {
+        Outcome::Cancelled { by: By::Owner { outcome } } => Some(*outcome),
+        Outcome::Cancelled { by: By::Person | By::Host | By::Model { .. } | By::Sweep }
+        | Outcome::Completed
+        | Outcome::Failed { .. }
+        | Outcome::Interrupted { .. }
+        | Outcome::TimedOut { .. }
+        | Outcome::OutOfTurns
+        | Outcome::OutOfBudget { .. }
+        | Outcome::Lost
+        | Outcome::RestartsExhausted { .. } => None,
+    }
+}

@@ -1,0 +1,96 @@
+//! Seeded bugs: single rules of `decide` switched off, so that the model checker and the simulator can show that they notice.
+//!
+//! Without the cargo feature `sabotage` this is nothing: the type has no size and every question is answered `false`.
+
+/// One rule that can be switched off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Bug {
+    /// Rule 1: pending rows are not taken at a boundary, a hold or an end.
+    RowsLeftPending,
+    /// Rule 2: the check does not follow the last local work or owned run.
+    NoCheckAfterLast,
+    /// Rule 3: a hold or an end leaves calls unanswered.
+    CallsLeftOpen,
+    /// Rule 4: a new activation forgets the calls that have not started.
+    UnstartedForgotten,
+    /// Rule 5: a row that was taken is taken again.
+    RowTakenTwice,
+    /// Rule 7: admission does not ask whether the owner is over.
+    OwnerNotChecked,
+    /// Rule 8: a slot is requested without taking inputs and notices.
+    SlotWithoutTaking,
+    /// Rule 9: completions that are not awaited are accepted.
+    StaleAccepted,
+    /// The end of a run obliges nobody to hear of it.
+    NoOutbox,
+    /// A cancel of an ended run ends it again.
+    EndTwice,
+    /// Open calls are counted from the live children rather than from the answer (S-11).
+    OpenCallsFromLiveSet,
+}
+
+impl Bug {
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::RowsLeftPending,
+        Self::NoCheckAfterLast,
+        Self::CallsLeftOpen,
+        Self::UnstartedForgotten,
+        Self::RowTakenTwice,
+        Self::OwnerNotChecked,
+        Self::SlotWithoutTaking,
+        Self::StaleAccepted,
+        Self::NoOutbox,
+        Self::EndTwice,
+        Self::OpenCallsFromLiveSet,
+    ];
+}
+
+/// The rules that are switched off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Sabotage {
+    #[cfg(feature = "sabotage")]
+    bugs: u16,
+}
+
+#[cfg(feature = "sabotage")]
+impl Sabotage {
+    /// Every rule holds.
+    pub const fn none() -> Self {
+        Self { bugs: 0 }
+    }
+
+    /// `bug` is switched on besides.
+    #[must_use]
+    pub const fn with(self, bug: Bug) -> Self {
+        Self { bugs: self.bugs | 1 << bug as u16 }
+    }
+
+    /// Whether `bug` is switched on.
+    pub const fn on(self, bug: Bug) -> bool {
+        self.bugs & (1 << bug as u16) != 0
+    }
+
+    /// Whether any is.
+    pub const fn any(self) -> bool {
+        self.bugs != 0
+    }
+}
+
+#[cfg(not(feature = "sabotage"))]
+impl Sabotage {
+    /// Every rule holds.
+    pub const fn none() -> Self {
+        Self {}
+    }
+
+    /// Whether `bug` is switched on: never, without the feature.
+    pub const fn on(self, _bug: Bug) -> bool {
+        false
+    }
+
+    /// Whether any is: never, without the feature.
+    pub const fn any(self) -> bool {
+        false
+    }
+}

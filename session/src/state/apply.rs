@@ -1,0 +1,54 @@
+//! The fold of one record.
+
+use std::sync::Arc;
+
+use super::State;
+use crate::message::Message;
+use crate::record::Record;
+
+mod inputs;
+mod run;
+mod tree;
+mod turn;
+
+impl State {
+    /// Folds one record into the state. Never decides, never fails: one that does not fit changes nothing.
+    pub fn apply(&mut self, record: &Record) {
+        // A seeded bug writes records that do not fit; the checks are to see what becomes of them.
+        if self.fits(record).is_err() && !self.sabotage.any() {
+            return;
+        }
+        match record {
+            Record::SessionCreated(_)
+            | Record::ContinueRefused { .. }
+            | Record::AskOpened { .. }
+            | Record::AskAnswered { .. } => {}
+            Record::RunOpened(opened) => self.run_opened(opened),
+            Record::RunStarted { slot, .. } => self.run_started(*slot),
+            Record::InputAccepted(input) => self.input_accepted(input),
+            Record::InputsTaken { ids, .. } => self.inputs_taken(ids),
+            Record::QueueChanged { change, .. } => self.queue_changed(change),
+            Record::TurnStarted { turn, attempt, prompt, .. } => self.turn_started(*turn, *attempt, *prompt),
+            Record::AttemptDiscarded(discarded) => self.attempt_discarded(discarded),
+            Record::TurnAnswered(answered) => self.turn_answered(answered),
+            Record::CallStarted { call, kind, .. } => self.call_started(*call, kind),
+            Record::CallFinished(finished) => self.call_finished(finished),
+            Record::ChildSpawned(spawned) => self.child_spawned(spawned),
+            Record::ContinueAsked(asked) => self.continue_asked(asked),
+            Record::CancelAsked { key, .. } => self.cancel_asked(*key),
+            Record::RunParked { why, worked_ms, .. } => self.run_parked(*why, *worked_ms),
+            Record::RunResumed { slot, .. } => self.run_resumed(*slot),
+            Record::RunHeld { why, .. } => self.run_held(why),
+            Record::RunEnded(ended) => self.run_ended(ended),
+            Record::NoticeTaken(taken) => self.notice_taken(taken),
+            Record::SessionClosed { .. } => self.closed = true,
+            Record::SessionReopened { .. } => self.closed = false,
+        }
+        self.next_seq = self.next_seq.next();
+    }
+
+    /// Adds a message. In place, as long as no turn task holds the transcript.
+    fn say(&mut self, message: Message) {
+        Arc::make_mut(&mut self.transcript).push(message);
+    }
+}

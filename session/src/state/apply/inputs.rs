@@ -1,0 +1,54 @@
+//! Inputs and the queue.
+
+use std::sync::Arc;
+
+use crate::ids::{InputId, MsgRef};
+use crate::message::Message;
+use crate::record::{Hold, InputAccepted, QueueChange};
+use crate::state::{Queued, State};
+
+impl State {
+    pub(super) fn input_accepted(&mut self, input: &InputAccepted) {
+        if let Some(key) = &input.key {
+            self.seen.insert(Arc::clone(key), input.id);
+        }
+        if let Err(at) = self.accepted.binary_search(&input.id) {
+            self.accepted.insert(at, input.id);
+        }
+        self.queue.push_back(Queued { input: Arc::new(input.clone()), seq: self.next_seq });
+    }
+
+    pub(super) fn inputs_taken(&mut self, ids: &[InputId]) {
+        for id in ids {
+            let Some(input) = self.take_queued(*id) else { continue };
+            self.say(Message::User { seq: self.next_seq, text: Arc::clone(&input.text) });
+            if let Some(run) = &mut self.run {
+                run.unanswered.push(*id);
+            }
+        }
+        self.about = Some(MsgRef { session: self.id, seq: self.next_seq });
+        let Some(run) = &mut self.run else { return };
+        run.spent = 0;
+        run.by_notices = false;
+        if matches!(run.hold, Some(Hold::Interrupted { .. } | Hold::OutOfTurns)) {
+            run.hold = None;
+        }
+    }
+
+    fn take_queued(&mut self, id: InputId) -> Option<Arc<InputAccepted>> {
+        if let Some(run) = &mut self.run
+            && let Some(at) = run.waiting.iter().position(|queued| queued.input.id == id)
+        {
+            return Some(run.waiting.remove(at).input);
+        }
+        let at = self.queue.iter().position(|queued| queued.input.id == id)?;
+        self.queue.remove(at).map(|queued| queued.input)
+    }
+
+    pub(super) fn queue_changed(&mut self, change: &QueueChange) {
+        match change {
+            QueueChange::Removed(ids) => self.queue.retain(|queued| !ids.contains(&queued.input.id)),
+            QueueChange::Cleared => self.queue.clear(),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Runs: opened, started, parked, held, ended.
+
+use std::sync::Arc;
+
+use crate::outcome::Outcome;
+use crate::record::{Hold, Park, RunEnded, RunOpened};
+use crate::render;
+use crate::state::{Ended, Queued, Run, State};
+
+impl State {
+    pub(super) fn run_opened(&mut self, opened: &RunOpened) {
+        // Consumed here: whatever becomes of the run, only later inputs can open the next one.
+        let mut waiting = Vec::with_capacity(opened.inputs.len());
+        for id in &opened.inputs {
+            if let Some(queued) = self.unqueue(|queued| queued.input.id == *id) {
+                waiting.push(queued);
+            }
+        }
+        self.last_run = opened.run;
+        self.run = Some(Box::new(Run {
+            no: opened.run,
+            opened: Arc::new(opened.clone()),
+            waiting,
+            started: false,
+            slot: false,
+            parked: None,
+            hold: None,
+            turns: 0,
+            spent: 0,
+            worked_ms: 0,
+            turn: None,
+            owned: Default::default(),
+            cancels: 0,
+            unanswered: Vec::new(),
+            answer: None,
+            partial: Default::default(),
+            usage_self: Default::default(),
+            usage_owned: Default::default(),
+            by_notices: false,
+            deferred: Vec::new(),
+        }));
+    }
+
+    fn unqueue(&mut self, wanted: impl Fn(&Queued) -> bool) -> Option<Queued> {
+        let at = self.queue.iter().position(wanted)?;
+        self.queue.remove(at)
+    }
+
+    pub(super) fn run_started(&mut self, slot: bool) {
+        if let Some(run) = &mut self.run {
+            run.started = true;
+            run.slot = slot;
+        }
+    }
+
+    pub(super) fn run_parked(&mut self, why: Park, worked_ms: u64) {
+        if let Some(run) = &mut self.run {
+            run.parked = Some(why);
+            run.slot = false;
+            run.worked_ms = worked_ms;
+        }
+    }
+
+    pub(super) fn run_resumed(&mut self, slot: bool) {
+        if let Some(run) = &mut self.run {
+            run.parked = None;
+            run.slot = slot;
+        }
+    }
+
+    pub(super) fn run_held(&mut self, why: &Hold) {
+        if let Some(run) = &mut self.run {
+            run.hold = Some(why.clone());
+            run.parked = None;
+            run.slot = false;
+        }
+    }
+
+    pub(super) fn run_ended(&mut self, ended: &RunEnded) {
+        self.flush_deferred();
+        self.outcomes.push(ended.outcome.clone());
+        let Some(run) = self.run.take() else { return };
+        // The whole text, where the journal has it: the record's own is cut to what an owner is sent.
+        let whole = match (&ended.outcome, ended.returned) {
+            (Outcome::Completed, None) => run.answer.as_ref().map(|answer| Arc::clone(&answer.text)),
+            (Outcome::Completed, Some(call)) => run
+                .turn
+                .as_ref()
+                .filter(|turn| turn.no == call.turn)
+                .and_then(|turn| turn.calls.get(call.ix as usize))
+                .map(|call| render::returned(&call.args)),
+            _ => Some(Arc::clone(&run.partial)).filter(|text| !text.is_empty()),
+        };
+        for (key, owned) in run.owned {
+            if let Some(child) = self.children.get_mut(&owned.child) {
+                child.key = None;
+            }
+            self.owed.insert(key, owned.child);
+        }
+        self.last = Some(Box::new(Ended {
+            run: ended.run,
+            owner: run.opened.owner.clone(),
+            outcome: ended.outcome.clone(),
+            text: whole.or_else(|| ended.text.clone()),
+            turns: ended.turns,
+            usage_self: ended.usage_self,
+            usage_owned: ended.usage_owned,
+            max_turns: run.opened.max_turns,
+        }));
+    }
+}

@@ -1,0 +1,196 @@
+//! Turns and their calls.
+
+use std::sync::Arc;
+
+use crate::call::{CallEnd, CallKind, CallResult, ToolEffect};
+use crate::ids::{AttemptNo, CallId, Text, TurnNo};
+use crate::message::Message;
+use crate::record::{AttemptDiscarded, CallFinished, Prompt, Stop, TurnAnswered};
+use crate::render;
+use crate::state::{Answer, Call, CallPhase, State, Turn};
+
+impl State {
+    pub(super) fn turn_started(&mut self, no: TurnNo, attempt: AttemptNo, prompt: Prompt) {
+        if let Some(turn) = self.run.as_mut().and_then(|run| run.turn.as_mut()).filter(|turn| turn.no == no) {
+            turn.attempt = attempt;
+            turn.streaming = true;
+            return;
+        }
+        self.flush_deferred();
+        self.due.clear();
+        self.last_turn = no;
+        if let Some(text) = render::prompt(prompt) {
+            self.say(Message::Prompt { text });
+        }
+        if let Some(run) = &mut self.run {
+            run.turn = Some(Box::new(Turn {
+                no,
+                attempt,
+                prompt,
+                streaming: true,
+                answered: None,
+                calls: Vec::new(),
+                open: 0,
+                local: 0,
+                writing: 0,
+                waits: Vec::new(),
+                returning: None,
+                unstarted: 0,
+            }));
+        }
+    }
+
+    pub(super) fn attempt_discarded(&mut self, discarded: &AttemptDiscarded) {
+        if let Some(usage) = &discarded.usage {
+            self.usage.add(usage);
+        }
+        if let Some(run) = &mut self.run {
+            if let Some(usage) = &discarded.usage {
+                run.usage_self.add(usage);
+            }
+            if let Some(turn) = &mut run.turn {
+                turn.streaming = false;
+            }
+        }
+        self.flush_deferred();
+    }
+
+    pub(super) fn turn_answered(&mut self, answered: &TurnAnswered) {
+        let seq = self.next_seq;
+        self.usage.add(&answered.usage);
+        self.say(Message::Assistant {
+            seq,
+            text: answered.text.clone(),
+            reasoning: answered.reasoning.clone(),
+            calls: answered.calls.iter().cloned().collect(),
+        });
+        let Some(run) = &mut self.run else { return };
+        run.turns = run.turns.saturating_add(1);
+        run.spent = run.spent.saturating_add(1);
+        run.worked_ms = answered.worked_ms;
+        run.usage_self.add(&answered.usage);
+        run.by_notices = false;
+        if !answered.answers.is_empty() {
+            run.unanswered.clear();
+        }
+        let open = u32::try_from(answered.calls.len()).unwrap_or(u32::MAX);
+        let mut continued = false;
+        if let Some(turn) = &mut run.turn {
+            continued = turn.prompt == Prompt::Continuation;
+            turn.streaming = false;
+            turn.answered = Some(seq);
+            turn.open = open;
+            turn.unstarted = open;
+            turn.calls = answered
+                .calls
+                .iter()
+                .map(|asked| Call {
+                    tool: Arc::clone(&asked.tool),
+                    args: Arc::clone(&asked.args),
+                    kind: None,
+                    phase: CallPhase::Unstarted,
+                })
+                .collect();
+        }
+        let text = answered.text.as_ref().filter(|text| !text.trim().is_empty());
+        if text.is_none() && open == 0 && answered.stop == Stop::Length {
+            // What continues an answer of nothing is an answer of its own.
+            run.answer = None;
+        }
+        if let Some(text) = text {
+            run.partial = if run.partial.is_empty() { Arc::clone(text) } else { joined(&run.partial, "\n\n", text) };
+            if answered.calls.is_empty() && answered.stop != Stop::Refused {
+                let before = run.answer.take().filter(|_| continued);
+                let text = before.map_or_else(|| Arc::clone(text), |before| joined(&before.text, "", text));
+                run.answer = Some(Answer { seq, text });
+            }
+        }
+        if open == 0 {
+            self.flush_deferred();
+        }
+    }
+
+    pub(super) fn call_started(&mut self, id: CallId, kind: &CallKind) {
+        let Some(turn) = self.turn_of(id) else { return };
+        let Some(call) = turn.calls.get_mut(id.ix as usize) else { return };
+        if call.phase != CallPhase::Unstarted {
+            return;
+        }
+        call.phase = CallPhase::Started;
+        call.kind = Some(kind.clone());
+        turn.unstarted = turn.unstarted.saturating_sub(1);
+        match kind {
+            CallKind::Local(effect) => {
+                turn.local += 1;
+                turn.writing += u32::from(*effect != ToolEffect::ReadOnly);
+            }
+            CallKind::Await { .. } | CallKind::Check { .. } => turn.waits.push(id.ix),
+            CallKind::Return => turn.returning = Some(id.ix),
+            CallKind::Child(_) | CallKind::Continue(_) | CallKind::Cancel { .. } | CallKind::Invalid(_) => {}
+        }
+    }
+
+    pub(super) fn call_finished(&mut self, finished: &CallFinished) {
+        let result = CallResult {
+            end: finished.end.clone(),
+            content: Arc::clone(&finished.content),
+            truncated_from: finished.truncated_from,
+        };
+        self.close_call(finished.call, result);
+    }
+
+    /// Gives a call its one result; the last of an answer puts all of them into the transcript, in call order (N-4).
+    pub(super) fn close_call(&mut self, id: CallId, result: CallResult) {
+        let Some(turn) = self.turn_of(id) else { return };
+        let Some(call) = turn.calls.get_mut(id.ix as usize) else { return };
+        match &call.phase {
+            CallPhase::Unstarted => turn.unstarted = turn.unstarted.saturating_sub(1),
+            CallPhase::Started => match &call.kind {
+                Some(CallKind::Local(effect)) => {
+                    turn.local = turn.local.saturating_sub(1);
+                    turn.writing = turn.writing.saturating_sub(u32::from(*effect != ToolEffect::ReadOnly));
+                }
+                Some(CallKind::Await { .. } | CallKind::Check { .. }) => turn.waits.retain(|ix| *ix != id.ix),
+                Some(CallKind::Return) => turn.returning = None,
+                Some(CallKind::Child(_) | CallKind::Continue(_) | CallKind::Cancel { .. } | CallKind::Invalid(_)) | None => {}
+            },
+            CallPhase::Closed(_) => return,
+        }
+        call.phase = CallPhase::Closed(Arc::new(result));
+        turn.open = turn.open.saturating_sub(1);
+        if turn.open == 0 {
+            let results: Vec<Message> = turn.results().collect();
+            Arc::make_mut(&mut self.transcript).extend(results);
+            self.flush_deferred();
+        }
+    }
+
+    /// Messages that came while calls were open, or while a stream ran that had not seen them, go behind both.
+    pub(super) fn flush_deferred(&mut self) {
+        let Some(run) = self.run.as_mut().filter(|run| !run.deferred.is_empty()) else { return };
+        let deferred = std::mem::take(&mut run.deferred);
+        Arc::make_mut(&mut self.transcript).extend(deferred);
+    }
+
+    fn turn_of(&mut self, id: CallId) -> Option<&mut Turn> {
+        self.run.as_mut().and_then(|run| run.turn.as_deref_mut()).filter(|turn| turn.no == id.turn)
+    }
+}
+
+impl Turn {
+    /// The results of its closed calls, in call order.
+    fn results(&self) -> impl Iterator<Item = Message> {
+        self.calls.iter().zip(0_u32..).filter_map(|(call, ix)| match &call.phase {
+            CallPhase::Closed(result) => Some(Message::Result {
+                call: CallId { turn: self.no, ix },
+                error: !matches!(result.end, CallEnd::Ok | CallEnd::Backgrounded),
+                content: Arc::clone(&result.content),
+            }),
+            CallPhase::Unstarted | CallPhase::Started => None,
+        })
+    }
+}
+
+fn joined(before: &str, between: &str, after: &str) -> Text {
+    [before, between, after].concat().into()
+}

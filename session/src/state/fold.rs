@@ -1,0 +1,102 @@
+//! The fold: from a journal to a state.
+
+use super::State;
+use crate::ids::{Seq, SessionId};
+use crate::record::{Record, SessionCreated};
+
+/// A journal that is not one of ours: quarantined, never skipped over (J-8).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FoldError {
+    /// There are no records.
+    #[error("session {session} has no records: nothing was written for it, or its journal is damaged")]
+    Empty {
+        /// The session.
+        session: SessionId,
+    },
+    /// The first record is no birth.
+    #[error("session {session} starts with {found} rather than with session_created: its journal is damaged")]
+    NotABirth {
+        /// The session.
+        session: SessionId,
+        /// The record's kind.
+        found: &'static str,
+    },
+    /// A body that the birth names is not there.
+    #[error("session {session}: the body of its {what} is missing: read it from the store's definitions first")]
+    NoBody {
+        /// The session.
+        session: SessionId,
+        /// Which body.
+        what: &'static str,
+    },
+    /// A record does not fit what precedes it.
+    #[error("session {session}, record {seq}: {found} does not fit: {why}")]
+    Illegal {
+        /// The session.
+        session: SessionId,
+        /// The record.
+        seq: Seq,
+        /// Its kind.
+        found: &'static str,
+        /// Why it does not fit.
+        why: &'static str,
+    },
+}
+
+impl State {
+    /// Folds a journal.
+    ///
+    /// # Errors
+    /// When the records are not those of one session in their order.
+    pub fn fold<'a>(id: SessionId, records: impl IntoIterator<Item = &'a Record>) -> Result<Self, FoldError> {
+        let mut records = records.into_iter();
+        let mut state = match records.next() {
+            None => return Err(FoldError::Empty { session: id }),
+            Some(Record::SessionCreated(created)) => Self::born(id, created)?,
+            Some(other) => return Err(FoldError::NotABirth { session: id, found: other.kind() }),
+        };
+        for record in records {
+            if let Err(why) = state.fits(record) {
+                return Err(FoldError::Illegal { session: id, seq: state.next_seq, found: record.kind(), why });
+            }
+            state.apply(record);
+        }
+        Ok(state)
+    }
+
+    /// The state right after the birth.
+    fn born(id: SessionId, created: &SessionCreated) -> Result<Self, FoldError> {
+        let missing = |what| FoldError::NoBody { session: id, what };
+        if created.system.body.is_none() {
+            return Err(missing("system prompt"));
+        }
+        let ceiling = created.ceiling.body.clone().ok_or(missing("ceiling"))?;
+        let limits = created.limits.body.clone().ok_or(missing("limits"))?;
+        Ok(Self {
+            id,
+            created: std::sync::Arc::new(created.clone()),
+            ceiling,
+            limits,
+            next_seq: Seq(2),
+            run: None,
+            last: None,
+            outcomes: Vec::new(),
+            last_run: Default::default(),
+            last_turn: Default::default(),
+            queue: Default::default(),
+            seen: Default::default(),
+            accepted: Vec::new(),
+            transcript: Default::default(),
+            about: None,
+            children: Default::default(),
+            shorts: Default::default(),
+            owed: Default::default(),
+            noticed: Default::default(),
+            closed: false,
+            usage: Default::default(),
+            arrived: Default::default(),
+            due: Default::default(),
+            sabotage: Default::default(),
+        })
+    }
+}

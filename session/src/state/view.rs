@@ -1,0 +1,85 @@
+//! Questions to a state.
+
+use super::{Call, CallPhase, Phase, Run, State, Turn};
+use crate::ids::CallId;
+use crate::record::{Hold, Park};
+
+impl State {
+    /// Where the run in flight stands: the column of the table in `decide`.
+    pub fn phase(&self) -> Phase {
+        let Some(run) = &self.run else { return Phase::Quiet };
+        match &run.hold {
+            Some(Hold::Interrupted { .. }) => return Phase::HeldInterrupted,
+            Some(Hold::OutOfTurns) => return Phase::HeldOutOfTurns,
+            Some(Hold::Closing { .. }) => return Phase::Closing,
+            None => {}
+        }
+        if !run.started {
+            return Phase::Queued;
+        }
+        let Some(turn) = &run.turn else { return Phase::Working };
+        if turn.streaming || turn.local > 0 || turn.unstarted > 0 {
+            Phase::Working
+        } else if turn.open > 0 {
+            Phase::WaitingMidTurn
+        } else if run.parked == Some(Park::Slot) {
+            if turn.calls.is_empty() { Phase::WaitingAtRest } else { Phase::WaitingMidTurn }
+        } else if turn.calls.is_empty() && !run.owned.is_empty() {
+            Phase::WaitingAtRest
+        } else {
+            Phase::Working
+        }
+    }
+
+    /// Whether nothing in this process waits for the activation: no stream is due, no local call started, no call waits for
+    /// admission. The session may be folded again from its journal when something arrives.
+    pub fn can_unload(&self) -> bool {
+        match self.turn() {
+            None => true,
+            Some(turn) => !turn.streaming && turn.local == 0 && turn.unstarted == 0,
+        }
+    }
+
+    /// Clears what the journal does not hold: two states that are equal after it are the same session.
+    pub fn forget_volatile(&mut self) {
+        self.arrived.clear();
+        self.due.clear();
+    }
+
+    /// The turn at hand.
+    pub fn turn(&self) -> Option<&Turn> {
+        self.run.as_ref().and_then(|run| run.turn.as_deref())
+    }
+
+    /// The call `id`, if it is one of the turn at hand.
+    pub fn call(&self, id: CallId) -> Option<&Call> {
+        self.turn().filter(|turn| turn.no == id.turn).and_then(|turn| turn.calls.get(id.ix as usize))
+    }
+
+    /// Whether `id` is a started call without a result.
+    pub fn is_open(&self, id: CallId) -> bool {
+        self.call(id).is_some_and(|call| call.phase == CallPhase::Started)
+    }
+}
+
+impl Run {
+    /// Whether the turn allowance is spent.
+    pub fn is_spent(&self) -> bool {
+        self.spent >= self.opened.max_turns
+    }
+
+    /// Whether local work is in flight: a model stream, dropped or not, or a local tool.
+    pub fn has_local_work(&self) -> bool {
+        self.turn.as_ref().is_some_and(|turn| turn.streaming || turn.local > 0)
+    }
+
+    /// Calls of the turn at hand without a result.
+    pub fn open_calls(&self) -> u32 {
+        self.turn.as_ref().map_or(0, |turn| turn.open)
+    }
+
+    /// Whether the run has a slot or a clock that changes hands when it waits.
+    pub fn has_clock(&self) -> bool {
+        self.opened.slot || self.opened.deadline_ms.is_some()
+    }
+}

@@ -1,0 +1,67 @@
+//! Seeded bugs: what the model must notice.
+
+use std::fmt;
+
+use subtend_session::sabotage::Bug;
+
+/// A bug of the world around the heart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Around {
+    /// Obligations live in memory only, and a crash loses them.
+    RowsLost,
+    /// A slot is counted back each time that its release is asked for.
+    SlotFreedTwice,
+    /// A new activation does not fence the one before, whose last append still arrives.
+    EpochNotBumped,
+    /// A cancel fires before its record is durable.
+    CancelNotDurable,
+    /// Work is started without a look at the token of its run.
+    TokenIgnored,
+    /// The sweep goes to the owners first.
+    SweepFromTheTop,
+}
+
+impl Around {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::RowsLost,
+        Self::SlotFreedTwice,
+        Self::EpochNotBumped,
+        Self::CancelNotDurable,
+        Self::TokenIgnored,
+        Self::SweepFromTheTop,
+    ];
+}
+
+/// A seeded bug, or none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Fault {
+    /// Nothing is wrong.
+    #[default]
+    None,
+    /// A rule of the heart is switched off.
+    Heart(Bug),
+    /// The world around it is wrong.
+    World(Around),
+}
+
+impl Fault {
+    /// Every seeded bug.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Bug::ALL.into_iter().map(Self::Heart).chain(Around::ALL.into_iter().map(Self::World))
+    }
+
+    pub(crate) fn is(self, around: Around) -> bool {
+        self == Self::World(around)
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::Heart(bug) => write!(f, "{bug:?}"),
+            Self::World(around) => write!(f, "{around:?}"),
+        }
+    }
+}

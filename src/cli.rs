@@ -1,0 +1,99 @@
+//! The command line: one file for each verb.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use fail::{Code, Fail};
+use paint::{BAD, In};
+
+mod agents;
+mod cause;
+mod clock;
+mod completions;
+mod data;
+mod fail;
+mod find;
+mod guard;
+mod paint;
+mod past;
+mod run;
+mod sessions;
+mod shelf;
+mod show;
+mod tree;
+mod verify;
+mod workspace;
+
+const AFTER: &str = "\
+Exit codes: 0 completed · 1 failed · 2 usage · 3 store refused (in use, newer, damaged) · 4 out of turns or budget · \
+130 cancelled
+
+Example:
+  subtend run \"How is this project put together, and where does it handle errors?\"";
+
+/// Supervised, durable sessions and subagents for LLM agents.
+#[derive(Debug, Parser)]
+#[command(name = "subtend", version, after_help = AFTER, max_term_width = 110)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Run(run::Args),
+    Sessions(sessions::Args),
+    Tree(tree::Args),
+    Show(show::Args),
+    Agents(agents::Args),
+    Verify(verify::Args),
+    Completions(completions::Args),
+    #[command(hide = true)]
+    Guard(guard::Args),
+}
+
+/// Reads the command line, does what it says, and tells the outcome as an exit code.
+pub(crate) fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version go to stdout with code 0, all else to stderr with code 2.
+            let code = if error.use_stderr() { Code::Usage } else { Code::Done };
+            drop(error.print());
+            return code.into();
+        }
+    };
+    let done = match cli.verb {
+        Verb::Run(args) => run::verb(args),
+        Verb::Sessions(args) => sessions::verb(&args),
+        Verb::Tree(args) => tree::verb(&args),
+        Verb::Show(args) => show::verb(&args),
+        Verb::Agents(args) => agents::verb(&args),
+        Verb::Verify(args) => verify::verb(&args),
+        Verb::Completions(args) => completions::verb(&args),
+        Verb::Guard(args) => return guard::verb(args),
+    };
+    done.unwrap_or_else(|fail| tell(&fail)).into()
+}
+
+fn tell(fail: &Fail) -> Code {
+    if !matches!(fail, Fail::Closed) {
+        // Without a stderr there is nobody to tell; the exit code still says it.
+        drop(writeln!(anstream::stderr(), "{} {}", In(BAD, "error:"), paint::harmless(&fail.to_string())));
+    }
+    fail.code()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,121 @@
+//! Why a run ended, in one sentence, and the exit code that says it.
+
+use subtend_session::outcome::{Budget, By, FailKind, ModelFail, Outcome, Part, TimeLimit};
+
+use super::fail::Code;
+
+/// The exit code of a run.
+pub(crate) fn code(outcome: &Outcome) -> Code {
+    match outcome {
+        Outcome::Completed => Code::Done,
+        Outcome::Cancelled { .. } => Code::Cancelled,
+        Outcome::OutOfTurns | Outcome::OutOfBudget { .. } => Code::Spent,
+        Outcome::Failed { .. }
+        | Outcome::Interrupted { .. }
+        | Outcome::TimedOut { .. }
+        | Outcome::Lost
+        | Outcome::RestartsExhausted { .. } => Code::Failed,
+    }
+}
+
+/// Why the run ended so.
+pub(crate) fn sentence(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Completed => "completed".to_owned(),
+        Outcome::Failed { kind } => format!("failed: {}", failure(kind)),
+        Outcome::Cancelled { by } => format!("cancelled {}", whose(by)),
+        Outcome::Interrupted { by } => format!("interrupted {}", whose(by)),
+        Outcome::TimedOut { what } => format!("timed out: {}", time(*what)),
+        Outcome::OutOfTurns => "out of turns: the allowance was spent before a final answer".to_owned(),
+        Outcome::OutOfBudget { which: Budget::Tokens } => "out of budget: its tree's tokens are spent".to_owned(),
+        Outcome::OutOfBudget { which: Budget::Money } => "out of budget: its tree's money is spent".to_owned(),
+        Outcome::Lost => "lost: the process ended while the run was in flight".to_owned(),
+        Outcome::RestartsExhausted { command: None } => {
+            "its actor failed more often than its restart budget allows".to_owned()
+        }
+        Outcome::RestartsExhausted { command: Some(command) } => {
+            format!("its actor failed more often than its restart budget allows, last on `{command}`")
+        }
+    }
+}
+
+fn failure(kind: &FailKind) -> String {
+    match kind {
+        FailKind::Truncated => "the answer was cut off by its length, also after a continuation".to_owned(),
+        FailKind::Empty => "the model gave an empty answer, also when asked again".to_owned(),
+        FailKind::Refused => "the model refused".to_owned(),
+        FailKind::Model { error, message } if message.is_empty() => model(*error).to_owned(),
+        FailKind::Model { error, message } => format!("{}: {message}", model(*error)),
+        FailKind::Panic { part, message } => format!("{} panicked: {message}", part_word(*part)),
+        FailKind::AgentMissing => "its agent is not known here: `subtend agents` lists those that are".to_owned(),
+        FailKind::Authority => "the authority that it needs is not there".to_owned(),
+        FailKind::Internal { message } => format!("a fault in subtend, please report it: {message}"),
+    }
+}
+
+fn model(error: ModelFail) -> &'static str {
+    match error {
+        ModelFail::Auth => "the model's key is missing or refused",
+        ModelFail::Rate => "the model's rate limit was reached, and waiting did not help",
+        ModelFail::Unavailable => "the model could not be reached",
+        ModelFail::BadAnswer => "what the model sent is no answer",
+        ModelFail::ContextOverflow => "the conversation is larger than the model's context",
+        ModelFail::InvalidRequest => "the model refused the request as invalid",
+    }
+}
+
+fn part_word(part: Part) -> &'static str {
+    match part {
+        Part::Model => "the model's code",
+        Part::TurnTask => "the code around the model",
+    }
+}
+
+fn time(limit: TimeLimit) -> &'static str {
+    match limit {
+        TimeLimit::Run => "its working time is over",
+        TimeLimit::Queue => "no slot of its root was free for too long",
+        TimeLimit::Turn => "one turn took too long",
+        TimeLimit::WallCap => "its wall-clock limit passed",
+    }
+}
+
+fn whose(by: &By) -> String {
+    match by {
+        By::Person => "by a person".to_owned(),
+        By::Host => "by the host".to_owned(),
+        By::Model { call } => format!("by its owner's model (call {call})"),
+        By::Owner { outcome } => format!("because its owner ended ({})", outcome.word()),
+        By::Sweep => "at the start after a crash, because its owner did not survive".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_way_to_end_has_its_code() {
+        let ends = [
+            (Outcome::Completed, Code::Done),
+            (Outcome::Failed { kind: FailKind::Refused }, Code::Failed),
+            (Outcome::Cancelled { by: By::Person }, Code::Cancelled),
+            (Outcome::Interrupted { by: By::Host }, Code::Failed),
+            (Outcome::TimedOut { what: TimeLimit::Run }, Code::Failed),
+            (Outcome::OutOfTurns, Code::Spent),
+            (Outcome::OutOfBudget { which: Budget::Money }, Code::Spent),
+            (Outcome::Lost, Code::Failed),
+            (Outcome::RestartsExhausted { command: None }, Code::Failed),
+        ];
+        for (outcome, expected) in ends {
+            assert_eq!(code(&outcome), expected, "{outcome:?}");
+        }
+    }
+
+    #[test]
+    fn a_models_own_words_are_kept() {
+        let kind = FailKind::Model { error: ModelFail::Auth, message: "key `abc` expired".into() };
+        let text = sentence(&Outcome::Failed { kind });
+        assert_eq!(text, "failed: the model's key is missing or refused: key `abc` expired");
+    }
+}

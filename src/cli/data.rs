@@ -1,0 +1,103 @@
+//! Where sessions are kept.
+
+use std::path::{Path, PathBuf};
+
+use etcetera::BaseStrategy as _;
+use subtend_journal::{Journal, StoreSpec, open_store};
+
+use super::fail::Fail;
+
+/// The variable that names the data directory where no option does.
+const DATA_VARIABLE: &str = "SUBTEND_DATA";
+
+/// Which store a verb works on.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(crate) struct StoreArgs {
+    /// Directory of the sessions [default: $SUBTEND_DATA, else `subtend` in the platform's data directory]
+    #[arg(long, value_name = "DIR", conflicts_with = "store")]
+    pub(crate) data: Option<PathBuf>,
+
+    /// Store, named by engine and path: `redb:PATH`, or `memory`
+    #[arg(long, value_name = "ENGINE:PATH")]
+    pub(crate) store: Option<String>,
+}
+
+/// A store, before it is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    spec: StoreSpec,
+}
+
+impl StoreArgs {
+    /// The store that the arguments name.
+    pub(crate) fn place(&self) -> Result<Place, Fail> {
+        let data = || self.data.clone().or_else(|| std::env::var_os(DATA_VARIABLE).map(PathBuf::from));
+        let spec = match &self.store {
+            Some(spec) => StoreSpec::parse(spec)?,
+            None => StoreSpec::Redb(data().map_or_else(platform, Ok)?.join("redb")),
+        };
+        Ok(Place { spec })
+    }
+}
+
+fn platform() -> Result<PathBuf, Fail> {
+    let base = etcetera::choose_base_strategy().map_err(|error| {
+        Fail::Usage(format!("there is no home directory to keep sessions in ({error}): use --data DIR"))
+    })?;
+    Ok(base.data_dir().join("subtend"))
+}
+
+impl Place {
+    /// The directory, unless the store is in memory.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        match &self.spec {
+            StoreSpec::Memory => None,
+            StoreSpec::Redb(path) => Some(path),
+        }
+    }
+
+    /// The place for people.
+    pub(crate) fn name(&self) -> String {
+        self.path().map_or_else(|| "memory".to_owned(), |path| path.display().to_string())
+    }
+
+    /// Whether there is a store already.
+    pub(crate) fn exists(&self) -> bool {
+        self.path().is_some_and(Path::exists)
+    }
+
+    /// Opens the store, and makes it if it is not there.
+    pub(crate) fn open(&self) -> Result<Journal, Fail> {
+        Ok(open_store(&self.spec)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(data: Option<&str>, store: Option<&str>) -> StoreArgs {
+        StoreArgs { data: data.map(PathBuf::from), store: store.map(str::to_owned) }
+    }
+
+    #[test]
+    fn a_data_directory_holds_a_redb_store() {
+        let place = args(Some("/srv/agents"), None).place().expect("a place");
+        assert_eq!(place.path(), Some(Path::new("/srv/agents/redb")));
+    }
+
+    #[test]
+    fn a_store_is_named_by_engine_and_path() {
+        let place = args(None, Some("redb:here")).place().expect("a place");
+        assert_eq!(place.path(), Some(Path::new("here")));
+        assert_eq!(args(None, Some("memory")).place().expect("a place").name(), "memory");
+    }
+
+    #[test]
+    fn an_unknown_engine_is_a_usage_error_that_lists_the_known_ones() {
+        let fail = args(None, Some("tape:0")).place().expect_err("no such engine");
+        assert!(matches!(fail, Fail::Usage(_)), "{fail:?}");
+        let text = fail.to_string();
+        assert!(text.contains("tape:0") && text.contains("redb:PATH"), "{text}");
+    }
+}

@@ -1,0 +1,122 @@
+//! Why a verb came to nothing, and the exit codes.
+
+use std::io;
+use std::process::ExitCode;
+
+use subtend_journal::{OpenError, ReadError};
+
+/// What the process tells its caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Code {
+    /// The verb did its work; a run completed.
+    Done = 0,
+    /// A run failed, or anything without a code of its own.
+    Failed = 1,
+    /// The command line asks for something that cannot be.
+    Usage = 2,
+    /// The store was refused: in use, newer, damaged, or behind what it acknowledged.
+    Store = 3,
+    /// The allowance of turns or a budget was spent.
+    Spent = 4,
+    /// Cancelled.
+    Cancelled = 130,
+}
+
+impl From<Code> for ExitCode {
+    fn from(code: Code) -> Self {
+        Self::from(code as u8)
+    }
+}
+
+/// Why a verb came to nothing, by what the caller can do about it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Fail {
+    /// Call it otherwise.
+    #[error("{0}")]
+    Usage(String),
+    /// Look at the store.
+    #[error("{0}")]
+    Store(String),
+    /// Look at the message.
+    #[error("{0}")]
+    Other(String),
+    /// The reader of our output went away: nothing to say, and nobody to say it to.
+    #[error("the output is closed")]
+    Closed,
+}
+
+impl Fail {
+    /// The exit code.
+    pub(crate) fn code(&self) -> Code {
+        match self {
+            Self::Usage(_) => Code::Usage,
+            Self::Store(_) => Code::Store,
+            Self::Other(_) => Code::Failed,
+            Self::Closed => Code::Done,
+        }
+    }
+}
+
+impl From<io::Error> for Fail {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::Closed,
+            _ => Self::Other(format!("the output cannot be written: {error}")),
+        }
+    }
+}
+
+impl From<serde_json::Error> for Fail {
+    fn from(error: serde_json::Error) -> Self {
+        match error.io_error_kind() {
+            Some(kind) => io::Error::from(kind).into(),
+            None => Self::Other(format!("the output cannot be written as JSON: {error}")),
+        }
+    }
+}
+
+impl From<OpenError> for Fail {
+    fn from(error: OpenError) -> Self {
+        match &error {
+            OpenError::BadSpec { .. } => Self::Usage(error.to_string()),
+            OpenError::InUse { .. } => Self::Store(format!("{error} (--data DIR or --store ENGINE:PATH)")),
+            OpenError::Io { .. }
+            | OpenError::Engine(_)
+            | OpenError::Newer { .. }
+            | OpenError::Behind { .. }
+            | OpenError::Watermark { .. }
+            | OpenError::Thread(_) => Self::Store(error.to_string()),
+        }
+    }
+}
+
+impl From<ReadError> for Fail {
+    fn from(error: ReadError) -> Self {
+        match &error {
+            ReadError::Damaged { .. } | ReadError::Newer { .. } | ReadError::Engine(_) => {
+                Self::Store(format!("{error}; `subtend verify` tells what else is wrong"))
+            }
+            ReadError::NoSuchSession(_) | ReadError::Closed => Self::Other(error.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_that_went_away_is_no_failure() {
+        let fail = Fail::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert_eq!((fail.code(), matches!(fail, Fail::Closed)), (Code::Done, true));
+    }
+
+    #[test]
+    fn a_store_in_use_names_the_process_and_the_way_out() {
+        let fail = Fail::from(OpenError::InUse { path: "/data/redb".into(), pid: "4711".into(), boot: "b".into() });
+        assert_eq!(fail.code(), Code::Store);
+        let text = fail.to_string();
+        assert!(text.contains("4711") && text.contains("--data DIR"), "{text}");
+    }
+}

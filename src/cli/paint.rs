@@ -1,0 +1,176 @@
+//! How things look: styles, marks, figures, and text that cannot move the cursor.
+
+use std::fmt;
+use std::time::Duration;
+
+use anstyle::{AnsiColor, Style};
+use subtend_session::outcome::OutcomeKind;
+use subtend_session::state::Phase;
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
+/// Text that stands back.
+pub(crate) const DIM: Style = Style::new().dimmed();
+/// Text that stands out.
+pub(crate) const BOLD: Style = Style::new().bold();
+/// What went well.
+pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
+/// What went wrong.
+pub(crate) const BAD: Style = AnsiColor::Red.on_default();
+/// What was stopped or is odd.
+pub(crate) const ODD: Style = AnsiColor::Yellow.on_default();
+/// What is under way.
+pub(crate) const LIVE: Style = AnsiColor::Cyan.on_default();
+
+/// A value between the codes of a style.
+pub(crate) struct In<T>(pub(crate) Style, pub(crate) T);
+
+impl<T: fmt::Display> fmt::Display for In<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}{}", self.0, self.1, self.0.render_reset())
+    }
+}
+
+/// The mark and the colour of an outcome.
+pub(crate) fn mark(outcome: OutcomeKind) -> (&'static str, Style) {
+    match outcome {
+        OutcomeKind::Completed => ("✓", GOOD),
+        OutcomeKind::Failed | OutcomeKind::RestartsExhausted => ("✗", BAD),
+        OutcomeKind::Cancelled | OutcomeKind::Interrupted => ("■", ODD),
+        OutcomeKind::TimedOut | OutcomeKind::OutOfTurns | OutcomeKind::OutOfBudget => ("◷", ODD),
+        OutcomeKind::Lost => ("?", BAD),
+    }
+}
+
+/// The word for a run's standing.
+pub(crate) fn phase_word(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Queued => "queued",
+        Phase::Working => "working",
+        Phase::WaitingMidTurn | Phase::WaitingAtRest => "waiting",
+        Phase::HeldInterrupted => "held (interrupted)",
+        Phase::HeldOutOfTurns => "held (out of turns)",
+        Phase::Closing => "closing",
+        Phase::Quiet => "quiet",
+    }
+}
+
+/// Whether a run is in flight there.
+pub(crate) fn in_flight(phase: Phase) -> bool {
+    phase != Phase::Quiet
+}
+
+/// One line of `text`, at most `width` columns wide, and without anything that a terminal would obey.
+pub(crate) fn clip(text: &str, width: usize) -> String {
+    let line = one_line(text);
+    if line.width() <= width {
+        return line;
+    }
+    let mut out = String::new();
+    let mut left = width.saturating_sub(1);
+    for c in line.chars() {
+        let columns = c.width().unwrap_or(0);
+        if columns > left {
+            break;
+        }
+        left = left.saturating_sub(columns);
+        out.push(c);
+    }
+    out.push('…');
+    out
+}
+
+fn one_line(text: &str) -> String {
+    // A screen's line is never longer than this: the rest of a huge text is not looked at.
+    const ENOUGH: usize = 4096;
+    let clean: String = text.chars().take(ENOUGH).map(|c| if obeyed(c) || c == '\n' { ' ' } else { c }).collect();
+    clean.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// `text` with its lines and tabs, but without anything else that a terminal would obey.
+pub(crate) fn harmless(text: &str) -> String {
+    text.chars().filter(|c| matches!(c, '\n' | '\t') || !obeyed(*c)).collect()
+}
+
+/// Control characters, and those that turn the direction of writing.
+fn obeyed(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Spaces that fill `text` to `width` columns.
+pub(crate) fn fill(text: &str, width: usize) -> String {
+    " ".repeat(width.saturating_sub(text.width()))
+}
+
+/// A count with its noun: `1 turn`, `2 turns`.
+pub(crate) fn count(n: impl Into<u64>, noun: &str) -> String {
+    match n.into() {
+        1 => format!("1 {noun}"),
+        n => format!("{n} {noun}s"),
+    }
+}
+
+/// A count of tokens: `950 tokens`, `12.3k tokens`, `4.5M tokens`.
+pub(crate) fn tokens(n: u64) -> String {
+    let tenths = |unit: u64| {
+        let tenths = n / (unit / 10);
+        format!("{}.{}", tenths / 10, tenths % 10)
+    };
+    match n {
+        0..1_000 => count(n, "token"),
+        1_000..1_000_000 => format!("{}k tokens", tenths(1_000)),
+        _ => format!("{}M tokens", tenths(1_000_000)),
+    }
+}
+
+/// A span of time: `0.4s`, `12s`, `3m 05s`, `2h 10m`.
+pub(crate) fn span(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0..10 => format!("{seconds}.{}s", time.subsec_millis() / 100),
+        10..60 => format!("{seconds}s"),
+        60..3_600 => format!("{}m {:02}s", seconds / 60, seconds % 60),
+        _ => format!("{}h {:02}m", seconds / 3_600, seconds / 60 % 60),
+    }
+}
+
+/// How long ago something was, from two wall-clock times in milliseconds: `just now`, `5 minutes ago`, `3 days ago`.
+pub(crate) fn ago(now_ms: i64, then_ms: i64) -> String {
+    let seconds = u64::try_from(now_ms.saturating_sub(then_ms) / 1_000).unwrap_or(0);
+    match seconds {
+        0..60 => "just now".to_owned(),
+        60..3_600 => format!("{} ago", count(seconds / 60, "minute")),
+        3_600..86_400 => format!("{} ago", count(seconds / 3_600, "hour")),
+        _ => format!("{} ago", count(seconds / 86_400, "day")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clipped_text_is_one_harmless_line_of_the_width() {
+        assert_eq!(clip("two\nlines \u{1b}[2Jof it", 40), "two lines [2Jof it");
+        assert_eq!(clip("abcdef", 6), "abcdef");
+        assert_eq!(clip("abcdefg", 6), "abcde…");
+        // Each of these takes two columns.
+        assert_eq!(clip("漢字漢字", 6), "漢字…");
+        assert_eq!(clip("漢字漢字", 0), "…");
+    }
+
+    #[test]
+    fn harmless_text_keeps_its_lines() {
+        assert_eq!(harmless("a\n\tb\u{1b}[31m\u{202e}c\r"), "a\n\tb[31mc");
+    }
+
+    #[test]
+    fn figures_are_short() {
+        let figures = [tokens(1), tokens(999), tokens(1_000), tokens(12_345), tokens(4_500_000)];
+        assert_eq!(figures, ["1 token", "999 tokens", "1.0k tokens", "12.3k tokens", "4.5M tokens"]);
+        let spans = [430, 9_990, 12_000, 185_000, 7_800_000].map(|ms| span(Duration::from_millis(ms)));
+        assert_eq!(spans, ["0.4s", "9.9s", "12s", "3m 05s", "2h 10m"]);
+        let ages = [0, 59_000, 60_000, 7_200_000, 259_200_000].map(|ms| ago(ms, 0));
+        assert_eq!(ages, ["just now", "just now", "1 minute ago", "2 hours ago", "3 days ago"]);
+        assert_eq!(ago(0, 5_000), "just now", "a clock that went back");
+    }
+}

@@ -1,0 +1,57 @@
+//! A call in a few words: `search "error"`, `read src/main.rs`.
+
+use serde_json::Value;
+
+use super::super::paint::clip;
+
+/// Columns of the part that stands for the arguments.
+const COLUMNS: usize = 48;
+
+/// Arguments that say what a call is about, the best first; those in quotes are searched for rather than named.
+const TELLING: [(&str, bool); 9] = [
+    ("pattern", true),
+    ("query", true),
+    ("path", false),
+    ("command", false),
+    ("subagent_type", false),
+    ("url", false),
+    ("name", false),
+    ("description", false),
+    ("prompt", true),
+];
+
+/// The call in a few words, without anything that a terminal would obey.
+pub(super) fn call(tool: &str, args: &str) -> String {
+    let tool = clip(tool, 24);
+    match serde_json::from_str::<Value>(args).ok().as_ref().and_then(about) {
+        Some(about) => format!("{tool} {about}"),
+        None => tool,
+    }
+}
+
+fn about(args: &Value) -> Option<String> {
+    let text = |name: &str| args.get(name).and_then(Value::as_str).filter(|text| !text.trim().is_empty());
+    let (value, quoted) = TELLING.iter().find_map(|(name, quoted)| text(name).map(|value| (value, *quoted)))?;
+    let value = clip(value, COLUMNS);
+    Some(if quoted { format!("\"{value}\"") } else { value })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_named_by_its_telling_argument() {
+        let cases = [
+            (call("search", r#"{"path":"src","pattern":"error"}"#), "search \"error\""),
+            (call("read", r#"{"path":"src/main.rs","from":3}"#), "read src/main.rs"),
+            (call("list", r#"{"path":" "}"#), "list"),
+            (call("shell", r#"{"command":"a\u001b[2J\nb"}"#), "shell a [2J b"),
+            (call("read", "{\"path\":"), "read"),
+            (call("odd", "[1]"), "odd"),
+        ];
+        for (brief, expected) in cases {
+            assert_eq!(brief, expected);
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The one place where the command line meets the runtime.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use subtend_actors::{OpenOptions, OpenSessionError, Runtime, SendError, SessionHandle, StartError, WaitError};
+use subtend_agents::catalog::Catalog;
+use subtend_models::model::Model;
+use subtend_session::authority::RuleSet;
+use subtend_tools::registry::Registry;
+use subtend_tools::workspace::Workspace;
+
+use super::super::data::Place;
+use super::super::fail::Fail;
+use super::super::guard;
+
+/// What a runtime is made of.
+pub(super) struct Parts {
+    pub(super) place: Place,
+    pub(super) workspace: Arc<Workspace>,
+    pub(super) catalog: Catalog,
+    pub(super) model: Arc<dyn Model>,
+    pub(super) policy: RuleSet,
+}
+
+/// Starts the runtime: opens the store and ends what an earlier process left in flight.
+pub(super) async fn start(parts: Parts) -> Result<Runtime, Fail> {
+    let journal = parts.place.open()?;
+    let guard = guard::guard().map_err(|error| {
+        Fail::Other(format!("the running program cannot be found, so no command could be guarded: {error}"))
+    })?;
+    let tools = Registry::builder()
+        .tools(Registry::workspace_tools(Some(guard)))
+        .map_err(|error| Fail::Other(format!("the tools do not fit together: {error}")))?
+        .build();
+    Runtime::builder()
+        .journal(journal)
+        .workspace(parts.workspace)
+        .catalog(parts.catalog)
+        .tools(tools)
+        .model(parts.model)
+        .policy(parts.policy)
+        .start()
+        .await
+        .map_err(|error| match error {
+            StartError::Journal(error) => Fail::from(error),
+            StartError::Boot(error) => Fail::Store(error.to_string()),
+            StartError::NoModel
+            | StartError::Workspace(_)
+            | StartError::Supervisors(_)
+            | StartError::Unrecordable(_) => Fail::Other(error.to_string()),
+        })
+}
+
+/// Opens a session of `agent`.
+pub(super) fn open(runtime: &Runtime, agent: &str) -> Result<SessionHandle, Fail> {
+    let options = OpenOptions { agent: agent.into(), ..OpenOptions::default() };
+    runtime.open(options).map_err(|error| match &error {
+        OpenSessionError::UnknownAgent { .. } | OpenSessionError::NotPrimary { .. } => {
+            Fail::Usage(format!("{error} (--agent NAME; `subtend agents` tells more)"))
+        }
+        OpenSessionError::Stopped | OpenSessionError::Unrecordable(_) | OpenSessionError::Journal(_) => {
+            Fail::Other(error.to_string())
+        }
+    })
+}
+
+/// Ends everything within `grace`.
+pub(super) async fn shut_down(runtime: Runtime, grace: Duration) {
+    runtime.shutdown(grace).await;
+}
+
+impl From<SendError> for Fail {
+    fn from(error: SendError) -> Self {
+        match &error {
+            SendError::BadInput(_) => Self::Usage(error.to_string()),
+            SendError::Busy { .. } | SendError::Stopped(_) | SendError::Refused(_) => Self::Other(error.to_string()),
+        }
+    }
+}
+
+impl From<WaitError> for Fail {
+    fn from(error: WaitError) -> Self {
+        Self::Other(error.to_string())
+    }
+}

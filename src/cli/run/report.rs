@@ -1,0 +1,111 @@
+//! The end of a run: for machines, and for people.
+
+use std::io::{IsTerminal as _, Write};
+
+use serde::Serialize;
+use subtend_actors::Ended;
+use subtend_session::ids::{RunNo, SessionId};
+use subtend_session::outcome::Outcome;
+use subtend_session::usage::Usage;
+
+use super::super::cause;
+use super::super::fail::Fail;
+use super::super::paint::harmless;
+
+/// The last line of `run --json`.
+#[derive(Serialize)]
+struct Line<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    session: SessionId,
+    run: RunNo,
+    outcome: &'a Outcome,
+    answer: Option<&'a str>,
+    partial: Option<&'a str>,
+    turns: u32,
+    usage: &'a Usage,
+}
+
+/// The end as one line of JSON.
+pub(super) fn json(session: SessionId, ended: &Ended) -> Result<String, Fail> {
+    let text = ended.text.as_deref();
+    let completed = ended.outcome == Outcome::Completed;
+    let line = Line {
+        kind: "run_ended",
+        session,
+        run: ended.run,
+        outcome: &ended.outcome,
+        answer: text.filter(|_| completed),
+        partial: text.filter(|_| !completed),
+        turns: ended.turns,
+        usage: &ended.usage,
+    };
+    Ok(serde_json::to_string(&line)?)
+}
+
+/// Writes the answer, or what there is of it, to stdout.
+pub(super) fn answer(ended: &Ended) -> Result<(), Fail> {
+    let Some(text) = ended.text.as_deref().filter(|text| !text.trim().is_empty()) else { return Ok(()) };
+    let mut out = std::io::stdout().lock();
+    // A program gets what the model wrote; a terminal must not obey it.
+    if out.is_terminal() {
+        writeln!(out, "{}", harmless(text).trim_end())?;
+    } else {
+        writeln!(out, "{}", text.trim_end())?;
+    }
+    Ok(out.flush()?)
+}
+
+/// Why there is no answer, in one sentence; `None` for a completed run.
+pub(super) fn cause(ended: &Ended) -> Option<String> {
+    let partial = ended.text.as_deref().is_some_and(|text| !text.trim().is_empty());
+    (ended.outcome != Outcome::Completed).then(|| {
+        let cause = harmless(&cause::sentence(&ended.outcome));
+        let text = if partial { "; what there is of an answer is on stdout" } else { "" };
+        format!("run {} {cause}{text}", ended.run)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use subtend_session::outcome::By;
+
+    use super::*;
+
+    fn ended(outcome: Outcome, text: Option<&str>) -> Ended {
+        let usage = Usage { input: 10, output: 2, ..Usage::default() };
+        Ended { run: RunNo(1), outcome, text: text.map(Into::into), turns: 3, usage }
+    }
+
+    fn line(ended: &Ended) -> Value {
+        let session = "0192f0c1-2d3e-7abc-8def-0123456789ab".parse().expect("an id");
+        serde_json::from_str(&json(session, ended).expect("a line")).expect("json")
+    }
+
+    fn expected(outcome: Value, answer: Value, partial: Value) -> Value {
+        json!({
+            "type": "run_ended", "session": "0192f0c1-2d3e-7abc-8def-0123456789ab", "run": 1, "outcome": outcome,
+            "answer": answer, "partial": partial, "turns": 3, "usage": {"in": 10, "out": 2},
+        })
+    }
+
+    #[test]
+    fn a_completed_run_has_an_answer_and_no_partial() {
+        let ended = ended(Outcome::Completed, Some("forty-two"));
+        assert_eq!(line(&ended), expected(json!("completed"), json!("forty-two"), Value::Null));
+        assert_eq!(cause(&ended), None);
+    }
+
+    #[test]
+    fn any_other_run_has_partial_output_and_a_cause() {
+        let stopped = ended(Outcome::Cancelled { by: By::Person }, Some("forty"));
+        assert_eq!(line(&stopped), expected(json!({"cancelled": {"by": "person"}}), Value::Null, json!("forty")));
+        let text = "run 1 cancelled by a person; what there is of an answer is on stdout";
+        assert_eq!(cause(&stopped).as_deref(), Some(text));
+        let spent = ended(Outcome::OutOfTurns, None);
+        assert_eq!(line(&spent), expected(json!("out_of_turns"), Value::Null, Value::Null));
+        let text = "run 1 out of turns: the allowance was spent before a final answer";
+        assert_eq!(cause(&spent).as_deref(), Some(text));
+    }
+}

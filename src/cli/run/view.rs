@@ -1,0 +1,185 @@
+//! How the live tree looks: lines of styled pieces, fitted to a terminal.
+
+use std::collections::BTreeSet;
+
+use anstyle::Style;
+use subtend_session::ids::SessionId;
+use tokio::time::Instant;
+use unicode_width::UnicodeWidthStr as _;
+
+use super::super::cause;
+use super::super::paint::{BOLD, DIM, In, LIVE, ODD, clip, count, fill, mark, span, tokens};
+use super::live::{Doing, Live, News, Node};
+
+/// A line: pieces with their styles.
+pub(super) type Line = Vec<(Style, String)>;
+
+const WHEEL: [&str; 4] = ["◐", "◓", "◑", "◒"];
+
+/// The tree in at most `rows` lines of `columns`; `beat` turns the marks of what is under way.
+pub(super) fn tree(live: &Live, now: Instant, (rows, columns): (usize, usize), beat: usize) -> Vec<Line> {
+    let all = live.in_order();
+    let shown = fitting(&all, rows.max(2));
+    let visible: Vec<_> = all.iter().filter(|(id, _)| shown.contains(id)).map(|(_, node)| *node).collect();
+    let widest = |of: &dyn Fn(&Node) -> String| visible.iter().map(|node| of(node).width()).max().unwrap_or(0);
+    let stops = (widest(&name).min(columns / 2), widest(&doing).min(columns / 3));
+    let mut lines: Vec<_> = visible.iter().map(|node| fit(line(node, now, stops, beat), columns)).collect();
+    if visible.len() < all.len() {
+        let hidden: Vec<_> = all.iter().filter(|(id, _)| !shown.contains(id)).map(|(_, node)| *node).collect();
+        lines.push(fit(vec![(DIM, rest(&hidden))], columns));
+    }
+    lines
+}
+
+/// Which sessions are shown where not all fit: those at work, then those that wait, then the ones that ended last; each only
+/// below a shown parent, so that indentation still means depth.
+fn fitting(all: &[(SessionId, &Node)], rows: usize) -> BTreeSet<SessionId> {
+    if all.len() <= rows {
+        return all.iter().map(|(id, _)| *id).collect();
+    }
+    // One line says what is left out.
+    let rows = rows.saturating_sub(1);
+    let mut ranked: Vec<_> = all.iter().enumerate().collect();
+    ranked.sort_by_key(|(place, (_, node))| match (&node.doing, node.ended) {
+        _ if node.depth == 0 => (0, None, *place),
+        (Doing::Thinking | Doing::Writing | Doing::Tools | Doing::Held(_), _) => (1, None, *place),
+        (Doing::Waiting, _) => (2, None, *place),
+        (Doing::Queued, _) => (3, None, *place),
+        (Doing::Ended(_), ended) => (4, ended.map(std::cmp::Reverse), *place),
+    });
+    let mut shown = BTreeSet::new();
+    for (place, (id, _)) in ranked {
+        let above: Vec<_> = ancestors(all, place).filter(|id| !shown.contains(id)).collect();
+        if shown.len().saturating_add(above.len()) < rows {
+            shown.extend(above);
+            shown.insert(*id);
+        }
+    }
+    shown
+}
+
+/// The sessions above the one at `place`: in an order of parents before children, the nearest before it with a smaller depth.
+fn ancestors<'a>(all: &'a [(SessionId, &Node)], place: usize) -> impl Iterator<Item = SessionId> + 'a {
+    let mut depth = all.get(place).map_or(0, |(_, node)| node.depth);
+    all.iter().take(place).rev().filter_map(move |(id, node)| {
+        (node.depth < depth).then(|| {
+            depth = node.depth;
+            *id
+        })
+    })
+}
+
+fn name(node: &Node) -> String {
+    let indent = "  ".repeat(node.depth);
+    let agent = clip(&node.agent, 32);
+    if node.short.is_empty() { format!("{indent}  {agent}") } else { format!("{indent}  {agent} {}", node.short) }
+}
+
+fn line(node: &Node, now: Instant, (names, doings): (usize, usize), beat: usize) -> Line {
+    let (sign, style) = sign(node, beat);
+    let (whole, doing) = (name(node), doing(node));
+    let indent = "  ".repeat(node.depth);
+    let rest = whole.get(indent.len()..).unwrap_or_default().trim_start().to_owned();
+    let figures = [format!("turn {}", node.turns), tokens(node.tokens), span(elapsed(node, now))].join(" · ");
+    vec![
+        (style, format!("{indent}{sign} ")),
+        (BOLD, rest),
+        (Style::new(), fill(&whole, names)),
+        (style, format!("  {doing}")),
+        (DIM, format!("{}  {figures}", fill(&doing, doings))),
+    ]
+}
+
+fn elapsed(node: &Node, now: Instant) -> std::time::Duration {
+    node.ended.unwrap_or(now).saturating_duration_since(node.since)
+}
+
+fn sign(node: &Node, beat: usize) -> (&'static str, Style) {
+    match &node.doing {
+        Doing::Queued => ("○", DIM),
+        Doing::Thinking | Doing::Writing | Doing::Tools => {
+            (WHEEL.get(beat % WHEEL.len()).copied().unwrap_or("●"), LIVE)
+        }
+        Doing::Waiting => ("◌", DIM),
+        Doing::Held(_) => ("■", ODD),
+        Doing::Ended(outcome) => mark(outcome.kind()),
+    }
+}
+
+fn doing(node: &Node) -> String {
+    match &node.doing {
+        Doing::Queued => "queued".to_owned(),
+        Doing::Thinking => "thinking".to_owned(),
+        Doing::Writing => "writing".to_owned(),
+        Doing::Waiting => "waiting".to_owned(),
+        Doing::Held(why) => format!("held: {why}"),
+        Doing::Ended(outcome) => outcome.kind().word().to_owned(),
+        Doing::Tools => {
+            let mut tools = node.tools();
+            match (tools.next(), tools.count()) {
+                (None, _) => "working".to_owned(),
+                (Some(tool), 0) => tool.to_owned(),
+                (Some(tool), more) => format!("{tool} and {more} more"),
+            }
+        }
+    }
+}
+
+fn rest(hidden: &[&Node]) -> String {
+    let ended = hidden.iter().filter(|node| matches!(node.doing, Doing::Ended(_))).count();
+    let queued = hidden.iter().filter(|node| node.doing == Doing::Queued).count();
+    let active = hidden.len().saturating_sub(ended).saturating_sub(queued);
+    let parts = [(active, "under way"), (queued, "queued"), (ended, "ended")];
+    let parts: Vec<_> = parts.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {word}")).collect();
+    format!("… {} more: {}", hidden.len(), parts.join(", "))
+}
+
+/// The line without what does not fit: a line that wraps would move everything below it.
+fn fit(line: Line, columns: usize) -> Line {
+    let mut left = columns.saturating_sub(1);
+    let mut out = Line::new();
+    for (style, text) in line {
+        let width = text.width();
+        if width > left {
+            // Piece ends are spaces often: `clip` would drop them, and what is left then is shorter, which is fine.
+            out.push((style, clip(&text, left)));
+            break;
+        }
+        left = left.saturating_sub(width);
+        out.push((style, text));
+    }
+    out
+}
+
+/// The line for a terminal, with or without colours.
+pub(super) fn paint(line: &Line, colours: bool) -> String {
+    line.iter().map(|(style, text)| if colours { In(*style, text).to_string() } else { text.clone() }).collect()
+}
+
+/// One piece of news as a line, where there is no live tree.
+pub(super) fn news(node: &Node, news: &News, now: Instant) -> Line {
+    let mut line = vec![(BOLD, clip(&node.agent, 32)), (DIM, format!(" {}", node.short))];
+    if node.short.is_empty() {
+        line.truncate(1);
+    }
+    let indent = "  ".repeat(node.depth);
+    line.insert(0, (Style::new(), indent));
+    match news {
+        News::Born => line.push((DIM, "  started".to_owned())),
+        News::Tool(brief) => {
+            line.push((LIVE, format!("  {brief}")));
+            line.push((DIM, format!("  turn {}", node.turns)));
+        }
+        News::Failed(message) => line.push((ODD, format!("  model: {}", clip(message, 160)))),
+        News::Ended(outcome) => {
+            let (sign, style) = mark(outcome.kind());
+            let figures = [count(node.turns, "turn"), tokens(node.tokens), span(elapsed(node, now))].join(" · ");
+            line.push((style, format!("  {sign} {}", clip(&cause::sentence(outcome), 160))));
+            line.push((DIM, format!("  {figures}")));
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,95 @@
+use std::time::Duration;
+
+use super::super::live::tests::{answered, asked, born, ended, event, id, started};
+use super::*;
+use subtend_session::outcome::{By, Outcome};
+
+const ROOT: &str = "0192f0c1-2d3e-7abc-8def-0123456789ab";
+
+fn child(n: usize) -> String {
+    format!("0192f0c2-0000-7abc-8def-0123450000{n:02}")
+}
+
+/// A root with so many children, of which the first `ended` have ended, one a second; the last one searches.
+fn family(children: usize, done: usize, now: Instant) -> Live {
+    let mut live = Live::new(id(ROOT), "general".into(), now);
+    live.take(&event(ROOT, asked()), now);
+    for n in 1..=children {
+        live.take(&event(ROOT, born(&child(n), "explore")), now);
+    }
+    for n in 1..=done {
+        let at = now + Duration::from_secs(n as u64);
+        live.take(&event(&child(n), ended(Outcome::Completed)), at);
+    }
+    if children > done {
+        let last = child(children);
+        live.take(&event(&last, answered(&[("search", r#"{"pattern":"error"}"#)])), now);
+        live.take(&event(&last, started(0)), now);
+    }
+    live
+}
+
+fn drawn(live: &Live, now: Instant, size: (usize, usize)) -> Vec<String> {
+    tree(live, now, size, 0).iter().map(|line| paint(line, false)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tree_shows_who_does_what() {
+    let now = Instant::now();
+    let live = family(3, 1, now);
+    let lines = drawn(&live, now + Duration::from_secs(2), (24, 100));
+    assert_eq!(
+        lines,
+        [
+            "◐ general           thinking        turn 0 · 0 tokens · 2.0s",
+            "  ✓ explore 000001  completed       turn 0 · 0 tokens · 1.0s",
+            "  ○ explore 000002  queued          turn 0 · 0 tokens · 2.0s",
+            "  ◐ explore 000003  search \"error\"  turn 1 · 1.2k tokens · 2.0s",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tree_never_outgrows_the_terminal() {
+    let now = Instant::now();
+    let live = family(40, 30, now);
+    for size in [(2, 20), (5, 40), (10, 200), (41, 80), (3, 1)] {
+        let lines = drawn(&live, now, size);
+        assert!(lines.len() <= size.0.max(2), "{size:?}: {} lines", lines.len());
+        assert!(lines.iter().all(|line| line.width() <= size.1), "{size:?}: {lines:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_works_is_shown_first_and_the_rest_is_counted() {
+    let now = Instant::now();
+    let live = family(12, 8, now);
+    let lines = drawn(&live, now + Duration::from_secs(20), (5, 100));
+    let starts: Vec<_> = lines.iter().map(|line| line.split("  turn").next().unwrap_or_default().trim_end()).collect();
+    assert_eq!(
+        starts,
+        [
+            "◐ general           thinking",
+            "  ○ explore 000009  queued",
+            "  ○ explore 000010  queued",
+            "  ◐ explore 000012  search \"error\"",
+            "… 9 more: 1 queued, 8 ended",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn news_are_plain_lines() {
+    let now = Instant::now();
+    let mut live = family(1, 0, now);
+    let line = |live: &Live, of: &str, what: &News| {
+        paint(&news(live.node(id(of)).expect("a session"), what, now + Duration::from_secs(4)), false)
+    };
+    assert_eq!(line(&live, &child(1), &News::Born), "  explore 000001  started");
+    let tool = News::Tool("search \"error\"".into());
+    assert_eq!(line(&live, &child(1), &tool), "  explore 000001  search \"error\"  turn 1");
+    let stopped = Outcome::Cancelled { by: By::Person };
+    live.take(&event(ROOT, ended(stopped.clone())), now);
+    let end = line(&live, ROOT, &News::Ended(stopped));
+    assert_eq!(end, "general  ■ cancelled by a person  0 turns · 0 tokens · 0.0s");
+}

@@ -1,0 +1,73 @@
+//! Reading a store: the one place where the reading verbs meet the journal.
+
+use subtend_journal::{Journal, Stored};
+use subtend_session::ids::{Interned, SessionId};
+
+use super::data::StoreArgs;
+use super::fail::Fail;
+use super::find::{Heads, find};
+
+/// An open store with its heads.
+pub(crate) struct Shelf {
+    journal: Journal,
+    heads: Heads,
+}
+
+impl Shelf {
+    /// Opens the store that is there; `None` where there is none, since reading makes nothing.
+    pub(crate) fn open(args: &StoreArgs) -> Result<Option<Self>, Fail> {
+        let place = args.place()?;
+        if !place.exists() {
+            return Ok(None);
+        }
+        let journal = place.open()?;
+        let heads = journal.heads()?.into_iter().collect();
+        Ok(Some(Self { journal, heads }))
+    }
+
+    /// As [`Shelf::open`], for a verb that needs a session or a store to work on.
+    pub(crate) fn must_open(args: &StoreArgs) -> Result<Self, Fail> {
+        match Self::open(args)? {
+            Some(shelf) => Ok(shelf),
+            None => Err(Fail::Other(format!(
+                "there is no store at {}: `subtend run` makes one, or choose another with --data DIR or --store ENGINE:PATH",
+                args.place()?.name()
+            ))),
+        }
+    }
+
+    /// All sessions.
+    pub(crate) fn heads(&self) -> &Heads {
+        &self.heads
+    }
+
+    /// The session that a person means.
+    pub(crate) fn find(&self, name: &str) -> Result<SessionId, Fail> {
+        find(&self.heads, name)
+    }
+
+    /// What a session's journal holds.
+    pub(crate) fn records(&self, session: SessionId) -> Result<Vec<Stored>, Fail> {
+        Ok(self.journal.records(session)?)
+    }
+
+    /// A text that records name by its hash.
+    pub(crate) fn text(&self, named: &Interned<str>) -> Result<String, Fail> {
+        if let Some(body) = &named.body {
+            return Ok(body.to_string());
+        }
+        let json = self.journal.def(named.hash)?.ok_or_else(|| {
+            Fail::Store(format!(
+                "the text {} is not in the store; `subtend verify` tells what else is wrong",
+                named.hash
+            ))
+        })?;
+        serde_json::from_str(&json)
+            .map_err(|error| Fail::Store(format!("the text {} in the store is no JSON text: {error}", named.hash)))
+    }
+
+    /// The journal, for verification.
+    pub(crate) fn journal(&self) -> &Journal {
+        &self.journal
+    }
+}

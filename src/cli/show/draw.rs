@@ -1,0 +1,174 @@
+//! How a transcript looks.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use subtend_session::call::CallEnd;
+use subtend_session::outcome::Outcome;
+use subtend_session::record::{From, Hold};
+
+use super::Transcript;
+use super::entry::{Call, Came, End, Entry};
+use crate::cli::cause;
+use crate::cli::paint::{
+    BAD, BOLD, DIM, GOOD, In, LIVE, ODD, clip, count, harmless, in_flight, mark, phase_word, span, tokens,
+};
+
+/// Lines of a folded system prompt.
+const PROMPT_LINES: usize = 4;
+/// Lines of a folded result.
+const RESULT_LINES: usize = 12;
+/// Columns of a line of folded text.
+const COLUMNS: usize = 160;
+
+/// Writes the transcript; folds long parts unless `full`.
+pub(super) fn draw(out: &mut dyn Write, transcript: &Transcript, full: bool) -> io::Result<()> {
+    header(out, transcript)?;
+    if let Some(system) = &transcript.system {
+        writeln!(out, "\n{}", In(BOLD, "system prompt"))?;
+        block(out, system, "  ", if full { None } else { Some(PROMPT_LINES) })?;
+    }
+    transcript.entries.iter().try_for_each(|entry| self::entry(out, entry, full))?;
+    if in_flight(transcript.state) {
+        let text = format!("run in flight when the last process ended: {}", phase_word(transcript.state));
+        writeln!(out, "\n{}", In(LIVE, text))?;
+    }
+    Ok(())
+}
+
+fn header(out: &mut dyn Write, transcript: &Transcript) -> io::Result<()> {
+    writeln!(out, "{} {}  {}", In(BOLD, clip(&transcript.agent, 64)), transcript.short, clip(&transcript.title, 80))?;
+    let mut facts = vec![format!("session {}", transcript.id), format!("depth {}", transcript.depth)];
+    facts.extend(transcript.parent.map(|parent| format!("parent {parent}")));
+    facts.extend(transcript.model.as_ref().map(|model| format!("model {}", clip(model, 64))));
+    facts.extend(transcript.workspace.as_ref().map(|workspace| format!("workspace {}", clip(workspace, 200))));
+    writeln!(out, "{}", In(DIM, facts.join(" · ")))
+}
+
+fn entry(out: &mut dyn Write, entry: &Entry, full: bool) -> io::Result<()> {
+    match entry {
+        Entry::Input { from, text, .. } => {
+            writeln!(out, "\n{}", In(BOLD, sender(from)))?;
+            block(out, text, "  ", None)
+        }
+        Entry::Waiting { text, .. } => {
+            writeln!(out, "\n{}", In(ODD, "input that no run has taken"))?;
+            block(out, text, "  ", None)
+        }
+        Entry::Answer { turn, text, calls, usage, .. } => {
+            writeln!(out, "\n{}  {}", In(BOLD, format!("answer, turn {turn}")), In(DIM, tokens(usage.tokens())))?;
+            if let Some(text) = text {
+                block(out, text, "  ", None)?;
+            }
+            calls.iter().try_for_each(|call| self::call(out, call, full))
+        }
+        Entry::Discarded { turn, error, message } => {
+            let outcome = subtend_session::outcome::FailKind::Model { error: *error, message: message.clone() };
+            let cause = cause::sentence(&Outcome::Failed { kind: outcome });
+            writeln!(out, "\n{}", In(ODD, clip(&format!("attempt of turn {turn} {cause}"), COLUMNS)))
+        }
+        Entry::Notice { ends } => {
+            writeln!(out, "\n{}", In(BOLD, "notice"))?;
+            ends.iter().try_for_each(|end| self::end(out, end, full))
+        }
+        Entry::Held { run, why } => writeln!(out, "\n{}", In(ODD, format!("run {run} held: {}", hold(why)))),
+        Entry::Ended { run, outcome, turns, usage, worked_ms, .. } => {
+            let (sign, style) = mark(outcome.kind());
+            let said = clip(&format!("{sign} run {run} {}", cause::sentence(outcome)), COLUMNS);
+            let worked = span(Duration::from_millis(*worked_ms));
+            let figures = [count(*turns, "turn"), tokens(usage.tokens()), format!("{worked} of work")].join(" · ");
+            writeln!(out, "\n{}  {}", In(style, said), In(DIM, figures))
+        }
+        Entry::Closed { closed, .. } => {
+            writeln!(out, "\n{}", In(DIM, if *closed { "session closed" } else { "session opened again" }))
+        }
+    }
+}
+
+fn sender(from: &From) -> String {
+    match from {
+        From::Person => "input of a person".to_owned(),
+        From::Host => "input of the host".to_owned(),
+        From::Model { session, call, .. } => format!("input of {}, call {call}", session.short()),
+        From::AgentResult => "result of an agent elsewhere".to_owned(),
+    }
+}
+
+fn hold(why: &Hold) -> String {
+    match why {
+        Hold::Interrupted { .. } => "interrupted, until the next input".to_owned(),
+        Hold::OutOfTurns => "out of turns, until what it owns has ended".to_owned(),
+        Hold::Closing { outcome } => format!("closing, {}", cause::sentence(outcome)),
+    }
+}
+
+fn call(out: &mut dyn Write, call: &Call, full: bool) -> io::Result<()> {
+    let child = call.child.map(|child| format!("  → {}", child.short())).unwrap_or_default();
+    let args = if full { harmless(&call.args) } else { clip(&call.args, COLUMNS) };
+    writeln!(out, "  {} {} {args}{}", In(LIVE, "▸"), In(BOLD, clip(&call.tool, 64)), In(DIM, child))?;
+    match &call.result {
+        None => writeln!(out, "    {}", In(ODD, "no result")),
+        Some(Came::Ends(ends)) => ends.iter().try_for_each(|end| self::end(out, end, full)),
+        Some(Came::Result { end, content, truncated_from }) => {
+            if *end != CallEnd::Ok {
+                writeln!(out, "    {}", In(BAD, call_end(end)))?;
+            }
+            block(out, content, "    ", if full { None } else { Some(RESULT_LINES) })?;
+            match truncated_from {
+                Some(bytes) => writeln!(out, "    {}", In(DIM, format!("cut from {bytes} bytes"))),
+                None => Ok(()),
+            }
+        }
+    }
+}
+
+fn call_end(end: &CallEnd) -> &'static str {
+    match end {
+        CallEnd::Ok => "done",
+        CallEnd::ToolError { .. } => "error",
+        CallEnd::Denied => "denied",
+        CallEnd::TimedOut => "timed out",
+        CallEnd::Interrupted => "interrupted",
+        CallEnd::Cancelled => "cancelled",
+        CallEnd::UnknownEffects => "stopped, with effects that nobody knows",
+        CallEnd::Backgrounded => "moved to the background",
+    }
+}
+
+fn end(out: &mut dyn Write, end: &End, full: bool) -> io::Result<()> {
+    let (sign, style) = mark(end.outcome.kind());
+    let said = clip(&cause::sentence(&end.outcome), COLUMNS);
+    writeln!(out, "    {} {}  {}", In(style, sign), In(GOOD, end.child.short()), In(style, said))?;
+    block(out, &end.text, "    ", if full { None } else { Some(RESULT_LINES) })?;
+    let shown = u64::try_from(end.text.len()).unwrap_or(u64::MAX);
+    if end.len > shown {
+        let rest = format!("the whole text has {} bytes: subtend show {}", end.len, end.child);
+        writeln!(out, "    {}", In(DIM, rest))?;
+    }
+    Ok(())
+}
+
+/// Text behind an indent; with `lines`, the first of them and how many are left out.
+fn block(out: &mut dyn Write, text: &str, indent: &str, lines: Option<usize>) -> io::Result<()> {
+    let text = harmless(text);
+    let all: Vec<_> = text.trim_end().lines().collect();
+    // One line more is no longer than the line that says so.
+    let shown = lines.filter(|lines| all.len() > lines.saturating_add(1)).unwrap_or(all.len());
+    for line in all.iter().take(shown) {
+        match lines {
+            Some(_) => writeln!(out, "{indent}{}", cut(line))?,
+            None => writeln!(out, "{indent}{line}")?,
+        }
+    }
+    match all.len().saturating_sub(shown) {
+        0 => Ok(()),
+        left => writeln!(out, "{indent}{}", In(DIM, format!("… {} more (--full)", count(left as u64, "line")))),
+    }
+}
+
+/// A line with its own indent, no longer than the bound.
+fn cut(line: &str) -> String {
+    let start = line.find(|c: char| !c.is_whitespace()).unwrap_or(line.len());
+    let (indent, rest) = line.split_at(start.min(COLUMNS));
+    format!("{indent}{}", clip(rest, COLUMNS))
+}

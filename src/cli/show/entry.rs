@@ -1,0 +1,304 @@
+//! What a transcript shows, made from a session's records.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use subtend_journal::Stored;
+use subtend_session::call::CallEnd;
+use subtend_session::ids::{CallId, InputId, RunNo, SessionId, Text, TurnNo};
+use subtend_session::outcome::{By, ModelFail, Outcome};
+use subtend_session::record::{
+    CallFinished, Carrier, From, Hold, InputAccepted, Notice, NoticeTaken, QueueChange, Record, SessionCreated,
+    TurnAnswered,
+};
+use subtend_session::usage::Usage;
+
+/// One thing that was said or done.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum Entry {
+    /// An input that a run took.
+    Input {
+        /// Its id.
+        id: InputId,
+        /// Who sent it.
+        from: From,
+        /// The run that took it.
+        run: RunNo,
+        /// The text.
+        text: Text,
+        /// When it was accepted.
+        at_ms: i64,
+    },
+    /// An input that no run has taken.
+    Waiting {
+        /// Its id.
+        id: InputId,
+        /// The text.
+        text: Text,
+    },
+    /// An answer with the calls that it asks for.
+    Answer {
+        /// The turn.
+        turn: TurnNo,
+        /// The text.
+        text: Option<Text>,
+        /// The calls, in order.
+        calls: Vec<Call>,
+        /// What it cost.
+        usage: Usage,
+        /// When.
+        at_ms: i64,
+    },
+    /// An attempt of a turn that came to nothing.
+    Discarded {
+        /// The turn.
+        turn: TurnNo,
+        /// What went wrong.
+        error: ModelFail,
+        /// The model's own words.
+        message: Text,
+    },
+    /// Ends of owned runs that reached the model as one message.
+    Notice {
+        /// The ends.
+        ends: Vec<End>,
+    },
+    /// The run is held.
+    Held {
+        /// The run.
+        run: RunNo,
+        /// Why.
+        why: Hold,
+    },
+    /// The run ended.
+    Ended {
+        /// The run.
+        run: RunNo,
+        /// How.
+        outcome: Outcome,
+        /// Answered turns.
+        turns: u32,
+        /// What it and all that it owned cost.
+        usage: Usage,
+        /// Working time in milliseconds.
+        worked_ms: u64,
+        /// When.
+        at_ms: i64,
+    },
+    /// The session was closed or opened again.
+    Closed {
+        /// Whether it is closed.
+        closed: bool,
+        /// On whose word.
+        by: By,
+    },
+}
+
+/// One call of an answer.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Call {
+    /// Its name.
+    pub(super) call: CallId,
+    /// The tool.
+    pub(super) tool: Text,
+    /// The arguments, as the model wrote them.
+    pub(super) args: Text,
+    /// The child that it opened.
+    pub(super) child: Option<SessionId>,
+    /// What came of it; absent while it is open.
+    pub(super) result: Option<Came>,
+}
+
+/// What came of a call.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Came {
+    /// A result of the tool.
+    Result {
+        /// How it ended.
+        end: CallEnd,
+        /// What the model saw.
+        content: Text,
+        /// Bytes before it was cut.
+        truncated_from: Option<u64>,
+    },
+    /// The ends of runs that it waited for.
+    Ends(Vec<End>),
+}
+
+/// The end of an owned run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct End {
+    /// The child.
+    pub(super) child: SessionId,
+    /// How it ended.
+    pub(super) outcome: Outcome,
+    /// The start of its text.
+    pub(super) text: Text,
+    /// Bytes of the whole text.
+    pub(super) len: u64,
+}
+
+/// The session's birth.
+pub(super) fn birth(records: &[Stored]) -> Option<&SessionCreated> {
+    records.iter().find_map(|stored| {
+        let Record::SessionCreated(created) = &stored.record else { return None };
+        Some(&**created)
+    })
+}
+
+/// Everything that was said and done, in order.
+pub(super) fn entries(records: &[Stored]) -> Vec<Entry> {
+    let mut book = Book::default();
+    records.iter().for_each(|stored| book.add(stored));
+    let waiting = book.order.iter().filter_map(|id| book.inputs.get(id));
+    let waiting = waiting.map(|(input, _)| Entry::Waiting { id: input.id, text: input.text.clone() });
+    let waiting: Vec<_> = waiting.collect();
+    book.entries.extend(waiting);
+    book.entries
+}
+
+#[derive(Default)]
+struct Book<'a> {
+    entries: Vec<Entry>,
+    /// Accepted inputs that no run took yet, with the time of their record.
+    inputs: BTreeMap<InputId, (&'a InputAccepted, i64)>,
+    /// Their order.
+    order: Vec<InputId>,
+    /// Where the answer of a turn stands: results go to its calls, however late they come.
+    answers: BTreeMap<TurnNo, usize>,
+}
+
+impl<'a> Book<'a> {
+    fn add(&mut self, stored: &'a Stored) {
+        let at_ms = stored.at_ms;
+        match &stored.record {
+            Record::InputAccepted(input) => {
+                self.inputs.insert(input.id, (input, at_ms));
+                self.order.push(input.id);
+            }
+            Record::InputsTaken { ids, run, .. } => ids.iter().for_each(|id| self.take(*id, *run)),
+            Record::QueueChanged { change, .. } => self.forget(change),
+            Record::TurnAnswered(answered) => self.answer(answered, at_ms),
+            Record::AttemptDiscarded(discarded) => self.entries.push(Entry::Discarded {
+                turn: discarded.turn,
+                error: discarded.error,
+                message: discarded.message.clone(),
+            }),
+            Record::CallFinished(finished) => self.finish(finished),
+            Record::ChildSpawned(spawned) => {
+                if let Some(call) = self.call(spawned.call) {
+                    call.child = Some(spawned.child);
+                }
+            }
+            Record::ContinueAsked(asked) => {
+                if let Some(call) = self.call(asked.call) {
+                    call.child = Some(asked.child);
+                }
+            }
+            Record::NoticeTaken(taken) => self.notice(taken),
+            Record::RunHeld { run, why } => self.entries.push(Entry::Held { run: *run, why: (**why).clone() }),
+            Record::RunEnded(ended) => {
+                let mut usage = ended.usage_self;
+                usage.add(&ended.usage_owned);
+                self.entries.push(Entry::Ended {
+                    run: ended.run,
+                    outcome: ended.outcome.clone(),
+                    turns: ended.turns,
+                    usage,
+                    worked_ms: ended.worked_ms,
+                    at_ms,
+                });
+            }
+            Record::SessionClosed { by } => self.entries.push(Entry::Closed { closed: true, by: by.clone() }),
+            Record::SessionReopened { by } => self.entries.push(Entry::Closed { closed: false, by: by.clone() }),
+            Record::SessionCreated(_)
+            | Record::RunOpened(_)
+            | Record::RunStarted { .. }
+            | Record::TurnStarted { .. }
+            | Record::CallStarted { .. }
+            | Record::ContinueRefused { .. }
+            | Record::CancelAsked { .. }
+            | Record::RunParked { .. }
+            | Record::RunResumed { .. }
+            | Record::AskOpened { .. }
+            | Record::AskAnswered { .. } => {}
+        }
+    }
+
+    fn take(&mut self, id: InputId, run: RunNo) {
+        let Some((input, at_ms)) = self.inputs.remove(&id) else { return };
+        self.entries.push(Entry::Input { id, from: input.from.clone(), run, text: input.text.clone(), at_ms });
+    }
+
+    fn forget(&mut self, change: &QueueChange) {
+        match change {
+            QueueChange::Removed(ids) => self.inputs.retain(|id, _| !ids.contains(id)),
+            QueueChange::Cleared => self.inputs.clear(),
+        }
+    }
+
+    fn answer(&mut self, answered: &TurnAnswered, at_ms: i64) {
+        let turn = answered.turn;
+        let asked = answered.calls.iter().zip(0_u32..);
+        let calls = asked.map(|(asked, ix)| Call {
+            call: CallId { turn, ix },
+            tool: asked.tool.clone(),
+            args: asked.args.clone(),
+            child: None,
+            result: None,
+        });
+        let text = answered.text.clone().filter(|text| !text.is_empty());
+        self.answers.insert(turn, self.entries.len());
+        self.entries.push(Entry::Answer { turn, text, calls: calls.collect(), usage: answered.usage, at_ms });
+    }
+
+    fn call(&mut self, call: CallId) -> Option<&mut Call> {
+        match self.entries.get_mut(*self.answers.get(&call.turn)?)? {
+            Entry::Answer { calls, .. } => calls.iter_mut().find(|known| known.call == call),
+            Entry::Input { .. }
+            | Entry::Waiting { .. }
+            | Entry::Discarded { .. }
+            | Entry::Notice { .. }
+            | Entry::Held { .. }
+            | Entry::Ended { .. }
+            | Entry::Closed { .. } => None,
+        }
+    }
+
+    fn finish(&mut self, finished: &CallFinished) {
+        if let Some(call) = self.call(finished.call) {
+            call.result = Some(Came::Result {
+                end: finished.end.clone(),
+                content: finished.content.clone(),
+                truncated_from: finished.truncated_from,
+            });
+        }
+    }
+
+    fn notice(&mut self, taken: &NoticeTaken) {
+        match taken.carrier {
+            Carrier::Message => self.entries.push(Entry::Notice { ends: taken.items.iter().map(end).collect() }),
+            Carrier::Await { call } => {
+                if let Some(call) = self.call(call) {
+                    call.result = Some(Came::Ends(taken.items.iter().map(end).collect()));
+                }
+            }
+            Carrier::Result => {
+                for item in &taken.items {
+                    if let Some(call) = item.key.and_then(|key| self.call(key)) {
+                        call.result = Some(Came::Ends(vec![end(item)]));
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn end(notice: &Notice) -> End {
+    End { child: notice.child, outcome: notice.outcome.clone(), text: notice.prefix.clone(), len: notice.len }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+use subtend_session::call::ToolErrorKind;
+use subtend_session::ids::{AttemptNo, Epoch, Hash, Seq, Short};
+use subtend_session::place::{Mode, Owner};
+use subtend_session::record::{Asked, ChildSpawned, Lane, SpawnGranted, Stop};
+
+use super::*;
+
+const CHILD: &str = "0192f0c2-0000-7abc-8def-012345a3f9c1";
+
+fn child() -> SessionId {
+    CHILD.parse().expect("an id")
+}
+
+fn input(n: u8) -> InputId {
+    format!("0192f0c1-0000-7abc-8def-0000000000{n:02}").parse().expect("an id")
+}
+
+fn accepted(n: u8, text: &str) -> Record {
+    Record::InputAccepted(Box::new(InputAccepted {
+        id: input(n),
+        key: None,
+        from: From::Person,
+        lane: Lane::Send,
+        text: text.into(),
+        agent_override: None,
+        metadata: None,
+        as_owner: Owner::Person,
+    }))
+}
+
+fn taken(ids: &[u8]) -> Record {
+    Record::InputsTaken { ids: ids.iter().map(|n| input(*n)).collect(), run: RunNo(1), turn: TurnNo(1) }
+}
+
+fn answered(turn: u32, text: Option<&str>, tools: &[&str]) -> Record {
+    let asked = |tool: &&str| Asked { provider_id: "p".into(), tool: (*tool).into(), args: "{}".into() };
+    Record::TurnAnswered(Box::new(TurnAnswered {
+        run: RunNo(1),
+        turn: TurnNo(turn),
+        attempt: AttemptNo(1),
+        text: text.map(Into::into),
+        reasoning: None,
+        calls: tools.iter().map(asked).collect(),
+        stop: Stop::End,
+        usage: Usage::default(),
+        answers: Vec::new(),
+        worked_ms: 0,
+    }))
+}
+
+fn call(turn: u32, ix: u32) -> CallId {
+    CallId { turn: TurnNo(turn), ix }
+}
+
+fn finished(id: CallId, end: CallEnd, content: &str) -> Record {
+    Record::CallFinished(Box::new(CallFinished {
+        call: id,
+        end,
+        content: content.into(),
+        truncated_from: None,
+        worked_ms: 0,
+    }))
+}
+
+fn spawned(id: CallId) -> Record {
+    Record::ChildSpawned(Box::new(ChildSpawned {
+        call: id,
+        child: child(),
+        short: Short("a3f9c1".into()),
+        agent: "explore".into(),
+        mode: Mode::Blocking,
+        detached: false,
+        depth: 1,
+        grant: SpawnGranted::default(),
+    }))
+}
+
+fn notice(key: CallId, carrier: Carrier) -> Record {
+    let item = Notice {
+        child: child(),
+        run: Some(RunNo(1)),
+        key: Some(key),
+        outcome: Outcome::Completed,
+        len: 5,
+        hash: Hash::of(b"found"),
+        prefix: "found".into(),
+        usage: Usage::default(),
+        turns: 1,
+        waking: true,
+    };
+    Record::NoticeTaken(Box::new(NoticeTaken { items: vec![item], carrier }))
+}
+
+fn end_of_child() -> End {
+    End { child: child(), outcome: Outcome::Completed, text: "found".into(), len: 5 }
+}
+
+fn shown(records: Vec<Record>) -> Vec<Entry> {
+    let stored = |(record, n): (Record, u64)| Stored { seq: Seq(n), at_ms: 7, epoch: Epoch(1), record };
+    entries(&records.into_iter().zip(1..).map(stored).collect::<Vec<_>>())
+}
+
+fn answer(turn: u32, text: Option<&str>, calls: Vec<Call>) -> Entry {
+    Entry::Answer { turn: TurnNo(turn), text: text.map(Into::into), calls, usage: Usage::default(), at_ms: 7 }
+}
+
+fn called(id: CallId, tool: &str, opened: bool, result: Option<Came>) -> Call {
+    Call { call: id, tool: tool.into(), args: "{}".into(), child: opened.then(child), result }
+}
+
+#[test]
+fn inputs_stand_where_they_were_taken_and_the_rest_waits_at_the_end() {
+    let entries = shown(vec![
+        accepted(1, "first"),
+        accepted(2, "second"),
+        accepted(3, "never"),
+        taken(&[1]),
+        answered(1, Some("done"), &[]),
+        taken(&[2]),
+        Record::QueueChanged { change: QueueChange::Removed(vec![input(9)]), by: By::Person },
+    ]);
+    let took =
+        |n, text: &str| Entry::Input { id: input(n), from: From::Person, run: RunNo(1), text: text.into(), at_ms: 7 };
+    let waiting = Entry::Waiting { id: input(3), text: "never".into() };
+    assert_eq!(entries, [took(1, "first"), answer(1, Some("done"), vec![]), took(2, "second"), waiting]);
+}
+
+#[test]
+fn results_go_to_their_calls_however_late_they_come() {
+    let failed = CallEnd::ToolError { kind: ToolErrorKind::NotFound, retryable: false };
+    let entries = shown(vec![
+        answered(1, None, &["read", "task", "list"]),
+        spawned(call(1, 1)),
+        finished(call(1, 0), failed.clone(), "no such file"),
+        notice(call(1, 1), Carrier::Result),
+        answered(2, Some("so"), &[]),
+    ]);
+    let result = Came::Result { end: failed, content: "no such file".into(), truncated_from: None };
+    let calls = vec![
+        called(call(1, 0), "read", false, Some(result)),
+        called(call(1, 1), "task", true, Some(Came::Ends(vec![end_of_child()]))),
+        called(call(1, 2), "list", false, None),
+    ];
+    assert_eq!(entries, [answer(1, None, calls), answer(2, Some("so"), vec![])]);
+}
+
+#[test]
+fn ends_of_background_children_are_notices_of_their_own() {
+    let entries = shown(vec![answered(1, Some(""), &["await"]), notice(call(9, 0), Carrier::Message)]);
+    let waits = called(call(1, 0), "await", false, None);
+    assert_eq!(entries, [answer(1, None, vec![waits]), Entry::Notice { ends: vec![end_of_child()] }]);
+
+    let entries = shown(vec![answered(1, None, &["await"]), notice(call(9, 0), Carrier::Await { call: call(1, 0) })]);
+    let waits = called(call(1, 0), "await", false, Some(Came::Ends(vec![end_of_child()])));
+    assert_eq!(entries, [answer(1, None, vec![waits])]);
+}

@@ -1,0 +1,202 @@
+//! `subtend tree`: a session and everything below it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::time::Duration;
+
+use serde::Serialize;
+use subtend_session::ids::{SessionId, Short, Text};
+use subtend_session::index::Head;
+use subtend_session::outcome::Outcome;
+use subtend_session::state::Phase;
+use subtend_session::usage::Usage;
+
+use super::cause;
+use super::data::StoreArgs;
+use super::fail::{Code, Fail};
+use super::find::Heads;
+use super::paint::{BAD, BOLD, DIM, In, LIVE, clip, count, harmless, in_flight, mark, phase_word, span, tokens};
+use super::past::Past;
+use super::shelf::Shelf;
+
+/// Shows a session and everything below it, with how each run ended.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// Session: its id, a unique part of it, a short name, or a path such as `root/a3f9c1`
+    #[arg(value_name = "ID")]
+    session: String,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+/// One session of a tree.
+#[derive(Serialize)]
+struct Node {
+    id: SessionId,
+    short: Short,
+    agent: Text,
+    title: Text,
+    state: Phase,
+    outcome: Option<Outcome>,
+    depth: u32,
+    background: bool,
+    turns: u32,
+    usage: Usage,
+    span_ms: u64,
+    /// Why the session's journal cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    children: Vec<Node>,
+}
+
+/// Does it.
+pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+    let shelf = Shelf::must_open(&args.store)?;
+    let top = shelf.find(&args.session)?;
+    let read = |id| shelf.records(id).map(|records| Past::of(&records));
+    let tree = grow(shelf.heads(), top, &read)?;
+    let mut out = anstream::stdout().lock();
+    if args.json {
+        serde_json::to_writer(&mut out, &tree)?;
+        writeln!(out)?;
+    } else {
+        let mut text = String::new();
+        draw(&tree, &mut Vec::new(), &mut text);
+        write!(out, "{text}")?;
+        writeln!(out, "{}", footer(&tree))?;
+    }
+    Ok(if broken(&tree) { Code::Failed } else { Code::Done })
+}
+
+/// Builds the tree below `top`. A session that cannot be read is shown with the reason and hides no other.
+fn grow(heads: &Heads, top: SessionId, read: &dyn Fn(SessionId) -> Result<Past, Fail>) -> Result<Node, Fail> {
+    let mut kids: BTreeMap<SessionId, Vec<SessionId>> = BTreeMap::new();
+    for (id, parent) in heads.iter().filter_map(|(id, head)| head.parent.map(|parent| (id, parent))) {
+        kids.entry(parent).or_default().push(*id);
+    }
+    // Parents before children, each session once: a damaged store may hold a ring.
+    let mut order = Vec::new();
+    let mut seen = BTreeSet::from([top]);
+    let mut next = vec![top];
+    while let Some(id) = next.pop() {
+        order.push(id);
+        let below = kids.get(&id).into_iter().flatten().copied();
+        next.extend(below.filter(|kid| seen.insert(*kid)));
+    }
+    let mut done: BTreeMap<SessionId, Node> = BTreeMap::new();
+    for id in order.into_iter().rev() {
+        let head = heads.get(&id).ok_or_else(|| Fail::Other(format!("session {id} is not in the index")))?;
+        let (past, error) = match read(id) {
+            Ok(past) => (past, None),
+            Err(fail) => (Past::default(), Some(fail.to_string())),
+        };
+        let known: Vec<_> = kids.get(&id).into_iter().flatten().copied().collect();
+        let children = past.born.iter().chain(&known).filter_map(|kid| done.remove(kid)).collect();
+        done.insert(id, node(id, head, past, error, children));
+    }
+    done.remove(&top).ok_or_else(|| Fail::Other(format!("session {top} stands below itself: run `subtend verify`")))
+}
+
+fn node(id: SessionId, head: &Head, past: Past, error: Option<String>, children: Vec<Node>) -> Node {
+    Node {
+        id,
+        short: head.short.clone(),
+        agent: head.agent.clone(),
+        title: head.title.clone(),
+        state: head.state,
+        outcome: past.outcome,
+        depth: head.depth,
+        background: past.background,
+        turns: past.turns,
+        usage: past.usage,
+        span_ms: past.span_ms,
+        error,
+        children,
+    }
+}
+
+/// Appends one line for each session; `lasts` says for each level above whether its session is the last of its siblings.
+fn draw(node: &Node, lasts: &mut Vec<bool>, text: &mut String) {
+    if let Some((last, above)) = lasts.split_last() {
+        above.iter().for_each(|last| text.push_str(if *last { "   " } else { "│  " }));
+        text.push_str(if *last { "└─ " } else { "├─ " });
+    }
+    text.push_str(&line(node));
+    text.push('\n');
+    let many = node.children.len();
+    for (place, child) in node.children.iter().enumerate() {
+        lasts.push(place.saturating_add(1) == many);
+        draw(child, lasts, text);
+        lasts.pop();
+    }
+}
+
+fn line(node: &Node) -> String {
+    let (sign, style, word) = standing(node);
+    let mut figures = vec![count(node.turns, "turn"), tokens(node.usage.tokens())];
+    if node.span_ms > 0 {
+        figures.push(span(Duration::from_millis(node.span_ms)));
+    }
+    if node.background {
+        figures.push("background".to_owned());
+    }
+    format!(
+        "{sign} {agent} {short}  {word}  {figures}  {title}",
+        sign = In(style, sign),
+        agent = In(BOLD, clip(&node.agent, 40)),
+        short = In(DIM, &node.short),
+        word = In(style, word),
+        figures = In(DIM, figures.join(" · ")),
+        title = clip(&node.title, 60),
+    )
+}
+
+fn standing(node: &Node) -> (&'static str, anstyle::Style, String) {
+    match (&node.error, &node.outcome) {
+        (Some(error), _) => ("!", BAD, clip(&format!("unreadable: {error}"), 200)),
+        (None, _) if in_flight(node.state) => ("●", LIVE, phase_word(node.state).to_owned()),
+        (None, None) => ("○", DIM, "no run yet".to_owned()),
+        (None, Some(outcome)) => {
+            let (sign, style) = mark(outcome.kind());
+            (sign, style, clip(&harmless(&cause::sentence(outcome)), 200))
+        }
+    }
+}
+
+fn footer(tree: &Node) -> String {
+    let (mut sessions, mut usage, mut live) = (0_u64, Usage::default(), 0_u64);
+    each(tree, &mut |node| {
+        sessions = sessions.saturating_add(1);
+        usage.add(&node.usage);
+        live = live.saturating_add(u64::from(in_flight(node.state)));
+    });
+    let mut text = format!("{}, {} in all; session {}", count(sessions, "session"), tokens(usage.tokens()), tree.id);
+    if live > 0 {
+        // Nobody else has the store while we read it: what is in flight there was left by a process that is gone.
+        text.push_str(&format!(
+            "\n{} in flight when the last process ended: the next `subtend run` on this store ends {} as lost",
+            if live == 1 { "1 run was".to_owned() } else { format!("{live} runs were") },
+            if live == 1 { "it" } else { "them" },
+        ));
+    }
+    In(DIM, text).to_string()
+}
+
+fn broken(tree: &Node) -> bool {
+    let mut found = false;
+    each(tree, &mut |node| found |= node.error.is_some());
+    found
+}
+
+fn each<'a>(node: &'a Node, visit: &mut dyn FnMut(&'a Node)) {
+    visit(node);
+    node.children.iter().for_each(|child| each(child, visit));
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+use serde_json::json;
+use subtend_session::ids::{Epoch, Seq};
+use subtend_session::outcome::{By, FailKind, OutcomeKind};
+
+use super::*;
+
+const ROOT: &str = "0192f0c1-2d3e-7abc-8def-0123456789ab";
+const ELDER: &str = "0192f0c2-0000-7abc-8def-012345a3f9c1";
+const YOUNGER: &str = "0192f0c2-0000-7abc-8def-012345000001";
+const GRANDCHILD: &str = "0192f0c3-0000-7abc-8def-012345bbbbbb";
+
+fn id(text: &str) -> SessionId {
+    text.parse().expect("an id")
+}
+
+fn head(me: &str, parent: Option<&str>, depth: u32, state: Phase) -> (SessionId, Head) {
+    let head = Head {
+        parent: parent.map(id),
+        root: id(ROOT),
+        short: id(me).short(),
+        agent: if depth == 0 { "general".into() } else { "explore".into() },
+        depth,
+        inspectable: false,
+        last_seq: Seq(7),
+        epoch: Epoch(1),
+        state,
+        last_outcome: Some(OutcomeKind::Completed),
+        title: "look at it".into(),
+        created_ms: 0,
+        updated_ms: 0,
+    };
+    (id(me), head)
+}
+
+fn heads() -> Heads {
+    Heads::from([
+        head(ROOT, None, 0, Phase::Quiet),
+        head(ELDER, Some(ROOT), 1, Phase::Quiet),
+        head(YOUNGER, Some(ROOT), 1, Phase::WaitingAtRest),
+        head(GRANDCHILD, Some(ELDER), 2, Phase::Quiet),
+    ])
+}
+
+fn read(session: SessionId) -> Result<Past, Fail> {
+    let ended = |outcome, born| Past {
+        outcome: Some(outcome),
+        background: session != id(ROOT),
+        turns: 2,
+        usage: Usage { input: 1_000, output: 234, ..Usage::default() },
+        born,
+        span_ms: 1_500,
+    };
+    match session.to_string().as_str() {
+        // The elder was born first, though its id sorts last.
+        ROOT => Ok(ended(Outcome::Completed, vec![id(ELDER), id(YOUNGER)])),
+        ELDER => Ok(ended(Outcome::Failed { kind: FailKind::Refused }, vec![id(GRANDCHILD)])),
+        YOUNGER => Ok(Past { turns: 1, ..Past::default() }),
+        _ => Err(Fail::Store("a frame does not check".into())),
+    }
+}
+
+fn plain(text: &str) -> String {
+    anstream::adapter::strip_str(text).to_string()
+}
+
+#[test]
+fn a_tree_is_drawn_in_the_order_of_birth() {
+    let tree = grow(&heads(), id(ROOT), &read).expect("a tree");
+    let mut text = String::new();
+    draw(&tree, &mut Vec::new(), &mut text);
+    let expected = "\
+✓ general 6789ab  completed  2 turns · 1.2k tokens · 1.5s  look at it
+├─ ✗ explore a3f9c1  failed: the model refused  2 turns · 1.2k tokens · 1.5s · background  look at it
+│  └─ ! explore bbbbbb  unreadable: a frame does not check  0 turns · 0 tokens  look at it
+└─ ● explore 000001  waiting  1 turn · 0 tokens  look at it
+";
+    assert_eq!(plain(&text), expected);
+    assert!(broken(&tree));
+}
+
+#[test]
+fn the_footer_says_what_a_dead_process_left() {
+    let tree = grow(&heads(), id(ROOT), &read).expect("a tree");
+    let expected = format!(
+        "4 sessions, 2.4k tokens in all; session {ROOT}\n\
+         1 run was in flight when the last process ended: the next `subtend run` on this store ends it as lost"
+    );
+    assert_eq!(plain(&footer(&tree)), expected);
+}
+
+#[test]
+fn a_subtree_can_be_shown_and_is_one_json_object() {
+    let mut heads = heads();
+    heads.remove(&id(GRANDCHILD));
+    let cancelled = |_| Ok(Past { outcome: Some(Outcome::Cancelled { by: By::Person }), ..Past::default() });
+    let tree = grow(&heads, id(ELDER), &cancelled).expect("a tree");
+    let expected = json!({
+        "id": ELDER, "short": "a3f9c1", "agent": "explore", "title": "look at it", "state": "quiet",
+        "outcome": {"cancelled": {"by": "person"}}, "depth": 1, "background": false, "turns": 0,
+        "usage": {"in": 0, "out": 0}, "span_ms": 0, "children": [],
+    });
+    assert_eq!(serde_json::to_value(&tree).expect("json"), expected);
+}
+
+#[test]
+fn sessions_that_name_each_other_as_parent_are_no_endless_tree() {
+    let ring = Heads::from([head(ELDER, Some(YOUNGER), 1, Phase::Quiet), head(YOUNGER, Some(ELDER), 1, Phase::Quiet)]);
+    let tree = grow(&ring, id(ELDER), &|_| Ok(Past::default())).expect("a tree");
+    let mut seen = Vec::new();
+    each(&tree, &mut |node| seen.push(node.id));
+    assert_eq!(seen, [id(ELDER), id(YOUNGER)]);
+}

@@ -1,0 +1,151 @@
+//! `subtend verify`: reads everything and tells what does not hold.
+
+use std::io::{IsTerminal as _, Write as _};
+
+use serde::Serialize;
+use subtend_journal::{Problem, Progress, Report};
+use subtend_session::ids::{Lsn, Seq, SessionId};
+
+use super::data::StoreArgs;
+use super::fail::{Code, Fail};
+use super::paint::{BAD, GOOD, In, clip, count};
+use super::shelf::Shelf;
+
+/// Reads the whole store and tells what does not hold; the exit code is 1 if anything does not.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+#[derive(Serialize)]
+struct Findings<'a> {
+    sound: bool,
+    frames: u64,
+    records: u64,
+    sessions: u64,
+    bytes: u64,
+    problems: Vec<Finding<'a>>,
+}
+
+#[derive(Serialize)]
+struct Finding<'a> {
+    session: Option<SessionId>,
+    lsn: Option<Lsn>,
+    seq: Option<Seq>,
+    what: &'a str,
+}
+
+/// Does it.
+pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+    let shelf = Shelf::must_open(&args.store)?;
+    let mut teller = Teller::new();
+    let report = shelf.journal().verify(&mut |progress| teller.tell(progress))?;
+    teller.clear();
+    let mut out = anstream::stdout().lock();
+    if args.json {
+        serde_json::to_writer(&mut out, &findings(&report))?;
+        writeln!(out)?;
+    } else {
+        writeln!(out, "{}", text(&report))?;
+    }
+    Ok(if report.problems.is_empty() { Code::Done } else { Code::Failed })
+}
+
+fn findings(report: &Report) -> Findings<'_> {
+    let finding = |problem: &'_ Problem| (problem.session, problem.lsn, problem.seq);
+    let problems = report.problems.iter().map(|problem| {
+        let (session, lsn, seq) = finding(problem);
+        Finding { session, lsn, seq, what: &problem.what }
+    });
+    Findings {
+        sound: report.problems.is_empty(),
+        frames: report.frames,
+        records: report.records,
+        sessions: report.sessions,
+        bytes: report.bytes,
+        problems: problems.collect(),
+    }
+}
+
+fn text(report: &Report) -> String {
+    let read = format!(
+        "read {} in {} of {}, {} bytes",
+        count(report.records, "record"),
+        count(report.frames, "frame"),
+        count(report.sessions, "session"),
+        report.bytes
+    );
+    if report.problems.is_empty() {
+        return format!("{} {read}: everything holds", In(GOOD, "✓"));
+    }
+    let mut lines = vec![format!("{} {read}: {}", In(BAD, "✗"), count(report.problems.len() as u64, "problem"))];
+    lines.extend(report.problems.iter().map(|problem| {
+        let session = problem.session.map(|session| format!("session {session}"));
+        let lsn = problem.lsn.map(|lsn| format!("lsn {lsn}"));
+        let seq = problem.seq.map(|seq| format!("record {seq}"));
+        let place: Vec<_> = [session, lsn, seq].into_iter().flatten().collect();
+        let place = if place.is_empty() { "store".to_owned() } else { place.join(", ") };
+        format!("  {place}: {}", clip(&problem.what, 1_000))
+    }));
+    lines.join("\n")
+}
+
+/// Tells on stderr how far it is, where somebody watches.
+struct Teller {
+    watched: bool,
+    told: u64,
+}
+
+impl Teller {
+    fn new() -> Self {
+        Self { watched: std::io::stderr().is_terminal(), told: 0 }
+    }
+
+    fn tell(&mut self, progress: Progress) {
+        const STEP: u64 = 10_000;
+        if self.watched && progress.frames >= self.told.saturating_add(STEP) {
+            self.told = progress.frames;
+            // What cannot be told about progress is no reason to stop.
+            drop(write!(std::io::stderr(), "\r{} frames, {} sessions read", progress.frames, progress.sessions));
+        }
+    }
+
+    fn clear(&self) {
+        if self.told > 0 {
+            drop(write!(std::io::stderr(), "\r\u{1b}[K"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain(report: &Report) -> String {
+        anstream::adapter::strip_str(&text(report)).to_string()
+    }
+
+    #[test]
+    fn a_sound_store_is_one_line() {
+        let report = Report { frames: 2, records: 9, sessions: 1, bytes: 1_234, problems: Vec::new() };
+        assert_eq!(plain(&report), "✓ read 9 records in 2 frames of 1 session, 1234 bytes: everything holds");
+    }
+
+    #[test]
+    fn each_problem_names_its_place() {
+        let problem = |lsn, what: &str| Problem { session: None, lsn, seq: Some(Seq(4)), what: what.to_owned() };
+        let anywhere = Problem { session: None, lsn: None, seq: None, what: "no meta row".to_owned() };
+        let problems = vec![problem(Some(Lsn(7)), "a gap"), anywhere];
+        let report = Report { frames: 2, records: 9, sessions: 1, bytes: 0, problems };
+        let expected = "\
+✗ read 9 records in 2 frames of 1 session, 0 bytes: 2 problems
+  lsn 7, record 4: a gap
+  store: no meta row";
+        assert_eq!(plain(&report), expected);
+    }
+}

@@ -1,0 +1,141 @@
+//! Counts open work, refuses new work once closed, and waits for the rest.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+/// The lowest bit says that the gate is closed; the others count passes, so that one step sees both.
+const CLOSED: usize = 1;
+const PASS: usize = 2;
+
+/// A door for work: open, then closed, then drained (cheap clone, one shared gate).
+#[derive(Debug, Clone, Default)]
+pub struct Gate {
+    hinge: Arc<Hinge>,
+}
+
+#[derive(Debug, Default)]
+struct Hinge {
+    /// Passes times [`PASS`], plus [`CLOSED`].
+    state: AtomicUsize,
+    empty: Notify,
+}
+
+/// One piece of open work; dropping it ends it.
+#[must_use = "dropping the pass ends the work that it stands for"]
+#[derive(Debug)]
+pub struct Pass {
+    hinge: Arc<Hinge>,
+}
+
+impl Gate {
+    /// Opens a gate.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Lets one piece of work in, unless the gate is closed.
+    pub fn enter(&self) -> Option<Pass> {
+        // One compare-and-swap sees both the bit and the count: a pass is never given after `close` returned, and
+        // `drained` never misses one that was given before.
+        let add = |state: usize| (state & CLOSED == 0).then(|| state + PASS);
+        self.hinge.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, add).ok()?;
+        Some(Pass { hinge: Arc::clone(&self.hinge) })
+    }
+
+    /// Closes the gate for good; idempotent. What is open goes on.
+    pub fn close(&self) {
+        self.hinge.state.fetch_or(CLOSED, Ordering::AcqRel);
+    }
+
+    /// Tells whether the gate was closed.
+    pub fn is_closed(&self) -> bool {
+        self.hinge.state.load(Ordering::Acquire) & CLOSED != 0
+    }
+
+    /// Returns how many passes are out.
+    pub fn open(&self) -> usize {
+        self.hinge.state.load(Ordering::Acquire) / PASS
+    }
+
+    /// Waits until no pass is out, `grace` at most; true if so.
+    ///
+    /// On a gate that is still open the answer holds only for the moment; close it first.
+    ///
+    /// # Cancel safety
+    ///
+    /// Changes nothing; call it again.
+    pub async fn drained(&self, grace: Duration) -> bool {
+        tokio::time::timeout(grace, self.emptied()).await.is_ok() || self.open() == 0
+    }
+
+    async fn emptied(&self) {
+        loop {
+            // Listen before the look: the last pass may be dropped between the look and the wait.
+            let emptied = self.hinge.empty.notified();
+            if self.open() == 0 {
+                return;
+            }
+            emptied.await;
+        }
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        let before = self.hinge.state.fetch_sub(PASS, Ordering::AcqRel);
+        if before / PASS == 1 {
+            self.hinge.empty.notify_waiters();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GRACE: Duration = Duration::from_secs(5);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_closed_gate_refuses_and_waits_for_what_is_open() {
+        let gate = Gate::new();
+        let (one, two) = (gate.enter(), gate.enter());
+        gate.close();
+        assert_eq!((gate.enter().is_none(), gate.is_closed(), gate.open()), (true, true, 2));
+        assert!(!gate.drained(GRACE).await);
+        drop(one);
+        let waiting = tokio::spawn({
+            let gate = gate.clone();
+            async move { gate.drained(GRACE).await }
+        });
+        tokio::task::yield_now().await;
+        let dropped_at = tokio::time::Instant::now();
+        drop(two);
+        assert_eq!((waiting.await.unwrap(), gate.open()), (true, 0));
+        assert_eq!(dropped_at.elapsed(), Duration::ZERO, "the last pass wakes who waits");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_empty_gate_is_drained_even_without_grace() {
+        let gate = Gate::new();
+        gate.close();
+        assert!(gate.drained(Duration::ZERO).await);
+    }
+
+    #[test]
+    fn no_pass_is_given_after_close_in_real_threads() {
+        for _ in 0..200 {
+            let gate = Gate::new();
+            std::thread::scope(|scope| {
+                let entering = scope.spawn(|| (0..50).map_while(|_| gate.enter()).collect::<Vec<_>>());
+                gate.close();
+                let at_close = gate.open();
+                let passes = entering.join().unwrap();
+                assert_eq!((gate.open(), passes.len()), (at_close, at_close));
+            });
+            assert_eq!(gate.open(), 0);
+        }
+    }
+}

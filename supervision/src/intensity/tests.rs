@@ -1,0 +1,108 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// The verdicts of restarts that are asked for at these milliseconds, with the whole delay taken.
+fn verdicts(intensity: Intensity, at_ms: &[u64]) -> Vec<Verdict> {
+    let start = Instant::now();
+    let mut budget = RestartBudget::new(intensity);
+    at_ms.iter().map(|at| budget.admit(start + ms(*at), 1.0)).collect()
+}
+
+#[test]
+fn exactly_max_restarts_in_the_window_are_admitted_and_one_more_is_not() {
+    let expected = [Verdict::After(ms(100)), Verdict::After(ms(200)), Verdict::After(ms(400)), Verdict::Exhausted];
+    assert_eq!(verdicts(Intensity::default(), &[0, 1, 2, 59_999]), expected);
+}
+
+#[test]
+fn the_window_slides() {
+    let at = [0, 30_000, 59_999, 60_000, 60_001, 90_000];
+    let expected = [
+        Verdict::After(ms(100)),
+        Verdict::After(ms(200)),
+        Verdict::After(ms(400)),
+        Verdict::After(ms(800)),
+        Verdict::Exhausted,
+        Verdict::After(ms(1_600)),
+    ];
+    assert_eq!(verdicts(Intensity::default(), &at), expected);
+}
+
+#[test]
+fn a_whole_healthy_window_resets_the_delay() {
+    let expected = [Verdict::After(ms(100)), Verdict::After(ms(200)), Verdict::After(ms(100))];
+    assert_eq!(verdicts(Intensity::default(), &[0, 10, 60_010]), expected);
+}
+
+#[test]
+fn the_delay_doubles_up_to_the_cap() {
+    let patient = Intensity { max: 100, ..Intensity::default() };
+    let expected: Vec<_> = [100, 200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000].map(ms).map(Verdict::After).into();
+    assert_eq!(verdicts(patient, &[0; 9]), expected);
+    assert_eq!(verdicts(patient, &[0; 100]).last(), Some(&Verdict::After(ms(10_000))));
+}
+
+#[test]
+fn jitter_takes_a_share_of_the_delay_and_nonsense_takes_all() {
+    let delay = |jitter| RestartBudget::new(Intensity::default()).admit(Instant::now(), jitter);
+    let delays = [0.0, 0.25, 1.0, -3.0, 7.0, f64::NAN, f64::INFINITY].map(delay);
+    assert_eq!(delays, [0, 25, 100, 0, 100, 100, 100].map(ms).map(Verdict::After));
+}
+
+#[test]
+fn a_clock_that_steps_back_grants_nothing() {
+    let late = Instant::now() + ms(100_000);
+    let mut budget = RestartBudget::new(Intensity::default());
+    for _ in 0..3 {
+        budget.admit(late, 0.0);
+    }
+    assert_eq!((budget.admit(late - ms(90_000), 0.0), budget.left(late)), (Verdict::Exhausted, 0));
+}
+
+#[test]
+fn a_budget_of_nothing_is_exhausted_from_the_start() {
+    assert_eq!(verdicts(Intensity { max: 0, ..Intensity::default() }, &[0]), [Verdict::Exhausted]);
+}
+
+#[test]
+fn a_storm_is_more_than_the_limit_within_the_window() {
+    let start = Instant::now();
+    let mut storm = Storm::default();
+    let within = (0..100).map(|n| storm.note(start + ms(n))).filter(|storm| *storm).count();
+    assert_eq!((within, storm.note(start + ms(9_999))), (0, true));
+    assert!(storm.note(start + ms(10_000)), "the window holds the failures from 1 ms on");
+    assert_eq!(storm.failures.len(), 100, "however long it lasts, it holds no more than the limit");
+    assert!(!storm.note(start + ms(30_000)), "a calm window ends the storm");
+}
+
+#[test]
+fn without_a_limit_left_every_failure_is_a_storm() {
+    assert!(Storm::new(StormLimit { max: 0, within: ms(1) }).note(Instant::now()));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #[test]
+    fn no_window_ever_holds_more_than_max_and_no_admissible_restart_is_refused(
+        max in 0_u32..5,
+        within in 1_u64..200,
+        gaps in prop::collection::vec(0_u64..100, 1..60),
+    ) {
+        let intensity = Intensity { max, within: ms(within), ..Intensity::default() };
+        let mut at = 0;
+        let times: Vec<u64> = gaps.iter().map(|gap| { at += gap; at }).collect();
+        let mut admitted: Vec<u64> = Vec::new();
+        for (time, verdict) in times.iter().zip(verdicts(intensity, &times)) {
+            let in_window = admitted.iter().filter(|before| time - **before < within).count();
+            prop_assert_eq!(verdict != Verdict::Exhausted, in_window < max as usize);
+            if verdict != Verdict::Exhausted {
+                admitted.push(*time);
+            }
+        }
+    }
+}

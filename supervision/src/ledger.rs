@@ -1,0 +1,263 @@
+//! How many spawns a root run has used, and how many it has left.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use crate::locked::Locked;
+
+/// The spawn accounts of all root runs (cheap clone, one shared ledger).
+///
+/// What is granted here is recorded by the caller; after a crash the recount from its records is the truth and comes
+/// back by [`Ledger::restore`].
+pub struct Ledger<R> {
+    book: Arc<Locked<Book<R>>>,
+}
+
+struct Book<R> {
+    accounts: HashMap<R, Account>,
+    /// Number of the next account; tells a reopened account from the one that an old grant was taken from.
+    next: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Account {
+    number: u64,
+    used: u32,
+    reserved: u32,
+}
+
+/// Spawns that were granted together; dropping it gives them back.
+#[must_use = "dropping the grants gives them back"]
+pub struct SpawnGrants<R: Copy + Eq + Hash> {
+    book: Arc<Locked<Book<R>>>,
+    root: R,
+    account: u64,
+    granted: u32,
+    refused: u32,
+    remaining: u32,
+}
+
+impl<R> Clone for Ledger<R> {
+    fn clone(&self) -> Self {
+        Self { book: Arc::clone(&self.book) }
+    }
+}
+
+impl<R> Default for Ledger<R> {
+    fn default() -> Self {
+        Self { book: Arc::new(Locked::new(Book { accounts: HashMap::new(), next: 0 })) }
+    }
+}
+
+impl<R> fmt::Debug for Ledger<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ledger").field("roots", &self.book.lock().accounts.len()).finish()
+    }
+}
+
+impl<R: Copy + Eq + Hash> Ledger<R> {
+    /// Opens a ledger without accounts.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Reserves up to `n` spawns for `root`, whose limit is `limit`, used and reserved ones together.
+    ///
+    /// What does not fit is refused at once, never queued: a limit is an answer for the model, not a wait.
+    pub fn reserve_spawns(&self, root: R, n: u32, limit: u32) -> SpawnGrants<R> {
+        let mut book = self.book.lock();
+        let account = book.account(root);
+        let left = limit.saturating_sub(account.used.saturating_add(account.reserved));
+        let granted = n.min(left);
+        account.reserved = account.reserved.saturating_add(granted);
+        let number = account.number;
+        drop(book);
+        SpawnGrants {
+            book: Arc::clone(&self.book),
+            root,
+            account: number,
+            granted,
+            refused: n - granted,
+            remaining: left - granted,
+        }
+    }
+
+    /// Sets what `root` has used, as recounted from records after a start.
+    ///
+    /// Grants that are still out were taken from the account before it; they neither add to nor take from this one.
+    pub fn restore(&self, root: R, used: u32) {
+        let mut book = self.book.lock();
+        let number = book.number();
+        book.accounts.insert(root, Account { number, used, reserved: 0 });
+    }
+
+    /// Closes the account of a root run that ended.
+    pub fn forget(&self, root: R) {
+        self.book.lock().accounts.remove(&root);
+    }
+
+    /// Returns the spawns that `root` has committed.
+    pub fn used(&self, root: R) -> u32 {
+        self.book.lock().accounts.get(&root).map_or(0, |account| account.used)
+    }
+
+    /// Returns the spawns that `root` has reserved and neither committed nor given back.
+    pub fn reserved(&self, root: R) -> u32 {
+        self.book.lock().accounts.get(&root).map_or(0, |account| account.reserved)
+    }
+
+    /// Returns the number of open accounts.
+    pub fn len(&self) -> usize {
+        self.book.lock().accounts.len()
+    }
+
+    /// Tells whether no account is open.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<R: Copy + Eq + Hash> Book<R> {
+    fn number(&mut self) -> u64 {
+        self.next = self.next.wrapping_add(1);
+        self.next
+    }
+
+    fn account(&mut self, root: R) -> &mut Account {
+        let number = self.number();
+        self.accounts.entry(root).or_insert(Account { number, used: 0, reserved: 0 })
+    }
+}
+
+impl<R: Copy + Eq + Hash> SpawnGrants<R> {
+    /// Returns how many spawns were granted.
+    pub fn granted(&self) -> u32 {
+        self.granted
+    }
+
+    /// Returns how many of the wanted spawns were refused.
+    pub fn refused(&self) -> u32 {
+        self.refused
+    }
+
+    /// Returns how many spawns were left to others when these had been granted.
+    pub fn remaining(&self) -> u32 {
+        self.remaining
+    }
+
+    /// Keeps all granted spawns: they count as used from now on.
+    pub fn commit(self) {
+        let kept = self.granted;
+        self.commit_some(kept);
+    }
+
+    /// Keeps `kept` of the granted spawns and gives the rest back.
+    pub fn commit_some(mut self, kept: u32) {
+        let kept = kept.min(self.granted);
+        self.settle(kept);
+        self.granted = 0;
+    }
+
+    fn settle(&self, kept: u32) {
+        let mut book = self.book.lock();
+        if let Some(account) = book.accounts.get_mut(&self.root).filter(|account| account.number == self.account) {
+            account.reserved = account.reserved.saturating_sub(self.granted);
+            account.used = account.used.saturating_add(kept);
+        }
+    }
+}
+
+impl<R: Copy + Eq + Hash> Drop for SpawnGrants<R> {
+    fn drop(&mut self) {
+        if self.granted > 0 {
+            self.settle(0);
+        }
+    }
+}
+
+impl<R: Copy + Eq + Hash> fmt::Debug for SpawnGrants<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SpawnGrants")
+            .field("granted", &self.granted)
+            .field("refused", &self.refused)
+            .field("remaining", &self.remaining)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn shares(grants: &SpawnGrants<u8>) -> (u32, u32, u32) {
+        (grants.granted(), grants.refused(), grants.remaining())
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_what_remains() {
+        let ledger = Ledger::new();
+        let first = ledger.reserve_spawns(1, 3, 5);
+        let second = ledger.reserve_spawns(1, 3, 5);
+        let other_root = ledger.reserve_spawns(2, 3, 5);
+        assert_eq!((shares(&first), shares(&second), shares(&other_root)), ((3, 0, 2), (2, 1, 0), (3, 0, 2)));
+        first.commit();
+        drop(second);
+        assert_eq!((ledger.used(1), ledger.reserved(1)), (3, 0));
+        assert_eq!(shares(&ledger.reserve_spawns(1, 9, 5)), (2, 7, 0));
+    }
+
+    #[test]
+    fn a_commit_of_some_gives_the_rest_back() {
+        let ledger = Ledger::new();
+        ledger.reserve_spawns(1, 5, 5).commit_some(2);
+        assert_eq!((ledger.used(1), ledger.reserved(1)), (2, 0));
+    }
+
+    #[test]
+    fn a_recount_is_not_changed_by_grants_from_before_it() {
+        let ledger = Ledger::new();
+        let (kept, undone) = (ledger.reserve_spawns(1, 2, 9), ledger.reserve_spawns(1, 2, 9));
+        ledger.restore(1, 4);
+        let present = ledger.reserve_spawns(1, 1, 9);
+        kept.commit();
+        drop(undone);
+        assert_eq!((ledger.used(1), ledger.reserved(1)), (4, 1));
+        present.commit();
+        assert_eq!((ledger.used(1), ledger.reserved(1)), (5, 0));
+    }
+
+    #[test]
+    fn a_forgotten_root_does_not_come_back_by_an_old_grant() {
+        let ledger = Ledger::new();
+        let grants = ledger.reserve_spawns(1, 2, 9);
+        ledger.forget(1);
+        grants.commit();
+        assert!(ledger.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn used_and_reserved_never_exceed_the_limit(
+            limit in 0_u32..20,
+            steps in prop::collection::vec((0_u32..8, any::<bool>(), any::<bool>()), 0..40),
+        ) {
+            let ledger = Ledger::new();
+            let mut held = Vec::new();
+            for (n, settle, keep) in steps {
+                held.push(ledger.reserve_spawns((), n, limit));
+                prop_assert!(ledger.used(()) + ledger.reserved(()) <= limit);
+                if settle {
+                    let grants = held.swap_remove(0);
+                    if keep { grants.commit() } else { drop(grants) }
+                }
+            }
+            let used = ledger.used(());
+            drop(held);
+            prop_assert_eq!((ledger.used(()), ledger.reserved(())), (used, 0));
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The queued tickets of one root in one class.
+
+use std::collections::BTreeMap;
+
+/// Tickets that share a counted block: a position is found by counting blocks, then tickets within one.
+const BLOCK: u64 = 256;
+
+/// Tickets in the order of request, and the lane's turn in the rotation.
+pub(super) struct Lane<T> {
+    tickets: BTreeMap<u64, T>,
+    blocks: BTreeMap<u64, usize>,
+    /// The lane with the lowest turn is served first; it draws a new one when it is served or starts to queue.
+    pub(super) turn: u64,
+    /// Listed among the lanes that may be served.
+    pub(super) ready: bool,
+}
+
+impl<T> Lane<T> {
+    pub(super) fn new() -> Self {
+        Self { tickets: BTreeMap::new(), blocks: BTreeMap::new(), turn: 0, ready: false }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.tickets.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.tickets.len()
+    }
+
+    pub(super) fn push(&mut self, number: u64, ticket: T) {
+        self.tickets.insert(number, ticket);
+        *self.blocks.entry(number / BLOCK).or_insert(0) += 1;
+    }
+
+    pub(super) fn pop(&mut self) -> Option<T> {
+        let (number, ticket) = self.tickets.pop_first()?;
+        self.uncount(number);
+        Some(ticket)
+    }
+
+    pub(super) fn remove(&mut self, number: u64) {
+        if self.tickets.remove(&number).is_some() {
+            self.uncount(number);
+        }
+    }
+
+    /// How many tickets come before `number`.
+    pub(super) fn position(&self, number: u64) -> usize {
+        let block = number / BLOCK;
+        let in_blocks: usize = self.blocks.range(..block).map(|(_, tickets)| tickets).sum();
+        in_blocks + self.tickets.range(block * BLOCK..number).count()
+    }
+
+    fn uncount(&mut self, number: u64) {
+        let block = number / BLOCK;
+        if let Some(tickets) = self.blocks.get_mut(&block) {
+            *tickets -= 1;
+            if *tickets == 0 {
+                self.blocks.remove(&block);
+            }
+        }
+    }
+}

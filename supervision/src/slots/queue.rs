@@ -1,0 +1,192 @@
+//! The decision who is granted next, without locks, callbacks or a clock.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
+
+use tokio::time::Instant;
+
+use super::lane::Lane;
+use super::{Class, Root, Ticket};
+
+/// The pool's books.
+///
+/// Between two operations no ticket waits that could be granted: either all slots are in use, or every root with
+/// tickets is at its bound. So a request that finds room overtakes nobody.
+pub(super) struct Queue<R, T> {
+    global: usize,
+    in_use: usize,
+    accounts: HashMap<R, Account<T>>,
+    places: HashMap<T, Place<R>>,
+    /// Lanes with tickets whose root is below its bound, by turn.
+    ready_again: BTreeSet<(u64, R)>,
+    ready_start: BTreeSet<(u64, R)>,
+    /// Number of the next turn or ticket.
+    next: u64,
+}
+
+struct Account<T> {
+    in_use: usize,
+    bound: usize,
+    again: Lane<T>,
+    start: Lane<T>,
+    last_grant: Option<Instant>,
+}
+
+#[derive(Clone, Copy)]
+struct Place<R> {
+    root: R,
+    class: Class,
+    number: u64,
+}
+
+impl<T> Account<T> {
+    fn new() -> Self {
+        Self { in_use: 0, bound: 0, again: Lane::new(), start: Lane::new(), last_grant: None }
+    }
+
+    fn lane(&mut self, class: Class) -> &mut Lane<T> {
+        match class {
+            Class::Again => &mut self.again,
+            Class::Start => &mut self.start,
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.in_use == 0 && self.again.is_empty() && self.start.is_empty()
+    }
+}
+
+impl<R: Root, T: Ticket> Queue<R, T> {
+    pub(super) fn new(global: usize) -> Self {
+        Self {
+            global,
+            in_use: 0,
+            accounts: HashMap::new(),
+            places: HashMap::new(),
+            ready_again: BTreeSet::new(),
+            ready_start: BTreeSet::new(),
+            next: 0,
+        }
+    }
+
+    /// Queues a ticket and returns all that is granted now, itself among them if there is room.
+    pub(super) fn request(&mut self, root: R, ticket: T, class: Class, per_root: u32, now: Instant) -> Vec<(R, T)> {
+        let number = self.number();
+        let account = self.accounts.entry(root).or_insert_with(Account::new);
+        account.bound = usize::try_from(per_root).unwrap_or(usize::MAX);
+        if let Entry::Vacant(place) = self.places.entry(ticket) {
+            place.insert(Place { root, class, number });
+            let lane = account.lane(class);
+            if lane.is_empty() {
+                lane.turn = number;
+            }
+            lane.push(number, ticket);
+        }
+        self.list(root);
+        self.pump(now)
+    }
+
+    /// Takes a slot of `root` back and returns what is granted in its place.
+    pub(super) fn release(&mut self, root: R, now: Instant) -> Vec<(R, T)> {
+        self.in_use = self.in_use.saturating_sub(1);
+        if let Some(account) = self.accounts.get_mut(&root) {
+            account.in_use = account.in_use.saturating_sub(1);
+        }
+        self.list(root);
+        self.pump(now)
+    }
+
+    pub(super) fn withdraw(&mut self, ticket: T) -> bool {
+        let Some(Place { root, class, number }) = self.places.remove(&ticket) else { return false };
+        if let Some(account) = self.accounts.get_mut(&root) {
+            account.lane(class).remove(number);
+        }
+        self.list(root);
+        true
+    }
+
+    pub(super) fn queued(&self) -> usize {
+        self.places.len()
+    }
+
+    pub(super) fn in_use(&self) -> usize {
+        self.in_use
+    }
+
+    pub(super) fn in_use_of(&self, root: R) -> usize {
+        self.accounts.get(&root).map_or(0, |account| account.in_use)
+    }
+
+    pub(super) fn last_grant(&self, root: R) -> Option<Instant> {
+        self.accounts.get(&root)?.last_grant
+    }
+
+    pub(super) fn position(&self, ticket: T) -> Option<usize> {
+        let Place { root, class, number } = self.places.get(&ticket)?;
+        let account = self.accounts.get(root)?;
+        Some(match class {
+            Class::Again => account.again.position(*number),
+            Class::Start => account.again.len() + account.start.position(*number),
+        })
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next = self.next.wrapping_add(1);
+        self.next
+    }
+
+    fn pump(&mut self, now: Instant) -> Vec<(R, T)> {
+        let mut granted = Vec::new();
+        while self.in_use < self.global {
+            let next = self.ready_again.first().map(|(_, root)| (*root, Class::Again));
+            let next = next.or_else(|| self.ready_start.first().map(|(_, root)| (*root, Class::Start)));
+            let Some((root, class)) = next else { break };
+            if let Some(ticket) = self.grant(root, class, now) {
+                granted.push((root, ticket));
+            }
+        }
+        granted
+    }
+
+    fn grant(&mut self, root: R, class: Class, now: Instant) -> Option<T> {
+        self.unlist(root);
+        let turn = self.number();
+        let account = self.accounts.get_mut(&root)?;
+        let lane = account.lane(class);
+        let ticket = lane.pop()?;
+        lane.turn = turn;
+        account.in_use += 1;
+        account.last_grant = Some(now);
+        self.in_use += 1;
+        self.places.remove(&ticket);
+        self.list(root);
+        Some(ticket)
+    }
+
+    /// Lists the lanes of `root` that may be served, and forgets a root that has nothing left.
+    fn list(&mut self, root: R) {
+        self.unlist(root);
+        let Some(account) = self.accounts.get_mut(&root) else { return };
+        if account.is_idle() {
+            self.accounts.remove(&root);
+            return;
+        }
+        if account.in_use < account.bound {
+            for (lane, ready) in
+                [(&mut account.again, &mut self.ready_again), (&mut account.start, &mut self.ready_start)]
+            {
+                lane.ready = !lane.is_empty() && ready.insert((lane.turn, root));
+            }
+        }
+    }
+
+    fn unlist(&mut self, root: R) {
+        let Some(account) = self.accounts.get_mut(&root) else { return };
+        for (lane, ready) in [(&mut account.again, &mut self.ready_again), (&mut account.start, &mut self.ready_start)]
+        {
+            if std::mem::take(&mut lane.ready) {
+                ready.remove(&(lane.turn, root));
+            }
+        }
+    }
+}

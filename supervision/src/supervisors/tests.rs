@@ -1,0 +1,322 @@
+use std::sync::Mutex;
+
+use ractor::{ActorProcessingErr, ActorStatus};
+use tokio::sync::mpsc;
+
+use super::*;
+
+const GRACE: Duration = Duration::from_secs(5);
+
+/// A child that does what it is told.
+struct Toy;
+
+enum Order {
+    Note(u32),
+    Panic,
+    Fail,
+    Hang,
+}
+
+/// How a toy starts and ends, and where it notes what it did.
+struct Script {
+    start: Start,
+    panic_on_drop: bool,
+    notes: Arc<Mutex<Vec<u32>>>,
+}
+
+#[derive(Clone, Copy)]
+enum Start {
+    Fine,
+    Panic,
+    Fail,
+    Hang,
+    PanicAfter,
+}
+
+/// Noted by `post_stop`.
+const STOPPED_IN_ORDER: u32 = 1_000;
+
+impl Drop for Script {
+    fn drop(&mut self) {
+        assert!(!self.panic_on_drop, "a state that panics when it is dropped");
+    }
+}
+
+impl Actor for Toy {
+    type Msg = Order;
+    type State = Script;
+    type Arguments = Script;
+
+    async fn pre_start(&self, _: ActorRef<Order>, script: Script) -> Result<Script, ActorProcessingErr> {
+        match script.start {
+            Start::Fine | Start::PanicAfter => Ok(script),
+            Start::Panic => panic!("no start"),
+            Start::Fail => Err("cannot start".into()),
+            Start::Hang => std::future::pending().await,
+        }
+    }
+
+    async fn post_start(&self, _: ActorRef<Order>, script: &mut Script) -> Result<(), ActorProcessingErr> {
+        assert!(!matches!(script.start, Start::PanicAfter), "just started");
+        Ok(())
+    }
+
+    async fn handle(&self, _: ActorRef<Order>, order: Order, script: &mut Script) -> Result<(), ActorProcessingErr> {
+        match order {
+            Order::Note(note) => script.notes.lock().unwrap().push(note),
+            Order::Panic => panic!("told to"),
+            Order::Fail => return Err("told to fail".into()),
+            Order::Hang => std::future::pending().await,
+        }
+        Ok(())
+    }
+
+    async fn post_stop(&self, _: ActorRef<Order>, script: &mut Script) -> Result<(), ActorProcessingErr> {
+        script.notes.lock().unwrap().push(STOPPED_IN_ORDER);
+        Ok(())
+    }
+}
+
+fn script(start: Start) -> Script {
+    Script { start, panic_on_drop: false, notes: Arc::default() }
+}
+
+fn fine() -> Script {
+    script(Start::Fine)
+}
+
+fn supervisors(shard: usize) -> (Supervisors, mpsc::UnboundedReceiver<Exit>) {
+    let (exits, seen) = mpsc::unbounded_channel();
+    let sink = move |exit| drop(exits.send(exit));
+    (Supervisors::start(shard, Arc::new(sink)).unwrap(), seen)
+}
+
+fn failed(why: &str) -> How {
+    How::Failed(why.to_owned())
+}
+
+#[tokio::test]
+async fn every_way_to_end_is_reported_once_and_no_sibling_ends() {
+    let (supervisors, mut exits) = supervisors(10);
+    let sibling = supervisors.spawn(Toy, fine()).await.unwrap();
+    type End = fn(&ActorRef<Order>);
+    let endings: [(End, How); 6] = [
+        (|toy| toy.stop(None), How::Stopped),
+        (|toy| toy.drain().unwrap(), How::Stopped),
+        (|toy| toy.kill(), How::Killed),
+        (|toy| toy.cast(Order::Panic).unwrap(), failed("told to")),
+        (|toy| toy.cast(Order::Fail).unwrap(), failed("told to fail")),
+        (
+            |toy| {
+                toy.cast(Order::Hang).unwrap();
+                toy.kill();
+            },
+            How::Killed,
+        ),
+    ];
+    for (end, how) in endings {
+        let toy = supervisors.spawn(Toy, fine()).await.unwrap();
+        end(&toy);
+        assert_eq!(exits.recv().await, Some(Exit { actor: toy.get_id(), how }));
+    }
+    assert!(exits.try_recv().is_err());
+    assert_eq!(sibling.get_status(), ActorStatus::Running);
+    supervisors.shutdown(GRACE).await;
+    assert_eq!(exits.recv().await, Some(Exit { actor: sibling.get_id(), how: How::Stopped }));
+    assert_eq!((supervisors.live(), sibling.get_status()), (0, ActorStatus::Stopped));
+}
+
+#[tokio::test]
+async fn a_start_that_fails_is_an_error_and_no_exit() {
+    let (supervisors, mut exits) = supervisors(10);
+    let why = |error| SpawnError::Start(String::from(error));
+    assert_eq!(supervisors.spawn(Toy, script(Start::Panic)).await.unwrap_err(), why("no start"));
+    assert_eq!(supervisors.spawn(Toy, script(Start::Fail)).await.unwrap_err(), why("cannot start"));
+    assert_eq!(supervisors.live(), 0);
+    supervisors.shutdown(GRACE).await;
+    assert!(exits.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn a_panic_right_after_the_start_is_an_exit() {
+    let (supervisors, mut exits) = supervisors(10);
+    let toy = supervisors.spawn(Toy, script(Start::PanicAfter)).await.unwrap();
+    assert_eq!(exits.recv().await, Some(Exit { actor: toy.get_id(), how: failed("just started") }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_is_given_up_leaves_no_seat_taken() {
+    let (supervisors, mut exits) = supervisors(1);
+    let given_up = tokio::time::timeout(GRACE, supervisors.spawn(Toy, script(Start::Hang))).await;
+    assert!(given_up.is_err());
+    assert_eq!((supervisors.live(), supervisors.shards()), (0, 1));
+    supervisors.spawn(Toy, fine()).await.unwrap();
+    assert_eq!((supervisors.live(), supervisors.shards()), (1, 1));
+    assert!(exits.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn a_state_or_a_sink_that_panics_ends_no_supervisor() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&seen);
+    let sink = move |exit: Exit| {
+        kept.lock().unwrap().push(exit.how);
+        panic!("a sink that panics");
+    };
+    let supervisors = Supervisors::start(10, Arc::new(sink)).unwrap();
+    let sibling = supervisors.spawn(Toy, fine()).await.unwrap();
+    let nasty = Script { start: Start::Fine, panic_on_drop: true, notes: Arc::default() };
+    let toy = supervisors.spawn(Toy, nasty).await.unwrap();
+    toy.stop_and_wait(None, None).await.unwrap();
+    while supervisors.live() > 1 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!((sibling.get_status(), seen.lock().unwrap().clone()), (ActorStatus::Running, vec![How::Stopped]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_lets_queued_work_finish_and_kills_what_hangs() {
+    let (supervisors, mut exits) = supervisors(2);
+    let notes: Arc<Mutex<Vec<u32>>> = Arc::default();
+    let orderly = Script { start: Start::Fine, panic_on_drop: false, notes: Arc::clone(&notes) };
+    let orderly = supervisors.spawn(Toy, orderly).await.unwrap();
+    let hanging = supervisors.spawn(Toy, fine()).await.unwrap();
+    hanging.cast(Order::Hang).unwrap();
+    (1..=3).for_each(|note| orderly.cast(Order::Note(note)).unwrap());
+    let begun = tokio::time::Instant::now();
+    supervisors.shutdown(GRACE).await;
+    assert_eq!((*notes.lock().unwrap()).as_slice(), [1, 2, 3, STOPPED_IN_ORDER]);
+    assert_eq!((begun.elapsed(), supervisors.live()), (GRACE, 0));
+    let ends = [exits.recv().await.unwrap(), exits.recv().await.unwrap()];
+    let expected = [(orderly.get_id(), How::Stopped), (hanging.get_id(), How::Killed)];
+    assert_eq!(ends, expected.map(|(actor, how)| Exit { actor, how }));
+    assert_eq!([orderly.get_status(), hanging.get_status()], [ActorStatus::Stopped; 2]);
+    assert_eq!(supervisors.spawn(Toy, fine()).await.unwrap_err(), SpawnError::Closing);
+    supervisors.shutdown(GRACE).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_does_not_wait_for_ever_for_a_start() {
+    let (supervisors, mut exits) = supervisors(2);
+    let starting = tokio::spawn({
+        let supervisors = supervisors.clone();
+        async move { supervisors.spawn(Toy, script(Start::Hang)).await.map(|_| ()) }
+    });
+    tokio::task::yield_now().await;
+    assert_eq!(supervisors.live(), 1);
+    supervisors.shutdown(GRACE).await;
+    assert_eq!((starting.await.unwrap(), supervisors.live()), (Err(SpawnError::Closing), 0));
+    assert!(exits.try_recv().is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn five_thousand_children_live_under_several_shards_and_none_survives_the_shutdown() {
+    let (supervisors, mut exits) = supervisors(2_000);
+    let mut toys = Vec::new();
+    for _ in 0..5_000 {
+        toys.push(supervisors.spawn(Toy, fine()).await.unwrap());
+    }
+    assert_eq!((supervisors.live(), supervisors.shards()), (5_000, 3));
+    for toy in toys.iter().step_by(2) {
+        toy.cast(Order::Panic).unwrap();
+    }
+    for _ in 0..2_500 {
+        assert_eq!(exits.recv().await.unwrap().how, failed("told to"));
+    }
+    let survivors: Vec<_> = toys.iter().skip(1).step_by(2).collect();
+    assert!(survivors.iter().all(|toy| toy.get_status() == ActorStatus::Running));
+    for _ in 0..500 {
+        supervisors.spawn(Toy, fine()).await.unwrap();
+    }
+    assert_eq!(supervisors.shards(), 3, "freed seats are used again");
+    supervisors.shutdown(GRACE).await;
+    assert!(toys.iter().all(|toy| toy.get_status() == ActorStatus::Stopped));
+    let rest = std::iter::from_fn(|| exits.try_recv().ok()).filter(|exit| exit.how == How::Stopped).count();
+    assert_eq!((rest, supervisors.live()), (3_000, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn spawns_that_race_a_shutdown_end_with_it() {
+    for _ in 0..20 {
+        let (supervisors, mut exits) = supervisors(7);
+        let spawning: Vec<_> = (0..4)
+            .map(|_| {
+                let supervisors = supervisors.clone();
+                tokio::spawn(async move {
+                    let mut toys = Vec::new();
+                    while let Ok(toy) = supervisors.spawn(Toy, fine()).await {
+                        toys.push(toy);
+                        tokio::task::yield_now().await;
+                    }
+                    toys
+                })
+            })
+            .collect();
+        while supervisors.live() < 50 {
+            tokio::task::yield_now().await;
+        }
+        supervisors.shutdown(GRACE).await;
+        assert_eq!(supervisors.live(), 0);
+        let mut started = 0;
+        for spawner in spawning {
+            for toy in spawner.await.unwrap() {
+                toy.wait(None).await.unwrap();
+                started += 1;
+            }
+        }
+        assert_eq!(std::iter::from_fn(|| exits.try_recv().ok()).count(), started);
+    }
+}
+
+#[tokio::test]
+async fn a_storm_is_told_once_and_a_kill_is_no_failure() {
+    let storms = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&storms);
+    let (exits, mut seen) = mpsc::unbounded_channel();
+    let limit = StormLimit { max: 3, within: Duration::from_secs(10) };
+    let supervisors = Supervisors::start_with(
+        10,
+        Arc::new(move |exit| drop(exits.send(exit))),
+        limit,
+        Arc::new(move |storm| kept.lock().unwrap().push(storm)),
+    )
+    .unwrap();
+    for how in [Order::Hang, Order::Fail, Order::Fail, Order::Fail, Order::Fail, Order::Panic] {
+        let before = storms.lock().unwrap().len();
+        let toy = supervisors.spawn(Toy, fine()).await.unwrap();
+        let killed = matches!(how, Order::Hang);
+        toy.cast(how).unwrap();
+        if killed {
+            toy.kill();
+        }
+        seen.recv().await.unwrap();
+        assert!(storms.lock().unwrap().len() - before <= 1);
+    }
+    assert_eq!(*storms.lock().unwrap(), [StormSeen { shard: 0, limit }]);
+}
+
+#[tokio::test]
+async fn a_supervisor_that_is_killed_takes_its_children_out_of_the_count() {
+    let (supervisors, _exits) = supervisors(2);
+    let toy = supervisors.spawn(Toy, fine()).await.unwrap();
+    toy.try_get_supervisor().unwrap().kill();
+    toy.wait(None).await.unwrap();
+    supervisors.shutdown(GRACE).await;
+    assert_eq!(supervisors.live(), 0);
+}
+
+#[tokio::test]
+async fn dropping_the_last_clone_kills_what_is_left() {
+    let (supervisors, mut exits) = supervisors(2);
+    let toy = supervisors.spawn(Toy, fine()).await.unwrap();
+    drop(supervisors);
+    toy.wait(None).await.unwrap();
+    assert_eq!(exits.recv().await, None);
+}
+
+#[test]
+fn a_shard_has_one_to_two_thousand_children() {
+    let start = |shard| Supervisors::start(shard, Arc::new(|_| {})).map(|_| ());
+    let expected = [Err(StartError::Shard(0)), Ok(()), Ok(()), Err(StartError::Shard(2_001))];
+    assert_eq!([0, 1, 2_000, 2_001].map(start), expected);
+}

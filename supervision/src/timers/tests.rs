@@ -1,0 +1,235 @@
+use std::sync::Mutex;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// What fired, and how many milliseconds after the start.
+type Fired = Arc<Mutex<Vec<(u32, u64)>>>;
+
+fn timers() -> (Timers<u32>, Fired) {
+    let fired = Fired::default();
+    let (kept, start) = (Arc::clone(&fired), Instant::now());
+    let note = move |key| kept.lock().unwrap().push((key, u64::try_from(start.elapsed().as_millis()).unwrap()));
+    (Timers::start(Arc::new(note)), fired)
+}
+
+/// Lets the clock run on while the task of the timers works.
+async fn pass(time: Duration) {
+    tokio::time::sleep(time).await;
+}
+
+fn keys(fired: &Fired) -> Vec<u32> {
+    fired.lock().unwrap().iter().map(|(key, _)| *key).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn deadlines_fire_in_order_whatever_the_order_of_arming() {
+    let (timers, fired) = timers();
+    for (key, after) in [(1, 300), (2, 100), (3, 200), (5, 100), (4, 100)] {
+        timers.arm(key, ms(after));
+    }
+    assert_eq!(timers.armed(), 5);
+    pass(ms(1_000)).await;
+    assert_eq!((keys(&fired), timers.armed()), (vec![2, 4, 5, 3, 1], 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_earlier_deadline_wakes_a_task_that_sleeps_for_a_later_one() {
+    let (timers, fired) = timers();
+    timers.arm(1, ms(10_000));
+    pass(ms(1_000)).await;
+    timers.arm(2, ms(50));
+    pass(ms(100)).await;
+    assert_eq!(keys(&fired), [2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn arming_again_replaces_and_disarming_prevents() {
+    let (timers, fired) = timers();
+    timers.arm(1, ms(50));
+    timers.arm(1, ms(500));
+    timers.arm(2, ms(500));
+    timers.arm(2, ms(50));
+    timers.arm(3, ms(50));
+    assert_eq!((timers.disarm(&3), timers.disarm(&3), timers.armed()), (true, false, 2));
+    pass(ms(100)).await;
+    assert_eq!(keys(&fired), [2]);
+    pass(ms(900)).await;
+    assert_eq!((keys(&fired), timers.disarm(&1)), (vec![2, 1], false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_callback_may_arm_itself_again_and_disarm_its_neighbour() {
+    let cell = Arc::new(Mutex::new(None::<Timers<u32>>));
+    let (fired, inner) = (Arc::new(Mutex::new(Vec::new())), Arc::clone(&cell));
+    let kept = Arc::clone(&fired);
+    let timers = Timers::start(Arc::new(move |key| {
+        let timers = inner.lock().unwrap().clone().unwrap();
+        kept.lock().unwrap().push(key);
+        if kept.lock().unwrap().len() < 3 {
+            timers.arm(1, ms(10));
+        }
+        timers.disarm(&2);
+    }));
+    *cell.lock().unwrap() = Some(timers.clone());
+    timers.arm(1, ms(10));
+    timers.arm(2, ms(10));
+    pass(ms(200)).await;
+    assert_eq!((fired.lock().unwrap().clone(), timers.armed()), (vec![1, 1, 1], 0));
+    cell.lock().unwrap().take();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_a_callback_moves_on_does_not_fire_with_its_neighbours() {
+    let cell = Arc::new(Mutex::new(None::<Timers<u32>>));
+    let (fired, inner) = (Arc::new(Mutex::new(Vec::new())), Arc::clone(&cell));
+    let kept = Arc::clone(&fired);
+    let timers = Timers::start(Arc::new(move |key| {
+        kept.lock().unwrap().push(key);
+        if key == 1 {
+            inner.lock().unwrap().clone().unwrap().arm(2, ms(500));
+        }
+    }));
+    *cell.lock().unwrap() = Some(timers.clone());
+    for key in [1, 2, 3] {
+        timers.arm(key, ms(10));
+    }
+    pass(ms(100)).await;
+    assert_eq!((fired.lock().unwrap().clone(), timers.armed()), (vec![1, 3], 1));
+    pass(ms(500)).await;
+    assert_eq!(*fired.lock().unwrap(), [1, 3, 2]);
+    cell.lock().unwrap().take();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_in_a_callback_costs_no_other_key() {
+    let (fired, seen) = (Arc::new(Mutex::new(Vec::new())), tokio::sync::Notify::new());
+    let (kept, seen) = (Arc::clone(&fired), Arc::new(seen));
+    let last = Arc::clone(&seen);
+    let timers = Timers::start(Arc::new(move |key: u32| {
+        assert!(key != 1, "key 1 panics");
+        kept.lock().unwrap().push(key);
+        last.notify_one();
+    }));
+    timers.arm(1, ms(10));
+    timers.arm(2, ms(10));
+    seen.notified().await;
+    assert_eq!(*fired.lock().unwrap(), [2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_fires_after_a_shutdown() {
+    let (timers, fired) = timers();
+    timers.arm(1, ms(10));
+    timers.shutdown();
+    timers.arm(2, ms(10));
+    pass(ms(100)).await;
+    assert_eq!((keys(&fired), timers.armed()), (vec![], 0));
+    timers.shutdown();
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_the_last_clone_ends_the_task() {
+    let alive = Arc::new(());
+    let held = Arc::clone(&alive);
+    let timers = Timers::start(Arc::new(move |_: u32| drop(Arc::clone(&held))));
+    timers.arm(1, ms(1_000_000));
+    tokio::task::yield_now().await;
+    drop(timers.clone());
+    tokio::task::yield_now().await;
+    assert_eq!(Arc::strong_count(&alive), 2);
+    drop(timers);
+    tokio::task::yield_now().await;
+    assert_eq!(Arc::strong_count(&alive), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_beyond_all_clocks_is_simply_far() {
+    let (timers, fired) = timers();
+    timers.arm(1, Duration::MAX);
+    timers.arm(2, ms(3 * 24 * 60 * 60 * 1_000));
+    pass(ms(4 * 24 * 60 * 60 * 1_000)).await;
+    assert_eq!((keys(&fired), timers.armed()), (vec![2], 1));
+}
+
+/// Arms, moves and disarms on a paused clock; returns what fired and what should have.
+async fn play(steps: Vec<(u32, u64, u64, bool)>) -> (Vec<(u32, u64)>, Vec<(u32, u64)>) {
+    let (timers, fired) = timers();
+    let start = Instant::now();
+    let mut armed = std::collections::BTreeMap::new();
+    let mut expected = Vec::new();
+    for (key, after, pause, disarm) in steps {
+        let now = u64::try_from(start.elapsed().as_millis()).unwrap();
+        if disarm {
+            if timers.disarm(&key) {
+                armed.remove(&key);
+            }
+        } else {
+            timers.arm(key, ms(after));
+            armed.insert(key, now + after);
+        }
+        pass(ms(pause)).await;
+        let still: std::collections::BTreeSet<u32> = armed.keys().copied().collect();
+        let seen = fired.lock().unwrap().len();
+        for key in still {
+            // A key that fired is counted once, with the deadline that it was armed for.
+            let times = fired.lock().unwrap().iter().filter(|(other, _)| *other == key).count();
+            let counted = expected.iter().filter(|(other, _)| *other == key).count();
+            if times > counted {
+                expected.push((key, armed.remove(&key).unwrap()));
+            }
+        }
+        assert_eq!((seen, timers.armed()), (expected.len(), armed.len()));
+    }
+    pass(ms(2_000)).await;
+    expected.extend(armed);
+    let fired = fired.lock().unwrap().clone();
+    (fired, expected)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+    #[test]
+    fn nothing_fires_early_late_twice_or_out_of_order(
+        steps in prop::collection::vec((0_u32..8, 0_u64..200, 0_u64..60, prop::bool::weighted(0.3)), 1..40),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let (mut fired, mut expected) = runtime.block_on(play(steps));
+        prop_assert!(fired.is_sorted_by_key(|(_, at)| *at));
+        fired.sort_unstable();
+        expected.sort_unstable();
+        prop_assert_eq!(fired.len(), expected.len());
+        for ((key, at), (wanted, due)) in fired.into_iter().zip(expected) {
+            prop_assert_eq!(key, wanted);
+            prop_assert!(at >= due && at <= due + 10, "key {} was due at {} ms and fired at {} ms", key, due, at);
+        }
+    }
+}
+
+/// Prints what arming and disarming cost among many armed keys; it only fails if the books do not add up.
+#[tokio::test]
+async fn the_price_of_arming_and_disarming() {
+    const ARMED: u32 = 100_000;
+    let timers = Timers::start(Arc::new(|_: (u64, u32)| {}));
+    let key = |n: u32| (u64::from(n).wrapping_mul(0x9E37_79B9_7F4A_7C15), n);
+    let begun = Instant::now();
+    (0..ARMED).for_each(|n| timers.arm(key(n), ms(480_000)));
+    let filled = begun.elapsed();
+    let begun = Instant::now();
+    for n in 0..ARMED {
+        timers.arm(key(ARMED + n), ms(480_000 + u64::from(n % 64) * 1_000));
+        timers.disarm(&key(ARMED + n));
+    }
+    let pairs = begun.elapsed();
+    println!(
+        "arm, growing to {ARMED}: {:?} each; arm and disarm among them: {:?} a pair",
+        filled / ARMED,
+        pairs / ARMED
+    );
+    assert_eq!(timers.armed(), ARMED as usize);
+}

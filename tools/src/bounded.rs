@@ -1,0 +1,107 @@
+//! Results that never exceed their bound and say what was cut.
+
+use crate::tool::ToolOutput;
+
+/// Collects a result line by line; what is over the bound is counted, not kept.
+#[derive(Debug)]
+pub(crate) struct Bounded {
+    text: String,
+    cap: usize,
+    total: u64,
+    cut: u64,
+}
+
+/// Kept free for the line that says what was cut.
+const FOOTER: usize = 160;
+
+impl Bounded {
+    /// Room for `max_bytes`.
+    pub(crate) fn new(max_bytes: u64) -> Self {
+        Self { text: String::new(), cap: usize::try_from(max_bytes).unwrap_or(usize::MAX), total: 0, cut: 0 }
+    }
+
+    /// Adds a line, or counts it as cut; after the first that does not fit none does.
+    pub(crate) fn line(&mut self, line: &str) -> bool {
+        let bytes = line.len().saturating_add(1);
+        self.total = self.total.saturating_add(len(bytes));
+        let fits = self.text.len().saturating_add(bytes) <= self.cap.saturating_sub(FOOTER);
+        if self.cut > 0 || !fits {
+            self.cut = self.cut.saturating_add(1);
+            return false;
+        }
+        self.text.push_str(line);
+        self.text.push('\n');
+        true
+    }
+
+    /// Lines that did not fit.
+    pub(crate) fn cut(&self) -> u64 {
+        self.cut
+    }
+
+    /// The result, with `footer` as its last line.
+    pub(crate) fn finish(mut self, footer: &str) -> ToolOutput {
+        self.text.push_str(footer);
+        let text = self.text.trim_end_matches('\n');
+        let total = self.total.saturating_add(len(footer.len()));
+        let kept = head(text, self.cap);
+        let truncated_from = (self.cut > 0 || kept.len() < text.len()).then_some(total);
+        ToolOutput { content: kept.into(), truncated_from }
+    }
+}
+
+/// At most `bytes` of the start of `text`, cut between characters.
+pub(crate) fn head(text: &str, bytes: usize) -> &str {
+    text.get(..text.floor_char_boundary(bytes)).unwrap_or(text)
+}
+
+/// Bytes of a buffer as they are reported.
+pub(crate) fn len(bytes: usize) -> u64 {
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
+/// One line as it is shown: long ones are cut, and the cut is said.
+pub(crate) fn shown(line: &str, bytes: usize) -> std::borrow::Cow<'_, str> {
+    let kept = head(line, bytes);
+    match line.len().saturating_sub(kept.len()) {
+        0 => kept.into(),
+        more => format!("{kept}… ({more} more bytes)").into(),
+    }
+}
+
+/// `1 file`, `2 files`.
+pub(crate) fn count(n: u64, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fits_is_whole() {
+        let mut out = Bounded::new(1000);
+        assert!(out.line("a") && out.line("b"));
+        assert_eq!(out.finish(""), ToolOutput { content: "a\nb".into(), truncated_from: None });
+    }
+
+    #[test]
+    fn what_does_not_fit_is_counted_and_never_exceeds_the_bound() {
+        for max in [0, 1, 10, 200, 300] {
+            let mut out = Bounded::new(max);
+            for _ in 0..100 {
+                out.line("ünï");
+            }
+            let cut = out.cut();
+            let output = out.finish("more");
+            assert!(cut > 0 && output.content.len() as u64 <= max, "{max}: {}", output.content.len());
+            assert_eq!(output.truncated_from, Some(604));
+        }
+    }
+
+    #[test]
+    fn a_long_line_is_cut_between_characters() {
+        assert_eq!(shown("aü", 2), "a… (2 more bytes)");
+        assert_eq!(shown("aü", 3), "aü");
+    }
+}

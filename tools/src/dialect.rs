@@ -1,0 +1,3 @@
+//! Dialects: families of tools that a model sees over the same few commands.
+
+pub mod task;

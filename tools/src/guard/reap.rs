@@ -1,0 +1,110 @@
+//! Killing and reaping a command with all its descendants.
+
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process_group, waitpid};
+
+/// Rounds of killing before what cannot be killed is left: with the pause, about a second.
+const ROUNDS: u32 = 500;
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// The id of a process as the system's calls take it.
+pub(super) fn pid(id: u32) -> Option<Pid> {
+    i32::try_from(id).ok().and_then(Pid::from_raw)
+}
+
+/// Makes orphans among this process's descendants its children.
+pub(super) fn adopt() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::process::set_child_subreaper(Some(rustix::process::getpid())) {
+        eprintln!("guard: processes that leave their group may outlive the command: {error}");
+    }
+}
+
+/// Waits for `leader`, reaping adopted ones meanwhile; gives its exit code as a shell tells it.
+pub(super) fn wait(leader: Pid) -> i32 {
+    loop {
+        match waitpid(None, WaitOptions::empty()) {
+            Ok(Some((pid, status))) if pid == leader => return code(status),
+            Ok(_) | Err(Errno::INTR) => {}
+            // The other thread reaped it: it was killed.
+            Err(_) => return 137,
+        }
+    }
+}
+
+fn code(status: WaitStatus) -> i32 {
+    status.exit_status().or_else(|| Some(status.terminating_signal()?.saturating_add(128))).unwrap_or(1)
+}
+
+/// Kills the group of `leader`, if it may still be there, and all descendants, until none is left.
+///
+/// Again and again: one that is killed may have started another just before, which then is adopted.
+pub(super) fn end(leader: Option<Pid>) {
+    if let Some(leader) = leader {
+        // It may have ended meanwhile.
+        let _ = kill_process_group(leader, Signal::KILL);
+    }
+    for _ in 0..ROUNDS {
+        kill_descendants();
+        loop {
+            match waitpid(None, WaitOptions::NOHANG) {
+                Ok(Some(_)) | Err(Errno::INTR) => {}
+                Ok(None) => break,
+                Err(_) => return,
+            }
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn kill_descendants() {
+    let mut parents = processes();
+    let mut known = vec![std::process::id()];
+    // Each pass finds one more generation.
+    loop {
+        let (found, rest): (Vec<_>, Vec<_>) = parents.into_iter().partition(|(_, parent)| known.contains(parent));
+        if found.is_empty() {
+            return;
+        }
+        for (id, _) in &found {
+            if let Some(pid) = pid(*id) {
+                // It may have ended meanwhile, or belong to another user.
+                let _ = rustix::process::kill_process(pid, Signal::KILL);
+            }
+        }
+        known = found.into_iter().map(|(id, _)| id).collect();
+        parents = rest;
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn kill_descendants() {}
+
+/// All processes with their parents.
+#[cfg(target_os = "linux")]
+fn processes() -> Vec<(u32, u32)> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    numbers.filter_map(|id| Some((id, parent(&std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?)?))).collect()
+}
+
+/// The parent in a line of `/proc/<pid>/stat`; the name before it may hold anything, parentheses too.
+#[cfg(target_os = "linux")]
+fn parent(stat: &str) -> Option<u32> {
+    let (_, after) = stat.rsplit_once(')')?;
+    after.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_parentheses_hides_no_parent() {
+        assert_eq!(parent("12 (a) S 1) R 34 12 12 0"), Some(34));
+        assert_eq!(parent("12"), None);
+    }
+}

@@ -1,0 +1,121 @@
+//! The host's policy: the ceiling of every root session.
+
+use subtend_session::authority::{Rule, RuleSet, Verdict};
+use subtend_session::ids::Text;
+
+/// Makes the host's rule sets.
+#[derive(Clone, Copy, Debug)]
+pub struct HostPolicy;
+
+impl HostPolicy {
+    /// What holds where the host says nothing: reading the workspace and starting agents is allowed, all else is asked.
+    pub fn default_for_workspace() -> RuleSet {
+        let allowed = |action: &str| Rule { action: action.into(), resource: "*".into(), verdict: Verdict::Allow };
+        RuleSet { default: Verdict::Ask, rules: vec![allowed("fs.read"), allowed("task:*")] }
+    }
+
+    /// Reads `ACTION[=PATTERN]`, such as `fs.write=src/**` or `shell.run`: a rule that allows; without a pattern every resource.
+    ///
+    /// # Errors
+    /// When the action is missing or holds what no action can hold, or the pattern is empty or could never match.
+    pub fn allow(rule: &str) -> Result<Rule, BadRule> {
+        let (action, pattern) = match rule.split_once('=') {
+            Some((action, pattern)) => (action, Some(pattern)),
+            None => (rule, None),
+        };
+        let bad = |why| BadRule { rule: rule.into(), why };
+        if action.is_empty() {
+            return Err(bad("the action is missing"));
+        }
+        let known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | ':' | '_' | '-' | '*' | '/');
+        if !action.chars().all(known) {
+            return Err(bad("an action holds letters, digits and . : _ - / * only"));
+        }
+        let resource = match pattern {
+            None => "*",
+            Some("") => return Err(bad("the pattern is empty: leave out the `=` for every resource")),
+            Some(pattern) if action.starts_with("fs.") => path_pattern(pattern).map_err(bad)?,
+            Some(pattern) => pattern,
+        };
+        Ok(Rule { action: action.into(), resource: resource.into(), verdict: Verdict::Allow })
+    }
+}
+
+/// Patterns of paths are relative and plain: one that no path can fit is a mistake, not a rule.
+fn path_pattern(pattern: &str) -> Result<&str, &'static str> {
+    let pattern = pattern.strip_prefix("./").unwrap_or(pattern);
+    if pattern.starts_with('/') {
+        return Err("paths are relative to the workspace: leave out the leading `/`");
+    }
+    if pattern.split('/').any(|part| part == "..") {
+        return Err("a path cannot leave the workspace by `..`");
+    }
+    if pattern.contains('\0') {
+        return Err("a path holds no NUL");
+    }
+    match pattern.strip_suffix('/') {
+        Some(_) => Err("a pattern that ends with `/` matches nothing: end it with `/**` for all below"),
+        None => Ok(pattern),
+    }
+}
+
+/// A rule that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "cannot read the rule `{rule}`: {why}; write ACTION or ACTION=PATTERN, such as `shell.run` or `fs.write=src/**`"
+)]
+pub struct BadRule {
+    /// What was given.
+    pub rule: Text,
+    /// What is wrong with it.
+    pub why: &'static str,
+}
+
+#[cfg(test)]
+mod tests {
+    use subtend_session::authority::{Access, Authority};
+
+    use super::*;
+
+    fn verdict(authority: &Authority, action: &str, resource: &str) -> Verdict {
+        authority.verdict(&Access { action: action.into(), resource: resource.into() })
+    }
+
+    #[test]
+    fn the_default_reads_and_delegates_and_asks_for_all_else() {
+        let host = Authority::of(HostPolicy::default_for_workspace());
+        let seen =
+            [("fs.read", "."), ("fs.read", "a/b"), ("task:explore", "*"), ("fs.write", "a"), ("shell.run", "ls")]
+                .map(|(action, resource)| verdict(&host, action, resource));
+        assert_eq!(seen, [Verdict::Allow, Verdict::Allow, Verdict::Allow, Verdict::Ask, Verdict::Ask]);
+        assert!(!host.unrestricted(&["fs.write"]));
+    }
+
+    #[test]
+    fn an_allow_rule_is_an_action_and_maybe_a_pattern() {
+        let rule = |action: &str, resource: &str| {
+            Ok(Rule { action: action.into(), resource: resource.into(), verdict: Verdict::Allow })
+        };
+        assert_eq!(HostPolicy::allow("shell.run"), rule("shell.run", "*"));
+        assert_eq!(HostPolicy::allow("fs.write=src/**"), rule("fs.write", "src/**"));
+        assert_eq!(HostPolicy::allow("fs.write=./a.txt"), rule("fs.write", "a.txt"));
+        assert_eq!(HostPolicy::allow("net.fetch=https://x/?a=b"), rule("net.fetch", "https://x/?a=b"));
+    }
+
+    #[test]
+    fn a_bad_rule_says_what_is_wrong_and_how_to_write_one() {
+        let why = |rule| HostPolicy::allow(rule).unwrap_err().why;
+        assert_eq!(why(""), "the action is missing");
+        assert_eq!(why("=src"), "the action is missing");
+        assert_eq!(why("fs write"), "an action holds letters, digits and . : _ - / * only");
+        assert_eq!(why("shell.run="), "the pattern is empty: leave out the `=` for every resource");
+        assert_eq!(why("fs.write=/etc"), "paths are relative to the workspace: leave out the leading `/`");
+        assert_eq!(why("fs.write=a/../../b"), "a path cannot leave the workspace by `..`");
+        assert_eq!(why("fs.write=a\0"), "a path holds no NUL");
+        assert_eq!(
+            HostPolicy::allow("fs.write=src/").unwrap_err().to_string(),
+            "cannot read the rule `fs.write=src/`: a pattern that ends with `/` matches nothing: end it with `/**` for all \
+             below; write ACTION or ACTION=PATTERN, such as `shell.run` or `fs.write=src/**`"
+        );
+    }
+}

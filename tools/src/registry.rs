@@ -1,0 +1,290 @@
+//! The registry: tools by name, what is offered, what a model's call turns out to be.
+
+pub(crate) mod arguments;
+pub(crate) mod near;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use jsonschema::Validator;
+use serde_json::Value;
+use subtend_session::authority::{Access, Authority, Verdict};
+use subtend_session::call::{CallKind, Invalid};
+use subtend_session::ids::Text;
+use subtend_session::message::ToolSpec;
+
+use crate::dialect::task;
+use crate::guard::Guard;
+use crate::tool::{Tool, ToolError};
+use crate::workspace;
+
+/// Names that belong to dialects: no other tool can take them (G15).
+const LOCKED: [&str; 1] = [task::NAME];
+
+/// Tools by name. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Registry {
+    tools: Arc<BTreeMap<Text, Entry>>,
+}
+
+struct Entry {
+    tool: Arc<dyn Tool>,
+    /// Compiled once: a call is checked often.
+    validator: Validator,
+}
+
+/// Collects tools for a [`Registry`].
+#[derive(Default)]
+pub struct RegistryBuilder {
+    tools: BTreeMap<Text, Entry>,
+}
+
+/// Why a tool cannot be registered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RegistryError {
+    /// Another tool has the name.
+    #[error("a second tool named `{name}`: tools are told apart by name, so rename one")]
+    Duplicate {
+        /// The name.
+        name: Text,
+    },
+    /// The name is kept for subtend's own.
+    #[error("the tool name `{name}` is locked: it belongs to subtend itself, so choose another")]
+    Locked {
+        /// The name.
+        name: Text,
+    },
+    /// Providers refuse the name.
+    #[error("the tool name `{name}` is not 1 to 64 of the characters a-z A-Z 0-9 _ -")]
+    BadName {
+        /// The name.
+        name: Text,
+    },
+    /// The schema is none, or not one of an object.
+    #[error("the schema of the tool `{name}` cannot be used: {why}")]
+    BadSchema {
+        /// The tool.
+        name: Text,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+/// What a model's call turns out to be.
+#[derive(Clone)]
+pub enum Classified {
+    /// It can run.
+    Ready {
+        /// The tool.
+        tool: Arc<dyn Tool>,
+        /// Its arguments, valid against its schema.
+        args: Value,
+        /// What kind of call it is.
+        kind: CallKind,
+    },
+    /// It never starts.
+    Invalid {
+        /// Why.
+        kind: Invalid,
+        /// What the model is told.
+        message: Text,
+    },
+}
+
+impl RegistryBuilder {
+    /// Adds a tool and compiles its schema.
+    ///
+    /// # Errors
+    /// When its name is taken, locked or not a name, or its schema is not one of an object.
+    pub fn tool(mut self, tool: Arc<dyn Tool>) -> Result<Self, RegistryError> {
+        let spec = tool.spec();
+        let name = spec.name.clone();
+        let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        if name.is_empty() || name.len() > 64 || !name.chars().all(valid) {
+            return Err(RegistryError::BadName { name });
+        }
+        // Names that differ in case alone are one name to a model.
+        if LOCKED.iter().any(|locked| locked.eq_ignore_ascii_case(&name)) {
+            return Err(RegistryError::Locked { name });
+        }
+        if self.tools.contains_key(&name) {
+            return Err(RegistryError::Duplicate { name });
+        }
+        let validator = match arguments::compile(&spec.schema) {
+            Ok(validator) => validator,
+            Err(why) => return Err(RegistryError::BadSchema { name, why }),
+        };
+        self.tools.insert(name, Entry { tool, validator });
+        Ok(self)
+    }
+
+    /// Adds several tools.
+    ///
+    /// # Errors
+    /// As [`RegistryBuilder::tool`].
+    pub fn tools(self, tools: impl IntoIterator<Item = Arc<dyn Tool>>) -> Result<Self, RegistryError> {
+        tools.into_iter().try_fold(self, Self::tool)
+    }
+
+    /// The registry.
+    pub fn build(self) -> Registry {
+        Registry { tools: Arc::new(self.tools) }
+    }
+}
+
+impl Registry {
+    /// Starts an empty one.
+    pub fn builder() -> RegistryBuilder {
+        RegistryBuilder::default()
+    }
+
+    /// The built-in tools over the workspace: `list`, `read`, `search`, `write`, `edit`, `shell`. With a guard no process
+    /// that `shell` starts outlives the runtime.
+    pub fn workspace_tools(guard: Option<Guard>) -> Vec<Arc<dyn Tool>> {
+        workspace::tools(guard)
+    }
+
+    /// The tool of that name.
+    pub fn get(&self, name: &str) -> Option<&Arc<dyn Tool>> {
+        self.tools.get(name).map(|entry| &entry.tool)
+    }
+
+    /// All names, sorted.
+    pub fn names(&self) -> impl Iterator<Item = &Text> {
+        self.tools.keys()
+    }
+
+    /// The tools that a model is shown, sorted by name: those that the authority may allow (P-7), of `only` where given.
+    ///
+    /// `approver` tells whether someone is there to be asked.
+    pub fn offered(&self, authority: &Authority, only: Option<&[Text]>, approver: bool) -> Vec<ToolSpec> {
+        let tools = self.tools.values().map(|entry| &entry.tool);
+        tools
+            .filter(|tool| is_offered(tool.as_ref(), authority, only, approver))
+            .map(|tool| tool.spec().clone())
+            .collect()
+    }
+
+    /// What a call of `tool` with the arguments `args`, as the model wrote them, turns out to be.
+    ///
+    /// Empty arguments count as `{}`: some providers send nothing for a tool without arguments.
+    pub fn classify(
+        &self,
+        tool: &str,
+        args: &str,
+        authority: &Authority,
+        only: Option<&[Text]>,
+        approver: bool,
+    ) -> Classified {
+        let entry = self.tools.get(tool).filter(|entry| is_offered(entry.tool.as_ref(), authority, only, approver));
+        let Some(entry) = entry else {
+            let message = self.unknown(tool, authority, only, approver);
+            return Classified::Invalid { kind: Invalid::UnknownTool, message };
+        };
+        let parsed = arguments::parse(tool, args).and_then(|args| arguments::validate(tool, &entry.validator, args));
+        match parsed {
+            Ok(args) => {
+                let kind = CallKind::Local(entry.tool.effect());
+                Classified::Ready { tool: Arc::clone(&entry.tool), args, kind }
+            }
+            Err(message) => Classified::Invalid { kind: Invalid::BadArgs, message: message.into() },
+        }
+    }
+
+    fn unknown(&self, asked: &str, authority: &Authority, only: Option<&[Text]>, approver: bool) -> Text {
+        let offered = self.offered(authority, only, approver);
+        let names: Vec<&str> = offered.iter().map(|spec| &*spec.name).collect();
+        let known = self.tools.contains_key(asked);
+        near::message(asked, known, &names).into()
+    }
+
+    /// Checks a call when it runs: everything that it is about to do must be allowed.
+    ///
+    /// # Errors
+    /// When a path in the arguments cannot be in the workspace; and a denied one, naming action and resource, when the
+    /// authority denies, or would have a person asked.
+    pub fn check(&self, tool: &dyn Tool, args: &Value, authority: &Authority) -> Result<(), ToolError> {
+        match Self::verdict(tool, args, authority)? {
+            (Verdict::Allow, _) => Ok(()),
+            (Verdict::Ask, Some(access)) => {
+                Err(denied(tool, &access, "needs a person's word, and nobody is there to ask"))
+            }
+            (Verdict::Deny, Some(access)) => Err(denied(tool, &access, "is not allowed in this session")),
+            (Verdict::Ask | Verdict::Deny, None) => Err(ToolError::denied("the call is not allowed in this session")),
+        }
+    }
+
+    /// The least verdict on what a call is about to do, and on which access: whoever has an approver asks about that one.
+    ///
+    /// # Errors
+    /// When a path in the arguments cannot be in the workspace, or the authority rules the tool out.
+    pub fn verdict(
+        tool: &dyn Tool,
+        args: &Value,
+        authority: &Authority,
+    ) -> Result<(Verdict, Option<Access>), ToolError> {
+        if let Some(error) = tool.ruled_out(authority) {
+            return Err(error);
+        }
+        let mut least = (Verdict::Allow, None);
+        for access in tool.access(Some(args)) {
+            if access.action.starts_with("fs.") {
+                workspace::resource(&access.resource)?;
+            }
+            let verdict = authority.verdict(&access);
+            if verdict < least.0 {
+                least = (verdict, Some(access));
+            }
+        }
+        Ok(least)
+    }
+}
+
+fn is_offered(tool: &dyn Tool, authority: &Authority, only: Option<&[Text]>, approver: bool) -> bool {
+    let listed = only.is_none_or(|only| only.contains(&tool.spec().name));
+    let permitted = |access: &Access| match authority.best(&access.action) {
+        Verdict::Allow => true,
+        Verdict::Ask => approver,
+        Verdict::Deny => false,
+    };
+    listed && tool.ruled_out(authority).is_none() && tool.access(None).iter().all(permitted)
+}
+
+fn denied(tool: &dyn Tool, access: &Access, why: &str) -> ToolError {
+    let Access { action, resource } = access;
+    ToolError::denied(format!(
+        "denied: {} needs {action} of `{resource}`, which {why}; do without it, or say what you would have done",
+        tool.spec().name
+    ))
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.tools.keys()).finish()
+    }
+}
+
+impl fmt::Debug for RegistryBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.tools.keys()).finish()
+    }
+}
+
+impl fmt::Debug for Classified {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ready { tool, args, kind } => f
+                .debug_struct("Ready")
+                .field("tool", &tool.spec().name)
+                .field("args", args)
+                .field("kind", kind)
+                .finish(),
+            Self::Invalid { kind, message } => {
+                f.debug_struct("Invalid").field("kind", kind).field("message", message).finish()
+            }
+        }
+    }
+}

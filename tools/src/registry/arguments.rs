@@ -1,0 +1,186 @@
+//! Arguments as a model wrote them: parsed once, checked against the schema, wrong ones told so that they can be corrected.
+
+use jsonschema::Validator;
+use serde_json::Value;
+
+use crate::bounded;
+
+/// Bytes of the arguments of one call.
+const MAX_BYTES: usize = 8 << 20;
+/// Errors that one message tells of.
+const MAX_ERRORS: usize = 8;
+/// Bytes of one error: it may quote a whole argument.
+const MAX_ERROR: usize = 300;
+
+/// Compiles a schema of an object.
+pub(crate) fn compile(schema: &Value) -> Result<Validator, String> {
+    if !schema.is_object() {
+        return Err("it is not a JSON object".into());
+    }
+    if schema.get("type").and_then(Value::as_str) != Some("object") {
+        return Err("its `type` must be `object`: arguments are always an object".into());
+    }
+    jsonschema::options().build(schema).map_err(|error| bounded::shown(&error.to_string(), MAX_ERROR).into_owned())
+}
+
+/// Reads the arguments of a call of `tool`: always an object.
+pub(crate) fn parse(tool: &str, args: &str) -> Result<Value, String> {
+    if args.len() > MAX_BYTES {
+        let length = args.len();
+        return Err(format!("the arguments of {tool} have {length} bytes; {MAX_BYTES} is the most: split the work"));
+    }
+    if args.trim_ascii().is_empty() {
+        return Ok(Value::Object(serde_json::Map::new()));
+    }
+    match serde_json::from_str(args) {
+        Ok(value @ Value::Object(_)) => Ok(value),
+        Ok(value) => {
+            let found = kind(&value);
+            Err(format!(
+                "the arguments of {tool} are {found}, not an object: call it again with {{\"name\": value, ...}}"
+            ))
+        }
+        Err(error) => Err(unreadable(tool, args, &error)),
+    }
+}
+
+/// Checks arguments against the schema of `tool`.
+pub(crate) fn validate(tool: &str, validator: &Validator, args: Value) -> Result<Value, String> {
+    if validator.is_valid(&args) {
+        return Ok(args);
+    }
+    let mut message = format!("the arguments of {tool} do not fit its schema:\n");
+    let mut errors = validator.iter_errors(&args);
+    let line = |error: jsonschema::ValidationError<'_>| {
+        let path = error.instance_path().to_string();
+        let at = if path.is_empty() { "the arguments" } else { &path };
+        format!("- {at}: {}\n", bounded::shown(&error.to_string(), MAX_ERROR))
+    };
+    let mut lines: Vec<String> = errors.by_ref().take(MAX_ERRORS).map(line).collect();
+    lines.sort_unstable();
+    message.extend(lines);
+    if errors.next().is_some() {
+        message.push_str("- and more\n");
+    }
+    message.push_str(&format!("Correct them and call {tool} again."));
+    Err(message)
+}
+
+fn unreadable(tool: &str, args: &str, error: &serde_json::Error) -> String {
+    let (line, column) = (error.line(), error.column());
+    let at = if line > 1 { format!("line {line}, column {column}") } else { format!("column {column}") };
+    if error.is_eof() {
+        return format!(
+            "the arguments of {tool} break off at {at}: the answer was probably cut by its length. Call {tool} again with \
+             complete JSON, and with less text if it was long."
+        );
+    }
+    let text = error.to_string();
+    let why = text.split(" at line ").next().unwrap_or(&text);
+    let start = args.lines().nth(line.saturating_sub(1)).unwrap_or_default();
+    let before = start.get(..start.floor_char_boundary(column)).unwrap_or_default();
+    let near = before.get(before.ceil_char_boundary(before.len().saturating_sub(30))..).unwrap_or_default();
+    format!("the arguments of {tool} are not JSON: {why} at {at}, after `{near}`. Call {tool} again with valid JSON.")
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_an_empty_object() {
+        assert_eq!(["", " \n", "{}"].map(|args| parse("list", args)), [(); 3].map(|()| Ok(json!({}))));
+    }
+
+    #[test]
+    fn cut_arguments_say_where_they_break_off() {
+        assert_eq!(
+            parse("write", r#"{"path": "a", "content": "half"#).unwrap_err(),
+            "the arguments of write break off at column 30: the answer was probably cut by its length. Call write again with \
+             complete JSON, and with less text if it was long."
+        );
+    }
+
+    #[test]
+    fn broken_arguments_say_where_and_what() {
+        assert_eq!(
+            parse("read", r#"{"path": a}"#).unwrap_err(),
+            "the arguments of read are not JSON: expected value at column 10, after `{\"path\": a`. Call read again with \
+             valid JSON."
+        );
+        assert!(parse("read", "{\n\"päth\" 1}").unwrap_err().contains("line 2, column"));
+        assert!(parse("read", &"[".repeat(100_000)).unwrap_err().contains("recursion limit"));
+    }
+
+    #[test]
+    fn other_values_are_not_arguments() {
+        let found = ["null", "true", "1", "\"{\"", "[]"].map(|args| parse("read", args).unwrap_err());
+        let expected = ["null", "a boolean", "a number", "a string", "an array"].map(|kind| {
+            format!("the arguments of read are {kind}, not an object: call it again with {{\"name\": value, ...}}")
+        });
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn huge_arguments_are_refused_unread() {
+        let args = " ".repeat(MAX_BYTES + 1);
+        assert_eq!(
+            parse("read", &args).unwrap_err(),
+            "the arguments of read have 8388609 bytes; 8388608 is the most: split the work"
+        );
+    }
+
+    #[test]
+    fn schema_errors_are_listed_with_their_paths() {
+        let schema = json!({
+            "type": "object",
+            "properties": {"path": {"type": "string"}, "lines": {"type": "integer", "minimum": 1}},
+            "required": ["path"],
+            "additionalProperties": false,
+        });
+        let validator = compile(&schema).unwrap();
+        assert_eq!(validate("read", &validator, json!({"path": "a"})), Ok(json!({"path": "a"})));
+        assert_eq!(
+            validate("read", &validator, json!({"lines": "x", "colour": 1})).unwrap_err(),
+            "the arguments of read do not fit its schema:\n\
+             - /lines: \"x\" is not of type \"integer\"\n\
+             - the arguments: \"path\" is a required property\n\
+             - the arguments: Additional properties are not allowed ('colour' was unexpected)\n\
+             Correct them and call read again."
+        );
+    }
+
+    #[test]
+    fn many_errors_and_long_values_stay_short() {
+        let schema = json!({"type": "object", "additionalProperties": {"type": "integer"}});
+        let validator = compile(&schema).unwrap();
+        let args: serde_json::Map<String, Value> =
+            (0..100).map(|n| (format!("a{n}"), json!("x".repeat(10_000)))).collect();
+        let message = validate("t", &validator, Value::Object(args)).unwrap_err();
+        assert!(message.len() < 4000 && message.contains("- and more"), "{}", message.len());
+    }
+
+    #[test]
+    fn a_schema_is_one_of_an_object() {
+        assert_eq!(compile(&json!(true)).unwrap_err(), "it is not a JSON object");
+        assert_eq!(
+            compile(&json!({"type": "string"})).unwrap_err(),
+            "its `type` must be `object`: arguments are always an object"
+        );
+        assert!(compile(&json!({"type": "object", "properties": {"a": {"type": "strin"}}})).is_err());
+        assert!(compile(&json!({"type": "object", "$ref": "http://127.0.0.1:1/schema.json"})).is_err());
+    }
+}

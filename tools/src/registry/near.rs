@@ -1,0 +1,119 @@
+//! Near names: what a model probably meant.
+
+/// At most this many suggestions.
+const SUGGESTED: usize = 3;
+/// At most this many names in one message.
+const LISTED: usize = 64;
+
+/// What a model is told about a tool that it cannot call.
+pub(crate) fn message(asked: &str, known: bool, offered: &[&str]) -> String {
+    let asked_shown = crate::bounded::shown(asked, 100);
+    let mut message = if known {
+        format!("the tool `{asked_shown}` is not available in this session.")
+    } else {
+        format!("no tool is named `{asked_shown}`.")
+    };
+    let near = near(asked, offered);
+    if !near.is_empty() {
+        message.push_str(&format!(" Did you mean {}?", quoted(&near, " or ")));
+    }
+    match offered.len() {
+        0 => message.push_str(" No tools are available: answer in text."),
+        _ => message.push_str(&format!(" Available: {}.", listed(offered))),
+    }
+    message
+}
+
+/// The names among `offered` that look like `asked`, nearest first.
+pub(crate) fn near<'a>(asked: &str, offered: &[&'a str]) -> Vec<&'a str> {
+    let asked = folded(asked);
+    if asked.is_empty() || asked.len() > 100 {
+        return Vec::new();
+    }
+    let mut ranked: Vec<(usize, &str)> = offered.iter().filter_map(|name| Some((rank(&asked, name)?, *name))).collect();
+    ranked.sort_unstable();
+    ranked.into_iter().take(SUGGESTED).map(|(_, name)| name).collect()
+}
+
+/// Names as a list, cut where it grows long.
+pub(crate) fn listed(names: &[&str]) -> String {
+    let shown: Vec<&str> = names.iter().take(LISTED).copied().collect();
+    let more = names.len().saturating_sub(shown.len());
+    let list = shown.join(", ");
+    if more == 0 { list } else { format!("{list} and {more} more") }
+}
+
+fn quoted(names: &[&str], between: &str) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(between)
+}
+
+fn folded(name: &str) -> String {
+    name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
+}
+
+/// How far a name is from the asked one; `None` when they have nothing to do with one another.
+fn rank(asked: &str, name: &str) -> Option<usize> {
+    let name = folded(name);
+    let distance = distance(asked, &name);
+    let longer = asked.len().max(name.len());
+    // A part of a name is a likely slip (`read_file` for `read`), however many letters it lacks.
+    let part = name.len() >= 3 && asked.len() >= 3 && (asked.contains(&name) || name.contains(asked));
+    match (part, distance <= longer.div_ceil(3).min(3)) {
+        (true, _) => Some(distance.min(2)),
+        (false, true) => Some(distance),
+        (false, false) => None,
+    }
+}
+
+/// Letters to change, add or drop.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, left) in a.bytes().enumerate() {
+        let mut diagonal = i;
+        let mut before = i.saturating_add(1);
+        if let Some(first) = row.first_mut() {
+            *first = before;
+        }
+        for (right, cell) in b.bytes().zip(row.iter_mut().skip(1)) {
+            let changed = diagonal.saturating_add(usize::from(left != right));
+            diagonal = *cell;
+            before = changed.min(cell.saturating_add(1)).min(before.saturating_add(1));
+            *cell = before;
+        }
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOOLS: [&str; 6] = ["list", "read", "search", "write", "edit", "shell"];
+
+    #[test]
+    fn distances_count_letters() {
+        assert_eq!(["", "read", "rad", "reads", "lead", "xyz"].map(|a| distance(a, "read")), [4, 0, 1, 1, 1, 4]);
+    }
+
+    #[test]
+    fn slips_find_their_tool_and_strangers_find_none() {
+        let first = |asked| near(asked, &TOOLS).first().copied();
+        assert_eq!(
+            ["Read", "read_file", "serach", "ls", "writeFile", "weather_forecast", ""].map(first),
+            [Some("read"), Some("read"), Some("search"), Some("list"), Some("write"), None, None]
+        );
+    }
+
+    #[test]
+    fn the_message_names_what_is_near_and_what_is_there() {
+        assert_eq!(
+            message("red", false, &TOOLS),
+            "no tool is named `red`. Did you mean `read`? Available: list, read, search, write, edit, shell."
+        );
+        assert_eq!(
+            message("shell", true, &["read"]),
+            "the tool `shell` is not available in this session. Available: read."
+        );
+        assert_eq!(message("x", false, &[]), "no tool is named `x`. No tools are available: answer in text.");
+    }
+}

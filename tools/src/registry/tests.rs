@@ -1,0 +1,290 @@
+use proptest::prelude::*;
+use serde_json::json;
+use subtend_session::authority::{Rule, RuleSet};
+use subtend_session::call::{ToolEffect, ToolErrorKind};
+
+use super::*;
+use crate::closure::{FnTool, fn_tool};
+use crate::tool::ToolOutput;
+
+fn tool(name: &str, schema: Value) -> Arc<dyn Tool> {
+    let spec = ToolSpec { name: name.into(), description: "A tool.".into(), schema: Arc::new(schema) };
+    fn_tool(spec, ToolEffect::ReadOnly, async |_| Ok(ToolOutput::text("done")))
+}
+
+fn object() -> Value {
+    json!({"type": "object"})
+}
+
+fn built_in() -> Registry {
+    Registry::builder().tools(Registry::workspace_tools(None)).unwrap().build()
+}
+
+fn rules(default: Verdict, rules: &[(&str, &str, Verdict)]) -> Authority {
+    let rule = |(action, resource, verdict): &(&str, &str, Verdict)| Rule {
+        action: (*action).into(),
+        resource: (*resource).into(),
+        verdict: *verdict,
+    };
+    Authority::of(RuleSet { default, rules: rules.iter().map(rule).collect() })
+}
+
+fn offered(registry: &Registry, authority: &Authority, approver: bool) -> Vec<String> {
+    registry.offered(authority, None, approver).iter().map(|spec| spec.name.to_string()).collect()
+}
+
+fn invalid(registry: &Registry, tool: &str, args: &str) -> (Invalid, String) {
+    match registry.classify(tool, args, &Authority::allow_all(), None, false) {
+        Classified::Invalid { kind, message } => (kind, message.to_string()),
+        ready @ Classified::Ready { .. } => panic!("{ready:?}"),
+    }
+}
+
+#[test]
+fn a_name_is_taken_once_and_some_never() {
+    let refused = |name: &str| {
+        let builder = Registry::builder().tool(tool("weather", object())).unwrap();
+        builder.tool(tool(name, object())).unwrap_err()
+    };
+    assert_eq!(refused("weather"), RegistryError::Duplicate { name: "weather".into() });
+    assert_eq!(refused("task"), RegistryError::Locked { name: "task".into() });
+    assert_eq!(refused("Task"), RegistryError::Locked { name: "Task".into() });
+    for name in ["", "a b", "mcp:x", "ä", &"x".repeat(65)] {
+        assert_eq!(refused(name), RegistryError::BadName { name: name.into() });
+    }
+}
+
+#[test]
+fn a_tool_without_an_object_schema_is_refused() {
+    let refused = Registry::builder().tool(tool("weather", json!({"type": "array"}))).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "the schema of the tool `weather` cannot be used: its `type` must be `object`: arguments are always an object"
+    );
+}
+
+#[test]
+fn the_built_in_tools_have_plain_schemas() {
+    let specs = built_in().offered(&Authority::allow_all(), None, false);
+    assert_eq!(
+        specs.iter().map(|spec| &*spec.name).collect::<Vec<_>>(),
+        ["edit", "list", "read", "search", "shell", "write"]
+    );
+    for spec in &specs {
+        let schema = spec.schema.to_string();
+        assert_eq!(spec.schema["additionalProperties"], json!(false), "{schema}");
+        assert!(!["$ref", "$schema", "\"title\"", "\"format\""].iter().any(|word| schema.contains(word)), "{schema}");
+    }
+    let read = specs.iter().find(|spec| &*spec.name == "read").unwrap();
+    assert_eq!(
+        *read.schema,
+        json!({
+            "type": "object",
+            "properties": {
+                "path": {"type": "string", "description": "The file, from the workspace."},
+                "from_line": {"type": "integer", "minimum": 1, "default": 1, "description": "The first line to show, from 1."},
+                "lines": {
+                    "type": "integer", "minimum": 1, "maximum": 100_000, "default": 400,
+                    "description": "Lines to show at most."
+                },
+            },
+            "required": ["path"],
+            "additionalProperties": false,
+        })
+    );
+}
+
+#[test]
+fn a_call_is_ready_when_it_fits() {
+    let registry = built_in();
+    let ready = registry.classify("read", r#"{"path": "a", "lines": 2}"#, &Authority::allow_all(), None, false);
+    let Classified::Ready { tool, args, kind } = ready else { panic!("{ready:?}") };
+    assert_eq!(
+        (&*tool.spec().name, args, kind),
+        ("read", json!({"path": "a", "lines": 2}), CallKind::Local(ToolEffect::ReadOnly))
+    );
+    let empty = registry.classify("list", "", &Authority::allow_all(), None, false);
+    assert!(matches!(empty, Classified::Ready { .. }), "{empty:?}");
+}
+
+#[test]
+fn a_call_that_does_not_fit_says_where() {
+    let registry = built_in();
+    assert_eq!(
+        invalid(&registry, "read", r#"{"path": 1, "lines": 0}"#),
+        (
+            Invalid::BadArgs,
+            "the arguments of read do not fit its schema:\n\
+             - /lines: 0 is less than the minimum of 1\n\
+             - /path: 1 is not of type \"string\"\n\
+             Correct them and call read again."
+                .into()
+        )
+    );
+    assert!(invalid(&registry, "read", "{").1.starts_with("the arguments of read break off at column 1"));
+    assert_eq!(
+        invalid(&registry, "Read_File", "{}"),
+        (
+            Invalid::UnknownTool,
+            "no tool is named `Read_File`. Did you mean `read`? Available: edit, list, read, search, shell, write."
+                .into()
+        )
+    );
+}
+
+#[test]
+fn what_is_not_offered_is_no_tool() {
+    let registry = built_in();
+    let only = [Text::from("list"), Text::from("read")];
+    let authority = Authority::allow_all();
+    assert_eq!(registry.offered(&authority, Some(&only), false).len(), 2);
+    let write = registry.classify("write", "{}", &authority, Some(&only), false);
+    let Classified::Invalid { kind, message } = write else { panic!("{write:?}") };
+    assert_eq!(
+        (kind, &*message),
+        (Invalid::UnknownTool, "the tool `write` is not available in this session. Available: list, read.")
+    );
+    assert!(registry.offered(&authority, Some(&[]), false).is_empty());
+}
+
+#[test]
+fn an_ask_is_offered_where_someone_can_be_asked() {
+    let authority = rules(Verdict::Ask, &[("fs.read", "*", Verdict::Allow)]);
+    let registry = built_in();
+    assert_eq!(offered(&registry, &authority, false), ["list", "read", "search"]);
+    assert_eq!(offered(&registry, &authority, true), ["edit", "list", "read", "search", "write"]);
+}
+
+#[test]
+fn a_shell_is_offered_only_where_nothing_holds_it() {
+    let registry = built_in();
+    for action in ["fs.read", "fs.write", "net.fetch"] {
+        for verdict in [Verdict::Deny, Verdict::Ask] {
+            let authority = rules(Verdict::Allow, &[(action, "x", verdict)]);
+            assert!(!offered(&registry, &authority, true).contains(&"shell".into()), "{action} {verdict:?}");
+        }
+    }
+    let authority = rules(Verdict::Allow, &[("net.fetch", "*", Verdict::Deny)]);
+    let shell = Arc::clone(registry.get("shell").unwrap());
+    let error = registry.check(shell.as_ref(), &json!({"command": "ls"}), &authority).unwrap_err();
+    assert_eq!(
+        (error.kind, error.denied, &*error.message),
+        (
+            ToolErrorKind::Refused,
+            true,
+            "shell is refused: this session's fs.read, fs.write, net.fetch are not all allowed without limits, a command could \
+             do everything that the operating system's user may do, and there is no sandbox yet that would hold it to the \
+             rules. Use the file tools."
+        )
+    );
+}
+
+#[test]
+fn a_call_is_checked_again_when_it_runs() {
+    let registry = built_in();
+    let write = Arc::clone(registry.get("write").unwrap());
+    let check = |path: &str, authority: &Authority| {
+        registry.check(write.as_ref(), &json!({"path": path, "content": ""}), authority)
+    };
+    let authority =
+        rules(Verdict::Deny, &[("fs.write", "src/**", Verdict::Allow), ("fs.write", "doc/*", Verdict::Ask)]);
+    assert_eq!(check("./src//a", &authority), Ok(()));
+    let denied = check("b", &authority).unwrap_err();
+    assert_eq!(
+        (denied.denied, &*denied.message),
+        (
+            true,
+            "denied: write needs fs.write of `b`, which is not allowed in this session; do without it, or say what you would \
+             have done"
+        )
+    );
+    let unasked = check("doc/a", &authority).unwrap_err();
+    assert!(unasked.denied && unasked.message.contains("needs a person's word, and nobody is there to ask"));
+    let outside = check("src/../b", &authority).unwrap_err();
+    assert!(!outside.denied && outside.message.contains("holds `..`"), "{outside:?}");
+}
+
+#[test]
+fn a_tool_of_a_closure_needs_its_own_action_unless_it_says_otherwise() {
+    let registry = Registry::builder().tool(tool("weather", object())).unwrap();
+    let spec = ToolSpec { name: "clock".into(), description: "Tells the time.".into(), schema: Arc::new(object()) };
+    let clock = FnTool::new(spec, ToolEffect::ReadOnly, async |_| Ok(ToolOutput::text("noon")));
+    let registry = registry.tool(Arc::new(clock.in_process().access(|_| Vec::new()))).unwrap().build();
+    assert_eq!(offered(&registry, &Authority::deny_all(), false), ["clock"]);
+    assert_eq!(
+        offered(&registry, &rules(Verdict::Deny, &[("tool:*", "*", Verdict::Allow)]), false),
+        ["clock", "weather"]
+    );
+    assert_eq!(["clock", "weather"].map(|name| registry.get(name).unwrap().leaves_process()), [false, true]);
+}
+
+const PATHS: [&str; 6] = [".", "a", "a/b", "a/b/c", "z", "b"];
+
+fn any_verdict() -> impl Strategy<Value = Verdict> {
+    prop_oneof![Just(Verdict::Deny), Just(Verdict::Ask), Just(Verdict::Allow)]
+}
+
+fn any_rule() -> impl Strategy<Value = Rule> {
+    let action = prop::sample::select(vec!["*", "fs.*", "fs.read", "fs.write", "shell.run", "net.fetch"]);
+    let resource = prop::sample::select(vec!["*", "a", "a/*", "a/**", "z", "."]);
+    (action, resource, any_verdict()).prop_map(|(action, resource, verdict)| Rule {
+        action: action.into(),
+        resource: resource.into(),
+        verdict,
+    })
+}
+
+proptest! {
+    /// P-7: whatever may run is offered, and what is not offered neither classifies nor passes the check.
+    #[test]
+    fn offered_if_and_only_if_permitted(
+        default in any_verdict(),
+        rules in prop::collection::vec(any_rule(), 0..6),
+        approver: bool,
+    ) {
+        let authority = Authority::of(RuleSet { default, rules });
+        let registry = built_in();
+        let offered = offered(&registry, &authority, approver);
+        for name in registry.names() {
+            let tool = registry.get(name).unwrap();
+            let is_offered = offered.contains(&name.to_string());
+            for path in PATHS {
+                let args = json!({
+                    "path": path, "pattern": "x", "content": "x", "old": "x", "new": "y", "command": path,
+                });
+                let passes = match Registry::verdict(tool.as_ref(), &args, &authority) {
+                    Ok((Verdict::Allow, _)) => true,
+                    Ok((Verdict::Ask, _)) => approver,
+                    Ok((Verdict::Deny, _)) | Err(_) => false,
+                };
+                prop_assert!(!passes || is_offered, "{name} {path} would run, but is not offered");
+                if registry.check(tool.as_ref(), &args, &authority).is_ok() {
+                    prop_assert!(passes);
+                }
+            }
+            let classified = registry.classify(name, "{}", &authority, None, approver);
+            let unknown = matches!(classified, Classified::Invalid { kind: Invalid::UnknownTool, .. });
+            prop_assert_eq!(unknown, !is_offered);
+        }
+    }
+
+    /// P-7 the other way: where rules speak of whole actions, what is offered runs on every path.
+    #[test]
+    fn what_is_offered_runs_where_rules_hold_for_all_paths(
+        default in any_verdict(),
+        mut rules in prop::collection::vec(any_rule(), 0..6),
+        approver: bool,
+    ) {
+        for rule in &mut rules {
+            rule.resource = "*".into();
+        }
+        let authority = Authority::of(RuleSet { default, rules });
+        let registry = built_in();
+        for spec in registry.offered(&authority, None, approver) {
+            let tool = registry.get(&spec.name).unwrap();
+            let args = json!({"path": "a/b", "command": "ls"});
+            let (verdict, _) = Registry::verdict(tool.as_ref(), &args, &authority).unwrap();
+            prop_assert!(verdict == Verdict::Allow || (verdict == Verdict::Ask && approver), "{}", spec.name);
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! The workspace: a directory handle that all file access goes through, and the tools over it.
+//!
+//! Paths are never canonicalised and then opened by name: every path is opened relative to the handle, by the system where it
+//! can (`openat2` with `RESOLVE_BENEATH`), so that neither `..` nor a link swapped in between leads out.
+
+mod edit;
+mod list;
+mod open;
+mod read;
+mod search;
+mod shell;
+mod write;
+
+mod builtin;
+mod filter;
+mod ignores;
+mod level;
+mod process;
+mod replace;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cap_std::ambient_authority;
+use cap_std::fs::{Dir, File, OpenOptions};
+use subtend_session::ids::Text;
+
+use crate::guard::Guard;
+use crate::tool::{Tool, ToolError};
+
+/// A directory that sessions work in, held by a handle: it stays the same one when it is renamed.
+#[derive(Debug)]
+pub struct Workspace {
+    dir: Dir,
+    path: PathBuf,
+}
+
+/// Why a workspace cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkspaceError {
+    /// Nothing is there.
+    #[error("the workspace `{}` does not exist: create it, or name another directory", path.display())]
+    Missing {
+        /// What was asked for.
+        path: PathBuf,
+    },
+    /// It is a file or something else.
+    #[error("the workspace `{}` is not a directory: name the directory to work in", path.display())]
+    NotADirectory {
+        /// What was asked for.
+        path: PathBuf,
+    },
+    /// It cannot be read.
+    #[error("the workspace `{}` cannot be read: {source}", path.display())]
+    Unreadable {
+        /// What was asked for.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+impl Workspace {
+    /// Opens the directory at `path`. Blocks for a few system calls.
+    ///
+    /// # Errors
+    /// When nothing is there, when it is not a directory, when it cannot be read.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, WorkspaceError> {
+        let path = path.as_ref();
+        let failed = |source: io::Error| {
+            let (path, kind) = (path.into(), source.kind());
+            if kind == io::ErrorKind::NotFound {
+                WorkspaceError::Missing { path }
+            } else if kind == io::ErrorKind::NotADirectory {
+                WorkspaceError::NotADirectory { path }
+            } else {
+                WorkspaceError::Unreadable { path, source }
+            }
+        };
+        let dir = Dir::open_ambient_dir(path, ambient_authority()).map_err(failed)?;
+        // A directory that can be entered but not listed opens well and then fails in every tool.
+        dir.entries().map_err(failed)?;
+        Ok(Self { dir, path: std::path::absolute(path).unwrap_or_else(|_| path.into()) })
+    }
+
+    /// Where it was when it was opened: for people, never to open files by.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn dir(&self) -> &Dir {
+        &self.dir
+    }
+
+    /// The path that `resource` stands for once links are followed; it is the same one where there are none.
+    pub(crate) fn real(&self, resource: &str) -> Result<Text, ToolError> {
+        let real = self.dir.canonicalize(resource).map_err(|error| failure("open", resource, &error))?;
+        match real.to_str() {
+            Some("") => Ok(".".into()),
+            Some(real) => Ok(real.into()),
+            None => Err(ToolError::refused(format!(
+                "`{resource}` leads to a file whose name is not UTF-8, which no path given here can name"
+            ))),
+        }
+    }
+
+    /// Opens a file to read, without waiting for a writer where it is a pipe.
+    pub(crate) fn open_file(&self, path: &Path) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.read(true);
+        #[cfg(unix)]
+        {
+            use cap_std::fs::OpenOptionsExt as _;
+            options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
+        }
+        self.dir.open_with(path, &options)
+    }
+}
+
+/// The workspace tools: list, read, search, write, edit, shell.
+pub(crate) fn tools(guard: Option<Guard>) -> Vec<Arc<dyn Tool>> {
+    use builtin::FileTool;
+    vec![
+        Arc::new(FileTool::<list::List>::new()),
+        Arc::new(FileTool::<read::Read>::new()),
+        Arc::new(FileTool::<search::Search>::new()),
+        Arc::new(FileTool::<write::Write>::new()),
+        Arc::new(FileTool::<edit::Edit>::new()),
+        Arc::new(shell::Shell::new(guard)),
+    ]
+}
+
+const MAX_PATH: usize = 4096;
+
+/// The normal form of a path in the workspace: parts joined with `/`, `.` for the workspace itself.
+///
+/// # Errors
+/// When the path is absolute, holds a `..` or a NUL, or is too long: no such path is ever opened.
+pub fn resource(path: &str) -> Result<Text, ToolError> {
+    if path.len() > MAX_PATH {
+        let length = path.len();
+        return Err(ToolError::bad_args(format!(
+            "the path has {length} bytes; {MAX_PATH} is the most a path may have"
+        )));
+    }
+    if path.contains('\0') {
+        return Err(ToolError::bad_args(format!("the path {path:?} holds a NUL, which no file name can")));
+    }
+    if path.starts_with('/') {
+        return Err(ToolError::refused(format!(
+            "`{path}` is absolute; paths are relative to the workspace: `.` is the workspace itself, `src/main.rs` a file in it"
+        )));
+    }
+    if path.split('/').any(|part| part == "..") {
+        return Err(ToolError::refused(format!(
+            "`{path}` holds `..`; paths start at the workspace and cannot leave it: write the path from there"
+        )));
+    }
+    let mut parts = path.split('/').filter(|part| !matches!(*part, "" | ".")).peekable();
+    if parts.peek().is_none() {
+        return Ok(".".into());
+    }
+    Ok(parts.collect::<Vec<_>>().join("/").into())
+}
+
+/// `name` in the directory `dir`, both normal.
+pub(crate) fn join(dir: &str, name: &str) -> String {
+    if dir == "." { name.into() } else { format!("{dir}/{name}") }
+}
+
+/// What went wrong with a file, in words for a model.
+pub(crate) fn failure(verb: &str, resource: &str, error: &io::Error) -> ToolError {
+    let kind = error.kind();
+    // The handle's own refusal carries no code of the system.
+    if kind == io::ErrorKind::PermissionDenied && error.raw_os_error().is_none() {
+        return ToolError::refused(format!(
+            "cannot {verb} `{resource}`: a link on the way leads out of the workspace, and links are followed only inside it"
+        ));
+    }
+    let cannot = format!("cannot {verb} `{resource}`");
+    if kind == io::ErrorKind::NotFound {
+        ToolError::not_found(format!("{cannot}: no such file or directory; look with list"))
+    } else if kind == io::ErrorKind::NotADirectory {
+        ToolError::not_found(format!("{cannot}: a part of the path is a file, not a directory"))
+    } else if kind == io::ErrorKind::PermissionDenied {
+        ToolError::failed(format!("{cannot}: the system denies permission"))
+    } else {
+        ToolError::failed(format!("{cannot}: {error}"))
+    }
+}

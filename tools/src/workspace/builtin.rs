@@ -1,0 +1,153 @@
+//! What the file tools have in common: typed arguments, one thread of blocking work, checks of every path that they touch.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use subtend_session::authority::{Access, Authority, Verdict};
+use subtend_session::call::ToolEffect;
+use subtend_session::ids::Text;
+use subtend_session::message::ToolSpec;
+use tokio_util::sync::CancellationToken;
+
+use super::{Workspace, resource};
+use crate::schema;
+use crate::tool::{Progress, Tool, ToolCall, ToolError, ToolKey, ToolOutput};
+
+pub(crate) const READ: &str = "fs.read";
+pub(crate) const WRITE: &str = "fs.write";
+
+/// One file tool.
+pub(crate) trait Builtin: Send + Sync + 'static {
+    /// Its name.
+    const NAME: &'static str;
+    /// What the model is told.
+    const ABOUT: &'static str;
+    /// What it does to the world.
+    const EFFECT: ToolEffect;
+    /// What each call does with its path.
+    const ACTIONS: &'static [&'static str];
+    /// Its arguments.
+    type Args: DeserializeOwned + JsonSchema + Send + 'static;
+
+    /// The path that a call names.
+    fn path(args: &Self::Args) -> &str;
+
+    /// Does the work, on a thread that may block. `path` is normal and permitted.
+    fn run(args: Self::Args, path: &str, job: &Job) -> Result<ToolOutput, ToolError>;
+}
+
+/// What a call may use while it runs.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) key: ToolKey,
+    pub(crate) workspace: Arc<Workspace>,
+    pub(crate) max_bytes: u64,
+    pub(crate) progress: Progress,
+    cancel: CancellationToken,
+    authority: Arc<Authority>,
+    /// The verdict under which the call itself runs: `Ask` after a person's word.
+    granted: Verdict,
+}
+
+impl Job {
+    /// Stops the work when the call was cancelled or its future dropped.
+    pub(crate) fn go_on(&self) -> Result<(), ToolError> {
+        if self.cancel.is_cancelled() { Err(ToolError::cancelled()) } else { Ok(()) }
+    }
+
+    /// Whether something that the call comes upon may be touched: never what is denied, and nothing that is granted less
+    /// than the call itself.
+    pub(crate) fn permits(&self, action: &str, resource: &str) -> bool {
+        let verdict = self.authority.verdict(&Access { action: action.into(), resource: resource.into() });
+        verdict > Verdict::Deny && verdict >= self.granted
+    }
+
+    /// Where `path` leads once links are followed, if that is permitted as well: a link is no way around a rule.
+    pub(crate) fn real(&self, actions: &[&str], path: &str) -> Result<Text, ToolError> {
+        let real = self.workspace.real(path)?;
+        match actions.iter().find(|action| !self.permits(action, &real)) {
+            Some(action) if *real != *path => Err(ToolError::denied(format!(
+                "`{path}` leads to `{real}`, and {action} of `{real}` is not allowed here"
+            ))),
+            Some(_) | None => Ok(real),
+        }
+    }
+}
+
+/// A [`Builtin`] as a tool.
+#[derive(Debug)]
+pub(crate) struct FileTool<B> {
+    spec: ToolSpec,
+    builtin: PhantomData<B>,
+}
+
+impl<B: Builtin> FileTool<B> {
+    pub(crate) fn new() -> Self {
+        let spec = ToolSpec { name: B::NAME.into(), description: B::ABOUT.into(), schema: schema::of::<B::Args>() };
+        Self { spec, builtin: PhantomData }
+    }
+}
+
+/// What a call does with the path in `args`; one that is not normal stands as it is, and is denied everywhere.
+fn accesses<B: Builtin>(args: Option<&Value>) -> Vec<Access> {
+    let path = args.and_then(|args| args.get("path")).and_then(Value::as_str).unwrap_or(".");
+    let resource = resource(path).unwrap_or_else(|_| path.into());
+    B::ACTIONS.iter().map(|action| Access { action: (*action).into(), resource: resource.clone() }).collect()
+}
+
+impl<B: Builtin> Tool for FileTool<B> {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn effect(&self) -> ToolEffect {
+        B::EFFECT
+    }
+
+    fn leaves_process(&self) -> bool {
+        B::EFFECT != ToolEffect::ReadOnly
+    }
+
+    fn access(&self, args: Option<&Value>) -> Vec<Access> {
+        accesses::<B>(args)
+    }
+
+    fn run(&self, call: ToolCall) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
+        async move {
+            let granted = accesses::<B>(Some(&call.args)).iter().map(|access| call.authority.verdict(access)).min();
+            let args: B::Args = serde_json::from_value(call.args)
+                .map_err(|error| ToolError::bad_args(format!("the arguments of {} do not fit: {error}", B::NAME)))?;
+            let path = resource(B::path(&args))?;
+            // A dropped future does not stop its thread: the guard does.
+            let cancel = call.cancel.child_token();
+            let _stop = cancel.clone().drop_guard();
+            let job = Job {
+                key: call.key,
+                workspace: call.workspace,
+                max_bytes: call.max_bytes,
+                progress: call.progress,
+                cancel,
+                authority: call.authority,
+                granted: granted.unwrap_or(Verdict::Allow),
+            };
+            let work = tokio::task::spawn_blocking(move || {
+                job.go_on()?;
+                B::run(args, &path, &job)
+            });
+            match work.await {
+                Ok(result) => result,
+                Err(failed) => match failed.try_into_panic() {
+                    // The one who runs tools catches panics of all tools alike.
+                    Ok(panic) => std::panic::resume_unwind(panic),
+                    Err(_) => Err(ToolError::cancelled()),
+                },
+            }
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,123 @@
+//! `edit`: one text in a file for another.
+
+use std::io::Read as _;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use subtend_session::call::ToolEffect;
+
+use super::builtin::{Builtin, Job, READ, WRITE};
+use super::replace::Target;
+use super::{failure, open};
+use crate::bounded::{count, len};
+use crate::tool::{ToolError, ToolOutput};
+
+/// Bytes of a file that can be edited.
+const MAX_FILE: u64 = 16 << 20;
+
+pub(super) struct Edit;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Args {
+    /// The file, from the workspace.
+    path: String,
+    /// The text to replace, exactly as the file has it, without line numbers; with enough around it to be found once.
+    #[schemars(length(min = 1))]
+    old: String,
+    /// What stands in its place.
+    new: String,
+    /// Replace every occurrence.
+    #[serde(default)]
+    replace_all: bool,
+}
+
+impl Builtin for Edit {
+    const NAME: &'static str = "edit";
+    const ABOUT: &'static str = "Change a part of a text file of the workspace: replaces `old`, which must be found exactly \
+        once, by `new`; with replace_all every occurrence. Spaces and line breaks count. Read the place before you edit it.";
+    const EFFECT: ToolEffect = ToolEffect::SideEffect;
+    const ACTIONS: &'static [&'static str] = &[READ, WRITE];
+    type Args = Args;
+
+    fn path(args: &Args) -> &str {
+        &args.path
+    }
+
+    fn run(args: Args, path: &str, job: &Job) -> Result<ToolOutput, ToolError> {
+        if args.old.is_empty() {
+            return Err(ToolError::bad_args("`old` is empty: give the text to replace, or use write for a new file"));
+        }
+        if args.old == args.new {
+            return Err(ToolError::bad_args("`old` and `new` are the same: nothing would change"));
+        }
+        let real = job.real(Self::ACTIONS, path)?;
+        let text = text(job, path, &real)?;
+        let found = text.matches(&args.old).count();
+        let Some(first) = text.find(&args.old) else { return Err(missing(path, &text, &args.old)) };
+        if found > 1 && !args.replace_all {
+            return Err(ToolError::bad_args(format!(
+                "`old` is found {found} times in `{path}` ({}): give more of the text around it, or set replace_all",
+                places(&text, &args.old)
+            )));
+        }
+        let changed = text.replace(&args.old, &args.new);
+        let target = Target::find(job, Self::ACTIONS, &real)?;
+        job.go_on()?;
+        // Another session may have written while we looked: its change must not be lost.
+        if self::text(job, path, &real)? != text {
+            return Err(ToolError {
+                retryable: true,
+                ..ToolError::refused(format!("`{path}` was changed by someone else just now: read it again, then edit"))
+            });
+        }
+        target.replace(job, path, changed.as_bytes())?;
+        let times = count(len(found), "occurrence", "occurrences");
+        Ok(ToolOutput::text(format!("replaced {times} in `{real}`, the first at line {}", line_of(&text, first))))
+    }
+}
+
+fn text(job: &Job, path: &str, real: &str) -> Result<String, ToolError> {
+    let (file, size) = open::file(job, "edit", path, real)?;
+    if size > MAX_FILE {
+        return Err(ToolError::limit(format!(
+            "`{path}` has {size} bytes; {MAX_FILE} is the most that edit can change"
+        )));
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE).read_to_end(&mut bytes).map_err(|error| failure("edit", path, &error))?;
+    if open::is_binary(&bytes) {
+        return Err(ToolError::refused(format!("`{path}` is binary ({size} bytes), not text: it cannot be edited")));
+    }
+    String::from_utf8(bytes)
+        .map_err(|_| ToolError::refused(format!("`{path}` is not UTF-8 text: editing would spoil what cannot be read")))
+}
+
+/// Why `old` was not found, as far as one can tell.
+fn missing(path: &str, text: &str, old: &str) -> ToolError {
+    let hint = if text.contains("\r\n") && text.replace("\r\n", "\n").contains(&old.replace("\r\n", "\n")) {
+        "; the file ends its lines with \\r\\n".into()
+    } else if let Some(line) = alike(text, old) {
+        format!("; line {line} differs from it only in spaces at its ends")
+    } else {
+        String::new()
+    };
+    ToolError::not_found(format!(
+        "`old` is not in `{path}`{hint}: read the file and give the text exactly as it stands there"
+    ))
+}
+
+/// The first line that is the first line of `old` but for spaces at its ends.
+fn alike(text: &str, old: &str) -> Option<usize> {
+    let wanted = old.lines().map(str::trim).find(|line| !line.is_empty())?;
+    text.lines().position(|line| line.trim() == wanted).map(|at| at.saturating_add(1))
+}
+
+fn places(text: &str, old: &str) -> String {
+    let lines: Vec<String> = text.match_indices(old).take(5).map(|(at, _)| line_of(text, at).to_string()).collect();
+    format!("lines {}", lines.join(", "))
+}
+
+fn line_of(text: &str, at: usize) -> usize {
+    text.bytes().take(at).filter(|byte| *byte == b'\n').count().saturating_add(1)
+}

@@ -1,0 +1,74 @@
+//! Globs: which files a listing or a search is about.
+
+use globset::{GlobBuilder, GlobMatcher};
+
+use crate::tool::ToolError;
+
+/// A glob; without one everything passes.
+#[derive(Debug)]
+pub(super) struct Filter {
+    glob: Option<GlobMatcher>,
+    by_name: bool,
+    /// What stands before a path below the directory that was asked about.
+    root: String,
+}
+
+impl Filter {
+    /// Compiles `glob`: one without `/` is about names at any depth, another about paths from the workspace or from `root`.
+    pub(super) fn new(glob: Option<&str>, root: &str) -> Result<Self, ToolError> {
+        let root = if root == "." { String::new() } else { format!("{root}/") };
+        let Some(text) = glob else { return Ok(Self { glob: None, by_name: false, root }) };
+        let text = text.strip_prefix("./").unwrap_or(text);
+        if text.is_empty() {
+            return Err(ToolError::bad_args("the glob is empty: leave it out for all files"));
+        }
+        let glob = GlobBuilder::new(text).literal_separator(true).build();
+        let glob = glob.map_err(|error| {
+            ToolError::bad_args(format!("the glob cannot be used: {error}; write one such as `*.rs` or `src/**/*.rs`"))
+        })?;
+        Ok(Self { glob: Some(glob.compile_matcher()), by_name: !text.contains('/'), root })
+    }
+
+    /// Whether the file is among those asked about.
+    pub(super) fn passes(&self, path: &str, name: &str) -> bool {
+        let Some(glob) = &self.glob else { return true };
+        if self.by_name {
+            return glob.is_match(name);
+        }
+        glob.is_match(path) || path.strip_prefix(&self.root).is_some_and(|below| glob.is_match(below))
+    }
+
+    /// Whether there is a glob.
+    pub(super) fn is_some(&self) -> bool {
+        self.glob.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn passes(glob: &str, root: &str, path: &str) -> bool {
+        let name = path.rsplit('/').next().unwrap();
+        Filter::new(Some(glob), root).unwrap().passes(path, name)
+    }
+
+    #[test]
+    fn a_glob_without_slash_is_about_names() {
+        assert!(passes("*.rs", ".", "src/a/main.rs") && passes("*.rs", "src", "src/a/main.rs"));
+        assert!(!passes("*.rs", ".", "src/main.rsx"));
+    }
+
+    #[test]
+    fn a_glob_with_slash_is_about_paths_from_the_workspace_or_the_directory() {
+        assert!(passes("src/**/*.rs", ".", "src/a/main.rs") && passes("./src/*.rs", ".", "src/main.rs"));
+        assert!(passes("a/*.rs", "src", "src/a/main.rs") && !passes("a/*.rs", ".", "src/a/main.rs"));
+        assert!(!passes("src/*.rs", ".", "src/a/main.rs"));
+    }
+
+    #[test]
+    fn a_bad_glob_says_why() {
+        assert_eq!(Filter::new(Some(""), ".").unwrap_err().message, "the glob is empty: leave it out for all files");
+        assert!(Filter::new(Some("a[b"), ".").unwrap_err().message.contains("unclosed character class"));
+    }
+}

@@ -1,0 +1,107 @@
+//! One directory of the workspace: its entries without what is ignored or not permitted.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::builtin::{Job, READ};
+use super::ignores::Ignores;
+use super::join;
+use crate::tool::ToolError;
+
+/// What an entry is; links are never followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    Dir,
+    File,
+    Link,
+    Other,
+}
+
+/// One entry.
+#[derive(Debug)]
+pub(super) struct Item {
+    pub(super) kind: Kind,
+    pub(super) name: String,
+    /// From the workspace, as it is shown.
+    pub(super) path: String,
+    /// From the workspace, as the system has it: names need not be UTF-8.
+    pub(super) os: PathBuf,
+}
+
+/// A directory's entries: directories first, each kind by name.
+#[derive(Debug, Default)]
+pub(super) struct Level {
+    pub(super) items: Vec<Item>,
+    /// Entries left out by ignore files.
+    pub(super) ignored: u64,
+    /// Entries left out by the authority.
+    pub(super) denied: u64,
+    /// What holds for the entries' own entries.
+    pub(super) ignores: Arc<Ignores>,
+}
+
+/// The ignore files above `path`, from the workspace down.
+pub(super) fn above(job: &Job, path: &str) -> Arc<Ignores> {
+    let mut ignores = Arc::new(Ignores::default());
+    if path == "." {
+        return ignores;
+    }
+    let mut ancestors: Vec<&Path> = Path::new(path).ancestors().skip(1).collect();
+    ancestors.reverse();
+    for ancestor in ancestors {
+        let shown = if ancestor.as_os_str().is_empty() { Path::new(".") } else { ancestor };
+        if let Ok(dir) = job.workspace.dir().open_dir(shown) {
+            ignores = ignores.below(&dir, ancestor);
+        }
+    }
+    ignores
+}
+
+impl Level {
+    /// Reads the directory at `os`, shown as `path`.
+    pub(super) fn read(job: &Job, os: &Path, path: &str, above: &Arc<Ignores>) -> Result<io::Result<Self>, ToolError> {
+        let entries = job.workspace.dir().open_dir(os).and_then(|dir| Ok((dir.entries()?, dir)));
+        let (entries, dir) = match entries {
+            Ok(entries) => entries,
+            Err(error) => return Ok(Err(error)),
+        };
+        let base = if path == "." { Path::new("") } else { os };
+        let mut level = Self { ignores: above.below(&dir, base), ..Self::default() };
+        for entry in entries {
+            job.go_on()?;
+            // An entry that vanished while we read is none.
+            let Ok(entry) = entry else { continue };
+            let Ok(file_type) = entry.file_type() else { continue };
+            let name = entry.file_name();
+            let kind = match (file_type.is_dir(), file_type.is_file(), file_type.is_symlink()) {
+                (true, _, _) => Kind::Dir,
+                (_, true, _) => Kind::File,
+                (_, _, true) => Kind::Link,
+                (false, false, false) => Kind::Other,
+            };
+            level.take(
+                job,
+                path,
+                Item { kind, name: name.to_string_lossy().into_owned(), path: String::new(), os: base.join(name) },
+            );
+        }
+        level.items.sort_unstable_by(|a, b| (a.kind != Kind::Dir, &a.os).cmp(&(b.kind != Kind::Dir, &b.os)));
+        Ok(Ok(level))
+    }
+
+    fn take(&mut self, job: &Job, dir: &str, mut item: Item) {
+        // What is in there is git's, not the project's.
+        if item.name == ".git" || self.ignores.ignored(&item.os, item.kind == Kind::Dir) {
+            self.ignored = self.ignored.saturating_add(1);
+            return;
+        }
+        item.path = join(dir, &item.name);
+        // A directory may hold what is permitted though it itself is not: rules of paths below it decide.
+        if item.kind == Kind::Dir || job.permits(READ, &item.path) {
+            self.items.push(item);
+        } else {
+            self.denied = self.denied.saturating_add(1);
+        }
+    }
+}

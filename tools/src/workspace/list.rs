@@ -1,0 +1,214 @@
+//! `list`: what is in a directory, level by level.
+
+use std::collections::VecDeque;
+use std::io::Read as _;
+use std::path::Path;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use subtend_session::call::ToolEffect;
+
+use super::builtin::{Builtin, Job, READ};
+use super::filter::Filter;
+use super::level::{self, Item, Kind, Level};
+use super::{failure, open};
+use crate::bounded::{Bounded, count};
+use crate::tool::{ToolError, ToolOutput};
+
+/// Files up to this size have their lines counted.
+const MAX_COUNTED: u64 = 1 << 20;
+/// Bytes read for counting lines, in all.
+const COUNT_BUDGET: u64 = 32 << 20;
+/// Entries looked at before a listing stops.
+const MAX_ENTRIES: u64 = 100_000;
+
+pub(super) struct List;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Args {
+    /// The directory, from the workspace.
+    #[serde(default = "root")]
+    path: String,
+    /// Levels to show: 1 is the directory's own entries.
+    #[serde(default = "depth")]
+    #[schemars(range(min = 1, max = 10))]
+    depth: u32,
+    /// Show only files that fit: `*.rs` by name, `src/**/*.rs` by path.
+    glob: Option<String>,
+}
+
+fn root() -> String {
+    ".".into()
+}
+
+fn depth() -> u32 {
+    2
+}
+
+impl Builtin for List {
+    const NAME: &'static str = "list";
+    const ABOUT: &'static str = "List a directory of the workspace, level by level: directories (they end with /) first, with \
+        their number of entries, then files with size and lines. Paths start at the workspace and fit the other tools as they \
+        are. What .gitignore leaves out and .git are not shown; links are not followed.";
+    const EFFECT: ToolEffect = ToolEffect::ReadOnly;
+    const ACTIONS: &'static [&'static str] = &[READ];
+    type Args = Args;
+
+    fn path(args: &Args) -> &str {
+        &args.path
+    }
+
+    fn run(args: Args, path: &str, job: &Job) -> Result<ToolOutput, ToolError> {
+        let real = job.real(Self::ACTIONS, path)?;
+        let filter = Filter::new(args.glob.as_deref(), &real)?;
+        let metadata = job.workspace.dir().metadata(&*real).map_err(|error| failure("list", path, &error))?;
+        let mut listing = Listing { job, filter, out: Bounded::new(job.max_bytes), seen: Seen::default() };
+        if metadata.is_dir() {
+            listing.walk(&real, path, args.depth)?;
+        } else {
+            let kind = if metadata.is_file() { Kind::File } else { Kind::Other };
+            let name = real.rsplit('/').next().unwrap_or(&real).to_owned();
+            listing.entry(&Item { kind, name, path: real.to_string(), os: Path::new(&*real).into() });
+        }
+        Ok(listing.finish(args.depth))
+    }
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    dirs: u64,
+    files: u64,
+    others: u64,
+    ignored: u64,
+    denied: u64,
+    unreadable: u64,
+    /// Directories with entries below the last level.
+    closed: u64,
+    counted: u64,
+    stopped: bool,
+}
+
+struct Listing<'a> {
+    job: &'a Job,
+    filter: Filter,
+    out: Bounded,
+    seen: Seen,
+}
+
+impl Listing<'_> {
+    /// Level by level, so that a cut takes the deepest.
+    fn walk(&mut self, real: &str, asked: &str, depth: u32) -> Result<(), ToolError> {
+        let above = level::above(self.job, real);
+        let first =
+            Level::read(self.job, Path::new(real), real, &above)?.map_err(|error| failure("list", asked, &error))?;
+        let mut levels = VecDeque::from([(1, first)]);
+        while let Some((at, level)) = levels.pop_front() {
+            self.seen.ignored = self.seen.ignored.saturating_add(level.ignored);
+            self.seen.denied = self.seen.denied.saturating_add(level.denied);
+            for item in &level.items {
+                self.job.go_on()?;
+                if self.seen.dirs.saturating_add(self.seen.files) >= MAX_ENTRIES {
+                    self.seen.stopped = true;
+                    return Ok(());
+                }
+                if item.kind != Kind::Dir {
+                    self.entry(item);
+                    continue;
+                }
+                let below = Level::read(self.job, &item.os, &item.path, &level.ignores)?;
+                self.directory(item, below.as_ref().ok());
+                match below {
+                    Ok(below) if at < depth => levels.push_back((at.saturating_add(1), below)),
+                    Ok(below) => self.seen.closed = self.seen.closed.saturating_add(u64::from(!below.items.is_empty())),
+                    Err(_) => self.seen.unreadable = self.seen.unreadable.saturating_add(1),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn directory(&mut self, item: &Item, below: Option<&Level>) {
+        if self.filter.is_some() {
+            return;
+        }
+        self.seen.dirs = self.seen.dirs.saturating_add(1);
+        let entries = match below {
+            Some(level) => count(crate::bounded::len(level.items.len()), "entry", "entries"),
+            None => "unreadable".into(),
+        };
+        self.out.line(&format!("{}/  {entries}", item.path));
+    }
+
+    fn entry(&mut self, item: &Item) {
+        if !self.filter.passes(&item.path, &item.name) {
+            return;
+        }
+        let about = match item.kind {
+            Kind::Link => match self.job.workspace.dir().read_link_contents(&item.os) {
+                Ok(target) => format!("link to {}", target.display()),
+                Err(_) => "link".into(),
+            },
+            Kind::File => self.file(item),
+            Kind::Other | Kind::Dir => "special file".into(),
+        };
+        let seen = if item.kind == Kind::File { &mut self.seen.files } else { &mut self.seen.others };
+        *seen = seen.saturating_add(1);
+        let name = if item.os.to_str().is_some() { "" } else { ", the name is not UTF-8" };
+        self.out.line(&format!("{}  {about}{name}", item.path));
+    }
+
+    fn file(&mut self, item: &Item) -> String {
+        let Ok(metadata) = self.job.workspace.dir().symlink_metadata(&item.os) else { return "unreadable".into() };
+        let size = metadata.len();
+        let counted = self.seen.counted.saturating_add(size);
+        let bytes = count(size, "byte", "bytes");
+        if size > MAX_COUNTED || counted > COUNT_BUDGET || self.out.cut() > 0 {
+            return bytes;
+        }
+        self.seen.counted = counted;
+        match self.lines(&item.os) {
+            Some(lines) => format!("{bytes}, {}", count(lines, "line", "lines")),
+            None => bytes,
+        }
+    }
+
+    /// Lines of a text; `None` for a binary or unreadable file.
+    fn lines(&self, os: &Path) -> Option<u64> {
+        let mut bytes = Vec::new();
+        open::regular(self.job, os).ok()?.take(MAX_COUNTED).read_to_end(&mut bytes).ok()?;
+        if open::is_binary(&bytes) {
+            return None;
+        }
+        let ends = bytes.iter().filter(|byte| **byte == b'\n').count();
+        let open_line = usize::from(bytes.last().is_some_and(|last| *last != b'\n'));
+        Some(crate::bounded::len(ends.saturating_add(open_line)))
+    }
+
+    fn finish(self, depth: u32) -> ToolOutput {
+        let Seen { dirs, files, others, ignored, denied, unreadable, closed, counted: _, stopped } = self.seen;
+        let mut said = Vec::new();
+        if self.out.cut() > 0 {
+            said.push(format!("{} more not shown: list a part, or fewer levels", self.out.cut()));
+        }
+        if stopped {
+            said.push(format!("stopped after {MAX_ENTRIES} entries"));
+        }
+        if !self.filter.is_some() {
+            said.push(count(dirs, "directory", "directories"));
+        }
+        said.push(count(files, "file", "files"));
+        let notes = [
+            (others, "other", "others"),
+            (ignored, "ignored entry left out", "ignored entries left out"),
+            (denied, "entry not permitted", "entries not permitted"),
+            (unreadable, "directory unreadable", "directories unreadable"),
+        ];
+        said.extend(notes.iter().filter(|(n, _, _)| *n > 0).map(|(n, one, many)| count(*n, one, many)));
+        if closed > 0 {
+            let dirs = count(closed, "directory has", "directories have");
+            said.push(format!("{dirs} more below depth {depth}"));
+        }
+        self.out.finish(&format!("[{}]", said.join("; ")))
+    }
+}

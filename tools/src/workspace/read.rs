@@ -1,0 +1,161 @@
+//! `read`: the lines of one file.
+
+use std::io::{BufRead as _, BufReader};
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use subtend_session::call::ToolEffect;
+
+use super::builtin::{Builtin, Job, READ};
+use super::{failure, open};
+use crate::bounded::{self, Bounded, count};
+use crate::tool::{ToolError, ToolOutput};
+
+/// Bytes of one line that are shown.
+const MAX_LINE: usize = 2000;
+/// Bytes read at a time; a cancel is seen between two.
+const CHUNK: usize = 64 << 10;
+
+pub(super) struct Read;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Args {
+    /// The file, from the workspace.
+    path: String,
+    /// The first line to show, from 1.
+    #[serde(default = "first")]
+    #[schemars(range(min = 1))]
+    from_line: u64,
+    /// Lines to show at most.
+    #[serde(default = "lines")]
+    #[schemars(range(min = 1, max = 100_000))]
+    lines: u64,
+}
+
+fn first() -> u64 {
+    1
+}
+
+fn lines() -> u64 {
+    400
+}
+
+impl Builtin for Read {
+    const NAME: &'static str = "read";
+    const ABOUT: &'static str = "Read a text file of the workspace: its lines with their numbers, 400 at a time unless asked \
+        otherwise, and how many there are. The number and the tab before each line are not part of the file. Read a part \
+        with from_line and lines; find the place first with search where the file is long.";
+    const EFFECT: ToolEffect = ToolEffect::ReadOnly;
+    const ACTIONS: &'static [&'static str] = &[READ];
+    type Args = Args;
+
+    fn path(args: &Args) -> &str {
+        &args.path
+    }
+
+    fn run(args: Args, path: &str, job: &Job) -> Result<ToolOutput, ToolError> {
+        let real = job.real(Self::ACTIONS, path)?;
+        let (file, size) = open::file(job, "read", path, &real)?;
+        let mut reader = BufReader::with_capacity(CHUNK, file);
+        let mut page = Page::new(&args, job.max_bytes);
+        let mut start = true;
+        loop {
+            job.go_on()?;
+            let chunk = reader.fill_buf().map_err(|error| failure("read", path, &error))?;
+            if std::mem::take(&mut start) && open::is_binary(chunk) {
+                let size = count(size, "byte", "bytes");
+                return Err(ToolError::refused(format!("`{path}` is binary ({size}), not text: it cannot be shown")));
+            }
+            if chunk.is_empty() {
+                break;
+            }
+            page.chunk(chunk);
+            let length = chunk.len();
+            reader.consume(length);
+        }
+        page.finish(path, size)
+    }
+}
+
+/// The lines asked for, while all are counted.
+struct Page {
+    from: u64,
+    to: u64,
+    /// The line that the next byte belongs to.
+    line: u64,
+    kept: Vec<u8>,
+    /// Bytes of the present line.
+    length: u64,
+    out: Bounded,
+    shown: u64,
+    lossy: bool,
+}
+
+impl Page {
+    fn new(args: &Args, max_bytes: u64) -> Self {
+        let to = args.from_line.saturating_add(args.lines).saturating_sub(1);
+        let out = Bounded::new(max_bytes);
+        Self { from: args.from_line, to, line: 1, kept: Vec::new(), length: 0, out, shown: 0, lossy: false }
+    }
+
+    fn chunk(&mut self, chunk: &[u8]) {
+        for piece in chunk.split_inclusive(|byte| *byte == b'\n') {
+            let (text, ended) = match piece.split_last() {
+                Some((b'\n', text)) => (text, true),
+                Some(_) | None => (piece, false),
+            };
+            if (self.from..=self.to).contains(&self.line) {
+                let room = MAX_LINE.saturating_add(4).saturating_sub(self.kept.len());
+                self.kept.extend(text.iter().take(room));
+            }
+            self.length = self.length.saturating_add(bounded::len(text.len()));
+            if ended {
+                self.end_line();
+            }
+        }
+    }
+
+    fn end_line(&mut self) {
+        if (self.from..=self.to).contains(&self.line) {
+            let kept = String::from_utf8_lossy(&self.kept);
+            self.lossy |= matches!(&kept, std::borrow::Cow::Owned(_)) && self.kept.len() <= MAX_LINE;
+            let text = bounded::head(kept.trim_end_matches('\r'), MAX_LINE);
+            let more = self.length.saturating_sub(bounded::len(text.len()));
+            let cut = if more > 1 { format!("… ({more} more bytes)") } else { String::new() };
+            if self.out.line(&format!("{:>6}\t{text}{cut}", self.line)) {
+                self.shown = self.line;
+            }
+        }
+        self.kept.clear();
+        self.length = 0;
+        self.line = self.line.saturating_add(1);
+    }
+
+    fn finish(mut self, path: &str, size: u64) -> Result<ToolOutput, ToolError> {
+        if self.length > 0 {
+            self.end_line();
+        }
+        let total = self.line.saturating_sub(1);
+        if total == 0 && self.from == 1 {
+            return Ok(ToolOutput::text(format!("[`{path}` is empty]")));
+        }
+        if self.from > total {
+            let lines = count(total, "line", "lines");
+            return Err(ToolError::bad_args(format!("`{path}` has {lines}: from_line {} is past its end", self.from)));
+        }
+        let mut said = if self.shown == 0 {
+            format!("no line fits into the result; {total} lines, {size} bytes")
+        } else {
+            format!("lines {}-{} of {total}, {size} bytes", self.from, self.shown)
+        };
+        if self.shown > 0 && self.shown < total {
+            let why = if self.out.cut() > 0 { "cut by the size of the result; " } else { "" };
+            said.push_str(&format!("; {why}go on with from_line={}", self.shown.saturating_add(1)));
+        }
+        if self.lossy {
+            said.push_str("; not all of it is UTF-8: such bytes are shown as \u{fffd}");
+        }
+        Ok(self.out.finish(&format!("[{said}]")))
+    }
+}

@@ -1,0 +1,271 @@
+//! `search`: lines that match, in all files below a path.
+
+use std::io::{self, Read};
+use std::path::Path;
+
+use grep_regex::{RegexMatcher, RegexMatcherBuilder};
+use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use subtend_session::call::ToolEffect;
+
+use super::builtin::{Builtin, Job, READ};
+use super::filter::Filter;
+use super::level::{self, Item, Kind, Level};
+use super::{failure, open};
+use crate::bounded::{self, Bounded, count};
+use crate::tool::{ToolError, ToolOutput};
+
+/// Bytes of one line that are shown.
+const MAX_LINE: usize = 400;
+/// Bytes of a line that can be searched at all.
+const MAX_HEAP: usize = 16 << 20;
+/// Bytes of a pattern.
+const MAX_PATTERN: usize = 10_000;
+/// Files between two lines of progress.
+const PROGRESS: u64 = 1000;
+
+pub(super) struct Search;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Args {
+    /// What to look for, within one line: literal text unless `regex` is true.
+    #[schemars(length(min = 1))]
+    pattern: String,
+    /// The file or directory to search, from the workspace.
+    #[serde(default = "root")]
+    path: String,
+    /// Search only files that fit: `*.rs` by name, `src/**/*.rs` by path.
+    glob: Option<String>,
+    /// Read the pattern as a regular expression, such as `fn \w+_test`; `(?i)` in front ignores case.
+    #[serde(default)]
+    regex: bool,
+    /// Matching lines to show at most; all are counted.
+    #[serde(default = "max_matches")]
+    #[schemars(range(min = 1, max = 10_000))]
+    max_matches: u64,
+}
+
+fn root() -> String {
+    ".".into()
+}
+
+fn max_matches() -> u64 {
+    100
+}
+
+impl Builtin for Search {
+    const NAME: &'static str = "search";
+    const ABOUT: &'static str = "Search the text files of the workspace for a literal text, or for a regular expression with \
+        regex=true. Each result is `path:line: text`; the last line counts all matching lines and files. What .gitignore \
+        leaves out, .git and binary files are not searched; links are not followed. Narrow with path and glob.";
+    const EFFECT: ToolEffect = ToolEffect::ReadOnly;
+    const ACTIONS: &'static [&'static str] = &[READ];
+    type Args = Args;
+
+    fn path(args: &Args) -> &str {
+        &args.path
+    }
+
+    fn run(args: Args, path: &str, job: &Job) -> Result<ToolOutput, ToolError> {
+        let matcher = matcher(&args)?;
+        let real = job.real(Self::ACTIONS, path)?;
+        let filter = Filter::new(args.glob.as_deref(), &real)?;
+        let metadata = job.workspace.dir().metadata(&*real).map_err(|error| failure("search", path, &error))?;
+        let mut hunt = Hunt {
+            job,
+            matcher,
+            searcher: searcher(),
+            filter,
+            max: args.max_matches,
+            out: Bounded::new(job.max_bytes),
+            seen: Seen::default(),
+        };
+        if metadata.is_dir() {
+            hunt.walk(&real, path)?;
+        } else {
+            // Named outright, so what cannot be searched is an error and not passed over.
+            open::file(job, "search", path, &real)?;
+            hunt.file(Path::new(&*real), &real)?;
+        }
+        Ok(hunt.finish())
+    }
+}
+
+fn matcher(args: &Args) -> Result<RegexMatcher, ToolError> {
+    let length = args.pattern.len();
+    if length == 0 || length > MAX_PATTERN {
+        return Err(ToolError::bad_args(format!("the pattern has {length} bytes; it must have 1 to {MAX_PATTERN}")));
+    }
+    if !args.regex && args.pattern.contains('\n') {
+        return Err(ToolError::bad_args(
+            "the pattern holds a line break, but matches lie within one line: search for one line",
+        ));
+    }
+    let mut builder = RegexMatcherBuilder::new();
+    builder.fixed_strings(!args.regex).line_terminator(Some(b'\n'));
+    builder.build(&args.pattern).map_err(|error| {
+        ToolError::bad_args(format!(
+            "the regular expression cannot be used: {error}; for literal text leave out `regex`"
+        ))
+    })
+}
+
+fn searcher() -> Searcher {
+    SearcherBuilder::new()
+        .line_number(true)
+        .heap_limit(Some(MAX_HEAP))
+        .binary_detection(BinaryDetection::quit(0))
+        .build()
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    files: u64,
+    matching_files: u64,
+    matches: u64,
+    shown: u64,
+    binary: u64,
+    unreadable: u64,
+    denied: u64,
+}
+
+struct Hunt<'a> {
+    job: &'a Job,
+    matcher: RegexMatcher,
+    searcher: Searcher,
+    filter: Filter,
+    max: u64,
+    out: Bounded,
+    seen: Seen,
+}
+
+impl Hunt<'_> {
+    /// Files of a directory before its directories' files.
+    fn walk(&mut self, real: &str, asked: &str) -> Result<(), ToolError> {
+        let above = level::above(self.job, real);
+        let first =
+            Level::read(self.job, Path::new(real), real, &above)?.map_err(|error| failure("search", asked, &error))?;
+        let mut stack = self.files(first)?;
+        while let Some((item, ignores)) = stack.pop() {
+            match Level::read(self.job, &item.os, &item.path, &ignores)? {
+                Ok(level) => stack.extend(self.files(level)?),
+                Err(_) => self.seen.unreadable = self.seen.unreadable.saturating_add(1),
+            }
+        }
+        Ok(())
+    }
+
+    /// Searches the files of a level; gives its directories, the first one last.
+    fn files(&mut self, level: Level) -> Result<Vec<(Item, std::sync::Arc<super::ignores::Ignores>)>, ToolError> {
+        self.seen.denied = self.seen.denied.saturating_add(level.denied);
+        let mut dirs = Vec::new();
+        for item in level.items {
+            self.job.go_on()?;
+            match item.kind {
+                Kind::Dir => dirs.push((item, level.ignores.clone())),
+                Kind::File if self.filter.passes(&item.path, &item.name) => self.file(&item.os, &item.path)?,
+                Kind::File | Kind::Link | Kind::Other => {}
+            }
+        }
+        dirs.reverse();
+        Ok(dirs)
+    }
+
+    fn file(&mut self, os: &Path, path: &str) -> Result<(), ToolError> {
+        let Ok(file) = open::regular(self.job, os) else {
+            self.seen.unreadable = self.seen.unreadable.saturating_add(1);
+            return Ok(());
+        };
+        let room = self.max.saturating_sub(self.seen.shown);
+        let mut found = Found { lines: Vec::new(), room, matches: 0, binary: false };
+        let searched = self.searcher.search_reader(&self.matcher, Stoppable { file, job: self.job }, &mut found);
+        self.job.go_on()?;
+        self.seen.files = self.seen.files.saturating_add(1);
+        if self.seen.files.is_multiple_of(PROGRESS) {
+            let (files, matches) = (self.seen.files, self.seen.matches);
+            self.job.progress.send(format!("searched {files} files, {matches} matching lines"));
+        }
+        if searched.is_err() {
+            self.seen.unreadable = self.seen.unreadable.saturating_add(1);
+        }
+        if found.binary {
+            self.seen.binary = self.seen.binary.saturating_add(1);
+            return Ok(());
+        }
+        self.seen.matches = self.seen.matches.saturating_add(found.matches);
+        self.seen.matching_files = self.seen.matching_files.saturating_add(u64::from(found.matches > 0));
+        for (line, text) in found.lines {
+            if self.out.line(&format!("{path}:{line}: {text}")) {
+                self.seen.shown = self.seen.shown.saturating_add(1);
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> ToolOutput {
+        let Seen { files, matching_files, matches, shown, binary, unreadable, denied } = self.seen;
+        let searched = count(files, "file", "files");
+        let mut said = Vec::new();
+        if matches == 0 {
+            said.push(format!("no matches in {searched}"));
+        } else {
+            let matches = count(matches, "matching line", "matching lines");
+            said.push(format!("{matches} in {} of {searched}", count(matching_files, "file", "files")));
+        }
+        if shown < matches {
+            let why = if self.out.cut() > 0 { ", cut by the size of the result" } else { "" };
+            said.push(format!("{shown} shown{why}: narrow the pattern, path or glob"));
+        }
+        let notes = [
+            (binary, "binary file skipped", "binary files skipped"),
+            (unreadable, "file or directory unreadable", "files or directories unreadable"),
+            (denied, "entry not permitted", "entries not permitted"),
+        ];
+        said.extend(notes.iter().filter(|(n, _, _)| *n > 0).map(|(n, one, many)| count(*n, one, many)));
+        self.out.finish(&format!("[{}]", said.join("; ")))
+    }
+}
+
+/// A file that reads no further once the call was cancelled.
+struct Stoppable<'a> {
+    file: cap_std::fs::File,
+    job: &'a Job,
+}
+
+impl Read for Stoppable<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.job.go_on().map_err(|_| io::Error::other("cancelled"))?;
+        self.file.read(buffer)
+    }
+}
+
+/// Matching lines of one file.
+struct Found {
+    lines: Vec<(u64, String)>,
+    room: u64,
+    matches: u64,
+    binary: bool,
+}
+
+impl Sink for Found {
+    type Error = io::Error;
+
+    fn matched(&mut self, _: &Searcher, found: &SinkMatch<'_>) -> io::Result<bool> {
+        self.matches = self.matches.saturating_add(1);
+        if self.matches <= self.room {
+            let bytes = found.bytes();
+            let text = String::from_utf8_lossy(bytes);
+            let text = text.trim_end_matches(['\n', '\r']);
+            let line = found.line_number().unwrap_or_default();
+            self.lines.push((line, bounded::shown(text, MAX_LINE).into_owned()));
+        }
+        Ok(true)
+    }
+
+    fn binary_data(&mut self, _: &Searcher, _: u64) -> io::Result<bool> {
+        self.binary = true;
+        Ok(false)
+    }
+}

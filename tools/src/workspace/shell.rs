@@ -1,0 +1,147 @@
+//! `shell`: a command, with all that the operating system's user may do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use subtend_session::authority::{Access, Authority};
+use subtend_session::call::ToolEffect;
+use subtend_session::message::ToolSpec;
+
+use super::process::{self, End};
+use crate::bounded::head;
+use crate::guard::Guard;
+use crate::schema;
+use crate::tool::{Tool, ToolCall, ToolError, ToolOutput};
+
+const NAME: &str = "shell";
+/// Bytes of a command.
+const MAX_COMMAND: usize = 64 << 10;
+/// Kept free for what is said about the output.
+const FOOTER: u64 = 200;
+/// Of that, for the line where the output is cut.
+const MARK: u64 = 60;
+/// A shell can do all of these whatever the rules say, as long as nothing holds it.
+const UNHELD: [&str; 3] = ["fs.read", "fs.write", "net.fetch"];
+
+const ABOUT: &str = "Run a command with `sh -c` in the workspace; the result is its output (stdout and stderr together, the \
+    middle left out where it is long) and its exit code. Nothing can be typed into it. When the command ends, whatever it \
+    started in the background is stopped. Prefer list, read, search, write and edit for files.";
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Args {
+    /// The command.
+    #[schemars(length(min = 1))]
+    command: String,
+    /// Stop it after this many milliseconds.
+    #[schemars(range(min = 1, max = 3_600_000))]
+    timeout_ms: Option<u64>,
+}
+
+/// The tool.
+#[derive(Debug)]
+pub(super) struct Shell {
+    spec: ToolSpec,
+    guard: Option<Arc<Guard>>,
+}
+
+impl Shell {
+    pub(super) fn new(guard: Option<Guard>) -> Self {
+        let spec = ToolSpec { name: NAME.into(), description: ABOUT.into(), schema: schema::of::<Args>() };
+        Self { spec, guard: guard.map(Arc::new) }
+    }
+}
+
+fn ruled_out(authority: &Authority) -> Option<ToolError> {
+    if authority.unrestricted(&UNHELD) {
+        return None;
+    }
+    Some(ToolError::denied(format!(
+        "{NAME} is refused: this session's {} are not all allowed without limits, a command could do everything that the \
+         operating system's user may do, and there is no sandbox yet that would hold it to the rules. Use the file tools.",
+        UNHELD.join(", ")
+    )))
+}
+
+impl Tool for Shell {
+    fn spec(&self) -> &ToolSpec {
+        &self.spec
+    }
+
+    fn effect(&self) -> ToolEffect {
+        ToolEffect::SideEffect
+    }
+
+    fn access(&self, args: Option<&Value>) -> Vec<Access> {
+        let command = args.and_then(|args| args.get("command")).and_then(Value::as_str).unwrap_or("*");
+        vec![Access { action: "shell.run".into(), resource: command.into() }]
+    }
+
+    fn ruled_out(&self, authority: &Authority) -> Option<ToolError> {
+        ruled_out(authority)
+    }
+
+    fn run(&self, call: ToolCall) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
+        let guard = self.guard.clone();
+        async move {
+            let args: Args = serde_json::from_value(call.args.clone())
+                .map_err(|error| ToolError::bad_args(format!("the arguments of {NAME} do not fit: {error}")))?;
+            if args.command.trim().is_empty() || args.command.contains('\0') || args.command.len() > MAX_COMMAND {
+                return Err(ToolError::bad_args(format!(
+                    "the command must have 1 to {MAX_COMMAND} bytes and no NUL: put a long script into a file first"
+                )));
+            }
+            // The authority may have been met with less since the tool was offered.
+            if let Some(error) = ruled_out(&call.authority) {
+                return Err(error);
+            }
+            run(&args, &call, guard.as_deref()).await
+        }
+        .boxed()
+    }
+}
+
+async fn run(args: &Args, call: &ToolCall, guard: Option<&Guard>) -> Result<ToolOutput, ToolError> {
+    if call.cancel.is_cancelled() {
+        return Err(ToolError::cancelled());
+    }
+    let limit = args.timeout_ms.map(Duration::from_millis);
+    let room = call.max_bytes.saturating_sub(FOOTER);
+    let finished = process::run(&args.command, &call.workspace, guard, limit, room, &call.cancel).await;
+    let finished = finished.map_err(|error| ToolError::failed(format!("the command could not be started: {error}")))?;
+    let (total, cut) = (finished.output.total(), finished.output.cut());
+    let text = finished.output.text();
+    let text = text.trim_end_matches('\n');
+    // Bytes that are no UTF-8 take more room as text.
+    let kept = head(text, usize::try_from(room.saturating_add(MARK)).unwrap_or(usize::MAX));
+    let truncated_from = (cut > 0 || kept.len() < text.len()).then_some(total);
+    match finished.end {
+        End::Cancelled => Err(ToolError::cancelled()),
+        End::TimedOut => {
+            let limit = args.timeout_ms.unwrap_or_default();
+            let until =
+                if kept.is_empty() { "it had no output".into() } else { format!("its output until then:\n{kept}") };
+            Err(ToolError::limit(format!(
+                "the command was stopped after {limit} ms, with all that it started; {until}"
+            )))
+        }
+        End::Exited(status) => {
+            let said = ended(status);
+            let content = if kept.is_empty() { format!("[no output; {said}]") } else { format!("{kept}\n[{said}]") };
+            let kept = head(&content, usize::try_from(call.max_bytes).unwrap_or(usize::MAX));
+            Ok(ToolOutput { content: kept.into(), truncated_from })
+        }
+    }
+}
+
+fn ended(status: std::process::ExitStatus) -> String {
+    match status.code() {
+        Some(code) => format!("exit code {code}"),
+        None => status.to_string(),
+    }
+}

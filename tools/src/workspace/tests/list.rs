@@ -1,0 +1,144 @@
+use serde_json::json;
+use subtend_session::authority::Verdict;
+use subtend_session::call::ToolErrorKind;
+
+use super::Bench;
+
+fn project() -> Bench {
+    Bench::new(&[
+        ("README.md", "one\ntwo"),
+        ("src/main.rs", "fn main() {}\n"),
+        ("src/deep/er/x.rs", ""),
+        ("docs/a.bin", "\0\0"),
+        (".git/HEAD", "ref"),
+        ("target/out", "x"),
+        (".gitignore", "target/\n"),
+    ])
+}
+
+#[tokio::test]
+async fn levels_come_one_after_the_other_directories_first() {
+    assert_eq!(
+        project().text("list", json!({})).await,
+        "docs/  1 entry\n\
+         src/  2 entries\n\
+         .gitignore  8 bytes, 1 line\n\
+         README.md  7 bytes, 2 lines\n\
+         docs/a.bin  2 bytes\n\
+         src/deep/  1 entry\n\
+         src/main.rs  13 bytes, 1 line\n\
+         [3 directories; 4 files; 2 ignored entries left out; 1 directory has more below depth 2]"
+    );
+}
+
+#[tokio::test]
+async fn a_part_is_listed_with_paths_from_the_workspace() {
+    let bench = project();
+    assert_eq!(
+        bench.text("list", json!({"path": "./src/", "depth": 1})).await,
+        "src/deep/  1 entry\nsrc/main.rs  13 bytes, 1 line\n[1 directory; 1 file; 1 directory has more below depth 1]"
+    );
+    assert_eq!(
+        bench.text("list", json!({"path": "README.md"})).await,
+        "README.md  7 bytes, 2 lines\n[0 directories; 1 file]"
+    );
+}
+
+#[tokio::test]
+async fn what_is_ignored_is_shown_when_it_is_named() {
+    assert_eq!(
+        project().text("list", json!({"path": "target"})).await,
+        "target/out  1 byte, 1 line\n[0 directories; 1 file]"
+    );
+}
+
+#[tokio::test]
+async fn a_glob_shows_files_only() {
+    assert_eq!(
+        project().text("list", json!({"glob": "*.rs", "depth": 10})).await,
+        "src/main.rs  13 bytes, 1 line\nsrc/deep/er/x.rs  0 bytes, 0 lines\n[2 files; 2 ignored entries left out]"
+    );
+}
+
+#[tokio::test]
+async fn nested_ignore_files_speak_for_what_is_below_them() {
+    let bench = Bench::new(&[
+        (".gitignore", "*.log\n"),
+        ("a/.gitignore", "!keep.log\n/only\n"),
+        ("a/keep.log", ""),
+        ("a/drop.log", ""),
+        ("a/only", ""),
+        ("a/b/only", ""),
+        ("top.log", ""),
+    ]);
+    let expected = "a/b/only  0 bytes, 0 lines";
+    let listed = bench.text("list", json!({"depth": 3})).await;
+    assert!(listed.contains(expected) && listed.contains("a/keep.log") && !listed.contains("drop.log"), "{listed}");
+    assert!(!listed.contains("a/only") && !listed.contains("top.log"), "{listed}");
+    assert_eq!(bench.text("list", json!({"path": "a/b"})).await, "a/b/only  0 bytes, 0 lines\n[0 directories; 1 file]");
+}
+
+#[tokio::test]
+async fn a_long_listing_is_cut_and_says_so() {
+    let mut bench = Bench::new(&[]);
+    for n in 0..200 {
+        std::fs::write(bench.at(&format!("file-{n:03}")), "").unwrap();
+    }
+    bench.max_bytes = 1000;
+    let listed = bench.call("list", json!({})).await.unwrap();
+    assert!(listed.content.len() <= 1000 && listed.truncated_from.is_some_and(|from| from > 3900), "{listed:?}");
+    assert!(listed.content.ends_with("more not shown: list a part, or fewer levels; 0 directories; 200 files]"));
+}
+
+#[tokio::test]
+async fn what_is_not_there_or_not_permitted_is_said() {
+    let bench = project().ruled(&[("fs.read", "src/main.rs", Verdict::Deny), ("fs.read", "docs", Verdict::Deny)]);
+    assert_eq!(
+        bench.error("list", json!({"path": "none"})).await,
+        (ToolErrorKind::NotFound, "cannot open `none`: no such file or directory; look with list".into())
+    );
+    let denied = bench.call("list", json!({"path": "docs"})).await.unwrap_err();
+    assert_eq!(
+        (denied.denied, &*denied.message),
+        (
+            true,
+            "denied: list needs fs.read of `docs`, which is not allowed in this session; do without it, or say what you \
+             would have done"
+        )
+    );
+    assert_eq!(
+        bench.text("list", json!({"path": "src"})).await,
+        "src/deep/  1 entry\nsrc/deep/er/  1 entry\n[2 directories; 0 files; 1 entry not permitted; 1 directory has more \
+         below depth 2]"
+    );
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn links_are_shown_and_not_followed() {
+    let bench = Bench::new(&[("a/x", "")]);
+    bench.link("..", "a/up");
+    bench.link("/etc", "etc");
+    assert_eq!(
+        bench.text("list", json!({"depth": 10})).await,
+        "a/  2 entries\netc  link to /etc\na/up  link to ..\na/x  0 bytes, 0 lines\n[1 directory; 1 file; 2 others]"
+    );
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn names_that_are_not_utf_8_are_shown_as_far_as_they_can_be() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let bench = Bench::new(&[]);
+    let dir = bench.dir.path().join(std::ffi::OsStr::from_bytes(b"d\xff"));
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::write(dir.join(std::ffi::OsStr::from_bytes(b"f\xfe")), "needle").unwrap();
+    assert_eq!(
+        bench.text("list", json!({})).await,
+        "d\u{fffd}/  1 entry\nd\u{fffd}/f\u{fffd}  6 bytes, 1 line, the name is not UTF-8\n[1 directory; 1 file]"
+    );
+    assert_eq!(
+        bench.text("search", json!({"pattern": "needle"})).await,
+        "d\u{fffd}/f\u{fffd}:1: needle\n[1 matching line in 1 file of 1 file]"
+    );
+}

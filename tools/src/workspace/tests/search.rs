@@ -1,0 +1,157 @@
+use std::sync::{Arc, Mutex};
+
+use serde_json::json;
+use subtend_session::call::ToolErrorKind;
+
+use super::Bench;
+use crate::tool::{Progress, ToolError};
+
+fn project() -> Bench {
+    Bench::new(&[
+        ("a.rs", "let x = foo(1);\nbar\nfoo.bar\n"),
+        ("src/b.rs", "nothing\r\n  foo(2)\r\n"),
+        ("src/c.txt", "foo(3)"),
+        ("data.bin", "foo(4)\n\0\0"),
+        (".gitignore", "skip\n"),
+        ("skip/d.rs", "foo(5)"),
+    ])
+}
+
+#[tokio::test]
+async fn literal_text_is_found_where_it_stands() {
+    assert_eq!(
+        project().text("search", json!({"pattern": "foo("})).await,
+        "a.rs:1: let x = foo(1);\n\
+         src/b.rs:2:   foo(2)\n\
+         src/c.txt:1: foo(3)\n\
+         [3 matching lines in 3 files of 4 files; 1 binary file skipped]"
+            .replace("of 4", "of 5")
+    );
+}
+
+#[tokio::test]
+async fn path_and_glob_narrow_it() {
+    let bench = project();
+    assert_eq!(
+        bench.text("search", json!({"pattern": "foo", "path": "src", "glob": "*.rs"})).await,
+        "src/b.rs:2:   foo(2)\n[1 matching line in 1 file of 1 file]"
+    );
+    assert_eq!(
+        bench.text("search", json!({"pattern": "foo", "path": "a.rs"})).await,
+        "a.rs:1: let x = foo(1);\na.rs:3: foo.bar\n[2 matching lines in 1 file of 1 file]"
+    );
+    assert_eq!(bench.text("search", json!({"pattern": "zzz", "path": "src"})).await, "[no matches in 2 files]");
+}
+
+#[tokio::test]
+async fn a_regular_expression_is_one_on_request() {
+    let bench = project();
+    assert_eq!(
+        bench.text("search", json!({"pattern": r"^FOO\.|\(3\)$", "regex": true})).await,
+        "src/c.txt:1: foo(3)\n[1 matching line in 1 file of 5 files; 1 binary file skipped]"
+    );
+    let (kind, message) = bench.error("search", json!({"pattern": "foo(", "regex": true})).await;
+    assert_eq!(kind, ToolErrorKind::BadArgs);
+    assert!(message.starts_with("the regular expression cannot be used: regex parse error"), "{message}");
+    assert!(message.contains("unclosed group") && message.ends_with("for literal text leave out `regex`"), "{message}");
+}
+
+#[tokio::test]
+async fn bad_patterns_say_what_is_wrong() {
+    let bench = project();
+    assert_eq!(
+        bench.error("search", json!({"pattern": "a\nb"})).await.1,
+        "the pattern holds a line break, but matches lie within one line: search for one line"
+    );
+    assert_eq!(
+        bench.error("search", json!({"pattern": "x".repeat(10_001)})).await.1,
+        "the pattern has 10001 bytes; it must have 1 to 10000"
+    );
+    assert_eq!(bench.error("search", json!({"pattern": "a\\nb", "regex": true})).await.0, ToolErrorKind::BadArgs);
+    assert_eq!(bench.error("search", json!({"pattern": "x", "glob": "[z-a]"})).await.0, ToolErrorKind::BadArgs);
+}
+
+#[tokio::test]
+async fn all_matches_are_counted_though_few_are_shown() {
+    let bench =
+        Bench::new(&[("a", &"hit\n".repeat(500)), ("b", "hit\n"), ("long", &format!("hit{}\n", "y".repeat(1000)))]);
+    assert_eq!(
+        bench.text("search", json!({"pattern": "hit", "max_matches": 2})).await,
+        "a:1: hit\na:2: hit\n[502 matching lines in 3 files of 3 files; 2 shown: narrow the pattern, path or glob]"
+    );
+    assert_eq!(
+        bench.text("search", json!({"pattern": "hity"})).await,
+        format!("long:1: hit{}… (603 more bytes)\n[1 matching line in 1 file of 3 files]", "y".repeat(397))
+    );
+}
+
+#[tokio::test]
+async fn the_result_is_bounded() {
+    let mut bench = Bench::new(&[("a", &"hit\n".repeat(100))]);
+    bench.max_bytes = 300;
+    let found = bench.call("search", json!({"pattern": "hit"})).await.unwrap();
+    assert!(found.content.len() <= 300 && found.truncated_from.is_some(), "{found:?}");
+    assert!(found.content.contains("cut by the size of the result"), "{found:?}");
+}
+
+#[tokio::test]
+async fn a_long_search_tells_of_its_progress_and_stops_when_it_is_cancelled() {
+    let mut bench = Bench::new(&[]);
+    for n in 0..2100 {
+        std::fs::write(bench.at(&format!("{n:04}")), "hit\n").unwrap();
+    }
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let (seen, cancel) = (Arc::clone(&lines), bench.cancel.clone());
+    bench.progress = Progress::to(move |line| {
+        let mut seen = seen.lock().unwrap();
+        seen.push(line.to_string());
+        if seen.len() == 2 {
+            cancel.cancel();
+        }
+    });
+    assert_eq!(bench.call("search", json!({"pattern": "hit"})).await, Err(ToolError::cancelled()));
+    let lines = lines.lock().unwrap().clone();
+    assert_eq!(lines, ["searched 1000 files, 999 matching lines", "searched 2000 files, 1999 matching lines"]);
+}
+
+#[tokio::test]
+async fn dropping_the_call_stops_its_thread() {
+    let mut bench = Bench::new(&[]);
+    for n in 0..1001 {
+        std::fs::write(bench.at(&format!("{n:04}")), "hit\n").unwrap();
+    }
+    let (entered, was_entered) = std::sync::mpsc::channel();
+    let (go_on, may_go_on) = std::sync::mpsc::channel::<()>();
+    let may_go_on = Mutex::new(may_go_on);
+    let alive = Arc::new(());
+    let ended = Arc::downgrade(&alive);
+    bench.progress = Progress::to(move |_| {
+        let _held = &alive;
+        entered.send(()).unwrap();
+        may_go_on.lock().unwrap().recv().unwrap();
+    });
+    let call = tokio::spawn(async move { bench.call("search", json!({"pattern": "hit"})).await });
+    tokio::task::spawn_blocking(move || was_entered.recv().unwrap()).await.unwrap();
+    call.abort();
+    assert!(call.await.unwrap_err().is_cancelled());
+    go_on.send(()).unwrap();
+    // The thread holds the last handle to the sink, and lets go of it when it stops.
+    while ended.upgrade().is_some() {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn unreadable_files_are_counted() {
+    use std::os::unix::fs::PermissionsExt as _;
+    if super::is_root() {
+        return;
+    }
+    let bench = Bench::new(&[("a", "hit"), ("b", "hit")]);
+    std::fs::set_permissions(bench.at("b"), std::fs::Permissions::from_mode(0)).unwrap();
+    assert_eq!(
+        bench.text("search", json!({"pattern": "hit"})).await,
+        "a:1: hit\n[1 matching line in 1 file of 1 file; 1 file or directory unreadable]"
+    );
+}

@@ -1,0 +1,105 @@
+use serde_json::json;
+use subtend_session::authority::Verdict;
+use subtend_session::call::ToolErrorKind;
+
+use super::Bench;
+use crate::tool::ToolError;
+
+#[tokio::test]
+async fn output_and_exit_code_are_shown() {
+    let bench = Bench::new(&[("a.txt", "here")]);
+    assert_eq!(bench.text("shell", json!({"command": "cat a.txt; exit 3"})).await, "here\n[exit code 3]");
+    assert_eq!(bench.text("shell", json!({"command": "echo oops >&2"})).await, "oops\n[exit code 0]");
+    assert_eq!(bench.text("shell", json!({"command": "cat"})).await, "[no output; exit code 0]");
+    assert_eq!(bench.text("shell", json!({"command": "kill -9 $$"})).await, "[no output; signal: 9 (SIGKILL)]");
+}
+
+#[tokio::test]
+async fn it_runs_in_the_workspace_even_when_that_was_moved() {
+    let bench = Bench::new(&[("dir/a.txt", "here")]);
+    let workspace = std::sync::Arc::new(super::Workspace::open(bench.at("dir")).unwrap());
+    let bench = Bench { workspace, ..bench };
+    std::fs::rename(bench.at("dir"), bench.at("moved")).unwrap();
+    std::fs::create_dir(bench.at("dir")).unwrap();
+    assert_eq!(bench.text("shell", json!({"command": "cat a.txt"})).await, "here\n[exit code 0]");
+}
+
+#[tokio::test]
+async fn long_output_keeps_both_ends() {
+    let mut bench = Bench::new(&[]);
+    bench.max_bytes = 300;
+    let output = bench.call("shell", json!({"command": "seq 100000"})).await.unwrap();
+    assert_eq!(output.truncated_from, Some(588_895));
+    assert!(output.content.len() <= 300 && output.content.starts_with("1\n2\n"), "{output:?}");
+    assert!(output.content.ends_with("99999\n100000\n[exit code 0]"), "{output:?}");
+    assert!(output.content.contains("[... 588795 bytes left out ...]"), "{output:?}");
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_text_stay_within_the_bound() {
+    let mut bench = Bench::new(&[]);
+    bench.max_bytes = 1000;
+    let output = bench.call("shell", json!({"command": r"head -c 900 /dev/zero | tr '\0' '\377'"})).await.unwrap();
+    assert!(output.content.len() <= 1000 && output.content.ends_with("[exit code 0]"), "{output:?}");
+    assert_eq!(output.truncated_from, Some(900));
+}
+
+#[tokio::test]
+async fn a_command_over_its_time_is_stopped_with_what_it_started() {
+    let bench = Bench::new(&[]);
+    let args = json!({"command": "echo begun; sleep 300 & sleep 300", "timeout_ms": 200});
+    assert_eq!(
+        bench.error("shell", args).await,
+        (
+            ToolErrorKind::Limit,
+            "the command was stopped after 200 ms, with all that it started; its output until then:\nbegun".into()
+        )
+    );
+}
+
+#[tokio::test]
+async fn a_cancelled_command_is_stopped() {
+    let bench = Bench::new(&[]);
+    assert!(std::process::Command::new("mkfifo").arg(bench.at("pipe")).status().unwrap().success());
+    let (cancel, pipe) = (bench.cancel.clone(), bench.at("pipe"));
+    // Reads from the moment that the command runs until nobody that it started holds the pipe any more.
+    let watched = tokio::task::spawn_blocking(move || {
+        let mut pipe = std::fs::File::open(pipe).unwrap();
+        let mut byte = [0];
+        std::io::Read::read_exact(&mut pipe, &mut byte).unwrap();
+        cancel.cancel();
+        let mut rest = Vec::new();
+        std::io::Read::read_to_end(&mut pipe, &mut rest).unwrap();
+    });
+    let called = bench.call("shell", json!({"command": "exec 3>pipe; sleep 300 & echo >&3; sleep 300"})).await;
+    assert_eq!(called, Err(ToolError::cancelled()));
+    watched.await.unwrap();
+}
+
+#[tokio::test]
+async fn what_stays_in_the_background_ends_with_the_command() {
+    let bench = Bench::new(&[]);
+    assert_eq!(bench.text("shell", json!({"command": "sleep 300 & echo done"})).await, "done\n[exit code 0]");
+}
+
+#[tokio::test]
+async fn senseless_commands_are_refused() {
+    let bench = Bench::new(&[]);
+    for command in [" \n".to_owned(), "a\0b".into(), "x".repeat((64 << 10) + 1)] {
+        assert_eq!(
+            bench.error("shell", json!({"command": command})).await,
+            (
+                ToolErrorKind::BadArgs,
+                "the command must have 1 to 65536 bytes and no NUL: put a long script into a file first".into()
+            )
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_command_that_the_rules_forbid_does_not_run() {
+    let bench = Bench::new(&[]).ruled(&[("shell.run", "rm *", Verdict::Deny)]);
+    let error = bench.call("shell", json!({"command": "rm -rf x"})).await.unwrap_err();
+    assert!(error.denied, "{error:?}");
+    assert_eq!(bench.text("shell", json!({"command": "echo rm"})).await, "rm\n[exit code 0]");
+}

@@ -1,0 +1,46 @@
+//! `write`: a whole file.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use subtend_session::call::ToolEffect;
+
+use super::builtin::{Builtin, Job, WRITE};
+use super::replace::Target;
+use crate::bounded::{count, len};
+use crate::tool::{ToolError, ToolOutput};
+
+pub(super) struct Write;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Args {
+    /// The file, from the workspace. Directories on the way are made.
+    path: String,
+    /// All that the file shall hold.
+    content: String,
+}
+
+impl Builtin for Write {
+    const NAME: &'static str = "write";
+    const ABOUT: &'static str = "Write a whole file of the workspace: makes it, or replaces all it holds. Read a file before \
+        you replace it; to change a part, use edit.";
+    const EFFECT: ToolEffect = ToolEffect::SideEffect;
+    const ACTIONS: &'static [&'static str] = &[WRITE];
+    type Args = Args;
+
+    fn path(args: &Args) -> &str {
+        &args.path
+    }
+
+    fn run(args: Args, path: &str, job: &Job) -> Result<ToolOutput, ToolError> {
+        if args.path.ends_with('/') {
+            return Err(ToolError::bad_args(format!("`{}` ends with `/`: name a file, not a directory", args.path)));
+        }
+        let target = Target::find(job, Self::ACTIONS, path)?;
+        target.replace(job, path, args.content.as_bytes())?;
+        let done = if target.present.is_some() { "replaced" } else { "made" };
+        let bytes = count(len(args.content.len()), "byte", "bytes");
+        let lines = count(len(args.content.lines().count()), "line", "lines");
+        Ok(ToolOutput::text(format!("{done} `{}`: {bytes}, {lines}", target.real)))
+    }
+}

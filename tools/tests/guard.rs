@@ -1,0 +1,193 @@
+//! Nothing that a command starts outlives the runtime, even one that is killed outright.
+//!
+//! Commands hold the writing end of a named pipe, and so does everything that they start: the pipe's end, seen by its reader,
+//! is the end of them all. The runtime and the guard are this test program, started again in a role.
+#![cfg(target_os = "linux")]
+
+use std::ffi::OsString;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use serde_json::json;
+use subtend_session::authority::Authority;
+use subtend_session::ids::{CallId, RunNo, TurnNo};
+use subtend_tools::guard::{self, Guard};
+use subtend_tools::registry::Registry;
+use subtend_tools::tool::{Progress, ToolCall, ToolError, ToolKey, ToolOutput};
+use subtend_tools::workspace::Workspace;
+use tokio_util::sync::CancellationToken;
+
+const ROLE: &str = "SUBTEND_TEST_ROLE";
+const GUARDED: &str = "SUBTEND_TEST_GUARDED";
+
+/// Leaves one process in its group, one in a session of its own, and one whose parent is gone; tells when all are there.
+const TREE: &str = "exec 3>pipe; sleep 300 & setsid sleep 300 & (setsid sh -c 'sleep 300 & echo daemon >&3' &) ; \
+                    echo leader >&3; sleep 300";
+
+/// A guard that is this program in the guard's role. The test harness reads arguments as its own, so the guarded script, the
+/// last of `sh -c script`, travels in the environment.
+fn guard() -> Guard {
+    let lead = format!("export {ROLE}=guard {GUARDED}=\"$3\"; exec \"$0\" --exact role --nocapture");
+    let program = std::env::current_exe().unwrap();
+    Guard { program: "sh".into(), args: vec!["-c".into(), lead.into(), program.into()] }
+}
+
+async fn shell(
+    dir: &Path,
+    guard: Guard,
+    args: serde_json::Value,
+    cancel: CancellationToken,
+) -> Result<ToolOutput, ToolError> {
+    let registry = Registry::builder().tools(Registry::workspace_tools(Some(guard))).unwrap().build();
+    let session = "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap();
+    let call = ToolCall {
+        key: ToolKey { session, run: RunNo(1), call: CallId { turn: TurnNo(1), ix: 0 } },
+        args,
+        workspace: Arc::new(Workspace::open(dir).unwrap()),
+        authority: Arc::new(Authority::allow_all()),
+        cancel,
+        max_bytes: 10_000,
+        progress: Progress::none(),
+    };
+    registry.get("shell").unwrap().run(call).await
+}
+
+/// Not a test of its own: what this program does when it is started in a role.
+#[test]
+fn role() {
+    match std::env::var(ROLE).as_deref() {
+        Ok("guard") => {
+            let script = std::env::var_os(GUARDED).unwrap();
+            let code = guard::main(["sh".into(), "-c".into(), script] as [OsString; 3]);
+            std::process::exit(code);
+        }
+        Ok("runtime") => {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let dir = std::env::current_dir().unwrap();
+            let run = shell(&dir, guard(), json!({"command": TREE}), CancellationToken::new());
+            panic!("the command ended: {:?}", runtime.block_on(run));
+        }
+        Ok(other) => panic!("no role {other}"),
+        Err(_) => {}
+    }
+}
+
+/// Watches the pipe in `dir`: says when the whole tree is there, and when none of it is left.
+struct Watch {
+    there: mpsc::Receiver<()>,
+    gone: mpsc::Receiver<()>,
+}
+
+impl Watch {
+    fn new(dir: &Path) -> Self {
+        assert!(Command::new("mkfifo").arg(dir.join("pipe")).status().unwrap().success());
+        let (is_there, there) = mpsc::channel();
+        let (is_gone, gone) = mpsc::channel();
+        let path = dir.join("pipe");
+        std::thread::spawn(move || {
+            let mut pipe = BufReader::new(std::fs::File::open(path).unwrap());
+            let mut lines = [String::new(), String::new()];
+            for line in &mut lines {
+                pipe.read_line(line).unwrap();
+            }
+            lines.sort();
+            assert_eq!(lines, ["daemon\n", "leader\n"]);
+            is_there.send(()).unwrap();
+            pipe.read_to_end(&mut Vec::new()).unwrap();
+            is_gone.send(()).unwrap();
+        });
+        Self { there, gone }
+    }
+
+    fn wait_there(&self) {
+        self.there.recv_timeout(Duration::from_secs(60)).unwrap();
+    }
+
+    /// The sleepers sleep five minutes: whatever ends sooner was ended.
+    fn wait_gone(&self) {
+        self.gone.recv_timeout(Duration::from_secs(20)).expect("something outlived its end");
+    }
+}
+
+#[test]
+fn a_killed_runtime_leaves_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let watch = Watch::new(dir.path());
+    let mut runtime = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "role", "--nocapture"])
+        .env(ROLE, "runtime")
+        .current_dir(dir.path())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    watch.wait_there();
+    runtime.kill().unwrap();
+    runtime.wait().unwrap();
+    watch.wait_gone();
+}
+
+#[tokio::test]
+async fn a_cancelled_call_leaves_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let watch = Watch::new(dir.path());
+    let cancel = CancellationToken::new();
+    let fire = cancel.clone();
+    let watched = tokio::task::spawn_blocking(move || {
+        watch.wait_there();
+        fire.cancel();
+        watch.wait_gone();
+    });
+    assert_eq!(shell(dir.path(), guard(), json!({"command": TREE}), cancel).await, Err(ToolError::cancelled()));
+    watched.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_dropped_call_leaves_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let watch = Watch::new(dir.path());
+    let path = dir.path().to_path_buf();
+    let call =
+        tokio::spawn(async move { shell(&path, guard(), json!({"command": TREE}), CancellationToken::new()).await });
+    let watch = tokio::task::spawn_blocking(move || {
+        watch.wait_there();
+        watch
+    });
+    let watch = watch.await.unwrap();
+    call.abort();
+    assert!(call.await.unwrap_err().is_cancelled());
+    tokio::task::spawn_blocking(move || watch.wait_gone()).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_command_leaves_in_the_background_ends_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let watch = Watch::new(dir.path());
+    let command = TREE.replace("echo leader >&3; sleep 300", "echo leader >&3; read wait < go; echo bye; exit 7");
+    assert!(Command::new("mkfifo").arg(dir.path().join("go")).status().unwrap().success());
+    let go = dir.path().join("go");
+    let watched = tokio::task::spawn_blocking(move || {
+        watch.wait_there();
+        std::fs::write(go, "go\n").unwrap();
+        watch.wait_gone();
+    });
+    let output = shell(dir.path(), guard(), json!({"command": command}), CancellationToken::new()).await.unwrap();
+    assert!(output.content.ends_with("bye\n[exit code 7]"), "{output:?}");
+    watched.await.unwrap();
+}
+
+#[tokio::test]
+async fn codes_and_signals_pass_through_the_guard() {
+    let dir = tempfile::tempdir().unwrap();
+    for (command, code) in [("exit 3", 3), ("kill -9 $$", 137), ("kill -15 $$", 143), ("cat", 0)] {
+        let output = shell(dir.path(), guard(), json!({"command": command}), CancellationToken::new()).await.unwrap();
+        assert!(output.content.ends_with(&format!("[exit code {code}]")), "{command}: {output:?}");
+    }
+}
+
+#[test]
+fn a_command_that_cannot_start_is_said() {
+    assert_eq!(guard::main(Vec::<OsString>::new()), 127);
+}
