@@ -91,3 +91,8 @@ pub mod session {
     pub use subtend_session::state::Phase;
     pub use subtend_session::usage::Usage;
 }
+
+/// The example of the README, so that it compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

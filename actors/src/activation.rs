@@ -1,13 +1,11 @@
 //! Activations: a session gets an actor, from its decided birth or by folding its journal, and another after a crash.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::PoisonError;
 
 use futures_util::FutureExt;
 use subtend_journal::{Poisoned, ReadError};
-use subtend_session::command::{Clock, Command};
-use subtend_session::decide::wake;
+use subtend_session::command::Command;
 use subtend_session::ids::{Epoch, Lsn, RunKey, SessionId};
 use subtend_session::index::{self, RowKind};
 use subtend_session::place::Owner;
@@ -16,9 +14,9 @@ use subtend_session::state::{FoldError, State};
 use subtend_supervision::{Exit, How, RestartBudget, Verdict};
 
 use crate::directory::Presence;
-use crate::driver::Driver;
+use crate::driver::{Driver, First};
 use crate::hub::Hub;
-use crate::lane::{Item, Lane};
+use crate::lane::Lane;
 use crate::session_actor::SessionActor;
 
 /// Why a session could not be activated: it stays in the journal as it is, and the others go on.
@@ -64,22 +62,15 @@ impl Hub {
         lane: Arc<Lane>,
         hot: Option<Box<State>>,
     ) -> Result<(), ActivationError> {
-        let mut driver = match hot {
+        let driver = match hot {
+            // Its slot was asked for, and the deadline of its queue armed, when it was born.
             Some(state) => Box::new(Driver::new(Arc::clone(self), state, lane, Epoch(1))),
             None => Box::pin(self.load(session, lane)).await?,
         };
-        self.wake(&mut driver);
         // Before the spawn: an exit of the new actor must find an active entry.
         self.directory.active(session);
         let spawned = Box::pin(self.supervisors.spawn(SessionActor, driver)).await;
         spawned.map(drop).map_err(|error| ActivationError::Spawn(error.to_string()))
-    }
-
-    /// Arms what the state waits for.
-    fn wake(self: &Arc<Self>, driver: &mut Driver) {
-        let clock = Clock { wall_ms: self.mint.wall_ms(), worked_ms: driver.clock.read(&self.mint).worked_ms };
-        let effects = wake(&driver.state, clock);
-        driver.pending.effects.extend(effects);
     }
 
     /// Folds the journal, and puts what a new activation must see first: token, outbox rows, then the state's own check.
@@ -99,21 +90,20 @@ impl Hub {
             driver.opened_lsn = row.opened_lsn;
             driver.starts = row.starts.saturating_add(1);
         }
-        let mut first = VecDeque::new();
-        if !rows.is_empty() {
-            first.push_back(Item::Command(Command::OwnedEnded(rows), None));
-        }
-        if let Some(run) = &driver.state.run {
-            driver.unmarked = true;
-            let key = RunKey { session, run: run.no };
-            let owner = &run.opened.owner;
-            if !lost && self.tokens.token(&key).is_none() {
-                self.tokens.open(key, owner_key(owner));
+        let command = match &driver.state.run {
+            None => None,
+            Some(run) => {
+                driver.unmarked = true;
+                let key = RunKey { session, run: run.no };
+                if !lost && self.tokens.token(&key).is_none() {
+                    self.tokens.open(key, owner_key(&run.opened.owner));
+                }
+                Some(self.first_command(&driver, &lane, lost))
             }
-            first.push_back(Item::Command(self.first_command(&driver, &lane, lost), None));
-        }
-        first.append(&mut driver.items);
-        driver.items = first;
+        };
+        // What the activation hears first goes before all that waits in the lanes. An end that `Lost` takes must not start a
+        // turn first; for any other, the redone turn comes before what it may take.
+        driver.first = Some(First { lost, command, owed: rows });
         Ok(driver)
     }
 
@@ -207,7 +197,8 @@ impl Hub {
     }
 }
 
-fn owner_key(owner: &Owner) -> Option<RunKey> {
+/// The run that owns, if one does.
+pub(crate) fn owner_key(owner: &Owner) -> Option<RunKey> {
     match owner {
         Owner::Run { session, run, .. } => Some(RunKey { session: *session, run: *run }),
         Owner::Person | Owner::Host(_) | Owner::Detached { .. } => None,

@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 use subtend_journal::{AppendError, Batch, Frame};
 use subtend_session::effect::Birth;
 use subtend_session::ids::{Hash, Lsn, Seq, Text};
-use subtend_session::index::{self, Changes, Stamp};
+use subtend_session::index::{self, Stamp};
 use subtend_session::record::Record;
 use subtend_session::state::State;
 
@@ -47,8 +47,7 @@ impl Driver {
             updated_ms: now_ms,
         };
         let before = self.before.take().unwrap_or_default();
-        let mut changes = index::changes(&before, &self.state, &records, stamp);
-        self.hub.only_new_defs(&mut changes);
+        let changes = index::changes(&before, &self.state, &records, stamp);
         let mut shown = Vec::new();
         if self.hub.events.any() {
             shown.push((self.state.id, first, records.clone()));
@@ -142,7 +141,7 @@ impl Hub {
             updated_ms: now_ms,
         };
         let mut changes = index::born(&birth, stamp);
-        self.only_new_defs(&mut changes);
+        changes.defs = self.new_defs(&birth);
         Frame {
             session: birth.session,
             first_seq: Seq(1),
@@ -153,15 +152,24 @@ impl Hub {
         }
     }
 
-    /// Leaves out bodies that the journal already has: each travels once per store.
+    /// The bodies of a birth that the journal does not have yet: each travels once per store.
     ///
     /// Noted before the append: the log is one total order, so a frame that leaves a body out stands after the one that
     /// carries it; and an append that fails poisons the store.
-    fn only_new_defs(&self, changes: &mut Changes) {
-        if changes.defs.is_empty() {
-            return;
-        }
+    fn new_defs(&self, birth: &Birth) -> Vec<(Hash, Text)> {
+        let created = birth.records.iter().find_map(|record| {
+            let Record::SessionCreated(created) = record else { return None };
+            Some(created)
+        });
+        let Some(created) = created else { return Vec::new() };
         let mut known = self.defs.lock().unwrap_or_else(PoisonError::into_inner);
-        changes.defs.retain(|(hash, _): &(Hash, Text)| known.insert(*hash));
+        let hashes = [created.system.hash, created.ceiling.hash, created.limits.hash];
+        if hashes.iter().all(|hash| known.contains(hash)) {
+            return Vec::new();
+        }
+        // A body without a JSON form has no hash either, so this does not fail.
+        let mut defs = index::defs(created).unwrap_or_default();
+        defs.retain(|(hash, _)| known.insert(*hash));
+        defs
     }
 }

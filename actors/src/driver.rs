@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use subtend_session::command::{Command, Deadline};
-use subtend_session::decide::decide;
+use subtend_session::decide::{arrive, decide};
 use subtend_session::effect::{Birth, Decision, Effect, Rejection, Reply};
 use subtend_session::ids::{CallId, Epoch, Lsn, RunKey, SessionId, TurnNo};
 use subtend_session::index::Before;
@@ -15,6 +15,7 @@ use subtend_session::state::State;
 use subtend_supervision::Slot;
 use tokio::sync::oneshot;
 
+use crate::activation::owner_key;
 use crate::clock::RunClock;
 use crate::handle::Ended;
 use crate::hub::Hub;
@@ -54,6 +55,16 @@ pub(crate) struct Pending {
     pub(crate) probes: Vec<(oneshot::Sender<Probed>, Probed)>,
 }
 
+/// What an activation that was folded from the journal hears before all that waits in its lanes.
+pub(crate) struct First {
+    /// Whether the run was in flight when the host died.
+    pub(crate) lost: bool,
+    /// `Lost`, `Reactivated` or `RestartsExhausted`, if a run is in flight.
+    pub(crate) command: Option<Command>,
+    /// Ends that the outbox holds for the session.
+    pub(crate) owed: Vec<Notice>,
+}
+
 /// One activation of one session.
 pub(crate) struct Driver {
     pub(crate) hub: Arc<Hub>,
@@ -71,12 +82,15 @@ pub(crate) struct Driver {
     pub(crate) offer: Arc<Offer>,
     pub(crate) pending: Pending,
     pub(crate) before: Option<Before>,
+    pub(crate) first: Option<First>,
     pub(crate) items: VecDeque<Item>,
     pub(crate) next: VecDeque<Command>,
     pub(crate) admit: VecDeque<(TurnNo, Vec<u32>)>,
     pub(crate) turn: Option<TurnAtWork>,
     pub(crate) tools: HashMap<CallId, ToolAtWork>,
     pub(crate) armed: Vec<Deadline>,
+    /// The session was idle: it leaves memory if nothing else came with that word.
+    pub(crate) leave: bool,
     /// The activation left the directory, or may not write any more.
     pub(crate) left: bool,
 }
@@ -102,12 +116,14 @@ impl Driver {
             offer,
             pending: Pending::default(),
             before: None,
+            first: None,
             items: VecDeque::new(),
             next: VecDeque::new(),
             admit: VecDeque::new(),
             turn: None,
             tools: HashMap::new(),
             armed: Vec::new(),
+            leave: false,
             left: false,
         }
     }
@@ -129,6 +145,12 @@ impl Driver {
 
     /// Decides and does what waits, until nothing does or others must have their turn.
     pub(crate) async fn step(&mut self) -> Step {
+        if let Some(first) = self.first.take() {
+            self.decide_first(first);
+            if self.flush().await.is_err() {
+                return Step::Stop;
+            }
+        }
         for _ in 0..ROUNDS {
             self.lane.drain(BATCH, &mut self.items);
             if self.items.is_empty() && self.next.is_empty() && self.admit.is_empty() {
@@ -148,7 +170,8 @@ impl Driver {
     /// Nothing waits: leaves the directory where nothing in this process is to come.
     fn rest(&mut self) -> Step {
         let quiet_child = self.state.run.is_none() && self.state.created.place.parent().is_some();
-        if quiet_child && self.unload() {
+        let leave = std::mem::take(&mut self.leave);
+        if (quiet_child || leave) && self.unload() {
             return Step::Stop;
         }
         if self.state.can_unload() && self.tools.is_empty() {
@@ -166,6 +189,25 @@ impl Driver {
         self.disarm_idle();
         self.hub.journal.deactivate(session, self.epoch);
         true
+    }
+
+    fn decide_first(&mut self, first: First) {
+        if first.lost && !first.owed.is_empty() {
+            self.before = Some(Before::of(&self.state));
+            let clock = self.clock.read(&self.hub.mint);
+            let arrived = arrive(&mut self.state, first.owed, clock);
+            self.absorb(arrived, None);
+            if let Some(command) = first.command {
+                self.decide(command, None);
+            }
+            return;
+        }
+        if let Some(command) = first.command {
+            self.decide(command, None);
+        }
+        if !first.owed.is_empty() {
+            self.decide(Command::OwnedEnded(first.owed), None);
+        }
     }
 
     fn decide_items(&mut self) {
@@ -214,8 +256,7 @@ impl Driver {
         if busy || !self.tools.is_empty() || !self.state.can_unload() {
             return;
         }
-        // The shell sees that the session left by the state being marked for it.
-        self.pending.effects.push(Effect::Unload);
+        self.leave = true;
     }
 
     fn probe(&mut self, tell: oneshot::Sender<Probed>) {
@@ -269,8 +310,14 @@ impl Driver {
 
     fn absorb(&mut self, decision: Decision, reply: Option<ReplyTo>) {
         for record in &decision.records {
-            if let Record::CallFinished(finished) = record {
-                self.stop_tool(finished.call);
+            match record {
+                Record::CallFinished(finished) => self.stop_tool(finished.call),
+                // Before any effect of the run: what it will own hangs on its token.
+                Record::RunOpened(opened) => {
+                    let key = RunKey { session: self.session(), run: opened.run };
+                    self.hub.tokens.open(key, owner_key(&opened.owner));
+                }
+                _ => {}
             }
         }
         self.pending.records.extend(decision.records);

@@ -8,11 +8,11 @@ use subtend_session::command::{Command, Deadline};
 use subtend_session::effect::Effect;
 use subtend_session::ids::{RunKey, RunNo, SessionId};
 use subtend_session::outcome::OutcomeKind;
-use subtend_session::place::Owner;
 use subtend_session::record::Notice;
 use subtend_session::state::State;
 use subtend_supervision::Class;
 
+use crate::activation::owner_key;
 use crate::directory::Next;
 use crate::driver::{Driver, Pending};
 use crate::lane::Item;
@@ -44,7 +44,8 @@ impl Driver {
                 Effect::Arm { deadline, after_ms } => self.arm(deadline, after_ms),
                 Effect::Disarm { deadline } => self.disarm(deadline),
                 Effect::Ended { run, outcome: _ } => self.run_ended(run),
-                Effect::Unload => self.left = self.try_passivate(),
+                // A hint: the session leaves memory when it was idle for a while.
+                Effect::Unload => {}
             }
         }
     }
@@ -179,15 +180,6 @@ impl Driver {
         self.decide(command, None);
     }
 
-    /// The session may leave memory: what is to come finds it in the journal.
-    fn try_passivate(&mut self) -> bool {
-        if !self.hub.directory.unload(self.session(), &self.lane) {
-            return false;
-        }
-        self.hub.journal.deactivate(self.session(), self.epoch);
-        true
-    }
-
     pub(crate) fn arm_idle(&self) {
         self.hub.timers.arm(Timer::Idle(self.session()), self.hub.options.idle);
     }
@@ -206,9 +198,5 @@ impl Driver {
 const CHUNK: usize = 512;
 
 fn owner_of(state: &State) -> Option<RunKey> {
-    match &state.run.as_ref()?.opened.owner {
-        Owner::Run { session, run, .. } => Some(RunKey { session: *session, run: *run }),
-        Owner::Person | Owner::Host(_) | Owner::Detached { .. } => None,
-    }
+    state.run.as_ref().and_then(|run| owner_key(&run.opened.owner))
 }
-

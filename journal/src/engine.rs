@@ -118,7 +118,7 @@ pub trait Engine: Send + Sync + 'static {
     /// The largest encoded frame that it takes, in bytes.
     fn max_body(&self) -> u64;
 
-    /// How often it has asked the operating system for stable media on behalf of `write`.
+    /// How many groups it has committed to stable media, however many syncs it makes of one.
     fn syncs(&self) -> u64;
 
     /// LSN of the last frame of the last group; 0 for an empty store.

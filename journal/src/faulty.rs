@@ -52,15 +52,10 @@ impl Faults {
         self.plan().delay = delay;
     }
 
-    /// Writes stand still until [`Faults::release`].
-    pub fn hold(&self) {
+    /// Writes stand still until the guard is dropped.
+    pub fn hold(&self) -> Held {
         self.plan().held = true;
-    }
-
-    /// Writes go on.
-    pub fn release(&self) {
-        self.plan().held = false;
-        self.plan.1.notify_all();
+        Held(self.clone())
     }
 
     /// Writes so far, failed ones included.
@@ -109,6 +104,18 @@ impl Faults {
             return Err(EngineError::Injected("a sync fails"));
         }
         Ok(())
+    }
+}
+
+/// Keeps writes standing; dropped, also by a test that fails, it lets them go on, so that a journal can be closed.
+#[derive(Debug)]
+#[must_use = "dropping it lets writes go on"]
+pub struct Held(Faults);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.plan().held = false;
+        self.0.plan.1.notify_all();
     }
 }
 

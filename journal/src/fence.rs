@@ -204,9 +204,72 @@ impl Fences {
             }
         }
     }
+}
 
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.map.len()
+#[cfg(test)]
+mod tests {
+    use subtend_session::index::Changes;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::engine::Payload;
+
+    const ONE: SessionId = SessionId(Uuid::from_u128(1));
+    const TWO: SessionId = SessionId(Uuid::from_u128(2));
+
+    fn frame(session: SessionId, epoch: u32, first_seq: u64, count: u32) -> Placed {
+        let changes = Changes::default();
+        let payload = Payload::Nothing;
+        let (epoch, first_seq) = (Epoch(epoch), Seq(first_seq));
+        Placed { lsn: Lsn(0), session, first_seq, count, epoch, at_ms: 0, payload, changes }
+    }
+
+    fn admit(fences: &mut Fences, lsn: u64, frames: &[Placed]) -> Result<Vec<u64>, String> {
+        let mut frames = frames.to_vec();
+        fences.admit(&mut frames, Lsn(lsn)).map_err(|error| error.to_string())?;
+        Ok(frames.iter().map(|frame| frame.lsn.0).collect())
+    }
+
+    #[test]
+    fn a_refused_batch_leaves_every_fence_as_it_was() {
+        let mut fences = Fences::default();
+        assert_eq!(admit(&mut fences, 1, &[frame(ONE, 1, 1, 2)]), Ok(vec![1]));
+        // The second frame goes on, the third is a birth, the fourth does not follow.
+        let refused = [frame(ONE, 1, 3, 1), frame(TWO, 1, 1, 1), frame(ONE, 1, 3, 1)];
+        assert!(admit(&mut fences, 2, &refused).unwrap_err().contains("starts at record 3, but record 4 comes next"));
+        assert_eq!(fences.map.len(), 1);
+        assert_eq!(admit(&mut fences, 2, &[frame(ONE, 1, 3, 1), frame(TWO, 1, 1, 1)]), Ok(vec![2, 3]));
+    }
+
+    #[test]
+    fn a_fence_stays_until_its_last_frame_is_durable() {
+        let mut fences = Fences::default();
+        admit(&mut fences, 5, &[frame(ONE, 1, 1, 2)]).unwrap();
+        fences.deactivate(ONE, Epoch(1), Lsn(4));
+        fences.settle(Lsn(4));
+        assert_eq!(fences.map.len(), 1);
+        fences.settle(Lsn(5));
+        assert_eq!(fences.map.len(), 0);
+    }
+
+    #[test]
+    fn an_epoch_that_no_frame_carries_is_never_given_again() {
+        let mut fences = Fences::default();
+        let last = Known { epoch: Epoch(3), next_seq: Seq(9) };
+        let taken = fences.activate_read(ONE, last, fences.removals());
+        assert_eq!(taken, Some(Known { epoch: Epoch(4), next_seq: Seq(9) }));
+        fences.deactivate(ONE, Epoch(4), Lsn(100));
+        assert_eq!(fences.activate(ONE), Some(Known { epoch: Epoch(5), next_seq: Seq(9) }));
+        assert!(admit(&mut fences, 101, &[frame(ONE, 4, 9, 1)]).unwrap_err().contains("the current one is 5"));
+    }
+
+    #[test]
+    fn what_was_read_before_another_activation_came_and_went_is_read_again() {
+        let mut fences = Fences::default();
+        let removals = fences.removals();
+        admit(&mut fences, 1, &[frame(ONE, 1, 1, 2)]).unwrap();
+        fences.deactivate(ONE, Epoch(1), Lsn(1));
+        let stale = Known { epoch: Epoch(0), next_seq: Seq(1) };
+        assert_eq!(fences.activate_read(ONE, stale, removals), None);
     }
 }

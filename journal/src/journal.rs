@@ -25,11 +25,13 @@ pub struct Options {
     pub accept_loss: bool,
     /// Bytes of page cache, for engines that have one.
     pub cache_bytes: usize,
+    /// Bytes that may wait for the disk before appends are refused; from a quarter of it on there is pressure.
+    pub queue_bytes: u64,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { accept_loss: false, cache_bytes: 128 << 20 }
+        Self { accept_loss: false, cache_bytes: 128 << 20, queue_bytes: 256 << 20 }
     }
 }
 
@@ -57,7 +59,7 @@ pub struct Info {
     pub durability: &'static str,
     /// The version of frames that is written.
     pub format: u32,
-    /// How often stable media were asked for since the opening; 0 once closed.
+    /// Commits to stable media since the opening, however many syncs the store makes of one; 0 once closed.
     pub syncs: u64,
     /// How many batches were appended since the opening.
     pub batches: u64,
@@ -99,19 +101,20 @@ impl Journal {
     /// When the engine cannot say where its log ends, or the writer thread cannot start.
     pub fn open(engine: Box<dyn Engine>, options: Options) -> Result<Self, OpenError> {
         // Only a directory has a watermark whose loss could be accepted, and the engine is built by its own options.
-        let Options { accept_loss: _, cache_bytes: _ } = options;
-        Self::start(engine.into(), None, None, None)
+        let Options { accept_loss: _, cache_bytes: _, queue_bytes } = options;
+        Self::start(engine.into(), queue_bytes, None, None, None)
     }
 
     pub(crate) fn start(
         engine: Arc<dyn Engine>,
+        queue_bytes: u64,
         path: Option<PathBuf>,
         lock: Option<Lock>,
         watermark: Option<Watermark>,
     ) -> Result<Self, OpenError> {
         let last = engine.last_lsn()?;
         let threaded = engine.wants_bytes();
-        let shared = Arc::new(Shared::new(Arc::clone(&engine), path, lock, last));
+        let shared = Arc::new(Shared::new(Arc::clone(&engine), queue_bytes, path, lock, last));
         let thread =
             if threaded { Some(shared::start(&shared, engine, watermark).map_err(OpenError::Thread)?) } else { None };
         Ok(Self { owner: Arc::new(Owner { shared, thread: Mutex::new(thread) }) })

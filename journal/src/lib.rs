@@ -11,17 +11,20 @@ pub mod faulty;
 mod fence;
 pub mod frame;
 pub mod journal;
+#[cfg_attr(not(feature = "redb"), allow(dead_code, reason = "only a store in a directory needs it"))]
 mod lock;
 pub mod memory;
 mod queue;
 mod read;
 #[cfg(feature = "redb")]
 pub mod redb;
+#[cfg_attr(not(feature = "redb"), allow(dead_code, reason = "only a store in a directory needs it"))]
 mod rows;
 mod shared;
 pub mod store;
 pub mod verify;
 mod waiters;
+#[cfg_attr(not(feature = "redb"), allow(dead_code, reason = "only a store in a directory needs it"))]
 mod watermark;
 mod writer;
 

@@ -6,10 +6,6 @@ use crate::engine::{Group, Placed};
 pub(crate) const GROUP_FRAMES: usize = 4096;
 /// Bytes of one commit, at most; one batch may hold more.
 pub(crate) const GROUP_BYTES: u64 = 4 << 20;
-/// Bytes in the queue from which on callers who can wait should.
-pub(crate) const PRESSURE_BYTES: u64 = 64 << 20;
-/// Bytes in the queue beyond which nothing is taken.
-pub(crate) const QUEUE_BYTES: u64 = 256 << 20;
 /// What a frame's rows count for.
 pub(crate) const ROW_BYTES: u64 = 512;
 

@@ -14,7 +14,7 @@ use crate::fault_points::FaultPoints;
 use crate::fence::Fences;
 use crate::frame::{Appended, Batch, Frame};
 use crate::lock::Lock;
-use crate::queue::{PRESSURE_BYTES, QUEUE_BYTES, Queued, ROW_BYTES};
+use crate::queue::{Queued, ROW_BYTES};
 use crate::waiters::Waiters;
 use crate::writer::{self, guarded};
 
@@ -27,6 +27,8 @@ pub(crate) struct About {
     /// Frames are encoded and a thread writes them; otherwise the caller of `append` does.
     pub(crate) wants_bytes: bool,
     pub(crate) max_body: u64,
+    /// Bytes in the queue beyond which nothing is taken.
+    pub(crate) queue_bytes: u64,
 }
 
 /// Everything under the one mutex.
@@ -56,13 +58,20 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(engine: Arc<dyn Engine>, path: Option<PathBuf>, lock: Option<Lock>, last: Lsn) -> Self {
+    pub(crate) fn new(
+        engine: Arc<dyn Engine>,
+        queue_bytes: u64,
+        path: Option<PathBuf>,
+        lock: Option<Lock>,
+        last: Lsn,
+    ) -> Self {
         let about = About {
             name: engine.name(),
             durability: engine.durability(),
             path,
             wants_bytes: engine.wants_bytes(),
             max_body: engine.max_body(),
+            queue_bytes,
         };
         Self {
             about,
@@ -126,8 +135,8 @@ impl Shared {
         }
         let queued = core.queued_bytes.saturating_add(bytes);
         // A batch larger than the whole queue may still pass alone.
-        if queued > QUEUE_BYTES && core.queued_bytes > 0 {
-            return Err(AppendError::Full { queued, limit: QUEUE_BYTES });
+        if queued > self.about.queue_bytes && core.queued_bytes > 0 {
+            return Err(AppendError::Full { queued, limit: self.about.queue_bytes });
         }
         core.fences.admit(&mut frames, first)?;
         let last = frames.last().map_or(before, |frame| frame.lsn);
@@ -146,7 +155,7 @@ impl Shared {
         if idle {
             self.work.notify_one();
         }
-        if queued > PRESSURE_BYTES {
+        if queued > self.about.queue_bytes / 4 {
             self.feel_pressure();
         }
         Ok(Appended { first, last })
@@ -155,7 +164,7 @@ impl Shared {
     /// Sets the flag of pressure as it is now. Under the lock of the core, so that a setting that is overtaken cannot stay.
     pub(crate) fn feel_pressure(&self) {
         let core = self.core();
-        let now = core.queued_bytes > PRESSURE_BYTES && self.waiters.poisoned().is_none() && !core.closing;
+        let now = core.queued_bytes > self.about.queue_bytes / 4 && self.waiters.poisoned().is_none() && !core.closing;
         self.pressure.send_if_modified(|was| std::mem::replace(was, now) != now);
     }
 

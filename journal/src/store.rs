@@ -2,8 +2,7 @@
 
 use std::fmt;
 #[cfg(feature = "redb")]
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::error::OpenError;
@@ -106,10 +105,10 @@ fn open_redb(dir: &Path, options: &Options) -> Result<Journal, OpenError> {
     if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         sync_dir(parent)?;
     }
-    Journal::start(engine, Some(dir.to_owned()), Some(lock), Some(watermark))
+    Journal::start(engine, options.queue_bytes, Some(dir.to_owned()), Some(lock), Some(watermark))
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "redb"))]
 mod tests {
     use super::*;
 

@@ -22,24 +22,38 @@ enum Work {
     Close,
 }
 
-pub(crate) fn run(shared: &Shared, engine: Arc<dyn Engine>, mut watermark: Option<Watermark>) {
-    loop {
-        let behind = watermark.as_ref().is_some_and(|mark| mark.lsn() < shared.waiters.durable());
-        match next(shared, behind) {
-            Work::Batches(batches) => {
-                if write_all(shared, &*engine, batches, watermark.as_mut()).is_err() {
-                    break wait_for_close(shared);
-                }
-            }
-            Work::Idle => mark(shared, watermark.as_mut()),
-            Work::Close => {
-                mark(shared, watermark.as_mut());
-                break;
-            }
-        }
+/// The life of the thread: it writes until the journal closes or fails, and lets the store go when it closes.
+pub(crate) fn run(shared: &Shared, engine: Arc<dyn Engine>, watermark: Option<Watermark>) {
+    // A panic of ours, or of a waker, must not leave waiters behind that nobody wakes.
+    if let Err(error) = guarded("write", || drain(shared, &*engine, watermark)) {
+        fail(shared, error);
+        wait_for_close(shared);
     }
     drop(engine);
     shared.release();
+}
+
+fn drain(shared: &Shared, engine: &dyn Engine, mut watermark: Option<Watermark>) -> Result<(), EngineError> {
+    loop {
+        let behind = watermark.as_ref().is_some_and(|mark| mark.lsn() < shared.waiters.durable());
+        match next(shared, behind) {
+            Work::Batches(batches) => write_all(shared, engine, batches, watermark.as_mut())?,
+            Work::Idle => mark(shared, watermark.as_mut()),
+            Work::Close => {
+                mark(shared, watermark.as_mut());
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn fail(shared: &Shared, error: EngineError) {
+    shared.poison(error);
+    let mut core = shared.core();
+    core.queue = Vec::new();
+    core.queued_bytes = 0;
+    drop(core);
+    shared.feel_pressure();
 }
 
 fn next(shared: &Shared, behind: bool) -> Work {
@@ -72,20 +86,12 @@ fn write_all(
     engine: &dyn Engine,
     batches: Vec<Queued>,
     mut watermark: Option<&mut Watermark>,
-) -> Result<(), ()> {
+) -> Result<(), EngineError> {
     let mut batches = batches.into_iter().peekable();
     while let Some((group, bytes)) = next_group(&mut batches) {
         let last = group.last().unwrap_or_default();
         let at_ms = group.frames.last().map_or(0, |frame| frame.at_ms);
-        if let Err(error) = commit(shared, engine, group, last) {
-            shared.poison(error);
-            let mut core = shared.core();
-            core.queue = Vec::new();
-            core.queued_bytes = 0;
-            drop(core);
-            shared.feel_pressure();
-            return Err(());
-        }
+        commit(shared, engine, group, last)?;
         shared.waiters.publish(last);
         let mut core = shared.core();
         core.queued_bytes = core.queued_bytes.saturating_sub(bytes);

@@ -16,8 +16,15 @@ pub fn root(session: SessionId, created: SessionCreated) -> Birth {
 }
 
 /// The birth of a child, owned by the run in flight of `parent` through `call`: its run is queued until it has a slot.
-pub(crate) fn child(parent: &State, call: CallId, plan: ChildPlan, short: Short, ceiling: Interned<Authority>) -> Birth {
-    let (run, wall_cap_at) = parent.run.as_ref().map_or((parent.last_run, None), |run| (run.no, run.opened.wall_cap_at));
+pub(crate) fn child(
+    parent: &State,
+    call: CallId,
+    plan: ChildPlan,
+    short: Short,
+    ceiling: Interned<Authority>,
+) -> Birth {
+    let (run, wall_cap_at) =
+        parent.run.as_ref().map_or((parent.last_run, None), |run| (run.no, run.opened.wall_cap_at));
     let owner = Owner::Run { session: parent.id, run, call };
     let answer = parent.turn().and_then(|turn| turn.answered);
     let mut created = plan.created;

@@ -36,6 +36,7 @@
 
 use crate::command::{Clock, Command};
 use crate::effect::{Decision, Effect, Rejection};
+use crate::record::Notice;
 use crate::state::State;
 use draft::Draft;
 
@@ -58,6 +59,14 @@ mod restarts;
 mod spawn;
 mod submit;
 mod tool;
+
+/// Takes rows of the outbox without the check that follows an end: for an activation that decides `Lost` right after, which
+/// would drop the turn that such a check starts.
+pub fn arrive(state: &mut State, notices: Vec<Notice>, clock: Clock) -> Decision {
+    let mut draft = Draft::new(state, clock);
+    owned_ended::arrive(&mut draft, notices);
+    draft.finish()
+}
 
 /// Decides one command.
 ///

@@ -74,6 +74,7 @@ pub const ALWAYS: &[Predicate] = predicates! {
     S9 => session::runs_in_order,
     S10 => session::one_run,
     S11 => session::open_is_counted,
+    S12 => session::slot_for_a_due_turn,
     T1 => tree::parents_know,
     T2 => tree::places,
     T3 => tree::slots,

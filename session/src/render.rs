@@ -152,6 +152,7 @@ pub(crate) fn awaited(items: &[Notice], children: &BTreeMap<SessionId, Child>, l
 
 fn blocks(out: &mut String, items: &[Notice], children: &BTreeMap<SessionId, Child>, limits: &Limits) {
     let max = usize::try_from(limits.notices_bytes).unwrap_or(usize::MAX);
+    let mut left = 0_u32;
     for item in items {
         let child = children.get(&item.child);
         let text = cut(&item.prefix, limits.result_bytes);
@@ -162,13 +163,19 @@ fn blocks(out: &mut String, items: &[Notice], children: &BTreeMap<SessionId, Chi
             block.push_str(if item.outcome == Outcome::Completed { ":\n" } else { "; partial output:\n" });
             fenced(&mut block, &text, item.len);
         }
+        if out.len().saturating_add(block.len()) > max {
+            let word = item.outcome.kind().word();
+            block = format!("\n[{}] {word}; {} bytes, not shown: read it by its id\n", name(item, child), item.len);
+        }
         if out.len().saturating_add(block.len()) <= max {
             out.push_str(&block);
         } else {
-            // Writing to a String cannot fail.
-            let word = item.outcome.kind().word();
-            let _ = writeln!(out, "\n[{}] {word}; {} bytes, not shown: read it by its id", name(item, child), item.len);
+            left = left.saturating_add(1);
         }
+    }
+    if left > 0 {
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "\n[and {left} more have ended: read them by their ids]");
     }
 }
 

@@ -4,6 +4,9 @@ use std::fmt;
 
 use subtend_session::sabotage::Bug;
 
+use crate::check::{Effort, Report, check};
+use crate::size::Size;
+
 /// A bug of the world around the heart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Around {
@@ -63,5 +66,26 @@ impl fmt::Display for Fault {
             Self::Heart(bug) => write!(f, "{bug:?}"),
             Self::World(around) => write!(f, "{around:?}"),
         }
+    }
+}
+
+impl Fault {
+    /// Looks for a violation in wholes of growing size, where this bug can show.
+    pub fn hunt(self, threads: usize) -> Report {
+        let mut last = None;
+        for size in Self::sizes() {
+            let effort = Effort { threads, states: Some(2_000_000), first_violation: true };
+            let report = check(size, self, effort);
+            let noticed = report.violation.is_some();
+            last = Some(report);
+            if noticed {
+                break;
+            }
+        }
+        last.unwrap_or_else(|| check(Size::SMALL, self, Effort { threads, states: None, first_violation: true }))
+    }
+
+    fn sizes() -> Vec<Size> {
+        vec![Size::SMALL, Size::PANIC, Size::CALM, Size::CANCEL, Size::CRASH, Size::MEDIUM]
     }
 }

@@ -53,27 +53,36 @@ impl Model for Whole {
         let size = self.size;
         let mut properties = vec![
             Property::always(INVARIANTS, |whole: &Self, state: &System| state.judge(whole).is_ok()),
-            Property::sometimes("a root completes with its child's result", |_, state| state.root_completed()),
+            Property::sometimes("a root completes with its child's result", |_: &Self, state: &System| {
+                state.root_completed()
+            }),
         ];
         if size.crashes > 0 && size.children > 0 {
-            properties.push(Property::sometimes("a notice of a lost run is delivered after a crash", |_, state| {
-                state.lost_child_noticed()
-            }));
+            properties.push(Property::sometimes(
+                "a notice of a lost run is delivered after a crash",
+                |_: &Self, state: &System| state.lost_child_noticed(),
+            ));
         }
         if size.crashes > 1 {
-            properties.push(Property::sometimes("a crash falls into a recovery", |_, state| state.crashed_in_boot));
-        }
-        if size.panics > 0 {
-            properties.push(Property::sometimes("a child completes after a panic", |_, state| state.revived_completes()));
-        }
-        if size.cancels > 0 && size.depth > 1 {
-            properties.push(Property::sometimes("a cancel of the root ends a grandchild", |_, state| {
-                state.grandchild_cancelled()
+            properties.push(Property::sometimes("a crash falls into a recovery", |_: &Self, state: &System| {
+                state.crashed_in_boot
             }));
         }
+        if size.panics > 0 {
+            properties.push(Property::sometimes("a child completes after a panic", |_: &Self, state: &System| {
+                state.revived_completes()
+            }));
+        }
+        if size.cancels > 0 && size.depth > 1 {
+            properties
+                .push(Property::sometimes("a cancel of the root ends a grandchild", |_: &Self, state: &System| {
+                    state.grandchild_cancelled()
+                }));
+        }
         if size.children > u8::from(size.slots > 0) * size.slots {
-            properties.push(Property::sometimes("a child waits for a slot", |_, state| state.slots.waits()));
-            properties.push(Property::sometimes("both children complete on one slot", |_, state| {
+            properties
+                .push(Property::sometimes("a child waits for a slot", |_: &Self, state: &System| state.slots.waits()));
+            properties.push(Property::sometimes("both children complete on one slot", |_: &Self, state: &System| {
                 state.children_completed() >= 2
             }));
         }

@@ -46,6 +46,18 @@ impl Size {
         turns: 3,
     };
 
+    /// A root and one child, whose actors may panic.
+    pub const PANIC: Self = Self { panics: 1, crashes: 0, ..Self::SMALL };
+
+    /// Two children, side by side or one below the other, and nothing that goes wrong.
+    pub const CALM: Self = Self { children: 2, depth: 2, tools: 0, crashes: 0, cancels: 0, ..Self::SMALL };
+
+    /// The same with a cancel.
+    pub const CANCEL: Self = Self { cancels: 1, ..Self::CALM };
+
+    /// The same with a crash.
+    pub const CRASH: Self = Self { crashes: 1, ..Self::CALM };
+
     /// Two children, side by side or one below the other.
     pub const MEDIUM: Self = Self {
         children: 2,
@@ -71,7 +83,7 @@ impl Size {
         crashes: 2,
         panics: 1,
         cancels: 1,
-        interrupts: 1,
+        interrupts: 0,
         deadlines: 1,
         failures: 1,
         slots: 1,

@@ -60,10 +60,10 @@ impl Fail {
 
 impl From<io::Error> for Fail {
     fn from(error: io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::BrokenPipe => Self::Closed,
-            _ => Self::Other(format!("the output cannot be written: {error}")),
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Self::Closed;
         }
+        Self::Other(format!("the output cannot be written: {error}"))
     }
 }
 

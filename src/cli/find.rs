@@ -28,6 +28,7 @@ pub(crate) fn find(heads: &Heads, name: &str) -> Result<SessionId, Fail> {
     }
     let found = match name.split_once('/') {
         Some((first, rest)) => by_path(heads, first, rest),
+        None if name == "root" => by_path(heads, name, ""),
         None => by_word(heads, name, heads.keys().copied().collect()),
     };
     let mut left = found.iter();

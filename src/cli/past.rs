@@ -3,7 +3,7 @@
 use subtend_journal::Stored;
 use subtend_session::ids::SessionId;
 use subtend_session::outcome::Outcome;
-use subtend_session::place::Mode;
+use subtend_session::place::{Mode, Owner};
 use subtend_session::record::Record;
 use subtend_session::usage::Usage;
 
@@ -38,7 +38,8 @@ impl Past {
     fn add(&mut self, record: &Record) {
         match record {
             Record::RunOpened(opened) => {
-                self.background = opened.mode == Mode::Background;
+                let owned = matches!(opened.owner, Owner::Run { .. });
+                self.background = owned && opened.mode == Mode::Background;
                 self.outcome = None;
             }
             Record::TurnAnswered(answered) => {

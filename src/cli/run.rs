@@ -96,6 +96,10 @@ fn parts(args: &Args, screen: &mut Screen) -> Result<hub::Parts, Fail> {
     let model = spec.build().map_err(|error| usage(&error))?;
     let workspace = workspace::open(&args.workspace)?;
     let place = args.store.place()?;
+    let tools = hub::tools()?;
+    if !args.quiet {
+        hub::withheld(&tools, &policy).iter().for_each(|why| screen.alert(why));
+    }
     if args.model.is_none() {
         screen.note("no model was named: the built-in rule-based model `offline` answers; name another with --model");
     }
@@ -106,7 +110,7 @@ fn parts(args: &Args, screen: &mut Screen) -> Result<hub::Parts, Fail> {
     if !args.quiet {
         agents::warn(&catalog)?;
     }
-    Ok(hub::Parts { place, workspace, catalog, model, policy })
+    Ok(hub::Parts { place, workspace, catalog, tools, model, policy })
 }
 
 fn policy(allow: &[String]) -> Result<RuleSet, Fail> {
@@ -121,7 +125,10 @@ async fn work(args: &Args, prompt: String, parts: hub::Parts, screen: &mut Scree
     let mut stop = Stop::listen()?;
     let runtime = tokio::select! {
         started = hub::start(parts) => started?,
-        () = stop.asked() => return Ok(Code::Cancelled),
+        () = stop.asked() => {
+            screen.alert("cancelled before the prompt was sent");
+            return Ok(Code::Cancelled);
+        }
     };
     let done = converse(args, prompt, &runtime, screen, &mut stop).await;
     hub::shut_down(runtime, GRACE).await;
@@ -179,7 +186,11 @@ fn tell(args: &Args, session: SessionId, ended: &Ended, screen: &mut Screen) -> 
         Some(_) => screen.note(&format!("session {session}\nlook again: subtend tree {session}{}", again(&args.store))),
         None => screen.note(&format!("session {session} was kept in memory only")),
     }
-    told
+    match told {
+        // Nobody reads the answer; what became of the run is still told by the exit code, and kept in the store.
+        Err(Fail::Closed) => Ok(()),
+        other => other,
+    }
 }
 
 /// The options that find the store again.
@@ -218,7 +229,7 @@ impl Watch<'_> {
                 biased;
                 () = stop.asked(), if !stopping => {
                     stopping = true;
-                    self.cancel();
+                    self.cancel("asked to stop");
                 }
                 _ = frames.tick() => self.screen.draw(),
                 next = self.events.next(), if more => match next {
@@ -226,7 +237,7 @@ impl Watch<'_> {
                         // Nobody reads the events any more: what they were wanted for is over.
                         more = false;
                         stopping = true;
-                        self.cancel();
+                        self.cancel("nobody reads the events any more");
                     }
                     Some(_) => {}
                     None => more = false,
@@ -239,10 +250,10 @@ impl Watch<'_> {
     }
 
     /// Asks for the end of the whole tree. The answer is the run's end.
-    fn cancel(&mut self) {
-        self.screen.alert(
-            "cancelling the run and all that it started, then shutting down; press Ctrl-C again to leave at once",
-        );
+    fn cancel(&mut self, why: &str) {
+        self.screen.alert(&format!(
+            "{why}: cancelling the run and all that it started, then shutting down; Ctrl-C leaves at once"
+        ));
         let session = self.session.clone();
         tokio::spawn(async move { session.cancel().await });
     }

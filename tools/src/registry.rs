@@ -16,6 +16,7 @@ use subtend_session::call::{CallKind, Invalid};
 use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
 
+use crate::bounded;
 use crate::dialect::task;
 use crate::guard::Guard;
 use crate::tool::{Tool, ToolError};
@@ -255,6 +256,8 @@ fn is_offered(tool: &dyn Tool, authority: &Authority, only: Option<&[Text]>, app
 
 fn denied(tool: &dyn Tool, access: &Access, why: &str) -> ToolError {
     let Access { action, resource } = access;
+    // A resource may be a whole script.
+    let resource = bounded::shown(resource, 300);
     ToolError::denied(format!(
         "denied: {} needs {action} of `{resource}`, which {why}; do without it, or say what you would have done",
         tool.spec().name

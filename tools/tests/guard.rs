@@ -3,6 +3,7 @@
 //! Commands hold the writing end of a named pipe, and so does everything that they start: the pipe's end, seen by its reader,
 //! is the end of them all. The runtime and the guard are this test program, started again in a role.
 #![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "all of this file is a test")]
 
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, Read as _};

@@ -54,7 +54,10 @@ fn whole(listing: &Listing) -> String {
     let own = own.of("file", "files");
     match tops.len() {
         0 => format!("The workspace has no directories and {own} at its top.\n\n"),
-        _ => format!("At its top the workspace has {own} and the directories {}.\n\n", tops.join(", ")),
+        _ => format!(
+            "At its top the workspace has {own} and the directories {}. What ignore files leave out is not counted.\n\n",
+            tops.join(", ")
+        ),
     }
 }
 
@@ -79,7 +82,11 @@ fn table(reports: &[&Report]) -> String {
 fn long(reports: &[&Report]) -> String {
     let mut long: Vec<&(String, u64)> = reports.iter().flat_map(|report| &report.long).collect();
     long.sort_by_key(|(path, lines)| (std::cmp::Reverse(*lines), path.clone()));
-    let long: Vec<String> = long.iter().take(5).map(|(path, lines)| format!("`{path}` ({lines} lines)")).collect();
+    let long: Vec<String> = long
+        .iter()
+        .take(5)
+        .map(|(path, lines)| format!("`{path}` ({})", Count::exactly(*lines).of("line", "lines")))
+        .collect();
     if long.is_empty() { String::new() } else { format!("Long files there: {}.\n\n", long.join(", ")) }
 }
 
@@ -114,7 +121,7 @@ fn about((label, pattern): (&str, &str), reports: &[&Report]) -> String {
         out.push_str(&format!("No line of {areas} searched matches {}.\n\n", code(pattern)));
         return out;
     }
-    let lines = lines.of("line matches", "lines match");
+    let lines = lines.of("line matches", "lines match").replacen("at least", "At least", 1);
     out.push_str(&format!("{lines} {} in {} of {areas} searched:\n\n", code(pattern), files.of("file", "files")));
     let each =
         PLACES.checked_div(found.iter().filter(|(_, word)| !word.places.is_empty()).count()).unwrap_or(PLACES).max(2);

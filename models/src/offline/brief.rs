@@ -8,7 +8,7 @@ use super::words::Word;
 const DEEP: u32 = 10;
 
 /// Matching lines that one search shows.
-const SHOWN: u32 = 60;
+const SHOWN: u32 = 200;
 
 /// Lines that are read of one file.
 const READ: u32 = 80;

@@ -53,6 +53,8 @@ impl<'a> Open<'a> {
                         open.question.push('\n');
                     }
                     open.question.push_str(text);
+                    // What failed or was interrupted before a new input is worth another try.
+                    open.done.retain(|done| !done.error);
                 }
                 Message::Assistant { text, calls, .. } => {
                     open.answers = open.answers.saturating_add(1);

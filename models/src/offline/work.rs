@@ -72,7 +72,7 @@ pub(super) fn next(brief: &Brief, open: &Open<'_>, offered: &Offered) -> Next {
         }
     }
     for word in &mut report.words {
-        word.places = best(std::mem::take(&mut word.places));
+        word.places = best(std::mem::take(&mut word.places), &word.pattern);
     }
     Next::Report(Box::new(report))
 }
@@ -202,7 +202,8 @@ fn to_read(listing: &Option<Listing>, report: &Report) -> Vec<String> {
         let n = matches.entry(&place.path).or_default();
         *n = n.saturating_add(1);
     }
-    let mut matches: Vec<(&str, u64)> = matches.into_iter().filter(|(path, _)| !is_test(path)).collect();
+    let mut matches: Vec<(&str, u64)> =
+        matches.into_iter().filter(|(path, _)| !is_test(path) && !is_dull(path)).collect();
     matches.sort_by_key(|(path, n)| (std::cmp::Reverse(*n), *path));
     let files = listing.as_ref().map(|listing| &*listing.files).unwrap_or_default();
     let mut keys: Vec<(u64, usize, &str)> = files
@@ -254,27 +255,37 @@ fn is_test(path: &str) -> bool {
     path.split('/').any(|part| part.starts_with("test") || part.contains("_test.") || part.contains(".test."))
 }
 
-/// Some of the places: definitions before uses, code before tests, no file more often than needed; in their own order.
-fn best(places: Vec<Place>) -> Vec<Place> {
+/// Some of the places: definitions before uses, code before tests, no file more often than needed.
+fn best(places: Vec<Place>, pattern: &str) -> Vec<Place> {
+    let names = names(pattern);
     let mut of_file: BTreeMap<String, u64> = BTreeMap::new();
     let mut ranked: Vec<(u64, usize, Place)> = Vec::new();
     for (at, place) in places.into_iter().enumerate() {
         let earlier = of_file.entry(place.path.clone()).or_default();
         let crowd = earlier.saturating_sub(1).min(9);
         *earlier = earlier.saturating_add(1);
-        let rank = u64::from(!is_definition(&place.text)).saturating_mul(2);
-        ranked.push((
-            rank.saturating_add(u64::from(is_test(&place.path)).saturating_mul(4)).saturating_add(crowd),
-            at,
-            place,
-        ));
+        let marks = [
+            (2, !is_definition(&place.text, &names)),
+            (3, is_import(&place.text)),
+            (4, is_test(&place.path)),
+            (9, is_dull(&place.path)),
+        ];
+        let rank: u64 = marks.iter().filter(|(_, holds)| *holds).map(|(weight, _)| weight).sum();
+        ranked.push((rank.saturating_add(crowd), at, place));
     }
+    // By rank, since a report shows the first few alone; equals keep the order of the search.
     ranked.sort_by_key(|(rank, at, _)| (*rank, *at));
-    // The report shows the first few alone, so that order within them is by rank; equals keep the order of the search.
     ranked.into_iter().take(PLACES).map(|(_, _, place)| place).collect()
 }
 
-fn is_definition(line: &str) -> bool {
+/// The plain words that a pattern is made of, in lower case.
+fn names(pattern: &str) -> Vec<String> {
+    let plain = pattern.replace("(?i)", "").replace("\\b", "").replace('\\', "").to_lowercase();
+    plain.split('|').filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+/// Whether the line defines something that has one of the names in its own.
+fn is_definition(line: &str, names: &[String]) -> bool {
     const WORDS: &[&str] = &[
         "pub",
         "fn",
@@ -295,11 +306,27 @@ fn is_definition(line: &str) -> bool {
         "export",
         "module",
         "package",
+        "async",
         "#",
         "##",
         "###",
     ];
-    line.split_whitespace().next().is_some_and(|first| WORDS.contains(&first) || first.starts_with("pub("))
+    let head = line.split(['(', '{', '=', '<']).next().unwrap_or_default().to_lowercase();
+    head.split_whitespace().next().is_some_and(|first| WORDS.contains(&first))
+        && names.iter().any(|name| head.contains(&**name))
+}
+
+fn is_import(line: &str) -> bool {
+    ["use ", "pub use ", "import ", "from ", "#include", "require"]
+        .iter()
+        .any(|start| line.trim_start().starts_with(start))
+}
+
+/// Whether a file says little about the project itself.
+fn is_dull(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path).to_lowercase();
+    kind(path) == "lock file"
+        || ["license", "licence", "copying", "changelog", "package-lock.json"].iter().any(|dull| name.starts_with(dull))
 }
 
 /// What a file says about itself at its top: the first line of its text or comments.

@@ -121,5 +121,9 @@ fn amount(run: &Run, answer: &Answered) -> Amount {
 }
 
 fn split(calls: Vec<crate::command::AskedCall>) -> (Vec<Asked>, Vec<Wanted>) {
-    calls.into_iter().zip(0_u32..).map(|(call, ix)| (call.asked, Wanted { ix, kind: call.kind, note: call.note })).unzip()
+    calls
+        .into_iter()
+        .zip(0_u32..)
+        .map(|(call, ix)| (call.asked, Wanted { ix, kind: call.kind, note: call.note }))
+        .unzip()
 }

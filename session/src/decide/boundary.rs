@@ -47,7 +47,8 @@ impl Draft<'_> {
     fn calls_open(&self) -> bool {
         let Some(run) = self.run() else { return false };
         if self.bug(Bug::OpenCallsFromLiveSet) {
-            return !run.owned.is_empty() || run.has_local_work();
+            let untouched = run.turn.as_ref().is_some_and(|turn| turn.open as usize == turn.calls.len());
+            return !run.owned.is_empty() || run.has_local_work() || (untouched && run.open_calls() > 0);
         }
         run.open_calls() > 0
     }

@@ -176,10 +176,8 @@ fn closing_text(end: &CallEnd) -> &'static str {
         }
         CallEnd::Interrupted => "Interrupted before it was done. Call it again if it is still needed.",
         CallEnd::Cancelled => "Cancelled: the run is ending.",
-        CallEnd::Ok
-        | CallEnd::ToolError { .. }
-        | CallEnd::Denied
-        | CallEnd::TimedOut
-        | CallEnd::Backgrounded => "Not finished.",
+        CallEnd::Ok | CallEnd::ToolError { .. } | CallEnd::Denied | CallEnd::TimedOut | CallEnd::Backgrounded => {
+            "Not finished."
+        }
     }
 }

@@ -6,6 +6,18 @@ use crate::record::{Carrier, Notice, NoticeTaken, Record};
 use crate::sabotage::Bug;
 
 pub(super) fn owned_ended(draft: &mut Draft<'_>, notices: Vec<Notice>) -> Result<(), Rejection> {
+    if !arrive(draft, notices) {
+        return Err(Rejection::Stale("the end of an owned run"));
+    }
+    let last = draft.run().is_some_and(|run| run.owned.is_empty());
+    if !(last && draft.bug(Bug::NoCheckAfterLast)) {
+        draft.check();
+    }
+    Ok(())
+}
+
+/// Takes what may be taken at once, and keeps the rest for the next boundary. Tells whether there was anything new.
+pub(super) fn arrive(draft: &mut Draft<'_>, notices: Vec<Notice>) -> bool {
     let mut arrived = false;
     for notice in notices {
         // A row is taken iff it exists: told live and found by the boot scan, it arrives twice (rule 5).
@@ -22,14 +34,7 @@ pub(super) fn owned_ended(draft: &mut Draft<'_>, notices: Vec<Notice>) -> Result
             Some(_) | None => arrived |= draft.state.arrived.push(notice),
         }
     }
-    if !arrived {
-        return Err(Rejection::Stale("the end of an owned run"));
-    }
-    let last = draft.run().is_some_and(|run| run.owned.is_empty());
-    if !(last && draft.bug(Bug::NoCheckAfterLast)) {
-        draft.check();
-    }
-    Ok(())
+    arrived
 }
 
 fn is_owed(draft: &Draft<'_>, notice: &Notice) -> bool {

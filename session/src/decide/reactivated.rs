@@ -17,11 +17,7 @@ use crate::sabotage::Bug;
 use crate::state::{CallPhase, Phase, State};
 
 /// Token, outbox (delivered before by the hub), unstarted calls, the check: in this order, in every column (rule 4).
-pub(super) fn reactivated(
-    draft: &mut Draft<'_>,
-    kinds: Vec<(CallId, CallKind)>,
-    owner_over: Option<OutcomeKind>,
-) {
+pub(super) fn reactivated(draft: &mut Draft<'_>, kinds: Vec<(CallId, CallKind)>, owner_over: Option<OutcomeKind>) {
     let phase = draft.state.phase();
     let over = owner_over.filter(|_| !matches!(phase, Phase::Closing | Phase::Quiet));
     if let Some(outcome) = over {
@@ -63,7 +59,9 @@ fn redo_turn(draft: &mut Draft<'_>, kinds: Vec<(CallId, CallKind)>) {
                 wanted.push(Wanted { ix, kind, note: None });
             }
             (CallPhase::Started, Some(CallKind::Local(ToolEffect::SideEffect))) => unknown.push(id),
-            (CallPhase::Started, Some(CallKind::Local(ToolEffect::ReadOnly | ToolEffect::Idempotent))) => again.push(id),
+            (CallPhase::Started, Some(CallKind::Local(ToolEffect::ReadOnly | ToolEffect::Idempotent))) => {
+                again.push(id)
+            }
             (CallPhase::Started | CallPhase::Closed(_), _) => {}
         }
     }

@@ -242,6 +242,20 @@ pub(super) fn reason_to_wait(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
+/// A slot is asked for only for a turn that is due: what makes it due was taken right before (rule 8).
+pub(super) fn slot_for_a_due_turn(world: &World<'_>) -> Verdict {
+    for (session, seen) in &world.sessions {
+        for pair in seen.view.records.windows(2) {
+            let [before, Record::RunParked { why: Park::Slot, .. }] = pair else { continue };
+            let due = matches!(before, Record::NoticeTaken(_) | Record::InputsTaken { .. } | Record::CallFinished(_));
+            ensure(due, InvariantId::S12, *session, || {
+                format!("a slot is asked for, and nothing was taken: {before:?}")
+            })?;
+        }
+    }
+    Ok(())
+}
+
 pub(super) fn nothing_takeable_waits(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let Some(state) = seen.view.state else { continue };

@@ -160,6 +160,12 @@ const SESSION: &[Case] = &[
         &[InvariantId::S12, InvariantId::S4],
     ),
     (
+        "a slot for no reason",
+        Scene::at_work,
+        |s| s.root.push(Record::RunParked { run: RunNo(1), why: Park::Slot, worked_ms: 0 }),
+        &[InvariantId::S12],
+    ),
+    (
         "an input waits at rest",
         Scene::at_work,
         |s| s.root_state.queue.push_back(Queued { input: Arc::new(input(7)), seq: Seq(9) }),

@@ -114,8 +114,7 @@ pub(super) fn true_cancels(world: &World<'_>) -> Verdict {
                     format!("run {} has no owning run, and {outcome:?}", key.run)
                 });
             };
-            let Some(owner) = world.run(owner) else { continue };
-            ensure(is_over(owner, kind), InvariantId::T5, key.session, || {
+            ensure(is_over(world, owner, kind), InvariantId::T5, key.session, || {
                 format!("run {} is {outcome:?}, and its owner is not over so", key.run)
             })?;
         }
@@ -137,8 +136,22 @@ pub(super) fn true_cancels(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-fn is_over(owner: &SeenRun<'_>, kind: OutcomeKind) -> bool {
-    owner.fixed().is_some_and(|fixed| fixed.kind() == kind) || (kind == OutcomeKind::Interrupted && owner.interrupted)
+/// Whether `owner` is over as `kind` says, or is about to be cancelled because a run above it is over.
+///
+/// One token fires for all that a run owns, at once: below a run that has not heard of it yet, others may have ended.
+fn is_over(world: &World<'_>, owner: RunKey, kind: OutcomeKind) -> bool {
+    let Some(run) = world.run(owner) else { return !world.complete };
+    let itself =
+        run.fixed().is_some_and(|fixed| fixed.kind() == kind) || (kind == OutcomeKind::Interrupted && run.interrupted);
+    let mut above = run.owner();
+    while let Some((key, _)) = above.filter(|_| !itself && kind == OutcomeKind::Cancelled) {
+        let Some(run) = world.run(key) else { return !world.complete };
+        if run.fixed().is_some() {
+            return true;
+        }
+        above = run.owner();
+    }
+    itself
 }
 
 pub(super) fn cancelled_trees_ended(world: &World<'_>) -> Verdict {

@@ -31,7 +31,8 @@ impl State {
             }
             Record::InputsTaken { ids, run, .. } => {
                 let run = self.started(*run)?;
-                let waits = |id: &InputId| run.waiting.iter().any(|queued| queued.input.id == *id) || self.is_queued(*id);
+                let waits =
+                    |id: &InputId| run.waiting.iter().any(|queued| queued.input.id == *id) || self.is_queued(*id);
                 need(!ids.is_empty() && ids.iter().all(waits), "it names an input that does not wait")
             }
             Record::QueueChanged { change: QueueChange::Removed(ids), .. } => {
@@ -66,7 +67,9 @@ impl State {
             Record::RunEnded(ended) => self.in_flight(ended.run).map(|_| ()),
             Record::NoticeTaken(taken) => self.notices_fit(taken),
             Record::AskOpened { call, .. } => self.call_is(*call, false).map(|_| ()),
-            Record::SessionClosed { .. } => need(self.run.is_none() && !self.closed, "a run is in flight, or it is closed"),
+            Record::SessionClosed { .. } => {
+                need(self.run.is_none() && !self.closed, "a run is in flight, or it is closed")
+            }
             Record::SessionReopened { .. } => need(self.closed, "the session is not closed"),
         }
     }

@@ -4,9 +4,9 @@ use subtend_session::ids::SessionId;
 use subtend_session::outcome::Outcome;
 use subtend_session::record::Hold;
 
+use super::Whole;
 use super::plan::ROOT;
 use super::system::{Message, System};
-use super::Whole;
 use crate::fault::Around;
 
 /// One thing that happens.
@@ -18,6 +18,8 @@ pub enum Action {
     Send,
     /// A person cancels the run of a session.
     Cancel(SessionId),
+    /// A person cancels a run that has ended: nothing may change.
+    CancelEnded(SessionId),
     /// A person interrupts the run of a session.
     Interrupt(SessionId),
     /// The working time of a session's run is over.
@@ -83,7 +85,12 @@ impl System {
 
     fn outside(&self, actions: &mut Vec<Action>) {
         for (session, active) in &self.active {
-            let Some(run) = &active.state.run else { continue };
+            let Some(run) = &active.state.run else {
+                if active.state.last.is_some() {
+                    actions.push(Action::CancelEnded(*session));
+                }
+                continue;
+            };
             let cancelled = matches!(run.hold, Some(Hold::Closing { outcome: Outcome::Cancelled { .. } }));
             if self.left.cancels > 0 && !cancelled {
                 actions.push(Action::Cancel(*session));
@@ -105,7 +112,8 @@ impl System {
             Message::Stream { session, dropped, .. } => {
                 let mut replies = vec![Reply::Final];
                 if dropped.is_none() {
-                    let depth = self.journals.get(session).and_then(super::view::place).map_or(0, |place| place.depth());
+                    let depth =
+                        self.journals.get(session).and_then(super::view::place).map_or(0, |place| place.depth());
                     // Also where nothing is left: then the call is refused, which costs the model a turn.
                     if depth <= u32::from(whole.size.depth) && self.left.children > 0 {
                         replies.extend([Reply::Blocking, Reply::Background]);

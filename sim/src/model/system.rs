@@ -8,7 +8,7 @@ use subtend_session::ids::{AttemptNo, CallId, Epoch, RunKey, RunNo, Seq, Session
 use subtend_session::index::{Changes, Row, RowKey};
 use subtend_session::outcome::OutcomeKind;
 use subtend_session::record::Record;
-use subtend_session::state::State;
+use subtend_session::state::{Due, State};
 
 use super::Whole;
 use super::plan::{self, ROOT};
@@ -190,7 +190,8 @@ impl Slots {
         if self.used >= limit {
             return None;
         }
-        let at = self.queue.iter().position(|(again, _)| *again).or(if self.queue.is_empty() { None } else { Some(0) })?;
+        let at =
+            self.queue.iter().position(|(again, _)| *again).or(if self.queue.is_empty() { None } else { Some(0) })?;
         let (_, key) = self.queue.remove(at);
         self.used = self.used.saturating_add(1);
         self.holders.insert(key);
@@ -227,6 +228,10 @@ pub struct System {
     /// A rejection that no interleaving may bring about.
     pub(super) wrong: Option<String>,
     pub(super) crashed_in_boot: bool,
+    /// Sessions that the last step changed: the fold of the others was compared before. Not part of what a state is.
+    pub(super) touched: BTreeSet<SessionId>,
+    /// Folds of sessions that have no activation. Not part of what a state is.
+    pub(super) resting: BTreeMap<SessionId, Arc<State>>,
 }
 
 impl System {
@@ -245,6 +250,8 @@ impl System {
             late: BTreeSet::new(),
             wrong: None,
             crashed_in_boot: false,
+            touched: BTreeSet::new(),
+            resting: BTreeMap::new(),
         };
         system.be_born(whole, ROOT, &plan::root(whole).records);
         system
@@ -256,6 +263,7 @@ impl System {
         journal.epoch = Epoch(1);
         match plan::fold(whole, session, &journal.records) {
             Ok(state) => {
+                self.touched.insert(session);
                 self.active.insert(session, Active { epoch: Epoch(1), state: Arc::new(state) });
             }
             Err(error) => self.wrong = Some(error.to_string()),
@@ -281,7 +289,9 @@ impl System {
             for notice in active.state.arrived.iter() {
                 (notice.child, notice.run, notice.key).hash(hasher);
             }
-            format!("{:?}", active.state.due).hash(hasher);
+            if active.state.due != Due::default() {
+                format!("{:?}", active.state.due).hash(hasher);
+            }
         }
         (&self.rows, &self.flight, &self.slots, &self.fired, &self.closing).hash(hasher);
         (&self.boot, self.left, &self.cancelled, &self.late, &self.wrong, self.crashed_in_boot).hash(hasher);

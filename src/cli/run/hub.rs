@@ -6,8 +6,9 @@ use std::time::Duration;
 use subtend_actors::{OpenOptions, OpenSessionError, Runtime, SendError, SessionHandle, StartError, WaitError};
 use subtend_agents::catalog::Catalog;
 use subtend_models::model::Model;
-use subtend_session::authority::RuleSet;
+use subtend_session::authority::{Authority, RuleSet, Verdict};
 use subtend_tools::registry::Registry;
+use subtend_tools::tool::Tool;
 use subtend_tools::workspace::Workspace;
 
 use super::super::data::Place;
@@ -19,25 +20,38 @@ pub(super) struct Parts {
     pub(super) place: Place,
     pub(super) workspace: Arc<Workspace>,
     pub(super) catalog: Catalog,
+    pub(super) tools: Registry,
     pub(super) model: Arc<dyn Model>,
     pub(super) policy: RuleSet,
 }
 
-/// Starts the runtime: opens the store and ends what an earlier process left in flight.
-pub(super) async fn start(parts: Parts) -> Result<Runtime, Fail> {
-    let journal = parts.place.open()?;
+/// The tools of the workspace.
+pub(super) fn tools() -> Result<Registry, Fail> {
     let guard = guard::guard().map_err(|error| {
         Fail::Other(format!("the running program cannot be found, so no command could be guarded: {error}"))
     })?;
     let tools = Registry::builder()
         .tools(Registry::workspace_tools(Some(guard)))
-        .map_err(|error| Fail::Other(format!("the tools do not fit together: {error}")))?
-        .build();
+        .map_err(|error| Fail::Other(format!("the tools do not fit together: {error}")))?;
+    Ok(tools.build())
+}
+
+/// Why tools whose own action is allowed are not offered all the same.
+pub(super) fn withheld(tools: &Registry, policy: &RuleSet) -> Vec<String> {
+    let authority = Authority::of(policy.clone());
+    let allowed = |tool: &Arc<dyn Tool>| tool.access(None).iter().all(|of| authority.verdict(of) == Verdict::Allow);
+    let all = tools.names().filter_map(|name| tools.get(name));
+    all.filter(|tool| allowed(tool)).filter_map(|tool| tool.ruled_out(&authority)).map(|why| why.to_string()).collect()
+}
+
+/// Starts the runtime: opens the store and ends what an earlier process left in flight.
+pub(super) async fn start(parts: Parts) -> Result<Runtime, Fail> {
+    let journal = parts.place.open()?;
     Runtime::builder()
         .journal(journal)
         .workspace(parts.workspace)
         .catalog(parts.catalog)
-        .tools(tools)
+        .tools(parts.tools)
         .model(parts.model)
         .policy(parts.policy)
         .start()

@@ -61,12 +61,14 @@ fn fitting(all: &[(SessionId, &Node)], rows: usize) -> BTreeSet<SessionId> {
 /// The sessions above the one at `place`: in an order of parents before children, the nearest before it with a smaller depth.
 fn ancestors<'a>(all: &'a [(SessionId, &Node)], place: usize) -> impl Iterator<Item = SessionId> + 'a {
     let mut depth = all.get(place).map_or(0, |(_, node)| node.depth);
-    all.iter().take(place).rev().filter_map(move |(id, node)| {
-        (node.depth < depth).then(|| {
-            depth = node.depth;
-            *id
-        })
-    })
+    let nearer = move |(id, node): &(SessionId, &Node)| {
+        if node.depth >= depth {
+            return None;
+        }
+        depth = node.depth;
+        Some(*id)
+    };
+    all.iter().take(place).rev().filter_map(nearer)
 }
 
 fn name(node: &Node) -> String {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process_group, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process_group, wait as wait_any};
 
 /// Rounds of killing before what cannot be killed is left: with the pause, about a second.
 const ROUNDS: u32 = 500;
@@ -25,7 +25,7 @@ pub(super) fn adopt() {
 /// Waits for `leader`, reaping adopted ones meanwhile; gives its exit code as a shell tells it.
 pub(super) fn wait(leader: Pid) -> i32 {
     loop {
-        match waitpid(None, WaitOptions::empty()) {
+        match wait_any(WaitOptions::empty()) {
             Ok(Some((pid, status))) if pid == leader => return code(status),
             Ok(_) | Err(Errno::INTR) => {}
             // The other thread reaped it: it was killed.
@@ -47,14 +47,14 @@ pub(super) fn end(leader: Option<Pid>) {
         let _ = kill_process_group(leader, Signal::KILL);
     }
     for _ in 0..ROUNDS {
-        kill_descendants();
         loop {
-            match waitpid(None, WaitOptions::NOHANG) {
+            match wait_any(WaitOptions::NOHANG) {
                 Ok(Some(_)) | Err(Errno::INTR) => {}
                 Ok(None) => break,
                 Err(_) => return,
             }
         }
+        kill_descendants();
         std::thread::sleep(PAUSE);
     }
 }

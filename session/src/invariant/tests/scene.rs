@@ -180,6 +180,7 @@ pub(super) fn run(record: &Record) -> Box<Run> {
         worked_ms: 0,
         turn: None,
         owned: BTreeMap::new(),
+        cancels: 0,
         unanswered: Vec::new(),
         answer: None,
         partial: "".into(),

@@ -152,7 +152,8 @@ impl State {
                 }
                 Some(CallKind::Await { .. } | CallKind::Check { .. }) => turn.waits.retain(|ix| *ix != id.ix),
                 Some(CallKind::Return) => turn.returning = None,
-                Some(CallKind::Child(_) | CallKind::Continue(_) | CallKind::Cancel { .. } | CallKind::Invalid(_)) | None => {}
+                Some(CallKind::Child(_) | CallKind::Continue(_) | CallKind::Cancel { .. } | CallKind::Invalid(_))
+                | None => {}
             },
             CallPhase::Closed(_) => return,
         }

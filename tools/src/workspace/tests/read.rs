@@ -69,7 +69,7 @@ async fn an_unreadable_file_says_so() {
         return;
     }
     let bench = Bench::new(&[("a.txt", "x")]);
-    std::fs::set_permissions(bench.at("a.txt"), std::fs::Permissions::from_mode(0)).unwrap();
+    std::fs::set_permissions(bench.at("a.txt"), std::fs::Permissions::from_mode(0o0)).unwrap();
     assert_eq!(
         bench.error("read", json!({"path": "a.txt"})).await,
         (ToolErrorKind::Failed, "cannot read `a.txt`: the system denies permission".into())

@@ -1,0 +1,293 @@
+//! What every engine keeps.
+
+use subtend_journal::engine::Engine;
+use subtend_journal::faulty::Faulty;
+use subtend_journal::memory::Memory;
+use subtend_journal::redb::Redb;
+use subtend_journal::{AppendError, Appended, Batch, Journal, Options, Stored};
+use subtend_session::ids::{CallId, Epoch, Hash, Lsn, Seq, SessionId, TurnNo};
+use subtend_session::index::{Changes, Row, RowKey, RowKind};
+use subtend_session::record::Record;
+use subtend_session::state::Phase;
+use tempfile::TempDir;
+
+use crate::scene::{AT_MS, Family, Teller, born, family, id, one, start};
+
+/// A store that can be opened again and again.
+pub(crate) enum Store {
+    Memory(Memory),
+    Redb(TempDir),
+    Faulty(TempDir),
+}
+
+impl Store {
+    pub(crate) fn engine(&self) -> Box<dyn Engine> {
+        let redb = |dir: &TempDir| Box::new(Redb::open(&dir.path().join("journal.redb"), 1 << 20).unwrap());
+        match self {
+            Self::Memory(memory) => Box::new(memory.clone()),
+            Self::Redb(dir) => redb(dir),
+            Self::Faulty(dir) => Box::new(Faulty::new(redb(dir)).0),
+        }
+    }
+
+    pub(crate) fn open(&self) -> Journal {
+        Journal::open(self.engine(), Options::default()).unwrap()
+    }
+}
+
+fn stored(teller: &Teller) -> Vec<Stored> {
+    let numbered = (1..).map(Seq).zip(teller.records.iter().cloned());
+    numbered.map(|(seq, record)| Stored { seq, at_ms: AT_MS, epoch: teller.epoch, record }).collect()
+}
+
+fn problems(journal: &Journal) -> Vec<String> {
+    journal.verify(&mut |_| {}).unwrap().problems.iter().map(ToString::to_string).collect()
+}
+
+fn notice(family: &Family) -> Row {
+    let key = RowKey::Call(CallId { turn: TurnNo(1), ix: 0 });
+    Row { to: family.root.id, from: family.child.id, kind: RowKind::Notice, key }
+}
+
+fn refused(result: Result<Appended, AppendError>) -> String {
+    result.unwrap_err().to_string()
+}
+
+async fn what_is_appended_is_read_back_now_and_after_a_reopening(store: Store) {
+    let journal = store.open();
+    let mut family = family(&journal, 10, true);
+    journal.settled().await.unwrap();
+    assert_eq!(journal.durable(), Lsn(7));
+    assert_eq!(journal.outbox().unwrap(), vec![(notice(&family), Lsn(7))]);
+    assert_eq!(journal.outbox_to(family.root.id).unwrap(), vec![(notice(&family), Lsn(7))]);
+    assert_eq!(journal.outbox_to(family.child.id).unwrap(), vec![]);
+    assert_eq!(problems(&journal), Vec::<String>::new());
+
+    let taken = family.taken();
+    let last = journal.append(one(taken)).unwrap().last;
+    journal.wait(last).await.unwrap();
+    for round in ["open", "reopened"] {
+        let journal = if round == "open" { journal.clone() } else { store.open() };
+        let (root, child) = (&family.root, &family.child);
+        assert_eq!(journal.records(root.id).unwrap(), stored(root), "{round}");
+        assert_eq!(journal.records(child.id).unwrap(), stored(child), "{round}");
+        assert_eq!(journal.frame_at(Lsn(5)).unwrap(), Some((child.id, stored(child).split_off(0)[..3].to_vec())));
+        assert_eq!(journal.frame_at(Lsn(99)).unwrap(), None);
+        assert_eq!(journal.kids(root.id).unwrap(), vec![child.id]);
+        assert_eq!(journal.kids(child.id).unwrap(), vec![]);
+        let heads: Vec<_> =
+            journal.heads().unwrap().into_iter().map(|(id, head)| (id, head.state, head.last_seq)).collect();
+        assert_eq!(heads, vec![(root.id, Phase::Working, Seq(10)), (child.id, Phase::Quiet, Seq(8))]);
+        let inflight = journal.inflight().unwrap();
+        let rows: Vec<_> = inflight.iter().map(|(id, row)| (*id, row.opened_lsn, row.epoch)).collect();
+        assert_eq!(rows, vec![(root.id, Lsn(1), Epoch(1))]);
+        assert_eq!(journal.outbox().unwrap(), vec![]);
+        let body = journal.def(Hash::of(b"\"be brief\"")).unwrap();
+        assert_eq!(body.as_deref(), Some("\"be brief\""));
+        assert_eq!(problems(&journal), Vec::<String>::new(), "{round}");
+        journal.close().await.unwrap();
+    }
+}
+
+async fn a_birth_without_bodies_gets_them_from_an_earlier_one(store: Store) {
+    let journal = store.open();
+    let Family { child, .. } = family(&journal, 10, true);
+    journal.settled().await.unwrap();
+    let Some(Stored { record: Record::SessionCreated(created), .. }) =
+        journal.records(child.id).unwrap().into_iter().next()
+    else {
+        panic!("no birth")
+    };
+    assert_eq!(created.system.body.as_deref(), Some("be brief"));
+    assert!(created.ceiling.body.is_some() && created.limits.body.is_some());
+}
+
+async fn a_batch_over_several_sessions_is_all_or_nothing(store: Store) {
+    let journal = store.open();
+    let (mut one_, mut two) = (Teller::new(id(1)), Teller::new(id(2)));
+    let birth = born(&mut one_, None, true);
+    let stray = { two.clone().tell(crate::scene::birth(two.id, None)) };
+    let bad = Batch { frames: vec![birth.clone(), born(&mut two, None, false), stray] };
+    assert!(refused(journal.append(bad)).contains("starts at record 1, but record 4 comes next"));
+    assert_eq!(journal.appended(), Lsn(0));
+    assert_eq!(journal.append(one(birth)).unwrap(), Appended { first: Lsn(1), last: Lsn(1) });
+    journal.settled().await.unwrap();
+    let heads: Vec<SessionId> = journal.heads().unwrap().into_iter().map(|(id, _)| id).collect();
+    assert_eq!(heads, vec![id(1)]);
+}
+
+async fn a_frame_must_follow_the_last_record(store: Store) {
+    let journal = store.open();
+    let mut teller = Teller::new(id(1));
+    journal.append(one(born(&mut teller, None, true))).unwrap();
+    let next = teller.tell(start(teller.id));
+    for wrong in [1, 3, 5] {
+        let mut frame = next.clone();
+        frame.first_seq = Seq(wrong);
+        let words = format!("session {}: a frame starts at record {wrong}, but record 4 comes next", id(1));
+        assert_eq!(refused(journal.append(one(frame))), words);
+    }
+    journal.append(one(next)).unwrap();
+    journal.settled().await.unwrap();
+    assert_eq!(journal.records(id(1)).unwrap(), stored(&teller));
+}
+
+async fn a_later_activation_fences_all_earlier_ones(store: Store) {
+    let journal = store.open();
+    let mut old = Teller::new(id(1));
+    old.opened_lsn = journal.append(one(born(&mut old, None, true))).unwrap().last;
+    journal.settled().await.unwrap();
+    let activation = journal.activate(id(1)).unwrap();
+    assert_eq!((activation.epoch, activation.next_seq), (Epoch(2), Seq(4)));
+    assert_eq!(activation.head.map(|head| head.last_seq), Some(Seq(3)));
+    assert_eq!(activation.inflight.map(|row| row.opened_lsn), Some(Lsn(1)));
+
+    let mut new = Teller { epoch: Epoch(2), ..old.clone() };
+    let words = refused(journal.append(one(old.tell(start(id(1))))));
+    assert!(words.ends_with("the batch is of activation 1, the current one is 2"), "{words}");
+    // The epoch is durable with a row, before there is a record.
+    journal.append(one(new.rows())).unwrap();
+    journal.settled().await.unwrap();
+    journal.close().await.unwrap();
+
+    let journal = store.open();
+    assert_eq!(journal.durable(), Lsn(2));
+    let activation = journal.activate(id(1)).unwrap();
+    assert_eq!((activation.epoch, activation.next_seq), (Epoch(3), Seq(4)));
+    assert!(refused(journal.append(one(new.tell(start(id(1)))))).ends_with("the current one is 3"));
+    assert_eq!(
+        journal.activate(id(9)).unwrap_err().to_string(),
+        format!("there is no session {} in this store", id(9))
+    );
+}
+
+async fn a_deactivated_session_goes_on_where_it_was(store: Store) {
+    let journal = store.open();
+    let mut teller = Teller::new(id(1));
+    teller.opened_lsn = journal.append(one(born(&mut teller, None, true))).unwrap().last;
+    journal.deactivate(id(1), Epoch(7));
+    let frame = teller.tell(start(id(1)));
+    journal.deactivate(id(1), Epoch(1));
+    assert!(refused(journal.append(one(frame.clone()))).ends_with("and the session is not active"));
+    journal.settled().await.unwrap();
+    let activation = journal.activate(id(1)).unwrap();
+    assert_eq!((activation.epoch, activation.next_seq), (Epoch(2), Seq(4)));
+    let mut frame = frame;
+    frame.epoch = Epoch(2);
+    journal.append(one(frame)).unwrap();
+    journal.settled().await.unwrap();
+    let epochs: Vec<_> = journal.records(id(1)).unwrap().into_iter().map(|stored| stored.epoch.0).collect();
+    assert_eq!(epochs, vec![1, 1, 1, 2, 2, 2]);
+}
+
+async fn obligations_are_made_and_taken(store: Store) {
+    let journal = store.open();
+    let mut teller = Teller::new(id(1));
+    journal.append(one(born(&mut teller, None, true))).unwrap();
+    let row = |from| Row {
+        to: id(1),
+        from: id(from),
+        kind: RowKind::Notice,
+        key: RowKey::Call(CallId { turn: TurnNo(1), ix: 0 }),
+    };
+    let change = |put: Vec<Row>, take: Vec<Row>| {
+        let mut frame = teller.rows();
+        frame.changes = Changes { put, take, ..Changes::default() };
+        journal.append(one(frame)).unwrap()
+    };
+    change(vec![row(3), row(2)], vec![]);
+    journal.settled().await.unwrap();
+    // Without a wait: the writer may take any of these together.
+    change(vec![row(4)], vec![row(3)]);
+    change(vec![row(5)], vec![row(4)]);
+    change(vec![row(3)], vec![row(2), row(77)]);
+    change(vec![], vec![row(3)]);
+    change(vec![row(3)], vec![]);
+    journal.settled().await.unwrap();
+    assert_eq!(journal.outbox_to(id(1)).unwrap(), vec![(row(5), Lsn(4)), (row(3), Lsn(7))]);
+}
+
+async fn a_birth_of_a_session_that_exists_poisons_and_leaves_nothing(store: Store) {
+    let journal = store.open();
+    let mut teller = Teller::new(id(1));
+    journal.append(one(born(&mut teller, None, true))).unwrap();
+    journal.settled().await.unwrap();
+    journal.deactivate(id(1), Epoch(1));
+    let mut other = Teller::new(id(2));
+    let mut again = Teller::new(id(1));
+    let frames = vec![born(&mut other, None, true), born(&mut again, None, true)];
+    // A store that writes at once says it at once.
+    let _ = journal.append(Batch { frames });
+    let poisoned = journal.on_poison().await.to_string();
+    assert!(poisoned.contains(&format!("session {} has a record 1 already", id(1))), "{poisoned}");
+    drop(journal);
+    let journal = store.open();
+    assert_eq!(journal.records(id(1)).unwrap(), stored(&teller));
+    assert!(journal.records(id(2)).is_err());
+    assert_eq!(problems(&journal), Vec::<String>::new());
+}
+
+async fn a_closed_journal_refuses_and_kept_everything(store: Store) {
+    let journal = store.open();
+    let other = journal.clone();
+    let mut teller = Teller::new(id(1));
+    journal.append(one(born(&mut teller, None, true))).unwrap();
+    journal.close().await.unwrap();
+    assert!(matches!(other.append(one(teller.clone().tell(start(id(1))))), Err(AppendError::Closed)));
+    assert_eq!(other.records(id(1)).unwrap_err().to_string(), "the journal is closed");
+    assert_eq!(store.open().records(id(1)).unwrap(), stored(&teller));
+}
+
+async fn writers_at_the_same_time_do_not_meet(store: Store) {
+    let journal = store.open();
+    let first = id(1);
+    let mut teller = Teller::new(first);
+    journal.append(one(born(&mut teller, None, true))).unwrap();
+    let tellers: Vec<Vec<Family>> = std::thread::scope(|scope| {
+        let writers: Vec<_> = (1..=4)
+            .map(|writer| {
+                let journal = &journal;
+                scope.spawn(move || {
+                    let write = |n| {
+                        let mut family = family(journal, writer * 1000 + n * 10, false);
+                        let taken = family.taken();
+                        journal.append(one(taken)).unwrap();
+                        family
+                    };
+                    (0..15).map(write).collect()
+                })
+            })
+            .collect();
+        writers.into_iter().map(|writer| writer.join().unwrap()).collect()
+    });
+    journal.settled().await.unwrap();
+    assert_eq!(journal.durable(), Lsn(1 + 4 * 15 * 8));
+    for family in tellers.iter().flatten() {
+        assert_eq!(journal.records(family.root.id).unwrap(), stored(&family.root));
+        assert_eq!(journal.records(family.child.id).unwrap(), stored(&family.child));
+    }
+    assert_eq!(problems(&journal), Vec::<String>::new());
+    assert_eq!(journal.outbox().unwrap(), vec![]);
+}
+
+macro_rules! conformance {
+    ($($engine:ident => $store:expr;)*) => { $(mod $engine {
+        use super::*;
+        conformance!(@ $store; what_is_appended_is_read_back_now_and_after_a_reopening,
+            a_birth_without_bodies_gets_them_from_an_earlier_one, a_batch_over_several_sessions_is_all_or_nothing,
+            a_frame_must_follow_the_last_record, a_later_activation_fences_all_earlier_ones,
+            a_deactivated_session_goes_on_where_it_was, obligations_are_made_and_taken,
+            a_birth_of_a_session_that_exists_poisons_and_leaves_nothing, a_closed_journal_refuses_and_kept_everything,
+            writers_at_the_same_time_do_not_meet);
+    })* };
+    (@ $store:expr; $($test:ident),*) => { $(#[tokio::test]
+        async fn $test() {
+            super::$test($store).await;
+        })* };
+}
+
+conformance! {
+    memory => Store::Memory(Memory::new());
+    redb => Store::Redb(tempfile::tempdir().unwrap());
+    faulty => Store::Faulty(tempfile::tempdir().unwrap());
+}

@@ -1,0 +1,91 @@
+//! A process that is killed while it writes: what it was told to be durable is there (J-1, J-2, J-3).
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use subtend_journal::{Batch, StoreSpec, open_store};
+use subtend_session::ids::Seq;
+
+use crate::scene::{Teller, born, family, id, one, start};
+
+const STORE: &str = "SUBTEND_TEST_CRASH_STORE";
+const ROUND: &str = "SUBTEND_TEST_CRASH_ROUND";
+
+/// Acknowledgements after which the child is killed: in the first commit, in the middle, and where groups are large.
+const KILLS: [u32; 5] = [1, 3, 40, 150, 7];
+
+/// Not a test of its own: the process that `acknowledged_frames_survive_kill_9` starts and kills.
+#[test]
+fn writes_until_it_is_killed() {
+    let Some(store) = std::env::var_os(STORE) else { return };
+    let round: u128 = std::env::var(ROUND).unwrap().parse().unwrap();
+    let journal = open_store(&StoreSpec::Redb(store.into())).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let mut out = std::io::stdout();
+    for n in 0..1_000_000_u128 {
+        let first = round * 10_000_000 + n * 10;
+        // Mostly several batches under one wait, so that groups differ in size; two births in one batch, so that one could tear.
+        let (mut a, mut b) = (Teller::new(id(first + 1)), Teller::new(id(first + 2)));
+        let frames = vec![born(&mut a, None, true), born(&mut b, None, false)];
+        a.opened_lsn = journal.append(Batch { frames }).unwrap().first;
+        journal.append(one(a.tell(start(a.id)))).unwrap();
+        if n % 3 == 0 {
+            family(&journal, first + 3, false);
+        }
+        if n % 5 != 4 {
+            runtime.block_on(journal.settled()).unwrap();
+            writeln!(out, "acked {n}").unwrap();
+            out.flush().unwrap();
+        }
+    }
+}
+
+/// Runs the child until it has told `kills` acknowledgements, kills it, and gives the numbers that it told.
+fn acknowledged(store: &Path, round: usize, kills: u32) -> Vec<u128> {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "crash::writes_until_it_is_killed", "--nocapture"])
+        .env(STORE, store)
+        .env(ROUND, round.to_string())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut acked = Vec::new();
+    for line in lines.by_ref() {
+        // The test harness may have begun the line.
+        if let Some((_, n)) = line.unwrap().rsplit_once("acked ") {
+            acked.push(n.parse().unwrap());
+        }
+        if acked.len() == kills as usize {
+            break;
+        }
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // What it told between the last line that was read and its death counts as well; the last line may be torn.
+    acked.extend(lines.map_while(Result::ok).filter_map(|line| line.rsplit_once("acked ")?.1.parse::<u128>().ok()));
+    acked
+}
+
+#[test]
+fn acknowledged_frames_survive_kill_9() {
+    let dir = tempfile::tempdir().unwrap();
+    for (round, kills) in KILLS.into_iter().enumerate() {
+        let acked = acknowledged(dir.path(), round, kills);
+        assert!(acked.len() >= kills as usize);
+        let journal = open_store(&StoreSpec::Redb(dir.path().into())).unwrap();
+        let report = journal.verify(&mut |_| {}).unwrap();
+        assert_eq!(report.problems, vec![], "round {round}");
+        assert!(report.frames >= u64::from(kills));
+        for n in acked {
+            let first = round as u128 * 10_000_000 + n * 10;
+            let last = |n: u128| journal.records(id(first + n)).unwrap().last().map(|stored| stored.seq);
+            assert_eq!((last(1), last(2)), (Some(Seq(6)), Some(Seq(3))), "round {round}, {n}");
+            if n % 3 == 0 {
+                assert_eq!((last(3), last(4)), (Some(Seq(9)), Some(Seq(8))), "round {round}, {n}");
+            }
+        }
+    }
+}

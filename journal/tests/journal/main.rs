@@ -1,0 +1,16 @@
+//! The journal against its promises: one suite for every engine, crashes, damage, and the opening of a store.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "test code, also where it is no test function itself"
+)]
+
+mod conformance;
+mod crash;
+mod damage;
+mod opening;
+mod poison;
+mod scene;
+mod verifying;

@@ -1,0 +1,150 @@
+//! A store that fails: nothing is acknowledged any more (J-9); and how many commits a group costs.
+
+use subtend_journal::engine::Engine;
+use subtend_journal::faulty::{Faults, Faulty};
+use subtend_journal::memory::Memory;
+use subtend_journal::redb::Redb;
+use subtend_journal::{AppendError, Batch, Journal, Options};
+use subtend_session::ids::Lsn;
+use tempfile::TempDir;
+
+use crate::scene::{Teller, born, id, one, start};
+
+fn redb(dir: &TempDir) -> Box<dyn Engine> {
+    Box::new(Redb::open(&dir.path().join("journal.redb"), 1 << 20).unwrap())
+}
+
+fn open(inner: Box<dyn Engine>, options: Options) -> (Journal, Faults) {
+    let (engine, faults) = Faulty::new(inner);
+    (Journal::open(Box::new(engine), options).unwrap(), faults)
+}
+
+/// Which of the sessions 1, 2 and 3 exist.
+fn born_in(journal: &Journal) -> Vec<bool> {
+    (1..4).map(|n| journal.records(id(n)).is_ok()).collect()
+}
+
+/// Births of the sessions 1, 2 and 3, each written by itself, the second of which meets the fault.
+async fn fails_at_the_second(journal: &Journal, faults: &Faults, words: &str) {
+    for n in 1..3 {
+        journal.append(one(born(&mut Teller::new(id(n)), None, true))).unwrap();
+        if n == 1 {
+            journal.settled().await.unwrap();
+        }
+    }
+    let poisoned = journal.wait(Lsn(2)).await.unwrap_err().to_string();
+    assert_eq!(poisoned, format!("the journal is poisoned, open the store again: injected fault: {words}"));
+    assert_eq!(journal.on_poison().await.to_string(), poisoned);
+    assert_eq!(journal.poisoned().map(|poisoned| poisoned.to_string()), Some(poisoned));
+    assert_eq!(journal.durable(), Lsn(1));
+    assert!(journal.wait(Lsn(1)).await.is_ok());
+    let refused = journal.append(one(born(&mut Teller::new(id(3)), None, true)));
+    assert!(matches!(refused, Err(AppendError::Poisoned(_))), "{refused:?}");
+    assert_eq!(faults.writes(), 2, "nothing is written again");
+}
+
+#[tokio::test]
+async fn a_failed_write_ends_all_acknowledgement() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, faults) = open(redb(&dir), Options::default());
+    faults.fail_write(2);
+    fails_at_the_second(&journal, &faults, "a write fails").await;
+    assert!(journal.close().await.is_err());
+    let (journal, _) = open(redb(&dir), Options::default());
+    assert_eq!(born_in(&journal), [true, false, false]);
+}
+
+#[tokio::test]
+async fn a_failed_sync_acknowledges_nothing_whatever_the_store_then_holds() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, faults) = open(redb(&dir), Options::default());
+    faults.fail_sync(2);
+    fails_at_the_second(&journal, &faults, "a sync fails").await;
+    drop(journal);
+    // An unacknowledged tail may be there, or not.
+    let (journal, _) = open(redb(&dir), Options::default());
+    assert_eq!(born_in(&journal), [true, true, false]);
+    assert_eq!(journal.verify(&mut |_| {}).unwrap().problems, vec![]);
+}
+
+#[test]
+fn a_store_that_writes_at_once_fails_the_append_itself() {
+    let (journal, faults) = open(Box::new(Memory::new()), Options::default());
+    faults.fail_write(2);
+    journal.append(one(born(&mut Teller::new(id(1)), None, true))).unwrap();
+    let refused = journal.append(one(born(&mut Teller::new(id(2)), None, true)));
+    assert!(matches!(refused, Err(AppendError::Poisoned(_))), "{refused:?}");
+    assert_eq!(journal.durable(), Lsn(1));
+    assert_eq!(born_in(&journal), [true, false, false]);
+}
+
+#[tokio::test]
+async fn what_waits_while_one_group_syncs_is_one_commit() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, faults) = open(redb(&dir), Options::default());
+    let held = faults.hold();
+    for n in 1..=200 {
+        journal.append(one(born(&mut Teller::new(id(n)), None, n == 1))).unwrap();
+        if n == 1 {
+            faults.wait_for_writes(1);
+        }
+    }
+    assert_eq!(journal.durable(), Lsn(0));
+    drop(held);
+    journal.settled().await.unwrap();
+    assert_eq!((faults.writes(), journal.info().syncs, journal.info().batches), (2, 2, 200));
+}
+
+#[tokio::test]
+async fn a_batch_is_never_split_over_commits() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, faults) = open(redb(&dir), Options::default());
+    let frames = (1..=5000).map(|n| born(&mut Teller::new(id(n)), None, n == 1)).collect();
+    journal.append(Batch { frames }).unwrap();
+    journal.settled().await.unwrap();
+    assert_eq!((faults.writes(), journal.durable()), (1, Lsn(5000)));
+}
+
+#[tokio::test]
+async fn a_slow_disk_makes_pressure_and_then_refusals() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { queue_bytes: 20_000, ..Options::default() };
+    let (journal, faults) = open(redb(&dir), options);
+    journal.room().await;
+    let held = faults.hold();
+    let (mut appended, mut felt) = (0, vec![]);
+    let full = loop {
+        match journal.append(one(born(&mut Teller::new(id(appended + 1)), None, false))) {
+            Ok(_) => appended += 1,
+            Err(error) => break error,
+        }
+        felt.push(journal.pressure());
+    };
+    // A quarter of the bytes, and all of them, in batches of one size.
+    let quiet = felt.iter().take_while(|felt| !**felt).count();
+    assert!(felt[quiet..].iter().all(|felt| *felt), "{felt:?}");
+    assert!(quiet > 1 && (3..=4).contains(&(felt.len() / (quiet + 1))), "{felt:?}");
+    assert!(matches!(full, AppendError::Full { limit: 20_000, .. }), "{full:?}");
+    drop(held);
+    journal.room().await;
+    assert!(!journal.pressure());
+    // A refused batch left no gap.
+    journal.append(one(born(&mut Teller::new(id(appended + 1)), None, false))).unwrap();
+    journal.settled().await.unwrap();
+    assert_eq!(journal.heads().unwrap().len() as u128, appended + 1);
+}
+
+#[tokio::test]
+async fn rows_alone_cost_no_frame_but_hold_their_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, _) = open(redb(&dir), Options::default());
+    let mut teller = Teller::new(id(1));
+    teller.opened_lsn = journal.append(one(born(&mut teller, None, true))).unwrap().last;
+    journal.append(one(teller.rows())).unwrap();
+    journal.append(one(teller.rows())).unwrap();
+    journal.append(one(teller.tell(start(id(1))))).unwrap();
+    journal.settled().await.unwrap();
+    let frames: Vec<bool> = (1..5).map(|lsn| journal.frame_at(Lsn(lsn)).unwrap().is_some()).collect();
+    assert_eq!(frames, [true, false, false, true]);
+    assert_eq!(journal.verify(&mut |_| {}).unwrap().problems, vec![]);
+}

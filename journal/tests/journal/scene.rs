@@ -1,0 +1,181 @@
+//! A small tree whose journal is legal: a root asks a child, the child answers, the root hears of it.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use subtend_journal::{Batch, Frame, Journal};
+use subtend_session::authority::Authority;
+use subtend_session::effect::Birth;
+use subtend_session::ids::{Epoch, Hash, Interned, Lsn, Seq, SessionId};
+use subtend_session::index::{self, Changes, InflightChange, Stamp};
+use subtend_session::limits::Limits;
+use subtend_session::record::Record;
+use subtend_session::state::State;
+use uuid::Uuid;
+
+pub(crate) const AT_MS: i64 = 1_700_000_000_000;
+
+pub(crate) fn id(n: u128) -> SessionId {
+    SessionId(Uuid::from_u128(n))
+}
+
+/// A record from its JSON, so that a field that is added with a default changes no test.
+pub(crate) fn record(json: Value) -> Record {
+    serde_json::from_value(json).unwrap()
+}
+
+/// One session as its activation writes it.
+#[derive(Clone, Debug)]
+pub(crate) struct Teller {
+    pub(crate) id: SessionId,
+    pub(crate) epoch: Epoch,
+    pub(crate) records: Vec<Record>,
+    pub(crate) opened_lsn: Lsn,
+}
+
+impl Teller {
+    pub(crate) fn new(id: SessionId) -> Self {
+        Self { id, epoch: Epoch(1), records: Vec::new(), opened_lsn: Lsn(0) }
+    }
+
+    pub(crate) fn state(&self) -> State {
+        State::fold(self.id, &self.records).unwrap()
+    }
+
+    fn stamp(&self) -> Stamp {
+        Stamp { epoch: self.epoch, starts: 0, opened_lsn: self.opened_lsn, created_ms: AT_MS, updated_ms: AT_MS }
+    }
+
+    /// The next frame, with its rows.
+    pub(crate) fn tell(&mut self, records: Vec<Record>) -> Frame {
+        let first_seq = Seq(self.records.len() as u64 + 1);
+        let changes = if self.records.is_empty() {
+            self.records.clone_from(&records);
+            index::born(&Birth { session: self.id, records: records.clone() }, self.stamp())
+        } else {
+            let before = index::Before::of(&self.state());
+            self.records.extend(records.iter().cloned());
+            index::changes(&before, &self.state(), &records, self.stamp())
+        };
+        Frame { session: self.id, first_seq, epoch: self.epoch, at_ms: AT_MS, records, changes }
+    }
+
+    /// A frame without records, as an activation writes before its first effect.
+    pub(crate) fn rows(&self) -> Frame {
+        let row = index::inflight(&self.state(), self.opened_lsn, self.epoch, 1);
+        let inflight = row.map_or(InflightChange::Keep, |row| InflightChange::Put(Box::new(row)));
+        let changes = Changes { inflight, ..Changes::default() };
+        let first_seq = Seq(self.records.len() as u64 + 1);
+        Frame { session: self.id, first_seq, epoch: self.epoch, at_ms: AT_MS, records: vec![], changes }
+    }
+}
+
+pub(crate) fn one(frame: Frame) -> Batch {
+    Batch { frames: vec![frame] }
+}
+
+/// The birth of a session with one open run: of a root, or of a child by call 1.0 of `parent`.
+pub(crate) fn birth(id: SessionId, parent: Option<SessionId>) -> Vec<Record> {
+    let authority: Authority = serde_json::from_str("[]").unwrap();
+    let call = json!({"turn": 1, "ix": 0});
+    let (place, owner, from) = match parent {
+        None => (json!("root"), json!("person"), json!("person")),
+        Some(parent) => (
+            json!({"child": {
+                "parent": parent, "root": parent, "kind": "subagent", "call": call, "depth": 1,
+                "user_msg": {"session": parent, "seq": 2},
+            }}),
+            json!({"run": {"session": parent, "run": 1, "call": call}}),
+            json!({"model": {"session": parent, "run": 1, "call": call}}),
+        ),
+    };
+    let created = record(json!({"session_created": {
+        "place": place, "short": id.short(), "agent": "explore", "agent_hash": Hash([7; 16]), "model": "scripted",
+        "system": Interned::<str>::new(Arc::from("be brief")).unwrap(),
+        "ceiling": Interned::new(Arc::new(authority)).unwrap(),
+        "limits": Interned::new(Arc::new(Limits::default())).unwrap(),
+        "workspace": ".", "inspectable": true,
+    }}));
+    let accepted = record(json!({"input_accepted": {
+        "id": id.0, "from": from, "lane": "send", "text": "look around", "as_owner": owner,
+    }}));
+    let opened = record(json!({"run_opened": {
+        "run": 1, "owner": owner, "inputs": [id.0], "mode": "blocking", "max_turns": 9, "slot": false,
+    }}));
+    vec![created, accepted, opened]
+}
+
+/// The birth's frame with the bodies that it brings.
+pub(crate) fn born(teller: &mut Teller, parent: Option<SessionId>, defines: bool) -> Frame {
+    let mut frame = teller.tell(birth(teller.id, parent));
+    if defines && let Some(Record::SessionCreated(created)) = frame.records.first() {
+        frame.changes.defs = index::defs(created).unwrap();
+    }
+    frame
+}
+
+/// The run starts and asks its model.
+pub(crate) fn start(id: SessionId) -> Vec<Record> {
+    vec![
+        record(json!({"run_started": {"run": 1, "slot": false}})),
+        record(json!({"inputs_taken": {"ids": [id.0], "run": 1, "turn": 1}})),
+        record(json!({"turn_started": {"run": 1, "turn": 1, "attempt": 1, "prompt": "plain", "model": "scripted"}})),
+    ]
+}
+
+fn answered(text: Option<&str>, calls: Value) -> Record {
+    let stop = if text.is_some() { "end" } else { "calls" };
+    record(json!({"turn_answered": {
+        "run": 1, "turn": 1, "attempt": 1, "text": text, "calls": calls, "stop": stop, "usage": {}, "worked_ms": 3,
+    }}))
+}
+
+/// The root and its child after the whole story.
+pub(crate) struct Family {
+    pub(crate) root: Teller,
+    pub(crate) child: Teller,
+}
+
+/// Appends the story up to the child's end; the notice stands in the outbox. Two sessions from `n` on.
+pub(crate) fn family(journal: &Journal, n: u128, defines: bool) -> Family {
+    let (mut root, mut child) = (Teller::new(id(n)), Teller::new(id(n + 1)));
+    let frame = born(&mut root, None, defines);
+    root.opened_lsn = journal.append(one(frame)).unwrap().last;
+    journal.append(one(root.tell(start(root.id)))).unwrap();
+    let calls = json!([{"provider_id": "c0", "tool": "task", "args": "{}"}]);
+    journal.append(one(root.tell(vec![answered(None, calls)]))).unwrap();
+    let call = json!({"turn": 1, "ix": 0});
+    let spawned = root.tell(vec![
+        record(json!({"call_started": {"call": call, "kind": {"child": "blocking"}}})),
+        record(json!({"child_spawned": {
+            "call": call, "child": child.id, "short": child.id.short(), "agent": "explore", "mode": "blocking",
+            "depth": 1, "grant": {"spawns_left": 9},
+        }})),
+    ]);
+    let birth = born(&mut child, Some(root.id), false);
+    child.opened_lsn = journal.append(Batch { frames: vec![spawned, birth] }).unwrap().last;
+    journal.append(one(child.tell(start(child.id)))).unwrap();
+    let ended = child.tell(vec![
+        answered(Some("done"), json!([])),
+        record(json!({"run_ended": {
+            "run": 1, "outcome": "completed", "result": 7, "text": "done", "len": 4, "hash": Hash::of(b"done"),
+            "turns": 1, "usage_self": {}, "usage_owned": {}, "worked_ms": 3,
+        }})),
+    ]);
+    journal.append(one(ended)).unwrap();
+    Family { root, child }
+}
+
+impl Family {
+    /// The root's next frame: it takes the notice of its child.
+    pub(crate) fn taken(&mut self) -> Frame {
+        let taken = record(json!({"notice_taken": {
+            "items": [{
+                "child": self.child.id, "run": 1, "key": {"turn": 1, "ix": 0}, "outcome": "completed", "len": 4,
+                "hash": Hash::of(b"done"), "prefix": "done", "usage": {}, "turns": 1, "waking": false,
+            }],
+            "carrier": "result",
+        }}));
+        self.root.tell(vec![taken])
+    }
+}

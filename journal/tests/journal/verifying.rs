@@ -1,0 +1,100 @@
+//! A verification that tells what does not hold: each thing that the hub could get wrong, done wrong.
+
+use subtend_journal::memory::Memory;
+use subtend_journal::{Frame, Journal, Options};
+use subtend_session::ids::{CallId, Hash, TurnNo};
+use subtend_session::index::{InflightChange, Row, RowKey, RowKind};
+
+use crate::scene::{Family, Teller, born, family, id, one, record};
+
+fn journal() -> Journal {
+    Journal::open(Box::new(Memory::new()), Options::default()).unwrap()
+}
+
+fn problems(journal: &Journal) -> Vec<String> {
+    journal.verify(&mut |_| {}).unwrap().problems.iter().map(ToString::to_string).collect()
+}
+
+/// The one problem of a story whose last frame was spoiled.
+fn spoiled(spoil: impl FnOnce(&Family, &mut Frame)) -> String {
+    let journal = journal();
+    let mut family = family(&journal, 10, true);
+    let mut frame = family.taken();
+    spoil(&family, &mut frame);
+    journal.append(one(frame)).unwrap();
+    let found = problems(&journal);
+    assert_eq!(found.len(), 1, "{found:#?}");
+    found.concat()
+}
+
+#[test]
+fn a_row_that_was_not_taken_is_told() {
+    let words = spoiled(|_, frame| frame.changes.take.clear());
+    assert!(words.contains("`outbox` holds") && words.ends_with("the records say none"), "{words}");
+}
+
+#[test]
+fn a_row_that_was_not_made_is_told() {
+    let journal = journal();
+    let mut teller = Teller::new(id(11));
+    let mut birth = born(&mut teller, Some(id(10)), true);
+    birth.changes.kid_of = None;
+    teller.opened_lsn = journal.append(one(birth)).unwrap().last;
+    let mut ended = teller.tell(vec![record(serde_json::json!({"run_ended": {
+        "run": 1, "outcome": "lost", "len": 0, "hash": Hash::of(b""), "turns": 0,
+        "usage_self": {}, "usage_owned": {}, "worked_ms": 0,
+    }}))]);
+    ended.changes.put.clear();
+    journal.append(one(ended)).unwrap();
+    let found = problems(&journal);
+    assert_eq!(found.len(), 2, "{found:#?}");
+    assert!(found[0].ends_with(&format!("it stands below {}, and `kid` does not name it", id(10))), "{}", found[0]);
+    assert!(found[1].contains("`outbox` lacks"), "{}", found[1]);
+}
+
+#[test]
+fn a_row_of_nobody_is_told() {
+    let key = RowKey::Call(CallId { turn: TurnNo(9), ix: 9 });
+    let row = Row { to: id(10), from: id(11), kind: RowKind::Cancel, key };
+    let words = spoiled(|_, frame| frame.changes.put.push(row));
+    assert!(words.contains("`outbox` holds") && words.ends_with("the records say none"), "{words}");
+}
+
+#[test]
+fn a_stale_head_is_told() {
+    let words = spoiled(|_, frame| frame.changes.head = None);
+    assert!(words.contains("`head` is") && words.contains("last_seq: Seq(9)"), "{words}");
+}
+
+#[test]
+fn a_run_that_the_boot_would_not_see_is_told() {
+    let words = spoiled(|_, frame| frame.changes.inflight = InflightChange::Delete);
+    assert!(words.contains("`inflight` is None, the records say Some"), "{words}");
+}
+
+#[test]
+fn a_kid_of_nobody_is_told() {
+    let words = spoiled(|family, frame| frame.changes.kid_of = Some(family.child.id));
+    assert!(words.ends_with(&format!("`kid` names it below {}, its records do not", id(11))), "{words}");
+}
+
+#[test]
+fn a_body_under_another_name_is_told() {
+    let words = spoiled(|_, frame| frame.changes.defs.push((Hash([3; 16]), "\"other\"".into())));
+    assert!(words.contains("the body 03030303030303030303030303030303 is not what was written"), "{words}");
+}
+
+#[test]
+fn records_that_are_no_story_are_told_and_the_others_are_still_looked_at() {
+    let journal = journal();
+    let mut bad = Teller::new(id(1));
+    journal.append(one(born(&mut bad, None, true))).unwrap();
+    let mut frame = bad.rows();
+    frame.records = vec![record(serde_json::json!({"run_started": {"run": 7, "slot": false}}))];
+    journal.append(one(frame)).unwrap();
+    family(&journal, 10, false);
+    let report = journal.verify(&mut |_| {}).unwrap();
+    assert_eq!((report.sessions, report.frames, report.records), (3, 9, 21));
+    assert_eq!(report.problems.len(), 1, "{:#?}", report.problems);
+    assert!(report.problems[0].to_string().contains("record 4: run_started does not fit"), "{}", report.problems[0]);
+}

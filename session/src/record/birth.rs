@@ -1,0 +1,78 @@
+//! Births of sessions and runs.
+
+use serde::{Deserialize, Serialize};
+
+use crate::authority::Authority;
+use crate::ids::{Hash, InputId, Interned, RunNo, Short, Text};
+use crate::limits::Limits;
+use crate::place::{Mode, OnRestart, Owner, Place};
+
+/// The birth of a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionCreated {
+    /// Where it stands.
+    pub place: Place,
+    /// Its short name, unique among its siblings.
+    pub short: Short,
+    /// The agent's name.
+    pub agent: Text,
+    /// Hash of the agent's manifest at birth.
+    pub agent_hash: Hash,
+    /// The model, as named by host, manifest or parent.
+    pub model: Text,
+    /// The resolved system prompt (B17); its body travels once per distinct value.
+    pub system: Interned<str>,
+    /// What the session may do at most, for life (P-4).
+    pub ceiling: Interned<Authority>,
+    /// Its limits.
+    pub limits: Interned<Limits>,
+    /// The workspace root, as the host gave it.
+    pub workspace: Text,
+    /// Whether listings and pickers show it as a row of its own.
+    #[serde(default)]
+    pub inspectable: bool,
+    /// What a restart of the host does with runs that an input opens.
+    #[serde(default)]
+    pub on_restart: OnRestart,
+    /// Whether the prompt has the `caller` line (G10).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub caller_line: bool,
+    /// The dialects that it is offered.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dialects: Vec<Text>,
+    /// The tools that it is offered, if fewer than the host has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<Text>>,
+    /// A title, where one was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<Text>,
+    /// What the host attached; JSON text, `{}` if nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Text>,
+}
+
+/// The birth of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunOpened {
+    /// The run.
+    pub run: RunNo,
+    /// Who owns it.
+    pub owner: Owner,
+    /// The inputs that it was opened with: consumed by it, so that only later ones can open the next run.
+    pub inputs: Vec<InputId>,
+    /// Whether its owner's call waits for it.
+    pub mode: Mode,
+    /// Turn allowance.
+    pub max_turns: u32,
+    /// Working-time limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<u64>,
+    /// Wall-clock cap, in milliseconds since the epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wall_cap_at: Option<i64>,
+    /// What a restart of the host does with it.
+    #[serde(default)]
+    pub on_restart: OnRestart,
+    /// Whether it needs a slot to work.
+    pub slot: bool,
+}

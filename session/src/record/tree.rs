@@ -1,0 +1,121 @@
+//! Children and what is heard of them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{CallId, Hash, RunNo, SessionId, Short, Text};
+use crate::index::RowKey;
+use crate::outcome::Outcome;
+use crate::place::Mode;
+use crate::usage::Usage;
+
+/// A child and its first run, as the parent's journal knows them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChildSpawned {
+    /// The call that made it: the key of the owned run.
+    pub call: CallId,
+    /// The child.
+    pub child: SessionId,
+    /// Its short name.
+    pub short: Short,
+    /// Its agent.
+    pub agent: Text,
+    /// Whether the call waits.
+    pub mode: Mode,
+    /// Whether the run is detached: not owned by this one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub detached: bool,
+    /// Its depth.
+    pub depth: u32,
+    /// What the ledger granted.
+    pub grant: SpawnGranted,
+}
+
+/// What the ledger granted for a spawn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpawnGranted {
+    /// Spawns of the root run that remain after this one.
+    pub spawns_left: u32,
+}
+
+/// An ended child is asked to go on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContinueAsked {
+    /// The call that asks: the key of the owned run.
+    pub call: CallId,
+    /// The child.
+    pub child: SessionId,
+    /// The input.
+    pub input: Text,
+    /// Whether the call waits.
+    pub mode: Mode,
+}
+
+/// Why a child refuses to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ContinueRefusal {
+    /// A run is in flight.
+    InFlight,
+    /// The session is closed.
+    Closed,
+}
+
+/// Ends of owned runs, taken together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NoticeTaken {
+    /// The ends, in the order of their rows.
+    pub items: Vec<Notice>,
+    /// How they reach the model.
+    pub carrier: Carrier,
+}
+
+/// How taken ends reach the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Carrier {
+    /// As the result of the blocking call whose key the one item names.
+    Result,
+    /// As one synthetic message.
+    Message,
+    /// As the result of an await or check call.
+    Await {
+        /// The call.
+        call: CallId,
+    },
+}
+
+/// The end of one owned run (or of a person's or detached run of a child), as its owner's session hears of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notice {
+    /// The child.
+    pub child: SessionId,
+    /// Its run; absent when it refused to go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunNo>,
+    /// The key: the owner's call. Absent for a run that the receiver does not own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<CallId>,
+    /// The outcome.
+    pub outcome: Outcome,
+    /// Bytes of the whole text.
+    pub len: u64,
+    /// Hash of the whole text.
+    pub hash: Hash,
+    /// The bounded prefix of it (N-2).
+    #[serde(default)]
+    pub prefix: Text,
+    /// What the run and all that it owned cost.
+    pub usage: Usage,
+    /// Answered turns.
+    #[serde(default)]
+    pub turns: u32,
+    /// Whether it wakes a run at rest.
+    pub waking: bool,
+}
+
+impl Notice {
+    /// What tells its outbox row apart; `None` for one that names neither a call nor a run.
+    pub fn row_key(&self) -> Option<RowKey> {
+        self.key.map(RowKey::Call).or(self.run.map(RowKey::Run))
+    }
+}

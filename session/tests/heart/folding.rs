@@ -1,0 +1,486 @@
+//! The fold, over random journals and random lives.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use subtend_session::call::{CallEnd, CallKind, Invalid, ToolErrorKind};
+use subtend_session::command::{Command, Deadline, Refusal, SpawnVerdict};
+use subtend_session::effect::Decision;
+use subtend_session::ids::{AttemptNo, CallId, Hash, RunNo, SessionId, TurnNo};
+use subtend_session::limits::Limits;
+use subtend_session::message::Message;
+use subtend_session::outcome::{Budget, By, FailKind, ModelFail, Outcome, OutcomeKind, Part, TimeLimit};
+use subtend_session::place::{Mode, OnRestart, Owner, Place};
+use subtend_session::record::*;
+use subtend_session::state::{CallPhase, FoldError, State};
+use subtend_session::usage::Usage;
+
+use crate::given::*;
+
+/// One random step: what to do, and two numbers that say with what.
+type Step = (u8, u8, u8);
+
+fn kind_of(n: u8) -> CallKind {
+    let run = subtend_session::ids::RunKey { session: session(0xB0 + u128::from(n % 4)), run: RunNo(1) };
+    match n % 12 {
+        0 | 1 => reads(),
+        2 => writes(),
+        3 => CallKind::Local(subtend_session::call::ToolEffect::Idempotent),
+        4 | 5 => blocking(),
+        6 | 7 => background(),
+        8 => CallKind::Await { all: n > 100, runs: vec![run] },
+        9 => CallKind::Check { run, wait: n > 100 },
+        10 => CallKind::Return,
+        _ => CallKind::Invalid(Invalid::BadArgs),
+    }
+}
+
+/// A life: a session and the children that it owns, of which each ends once.
+struct Life {
+    heart: Heart,
+    next: u128,
+    owned: Vec<(SessionId, CallId)>,
+}
+
+impl Life {
+    fn command(&mut self, (what, a, b): Step) -> Command {
+        let run = self.heart.state.run.as_ref().map_or(RunNo(1), |run| run.no);
+        let turn = self.heart.state.turn();
+        let (no, attempt) = turn.map_or((TurnNo(1), AttemptNo(1)), |turn| (turn.no, turn.attempt));
+        let stray = TurnNo(no.0 + u32::from(b == 255));
+        let call = CallId { turn: no, ix: u32::from(a % 4) };
+        self.next += 1;
+        match what % 24 {
+            0 => send(self.next, "more"),
+            1 => steer(self.next, "left"),
+            2..=4 => Command::Admitted { run, owner_over: (a == 0).then_some(OutcomeKind::Cancelled) },
+            5..=7 => {
+                let kinds = (0..a % 5).map(|n| kind_of(b.wrapping_add(n.wrapping_mul(7)))).collect();
+                answer(stray.0, attempt.0, (a > 9).then_some("text"), kinds, Stop::Calls)
+            }
+            8 => {
+                let stop = [Stop::Length, Stop::Refused, Stop::Other, Stop::End][usize::from(b.min(3))];
+                answer(stray.0, attempt.0, (a > 60).then_some("said"), Vec::new(), stop)
+            }
+            9 => attempt_failed(stray.0, attempt.0, if a > 20 { ModelFail::Unavailable } else { ModelFail::Auth }),
+            10 | 11 => tool(no.0, call.ix, "out"),
+            12 | 13 | 23 => self.spawn(no, b),
+            14..=16 => self.end(a, b),
+            17 if a < 30 => cancel(),
+            17 if a > 220 => Command::Interrupt { by: By::Person },
+            17 => answer(no.0, attempt.0, Some("said"), Vec::new(), Stop::End),
+            18 if a < 20 => Command::OwnerOver { run, outcome: OutcomeKind::Failed },
+            18 => Command::OwnedEnded(vec![persons(0xB0, u32::from(a % 3))]),
+            19 => Command::Deadline(match a {
+                0..10 => Deadline::Run(run),
+                10..20 => Deadline::WallCap(run),
+                20..30 => Deadline::Turn(no),
+                30..40 => Deadline::Queue(run),
+                40..150 => Deadline::Grace(run),
+                150.. => Deadline::Call(call),
+            }),
+            20 => Command::Reactivated {
+                kinds: (0..5).map(|ix| (CallId { turn: no, ix }, kind_of(b.wrapping_add(ix as u8)))).collect(),
+                owner_over: (a == 0).then_some(OutcomeKind::Lost),
+            },
+            21 if a < 10 => Command::RestartsExhausted { command: None },
+            21 => Command::ToolPanicked { call, message: "boom".into() },
+            22 if a < 10 => Command::Lost { owner_survives: b > 100 },
+            _ => Command::TurnPanicked { turn: no, attempt, part: Part::Model, message: "boom".into() },
+        }
+    }
+
+    fn spawn(&mut self, turn: TurnNo, b: u8) -> Command {
+        let unstarted = |phase: &CallPhase| *phase == CallPhase::Unstarted;
+        let calls = self.heart.state.turn().map(|turn| turn.calls.clone()).unwrap_or_default();
+        let due = calls.iter().zip(0..).filter(|(call, _)| unstarted(&call.phase)).map(|(_, ix)| ix);
+        // Only what was admitted as a child is: the hub never answers for another kind of call.
+        let waits: BTreeSet<u32> = self
+            .heart
+            .state
+            .due
+            .reads
+            .iter()
+            .copied()
+            .chain(self.heart.state.due.writes.iter().map(|(ix, _)| *ix))
+            .chain(self.heart.state.due.waits.iter().map(|(ix, _)| *ix))
+            .collect();
+        let verdicts = due.filter(|ix| !waits.contains(ix)).take(usize::from(b % 3) + 1).map(|ix| {
+            self.next += 1;
+            let mode = if b.is_multiple_of(2) { Mode::Blocking } else { Mode::Background };
+            let refusal = Refusal { kind: ToolErrorKind::Limit, message: "none left".into() };
+            let verdict = if b > 230 { Err(refusal) } else { Ok(Box::new(plan(0x1000 + self.next, mode))) };
+            SpawnVerdict { call: CallId { turn, ix }, verdict }
+        });
+        Command::Spawn { turn, verdicts: verdicts.collect() }
+    }
+
+    fn end(&mut self, a: u8, b: u8) -> Command {
+        if self.owned.is_empty() {
+            return ended(0xDEAD, call(1, 0));
+        }
+        let (child, key) = self.owned[usize::from(a) % self.owned.len()];
+        let outcome = if b > 60 { Outcome::Completed } else { Outcome::Cancelled { by: By::Person } };
+        let one = Notice { child, ..notice(0, key, outcome, "done") };
+        Command::OwnedEnded(if b.is_multiple_of(5) { vec![one.clone(), one] } else { vec![one] })
+    }
+
+    fn step(&mut self, step: Step) {
+        let command = self.command(step);
+        if let Command::Interrupt { .. } = command {
+            // Interrupts have no verb yet: a stream that is held is recorded as it will be.
+            let held = self.heart.state.run.as_ref().is_some_and(|run| run.hold.is_some());
+            if !held && self.heart.state.turn().is_some_and(|turn| turn.streaming) {
+                let run = self.heart.state.run.as_ref().unwrap().no;
+                let why = Box::new(Hold::Interrupted { by: By::Person });
+                self.heart = self.heart.clone().recorded(Record::RunHeld { run, why });
+            }
+            return;
+        }
+        let crashes = matches!(command, Command::Reactivated { .. } | Command::Lost { .. });
+        if crashes {
+            self.heart = self.heart.refolded();
+        }
+        if let Ok(decision) = self.heart.tell(command) {
+            self.heed(&decision);
+        }
+    }
+
+    fn heed(&mut self, decision: &Decision) {
+        for record in &decision.records {
+            if let Record::ChildSpawned(spawned) = record {
+                self.owned.push((spawned.child, spawned.call));
+            }
+        }
+        for birth in &decision.births {
+            State::fold(birth.session, &birth.records).expect("a birth is a journal");
+        }
+    }
+}
+
+/// S-1, S-10, N-1 and N-4 over a journal.
+fn sound(log: &[Record]) {
+    let mut ends = BTreeMap::new();
+    let mut in_flight = None;
+    let mut noticed = BTreeSet::new();
+    let mut open: BTreeMap<CallId, bool> = BTreeMap::new();
+    for record in log {
+        match record {
+            Record::RunOpened(opened) => assert_eq!(in_flight.replace(opened.run), None, "one run at a time"),
+            Record::RunEnded(ended) => {
+                assert_eq!(in_flight.take(), Some(ended.run), "only the run in flight ends");
+                *ends.entry(ended.run).or_insert(0) += 1;
+                assert!(open.values().all(|open| !open), "an end leaves no call open");
+            }
+            Record::TurnStarted { .. } => assert!(open.values().all(|open| !open), "every call has its result first"),
+            Record::TurnAnswered(answered) => {
+                open =
+                    (0..answered.calls.len()).map(|ix| (CallId { turn: answered.turn, ix: ix as u32 }, true)).collect();
+            }
+            Record::CallFinished(finished) => {
+                assert_eq!(open.insert(finished.call, false), Some(true), "a call has one result");
+            }
+            Record::NoticeTaken(taken) => {
+                for item in &taken.items {
+                    assert!(noticed.insert((item.child, item.key, item.run)), "a row is taken once");
+                }
+                let closed = match taken.carrier {
+                    Carrier::Result => taken.items[0].key,
+                    Carrier::Await { call } => Some(call),
+                    Carrier::Message => None,
+                };
+                if let Some(call) = closed {
+                    assert_eq!(open.insert(call, false), Some(true), "a call has one result");
+                }
+            }
+            _ => {}
+        }
+    }
+    assert!(ends.values().all(|n| *n == 1));
+}
+
+/// N-4 over the transcript: behind every answer stand the results of its calls, in order, before anything else.
+fn transcript_is_whole(state: &State) {
+    let mut messages = state.transcript.iter().peekable();
+    while let Some(message) = messages.next() {
+        let Message::Assistant { calls, .. } = message else { continue };
+        for ix in 0..calls.len() as u32 {
+            match messages.next() {
+                Some(Message::Result { call, .. }) => assert_eq!(call.ix, ix),
+                None => {
+                    assert!(state.turn().is_some_and(|turn| turn.open > 0), "results are missing");
+                    return;
+                }
+                Some(other) => panic!("{other:?} stands between a call and its result"),
+            }
+        }
+    }
+}
+
+fn live(heart: Heart, steps: Vec<Step>) {
+    let mut life = Life { heart, next: 100, owned: Vec::new() };
+    for step in steps {
+        life.step(step);
+        transcript_is_whole(&life.heart.state);
+    }
+    sound(&life.heart.log);
+    for r in &life.heart.log { eprintln!("STAT {}", word(r).split(['-','+',':']).last().unwrap_or("").to_string()); }
+}
+
+fn small() -> Limits {
+    Limits { turns: 3, queue: 3, local_calls: 2, attempts: 2, ..Limits::default() }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_life_of_a_root_is_its_journal(steps in proptest::collection::vec(any::<Step>(), 0..120)) {
+        live(Heart::root_with(small()), steps);
+    }
+
+    #[test]
+    fn any_life_of_a_child_is_its_journal(steps in proptest::collection::vec(any::<Step>(), 0..120)) {
+        live(Heart::child_with(small(), 3), steps);
+    }
+
+    #[test]
+    fn any_record_survives_json(seed in any::<[u8; 12]>()) {
+        let record = record_of(seed);
+        let json = serde_json::to_string(&record).unwrap();
+        prop_assert_eq!(&serde_json::from_str::<Record>(&json).unwrap(), &record, "{}", json);
+        let name = format!("\"{}\"", record.kind());
+        prop_assert!(json.starts_with(&format!("{{{name}")), "{} in {}", name, json);
+    }
+
+    #[test]
+    fn folding_anything_is_a_state_or_a_typed_error(seeds in proptest::collection::vec(any::<[u8; 12]>(), 0..40)) {
+        let birth = Record::SessionCreated(Box::new(created(Place::Root, small())));
+        let wild: Vec<Record> = seeds.into_iter().map(record_of).collect();
+        let whole: Vec<Record> = std::iter::once(birth.clone()).chain(wild.iter().cloned()).collect();
+        let _ = State::fold(session(ME), &wild);
+        let _ = State::fold(session(ME), &whole);
+        // One by one, what does not fit changes nothing.
+        let mut state = State::fold(session(ME), [&birth]).unwrap();
+        let mut legal = vec![birth];
+        for record in wild {
+            let before = state.clone();
+            state.apply(&record);
+            if state.next_seq == before.next_seq {
+                prop_assert_eq!(&state, &before);
+            } else {
+                legal.push(record);
+            }
+        }
+        prop_assert_eq!(State::fold(session(ME), &legal).unwrap(), state);
+    }
+}
+
+#[test]
+fn what_is_no_journal_is_a_typed_error() {
+    let id = session(ME);
+    let heart = Heart::root().then(send(1, "go"));
+    assert_eq!(State::fold(id, []), Err(FoldError::Empty { session: id }));
+    assert_eq!(State::fold(id, &heart.log[1..]), Err(FoldError::NotABirth { session: id, found: "input_accepted" }));
+    let Record::SessionCreated(created) = &heart.log[0] else { panic!("no birth") };
+    let stripped = SessionCreated { limits: created.limits.stripped(), ..(**created).clone() };
+    let fold = State::fold(id, &[Record::SessionCreated(Box::new(stripped))]);
+    assert_eq!(fold, Err(FoldError::NoBody { session: id, what: "limits" }));
+    let twice: Vec<Record> = heart.log.iter().chain(heart.log.last()).cloned().collect();
+    let error = State::fold(id, &twice).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!("session {id}, record 7: turn_started does not fit: attempts are numbered one by one")
+    );
+}
+
+#[test]
+fn a_record_is_small() {
+    assert!(size_of::<Record>() <= 80, "{}", size_of::<Record>());
+    assert!(size_of::<Message>() <= 64, "{}", size_of::<Message>());
+}
+
+/// A record from random bytes: every kind, and every case of what it holds.
+fn record_of(seed: [u8; 12]) -> Record {
+    let [kind, a, b, c, d, e, ..] = seed;
+    let (run, turn) = (RunNo(u32::from(a % 3)), TurnNo(u32::from(b % 3)));
+    let attempt = AttemptNo(u32::from(c % 3));
+    let call = CallId { turn, ix: u32::from(d % 3) };
+    let child = session(u128::from(e % 3));
+    let text = |n: u8| format!("t\u{e4}xt \"{n}\"\n").into();
+    let usage = Usage {
+        input: a.into(),
+        reasoning: (b % 2).into(),
+        cost_micro: (c > 9).then_some(9),
+        unreliable: d > 9,
+        ..Usage::default()
+    };
+    let by = [By::Person, By::Host, By::Model { call }, By::Owner { outcome: OutcomeKind::OutOfTurns }, By::Sweep]
+        [usize::from(e % 5)]
+    .clone();
+    match kind % 24 {
+        0 => Record::SessionCreated(Box::new(created(Place::Root, small()))),
+        1 => Record::RunOpened(Box::new(RunOpened {
+            run,
+            owner: owner_of(b, call),
+            inputs: vec![input_id(c.into())],
+            mode: Mode::Blocking,
+            max_turns: d.into(),
+            deadline_ms: (e > 9).then_some(7),
+            wall_cap_at: (e > 99).then_some(-7),
+            on_restart: OnRestart::Resume,
+            slot: a > 99,
+        })),
+        2 => Record::RunStarted { run, slot: b > 99 },
+        3 => Record::InputAccepted(Box::new(InputAccepted {
+            key: (b > 99).then(|| text(b)),
+            from: [From::Person, From::Host, From::AgentResult, From::Model { session: child, run, call }]
+                [usize::from(c % 4)]
+            .clone(),
+            as_owner: owner_of(d, call),
+            ..said(a.into(), "hello", if e > 99 { Lane::Send } else { Lane::Steer })
+        })),
+        4 => Record::InputsTaken { ids: vec![input_id(c.into())], run, turn },
+        5 => Record::QueueChanged {
+            change: if a > 99 { QueueChange::Cleared } else { QueueChange::Removed(vec![input_id(b.into())]) },
+            by,
+        },
+        6 | 7 => Record::TurnStarted {
+            run,
+            turn,
+            attempt,
+            prompt: [Prompt::Plain, Prompt::Continuation, Prompt::Nudge][usize::from(d % 3)],
+            reserved: (e > 99).then(|| Box::new(Reserved { tokens: 5, cost_micro: None })),
+            model: text(a),
+        },
+        8 => Record::AttemptDiscarded(Box::new(AttemptDiscarded {
+            turn,
+            attempt,
+            error: ModelFail::Rate,
+            message: text(a),
+            usage: (e > 9).then_some(usage),
+        })),
+        9 | 10 => Record::TurnAnswered(Box::new(TurnAnswered {
+            run,
+            turn,
+            attempt,
+            text: (d > 99).then(|| text(d)),
+            reasoning: (d > 199).then(|| text(d)),
+            calls: (0..e % 3).map(|_| asked(reads()).asked).collect(),
+            stop: Stop::Other,
+            usage,
+            answers: vec![input_id(c.into())],
+            worked_ms: 12,
+        })),
+        11 => Record::CallStarted { call, kind: Box::new(kind_of(a)), timeout_ms: (e > 99).then_some(1) },
+        12 => Record::CallFinished(Box::new(CallFinished {
+            call,
+            end: end_of(a),
+            content: text(b),
+            truncated_from: (c > 9).then_some(1),
+            worked_ms: 3,
+        })),
+        13 => Record::ChildSpawned(Box::new(ChildSpawned {
+            call,
+            child,
+            short: child.short(),
+            agent: text(a),
+            mode: Mode::Background,
+            detached: b > 99,
+            depth: 1,
+            grant: SpawnGranted { spawns_left: 2 },
+        })),
+        14 => Record::ContinueAsked(Box::new(ContinueAsked { call, child, input: text(a), mode: Mode::Blocking })),
+        15 => Record::ContinueRefused { owner: child, key: call, why: ContinueRefusal::Closed },
+        16 => Record::CancelAsked { call: (a > 9).then_some(call), child, key: call },
+        17 => Record::RunParked {
+            run,
+            why: [Park::MidTurn, Park::AtRest, Park::Ask, Park::Slot][usize::from(b % 4)],
+            worked_ms: 5,
+        },
+        18 => Record::RunResumed { run, why: Park::Ask, slot: b > 99 },
+        19 => Record::RunHeld {
+            run,
+            why: Box::new(if b > 99 { Hold::OutOfTurns } else { Hold::Closing { outcome: outcome_of(c, by) } }),
+        },
+        20 => Record::RunEnded(Box::new(RunEnded {
+            run,
+            outcome: outcome_of(b, by),
+            result: None,
+            returned: (c > 99).then_some(call),
+            text: (d > 9).then(|| text(d)),
+            len: 4,
+            hash: Hash::of(&[d]),
+            turns: 1,
+            usage_self: usage,
+            usage_owned: usage,
+            worked_ms: 1,
+            gave_up: (e > 99).then(|| text(e)),
+        })),
+        21 => Record::NoticeTaken(Box::new(NoticeTaken {
+            items: vec![Notice { child, key: (a > 99).then_some(call), ..notice(0, call, outcome_of(b, by), "x") }],
+            carrier: [Carrier::Result, Carrier::Message, Carrier::Await { call }][usize::from(c % 3)],
+        })),
+        22 if a > 99 => Record::AskOpened { call, action: text(a), resource: text(b), root: child },
+        22 => Record::AskAnswered { call, verdict: AskVerdict::Always, by: AskBy::NoApprover },
+        _ if a > 99 => Record::SessionClosed { by },
+        _ => Record::SessionReopened { by },
+    }
+}
+
+fn owner_of(n: u8, call: CallId) -> Owner {
+    use subtend_session::place::Service;
+    match n % 5 {
+        0 => Owner::Run { session: session(1), run: RunNo(1), call },
+        1 => Owner::Person,
+        2 => Owner::Host(Service::Title),
+        3 => Owner::Host(Service::Custom("own".into())),
+        _ => Owner::Detached { by_host: true },
+    }
+}
+
+fn end_of(n: u8) -> CallEnd {
+    match n % 8 {
+        0 => CallEnd::Ok,
+        1 => CallEnd::ToolError { kind: ToolErrorKind::BadArgs, retryable: true },
+        2 => CallEnd::Denied,
+        3 => CallEnd::TimedOut,
+        4 => CallEnd::Interrupted,
+        5 => CallEnd::Cancelled,
+        6 => CallEnd::UnknownEffects,
+        _ => CallEnd::Backgrounded,
+    }
+}
+
+fn outcome_of(n: u8, by: By) -> Outcome {
+    match n % 10 {
+        0 => Outcome::Completed,
+        1 => Outcome::Failed { kind: FailKind::Model { error: ModelFail::Auth, message: "m".into() } },
+        2 => Outcome::Failed { kind: FailKind::Panic { part: Part::TurnTask, message: "p".into() } },
+        3 => Outcome::Cancelled { by },
+        4 => Outcome::Interrupted { by },
+        5 => Outcome::TimedOut { what: TimeLimit::WallCap },
+        6 => Outcome::OutOfTurns,
+        7 => Outcome::OutOfBudget { which: Budget::Money },
+        8 => Outcome::Lost,
+        _ => Outcome::RestartsExhausted { command: Some("spawn".into()) },
+    }
+}
+
+#[test]
+fn growth() {
+    for n in [1000u32, 10_000, 50_000] {
+        let mut state = Heart::root_with(Limits { calls_per_answer: 100_000, ..Limits::default() }).then(send(1, "go")).state;
+        let t = std::time::Instant::now();
+        subtend_session::decide::decide(&mut state, calls(1, vec![blocking(); n as usize]), clock()).unwrap();
+        let t1 = t.elapsed();
+        for c in (0..n).collect::<Vec<_>>().chunks(512) {
+            let v: Vec<(u32, u128)> = c.iter().map(|ix| (*ix, 1000 + u128::from(*ix))).collect();
+            subtend_session::decide::decide(&mut state, spawn(1, Mode::Blocking, &v), clock()).unwrap();
+        }
+        let t2 = t.elapsed();
+        for ix in 0..n { subtend_session::decide::decide(&mut state, ended(1000 + u128::from(ix), call(1, ix)), clock()).unwrap(); }
+        let t3 = t.elapsed();
+        eprintln!("GROW {n}: answer {:?} spawn {:?} end {:?} per child", t1 / n, (t2 - t1) / n, (t3 - t2) / n);
+    }
+}

@@ -1,0 +1,414 @@
+//! Sessions, commands and words for them.
+
+use std::sync::Arc;
+
+use subtend_session::authority::{Authority, RuleSet, Verdict};
+use subtend_session::birth;
+use subtend_session::call::{CallEnd, CallKind, CallResult, ToolEffect};
+use subtend_session::command::{Answered, AskedCall, AttemptFailed, ChildPlan, Clock, Command, SpawnVerdict};
+use subtend_session::decide::decide;
+use subtend_session::effect::{Decision, Effect, Rejection, Reply};
+use subtend_session::ids::{AttemptNo, CallId, Hash, InputId, Interned, MsgRef, RunNo, Seq, SessionId, Short, TurnNo};
+use subtend_session::limits::Limits;
+use subtend_session::outcome::{By, ModelFail, Outcome, OutcomeKind};
+use subtend_session::place::{BranchKind, Mode, OnRestart, Owner, Place};
+use subtend_session::record::{
+    Asked, Carrier, From, Hold, InputAccepted, Lane, Notice, Record, RunOpened, SessionCreated, SpawnGranted, Stop,
+};
+use subtend_session::sabotage::Sabotage;
+use subtend_session::state::{Phase, State};
+use subtend_session::usage::Usage;
+use uuid::Uuid;
+
+pub(crate) const ME: u128 = 0x0100;
+pub(crate) const OWNER: u128 = 0x0200;
+
+pub(crate) fn session(n: u128) -> SessionId {
+    SessionId(Uuid::from_u128(n))
+}
+
+pub(crate) fn input_id(n: u128) -> InputId {
+    InputId(Uuid::from_u128(n))
+}
+
+pub(crate) fn call(turn: u32, ix: u32) -> CallId {
+    CallId { turn: TurnNo(turn), ix }
+}
+
+pub(crate) fn clock() -> Clock {
+    Clock { wall_ms: 1_000_000, worked_ms: 100 }
+}
+
+pub(crate) fn authority() -> Arc<Authority> {
+    Arc::new(Authority::of(RuleSet { default: Verdict::Allow, rules: Vec::new() }))
+}
+
+pub(crate) fn created(place: Place, limits: Limits) -> SessionCreated {
+    SessionCreated {
+        place,
+        short: Short("me".into()),
+        agent: "general".into(),
+        agent_hash: Hash::of(b"general"),
+        model: "scripted".into(),
+        system: Interned::new(Arc::from("You work.")).unwrap(),
+        ceiling: Interned::new(authority()).unwrap(),
+        limits: Interned::new(Arc::new(limits)).unwrap(),
+        workspace: "/work".into(),
+        inspectable: false,
+        on_restart: OnRestart::Fail,
+        caller_line: false,
+        dialects: Vec::new(),
+        tools: None,
+        title: None,
+        metadata: None,
+    }
+}
+
+/// A session with everything that was recorded of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Heart {
+    pub(crate) state: State,
+    pub(crate) log: Vec<Record>,
+}
+
+impl Heart {
+    pub(crate) fn born(id: SessionId, records: Vec<Record>) -> Self {
+        Self { state: State::fold(id, &records).unwrap(), log: records }
+    }
+
+    /// A root without a run.
+    pub(crate) fn root_with(limits: Limits) -> Self {
+        let birth = birth::root(session(ME), created(Place::Root, limits));
+        Self::born(birth.session, birth.records)
+    }
+
+    pub(crate) fn root() -> Self {
+        Self::root_with(Limits::default())
+    }
+
+    /// A queued child of depth 1 with a slot to get and a deadline.
+    pub(crate) fn child_with(limits: Limits, max_turns: u32) -> Self {
+        let owner = Owner::Run { session: session(OWNER), run: RunNo(1), call: call(1, 0) };
+        let place = Place::Child {
+            parent: session(OWNER),
+            root: session(OWNER),
+            kind: BranchKind::Subagent,
+            user_msg: MsgRef { session: session(OWNER), seq: Seq(5) },
+            assistant_msg: None,
+            call: Some(call(1, 0)),
+            depth: 1,
+        };
+        let input = InputAccepted { as_owner: owner.clone(), ..said(1, "task", Lane::Send) };
+        let opened = RunOpened {
+            run: RunNo(1),
+            owner,
+            inputs: vec![input.id],
+            mode: Mode::Background,
+            max_turns,
+            deadline_ms: Some(480_000),
+            wall_cap_at: Some(9_000_000),
+            on_restart: OnRestart::Fail,
+            slot: true,
+        };
+        Self::born(
+            session(ME),
+            vec![
+                Record::SessionCreated(Box::new(created(place, limits))),
+                Record::InputAccepted(Box::new(input)),
+                Record::RunOpened(Box::new(opened)),
+            ],
+        )
+    }
+
+    pub(crate) fn child() -> Self {
+        Self::child_with(Limits::default(), 50)
+    }
+
+    /// Decides, keeps the records, and checks what must hold after any decision.
+    pub(crate) fn tell(&mut self, command: Command) -> Result<Decision, Rejection> {
+        let before = self.state.clone();
+        match decide(&mut self.state, command, clock()) {
+            Ok(decision) => {
+                self.log.extend(decision.records.iter().cloned());
+                self.refolds();
+                Ok(decision)
+            }
+            Err(rejection) => {
+                assert_eq!(self.state, before, "a rejection leaves the state as it was");
+                Err(rejection)
+            }
+        }
+    }
+
+    pub(crate) fn then(mut self, command: Command) -> Self {
+        self.tell(command).unwrap();
+        self
+    }
+
+    /// With rules switched off.
+    pub(crate) fn sabotaged(mut self, sabotage: Sabotage) -> Self {
+        self.state.sabotage = sabotage;
+        self
+    }
+
+    /// What a command leads to, in short.
+    pub(crate) fn says(&mut self, command: Command) -> String {
+        let decided = self.tell(command);
+        short(self, &decided)
+    }
+
+    /// Puts records that no verb writes yet.
+    pub(crate) fn recorded(mut self, record: Record) -> Self {
+        self.state.apply(&record);
+        self.log.push(record);
+        self.refolds();
+        self
+    }
+
+    /// As after a crash: what is not in the journal is forgotten.
+    pub(crate) fn refolded(&self) -> Self {
+        let state = State::fold(self.state.id, &self.log).unwrap();
+        Self { state, log: self.log.clone() }.sabotaged(self.state.sabotage)
+    }
+
+    pub(crate) fn refolds(&self) {
+        // A seeded bug writes journals that are none.
+        if self.state.sabotage.any() {
+            return;
+        }
+        let folded = State::fold(self.state.id, &self.log).unwrap();
+        let mut durable = self.state.clone();
+        durable.forget_volatile();
+        assert_eq!(folded, durable, "the fold of the journal is the state");
+    }
+}
+
+pub(crate) fn said(n: u128, text: &str, lane: Lane) -> InputAccepted {
+    InputAccepted {
+        id: input_id(n),
+        key: None,
+        from: From::Person,
+        lane,
+        text: text.into(),
+        agent_override: None,
+        metadata: None,
+        as_owner: Owner::Person,
+    }
+}
+
+pub(crate) fn send(n: u128, text: &str) -> Command {
+    Command::Submit(Box::new(said(n, text, Lane::Send)))
+}
+
+pub(crate) fn steer(n: u128, text: &str) -> Command {
+    Command::Submit(Box::new(said(n, text, Lane::Steer)))
+}
+
+pub(crate) fn admitted() -> Command {
+    Command::Admitted { run: RunNo(1), owner_over: None }
+}
+
+pub(crate) fn asked(kind: CallKind) -> AskedCall {
+    let asked = Asked { provider_id: "p".into(), tool: "tool".into(), args: "{\"result\":\"given\"}".into() };
+    AskedCall { asked, kind, note: None }
+}
+
+pub(crate) fn reads() -> CallKind {
+    CallKind::Local(ToolEffect::ReadOnly)
+}
+
+pub(crate) fn writes() -> CallKind {
+    CallKind::Local(ToolEffect::SideEffect)
+}
+
+pub(crate) fn blocking() -> CallKind {
+    CallKind::Child(Mode::Blocking)
+}
+
+pub(crate) fn background() -> CallKind {
+    CallKind::Child(Mode::Background)
+}
+
+pub(crate) fn answer(turn: u32, attempt: u32, text: Option<&str>, kinds: Vec<CallKind>, stop: Stop) -> Command {
+    Command::ModelAnswered(Box::new(Answered {
+        turn: TurnNo(turn),
+        attempt: AttemptNo(attempt),
+        text: text.map(Into::into),
+        reasoning: None,
+        calls: kinds.into_iter().map(asked).collect(),
+        stop,
+        usage: Usage { input: 10, output: 5, ..Usage::default() },
+    }))
+}
+
+pub(crate) fn answers(turn: u32, text: &str) -> Command {
+    answer(turn, 1, Some(text), Vec::new(), Stop::End)
+}
+
+pub(crate) fn calls(turn: u32, kinds: Vec<CallKind>) -> Command {
+    answer(turn, 1, None, kinds, Stop::Calls)
+}
+
+pub(crate) fn attempt_failed(turn: u32, attempt: u32, error: ModelFail) -> Command {
+    Command::AttemptFailed(Box::new(AttemptFailed {
+        turn: TurnNo(turn),
+        attempt: AttemptNo(attempt),
+        error,
+        message: "no".into(),
+        retry_after_ms: None,
+        usage: None,
+    }))
+}
+
+pub(crate) fn tool(turn: u32, ix: u32, content: &str) -> Command {
+    Command::ToolFinished { call: call(turn, ix), result: Box::new(CallResult::ok(content)), worked_ms: 7 }
+}
+
+pub(crate) fn plan(n: u128, mode: Mode) -> ChildPlan {
+    ChildPlan {
+        child: session(n),
+        input: input_id(n),
+        prompt: "do".into(),
+        created: created(Place::Root, Limits::default()),
+        manifest: authority(),
+        mode,
+        max_turns: 10,
+        deadline_ms: Some(480_000),
+        on_restart: OnRestart::Fail,
+        grant: SpawnGranted { spawns_left: 3 },
+    }
+}
+
+/// Grants the child calls `(ix, session)` of a turn.
+pub(crate) fn spawn(turn: u32, mode: Mode, children: &[(u32, u128)]) -> Command {
+    let verdict = |(ix, n): &(u32, u128)| SpawnVerdict { call: call(turn, *ix), verdict: Ok(Box::new(plan(*n, mode))) };
+    Command::Spawn { turn: TurnNo(turn), verdicts: children.iter().map(verdict).collect() }
+}
+
+pub(crate) fn notice(child: u128, key: CallId, outcome: Outcome, text: &str) -> Notice {
+    Notice {
+        child: session(child),
+        run: Some(RunNo(1)),
+        key: Some(key),
+        waking: outcome.wakes(),
+        outcome,
+        len: text.len() as u64,
+        hash: Hash::of(text.as_bytes()),
+        prefix: text.into(),
+        usage: Usage { input: 1, output: 1, ..Usage::default() },
+        turns: 1,
+    }
+}
+
+pub(crate) fn ended(child: u128, key: CallId) -> Command {
+    Command::OwnedEnded(vec![notice(child, key, Outcome::Completed, "done")])
+}
+
+/// The end of a run of a child that a person opened.
+pub(crate) fn persons(child: u128, run: u32) -> Notice {
+    Notice { run: Some(RunNo(run)), key: None, waking: false, ..notice(child, call(1, 0), Outcome::Completed, "aside") }
+}
+
+pub(crate) fn cancel() -> Command {
+    Command::Cancel { run: None, by: By::Person }
+}
+
+pub(crate) fn held_interrupted() -> Record {
+    Record::RunHeld { run: RunNo(1), why: Box::new(Hold::Interrupted { by: By::Person }) }
+}
+
+/// A decision in short: records, then what was answered, then the column.
+pub(crate) fn short(heart: &Heart, decided: &Result<Decision, Rejection>) -> String {
+    let decision = match decided {
+        Err(Rejection::Stale(_)) => return "S".into(),
+        Err(Rejection::NotYet(_)) => return "not yet".into(),
+        Err(other) => return other.to_string(),
+        Ok(decision) => decision,
+    };
+    let mut words: Vec<String> = decision.records.iter().map(word).collect();
+    match &decision.reply {
+        Reply::None | Reply::Accepted { again: false, .. } => {}
+        Reply::Accepted { again: true, .. } => words.push("again".into()),
+        Reply::Done(_) => words.push("Done".into()),
+        Reply::AlreadyEnded(_, outcome) => words.push(format!("AE({})", kind(outcome.kind()))),
+        Reply::NotFound => words.push("NF".into()),
+    }
+    format!("{} > {}", words.join(" "), column(heart.state.phase())).trim().into()
+}
+
+pub(crate) fn column(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Queued => "Q",
+        Phase::Working => "W",
+        Phase::WaitingMidTurn => "Wm",
+        Phase::WaitingAtRest => "Wr",
+        Phase::HeldInterrupted => "Hi",
+        Phase::HeldOutOfTurns => "Ho",
+        Phase::Closing => "Hc",
+        Phase::Quiet => "E",
+    }
+}
+
+fn kind(kind: OutcomeKind) -> String {
+    kind.word().replace(' ', "_")
+}
+
+pub(crate) fn word(record: &Record) -> String {
+    match record {
+        Record::InputAccepted(_) => "accepted".into(),
+        Record::RunOpened(_) => "opened".into(),
+        Record::RunStarted { .. } => "started".into(),
+        Record::InputsTaken { .. } => "taken".into(),
+        Record::TurnStarted { attempt, prompt, .. } => match (attempt.0, prompt) {
+            (1, subtend_session::record::Prompt::Plain) => "turn".into(),
+            (1, prompt) => format!("turn({prompt:?})").to_lowercase(),
+            (n, _) => format!("turn#{n}"),
+        },
+        Record::AttemptDiscarded(_) => "discarded".into(),
+        Record::TurnAnswered(_) => "answered".into(),
+        Record::CallStarted { call, .. } => format!("+{}", call.ix),
+        Record::CallFinished(finished) => format!("-{}:{}", finished.call.ix, end(&finished.end)),
+        Record::ChildSpawned(_) => "spawned".into(),
+        Record::RunParked { why, .. } => format!("parked({why:?})").to_lowercase(),
+        Record::RunResumed { .. } => "resumed".into(),
+        Record::RunHeld { why, .. } => match &**why {
+            Hold::Interrupted { .. } => "held(interrupted)".into(),
+            Hold::OutOfTurns => "held(out_of_turns)".into(),
+            Hold::Closing { outcome } => format!("closing({})", kind(outcome.kind())),
+        },
+        Record::RunEnded(ended) => format!("ended({})", kind(ended.outcome.kind())),
+        Record::NoticeTaken(taken) => match taken.carrier {
+            Carrier::Result => "result".into(),
+            Carrier::Message => format!("message[{}]", taken.items.len()),
+            Carrier::Await { .. } => format!("await[{}]", taken.items.len()),
+        },
+        other => other.kind().into(),
+    }
+}
+
+fn end(end: &CallEnd) -> &'static str {
+    match end {
+        CallEnd::Ok => "ok",
+        CallEnd::ToolError { .. } => "error",
+        CallEnd::Denied => "denied",
+        CallEnd::TimedOut => "timed_out",
+        CallEnd::Interrupted => "interrupted",
+        CallEnd::Cancelled => "cancelled",
+        CallEnd::UnknownEffects => "unknown",
+        CallEnd::Backgrounded => "backgrounded",
+    }
+}
+
+/// The effects that hold or give back a slot.
+pub(crate) fn slots(decision: &Decision) -> Vec<&'static str> {
+    decision
+        .effects
+        .iter()
+        .filter_map(|effect| match effect {
+            Effect::RequestSlot { again: false, .. } => Some("request"),
+            Effect::RequestSlot { again: true, .. } => Some("request again"),
+            Effect::ReleaseSlot { .. } => Some("release"),
+            _ => None,
+        })
+        .collect()
+}

@@ -1,0 +1,133 @@
+//! Index rows are a pure function of the records.
+
+use subtend_session::birth;
+use subtend_session::effect::Effect;
+use subtend_session::ids::{Epoch, Lsn, RunNo, Seq};
+use subtend_session::index::{
+    Before, Changes, InflightChange, Row, RowKey, RowKind, Stamp, born, changes, defs, notice_from, rows,
+};
+use subtend_session::limits::Limits;
+use subtend_session::outcome::{By, Outcome, OutcomeKind};
+use subtend_session::place::{Mode, Owner, Place, Service};
+use subtend_session::record::{ContinueAsked, ContinueRefusal, Record};
+use subtend_session::state::Phase;
+
+use crate::given::*;
+
+fn stamp() -> Stamp {
+    Stamp { epoch: Epoch(3), starts: 0, opened_lsn: Lsn(70), created_ms: 5, updated_ms: 9 }
+}
+
+fn frame(heart: &mut Heart, command: subtend_session::command::Command) -> Changes {
+    let before = Before::of(&heart.state);
+    let decision = heart.tell(command).unwrap();
+    changes(&before, &heart.state, &decision.records, stamp())
+}
+
+fn row(to: u128, from: u128, kind: RowKind, key: RowKey) -> Row {
+    Row { to: session(to), from: session(from), kind, key }
+}
+
+#[test]
+fn a_run_has_its_row_of_the_boot_scan_from_opening_to_end() {
+    let mut heart = Heart::child();
+    let started = frame(&mut heart, admitted());
+    let InflightChange::Put(inflight) = started.inflight else { panic!("no row") };
+    assert_eq!((inflight.run, inflight.state, inflight.depth), (RunNo(1), Phase::Working, 1));
+    assert_eq!((inflight.root, inflight.opened_lsn, inflight.epoch), (session(OWNER), Lsn(70), Epoch(3)));
+    assert_eq!((inflight.deadline_left_ms, inflight.wall_cap_at), (Some(480_000), Some(9_000_000)));
+    let ended = frame(&mut heart, answers(1, "done"));
+    assert_eq!(ended.inflight, InflightChange::Delete);
+    let head = ended.head.unwrap();
+    assert_eq!((head.state, head.last_outcome), (Phase::Quiet, Some(OutcomeKind::Completed)));
+    assert_eq!((head.last_seq, &*head.title, head.parent), (Seq(8), "task", Some(session(OWNER))));
+    assert_eq!(ended.put, [row(OWNER, ME, RowKind::Notice, RowKey::Call(call(1, 0)))]);
+    assert_eq!(ended.take, []);
+}
+
+#[test]
+fn a_birth_has_the_rows_that_its_fold_would_have() {
+    let mut heart = Heart::root().then(send(1, "go")).then(calls(1, vec![blocking()]));
+    let birth = heart.tell(spawn(1, Mode::Blocking, &[(0, 0xB1)])).unwrap().births.remove(0);
+    let rows = born(&birth, stamp());
+    let child = Heart::born(birth.session, birth.records);
+    let folded = changes(&Before::default(), &child.state, &child.log, stamp());
+    assert_eq!(rows, folded);
+    assert_eq!(rows.kid_of, Some(session(ME)));
+    let root = birth::root(session(9), created(Place::Root, Limits::default()));
+    assert_eq!((born(&root, stamp()).inflight, born(&root, stamp()).kid_of), (InflightChange::Keep, None));
+}
+
+#[test]
+fn taken_notices_take_their_rows_and_the_cancels_that_crossed_them() {
+    let mut heart = Heart::root().then(send(1, "go")).then(calls(1, vec![blocking(), blocking()])).then(spawn(
+        1,
+        Mode::Blocking,
+        &[(0, 0xB1), (1, 0xB2)],
+    ));
+    let taken = frame(&mut heart, ended(0xB1, call(1, 0)));
+    assert_eq!(taken.take, [row(ME, 0xB1, RowKind::Notice, RowKey::Call(call(1, 0)))]);
+    let ask = Record::CancelAsked { call: None, child: session(0xB2), key: call(1, 1) };
+    let mut heart = heart.recorded(ask);
+    let taken = frame(&mut heart, ended(0xB2, call(1, 1)));
+    let key = RowKey::Call(call(1, 1));
+    assert_eq!(taken.take, [row(ME, 0xB2, RowKind::Notice, key), row(0xB2, ME, RowKind::Cancel, key)]);
+    let persons = frame(&mut heart, subtend_session::command::Command::OwnedEnded(vec![persons(0xB1, 2)]));
+    assert_eq!(persons.take, [], "it waits for the boundary");
+}
+
+#[test]
+fn asks_of_one_session_to_another_are_rows() {
+    let asked = Record::ContinueAsked(Box::new(ContinueAsked {
+        call: call(4, 0),
+        child: session(0xB1),
+        input: "go on".into(),
+        mode: Mode::Blocking,
+    }));
+    let refused = Record::ContinueRefused { owner: session(OWNER), key: call(5, 0), why: ContinueRefusal::InFlight };
+    let mut out = Changes::default();
+    rows(session(ME), &Place::Root, None, &[asked, refused], &mut out);
+    assert_eq!(
+        out.put,
+        [
+            row(0xB1, ME, RowKind::Continue, RowKey::Call(call(4, 0))),
+            row(OWNER, ME, RowKind::Notice, RowKey::Call(call(5, 0))),
+        ]
+    );
+    assert_eq!(out.take, [row(ME, OWNER, RowKind::Continue, RowKey::Call(call(5, 0)))]);
+}
+
+#[test]
+fn the_notice_is_the_end_record_seen_from_the_owner() {
+    let mut heart = Heart::child().then(admitted());
+    let decision = heart.tell(answers(1, "done")).unwrap();
+    let Some(Record::RunEnded(ended)) = decision.records.last() else { panic!("no end") };
+    let owner = Owner::Run { session: session(OWNER), run: RunNo(1), call: call(1, 0) };
+    let place = &heart.state.created.place;
+    let (to, notice) = notice_from(session(ME), place, &owner, ended).unwrap();
+    assert_eq!(
+        (to, notice.key, notice.waking, notice.len, notice.hash),
+        (session(OWNER), Some(call(1, 0)), true, 4, ended.hash)
+    );
+    assert!(decision.effects.contains(&Effect::Tell { to, notice: Box::new(notice) }));
+    let told =
+        |owner| notice_from(session(ME), place, &owner, ended).map(|(to, notice)| (to, notice.key, notice.waking));
+    assert_eq!(told(Owner::Person), Some((session(OWNER), None, false)));
+    assert_eq!(told(Owner::Detached { by_host: true }), Some((session(OWNER), None, false)));
+    assert_eq!(told(Owner::Host(Service::Title)), None);
+    assert_eq!(notice_from(session(ME), &Place::Root, &Owner::Person, ended), None);
+    let mut by_person = (**ended).clone();
+    by_person.outcome = Outcome::Cancelled { by: By::Person };
+    let (_, notice) = notice_from(session(ME), place, &owner, &by_person).unwrap();
+    assert!(!notice.waking, "the end that a person made wakes nobody");
+}
+
+#[test]
+fn bodies_travel_as_definitions() {
+    let created = created(Place::Root, Limits::default());
+    let bodies = defs(&created).unwrap();
+    assert_eq!(bodies.len(), 3);
+    for (hash, body) in bodies {
+        assert_eq!(subtend_session::ids::Hash::of(body.as_bytes()), hash);
+    }
+}

@@ -1,0 +1,222 @@
+//! The rules that bind every cell: each as one story, told once as it must go and, with the feature `sabotage`, once with the rule
+//! switched off, which must show.
+
+use subtend_session::command::Command;
+use subtend_session::effect::Effect;
+use subtend_session::ids::RunNo;
+use subtend_session::limits::Limits;
+use subtend_session::outcome::OutcomeKind;
+use subtend_session::place::Mode;
+use subtend_session::record::Stop;
+use subtend_session::sabotage::Sabotage;
+
+use crate::given::*;
+
+/// A root whose turn 2 streams, with the background child 0xB1 in flight by call 1.0.
+fn owner(sabotage: Sabotage) -> Heart {
+    Heart::root().sabotaged(sabotage).then(send(1, "go")).then(calls(1, vec![background()])).then(spawn(
+        1,
+        Mode::Background,
+        &[(0, 0xB1)],
+    ))
+}
+
+fn rows_are_taken_at_a_boundary(sabotage: Sabotage) -> String {
+    let mut heart = owner(sabotage).then(calls(2, vec![reads()])).then(ended(0xB1, call(1, 0)));
+    heart.says(tool(2, 0, "read"))
+}
+
+fn rows_are_taken_at_an_end(sabotage: Sabotage) -> String {
+    let mut heart = owner(sabotage).then(ended(0xB1, call(1, 0)));
+    heart.says(answer(2, 1, Some("no"), Vec::new(), Stop::Refused))
+}
+
+#[test]
+fn rule_1_every_boundary_and_end_first_takes_all_pending_rows() {
+    assert_eq!(rows_are_taken_at_a_boundary(Sabotage::none()), "-0:ok message[1] turn > W");
+    assert_eq!(rows_are_taken_at_an_end(Sabotage::none()), "answered message[1] ended(failed) > E");
+}
+
+fn the_last_child_is_followed_by_the_check(sabotage: Sabotage) -> String {
+    let mut heart = Heart::root().sabotaged(sabotage).then(send(1, "go")).then(calls(1, vec![blocking()])).then(spawn(
+        1,
+        Mode::Blocking,
+        &[(0, 0xB1)],
+    ));
+    heart.says(ended(0xB1, call(1, 0)))
+}
+
+#[test]
+fn rule_2_whatever_removes_the_last_open_call_runs_the_check() {
+    assert_eq!(the_last_child_is_followed_by_the_check(Sabotage::none()), "result turn > W");
+}
+
+fn an_end_answers_unstarted_calls(sabotage: Sabotage) -> String {
+    let mut heart =
+        Heart::root().sabotaged(sabotage).then(send(1, "go")).then(calls(1, vec![writes(), writes(), blocking()]));
+    heart.says(cancel())
+}
+
+#[test]
+fn rule_3_a_hold_or_an_end_first_answers_every_call_that_is_not_a_started_child_or_tool() {
+    let expected = "-1:cancelled -2:cancelled closing(cancelled) Done > Hc";
+    assert_eq!(an_end_answers_unstarted_calls(Sabotage::none()), expected);
+}
+
+#[test]
+fn rule_3_being_held_with_nothing_open_is_a_rest_point_for_a_queued_input() {
+    let mut heart = Heart::child_with(Limits::default(), 2)
+        .then(admitted())
+        .then(calls(1, vec![background()]))
+        .then(spawn(1, Mode::Background, &[(0, 0xB1)]))
+        .then(calls(2, vec![reads()]))
+        .then(send(5, "one more thing"));
+    assert_eq!(heart.says(tool(2, 0, "read")), "-0:ok taken turn > W");
+    assert_eq!(heart.state.run.as_ref().unwrap().spent, 0, "an input restarts the allowance");
+}
+
+fn a_new_activation_starts_unstarted_calls(sabotage: Sabotage) -> String {
+    let heart = Heart::root().sabotaged(sabotage).then(send(1, "go")).then(calls(1, vec![writes(), writes()]));
+    heart.refolded().says(Command::Reactivated { kinds: vec![(call(1, 1), writes())], owner_over: None })
+}
+
+#[test]
+fn rule_4_every_activation_starts_unstarted_calls_and_runs_the_check() {
+    assert_eq!(a_new_activation_starts_unstarted_calls(Sabotage::none()), "-0:unknown +1 > W");
+}
+
+fn a_row_arrives_twice(sabotage: Sabotage) -> String {
+    let mut heart = owner(sabotage).then(answers(2, "so far"));
+    let first = heart.says(ended(0xB1, call(1, 0)));
+    let again = heart.says(ended(0xB1, call(1, 0)));
+    let after = heart.says(answers(3, "done"));
+    format!("{first}; {again}; {after}")
+}
+
+#[test]
+fn rule_5_a_row_is_taken_once() {
+    let expected = "message[1] turn > W; S; answered ended(completed) > E";
+    assert_eq!(a_row_arrives_twice(Sabotage::none()), expected);
+}
+
+#[test]
+fn rule_5_rows_of_an_owned_and_of_a_persons_run_of_one_child_may_overtake_each_other() {
+    let mut heart = owner(Sabotage::none()).then(answers(2, "so far"));
+    assert_eq!(heart.says(Command::OwnedEnded(vec![persons(0xB1, 2)])), "message[1] > Wr");
+    assert_eq!(heart.says(ended(0xB1, call(1, 0))), "message[1] turn > W");
+    assert_eq!(heart.says(Command::OwnedEnded(vec![persons(0xB1, 2)])), "S");
+}
+
+#[test]
+fn rule_6_no_key_stays_open_for_a_continue_that_cannot_be_asked_yet() {
+    let mut heart = Heart::root().then(send(1, "go"));
+    let kind = subtend_session::call::CallKind::Continue(Mode::Blocking);
+    assert_eq!(heart.says(calls(1, vec![kind])), "answered +0 -0:error turn > W");
+    assert!(heart.state.run.unwrap().owned.is_empty());
+}
+
+fn admission_asks_for_the_owner(sabotage: Sabotage) -> String {
+    let mut heart = Heart::child().sabotaged(sabotage);
+    heart.says(Command::Admitted { run: RunNo(1), owner_over: Some(OutcomeKind::Cancelled) })
+}
+
+#[test]
+fn rule_7_admission_checks_that_the_owner_is_in_flight() {
+    assert_eq!(admission_asks_for_the_owner(Sabotage::none()), "ended(cancelled) > E");
+}
+
+#[test]
+fn rule_7_a_run_consumes_its_inputs_and_only_later_ones_open_the_next() {
+    let mut alone = Heart::child();
+    assert_eq!(alone.says(cancel()), "ended(cancelled) Done > E");
+    let mut later = Heart::child().then(send(7, "a person asks"));
+    assert_eq!(later.says(cancel()), "ended(cancelled) opened Done > Q");
+    assert_eq!(later.state.run.unwrap().opened.inputs, [input_id(7)]);
+}
+
+fn a_slot_request_takes_its_input(sabotage: Sabotage) -> String {
+    let mut heart = Heart::child()
+        .sabotaged(sabotage)
+        .then(admitted())
+        .then(calls(1, vec![background()]))
+        .then(spawn(1, Mode::Background, &[(0, 0xB1)]))
+        .then(answers(2, "so far"));
+    heart.says(send(5, "and then"))
+}
+
+#[test]
+fn rule_8_inputs_are_taken_in_the_batch_that_asks_for_the_slot() {
+    assert_eq!(a_slot_request_takes_its_input(Sabotage::none()), "accepted taken parked(slot) > Wr");
+}
+
+fn an_answer_of_another_attempt(sabotage: Sabotage) -> String {
+    let mut heart = Heart::root().sabotaged(sabotage).then(send(1, "go"));
+    heart.says(answer(1, 2, Some("late"), Vec::new(), Stop::End))
+}
+
+#[test]
+fn rule_9_a_completion_that_is_not_awaited_is_stale() {
+    assert_eq!(an_answer_of_another_attempt(Sabotage::none()), "S");
+}
+
+fn an_end_tells_its_owner(sabotage: Sabotage) -> String {
+    let mut heart = Heart::child().sabotaged(sabotage).then(admitted());
+    let before = subtend_session::index::Before::of(&heart.state);
+    let decision = heart.tell(answers(1, "done")).unwrap();
+    let told = decision.effects.iter().filter(|effect| matches!(effect, Effect::Tell { .. })).count();
+    let stamp = subtend_session::index::Stamp::default();
+    let changes = subtend_session::index::changes(&before, &heart.state, &decision.records, stamp);
+    format!("{told} told, {} rows", changes.put.len())
+}
+
+#[test]
+fn an_end_obliges_its_owner_to_hear_of_it() {
+    assert_eq!(an_end_tells_its_owner(Sabotage::none()), "1 told, 1 rows");
+}
+
+fn a_cancel_comes_late(sabotage: Sabotage) -> String {
+    Heart::root().sabotaged(sabotage).then(send(1, "go")).then(answers(1, "done")).says(cancel())
+}
+
+#[test]
+fn an_end_never_changes() {
+    assert_eq!(a_cancel_comes_late(Sabotage::none()), "AE(completed) > E");
+}
+
+fn a_fast_child_ends_before_its_sibling_is_born(sabotage: Sabotage) -> String {
+    let mut heart = Heart::root()
+        .sabotaged(sabotage)
+        .then(send(1, "go"))
+        .then(calls(1, vec![blocking(), blocking()]))
+        .then(spawn(1, Mode::Blocking, &[(0, 0xB1)]));
+    heart.says(ended(0xB1, call(1, 0)))
+}
+
+#[test]
+fn open_calls_are_counted_from_the_answer() {
+    assert_eq!(a_fast_child_ends_before_its_sibling_is_born(Sabotage::none()), "result > W");
+}
+
+#[cfg(feature = "sabotage")]
+#[test]
+fn every_seeded_bug_shows() {
+    use subtend_session::sabotage::Bug;
+    type Story = fn(Sabotage) -> String;
+    let stories: [(Bug, Story); 11] = [
+        (Bug::RowsLeftPending, rows_are_taken_at_a_boundary),
+        (Bug::NoCheckAfterLast, the_last_child_is_followed_by_the_check),
+        (Bug::CallsLeftOpen, an_end_answers_unstarted_calls),
+        (Bug::UnstartedForgotten, a_new_activation_starts_unstarted_calls),
+        (Bug::RowTakenTwice, a_row_arrives_twice),
+        (Bug::OwnerNotChecked, admission_asks_for_the_owner),
+        (Bug::SlotWithoutTaking, a_slot_request_takes_its_input),
+        (Bug::StaleAccepted, an_answer_of_another_attempt),
+        (Bug::NoOutbox, an_end_tells_its_owner),
+        (Bug::EndTwice, a_cancel_comes_late),
+        (Bug::OpenCallsFromLiveSet, a_fast_child_ends_before_its_sibling_is_born),
+    ];
+    assert_eq!(stories.map(|(bug, _)| bug), Bug::ALL);
+    for (bug, story) in stories {
+        assert_ne!(story(Sabotage::none().with(bug)), story(Sabotage::none()), "{bug:?} does not show");
+    }
+}

@@ -1,0 +1,197 @@
+//! The table state × command, every cell, against expectations written by hand.
+
+use subtend_session::command::Command;
+use subtend_session::ids::RunNo;
+use subtend_session::limits::Limits;
+use subtend_session::outcome::OutcomeKind;
+use subtend_session::place::Mode;
+use subtend_session::state::Phase;
+
+use crate::given::*;
+
+mod ends;
+mod work;
+
+const COLUMNS: [Phase; 8] = [
+    Phase::Queued,
+    Phase::Working,
+    Phase::WaitingMidTurn,
+    Phase::WaitingAtRest,
+    Phase::HeldInterrupted,
+    Phase::HeldOutOfTurns,
+    Phase::Closing,
+    Phase::Quiet,
+];
+
+/// What a session does in the columns that allow more than one thing.
+#[derive(Clone, Copy, PartialEq)]
+enum Doing {
+    /// Turn 2 streams.
+    Stream,
+    /// Turn 2 streams, and is the last allowed one.
+    LastStream,
+    /// Turn 2 asked for a tool with side effects, which runs.
+    Tool,
+    /// Turn 2 asked for a child that is not admitted yet.
+    Admission,
+    /// Turn 2 waits for a slot after the child that it waited for.
+    Slot,
+}
+
+/// A child session in the column. In W, Wm, Wr and the holds it owns the background child 0xB1 by call 1.0.
+fn given(column: Phase, doing: Doing) -> Heart {
+    // Turn 2 of 2 is the last in Ho; elsewhere none is, unless it is asked for.
+    let last = column == Phase::HeldOutOfTurns || doing == Doing::LastStream;
+    let queued = Heart::child_with(Limits::default(), if last { 2 } else { 50 });
+    if column == Phase::Queued {
+        return queued;
+    }
+    let first = queued.then(admitted());
+    if column == Phase::Quiet {
+        return first.then(answers(1, "all done"));
+    }
+    let streams = first.then(calls(1, vec![background()])).then(spawn(1, Mode::Background, &[(0, 0xB1)]));
+    let tool_runs = || streams.clone().then(calls(2, vec![writes()]));
+    let asks = || streams.clone().then(calls(2, vec![blocking()]));
+    let works = match doing {
+        Doing::Tool => tool_runs(),
+        Doing::Admission => asks(),
+        Doing::Stream | Doing::LastStream | Doing::Slot => streams.clone(),
+    };
+    let heart = match column {
+        Phase::Working => works,
+        Phase::WaitingMidTurn if doing == Doing::Slot => {
+            asks().then(spawn(2, Mode::Blocking, &[(0, 0xB2)])).then(ended(0xB2, call(2, 0)))
+        }
+        Phase::WaitingMidTurn => asks().then(spawn(2, Mode::Blocking, &[(0, 0xB2)])),
+        Phase::WaitingAtRest if doing == Doing::Slot => streams.then(answers(2, "so far")).then(send(77, "and?")),
+        Phase::WaitingAtRest => streams.then(answers(2, "so far")),
+        // No verb interrupts yet: the hold is recorded as it will be.
+        Phase::HeldInterrupted if doing == Doing::Tool => tool_runs().recorded(held_interrupted()),
+        Phase::HeldInterrupted => streams.recorded(held_interrupted()),
+        Phase::HeldOutOfTurns => tool_runs().then(tool(2, 0, "written")),
+        Phase::Closing if doing == Doing::Tool => tool_runs().then(cancel()),
+        Phase::Closing => streams.then(cancel()),
+        Phase::Queued | Phase::Quiet => unreachable!("built above"),
+    };
+    assert_eq!(heart.state.phase(), column, "the builder builds its column");
+    heart
+}
+
+struct Row {
+    name: &'static str,
+    doing: Doing,
+    command: fn() -> Command,
+    /// Q, W, Wm, Wr, Hi, Ho, Hc, E.
+    cells: [&'static str; 8],
+}
+
+fn walk(rows: &[Row]) {
+    let mut wrong = String::new();
+    for row in rows {
+        for (column, expected) in COLUMNS.into_iter().zip(row.cells) {
+            let mut heart = given(column, row.doing);
+            let decided = heart.tell((row.command)());
+            let found = short(&heart, &decided);
+            if found != expected {
+                wrong +=
+                    &format!("\n{} in {}:\n  expected {expected}\n     found {found}", row.name, self::column(column));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+const STALE: [&str; 8] = ["S"; 8];
+const NOT_YET: [&str; 8] = ["not yet"; 8];
+
+#[test]
+fn inputs() {
+    walk(&[
+        Row {
+            name: "send",
+            doing: Doing::Stream,
+            command: || send(9, "more"),
+            cells: [
+                "accepted > Q",
+                "accepted > W",
+                "accepted > Wm",
+                "accepted taken parked(slot) > Wr",
+                // The stream that the interrupt dropped has not reported yet: it counts as local work.
+                "accepted > Hi",
+                "accepted taken parked(slot) > Wm",
+                "accepted > Hc",
+                "accepted opened > Q",
+            ],
+        },
+        Row {
+            name: "steer",
+            doing: Doing::Stream,
+            command: || steer(9, "left"),
+            cells: [
+                "accepted > Q",
+                "accepted > W",
+                "accepted > Wm",
+                "accepted taken parked(slot) > Wr",
+                "accepted > Hi",
+                "accepted taken parked(slot) > Wm",
+                "accepted > Hc",
+                "accepted opened > Q",
+            ],
+        },
+        Row {
+            name: "send while a slot is awaited",
+            doing: Doing::Slot,
+            command: || send(9, "more"),
+            cells: [
+                "accepted > Q",
+                "accepted > W",
+                "accepted > Wm",
+                "accepted > Wr",
+                "accepted > Hi",
+                "accepted taken parked(slot) > Wm",
+                "accepted > Hc",
+                "accepted opened > Q",
+            ],
+        },
+    ]);
+}
+
+#[test]
+fn slots_given() {
+    walk(&[
+        Row {
+            name: "admitted",
+            doing: Doing::Stream,
+            command: admitted,
+            cells: ["started taken turn > W", "S", "S", "S", "S", "S", "S", "S"],
+        },
+        Row {
+            name: "admitted for a due turn",
+            doing: Doing::Slot,
+            command: admitted,
+            cells: ["started taken turn > W", "S", "resumed turn > W", "resumed turn > W", "S", "S", "S", "S"],
+        },
+        Row {
+            name: "admitted, owner over",
+            doing: Doing::Slot,
+            command: || Command::Admitted { run: RunNo(1), owner_over: Some(OutcomeKind::TimedOut) },
+            cells: [
+                "ended(cancelled) > E",
+                "S",
+                "closing(cancelled) > Hc",
+                "closing(cancelled) > Hc",
+                "S",
+                "S",
+                "S",
+                "S",
+            ],
+        },
+        Row {
+            name: "admitted, another run",
+            doing: Doing::Slot,
+            command: || Command::Admitted { run: RunNo(2), owner_over: None },
+            cells: STALE,
+        },
+    ]);
+}

@@ -1,0 +1,290 @@
+//! Ends of owned runs, cancels, deadlines, activations, and the verbs of later work.
+
+use subtend_session::command::{Command, Continue, Deadline};
+use subtend_session::ids::{RunNo, TurnNo};
+use subtend_session::outcome::{Budget, By, Outcome, OutcomeKind};
+use subtend_session::place::Mode;
+use subtend_session::record::{AskBy, AskVerdict, QueueChange};
+
+use super::{Doing, NOT_YET, Row, STALE, walk};
+use crate::given::*;
+
+#[test]
+fn ends_of_owned_runs() {
+    walk(&[
+        Row {
+            name: "owned ended, its call open",
+            doing: Doing::Stream,
+            command: || ended(0xB2, call(2, 0)),
+            cells: ["S", "S", "result parked(slot) > Wm", "S", "S", "S", "S", "S"],
+        },
+        Row {
+            name: "owned ended, its call closed, waking",
+            doing: Doing::Stream,
+            command: || ended(0xB1, call(1, 0)),
+            cells: [
+                "S",
+                "> W",
+                "> Wm",
+                "message[1] parked(slot) > Wr",
+                "message[1] > Hi",
+                "message[1] ended(out_of_turns) > E",
+                "message[1] > Hc",
+                "S",
+            ],
+        },
+        Row {
+            name: "owned ended, its call closed, cancelled by a person",
+            doing: Doing::Stream,
+            command: || Command::OwnedEnded(vec![notice(0xB1, call(1, 0), Outcome::Cancelled { by: By::Person }, "")]),
+            cells: [
+                "S",
+                "> W",
+                "> Wm",
+                "message[1] ended(completed) > E",
+                "message[1] > Hi",
+                "message[1] ended(out_of_turns) > E",
+                "message[1] > Hc",
+                "S",
+            ],
+        },
+        Row {
+            name: "a person's run of a child ended",
+            doing: Doing::Stream,
+            command: || Command::OwnedEnded(vec![persons(0xB1, 2)]),
+            cells: [
+                "message[1] > Q",
+                "> W",
+                "> Wm",
+                "message[1] > Wr",
+                "message[1] > Hi",
+                "message[1] > Ho",
+                "message[1] > Hc",
+                "message[1] > E",
+            ],
+        },
+    ]);
+}
+
+#[test]
+fn cancels() {
+    let end = |over| {
+        [
+            "ended(cancelled) > E",
+            "closing(cancelled) > Hc",
+            "closing(cancelled) > Hc",
+            "closing(cancelled) > Hc",
+            "closing(cancelled) > Hc",
+            "closing(cancelled) > Hc",
+            "> Hc",
+            over,
+        ]
+    };
+    let done = |cell: &'static str| -> &'static str { Box::leak(cell.replace(" >", " Done >").into_boxed_str()) };
+    let cancel_cells = end("AE(completed) > E").map(|cell| match cell {
+        "> Hc" => "Done > Hc",
+        "AE(completed) > E" => cell,
+        other => done(other),
+    });
+    walk(&[
+        Row { name: "cancel", doing: Doing::Stream, command: cancel, cells: cancel_cells },
+        Row {
+            name: "cancel of a run that is not there",
+            doing: Doing::Stream,
+            command: || Command::Cancel { run: Some(RunNo(9)), by: By::Host },
+            cells: ["NF > Q", "NF > W", "NF > Wm", "NF > Wr", "NF > Hi", "NF > Ho", "NF > Hc", "NF > E"],
+        },
+        Row {
+            name: "owner over",
+            doing: Doing::Stream,
+            command: || Command::OwnerOver { run: RunNo(1), outcome: OutcomeKind::Cancelled },
+            cells: end("S"),
+        },
+        Row {
+            name: "owner of another run over",
+            doing: Doing::Stream,
+            command: || Command::OwnerOver { run: RunNo(2), outcome: OutcomeKind::Cancelled },
+            cells: STALE,
+        },
+    ]);
+}
+
+#[test]
+fn deadlines() {
+    let timed_out = |q: &'static str, over: &'static str| {
+        let end = "closing(timed_out) > Hc";
+        [q, end, end, end, end, end, over, "S"]
+    };
+    walk(&[
+        Row {
+            name: "deadline run",
+            doing: Doing::Stream,
+            command: || Command::Deadline(Deadline::Run(RunNo(1))),
+            cells: ["S", "closing(timed_out) > Hc", "S", "S", "S", "S", "S", "S"],
+        },
+        Row {
+            name: "deadline queue",
+            doing: Doing::Stream,
+            command: || Command::Deadline(Deadline::Queue(RunNo(1))),
+            cells: ["ended(timed_out) > E", "S", "S", "S", "S", "S", "S", "S"],
+        },
+        Row {
+            name: "deadline turn",
+            doing: Doing::Stream,
+            command: || Command::Deadline(Deadline::Turn(TurnNo(2))),
+            cells: ["S", "closing(timed_out) > Hc", "S", "S", "S", "S", "S", "S"],
+        },
+        Row {
+            name: "deadline turn, its model has answered",
+            doing: Doing::Tool,
+            command: || Command::Deadline(Deadline::Turn(TurnNo(2))),
+            cells: STALE,
+        },
+        Row {
+            name: "deadline call",
+            doing: Doing::Tool,
+            command: || Command::Deadline(Deadline::Call(call(2, 0))),
+            cells: ["S", "-0:timed_out turn > W", "S", "S", "S", "S", "S", "S"],
+        },
+        Row {
+            name: "deadline wall cap",
+            doing: Doing::Stream,
+            command: || Command::Deadline(Deadline::WallCap(RunNo(1))),
+            cells: timed_out("ended(timed_out) > E", "> Hc"),
+        },
+        Row {
+            name: "deadline grace, a stream",
+            doing: Doing::Stream,
+            command: || Command::Deadline(Deadline::Grace(RunNo(1))),
+            cells: ["S", "S", "S", "S", "discarded > Hi", "S", "discarded > Hc", "S"],
+        },
+        Row {
+            name: "deadline grace, a tool",
+            doing: Doing::Tool,
+            command: || Command::Deadline(Deadline::Grace(RunNo(1))),
+            cells: ["S", "S", "S", "S", "-0:unknown > Hi", "S", "-0:unknown > Hc", "S"],
+        },
+        Row {
+            name: "deadline of another run",
+            doing: Doing::Stream,
+            command: || Command::Deadline(Deadline::WallCap(RunNo(4))),
+            cells: STALE,
+        },
+    ]);
+}
+
+fn reactivated() -> Command {
+    Command::Reactivated { kinds: vec![(call(2, 0), blocking())], owner_over: None }
+}
+
+#[test]
+fn activations() {
+    walk(&[
+        Row {
+            name: "reactivated, a stream",
+            doing: Doing::Stream,
+            command: reactivated,
+            cells: ["> Q", "turn#2 > W", "> Wm", "> Wr", "discarded > Hi", "> Ho", "discarded > Hc", "> E"],
+        },
+        Row {
+            name: "reactivated, a tool with side effects",
+            doing: Doing::Tool,
+            command: reactivated,
+            cells: ["> Q", "-0:unknown turn > W", "> Wm", "> Wr", "-0:unknown > Hi", "> Ho", "-0:unknown > Hc", "> E"],
+        },
+        Row {
+            name: "reactivated, a call not admitted",
+            doing: Doing::Admission,
+            command: reactivated,
+            cells: ["> Q", "> W", "> Wm", "> Wr", "discarded > Hi", "> Ho", "discarded > Hc", "> E"],
+        },
+        Row {
+            name: "reactivated, owner over",
+            doing: Doing::Stream,
+            command: || Command::Reactivated { kinds: Vec::new(), owner_over: Some(OutcomeKind::Failed) },
+            cells: [
+                "ended(cancelled) > E",
+                "discarded closing(cancelled) > Hc",
+                "closing(cancelled) > Hc",
+                "closing(cancelled) > Hc",
+                "discarded closing(cancelled) > Hc",
+                "closing(cancelled) > Hc",
+                "discarded > Hc",
+                "> E",
+            ],
+        },
+        Row {
+            name: "restarts exhausted",
+            doing: Doing::Stream,
+            command: || Command::RestartsExhausted { command: Some("tool_finished".into()) },
+            cells: [
+                "ended(restarts_exhausted) > E",
+                "discarded closing(restarts_exhausted) > Hc",
+                "closing(restarts_exhausted) > Hc",
+                "closing(restarts_exhausted) > Hc",
+                "discarded closing(restarts_exhausted) > Hc",
+                "closing(restarts_exhausted) > Hc",
+                "discarded > Hc",
+                "S",
+            ],
+        },
+        Row {
+            name: "lost, a stream",
+            doing: Doing::Stream,
+            command: || Command::Lost { owner_survives: true },
+            cells: [
+                "> Q",
+                "discarded ended(lost) > E",
+                "-0:interrupted ended(lost) > E",
+                "ended(lost) > E",
+                "discarded ended(interrupted) > E",
+                "ended(out_of_turns) > E",
+                "discarded ended(cancelled) > E",
+                "S",
+            ],
+        },
+        Row {
+            name: "lost, a tool, no owner",
+            doing: Doing::Tool,
+            command: || Command::Lost { owner_survives: false },
+            cells: [
+                "ended(cancelled) > E",
+                "-0:unknown ended(lost) > E",
+                "-0:interrupted ended(lost) > E",
+                "ended(lost) > E",
+                "-0:unknown ended(interrupted) > E",
+                "ended(out_of_turns) > E",
+                "-0:unknown ended(cancelled) > E",
+                "S",
+            ],
+        },
+    ]);
+}
+
+#[test]
+fn verbs_of_later_work() {
+    let row = |name, command| Row { name, doing: Doing::Stream, command, cells: NOT_YET };
+    walk(&[
+        row("interrupt", || Command::Interrupt { by: By::Person }),
+        row("budget refused", || Command::BudgetRefused { run: RunNo(1), which: Budget::Tokens }),
+        row("continue", || {
+            Command::Continue(Box::new(Continue {
+                owner: session(OWNER),
+                run: RunNo(1),
+                key: call(3, 0),
+                input: input_id(40),
+                text: "go on".into(),
+                mode: Mode::Blocking,
+                owner_over: None,
+            }))
+        }),
+        row("background", || Command::Background { call: call(2, 0) }),
+        row("ask answered", || Command::AskAnswered {
+            call: call(2, 0),
+            verdict: AskVerdict::Allow,
+            by: AskBy::Person,
+        }),
+        row("change queue", || Command::ChangeQueue { change: QueueChange::Cleared, by: By::Person }),
+        row("close", || Command::Close { by: By::Person }),
+    ]);
+}

@@ -1,0 +1,177 @@
+//! Answers, attempts, tools and admissions.
+
+use subtend_session::call::{CallKind, ToolErrorKind};
+use subtend_session::command::{Command, Refusal, SpawnVerdict};
+use subtend_session::ids::{AttemptNo, TurnNo};
+use subtend_session::outcome::{ModelFail, Part};
+use subtend_session::place::Mode;
+use subtend_session::record::Stop;
+
+use super::{Doing, Row, STALE, walk};
+use crate::given::*;
+
+#[test]
+fn answers_of_the_model() {
+    walk(&[
+        Row {
+            name: "answered, calls of all kinds",
+            doing: Doing::Stream,
+            command: || calls(2, vec![reads(), writes(), blocking(), writes()]),
+            cells: [
+                "S",
+                "answered +0 +1 > W",
+                "S",
+                "S",
+                "answered -0:interrupted -1:interrupted -2:interrupted -3:interrupted > Hi",
+                "S",
+                "answered -0:cancelled -1:cancelled -2:cancelled -3:cancelled > Hc",
+                "S",
+            ],
+        },
+        Row {
+            name: "answered, calls of the last allowed turn that end at once",
+            doing: Doing::LastStream,
+            command: || calls(2, vec![CallKind::Invalid(subtend_session::call::Invalid::UnknownTool)]),
+            cells: [
+                "S",
+                "answered +0 -0:error held(out_of_turns) > Ho",
+                "S",
+                "S",
+                "answered -0:interrupted > Hi",
+                "S",
+                "answered -0:cancelled > Hc",
+                "S",
+            ],
+        },
+        Row {
+            name: "answered, final",
+            doing: Doing::Stream,
+            command: || answers(2, "done"),
+            cells: ["S", "answered parked(atrest) > Wr", "S", "S", "answered > Hi", "S", "answered > Hc", "S"],
+        },
+        Row {
+            name: "answered, cut",
+            doing: Doing::Stream,
+            command: || answer(2, 1, Some("half"), Vec::new(), Stop::Length),
+            cells: ["S", "answered turn(continuation) > W", "S", "S", "answered > Hi", "S", "answered > Hc", "S"],
+        },
+        Row {
+            name: "answered, empty",
+            doing: Doing::Stream,
+            command: || answer(2, 1, Some(" \n"), Vec::new(), Stop::End),
+            cells: ["S", "answered turn(nudge) > W", "S", "S", "answered > Hi", "S", "answered > Hc", "S"],
+        },
+        Row {
+            name: "answered, refused",
+            doing: Doing::Stream,
+            command: || answer(2, 1, Some("no"), Vec::new(), Stop::Refused),
+            cells: ["S", "answered closing(failed) > Hc", "S", "S", "answered > Hi", "S", "answered > Hc", "S"],
+        },
+        Row {
+            name: "answered, return while a child is in flight",
+            doing: Doing::Stream,
+            command: || calls(2, vec![CallKind::Return]),
+            cells: [
+                "S",
+                "answered +0 -0:error turn > W",
+                "S",
+                "S",
+                "answered -0:interrupted > Hi",
+                "S",
+                "answered -0:cancelled > Hc",
+                "S",
+            ],
+        },
+        Row {
+            name: "answered, another attempt",
+            doing: Doing::Stream,
+            command: || answer(2, 2, Some("x"), Vec::new(), Stop::End),
+            cells: STALE,
+        },
+        Row { name: "answered, another turn", doing: Doing::Stream, command: || answers(7, "x"), cells: STALE },
+    ]);
+}
+
+#[test]
+fn attempts_and_panics_of_the_turn() {
+    let discards = ["S", "discarded turn#2 > W", "S", "S", "discarded > Hi", "S", "discarded > Hc", "S"];
+    walk(&[
+        Row {
+            name: "attempt failed, retryable",
+            doing: Doing::Stream,
+            command: || attempt_failed(2, 1, ModelFail::Unavailable),
+            cells: discards,
+        },
+        Row {
+            name: "attempt failed for good",
+            doing: Doing::Stream,
+            command: || attempt_failed(2, 1, ModelFail::Auth),
+            cells: ["S", "discarded closing(failed) > Hc", "S", "S", "discarded > Hi", "S", "discarded > Hc", "S"],
+        },
+        Row {
+            name: "attempt failed, not awaited",
+            doing: Doing::Stream,
+            command: || attempt_failed(2, 9, ModelFail::Unavailable),
+            cells: STALE,
+        },
+        Row {
+            name: "turn panicked",
+            doing: Doing::Stream,
+            command: || Command::TurnPanicked {
+                turn: TurnNo(2),
+                attempt: AttemptNo(1),
+                part: Part::Model,
+                message: "boom".into(),
+            },
+            cells: discards,
+        },
+    ]);
+}
+
+#[test]
+fn tools() {
+    walk(&[
+        Row {
+            name: "tool finished",
+            doing: Doing::Tool,
+            command: || tool(2, 0, "written"),
+            cells: ["S", "-0:ok turn > W", "S", "S", "-0:interrupted > Hi", "S", "-0:ok > Hc", "S"],
+        },
+        Row {
+            name: "tool panicked",
+            doing: Doing::Tool,
+            command: || Command::ToolPanicked { call: call(2, 0), message: "boom".into() },
+            cells: ["S", "-0:unknown turn > W", "S", "S", "-0:interrupted > Hi", "S", "-0:unknown > Hc", "S"],
+        },
+        Row { name: "tool finished, not awaited", doing: Doing::Tool, command: || tool(2, 5, "late"), cells: STALE },
+    ]);
+}
+
+fn refused() -> Command {
+    let refusal = Refusal { kind: ToolErrorKind::Limit, message: "no spawns remain".into() };
+    Command::Spawn { turn: TurnNo(2), verdicts: vec![SpawnVerdict { call: call(2, 0), verdict: Err(refusal) }] }
+}
+
+#[test]
+fn admissions() {
+    walk(&[
+        Row {
+            name: "spawn, blocking",
+            doing: Doing::Admission,
+            command: || spawn(2, Mode::Blocking, &[(0, 0xB2)]),
+            cells: ["S", "+0 spawned parked(midturn) > Wm", "S", "S", "S", "S", "S", "S"],
+        },
+        Row {
+            name: "spawn, background",
+            doing: Doing::Admission,
+            command: || spawn(2, Mode::Background, &[(0, 0xB2)]),
+            cells: ["S", "+0 spawned -0:ok turn > W", "S", "S", "S", "S", "S", "S"],
+        },
+        Row {
+            name: "spawn, refused",
+            doing: Doing::Admission,
+            command: refused,
+            cells: ["S", "+0 -0:error turn > W", "S", "S", "S", "S", "S", "S"],
+        },
+    ]);
+}

@@ -1,0 +1,462 @@
+//! Verb by verb: what the table leaves open.
+
+use std::sync::Arc;
+
+use subtend_session::authority::{Authority, RuleSet, Verdict};
+use subtend_session::call::{CallKind, Invalid};
+use subtend_session::command::{Command, Deadline, SpawnVerdict};
+use subtend_session::context::context;
+use subtend_session::effect::{Decision, Effect, Rejection, Reply};
+use subtend_session::ids::{AttemptNo, InputId, RunKey, RunNo, Seq, Short, TurnNo};
+use subtend_session::limits::Limits;
+use subtend_session::message::Message;
+use subtend_session::outcome::{FailKind, ModelFail, Outcome};
+use subtend_session::place::{Mode, Owner};
+use subtend_session::record::{Lane, Prompt, Record, Stop};
+
+use crate::given::*;
+
+fn started() -> Heart {
+    Heart::root().then(send(1, "go"))
+}
+
+fn last(heart: &Heart) -> (Outcome, Option<String>) {
+    let last = heart.state.last.as_ref().unwrap();
+    (last.outcome.clone(), last.text.as_ref().map(ToString::to_string))
+}
+
+fn model_calls(decision: &Decision) -> Vec<(u32, u32, u64)> {
+    let call = |effect: &Effect| match effect {
+        Effect::CallModel { turn, attempt, after_ms } => Some((turn.0, attempt.0, *after_ms)),
+        _ => None,
+    };
+    decision.effects.iter().filter_map(call).collect()
+}
+
+#[test]
+fn the_first_input_of_a_root_opens_starts_and_asks_the_model() {
+    let mut heart = Heart::root();
+    let decision = heart.tell(send(1, "go")).unwrap();
+    let words: Vec<String> = decision.records.iter().map(word).collect();
+    assert_eq!(words, ["accepted", "opened", "started", "taken", "turn"]);
+    assert_eq!(decision.reply, Reply::Accepted { input: input_id(1), again: false });
+    assert_eq!(model_calls(&decision), [(1, 1, 0)]);
+    assert_eq!(slots(&decision), [""; 0], "roots hold no slot");
+}
+
+#[test]
+fn a_plain_answer_completes_and_is_the_result() {
+    let mut heart = started();
+    let decision = heart.tell(answers(1, "done")).unwrap();
+    let Some(Record::RunEnded(end)) = decision.records.last() else { panic!("no end") };
+    assert_eq!((end.result, end.text.as_deref(), end.len, end.turns), (Some(Seq(7)), Some("done"), 4, 1));
+    let Record::TurnAnswered(answered) = &decision.records[0] else { panic!("no answer") };
+    assert_eq!(answered.answers, [input_id(1)], "an answer names the inputs that it answers");
+    assert!(decision.effects.contains(&Effect::Ended { run: RunNo(1), outcome: Outcome::Completed }));
+}
+
+#[test]
+fn an_input_is_accepted_once_by_key_and_by_id() {
+    let mut heart = started();
+    let keyed = |id: u128| {
+        Command::Submit(Box::new(subtend_session::record::InputAccepted {
+            key: Some("mine".into()),
+            ..said(id, "again?", Lane::Send)
+        }))
+    };
+    assert_eq!(heart.says(keyed(2)), "accepted > W");
+    assert_eq!(heart.says(keyed(3)), "again > W");
+    assert_eq!(heart.tell(keyed(3)).unwrap().reply, Reply::Accepted { input: input_id(2), again: true });
+    assert_eq!(heart.says(send(1, "go")), "again > W");
+}
+
+#[test]
+fn an_input_that_cannot_be_accepted_is_refused_with_its_reason() {
+    let mut heart = Heart::root_with(Limits { queue: 1, input_bytes: 8, ..Limits::default() });
+    assert!(matches!(heart.tell(send(1, " \t")), Err(Rejection::BadInput(_))));
+    assert!(matches!(heart.tell(send(1, "123456789")), Err(Rejection::BadInput(_))));
+    heart.tell(send(1, "12345678")).unwrap();
+    heart.tell(send(2, "two")).unwrap();
+    assert_eq!(heart.tell(send(3, "three")), Err(Rejection::Busy { what: "the session's queue", limit: 1 }));
+    assert_eq!(heart.tell(steer(3, "three")), Err(Rejection::Busy { what: "the session's queue", limit: 1 }));
+}
+
+#[test]
+fn a_queued_send_is_taken_at_the_rest_point_and_a_steer_at_the_boundary() {
+    let mut heart = started().then(send(2, "later")).then(steer(3, "left"));
+    assert_eq!(heart.says(calls(1, vec![reads()])), "answered +0 > W");
+    assert_eq!(heart.says(tool(1, 0, "read")), "-0:ok taken turn > W");
+    assert_eq!(heart.says(answers(2, "went left")), "answered taken turn > W");
+    assert_eq!(heart.says(answers(3, "done")), "answered ended(completed) > E");
+    let said: Vec<&str> = heart
+        .state
+        .transcript
+        .iter()
+        .filter_map(|message| match message {
+            Message::User { text, .. } => Some(&**text),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(said, ["go", "left", "later"]);
+}
+
+#[test]
+fn after_an_end_the_queue_opens_the_next_run() {
+    let mut heart = started().then(calls(1, vec![writes()])).then(send(2, "next")).then(cancel());
+    assert_eq!(heart.says(tool(1, 0, "x")), "-0:ok ended(cancelled) opened started taken turn > W");
+    assert_eq!(heart.state.run.as_ref().unwrap().no, RunNo(2));
+    assert_eq!(
+        heart.says(Command::Cancel { run: Some(RunNo(1)), by: subtend_session::outcome::By::Host }),
+        "AE(cancelled) > W"
+    );
+}
+
+#[test]
+fn reads_run_beside_each_other_and_other_tools_one_at_a_time_in_order() {
+    let mut heart = Heart::root_with(Limits { local_calls: 2, ..Limits::default() }).then(send(1, "go"));
+    let kinds = vec![writes(), reads(), reads(), writes(), reads()];
+    assert_eq!(heart.says(calls(1, kinds)), "answered +1 +2 +0 > W");
+    assert_eq!(heart.says(tool(1, 2, "c")), "-2:ok +4 > W");
+    assert_eq!(heart.says(tool(1, 0, "a")), "-0:ok +3 > W");
+    assert_eq!(heart.says(tool(1, 4, "e")), "-4:ok > W");
+    assert_eq!(heart.says(tool(1, 1, "b")), "-1:ok > W");
+    assert_eq!(heart.says(tool(1, 3, "d")), "-3:ok turn > W");
+    let results: Vec<String> = heart
+        .state
+        .transcript
+        .iter()
+        .filter_map(|message| match message {
+            Message::Result { call, content, error: false } => Some(format!("{call}={content}")),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(results, ["1.0=a", "1.1=b", "1.2=c", "1.3=d", "1.4=e"], "in call order");
+}
+
+#[test]
+fn calls_that_cannot_start_are_answered_with_what_to_correct() {
+    let mut heart = Heart::root_with(Limits { calls_per_answer: 2, ..Limits::default() }).then(send(1, "go"));
+    let mut answered = vec![
+        asked(CallKind::Invalid(Invalid::BadArgs)),
+        asked(CallKind::Invalid(Invalid::UnknownTool)),
+        asked(reads()),
+    ];
+    answered[0].note = Some("`path` is missing".into());
+    let command = Command::ModelAnswered(Box::new(subtend_session::command::Answered {
+        turn: TurnNo(1),
+        attempt: AttemptNo(1),
+        text: None,
+        reasoning: None,
+        calls: answered,
+        stop: Stop::Calls,
+        usage: Default::default(),
+    }));
+    assert_eq!(heart.says(command), "answered +0 -0:error +1 -1:error +2 -2:error turn > W");
+    let errors: Vec<&str> = heart
+        .state
+        .transcript
+        .iter()
+        .filter_map(|message| match message {
+            Message::Result { content, error: true, .. } => Some(&**content),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(
+        errors,
+        [
+            "`path` is missing",
+            "There is no such tool: use one of those that you were offered.",
+            "Not started: one answer may hold 2 calls at most. Call again in your next answer.",
+        ]
+    );
+}
+
+#[test]
+fn a_failed_attempt_is_made_again_later_and_later_and_then_ends_the_run() {
+    let mut heart = started();
+    let again = heart.tell(attempt_failed(1, 1, ModelFail::Unavailable)).unwrap();
+    assert_eq!(model_calls(&again), [(1, 2, 500)]);
+    let mut asks_to_wait = heart.clone();
+    let Command::AttemptFailed(mut failed) = attempt_failed(1, 2, ModelFail::Rate) else { unreachable!() };
+    failed.retry_after_ms = Some(30_000);
+    assert_eq!(model_calls(&asks_to_wait.tell(Command::AttemptFailed(failed)).unwrap()), [(1, 3, 30_000)]);
+    let again = heart.tell(attempt_failed(1, 2, ModelFail::Unavailable)).unwrap();
+    assert_eq!(model_calls(&again), [(1, 3, 1_000)]);
+    assert_eq!(heart.says(attempt_failed(1, 3, ModelFail::Unavailable)), "discarded ended(failed) > E");
+    let kind = FailKind::Model { error: ModelFail::Unavailable, message: "no".into() };
+    assert_eq!(last(&heart), (Outcome::Failed { kind }, None));
+    assert_eq!(heart.state.transcript.len(), 1, "no trace of the attempts");
+}
+
+#[test]
+fn a_cut_answer_is_continued_once_and_both_parts_are_the_result() {
+    let cut = |turn| answer(turn, 1, Some("first "), Vec::new(), Stop::Length);
+    let mut heart = started().then(cut(1));
+    let given = context(&heart.state);
+    assert_eq!(given.prompt, Prompt::Continuation);
+    assert!(matches!(given.messages.last(), Some(Message::Prompt { .. })));
+    drop(given);
+    let mut twice = heart.clone();
+    assert_eq!(heart.says(answers(2, "second")), "answered ended(completed) > E");
+    assert_eq!(last(&heart), (Outcome::Completed, Some("first second".into())));
+    assert_eq!(twice.says(cut(2)), "answered ended(failed) > E");
+    let (outcome, partial) = last(&twice);
+    assert_eq!(outcome, Outcome::Failed { kind: FailKind::Truncated });
+    assert_eq!(partial.as_deref(), Some("first \n\nfirst "), "partial output is kept");
+}
+
+#[test]
+fn an_empty_answer_is_nudged_once() {
+    let empty = |turn| answer(turn, 1, None, Vec::new(), Stop::End);
+    let mut heart = started().then(empty(1));
+    assert_eq!(heart.says(empty(2)), "answered ended(failed) > E");
+    assert_eq!(last(&heart).0, Outcome::Failed { kind: FailKind::Empty });
+}
+
+#[test]
+fn nothing_to_say_to_notices_leaves_the_earlier_answer() {
+    let mut heart = started()
+        .then(calls(1, vec![background()]))
+        .then(spawn(1, Mode::Background, &[(0, 0xB1)]))
+        .then(answers(2, "the answer"))
+        .then(ended(0xB1, call(1, 0)));
+    assert_eq!(heart.says(answer(3, 1, None, Vec::new(), Stop::End)), "answered ended(completed) > E");
+    assert_eq!(last(&heart), (Outcome::Completed, Some("the answer".into())));
+}
+
+#[test]
+fn return_waits_for_the_other_calls_and_ends_the_run_with_its_argument() {
+    let mut heart = started();
+    assert_eq!(heart.says(calls(1, vec![CallKind::Return, writes()])), "answered +1 +0 > W");
+    assert_eq!(heart.says(tool(1, 1, "written")), "-1:ok -0:ok ended(completed) > E");
+    assert_eq!(last(&heart), (Outcome::Completed, Some("given".into())));
+    let mut spawning = started();
+    assert_eq!(spawning.says(calls(1, vec![CallKind::Return, blocking()])), "answered +0 -0:error > W");
+}
+
+#[test]
+fn out_of_turns_alone_ends_the_run_and_with_children_holds_it() {
+    let mut alone = Heart::root_with(Limits { turns: 1, ..Limits::default() }).then(send(1, "go"));
+    assert_eq!(alone.says(calls(1, vec![reads()])), "answered +0 > W");
+    assert_eq!(alone.says(tool(1, 0, "read")), "-0:ok ended(out_of_turns) > E");
+    let mut owner = Heart::root_with(Limits { turns: 1, ..Limits::default() })
+        .then(send(1, "go"))
+        .then(calls(1, vec![background()]));
+    assert_eq!(owner.says(spawn(1, Mode::Background, &[(0, 0xB1)])), "+0 spawned -0:ok held(out_of_turns) > Ho");
+    let mut resumed = owner.clone();
+    assert_eq!(owner.says(ended(0xB1, call(1, 0))), "message[1] ended(out_of_turns) > E");
+    assert_eq!(resumed.says(send(2, "go on")), "accepted taken turn > W");
+}
+
+#[test]
+fn a_spent_allowance_leaves_waking_notices_unread() {
+    let mut waiting = Heart::root_with(Limits { turns: 2, ..Limits::default() })
+        .then(send(1, "go"))
+        .then(calls(1, vec![background(), background()]))
+        .then(spawn(1, Mode::Background, &[(0, 0xB1), (1, 0xB2)]))
+        .then(answers(2, "so far"));
+    assert_eq!(waiting.says(ended(0xB1, call(1, 0))), "message[1] > Wr");
+    assert_eq!(waiting.says(ended(0xB2, call(1, 1))), "message[1] ended(out_of_turns) > E");
+}
+
+#[test]
+fn a_child_gives_its_slot_back_while_it_waits_and_asks_for_it_before_it_goes_on() {
+    let mut heart = Heart::child();
+    assert_eq!(slots(&heart.tell(admitted()).unwrap()), [""; 0]);
+    heart.tell(calls(1, vec![blocking()])).unwrap();
+    let waits = heart.tell(spawn(1, Mode::Blocking, &[(0, 0xB1)])).unwrap();
+    assert_eq!(slots(&waits), ["release"]);
+    assert!(waits.effects.contains(&Effect::Disarm { deadline: Deadline::Run(RunNo(1)) }), "its clock stands");
+    let due = heart.tell(ended(0xB1, call(1, 0))).unwrap();
+    assert_eq!((slots(&due), model_calls(&due)), (vec!["request again"], vec![]));
+    let goes_on = heart.tell(admitted()).unwrap();
+    let clock = Effect::Arm { deadline: Deadline::Run(RunNo(1)), after_ms: 479_900 };
+    assert!(goes_on.effects.contains(&clock), "what is left of its working time");
+    assert_eq!(model_calls(&goes_on), [(2, 1, 0)]);
+    assert_eq!(slots(&heart.tell(answers(2, "done")).unwrap()), ["release"]);
+}
+
+#[test]
+fn a_root_without_slot_and_deadline_writes_nothing_when_it_waits() {
+    let mut heart = started().then(calls(1, vec![blocking()]));
+    assert_eq!(heart.says(spawn(1, Mode::Blocking, &[(0, 0xB1)])), "+0 spawned > Wm");
+    assert_eq!(heart.says(ended(0xB1, call(1, 0))), "result turn > W");
+}
+
+#[test]
+fn a_birth_settles_place_name_and_ceiling() {
+    let mut heart = started().then(calls(1, vec![blocking(), blocking(), blocking()]));
+    let narrow = Arc::new(Authority::of(RuleSet { default: Verdict::Ask, rules: Vec::new() }));
+    // The first two ids end alike: their short names must not.
+    let children = [(0, 0xA0_00B1, Arc::clone(&narrow)), (1, 0x1A0_00B1, Arc::clone(&narrow)), (2, 3, authority())];
+    let verdict = |(ix, n, manifest): &(u32, u128, Arc<Authority>)| SpawnVerdict {
+        call: call(1, *ix),
+        verdict: Ok(Box::new(subtend_session::command::ChildPlan {
+            manifest: Arc::clone(manifest),
+            ..plan(*n, Mode::Blocking)
+        })),
+    };
+    let decision =
+        heart.tell(Command::Spawn { turn: TurnNo(1), verdicts: children.iter().map(verdict).collect() }).unwrap();
+    assert_eq!(decision.births.len(), 3);
+    let mut shorts = Vec::new();
+    for (birth, (ix, n, manifest)) in decision.births.iter().zip(&children) {
+        let child = Heart::born(birth.session, birth.records.clone());
+        let created = &child.state.created;
+        assert_eq!((birth.session, created.place.depth(), created.place.parent()), (session(*n), 1, Some(session(ME))));
+        assert_eq!(*child.state.ceiling, authority().meet(manifest));
+        let opened = &child.state.run.as_ref().unwrap().opened;
+        assert_eq!(opened.owner, Owner::Run { session: session(ME), run: RunNo(1), call: call(1, *ix) });
+        assert_eq!(
+            (opened.slot, opened.deadline_ms, child.state.phase()),
+            (true, Some(480_000), subtend_session::state::Phase::Queued)
+        );
+        let wake = subtend_session::decide::wake(&child.state, clock());
+        assert!(wake.contains(&Effect::RequestSlot { run: RunNo(1), again: false }));
+        shorts.push(created.short.clone());
+    }
+    assert_eq!(shorts, [Short("a000b1".into()), Short("1a000b1".into()), Short("000003".into())]);
+    assert_eq!(heart.state.shorts.len(), 3);
+}
+
+#[test]
+fn the_depth_limit_is_a_tool_error_that_names_it() {
+    let mut heart = Heart::child_with(Limits { max_depth: 1, ..Limits::default() }, 50)
+        .then(admitted())
+        .then(calls(1, vec![blocking()]));
+    let decision = heart.tell(spawn(1, Mode::Blocking, &[(0, 0xB1)])).unwrap();
+    assert!(decision.births.is_empty());
+    let Record::CallFinished(finished) = &decision.records[1] else { panic!("not refused") };
+    assert!(finished.content.contains("limit of 1 levels"), "{}", finished.content);
+}
+
+#[test]
+fn a_chunk_of_births_keeps_the_turn_waiting_for_the_others() {
+    let mut heart = started().then(calls(1, vec![blocking(), blocking(), background()]));
+    assert_eq!(heart.says(spawn(1, Mode::Blocking, &[(0, 0xB1), (1, 0xB2)])), "+0 spawned +1 spawned > W");
+    let both = Command::OwnedEnded(vec![
+        notice(0xB1, call(1, 0), Outcome::Completed, "one"),
+        notice(0xB2, call(1, 1), Outcome::Completed, "two"),
+    ]);
+    assert_eq!(heart.says(both), "result result > W");
+    assert_eq!(heart.says(spawn(1, Mode::Background, &[(2, 0xB3)])), "+2 spawned -2:ok turn > W");
+}
+
+fn awaiting(kind: CallKind) -> Heart {
+    started()
+        .then(calls(1, vec![background(), background()]))
+        .then(spawn(1, Mode::Background, &[(0, 0xB1), (1, 0xB2)]))
+        .then(calls(2, vec![kind]))
+}
+
+#[test]
+fn an_await_closes_when_every_covered_run_is_pending() {
+    let run = |n| RunKey { session: session(n), run: RunNo(1) };
+    let mut all = awaiting(CallKind::Await { all: true, runs: Vec::new() });
+    assert_eq!(all.says(ended(0xB1, call(1, 0))), "> Wm");
+    assert_eq!(all.says(ended(0xB2, call(1, 1))), "await[2] turn > W");
+    let mut one = awaiting(CallKind::Await { all: false, runs: vec![run(0xB2)] });
+    assert_eq!(one.says(ended(0xB2, call(1, 1))), "await[1] turn > W");
+    let mut check = awaiting(CallKind::Check { run: run(0xB1), wait: true });
+    assert_eq!(check.says(ended(0xB2, call(1, 1))), "> Wm");
+    let mut timed_out = check.clone();
+    assert_eq!(timed_out.says(Command::Deadline(Deadline::Call(call(2, 0)))), "-0:timed_out message[1] turn > W");
+    assert_eq!(check.says(ended(0xB1, call(1, 0))), "await[1] message[1] turn > W");
+}
+
+#[test]
+fn an_await_of_what_is_noticed_or_unknown_closes_in_the_batch_that_starts_it() {
+    let run = |n| RunKey { session: session(n), run: RunNo(1) };
+    let mut heart = started();
+    assert_eq!(
+        heart.says(calls(1, vec![CallKind::Await { all: true, runs: Vec::new() }])),
+        "answered +0 -0:ok turn > W"
+    );
+    let unknown = CallKind::Await { all: false, runs: vec![run(0xEE)] };
+    assert_eq!(heart.says(calls(2, vec![unknown])), "answered +0 -0:ok turn > W");
+    let unwaiting = awaiting(CallKind::Check { run: run(0xB1), wait: false });
+    assert_eq!(unwaiting.state.last_turn, TurnNo(3), "a check that does not wait closes at once");
+}
+
+#[test]
+fn an_interrupted_run_ends_when_all_is_quiet_or_goes_on_with_an_input() {
+    let held = started().recorded(held_interrupted());
+    let mut quiet = held.clone();
+    assert_eq!(quiet.says(attempt_failed(1, 1, ModelFail::Unavailable)), "discarded ended(interrupted) > E");
+    let mut resumed = held.then(send(2, "go on"));
+    assert_eq!(resumed.says(attempt_failed(1, 1, ModelFail::Unavailable)), "discarded taken turn > W");
+}
+
+#[test]
+fn a_closing_run_waits_for_its_stream_and_its_children() {
+    let mut heart = started().then(calls(1, vec![background()])).then(spawn(1, Mode::Background, &[(0, 0xB1)]));
+    let decision = heart.tell(cancel()).unwrap();
+    assert!(decision.effects.contains(&Effect::CancelLocal));
+    let owned = Effect::CancelOwned { run: RunNo(1), outcome: subtend_session::outcome::OutcomeKind::Cancelled };
+    assert!(decision.effects.contains(&owned));
+    assert_eq!(heart.says(ended(0xB1, call(1, 0))), "message[1] > Hc");
+    assert_eq!(heart.says(answers(2, "too late")), "answered ended(cancelled) > E");
+    assert_eq!(last(&heart).1.as_deref(), Some("too late"), "partial output is kept");
+}
+
+#[test]
+fn notices_wait_behind_an_input_and_enter_as_one_message() {
+    let mut heart = started()
+        .then(calls(1, vec![background(), background()]))
+        .then(spawn(1, Mode::Background, &[(0, 0xB1), (1, 0xB2)]))
+        .then(ended(0xB1, call(1, 0)))
+        .then(ended(0xB2, call(1, 1)))
+        .then(send(2, "wait"));
+    assert_eq!(heart.says(answers(2, "so far")), "answered taken message[2] turn > W");
+}
+
+#[test]
+fn a_closed_session_is_reopened_by_an_input() {
+    let closed = Record::SessionClosed { by: subtend_session::outcome::By::Person };
+    let mut heart = Heart::root().recorded(closed);
+    assert_eq!(heart.says(send(1, "hello")), "session_reopened accepted opened started taken turn > W");
+}
+
+#[test]
+fn a_late_notice_of_a_lost_run_is_stored_and_wakes_nothing() {
+    let mut heart = started()
+        .then(calls(1, vec![background()]))
+        .then(spawn(1, Mode::Background, &[(0, 0xB1)]))
+        .then(Command::Lost { owner_survives: true });
+    assert_eq!(heart.says(ended(0xB1, call(1, 0))), "message[1] > E");
+    assert_eq!(heart.says(ended(0xB1, call(1, 0))), "S");
+}
+
+#[test]
+fn a_persons_run_in_a_child_has_a_slot_and_its_end_is_told_to_the_parent() {
+    let mut heart = Heart::child().then(admitted()).then(answers(1, "done"));
+    let opened = heart.tell(send(9, "a question")).unwrap();
+    assert_eq!(slots(&opened), ["request"]);
+    heart.tell(Command::Admitted { run: RunNo(2), owner_over: None }).unwrap();
+    let ended = heart.tell(answers(2, "an answer")).unwrap();
+    let told = ended.effects.iter().find_map(|effect| match effect {
+        Effect::Tell { to, notice } => Some((*to, notice.key, notice.run, notice.waking)),
+        _ => None,
+    });
+    assert_eq!(told, Some((session(OWNER), None, Some(RunNo(2)), false)));
+}
+
+#[test]
+fn usage_is_counted_once_and_owned_usage_apart() {
+    let heart = started()
+        .then(calls(1, vec![blocking()]))
+        .then(spawn(1, Mode::Blocking, &[(0, 0xB1)]))
+        .then(ended(0xB1, call(1, 0)))
+        .then(answers(2, "done"));
+    let last = heart.state.last.as_ref().unwrap();
+    assert_eq!((last.usage_self.tokens(), last.usage_owned.tokens(), last.turns), (30, 2, 2));
+    assert_eq!(heart.state.usage.tokens(), 30);
+}
+
+#[test]
+fn ids_of_taken_inputs_name_the_user_message() {
+    let heart = started();
+    let ids: Vec<InputId> = heart.state.run.as_ref().unwrap().unanswered.clone();
+    assert_eq!(ids, [input_id(1)]);
+    assert_eq!(heart.state.about.unwrap().seq, Seq(5));
+}

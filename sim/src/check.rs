@@ -1,0 +1,65 @@
+//! Checking a model and telling what came of it.
+
+use stateright::{Checker, Expectation, HasDiscoveries, Model};
+use subtend_session::invariant::Violation;
+
+use crate::fault::Fault;
+use crate::model::{INVARIANTS, Whole};
+use crate::size::Size;
+
+/// How far a check goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Threads.
+    pub threads: usize,
+    /// States after which it stops; none for all of them.
+    pub states: Option<usize>,
+    /// Whether it stops at the first violation rather than showing that everything else happens too.
+    pub first_violation: bool,
+}
+
+/// What a check found.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Transitions looked at.
+    pub transitions: usize,
+    /// Different states.
+    pub states: usize,
+    /// Length of the longest path.
+    pub depth: usize,
+    /// Whether every state was looked at.
+    pub complete: bool,
+    /// The first violation, with what happened before it.
+    pub violation: Option<(Violation, Vec<String>)>,
+    /// What should happen in some state and did in none.
+    pub never: Vec<&'static str>,
+}
+
+impl Report {
+    /// Whether nothing is wrong.
+    pub fn passed(&self) -> bool {
+        self.violation.is_none() && self.never.is_empty()
+    }
+}
+
+/// Checks a whole of `size` with `fault` seeded.
+pub fn check(size: Size, fault: Fault, effort: Effort) -> Report {
+    let whole = Whole { size, fault };
+    let finish = if effort.first_violation { HasDiscoveries::AnyFailures } else { HasDiscoveries::All };
+    let mut builder = whole.checker().threads(effort.threads).finish_when(finish);
+    if let Some(states) = effort.states {
+        builder = builder.target_state_count(states);
+    }
+    let checker = builder.spawn_bfs().join();
+    let found = checker.discoveries();
+    let violation = found.get(INVARIANTS).and_then(|path| {
+        let last = path.last_state();
+        let happened = path.clone().into_actions().iter().map(|action| format!("{action:?}")).collect();
+        last.judge(&whole).err().map(|violation| (violation, happened))
+    });
+    let sometimes = whole.properties().into_iter().filter(|property| property.expectation == Expectation::Sometimes);
+    let never = sometimes.map(|property| property.name).filter(|name| !found.contains_key(name)).collect();
+    let transitions = checker.state_count();
+    let complete = violation.is_none() && effort.states.is_none_or(|states| transitions < states);
+    Report { transitions, states: checker.unique_state_count(), depth: checker.max_depth(), complete, violation, never }
+}

@@ -1,0 +1,134 @@
+//! Activations after a panic, a passivation or a crash; the crash itself, and the sweep after it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use subtend_session::command::Command;
+use subtend_session::decide::wake;
+use subtend_session::ids::{CallId, RunKey, SessionId};
+use subtend_session::index::RowKind;
+use subtend_session::place::{Owner, Place};
+use subtend_session::record::Notice;
+use subtend_session::state::{CallPhase, State};
+
+use super::plan;
+use super::system::{Active, Boot, System};
+use super::{Whole, view};
+use crate::fault::Around;
+
+impl System {
+    /// Makes an activation where there is none; false if that is not possible.
+    pub(super) fn wake_up(&mut self, whole: &Whole, session: SessionId) -> bool {
+        if self.active.contains_key(&session) {
+            return true;
+        }
+        self.activate(whole, session, false)
+    }
+
+    /// Folds the journal and puts to the state what a new activation must hear first: rows, then token or sweep.
+    fn activate(&mut self, whole: &Whole, session: SessionId, lost: bool) -> bool {
+        let Some(journal) = self.journals.get_mut(&session) else { return false };
+        let state = match plan::fold(whole, session, &journal.records) {
+            Ok(state) => state,
+            Err(error) => {
+                self.wrong = Some(error.to_string());
+                return false;
+            }
+        };
+        if !whole.fault.is(Around::EpochNotBumped) {
+            journal.epoch = journal.epoch.next();
+        }
+        let epoch = journal.epoch;
+        // What is told `Reactivated` is answered with these effects; what is swept and keeps its place is not.
+        let before = if lost { wake(&state, subtend_session::command::Clock::default()) } else { Vec::new() };
+        let rows = self.rows_to(session);
+        let rows = (!rows.is_empty()).then_some(Command::OwnedEnded(rows));
+        let first = state.run.as_ref().map(|run| {
+            if lost {
+                return Command::Lost { owner_survives: !matches!(run.opened.owner, Owner::Run { .. }) };
+            }
+            let owner_over = self.owner_over(RunKey { session, run: run.no });
+            Command::Reactivated { kinds: kinds(&state), owner_over }
+        });
+        // A lost run takes its rows before it ends. One that goes on hears of them when its turn is mended: the turn that they
+        // open must not count as one that the old activation left.
+        let commands =
+            if lost { rows.into_iter().chain(first).collect() } else { first.into_iter().chain(rows).collect() };
+        self.resting.remove(&session);
+        self.active.insert(session, Active { epoch, state: Arc::new(state) });
+        self.run_commands(whole, session, commands, before);
+        true
+    }
+
+    /// Ends that a session is owed, in the order of their rows.
+    fn rows_to(&self, session: SessionId) -> Vec<Notice> {
+        let rows = self.rows.keys().filter(|row| row.to == session && row.kind == RowKind::Notice);
+        rows.filter_map(|row| self.notice(row.from, row.key)).collect()
+    }
+
+    pub(super) fn crash(&mut self, whole: &Whole) {
+        self.left.crashes = self.left.crashes.saturating_sub(1);
+        self.crashed_in_boot |= self.boot.is_some();
+        self.active.clear();
+        self.resting.clear();
+        self.flight.clear();
+        self.slots = Default::default();
+        self.fired.clear();
+        self.closing.clear();
+        self.late.clear();
+        if whole.fault.is(Around::RowsLost) {
+            self.rows.clear();
+        }
+        let in_flight =
+            self.journals.iter().filter(|(_, journal)| view::last_run(journal).is_some_and(|(_, ended)| !ended));
+        let sweep = in_flight.map(|(session, _)| *session).collect();
+        self.boot = Some(Boot { sweep, owed: None });
+        self.end_boot();
+    }
+
+    /// The sessions of the level that the sweep is at, or those that are owed something when it is done.
+    pub(super) fn next_to_boot(&self, whole: &Whole, boot: &Boot) -> Vec<SessionId> {
+        let depth = |session: &SessionId| self.journals.get(session).and_then(view::place).map_or(0, Place::depth);
+        let depths = boot.sweep.iter().map(depth);
+        let level = if whole.fault.is(Around::SweepFromTheTop) { depths.min() } else { depths.max() };
+        match level {
+            Some(level) => boot.sweep.iter().filter(|session| depth(session) == level).copied().collect(),
+            None => boot.owed.iter().flatten().copied().collect(),
+        }
+    }
+
+    pub(super) fn boot(&mut self, whole: &Whole, session: SessionId) {
+        let Some(boot) = &mut self.boot else { return };
+        let lost = boot.sweep.remove(&session);
+        if let Some(owed) = &mut boot.owed {
+            owed.remove(&session);
+        }
+        if lost {
+            self.active.remove(&session);
+            self.activate(whole, session, true);
+        } else {
+            self.wake_up(whole, session);
+        }
+        self.end_boot();
+    }
+
+    /// Goes on to what is owed when all is swept, and ends the boot when nothing is.
+    fn end_boot(&mut self) {
+        let Some(boot) = &mut self.boot else { return };
+        if !boot.sweep.is_empty() {
+            return;
+        }
+        let rows = &self.rows;
+        let owed = boot.owed.get_or_insert_with(|| rows.keys().map(|row| row.to).collect::<BTreeSet<_>>());
+        if owed.is_empty() {
+            self.boot = None;
+        }
+    }
+}
+
+/// Kinds of the calls that have not started, found anew.
+fn kinds(state: &State) -> Vec<(CallId, subtend_session::call::CallKind)> {
+    let Some(turn) = state.turn() else { return Vec::new() };
+    let calls = (0_u32..).zip(&turn.calls).filter(|(_, call)| call.phase == CallPhase::Unstarted);
+    calls.map(|(ix, call)| (CallId { turn: turn.no, ix }, plan::kind(&call.tool, &call.args))).collect()
+}

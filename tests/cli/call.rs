@@ -1,0 +1,173 @@
+//! Calls of the command, each on data of its own.
+
+use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A call that takes longer hangs.
+const LONG: Duration = Duration::from_secs(120);
+
+/// A user with a data directory and a workspace.
+pub(crate) struct User {
+    home: TempDir,
+}
+
+/// What a call left.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+/// A call that is under way.
+pub(crate) struct Under {
+    child: Child,
+    out: mpsc::Receiver<String>,
+    err: thread::JoinHandle<String>,
+}
+
+impl User {
+    pub(crate) fn new() -> Self {
+        let user = Self { home: TempDir::new().expect("a temporary directory") };
+        std::fs::create_dir(user.workspace()).expect("a workspace");
+        user
+    }
+
+    pub(crate) fn workspace(&self) -> PathBuf {
+        self.home.path().join("workspace")
+    }
+
+    pub(crate) fn data(&self) -> PathBuf {
+        self.home.path().join("data")
+    }
+
+    /// Writes a file of the workspace.
+    pub(crate) fn file(&self, path: &str, text: &str) {
+        write(&self.workspace().join(path), text);
+    }
+
+    /// Writes a script; gives the model that plays it.
+    pub(crate) fn script(&self, text: &str) -> String {
+        let path = self.home.path().join("script.json");
+        write(&path, text);
+        format!("scripted:{}", path.display())
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_subtend"));
+        command
+            .args(args)
+            .current_dir(self.workspace())
+            .env("SUBTEND_DATA", self.data())
+            .env_remove("RUST_BACKTRACE")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// Starts a call, and leaves it under way.
+    pub(crate) fn start(&self, args: &[&str]) -> Under {
+        self.start_with(args, "")
+    }
+
+    fn start_with(&self, args: &[&str], stdin: &str) -> Under {
+        let mut child = self.command(args).spawn().expect("the command starts");
+        let (mut input, text) = (child.stdin.take().expect("stdin"), stdin.to_owned());
+        // A call that does not read its stdin closes it: that is its right.
+        thread::spawn(move || drop(input.write_all(text.as_bytes())));
+        let stdout = child.stdout.take().expect("stdout");
+        let mut stderr = child.stderr.take().expect("stderr");
+        let (tell, out) = mpsc::channel();
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
+                if tell.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
+                    break;
+                }
+            }
+        });
+        let err = thread::spawn(move || {
+            let mut text = Vec::new();
+            stderr.read_to_end(&mut text).expect("stderr is read");
+            String::from_utf8_lossy(&text).into_owned()
+        });
+        Under { child, out, err }
+    }
+
+    /// Calls, and waits for the end.
+    pub(crate) fn call(&self, args: &[&str]) -> Done {
+        self.start(args).done()
+    }
+
+    /// Calls with a text on stdin.
+    pub(crate) fn call_with(&self, args: &[&str], stdin: &str) -> Done {
+        self.start_with(args, stdin).done()
+    }
+
+    /// Calls a verb that prints one JSON value and completes.
+    pub(crate) fn json(&self, args: &[&str]) -> Value {
+        let done = self.call(args);
+        assert_eq!(done.code, Some(0), "{args:?}: {done:?}");
+        serde_json::from_str(&done.out).expect("one JSON value")
+    }
+}
+
+impl Under {
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The next line of stdout.
+    pub(crate) fn line(&self) -> Option<String> {
+        self.out.recv_timeout(LONG).ok()
+    }
+
+    /// Reads events until one satisfies `wanted`.
+    pub(crate) fn until(&self, wanted: impl Fn(&Value) -> bool) -> Value {
+        while let Some(line) = self.line() {
+            let event = serde_json::from_str(&line).expect("an event");
+            if wanted(&event) {
+                return event;
+            }
+        }
+        panic!("the event did not come");
+    }
+
+    /// Sends a signal, as a terminal does.
+    pub(crate) fn signal(&self, name: &str) {
+        let status = Command::new("kill").args([format!("-{name}"), self.pid().to_string()]).status();
+        assert!(status.expect("kill runs").success());
+    }
+
+    /// Stops reading stdout: the reading end is closed with the next line.
+    pub(crate) fn close_stdout(&mut self) {
+        self.out = mpsc::channel().1;
+    }
+
+    /// Waits for the end.
+    pub(crate) fn done(self) -> Done {
+        let Self { mut child, out, err } = self;
+        let pid = child.id();
+        let (tell, told) = mpsc::channel::<std::io::Result<ExitStatus>>();
+        thread::spawn(move || tell.send(child.wait()));
+        let Ok(status) = told.recv_timeout(LONG) else {
+            drop(Command::new("kill").args(["-KILL", &pid.to_string()]).status());
+            panic!("the call hangs; stderr: {}", err.join().expect("stderr"));
+        };
+        let lines: Vec<_> = out.iter().map(|line| line + "\n").collect();
+        let code = status.expect("the call ends").code();
+        Done { code, out: lines.concat(), err: err.join().expect("stderr") }
+    }
+}
+
+fn write(path: &Path, text: &str) {
+    std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+    std::fs::write(path, text).expect("a file");
+}

@@ -1,0 +1,75 @@
+use serde_json::{Value, json};
+
+use super::call::User;
+
+/// A root with two children in the background; all of them hang after some text.
+const FAMILY: &str = r#"{ "rules": [
+    { "agent": "general", "steps": [
+        { "fan_out": { "n": 2, "agent": "explore", "background": true, "prompt": "Look at part {n}." } },
+        { "text": "waiting" } ] },
+    { "agent": "*", "steps": [ { "text": "so far", "hang": true } ] } ] }"#;
+
+fn last(out: &str) -> Value {
+    serde_json::from_str(out.lines().last().expect("a line")).expect("json")
+}
+
+#[test]
+fn ctrl_c_cancels_the_whole_tree_and_shuts_down_in_order() {
+    let user = User::new();
+    let model = user.script(FAMILY);
+    let run = user.start(&["run", "--json", "--model", &model, "hang"]);
+    let root = run.until(|event| event["record"]["child_spawned"].is_object());
+    let root = root["session"].as_str().expect("an id").to_owned();
+    run.until(|event| event["record"]["turn_started"].is_object() && event["session"] != json!(root));
+    run.signal("INT");
+    let done = run.done();
+    assert_eq!(done.code, Some(130), "{done:?}");
+    let end = last(&done.out);
+    assert_eq!((&end["type"], &end["outcome"]), (&json!("run_ended"), &json!({"cancelled": {"by": "person"}})));
+    assert!(done.err.contains("cancelling the run and all that it started"), "{done:?}");
+
+    let tree = user.json(&["tree", &root, "--json"]);
+    for child in tree["children"].as_array().expect("children") {
+        assert_eq!(child["outcome"], json!({"cancelled": {"by": {"owner": {"outcome": "cancelled"}}}}), "{tree:#}");
+    }
+    assert_eq!(user.call(&["verify"]).code, Some(0));
+}
+
+#[test]
+fn partial_output_of_a_cancelled_run_is_kept() {
+    let user = User::new();
+    let steps = r#"{ "text": "so far", "calls": [ { "tool": "list" } ] }, { "hang": true }"#;
+    let model = user.script(&format!(r#"{{ "rules": [ {{ "agent": "*", "steps": [ {steps} ] }} ] }}"#));
+    let run = user.start(&["run", "--json", "--model", &model, "hang"]);
+    run.until(|event| event["record"]["turn_started"]["turn"] == json!(2));
+    run.signal("TERM");
+    let done = run.done();
+    assert_eq!(done.code, Some(130), "{done:?}");
+    let end = last(&done.out);
+    assert_eq!((&end["answer"], &end["partial"]), (&Value::Null, &json!("so far")), "{end:#}");
+}
+
+#[test]
+fn a_second_ctrl_c_leaves_at_once() {
+    let user = User::new();
+    let model = user.script(FAMILY);
+    let run = user.start(&["run", "--json", "--model", &model, "hang"]);
+    run.until(|event| event["record"]["child_spawned"].is_object());
+    run.signal("INT");
+    run.signal("INT");
+    let done = run.done();
+    assert_eq!(done.code, Some(130), "{done:?}");
+}
+
+#[test]
+fn a_reader_of_events_that_goes_away_ends_the_run() {
+    let user = User::new();
+    let steps = r#"{ "latency_ms": 20, "calls": [ { "tool": "list" } ], "repeat": true }"#;
+    let model = user.script(&format!(r#"{{ "rules": [ {{ "agent": "*", "steps": [ {steps} ] }} ] }}"#));
+    let mut run = user.start(&["run", "--json", "--model", &model, "go on"]);
+    run.until(|event| event["record"]["turn_started"].is_object());
+    run.close_stdout();
+    let done = run.done();
+    assert_eq!(done.code, Some(130), "{done:?}");
+    assert!(done.err.contains("nobody reads the events any more"), "{done:?}");
+}

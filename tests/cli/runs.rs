@@ -1,0 +1,156 @@
+use serde_json::{Value, json};
+
+use super::call::User;
+use super::repository;
+
+/// A script with one rule for everybody.
+fn everybody(steps: &str) -> String {
+    format!(r#"{{ "rules": [ {{ "agent": "*", "steps": [ {steps} ] }} ] }}"#)
+}
+
+/// The last line of `run --json`.
+fn last(out: &str) -> Value {
+    serde_json::from_str(out.lines().last().expect("a line")).expect("json")
+}
+
+#[test]
+fn the_offline_model_answers_from_the_workspace() {
+    let user = User::new();
+    repository::make(&user);
+    let done = user.call(&["run", "How is this project put together, and where does it handle errors?"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    for area in repository::AREAS {
+        assert!(done.out.contains(&format!("{area}/errors.rs:")), "{area}: {}", done.out);
+    }
+    let notes: Vec<_> = done.err.lines().take(2).collect();
+    assert!(notes[0].contains("no model was named") && notes[0].contains("--model"), "{notes:?}");
+    assert!(notes[1].contains(&*user.data().to_string_lossy()), "{notes:?}");
+    assert!(done.err.contains("look again: subtend tree "), "{}", done.err);
+
+    let again = user.call(&["run", "--quiet", "How big is it?"]);
+    assert_eq!((again.code, again.err.as_str()), (Some(0), ""), "{again:?}");
+}
+
+#[test]
+fn the_tree_of_an_offline_run_has_children_that_worked() {
+    let user = User::new();
+    repository::make(&user);
+    let done = user.call(&["run", "--json", "Where does it handle errors?"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let end = last(&done.out);
+    let tree = user.json(&["tree", "--json", end["session"].as_str().expect("an id")]);
+    assert_eq!((&tree["outcome"], &tree["state"], &tree["depth"]), (&json!("completed"), &json!("quiet"), &json!(0)));
+    assert_eq!(tree["background"], json!(false));
+    let children = tree["children"].as_array().expect("children");
+    assert!(children.len() >= 3, "{tree:#}");
+    for child in children {
+        assert_eq!((&child["agent"], &child["outcome"]), (&json!("explore"), &json!("completed")), "{child:#}");
+        assert_eq!((&child["background"], &child["depth"]), (&json!(true), &json!(1)), "{child:#}");
+        let shown = user.json(&["show", "--json", child["id"].as_str().expect("an id")]);
+        let entries = shown["entries"].as_array().expect("entries");
+        let calls = entries.iter().filter_map(|entry| entry["calls"].as_array()).flatten();
+        let worked = calls.filter(|call| call["result"]["result"]["end"] == json!("ok")).count();
+        assert!(worked >= 2, "{shown:#}");
+    }
+}
+
+#[test]
+fn events_come_one_a_line_and_the_end_comes_last() {
+    let user = User::new();
+    repository::make(&user);
+    let done = user.call(&["run", "--json", "Where does it handle errors?"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let events: Vec<Value> = done.out.lines().map(|line| serde_json::from_str(line).expect("json")).collect();
+    let end = events.last().expect("an event");
+    let expected = json!({
+        "type": "run_ended", "session": end["session"], "run": 1, "outcome": "completed", "answer": end["answer"],
+        "partial": null, "turns": end["turns"], "usage": end["usage"],
+    });
+    assert_eq!(end, &expected);
+    assert!(end["answer"].as_str().is_some_and(|text| text.contains("errors.rs")), "{end:#}");
+
+    // Records of each session without a gap, from the first that was shown.
+    let mut next = std::collections::HashMap::new();
+    for event in events.iter().filter(|event| event["type"] == json!("record")) {
+        let seq = event["seq"].as_u64().expect("a number");
+        let due = next.entry(event["session"].to_string()).or_insert(seq);
+        assert_eq!(*due, seq, "{event}");
+        *due = seq + 1;
+    }
+    assert!(next.len() >= 4, "{next:?}");
+}
+
+#[test]
+fn each_way_to_end_has_its_exit_code_and_its_cause() {
+    let user = User::new();
+    user.file(
+        ".subtend/agents/brief.md",
+        "---\nmode: primary\ndescription: Has two turns.\nturns: 2\n---\nBe brief.\n",
+    );
+    let list = r#"{ "text": "looking", "calls": [ { "tool": "list", "args": { "path": "." } } ], "repeat": true }"#;
+    let cases = [
+        ("general", r#"{ "refuse": true }"#, 1, "the model refused", ""),
+        ("general", r#"{ "error": { "kind": "auth", "message": "no key" } }"#, 1, "no key", ""),
+        ("general", r#"{ "empty": true }, { "empty": true }"#, 1, "empty answer", ""),
+        ("brief", list, 4, "out of turns", "looking"),
+    ];
+    for (agent, steps, code, cause, partial) in cases {
+        let model = user.script(&everybody(steps));
+        let done = user.call(&["run", "--agent", agent, "--model", &model, "hi"]);
+        assert_eq!(done.code, Some(code), "{steps}: {done:?}");
+        assert!(done.err.contains(cause), "{steps}: {done:?}");
+        assert!(done.out.contains(partial) && (partial.is_empty() == done.out.is_empty()), "{steps}: {done:?}");
+    }
+}
+
+#[test]
+fn partial_output_is_no_answer() {
+    let user = User::new();
+    let list = r#"{ "text": "so far", "calls": [ { "tool": "list" } ] }, { "refuse": true }"#;
+    let model = user.script(&everybody(list));
+    let done = user.call(&["run", "--json", "--model", &model, "hi"]);
+    assert_eq!(done.code, Some(1), "{done:?}");
+    let end = last(&done.out);
+    assert_eq!((&end["answer"], &end["partial"]), (&Value::Null, &json!("so far")));
+    assert_eq!(end["outcome"], json!({"failed": {"kind": "refused"}}));
+}
+
+#[test]
+fn tools_that_were_not_allowed_are_not_offered() {
+    let user = User::new();
+    let write =
+        r#"{ "calls": [ { "tool": "write", "args": { "path": "a.txt", "content": "hi" } } ] }, { "text": "{last}" }"#;
+    let model = user.script(&everybody(write));
+    let refused = user.call(&["run", "--quiet", "--model", &model, "hi"]);
+    assert_eq!((refused.code, user.workspace().join("a.txt").exists()), (Some(0), false), "{refused:?}");
+
+    let done = user.call(&["run", "--quiet", "--model", &model, "--allow", "fs.write=*.txt", "hi"]);
+    let written = std::fs::read_to_string(user.workspace().join("a.txt")).ok();
+    assert_eq!((done.code, written.as_deref()), (Some(0), Some("hi")), "{done:?}");
+}
+
+#[test]
+fn a_shell_needs_more_than_its_own_permission_and_says_so() {
+    let user = User::new();
+    let shell =
+        r#"{ "calls": [ { "tool": "shell", "args": { "command": "echo from $PWD" } } ] }, { "text": "{last}" }"#;
+    let model = user.script(&everybody(shell));
+    let run = ["run", "--model", &model, "--allow", "shell.run", "hi"];
+    let refused = user.call(&run);
+    assert!(refused.err.contains("shell is refused") && !refused.out.contains("from /"), "{refused:?}");
+
+    let done = user.call(&[&run[..], &["--allow", "fs.*", "--allow", "net.*"]].concat());
+    assert!(!done.err.contains("shell is refused") && done.out.contains("from /"), "{done:?}");
+}
+
+#[test]
+fn a_terminal_is_not_needed_to_follow_a_run() {
+    let user = User::new();
+    let steps = r#"{ "calls": [ { "tool": "list", "args": { "path": "." } } ] }, { "text": "done" }"#;
+    let model = user.script(&everybody(steps));
+    let done = user.call(&["run", "--model", &model, "hi"]);
+    assert_eq!((done.code, done.out.as_str()), (Some(0), "done\n"), "{done:?}");
+    assert!(!done.err.contains('\u{1b}'), "{:?}", done.err);
+    let lines: Vec<_> = done.err.lines().collect();
+    assert!(lines.contains(&"general  list .  turn 1"), "{lines:?}");
+}

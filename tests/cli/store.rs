@@ -1,0 +1,88 @@
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use super::call::User;
+
+const HANG: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "so far", "hang": true } ] } ] }"#;
+
+#[test]
+fn a_store_in_use_is_refused_with_the_process_that_has_it() {
+    let user = User::new();
+    let model = user.script(HANG);
+    let first = user.start(&["run", "--json", "--model", &model, "hang"]);
+    first.until(|event| event["record"]["turn_started"].is_object());
+    for args in [&["run", "--model", &model, "second"][..], &["sessions"], &["tree", "root"], &["verify"]] {
+        let refused = user.call(args);
+        assert_eq!((refused.code, refused.out.as_str()), (Some(3), ""), "{args:?}: {refused:?}");
+        let pid = first.pid().to_string();
+        assert!(refused.err.contains(&pid) && refused.err.contains("--data DIR"), "{args:?}: {refused:?}");
+    }
+    first.signal("INT");
+    assert_eq!(first.done().code, Some(130));
+    assert_eq!(user.call(&["verify"]).code, Some(0));
+}
+
+#[test]
+fn two_stores_do_not_meet() {
+    let user = User::new();
+    let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "there" } ] } ] }"#);
+    let other = user.data().join("other");
+    let other = other.to_str().expect("a path");
+    let done = user.call(&["run", "--model", &model, "--data", other, "elsewhere"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(done.err.contains(&format!("--data {other}")), "{done:?}");
+    assert_eq!(user.json(&["sessions", "--json"]), json!([]));
+    assert_eq!(user.json(&["sessions", "--json", "--data", other]).as_array().map(Vec::len), Some(1));
+
+    let done = user.call(&["run", "--model", &model, "--store", "memory", "nowhere"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(done.err.contains("in memory only"), "{done:?}");
+    assert!(!user.data().join("redb").exists());
+}
+
+#[test]
+fn a_killed_run_is_told_by_the_next_one_and_ends_as_lost() {
+    let user = User::new();
+    let model = user.script(HANG);
+    let killed = user.start(&["run", "--json", "--model", &model, "hang"]);
+    let event = killed.until(|event| event["record"]["turn_started"].is_object());
+    killed.signal("KILL");
+    assert_eq!(killed.done().code, None);
+
+    let id = event["session"].as_str().expect("an id");
+    let before = user.call(&["tree", id]);
+    assert!(before.out.contains("1 run was in flight when the last process ended"), "{before:?}");
+
+    let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "back" } ] } ] }"#);
+    let next = user.call(&["run", "--model", &model, "again"]);
+    assert_eq!((next.code, next.out.as_str()), (Some(0), "back\n"), "{next:?}");
+    assert!(next.err.contains("an earlier process ended with 1 run in flight"), "{next:?}");
+    assert_eq!(user.json(&["tree", id, "--json"])["outcome"], json!("lost"));
+    assert_eq!(user.call(&["verify"]).code, Some(0));
+}
+
+#[test]
+fn a_damaged_store_is_refused_or_told() {
+    let user = User::new();
+    let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "there" } ] } ] }"#);
+    assert_eq!(user.call(&["run", "--model", &model, "hi"]).code, Some(0));
+    let largest = files(&user.data()).into_iter().max_by_key(|path| size(path)).expect("a file");
+    std::fs::write(&largest, vec![0x5a; size(&largest)]).expect("it is damaged");
+    for args in [&["verify"][..], &["sessions"], &["run", "--model", &model, "hi"]] {
+        let refused = user.call(args);
+        assert_eq!((refused.code, refused.out.as_str()), (Some(3), ""), "{args:?}: {refused:?}");
+        assert!(refused.err.starts_with("error: ") || refused.err.contains("\nerror: "), "{args:?}: {refused:?}");
+        assert!(!refused.err.contains("panicked at"), "{args:?}: {refused:?}");
+    }
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+fn size(path: &Path) -> usize {
+    let bytes = std::fs::metadata(path).expect("its size").len();
+    usize::try_from(bytes).expect("a size that fits")
+}
