@@ -22,17 +22,23 @@ pub enum Around {
     TokenIgnored,
     /// The sweep goes to the owners first.
     SweepFromTheTop,
+    /// The slot of a run goes with its actor, and the run goes on.
+    SlotLostAtPanic,
+    /// A panic between the append of a batch and its effects, and nobody makes good what was not asked for.
+    EffectsForgotten,
 }
 
 impl Around {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::RowsLost,
         Self::SlotFreedTwice,
         Self::EpochNotBumped,
         Self::CancelNotDurable,
         Self::TokenIgnored,
         Self::SweepFromTheTop,
+        Self::SlotLostAtPanic,
+        Self::EffectsForgotten,
     ];
 }
 
@@ -86,6 +92,6 @@ impl Fault {
     }
 
     fn sizes() -> Vec<Size> {
-        vec![Size::SMALL, Size::PANIC, Size::CALM, Size::CANCEL, Size::CRASH, Size::MEDIUM]
+        vec![Size::SMALL, Size::PANIC, Size::HALF_PANIC, Size::CALM, Size::CANCEL, Size::CRASH, Size::MEDIUM]
     }
 }

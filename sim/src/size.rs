@@ -15,6 +15,8 @@ pub struct Size {
     pub crashes: u8,
     /// Panics of session actors.
     pub panics: u8,
+    /// Panics between the append of a batch and its effects.
+    pub half_panics: u8,
     /// Cancels by a person, of any session.
     pub cancels: u8,
     /// Interrupts by a person, of any session.
@@ -25,8 +27,10 @@ pub struct Size {
     pub failures: u8,
     /// Slots.
     pub slots: u8,
-    /// Turns of a run.
+    /// Turns of a root's run.
     pub turns: u8,
+    /// Turns of a child's run.
+    pub child_turns: u8,
 }
 
 impl Size {
@@ -38,19 +42,25 @@ impl Size {
         sends: 1,
         crashes: 1,
         panics: 0,
+        half_panics: 0,
         cancels: 1,
         interrupts: 0,
         deadlines: 0,
         failures: 0,
         slots: 1,
         turns: 3,
+        child_turns: 2,
     };
 
     /// A root and one child, whose actors may panic.
     pub const PANIC: Self = Self { panics: 1, crashes: 0, ..Self::SMALL };
 
+    /// A root and one child, whose actors may panic between the append of a batch and its effects.
+    pub const HALF_PANIC: Self = Self { half_panics: 1, crashes: 0, ..Self::SMALL };
+
     /// Two children, side by side or one below the other, and nothing that goes wrong.
-    pub const CALM: Self = Self { children: 2, depth: 2, tools: 0, crashes: 0, cancels: 0, ..Self::SMALL };
+    pub const CALM: Self =
+        Self { children: 2, depth: 2, tools: 0, crashes: 0, cancels: 0, child_turns: 3, ..Self::SMALL };
 
     /// The same with a cancel.
     pub const CANCEL: Self = Self { cancels: 1, ..Self::CALM };
@@ -66,12 +76,14 @@ impl Size {
         sends: 1,
         crashes: 1,
         panics: 1,
+        half_panics: 0,
         cancels: 1,
         interrupts: 0,
         deadlines: 0,
         failures: 0,
         slots: 1,
         turns: 3,
+        child_turns: 2,
     };
 
     /// Everything once, crashes twice: minutes.
@@ -82,11 +94,13 @@ impl Size {
         sends: 2,
         crashes: 2,
         panics: 1,
+        half_panics: 0,
         cancels: 1,
         interrupts: 0,
         deadlines: 1,
         failures: 1,
         slots: 1,
         turns: 3,
+        child_turns: 3,
     };
 }

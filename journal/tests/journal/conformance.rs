@@ -248,7 +248,7 @@ async fn writers_at_the_same_time_do_not_meet(store: Store) {
             .map(|writer| {
                 let journal = &journal;
                 scope.spawn(move || {
-                    let write = |n| {
+                    let write = |n: u128| {
                         let mut family = family(journal, writer * 1000 + n * 10, false);
                         let taken = family.taken();
                         journal.append(one(taken)).unwrap();

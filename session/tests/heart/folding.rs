@@ -3,37 +3,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use subtend_session::call::{CallEnd, CallKind, Invalid, ToolErrorKind};
+use subtend_session::call::ToolErrorKind;
 use subtend_session::command::{Command, Deadline, Refusal, SpawnVerdict};
 use subtend_session::effect::Decision;
-use subtend_session::ids::{AttemptNo, CallId, Hash, RunNo, SessionId, TurnNo};
+use subtend_session::ids::{AttemptNo, CallId, RunNo, SessionId, TurnNo};
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
-use subtend_session::outcome::{Budget, By, FailKind, ModelFail, Outcome, OutcomeKind, Part, TimeLimit};
-use subtend_session::place::{Mode, OnRestart, Owner, Place};
+use subtend_session::outcome::{By, ModelFail, Outcome, OutcomeKind, Part};
+use subtend_session::place::{Mode, Place};
 use subtend_session::record::*;
 use subtend_session::state::{CallPhase, FoldError, State};
-use subtend_session::usage::Usage;
 
+use crate::arbitrary::{kind_of, record_of};
 use crate::given::*;
 
 /// One random step: what to do, and two numbers that say with what.
 type Step = (u8, u8, u8);
-
-fn kind_of(n: u8) -> CallKind {
-    let run = subtend_session::ids::RunKey { session: session(0xB0 + u128::from(n % 4)), run: RunNo(1) };
-    match n % 12 {
-        0 | 1 => reads(),
-        2 => writes(),
-        3 => CallKind::Local(subtend_session::call::ToolEffect::Idempotent),
-        4 | 5 => blocking(),
-        6 | 7 => background(),
-        8 => CallKind::Await { all: n > 100, runs: vec![run] },
-        9 => CallKind::Check { run, wait: n > 100 },
-        10 => CallKind::Return,
-        _ => CallKind::Invalid(Invalid::BadArgs),
-    }
-}
 
 /// A life: a session and the children that it owns, of which each ends once.
 struct Life {
@@ -59,7 +44,7 @@ impl Life {
                 answer(stray.0, attempt.0, (a > 9).then_some("text"), kinds, Stop::Calls)
             }
             8 => {
-                let stop = [Stop::Length, Stop::Refused, Stop::Other, Stop::End][usize::from(b.min(3))];
+                let stop = [Stop::Length, Stop::Refused, Stop::Other, Stop::End][usize::from((b % 8).min(3))];
                 answer(stray.0, attempt.0, (a > 60).then_some("said"), Vec::new(), stop)
             }
             9 => attempt_failed(stray.0, attempt.0, if a > 20 { ModelFail::Unavailable } else { ModelFail::Auth }),
@@ -224,10 +209,9 @@ fn live(heart: Heart, steps: Vec<Step>) {
         transcript_is_whole(&life.heart.state);
     }
     sound(&life.heart.log);
-    for r in &life.heart.log { eprintln!("STAT {}", word(r).split(['-','+',':']).last().unwrap_or("").to_string()); }
 }
 
-fn small() -> Limits {
+pub(crate) fn small() -> Limits {
     Limits { turns: 3, queue: 3, local_calls: 2, attempts: 2, ..Limits::default() }
 }
 
@@ -298,189 +282,4 @@ fn what_is_no_journal_is_a_typed_error() {
 fn a_record_is_small() {
     assert!(size_of::<Record>() <= 80, "{}", size_of::<Record>());
     assert!(size_of::<Message>() <= 64, "{}", size_of::<Message>());
-}
-
-/// A record from random bytes: every kind, and every case of what it holds.
-fn record_of(seed: [u8; 12]) -> Record {
-    let [kind, a, b, c, d, e, ..] = seed;
-    let (run, turn) = (RunNo(u32::from(a % 3)), TurnNo(u32::from(b % 3)));
-    let attempt = AttemptNo(u32::from(c % 3));
-    let call = CallId { turn, ix: u32::from(d % 3) };
-    let child = session(u128::from(e % 3));
-    let text = |n: u8| format!("t\u{e4}xt \"{n}\"\n").into();
-    let usage = Usage {
-        input: a.into(),
-        reasoning: (b % 2).into(),
-        cost_micro: (c > 9).then_some(9),
-        unreliable: d > 9,
-        ..Usage::default()
-    };
-    let by = [By::Person, By::Host, By::Model { call }, By::Owner { outcome: OutcomeKind::OutOfTurns }, By::Sweep]
-        [usize::from(e % 5)]
-    .clone();
-    match kind % 24 {
-        0 => Record::SessionCreated(Box::new(created(Place::Root, small()))),
-        1 => Record::RunOpened(Box::new(RunOpened {
-            run,
-            owner: owner_of(b, call),
-            inputs: vec![input_id(c.into())],
-            mode: Mode::Blocking,
-            max_turns: d.into(),
-            deadline_ms: (e > 9).then_some(7),
-            wall_cap_at: (e > 99).then_some(-7),
-            on_restart: OnRestart::Resume,
-            slot: a > 99,
-        })),
-        2 => Record::RunStarted { run, slot: b > 99 },
-        3 => Record::InputAccepted(Box::new(InputAccepted {
-            key: (b > 99).then(|| text(b)),
-            from: [From::Person, From::Host, From::AgentResult, From::Model { session: child, run, call }]
-                [usize::from(c % 4)]
-            .clone(),
-            as_owner: owner_of(d, call),
-            ..said(a.into(), "hello", if e > 99 { Lane::Send } else { Lane::Steer })
-        })),
-        4 => Record::InputsTaken { ids: vec![input_id(c.into())], run, turn },
-        5 => Record::QueueChanged {
-            change: if a > 99 { QueueChange::Cleared } else { QueueChange::Removed(vec![input_id(b.into())]) },
-            by,
-        },
-        6 | 7 => Record::TurnStarted {
-            run,
-            turn,
-            attempt,
-            prompt: [Prompt::Plain, Prompt::Continuation, Prompt::Nudge][usize::from(d % 3)],
-            reserved: (e > 99).then(|| Box::new(Reserved { tokens: 5, cost_micro: None })),
-            model: text(a),
-        },
-        8 => Record::AttemptDiscarded(Box::new(AttemptDiscarded {
-            turn,
-            attempt,
-            error: ModelFail::Rate,
-            message: text(a),
-            usage: (e > 9).then_some(usage),
-        })),
-        9 | 10 => Record::TurnAnswered(Box::new(TurnAnswered {
-            run,
-            turn,
-            attempt,
-            text: (d > 99).then(|| text(d)),
-            reasoning: (d > 199).then(|| text(d)),
-            calls: (0..e % 3).map(|_| asked(reads()).asked).collect(),
-            stop: Stop::Other,
-            usage,
-            answers: vec![input_id(c.into())],
-            worked_ms: 12,
-        })),
-        11 => Record::CallStarted { call, kind: Box::new(kind_of(a)), timeout_ms: (e > 99).then_some(1) },
-        12 => Record::CallFinished(Box::new(CallFinished {
-            call,
-            end: end_of(a),
-            content: text(b),
-            truncated_from: (c > 9).then_some(1),
-            worked_ms: 3,
-        })),
-        13 => Record::ChildSpawned(Box::new(ChildSpawned {
-            call,
-            child,
-            short: child.short(),
-            agent: text(a),
-            mode: Mode::Background,
-            detached: b > 99,
-            depth: 1,
-            grant: SpawnGranted { spawns_left: 2 },
-        })),
-        14 => Record::ContinueAsked(Box::new(ContinueAsked { call, child, input: text(a), mode: Mode::Blocking })),
-        15 => Record::ContinueRefused { owner: child, key: call, why: ContinueRefusal::Closed },
-        16 => Record::CancelAsked { call: (a > 9).then_some(call), child, key: call },
-        17 => Record::RunParked {
-            run,
-            why: [Park::MidTurn, Park::AtRest, Park::Ask, Park::Slot][usize::from(b % 4)],
-            worked_ms: 5,
-        },
-        18 => Record::RunResumed { run, why: Park::Ask, slot: b > 99 },
-        19 => Record::RunHeld {
-            run,
-            why: Box::new(if b > 99 { Hold::OutOfTurns } else { Hold::Closing { outcome: outcome_of(c, by) } }),
-        },
-        20 => Record::RunEnded(Box::new(RunEnded {
-            run,
-            outcome: outcome_of(b, by),
-            result: None,
-            returned: (c > 99).then_some(call),
-            text: (d > 9).then(|| text(d)),
-            len: 4,
-            hash: Hash::of(&[d]),
-            turns: 1,
-            usage_self: usage,
-            usage_owned: usage,
-            worked_ms: 1,
-            gave_up: (e > 99).then(|| text(e)),
-        })),
-        21 => Record::NoticeTaken(Box::new(NoticeTaken {
-            items: vec![Notice { child, key: (a > 99).then_some(call), ..notice(0, call, outcome_of(b, by), "x") }],
-            carrier: [Carrier::Result, Carrier::Message, Carrier::Await { call }][usize::from(c % 3)],
-        })),
-        22 if a > 99 => Record::AskOpened { call, action: text(a), resource: text(b), root: child },
-        22 => Record::AskAnswered { call, verdict: AskVerdict::Always, by: AskBy::NoApprover },
-        _ if a > 99 => Record::SessionClosed { by },
-        _ => Record::SessionReopened { by },
-    }
-}
-
-fn owner_of(n: u8, call: CallId) -> Owner {
-    use subtend_session::place::Service;
-    match n % 5 {
-        0 => Owner::Run { session: session(1), run: RunNo(1), call },
-        1 => Owner::Person,
-        2 => Owner::Host(Service::Title),
-        3 => Owner::Host(Service::Custom("own".into())),
-        _ => Owner::Detached { by_host: true },
-    }
-}
-
-fn end_of(n: u8) -> CallEnd {
-    match n % 8 {
-        0 => CallEnd::Ok,
-        1 => CallEnd::ToolError { kind: ToolErrorKind::BadArgs, retryable: true },
-        2 => CallEnd::Denied,
-        3 => CallEnd::TimedOut,
-        4 => CallEnd::Interrupted,
-        5 => CallEnd::Cancelled,
-        6 => CallEnd::UnknownEffects,
-        _ => CallEnd::Backgrounded,
-    }
-}
-
-fn outcome_of(n: u8, by: By) -> Outcome {
-    match n % 10 {
-        0 => Outcome::Completed,
-        1 => Outcome::Failed { kind: FailKind::Model { error: ModelFail::Auth, message: "m".into() } },
-        2 => Outcome::Failed { kind: FailKind::Panic { part: Part::TurnTask, message: "p".into() } },
-        3 => Outcome::Cancelled { by },
-        4 => Outcome::Interrupted { by },
-        5 => Outcome::TimedOut { what: TimeLimit::WallCap },
-        6 => Outcome::OutOfTurns,
-        7 => Outcome::OutOfBudget { which: Budget::Money },
-        8 => Outcome::Lost,
-        _ => Outcome::RestartsExhausted { command: Some("spawn".into()) },
-    }
-}
-
-#[test]
-fn growth() {
-    for n in [1000u32, 10_000, 50_000] {
-        let mut state = Heart::root_with(Limits { calls_per_answer: 100_000, ..Limits::default() }).then(send(1, "go")).state;
-        let t = std::time::Instant::now();
-        subtend_session::decide::decide(&mut state, calls(1, vec![blocking(); n as usize]), clock()).unwrap();
-        let t1 = t.elapsed();
-        for c in (0..n).collect::<Vec<_>>().chunks(512) {
-            let v: Vec<(u32, u128)> = c.iter().map(|ix| (*ix, 1000 + u128::from(*ix))).collect();
-            subtend_session::decide::decide(&mut state, spawn(1, Mode::Blocking, &v), clock()).unwrap();
-        }
-        let t2 = t.elapsed();
-        for ix in 0..n { subtend_session::decide::decide(&mut state, ended(1000 + u128::from(ix), call(1, ix)), clock()).unwrap(); }
-        let t3 = t.elapsed();
-        eprintln!("GROW {n}: answer {:?} spawn {:?} end {:?} per child", t1 / n, (t2 - t1) / n, (t3 - t2) / n);
-    }
 }

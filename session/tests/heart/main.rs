@@ -8,6 +8,7 @@
     reason = "tests say what they expect and fail where it is not so"
 )]
 
+mod arbitrary;
 mod folding;
 mod given;
 mod index;

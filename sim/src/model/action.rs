@@ -28,6 +28,8 @@ pub enum Action {
     Panic(SessionId),
     /// The same, but its last batch was on its way to the log; only with a seeded bug.
     PanicWithBatch(Message, Reply),
+    /// The same, but its last batch is in the log, and what it asks of the world was not asked for.
+    PanicBeforeEffects(Message, Reply),
     /// The process dies.
     Crash,
     /// The boot looks after a session.
@@ -141,6 +143,9 @@ impl System {
                 && matches!(message, Message::Stream { .. } | Message::Granted { .. })
             {
                 actions.push(Action::PanicWithBatch(message.clone(), reply));
+            }
+            if self.left.half_panics > 0 && self.active.contains_key(&message.to()) {
+                actions.push(Action::PanicBeforeEffects(message.clone(), reply));
             }
             actions.push(Action::Deliver(message.clone(), reply));
         }

@@ -12,7 +12,7 @@ use subtend_session::record::Notice;
 use subtend_session::state::{CallPhase, State};
 
 use super::plan;
-use super::system::{Active, Boot, System};
+use super::system::{Active, Boot, Message, System};
 use super::{Whole, view};
 use crate::fault::Around;
 
@@ -57,7 +57,37 @@ impl System {
         self.resting.remove(&session);
         self.active.insert(session, Active { epoch, state: Arc::new(state) });
         self.run_commands(whole, session, commands, before);
+        if !lost && !whole.fault.is(Around::EffectsForgotten) {
+            self.make_good(whole, session);
+        }
         true
+    }
+
+    /// Asks again for what the old activation may have decided and not asked for, and that no command brings about.
+    fn make_good(&mut self, whole: &Whole, session: SessionId) {
+        let owed: Vec<_> =
+            self.rows.keys().filter(|row| row.from == session && row.kind == RowKind::Notice).copied().collect();
+        for row in owed {
+            let message = Message::Notice { to: row.to, from: row.from, key: row.key };
+            if !self.flight.contains(&message) {
+                self.send(message);
+            }
+        }
+        let Some(active) = self.active.get(&session) else { return };
+        let owned: Vec<_> =
+            active.state.run.iter().flat_map(|run| run.owned.values()).map(|owned| owned.child).collect();
+        for child in owned {
+            let unstarted =
+                self.active.get(&child).and_then(|active| active.state.run.as_ref()).filter(|run| !run.started);
+            if let Some(run) = unstarted.map(|run| run.no) {
+                self.request(whole, RunKey { session: child, run }, false);
+            }
+        }
+        let run = self.run_in_flight(session);
+        let over: Vec<_> = self.slots.keys().filter(|key| key.session == session && run != Some(key.run)).collect();
+        for key in over {
+            self.release(whole, key);
+        }
     }
 
     /// Ends that a session is owed, in the order of their rows.

@@ -12,6 +12,9 @@ use crate::fault::Around;
 
 impl System {
     pub(super) fn perform(&mut self, whole: &Whole, session: SessionId, effects: Vec<Effect>) {
+        if self.mute {
+            return;
+        }
         for effect in effects {
             match effect {
                 Effect::RequestSlot { run, again } => self.request(whole, RunKey { session, run }, again),
@@ -32,7 +35,7 @@ impl System {
         }
     }
 
-    fn request(&mut self, whole: &Whole, key: RunKey, again: bool) {
+    pub(super) fn request(&mut self, whole: &Whole, key: RunKey, again: bool) {
         self.slots.ask(key, again);
         self.grant(whole);
     }

@@ -104,7 +104,7 @@ fn plan(whole: &Whole, state: &State, call: CallId, mode: Mode, left: u8) -> Chi
         created: created(whole, Place::Root, child),
         manifest: Arc::new(Authority::allow_all()),
         mode,
-        max_turns: u32::from(whole.size.turns).saturating_sub(1),
+        max_turns: u32::from(whole.size.child_turns),
         deadline_ms: Some(480_000),
         on_restart: OnRestart::Fail,
         grant: SpawnGranted { spawns_left: u32::from(left).saturating_sub(1) },

@@ -59,10 +59,20 @@ impl System {
                 self.tell(whole, *session, vec![Command::Deadline(Deadline::Run(run))])
             }
             Action::Panic(session) => {
-                self.panic(*session);
+                self.left.panics = self.left.panics.saturating_sub(1);
+                self.panic(whole, *session);
                 true
             }
             Action::PanicWithBatch(message, reply) => self.panic_with_batch(whole, message, *reply),
+            Action::PanicBeforeEffects(message, reply) => {
+                self.left.half_panics = self.left.half_panics.saturating_sub(1);
+                self.take(message);
+                self.mute = true;
+                self.deliver(whole, message.clone(), *reply);
+                self.mute = false;
+                self.panic(whole, message.to());
+                true
+            }
             Action::Crash => {
                 self.crash(whole);
                 true
@@ -219,9 +229,9 @@ impl System {
         commands: Vec<Command>,
         before: Vec<Effect>,
     ) {
-        let wanted = commands.iter().find_map(|command| match command {
-            Command::Admitted { run, .. } => Some(RunKey { session, run: *run }),
-            _ => None,
+        let wanted = commands.iter().find_map(|command| {
+            let Command::Admitted { run, .. } = command else { return None };
+            Some(RunKey { session, run: *run })
         });
         let Some(decided) = self.decide(session, commands) else { return };
         let Decided { records, births, effects, changes, slot_refused } = decided;
@@ -289,11 +299,9 @@ impl System {
 
     /// A batch that waited is in the log before anything later of its session.
     pub(super) fn flush(&mut self, whole: &Whole, session: SessionId) {
-        let late = self.flight.iter().position(|message| match message {
-            Message::Append(batch) => {
-                batch.session == session && self.active.get(&session).is_some_and(|active| active.epoch == batch.epoch)
-            }
-            _ => false,
+        let late = self.flight.iter().position(|message| {
+            let Message::Append(batch) = message else { return false };
+            batch.session == session && self.active.get(&session).is_some_and(|active| active.epoch == batch.epoch)
         });
         if let (Some(at), true) = (late, whole.fault.is(Around::CancelNotDurable)) {
             let Message::Append(batch) = self.flight.remove(at) else { return };
@@ -308,8 +316,10 @@ impl System {
         }
     }
 
-    fn panic(&mut self, session: SessionId) {
-        self.left.panics = self.left.panics.saturating_sub(1);
+    fn panic(&mut self, whole: &Whole, session: SessionId) {
+        if let (Some(run), true) = (self.run_in_flight(session), whole.fault.is(Around::SlotLostAtPanic)) {
+            self.release(whole, RunKey { session, run });
+        }
         self.active.remove(&session);
         // Admission is asked for in the handler; what asked is gone.
         self.flight.retain(|message| !matches!(message, Message::Admit { session: of, .. } if *of == session));
@@ -338,7 +348,8 @@ impl System {
         if records.is_empty() {
             return false;
         }
-        self.panic(session);
+        self.left.panics = self.left.panics.saturating_sub(1);
+        self.panic(whole, session);
         self.send(Message::Append(Box::new(Batch { session, epoch, records, changes: Changes::default() })));
         true
     }

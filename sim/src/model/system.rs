@@ -172,6 +172,11 @@ impl Slots {
         !self.queue.is_empty()
     }
 
+    /// Who holds a slot or waits for one.
+    pub(super) fn keys(&self) -> impl Iterator<Item = RunKey> {
+        self.holders.iter().copied().chain(self.queue.iter().map(|(_, key)| *key))
+    }
+
     pub(super) fn ask(&mut self, key: RunKey, again: bool) {
         if !self.holders.contains(&key) && !self.queue.iter().any(|(_, queued)| *queued == key) {
             self.queue.push((again, key));
@@ -230,6 +235,8 @@ pub struct System {
     pub(super) crashed_in_boot: bool,
     /// Sessions that the last step changed: the fold of the others was compared before. Not part of what a state is.
     pub(super) touched: BTreeSet<SessionId>,
+    /// Whether effects are not asked for; never between two steps.
+    pub(super) mute: bool,
     /// Folds of sessions that have no activation. Not part of what a state is.
     pub(super) resting: BTreeMap<SessionId, Arc<State>>,
 }
@@ -251,6 +258,7 @@ impl System {
             wrong: None,
             crashed_in_boot: false,
             touched: BTreeSet::new(),
+            mute: false,
             resting: BTreeMap::new(),
         };
         system.be_born(whole, ROOT, &plan::root(whole).records);

@@ -15,10 +15,8 @@ use super::plan::{self, ROOT};
 use super::system::{Journal, Message, System};
 
 fn created(journal: &Journal) -> Option<&SessionCreated> {
-    match journal.records.first() {
-        Some(Record::SessionCreated(created)) => Some(created),
-        _ => None,
-    }
+    let Some(Record::SessionCreated(created)) = journal.records.first() else { return None };
+    Some(created)
 }
 
 pub(super) fn place(journal: &Journal) -> Option<&Place> {
@@ -29,11 +27,10 @@ pub(super) fn place(journal: &Journal) -> Option<&Place> {
 pub(super) fn last_run(journal: &Journal) -> Option<(&RunOpened, bool)> {
     let mut ended = false;
     for record in journal.records.iter().rev() {
-        match record {
-            Record::RunEnded(_) => ended = true,
-            Record::RunOpened(opened) => return Some((opened, ended)),
-            _ => {}
+        if let Record::RunOpened(opened) = record {
+            return Some((opened, ended));
         }
+        ended |= matches!(record, Record::RunEnded(_));
     }
     None
 }
@@ -46,9 +43,9 @@ pub(super) fn owner_of(opened: &RunOpened) -> Option<RunKey> {
 }
 
 fn ends(journal: &Journal) -> impl DoubleEndedIterator<Item = &RunEnded> {
-    journal.records.iter().filter_map(|record| match record {
-        Record::RunEnded(ended) => Some(&**ended),
-        _ => None,
+    journal.records.iter().filter_map(|record| {
+        let Record::RunEnded(ended) = record else { return None };
+        Some(&**ended)
     })
 }
 
@@ -60,9 +57,9 @@ pub(super) fn ended(journal: &Journal, run: RunNo) -> Option<OutcomeKind> {
 /// What a row tells of.
 pub(super) fn notice(from: SessionId, journal: &Journal, key: RowKey) -> Option<Notice> {
     let place = place(journal)?;
-    let openings = journal.records.iter().filter_map(|record| match record {
-        Record::RunOpened(opened) => Some(opened),
-        _ => None,
+    let openings = journal.records.iter().filter_map(|record| {
+        let Record::RunOpened(opened) = record else { return None };
+        Some(opened)
     });
     let told = |opened: &RunOpened| match (key, &opened.owner) {
         (RowKey::Call(call), Owner::Run { call: by, .. }) => call == *by,
@@ -180,9 +177,9 @@ impl System {
     }
 
     fn noticed(&self, of: impl Fn(&Notice) -> bool) -> bool {
-        self.journals.values().flat_map(|journal| journal.records.iter()).any(|record| match record {
-            Record::NoticeTaken(taken) => taken.items.iter().any(&of),
-            _ => false,
+        self.journals.values().flat_map(|journal| journal.records.iter()).any(|record| {
+            let Record::NoticeTaken(taken) = record else { return false };
+            taken.items.iter().any(&of)
         })
     }
 

@@ -1,0 +1,111 @@
+//! The heart in every interleaving of small wholes, and what shows that a wrong one would be noticed.
+
+use subtend_session::invariant::InvariantId;
+use subtend_session::sabotage::Bug;
+use subtend_sim::check::{Effort, Report, check};
+use subtend_sim::fault::{Around, Fault};
+use subtend_sim::size::Size;
+
+fn every_interleaving(size: Size) -> Report {
+    check(size, Fault::None, Effort { threads: 1, states: None, first_violation: false })
+}
+
+#[track_caller]
+fn holds(size: Size) {
+    let report = every_interleaving(size);
+    let violation = report.violation.map(|(violation, happened)| format!("{violation}\n{}", happened.join("\n")));
+    assert_eq!((violation, report.never, report.complete), (None, Vec::new(), true));
+}
+
+#[test]
+fn a_root_and_a_child_through_a_crash_and_a_cancel() {
+    holds(Size::SMALL);
+}
+
+#[test]
+fn a_root_and_a_child_through_a_panic_and_a_cancel() {
+    holds(Size::PANIC);
+}
+
+#[test]
+fn a_root_and_a_child_through_a_panic_before_the_effects_of_any_batch() {
+    holds(Size::HALF_PANIC);
+}
+
+#[test]
+fn a_root_and_a_child_with_a_second_input_at_any_step() {
+    holds(Size { sends: 2, ..Size::SMALL });
+}
+
+#[test]
+fn two_children_through_a_cancel_of_any_session() {
+    holds(Size::CANCEL);
+}
+
+#[test]
+fn two_children_through_a_crash_at_any_step() {
+    holds(Size::CRASH);
+}
+
+#[test]
+fn a_root_and_a_child_through_a_crash_within_the_recovery_from_a_crash() {
+    holds(Size { crashes: 2, ..Size::SMALL });
+}
+
+#[test]
+fn a_root_and_a_child_with_attempts_that_fail_and_time_that_passes() {
+    holds(Size { failures: 1, deadlines: 1, crashes: 0, ..Size::SMALL });
+}
+
+/// Everything at once, as far as a test may look; `subtend-sim model` looks at all of it.
+#[test]
+fn two_children_through_the_first_of_everything() {
+    let report = check(Size::MEDIUM, Fault::None, Effort { threads: 1, states: Some(60_000), first_violation: true });
+    assert_eq!(report.violation.map(|(violation, _)| violation.to_string()), None);
+}
+
+#[track_caller]
+fn noticed(fault: Fault, expected: InvariantId) {
+    let found = fault.hunt(1).violation.map(|(violation, _)| violation.id);
+    assert_eq!(found, Some(expected), "{fault}");
+}
+
+#[test]
+fn a_rule_of_the_heart_that_is_switched_off_is_noticed() {
+    for (bug, expected) in [
+        (Bug::RowsLeftPending, InvariantId::T7),
+        (Bug::NoCheckAfterLast, InvariantId::S1),
+        (Bug::CallsLeftOpen, InvariantId::N4),
+        (Bug::UnstartedForgotten, InvariantId::S1),
+        (Bug::RowTakenTwice, InvariantId::J4),
+        (Bug::OwnerNotChecked, InvariantId::T4),
+        (Bug::SlotWithoutTaking, InvariantId::S12),
+        (Bug::StaleAccepted, InvariantId::J4),
+        (Bug::NoOutbox, InvariantId::J3),
+        (Bug::EndTwice, InvariantId::J4),
+        (Bug::OpenCallsFromLiveSet, InvariantId::S1),
+    ] {
+        noticed(Fault::Heart(bug), expected);
+    }
+}
+
+#[test]
+fn a_world_that_breaks_its_promise_is_noticed() {
+    for (around, expected) in [
+        (Around::RowsLost, InvariantId::J3),
+        (Around::SlotFreedTwice, InvariantId::T3),
+        (Around::EpochNotBumped, InvariantId::J4),
+        (Around::CancelNotDurable, InvariantId::T5),
+        (Around::TokenIgnored, InvariantId::T4),
+        (Around::SweepFromTheTop, InvariantId::T7),
+        (Around::SlotLostAtPanic, InvariantId::T3),
+        (Around::EffectsForgotten, InvariantId::S1),
+    ] {
+        noticed(Fault::World(around), expected);
+    }
+}
+
+#[test]
+fn every_seeded_bug_is_tried() {
+    assert_eq!(Fault::all().count(), Bug::ALL.len() + Around::ALL.len());
+}
