@@ -13,7 +13,7 @@ use subtend_session::record::{Notice, Record};
 use subtend_session::state::{FoldError, State};
 use subtend_supervision::{Exit, How, RestartBudget, Verdict};
 
-use crate::directory::Presence;
+use crate::directory::{Hot, Presence};
 use crate::driver::{Driver, First};
 use crate::hub::Hub;
 use crate::lane::Lane;
@@ -36,13 +36,13 @@ pub(crate) enum ActivationError {
 
 impl Hub {
     /// Makes an activation in a task of its own.
-    pub(crate) fn start(self: &Arc<Self>, session: SessionId, lane: Arc<Lane>, hot: Option<Box<State>>) {
+    pub(crate) fn start(self: &Arc<Self>, session: SessionId, lane: Arc<Lane>, hot: Option<Hot>) {
         let hub = Arc::clone(self);
         tokio::spawn(async move { hub.activate(session, lane, hot).await });
     }
 
     /// Makes an activation. When that fails, what waits for the session is dropped, so that nobody waits in vain.
-    pub(crate) async fn activate(self: &Arc<Self>, session: SessionId, lane: Arc<Lane>, hot: Option<Box<State>>) {
+    pub(crate) async fn activate(self: &Arc<Self>, session: SessionId, lane: Arc<Lane>, hot: Option<Hot>) {
         let making = std::panic::AssertUnwindSafe(self.make(session, lane, hot));
         let made = match making.catch_unwind().await {
             Ok(made) => made,
@@ -60,11 +60,17 @@ impl Hub {
         self: &Arc<Self>,
         session: SessionId,
         lane: Arc<Lane>,
-        hot: Option<Box<State>>,
+        hot: Option<Hot>,
     ) -> Result<(), ActivationError> {
         let driver = match hot {
             // Its slot was asked for, and the deadline of its queue armed, when it was born.
-            Some(state) => Box::new(Driver::new(Arc::clone(self), state, lane, Epoch(1))),
+            Some(hot) => {
+                let mut driver = Box::new(Driver::new(Arc::clone(self), hot.state, lane, Epoch(1)));
+                driver.opened_lsn = hot.lsn;
+                driver.last_lsn = hot.lsn;
+                driver.created_ms = hot.created_ms;
+                driver
+            }
             None => Box::pin(self.load(session, lane)).await?,
         };
         // Before the spawn: an exit of the new actor must find an active entry.

@@ -55,8 +55,13 @@ impl Hub {
     /// Sweeps what was in flight, deepest first, then delivers what is owed to sessions at rest.
     pub(crate) async fn boot(self: &Arc<Self>, progress: &(dyn Fn(BootProgress) + Sync)) -> Result<BootReport, BootError> {
         let started = now();
+        let damaged = self.journal.damaged()?;
+        for (session, error) in &damaged {
+            // Quarantined: it stays as it is, and whoever addresses it gets the error; the others start (J-8).
+            tracing::error!(?session, %error, "a damaged session is left alone");
+        }
         let inflight = self.journal.inflight()?;
-        let mut report = BootReport { swept: inflight.len(), ..BootReport::default() };
+        let mut report = BootReport { swept: inflight.len(), unreadable: damaged.len(), ..BootReport::default() };
         let mut by_depth: BTreeMap<u32, Vec<SessionId>> = BTreeMap::new();
         for (session, row) in &inflight {
             by_depth.entry(row.depth).or_default().push(*session);

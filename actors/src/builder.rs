@@ -202,7 +202,6 @@ impl Builder {
             boot: std::sync::Mutex::default(),
             faults: self.faults,
             stopping: AtomicBool::new(false),
-            me: Arc::clone(&cell),
         });
         if cell.set(Arc::downgrade(&hub)).is_err() {
             tracing::error!("the hub's cell was set twice");

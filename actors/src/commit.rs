@@ -1,5 +1,6 @@
 //! The commit: the only place that appends to the journal.
 
+use std::collections::{HashSet, VecDeque};
 use std::sync::PoisonError;
 
 use subtend_journal::{AppendError, Batch, Frame};
@@ -9,6 +10,7 @@ use subtend_session::index::{self, Stamp};
 use subtend_session::record::Record;
 use subtend_session::state::State;
 
+use crate::directory::Hot;
 use crate::driver::{Driver, Pending};
 use crate::hub::Hub;
 
@@ -22,9 +24,12 @@ impl Driver {
         let mut pending = std::mem::take(&mut self.pending);
         let records = std::mem::take(&mut pending.records);
         if !records.is_empty() || self.unmarked {
+            if self.hub.journal.pressure() {
+                // The disk is behind: waiting here keeps the writer's queue bounded (B-1).
+                Box::pin(self.hub.journal.room()).await;
+            }
             let births = std::mem::take(&mut pending.births);
-            pending.hot = births.iter().filter_map(hot).collect();
-            self.commit(records, births)?;
+            pending.hot = self.commit(records, births)?;
         }
         self.before = None;
         self.release(&mut pending);
@@ -32,7 +37,7 @@ impl Driver {
         if self.left { Err(Halted) } else { Ok(()) }
     }
 
-    fn commit(&mut self, records: Vec<Record>, births: Vec<Birth>) -> Result<(), Halted> {
+    fn commit(&mut self, records: Vec<Record>, births: Vec<Birth>) -> Result<VecDeque<Hot>, Halted> {
         let now_ms = self.hub.mint.wall_ms();
         let first = Seq(self.state.next_seq.0.saturating_sub(records.len() as u64));
         let opens = records.iter().any(|record| matches!(record, Record::RunOpened(_)));
@@ -62,8 +67,17 @@ impl Driver {
             records,
             changes,
         });
-        frames.extend(births.into_iter().map(|birth| self.hub.birth_frame(birth, now_ms)));
+        let mut hot = VecDeque::with_capacity(births.len());
+        let mut fresh = HashSet::new();
+        for (birth, at) in births.into_iter().zip(1_u64..) {
+            hot.extend(fold(&birth).map(|state| Hot { state, lsn: Lsn(at), created_ms: now_ms }));
+            frames.push(self.hub.birth_frame(birth, now_ms, &mut fresh));
+        }
         let appended = self.hub.journal.append(Batch { frames }).map_err(|error| self.halt(&error))?;
+        self.hub.has_defs(fresh);
+        for hot in &mut hot {
+            hot.lsn = Lsn(appended.first.0.saturating_add(hot.lsn.0));
+        }
         self.unmarked = false;
         if opens {
             self.opened_lsn = appended.first;
@@ -73,7 +87,7 @@ impl Driver {
         for (session, first, records) in shown {
             self.hub.events.frame(appended.last, root, session, first, records);
         }
-        Ok(())
+        Ok(hot)
     }
 
     fn halt(&mut self, error: &AppendError) -> Halted {
@@ -120,7 +134,7 @@ impl Driver {
 }
 
 /// A child starts from its decided records, never by reading the journal back.
-fn hot(birth: &Birth) -> Option<Box<State>> {
+fn fold(birth: &Birth) -> Option<Box<State>> {
     match State::fold(birth.session, &birth.records) {
         Ok(state) => Some(Box::new(state)),
         Err(error) => {
@@ -132,7 +146,7 @@ fn hot(birth: &Birth) -> Option<Box<State>> {
 
 impl Hub {
     /// The frame of a birth; its first activation has epoch 1.
-    pub(crate) fn birth_frame(&self, birth: Birth, now_ms: i64) -> Frame {
+    pub(crate) fn birth_frame(&self, birth: Birth, now_ms: i64, fresh: &mut HashSet<Hash>) -> Frame {
         let stamp = Stamp {
             epoch: subtend_session::ids::Epoch(1),
             starts: 0,
@@ -141,7 +155,7 @@ impl Hub {
             updated_ms: now_ms,
         };
         let mut changes = index::born(&birth, stamp);
-        changes.defs = self.new_defs(&birth);
+        changes.defs = self.new_defs(&birth, fresh);
         Frame {
             session: birth.session,
             first_seq: Seq(1),
@@ -152,24 +166,34 @@ impl Hub {
         }
     }
 
-    /// The bodies of a birth that the journal does not have yet: each travels once per store.
-    ///
-    /// Noted before the append: the log is one total order, so a frame that leaves a body out stands after the one that
-    /// carries it; and an append that fails poisons the store.
-    fn new_defs(&self, birth: &Birth) -> Vec<(Hash, Text)> {
+    /// The bodies of a birth that the journal does not have yet; `fresh` are those that the same batch carries already.
+    fn new_defs(&self, birth: &Birth, fresh: &mut HashSet<Hash>) -> Vec<(Hash, Text)> {
         let created = birth.records.iter().find_map(|record| {
             let Record::SessionCreated(created) = record else { return None };
             Some(created)
         });
         let Some(created) = created else { return Vec::new() };
-        let mut known = self.defs.lock().unwrap_or_else(PoisonError::into_inner);
         let hashes = [created.system.hash, created.ceiling.hash, created.limits.hash];
+        if hashes.iter().all(|hash| fresh.contains(hash)) {
+            return Vec::new();
+        }
+        let known = self.defs.lock().unwrap_or_else(PoisonError::into_inner);
         if hashes.iter().all(|hash| known.contains(hash)) {
             return Vec::new();
         }
         // A body without a JSON form has no hash either, so this does not fail.
         let mut defs = index::defs(created).unwrap_or_default();
-        defs.retain(|(hash, _)| known.insert(*hash));
+        defs.retain(|(hash, _)| !known.contains(hash) && fresh.insert(*hash));
         defs
+    }
+
+    /// The journal has these bodies from here on.
+    ///
+    /// Noted only after the append: another session that leaves a body out must stand behind the frame that carries it.
+    /// Two that append at the same time both carry it, which does no harm.
+    pub(crate) fn has_defs(&self, fresh: HashSet<Hash>) {
+        if !fresh.is_empty() {
+            self.defs.lock().unwrap_or_else(PoisonError::into_inner).extend(fresh);
+        }
     }
 }

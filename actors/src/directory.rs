@@ -5,7 +5,7 @@ use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ractor::ActorId;
-use subtend_session::ids::SessionId;
+use subtend_session::ids::{Lsn, SessionId};
 use subtend_session::state::State;
 use subtend_supervision::intensity::RestartBudget;
 
@@ -16,13 +16,23 @@ const SHARDS: usize = 16;
 /// How present a session is.
 pub(crate) enum Presence {
     /// Born, waiting for its first slot: no actor yet; its state is kept hot.
-    Unborn(Box<State>),
+    Unborn(Hot),
     /// Nobody yet: the first item starts an activation.
     Absent,
     /// An activation is being made.
     Starting,
     /// An actor runs.
     Active,
+}
+
+/// A session that was just born: it starts from its decided records, never by reading the journal back.
+pub(crate) struct Hot {
+    /// Its state.
+    pub(crate) state: Box<State>,
+    /// The LSN of its birth: its run's place in the queue.
+    pub(crate) lsn: Lsn,
+    /// When it was born.
+    pub(crate) created_ms: i64,
 }
 
 /// A session that is present.
@@ -40,7 +50,7 @@ pub(crate) enum Next {
     /// Nothing: an activation takes it.
     Nothing,
     /// Start the activation: from the hot state, or from the journal.
-    Start(Arc<Lane>, Option<Box<State>>),
+    Start(Arc<Lane>, Option<Hot>),
 }
 
 /// All sessions that are present. Quiet and passivated ones are not.
@@ -80,17 +90,9 @@ impl Directory {
         pushed.map(|()| next)
     }
 
-    /// Registers a session that is born and started at once.
-    pub(crate) fn born(&self, session: SessionId) -> Arc<Lane> {
-        let lane = Arc::new(Lane::default());
-        let entry = Entry { lane: Arc::clone(&lane), presence: Presence::Active, budget: None };
-        self.shard(session).insert(session, entry);
-        lane
-    }
-
     /// Registers a session that is born and waits for its first slot.
-    pub(crate) fn unborn(&self, session: SessionId, state: Box<State>) {
-        let entry = Entry { lane: Arc::default(), presence: Presence::Unborn(state), budget: None };
+    pub(crate) fn unborn(&self, session: SessionId, hot: Hot) {
+        let entry = Entry { lane: Arc::default(), presence: Presence::Unborn(hot), budget: None };
         self.shard(session).insert(session, entry);
     }
 
@@ -114,6 +116,14 @@ impl Directory {
     /// Removes `session` with all that waits: those who wait for answers see that it is gone.
     pub(crate) fn remove(&self, session: SessionId) {
         self.shard(session).remove(&session);
+    }
+
+    /// Removes `session` if it is still the one of `lane`.
+    pub(crate) fn remove_if(&self, session: SessionId, lane: &Arc<Lane>) {
+        let mut shard = self.shard(session);
+        if shard.get(&session).is_some_and(|entry| Arc::ptr_eq(&entry.lane, lane)) {
+            shard.remove(&session);
+        }
     }
 
     /// Finds the session whose activation is `actor`. Only after a crash of one: it looks at all.
@@ -157,7 +167,7 @@ fn start_if_absent(entry: &mut Entry) -> Next {
             entry.presence = Presence::Active;
             Next::Nothing
         }
-        Presence::Unborn(state) => Next::Start(Arc::clone(&entry.lane), Some(state)),
+        Presence::Unborn(hot) => Next::Start(Arc::clone(&entry.lane), Some(hot)),
         Presence::Absent => Next::Start(Arc::clone(&entry.lane), None),
         Presence::Starting => Next::Nothing,
     }

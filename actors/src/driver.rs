@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 
 use crate::activation::owner_key;
 use crate::clock::RunClock;
+use crate::directory::Hot;
 use crate::handle::Ended;
 use crate::hub::Hub;
 use crate::lane::{Item, Lane, Probed, ReplyTo};
@@ -48,7 +49,7 @@ pub(crate) struct Pending {
     pub(crate) records: Vec<Record>,
     pub(crate) births: Vec<Birth>,
     /// States of the children that were born in this batch, in order.
-    pub(crate) hot: VecDeque<Box<State>>,
+    pub(crate) hot: VecDeque<Hot>,
     pub(crate) effects: Vec<Effect>,
     pub(crate) replies: Vec<(ReplyTo, Result<Reply, Rejection>)>,
     /// Answered after the commit, with the LSN that makes the answer true.
@@ -148,7 +149,7 @@ impl Driver {
         if let Some(first) = self.first.take() {
             self.decide_first(first);
             if self.flush().await.is_err() {
-                return Step::Stop;
+                return self.give_up();
             }
         }
         for _ in 0..ROUNDS {
@@ -161,7 +162,7 @@ impl Driver {
             self.decide_ready();
             self.admit_chunk();
             if self.flush().await.is_err() {
-                return Step::Stop;
+                return self.give_up();
             }
         }
         Step::Again
@@ -178,6 +179,12 @@ impl Driver {
             self.arm_idle();
         }
         Step::Sleep
+    }
+
+    /// The journal refused what was decided: what the journal holds is the session, and the next item folds it anew.
+    fn give_up(&self) -> Step {
+        self.hub.directory.remove_if(self.session(), &self.lane);
+        Step::Stop
     }
 
     /// Leaves the directory, unless something came meanwhile.

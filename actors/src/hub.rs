@@ -64,7 +64,6 @@ pub(crate) struct Hub {
     pub(crate) boot: Mutex<std::collections::HashSet<SessionId>>,
     pub(crate) faults: crate::faults::Faults,
     pub(crate) stopping: AtomicBool,
-    pub(crate) me: HubCell,
 }
 
 /// Where callbacks find the hub that is made after them.

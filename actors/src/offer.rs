@@ -53,18 +53,16 @@ pub(crate) struct Template {
     pub(crate) manifest: Arc<Authority>,
     /// Turn allowance.
     pub(crate) turns: u32,
-    /// Whether the manifest makes the child inspectable.
-    pub(crate) inspectable: bool,
 }
 
 /// An agent that this host does not know.
 #[derive(Debug, thiserror::Error)]
 #[error("there is no agent {name:?}; there are: {known}")]
-pub struct UnknownAgent {
+pub(crate) struct UnknownAgent {
     /// The name.
-    pub name: Text,
+    pub(crate) name: Text,
     /// The agents that there are, joined.
-    pub known: String,
+    pub(crate) known: String,
 }
 
 impl Hub {
@@ -139,7 +137,6 @@ impl Hub {
             created,
             manifest: Arc::new(manifest.authority()),
             turns: manifest.turns.unwrap_or(self.limits_body().turns),
-            inspectable: manifest.inspectable,
         });
         births.insert(key, Arc::clone(&template));
         Ok(template)

@@ -13,7 +13,7 @@ use subtend_session::state::State;
 use subtend_supervision::Class;
 
 use crate::activation::owner_key;
-use crate::directory::Next;
+use crate::directory::{Hot, Next};
 use crate::driver::{Driver, Pending};
 use crate::lane::Item;
 use crate::ticket::Timer;
@@ -76,14 +76,14 @@ impl Driver {
     }
 
     /// Starts a child that was born in this batch: at once where a slot is free, else when one is granted.
-    async fn start_child(&mut self, child: SessionId, hot: &mut VecDeque<Box<State>>) {
+    async fn start_child(&mut self, child: SessionId, hot: &mut VecDeque<Hot>) {
         let key = RunKey { session: child, run: RunNo(1) };
-        let state = hot.pop_front().filter(|state| state.id == child);
-        let owner = state.as_ref().and_then(|state| owner_of(state));
+        let hot = hot.pop_front().filter(|hot| hot.state.id == child);
+        let owner = hot.as_ref().and_then(|hot| owner_of(&hot.state));
         self.hub.tokens.open(key, owner);
         let (live, queue_ms) = (self.state.limits.live_runs, self.state.limits.queue_ms);
-        if let Some(state) = state {
-            self.hub.directory.unborn(child, state);
+        if let Some(hot) = hot {
+            self.hub.directory.unborn(child, hot);
         }
         match self.hub.slots.request(self.root(), key, Class::Start, live) {
             Some(slot) => {

@@ -1,5 +1,6 @@
 //! The runtime: an instance that owns sessions, their actors and their journal.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -152,8 +153,10 @@ impl Runtime {
         if let Some(ceiling) = ceiling {
             created.ceiling = Interned::new(Arc::new(ceiling))?;
         }
-        let frame = self.hub.birth_frame(birth::root(session, created), self.hub.mint.wall_ms());
+        let mut fresh = HashSet::new();
+        let frame = self.hub.birth_frame(birth::root(session, created), self.hub.mint.wall_ms(), &mut fresh);
         self.hub.journal.append(Batch { frames: vec![frame] })?;
+        self.hub.has_defs(fresh);
         self.hub.journal.deactivate(session, subtend_session::ids::Epoch(1));
         Ok(SessionHandle { hub: Arc::clone(&self.hub), id: session, root: session })
     }

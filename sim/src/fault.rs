@@ -76,22 +76,45 @@ impl fmt::Display for Fault {
 }
 
 impl Fault {
-    /// Looks for a violation in wholes of growing size, where this bug can show.
+    /// Looks for a violation: where this bug shows soonest, then in wholes of growing size.
     pub fn hunt(self, threads: usize) -> Report {
-        let mut last = None;
-        for size in Self::sizes() {
-            let effort = Effort { threads, states: Some(2_000_000), first_violation: true };
-            let report = check(size, self, effort);
-            let noticed = report.violation.is_some();
-            last = Some(report);
-            if noticed {
+        let look = |size| check(size, self, Effort { threads, states: Some(2_000_000), first_violation: true });
+        let mut report = look(self.shows_in());
+        for size in [Size::SMALL, Size::PANIC, Size::HALF_PANIC, Size::CALM, Size::CANCEL, Size::CRASH, Size::MEDIUM] {
+            if report.violation.is_some() {
                 break;
             }
+            report = look(size);
         }
-        last.unwrap_or_else(|| check(Size::SMALL, self, Effort { threads, states: None, first_violation: true }))
+        report
     }
 
-    fn sizes() -> Vec<Size> {
-        vec![Size::SMALL, Size::PANIC, Size::HALF_PANIC, Size::CALM, Size::CANCEL, Size::CRASH, Size::MEDIUM]
+    fn shows_in(self) -> Size {
+        match self {
+            Self::Heart(Bug::UnstartedForgotten) | Self::World(Around::EpochNotBumped | Around::SlotLostAtPanic) => {
+                Size::PANIC
+            }
+            Self::Heart(Bug::SlotWithoutTaking) => Size::CALM,
+            Self::World(Around::EffectsForgotten) => Size::HALF_PANIC,
+            Self::None
+            | Self::Heart(
+                Bug::RowsLeftPending
+                | Bug::NoCheckAfterLast
+                | Bug::CallsLeftOpen
+                | Bug::RowTakenTwice
+                | Bug::OwnerNotChecked
+                | Bug::StaleAccepted
+                | Bug::NoOutbox
+                | Bug::EndTwice
+                | Bug::OpenCallsFromLiveSet,
+            )
+            | Self::World(
+                Around::RowsLost
+                | Around::SlotFreedTwice
+                | Around::CancelNotDurable
+                | Around::TokenIgnored
+                | Around::SweepFromTheTop,
+            ) => Size::SMALL,
+        }
     }
 }

@@ -34,7 +34,7 @@ fn a_root_and_a_child_through_a_panic_before_the_effects_of_any_batch() {
 
 #[test]
 fn a_root_and_a_child_with_a_second_input_at_any_step() {
-    holds(Size { sends: 2, ..Size::SMALL });
+    holds(Size { sends: 2, tools: 0, ..Size::SMALL });
 }
 
 #[test]
@@ -45,6 +45,13 @@ fn two_children_through_a_cancel_of_any_session() {
 #[test]
 fn two_children_through_a_crash_at_any_step() {
     holds(Size::CRASH);
+    holds(Size { slots: 2, ..Size::CRASH });
+}
+
+#[test]
+fn two_children_through_a_panic_before_the_effects_of_any_batch() {
+    holds(Size { half_panics: 1, ..Size::CALM });
+    holds(Size { half_panics: 1, slots: 2, ..Size::CALM });
 }
 
 #[test]

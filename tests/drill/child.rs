@@ -25,7 +25,7 @@ pub const DIR: &str = "SUBTEND_DRILL_DIR";
 /// Seed of its latencies.
 pub const CHILD_SEED: &str = "SUBTEND_DRILL_CHILD_SEED";
 /// Trees at the same time.
-const TREES: usize = 6;
+const TREES: usize = 12;
 
 /// Opens the store of a drill.
 pub fn store(dir: &Path) -> Result<Journal, subtend_journal::OpenError> {
@@ -38,7 +38,8 @@ pub async fn runtime(dir: &Path, journal: Journal, seed: u64) -> Runtime {
     catalog.insert(Manifest::new("worker", AgentMode::All, "You are a worker."));
     let registry = Registry::builder().tool(Arc::new(mark(dir))).expect("one tool").build();
     let model = fn_model("drill", move |request: Request, _| {
-        let nap = mix(seed, &request) % 25;
+        // Owners answer slowly after their calls, so that ends of background children wait in the outbox.
+        let nap = mix(seed, &request) % if request.turn.0 > 1 { 80 } else { 20 };
         async move {
             tokio::time::sleep(Duration::from_millis(nap)).await;
             Ok(answer(&request))

@@ -57,10 +57,23 @@ impl Drill {
         }
         let mut process = command.spawn().expect("the child starts");
         let output = process.stdout.take().expect("its output");
-        let reader =
-            std::thread::spawn(move || Acknowledged::read(BufReader::new(output).lines().map_while(Result::ok)));
-        // One in five strikes during opening and recovery, the others while trees run.
-        let after = if self.random.u8(..5) == 0 { self.random.u64(..60) } else { 150 + self.random.u64(..350) };
+        let (ready, started) = std::sync::mpsc::channel();
+        let reader = std::thread::spawn(move || {
+            let lines = BufReader::new(output).lines().map_while(Result::ok);
+            Acknowledged::read(lines.inspect(|line| {
+                if line.ends_with("READY") {
+                    // Where the drill has struck already, nobody waits for it.
+                    drop(ready.send(()));
+                }
+            }))
+        });
+        // One in five strikes during opening and recovery, the others while trees run, however slow the machine is.
+        let after = if self.random.u8(..5) == 0 {
+            self.random.u64(..60)
+        } else {
+            started.recv_timeout(Duration::from_secs(60)).expect("the child gets ready");
+            50 + self.random.u64(..350)
+        };
         std::thread::sleep(Duration::from_millis(after));
         process.kill().expect("the child dies");
         process.wait().expect("it is dead");

@@ -8,7 +8,7 @@ use subtend_session::decide::wake;
 use subtend_session::ids::{CallId, RunKey, SessionId};
 use subtend_session::index::RowKind;
 use subtend_session::place::{Owner, Place};
-use subtend_session::record::Notice;
+use subtend_session::record::{Notice, Park};
 use subtend_session::state::{CallPhase, State};
 
 use super::plan;
@@ -56,6 +56,9 @@ impl System {
             if lost { rows.into_iter().chain(first).collect() } else { first.into_iter().chain(rows).collect() };
         self.resting.remove(&session);
         self.active.insert(session, Active { epoch, state: Arc::new(state) });
+        if !whole.fault.is(Around::EffectsForgotten) {
+            self.recount(whole, session);
+        }
         self.run_commands(whole, session, commands, before);
         if !lost && !whole.fault.is(Around::EffectsForgotten) {
             self.make_good(whole, session);
@@ -83,8 +86,15 @@ impl System {
                 self.request(whole, RunKey { session: child, run }, false);
             }
         }
-        let run = self.run_in_flight(session);
-        let over: Vec<_> = self.slots.keys().filter(|key| key.session == session && run != Some(key.run)).collect();
+    }
+
+    /// Gives back what the folded run does not hold and does not wait for, before it asks for anything: a slot outlives its
+    /// actor, and what gave it back may have died with that.
+    fn recount(&mut self, whole: &Whole, session: SessionId) {
+        // One that is granted and on its way belongs to a run that waits for it.
+        let active = self.active.get(&session).and_then(|active| active.state.run.as_ref());
+        let kept = active.filter(|run| run.slot || !run.started || run.parked == Some(Park::Slot)).map(|run| run.no);
+        let over: Vec<_> = self.slots.keys().filter(|key| key.session == session && kept != Some(key.run)).collect();
         for key in over {
             self.release(whole, key);
         }
