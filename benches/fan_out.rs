@@ -17,11 +17,11 @@ use std::time::Duration;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// One measured pass: wall time and frames.
-pub struct Pass {
+pub(crate) struct Pass {
     /// Wall time of the whole fan-out.
-    pub wall: Duration,
+    pub(crate) wall: Duration,
     /// Frames appended to the journal.
-    pub frames: u64,
+    pub(crate) frames: u64,
 }
 
 fn median(mut passes: Vec<f64>) -> f64 {

@@ -9,14 +9,15 @@ use subtend_session::command::Command;
 use subtend_session::ids::{Epoch, Lsn, RunKey, SessionId};
 use subtend_session::index::{self, RowKind};
 use subtend_session::place::Owner;
-use subtend_session::record::{Notice, Record};
-use subtend_session::state::{FoldError, State};
+use subtend_session::record::{Notice, Park, Record};
+use subtend_session::state::{FoldError, Phase, State};
 use subtend_supervision::{Exit, How, RestartBudget, Verdict};
+use tokio::sync::oneshot;
 
 use crate::directory::{Hot, Presence};
 use crate::driver::{Driver, First};
 use crate::hub::Hub;
-use crate::lane::Lane;
+use crate::lane::{Item, Lane};
 use crate::session_actor::SessionActor;
 
 /// Why a session could not be activated: it stays in the journal as it is, and the others go on.
@@ -88,7 +89,6 @@ impl Hub {
         let stored = self.journal.records(session)?;
         let state = Box::new(State::fold(session, stored.iter().map(|stored| &stored.record))?);
         let rows = self.rows_to(session)?;
-        lane.scanned(rows.iter().filter_map(|notice| Some((notice.child, notice.row_key()?))));
         let mut driver = Box::new(Driver::new(Arc::clone(self), state, Arc::clone(&lane), activation.epoch));
         driver.created_ms = activation.head.as_ref().map_or(driver.created_ms, |head| head.created_ms);
         driver.last_lsn = self.journal.durable();
@@ -107,10 +107,48 @@ impl Hub {
                 Some(self.first_command(&driver, &lane, lost))
             }
         };
+        if lane.take_crashed() && !lost {
+            self.make_good(&driver)?;
+        }
         // What the activation hears first goes before all that waits in the lanes. An end that `Lost` takes must not start a
         // turn first; for any other, the redone turn comes before what it may take.
         driver.first = Some(First { lost, command, owed: rows });
         Ok(driver)
+    }
+
+    /// Does again what an activation that died may have appended and not done; each is harmless when it was done.
+    ///
+    /// Model, tools, admission, cancels and slot requests are redone by `Reactivated`.
+    fn make_good(self: &Arc<Self>, driver: &Driver) -> Result<(), ReadError> {
+        let session = driver.session();
+        // Before anything is asked for: a run that believes it gave its slot back must not wait for it.
+        let run = driver.state.run.as_ref();
+        if run.is_none_or(|run| !run.slot) {
+            driver.lane.release_slot();
+        }
+        if run.is_none_or(|run| run.started && run.parked != Some(Park::Slot))
+            && let Some(key) = driver.run_key()
+        {
+            self.slots.withdraw(key);
+        }
+        for (row, lsn) in self.journal.outbox()? {
+            if row.from == session
+                && row.kind == RowKind::Notice
+                && let Some(notice) = self.notice_at(session, lsn)?
+            {
+                self.tell(row.to, Command::OwnedEnded(vec![notice]));
+            }
+        }
+        // A child that was born and never started asks for its slot when it is activated.
+        for owned in run.into_iter().flat_map(|run| run.owned.values()) {
+            let absent = self.directory.with(owned.child, |_| ()).is_none();
+            if absent && self.journal.head(owned.child)?.is_some_and(|head| head.state == Phase::Queued) {
+                let (tell, _) = oneshot::channel();
+                self.deliver(owned.child, Item::Probe(tell));
+            }
+        }
+        driver.tell_waiters();
+        Ok(())
     }
 
     /// What a folded run in flight hears first.

@@ -12,6 +12,7 @@ use subtend_session::state::State;
 
 use crate::directory::Hot;
 use crate::driver::{Driver, Pending};
+use crate::faults::Point;
 use crate::hub::Hub;
 
 /// The activation may not write any more: it was fenced, or the journal is poisoned.
@@ -29,7 +30,9 @@ impl Driver {
                 Box::pin(self.hub.journal.room()).await;
             }
             let births = std::mem::take(&mut pending.births);
+            let last = records.last().map_or("none", Record::kind);
             pending.hot = self.commit(records, births)?;
+            self.hub.faults.strike(Point::AfterAppend, last);
         }
         self.before = None;
         self.release(&mut pending);

@@ -109,20 +109,26 @@ impl Directory {
         if !lane.is_empty() {
             return false;
         }
-        shard.remove(&session);
+        let gone = shard.remove(&session);
+        drop(shard);
+        drop(gone);
         true
     }
 
     /// Removes `session` with all that waits: those who wait for answers see that it is gone.
     pub(crate) fn remove(&self, session: SessionId) {
-        self.shard(session).remove(&session);
+        let gone = self.shard(session).remove(&session);
+        // Outside the lock: a slot that it holds may be granted to a session of the same shard.
+        drop(gone);
     }
 
     /// Removes `session` if it is still the one of `lane`.
     pub(crate) fn remove_if(&self, session: SessionId, lane: &Arc<Lane>) {
         let mut shard = self.shard(session);
         if shard.get(&session).is_some_and(|entry| Arc::ptr_eq(&entry.lane, lane)) {
-            shard.remove(&session);
+            let gone = shard.remove(&session);
+            drop(shard);
+            drop(gone);
         }
     }
 

@@ -78,7 +78,6 @@ pub(crate) struct Driver {
     /// The rows must carry this activation's epoch before its first effect (J-6).
     pub(crate) unmarked: bool,
     pub(crate) last_lsn: Lsn,
-    pub(crate) slot: Option<Slot>,
     pub(crate) clock: RunClock,
     pub(crate) offer: Arc<Offer>,
     pub(crate) pending: Pending,
@@ -112,7 +111,6 @@ impl Driver {
             starts: 0,
             unmarked: false,
             last_lsn: Lsn(0),
-            slot: None,
             clock,
             offer,
             pending: Pending::default(),
@@ -221,7 +219,7 @@ impl Driver {
         let mut ends = Vec::new();
         while let Some(item) = self.items.pop_front() {
             match item {
-                Item::Command(Command::OwnedEnded(notices), None) => self.collect(notices, &mut ends),
+                Item::Command(Command::OwnedEnded(notices), None) => ends.extend(notices),
                 Item::Command(command, reply) => self.decide(command, reply),
                 Item::Granted(ticket, slot) => self.granted(ticket, slot),
                 Item::Idle => self.idle(),
@@ -234,10 +232,6 @@ impl Driver {
         }
     }
 
-    fn collect(&self, notices: Vec<Notice>, into: &mut Vec<Notice>) {
-        into.extend(notices.into_iter().filter(|notice| !self.lane.is_repeat(notice)));
-    }
-
     fn decide_ready(&mut self) {
         for _ in 0..INLINE {
             let Some(command) = self.next.pop_front() else { break };
@@ -246,20 +240,20 @@ impl Driver {
     }
 
     fn granted(&mut self, ticket: RunKey, slot: Slot) {
-        if self.slot.is_some() || self.run_key() != Some(ticket) {
+        if self.lane.holds_slot() || self.run_key() != Some(ticket) {
             // Dropping a slot that nobody waits for returns it.
             return;
         }
-        self.slot = Some(slot);
+        self.lane.hold_slot(slot);
         let owner_over = self.hub.owner_over(&self.state);
         self.decide(Command::Admitted { run: ticket.run, owner_over }, None);
         if self.state.run.as_ref().is_none_or(|run| !run.slot) {
-            self.slot = None;
+            self.lane.release_slot();
         }
     }
 
     fn idle(&mut self) {
-        let busy = !self.lane.is_empty() || !self.next.is_empty() || !self.admit.is_empty() || self.slot.is_some();
+        let busy = !self.lane.is_empty() || !self.next.is_empty() || !self.admit.is_empty() || self.lane.holds_slot();
         if busy || !self.tools.is_empty() || !self.state.can_unload() {
             return;
         }

@@ -5,6 +5,9 @@
 pub enum Point {
     /// In a session's own handler, before it decides the command of the detail.
     Handler,
+    /// In a session's own handler, after its batch is appended and before its effects are done; the detail is the kind of
+    /// the batch's last record.
+    AfterAppend,
     /// In the turn task, around the model.
     TurnTask,
 }

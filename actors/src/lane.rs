@@ -3,15 +3,13 @@
 //! ractor has one unbounded mailbox a lane cannot overtake in, so commands wait here and the actor's mailbox carries wakes
 //! only: a cancel waits for one handler at most, however much data is queued (B-2).
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ractor::ActorRef;
 use subtend_session::command::Command;
 use subtend_session::effect::{Rejection, Reply};
-use subtend_session::ids::{Lsn, SessionId};
-use subtend_session::index::RowKey;
-use subtend_session::record::Notice;
+use subtend_session::ids::Lsn;
 use subtend_supervision::slots::Slot;
 use tokio::sync::oneshot;
 
@@ -71,8 +69,10 @@ struct Inner {
     killer: Option<&'static str>,
     /// The run is to be given up by the next activation, naming the command.
     exhausted: Option<Option<&'static str>>,
-    /// Rows that an activation took from the outbox itself, whose live message may still be queued here: taken once (N-1).
-    scanned: HashSet<(SessionId, RowKey)>,
+    /// The slot of the run in flight. Here and not in the actor: a run that goes on after a panic still holds it (T-3).
+    slot: Option<Slot>,
+    /// The last activation died: what it had appended and not done is to be made good.
+    crashed: bool,
 }
 
 /// The inbox is full.
@@ -181,6 +181,7 @@ impl Lane {
     /// The actor died: names the command in hand, and whether the same one killed the activation before it too.
     pub(crate) fn died(&self) -> (Option<&'static str>, bool) {
         let mut inner = self.lock();
+        inner.crashed = true;
         let killer = inner.in_hand.take();
         let again = killer.is_some() && killer == inner.killer;
         inner.killer = killer;
@@ -197,18 +198,27 @@ impl Lane {
         self.lock().exhausted.take()
     }
 
-    /// Notes rows that an activation read from the outbox itself.
-    pub(crate) fn scanned(&self, rows: impl Iterator<Item = (SessionId, RowKey)>) {
-        self.lock().scanned.extend(rows);
+    /// Whether the run holds a slot.
+    pub(crate) fn holds_slot(&self) -> bool {
+        self.lock().slot.is_some()
     }
 
-    /// Whether the row of a notice that arrived live was already read from the outbox: it is the same row.
-    pub(crate) fn is_repeat(&self, notice: &Notice) -> bool {
-        let mut inner = self.lock();
-        if inner.scanned.is_empty() {
-            return false;
-        }
-        notice.row_key().is_some_and(|key| inner.scanned.remove(&(notice.child, key)))
+    /// Keeps the slot of the run.
+    pub(crate) fn hold_slot(&self, slot: Slot) {
+        let before = self.lock().slot.replace(slot);
+        // Dropped outside the lock: the next grant may come back here.
+        drop(before);
+    }
+
+    /// Gives the slot back, if there is one.
+    pub(crate) fn release_slot(&self) {
+        let slot = self.lock().slot.take();
+        drop(slot);
+    }
+
+    /// Whether the last activation died.
+    pub(crate) fn take_crashed(&self) -> bool {
+        std::mem::take(&mut self.lock().crashed)
     }
 }
 

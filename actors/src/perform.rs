@@ -60,7 +60,7 @@ impl Driver {
     }
 
     fn request_slot(&mut self, run: RunNo, again: bool) {
-        if self.slot.is_some() {
+        if self.lane.holds_slot() {
             return;
         }
         let ticket = RunKey { session: self.session(), run };
@@ -71,7 +71,7 @@ impl Driver {
     }
 
     fn release_slot(&mut self, run: RunNo) {
-        self.slot = None;
+        self.lane.release_slot();
         self.hub.slots.withdraw(RunKey { session: self.session(), run });
     }
 
@@ -140,7 +140,7 @@ impl Driver {
     /// The run ended: gives back what it held, and tells those who wait, when its end is durable.
     fn run_ended(&mut self, run: RunNo) {
         let key = RunKey { session: self.session(), run };
-        self.slot = None;
+        self.lane.release_slot();
         self.turn = None;
         self.hub.slots.withdraw(key);
         self.hub.tokens.close(&key);
@@ -156,6 +156,11 @@ impl Driver {
         if self.state.created.place.parent().is_none() {
             self.hub.ledger.forget(self.session());
         }
+        self.tell_waiters();
+    }
+
+    /// Tells those who wait for the last ended run, when its end is durable.
+    pub(crate) fn tell_waiters(&self) {
         if !self.hub.waiters.any(self.session()) {
             return;
         }

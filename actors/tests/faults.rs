@@ -7,6 +7,7 @@ mod support;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use subtend_actors::Options;
 use subtend_actors::faults::{Faults, Point};
 use subtend_models::model::Request;
 use subtend_session::call::ToolEffect;
@@ -133,5 +134,63 @@ async fn a_command_that_kills_twice_is_set_aside_and_ends_the_run() {
     let runtime = builder(&journal).model(model(answer)).faults(faults).start().await.expect("a runtime");
     let (_, ended) = ask(&runtime, "go").await;
     assert_eq!(ended.outcome, Outcome::RestartsExhausted { command: Some("model_answered".into()) });
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_between_append_and_effects_loses_no_effect() {
+    for last in ["run_ended", "run_parked", "call_finished"] {
+        let journal = journal();
+        let (faults, struck) = strike(Point::AfterAppend, last, 1);
+        let answer = |request: Request| async move {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            match (prompt(&request).as_str(), answers(&request)) {
+                ("parent", 0) => Ok(calls([task("middle", false), task("side", true)])),
+                ("middle", 0) => Ok(calls([task("leaf", false)])),
+                ("parent", _) => Ok(text("whole")),
+                (_, _) => Ok(text("child")),
+            }
+        };
+        let options = Options { slots: 1, seed: Some(7), ..Options::default() };
+        let runtime =
+            builder(&journal).options(options).model(model(answer)).faults(faults).start().await.expect("a runtime");
+        let (_, ended) = ask(&runtime, "parent").await;
+        assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("whole")), "{last}");
+        assert!(struck.load(Ordering::Relaxed) > 0, "{last} never came");
+        assert_eq!(journal.outbox().expect("outbox"), [], "{last}");
+        assert_eq!(journal.inflight().expect("inflight"), [], "{last}");
+        assert_eq!(runtime.slots_in_use(), 0, "{last}");
+        shut(runtime).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_goes_on_after_a_panic_still_holds_its_slot() {
+    let journal = journal();
+    let (faults, _) = strike(Point::Handler, "model_answered", 1);
+    let live = Arc::new(AtomicUsize::new(0));
+    let most = Arc::new(AtomicUsize::new(0));
+    let (now, top) = (Arc::clone(&live), Arc::clone(&most));
+    let answer = move |request: Request| {
+        let (now, top) = (Arc::clone(&now), Arc::clone(&top));
+        async move {
+            // Not in the handler that accepts the input: that one would take the input down with it.
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            if prompt(&request) == "parent" {
+                let children = (0..4).map(|_| task("child", false));
+                return Ok(if answers(&request) == 0 { calls(children) } else { text("whole") });
+            }
+            top.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            now.fetch_sub(1, Ordering::Relaxed);
+            Ok(text("child"))
+        }
+    };
+    let options = Options { slots: 1, seed: Some(7), ..Options::default() };
+    let runtime =
+        builder(&journal).options(options).model(model(answer)).faults(faults).start().await.expect("a runtime");
+    let (_, ended) = ask(&runtime, "parent").await;
+    assert_eq!(ended.outcome, Outcome::Completed);
+    assert_eq!((most.load(Ordering::Relaxed), runtime.slots_in_use()), (1, 0));
     shut(runtime).await;
 }

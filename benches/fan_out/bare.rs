@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 /// What the fake model does at each call, here and in ours: writes the whole message list as JSON and reads it back.
-pub fn round_trip(messages: &Value) -> usize {
+pub(crate) fn round_trip(messages: &Value) -> usize {
     let text = messages.to_string();
     match serde_json::from_str::<Value>(&text) {
         Ok(Value::Array(list)) => list.len(),
@@ -31,7 +31,7 @@ async fn child(ix: u32) -> (u32, String) {
 
 #[expect(clippy::disallowed_methods, reason = "a bench measures wall time")]
 /// Runs the loop and checks its results.
-pub async fn fan_out(children: u32) -> Duration {
+pub(crate) async fn fan_out(children: u32) -> Duration {
     let started = Instant::now();
     let mut set = JoinSet::new();
     for ix in 0..children {

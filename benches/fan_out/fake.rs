@@ -15,9 +15,9 @@ use subtend_tools::tool::{Tool, ToolOutput};
 use crate::bare::round_trip;
 
 /// Fans out to `children` from an agent named `general`; every other agent calls one tool and is done.
-pub struct Fake {
+pub(crate) struct Fake {
     /// Children of the root.
-    pub children: u32,
+    pub(crate) children: u32,
 }
 
 impl Model for Fake {
@@ -85,7 +85,7 @@ fn text(text: String) -> Answer {
 }
 
 /// A tool that answers at once.
-pub fn echo() -> Arc<dyn Tool> {
+pub(crate) fn echo() -> Arc<dyn Tool> {
     let spec = ToolSpec {
         name: "echo".into(),
         description: "answers".into(),

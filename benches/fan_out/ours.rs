@@ -17,7 +17,7 @@ use crate::fake::{Fake, echo};
 
 /// Where records go.
 #[derive(Clone, Copy)]
-pub enum Store {
+pub(crate) enum Store {
     /// In memory.
     Memory,
     /// On disk, synced.
@@ -26,7 +26,7 @@ pub enum Store {
 
 /// Live children.
 #[derive(Clone, Copy)]
-pub enum Cap {
+pub(crate) enum Cap {
     /// As many as there are.
     Open,
     /// The default.
@@ -37,7 +37,7 @@ pub enum Cap {
 
 #[expect(clippy::disallowed_methods, reason = "a bench measures wall time")]
 /// Runs the fan-out and checks its result.
-pub async fn fan_out(children: u32, store: Store, cap: Cap) -> Pass {
+pub(crate) async fn fan_out(children: u32, store: Store, cap: Cap) -> Pass {
     let dir = tempfile::tempdir().expect("a directory for the bench");
     let journal = match store {
         Store::Memory => Journal::open(Box::new(Memory::new()), Default::default()),

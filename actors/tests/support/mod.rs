@@ -1,6 +1,6 @@
 //! A runtime for tests: journal in memory, virtual time, models by closure.
 
-#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
 use std::sync::Arc;
 use std::time::Duration;
