@@ -4,6 +4,16 @@
 //! `cargo bench --bench fan_out` prints microseconds per child (median of the pairs), the ratio to the bare loop, and frames
 //! per child. `-- --quick` does fewer pairs; `-- --durable` adds workload D on redb.
 
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a bench fails by panicking"
+)]
+
 #[path = "fan_out/bare.rs"]
 mod bare;
 #[path = "fan_out/fake.rs"]

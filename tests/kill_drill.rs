@@ -3,6 +3,16 @@
 //! After every kill: the store opens, `verify` is clean, nothing that was acknowledged is missing; after recovery every run
 //! has one end and every owned run one notice, and no side effect happened twice. Two sabotages show that the drill can fail.
 
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
 #[path = "drill/check.rs"]
 mod check;
 #[path = "drill/child.rs"]

@@ -182,21 +182,20 @@ impl Hub {
 
     fn notice_at(&self, child: SessionId, lsn: Lsn) -> Result<Option<Notice>, ReadError> {
         let Some((_, stored)) = self.journal.frame_at(lsn)? else { return Ok(None) };
-        let Some(ended) = stored.iter().rev().find_map(|stored| match &stored.record {
-            Record::RunEnded(ended) => Some(ended),
-            _ => None,
-        }) else {
-            return Ok(None);
-        };
+        let ended = stored.iter().rev().find_map(|stored| {
+            let Record::RunEnded(ended) = &stored.record else { return None };
+            Some(ended)
+        });
+        let Some(ended) = ended else { return Ok(None) };
         // The child's own records tell its place and the owner of that run.
         let all = self.journal.records(child)?;
-        let place = all.iter().find_map(|stored| match &stored.record {
-            Record::SessionCreated(created) => Some(&created.place),
-            _ => None,
+        let place = all.iter().find_map(|stored| {
+            let Record::SessionCreated(created) = &stored.record else { return None };
+            Some(&created.place)
         });
-        let owner = all.iter().find_map(|stored| match &stored.record {
-            Record::RunOpened(opened) if opened.run == ended.run => Some(&opened.owner),
-            _ => None,
+        let owner = all.iter().find_map(|stored| {
+            let Record::RunOpened(opened) = &stored.record else { return None };
+            (opened.run == ended.run).then_some(&opened.owner)
         });
         Ok(place
             .zip(owner)

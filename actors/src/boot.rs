@@ -53,7 +53,10 @@ pub enum BootError {
 
 impl Hub {
     /// Sweeps what was in flight, deepest first, then delivers what is owed to sessions at rest.
-    pub(crate) async fn boot(self: &Arc<Self>, progress: &(dyn Fn(BootProgress) + Sync)) -> Result<BootReport, BootError> {
+    pub(crate) async fn boot(
+        self: &Arc<Self>,
+        progress: &(dyn Fn(BootProgress) + Sync),
+    ) -> Result<BootReport, BootError> {
         let started = now();
         let damaged = self.journal.damaged()?;
         for (session, error) in &damaged {

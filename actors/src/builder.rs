@@ -9,7 +9,7 @@ use subtend_agents::catalog::Catalog;
 use subtend_journal::{Journal, OpenError};
 use subtend_models::model::Model;
 use subtend_session::authority::{Authority, RuleSet};
-use subtend_session::command::Command;
+use subtend_session::command::{Command, Deadline};
 use subtend_session::ids::{Interned, Text};
 use subtend_session::limits::Limits;
 use subtend_supervision::{Gate, Ledger, Slots, StartError as SupervisorsError, Supervisors, Timers, TokenTree};
@@ -166,7 +166,9 @@ impl Builder {
         let fallback = self.fallback.ok_or(StartError::NoModel)?;
         let journal = match self.journal {
             Some(journal) => journal,
-            None => Journal::open(Box::new(subtend_journal::memory::Memory::new()), subtend_journal::Options::default())?,
+            None => {
+                Journal::open(Box::new(subtend_journal::memory::Memory::new()), subtend_journal::Options::default())?
+            }
         };
         let workspace = match self.workspace {
             Some(workspace) => workspace,
@@ -231,6 +233,7 @@ fn slots(cell: &HubCell, global: usize) -> Slots<subtend_session::ids::SessionId
         Arc::new(move |ticket: crate::ticket::Ticket, slot| {
             // Without a hub the slot is dropped, which returns it.
             if let Some(hub) = upgrade(&cell) {
+                hub.timers.disarm(&Timer::Deadline(ticket.session, Deadline::Queue(ticket.run)));
                 hub.deliver(ticket.session, Item::Granted(ticket, slot));
             }
         }),

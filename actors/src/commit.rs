@@ -101,7 +101,9 @@ impl Driver {
             AppendError::Poisoned(_) | AppendError::Closed => {
                 tracing::debug!(session = %self.session(), %error, "the journal takes nothing more");
             }
-            other => tracing::error!(session = %self.session(), error = %other, "a batch was refused"),
+            AppendError::TooLarge { .. } | AppendError::Full { .. } | AppendError::Encode { .. } => {
+                tracing::error!(session = %self.session(), %error, "a batch was refused");
+            }
         }
         self.left = true;
         Halted

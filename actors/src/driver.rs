@@ -22,6 +22,7 @@ use crate::handle::Ended;
 use crate::hub::Hub;
 use crate::lane::{Item, Lane, Probed, ReplyTo};
 use crate::offer::Offer;
+use crate::turn::Ready;
 use crate::work::{ToolAtWork, TurnAtWork};
 
 /// Items taken from the lanes at a time: the bound of one decision batch.
@@ -88,6 +89,8 @@ pub(crate) struct Driver {
     pub(crate) admit: VecDeque<(TurnNo, Vec<u32>)>,
     pub(crate) turn: Option<TurnAtWork>,
     pub(crate) tools: HashMap<CallId, ToolAtWork>,
+    /// What local calls of an answer that was ready at once need to run; used up when they start.
+    pub(crate) ready: Ready,
     pub(crate) armed: Vec<Deadline>,
     /// The session was idle: it leaves memory if nothing else came with that word.
     pub(crate) leave: bool,
@@ -121,6 +124,7 @@ impl Driver {
             admit: VecDeque::new(),
             turn: None,
             tools: HashMap::new(),
+            ready: Ready::new(),
             armed: Vec::new(),
             leave: false,
             left: false,
@@ -271,13 +275,7 @@ impl Driver {
         self.state.last.as_ref().map(|last| {
             let mut usage = last.usage_self;
             usage.add(&last.usage_owned);
-            Ended {
-                run: last.run,
-                outcome: last.outcome.clone(),
-                text: last.text.clone(),
-                turns: last.turns,
-                usage,
-            }
+            Ended { run: last.run, outcome: last.outcome.clone(), text: last.text.clone(), turns: last.turns, usage }
         })
     }
 
@@ -311,14 +309,12 @@ impl Driver {
 
     fn absorb(&mut self, decision: Decision, reply: Option<ReplyTo>) {
         for record in &decision.records {
-            match record {
-                Record::CallFinished(finished) => self.stop_tool(finished.call),
+            if let Record::CallFinished(finished) = record {
+                self.stop_tool(finished.call);
+            } else if let Record::RunOpened(opened) = record {
                 // Before any effect of the run: what it will own hangs on its token.
-                Record::RunOpened(opened) => {
-                    let key = RunKey { session: self.session(), run: opened.run };
-                    self.hub.tokens.open(key, owner_key(&opened.owner));
-                }
-                _ => {}
+                let key = RunKey { session: self.session(), run: opened.run };
+                self.hub.tokens.open(key, owner_key(&opened.owner));
             }
         }
         self.pending.records.extend(decision.records);
@@ -339,7 +335,19 @@ impl Driver {
             }
             Effect::RunTool { call } if !self.tool_waits(call) => self.run_tool(call, None),
             Effect::Admit { turn, calls } => self.admit.push_back((turn, calls)),
-            later => self.pending.effects.push(later),
+            Effect::CallModel { .. }
+            | Effect::RunTool { .. }
+            | Effect::RequestSlot { .. }
+            | Effect::ReleaseSlot { .. }
+            | Effect::StopTool { .. }
+            | Effect::StartChild { .. }
+            | Effect::Tell { .. }
+            | Effect::CancelLocal
+            | Effect::CancelOwned { .. }
+            | Effect::Arm { .. }
+            | Effect::Disarm { .. }
+            | Effect::Ended { .. }
+            | Effect::Unload => self.pending.effects.push(effect),
         }
     }
 }

@@ -12,11 +12,14 @@ pub enum Point {
     TurnTask,
 }
 
+#[cfg(feature = "fault-points")]
+type Strike = dyn Fn(Point, &str) + Send + Sync;
+
 /// Faults of a runtime.
 #[derive(Clone, Default)]
 pub struct Faults {
     #[cfg(feature = "fault-points")]
-    strike: Option<std::sync::Arc<dyn Fn(Point, &str) + Send + Sync>>,
+    strike: Option<std::sync::Arc<Strike>>,
 }
 
 impl Faults {

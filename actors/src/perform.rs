@@ -22,6 +22,8 @@ impl Driver {
     /// Does what was decided.
     pub(crate) async fn perform(&mut self, pending: Pending) {
         let mut hot = pending.hot;
+        // A deadline that is armed and disarmed by the same batch never reaches the wheel.
+        let mut timers: Vec<(Deadline, Option<u64>)> = Vec::new();
         for effect in pending.effects {
             match effect {
                 Effect::RequestSlot { run, again } => self.request_slot(run, again),
@@ -41,11 +43,20 @@ impl Driver {
                 Effect::Tell { to, notice } => self.tell(to, *notice),
                 Effect::CancelLocal => self.cancel_local(),
                 Effect::CancelOwned { run, outcome } => self.cancel_owned(run, outcome),
-                Effect::Arm { deadline, after_ms } => self.arm(deadline, after_ms),
-                Effect::Disarm { deadline } => self.disarm(deadline),
-                Effect::Ended { run, outcome: _ } => self.run_ended(run),
+                Effect::Arm { deadline, after_ms } => last_word(&mut timers, deadline, Some(after_ms)),
+                Effect::Disarm { deadline } => last_word(&mut timers, deadline, None),
+                Effect::Ended { run, outcome: _ } => {
+                    timers.clear();
+                    self.run_ended(run);
+                }
                 // A hint: the session leaves memory when it was idle for a while.
                 Effect::Unload => {}
+            }
+        }
+        for (deadline, after_ms) in timers {
+            match after_ms {
+                Some(after_ms) => self.arm(deadline, after_ms),
+                None => self.disarm(deadline),
             }
         }
     }
@@ -131,8 +142,7 @@ impl Driver {
     fn disarm(&mut self, deadline: Deadline) {
         let before = self.armed.len();
         self.armed.retain(|armed| *armed != deadline);
-        // The queue deadline of a child is armed by its parent's hand, before there is an activation.
-        if before != self.armed.len() || matches!(deadline, Deadline::Queue(_)) {
+        if before != self.armed.len() {
             self.hub.timers.disarm(&Timer::Deadline(self.session(), deadline));
         }
     }
@@ -142,8 +152,13 @@ impl Driver {
         let key = RunKey { session: self.session(), run };
         self.lane.release_slot();
         self.turn = None;
-        self.hub.slots.withdraw(key);
+        self.ready.clear();
         self.hub.tokens.close(&key);
+        if self.state.last.as_ref().is_some_and(|last| last.turns == 0) {
+            // It may never have started: its place in the queue, and the deadline that was armed at its birth, go with it.
+            self.hub.slots.withdraw(key);
+            self.hub.timers.disarm(&Timer::Deadline(self.session(), Deadline::Queue(run)));
+        }
         for deadline in std::mem::take(&mut self.armed) {
             self.hub.timers.disarm(&Timer::Deadline(self.session(), deadline));
         }
@@ -201,6 +216,14 @@ impl Driver {
 
 /// Births of one batch: large enough to amortise the commit, small enough to keep listening.
 const CHUNK: usize = 512;
+
+/// Few deadlines change in one batch but for a turn of many local calls, so the search is from the end.
+fn last_word(timers: &mut Vec<(Deadline, Option<u64>)>, deadline: Deadline, word: Option<u64>) {
+    match timers.iter_mut().rev().find(|(at, _)| *at == deadline) {
+        Some((_, before)) => *before = word,
+        None => timers.push((deadline, word)),
+    }
+}
 
 fn owner_of(state: &State) -> Option<RunKey> {
     state.run.as_ref().and_then(|run| owner_key(&run.opened.owner))

@@ -123,8 +123,7 @@ impl Runtime {
         if self.hub.gate.is_closed() {
             return Err(OpenSessionError::Stopped);
         }
-        let pickable =
-            || self.hub.catalog.pickable().map(|manifest| &*manifest.name).collect::<Vec<_>>().join(", ");
+        let pickable = || self.hub.catalog.pickable().map(|manifest| &*manifest.name).collect::<Vec<_>>().join(", ");
         let name = options.agent;
         let Some(manifest) = self.hub.catalog.get(&name) else {
             return Err(OpenSessionError::UnknownAgent { name, pickable: pickable() });

@@ -57,11 +57,7 @@ pub(crate) async fn raced(running: Running, effect: ToolEffect, stop: Stop) -> R
         match effect {
             ToolEffect::ReadOnly => {
                 stop.ask.cancelled().await;
-                CallResult {
-                    end: CallEnd::Cancelled,
-                    content: "the call was cancelled".into(),
-                    truncated_from: None,
-                }
+                CallResult { end: CallEnd::Cancelled, content: "the call was cancelled".into(), truncated_from: None }
             }
             ToolEffect::Idempotent | ToolEffect::SideEffect => {
                 stop.kill.cancelled().await;

@@ -1,5 +1,6 @@
 //! The turn task: one model stream, raced with its cancellation, its stall limit and panics.
 
+use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,8 +10,9 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use subtend_models::model::{Answer, Delta, Deltas, Model, ModelError, Request};
 use subtend_session::command::{Answered, AskedCall, AttemptFailed, Command};
-use subtend_session::ids::{AttemptNo, RunNo, SessionId, Text, TurnNo};
+use subtend_session::ids::{AttemptNo, CallId, RunNo, SessionId, Text, TurnNo};
 use subtend_session::outcome::{ModelFail, Part};
+use subtend_tools::tool::Tool;
 
 use crate::event::What;
 use crate::hub::Hub;
@@ -78,6 +80,9 @@ pub(crate) async fn watched(mut calling: Calling, pulse: Pulse, stall_ms: u64) -
     }
 }
 
+/// Tools and arguments of calls that were just classified.
+pub(crate) type Ready = HashMap<CallId, (Arc<dyn Tool>, serde_json::Value)>;
+
 /// Names a model call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Address {
@@ -104,12 +109,22 @@ impl Hub {
         })
     }
 
-    /// The command that tells the session what its model call came to.
-    pub(crate) fn answered(&self, offer: &Offer, turn: TurnNo, attempt: AttemptNo, came: Came) -> Command {
+    /// The command that tells the session what its model call came to. `ready` takes what the local calls need to run.
+    pub(crate) fn answered(
+        &self,
+        offer: &Offer,
+        turn: TurnNo,
+        attempt: AttemptNo,
+        came: Came,
+        mut ready: Option<&mut Ready>,
+    ) -> Command {
         match came {
             Came::Answer(answer) => {
-                let calls = answer.calls.into_iter().map(|asked| {
+                let calls = answer.calls.into_iter().zip(0_u32..).map(|(asked, ix)| {
                     let found = self.classify(offer, &asked.tool, &asked.args);
+                    if let (Some(ready), Some(found)) = (&mut ready, found.ready) {
+                        ready.insert(CallId { turn, ix }, found);
+                    }
                     AskedCall { asked, kind: found.kind, note: found.note }
                 });
                 Command::ModelAnswered(Box::new(Answered {

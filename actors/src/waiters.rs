@@ -8,10 +8,12 @@ use tokio::sync::oneshot;
 
 use crate::handle::Ended;
 
+type Waiting = Vec<(RunNo, oneshot::Sender<Ended>)>;
+
 /// Waiters by session.
 #[derive(Default)]
 pub(crate) struct Waiters {
-    by_session: Mutex<HashMap<SessionId, Vec<(RunNo, oneshot::Sender<Ended>)>>>,
+    by_session: Mutex<HashMap<SessionId, Waiting>>,
 }
 
 impl Waiters {

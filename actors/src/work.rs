@@ -114,7 +114,7 @@ impl Driver {
         match calling.as_mut().poll(&mut Context::from_waker(noop_waker_ref())) {
             Poll::Ready(came) => {
                 drop(calling);
-                let command = self.hub.answered(&self.offer, turn, attempt, came);
+                let command = self.hub.answered(&self.offer, turn, attempt, came, Some(&mut self.ready));
                 self.next.push_back(command);
             }
             Poll::Pending => self.spawn_turn(Call::Now(calling), at, pulse),
@@ -151,7 +151,7 @@ impl Driver {
             tokio::select! {
                 biased;
                 () = task_stop.cancelled() => None,
-                came = came => Some(hub.answered(&offer, at.turn, at.attempt, came)),
+                came = came => Some(hub.answered(&offer, at.turn, at.attempt, came, None)),
             }
         };
         let hub = Arc::clone(&self.hub);
@@ -189,10 +189,16 @@ impl Driver {
             return;
         }
         let Some(at) = self.state.call(call) else { return };
-        // The kind is settled anew from tool and arguments: the same in every activation.
-        let found = self.hub.classify(&self.offer, &at.tool, &at.args);
-        let Some((tool, args)) = found.ready else {
-            let content = found.note.unwrap_or_else(|| "the tool is not offered any more".into());
+        let (note, ready) = match self.ready.remove(&call) {
+            Some(ready) => (None, Some(ready)),
+            // The kind is settled anew from tool and arguments: the same in every activation.
+            None => {
+                let found = self.hub.classify(&self.offer, &at.tool, &at.args);
+                (found.note, found.ready)
+            }
+        };
+        let Some((tool, args)) = ready else {
+            let content = note.unwrap_or_else(|| "the tool is not offered any more".into());
             let result = Box::new(CallResult::error(ToolErrorKind::UnknownTool, content));
             self.next.push_back(Command::ToolFinished { call, result, worked_ms: 0 });
             return;

@@ -1,5 +1,15 @@
 //! The main line of a session's life: inputs, calls, children, notices, ends.
 
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
 mod support;
 
 use std::sync::Arc;
@@ -13,13 +23,14 @@ use subtend_session::message::Message;
 use subtend_session::outcome::{By, FailKind, Outcome};
 use subtend_session::record::Record;
 use subtend_tools::tool::ToolOutput;
-use support::{answers, ask, builder, calls, journal, kinds, model, open, prompt, records, shut, task, text, tool, tools};
+use support::{
+    answers, ask, builder, calls, journal, kinds, model, open, prompt, records, shut, task, text, tool, tools,
+};
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_completes_the_run() {
     let journal = journal();
-    let runtime =
-        builder(&journal).model(model(|_| async { Ok(text("hello")) })).start().await.expect("a runtime");
+    let runtime = builder(&journal).model(model(|_| async { Ok(text("hello")) })).start().await.expect("a runtime");
     let (session, ended) = ask(&runtime, "hi").await;
     assert_eq!((ended.outcome, ended.text.as_deref(), ended.turns), (Outcome::Completed, Some("hello"), 1));
     assert_eq!(
@@ -60,8 +71,7 @@ async fn a_tool_result_reaches_the_model_in_call_order() {
             .collect();
         Ok(text(&results.join(", ")))
     };
-    let runtime =
-        builder(&journal).tools(tools([slow, fast])).model(model(answer)).start().await.expect("a runtime");
+    let runtime = builder(&journal).tools(tools([slow, fast])).model(model(answer)).start().await.expect("a runtime");
     let (_, ended) = ask(&runtime, "go").await;
     assert_eq!(ended.text.as_deref(), Some("slow result, fast result"));
     shut(runtime).await;

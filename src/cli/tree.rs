@@ -34,19 +34,23 @@ pub(crate) struct Args {
     store: StoreArgs,
 }
 
-/// One session of a tree.
+/// One session of a tree. What is skipped is drawn for people; machines find it with `show --json`.
 #[derive(Serialize)]
 struct Node {
     id: SessionId,
+    #[serde(skip)]
     short: Short,
     agent: Text,
+    #[serde(skip)]
     title: Text,
     state: Phase,
     outcome: Option<Outcome>,
     depth: u32,
     background: bool,
+    #[serde(skip)]
     turns: u32,
     usage: Usage,
+    #[serde(skip)]
     span_ms: u64,
     /// Why the session's journal cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]

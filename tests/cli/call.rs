@@ -11,7 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// A call that takes longer hangs.
-const LONG: Duration = Duration::from_secs(120);
+const LONG: Duration = Duration::from_secs(60);
 
 /// A user with a data directory and a workspace.
 pub(crate) struct User {
@@ -60,7 +60,8 @@ impl User {
         format!("scripted:{}", path.display())
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    /// A call, before it is started.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_subtend"));
         command
             .args(args)
@@ -79,26 +80,7 @@ impl User {
     }
 
     fn start_with(&self, args: &[&str], stdin: &str) -> Under {
-        let mut child = self.command(args).spawn().expect("the command starts");
-        let (mut input, text) = (child.stdin.take().expect("stdin"), stdin.to_owned());
-        // A call that does not read its stdin closes it: that is its right.
-        thread::spawn(move || drop(input.write_all(text.as_bytes())));
-        let stdout = child.stdout.take().expect("stdout");
-        let mut stderr = child.stderr.take().expect("stderr");
-        let (tell, out) = mpsc::channel();
-        thread::spawn(move || {
-            for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
-                if tell.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
-                    break;
-                }
-            }
-        });
-        let err = thread::spawn(move || {
-            let mut text = Vec::new();
-            stderr.read_to_end(&mut text).expect("stderr is read");
-            String::from_utf8_lossy(&text).into_owned()
-        });
-        Under { child, out, err }
+        Under::start(self.command(args), stdin)
     }
 
     /// Calls, and waits for the end.
@@ -120,6 +102,30 @@ impl User {
 }
 
 impl Under {
+    /// Starts a call with a text on stdin.
+    pub(crate) fn start(mut command: Command, stdin: &str) -> Self {
+        let mut child = command.spawn().expect("the command starts");
+        let (mut input, text) = (child.stdin.take().expect("stdin"), stdin.to_owned());
+        // A call that does not read its stdin closes it: that is its right.
+        thread::spawn(move || drop(input.write_all(text.as_bytes())));
+        let stdout = child.stdout.take().expect("stdout");
+        let mut stderr = child.stderr.take().expect("stderr");
+        let (tell, out) = mpsc::channel();
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
+                if tell.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
+                    break;
+                }
+            }
+        });
+        let err = thread::spawn(move || {
+            let mut text = Vec::new();
+            stderr.read_to_end(&mut text).expect("stderr is read");
+            String::from_utf8_lossy(&text).into_owned()
+        });
+        Self { child, out, err }
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }

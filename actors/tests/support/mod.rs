@@ -1,6 +1,6 @@
 //! A runtime for tests: journal in memory, virtual time, models by closure.
 
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
+#![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,9 +50,9 @@ where
 
 /// A registry with tools by closure.
 pub fn tools(tools: impl IntoIterator<Item = FnTool>) -> Registry {
-    let builder = tools.into_iter().fold(Registry::builder(), |builder, tool| {
-        builder.tool(Arc::new(tool)).expect("names differ")
-    });
+    let builder = tools
+        .into_iter()
+        .fold(Registry::builder(), |builder, tool| builder.tool(Arc::new(tool)).expect("names differ"));
     builder.build()
 }
 

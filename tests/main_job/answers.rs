@@ -1,0 +1,105 @@
+//! What the offline model answers is exactly true.
+
+use std::fs;
+use std::path::Path;
+
+use super::call::{Done, User};
+use super::checker::{self, Checked};
+use super::planted::{self, HIDDEN};
+use super::record::sound;
+use super::truth::{BEACON, ERROR, LANTERN, Truth, Word};
+
+const QUESTION: &str = "How is this project put together, and where does it handle errors?";
+
+/// Asks in a workspace; nothing is told on stdout but the answer.
+pub(crate) fn ask(user: &User, question: &str) -> String {
+    let done = user.call(&["run", question]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let Done { out, err, .. } = done;
+    assert!(out.starts_with("Offline answer") && !err.contains("Offline answer"), "{err}");
+    out
+}
+
+/// All that was said is true, by so many facts at least, and no number is told as a lower bound.
+fn holds(checked: &Checked, facts: usize, text: &str) {
+    assert_eq!(checked.wrong, [""; 0], "{text}");
+    assert!(checked.facts >= facts && !checked.doubt, "{checked:?}: {text}");
+}
+
+/// The reports of all explorers are true as well.
+fn reports_hold(user: &User, truth: &Truth, words: &[Word]) {
+    let tree = user.json(&["tree", "root", "--json"]);
+    for child in tree["children"].as_array().expect("children") {
+        let shown = user.json(&["show", "--json", child["id"].as_str().expect("an id")]);
+        let answers = shown["entries"].as_array().expect("entries").iter();
+        let last = answers.filter(|entry| entry["type"] == "answer").next_back().expect("an answer");
+        let report = last["text"].as_str().expect("a report");
+        holds(&checker::findings(report, truth, words), 4, report);
+    }
+}
+
+fn of_planted(seed: u64) {
+    let user = User::new();
+    let planted = planted::plant(&user.workspace(), seed);
+    let truth = Truth::of(&user.workspace(), HIDDEN);
+    let lines = truth.files.iter().flat_map(|(path, file)| {
+        (1..).zip(file.lines.iter().flatten()).map(move |(number, line)| (path.clone(), number, line))
+    });
+    let found = lines.filter(|(_, _, line)| (ERROR.means)(line)).map(|(path, number, _)| (path, number));
+    assert_eq!(found.collect::<std::collections::BTreeSet<_>>(), planted.errors, "the checker finds what was planted");
+
+    let answer = ask(&user, QUESTION);
+    holds(&checker::answer(&answer, &truth, &[ERROR]), 40, &answer);
+    reports_hold(&user, &truth, &[ERROR]);
+    sound(&user);
+}
+
+#[test]
+fn of_a_generated_repository() {
+    of_planted(1);
+}
+
+#[test]
+fn of_another_one() {
+    of_planted(2);
+}
+
+#[test]
+fn of_a_third_one() {
+    of_planted(3);
+}
+
+#[test]
+fn of_names_and_plain_words() {
+    let user = User::new();
+    planted::plant_lights(&user.workspace());
+    let truth = Truth::of(&user.workspace(), &[]);
+    let answer = ask(&user, "Who uses RunLantern, and where is the beacon?");
+    holds(&checker::answer(&answer, &truth, &[LANTERN, BEACON]), 30, &answer);
+    reports_hold(&user, &truth, &[LANTERN, BEACON]);
+}
+
+#[test]
+fn of_this_repository() {
+    let user = User::new();
+    // A copy, since somebody may be working on the original.
+    copy(Path::new(env!("CARGO_MANIFEST_DIR")), &user.workspace());
+    user.file("target/debug/made.rs", "error\n");
+    let truth = Truth::of(&user.workspace(), &["target"]);
+    let answer = ask(&user, QUESTION);
+    holds(&checker::answer(&answer, &truth, &[ERROR]), 60, &answer);
+    reports_hold(&user, &truth, &[ERROR]);
+    sound(&user);
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("a folder");
+    for entry in fs::read_dir(from).expect("a directory").map(|entry| entry.expect("an entry")) {
+        let (name, kind) = (entry.file_name(), entry.file_type().expect("its kind"));
+        if kind.is_file() {
+            fs::copy(entry.path(), to.join(name)).expect("a copy");
+        } else if kind.is_dir() && name != "target" && name != ".git" {
+            copy(&entry.path(), &to.join(name));
+        }
+    }
+}

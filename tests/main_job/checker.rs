@@ -1,0 +1,397 @@
+//! Resolves everything that an answer says against the files themselves. What it does not understand, it calls wrong.
+
+use std::collections::BTreeSet;
+
+use super::read::{Rest, cells};
+use super::truth::{Area, Told, Truth, Word, kind, shown};
+
+const OPENING: &str =
+    "Offline answer, put together by rules from what the workspace tools returned; no language model was asked.";
+
+/// What came of a check.
+#[derive(Debug, Default)]
+pub(crate) struct Checked {
+    /// Facts that were resolved and hold.
+    pub(crate) facts: usize,
+    /// What does not hold, or cannot be resolved.
+    pub(crate) wrong: Vec<String>,
+    /// Whether any number was told as a lower bound.
+    pub(crate) doubt: bool,
+}
+
+/// One answer on its way through.
+struct Check<'a> {
+    truth: &'a Truth,
+    words: &'a [Word],
+    done: Checked,
+    /// The areas of the table.
+    areas: Vec<Area>,
+    /// The word whose section this is.
+    word: Option<Word>,
+    /// Areas that the section has told of.
+    told: Vec<Area>,
+    /// Places that the section has shown.
+    places: BTreeSet<(String, usize)>,
+    /// Directories that are said to be left out.
+    left: BTreeSet<String>,
+}
+
+/// Checks the answer of a root.
+pub(crate) fn answer(text: &str, truth: &Truth, words: &[Word]) -> Checked {
+    let (areas, told) = (Vec::new(), Vec::new());
+    let (places, left) = (BTreeSet::new(), BTreeSet::new());
+    let mut check = Check { truth, words, done: Checked::default(), areas, word: None, told, places, left };
+    let mut lines = text.lines();
+    check.fact(lines.next() == Some(OPENING), || "it does not say what made it".to_owned());
+    let mut sections = BTreeSet::new();
+    for line in lines.filter(|line| !line.is_empty()) {
+        if line.starts_with("## ") {
+            check.close_section();
+            check.fact(sections.insert(line), || format!("twice: {line}"));
+        }
+        check.line(line).unwrap_or_else(|| check.done.wrong.push(format!("not understood: {line}")));
+    }
+    check.close_section();
+    for word in words {
+        let there = sections.contains(&*format!("## `{}`", word.label));
+        check.fact(there, || format!("nothing on `{}`", word.label));
+    }
+    check.covers_the_top();
+    check.done
+}
+
+impl Check<'_> {
+    fn fact(&mut self, holds: bool, wrong: impl FnOnce() -> String) {
+        if holds {
+            self.done.facts += 1;
+        } else {
+            self.done.wrong.push(wrong());
+        }
+    }
+
+    /// A number that is told must be the true one, and said to be exact just where it can be.
+    fn number(&mut self, told: Told, real: Told, of: &str) {
+        self.done.doubt |= !told.exact;
+        let holds = if told.exact { told == real } else { told.n <= real.n && !real.exact };
+        self.fact(holds, || format!("{of}: {told:?} is told, {real:?} is true"));
+    }
+
+    fn line(&mut self, line: &str) -> Option<()> {
+        let all = Rest(line);
+        match line {
+            "## How it is put together" | "## What this does not cover" => return Some(()),
+            "| area | files | kinds | what it says of itself |" | "|---|---|---|---|" => return Some(()),
+            _ => {}
+        }
+        if line.starts_with("## ") {
+            return self.section(all);
+        }
+        if line.starts_with("| ") {
+            return self.row(&cells(line)?);
+        }
+        if line.starts_with("  - ") {
+            return self.place_of_section(all);
+        }
+        if line.starts_with("- ") {
+            return self.bullet(all);
+        }
+        self.sentence(all)
+    }
+
+    fn sentence(&mut self, all: Rest<'_>) -> Option<()> {
+        let top = Area { path: ".".into(), shallow: true };
+        let real = self.truth.count_files(&top);
+        let mut rest = all;
+        if rest.word("At its top the workspace has ").is_some() {
+            let files = rest.count("file", "files")?;
+            self.number(files, real, "files at the top");
+            rest.word(" and the directories ")?;
+            let dirs = rest.list(Rest::code)?;
+            rest.word(". What ignore files leave out is not counted.")?;
+            let real: Vec<_> = self.truth.tops().into_iter().map(|dir| format!("{dir}/")).collect();
+            self.fact(dirs == real, || format!("directories at the top: {dirs:?} are told, {real:?} are there"));
+            return rest.end();
+        }
+        if rest.word("The workspace has no directories and ").is_some() {
+            let files = rest.count("file", "files")?;
+            self.number(files, real, "files at the top");
+            self.fact(self.truth.tops().is_empty(), || "there are directories".to_owned());
+            rest.word(" at its top.")?;
+            return rest.end();
+        }
+        if rest.word("Long files there: ").is_some() {
+            let long = rest.list(|rest| {
+                let path = rest.code()?;
+                rest.word(" (")?;
+                let lines = rest.count("line", "lines")?;
+                rest.word(")")?;
+                Some((path, lines))
+            })?;
+            rest.word(".")?;
+            long.into_iter().for_each(|(path, lines)| self.length(&path, lines));
+            return rest.end();
+        }
+        if rest.word("No line of ").is_some() {
+            self.areas_searched(&mut rest)?;
+            rest.word(" matches ")?;
+            self.pattern(&rest.code()?);
+            self.total(Told { n: 0, exact: true }, Told { n: 0, exact: true });
+            self.told = self.areas.clone();
+            rest.word(".")?;
+            return rest.end();
+        }
+        let lines = rest.count("line matches ", "lines match ")?;
+        self.pattern(&rest.code()?);
+        rest.word(" in ")?;
+        let files = rest.count("file", "files")?;
+        rest.word(" of ")?;
+        self.areas_searched(&mut rest)?;
+        rest.word(":")?;
+        self.total(lines, files);
+        rest.end()
+    }
+
+    fn length(&mut self, path: &str, lines: Told) {
+        let real = self.truth.files.get(path).and_then(|file| file.lines.as_ref()).map(Vec::len);
+        let within = self.areas.iter().any(|area| area.holds(path));
+        self.fact(within && lines.exact && real == Some(lines.n), || {
+            format!("`{path}` has {real:?} lines, not {lines:?}")
+        });
+    }
+
+    fn areas_searched(&mut self, rest: &mut Rest<'_>) -> Option<()> {
+        let n = if rest.word("the one area searched").is_some() {
+            1
+        } else {
+            rest.word("the ")?;
+            let n = rest.number()?.n;
+            rest.word(" areas searched")?;
+            n
+        };
+        let real = self.areas.len();
+        self.fact(n == real, || format!("{n} areas are told, and {real} are in the table"));
+        Some(())
+    }
+
+    fn pattern(&mut self, pattern: &str) {
+        let holds = self.word.is_some_and(|word| word.pattern == pattern);
+        self.fact(holds, || format!("`{pattern}` is not the pattern of this section"));
+    }
+
+    /// The numbers of a word over all areas.
+    fn total(&mut self, lines: Told, files: Told) {
+        let Some(word) = self.word else { return };
+        let each: Vec<_> = self.areas.iter().map(|area| self.truth.count_matches(area, &word)).collect();
+        let sum = |of: fn(&(Told, Told)) -> Told| Told {
+            n: each.iter().map(|each| of(each).n).sum(),
+            exact: each.iter().all(|each| of(each).exact),
+        };
+        self.number(lines, sum(|each| each.0), "matching lines in all");
+        self.number(files, sum(|each| each.1), "matching files in all");
+    }
+
+    fn section(&mut self, mut rest: Rest<'_>) -> Option<()> {
+        rest.word("## ")?;
+        let label = rest.code()?;
+        self.word = self.words.iter().find(|word| word.label == label).copied();
+        self.fact(self.word.is_some(), || format!("nobody asked for `{label}`"));
+        rest.end()
+    }
+
+    /// A section tells of every area.
+    fn close_section(&mut self) {
+        if let Some(word) = self.word.take() {
+            let missing: Vec<_> = self.areas.iter().filter(|area| !self.told.contains(area)).cloned().collect();
+            self.fact(missing.is_empty(), || format!("`{}` says nothing of {missing:?}", word.label));
+        }
+        self.told.clear();
+        self.places.clear();
+    }
+
+    fn row(&mut self, cells: &[String]) -> Option<()> {
+        let [area, files, kinds, begins] = cells else { return None };
+        let mut rest = Rest(area);
+        let area = rest.area()?;
+        rest.end()?;
+        let there =
+            self.truth.dirs.contains(&area.path) || self.truth.files.contains_key(&area.path) || area.path == ".";
+        self.fact(there, || format!("there is no {area:?}"));
+        let mut rest = Rest(files);
+        let files = rest.number()?;
+        rest.end()?;
+        self.number(files, self.truth.count_files(&area), &format!("files of {area:?}"));
+        for told in kinds.split(", ").filter(|kinds| !kinds.is_empty()) {
+            self.kind(&area, told)?;
+        }
+        let mut rest = Rest(begins);
+        while rest.end().is_none() {
+            let (path, line, text) = rest.place()?;
+            self.place(&path, line, &text, &area);
+            rest.word("<br>").or(rest.end())?;
+        }
+        self.areas.push(area);
+        Some(())
+    }
+
+    fn kind(&mut self, area: &Area, told: &str) -> Option<()> {
+        let at = told.find(" at least ").or_else(|| told.rfind(' '))?;
+        let (name, mut rest) = (&told[..at], Rest(&told[at + 1..]));
+        let count = rest.number()?;
+        rest.end()?;
+        let real = self.truth.area(area).filter(|(path, _)| kind(path) == name).count();
+        let real = Told { n: real, ..self.truth.count_files(area) };
+        self.number(count, real, &format!("{name} of {area:?}"));
+        Some(())
+    }
+
+    /// The line of a file that is shown is that very line.
+    fn place(&mut self, path: &str, line: usize, text: &str, area: &Area) {
+        let real = self.truth.line(path, line).map(shown);
+        let holds = real.as_deref() == Some(text) && area.holds(path);
+        self.fact(holds, || format!("`{path}:{line}` of {area:?} is {real:?}, not {text:?}"));
+    }
+
+    fn bullet(&mut self, all: Rest<'_>) -> Option<()> {
+        let mut rest = all;
+        rest.word("- ")?;
+        if rest.word("no line in ").is_some() {
+            for area in rest.list(Rest::area)? {
+                self.area_of_section(area, Told { n: 0, exact: true }, Told { n: 0, exact: true });
+            }
+            return rest.end();
+        }
+        if rest.word("not looked at: ").is_some() {
+            for dir in rest.list(Rest::code)? {
+                let dir = dir.strip_suffix('/')?.to_owned();
+                let holds =
+                    self.truth.dirs.contains(&dir) && !self.areas.iter().any(|area| !area.shallow && area.holds(&dir));
+                self.fact(holds, || format!("`{dir}` is no directory that was left out"));
+                self.left.insert(dir);
+            }
+            return rest.end();
+        }
+        if rest.word("the question names nothing to search for, so nothing was searched").is_some() {
+            self.fact(self.words.is_empty(), || "there was something to search for".to_owned());
+            return rest.end();
+        }
+        let area = rest.area()?;
+        rest.word(": ")?;
+        if self.word.is_some() {
+            let lines = rest.count("line", "lines")?;
+            rest.word(" in ")?;
+            let files = rest.count("file", "files")?;
+            self.area_of_section(area, lines, files);
+            return rest.end();
+        }
+        // A note on a file: it is there, and it is true that it cannot be read.
+        let path = rest.code()?;
+        rest.word(" could not be read: ")?;
+        let unread = self.truth.files.get(&path).is_some_and(|file| file.lines.is_none());
+        self.fact(unread && area.holds(&path), || format!("`{path}` could be read"));
+        Some(())
+    }
+
+    fn area_of_section(&mut self, area: Area, lines: Told, files: Told) {
+        let Some(word) = self.word else { return self.done.wrong.push(format!("{area:?} belongs to no word")) };
+        let known = self.areas.contains(&area) && !self.told.contains(&area);
+        self.fact(known, || format!("{area:?} is not in the table, or was told of"));
+        let real = self.truth.count_matches(&area, &word);
+        self.number(lines, real.0, &format!("lines of {area:?} with `{}`", word.label));
+        self.number(files, real.1, &format!("files of {area:?} with `{}`", word.label));
+        self.told.push(area);
+    }
+
+    fn place_of_section(&mut self, all: Rest<'_>) -> Option<()> {
+        let mut rest = all;
+        rest.word("  - ")?;
+        let (path, line, text) = rest.place()?;
+        let (word, area) = (self.word?, self.told.last()?.clone());
+        self.place(&path, line, &text, &area);
+        let matches = self.truth.line(&path, line).is_some_and(word.means);
+        self.fact(matches, || format!("`{path}:{line}` does not match `{}`", word.label));
+        let new = self.places.insert((path.clone(), line));
+        self.fact(new, || format!("`{path}:{line}` is shown twice"));
+        rest.end()
+    }
+
+    /// Every directory at the top with something in it is looked at, or said to be left out.
+    fn covers_the_top(&mut self) {
+        let within = |path: &str, dir: &str| path == dir || path.starts_with(&format!("{dir}/"));
+        for dir in self.truth.tops() {
+            let whole = Area { path: dir.to_owned(), shallow: false };
+            let empty = self.truth.area(&whole).next().is_none();
+            let area = self.areas.iter().any(|area| within(&area.path, dir) || area.path == "." && !area.shallow);
+            if !(empty || area || self.left.contains(dir)) {
+                self.done.wrong.push(format!("`{dir}/` is neither looked at nor left out"));
+            }
+        }
+    }
+}
+
+/// Checks the findings of an explorer.
+pub(crate) fn findings(text: &str, truth: &Truth, words: &[Word]) -> Checked {
+    let (areas, told) = (Vec::new(), Vec::new());
+    let (places, left) = (BTreeSet::new(), BTreeSet::new());
+    let mut check = Check { truth, words, done: Checked::default(), areas, word: None, told, places, left };
+    match check.block(text) {
+        Some(()) => {}
+        None => check.done.wrong.push(format!("no findings that can be read: {text}")),
+    }
+    check.done
+}
+
+impl Check<'_> {
+    fn block(&mut self, text: &str) -> Option<()> {
+        let (_, block) = text.split_once("```findings\narea: ")?;
+        let (path, block) = block.split_once("\ndepth: ")?;
+        let (depth, block) = block.split_once('\n')?;
+        let area = Area { path: path.to_owned(), shallow: depth == "own files" };
+        let block = block.strip_suffix("\nend\n```")?;
+        for line in block.lines() {
+            if self.finding(line, &area).is_none() {
+                self.done.wrong.push(format!("not understood: {line}"));
+            }
+        }
+        Some(())
+    }
+
+    fn finding(&mut self, line: &str, area: &Area) -> Option<()> {
+        let (key, value) = line.split_once(": ").unwrap_or((line, ""));
+        let number = |text: &str| {
+            let mut rest = Rest(text);
+            let told = rest.number()?;
+            rest.end().map(|()| told)
+        };
+        match key {
+            "files" => self.number(number(value)?, self.truth.count_files(area), "files"),
+            "kind" => self.kind(area, &value.replace(": ", " "))?,
+            "long" => {
+                let (path, lines) = value.rsplit_once(": ")?;
+                self.areas = vec![area.clone()];
+                self.length(path, number(lines)?);
+            }
+            "word" => self.word = Some(*self.words.iter().find(|word| word.label == value)?),
+            "pattern" => self.pattern(value),
+            "matching lines" => self.number(number(value)?, self.truth.count_matches(area, &self.word?).0, line),
+            "matching files" => self.number(number(value)?, self.truth.count_matches(area, &self.word?).1, line),
+            "note" => {}
+            "begins" => self.found(value, area)?,
+            _ => {
+                self.found(line, area)?;
+            }
+        }
+        Some(())
+    }
+
+    /// `path:line: text`.
+    fn found(&mut self, line: &str, area: &Area) -> Option<()> {
+        let mut places = line.match_indices(':').filter_map(|(at, _)| {
+            let after = &line[at + 1..];
+            let (number, text) = after.split_once(": ").or_else(|| Some((after.strip_suffix(':')?, "")))?;
+            Some((&line[..at], number.parse::<usize>().ok()?, text))
+        });
+        let (path, number, text) = places.find(|(path, _, _)| self.truth.files.contains_key(*path))?;
+        self.place(path, number, text, area);
+        Some(())
+    }
+}

@@ -1,0 +1,199 @@
+//! Generated repositories with planted facts: the same seed, the same repository.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use fastrand::Rng;
+
+/// What was planted where.
+#[derive(Debug, Default)]
+pub(crate) struct Planted {
+    /// Lines, by path and number, that speak of errors.
+    pub(crate) errors: BTreeSet<(String, usize)>,
+}
+
+/// What ignore files leave out of every generated repository.
+pub(crate) const HIDDEN: &[&str] = &["noise.log", "out", "parser/cache.tmp"];
+
+/// A language: the ending of its files, a line that says nothing, and lines that handle errors. `#` stands for a number.
+struct Language {
+    ending: &'static str,
+    opens: &'static str,
+    filler: &'static [&'static str],
+    errors: &'static [&'static str],
+}
+
+const LANGUAGES: &[Language] = &[
+    Language {
+        ending: "rs",
+        opens: "//! Part # of the whole.",
+        filler: &["let step_# = mirrored(#);", "fn walk_#() -> u32 { # }", "// An errand, number #.", ""],
+        errors: &["return Err(Fault::Broken(#));", "pub enum Error# { Broken }", "#.map_err(|cause| cause | #)?;"],
+    },
+    Language {
+        ending: "py",
+        opens: "\"\"\"Part # of the whole.\"\"\"",
+        filler: &["def walk_#(): return #", "steps.append(#)", "# terrace #", ""],
+        errors: &["raise ValueError('failed at #')", "except OSError as err:  # #", "FAILURES_# = `once`"],
+    },
+    Language {
+        ending: "go",
+        opens: "// Package part# is a part of the whole.",
+        filler: &["func Walk#() int { return # }", "steps[#] = #", ""],
+        errors: &["if err != nil { return # }", "var ErrorBroken# = broken(#)"],
+    },
+    Language {
+        ending: "ts",
+        opens: "// Part # of the whole.",
+        filler: &["const step# = #;", "export { walk# };", ""],
+        errors: &["throw new Error(`broken <br> at #`);", "onFailure#(() => a || b);"],
+    },
+    Language {
+        ending: "md",
+        opens: "# Part #",
+        filler: &["Word # of many.", "* item #", ""],
+        errors: &["| failures | # |", "Errors of kind # are told at once."],
+    },
+];
+
+const AREAS: &[&str] = &["engine", "parser", "server", "store", "network", "billing", "widgets"];
+
+/// Plants a repository in `root`.
+pub(crate) fn plant(root: &Path, seed: u64) -> Planted {
+    let mut rng = Rng::with_seed(seed);
+    let mut field = Field { root, rng: &mut rng, planted: Planted::default(), serial: 0 };
+    field.text("README.md", "# Zephyr\n\nA thing of several parts.\n");
+    field.text(".gitignore", "*.log\n/out/\n");
+    let mut areas = AREAS.to_vec();
+    field.rng.shuffle(&mut areas);
+    areas.truncate(field.rng.usize(4..=7));
+    if !areas.contains(&"parser") {
+        areas.push("parser");
+    }
+    for area in &areas {
+        for at in 0..field.rng.usize(2..6) {
+            let deep = ["", "core/", "core/inner/", "web/"][field.rng.usize(0..4)];
+            field.source(&format!("{area}/{deep}part_{at}"), 5..80);
+        }
+    }
+    field.odd(areas[0]);
+    field.hide();
+    field.planted
+}
+
+struct Field<'a> {
+    root: &'a Path,
+    rng: &'a mut Rng,
+    planted: Planted,
+    /// Counts lines, so that no two are the same.
+    serial: usize,
+}
+
+impl Field<'_> {
+    /// Writes bytes that are no text, or are not seen.
+    fn bytes(&self, path: &str, bytes: &[u8]) {
+        let path = self.root.join(path);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        fs::write(path, bytes).expect("a file");
+    }
+
+    /// Writes a text that speaks of no errors.
+    fn text(&self, path: &str, text: &str) {
+        self.bytes(path, text.as_bytes());
+    }
+
+    fn number(&mut self, line: &str) -> String {
+        self.serial += 1;
+        line.replace('#', &self.serial.to_string())
+    }
+
+    /// Writes a source file in some language, with errors handled in some places.
+    fn source(&mut self, stem: &str, lines: std::ops::Range<usize>) {
+        let language = &LANGUAGES[self.rng.usize(0..LANGUAGES.len())];
+        let path = format!("{stem}.{}", language.ending);
+        let mut text = self.number(language.opens) + "\n";
+        for line in 2..self.rng.usize(lines) + 2 {
+            let errs = self.rng.u8(0..10) == 0;
+            let of = if errs { language.errors } else { language.filler };
+            let indent = " ".repeat(self.rng.usize(0..3) * 4);
+            let said = self.number(of[self.rng.usize(0..of.len())]);
+            writeln!(text, "{indent}{said}").expect("a text");
+            if errs {
+                self.planted.errors.insert((path.clone(), line));
+            }
+        }
+        self.text(&path, &text);
+    }
+
+    /// Plants single lines, each with whether it speaks of errors.
+    fn lines(&mut self, path: &str, lines: &[(bool, &str)], end: &str) {
+        let all: Vec<_> = lines.iter().map(|(_, line)| self.number(line)).collect();
+        self.text(path, &all.join(end));
+        for (at, _) in lines.iter().enumerate().filter(|(_, (errs, _))| *errs) {
+            self.planted.errors.insert((path.to_owned(), at + 1));
+        }
+    }
+
+    /// Files that programs stumble over.
+    fn odd(&mut self, area: &str) {
+        let endless = format!("error {}", "x".repeat(5_000));
+        self.lines(&format!("{area}/wide.txt"), &[(false, "narrow #"), (true, &endless), (true, "ERROR #")], "\n");
+        self.lines(&format!("{area}/dos.txt"), &[(false, "one #"), (true, "an error #"), (true, "fail")], "\r\n");
+        let escape = "error \u{1b}[31mred\u{1b}[0m | `tick` ``two`` #";
+        self.lines(&format!("{area}/colours.txt"), &[(true, escape), (false, "ünï #"), (true, "  `error`")], "\n");
+        self.lines(&format!("{area}/odd: 7: name  two.txt"), &[(false, "a #"), (true, "b: 3: error #")], "\n");
+        let last = 4_000 + self.rng.usize(0..100);
+        let mut long: Vec<_> = (1..last).map(|line| (line == 1_999, "nothing here, #")).collect();
+        long[1_998].1 = "in the middle, an error #";
+        long.push((true, "the last failure, #"));
+        self.lines(&format!("{area}/long.txt"), &long, "\n");
+        self.bytes(&format!("{area}/empty.txt"), b"");
+        self.bytes(&format!("{area}/image.bin"), b"error\0\x89error\nerror\n");
+        self.bytes(&format!("{area}/latin.txt"), b"plain\nerror in caf\xe9\n");
+        self.planted.errors.insert((format!("{area}/latin.txt"), 2));
+        fs::create_dir_all(self.root.join("empty/below")).expect("a folder");
+        #[cfg(unix)]
+        self.unreadable(area);
+    }
+
+    /// Names that are no text, links, and what is no file at all.
+    #[cfg(unix)]
+    fn unreadable(&mut self, area: &str) {
+        use std::os::unix::ffi::OsStrExt as _;
+        use std::os::unix::fs::symlink;
+        let name = std::ffi::OsStr::from_bytes(b"caf\xe9.rs");
+        fs::write(self.root.join(area).join(name), "// error in a name\n").expect("a file");
+        self.planted.errors.insert((format!("{area}/caf\u{fffd}.rs"), 1));
+        symlink(self.root.join("noise.log"), self.root.join(area).join("link.rs")).expect("a link");
+        symlink("nowhere", self.root.join(area).join("dangling.rs")).expect("a link");
+        symlink("..", self.root.join(area).join("round")).expect("a link");
+        let pipe = self.root.join(area).join("error.pipe");
+        let made = std::process::Command::new("mkfifo").arg(pipe).status().expect("mkfifo runs");
+        assert!(made.success());
+    }
+
+    /// What ignore files leave out.
+    fn hide(&self) {
+        self.text("noise.log", "error\n");
+        self.text("out/made.rs", "error\n");
+        self.text("parser/.gitignore", "cache.tmp\n");
+        self.text("parser/cache.tmp", "error\n");
+    }
+}
+
+/// A repository that has names of its own for other questions.
+pub(crate) fn plant_lights(root: &Path) {
+    let write = |path: &str, text: &str| {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        fs::write(path, text).expect("a file");
+    };
+    write("README.md", "# Lights\n\nA Beacon for each ship.\n");
+    write("harbour/gate.rs", "//! Gates.\n\nfn run_lantern() {}\n\nfn open() -> RunLantern { beacon_of(1) }\n");
+    write("harbour/keeper.rs", "//! Keepers.\n\nstruct RunLantern;\n\nfn fail() -> Error { Error }\n");
+    write("ships/sail.go", "// Package ships.\nvar beacons = 3 // run-lantern\nvar err error\n");
+    write("ships/deep/hold.py", "\"\"\"Holds.\"\"\"\nBEACON = 1\n");
+    write("shore/note.md", "# Notes\n\nNothing to see, but errors.\n");
+}

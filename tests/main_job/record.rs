@@ -1,0 +1,54 @@
+//! What the journal holds of a user's runs, read through the library after the command has ended.
+
+use std::collections::BTreeMap;
+
+use subtend::journal::{StoreSpec, open_store};
+use subtend::session::{Outcome, Record, RunNo, SessionId};
+
+use super::call::User;
+
+/// All records, by session.
+pub(crate) type Journals = BTreeMap<SessionId, Vec<Record>>;
+
+/// Reads everything.
+pub(crate) fn journals(user: &User) -> Journals {
+    let journal = open_store(&StoreSpec::Redb(user.data().join("redb"))).expect("the store opens");
+    let of = |session| journal.records(session).expect("records").into_iter().map(|stored| stored.record).collect();
+    journal.heads().expect("heads").into_iter().map(|(session, _)| (session, of(session))).collect()
+}
+
+/// The one outcome of each run; fails for a run with no end, or with more than one.
+pub(crate) fn outcomes(journals: &Journals) -> BTreeMap<(SessionId, RunNo), Outcome> {
+    let mut opened = 0;
+    let mut ends = BTreeMap::new();
+    for (session, record) in journals.iter().flat_map(|(session, all)| all.iter().map(move |record| (*session, record)))
+    {
+        match record {
+            Record::RunOpened(_) => opened += 1,
+            Record::RunEnded(ended) => {
+                let before = ends.insert((session, ended.run), ended.outcome.clone());
+                assert_eq!(before, None, "run {} of {session} ended twice", ended.run);
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(ends.len(), opened, "a run has no end: {journals:#?}");
+    ends
+}
+
+/// Nothing is wrong with the store, and every run has one end; gives the ends.
+pub(crate) fn sound(user: &User) -> BTreeMap<(SessionId, RunNo), Outcome> {
+    let verified = user.call(&["verify"]);
+    assert_eq!((verified.code, verified.err.as_str()), (Some(0), ""), "{verified:?}");
+    let journals = journals(user);
+    for records in journals.values() {
+        let started = records.iter().filter(|record| matches!(record, Record::CallStarted { .. })).count();
+        let finished = records.iter().filter(|record| matches!(record, Record::CallFinished(_))).count();
+        let blocking = records.iter().filter(|record| matches!(record, Record::NoticeTaken(_))).count();
+        assert!(
+            finished <= started && started <= finished + blocking,
+            "{started} calls, {finished} ends: {records:#?}"
+        );
+    }
+    outcomes(&journals)
+}

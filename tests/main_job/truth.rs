@@ -1,0 +1,201 @@
+//! What is true of a directory, found out with the standard library alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+/// A word that an answer may tell of: how it is shown, the pattern it is searched by, and what that means in plain words.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Word {
+    pub(crate) label: &'static str,
+    pub(crate) pattern: &'static str,
+    pub(crate) means: fn(&str) -> bool,
+}
+
+/// Errors, as a person would look for them.
+pub(crate) const ERROR: Word = Word {
+    label: "error",
+    pattern: r"(?i)error|\berr\b|fail",
+    means: |line| {
+        let line = line.to_lowercase();
+        let mut words = line.split(|c: char| !c.is_alphanumeric() && c != '_');
+        line.contains("error") || line.contains("fail") || words.any(|word| word == "err")
+    },
+};
+
+/// A planted name, in its spellings.
+pub(crate) const LANTERN: Word = Word {
+    label: "RunLantern",
+    pattern: r"RunLantern|run_lantern|run\-lantern",
+    means: |line| ["RunLantern", "run_lantern", "run-lantern"].iter().any(|name| line.contains(name)),
+};
+
+/// A planted plain word.
+pub(crate) const BEACON: Word =
+    Word { label: "beacon", pattern: "(?i)beacon", means: |line| line.to_lowercase().contains("beacon") };
+
+/// One file.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct File {
+    /// Its lines; `None` where it is no text, or cannot be read.
+    pub(crate) lines: Option<Vec<String>>,
+    /// Whether it is closed to the command.
+    pub(crate) closed: bool,
+}
+
+/// A directory with everything below it that is not ignored.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Truth {
+    pub(crate) files: BTreeMap<String, File>,
+    pub(crate) dirs: BTreeSet<String>,
+    /// Directories that are closed to the command.
+    pub(crate) closed: BTreeSet<String>,
+}
+
+/// A number as an answer tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) n: usize,
+    pub(crate) exact: bool,
+}
+
+impl Truth {
+    /// Looks at `root`; `hidden` are the paths that its ignore files leave out.
+    pub(crate) fn of(root: &Path, hidden: &[&str]) -> Self {
+        let mut truth = Self::default();
+        truth.look(root, "", hidden);
+        truth
+    }
+
+    fn look(&mut self, root: &Path, below: &str, hidden: &[&str]) {
+        for entry in fs::read_dir(root).expect("a directory") {
+            let entry = entry.expect("an entry");
+            let path = format!("{below}{}", entry.file_name().to_string_lossy());
+            if path == ".git" || hidden.contains(&&*path) {
+                continue;
+            }
+            // Of the entry itself: what links lead to is not part of the workspace.
+            let kind = entry.file_type().expect("its kind");
+            if kind.is_dir() {
+                self.look(&entry.path(), &format!("{path}/"), hidden);
+                self.dirs.insert(path);
+            } else if kind.is_file() {
+                let bytes = fs::read(entry.path()).expect("its bytes");
+                self.files.insert(path, File { lines: text(&bytes), closed: false });
+            }
+        }
+    }
+
+    /// With files and directories that the command cannot read.
+    pub(crate) fn without(mut self, closed: &[&str]) -> Self {
+        for path in closed {
+            match self.files.get_mut(*path) {
+                Some(file) => *file = File { lines: None, closed: true },
+                None => {
+                    let below = format!("{path}/");
+                    self.files.retain(|file, _| !file.starts_with(&below));
+                    self.dirs.retain(|dir| !dir.starts_with(&below));
+                    self.closed.insert((*path).to_owned());
+                }
+            }
+        }
+        self
+    }
+
+    /// The names at the top.
+    pub(crate) fn tops(&self) -> BTreeSet<&str> {
+        self.dirs.iter().map(|dir| &**dir).filter(|dir| !dir.contains('/')).collect()
+    }
+
+    /// Files of an area.
+    pub(crate) fn area(&self, area: &Area) -> impl Iterator<Item = (&str, &File)> {
+        self.files.iter().map(|(path, file)| (&**path, file)).filter(|(path, _)| area.holds(path))
+    }
+
+    /// How many files an area has, if that can be known.
+    pub(crate) fn count_files(&self, area: &Area) -> Told {
+        Told { n: self.area(area).count(), exact: self.open_below(area) }
+    }
+
+    /// Lines and files of an area that match.
+    pub(crate) fn count_matches(&self, area: &Area, word: &Word) -> (Told, Told) {
+        let of = |file: &File| file.lines.iter().flatten().filter(|line| (word.means)(line)).count();
+        let all: Vec<usize> = self.area(area).map(|(_, file)| of(file)).filter(|n| *n > 0).collect();
+        let exact = self.open_below(area) && self.area(area).all(|(_, file)| !file.closed);
+        (Told { n: all.iter().sum(), exact }, Told { n: all.len(), exact })
+    }
+
+    fn open_below(&self, area: &Area) -> bool {
+        area.shallow || !self.closed.iter().any(|dir| area.holds(dir))
+    }
+
+    /// One line, counted from 1.
+    pub(crate) fn line(&self, path: &str, line: usize) -> Option<&str> {
+        let lines = self.files.get(path)?.lines.as_ref()?;
+        lines.get(line.checked_sub(1)?).map(|line| &**line)
+    }
+}
+
+/// Lines of a text, as editors count them; `None` for other bytes.
+fn text(bytes: &[u8]) -> Option<Vec<String>> {
+    if bytes.contains(&0) {
+        return None;
+    }
+    let mut lines: Vec<_> =
+        bytes.split(|byte| *byte == b'\n').map(|line| String::from_utf8_lossy(line).into_owned()).collect();
+    // After the last line break there is no line.
+    lines.pop_if(|last| last.is_empty());
+    Some(lines)
+}
+
+/// A part of the workspace, as answers name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Area {
+    pub(crate) path: String,
+    pub(crate) shallow: bool,
+}
+
+impl Area {
+    pub(crate) fn holds(&self, path: &str) -> bool {
+        if self.shallow {
+            return path.rsplit_once('/').map_or(".", |(dir, _)| dir) == self.path;
+        }
+        self.path == "."
+            || path == self.path
+            || path.strip_prefix(&*self.path).is_some_and(|rest| rest.starts_with('/'))
+    }
+}
+
+/// The language of a file, as answers call it.
+pub(crate) fn kind(path: &str) -> String {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let ending = name.rsplit_once('.').filter(|(stem, _)| !stem.is_empty()).map(|(_, ending)| ending);
+    let kind = match ending {
+        None => "without ending",
+        Some("rs") => "Rust",
+        Some("py") => "Python",
+        Some("go") => "Go",
+        Some("ts") => "TypeScript",
+        Some("c") => "C",
+        Some("sh") => "shell",
+        Some("md") => "Markdown",
+        Some("toml") => "TOML",
+        Some("json") => "JSON",
+        Some("txt") => "text",
+        Some("lock") => "lock file",
+        Some("yml" | "yaml") => "YAML",
+        Some(other) => return format!(".{other}"),
+    };
+    kind.to_owned()
+}
+
+/// A line as answers show it: trimmed, cut to 100 characters, without control characters.
+pub(crate) fn shown(line: &str) -> String {
+    let line = line.trim();
+    let mut shown: String =
+        line.chars().take(100).map(|c| if c.is_control() && c != '\t' { '\u{fffd}' } else { c }).collect();
+    if line.chars().count() > 100 {
+        shown.push('…');
+    }
+    shown
+}
