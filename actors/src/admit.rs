@@ -56,7 +56,6 @@ impl Hub {
             .map_err(|error| Refusal { kind: ToolErrorKind::NotFound, message: error.to_string().into() })?;
         let child = self.mint.session();
         let mut created = template.created.clone();
-        created.short = child.short();
         created.limits = state.created.limits.clone();
         created.limits.body = Some(Arc::clone(&state.limits));
         created.workspace = Arc::clone(&state.created.workspace);

@@ -12,7 +12,9 @@ use subtend_session::authority::{Authority, RuleSet};
 use subtend_session::command::{Command, Deadline};
 use subtend_session::ids::{Interned, Text};
 use subtend_session::limits::Limits;
-use subtend_supervision::{Gate, Ledger, Slots, StartError as SupervisorsError, Supervisors, Timers, TokenTree};
+use subtend_supervision::{
+    Gate, Ledger, Slots, StartError as SupervisorsError, StormLimit, StormSeen, Supervisors, Timers, TokenTree,
+};
 use subtend_tools::policy::HostPolicy;
 use subtend_tools::registry::Registry;
 use subtend_tools::workspace::{Workspace, WorkspaceError};
@@ -214,15 +216,28 @@ impl Builder {
     }
 }
 
+/// More failures in a window than any number of bad sessions explains: the runtime takes nothing new, and says so.
+fn storm(cell: &HubCell, seen: &StormSeen) {
+    tracing::error!(
+        ?seen,
+        "session actors fail in a storm: the runtime takes no new work; shut it down and look at the log"
+    );
+    if let Some(hub) = upgrade(cell) {
+        hub.gate.close();
+    }
+}
+
 fn supervisors(cell: &HubCell) -> Result<Supervisors, SupervisorsError> {
-    let cell = Arc::clone(cell);
-    Supervisors::start(
+    let (exits, storms) = (Arc::clone(cell), Arc::clone(cell));
+    Supervisors::start_with(
         2_000,
         Arc::new(move |exit| {
-            if let Some(hub) = upgrade(&cell) {
+            if let Some(hub) = upgrade(&exits) {
                 hub.exited(&exit);
             }
         }),
+        StormLimit::default(),
+        Arc::new(move |seen| storm(&storms, &seen)),
     )
 }
 

@@ -3,6 +3,7 @@
 //! A caller hands in a [`Batch`]; it is fenced, given its place in the one total order and enqueued without waiting for a
 //! disk. What leaves the process waits for that place to be durable ([`Journal::wait`]).
 
+pub mod audit;
 pub mod codec;
 pub mod engine;
 pub mod error;
@@ -28,6 +29,7 @@ mod waiters;
 mod watermark;
 mod writer;
 
+pub use audit::{AuditError, audit};
 pub use engine::Engine;
 pub use error::{AppendError, EngineError, OpenError, Poisoned, ReadError};
 pub use frame::{Appended, Batch, Frame, Stored};

@@ -162,7 +162,7 @@ fn lead(open: &Open<'_>, offered: &Offered) -> Step {
             "The workspace shows no files, so there is nothing to answer from. {why}"
         )));
     }
-    let plan = areas::plan(&listing, &open.question);
+    let plan = Plan { cut: open.cut, ..areas::plan(&listing, &open.question) };
     match &offered.task {
         Some(agent) if plan.briefs.len() > 1 => divide(open, offered, &listing, &plan, agent),
         Some(_) | None => alone(open, offered, Some(&listing), ""),
@@ -269,7 +269,7 @@ fn alone(open: &Open<'_>, offered: &Offered, listing: Option<&Listing>, refused:
                 report.notes.push(format!("no explorer could be started: {refused}"));
             }
             let parts = [Part { area: brief.area.clone(), report: Ok(*report) }];
-            let plan = Plan { briefs: vec![brief], left: Vec::new() };
+            let plan = Plan { briefs: vec![brief], left: Vec::new(), cut: open.cut };
             Step::Say(answer::markdown(listing, &plan, &parts))
         }
     }

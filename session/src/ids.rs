@@ -49,14 +49,8 @@ impl SessionId {
     /// Six characters of the id's random tail, in lower-case hexadecimal; made unique among siblings by the caller.
     pub fn short(self) -> Short {
         let bytes = self.0.into_bytes();
-        let tail = bytes.iter().skip(13).fold(String::with_capacity(6), |mut out, byte| {
-            use fmt::Write as _;
-            // Writing to a String cannot fail.
-            if write!(out, "{byte:02x}").is_err() {
-                out.clear();
-            }
-            out
-        });
+        let nibbles = bytes.iter().skip(13).flat_map(|byte| [byte >> 4, byte & 15]);
+        let tail: String = nibbles.filter_map(|nibble| char::from_digit(u32::from(nibble), 16)).collect();
         Short(tail.into())
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-use subtend_journal::Journal;
+use subtend_journal::{Journal, audit};
 use subtend_session::ids::{CallId, InputId, RunNo, Seq, SessionId};
 use subtend_session::place::Owner;
 use subtend_session::record::Record;
@@ -76,6 +76,10 @@ async fn offline(dir: &Path, acknowledged: &Acknowledged, violations: &mut Viola
         }
     };
     verify(&journal, violations);
+    // The predicates that the model checker uses, on what is really on the disk.
+    if let Err(error) = audit(&journal, false) {
+        violations.store.push(error.to_string());
+    }
     for (session, input) in &acknowledged.inputs {
         let there = records(&journal, *session).iter().any(|record| match record {
             Record::InputAccepted(accepted) => accepted.id == *input,
@@ -116,6 +120,9 @@ async fn recovered(dir: &Path, violations: &mut Violations) {
     };
     verify(&journal, violations);
     ends_and_notices(&journal, violations);
+    if let Err(error) = audit(&journal, true) {
+        violations.store.push(format!("after recovery: {error}"));
+    }
     let marks = std::fs::read_to_string(dir.join("marks")).unwrap_or_default();
     let mut once = BTreeSet::new();
     for mark in marks.lines() {

@@ -1,1 +1,308 @@
+//! Models that do what they should not, through the real command: each run ends with its true cause, and nothing is lost.
 
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+use subtend::session::{CallEnd, FailKind, ModelFail, Outcome, Record, ToolErrorKind};
+
+use super::call::{Done, User};
+use super::record::{journals, sound};
+
+/// A user whose model plays `steps` for everybody.
+fn playing(steps: &Value) -> (User, String) {
+    let user = User::new();
+    user.file("a.txt", "alpha\n");
+    let model = user.script(&json!({ "rules": [ { "agent": "*", "steps": steps } ] }).to_string());
+    (user, model)
+}
+
+/// One run of the steps; its outcome is the only one in the journal.
+fn run(steps: &Value) -> (User, Done, Outcome) {
+    let (user, model) = playing(steps);
+    let done = user.call(&["run", "--model", &model, "go"]);
+    let ends: Vec<_> = sound(&user).into_values().collect();
+    let [outcome] = ends.try_into().unwrap_or_else(|ends| panic!("one run, and not {ends:?}: {done:?}"));
+    (user, done, outcome)
+}
+
+/// How the calls of the only session ended, with what the model was told.
+fn results(user: &User) -> Vec<(CallEnd, String)> {
+    let journals = journals(user);
+    let calls = journals.values().flatten().filter_map(|record| match record {
+        Record::CallFinished(call) => Some((call.end.clone(), call.content.to_string())),
+        _ => None,
+    });
+    calls.collect()
+}
+
+#[test]
+fn a_wrong_call_is_an_error_that_the_model_can_correct() {
+    let wrong = |kind| CallEnd::ToolError { kind, retryable: false };
+    let cases = [
+        (json!({ "tool": "teleport", "args": {} }), ToolErrorKind::UnknownTool, &["teleport", "list"][..]),
+        (json!({ "tool": "raed", "args": { "path": "a.txt" } }), ToolErrorKind::UnknownTool, &["raed", "read"]),
+        (json!({ "tool": "read", "args": { "path": 7 } }), ToolErrorKind::BadArgs, &["path", "string"]),
+        (json!({ "tool": "read", "args": { "file": "a.txt" } }), ToolErrorKind::BadArgs, &["path", "file"]),
+        (json!({ "tool": "read", "args": "{\"path\": \"a" }), ToolErrorKind::BadArgs, &["JSON"]),
+        (json!({ "tool": "read", "args": "" }), ToolErrorKind::BadArgs, &["path", "required"]),
+        (json!({ "tool": "read", "args": "[1]" }), ToolErrorKind::BadArgs, &["object"]),
+        (json!({ "tool": "read", "args": { "path": "none.txt" } }), ToolErrorKind::NotFound, &["none.txt"]),
+        (
+            json!({ "tool": "task", "args": { "subagent_type": "x", "prompt": "y" } }),
+            ToolErrorKind::BadArgs,
+            &["x", "explore"],
+        ),
+        (json!({ "tool": "task", "args": { "subagent_type": "explore" } }), ToolErrorKind::BadArgs, &["prompt"]),
+    ];
+    // All in one conversation: each error is told, and the next turn comes.
+    let steps = cases.iter().map(|(call, _, _)| json!({ "calls": [call] }));
+    let right = json!({ "calls": [ { "tool": "read", "args": { "path": "a.txt" } } ] });
+    let steps: Vec<_> = steps.chain([right, json!({ "text": "It says: {last}" })]).collect();
+    let (user, done, outcome) = run(&json!(steps));
+    assert_eq!((done.code, outcome), (Some(0), Outcome::Completed), "{}", done.err);
+    assert!(done.out.starts_with("It says: ") && done.out.contains("alpha"), "{done:?}");
+    let results = results(&user);
+    assert_eq!(results.len(), cases.len() + 1, "{results:#?}");
+    for ((call, kind, words), (end, told)) in cases.into_iter().zip(&results) {
+        assert_eq!(*end, wrong(kind), "{call}: {told}");
+        for word in words {
+            assert!(told.contains(word), "{call}: {word} is not in {told}");
+        }
+    }
+    assert_eq!(results.last().map(|(end, _)| end), Some(&CallEnd::Ok));
+}
+
+#[test]
+fn fifty_calls_in_one_answer_all_end() {
+    let call = json!({ "tool": "read", "args": { "path": "a.txt" } });
+    let (user, done, outcome) = run(&json!([ { "calls": vec![call; 50] }, { "text": "done" } ]));
+    assert_eq!((done.code, done.out.as_str(), outcome), (Some(0), "done\n", Outcome::Completed), "{done:?}");
+    let results = results(&user);
+    assert_eq!(results.iter().filter(|(end, told)| *end == CallEnd::Ok && told.contains("alpha")).count(), 50);
+    assert_eq!(results.len(), 50);
+}
+
+#[test]
+fn calls_beyond_the_limit_are_told_and_the_others_end() {
+    let call = json!({ "tool": "read", "args": { "path": "a.txt" } });
+    let (user, done, outcome) = run(&json!([ { "calls": vec![call; 70] }, { "text": "done" } ]));
+    assert_eq!((done.code, outcome), (Some(0), Outcome::Completed), "{done:?}");
+    let results = results(&user);
+    let ok = results.iter().filter(|(end, _)| *end == CallEnd::Ok).count();
+    let over: Vec<_> = results.iter().filter(|(end, _)| *end != CallEnd::Ok).collect();
+    assert_eq!((ok, over.len()), (64, 6), "{results:#?}");
+    for (end, told) in over {
+        let limit = CallEnd::ToolError { kind: ToolErrorKind::Limit, retryable: false };
+        assert!(*end == limit && told.contains("64"), "{end:?}: {told}");
+    }
+}
+
+#[test]
+fn fifty_children_in_one_answer_all_end() {
+    let user = User::new();
+    let script = json!({ "rules": [
+        { "agent": "general", "steps": [
+            { "fan_out": { "n": 50, "agent": "explore", "background": true, "prompt": "Part {n}." } },
+            [ { "when": { "ended": 50 }, "text": "All are back.", "repeat": true }, { "text": "Not yet.", "repeat": true } ] ] },
+        { "agent": "explore", "steps": [ { "text": "Seen: {prompt}" } ] } ] });
+    let model = user.script(&script.to_string());
+    let done = user.call(&["run", "--quiet", "--model", &model, "go"]);
+    assert_eq!((done.code, done.out.as_str()), (Some(0), "All are back.\n"), "{done:?}");
+    let ends = sound(&user);
+    assert!(ends.len() == 51 && ends.values().all(|end| *end == Outcome::Completed), "{ends:#?}");
+}
+
+#[test]
+fn an_empty_answer_is_asked_again_once() {
+    let (_, done, outcome) = run(&json!([ { "empty": true }, { "text": "after all" } ]));
+    assert_eq!((done.code, done.out.as_str(), outcome), (Some(0), "after all\n", Outcome::Completed), "{done:?}");
+    let (_, done, outcome) = run(&json!([ { "empty": true }, { "text": "  \n" } ]));
+    assert_eq!((done.code, done.out.as_str()), (Some(1), ""), "{done:?}");
+    assert_eq!(outcome, Outcome::Failed { kind: FailKind::Empty });
+    assert!(done.err.contains("run 1 failed: the model gave an empty answer, also when asked again"), "{done:?}");
+}
+
+#[test]
+fn an_answer_that_is_cut_off_goes_on_once() {
+    let (_, done, outcome) = run(&json!([ { "text": "half", "truncated": true }, { "text": " an answer" } ]));
+    assert_eq!((done.code, outcome), (Some(0), Outcome::Completed), "{done:?}");
+    let (_, done, outcome) = run(&json!([ { "text": "half", "truncated": true, "repeat": true } ]));
+    assert_eq!((done.code, outcome), (Some(1), Outcome::Failed { kind: FailKind::Truncated }), "{done:?}");
+    assert!(done.out.starts_with("half") && done.err.contains("cut off by its length"), "{done:?}");
+}
+
+/// The run fails as the model did, and its words are on stderr.
+fn fails(step: &Value, error: ModelFail, words: &[&str]) {
+    let (_, done, outcome) = run(&json!([step]));
+    assert_eq!((done.code, done.out.as_str()), (Some(1), ""), "{step}: {done:?}");
+    let Outcome::Failed { kind: FailKind::Model { error: told, message } } = &outcome else {
+        panic!("{step}: {outcome:?}")
+    };
+    assert_eq!(*told, error, "{message}");
+    for word in words {
+        assert!(done.err.contains(word), "{step}: {word} is not in {}", done.err);
+    }
+}
+
+fn error(kind: &str) -> Value {
+    json!({ "error": { "kind": kind, "message": format!("words about {kind}"), "retry_after_ms": 10 }, "repeat": true })
+}
+
+#[test]
+fn errors_that_stay_are_not_tried_again() {
+    fails(&error("auth"), ModelFail::Auth, &["run 1 failed: the model's key is missing or refused: words about auth"]);
+    fails(
+        &error("context_overflow"),
+        ModelFail::ContextOverflow,
+        &["larger than the model's context: words about context_overflow"],
+    );
+    fails(
+        &error("invalid_request"),
+        ModelFail::InvalidRequest,
+        &["refused the request as invalid: words about invalid_request"],
+    );
+}
+
+#[test]
+fn a_rate_limit_that_stays_is_the_cause() {
+    fails(
+        &error("rate"),
+        ModelFail::Rate,
+        &["the model's rate limit was reached, and waiting did not help: words about rate"],
+    );
+}
+
+#[test]
+fn a_model_that_cannot_be_reached_is_the_cause() {
+    fails(&error("unavailable"), ModelFail::Unavailable, &["the model could not be reached: words about unavailable"]);
+}
+
+#[test]
+fn a_bad_answer_is_the_cause() {
+    fails(&error("bad_answer"), ModelFail::BadAnswer, &["what the model sent is no answer: words about bad_answer"]);
+}
+
+#[test]
+fn garbage_is_the_cause() {
+    let garbage = json!({ "garbage": "<html>\u{1b}[2J502</html>", "repeat": true });
+    fails(&garbage, ModelFail::BadAnswer, &["what the model sent is no answer: <html>", "502</html>"]);
+    let (_, done, _) = run(&json!([garbage]));
+    assert!(!done.err.contains('\u{1b}'), "{:?}", done.err);
+}
+
+#[test]
+fn an_error_that_passes_is_forgotten() {
+    let step = |attempt: u32, kind: &str| json!({ "when": { "attempt": attempt }, "error": { "kind": kind, "message": "m", "retry_after_ms": 10 } });
+    let steps = json!([ [ step(1, "rate"), step(2, "rate"), { "text": "third time" } ] ]);
+    let (user, done, outcome) = run(&steps);
+    assert_eq!((done.code, done.out.as_str(), outcome), (Some(0), "third time\n", Outcome::Completed), "{done:?}");
+    let journals = journals(&user);
+    let discarded = journals.values().flatten().filter(|record| matches!(record, Record::AttemptDiscarded(_))).count();
+    assert_eq!(discarded, 2);
+}
+
+#[test]
+fn a_script_that_ends_too_soon_says_so() {
+    let (_, done, _) = run(&json!([ { "calls": [ { "tool": "list" } ] } ]));
+    assert_eq!(done.code, Some(1), "{done:?}");
+    assert!(done.err.contains("has 1 steps, and this is answer 2") && done.err.contains("repeat"), "{done:?}");
+}
+
+#[test]
+fn a_panic_is_the_cause() {
+    let (_, done, outcome) = run(&json!([ { "panic": "wires crossed" } ]));
+    assert_eq!((done.code, done.out.as_str()), (Some(1), ""), "{done:?}");
+    assert!(done.err.contains("run 1 failed: the model's code panicked: wires crossed"), "{done:?}");
+    assert!(matches!(outcome, Outcome::Failed { kind: FailKind::Panic { .. } }), "{outcome:?}");
+}
+
+#[test]
+fn partial_output_is_on_stdout_and_the_cause_on_stderr() {
+    let steps = json!([ { "text": "so far", "calls": [ { "tool": "list" } ] }, { "panic": "wires crossed" } ]);
+    let (_, done, _) = run(&steps);
+    assert_eq!((done.code, done.out.as_str()), (Some(1), "so far\n"), "{done:?}");
+    assert!(done.err.contains("panicked: wires crossed; what there is of an answer is on stdout"), "{done:?}");
+}
+
+#[test]
+fn each_end_of_a_bad_child_is_told_to_its_owner_once() {
+    let faults = [
+        ("auth", json!({ "error": { "kind": "auth", "message": "no key" } })),
+        ("panic", json!({ "panic": "wires crossed" })),
+        ("refuse", json!({ "refuse": true })),
+        ("empty", json!({ "empty": true })),
+        ("cut", json!({ "text": "half", "truncated": true })),
+        ("well", json!({ "text": "all is well" })),
+    ];
+    let mut first: Vec<Value> = Vec::new();
+    for (name, fault) in &faults {
+        let mut step = fault.clone();
+        step["when"] = json!({ "prompt_contains": name });
+        first.push(step);
+    }
+    let calls: Vec<_> = faults.iter().map(|(name, _)| {
+        json!({ "tool": "task", "args": { "subagent_type": "explore", "prompt": format!("Be {name}."), "background": true } })
+    }).collect();
+    let waits = json!([ { "when": { "ended": 6 }, "text": "All six ended.", "repeat": true }, { "text": "Waiting.", "repeat": true } ]);
+    let script = json!({ "rules": [
+        { "agent": "general", "steps": [ { "calls": calls }, waits ] },
+        { "agent": "explore", "steps": [ first.clone(), first ] } ] });
+    let user = User::new();
+    let model = user.script(&script.to_string());
+    let done = user.call(&["run", "--model", &model, "go"]);
+    assert_eq!((done.code, done.out.as_str()), (Some(0), "All six ended.\n"), "{done:?}");
+    let ends = sound(&user);
+    assert_eq!(ends.len(), 7, "{ends:#?}");
+    let journals = journals(&user);
+    let mut heard: Vec<_> = journals
+        .values()
+        .flatten()
+        .filter_map(|record| match record {
+            Record::NoticeTaken(taken) => Some(taken.items.iter().map(|item| (item.child, item.outcome.clone()))),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    heard.sort_by_key(|(child, _)| *child);
+    let children = ends.into_iter().map(|((session, _), outcome)| (session, outcome));
+    let root =
+        journals.iter().find(|(_, records)| records.iter().any(|record| matches!(record, Record::ChildSpawned(_))));
+    let root = *root.expect("a root").0;
+    assert_eq!(heard, children.filter(|(session, _)| *session != root).collect::<Vec<_>>());
+    let mut told = String::new();
+    for outcome in heard.iter().map(|(_, outcome)| outcome) {
+        writeln!(told, "{outcome:?}").expect("a text");
+    }
+    for word in ["Auth", "no key", "wires crossed", "Refused", "Empty", "Truncated", "Completed"] {
+        assert!(told.contains(word), "{word}: {told}");
+    }
+}
+
+#[test]
+fn a_broken_script_is_refused_by_line_and_field() {
+    let cases = [
+        ("{\n  \"rules\": [\n", &["rules: EOF", "line 3"][..]),
+        (
+            "{ \"rules\": [\n  { \"agent\": \"*\", \"steps\": [\n    { \"txt\": \"oops\" } ] } ] }",
+            &["rules[0].steps[0]", "`txt`", "line 3"],
+        ),
+        (
+            "{ \"rules\": [\n  { \"agent\": \"*\", \"steps\": [ { \"latency_ms\": \"5\" } ] } ] }",
+            &["rules[0].steps[0].latency_ms", "line 2"],
+        ),
+        ("{ \"rules\": [ { \"agent\": \"*\", \"steps\": [ {} ] } ] }", &["rules[0].steps[0]", "`text`", "line 1"]),
+        ("{ \"speed\": 1 }", &["speed", "line 1"]),
+        ("no json", &["line 1"]),
+        ("", &["line 1"]),
+    ];
+    for (text, words) in cases {
+        let user = User::new();
+        let model = user.script(text);
+        let done = user.call(&["run", "--model", &model, "go"]);
+        assert_eq!((done.code, done.out.as_str()), (Some(2), ""), "{text}: {done:?}");
+        for word in words.iter().chain(&["script.json"]) {
+            assert!(done.err.contains(word), "{text}: {word} is not in {}", done.err);
+        }
+        assert!(!user.data().exists(), "a store was made for nothing");
+    }
+}

@@ -1,1 +1,120 @@
+//! Prompts and workspaces that cannot be, and workspaces that can hardly be read.
 
+use std::fs;
+
+use super::call::User;
+use super::checker;
+use super::planted::{self, HIDDEN};
+use super::record::sound;
+use super::truth::{BEACON, ERROR, LANTERN, Truth};
+
+const QUESTION: &str = "Where does it handle errors?";
+
+/// Refused before anything was begun.
+fn refused(user: &User, args: &[&str], stdin: &str, words: &[&str]) {
+    let done = user.call_with(args, stdin);
+    assert_eq!((done.code, done.out.as_str()), (Some(2), ""), "{done:?}");
+    for word in words {
+        assert!(done.err.contains(word), "{word} is not in {}", done.err);
+    }
+    assert!(!user.data().exists(), "a store was made for nothing");
+}
+
+#[test]
+fn a_prompt_without_words_is_refused() {
+    for prompt in ["", " ", "\n\t \n"] {
+        refused(&User::new(), &["run", prompt], "", &["error: the prompt is empty"]);
+        refused(&User::new(), &["run", "-"], prompt, &["error: the prompt is empty"]);
+    }
+}
+
+#[test]
+fn a_prompt_of_a_mebibyte_is_taken_and_one_byte_more_is_refused() {
+    let most = "a".repeat(1 << 20);
+    refused(&User::new(), &["run", "-"], &format!("{most}a"), &["error: the prompt is larger than 1048576 bytes"]);
+    let user = User::new();
+    let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "taken" } ] } ] }"#);
+    let done = user.call_with(&["run", "--model", &model, "-"], &most);
+    assert_eq!((done.code, done.out.as_str()), (Some(0), "taken\n"), "{}", done.err);
+    assert_eq!(sound(&user).len(), 1);
+}
+
+#[test]
+fn a_huge_prompt_is_answered_by_the_offline_model_too() {
+    let user = User::new();
+    planted::plant_lights(&user.workspace());
+    let words: Vec<_> = (0..100_000).map(|n| format!("w{n}.rs")).collect();
+    let prompt = format!("Who uses RunLantern, and where is the beacon? {}", words.join(" "));
+    let done = user.call_with(&["run", "-"], &prompt);
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    assert!(done.out.contains("- only the first 4096 bytes of the question were looked at"), "{}", done.out);
+    let checked = checker::answer(&done.out, &Truth::of(&user.workspace(), &[]), &[LANTERN, BEACON]);
+    assert_eq!(checked.wrong, [""; 0], "{}", done.out);
+    sound(&user);
+}
+
+#[test]
+fn a_workspace_that_is_none_is_refused() {
+    let user = User::new();
+    user.file("plain.txt", "a file\n");
+    refused(&user, &["run", "--workspace", "nowhere", QUESTION], "", &["nowhere", "--workspace DIR"]);
+    refused(&user, &["run", "--workspace", "plain.txt", QUESTION], "", &["plain.txt", "--workspace DIR"]);
+}
+
+#[test]
+fn an_empty_workspace_has_an_answer_that_says_so() {
+    let user = User::new();
+    let done = user.call(&["run", QUESTION]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(done.out.contains("shows no files"), "{}", done.out);
+    assert_eq!(sound(&user).len(), 1);
+}
+
+#[test]
+fn binary_files_alone_are_counted_and_never_quoted() {
+    let user = User::new();
+    for area in ["a", "b", "c"] {
+        user.file(&format!("{area}/data.bin"), "error\n\0error\n");
+    }
+    let done = user.call(&["run", QUESTION]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let checked = checker::answer(&done.out, &Truth::of(&user.workspace(), &[]), &[ERROR]);
+    assert_eq!(checked.wrong, [""; 0], "{}", done.out);
+    sound(&user);
+}
+
+/// What the user who runs the command may not read is told, and the rest is true.
+#[cfg(unix)]
+#[test]
+fn what_cannot_be_read_makes_lower_bounds() {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::process::CommandExt as _;
+
+    let user = User::new();
+    planted::plant(&user.workspace(), 10);
+    user.file("parser/secret.rs", "// an error\n");
+    user.file("server/vault/inner.rs", "// an error\n");
+    let truth = Truth::of(&user.workspace(), HIDDEN).without(&["parser/secret.rs", "server/vault"]);
+    let close = |path: &str| fs::set_permissions(user.workspace().join(path), fs::Permissions::from_mode(0o000));
+    close("parser/secret.rs").expect("permissions");
+    let mut command = user.command(&["run", "Where do the parser and the server handle errors?"]);
+    if fs::read(user.workspace().join("parser/secret.rs")).is_ok() {
+        // Nothing is closed to the superuser, so another one runs a copy of the command that it can reach.
+        let home = user.workspace().parent().expect("a home").to_owned();
+        let program = home.join("subtend");
+        fs::copy(command.get_program(), &program).expect("a copy");
+        fs::set_permissions(&home, fs::Permissions::from_mode(0o777)).expect("permissions");
+        let mut other = std::process::Command::new(program);
+        other.args(command.get_args()).current_dir(user.workspace()).env("SUBTEND_DATA", user.data());
+        other.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        other.stderr(std::process::Stdio::piped()).uid(65_534).gid(65_534);
+        command = other;
+    }
+    close("server/vault").expect("permissions");
+    let done = super::call::Under::start(command, "").done();
+    fs::set_permissions(user.workspace().join("server/vault"), fs::Permissions::from_mode(0o755)).expect("permissions");
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let checked = checker::answer(&done.out, &truth, &[ERROR]);
+    assert_eq!((checked.wrong, checked.doubt), (vec![], true), "{}", done.out);
+    sound(&user);
+}

@@ -270,6 +270,9 @@ impl Check<'_> {
             }
             return rest.end();
         }
+        if rest.word("only the first 4096 bytes of the question were looked at").is_some() {
+            return rest.end();
+        }
         if rest.word("the question names nothing to search for, so nothing was searched").is_some() {
             self.fact(self.words.is_empty(), || "there was something to search for".to_owned());
             return rest.end();

@@ -30,7 +30,7 @@ const LANGUAGES: &[Language] = &[
         ending: "rs",
         opens: "//! Part # of the whole.",
         filler: &["let step_# = mirrored(#);", "fn walk_#() -> u32 { # }", "// An errand, number #.", ""],
-        errors: &["return Err(Fault::Broken(#));", "pub enum Error# { Broken }", "#.map_err(|cause| cause | #)?;"],
+        errors: &["return Err(Fault::Broken(#));", "pub enum Error# { Broken }", "Err(cause) => cause || #,"],
     },
     Language {
         ending: "py",
@@ -52,7 +52,7 @@ const LANGUAGES: &[Language] = &[
     },
     Language {
         ending: "md",
-        opens: "# Part #",
+        opens: "Part # of the whole.",
         filler: &["Word # of many.", "* item #", ""],
         errors: &["| failures | # |", "Errors of kind # are told at once."],
     },
@@ -118,7 +118,8 @@ impl Field<'_> {
             let errs = self.rng.u8(0..10) == 0;
             let of = if errs { language.errors } else { language.filler };
             let indent = " ".repeat(self.rng.usize(0..3) * 4);
-            let said = self.number(of[self.rng.usize(0..of.len())]);
+            let said = of[self.rng.usize(0..of.len())];
+            let said = self.number(said);
             writeln!(text, "{indent}{said}").expect("a text");
             if errs {
                 self.planted.errors.insert((path.clone(), line));
@@ -131,8 +132,9 @@ impl Field<'_> {
     fn lines(&mut self, path: &str, lines: &[(bool, &str)], end: &str) {
         let all: Vec<_> = lines.iter().map(|(_, line)| self.number(line)).collect();
         self.text(path, &all.join(end));
+        let shown = path.replace(char::is_control, "\u{fffd}");
         for (at, _) in lines.iter().enumerate().filter(|(_, (errs, _))| *errs) {
-            self.planted.errors.insert((path.to_owned(), at + 1));
+            self.planted.errors.insert((shown.clone(), at + 1));
         }
     }
 
@@ -163,6 +165,11 @@ impl Field<'_> {
     fn unreadable(&mut self, area: &str) {
         use std::os::unix::ffi::OsStrExt as _;
         use std::os::unix::fs::symlink;
+        let forged = format!("{area}/two\nREADME.md  5 bytes, 9 lines");
+        self.lines(&forged, &[(false, "forged #"), (true, "an error in a forged name #")], "\n");
+        let forged = format!("{area}/\u{1b}[31m\n[7 directories; 99 files]");
+        self.lines(&forged, &[(true, "an error in another forged name #")], "\n");
+        self.lines(&format!("{area}/tick`s.rs"), &[(true, "an error beside a tick #")], "\n");
         let name = std::ffi::OsStr::from_bytes(b"caf\xe9.rs");
         fs::write(self.root.join(area).join(name), "// error in a name\n").expect("a file");
         self.planted.errors.insert((format!("{area}/caf\u{fffd}.rs"), 1));

@@ -1,1 +1,155 @@
+//! What a run leaves: a tree of sessions that worked, and an owner that heard of each.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+use subtend::session::{CallEnd, Outcome, Record};
+
+use super::answers::ask;
+use super::call::User;
+use super::planted;
+use super::record::{journals, sound};
+
+const QUESTION: &str = "Where does it handle errors?";
+
+fn fields(value: &Value) -> BTreeSet<&str> {
+    value.as_object().expect("an object").keys().map(|key| &**key).collect()
+}
+
+fn last(out: &str) -> Value {
+    serde_json::from_str(out.lines().last().expect("a line")).expect("json")
+}
+
+fn asked(seed: u64) -> (User, Value) {
+    let user = User::new();
+    planted::plant(&user.workspace(), seed);
+    let done = user.call(&["run", "--json", QUESTION]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let end = last(&done.out);
+    (user, end)
+}
+
+#[test]
+fn the_last_event_is_the_end_and_no_more() {
+    let (user, end) = asked(5);
+    let expected = ["type", "session", "run", "outcome", "answer", "partial", "turns", "usage"];
+    assert_eq!(fields(&end), expected.into());
+    assert_eq!((&end["type"], &end["run"], &end["outcome"]), (&json!("run_ended"), &json!(1), &json!("completed")));
+    let again = ask(&user, QUESTION);
+    assert_eq!(end["answer"].as_str(), Some(again.trim_end()), "the same question, the same answer");
+}
+
+#[test]
+fn a_tree_has_its_fields_and_no_more() {
+    let (user, end) = asked(6);
+    let root = user.json(&["tree", "--json", end["session"].as_str().expect("an id")]);
+    let expected = ["id", "agent", "state", "outcome", "depth", "background", "usage", "children"];
+    let nodes = root["children"].as_array().expect("children");
+    for node in nodes.iter().chain([&root]) {
+        assert_eq!(fields(node), expected.into(), "{node:#}");
+    }
+    assert_eq!((&root["id"], &root["agent"], &root["depth"]), (&end["session"], &json!("general"), &json!(0)));
+    for node in nodes {
+        let said = [&node["agent"], &node["state"], &node["outcome"], &node["depth"], &node["background"]];
+        let expected = [json!("explore"), json!("quiet"), json!("completed"), json!(1), json!(true)];
+        assert_eq!(said, expected.each_ref(), "{node:#}");
+        assert_eq!(node["children"], json!([]));
+    }
+}
+
+#[test]
+fn at_least_three_children_did_real_work_in_the_background() {
+    let (user, end) = asked(7);
+    let ends = sound(&user);
+    let journals = journals(&user);
+    let root = end["session"].as_str().and_then(|id| id.parse().ok()).expect("an id");
+    assert!(journals.len() >= 4 && ends.values().all(|outcome| *outcome == Outcome::Completed), "{ends:#?}");
+    for (session, records) in journals.iter().filter(|(session, _)| **session != root) {
+        let worked = |record: &&Record| matches!(record, Record::CallFinished(call) if call.end == CallEnd::Ok);
+        let worked = records.iter().filter(worked).count();
+        assert!(worked >= 2, "{session} had {worked} results: {records:#?}");
+    }
+}
+
+#[test]
+fn each_end_arrives_once_as_a_synthetic_message() {
+    let (user, end) = asked(8);
+    let journals = journals(&user);
+    let root = end["session"].as_str().and_then(|id| id.parse().ok()).expect("an id");
+    let (mut spawned, mut heard) = (BTreeMap::new(), BTreeMap::new());
+    for record in &journals[&root] {
+        match record {
+            Record::ChildSpawned(child) => {
+                let mode = serde_json::to_value(child.mode).expect("json");
+                assert_eq!((mode, child.detached), (json!("background"), false), "{child:?}");
+                spawned.insert(child.child, child.call);
+            }
+            Record::NoticeTaken(taken) => {
+                let carrier = serde_json::to_value(taken.carrier).expect("json");
+                assert_eq!(carrier, json!("message"), "{taken:?}");
+                for item in &taken.items {
+                    let before = heard.insert(item.child, item.key.expect("an owned run"));
+                    assert_eq!(before, None, "{} was heard of twice", item.child);
+                }
+            }
+            _ => {}
+        }
+    }
+    assert!(spawned.len() >= 3, "{spawned:?}");
+    assert_eq!(heard, spawned);
+
+    let shown = user.json(&["show", "--json", end["session"].as_str().expect("an id")]);
+    let notices = shown["entries"].as_array().expect("entries").iter().filter(|entry| entry["type"] == "notice");
+    let ends = notices.flat_map(|notice| notice["ends"].as_array().expect("ends"));
+    let told: BTreeSet<_> = ends.map(|end| end["child"].as_str().expect("an id").to_owned()).collect();
+    assert_eq!(told, spawned.keys().map(ToString::to_string).collect());
+}
+
+#[test]
+fn different_questions_give_different_trees() {
+    let user = User::new();
+    planted::plant_lights(&user.workspace());
+    let questions = ["Where does it handle errors?", "Who uses RunLantern?", "What is in ships and in shore?"];
+    let mut prompts = BTreeSet::new();
+    let mut answers = BTreeSet::new();
+    for question in questions {
+        let done = user.call(&["run", "--json", question]);
+        assert_eq!(done.code, Some(0), "{done:?}");
+        let end = last(&done.out);
+        answers.insert(end["answer"].as_str().expect("an answer").to_owned());
+        let tree = user.json(&["tree", "--json", end["session"].as_str().expect("an id")]);
+        let children = tree["children"].as_array().expect("children");
+        assert!(children.len() >= 3, "{question}: {tree:#}");
+        for child in children {
+            let shown = user.json(&["show", "--json", child["id"].as_str().expect("an id")]);
+            let prompt = shown["entries"][0]["text"].as_str().expect("a prompt").to_owned();
+            assert!(prompt.contains(question), "{prompt}");
+            let area_and_words: Vec<_> = prompt.lines().filter(|line| !line.starts_with("Question: ")).collect();
+            assert!(prompts.insert(area_and_words.join("\n")), "asked twice: {prompt}");
+        }
+    }
+    assert_eq!(answers.len(), questions.len());
+    let roots = user.json(&["sessions", "--json"]);
+    let titles: Vec<_> =
+        roots.as_array().expect("rows").iter().map(|row| row["title"].as_str().expect("a title")).collect();
+    assert_eq!(titles, questions.iter().rev().copied().collect::<Vec<_>>(), "newest first");
+    sound(&user);
+}
+
+#[test]
+fn the_verbs_read_it_back() {
+    let (user, end) = asked(9);
+    let id = end["session"].as_str().expect("an id");
+    let answer = end["answer"].as_str().expect("an answer");
+    let shown = user.call(&["show", "--full", id]);
+    assert_eq!(shown.code, Some(0), "{shown:?}");
+    let first = answer.lines().nth(2).expect("a heading");
+    assert!(shown.out.contains(QUESTION) && shown.out.contains(first), "{}", shown.out);
+    let sessions = user.call(&["sessions"]);
+    assert_eq!((sessions.code, sessions.err.as_str()), (Some(0), ""), "{sessions:?}");
+    assert!(sessions.out.contains(id) && sessions.out.contains(QUESTION), "{sessions:?}");
+    let tree = user.call(&["tree", id]);
+    assert!(tree.out.matches("✓ explore").count() >= 3 && tree.out.starts_with("✓ general"), "{tree:?}");
+    let verified = user.json(&["verify", "--json"]);
+    assert_eq!((&verified["sound"], &verified["problems"]), (&json!(true), &json!([])));
+}

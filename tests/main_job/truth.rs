@@ -12,6 +12,9 @@ pub(crate) struct Word {
     pub(crate) means: fn(&str) -> bool,
 }
 
+/// All of them.
+const WORDS: [Word; 3] = [ERROR, LANTERN, BEACON];
+
 /// Errors, as a person would look for them.
 pub(crate) const ERROR: Word = Word {
     label: "error",
@@ -39,6 +42,8 @@ pub(crate) const BEACON: Word =
 pub(crate) struct File {
     /// Its lines; `None` where it is no text, or cannot be read.
     pub(crate) lines: Option<Vec<String>>,
+    /// Its matching lines, by the label of a word.
+    matching: BTreeMap<&'static str, usize>,
     /// Whether it is closed to the command.
     pub(crate) closed: bool,
 }
@@ -70,7 +75,9 @@ impl Truth {
     fn look(&mut self, root: &Path, below: &str, hidden: &[&str]) {
         for entry in fs::read_dir(root).expect("a directory") {
             let entry = entry.expect("an entry");
-            let path = format!("{below}{}", entry.file_name().to_string_lossy());
+            // What is no text in a name is shown as such.
+            let name = entry.file_name().to_string_lossy().replace(char::is_control, "\u{fffd}");
+            let path = format!("{below}{name}");
             if path == ".git" || hidden.contains(&&*path) {
                 continue;
             }
@@ -81,7 +88,7 @@ impl Truth {
                 self.dirs.insert(path);
             } else if kind.is_file() {
                 let bytes = fs::read(entry.path()).expect("its bytes");
-                self.files.insert(path, File { lines: text(&bytes), closed: false });
+                self.files.insert(path, File::of(&bytes));
             }
         }
     }
@@ -90,7 +97,7 @@ impl Truth {
     pub(crate) fn without(mut self, closed: &[&str]) -> Self {
         for path in closed {
             match self.files.get_mut(*path) {
-                Some(file) => *file = File { lines: None, closed: true },
+                Some(file) => *file = File { closed: true, ..File::default() },
                 None => {
                     let below = format!("{path}/");
                     self.files.retain(|file, _| !file.starts_with(&below));
@@ -119,8 +126,8 @@ impl Truth {
 
     /// Lines and files of an area that match.
     pub(crate) fn count_matches(&self, area: &Area, word: &Word) -> (Told, Told) {
-        let of = |file: &File| file.lines.iter().flatten().filter(|line| (word.means)(line)).count();
-        let all: Vec<usize> = self.area(area).map(|(_, file)| of(file)).filter(|n| *n > 0).collect();
+        let of = |file: &File| file.matching.get(word.label).copied();
+        let all: Vec<usize> = self.area(area).filter_map(|(_, file)| of(file)).filter(|n| *n > 0).collect();
         let exact = self.open_below(area) && self.area(area).all(|(_, file)| !file.closed);
         (Told { n: all.iter().sum(), exact }, Told { n: all.len(), exact })
     }
@@ -133,6 +140,14 @@ impl Truth {
     pub(crate) fn line(&self, path: &str, line: usize) -> Option<&str> {
         let lines = self.files.get(path)?.lines.as_ref()?;
         lines.get(line.checked_sub(1)?).map(|line| &**line)
+    }
+}
+
+impl File {
+    fn of(bytes: &[u8]) -> Self {
+        let lines = text(bytes);
+        let count = |word: &Word| lines.iter().flatten().filter(|line| (word.means)(line)).count();
+        Self { matching: WORDS.iter().map(|word| (word.label, count(word))).collect(), lines, closed: false }
     }
 }
 

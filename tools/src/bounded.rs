@@ -69,6 +69,11 @@ pub(crate) fn shown(line: &str, bytes: usize) -> std::borrow::Cow<'_, str> {
     }
 }
 
+/// A name as it is shown: a control character, above all a line break, could make one name look like several results.
+pub(crate) fn name(name: &str) -> std::borrow::Cow<'_, str> {
+    if name.contains(char::is_control) { name.replace(char::is_control, "\u{fffd}").into() } else { name.into() }
+}
+
 /// `1 file`, `2 files`.
 pub(crate) fn count(n: u64, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
@@ -97,6 +102,12 @@ mod tests {
             assert!(cut > 0 && output.content.len() as u64 <= max, "{max}: {}", output.content.len());
             assert_eq!(output.truncated_from, Some(604));
         }
+    }
+
+    #[test]
+    fn a_name_is_one_line() {
+        assert_eq!(name("a\nb  9 bytes\u{1b}"), "a\u{fffd}b  9 bytes\u{fffd}");
+        assert_eq!(name("caf\u{e9}"), "caf\u{e9}");
     }
 
     #[test]

@@ -127,8 +127,11 @@ pub async fn kinds(journal: &Journal, session: SessionId) -> Vec<&'static str> {
     records(journal, session).await.iter().map(Record::kind).collect()
 }
 
-/// Shuts down and checks that nothing is alive.
+/// Shuts down, and checks that nothing is alive and that the journal keeps every invariant, at rest.
 pub async fn shut(runtime: Runtime) {
+    let journal = runtime.journal().clone();
+    journal.settled().await.expect("the journal lives");
+    subtend_journal::audit(&journal, true).expect("every invariant holds");
     let report = runtime.shutdown(Duration::from_secs(1)).await;
     assert_eq!((report.actors, report.tasks), (0, 0), "{report:?}");
 }

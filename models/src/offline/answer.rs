@@ -4,6 +4,7 @@ use super::areas::Plan;
 use super::brief::{Area, Brief};
 use super::report::{Matches, Report, code, shown};
 use super::results::{Count, Listing};
+use super::transcript::QUESTION;
 
 /// How every final answer begins: it says plainly what made it.
 pub(super) const OPENING: &str =
@@ -45,7 +46,7 @@ pub(super) fn markdown(listing: Option<&Listing>, plan: &Plan, parts: &[Part]) -
 
 fn whole(listing: &Listing) -> String {
     let tops: Vec<String> =
-        listing.dirs.iter().filter(|dir| !dir.path.contains('/')).map(|dir| format!("`{}/`", dir.path)).collect();
+        listing.dirs.iter().filter(|dir| !dir.path.contains('/')).map(|dir| code(&format!("{}/", dir.path))).collect();
     let own = listing.files.iter().filter(|file| !file.path.contains('/')).count();
     let own = Count {
         n: u64::try_from(own).unwrap_or(u64::MAX),
@@ -66,12 +67,8 @@ fn table(reports: &[&Report]) -> String {
     for report in reports {
         let files = report.files.map_or_else(|| "not listed".to_owned(), |files| files.to_string());
         let kinds: Vec<String> = report.kinds.iter().take(4).map(|(kind, count)| format!("{kind} {count}")).collect();
-        let begins: Vec<String> = report
-            .opens
-            .iter()
-            .take(2)
-            .map(|place| format!("`{}:{}` {}", place.path, place.line, code(&place.text)))
-            .collect();
+        let begins: Vec<String> =
+            report.opens.iter().take(2).map(|place| format!("{} {}", code(&place.name()), code(&place.text))).collect();
         let cells = [report.area.shown(), files, kinds.join(", "), begins.join("<br>")];
         out.push_str(&format!("| {} |\n", cells.map(|cell| cell.replace('|', "\\|")).join(" | ")));
     }
@@ -85,7 +82,7 @@ fn long(reports: &[&Report]) -> String {
     let long: Vec<String> = long
         .iter()
         .take(5)
-        .map(|(path, lines)| format!("`{path}` ({})", Count::exactly(*lines).of("line", "lines")))
+        .map(|(path, lines)| format!("{} ({})", code(path), Count::exactly(*lines).of("line", "lines")))
         .collect();
     if long.is_empty() { String::new() } else { format!("Long files there: {}.\n\n", long.join(", ")) }
 }
@@ -133,7 +130,7 @@ fn about((label, pattern): (&str, &str), reports: &[&Report]) -> String {
             word.files.of("file", "files")
         ));
         for place in word.places.iter().take(each) {
-            out.push_str(&format!("  - `{}:{}` {}\n", place.path, place.line, code(&shown(&place.text))));
+            out.push_str(&format!("  - {} {}\n", code(&place.name()), code(&shown(&place.text))));
         }
     }
     let none: Vec<String> =
@@ -160,8 +157,11 @@ fn limits(plan: &Plan, parts: &[Part]) -> String {
         }
     }
     if !plan.left.is_empty() {
-        let left: Vec<String> = plan.left.iter().map(|path| format!("`{path}/`")).collect();
+        let left: Vec<String> = plan.left.iter().map(|path| code(&format!("{path}/"))).collect();
         out.push(format!("not looked at: {}", left.join(", ")));
+    }
+    if plan.cut {
+        out.push(format!("only the first {QUESTION} bytes of the question were looked at"));
     }
     if plan.briefs.iter().all(|brief: &Brief| brief.words.is_empty()) {
         out.push("the question names nothing to search for, so nothing was searched".into());

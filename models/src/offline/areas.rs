@@ -17,6 +17,8 @@ pub(super) struct Plan {
     pub(super) briefs: Vec<Brief>,
     /// Directories that no brief covers.
     pub(super) left: Vec<String>,
+    /// Whether more was asked than was looked at.
+    pub(super) cut: bool,
 }
 
 /// Divides the work on `question` over the areas of a workspace that lists as `listing`, two levels deep.
@@ -43,7 +45,7 @@ pub(super) fn plan(listing: &Listing, question: &str) -> Plan {
     left.retain(|path| !areas.iter().any(|area| within(&area.path, path)));
     let tops: Vec<String> = left.iter().filter(|path| parent(path) == ".").cloned().collect();
     left.retain(|path| tops.contains(path) || !tops.iter().any(|top| within(path, top)));
-    Plan { briefs: areas.into_iter().map(|area| Brief { area, words: words.clone() }).collect(), left }
+    Plan { briefs: areas.into_iter().map(|area| Brief { area, words: words.clone() }).collect(), left, cut: false }
 }
 
 /// The words of the question, without those that only name a chosen area.

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::report::code;
 use super::words::Word;
 
 /// Levels of a listing that is to show everything: the most that `list` gives.
@@ -33,7 +34,7 @@ impl Area {
 
     /// As a person reads it.
     pub(super) fn shown(&self) -> String {
-        if self.shallow { format!("`{}` (its own files)", self.path) } else { format!("`{}`", self.path) }
+        format!("{}{}", code(&self.path), if self.shallow { " (its own files)" } else { "" })
     }
 }
 

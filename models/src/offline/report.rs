@@ -88,7 +88,7 @@ impl Report {
             });
         }
         if let Some(place) = self.opens.first() {
-            said.push(format!("`{}:{}` begins: {}", place.path, place.line, code(&place.text)));
+            said.push(format!("{} begins: {}", code(&place.name()), code(&place.text)));
         }
         said.extend(self.notes.iter().map(|note| format!("Note: {note}.")));
         said.join(" ")

@@ -121,20 +121,24 @@ pub(super) struct Place {
 
 impl Found {
     /// Reads lines `path:line: text` and a last line `[3 matching lines in 2 files of 9 files; …]` or `[no matches in 9 files]`.
-    pub(super) fn parse(text: &str) -> Self {
+    ///
+    /// Directories that could not be read leave no doubt about the files beside them, which are all that is `shallow`.
+    pub(super) fn parse(text: &str, shallow: bool) -> Self {
         let (lines, footer) = body_and_footer(text);
         let places: Vec<Place> = lines.filter_map(Place::parse).collect();
         let mut paths: Vec<&str> = places.iter().map(|place| &*place.path).collect();
         paths.dedup();
         let shown = (Count::at_least(number(places.len())), Count::at_least(number(paths.len())));
-        let (lines, files) = footer.and_then(counts).unwrap_or(shown);
+        let (lines, files) = footer.and_then(|footer| counts(footer, shallow)).unwrap_or(shown);
         Self { places, lines, files }
     }
 }
 
 /// Matching lines and files with one.
-fn counts(footer: &str) -> Option<(Count, Count)> {
-    let exact = !["unreadable", "not permitted"].iter().any(|word| footer.contains(word));
+fn counts(footer: &str, shallow: bool) -> Option<(Count, Count)> {
+    let harmless = |note: &&str| shallow && note.contains("director") && note.ends_with(" unreadable");
+    let doubtful = |note: &str| ["unreadable", "not permitted"].iter().any(|word| note.contains(word));
+    let exact = !footer.split("; ").filter(|note| !harmless(note)).any(doubtful);
     if footer.starts_with("no matches in ") {
         return Some((Count { n: 0, exact }, Count { n: 0, exact }));
     }
@@ -144,6 +148,11 @@ fn counts(footer: &str) -> Option<(Count, Count)> {
 }
 
 impl Place {
+    /// As it is named: `path:line`.
+    pub(super) fn name(&self) -> String {
+        format!("{}:{}", self.path, self.line)
+    }
+
     /// Reads `path:line: text`.
     pub(super) fn parse(line: &str) -> Option<Self> {
         let mut from = 0_usize;
@@ -242,14 +251,23 @@ mod tests {
         let place = |path: &str, line, text: &str| Place { path: path.into(), line, text: text.into() };
         let found = Found::parse(
             "src/a.rs:12: fn a() -> B::C\nC:/odd:3:\n[240 matching lines in 9 files of 57 files; 2 shown: narrow the pattern, path or glob]",
+            false,
         );
         let places = vec![place("src/a.rs", 12, "fn a() -> B::C"), place("C:/odd", 3, "")];
         assert_eq!(found, Found { places, lines: Count::exactly(240), files: Count::exactly(9) });
-        let none = Found::parse("[no matches in 57 files; 1 binary file skipped]");
+        let none = Found::parse("[no matches in 57 files; 1 binary file skipped]", false);
         assert_eq!(none, Found { places: vec![], lines: Count::exactly(0), files: Count::exactly(0) });
-        let doubtful = Found::parse("a:1: x\n[1 matching line in 1 file of 1 file; 1 file or directory unreadable]");
-        assert_eq!((doubtful.lines, doubtful.files), (Count::at_least(1), Count::at_least(1)));
-        let cut = Found::parse("a:1: x\na:2: x\nb:1: x");
+        for (note, shallow, exact) in [
+            ("1 file unreadable", false, false),
+            ("1 file unreadable", true, false),
+            ("1 directory unreadable", false, false),
+            ("2 directories unreadable", true, true),
+            ("1 file unreadable; 2 directories unreadable", true, false),
+        ] {
+            let found = Found::parse(&format!("a:1: x\n[1 matching line in 1 file of 1 file; {note}]"), shallow);
+            assert_eq!((found.lines, found.files), (Count { n: 1, exact }, Count { n: 1, exact }), "{note}");
+        }
+        let cut = Found::parse("a:1: x\na:2: x\nb:1: x", false);
         assert_eq!((cut.lines, cut.files), (Count::at_least(3), Count::at_least(2)));
     }
 

@@ -415,7 +415,7 @@ proptest! {
 
     #[test]
     fn results_of_any_shape_are_read(text in "\\PC{0,20}(\n[\\[\\]a-z0-9:/ ;\t.]{0,40}){0,6}") {
-        let _ = (Listing::parse(&text), results::Found::parse(&text), results::Page::parse(&text), Report::parse(&text));
+        let _ = (Listing::parse(&text), results::Found::parse(&text, false), results::Page::parse(&text), Report::parse(&text));
         let _ = crate::notice::ends(&text);
     }
 }

@@ -10,6 +10,9 @@ use crate::notice::{self, End};
 /// How texts begin that are not yet the answer.
 pub(super) const AT_WORK: &str = "Offline, at work: ";
 
+/// Bytes of what is asked that are looked at: more would take long and name nothing new.
+pub(super) const QUESTION: usize = 4096;
+
 /// One tool call with its result.
 #[derive(Clone, Debug)]
 pub(super) struct Done<'a> {
@@ -26,6 +29,8 @@ pub(super) struct Open<'a> {
     pub(super) first: &'a str,
     /// What users asked since then; several inputs are one question.
     pub(super) question: String,
+    /// Whether more was asked than is looked at.
+    pub(super) cut: bool,
     /// Whether the only question is the session's first message.
     pub(super) only_first: bool,
     /// The calls since then.
@@ -52,7 +57,10 @@ impl<'a> Open<'a> {
                     if !open.question.is_empty() {
                         open.question.push('\n');
                     }
-                    open.question.push_str(text);
+                    let room = QUESTION.saturating_sub(open.question.len());
+                    let taken = text.get(..text.floor_char_boundary(room)).unwrap_or_default();
+                    open.cut |= taken.len() < text.len();
+                    open.question.push_str(taken);
                     // What failed or was interrupted before a new input is worth another try.
                     open.done.retain(|done| !done.error);
                 }

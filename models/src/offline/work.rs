@@ -66,7 +66,7 @@ pub(super) fn next(brief: &Brief, open: &Open<'_>, offered: &Offered) -> Next {
     for path in &reads {
         let Some(done) = open.find("read", &Brief::read(path)) else { continue };
         if done.error {
-            report.notes.push(format!("`{path}` could not be read: {}", report::shown(done.content)));
+            report.notes.push(format!("{} could not be read: {}", report::code(path), report::shown(done.content)));
         } else {
             report.opens.extend(opening(path, &Page::parse(done.content)));
         }
@@ -103,10 +103,10 @@ fn survey(brief: &Brief, open: &Open<'_>, offered: &Offered) -> Report {
     for word in &brief.words {
         let Some(done) = open.find("search", &brief.search(word)) else { continue };
         if done.error {
-            report.notes.push(format!("`{}`: {}", word.label, failure("search", done)));
+            report.notes.push(format!("{}: {}", report::code(&word.label), failure("search", done)));
             continue;
         }
-        let Found { places, lines, files } = Found::parse(done.content);
+        let Found { places, lines, files } = Found::parse(done.content, brief.area.shallow);
         report.words.push(Matches { label: word.label.clone(), pattern: word.pattern.clone(), lines, files, places });
     }
     report
@@ -116,12 +116,11 @@ fn failure(tool: &str, done: &Done<'_>) -> String {
     format!("{tool} failed: {}", report::shown(done.content))
 }
 
-/// Whether a listing is in doubt for another reason than that it shows one level alone.
+/// Whether a listing is in doubt for another reason than what lies below the one level that it shows.
 fn doubtful(open: &Open<'_>, brief: &Brief) -> bool {
     let text = open.find("list", &brief.list()).map_or("", |done| done.content);
     let footer = text.trim_end().rsplit('\n').next().unwrap_or_default();
-    !footer.starts_with('[')
-        || ["stopped after", "unreadable", "not permitted"].iter().any(|word| footer.contains(word))
+    !footer.starts_with('[') || ["stopped after", "not permitted"].iter().any(|word| footer.contains(word))
 }
 
 fn files(listing: &Listing) -> u64 {

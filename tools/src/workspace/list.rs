@@ -12,7 +12,7 @@ use super::builtin::{Builtin, Job, READ};
 use super::filter::Filter;
 use super::level::{self, Item, Kind, Level};
 use super::{failure, open};
-use crate::bounded::{Bounded, count};
+use crate::bounded::{Bounded, count, name};
 use crate::tool::{ToolError, ToolOutput};
 
 /// Files up to this size have their lines counted.
@@ -137,7 +137,7 @@ impl Listing<'_> {
             Some(level) => count(crate::bounded::len(level.items.len()), "entry", "entries"),
             None => "unreadable".into(),
         };
-        self.out.line(&format!("{}/  {entries}", item.path));
+        self.out.line(&format!("{}/  {entries}", name(&item.path)));
     }
 
     fn entry(&mut self, item: &Item) {
@@ -146,7 +146,7 @@ impl Listing<'_> {
         }
         let about = match item.kind {
             Kind::Link => match self.job.workspace.dir().read_link_contents(&item.os) {
-                Ok(target) => format!("link to {}", target.display()),
+                Ok(target) => format!("link to {}", name(&target.to_string_lossy())),
                 Err(_) => "link".into(),
             },
             Kind::File => self.file(item),
@@ -154,8 +154,13 @@ impl Listing<'_> {
         };
         let seen = if item.kind == Kind::File { &mut self.seen.files } else { &mut self.seen.others };
         *seen = seen.saturating_add(1);
-        let name = if item.os.to_str().is_some() { "" } else { ", the name is not UTF-8" };
-        self.out.line(&format!("{}  {about}{name}", item.path));
+        let shown = name(&item.path);
+        let odd = match (item.os.to_str().is_some(), *shown == item.path) {
+            (true, true) => "",
+            (true, false) => ", the name has control characters",
+            (false, _) => ", the name is not UTF-8",
+        };
+        self.out.line(&format!("{shown}  {about}{odd}"));
     }
 
     fn file(&mut self, item: &Item) -> String {

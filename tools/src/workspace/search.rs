@@ -128,6 +128,8 @@ struct Seen {
     shown: u64,
     binary: u64,
     unreadable: u64,
+    /// Directories that could not be read.
+    closed: u64,
     denied: u64,
 }
 
@@ -151,7 +153,7 @@ impl Hunt<'_> {
         while let Some((item, ignores)) = stack.pop() {
             match Level::read(self.job, &item.os, &item.path, &ignores)? {
                 Ok(level) => stack.extend(self.files(level)?),
-                Err(_) => self.seen.unreadable = self.seen.unreadable.saturating_add(1),
+                Err(_) => self.seen.closed = self.seen.closed.saturating_add(1),
             }
         }
         Ok(())
@@ -196,6 +198,7 @@ impl Hunt<'_> {
         }
         self.seen.matches = self.seen.matches.saturating_add(found.matches);
         self.seen.matching_files = self.seen.matching_files.saturating_add(u64::from(found.matches > 0));
+        let path = bounded::name(path);
         for (line, text) in found.lines {
             if self.out.line(&format!("{path}:{line}: {text}")) {
                 self.seen.shown = self.seen.shown.saturating_add(1);
@@ -205,7 +208,7 @@ impl Hunt<'_> {
     }
 
     fn finish(self) -> ToolOutput {
-        let Seen { files, matching_files, matches, shown, binary, unreadable, denied } = self.seen;
+        let Seen { files, matching_files, matches, shown, binary, unreadable, closed, denied } = self.seen;
         let searched = count(files, "file", "files");
         let mut said = Vec::new();
         if matches == 0 {
@@ -220,7 +223,8 @@ impl Hunt<'_> {
         }
         let notes = [
             (binary, "binary file skipped", "binary files skipped"),
-            (unreadable, "file or directory unreadable", "files or directories unreadable"),
+            (unreadable, "file unreadable", "files unreadable"),
+            (closed, "directory unreadable", "directories unreadable"),
             (denied, "entry not permitted", "entries not permitted"),
         ];
         said.extend(notes.iter().filter(|(n, _, _)| *n > 0).map(|(n, one, many)| count(*n, one, many)));

@@ -152,6 +152,6 @@ async fn unreadable_files_are_counted() {
     std::fs::set_permissions(bench.at("b"), std::fs::Permissions::from_mode(0o0)).unwrap();
     assert_eq!(
         bench.text("search", json!({"pattern": "hit"})).await,
-        "a:1: hit\n[1 matching line in 1 file of 1 file; 1 file or directory unreadable]"
+        "a:1: hit\n[1 matching line in 1 file of 1 file; 1 file unreadable]"
     );
 }

@@ -1,0 +1,84 @@
+//! VERIFICATION.md against the code: every invariant has its row, and what a row names is there.
+#![expect(clippy::expect_used, reason = "a test says what it expects and fails where it is not so")]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use subtend_session::invariant::{ALWAYS, InvariantId, QUIESCENT};
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+/// One row of the table: id, line, predicate, where it is checked.
+type Row = [String; 4];
+
+fn rows() -> Vec<Row> {
+    let text = std::fs::read_to_string(Path::new(ROOT).join("VERIFICATION.md")).expect("VERIFICATION.md");
+    let cells = |line: &str| {
+        let cells: Vec<String> = line.strip_prefix("| ")?.strip_suffix(" |")?.split(" | ").map(str::to_owned).collect();
+        Row::try_from(cells).ok()
+    };
+    let known = |row: &Row| row[0].split_once('-').is_some_and(|(_, number)| number.parse::<u8>().is_ok());
+    text.lines().filter_map(cells).filter(known).collect()
+}
+
+/// What stands between backticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// Names of all functions of the workspace.
+fn functions() -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut folders = vec![Path::new(ROOT).to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            if path.is_dir() && name != "target" && !name.starts_with('.') {
+                folders.push(path);
+            } else if name.ends_with(".rs") {
+                let text = std::fs::read_to_string(&path).expect("a source file");
+                let names = text.split("fn ").skip(1).map(|rest| {
+                    rest.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect::<String>()
+                });
+                found.extend(names);
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn every_invariant_has_one_row_with_its_line() {
+    let rows = rows();
+    let told =
+        |id: InvariantId| rows.iter().filter(move |row| row[0] == id.id()).map(|row| &*row[1]).collect::<Vec<_>>();
+    let wrong: Vec<InvariantId> = InvariantId::ALL.iter().copied().filter(|id| told(*id) != [id.text()]).collect();
+    assert_eq!((wrong, rows.len()), (Vec::new(), InvariantId::ALL.len()), "missing, twice, or with another line");
+}
+
+#[test]
+fn a_predicate_is_named_where_there_is_one() {
+    let functions = functions();
+    for [id, _, predicate, _] in rows() {
+        let judged = ALWAYS.iter().chain(QUIESCENT).filter(|of| of.id.id() == id).count();
+        let named: Vec<&str> = quoted(&predicate).collect();
+        assert_eq!(named.len(), judged, "{id}: {predicate}");
+        assert_eq!(predicate == "not judged yet", judged == 0, "{id}: {predicate}");
+        for name in named {
+            let function = name.rsplit("::").next().unwrap_or(name);
+            assert!(functions.contains(function), "{id}: there is no {name}");
+        }
+    }
+}
+
+#[test]
+fn every_test_that_a_row_names_is_there() {
+    let functions = functions();
+    for [id, _, _, checked] in rows() {
+        let names =
+            quoted(&checked).filter(|name| name.chars().all(|c| c.is_ascii_lowercase() || "_0123456789".contains(c)));
+        let gone: Vec<&str> = names.filter(|name| !functions.contains(*name)).collect();
+        assert_eq!(gone, Vec::<&str>::new(), "{id}");
+    }
+}
