@@ -71,7 +71,7 @@ pub mod models {
 
 /// Tools: the trait, the registry and the workspace.
 pub mod tools {
-    pub use subtend_tools::guard::Guard;
+    pub use subtend_tools::guard::{self, Guard};
     pub use subtend_tools::policy::{BadRule, HostPolicy};
     pub use subtend_tools::registry::{Registry, RegistryBuilder, RegistryError};
     pub use subtend_tools::tool::{Progress, Tool, ToolCall, ToolError, ToolKey, ToolOutput};

@@ -205,6 +205,7 @@ impl Builder {
             tasks: tokio_util::task::TaskTracker::new(),
             boot: std::sync::Mutex::default(),
             faults: self.faults,
+            watch: std::sync::Mutex::default(),
             stopping: AtomicBool::new(false),
         });
         if cell.set(Arc::downgrade(&hub)).is_err() {
@@ -273,7 +274,7 @@ fn timers(cell: &HubCell) -> Timers<Timer> {
 /// A poisoned journal stops the whole runtime: nothing after the failed append is ever shown (J-9).
 fn watch_poison(hub: &Arc<Hub>) {
     let (journal, weak) = (hub.journal.clone(), Arc::downgrade(hub));
-    tokio::spawn(async move {
+    let watch = tokio::spawn(async move {
         let poison = journal.on_poison().await;
         let Some(hub) = weak.upgrade() else { return };
         tracing::error!(%poison, "the journal failed: the runtime stops");
@@ -283,4 +284,5 @@ fn watch_poison(hub: &Arc<Hub>) {
         hub.directory.clear();
         hub.supervisors.shutdown(std::time::Duration::ZERO).await;
     });
+    hub.watch_with(watch.abort_handle());
 }

@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 
 use subtend_journal::{AppendError, Batch, Frame};
 use subtend_session::effect::Birth;
-use subtend_session::ids::{Hash, Lsn, Seq, Text};
+use subtend_session::ids::{Epoch, Hash, Lsn, Seq, Text};
 use subtend_session::index::{self, Stamp};
 use subtend_session::record::Record;
 use subtend_session::state::State;
@@ -150,15 +150,20 @@ fn fold(birth: &Birth) -> Option<Box<State>> {
 }
 
 impl Hub {
+    /// Appends the birth of a root.
+    pub(crate) fn append_root(&self, birth: Birth) -> Result<(), AppendError> {
+        let session = birth.session;
+        let mut fresh = HashSet::new();
+        let frame = self.birth_frame(birth, self.mint.wall_ms(), &mut fresh);
+        self.journal.append(Batch { frames: vec![frame] })?;
+        self.has_defs(fresh);
+        self.journal.deactivate(session, Epoch(1));
+        Ok(())
+    }
+
     /// The frame of a birth; its first activation has epoch 1.
-    pub(crate) fn birth_frame(&self, birth: Birth, now_ms: i64, fresh: &mut HashSet<Hash>) -> Frame {
-        let stamp = Stamp {
-            epoch: subtend_session::ids::Epoch(1),
-            starts: 0,
-            opened_lsn: Lsn(0),
-            created_ms: now_ms,
-            updated_ms: now_ms,
-        };
+    fn birth_frame(&self, birth: Birth, now_ms: i64, fresh: &mut HashSet<Hash>) -> Frame {
+        let stamp = Stamp { epoch: Epoch(1), starts: 0, opened_lsn: Lsn(0), created_ms: now_ms, updated_ms: now_ms };
         let mut changes = index::born(&birth, stamp);
         changes.defs = self.new_defs(&birth, fresh);
         Frame {
@@ -196,7 +201,7 @@ impl Hub {
     ///
     /// Noted only after the append: another session that leaves a body out must stand behind the frame that carries it.
     /// Two that append at the same time both carry it, which does no harm.
-    pub(crate) fn has_defs(&self, fresh: HashSet<Hash>) {
+    fn has_defs(&self, fresh: HashSet<Hash>) {
         if !fresh.is_empty() {
             self.defs.lock().unwrap_or_else(PoisonError::into_inner).extend(fresh);
         }

@@ -6,12 +6,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use subtend_session::command::{Command, Deadline};
-use subtend_session::decide::{arrive, decide};
+use subtend_session::decide::{arrive, decide, wake};
 use subtend_session::effect::{Birth, Decision, Effect, Rejection, Reply};
 use subtend_session::ids::{CallId, Epoch, Lsn, RunKey, SessionId, TurnNo};
 use subtend_session::index::Before;
 use subtend_session::record::{Notice, Record};
-use subtend_session::state::State;
+use subtend_session::state::{Phase, State};
 use subtend_supervision::Slot;
 use tokio::sync::oneshot;
 
@@ -209,14 +209,26 @@ impl Driver {
             if let Some(command) = first.command {
                 self.decide(command, None);
             }
-            return;
+            return self.keep_place();
         }
+        let lost = first.lost;
         if let Some(command) = first.command {
             self.decide(command, None);
+        }
+        if lost {
+            self.keep_place();
         }
         if !first.owed.is_empty() {
             self.decide(Command::OwnedEnded(first.owed), None);
         }
+    }
+
+    /// A run that was queued when the host died, and whose owner survives, asks for its slot again.
+    fn keep_place(&mut self) {
+        let Some(key) = self.run_key().filter(|_| self.state.phase() == Phase::Queued) else { return };
+        self.hub.tokens.open(key, self.owner_run());
+        let clock = self.clock.read(&self.hub.mint);
+        self.pending.effects.extend(wake(&self.state, clock));
     }
 
     fn decide_items(&mut self) {

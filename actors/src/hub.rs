@@ -19,6 +19,8 @@ use subtend_supervision::{Gate, Ledger, Slots, Supervisors, Timers, TokenTree};
 use subtend_tools::registry::Registry;
 use subtend_tools::workspace::Workspace;
 
+use tokio::task::AbortHandle;
+
 use crate::directory::{Directory, Next};
 use crate::handle::Stopped;
 use crate::lane::{Full, Item};
@@ -63,6 +65,8 @@ pub(crate) struct Hub {
     /// Sessions whose run was in flight when the host died: the next activation ends it `Lost` before all else.
     pub(crate) boot: Mutex<std::collections::HashSet<SessionId>>,
     pub(crate) faults: crate::faults::Faults,
+    /// The task that waits for the journal to fail.
+    pub(crate) watch: Mutex<Option<AbortHandle>>,
     pub(crate) stopping: AtomicBool,
 }
 
@@ -141,6 +145,18 @@ impl Hub {
             return Stopped::Poisoned(poison.to_string());
         }
         if self.gate.is_closed() { Stopped::Shutdown } else { Stopped::Gone }
+    }
+
+    /// Keeps the task that waits for the journal to fail.
+    pub(crate) fn watch_with(&self, task: AbortHandle) {
+        *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
+    }
+
+    /// Nothing of ours outlives a shutdown, not even a wait.
+    pub(crate) fn stop_watching(&self) {
+        if let Some(task) = self.watch.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            task.abort();
+        }
     }
 
     /// Whether the runtime is going down: nothing new starts.

@@ -1,12 +1,11 @@
 //! The runtime: an instance that owns sessions, their actors and their journal.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use subtend_agents::manifest::AgentMode;
-use subtend_journal::{AppendError, Batch, Journal, ReadError};
+use subtend_journal::{AppendError, Journal, ReadError};
 use subtend_session::birth;
 use subtend_session::ids::{Interned, SessionId, Text};
 use subtend_session::limits::Limits;
@@ -152,11 +151,7 @@ impl Runtime {
         if let Some(ceiling) = ceiling {
             created.ceiling = Interned::new(Arc::new(ceiling))?;
         }
-        let mut fresh = HashSet::new();
-        let frame = self.hub.birth_frame(birth::root(session, created), self.hub.mint.wall_ms(), &mut fresh);
-        self.hub.journal.append(Batch { frames: vec![frame] })?;
-        self.hub.has_defs(fresh);
-        self.hub.journal.deactivate(session, subtend_session::ids::Epoch(1));
+        self.hub.append_root(birth::root(session, created))?;
         Ok(SessionHandle { hub: Arc::clone(&self.hub), id: session, root: session })
     }
 
@@ -195,6 +190,7 @@ impl Runtime {
         hub.tasks.close();
         let drained = tokio::time::timeout(grace, hub.tasks.wait()).await.is_ok();
         hub.timers.shutdown();
+        hub.stop_watching();
         hub.supervisors.shutdown(Duration::from_millis(100)).await;
         hub.directory.clear();
         hub.waiters.clear();

@@ -76,6 +76,15 @@ pub(crate) async fn raced(running: Running, effect: ToolEffect, stop: Stop) -> R
     }
 }
 
+/// What a call that was cancelled before it began leaves.
+pub(crate) fn never_begun() -> CallResult {
+    CallResult {
+        end: CallEnd::Cancelled,
+        content: "the call was cancelled before it began".into(),
+        truncated_from: None,
+    }
+}
+
 /// The command that tells the session what its call came to.
 pub(crate) fn finished(call: CallId, came: Result<Came, CallResult>, worked_ms: u64) -> Command {
     let result = match came {

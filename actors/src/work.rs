@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::task::noop_waker_ref;
 use serde_json::Value;
-use subtend_models::model::{Deltas, Request};
+use subtend_models::model::Request;
 use subtend_session::call::{CallEnd, CallKind, CallResult, ToolEffect, ToolErrorKind};
 use subtend_session::command::{Command, Deadline};
 use subtend_session::context::context;
@@ -103,8 +103,8 @@ impl Driver {
             max_output_tokens: self.state.limits.output_tokens,
         };
         let pulse = Pulse::default();
-        let heard = self.hub.events.any() || intent.is_some() || model.leaves_process();
-        let deltas = if heard { self.hub.deltas(at, &pulse) } else { Deltas::none() };
+        // Always heard, if only by the pulse: a model that streams for long is not stalled because nobody listens.
+        let deltas = self.hub.deltas(at, &pulse);
         if after_ms > 0 || intent.is_some() {
             // The call is made only after the wait: a model may start its work when it is called.
             let make: MakeCalling = Box::new(move || turn::call(&model, request, deltas));
@@ -249,6 +249,10 @@ impl Driver {
                 && hub.journal.wait(lsn).await.is_err()
             {
                 return;
+            }
+            // While the intent was synced the owner may have closed: what has not begun does not begin (T-4).
+            if owned.is_cancelled() || task_stop.ask.is_cancelled() {
+                return hub.tell(session, tool_task::finished(call, Err(tool_task::never_begun()), 0));
             }
             let running = match start {
                 Start::Now(running) => running,

@@ -107,7 +107,7 @@ pub fn decide(state: &mut State, command: Command, clock: Clock) -> Result<Decis
 
 /// What a fresh activation of `state` needs that no record says: the slot that its run waits for, and its deadlines.
 ///
-/// For a session that was just born. One that was folded anew is told `Reactivated`, whose decision has these effects in it.
+/// For a run that kept its place in the queue over a restart of the host. One that was folded anew in the same process is told `Reactivated`, whose decision has these effects in it.
 pub fn wake(state: &State, clock: Clock) -> Vec<Effect> {
     reactivated::wake(state, clock)
 }

@@ -1,6 +1,6 @@
 //! Invariants: what must hold in every interleaving, as predicates over plain data.
 //!
-//! The model checker, the simulator, the drills and debug builds fill a [`World`] and ask the same predicates of it. A
+//! The model checker, the audit of a store and the tests that use it fill a [`World`] and ask the same predicates of it. A
 //! predicate says nothing of what its world does not show: an absent state, frame list or ledger is not judged.
 
 mod id;

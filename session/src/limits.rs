@@ -50,11 +50,11 @@ pub struct Limits {
     pub notices_bytes: u64,
     /// Output tokens of one model call (B18).
     pub output_tokens: Option<u64>,
-    /// Tokens per root run.
+    /// Tokens per root run. Recorded; budgets are not enforced yet.
     pub tokens: Option<u64>,
-    /// Millionths of a US dollar per root run.
+    /// Millionths of a US dollar per root run. Recorded; budgets are not enforced yet.
     pub cost_micro: Option<u64>,
-    /// Wall-clock time of a root run.
+    /// Wall-clock time of a root run. Recorded; caps are not opened from it yet.
     pub wall_ms: Option<u64>,
 }
 

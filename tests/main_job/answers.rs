@@ -31,8 +31,8 @@ fn reports_hold(user: &User, truth: &Truth, words: &[Word]) {
     let tree = user.json(&["tree", "root", "--json"]);
     for child in tree["children"].as_array().expect("children") {
         let shown = user.json(&["show", "--json", child["id"].as_str().expect("an id")]);
-        let answers = shown["entries"].as_array().expect("entries").iter();
-        let last = answers.filter(|entry| entry["type"] == "answer").next_back().expect("an answer");
+        let mut answers = shown["entries"].as_array().expect("entries").iter();
+        let last = answers.rfind(|entry| entry["type"] == "answer").expect("an answer");
         let report = last["text"].as_str().expect("a report");
         holds(&checker::findings(report, truth, words), 4, report);
     }

@@ -1,4 +1,4 @@
-//! Models that do what they should not, through the real command: each run ends with its true cause, and nothing is lost.
+//! Models that do what they should not, through the real command: each run ends once, with its true cause.
 
 use std::fmt::Write as _;
 
@@ -28,9 +28,9 @@ fn run(steps: &Value) -> (User, Done, Outcome) {
 /// How the calls of the only session ended, with what the model was told.
 fn results(user: &User) -> Vec<(CallEnd, String)> {
     let journals = journals(user);
-    let calls = journals.values().flatten().filter_map(|record| match record {
-        Record::CallFinished(call) => Some((call.end.clone(), call.content.to_string())),
-        _ => None,
+    let calls = journals.values().flatten().filter_map(|record| {
+        let Record::CallFinished(call) = record else { return None };
+        Some((call.end.clone(), call.content.to_string()))
     });
     calls.collect()
 }
@@ -103,7 +103,8 @@ fn fifty_children_in_one_answer_all_end() {
     let script = json!({ "rules": [
         { "agent": "general", "steps": [
             { "fan_out": { "n": 50, "agent": "explore", "background": true, "prompt": "Part {n}." } },
-            [ { "when": { "ended": 50 }, "text": "All are back.", "repeat": true }, { "text": "Not yet.", "repeat": true } ] ] },
+            [ { "when": { "ended": 50 }, "text": "All are back.", "repeat": true },
+              { "text": "Not yet.", "repeat": true } ] ] },
         { "agent": "explore", "steps": [ { "text": "Seen: {prompt}" } ] } ] });
     let model = user.script(&script.to_string());
     let done = user.call(&["run", "--quiet", "--model", &model, "go"]);
@@ -192,8 +193,9 @@ fn garbage_is_the_cause() {
 
 #[test]
 fn an_error_that_passes_is_forgotten() {
-    let step = |attempt: u32, kind: &str| json!({ "when": { "attempt": attempt }, "error": { "kind": kind, "message": "m", "retry_after_ms": 10 } });
-    let steps = json!([ [ step(1, "rate"), step(2, "rate"), { "text": "third time" } ] ]);
+    let error = json!({ "kind": "rate", "message": "m", "retry_after_ms": 10 });
+    let step = |attempt: u32| json!({ "when": { "attempt": attempt }, "error": error });
+    let steps = json!([ [ step(1), step(2), { "text": "third time" } ] ]);
     let (user, done, outcome) = run(&steps);
     assert_eq!((done.code, done.out.as_str(), outcome), (Some(0), "third time\n", Outcome::Completed), "{done:?}");
     let journals = journals(&user);
@@ -234,16 +236,19 @@ fn each_end_of_a_bad_child_is_told_to_its_owner_once() {
         ("cut", json!({ "text": "half", "truncated": true })),
         ("well", json!({ "text": "all is well" })),
     ];
-    let mut first: Vec<Value> = Vec::new();
-    for (name, fault) in &faults {
+    let step = |(name, fault): &(&str, Value)| {
         let mut step = fault.clone();
         step["when"] = json!({ "prompt_contains": name });
-        first.push(step);
-    }
-    let calls: Vec<_> = faults.iter().map(|(name, _)| {
-        json!({ "tool": "task", "args": { "subagent_type": "explore", "prompt": format!("Be {name}."), "background": true } })
-    }).collect();
-    let waits = json!([ { "when": { "ended": 6 }, "text": "All six ended.", "repeat": true }, { "text": "Waiting.", "repeat": true } ]);
+        step
+    };
+    let first: Vec<_> = faults.iter().map(step).collect();
+    let call = |(name, _): &(&str, Value)| {
+        let args = json!({ "subagent_type": "explore", "prompt": format!("Be {name}."), "background": true });
+        json!({ "tool": "task", "args": args })
+    };
+    let calls: Vec<_> = faults.iter().map(call).collect();
+    let all = json!({ "when": { "ended": 6 }, "text": "All six ended.", "repeat": true });
+    let waits = json!([ all, { "text": "Waiting.", "repeat": true } ]);
     let script = json!({ "rules": [
         { "agent": "general", "steps": [ { "calls": calls }, waits ] },
         { "agent": "explore", "steps": [ first.clone(), first ] } ] });
@@ -254,15 +259,11 @@ fn each_end_of_a_bad_child_is_told_to_its_owner_once() {
     let ends = sound(&user);
     assert_eq!(ends.len(), 7, "{ends:#?}");
     let journals = journals(&user);
-    let mut heard: Vec<_> = journals
-        .values()
-        .flatten()
-        .filter_map(|record| match record {
-            Record::NoticeTaken(taken) => Some(taken.items.iter().map(|item| (item.child, item.outcome.clone()))),
-            _ => None,
-        })
-        .flatten()
-        .collect();
+    let items = journals.values().flatten().filter_map(|record| {
+        let Record::NoticeTaken(taken) = record else { return None };
+        Some(&taken.items)
+    });
+    let mut heard: Vec<_> = items.flatten().map(|item| (item.child, item.outcome.clone())).collect();
     heard.sort_by_key(|(child, _)| *child);
     let children = ends.into_iter().map(|((session, _), outcome)| (session, outcome));
     let root =

@@ -4,6 +4,9 @@ use std::collections::BTreeSet;
 
 use super::read::{Rest, cells};
 use super::truth::{Area, Told, Truth, Word, kind, shown};
+pub(crate) use findings::findings;
+
+mod findings;
 
 const OPENING: &str =
     "Offline answer, put together by rules from what the workspace tools returned; no language model was asked.";
@@ -38,9 +41,7 @@ struct Check<'a> {
 
 /// Checks the answer of a root.
 pub(crate) fn answer(text: &str, truth: &Truth, words: &[Word]) -> Checked {
-    let (areas, told) = (Vec::new(), Vec::new());
-    let (places, left) = (BTreeSet::new(), BTreeSet::new());
-    let mut check = Check { truth, words, done: Checked::default(), areas, word: None, told, places, left };
+    let mut check = Check::new(truth, words);
     let mut lines = text.lines();
     check.fact(lines.next() == Some(OPENING), || "it does not say what made it".to_owned());
     let mut sections = BTreeSet::new();
@@ -60,7 +61,13 @@ pub(crate) fn answer(text: &str, truth: &Truth, words: &[Word]) -> Checked {
     check.done
 }
 
-impl Check<'_> {
+impl<'a> Check<'a> {
+    fn new(truth: &'a Truth, words: &'a [Word]) -> Self {
+        let (areas, told) = (Vec::new(), Vec::new());
+        let (places, left) = (BTreeSet::new(), BTreeSet::new());
+        Self { truth, words, done: Checked::default(), areas, word: None, told, places, left }
+    }
+
     fn fact(&mut self, holds: bool, wrong: impl FnOnce() -> String) {
         if holds {
             self.done.facts += 1;
@@ -328,73 +335,5 @@ impl Check<'_> {
                 self.done.wrong.push(format!("`{dir}/` is neither looked at nor left out"));
             }
         }
-    }
-}
-
-/// Checks the findings of an explorer.
-pub(crate) fn findings(text: &str, truth: &Truth, words: &[Word]) -> Checked {
-    let (areas, told) = (Vec::new(), Vec::new());
-    let (places, left) = (BTreeSet::new(), BTreeSet::new());
-    let mut check = Check { truth, words, done: Checked::default(), areas, word: None, told, places, left };
-    match check.block(text) {
-        Some(()) => {}
-        None => check.done.wrong.push(format!("no findings that can be read: {text}")),
-    }
-    check.done
-}
-
-impl Check<'_> {
-    fn block(&mut self, text: &str) -> Option<()> {
-        let (_, block) = text.split_once("```findings\narea: ")?;
-        let (path, block) = block.split_once("\ndepth: ")?;
-        let (depth, block) = block.split_once('\n')?;
-        let area = Area { path: path.to_owned(), shallow: depth == "own files" };
-        let block = block.strip_suffix("\nend\n```")?;
-        for line in block.lines() {
-            if self.finding(line, &area).is_none() {
-                self.done.wrong.push(format!("not understood: {line}"));
-            }
-        }
-        Some(())
-    }
-
-    fn finding(&mut self, line: &str, area: &Area) -> Option<()> {
-        let (key, value) = line.split_once(": ").unwrap_or((line, ""));
-        let number = |text: &str| {
-            let mut rest = Rest(text);
-            let told = rest.number()?;
-            rest.end().map(|()| told)
-        };
-        match key {
-            "files" => self.number(number(value)?, self.truth.count_files(area), "files"),
-            "kind" => self.kind(area, &value.replace(": ", " "))?,
-            "long" => {
-                let (path, lines) = value.rsplit_once(": ")?;
-                self.areas = vec![area.clone()];
-                self.length(path, number(lines)?);
-            }
-            "word" => self.word = Some(*self.words.iter().find(|word| word.label == value)?),
-            "pattern" => self.pattern(value),
-            "matching lines" => self.number(number(value)?, self.truth.count_matches(area, &self.word?).0, line),
-            "matching files" => self.number(number(value)?, self.truth.count_matches(area, &self.word?).1, line),
-            "note" => {}
-            "begins" => self.found(value, area)?,
-            _ => {
-                self.found(line, area)?;
-            }
-        }
-        Some(())
-    }
-
-    /// `path:line: text`.
-    fn found(&mut self, line: &str, area: &Area) -> Option<()> {
-        let mut places = line.match_indices(':').filter_map(|(at, _)| {
-            let after = &line[at + 1..];
-            let (number, text) = after.split_once(": ").or_else(|| Some((after.strip_suffix(':')?, "")))?;
-            Some((&line[..at], number.parse::<usize>().ok()?, text))
-        });
-        let (path, number, text) = places.find(|(path, _, _)| self.truth.files.contains_key(*path))?;
-        self.place(path, number, text, area);
-        Some(())
     }
 }

@@ -17,7 +17,7 @@ pub(crate) struct Planted {
 /// What ignore files leave out of every generated repository.
 pub(crate) const HIDDEN: &[&str] = &["noise.log", "out", "parser/cache.tmp"];
 
-/// A language: the ending of its files, a line that says nothing, and lines that handle errors. `#` stands for a number.
+/// A language: the ending of its files, lines that say nothing, and lines that handle errors; `#` is a number.
 struct Language {
     ending: &'static str,
     opens: &'static str,

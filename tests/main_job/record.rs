@@ -14,7 +14,11 @@ pub(crate) type Journals = BTreeMap<SessionId, Vec<Record>>;
 pub(crate) fn journals(user: &User) -> Journals {
     let journal = open_store(&StoreSpec::Redb(user.data().join("redb"))).expect("the store opens");
     let of = |session| journal.records(session).expect("records").into_iter().map(|stored| stored.record).collect();
-    journal.heads().expect("heads").into_iter().map(|(session, _)| (session, of(session))).collect()
+    let all = journal.heads().expect("heads").into_iter().map(|(session, _)| (session, of(session))).collect();
+    // The store is free again when this returns, and not some time after the last handle is gone.
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    runtime.block_on(journal.close()).expect("nothing was written");
+    all
 }
 
 /// The one outcome of each run; fails for a run with no end, or with more than one.
@@ -23,13 +27,10 @@ pub(crate) fn outcomes(journals: &Journals) -> BTreeMap<(SessionId, RunNo), Outc
     let mut ends = BTreeMap::new();
     for (session, record) in journals.iter().flat_map(|(session, all)| all.iter().map(move |record| (*session, record)))
     {
-        match record {
-            Record::RunOpened(_) => opened += 1,
-            Record::RunEnded(ended) => {
-                let before = ends.insert((session, ended.run), ended.outcome.clone());
-                assert_eq!(before, None, "run {} of {session} ended twice", ended.run);
-            }
-            _ => {}
+        opened += usize::from(matches!(record, Record::RunOpened(_)));
+        if let Record::RunEnded(ended) = record {
+            let before = ends.insert((session, ended.run), ended.outcome.clone());
+            assert_eq!(before, None, "run {} of {session} ended twice", ended.run);
         }
     }
     assert_eq!(ends.len(), opened, "a run has no end: {journals:#?}");

@@ -78,21 +78,18 @@ fn each_end_arrives_once_as_a_synthetic_message() {
     let root = end["session"].as_str().and_then(|id| id.parse().ok()).expect("an id");
     let (mut spawned, mut heard) = (BTreeMap::new(), BTreeMap::new());
     for record in &journals[&root] {
-        match record {
-            Record::ChildSpawned(child) => {
-                let mode = serde_json::to_value(child.mode).expect("json");
-                assert_eq!((mode, child.detached), (json!("background"), false), "{child:?}");
-                spawned.insert(child.child, child.call);
+        if let Record::ChildSpawned(child) = record {
+            let mode = serde_json::to_value(child.mode).expect("json");
+            assert_eq!((mode, child.detached), (json!("background"), false), "{child:?}");
+            spawned.insert(child.child, child.call);
+        }
+        if let Record::NoticeTaken(taken) = record {
+            let carrier = serde_json::to_value(taken.carrier).expect("json");
+            assert_eq!(carrier, json!("message"), "{taken:?}");
+            for item in &taken.items {
+                let before = heard.insert(item.child, item.key.expect("an owned run"));
+                assert_eq!(before, None, "{} was heard of twice", item.child);
             }
-            Record::NoticeTaken(taken) => {
-                let carrier = serde_json::to_value(taken.carrier).expect("json");
-                assert_eq!(carrier, json!("message"), "{taken:?}");
-                for item in &taken.items {
-                    let before = heard.insert(item.child, item.key.expect("an owned run"));
-                    assert_eq!(before, None, "{} was heard of twice", item.child);
-                }
-            }
-            _ => {}
         }
     }
     assert!(spawned.len() >= 3, "{spawned:?}");

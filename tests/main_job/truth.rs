@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// A word that an answer may tell of: how it is shown, the pattern it is searched by, and what that means in plain words.
+/// A word that an answer may tell of: how it is shown, its pattern, and what that means in plain words.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Word {
     pub(crate) label: &'static str,
@@ -184,7 +184,9 @@ impl Area {
 /// The language of a file, as answers call it.
 pub(crate) fn kind(path: &str) -> String {
     let name = path.rsplit('/').next().unwrap_or(path);
+    let word = |text: &str| (1..=12).contains(&text.len()) && text.chars().all(char::is_alphanumeric);
     let ending = name.rsplit_once('.').filter(|(stem, _)| !stem.is_empty()).map(|(_, ending)| ending);
+    let ending = ending.filter(|ending| word(ending));
     let kind = match ending {
         None => "without ending",
         Some("rs") => "Rust",

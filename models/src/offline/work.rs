@@ -173,10 +173,12 @@ fn kind(path: &str) -> String {
         ("lock", "lock file"),
     ];
     let name = path.rsplit('/').next().unwrap_or(path);
-    match name.rsplit_once('.').filter(|(stem, _)| !stem.is_empty()) {
+    // Not every dot begins an ending: one is a short word.
+    let is_ending = |text: &str| (1..=12).contains(&text.len()) && text.chars().all(char::is_alphanumeric);
+    match name.rsplit_once('.').filter(|(stem, ending)| !stem.is_empty() && is_ending(ending)) {
         Some((_, ending)) => {
             let known = KNOWN.iter().find(|(known, _)| ending.eq_ignore_ascii_case(known));
-            known.map_or_else(|| format!(".{}", report::shown(ending)), |(_, kind)| (*kind).to_owned())
+            known.map_or_else(|| format!(".{ending}"), |(_, kind)| (*kind).to_owned())
         }
         None => "without ending".into(),
     }

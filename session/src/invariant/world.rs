@@ -1,4 +1,4 @@
-//! What the predicates look at: plain data that a model, a simulator, a drill or a debug build fills.
+//! What the predicates look at: plain data that a model or an audit fills.
 
 use std::collections::{BTreeMap, BTreeSet};
 
