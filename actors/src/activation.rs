@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 
 use futures_util::FutureExt;
 use subtend_journal::{Poisoned, ReadError};
-use subtend_session::command::Command;
+use subtend_session::command::{Command, Deadline};
 use subtend_session::ids::{Epoch, Lsn, RunKey, SessionId};
 use subtend_session::index::{self, RowKind};
 use subtend_session::place::Owner;
@@ -19,6 +19,7 @@ use crate::driver::{Driver, First};
 use crate::hub::Hub;
 use crate::lane::{Item, Lane};
 use crate::session_actor::SessionActor;
+use crate::ticket::Timer;
 
 /// Why a session could not be activated: it stays in the journal as it is, and the others go on.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +55,7 @@ impl Hub {
                 tracing::error!(%session, %error, "the session could not be activated");
             }
             self.directory.remove(session);
+            self.waiters.forget(session);
         }
     }
 
@@ -83,12 +85,19 @@ impl Hub {
     /// Folds the journal, and puts what a new activation must see first: token, outbox rows, then the state's own check.
     async fn load(self: &Arc<Self>, session: SessionId, lane: Arc<Lane>) -> Result<Box<Driver>, ActivationError> {
         // First: an end that is appended from here on is told live; one before is found in the outbox. Either way it arrives.
-        let lost = self.boot.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
+        if self.boot.lock().unwrap_or_else(PoisonError::into_inner).remove(&session) {
+            lane.lose();
+        }
         self.journal.settled().await?;
         let activation = self.journal.activate(session)?;
         let stored = self.journal.records(session)?;
         let state = Box::new(State::fold(session, stored.iter().map(|stored| &stored.record))?);
         let rows = self.rows_to(session)?;
+        if state.run.is_none() {
+            // A quiet session that was given up (its inputs panicked) has nothing to give up; a later run is not meant.
+            lane.settle();
+        }
+        let lost = lane.is_lost();
         let mut driver = Box::new(Driver::new(Arc::clone(self), state, Arc::clone(&lane), activation.epoch));
         driver.created_ms = activation.head.as_ref().map_or(driver.created_ms, |head| head.created_ms);
         driver.last_lsn = self.journal.durable();
@@ -109,6 +118,7 @@ impl Hub {
         };
         if lane.take_crashed() && !lost {
             self.make_good(&driver)?;
+            self.give_back(&driver);
         }
         // What the activation hears first goes before all that waits in the lanes. An end that `Lost` takes must not start a
         // turn first; for any other, the redone turn comes before what it may take.
@@ -147,13 +157,28 @@ impl Hub {
                 self.deliver(owned.child, Item::Probe(tell));
             }
         }
-        driver.tell_waiters();
+        if let Some(last) = &driver.state.last {
+            driver.tell_waiters(last.run);
+        }
         Ok(())
+    }
+
+    /// Gives back what the last run held, if its end was appended and its effects were not done.
+    fn give_back(&self, driver: &Driver) {
+        let Some(last) = &driver.state.last else { return };
+        let (session, run) = (driver.session(), last.run);
+        self.run_over(RunKey { session, run });
+        for deadline in [Deadline::Queue(run), Deadline::Run(run), Deadline::WallCap(run), Deadline::Grace(run)] {
+            self.timers.disarm(&Timer::Deadline(session, deadline));
+        }
+        if driver.state.run.is_none() && driver.state.created.place.parent().is_none() {
+            self.ledger.forget(session);
+        }
     }
 
     /// What a folded run in flight hears first.
     fn first_command(&self, driver: &Driver, lane: &Lane, lost: bool) -> Command {
-        if let Some(command) = lane.take_exhausted() {
+        if let Some(command) = lane.exhausted() {
             return Command::RestartsExhausted { command: command.map(Into::into) };
         }
         if lost {
@@ -223,10 +248,9 @@ impl Hub {
             let verdict = budget.admit(crate::mint::now(), jitter);
             let delay = match verdict {
                 Verdict::After(delay) if !again => delay,
-                Verdict::After(_) | Verdict::Exhausted => {
-                    entry.lane.exhaust(killer);
-                    std::time::Duration::ZERO
-                }
+                // One that cannot even be given up is tried again, so that its run ends when the fault is gone (S-6), but slowly.
+                Verdict::After(_) | Verdict::Exhausted if entry.lane.exhaust(killer) => intensity.cap,
+                Verdict::After(_) | Verdict::Exhausted => std::time::Duration::ZERO,
             };
             (Arc::clone(&entry.lane), delay, killer)
         });

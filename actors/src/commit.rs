@@ -15,9 +15,14 @@ use crate::driver::{Driver, Pending};
 use crate::faults::Point;
 use crate::hub::Hub;
 
-/// The activation may not write any more: it was fenced, or the journal is poisoned.
+/// Why the activation does not go on.
 #[derive(Debug)]
-pub(crate) struct Halted;
+pub(crate) enum Halted {
+    /// It may not write any more: it was fenced, or the journal is poisoned.
+    Over,
+    /// The journal refused this batch and takes others: the session is folded anew, within its restart budget.
+    Refused(String),
+}
 
 impl Driver {
     /// Commits what was decided as one frame, with its births in the same batch, then does what was decided.
@@ -37,7 +42,7 @@ impl Driver {
         self.before = None;
         self.release(&mut pending);
         self.perform(pending).await;
-        if self.left { Err(Halted) } else { Ok(()) }
+        if self.left { Err(Halted::Over) } else { Ok(()) }
     }
 
     fn commit(&mut self, records: Vec<Record>, births: Vec<Birth>) -> Result<VecDeque<Hot>, Halted> {
@@ -81,7 +86,11 @@ impl Driver {
         for hot in &mut hot {
             hot.lsn = Lsn(appended.first.0.saturating_add(hot.lsn.0));
         }
-        self.unmarked = false;
+        if self.unmarked {
+            self.unmarked = false;
+            // The first frame of the activation holds what became of the run.
+            self.lane.settle();
+        }
         if opens {
             self.opened_lsn = appended.first;
         }
@@ -103,10 +112,11 @@ impl Driver {
             }
             AppendError::TooLarge { .. } | AppendError::Full { .. } | AppendError::Encode { .. } => {
                 tracing::error!(session = %self.session(), %error, "a batch was refused");
+                return Halted::Refused(error.to_string());
             }
         }
         self.left = true;
-        Halted
+        Halted::Over
     }
 
     /// Sends the answers of this batch when it is durable: an acknowledgement never goes before its record (J-5).

@@ -91,9 +91,12 @@ impl Directory {
     }
 
     /// Registers a session that is born and waits for its first slot.
+    ///
+    /// One that is present already stays: its birth was in the log before this, and whoever found it there and addressed it
+    /// has started an activation from the journal. A second lane beside that one's would never be looked at.
     pub(crate) fn unborn(&self, session: SessionId, hot: Hot) {
         let entry = Entry { lane: Arc::default(), presence: Presence::Unborn(hot), budget: None };
-        self.shard(session).insert(session, entry);
+        self.shard(session).entry(session).or_insert(entry);
     }
 
     /// The activation of `session` runs.

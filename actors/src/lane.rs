@@ -9,14 +9,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use ractor::ActorRef;
 use subtend_session::command::Command;
 use subtend_session::effect::{Rejection, Reply};
-use subtend_session::ids::Lsn;
+use subtend_session::ids::{Lsn, RunNo};
 use subtend_supervision::slots::Slot;
 use tokio::sync::oneshot;
 
 use crate::ticket::Ticket;
 
-/// The answer to one who gave a command: sent when the records of the decision are durable.
-pub(crate) type ReplyTo = oneshot::Sender<Result<Reply, Rejection>>;
+/// The answer to a command, with the run that was in flight, or the last one, when it was decided.
+pub(crate) type Answer = Result<(Reply, RunNo), Rejection>;
+
+/// Where the answer goes when the records of the decision are durable.
+pub(crate) type ReplyTo = oneshot::Sender<Answer>;
 
 /// What the actor's mailbox carries.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +46,7 @@ pub(crate) struct Probed {
     /// The last LSN that this session appended or depends on.
     pub(crate) lsn: Lsn,
     /// The number of the run in flight and the last ended run.
-    pub(crate) in_flight: Option<subtend_session::ids::RunNo>,
+    pub(crate) in_flight: Option<RunNo>,
     /// The last ended run.
     pub(crate) last: Option<crate::handle::Ended>,
 }
@@ -67,7 +70,10 @@ struct Inner {
     in_hand: Option<&'static str>,
     /// The command in hand at the last panic.
     killer: Option<&'static str>,
-    /// The run is to be given up by the next activation, naming the command.
+    /// The run was in flight when the host died. Here and not in the actor, as the next: a panic before the end is in the log
+    /// must not turn a lost run into one that goes on.
+    lost: bool,
+    /// The run is to be given up, naming the command.
     exhausted: Option<Option<&'static str>>,
     /// The slot of the run in flight. Here and not in the actor: a run that goes on after a panic still holds it (T-3).
     slot: Option<Slot>,
@@ -188,14 +194,34 @@ impl Lane {
         (killer, again)
     }
 
-    /// The next activation gives the run up.
-    pub(crate) fn exhaust(&self, command: Option<&'static str>) {
-        self.lock().exhausted = Some(command);
+    /// The next activation gives the run up. Tells whether the last one was to do so already: then the command stays that one's.
+    pub(crate) fn exhaust(&self, command: Option<&'static str>) -> bool {
+        let mut inner = self.lock();
+        let again = inner.exhausted.is_some();
+        inner.exhausted.get_or_insert(command);
+        again
     }
 
-    /// Whether this activation is to give the run up, and on which command.
-    pub(crate) fn take_exhausted(&self) -> Option<Option<&'static str>> {
-        self.lock().exhausted.take()
+    /// Whether the run is to be given up, and on which command.
+    pub(crate) fn exhausted(&self) -> Option<Option<&'static str>> {
+        self.lock().exhausted
+    }
+
+    /// The run was in flight when the host died.
+    pub(crate) fn lose(&self) {
+        self.lock().lost = true;
+    }
+
+    /// Whether the run was in flight when the host died.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lock().lost
+    }
+
+    /// What was to become of the run is in the log, or there is no run: it concerns no later one.
+    pub(crate) fn settle(&self) {
+        let mut inner = self.lock();
+        inner.lost = false;
+        inner.exhausted = None;
     }
 
     /// Whether the run holds a slot.

@@ -1,7 +1,7 @@
 //! Those who wait for runs to end.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use subtend_session::ids::{RunNo, SessionId};
 use tokio::sync::oneshot;
@@ -13,14 +13,25 @@ type Waiting = Vec<(RunNo, oneshot::Sender<Ended>)>;
 /// Waiters by session.
 #[derive(Default)]
 pub(crate) struct Waiters {
-    by_session: Mutex<HashMap<SessionId, Waiting>>,
+    /// None when the runtime has stopped: one who comes after that, or between that and the end of the last actor, which may
+    /// still answer a probe, is told at once.
+    by_session: Mutex<Open>,
+}
+
+struct Open(Option<HashMap<SessionId, Waiting>>);
+
+impl Default for Open {
+    fn default() -> Self {
+        Self(Some(HashMap::new()))
+    }
 }
 
 impl Waiters {
     /// Waits for the end of `run`.
     pub(crate) fn register(&self, session: SessionId, run: RunNo) -> oneshot::Receiver<Ended> {
         let (tell, told) = oneshot::channel();
-        let mut waiters = self.by_session.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiters = self.lock();
+        let Some(waiters) = &mut waiters.0 else { return told };
         let waiting = waiters.entry(session).or_default();
         // Waits that were given up leave when the next one comes.
         waiting.retain(|(_, tell)| !tell.is_closed());
@@ -30,13 +41,13 @@ impl Waiters {
 
     /// Whether anybody waits for a run of `session`.
     pub(crate) fn any(&self, session: SessionId) -> bool {
-        let waiters = self.by_session.lock().unwrap_or_else(PoisonError::into_inner);
-        !waiters.is_empty() && waiters.contains_key(&session)
+        self.lock().0.as_ref().is_some_and(|waiters| !waiters.is_empty() && waiters.contains_key(&session))
     }
 
     /// Tells those who wait for the run that ended. Called when its end is durable.
     pub(crate) fn tell(&self, session: SessionId, ended: &Ended) {
-        let mut waiters = self.by_session.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiters = self.lock();
+        let Some(waiters) = &mut waiters.0 else { return };
         let Some(waiting) = waiters.get_mut(&session) else { return };
         let (told, still): (Vec<_>, Vec<_>) = waiting.drain(..).partition(|(run, _)| *run == ended.run);
         *waiting = still;
@@ -49,8 +60,19 @@ impl Waiters {
         }
     }
 
-    /// The runtime stops: every wait ends with an error.
-    pub(crate) fn clear(&self) {
-        self.by_session.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    /// The session could not be activated: no wait for it is answered.
+    pub(crate) fn forget(&self, session: SessionId) {
+        if let Some(waiters) = &mut self.lock().0 {
+            waiters.remove(&session);
+        }
+    }
+
+    /// The runtime stops: every wait ends with an error, those to come too.
+    pub(crate) fn close(&self) {
+        self.lock().0 = None;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.by_session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -54,7 +54,7 @@ pub struct Limits {
     pub tokens: Option<u64>,
     /// Millionths of a US dollar per root run. Recorded; budgets are not enforced yet.
     pub cost_micro: Option<u64>,
-    /// Wall-clock time of a root run. Recorded; caps are not opened from it yet.
+    /// Wall-clock time of a root run.
     pub wall_ms: Option<u64>,
 }
 

@@ -1,0 +1,118 @@
+//! The boot sweep: what was in flight when the host died ends `lost`, once, and every owner hears of it.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use subtend_journal::memory::Memory;
+use subtend_journal::{Journal, Options};
+use subtend_models::model::{Answer, ModelError, Request};
+use subtend_session::message::Message;
+use subtend_session::outcome::Outcome;
+use subtend_session::record::Record;
+use support::{answers, ask, builder, calls, model, open, prompt, records, shut, task, text};
+
+async fn tree(request: Request) -> Result<Answer, ModelError> {
+    let depth: u32 = prompt(&request).parse().unwrap_or(0);
+    if depth > 0 && answers(&request) == 0 {
+        return Ok(calls([task(&(depth - 1).to_string(), false), task(&(depth - 1).to_string(), true)]));
+    }
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    Ok(text("late"))
+}
+
+fn reopen(memory: &Memory) -> Journal {
+    Journal::open(Box::new(memory.clone()), Options::default()).expect("the journal opens")
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_run_in_flight_ends_lost_and_every_owner_hears_of_it_once() {
+    let memory = Memory::new();
+    let journal = reopen(&memory);
+    let runtime = builder(&journal).model(model(tree)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("3").await.expect("accepted");
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let in_flight = journal.inflight().expect("inflight").len();
+    assert!(in_flight > 3, "{in_flight}");
+    drop((runtime, journal));
+
+    let journal = reopen(&memory);
+    let runtime = builder(&journal).model(model(tree)).start().await.expect("a runtime");
+    assert_eq!((runtime.boot().swept, runtime.boot().unreadable), (in_flight, 0));
+    assert_eq!(journal.inflight().expect("inflight"), []);
+    assert_eq!(journal.outbox().expect("outbox"), []);
+    let mut lost = 0;
+    for (id, _) in journal.heads().expect("heads") {
+        for record in records(&journal, id).await {
+            if let Record::RunEnded(ended) = record {
+                lost += usize::from(ended.outcome == Outcome::Lost);
+            }
+        }
+    }
+    assert!(lost > 3, "{lost} runs ended lost; those that never started ended with their owner");
+    shut(runtime).await;
+    let again = reopen(&memory);
+    let runtime = builder(&again).model(model(tree)).start().await.expect("a runtime");
+    assert_eq!(runtime.boot().swept, 0, "recovered again, nothing is left to do");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_owner_goes_on_with_the_failure_of_its_child_in_its_context() {
+    let memory = Memory::new();
+    let journal = reopen(&memory);
+    let runtime = builder(&journal).model(model(tree)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("1").await.expect("accepted");
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    drop((runtime, journal));
+
+    let journal = reopen(&memory);
+    let seen = Arc::new(AtomicUsize::new(0));
+    let told = Arc::clone(&seen);
+    let answer = move |request: Request| {
+        let failures = request.messages.iter().filter(|message| match message {
+            Message::Result { content, .. } => content.contains("lost"),
+            Message::Notice { text, .. } => text.contains("lost"),
+            _ => false,
+        });
+        told.fetch_max(failures.count(), Ordering::Relaxed);
+        async { Ok(text("I see")) }
+    };
+    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+    let session = runtime.session(session.id()).expect("readable").expect("there");
+    let receipt = session.send("what happened?").await.expect("accepted");
+    let ended = session.run_ended(receipt.run).await.expect("ended");
+    assert_eq!((ended.run.0, ended.outcome), (2, Outcome::Completed));
+    assert_eq!(seen.load(Ordering::Relaxed), 2, "the blocking and the background child, once each");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finished_tree_is_left_alone() {
+    let memory = Memory::new();
+    let journal = reopen(&memory);
+    let answer = |_| async { Ok(text("done")) };
+    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+    let (session, _) = ask(&runtime, "hi").await;
+    let before = records(&journal, session.id()).await;
+    shut(runtime).await;
+    let journal = reopen(&memory);
+    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+    assert_eq!(runtime.boot().swept, 0);
+    assert_eq!(records(&journal, session.id()).await, before);
+    shut(runtime).await;
+}
