@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use subtend_session::call::ToolErrorKind;
 use subtend_session::command::{ChildPlan, Command, Refusal, SpawnVerdict};
-use subtend_session::ids::{CallId, TurnNo};
+use subtend_session::ids::{CallId, SessionId, TurnNo};
 use subtend_session::place::OnRestart;
 use subtend_session::record::SpawnGranted;
 use subtend_session::state::State;
+use subtend_supervision::SpawnGrants;
 use subtend_tools::dialect::task;
 
 use crate::hub::Hub;
@@ -16,9 +17,15 @@ use crate::offer::Offer;
 impl Hub {
     /// Answers for `calls` of one answer, as the value that `decide(Spawn)` takes.
     ///
-    /// The ledger's grants are kept at once: the decision that uses them follows in the same handler, and a crash before
-    /// it is durable is mended by the recount at boot.
-    pub(crate) fn admit(&self, state: &State, offer: &Offer, turn: TurnNo, calls: &[u32]) -> Command {
+    /// The ledger's grants come with it: those of births are to be kept, since a spawn that the decision refuses uses up
+    /// nothing. A crash before it is durable is mended by the recount at boot.
+    pub(crate) fn admit(
+        &self,
+        state: &State,
+        offer: &Offer,
+        turn: TurnNo,
+        calls: &[u32],
+    ) -> (Command, SpawnGrants<SessionId>) {
         let root = state.created.place.root(state.id);
         let wanted = u32::try_from(calls.len()).unwrap_or(u32::MAX);
         let grants = self.ledger.reserve_spawns(root, wanted, state.limits.spawns);
@@ -37,8 +44,7 @@ impl Hub {
                 SpawnVerdict { call, verdict }
             })
             .collect();
-        grants.commit_some(used);
-        Command::Spawn { turn, verdicts }
+        (Command::Spawn { turn, verdicts }, grants)
     }
 
     fn plan(&self, state: &State, offer: &Offer, call: CallId, left: u32) -> Result<Box<ChildPlan>, Refusal> {

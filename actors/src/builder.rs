@@ -18,6 +18,7 @@ use subtend_supervision::{
 use subtend_tools::policy::HostPolicy;
 use subtend_tools::registry::Registry;
 use subtend_tools::workspace::{Workspace, WorkspaceError};
+use tokio_util::sync::CancellationToken;
 
 use crate::boot::{BootError, BootProgress};
 use crate::directory::Directory;
@@ -207,13 +208,25 @@ impl Builder {
             faults: self.faults,
             watch: std::sync::Mutex::default(),
             stopping: AtomicBool::new(false),
+            halt: CancellationToken::new(),
+            tokio: tokio::runtime::Handle::current(),
         });
         if cell.set(Arc::downgrade(&hub)).is_err() {
             tracing::error!("the hub's cell was set twice");
         }
         watch_poison(&hub);
-        let report = hub.boot(&*on_boot).await?;
-        Ok(Runtime::new(hub, report))
+        // Before the sweep: one that fails, or is given up on the way, has actors and tasks to end.
+        let mut runtime = Runtime::new(Arc::clone(&hub));
+        match hub.boot(&*on_boot).await {
+            Ok(report) => {
+                runtime.swept(report);
+                Ok(runtime)
+            }
+            Err(error) => {
+                runtime.shutdown(std::time::Duration::ZERO).await;
+                Err(error.into())
+            }
+        }
     }
 }
 
@@ -280,7 +293,9 @@ fn watch_poison(hub: &Arc<Hub>) {
         tracing::error!(%poison, "the journal failed: the runtime stops");
         hub.stopping.store(true, Ordering::Release);
         hub.gate.close();
-        hub.waiters.clear();
+        hub.halt.cancel();
+        hub.timers.shutdown();
+        hub.waiters.close();
         hub.directory.clear();
         hub.supervisors.shutdown(std::time::Duration::ZERO).await;
     });

@@ -165,8 +165,12 @@ impl Hub {
         let session = birth.session;
         let mut fresh = HashSet::new();
         let frame = self.birth_frame(birth, self.mint.wall_ms(), &mut fresh);
-        self.journal.append(Batch { frames: vec![frame] })?;
+        let shown = self.events.any().then(|| frame.records.clone());
+        let appended = self.journal.append(Batch { frames: vec![frame] })?;
         self.has_defs(fresh);
+        if let Some(records) = shown {
+            self.events.frame(appended.last, session, session, Seq(1), records);
+        }
         self.journal.deactivate(session, Epoch(1));
         Ok(())
     }

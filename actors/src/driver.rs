@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use subtend_session::command::{Command, Deadline};
 use subtend_session::decide::{arrive, decide, wake};
-use subtend_session::effect::{Birth, Decision, Effect, Rejection, Reply};
+use subtend_session::effect::{Birth, Decision, Effect, Rejection};
 use subtend_session::ids::{CallId, Epoch, Lsn, RunKey, SessionId, TurnNo};
 use subtend_session::index::Before;
 use subtend_session::record::{Notice, Record};
@@ -17,10 +17,11 @@ use tokio::sync::oneshot;
 
 use crate::activation::owner_key;
 use crate::clock::RunClock;
+use crate::commit::Halted;
 use crate::directory::Hot;
 use crate::handle::Ended;
 use crate::hub::Hub;
-use crate::lane::{Item, Lane, Probed, ReplyTo};
+use crate::lane::{Answer, Item, Lane, Probed, ReplyTo};
 use crate::offer::Offer;
 use crate::turn::Ready;
 use crate::work::{ToolAtWork, TurnAtWork};
@@ -34,7 +35,7 @@ const INLINE: usize = 16;
 const ROUNDS: usize = 16;
 
 /// What the shell does after a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Step {
     /// Nothing waits: sleep until a wake.
     Sleep,
@@ -42,6 +43,8 @@ pub(crate) enum Step {
     Again,
     /// The session left the directory, or may not write any more.
     Stop,
+    /// The journal refused what was decided: the session is to be folded anew.
+    Fail(String),
 }
 
 /// What was decided and is not committed yet.
@@ -52,9 +55,11 @@ pub(crate) struct Pending {
     /// States of the children that were born in this batch, in order.
     pub(crate) hot: VecDeque<Hot>,
     pub(crate) effects: Vec<Effect>,
-    pub(crate) replies: Vec<(ReplyTo, Result<Reply, Rejection>)>,
+    pub(crate) replies: Vec<(ReplyTo, Answer)>,
     /// Answered after the commit, with the LSN that makes the answer true.
     pub(crate) probes: Vec<(oneshot::Sender<Probed>, Probed)>,
+    /// An effect that waits for the commit stops local work or ends a run: work that is decided after it starts after it.
+    pub(crate) stops: bool,
 }
 
 /// What an activation that was folded from the journal hears before all that waits in its lanes.
@@ -150,8 +155,8 @@ impl Driver {
     pub(crate) async fn step(&mut self) -> Step {
         if let Some(first) = self.first.take() {
             self.decide_first(first);
-            if self.flush().await.is_err() {
-                return self.give_up();
+            if let Err(halted) = self.flush().await {
+                return self.give_up(halted);
             }
         }
         for _ in 0..ROUNDS {
@@ -163,8 +168,8 @@ impl Driver {
             self.decide_items();
             self.decide_ready();
             self.admit_chunk();
-            if self.flush().await.is_err() {
-                return self.give_up();
+            if let Err(halted) = self.flush().await {
+                return self.give_up(halted);
             }
         }
         Step::Again
@@ -173,20 +178,30 @@ impl Driver {
     /// Nothing waits: leaves the directory where nothing in this process is to come.
     fn rest(&mut self) -> Step {
         let quiet_child = self.state.run.is_none() && self.state.created.place.parent().is_some();
-        let leave = std::mem::take(&mut self.leave);
+        // Asked again: an input that was drained with the timer's word has a stream by now, which must not be dropped.
+        let at_rest = self.state.can_unload() && self.tools.is_empty();
+        let leave = std::mem::take(&mut self.leave) && at_rest && !self.lane.holds_slot();
         if (quiet_child || leave) && self.unload() {
             return Step::Stop;
         }
-        if self.state.can_unload() && self.tools.is_empty() {
+        if at_rest {
             self.arm_idle();
         }
         Step::Sleep
     }
 
-    /// The journal refused what was decided: what the journal holds is the session, and the next item folds it anew.
-    fn give_up(&self) -> Step {
-        self.hub.directory.remove_if(self.session(), &self.lane);
-        Step::Stop
+    /// The journal refused what was decided: what it holds is the session, and that is folded anew.
+    ///
+    /// At once where the journal takes other batches, since nothing else may ever come for the run in flight; else with the
+    /// next item.
+    fn give_up(&self, halted: Halted) -> Step {
+        match halted {
+            Halted::Refused(why) => Step::Fail(why),
+            Halted::Over => {
+                self.hub.directory.remove_if(self.session(), &self.lane);
+                Step::Stop
+            }
+        }
     }
 
     /// Leaves the directory, unless something came meanwhile.
@@ -332,7 +347,7 @@ impl Driver {
         self.pending.records.extend(decision.records);
         self.pending.births.extend(decision.births);
         if let Some(reply) = reply {
-            self.pending.replies.push((reply, Ok(decision.reply)));
+            self.pending.replies.push((reply, Ok((decision.reply, self.state.last_run))));
         }
         for effect in decision.effects {
             self.take_effect(effect);
@@ -342,10 +357,10 @@ impl Driver {
     /// Starts at once what needs no record to be durable; keeps the rest for after the commit.
     fn take_effect(&mut self, effect: Effect) {
         match effect {
-            Effect::CallModel { turn, attempt, after_ms: 0 } if !self.model_waits() => {
+            Effect::CallModel { turn, attempt, after_ms: 0 } if !self.pending.stops && !self.model_waits() => {
                 self.call_model(turn, attempt, 0, None);
             }
-            Effect::RunTool { call } if !self.tool_waits(call) => self.run_tool(call, None),
+            Effect::RunTool { call } if !self.pending.stops && !self.tool_waits(call) => self.run_tool(call, None),
             Effect::Admit { turn, calls } => self.admit.push_back((turn, calls)),
             Effect::CallModel { .. }
             | Effect::RunTool { .. }
@@ -354,12 +369,16 @@ impl Driver {
             | Effect::StopTool { .. }
             | Effect::StartChild { .. }
             | Effect::Tell { .. }
-            | Effect::CancelLocal
             | Effect::CancelOwned { .. }
             | Effect::Arm { .. }
             | Effect::Disarm { .. }
-            | Effect::Ended { .. }
             | Effect::Unload => self.pending.effects.push(effect),
+            // The end of a run may open the next one in the same decision: its stream, if it started before these are done,
+            // would be taken for the one that they stop.
+            Effect::CancelLocal | Effect::Ended { .. } => {
+                self.pending.stops = true;
+                self.pending.effects.push(effect);
+            }
         }
     }
 }

@@ -121,6 +121,9 @@ pub enum Stopped {
     Gone,
 }
 
+/// How often a probe that was lost is sent again: as often as an actor is restarted in one window, by default.
+const PROBES: u32 = 3;
+
 impl SessionHandle {
     /// The session's id.
     pub fn id(&self) -> SessionId {
@@ -166,20 +169,24 @@ impl SessionHandle {
             metadata: None,
             as_owner: Owner::Person,
         };
-        let (reply, answer) = oneshot::channel();
-        let item = Item::Command(Command::Submit(Box::new(input)), Some(reply));
-        self.hub
-            .deliver_input(self.id, item)
-            .map_err(|full| SendError::Busy { what: "the inbox", limit: full.0 as u64 })?;
-        let reply = answer.await.map_err(|_| SendError::Stopped(self.hub.stopped()))?;
-        drop(pass);
-        match reply {
-            Ok(Reply::Accepted { input, again }) => {
-                let run = self.probe().await.map_err(SendError::Stopped)?;
-                let run = run.in_flight.or(run.last.map(|ended| ended.run)).unwrap_or_default();
-                Ok(Receipt { input, run, again })
+        let mut resent = false;
+        let answer = loop {
+            let (reply, answer) = oneshot::channel();
+            let item = Item::Command(Command::Submit(Box::new(input.clone())), Some(reply));
+            self.hub
+                .deliver_input(self.id, item)
+                .map_err(|full| SendError::Busy { what: "the inbox", limit: full.0 as u64 })?;
+            match answer.await {
+                Ok(answer) => break answer,
+                // A panic of the session's actor took the input, or its answer, with it: by its id it is accepted once.
+                Err(_) if !resent && !self.hub.is_stopping() => resent = true,
+                Err(_) => return Err(SendError::Stopped(self.hub.stopped())),
             }
-            Ok(Reply::None | Reply::Done(_) | Reply::AlreadyEnded(..) | Reply::NotFound) => {
+        };
+        drop(pass);
+        match answer {
+            Ok((Reply::Accepted { input, again }, run)) => Ok(Receipt { input, run, again: again && !resent }),
+            Ok((Reply::None | Reply::Done(_) | Reply::AlreadyEnded(..) | Reply::NotFound, _)) => {
                 Err(SendError::Refused("the session did not take the input".to_owned()))
             }
             Err(Rejection::Busy { what, limit }) => Err(SendError::Busy { what, limit }),
@@ -205,9 +212,9 @@ impl SessionHandle {
         let (reply, answer) = oneshot::channel();
         self.hub.deliver(self.id, Item::Command(command, Some(reply)));
         match answer.await.map_err(|_| WaitError::Stopped(self.hub.stopped()))? {
-            Ok(Reply::Done(run)) => Ok(Control::Done(run)),
-            Ok(Reply::AlreadyEnded(_, outcome)) => Ok(Control::AlreadyEnded(outcome)),
-            Ok(Reply::NotFound | Reply::None | Reply::Accepted { .. }) => Ok(Control::NotFound),
+            Ok((Reply::Done(run), _)) => Ok(Control::Done(run)),
+            Ok((Reply::AlreadyEnded(_, outcome), _)) => Ok(Control::AlreadyEnded(outcome)),
+            Ok((Reply::NotFound | Reply::None | Reply::Accepted { .. }, _)) => Ok(Control::NotFound),
             Err(rejection) => Err(WaitError::Refused(rejection.to_string())),
         }
     }
@@ -230,15 +237,25 @@ impl SessionHandle {
             return Ok(ended);
         }
         if probed.in_flight.is_none_or(|at| at > run) {
-            return Err(WaitError::NoSuchRun { session: self.id, run });
+            // It may have ended before the last one: an input that was queued opens the next run at once.
+            let ended = self.hub.ended(self.id, run).map_err(|error| WaitError::Refused(error.to_string()))?;
+            return ended.ok_or(WaitError::NoSuchRun { session: self.id, run });
         }
         waiter.await.map_err(|_| WaitError::Stopped(self.hub.stopped()))
     }
 
     async fn probe(&self) -> Result<Probed, Stopped> {
-        let (tell, told) = oneshot::channel();
-        self.hub.deliver(self.id, Item::Probe(tell));
-        let probed = told.await.map_err(|_| self.hub.stopped())?;
+        let mut lost = 0;
+        let probed = loop {
+            let (tell, told) = oneshot::channel();
+            self.hub.deliver(self.id, Item::Probe(tell));
+            match told.await {
+                Ok(probed) => break probed,
+                // A panic of the session's actor took it; a session that cannot be activated takes each.
+                Err(_) if lost < PROBES && !self.hub.is_stopping() => lost += 1,
+                Err(_) => return Err(self.hub.stopped()),
+            }
+        };
         self.hub.journal.wait(probed.lsn).await.map_err(|poison| Stopped::Poisoned(poison.to_string()))?;
         Ok(probed)
     }

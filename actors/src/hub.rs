@@ -6,23 +6,25 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use subtend_agents::catalog::Catalog;
-use subtend_journal::Journal;
+use subtend_journal::{Journal, ReadError};
 use subtend_models::model::Model;
 use subtend_session::authority::Authority;
 use subtend_session::command::Command;
-use subtend_session::ids::{Hash, Interned, RunKey, SessionId, Text};
+use subtend_session::ids::{Hash, Interned, RunKey, RunNo, SessionId, Text};
 use subtend_session::limits::Limits;
 use subtend_session::outcome::OutcomeKind;
 use subtend_session::place::Owner;
+use subtend_session::record::Record;
 use subtend_session::state::State;
 use subtend_supervision::{Gate, Ledger, Slots, Supervisors, Timers, TokenTree};
 use subtend_tools::registry::Registry;
 use subtend_tools::workspace::Workspace;
 
 use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
 
 use crate::directory::{Directory, Next};
-use crate::handle::Stopped;
+use crate::handle::{Ended, Stopped};
 use crate::lane::{Full, Item};
 use crate::mint::Mint;
 use crate::offer::Offers;
@@ -68,6 +70,10 @@ pub(crate) struct Hub {
     /// The task that waits for the journal to fail.
     pub(crate) watch: Mutex<Option<AbortHandle>>,
     pub(crate) stopping: AtomicBool,
+    /// The grace is over for all: ends what waits one out.
+    pub(crate) halt: CancellationToken,
+    /// Where the runtime was started: it may be dropped elsewhere.
+    pub(crate) tokio: tokio::runtime::Handle,
 }
 
 /// Where callbacks find the hub that is made after them.
@@ -137,6 +143,29 @@ impl Hub {
     pub(crate) fn closing_kind(&self, owner: RunKey) -> OutcomeKind {
         let closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
         closing.get(&owner).copied().unwrap_or(OutcomeKind::Cancelled)
+    }
+
+    /// A run is over: nothing hangs on it any more.
+    pub(crate) fn run_over(&self, key: RunKey) {
+        self.tokens.close(&key);
+        let mut closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
+        if !closing.is_empty() {
+            closing.remove(&key);
+        }
+    }
+
+    /// How a run ended, as the journal has it.
+    pub(crate) fn ended(&self, session: SessionId, run: RunNo) -> Result<Option<Ended>, ReadError> {
+        let stored = self.journal.records(session)?;
+        let ended = stored.into_iter().find_map(|stored| {
+            let Record::RunEnded(ended) = stored.record else { return None };
+            (ended.run == run).then_some(ended)
+        });
+        Ok(ended.map(|ended| {
+            let mut usage = ended.usage_self;
+            usage.add(&ended.usage_owned);
+            Ended { run, outcome: ended.outcome, text: ended.text, turns: ended.turns, usage }
+        }))
     }
 
     /// Why nothing answers any more.

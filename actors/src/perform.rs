@@ -153,8 +153,8 @@ impl Driver {
         self.lane.release_slot();
         self.turn = None;
         self.ready.clear();
-        self.hub.tokens.close(&key);
-        if self.state.last.as_ref().is_some_and(|last| last.turns == 0) {
+        self.hub.run_over(key);
+        if self.state.last.as_ref().is_some_and(|last| last.turns == 0 || last.run != run) {
             // It may never have started: its place in the queue, and the deadline that was armed at its birth, go with it.
             self.hub.slots.withdraw(key);
             self.hub.timers.disarm(&Timer::Deadline(self.session(), Deadline::Queue(run)));
@@ -162,27 +162,26 @@ impl Driver {
         for deadline in std::mem::take(&mut self.armed) {
             self.hub.timers.disarm(&Timer::Deadline(self.session(), deadline));
         }
-        {
-            let mut closing = self.hub.closing.lock().unwrap_or_else(PoisonError::into_inner);
-            if !closing.is_empty() {
-                closing.remove(&key);
-            }
-        }
         if self.state.created.place.parent().is_none() {
             self.hub.ledger.forget(self.session());
         }
-        self.tell_waiters();
+        self.tell_waiters(run);
     }
 
-    /// Tells those who wait for the last ended run, when its end is durable.
-    pub(crate) fn tell_waiters(&self) {
+    /// Tells those who wait for `run`, which has ended, when its end is durable.
+    pub(crate) fn tell_waiters(&self, run: RunNo) {
         if !self.hub.waiters.any(self.session()) {
             return;
         }
-        let Some(ended) = self.ended() else { return };
+        let last = self.ended().filter(|ended| ended.run == run);
         let (hub, lsn, session) = (Arc::clone(&self.hub), self.last_lsn, self.session());
         tokio::spawn(async move {
-            if hub.journal.wait(lsn).await.is_ok() {
+            if hub.journal.wait(lsn).await.is_err() {
+                return;
+            }
+            // Two runs may end in one batch: the state knows the last one only.
+            let ended = last.or_else(|| hub.ended(session, run).ok().flatten());
+            if let Some(ended) = ended {
                 hub.waiters.tell(session, &ended);
             }
         });
@@ -196,8 +195,11 @@ impl Driver {
             self.admit.push_front((turn, rest));
         }
         let (hub, offer) = (Arc::clone(&self.hub), Arc::clone(&self.offer));
-        let command = hub.admit(&self.state, &offer, turn, &calls);
+        let (command, grants) = hub.admit(&self.state, &offer, turn, &calls);
+        let before = self.pending.births.len();
         self.decide(command, None);
+        let born = self.pending.births.len().saturating_sub(before);
+        grants.commit_some(u32::try_from(born).unwrap_or(u32::MAX));
     }
 
     pub(crate) fn arm_idle(&self) {

@@ -97,8 +97,13 @@ impl Runtime {
         Builder::default()
     }
 
-    pub(crate) fn new(hub: Arc<Hub>, report: BootReport) -> Self {
-        Self { hub, report, down: false }
+    pub(crate) fn new(hub: Arc<Hub>) -> Self {
+        Self { hub, report: BootReport::default(), down: false }
+    }
+
+    /// The boot sweep is done.
+    pub(crate) fn swept(&mut self, report: BootReport) {
+        self.report = report;
     }
 
     /// What the boot sweep found and did.
@@ -182,18 +187,21 @@ impl Runtime {
     /// Shuts down in order: refuses new work, lets what is at work finish within `grace`, then stops it.
     ///
     /// What still runs then stays in the journal and is handled at the next start. When it returns, nothing of ours is alive.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the runtime: what runs is stopped at once.
     pub async fn shutdown(mut self, grace: Duration) -> ShutdownReport {
-        self.down = true;
         let hub = Arc::clone(&self.hub);
         hub.gate.close();
         hub.stopping.store(true, Ordering::Release);
         hub.tasks.close();
         let drained = tokio::time::timeout(grace, hub.tasks.wait()).await.is_ok();
+        hub.halt.cancel();
         hub.timers.shutdown();
         hub.stop_watching();
         hub.supervisors.shutdown(Duration::from_millis(100)).await;
         hub.directory.clear();
-        hub.waiters.clear();
+        hub.waiters.close();
         // Actors are gone, and with them what they had at work: its tasks end at their next poll.
         hub.tasks.wait().await;
         let report = ShutdownReport {
@@ -205,6 +213,7 @@ impl Runtime {
         if let Err(error) = hub.journal.clone().close().await {
             tracing::error!(%error, "the journal did not close cleanly");
         }
+        self.down = true;
         report
     }
 }
@@ -216,13 +225,15 @@ impl Drop for Runtime {
         }
         self.hub.gate.close();
         self.hub.stopping.store(true, Ordering::Release);
+        self.hub.halt.cancel();
         self.hub.timers.shutdown();
-        self.hub.waiters.clear();
+        // It holds the journal, and with it the store's lock.
+        self.hub.stop_watching();
+        self.hub.waiters.close();
         self.hub.directory.clear();
         let supervisors = self.hub.supervisors.clone();
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move { supervisors.shutdown(Duration::ZERO).await });
-        }
+        // Where it was started: actors hold the hub, and would go on for ever if it is dropped outside of tokio.
+        self.hub.tokio.spawn(async move { supervisors.shutdown(Duration::ZERO).await });
         tracing::warn!("the runtime was dropped without a shutdown; open runs are swept at the next start");
     }
 }

@@ -12,13 +12,15 @@ use crate::lane::Wake;
 pub(crate) struct SessionActor;
 
 impl SessionActor {
-    async fn look(me: &ActorRef<Wake>, driver: &mut Driver) {
+    async fn look(me: &ActorRef<Wake>, driver: &mut Driver) -> Result<(), ActorProcessingErr> {
         match Box::pin(driver.step()).await {
             Step::Sleep => {}
             // Through the mailbox, so that stop and kill have their turn. A cast fails only to a dead actor.
             Step::Again => drop(me.cast(Wake::Look)),
             Step::Stop => me.stop(None),
+            Step::Fail(why) => return Err(why.into()),
         }
+        Ok(())
     }
 }
 
@@ -33,12 +35,10 @@ impl Actor for SessionActor {
     }
 
     async fn post_start(&self, me: ActorRef<Wake>, driver: &mut Box<Driver>) -> Result<(), ActorProcessingErr> {
-        Box::pin(Self::look(&me, driver)).await;
-        Ok(())
+        Box::pin(Self::look(&me, driver)).await
     }
 
     async fn handle(&self, me: ActorRef<Wake>, _: Wake, driver: &mut Box<Driver>) -> Result<(), ActorProcessingErr> {
-        Box::pin(Self::look(&me, driver)).await;
-        Ok(())
+        Box::pin(Self::look(&me, driver)).await
     }
 }

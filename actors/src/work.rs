@@ -13,7 +13,7 @@ use subtend_session::context::context;
 use subtend_session::ids::{AttemptNo, CallId, Lsn, RunNo, TurnNo};
 use subtend_session::outcome::Part;
 use subtend_tools::tool::{Progress, Tool, ToolCall, ToolKey};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use crate::driver::Driver;
@@ -46,7 +46,7 @@ impl TurnAtWork {
 /// A local tool at work. Dropping it kills the tool.
 pub(crate) struct ToolAtWork {
     stop: Stop,
-    task: AbortHandle,
+    task: JoinHandle<()>,
 }
 
 impl Drop for ToolAtWork {
@@ -87,6 +87,9 @@ impl Driver {
         if self.hub.is_stopping() {
             return;
         }
+        if self.is_cut_off(run) {
+            return self.next.push_back(turn::dropped(turn, attempt));
+        }
         let model = self.hub.model(&self.state.created.model);
         let at = Address { session: self.session(), root: self.root(), run, turn, attempt };
         let given = context(&self.state);
@@ -119,6 +122,21 @@ impl Driver {
             }
             Poll::Pending => self.spawn_turn(Call::Now(calling), at, pulse),
         }
+    }
+
+    /// Whether an owner above has closed and its word has not come down to here: then nothing may start any more (T-4), and
+    /// the word is taken now, before the end of the work that does not start.
+    ///
+    /// The token fires for the whole subtree at once, the word goes from level to level: the deepest session may hear of the
+    /// tool that the token stopped before it hears why.
+    fn is_cut_off(&mut self, run: RunNo) -> bool {
+        let Some(owner) = self.owner_run() else { return false };
+        if !self.run_key().is_some_and(|key| self.hub.tokens.fired(&key)) {
+            return false;
+        }
+        let outcome = self.hub.closing_kind(owner);
+        self.next.push_back(Command::OwnerOver { run, outcome });
+        true
     }
 
     fn spawn_turn(&mut self, call: Call, at: Address, pulse: Pulse) {
@@ -187,6 +205,9 @@ impl Driver {
         let Some(run) = self.state.run.as_ref().map(|run| run.no) else { return };
         if self.hub.is_stopping() {
             return;
+        }
+        if self.is_cut_off(run) {
+            return self.next.push_back(tool_task::finished(call, Err(tool_task::never_begun()), 0));
         }
         let Some(at) = self.state.call(call) else { return };
         let (note, ready) = match self.ready.remove(&call) {
@@ -272,7 +293,7 @@ impl Driver {
             let worked_ms = u64::try_from(now().duration_since(started).as_millis()).unwrap_or(u64::MAX);
             hub.tell(session, tool_task::finished(call, came, worked_ms));
         });
-        self.tools.insert(call, ToolAtWork { stop, task: task.abort_handle() });
+        self.tools.insert(call, ToolAtWork { stop, task });
     }
 
     fn progress(&self, call: CallId) -> Progress {
@@ -290,15 +311,20 @@ impl Driver {
     /// Forgets a call that has its result. A tool that still runs then (its time is up) is asked to stop, and killed after
     /// the grace: it must not outlive its run (E-5).
     pub(crate) fn stop_tool(&mut self, call: CallId) {
-        let Some(tool) = self.tools.remove(&call) else { return };
+        let Some(mut tool) = self.tools.remove(&call) else { return };
         if tool.task.is_finished() {
             return;
         }
         tool.cancel();
         let grace = Duration::from_millis(self.state.limits.grace_ms);
+        let halt = self.hub.halt.clone();
         self.hub.tasks.spawn(async move {
-            tokio::time::sleep(grace).await;
-            drop(tool);
+            // The task may be about to end, having just told its result: its grace must not hold a shutdown up.
+            tokio::select! {
+                _ = &mut tool.task => {}
+                () = tokio::time::sleep(grace) => {}
+                () = halt.cancelled() => {}
+            }
         });
     }
 

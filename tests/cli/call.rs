@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc;
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -12,6 +12,15 @@ use tempfile::TempDir;
 
 /// A call that takes longer hangs.
 const LONG: Duration = Duration::from_secs(60);
+
+/// Held while a process is made, and by whoever opens a store in this process: a new process has all open files, and with
+/// them the lock of the store, until it becomes the command.
+static FORKING: Mutex<()> = Mutex::new(());
+
+/// No process is made while this is held.
+pub(crate) fn no_forks() -> MutexGuard<'static, ()> {
+    FORKING.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A user with a data directory and a workspace.
 pub(crate) struct User {
@@ -104,7 +113,9 @@ impl User {
 impl Under {
     /// Starts a call with a text on stdin.
     pub(crate) fn start(mut command: Command, stdin: &str) -> Self {
+        let forking = no_forks();
         let mut child = command.spawn().expect("the command starts");
+        drop(forking);
         let (mut input, text) = (child.stdin.take().expect("stdin"), stdin.to_owned());
         // A call that does not read its stdin closes it: that is its right.
         thread::spawn(move || drop(input.write_all(text.as_bytes())));

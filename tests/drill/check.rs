@@ -159,7 +159,7 @@ fn ends_and_notices(journal: &Journal, violations: &mut Violations) {
             violations.endless.push(format!("run {run} of {session} has {count} ends"));
         }
     }
-    for (key, _) in &owned {
+    for key in owned.keys() {
         let count = noticed.get(key).copied().unwrap_or(0);
         if count != 1 {
             violations.notices.push(format!("the run owned by {} call {} has {count} notices", key.0, key.1));

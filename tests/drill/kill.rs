@@ -63,7 +63,7 @@ impl Drill {
             Acknowledged::read(lines.inspect(|line| {
                 if line.ends_with("READY") {
                     // Where the drill has struck already, nobody waits for it.
-                    drop(ready.send(()));
+                    ready.send(()).unwrap_or_default();
                 }
             }))
         });

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::call::User;
+use super::call::{Under, User, no_forks};
 use super::checker;
 use super::planted::{self, HIDDEN};
 use super::record::sound;
@@ -102,7 +102,10 @@ fn what_cannot_be_read_makes_lower_bounds() {
         // Nothing is closed to the superuser, so another one runs a copy of the command that it can reach.
         let home = user.workspace().parent().expect("a home").to_owned();
         let program = home.join("subtend");
+        // A process made meanwhile would have the copy open for writing, and nobody could start it.
+        let alone = no_forks();
         fs::copy(command.get_program(), &program).expect("a copy");
+        drop(alone);
         fs::set_permissions(&home, fs::Permissions::from_mode(0o777)).expect("permissions");
         let mut other = std::process::Command::new(program);
         other.args(command.get_args()).current_dir(user.workspace()).env("SUBTEND_DATA", user.data());
@@ -111,7 +114,7 @@ fn what_cannot_be_read_makes_lower_bounds() {
         command = other;
     }
     close("server/vault").expect("permissions");
-    let done = super::call::Under::start(command, "").done();
+    let done = Under::start(command, "").done();
     fs::set_permissions(user.workspace().join("server/vault"), fs::Permissions::from_mode(0o755)).expect("permissions");
     assert_eq!(done.code, Some(0), "{done:?}");
     let checked = checker::answer(&done.out, &truth, &[ERROR]);

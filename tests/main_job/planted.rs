@@ -7,6 +7,8 @@ use std::path::Path;
 
 use fastrand::Rng;
 
+use super::call::no_forks;
+
 /// What was planted where.
 #[derive(Debug, Default)]
 pub(crate) struct Planted {
@@ -177,6 +179,7 @@ impl Field<'_> {
         symlink("nowhere", self.root.join(area).join("dangling.rs")).expect("a link");
         symlink("..", self.root.join(area).join("round")).expect("a link");
         let pipe = self.root.join(area).join("error.pipe");
+        let _alone = no_forks();
         let made = std::process::Command::new("mkfifo").arg(pipe).status().expect("mkfifo runs");
         assert!(made.success());
     }

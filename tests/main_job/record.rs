@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use subtend::journal::{StoreSpec, open_store};
 use subtend::session::{Outcome, Record, RunNo, SessionId};
 
-use super::call::User;
+use super::call::{User, no_forks};
 
 /// All records, by session.
 pub(crate) type Journals = BTreeMap<SessionId, Vec<Record>>;
 
 /// Reads everything.
 pub(crate) fn journals(user: &User) -> Journals {
+    let _alone = no_forks();
     let journal = open_store(&StoreSpec::Redb(user.data().join("redb"))).expect("the store opens");
     let of = |session| journal.records(session).expect("records").into_iter().map(|stored| stored.record).collect();
     let all = journal.heads().expect("heads").into_iter().map(|(session, _)| (session, of(session))).collect();

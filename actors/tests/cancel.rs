@@ -1,0 +1,66 @@
+//! What a cancel reaches, and what may not start below it.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use subtend_models::model::Request;
+use subtend_session::call::ToolEffect;
+use subtend_session::outcome::Outcome;
+use subtend_session::record::Record;
+use subtend_tools::tool::ToolOutput;
+use support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text, tool, tools};
+
+#[tokio::test(start_paused = true)]
+async fn no_model_is_called_below_a_cancelled_run() {
+    let journal = journal();
+    let cancelled = Arc::new(AtomicUsize::new(0));
+    let after = Arc::new(AtomicUsize::new(0));
+    let (off, late) = (Arc::clone(&cancelled), Arc::clone(&after));
+    let answer = move |request: Request| {
+        if off.load(Ordering::Relaxed) == 1 {
+            late.fetch_add(1, Ordering::Relaxed);
+        }
+        async move {
+            let depth: u32 = prompt(&request).parse().unwrap_or(0);
+            match (depth, answers(&request)) {
+                (0, 0) => Ok(calls([("hang", serde_json::json!({}))])),
+                (_, 0) => Ok(calls([task(&(depth - 1).to_string(), false)])),
+                (_, _) => Ok(text("done")),
+            }
+        }
+    };
+    let hang = tool("hang", ToolEffect::ReadOnly, |_| async {
+        std::future::pending::<()>().await;
+        Ok(ToolOutput::text("never"))
+    });
+    let runtime = builder(&journal).tools(tools([hang])).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    let receipt = session.send("5").await.expect("accepted");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    cancelled.store(1, Ordering::Relaxed);
+    drop(session.cancel().await.expect("cancelled"));
+    tokio::time::timeout(Duration::from_secs(30), session.run_ended(receipt.run)).await.expect("ends").expect("lives");
+    assert_eq!(after.load(Ordering::Relaxed), 0, "models called after the cancel");
+    for (id, _) in journal.heads().expect("heads") {
+        let all = records(&journal, id).await;
+        assert!(
+            matches!(all.last(), Some(Record::RunEnded(ended)) if matches!(ended.outcome, Outcome::Cancelled { .. })),
+            "{:?}",
+            all.last()
+        );
+    }
+    shut(runtime).await;
+}

@@ -1,0 +1,108 @@
+//! Sessions whose actors are given up: the right run ends, with its true cause, and the machine stays cool.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+#![cfg(feature = "fault-points")]
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use subtend_actors::faults::{Faults, Point};
+use subtend_models::model::Request;
+use subtend_session::limits::Limits;
+use subtend_session::message::Message;
+use subtend_session::outcome::Outcome;
+use support::{ask, builder, calls, journal, model, open, shut, task, text};
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// Strikes at each point with its detail, so many times.
+fn strikes(points: &'static [(Point, &'static str, usize)]) -> (Faults, Arc<Mutex<Vec<usize>>>) {
+    let left = Arc::new(Mutex::new(vec![0; points.len()]));
+    let struck = Arc::clone(&left);
+    let faults = Faults::new(move |at, what| {
+        for (ix, (point, detail, times)) in points.iter().enumerate() {
+            if at == *point && what == *detail {
+                let mut struck = struck.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                struck[ix] += 1;
+                let n = struck[ix];
+                drop(struck);
+                assert!(n > *times, "a fault at {detail}");
+            }
+        }
+    });
+    (faults, left)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quiet_session_that_was_given_up_gives_up_no_later_run() {
+    let journal = journal();
+    let (faults, _) = strikes(&[(Point::Handler, "submit", 2), (Point::Handler, "model_answered", 1)]);
+    let answer = |_| async {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        Ok(text("hello"))
+    };
+    let runtime = builder(&journal).model(model(answer)).faults(faults).start().await.expect("a runtime");
+    let session = open(&runtime);
+    let mut receipt = session.send("one").await;
+    for _ in 0..3 {
+        if receipt.is_err() {
+            receipt = session.send("one").await;
+        }
+    }
+    let ended = tokio::time::timeout(SOON, session.run_ended(receipt.expect("accepted").run)).await;
+    assert_eq!(ended.expect("ends").expect("lives").outcome, Outcome::Completed);
+    shut(runtime).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn giving_up_that_fails_too_is_not_a_hot_loop() {
+    let journal = journal();
+    let (faults, struck) =
+        strikes(&[(Point::Handler, "restarts_exhausted", usize::MAX), (Point::Handler, "model_answered", usize::MAX)]);
+    let answer = |_| async {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        Ok(text("hello"))
+    };
+    let runtime = builder(&journal).model(model(answer)).faults(faults).start().await.expect("a runtime");
+    let session = open(&runtime);
+    drop(session.send("one").await);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let struck = struck.lock().unwrap()[0];
+    runtime.shutdown(Duration::from_secs(1)).await;
+    assert!(struck < 20, "{struck} restarts in three seconds");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_after_the_end_leaves_no_account_open() {
+    let journal = journal();
+    let (faults, _) = strikes(&[(Point::AfterAppend, "run_ended", 2)]);
+    let answer = |request: Request| async move {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let last = request.messages.iter().rev().find_map(|message| match message {
+            Message::User { text, .. } => Some(text.to_string()),
+            _ => None,
+        });
+        match (last.as_deref(), request.messages.last()) {
+            (Some("parent"), Some(Message::User { .. })) => Ok(calls([task("child", false)])),
+            (_, _) => Ok(text("done")),
+        }
+    };
+    let limits = Limits { spawns: 1, ..Limits::default() };
+    let runtime =
+        builder(&journal).model(model(answer)).limits(limits).faults(faults).start().await.expect("a runtime");
+    let (session, _) = ask(&runtime, "parent").await;
+    let again = session.send("parent").await.expect("accepted");
+    session.run_ended(again.run).await.expect("ended");
+    assert_eq!(journal.kids(session.id()).expect("kids").len(), 2);
+    shut(runtime).await;
+}

@@ -1,0 +1,125 @@
+//! Activations come and go: no stream is dropped, no lane is left without an actor.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+#![cfg(feature = "fault-points")]
+
+mod support;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use subtend_actors::Options;
+use subtend_actors::faults::{Faults, Point};
+use subtend_models::model::{ModelError, Request};
+use subtend_session::ids::RunNo;
+use subtend_session::outcome::{ModelFail, Outcome};
+use support::{answers, ask, builder, calls, journal, kinds, model, open, prompt, shut, task, text};
+
+fn refused() -> ModelError {
+    ModelError { kind: ModelFail::Auth, message: "no".into(), retry_after_ms: None, usage: None }
+}
+
+const SOON: Duration = Duration::from_secs(30);
+
+#[tokio::test(start_paused = true)]
+async fn an_input_that_comes_with_the_idle_timer_is_answered() {
+    for (offset, yields) in (0..12_u64).flat_map(|offset| (0..4).map(move |yields| (offset, yields))) {
+        let journal = journal();
+        let options = Options { idle: Duration::from_secs(2), seed: Some(7), ..Options::default() };
+        let answer = |_| async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            Ok(text("hello"))
+        };
+        let runtime = builder(&journal).model(model(answer)).options(options).start().await.expect("a runtime");
+        let (session, _) = ask(&runtime, "one").await;
+        let sender = session.clone();
+        // A task of its own: the timer that fires and the sender take their turns as they come.
+        let sent = tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(1_995 + offset)).await;
+            for _ in 0..yields {
+                tokio::task::consume_budget().await;
+            }
+            sender.send("two").await
+        });
+        let receipt = sent.await.unwrap().expect("accepted");
+        let ended = tokio::time::timeout(SOON, session.run_ended(receipt.run)).await;
+        assert!(ended.is_ok(), "offset {offset}, {yields} yields: the run never ended");
+        let all = kinds(&journal, session.id()).await;
+        let turns = all.iter().filter(|kind| **kind == "turn_started").count();
+        assert_eq!(turns, 2, "offset {offset}, {yields} yields: {all:?}");
+        shut(runtime).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_run_does_not_drop_the_stream_of_the_next() {
+    let journal = journal();
+    let answer = |request: Request| async move {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        if answers(&request) == 0 && prompt(&request) == "one" && request.messages.len() == 1 {
+            return Err(refused());
+        }
+        Ok(text("two"))
+    };
+    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("one").await.expect("accepted");
+    session.send("two").await.expect("accepted");
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let ended = tokio::time::timeout(SOON, session.run_ended(RunNo(2))).await;
+    let all = kinds(&journal, session.id()).await;
+    assert_eq!(ended.expect("the second run ends").expect("lives").outcome, Outcome::Completed, "{all:?}");
+    shut(runtime).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_child_that_is_addressed_while_it_is_born_still_runs() {
+    let journal = journal();
+    let (told, tell) = std::sync::mpsc::channel();
+    let once = AtomicUsize::new(0);
+    let looked = journal.clone();
+    let faults = Faults::new(move |at, _| {
+        if at == Point::AfterAppend
+            && let Some((child, _)) = looked.heads().expect("heads").into_iter().find(|(id, head)| *id != head.root)
+            && once.fetch_add(1, Ordering::Relaxed) == 0
+        {
+            told.send(child).expect("heard");
+            std::thread::sleep(Duration::from_millis(300));
+        }
+    });
+    let answer = |request: Request| async move {
+        match (prompt(&request).as_str(), answers(&request)) {
+            ("parent", 0) => Ok(calls([task("child", false)])),
+            ("child", _) => {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                Ok(text("done"))
+            }
+            (_, _) => Ok(text("done")),
+        }
+    };
+    let runtime = builder(&journal).model(model(answer)).faults(faults).start().await.expect("a runtime");
+    let session = open(&runtime);
+    let sender = session.clone();
+    let sent = tokio::spawn(async move { sender.send("parent").await });
+    let child = tokio::task::spawn_blocking(move || tell.recv().expect("a child")).await.expect("joined");
+    let id = child;
+    let child = runtime.session(child).unwrap().unwrap();
+    let waits = tokio::spawn(async move { child.run_ended(RunNo(1)).await });
+    let receipt = sent.await.unwrap().expect("accepted");
+    let ended = tokio::time::timeout(Duration::from_secs(5), session.run_ended(receipt.run)).await;
+    assert_eq!(ended.expect("the parent ends").expect("lives").outcome, Outcome::Completed);
+    let ended = tokio::time::timeout(Duration::from_secs(5), waits).await;
+    assert_eq!(ended.expect("the child ends").unwrap().expect("lives").outcome, Outcome::Completed);
+    let all = kinds(&journal, id).await;
+    assert_eq!(all.iter().filter(|kind| **kind == "turn_started").count(), 1, "{all:?}");
+    assert_eq!(runtime.slots_in_use(), 0);
+    shut(runtime).await;
+}

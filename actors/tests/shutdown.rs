@@ -1,0 +1,141 @@
+//! Shutdown, dropping, failed starts: nothing is left alive, and nobody waits for ever.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use subtend_actors::StartError;
+use subtend_journal::Journal;
+use subtend_journal::faulty::Faulty;
+use subtend_journal::memory::Memory;
+use subtend_models::model::Request;
+use subtend_session::call::ToolEffect;
+use subtend_session::limits::Limits;
+use subtend_tools::tool::ToolOutput;
+use support::{answers, ask, builder, calls, journal, model, open, text, tool, tools};
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// Counts streams that are alive.
+struct Alive(Arc<AtomicUsize>);
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn hanging(alive: &Arc<AtomicUsize>) -> Arc<dyn subtend_models::model::Model> {
+    let alive = Arc::clone(alive);
+    model(move |_| {
+        alive.fetch_add(1, Ordering::Relaxed);
+        let guard = Alive(Arc::clone(&alive));
+        async move {
+            std::future::pending::<()>().await;
+            drop(guard);
+            Ok(text("never"))
+        }
+    })
+}
+
+#[test]
+fn dropped_outside_of_tokio_it_stops_all_the_same() {
+    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let alive = Arc::new(AtomicUsize::new(0));
+    let runtime = tokio.block_on(async {
+        let runtime = builder(&journal()).model(hanging(&alive)).start().await.expect("a runtime");
+        open(&runtime).send("one").await.expect("accepted");
+        runtime
+    });
+    assert_eq!(alive.load(Ordering::Relaxed), 1);
+    drop(runtime);
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(alive.load(Ordering::Relaxed), 0, "the stream goes on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_that_is_given_up_still_stops_all() {
+    let alive = Arc::new(AtomicUsize::new(0));
+    let runtime = builder(&journal()).model(hanging(&alive)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    let receipt = session.send("one").await.expect("accepted");
+    let waits = tokio::spawn(async move { session.run_ended(receipt.run).await });
+    let shutdown = tokio::time::timeout(Duration::from_secs(1), runtime.shutdown(Duration::from_secs(60))).await;
+    assert!(shutdown.is_err());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(alive.load(Ordering::Relaxed), 0, "the stream goes on");
+    assert!(tokio::time::timeout(SOON, waits).await.expect("told").unwrap().is_err());
+}
+
+#[tokio::test]
+async fn dropped_it_lets_the_store_go() {
+    let place = tempfile::tempdir().expect("a directory");
+    let at = subtend_journal::store::StoreSpec::Redb(place.path().join("store"));
+    let journal = subtend_journal::store::open_store(&at).expect("a store");
+    let alive = Arc::new(AtomicUsize::new(0));
+    let runtime = builder(&journal).model(hanging(&alive)).start().await.expect("a runtime");
+    drop(journal);
+    open(&runtime).send("one").await.expect("accepted");
+    drop(runtime);
+    for _ in 0..50 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        if subtend_journal::store::open_store(&at).is_ok() {
+            return;
+        }
+    }
+    panic!("the store is still locked");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_in_its_grace_does_not_hold_a_shutdown_up() {
+    let journal = journal();
+    let hang = tool("hang", ToolEffect::SideEffect, |_| async {
+        std::future::pending::<()>().await;
+        Ok(ToolOutput::text("never"))
+    });
+    let answer = |request: Request| async move {
+        if answers(&request) == 0 { Ok(calls([("hang", serde_json::json!({}))])) } else { Ok(text("done")) }
+    };
+    let limits = Limits { tool_ms: 1_000, ..Limits::default() };
+    let runtime =
+        builder(&journal).tools(tools([hang])).limits(limits).model(model(answer)).start().await.expect("a runtime");
+    ask(&runtime, "one").await;
+    let began = tokio::time::Instant::now();
+    let report = runtime.shutdown(Duration::from_millis(100)).await;
+    assert_eq!((report.actors, report.tasks), (0, 0));
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_start_that_fails_leaves_nothing_behind() {
+    let memory = Memory::new();
+    let alive = Arc::new(AtomicUsize::new(0));
+    let journal = Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("a journal");
+    let runtime = builder(&journal).model(hanging(&alive)).start().await.expect("a runtime");
+    open(&runtime).send("one").await.expect("accepted");
+    drop((runtime, journal));
+    let (faulty, faults) = Faulty::new(Box::new(memory));
+    faults.fail_write(1);
+    let journal = Journal::open(Box::new(faulty), subtend_journal::Options::default()).expect("a journal");
+    let hangs = hanging(&alive);
+    let started = builder(&journal).model(Arc::clone(&hangs)).start().await;
+    assert!(matches!(started, Err(StartError::Boot(_))), "{started:?}");
+    for _ in 0..50 {
+        if Arc::strong_count(&hangs) == 1 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("the hub is alive");
+}

@@ -1,0 +1,100 @@
+//! What a new host does with runs of a former one, also when the sweep itself fails.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+#![cfg(feature = "fault-points")]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use subtend_actors::Options;
+use subtend_actors::faults::{Faults, Point};
+use subtend_models::model::Request;
+use subtend_session::ids::{RunNo, SessionId};
+use subtend_session::limits::Limits;
+use subtend_session::outcome::Outcome;
+use subtend_session::record::Record;
+use support::{answers, builder, calls, journal, kinds, model, open, prompt, records, shut, task, text};
+
+const SOON: Duration = Duration::from_secs(30);
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_in_the_sweep_does_not_resume_the_run() {
+    let journal = journal();
+    let answer = |_| async {
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        Ok(text("hello"))
+    };
+    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime).id();
+    runtime.session(session).unwrap().unwrap().send("one").await.expect("accepted");
+    drop(runtime);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let struck = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&struck);
+    let faults = Faults::new(move |at, what| {
+        let strikes = at == Point::Handler && what == "lost";
+        assert!(!strikes || count.fetch_add(1, Ordering::Relaxed) > 0, "a fault");
+    });
+    let runtime = builder(&journal).model(model(answer)).faults(faults).start().await.expect("a runtime");
+    assert_eq!(struck.load(Ordering::Relaxed), 2);
+    let all = records(&journal, session).await;
+    assert!(
+        matches!(all.last(), Some(Record::RunEnded(ended)) if ended.outcome == Outcome::Lost),
+        "{:?}",
+        all.iter().map(Record::kind).collect::<Vec<_>>()
+    );
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queued_run_that_survives_the_host_is_started() {
+    let journal = journal();
+    let answer = |request: Request| async move {
+        match (prompt(&request).as_str(), answers(&request)) {
+            ("parent", 0) => Ok(calls([task("quick", false)])),
+            ("parent", 1) => Ok(calls([task("hang", true)])),
+            ("parent", _) => Ok(text("resting")),
+            ("hang", _) => {
+                std::future::pending::<()>().await;
+                Ok(text("never"))
+            }
+            (_, 1) if request.messages.len() < 4 => Ok(calls([task("below", false)])),
+            (_, _) => Ok(text("quick")),
+        }
+    };
+    let limits = Limits { live_runs: 1, ..Limits::default() };
+    let runtime = builder(&journal).model(model(answer)).limits(limits.clone()).start().await.expect("a runtime");
+    let parent = open(&runtime);
+    parent.send("parent").await.expect("accepted");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let kids = journal.kids(parent.id()).expect("kids");
+    let quiet = |kid: &&SessionId| journal.inflight().expect("inflight").iter().all(|(id, _)| id != *kid);
+    let quick = *kids.iter().find(quiet).expect("a quiet child");
+    let again = runtime.session(quick).unwrap().unwrap().send("again").await.expect("accepted");
+    assert_eq!(again.run, RunNo(2), "{:?}", kinds(&journal, quick).await);
+    drop(parent);
+    drop(runtime);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    // Another seed: the ids of the first host are taken.
+    let options = Options { seed: Some(8), ..Options::default() };
+    let runtime =
+        builder(&journal).model(model(answer)).limits(limits).options(options).start().await.expect("a runtime");
+    let ended = tokio::time::timeout(SOON, runtime.session(quick).unwrap().unwrap().run_ended(RunNo(2))).await;
+    let all = kinds(&journal, quick).await;
+    assert_eq!(ended.unwrap_or_else(|_| panic!("never ends: {all:?}")).expect("lives").outcome, Outcome::Completed);
+    let below = journal.kids(quick).expect("kids")[0];
+    let all = records(&journal, below).await;
+    assert!(matches!(all.last(), Some(Record::RunEnded(ended)) if ended.outcome == Outcome::Completed), "{all:#?}");
+    shut(runtime).await;
+}

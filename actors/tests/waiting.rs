@@ -1,0 +1,128 @@
+//! Receipts and waits: the true run, always an answer, also through panics.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+#![cfg(feature = "fault-points")]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use subtend_actors::faults::{Faults, Point};
+use subtend_models::model::ModelError;
+use subtend_session::ids::RunNo;
+use subtend_session::outcome::{ModelFail, Outcome};
+use support::{builder, journal, kinds, model, open, shut, text};
+
+fn refused() -> ModelError {
+    ModelError { kind: ModelFail::Auth, message: "no".into(), retry_after_ms: None, usage: None }
+}
+
+const SOON: Duration = Duration::from_secs(30);
+
+#[tokio::test(start_paused = true)]
+async fn two_ends_in_one_batch_are_both_told() {
+    let journal = journal();
+    let made = Arc::new(AtomicUsize::new(0));
+    let answer = move |_| {
+        let first = made.fetch_add(1, Ordering::Relaxed) == 0;
+        async move {
+            if first {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            Err(refused())
+        }
+    };
+    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("one").await.expect("accepted");
+    session.send("two").await.expect("accepted");
+    let (one, two) = (session.clone(), session.clone());
+    let one = tokio::spawn(async move { one.run_ended(RunNo(1)).await });
+    let two = tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        two.run_ended(RunNo(2)).await
+    });
+    let two = tokio::time::timeout(SOON, two).await.expect("two").expect("joined").expect("ended");
+    assert_eq!(two.run, RunNo(2));
+    let one =
+        tokio::time::timeout(SOON, one).await.expect("the first run's end is told").expect("joined").expect("ended");
+    assert_eq!(one.run, RunNo(1));
+    // An end that was before the last one is still known.
+    let late = session.run_ended(RunNo(1)).await.expect("known");
+    assert_eq!(late.run, RunNo(1));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_receipt_names_the_run_of_its_input() {
+    let journal = journal();
+    let answer = |_| async { Err(refused()) };
+    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    let (one, two) = tokio::join!(session.send("one"), session.send("two"));
+    assert_eq!((one.expect("one").run, two.expect("two").run), (RunNo(1), RunNo(1)));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_input_whose_answer_a_panic_took_is_accepted_once() {
+    for (point, detail) in [(Point::AfterAppend, "turn_started"), (Point::Handler, "submit")] {
+        let journal = journal();
+        let struck = AtomicUsize::new(0);
+        let faults = Faults::new(move |at, what| {
+            assert!(at != point || what != detail || struck.fetch_add(1, Ordering::Relaxed) > 0, "a fault at {detail}");
+        });
+        let answer = |_| async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            Ok(text("hello"))
+        };
+        let runtime = builder(&journal).model(model(answer)).faults(faults).start().await.expect("a runtime");
+        let session = open(&runtime);
+        let receipt = session.send("one").await.expect("accepted");
+        assert_eq!((receipt.run, receipt.again), (RunNo(1), false));
+        assert_eq!(session.run_ended(receipt.run).await.expect("lives").outcome, Outcome::Completed);
+        let all = kinds(&journal, session.id()).await;
+        assert_eq!(all.iter().filter(|kind| **kind == "input_accepted").count(), 1, "{all:?}");
+        shut(runtime).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_survives_a_panic() {
+    let journal = journal();
+    let struck = AtomicUsize::new(0);
+    let faults = Faults::new(move |at, what| {
+        let strikes = at == Point::Handler && what == "model_answered";
+        assert!(!strikes || struck.fetch_add(1, Ordering::Relaxed) > 0, "a fault");
+    });
+    let answer = |_| async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        Ok(text("hello"))
+    };
+    let runtime = builder(&journal).model(model(answer)).faults(faults).start().await.expect("a runtime");
+    let session = open(&runtime);
+    let receipt = session.send("one").await.expect("accepted");
+    let mut waits = Vec::new();
+    // Some of the probes are drained with the answer that panics.
+    for offset in 995..1_005_u64 {
+        let session = session.clone();
+        waits.push(tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(offset)).await;
+            session.run_ended(receipt.run).await
+        }));
+    }
+    for wait in waits {
+        assert_eq!(wait.await.unwrap().expect("the runtime lives").outcome, Outcome::Completed);
+    }
+    shut(runtime).await;
+}
