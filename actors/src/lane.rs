@@ -274,3 +274,63 @@ fn is_control(command: &Command) -> bool {
         | Command::Close { .. } => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use subtend_session::command::Command;
+    use subtend_session::ids::InputId;
+    use subtend_session::outcome::By;
+    use subtend_session::place::Owner;
+    use subtend_session::record::{From, InputAccepted, Lane as InputLane};
+
+    use super::{Full, Item, Lane};
+
+    fn input(n: u128) -> Item {
+        let input = InputAccepted {
+            id: InputId(uuid::Uuid::from_u128(n)),
+            key: None,
+            from: From::Person,
+            lane: InputLane::Send,
+            text: "hi".into(),
+            agent_override: None,
+            metadata: None,
+            as_owner: Owner::Person,
+        };
+        Item::Command(Command::Submit(Box::new(input)), None)
+    }
+
+    fn names(items: &VecDeque<Item>) -> Vec<&'static str> {
+        items
+            .iter()
+            .map(|item| match item {
+                Item::Command(command, _) => command.name(),
+                Item::Granted(..) | Item::Idle | Item::Probe(_) => "other",
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_cancel_is_taken_first_however_full_the_data_lane_is() {
+        let lane = Lane::default();
+        for n in 0..1_000 {
+            lane.push(input(n));
+        }
+        lane.push(Item::Command(Command::Cancel { run: None, by: By::Person }, None));
+        let mut taken = VecDeque::new();
+        lane.drain(2, &mut taken);
+        assert_eq!(names(&taken), ["cancel", "submit"]);
+    }
+
+    #[test]
+    fn the_inbox_is_bounded_and_frees_a_place_when_an_input_is_taken() {
+        let lane = Lane::default();
+        assert!(lane.push_input(input(1), 2).is_ok());
+        assert!(lane.push_input(input(2), 2).is_ok());
+        assert!(matches!(lane.push_input(input(3), 2), Err(Full(2))));
+        let mut taken = VecDeque::new();
+        lane.drain(1, &mut taken);
+        assert!(lane.push_input(input(4), 2).is_ok());
+    }
+}

@@ -14,7 +14,7 @@ mod support;
 
 use std::time::Duration;
 
-use subtend_actors::{Next, What};
+use subtend_actors::{Next, Options, What};
 use support::{ask, builder, journal, model, shut, text};
 
 #[tokio::test(start_paused = true)]
@@ -31,5 +31,25 @@ async fn a_subscriber_of_all_sees_roots_being_opened() {
         }
     }
     assert_eq!(seqs, (1..=8).collect::<Vec<_>>());
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_subscriber_learns_how_many_events_it_missed_and_slows_nobody() {
+    let journal = journal();
+    let options = Options { events: 4, seed: Some(7), ..Options::default() };
+    let builder = builder(&journal).options(options).model(model(|_| async { Ok(text("hello")) }));
+    let runtime = builder.start().await.expect("a runtime");
+    let mut slow = runtime.subscribe(None);
+    for _ in 0..5 {
+        ask(&runtime, "one").await;
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let Some(Next::Missed(missed)) = slow.try_next() else { panic!("a full buffer tells what is missed") };
+    let mut seen = 0;
+    while let Some(Next::Event(_)) = slow.try_next() {
+        seen += 1;
+    }
+    assert_eq!((missed, seen), (5 * 8 - 4, 4), "what is missed and what is seen is all there was");
     shut(runtime).await;
 }

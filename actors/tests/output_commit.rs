@@ -1,0 +1,80 @@
+//! Output commit: what leaves the process waits for the record that intends it (J-5); a failed write stops everything (J-9).
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use subtend_actors::{Runtime, SendError, SessionHandle};
+use subtend_journal::Journal;
+use subtend_journal::faulty::{Faults, Faulty};
+use subtend_journal::redb::Redb;
+use subtend_models::closure::fn_model;
+use subtend_session::outcome::Outcome;
+use support::{builder, open, text};
+
+/// A quiet session in memory, on a store whose writes can be held, and a counter of its model's calls.
+async fn quiet(dir: &std::path::Path) -> (Runtime, Journal, Faults, SessionHandle, Arc<AtomicUsize>) {
+    let redb = Redb::open(&dir.join("store"), 1 << 20).expect("a store");
+    let (engine, faults) = Faulty::new(Box::new(redb));
+    let journal = Journal::open(Box::new(engine), subtend_journal::Options::default()).expect("a journal");
+    let made = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&made);
+    let model = fn_model("leaves", move |_, _| {
+        count.fetch_add(1, Ordering::Relaxed);
+        async { Ok(text("hello")) }
+    });
+    let runtime = builder(&journal).model(Arc::new(model.leaving_process(true))).start().await.expect("a runtime");
+    let session = open(&runtime);
+    let receipt = session.send("one").await.expect("accepted");
+    session.run_ended(receipt.run).await.expect("ended");
+    (runtime, journal, faults, session, made)
+}
+
+#[tokio::test]
+async fn a_model_call_and_a_receipt_wait_for_their_records() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (runtime, journal, faults, session, made) = quiet(dir.path()).await;
+    let before = journal.appended();
+    let held = faults.hold();
+    let sender = session.clone();
+    let sending = tokio::spawn(async move { sender.send("two").await });
+    while journal.appended() == before {
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(made.load(Ordering::Relaxed), 1, "the intent of the second call is not on the disk");
+    assert!(!sending.is_finished(), "nor is the input");
+    drop(held);
+    let receipt = sending.await.expect("sent").expect("accepted");
+    let ended = session.run_ended(receipt.run).await.expect("ended");
+    assert_eq!((ended.outcome, made.load(Ordering::Relaxed)), (Outcome::Completed, 2));
+    runtime.shutdown(Duration::from_secs(1)).await;
+}
+
+#[tokio::test]
+async fn after_a_failed_write_nothing_is_acknowledged_any_more() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (runtime, journal, faults, session, made) = quiet(dir.path()).await;
+    faults.fail_write(faults.writes() + 1);
+    let sent = session.send("two").await;
+    assert!(matches!(sent, Err(SendError::Stopped(_))), "{sent:?}");
+    assert!(journal.poisoned().is_some());
+    assert_eq!(made.load(Ordering::Relaxed), 1, "the call whose intent failed was never made");
+    let again = session.send("three").await;
+    assert!(matches!(again, Err(SendError::Stopped(_))), "{again:?}");
+    runtime.shutdown(Duration::from_secs(1)).await;
+}
