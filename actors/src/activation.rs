@@ -171,9 +171,6 @@ impl Hub {
         for deadline in [Deadline::Queue(run), Deadline::Run(run), Deadline::WallCap(run), Deadline::Grace(run)] {
             self.timers.disarm(&Timer::Deadline(session, deadline));
         }
-        if driver.state.run.is_none() && driver.state.created.place.parent().is_none() {
-            self.ledger.forget(session);
-        }
     }
 
     /// What a folded run in flight hears first.

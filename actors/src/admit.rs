@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use subtend_session::call::ToolErrorKind;
 use subtend_session::command::{ChildPlan, Command, Refusal, SpawnVerdict};
-use subtend_session::ids::{CallId, SessionId, TurnNo};
+use subtend_session::ids::{CallId, RunKey, RunNo, TurnNo};
 use subtend_session::place::OnRestart;
 use subtend_session::record::SpawnGranted;
 use subtend_session::state::State;
@@ -25,8 +25,8 @@ impl Hub {
         offer: &Offer,
         turn: TurnNo,
         calls: &[u32],
-    ) -> (Command, SpawnGrants<SessionId>) {
-        let root = state.created.place.root(state.id);
+    ) -> (Command, SpawnGrants<RunKey>) {
+        let root = self.root_run(state);
         let wanted = u32::try_from(calls.len()).unwrap_or(u32::MAX);
         let grants = self.ledger.reserve_spawns(root, wanted, state.limits.spawns);
         let (granted, left) = (grants.granted(), grants.remaining());
@@ -45,6 +45,13 @@ impl Hub {
             })
             .collect();
         (Command::Spawn { turn, verdicts }, grants)
+    }
+
+    /// The root run above the run in flight: whose account its spawns go to.
+    fn root_run(&self, state: &State) -> RunKey {
+        let run = state.run.as_ref().map_or(RunNo(0), |run| run.no);
+        let key = RunKey { session: state.id, run };
+        self.tokens.root(&key).unwrap_or(key)
     }
 
     fn plan(&self, state: &State, offer: &Offer, call: CallId, left: u32) -> Result<Box<ChildPlan>, Refusal> {

@@ -48,7 +48,8 @@ pub(crate) struct Hub {
     pub(crate) directory: Directory,
     pub(crate) supervisors: Supervisors,
     pub(crate) slots: Slots<SessionId, Ticket>,
-    pub(crate) ledger: Ledger<SessionId>,
+    /// Spawns by root run.
+    pub(crate) ledger: Ledger<RunKey>,
     pub(crate) timers: Timers<Timer>,
     pub(crate) tokens: TokenTree<RunKey>,
     pub(crate) mint: Mint,
@@ -148,6 +149,8 @@ impl Hub {
     /// A run is over: nothing hangs on it any more.
     pub(crate) fn run_over(&self, key: RunKey) {
         self.tokens.close(&key);
+        // Only a root run has an account.
+        self.ledger.forget(key);
         let mut closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
         if !closing.is_empty() {
             closing.remove(&key);

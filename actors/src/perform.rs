@@ -162,9 +162,6 @@ impl Driver {
         for deadline in std::mem::take(&mut self.armed) {
             self.hub.timers.disarm(&Timer::Deadline(self.session(), deadline));
         }
-        if self.state.created.place.parent().is_none() {
-            self.hub.ledger.forget(self.session());
-        }
         self.tell_waiters(run);
     }
 

@@ -169,7 +169,10 @@ impl Runtime {
         Ok(head.map(|head| SessionHandle { hub: Arc::clone(&self.hub), id, root: head.root }))
     }
 
-    /// Events from here on, of one tree or of all.
+    /// Events from here on, of one tree or of all: what is appended after the call is shown when it is durable.
+    ///
+    /// Whoever reads the journal for what came before waits for `journal().settled()` first: a record that was appended
+    /// before the call and is not durable yet is in neither.
     pub fn subscribe(&self, root: Option<SessionId>) -> Subscription {
         self.hub.events.subscribe(root)
     }

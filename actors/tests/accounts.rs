@@ -14,6 +14,7 @@ mod support;
 
 use subtend_models::model::Request;
 use subtend_session::limits::Limits;
+use subtend_session::message::Message;
 use support::{answers, ask, builder, calls, journal, model, prompt, shut, task, text};
 
 #[tokio::test(start_paused = true)]
@@ -31,5 +32,39 @@ async fn a_refused_spawn_uses_up_nothing() {
     let runtime = builder(&journal).model(model(answer)).limits(limits).start().await.expect("a runtime");
     let (session, _) = ask(&runtime, "parent").await;
     assert_eq!(journal.kids(session.id()).expect("kids").len(), 2);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_root_run_has_an_account_of_its_own() {
+    let journal = journal();
+    let answer = |request: Request| async move {
+        let last = request.messages.iter().rev().find_map(|message| match message {
+            Message::User { text, .. } => Some(text.to_string()),
+            _ => None,
+        });
+        let asks = matches!(request.messages.last(), Some(Message::User { .. }));
+        match last.as_deref() {
+            Some("parent") if asks => Ok(calls([task("child", false)])),
+            // A person writes into the child: that opens a root run, whose spawns are its own.
+            Some("again") if asks => Ok(calls([task("leaf", false)])),
+            _ => {
+                let failed =
+                    request.messages.iter().any(|message| matches!(message, Message::Result { error: true, .. }));
+                Ok(text(if failed { "refused" } else { "done" }))
+            }
+        }
+    };
+    let limits = Limits { spawns: 1, ..Limits::default() };
+    let runtime = builder(&journal).model(model(answer)).limits(limits).start().await.expect("a runtime");
+    let (session, ended) = ask(&runtime, "parent").await;
+    assert_eq!(ended.text.as_deref(), Some("done"));
+    let child = journal.kids(session.id()).expect("kids")[0];
+    let child = runtime.session(child).expect("readable").expect("there");
+    for _ in 0..3 {
+        let receipt = child.send("again").await.expect("accepted");
+        let ended = child.run_ended(receipt.run).await.expect("ended");
+        assert_eq!(ended.text.as_deref(), Some("done"), "run {}", receipt.run);
+    }
     shut(runtime).await;
 }

@@ -15,7 +15,14 @@ use crate::locked::Locked;
 /// Every key has a token of its own: many children on one hot parent share its mutex, and only a token of its own can
 /// fire one subtree and no sibling.
 pub struct TokenTree<K> {
-    tokens: Arc<Locked<HashMap<K, CancellationToken>>>,
+    tokens: Arc<Locked<HashMap<K, Open<K>>>>,
+}
+
+/// An open key.
+struct Open<K> {
+    token: CancellationToken,
+    /// The topmost owner above it: itself, where it has none.
+    root: K,
 }
 
 impl<K> Clone for TokenTree<K> {
@@ -48,17 +55,22 @@ impl<K: Copy + Eq + Hash + Send> TokenTree<K> {
     /// born in the window between its owner's cancel and its own birth ends without effects.
     pub fn open(&self, key: K, owner: Option<K>) -> CancellationToken {
         let mut tokens = self.tokens.lock();
-        let token = match owner.map(|owner| tokens.get(&owner)) {
-            None => CancellationToken::new(),
+        let (token, root) = match owner.map(|owner| (owner, tokens.get(&owner))) {
+            None => (CancellationToken::new(), key),
             // The child registers under the owner's own lock: a fire that runs now either sees the child or leaves
             // the owner cancelled, and then the child is born cancelled.
-            Some(Some(owner)) => owner.child_token(),
-            Some(None) => cancelled(),
+            Some((_, Some(owner))) => (owner.token.child_token(), owner.root),
+            Some((owner, None)) => (cancelled(), owner),
         };
         match tokens.entry(key) {
-            Entry::Occupied(present) => present.get().clone(),
-            Entry::Vacant(place) => place.insert(token).clone(),
+            Entry::Occupied(present) => present.get().token.clone(),
+            Entry::Vacant(place) => place.insert(Open { token, root }).token.clone(),
         }
+    }
+
+    /// Returns the topmost owner above an open key: the key itself, where it has none.
+    pub fn root(&self, key: &K) -> Option<K> {
+        self.tokens.lock().get(key).map(|open| open.root)
     }
 
     /// Opens `key` below nobody: only firing itself cancels it.
@@ -68,7 +80,7 @@ impl<K: Copy + Eq + Hash + Send> TokenTree<K> {
 
     /// Returns the token of an open key.
     pub fn token(&self, key: &K) -> Option<CancellationToken> {
-        self.tokens.lock().get(key).cloned()
+        self.tokens.lock().get(key).map(|open| open.token.clone())
     }
 
     /// Cancels `key` and everything that it owns at once; false if it is not open. Idempotent.
@@ -83,7 +95,7 @@ impl<K: Copy + Eq + Hash + Send> TokenTree<K> {
 
     /// Tells whether `key` may start nothing any more: it has fired, or it is not open.
     pub fn fired(&self, key: &K) -> bool {
-        self.tokens.lock().get(key).is_none_or(CancellationToken::is_cancelled)
+        self.tokens.lock().get(key).is_none_or(|open| open.token.is_cancelled())
     }
 
     /// Forgets a key that ended; true if it was open.
@@ -128,6 +140,18 @@ mod tests {
         }
         tree.open_detached(6);
         tree
+    }
+
+    #[test]
+    fn everything_below_a_key_has_it_as_its_root() {
+        let tree = TokenTree::new();
+        tree.open(1_u32, None);
+        tree.open(2, Some(1));
+        tree.open(3, Some(2));
+        tree.open(4, None);
+        assert_eq!([1, 2, 3, 4, 5].map(|key| tree.root(&key)), [Some(1), Some(1), Some(1), Some(4), None]);
+        tree.close(&1);
+        assert_eq!(tree.root(&3), Some(1));
     }
 
     #[test]
