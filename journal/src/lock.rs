@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
+use std::time::Duration;
 
 use crate::error::OpenError;
 
@@ -27,10 +28,15 @@ impl Lock {
             .truncate(false)
             .open(&path)
             .map_err(io("open the lock file"))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(in_use(dir, &mut file)),
-            Err(TryLockError::Error(source)) => return Err(io("lock")(source)),
+        for left in (0..RETRIES).rev() {
+            match file.try_lock() {
+                Ok(()) => break,
+                // A store that this very process has closed may still be held for a moment: a process that it is just starting
+                // has a copy of all its open files, until it is another program.
+                Err(TryLockError::WouldBlock) if left > 0 && is_ours(&mut file) => std::thread::sleep(RETRY),
+                Err(TryLockError::WouldBlock) => return Err(in_use(dir, &mut file)),
+                Err(TryLockError::Error(source)) => return Err(io("lock")(source)),
+            }
         }
         file.set_len(0).map_err(io("write"))?;
         file.seek(SeekFrom::Start(0)).map_err(io("write"))?;
@@ -39,12 +45,25 @@ impl Lock {
     }
 }
 
-fn in_use(dir: &Path, file: &mut File) -> OpenError {
+/// Tries before a store that this process itself held is refused, and the time between two: a quarter of a second in all.
+const RETRIES: u32 = 50;
+const RETRY: Duration = Duration::from_millis(5);
+
+/// Who holds the lock, as far as it is written. The holder may be about to write it: then it is not known.
+fn holder(file: &mut File) -> String {
     let mut text = String::new();
-    // The holder may be about to write it: then the holder is not known, which is no reason to say less.
-    if file.read_to_string(&mut text).is_err() {
+    if file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_string(&mut text)).is_err() {
         text.clear();
     }
+    text
+}
+
+fn is_ours(file: &mut File) -> bool {
+    holder(file) == words()
+}
+
+fn in_use(dir: &Path, file: &mut File) -> OpenError {
+    let text = holder(file);
     let field = |name: &str| {
         let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
         found.filter(|value| !value.is_empty()).unwrap_or("unknown").to_owned()
