@@ -59,21 +59,46 @@ impl Redb {
     /// # Durability
     /// A store that was created is on stable media, its directory entry included.
     pub fn open(file: &Path, cache_bytes: usize) -> std::result::Result<Self, OpenError> {
-        let created = !file.exists();
-        let db = guarded("open", || {
-            Builder::new().set_cache_size(cache_bytes).create(file).map_err(store("open the redb file"))
-        })?;
-        let engine = Self { db, syncs: AtomicU64::new(0) };
+        if !file.exists() {
+            Self::create(file, cache_bytes)?;
+        }
+        let engine = Self::at(file, cache_bytes)?;
         match engine.meta(META_FORMAT)? {
             None => engine.write_format()?,
             Some(FORMAT) => {}
             Some(found) if found > FORMAT => return Err(OpenError::Newer { found, known: FORMAT }),
             Some(found) => return Err(rows::corrupt("meta", b"format", &format!("{found} was never a format")).into()),
         }
-        if created && let Some(dir) = file.parent() {
+        Ok(engine)
+    }
+
+    fn at(file: &Path, cache_bytes: usize) -> Result<Self> {
+        let db = guarded("open", || {
+            Builder::new().set_cache_size(cache_bytes).create(file).map_err(store("open the redb file"))
+        })?;
+        Ok(Self { db, syncs: AtomicU64::new(0) })
+    }
+
+    /// Makes the file whole under another name before it gets its own: a process that is killed while it makes it leaves
+    /// nothing that would be taken for a damaged store.
+    fn create(file: &Path, cache_bytes: usize) -> std::result::Result<(), OpenError> {
+        let making = file.with_extension("making");
+        let io = |what| {
+            let path = making.clone();
+            move |source| OpenError::Io { what, path, source }
+        };
+        match std::fs::remove_file(&making) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(io("remove")(error)),
+            Ok(()) | Err(_) => {}
+        }
+        let engine = Self::at(&making, cache_bytes)?;
+        engine.write_format()?;
+        drop(engine);
+        std::fs::rename(&making, file).map_err(io("rename"))?;
+        if let Some(dir) = file.parent() {
             sync_dir(dir)?;
         }
-        Ok(engine)
+        Ok(())
     }
 
     fn write_format(&self) -> Result<()> {
