@@ -167,6 +167,7 @@ impl SessionHandle {
             text,
             agent_override: None,
             metadata: None,
+            format: None,
             as_owner: Owner::Person,
         };
         let mut resent = false;

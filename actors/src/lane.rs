@@ -296,6 +296,7 @@ mod tests {
             text: "hi".into(),
             agent_override: None,
             metadata: None,
+            format: None,
             as_owner: Owner::Person,
         };
         Item::Command(Command::Submit(Box::new(input)), None)

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use subtend_models::model::{Answer, Delta, Deltas, Model, ModelError, Request};
+use subtend_models::model::{Answer, Deltas, Model, ModelError, Request, Sign};
 use subtend_session::command::{Answered, AskedCall, AttemptFailed, Command};
 use subtend_session::ids::{AttemptNo, CallId, RunNo, SessionId, Text, TurnNo};
 use subtend_session::outcome::{ModelFail, Part};
@@ -98,8 +98,9 @@ impl Hub {
     pub(crate) fn deltas(self: &Arc<Self>, at: Address, pulse: &Pulse) -> Deltas {
         let pulse = pulse.clone();
         let hub = Arc::downgrade(self);
-        Deltas::to(move |delta: Delta| {
+        Deltas::watched(move |sign: Sign| {
             pulse.beat();
+            let Sign::Delta(delta) = sign else { return };
             if let Some(hub) = hub.upgrade()
                 && hub.events.any()
             {
@@ -134,6 +135,7 @@ impl Hub {
                     reasoning: answer.reasoning,
                     calls: calls.collect(),
                     stop: answer.stop,
+                    model: answer.model,
                     usage: answer.usage,
                 }))
             }
@@ -151,6 +153,8 @@ pub(crate) fn failed(turn: TurnNo, attempt: AttemptNo, error: ModelError) -> Com
         error: error.kind,
         message: bounded(&error.message).into(),
         retry_after_ms: error.retry_after_ms,
+        model: None,
+        next: None,
         usage: error.usage,
     }))
 }

@@ -12,6 +12,7 @@ use subtend_session::command::{Command, Deadline};
 use subtend_session::context::context;
 use subtend_session::ids::{AttemptNo, CallId, Lsn, RunNo, TurnNo};
 use subtend_session::outcome::Part;
+use subtend_session::settings::Settings;
 use subtend_tools::tool::{Progress, Tool, ToolCall, ToolKey};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -90,20 +91,21 @@ impl Driver {
         if self.is_cut_off(run) {
             return self.next.push_back(turn::dropped(turn, attempt));
         }
-        let model = self.hub.model(&self.state.created.model);
-        let at = Address { session: self.session(), root: self.root(), run, turn, attempt };
         let given = context(&self.state);
+        let model = self.hub.model(&given.model);
+        let at = Address { session: self.session(), root: self.root(), run, turn, attempt };
         let request = Request {
             session: at.session,
             agent: Arc::clone(&self.state.created.agent),
-            model: Arc::clone(&self.state.created.model),
+            model: Arc::clone(&given.model),
             turn,
             attempt,
             system: given.system,
             messages: given.messages,
             prompt: given.prompt,
             tools: Arc::clone(&self.offer.specs),
-            max_output_tokens: self.state.limits.output_tokens,
+            settings: Settings { output_tokens: self.state.limits.output_tokens, ..Settings::default() },
+            format: given.format,
         };
         let pulse = Pulse::default();
         // Always heard, if only by the pulse: a model that streams for long is not stalled because nobody listens.

@@ -77,11 +77,18 @@ fn wire(message: &Message) -> Value {
 }
 
 fn calls(calls: Vec<Asked>) -> Answer {
-    Answer { text: None, reasoning: None, calls, stop: Stop::Calls, usage: Usage::default() }
+    Answer { text: None, reasoning: None, calls, stop: Stop::Calls, model: None, usage: Usage::default() }
 }
 
 fn text(text: String) -> Answer {
-    Answer { text: Some(text.into()), reasoning: None, calls: Vec::new(), stop: Stop::End, usage: Usage::default() }
+    Answer {
+        text: Some(text.into()),
+        reasoning: None,
+        calls: Vec::new(),
+        stop: Stop::End,
+        model: None,
+        usage: Usage::default(),
+    }
 }
 
 /// A tool that answers at once.

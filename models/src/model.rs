@@ -8,6 +8,7 @@ use subtend_session::ids::{AttemptNo, CallId, SessionId, Text, TurnNo};
 use subtend_session::message::{ToolSpec, Transcript};
 use subtend_session::outcome::ModelFail;
 use subtend_session::record::{Asked, Prompt, Stop};
+use subtend_session::settings::Settings;
 use subtend_session::usage::Usage;
 
 /// Something that answers a transcript.
@@ -21,6 +22,12 @@ pub trait Model: Send + Sync + 'static {
     /// Whether a call leaves the process: if so it waits until the record that intends it is durable (J-5).
     fn leaves_process(&self) -> bool {
         true
+    }
+
+    /// What its calls are counted under, from the narrowest to the widest: the model, then its provider. Calls of all models
+    /// of a runtime that share a name share its concurrency and its rates. A model that calls nobody has none.
+    fn quotas(&self) -> &[Text] {
+        &[]
     }
 
     /// Tokens of context, where known.
@@ -56,8 +63,10 @@ pub struct Request {
     pub prompt: Prompt,
     /// The tools that are offered.
     pub tools: Arc<[ToolSpec]>,
-    /// Output tokens at most.
-    pub max_output_tokens: Option<u64>,
+    /// How to answer.
+    pub settings: Settings,
+    /// JSON schema that the answer is asked to keep, as JSON text.
+    pub format: Option<Text>,
 }
 
 /// An answer.
@@ -71,6 +80,8 @@ pub struct Answer {
     pub calls: Vec<Asked>,
     /// Why it stopped.
     pub stop: Stop,
+    /// The model that answered, by the provider's own name, where it told one.
+    pub model: Option<Text>,
     /// What it cost.
     pub usage: Usage,
 }
@@ -78,12 +89,19 @@ pub struct Answer {
 impl Answer {
     /// A final answer of text alone.
     pub fn of_text(text: impl Into<Text>) -> Self {
-        Self { text: Some(text.into()), reasoning: None, calls: Vec::new(), stop: Stop::End, usage: Usage::default() }
+        Self {
+            text: Some(text.into()),
+            reasoning: None,
+            calls: Vec::new(),
+            stop: Stop::End,
+            model: None,
+            usage: Usage::default(),
+        }
     }
 
     /// An answer that asks for calls.
     pub fn of_calls(text: Option<Text>, calls: Vec<Asked>) -> Self {
-        Self { text, reasoning: None, calls, stop: Stop::Calls, usage: Usage::default() }
+        Self { text, reasoning: None, calls, stop: Stop::Calls, model: None, usage: Usage::default() }
     }
 }
 
@@ -124,9 +142,18 @@ pub enum Delta {
     },
 }
 
+/// A sign of life of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sign {
+    /// A piece of the answer.
+    Delta(Delta),
+    /// Something arrived that is no piece of the answer: a keep-alive, a fragment of a call's arguments.
+    Alive,
+}
+
 /// Takes the deltas of one call. Cheap to clone; each delta also shows that the model is not stalled.
 #[derive(Clone)]
-pub struct Deltas(Option<Arc<dyn Fn(Delta) + Send + Sync>>);
+pub struct Deltas(Option<Arc<dyn Fn(Sign) + Send + Sync>>);
 
 impl Deltas {
     /// Nobody listens.
@@ -136,6 +163,14 @@ impl Deltas {
 
     /// Calls `sink` for each delta. It must not block.
     pub fn to(sink: impl Fn(Delta) + Send + Sync + 'static) -> Self {
+        Self::watched(move |sign| match sign {
+            Sign::Delta(delta) => sink(delta),
+            Sign::Alive => {}
+        })
+    }
+
+    /// Calls `sink` for each sign of life. It must not block.
+    pub fn watched(sink: impl Fn(Sign) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(sink)))
     }
 
@@ -147,7 +182,14 @@ impl Deltas {
     /// Reports one delta.
     pub fn send(&self, delta: Delta) {
         if let Some(sink) = &self.0 {
-            sink(delta);
+            sink(Sign::Delta(delta));
+        }
+    }
+
+    /// Shows that the model is at work, where there is nothing to report.
+    pub fn alive(&self) {
+        if let Some(sink) = &self.0 {
+            sink(Sign::Alive);
         }
     }
 }

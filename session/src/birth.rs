@@ -47,6 +47,7 @@ pub(crate) fn child(
         text: plan.prompt,
         agent_override: None,
         metadata: None,
+        format: None,
         as_owner: owner.clone(),
     };
     let opened = RunOpened {

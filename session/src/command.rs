@@ -190,6 +190,8 @@ pub struct Answered {
     pub calls: Vec<AskedCall>,
     /// Why it stopped.
     pub stop: Stop,
+    /// The model that answered, by the provider's own name, where it told one.
+    pub model: Option<Text>,
     /// What it cost.
     pub usage: Usage,
 }
@@ -218,6 +220,10 @@ pub struct AttemptFailed {
     pub message: Text,
     /// When the provider wants to be asked again, if it said so.
     pub retry_after_ms: Option<u64>,
+    /// The model that was called, where the session's name for it stands for several.
+    pub model: Option<Text>,
+    /// The model to ask instead, where there is one that was not asked in this turn yet.
+    pub next: Option<Text>,
     /// What it cost all the same.
     pub usage: Option<Usage>,
 }

@@ -20,5 +20,6 @@ pub mod place;
 pub mod record;
 pub mod render;
 pub mod sabotage;
+pub mod settings;
 pub mod state;
 pub mod usage;

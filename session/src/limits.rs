@@ -24,7 +24,9 @@ pub struct Limits {
     pub queue_ms: u64,
     /// One turn with all its attempts.
     pub turn_ms: u64,
-    /// Silence of a model before its first byte and between chunks.
+    /// Silence of a model before its first sign of life.
+    pub first_byte_ms: u64,
+    /// Silence of a model between two signs of life.
     pub stall_ms: u64,
     /// One tool call.
     pub tool_ms: u64,
@@ -69,6 +71,7 @@ impl Default for Limits {
             run_ms: Some(480_000),
             queue_ms: 600_000,
             turn_ms: 600_000,
+            first_byte_ms: 120_000,
             stall_ms: 60_000,
             tool_ms: 120_000,
             grace_ms: 5_000,

@@ -143,6 +143,8 @@ pub struct Run {
     pub cancels: u32,
     /// Inputs taken since the last final answer.
     pub unanswered: Vec<InputId>,
+    /// JSON schema that the next final answer is asked to keep: of the last input among them that has one.
+    pub format: Option<Text>,
     /// The last answer without calls that has text: the result so far.
     pub answer: Option<Answer>,
     /// All text that the run gave so far, joined: partial output.
@@ -184,6 +186,10 @@ pub struct Turn {
     pub no: TurnNo,
     /// The attempt at hand.
     pub attempt: AttemptNo,
+    /// The model that the attempt is made with.
+    pub model: Text,
+    /// Attempts with that model in a row, this one included.
+    pub tries: u32,
     /// What was put to the model besides the transcript.
     pub prompt: Prompt,
     /// Whether a model stream is in flight or due (S-7): started, neither answered nor discarded.

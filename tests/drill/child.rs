@@ -133,6 +133,7 @@ fn answer(request: &Request) -> Answer {
             reasoning: None,
             calls: Vec::new(),
             stop: Stop::End,
+            model: None,
             usage: Usage::default(),
         };
     }
@@ -145,7 +146,7 @@ fn answer(request: &Request) -> Answer {
         });
         calls.push(asked("task", args.to_string()));
     }
-    Answer { text: None, reasoning: None, calls, stop: Stop::Calls, usage: Usage::default() }
+    Answer { text: None, reasoning: None, calls, stop: Stop::Calls, model: None, usage: Usage::default() }
 }
 
 fn asked(tool: &str, args: String) -> Asked {

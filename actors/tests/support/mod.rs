@@ -72,7 +72,14 @@ where
 
 /// A final answer.
 pub fn text(text: &str) -> Answer {
-    Answer { text: Some(text.into()), reasoning: None, calls: Vec::new(), stop: Stop::End, usage: Usage::default() }
+    Answer {
+        text: Some(text.into()),
+        reasoning: None,
+        calls: Vec::new(),
+        stop: Stop::End,
+        model: None,
+        usage: Usage::default(),
+    }
 }
 
 /// An answer that asks for calls.
@@ -81,7 +88,7 @@ pub fn calls(calls: impl IntoIterator<Item = (&'static str, serde_json::Value)>)
         .into_iter()
         .map(|(tool, args)| Asked { provider_id: "c".into(), tool: tool.into(), args: args.to_string().into() })
         .collect();
-    Answer { text: None, reasoning: None, calls, stop: Stop::Calls, usage: Usage::default() }
+    Answer { text: None, reasoning: None, calls, stop: Stop::Calls, model: None, usage: Usage::default() }
 }
 
 /// A call of `task`.

@@ -37,6 +37,7 @@ fn input(text: String, key: Option<String>, id: u128) -> Record {
         text: text.into(),
         agent_override: None,
         metadata: None,
+        format: None,
         as_owner: Owner::Person,
     }))
 }

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use subtend_session::ids::{AttemptNo, Seq};
 use subtend_session::record::{Prompt, Stop};
+use subtend_session::settings::Settings;
 
 use super::results::Count;
 use super::*;
@@ -370,7 +371,8 @@ async fn the_answer_is_streamed_in_pieces() {
         messages: Arc::new(vec![input("What is this?")]),
         prompt: Prompt::Plain,
         tools: ALL.iter().map(|name| tool(name)).collect(),
-        max_output_tokens: None,
+        settings: Settings::default(),
+        format: None,
     };
     let answer = Offline::new().call(request, deltas).await.unwrap();
     assert_eq!(answer.text.as_deref(), Some("Offline, at work: listing the workspace."));

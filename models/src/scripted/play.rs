@@ -162,6 +162,7 @@ impl Plan {
                 reasoning: filled(&step.reasoning),
                 calls,
                 stop,
+                model: None,
                 usage: step.usage,
             },
             fault: step.fault.clone(),

@@ -7,6 +7,7 @@ use subtend_session::ids::{AttemptNo, CallId, Seq, TurnNo};
 use subtend_session::message::Message;
 use subtend_session::outcome::ModelFail;
 use subtend_session::record::{Asked, Prompt, Stop};
+use subtend_session::settings::Settings;
 use subtend_session::usage::Usage;
 
 use super::*;
@@ -35,7 +36,8 @@ fn request(agent: &str, attempt: u32, messages: Vec<Message>) -> Request {
         messages: Arc::new(messages),
         prompt: Prompt::Plain,
         tools: Arc::new([]),
-        max_output_tokens: None,
+        settings: Settings::default(),
+        format: None,
     }
 }
 

@@ -55,6 +55,7 @@ pub(super) fn answered(draft: &mut Draft<'_>, answer: Answered) -> Result<(), Re
         reasoning: answer.reasoning,
         calls: asked,
         stop: answer.stop,
+        model: answer.model,
         usage: answer.usage,
         answers,
         worked_ms: draft.clock.worked_ms,

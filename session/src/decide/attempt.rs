@@ -3,7 +3,7 @@
 use super::draft::Draft;
 use crate::command::{AttemptFailed, Deadline};
 use crate::effect::{Effect, Rejection};
-use crate::ids::{AttemptNo, TurnNo};
+use crate::ids::{AttemptNo, Text, TurnNo};
 use crate::outcome::{FailKind, Outcome};
 use crate::record::{AttemptDiscarded, Record};
 use crate::sabotage::Bug;
@@ -16,7 +16,7 @@ pub(super) fn failed(draft: &mut Draft<'_>, failed: AttemptFailed) -> Result<(),
 
 /// Discards the attempt and makes the next one, or ends the run as `kind` says where no other may help.
 pub(super) fn discard(draft: &mut Draft<'_>, failed: AttemptFailed, kind: FailKind) -> Result<(), Rejection> {
-    let AttemptFailed { turn, attempt, error, message, retry_after_ms, usage } = failed;
+    let AttemptFailed { turn, attempt, error, message, retry_after_ms, model, next, usage } = failed;
     if !is_awaited(draft, turn, attempt) {
         return Err(Rejection::Stale("a model's failure"));
     }
@@ -24,13 +24,17 @@ pub(super) fn discard(draft: &mut Draft<'_>, failed: AttemptFailed, kind: FailKi
         Phase::Working | Phase::WaitingMidTurn | Phase::WaitingAtRest => true,
         Phase::Queued | Phase::HeldInterrupted | Phase::HeldOutOfTurns | Phase::Closing | Phase::Quiet => false,
     };
-    draft.emit(Record::AttemptDiscarded(Box::new(AttemptDiscarded { turn, attempt, error, message, usage })));
+    let tries = draft.state.turn().map_or(0, |turn| turn.tries);
+    draft.emit(Record::AttemptDiscarded(Box::new(AttemptDiscarded { turn, attempt, error, message, model, usage })));
     if !works {
         draft.disarm(Deadline::Turn(turn));
         draft.check();
-    } else if error.retryable() && attempt.0 < draft.state.limits.attempts {
-        let doubled = draft.state.limits.backoff_ms.saturating_mul(1 << attempt.0.saturating_sub(1).min(32));
-        start_again(draft, doubled.max(retry_after_ms.unwrap_or(0)));
+    } else if let Some(next) = next {
+        // Another model has not seen this turn yet: whatever this one's error is, it may do better, and at once.
+        start_again(draft, Some(next), 0);
+    } else if error.retryable() && tries < draft.state.limits.attempts && in_time(draft, retry_after_ms) {
+        let doubled = draft.state.limits.backoff_ms.saturating_mul(1 << tries.saturating_sub(1).min(32));
+        start_again(draft, None, doubled.max(retry_after_ms.unwrap_or(0)));
     } else {
         draft.disarm(Deadline::Turn(turn));
         draft.end(Outcome::Failed { kind });
@@ -43,12 +47,19 @@ fn is_awaited(draft: &Draft<'_>, no: TurnNo, attempt: AttemptNo) -> bool {
     draft.state.turn().is_some_and(|turn| careless || turn.streaming && turn.no == no && turn.attempt == attempt)
 }
 
-/// Makes the next attempt of the turn at hand. Its deadline bounds all attempts, so that it is not armed anew.
-pub(super) fn start_again(draft: &mut Draft<'_>, after_ms: u64) {
+/// Whether the provider wants to be asked again while the turn may still take it: one that asks for more patience than
+/// that has failed, and says so now rather than at the deadline.
+fn in_time(draft: &Draft<'_>, retry_after_ms: Option<u64>) -> bool {
+    retry_after_ms.is_none_or(|after| after < draft.state.limits.turn_ms)
+}
+
+/// Makes the next attempt of the turn at hand, with `model` or the same one. Its deadline bounds all attempts, so that it is
+/// not armed anew.
+pub(super) fn start_again(draft: &mut Draft<'_>, model: Option<Text>, after_ms: u64) {
     let Some(run) = draft.run() else { return };
     let Some(turn) = &run.turn else { return };
+    let model = model.unwrap_or_else(|| turn.model.clone());
     let (run, turn, attempt, prompt) = (run.no, turn.no, turn.attempt.next(), turn.prompt);
-    let model = draft.state.created.model.clone();
     draft.emit(Record::TurnStarted { run, turn, attempt, prompt, reserved: None, model });
     draft.effect(Effect::CallModel { turn, attempt, after_ms });
 }

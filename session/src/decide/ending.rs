@@ -164,7 +164,8 @@ impl Draft<'_> {
         let (turn, attempt) = (turn.no, turn.attempt);
         let error = ModelFail::Unavailable;
         let message = why.into();
-        self.emit(Record::AttemptDiscarded(Box::new(AttemptDiscarded { turn, attempt, error, message, usage: None })));
+        let discarded = AttemptDiscarded { turn, attempt, error, message, model: None, usage: None };
+        self.emit(Record::AttemptDiscarded(Box::new(discarded)));
         self.disarm(Deadline::Turn(turn));
     }
 }

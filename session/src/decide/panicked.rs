@@ -22,6 +22,8 @@ pub(super) fn turn(
         error: ModelFail::Unavailable,
         message: format!("panicked: {message}").into(),
         retry_after_ms: None,
+        model: None,
+        next: None,
         usage: None,
     };
     attempt::discard(draft, failed, FailKind::Panic { part, message })

@@ -44,7 +44,7 @@ pub(super) fn reactivated(draft: &mut Draft<'_>, kinds: Vec<(CallId, CallKind)>,
 fn redo_turn(draft: &mut Draft<'_>, kinds: Vec<(CallId, CallKind)>) {
     let Some(turn) = draft.state.turn() else { return };
     if turn.streaming {
-        return start_again(draft, 0);
+        return start_again(draft, None, 0);
     }
     let no = turn.no;
     let mut kinds: BTreeMap<CallId, CallKind> = kinds.into_iter().collect();

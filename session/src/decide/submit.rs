@@ -6,6 +6,9 @@ use crate::outcome::By;
 use crate::record::{From, InputAccepted, Record};
 use crate::state::Phase;
 
+/// Bytes of the schema that an answer is asked to keep: it goes with every model call of the turn.
+const MAX_FORMAT: u64 = 64 << 10;
+
 pub(super) fn submit(draft: &mut Draft<'_>, input: Box<InputAccepted>) -> Result<(), Rejection> {
     let before = input.key.as_ref().and_then(|key| draft.state.seen.get(key)).copied();
     let before = before.or_else(|| draft.state.accepted.binary_search(&input.id).is_ok().then_some(input.id));
@@ -38,6 +41,12 @@ fn fits(draft: &Draft<'_>, input: &InputAccepted) -> Result<(), Rejection> {
     if len > limits.input_bytes {
         let max = limits.input_bytes;
         return Err(Rejection::BadInput(format!("it has {len} bytes, the limit is {max}: put the rest into a file")));
+    }
+    let schema = input.format.as_ref().map_or(0, |format| format.len() as u64);
+    if schema > MAX_FORMAT {
+        return Err(Rejection::BadInput(format!(
+            "the schema of its answer has {schema} bytes, the limit is {MAX_FORMAT}: ask for a smaller type"
+        )));
     }
     let queues = match draft.state.phase() {
         Phase::Quiet | Phase::WaitingAtRest => !draft.state.queue.is_empty(),

@@ -25,6 +25,9 @@ pub struct InputAccepted {
     /// What the sender attached; JSON text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Text>,
+    /// JSON schema that the answer is to keep, as JSON text: a request to the model, checked by whoever asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<Text>,
     /// The owner of a run that this input opens.
     pub as_owner: Owner,
 }

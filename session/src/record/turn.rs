@@ -57,6 +57,9 @@ pub struct AttemptDiscarded {
     /// The provider's own words, bounded and free of secrets.
     #[serde(default)]
     pub message: Text,
+    /// The model that was called, where the session's name for it stands for several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<Text>,
     /// What it cost all the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
@@ -82,6 +85,9 @@ pub struct TurnAnswered {
     pub calls: Vec<Asked>,
     /// Why it stopped.
     pub stop: Stop,
+    /// The model that answered, by the provider's own name, where it told one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<Text>,
     /// What it cost.
     pub usage: Usage,
     /// The inputs that the answer answers: all that were taken since the last final answer.

@@ -28,7 +28,9 @@ impl State {
             Record::InputAccepted(input) => self.input_accepted(input),
             Record::InputsTaken { ids, .. } => self.inputs_taken(ids),
             Record::QueueChanged { change, .. } => self.queue_changed(change),
-            Record::TurnStarted { turn, attempt, prompt, .. } => self.turn_started(*turn, *attempt, *prompt),
+            Record::TurnStarted { turn, attempt, prompt, model, .. } => {
+                self.turn_started(*turn, *attempt, *prompt, model);
+            }
             Record::AttemptDiscarded(discarded) => self.attempt_discarded(discarded),
             Record::TurnAnswered(answered) => self.turn_answered(answered),
             Record::CallStarted { call, kind, .. } => self.call_started(*call, kind),

@@ -69,6 +69,7 @@ fn of_runs_and_turns([kind, a, b, c, d, e, ..]: [u8; 12]) -> Record {
             from: [From::Person, From::Host, From::AgentResult, From::Model { session: child, run, call }]
                 [usize::from(c % 4)]
             .clone(),
+            format: (d > 200).then(|| text(d)),
             as_owner: owner_of(d, call),
             ..said(a.into(), "hello", if e > 99 { Lane::Send } else { Lane::Steer })
         })),
@@ -90,6 +91,7 @@ fn of_runs_and_turns([kind, a, b, c, d, e, ..]: [u8; 12]) -> Record {
             attempt,
             error: ModelFail::Rate,
             message: text(a),
+            model: (e > 50).then(|| text(d)),
             usage: (e > 9).then_some(usage),
         })),
         _ => Record::TurnAnswered(Box::new(TurnAnswered {
@@ -100,6 +102,7 @@ fn of_runs_and_turns([kind, a, b, c, d, e, ..]: [u8; 12]) -> Record {
             reasoning: (d > 199).then(|| text(d)),
             calls: (0..e % 3).map(|_| asked(reads()).asked).collect(),
             stop: Stop::Other,
+            model: (d > 150).then(|| text(d)),
             usage,
             answers: vec![input_id(c.into())],
             worked_ms: 12,

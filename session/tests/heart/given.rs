@@ -192,6 +192,7 @@ pub(crate) fn said(n: u128, text: &str, lane: Lane) -> InputAccepted {
         text: text.into(),
         agent_override: None,
         metadata: None,
+        format: None,
         as_owner: Owner::Person,
     }
 }
@@ -237,6 +238,7 @@ pub(crate) fn answer(turn: u32, attempt: u32, text: Option<&str>, kinds: Vec<Cal
         reasoning: None,
         calls: kinds.into_iter().map(asked).collect(),
         stop,
+        model: None,
         usage: Usage { input: 10, output: 5, ..Usage::default() },
     }))
 }
@@ -256,6 +258,8 @@ pub(crate) fn attempt_failed(turn: u32, attempt: u32, error: ModelFail) -> Comma
         error,
         message: "no".into(),
         retry_after_ms: None,
+        model: None,
+        next: None,
         usage: None,
     }))
 }

@@ -149,6 +149,7 @@ fn calls_that_cannot_start_are_answered_with_what_to_correct() {
         reasoning: None,
         calls: answered,
         stop: Stop::Calls,
+        model: None,
         usage: Default::default(),
     }));
     assert_eq!(heart.says(command), "answered +0 -0:error +1 -1:error +2 -2:error turn > W");

@@ -79,6 +79,7 @@ pub(super) fn input(n: u8) -> InputAccepted {
         text: "go".into(),
         agent_override: None,
         metadata: None,
+        format: None,
         as_owner: Owner::Person,
     }
 }

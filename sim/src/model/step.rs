@@ -127,7 +127,16 @@ impl System {
         let answer = |text: Option<&str>, calls: Vec<AskedCall>| {
             let stop = if calls.is_empty() { Stop::End } else { Stop::Calls };
             let (text, usage) = (text.map(Into::into), Usage::default());
-            Command::ModelAnswered(Box::new(Answered { turn, attempt, text, reasoning: None, calls, stop, usage }))
+            Command::ModelAnswered(Box::new(Answered {
+                turn,
+                attempt,
+                text,
+                reasoning: None,
+                calls,
+                stop,
+                model: None,
+                usage,
+            }))
         };
         match reply {
             Reply::Plain | Reply::Final => answer(Some("done"), Vec::new()),
@@ -147,6 +156,8 @@ impl System {
                     error: ModelFail::Unavailable,
                     message: "no answer".into(),
                     retry_after_ms: None,
+                    model: None,
+                    next: None,
                     usage: None,
                 }))
             }

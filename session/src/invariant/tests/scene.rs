@@ -69,6 +69,7 @@ pub(super) fn input(n: u128) -> InputAccepted {
         text: "go".into(),
         agent_override: None,
         metadata: None,
+        format: None,
         as_owner: Owner::Person,
     }
 }
@@ -108,6 +109,7 @@ pub(super) fn answered(turn: u32, attempt: u32, calls: usize) -> Record {
         reasoning: None,
         calls: vec![asked; calls],
         stop: Stop::End,
+        model: None,
         usage: Usage::default(),
         answers: Vec::new(),
         worked_ms: 0,
@@ -182,6 +184,7 @@ pub(super) fn run(record: &Record) -> Box<Run> {
         owned: BTreeMap::new(),
         cancels: 0,
         unanswered: Vec::new(),
+        format: None,
         answer: None,
         partial: "".into(),
         usage_self: Usage::default(),
@@ -195,6 +198,8 @@ pub(super) fn turn_of(calls: Vec<Call>, open: u32) -> Box<Turn> {
     Box::new(Turn {
         no: TurnNo(2),
         attempt: AttemptNo(1),
+        model: "offline".into(),
+        tries: 1,
         prompt: Prompt::Plain,
         streaming: false,
         answered: None,

@@ -24,6 +24,7 @@ impl State {
             self.say(Message::User { seq: self.next_seq, text: Arc::clone(&input.text) });
             if let Some(run) = &mut self.run {
                 run.unanswered.push(*id);
+                run.format = input.format.clone().or(run.format.take());
             }
         }
         self.about = Some(MsgRef { session: self.id, seq: self.next_seq });

@@ -32,6 +32,7 @@ impl State {
             owned: Default::default(),
             cancels: 0,
             unanswered: Vec::new(),
+            format: None,
             answer: None,
             partial: Default::default(),
             usage_self: Default::default(),

@@ -10,10 +10,12 @@ use crate::render;
 use crate::state::{Answer, Call, CallPhase, State, Turn};
 
 impl State {
-    pub(super) fn turn_started(&mut self, no: TurnNo, attempt: AttemptNo, prompt: Prompt) {
+    pub(super) fn turn_started(&mut self, no: TurnNo, attempt: AttemptNo, prompt: Prompt, model: &Text) {
         if let Some(turn) = self.run.as_mut().and_then(|run| run.turn.as_mut()).filter(|turn| turn.no == no) {
             turn.attempt = attempt;
             turn.streaming = true;
+            turn.tries = if turn.model == *model { turn.tries.saturating_add(1) } else { 1 };
+            turn.model = Arc::clone(model);
             return;
         }
         self.flush_deferred();
@@ -26,6 +28,8 @@ impl State {
             run.turn = Some(Box::new(Turn {
                 no,
                 attempt,
+                model: Arc::clone(model),
+                tries: 1,
                 prompt,
                 streaming: true,
                 answered: None,
@@ -72,6 +76,7 @@ impl State {
         run.by_notices = false;
         if !answered.answers.is_empty() {
             run.unanswered.clear();
+            run.format = None;
         }
         let open = u32::try_from(answered.calls.len()).unwrap_or(u32::MAX);
         let mut continued = false;

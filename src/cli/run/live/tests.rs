@@ -54,6 +54,7 @@ pub(in crate::cli::run) fn answered(calls: &[(&str, &str)]) -> Record {
         reasoning: None,
         calls: calls.iter().map(asked).collect(),
         stop: Stop::Calls,
+        model: None,
         usage: Usage { input: 1_000, output: 200, ..Usage::default() },
         answers: Vec::new(),
         worked_ms: 0,

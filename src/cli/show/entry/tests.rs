@@ -24,6 +24,7 @@ fn accepted(n: u8, text: &str) -> Record {
         text: text.into(),
         agent_override: None,
         metadata: None,
+        format: None,
         as_owner: Owner::Person,
     }))
 }
@@ -42,6 +43,7 @@ fn answered(turn: u32, text: Option<&str>, tools: &[&str]) -> Record {
         reasoning: None,
         calls: tools.iter().map(asked).collect(),
         stop: Stop::End,
+        model: None,
         usage: Usage::default(),
         answers: Vec::new(),
         worked_ms: 0,
