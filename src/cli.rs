@@ -17,7 +17,6 @@ mod fail;
 mod find;
 mod guard;
 mod paint;
-mod past;
 mod run;
 mod sessions;
 mod shelf;

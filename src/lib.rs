@@ -8,8 +8,8 @@
 //! use std::sync::Arc;
 //!
 //! use subtend::models::{Scripted, Step};
+//! use subtend::Runtime;
 //! use subtend::session::Outcome;
-//! use subtend::{OpenOptions, Runtime};
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! // A model that plays a script; yours implements `subtend::models::Model`.
@@ -17,12 +17,11 @@
 //!
 //! // Without a journal everything is kept in memory; `subtend::journal::open_store` opens one on disk.
 //! let runtime = Runtime::builder().model(Arc::new(model)).start().await?;
-//! let session = runtime.open(OpenOptions { agent: "general".into(), ..OpenOptions::default() })?;
+//! let session = runtime.open("general")?;
 //!
 //! let receipt = session.send("Good morning.").await?; // durable from here on
-//! let ended = session.run_ended(receipt.run).await?;
-//! assert_eq!(ended.outcome, Outcome::Completed);
-//! assert_eq!(ended.text.as_deref(), Some("Hello. You said: Good morning."));
+//! assert_eq!(&*receipt.answer().await?.text, "Hello. You said: Good morning.");
+//! assert_eq!(session.run_ended(receipt.run).await?.outcome, Outcome::Completed);
 //!
 //! runtime.shutdown(std::time::Duration::from_secs(5)).await;
 //! # Ok(())
@@ -32,21 +31,41 @@
 //!
 //! It runs in the caller's tokio, of either flavour. Handles are cheap to clone; dropping one, or a wait on one, cancels nothing.
 //!
+//! **[The guide](guide) goes on from here**, a page for each thing that you may want to do; the programs in `examples/` are whole.
+//!
 //! | module | what |
 //! |---|---|
+//! | [`guide`] | how to do what, page by page |
 //! | [`agents`] | manifests: prompt, model, tools, authority, as data |
-//! | [`models`] | the [`models::Model`] trait; a scripted and a rule-based model that need no network |
-//! | [`tools`] | the [`tools::Tool`] trait; the workspace and its tools; the host's policy |
+//! | [`models`] | the [`models::Model`] trait; models that need no network, and those of providers |
+//! | [`tools`] | the [`tools::Tool`] trait, typed tools; the workspace and its tools; the host's policy |
 //! | [`journal`] | stores, and reading what sessions did |
 //! | [`session`] | the words that all of these share: ids, outcomes, records, authority, limits |
+//! | `testing` | tests of agents in virtual time, with the feature `testing` |
 //!
-//! Features: `redb` (on by default) is the store on disk; `cli` (on by default) is the `subtend` command, which the library does
-//! not need: embedders say `default-features = false, features = ["redb"]`.
+//! | feature | what | default |
+//! |---|---|---|
+//! | `redb` | the store on disk; without it there is the journal in memory | yes |
+//! | `providers` | language models of providers, over HTTP | yes |
+//! | `cli` | the `subtend` command, which the library does not need | yes |
+//! | `testing` | [`testing`](guide::testing_agents) | no |
+//!
+//! Embedders say `default-features = false, features = ["redb", "providers"]`.
 
+pub mod guide;
+#[cfg(feature = "testing")]
+pub mod testing;
+
+pub use schemars;
+pub use subtend_actors::event::{Kind, Line};
+pub use subtend_actors::past::Past;
+pub use subtend_actors::tree::TreeError;
 pub use subtend_actors::{
-    BootError, BootProgress, BootReport, Builder, Control, Ended, Event, Next, OpenOptions, OpenSessionError, Options,
-    Receipt, Runtime, SendError, SessionHandle, ShutdownReport, StartError, Stopped, Subscription, WaitError, What,
+    AnswerError, Answered, AskError, AskOptions, BootError, BootProgress, BootReport, Builder, Control, Ended, Event,
+    Events, EventsError, Input, Next, OpenOptions, OpenSessionError, Options, Receipt, RunHandle, Runtime, SendError,
+    SessionHandle, ShutdownReport, StartError, Stopped, Subscription, Tree, WaitError, What,
 };
+pub use subtend_supervision::{Intensity, StartError as SupervisorsError};
 
 /// Agents: manifests and the catalog that holds them.
 pub mod agents {
@@ -56,38 +75,57 @@ pub mod agents {
 
 /// The journal: stores, and reading what sessions did.
 pub mod journal {
+    pub use subtend_journal::engine::{self, Engine};
+    pub use subtend_journal::memory::Memory;
     pub use subtend_journal::{
-        Info, Journal, OpenError, Poisoned, Problem, Progress, ReadError, Report, StoreSpec, Stored, open_store,
+        AppendError, EngineError, Info, Journal, OpenError, Options, Poisoned, Problem, Progress, ReadError, Report,
+        StoreSpec, Stored, open_store, open_store_with,
     };
 }
 
-/// Models: the trait, and the models that need no network.
+/// Models: the trait, the models that need no network, and those of providers.
 pub mod models {
-    pub use subtend_models::model::{Answer, Delta, Deltas, Model, ModelError, Request};
+    pub use subtend_models::closure::{FnModel, fn_model};
+    pub use subtend_models::model::{Answer, Delta, Deltas, Model, ModelError, Request, Sign};
+    pub use subtend_models::models::BadPool;
     pub use subtend_models::offline::Offline;
-    pub use subtend_models::scripted::{ScriptError, Scripted, Step, When};
-    pub use subtend_models::spec::{BadModel, ModelSpec};
+    #[cfg(feature = "providers")]
+    pub use subtend_models::provider::{BadTarget, Key, Protocol, Provider, ProviderError, Target};
+    pub use subtend_models::scripted::{Builder as ScriptBuilder, ScriptError, Scripted, Step, When};
+    pub use subtend_models::spec::{BadModel, BuildError, ModelSpec};
+    pub use subtend_models::throttle::{BadRates, Rates};
 }
 
-/// Tools: the trait, the registry and the workspace.
+/// Tools: the trait, typed tools, the registry and the workspace.
 pub mod tools {
+    pub use subtend_tools::closure::{FnTool, fn_tool};
     pub use subtend_tools::guard::{self, Guard};
     pub use subtend_tools::policy::{BadRule, HostPolicy};
-    pub use subtend_tools::registry::{Registry, RegistryBuilder, RegistryError};
+    pub use subtend_tools::registry::{Classified, Registry, RegistryBuilder, RegistryError};
     pub use subtend_tools::tool::{Progress, Tool, ToolCall, ToolError, ToolKey, ToolOutput};
+    pub use subtend_tools::typed::{IntoOutput, TypedTool};
     pub use subtend_tools::workspace::{Workspace, WorkspaceError};
 }
 
 /// The vocabulary: identities, outcomes, records, authority, limits.
 pub mod session {
     pub use subtend_session::authority::{Access, Authority, Rule, RuleSet, Verdict};
-    pub use subtend_session::call::{CallEnd, CallKind, ToolEffect, ToolErrorKind};
-    pub use subtend_session::ids::{CallId, InputId, RunNo, Seq, SessionId, Short, Text, TurnNo};
-    pub use subtend_session::index::Head;
+    pub use subtend_session::call::{CallEnd, CallKind, CallResult, Invalid, ToolEffect, ToolErrorKind};
+    pub use subtend_session::ids::{
+        AttemptNo, BadHash, CallId, Epoch, Hash, InputId, Interned, Lsn, MsgRef, RunKey, RunNo, Seq, SessionId, Short,
+        Text, TurnNo,
+    };
+    pub use subtend_session::index::{Head, Inflight, Row, RowKey, RowKind};
     pub use subtend_session::limits::Limits;
     pub use subtend_session::message::{Message, ToolSpec, Transcript};
-    pub use subtend_session::outcome::{Budget, By, FailKind, ModelFail, Outcome, OutcomeKind, TimeLimit};
-    pub use subtend_session::record::{Asked, Prompt, Record, Stop};
+    pub use subtend_session::outcome::{Budget, By, FailKind, ModelFail, Outcome, OutcomeKind, Part, TimeLimit};
+    pub use subtend_session::place::{BranchKind, Mode, OnRestart, Owner, Place, Service};
+    pub use subtend_session::record::{
+        AskBy, AskVerdict, Asked, AttemptDiscarded, CallFinished, Carrier, ChildSpawned, ContinueAsked,
+        ContinueRefusal, From, Hold, InputAccepted, Lane, Notice, NoticeTaken, Park, Prompt, QueueChange, Record,
+        Reserved, RunEnded, RunOpened, SessionCreated, SpawnGranted, Stop, TurnAnswered,
+    };
+    pub use subtend_session::settings::{Effort, Settings};
     pub use subtend_session::state::Phase;
     pub use subtend_session::usage::Usage;
 }

@@ -2,35 +2,33 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
 use subtend_agents::catalog::Catalog;
 use subtend_journal::{Journal, OpenError};
 use subtend_models::model::Model;
+use subtend_models::models::{BadPool, Models, Source};
+use subtend_models::throttle::{BadRates, Rates, Throttles};
 use subtend_session::authority::{Authority, RuleSet};
-use subtend_session::command::{Command, Deadline};
 use subtend_session::ids::{Interned, Text};
 use subtend_session::limits::Limits;
-use subtend_supervision::{
-    Gate, Ledger, Slots, StartError as SupervisorsError, StormLimit, StormSeen, Supervisors, Timers, TokenTree,
-};
+use subtend_supervision::{Gate, Ledger, StartError as SupervisorsError, TokenTree};
 use subtend_tools::policy::HostPolicy;
 use subtend_tools::registry::Registry;
 use subtend_tools::workspace::{Workspace, WorkspaceError};
 use tokio_util::sync::CancellationToken;
 
+use crate::assembly::{slots, supervisors, timers, watch_poison};
 use crate::boot::{BootError, BootProgress};
 use crate::directory::Directory;
 use crate::faults::Faults;
-use crate::hub::{Hub, HubCell, upgrade};
-use crate::lane::Item;
+use crate::hub::{Hub, HubCell};
 use crate::mint::Mint;
 use crate::offer::Offers;
 use crate::options::Options;
 use crate::publisher::Publisher;
 use crate::runtime::Runtime;
-use crate::ticket::Timer;
 use crate::waiters::Waiters;
 
 /// What a runtime is made of. Everything has a default but the model.
@@ -41,7 +39,12 @@ pub struct Builder {
     catalog: Option<Catalog>,
     tools: Option<Registry>,
     models: HashMap<Text, Arc<dyn Model>>,
+    source: Option<Arc<Source>>,
+    pools: Vec<(Text, Vec<Text>)>,
+    default_model: Option<Text>,
     fallback: Option<Arc<dyn Model>>,
+    rates: Rates,
+    named_rates: Vec<(Text, Rates)>,
     limits: Limits,
     policy: RuleSet,
     options: Options,
@@ -53,8 +56,17 @@ pub struct Builder {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// No model was given.
-    #[error("a runtime needs a model: give one with `model`")]
+    #[error("a runtime needs a model: give one with `model`, or name one with `default_model`")]
     NoModel,
+    /// A pool cannot be used.
+    #[error(transparent)]
+    Pool(#[from] BadPool),
+    /// There is no model, and no pool, of the default's name.
+    #[error("there is no model or pool {0:?}, which sessions are to use by default")]
+    NoSuchDefault(Text),
+    /// Rates that let nothing through.
+    #[error("the rates of {0:?} cannot be used: {1}")]
+    Rates(Text, #[source] BadRates),
     /// The journal could not be opened.
     #[error(transparent)]
     Journal(#[from] OpenError),
@@ -80,7 +92,12 @@ impl Default for Builder {
             catalog: None,
             tools: None,
             models: HashMap::new(),
+            source: None,
+            pools: Vec::new(),
+            default_model: None,
             fallback: None,
+            rates: Rates::default(),
+            named_rates: Vec::new(),
             limits: Limits::default(),
             policy: HostPolicy::default_for_workspace(),
             options: Options::default(),
@@ -127,6 +144,37 @@ impl Builder {
         self
     }
 
+    /// Makes models on demand, of names that have none of their own: of providers', such as `anthropic/…`.
+    pub fn model_source(mut self, source: impl Fn(&str) -> Option<Arc<dyn Model>> + Send + Sync + 'static) -> Self {
+        self.source = Some(Arc::new(source));
+        self
+    }
+
+    /// A pool: the name `pool:NAME` stands for these models. They are asked in this order: where one fails, the next is asked
+    /// at once, and one that is known to be unwell is passed over for a while.
+    pub fn pool<M: Into<Text>>(mut self, name: &str, models: impl IntoIterator<Item = M>) -> Self {
+        self.pools.push((pool_name(name), models.into_iter().map(Into::into).collect()));
+        self
+    }
+
+    /// The model or pool (`pool:NAME`) of sessions whose agent names none; [`Builder::model`] if not given.
+    pub fn default_model(mut self, name: impl Into<Text>) -> Self {
+        self.default_model = Some(name.into());
+        self
+    }
+
+    /// What calls of one model may do, and what all calls of one provider may do, where nothing else is said for it.
+    pub fn rates(mut self, rates: Rates) -> Self {
+        self.rates = rates;
+        self
+    }
+
+    /// What calls under `quota` may do: `PROVIDER/MODEL`, or `PROVIDER` for all of its models together.
+    pub fn rates_of(mut self, quota: impl Into<Text>, rates: Rates) -> Self {
+        self.named_rates.push((quota.into(), rates));
+        self
+    }
+
     /// Limits of every session.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
@@ -166,7 +214,8 @@ impl Builder {
     /// When it returns, every run that a former host left in flight has its end, and every owner its notice.
     pub async fn start(self) -> Result<Runtime, StartError> {
         let on_boot = self.on_boot;
-        let fallback = self.fallback.ok_or(StartError::NoModel)?;
+        let (models, default_model) = models(self.models, self.source, self.fallback, self.default_model, &self.pools)?;
+        let throttles = throttles(self.rates, self.named_rates)?;
         let journal = match self.journal {
             Some(journal) => journal,
             None => {
@@ -183,8 +232,9 @@ impl Builder {
             journal,
             catalog: self.catalog.unwrap_or_else(Catalog::builtin),
             tools: self.tools.unwrap_or_else(|| Registry::builder().build()),
-            models: self.models,
-            fallback,
+            models,
+            default_model,
+            throttles,
             workspace_path: workspace.path().to_path_buf(),
             workspace,
             limits: Interned::new(Arc::new(self.limits))?,
@@ -230,74 +280,44 @@ impl Builder {
     }
 }
 
-/// More failures in a window than any number of bad sessions explains: the runtime takes nothing new, and says so.
-fn storm(cell: &HubCell, seen: &StormSeen) {
-    tracing::error!(
-        ?seen,
-        "session actors fail in a storm: the runtime takes no new work; shut it down and look at the log"
-    );
-    if let Some(hub) = upgrade(cell) {
-        hub.gate.close();
-    }
+/// The name of the pool `name` where models are named.
+pub(crate) fn pool_name(name: &str) -> Text {
+    format!("pool:{name}").into()
 }
 
-fn supervisors(cell: &HubCell) -> Result<Supervisors, SupervisorsError> {
-    let (exits, storms) = (Arc::clone(cell), Arc::clone(cell));
-    Supervisors::start_with(
-        2_000,
-        Arc::new(move |exit| {
-            if let Some(hub) = upgrade(&exits) {
-                hub.exited(&exit);
-            }
-        }),
-        StormLimit::default(),
-        Arc::new(move |seen| storm(&storms, &seen)),
-    )
-}
-
-fn slots(cell: &HubCell, global: usize) -> Slots<subtend_session::ids::SessionId, crate::ticket::Ticket> {
-    let cell = Arc::clone(cell);
-    Slots::new(
-        global,
-        Arc::new(move |ticket: crate::ticket::Ticket, slot| {
-            // Without a hub the slot is dropped, which returns it.
-            if let Some(hub) = upgrade(&cell) {
-                hub.timers.disarm(&Timer::Deadline(ticket.session, Deadline::Queue(ticket.run)));
-                hub.deliver(ticket.session, Item::Granted(ticket, slot));
-            }
-        }),
-    )
-}
-
-fn timers(cell: &HubCell) -> Timers<Timer> {
-    let cell = Arc::clone(cell);
-    Timers::start(Arc::new(move |timer| {
-        let Some(hub) = upgrade(&cell) else { return };
-        match timer {
-            Timer::Deadline(session, deadline) => hub.tell(session, Command::Deadline(deadline)),
-            Timer::Idle(session) => {
-                if hub.directory.with(session, |_| ()).is_some() {
-                    hub.deliver(session, Item::Idle);
-                }
-            }
+/// The models, and the name that stands for sessions without one of their own.
+fn models(
+    named: HashMap<Text, Arc<dyn Model>>,
+    source: Option<Arc<Source>>,
+    fallback: Option<Arc<dyn Model>>,
+    default: Option<Text>,
+    pools: &[(Text, Vec<Text>)],
+) -> Result<(Models, Text), StartError> {
+    let known = |name: &Text| named.get(name).cloned().or_else(|| source.as_ref().and_then(|source| source(name)));
+    let first = |name: &Text| {
+        let pool = pools.iter().find(|(pool, _)| pool == name);
+        pool.map_or_else(|| known(name), |(_, members)| members.first().and_then(known))
+    };
+    let fallback = match (fallback, &default) {
+        (Some(model), None) => model,
+        (given, Some(default)) => {
+            let named = first(default).ok_or_else(|| StartError::NoSuchDefault(default.clone()))?;
+            given.unwrap_or(named)
         }
-    }))
+        (None, None) => return Err(StartError::NoModel),
+    };
+    let default = default.unwrap_or_else(|| fallback.name().into());
+    let mut models = Models::new(named, source, fallback);
+    for (name, members) in pools {
+        models.add_pool(name, members)?;
+    }
+    Ok((models, default))
 }
 
-/// A poisoned journal stops the whole runtime: nothing after the failed append is ever shown (J-9).
-fn watch_poison(hub: &Arc<Hub>) {
-    let (journal, weak) = (hub.journal.clone(), Arc::downgrade(hub));
-    let watch = tokio::spawn(async move {
-        let poison = journal.on_poison().await;
-        let Some(hub) = weak.upgrade() else { return };
-        tracing::error!(%poison, "the journal failed: the runtime stops");
-        hub.stopping.store(true, Ordering::Release);
-        hub.gate.close();
-        hub.halt.cancel();
-        hub.timers.shutdown();
-        hub.waiters.close();
-        hub.directory.clear();
-        hub.supervisors.shutdown(std::time::Duration::ZERO).await;
-    });
-    hub.watch_with(watch.abort_handle());
+fn throttles(rates: Rates, named: Vec<(Text, Rates)>) -> Result<Throttles, StartError> {
+    let all = named.iter().map(|(name, rates)| (name.clone(), rates)).chain([("every model".into(), &rates)]);
+    for (name, rates) in all {
+        rates.check().map_err(|bad| StartError::Rates(name, bad))?;
+    }
+    Ok(Throttles::new(rates, named))
 }

@@ -14,6 +14,8 @@ use crate::directory::Hot;
 use crate::driver::{Driver, Pending};
 use crate::faults::Point;
 use crate::hub::Hub;
+use crate::publisher::{self, Shown};
+use crate::streams::Ends;
 
 /// Why the activation does not go on.
 #[derive(Debug)]
@@ -61,11 +63,12 @@ impl Driver {
         };
         let before = self.before.take().unwrap_or_default();
         let changes = index::changes(&before, &self.state, &records, stamp);
-        let mut shown = Vec::new();
-        if self.hub.events.any() {
-            shown.push((self.state.id, first, records.clone()));
-            shown.extend(births.iter().map(|birth| (birth.session, Seq(1), birth.records.clone())));
-        }
+        let ends = Ends::of(&records);
+        let shown = self.hub.events.any().then(|| {
+            let own = Shown { session: self.state.id, first, records: records.clone() };
+            let born = |birth: &Birth| Shown { session: birth.session, first: Seq(1), records: birth.records.clone() };
+            std::iter::once(own).chain(births.iter().map(born)).collect()
+        });
         let mut frames = Vec::with_capacity(births.len().saturating_add(1));
         frames.push(Frame {
             session: self.state.id,
@@ -95,10 +98,8 @@ impl Driver {
             self.opened_lsn = appended.first;
         }
         self.last_lsn = appended.last;
-        let root = self.root();
-        for (session, first, records) in shown {
-            self.hub.events.frame(appended.last, root, session, first, records);
-        }
+        let (root, session) = (self.root(), self.state.id);
+        self.hub.events.appended(publisher::Batch { root, session, at: appended, ends, shown });
         Ok(hot)
     }
 
@@ -165,12 +166,12 @@ impl Hub {
         let session = birth.session;
         let mut fresh = HashSet::new();
         let frame = self.birth_frame(birth, self.mint.wall_ms(), &mut fresh);
-        let shown = self.events.any().then(|| frame.records.clone());
+        let own = |records: &[Record]| vec![Shown { session, first: Seq(1), records: records.to_vec() }];
+        let shown = self.events.any().then(|| own(&frame.records));
         let appended = self.journal.append(Batch { frames: vec![frame] })?;
         self.has_defs(fresh);
-        if let Some(records) = shown {
-            self.events.frame(appended.last, session, session, Seq(1), records);
-        }
+        let ends = Ends::default();
+        self.events.appended(publisher::Batch { root: session, session, at: appended, ends, shown });
         self.journal.deactivate(session, Epoch(1));
         Ok(())
     }

@@ -16,6 +16,7 @@ use subtend_supervision::Slot;
 use tokio::sync::oneshot;
 
 use crate::activation::owner_key;
+use crate::calling::TurnAtWork;
 use crate::clock::RunClock;
 use crate::commit::Halted;
 use crate::directory::Hot;
@@ -24,7 +25,7 @@ use crate::hub::Hub;
 use crate::lane::{Answer, Item, Lane, Probed, ReplyTo};
 use crate::offer::Offer;
 use crate::turn::Ready;
-use crate::work::{ToolAtWork, TurnAtWork};
+use crate::work::ToolAtWork;
 
 /// Items taken from the lanes at a time: the bound of one decision batch.
 const BATCH: usize = 256;
@@ -342,6 +343,8 @@ impl Driver {
                 // Before any effect of the run: what it will own hangs on its token.
                 let key = RunKey { session: self.session(), run: opened.run };
                 self.hub.tokens.open(key, owner_key(&opened.owner));
+            } else if let Record::InputsTaken { run, .. } = record {
+                self.resumed(*run);
             }
         }
         self.pending.records.extend(decision.records);
@@ -370,6 +373,7 @@ impl Driver {
             | Effect::StartChild { .. }
             | Effect::Tell { .. }
             | Effect::CancelOwned { .. }
+            | Effect::CancelChild { .. }
             | Effect::Arm { .. }
             | Effect::Disarm { .. }
             | Effect::Unload => self.pending.effects.push(effect),

@@ -6,7 +6,8 @@ use serde::Serialize;
 use subtend_models::model::Delta;
 use subtend_session::ids::{AttemptNo, CallId, RunNo, Seq, SessionId, Text, TurnNo};
 use subtend_session::record::Record;
-use tokio::sync::broadcast;
+
+pub use crate::subscription::Subscription;
 
 /// One event of a session.
 #[derive(Clone, Debug)]
@@ -30,6 +31,9 @@ pub enum What {
         record: Arc<Record>,
     },
     /// A piece of an answer on its way; not durable, gone when the attempt is discarded.
+    ///
+    /// No piece of a retry comes before the `AttemptDiscarded` of the attempt before it (and the `TurnStarted` of its own),
+    /// none of an attempt after its `AttemptDiscarded` or `TurnAnswered`.
     Delta {
         /// The run.
         run: RunNo,
@@ -37,6 +41,9 @@ pub enum What {
         turn: TurnNo,
         /// The attempt.
         attempt: AttemptNo,
+        /// Bytes of text, or of reasoning, that came before this piece in the attempt; for a call, calls that did. Who
+        /// attaches late gets the text so far with offset 0, up to 1 MiB of each kind.
+        offset: u64,
         /// The piece.
         delta: Delta,
     },
@@ -56,52 +63,6 @@ pub enum Next {
     Event(Event),
     /// The reader was too slow: so many events of the runtime are missed. Durable ones can be read from the journal.
     Missed(u64),
-}
-
-/// A bounded view of the events of one tree (or of all).
-///
-/// A slow reader never slows a session: it learns how many events it missed.
-#[derive(Debug)]
-pub struct Subscription {
-    receiver: broadcast::Receiver<Arc<Event>>,
-    root: Option<SessionId>,
-}
-
-impl Subscription {
-    pub(crate) fn new(receiver: broadcast::Receiver<Arc<Event>>, root: Option<SessionId>) -> Self {
-        Self { receiver, root }
-    }
-
-    /// The next event, or `None` when the runtime is gone.
-    ///
-    /// # Cancel safety
-    /// Nothing is lost when the future is dropped.
-    pub async fn next(&mut self) -> Option<Next> {
-        loop {
-            match self.receiver.recv().await {
-                Ok(event) if self.root.is_none_or(|root| root == event.root) => {
-                    return Some(Next::Event((*event).clone()));
-                }
-                Ok(_) => {}
-                Err(broadcast::error::RecvError::Lagged(missed)) => return Some(Next::Missed(missed)),
-                Err(broadcast::error::RecvError::Closed) => return None,
-            }
-        }
-    }
-
-    /// An event that has already arrived, if there is one.
-    pub fn try_next(&mut self) -> Option<Next> {
-        loop {
-            match self.receiver.try_recv() {
-                Ok(event) if self.root.is_none_or(|root| root == event.root) => {
-                    return Some(Next::Event((*event).clone()));
-                }
-                Ok(_) => {}
-                Err(broadcast::error::TryRecvError::Lagged(missed)) => return Some(Next::Missed(missed)),
-                Err(broadcast::error::TryRecvError::Empty | broadcast::error::TryRecvError::Closed) => return None,
-            }
-        }
-    }
 }
 
 /// An event as machines read it: `{"type":"record","session":…,"seq":…,"record":{…}}`.
@@ -127,6 +88,10 @@ pub enum Line<'a> {
         turn: TurnNo,
         /// The attempt.
         attempt: AttemptNo,
+        /// What it is a piece of.
+        kind: Kind,
+        /// Bytes of that kind, or calls, that came before it in the attempt.
+        offset: u64,
         /// The text, or the tool that is being called.
         text: &'a str,
     },
@@ -146,21 +111,32 @@ pub enum Line<'a> {
     },
 }
 
+/// What a [`Line::Delta`] is a piece of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// The text of the answer.
+    Text,
+    /// Its reasoning.
+    Reasoning,
+    /// A call that it asks for.
+    Call,
+}
+
 impl Event {
     /// The event as machines read it.
     pub fn line(&self) -> Line<'_> {
         match &self.what {
             What::Record { seq, record } => Line::Record { session: self.session, seq: *seq, record },
-            What::Delta { run, turn, attempt, delta } => Line::Delta {
-                session: self.session,
-                run: *run,
-                turn: *turn,
-                attempt: *attempt,
-                text: match delta {
-                    Delta::Text(text) | Delta::Reasoning(text) => text,
-                    Delta::Call { tool, .. } => tool,
-                },
-            },
+            What::Delta { run, turn, attempt, offset, delta } => {
+                let (kind, text) = match delta {
+                    Delta::Text(text) => (Kind::Text, text),
+                    Delta::Reasoning(text) => (Kind::Reasoning, text),
+                    Delta::Call { tool, .. } => (Kind::Call, tool),
+                };
+                let (session, run, turn, attempt, offset) = (self.session, *run, *turn, *attempt, *offset);
+                Line::Delta { session, run, turn, attempt, kind, offset, text }
+            }
             What::Progress { call, line } => Line::Progress { session: self.session, call: *call, line },
         }
     }

@@ -3,17 +3,24 @@
 use std::sync::Arc;
 
 use subtend_session::command::Command;
-use subtend_session::effect::{Rejection, Reply};
-use subtend_session::ids::{InputId, RunNo, SessionId, Text};
+use subtend_session::effect::Reply;
+use subtend_session::ids::{RunNo, Seq, SessionId, Text};
 use subtend_session::outcome::{By, Outcome};
-use subtend_session::place::Owner;
-use subtend_session::record::{From, InputAccepted, Lane};
 use subtend_session::usage::Usage;
 use tokio::sync::oneshot;
 
-use crate::event::Subscription;
+use crate::following::Events;
 use crate::hub::Hub;
 use crate::lane::{Item, Probed};
+use crate::subscription::{Scope, Subscription};
+
+pub use error::{SendError, Stopped, WaitError};
+pub use input::Input;
+pub use run::RunHandle;
+
+mod error;
+mod input;
+mod run;
 
 /// A session of a runtime.
 #[derive(Clone)]
@@ -27,17 +34,6 @@ impl std::fmt::Debug for SessionHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("SessionHandle").field(&self.id).finish()
     }
-}
-
-/// An accepted input: durable when the receipt is in hand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Receipt {
-    /// The input.
-    pub input: InputId,
-    /// The run that it opened, or that was in flight when it was accepted.
-    pub run: RunNo,
-    /// Whether it had been accepted before, by its key.
-    pub again: bool,
 }
 
 /// How a run ended.
@@ -66,61 +62,6 @@ pub enum Control {
     NotFound,
 }
 
-/// Why an input was not accepted. Nothing of it is kept.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SendError {
-    /// The inbox or the queue is full: try again later.
-    #[error("the session is busy: {what} holds {limit}, its limit; try again when it has taken some")]
-    Busy {
-        /// What is full.
-        what: &'static str,
-        /// Its bound.
-        limit: u64,
-    },
-    /// The input cannot be accepted as it is.
-    #[error("{0}")]
-    BadInput(String),
-    /// The runtime is shutting down or its store failed.
-    #[error("{0}")]
-    Stopped(Stopped),
-    /// The session's verb is not there.
-    #[error("{0}")]
-    Refused(String),
-}
-
-/// Why a wait or a control came to nothing.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum WaitError {
-    /// The runtime is shutting down or its store failed; the run is in the journal.
-    #[error("{0}")]
-    Stopped(Stopped),
-    /// There is no such run.
-    #[error("session {session} has no run {run}")]
-    NoSuchRun {
-        /// The session.
-        session: SessionId,
-        /// The run.
-        run: RunNo,
-    },
-    /// The session refused the command.
-    #[error("{0}")]
-    Refused(String),
-}
-
-/// Why the runtime does not answer any more.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Stopped {
-    /// It was shut down.
-    #[error("the runtime is shut down; what was in flight is in the journal")]
-    Shutdown,
-    /// The journal failed: nothing is acknowledged until the store is opened again.
-    #[error("the journal failed ({0}); open the store again to recover")]
-    Poisoned(String),
-    /// The session's actor went away before it answered; what it acknowledged is kept.
-    #[error("the session went away before it answered; what it had acknowledged is in the journal")]
-    Gone,
-}
-
 /// How often a probe that was lost is sent again: as often as an actor is restarted in one window, by default.
 const PROBES: u32 = 3;
 
@@ -130,72 +71,15 @@ impl SessionHandle {
         self.id
     }
 
-    /// Events of the session's tree from here on.
-    pub fn events(&self) -> Subscription {
-        self.hub.events.subscribe(Some(self.root))
+    /// The session's own events: its records from `from` on, then live. `Seq(1)` is the first; after having seen record `n`,
+    /// `n.next()` goes on.
+    pub fn events(&self, from: Seq) -> Events {
+        Events::new(Arc::clone(&self.hub), self.id, self.root, from)
     }
 
-    /// Sends an input that is taken at the next rest point; a quiet session opens a run for it at once.
-    ///
-    /// # Errors
-    /// [`SendError`]; then nothing is kept of the input.
-    ///
-    /// # Cancel safety
-    /// Dropping the future leaves open whether the input is accepted.
-    ///
-    /// # Durability
-    /// The input is durable when the receipt is returned.
-    pub async fn send(&self, text: impl Into<Text>) -> Result<Receipt, SendError> {
-        self.submit(text.into(), Lane::Send).await
-    }
-
-    /// Sends an input that enters at the next turn boundary.
-    ///
-    /// # Errors
-    /// As [`SessionHandle::send`].
-    pub async fn steer(&self, text: impl Into<Text>) -> Result<Receipt, SendError> {
-        self.submit(text.into(), Lane::Steer).await
-    }
-
-    async fn submit(&self, text: Text, lane: Lane) -> Result<Receipt, SendError> {
-        let pass = self.hub.gate.enter().ok_or(SendError::Stopped(Stopped::Shutdown))?;
-        let input = InputAccepted {
-            id: self.hub.mint.input(),
-            key: None,
-            from: From::Person,
-            lane,
-            text,
-            agent_override: None,
-            metadata: None,
-            format: None,
-            as_owner: Owner::Person,
-        };
-        let mut resent = false;
-        let answer = loop {
-            let (reply, answer) = oneshot::channel();
-            let item = Item::Command(Command::Submit(Box::new(input.clone())), Some(reply));
-            self.hub
-                .deliver_input(self.id, item)
-                .map_err(|full| SendError::Busy { what: "the inbox", limit: full.0 as u64 })?;
-            match answer.await {
-                Ok(answer) => break answer,
-                // A panic of the session's actor took the input, or its answer, with it: by its id it is accepted once.
-                Err(_) if !resent && !self.hub.is_stopping() => resent = true,
-                Err(_) => return Err(SendError::Stopped(self.hub.stopped())),
-            }
-        };
-        drop(pass);
-        match answer {
-            Ok((Reply::Accepted { input, again }, run)) => Ok(Receipt { input, run, again: again && !resent }),
-            Ok((Reply::None | Reply::Done(_) | Reply::AlreadyEnded(..) | Reply::NotFound, _)) => {
-                Err(SendError::Refused("the session did not take the input".to_owned()))
-            }
-            Err(Rejection::Busy { what, limit }) => Err(SendError::Busy { what, limit }),
-            Err(Rejection::BadInput(why)) => Err(SendError::BadInput(why)),
-            Err(other @ (Rejection::Stale(_) | Rejection::NotYet(_) | Rejection::Misplaced { .. })) => {
-                Err(SendError::Refused(other.to_string()))
-            }
-        }
+    /// Events of the session's whole tree from here on, live: the text so far of what streams first. See [`Subscription`].
+    pub fn watch(&self) -> Subscription {
+        self.hub.events.subscribe(Scope::Tree(self.root))
     }
 
     /// Cancels the run in flight and all that it owns.
@@ -209,7 +93,7 @@ impl SessionHandle {
         self.control(Command::Cancel { run: None, by: By::Person }).await
     }
 
-    async fn control(&self, command: Command) -> Result<Control, WaitError> {
+    pub(crate) async fn control(&self, command: Command) -> Result<Control, WaitError> {
         let (reply, answer) = oneshot::channel();
         self.hub.deliver(self.id, Item::Command(command, Some(reply)));
         match answer.await.map_err(|_| WaitError::Stopped(self.hub.stopped()))? {
@@ -220,29 +104,29 @@ impl SessionHandle {
         }
     }
 
-    /// Waits until `run` has ended.
+    /// The session's run `no`, whether there is one or not.
+    pub fn run(&self, no: RunNo) -> RunHandle {
+        RunHandle { session: self.clone(), no }
+    }
+
+    /// The run in flight, if there is one.
     ///
     /// # Errors
-    /// [`WaitError`].
+    /// [`WaitError::Stopped`].
     ///
     /// # Cancel safety
-    /// Dropping the future cancels nothing.
-    ///
-    /// # Durability
-    /// The end is durable when it is returned.
-    pub async fn run_ended(&self, run: RunNo) -> Result<Ended, WaitError> {
-        // Registered before the probe: an end between the two is seen by one of them at least.
-        let waiter = self.hub.waiters.register(self.id, run);
+    /// Safe: dropping the future changes nothing.
+    pub async fn current_run(&self) -> Result<Option<RunHandle>, WaitError> {
         let probed = self.probe().await.map_err(WaitError::Stopped)?;
-        if let Some(ended) = probed.last.filter(|ended| ended.run == run) {
-            return Ok(ended);
-        }
-        if probed.in_flight.is_none_or(|at| at > run) {
-            // It may have ended before the last one: an input that was queued opens the next run at once.
-            let ended = self.hub.ended(self.id, run).map_err(|error| WaitError::Refused(error.to_string()))?;
-            return ended.ok_or(WaitError::NoSuchRun { session: self.id, run });
-        }
-        waiter.await.map_err(|_| WaitError::Stopped(self.hub.stopped()))
+        Ok(probed.in_flight.map(|no| self.run(no)))
+    }
+
+    /// Waits until `run` has ended: the same as `run(run).ended()`.
+    ///
+    /// # Errors
+    /// As [`RunHandle::ended`].
+    pub async fn run_ended(&self, run: RunNo) -> Result<Ended, WaitError> {
+        self.run(run).ended().await
     }
 
     async fn probe(&self) -> Result<Probed, Stopped> {

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use subtend_agents::catalog::Catalog;
 use subtend_journal::{Journal, ReadError};
-use subtend_models::model::Model;
+use subtend_models::models::Models;
+use subtend_models::throttle::Throttles;
 use subtend_session::authority::Authority;
 use subtend_session::command::Command;
 use subtend_session::ids::{Hash, Interned, RunKey, RunNo, SessionId, Text};
@@ -38,8 +39,11 @@ pub(crate) struct Hub {
     pub(crate) journal: Journal,
     pub(crate) catalog: Catalog,
     pub(crate) tools: Registry,
-    pub(crate) models: HashMap<Text, Arc<dyn Model>>,
-    pub(crate) fallback: Arc<dyn Model>,
+    pub(crate) models: Models,
+    /// The name of the model of sessions whose agent names none.
+    pub(crate) default_model: Text,
+    /// What providers allow, over all sessions.
+    pub(crate) throttles: Throttles,
     pub(crate) workspace: Arc<Workspace>,
     pub(crate) workspace_path: PathBuf,
     pub(crate) limits: Interned<Limits>,
@@ -106,11 +110,6 @@ impl Hub {
             Next::Start(lane, hot) => self.start(session, lane, hot),
         }
         Ok(())
-    }
-
-    /// The model of a name: its own, or the one that answers for all.
-    pub(crate) fn model(&self, name: &Text) -> Arc<dyn Model> {
-        Arc::clone(self.models.get(name).unwrap_or(&self.fallback))
     }
 
     /// The bodies of the host's limits.

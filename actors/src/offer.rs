@@ -3,15 +3,18 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use subtend_agents::manifest::Manifest;
 use subtend_session::authority::{Access, Authority, Verdict};
 use subtend_session::call::{CallKind, Invalid};
 use subtend_session::ids::{Hash, Interned, Short, Text};
 use subtend_session::message::ToolSpec;
 use subtend_session::place::Place;
 use subtend_session::record::SessionCreated;
+use subtend_session::settings::Settings;
 use subtend_session::state::State;
 use subtend_tools::dialect::task;
 
+use crate::builder::pool_name;
 use crate::hub::Hub;
 
 /// The dialect that every session with spawnable agents is offered.
@@ -29,6 +32,8 @@ pub(crate) struct Offer {
     pub(crate) agents: Vec<(Text, Text)>,
     /// Whether the `task` tool is among the tools.
     pub(crate) spawns: bool,
+    /// How the agent's model is to answer, by the present manifest.
+    pub(crate) settings: Settings,
 }
 
 #[derive(PartialEq, Eq, Hash)]
@@ -100,7 +105,21 @@ impl Hub {
         if spawns {
             specs.push(task::spec(&agents));
         }
-        Offer { specs: specs.into(), authority, only, agents, spawns }
+        let settings = self.catalog.get(&state.created.agent).map(|manifest| manifest.settings).unwrap_or_default();
+        Offer { specs: specs.into(), authority, only, agents, spawns, settings }
+    }
+
+    /// The model that sessions of `manifest` name: its pool, its model, or the one that they inherit.
+    fn model_name(&self, manifest: &Manifest, inherited: &Text) -> Text {
+        let Some(pool) = &manifest.pool else {
+            return manifest.model.clone().unwrap_or_else(|| Arc::clone(inherited));
+        };
+        let name = pool_name(pool);
+        if self.models.has_pool(&name) {
+            return name;
+        }
+        tracing::warn!(agent = %manifest.name, %pool, model = %inherited, "there is no such pool: its caller's model is used");
+        Arc::clone(inherited)
     }
 
     /// The birth template of children of `agent`.
@@ -120,7 +139,7 @@ impl Hub {
             short: Short("".into()),
             agent: Arc::clone(agent),
             agent_hash: manifest.hash(),
-            model: manifest.model.clone().unwrap_or_else(|| Arc::clone(inherited_model)),
+            model: self.model_name(manifest, inherited_model),
             system: Interned::new(manifest.system()).map_err(|_| unknown())?,
             ceiling: self.policy.clone(),
             limits: self.limits.clone(),

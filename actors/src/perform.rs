@@ -9,7 +9,7 @@ use subtend_session::effect::Effect;
 use subtend_session::ids::{RunKey, RunNo, SessionId};
 use subtend_session::outcome::OutcomeKind;
 use subtend_session::record::Notice;
-use subtend_session::state::State;
+use subtend_session::state::{Phase, State};
 use subtend_supervision::Class;
 
 use crate::activation::owner_key;
@@ -43,6 +43,7 @@ impl Driver {
                 Effect::Tell { to, notice } => self.tell(to, *notice),
                 Effect::CancelLocal => self.cancel_local(),
                 Effect::CancelOwned { run, outcome } => self.cancel_owned(run, outcome),
+                Effect::CancelChild { run, child, outcome } => self.cancel_child(run, child, outcome),
                 Effect::Arm { deadline, after_ms } => last_word(&mut timers, deadline, Some(after_ms)),
                 Effect::Disarm { deadline } => last_word(&mut timers, deadline, None),
                 Effect::Ended { run, outcome: _ } => {
@@ -130,6 +131,27 @@ impl Driver {
             self.hub.tell(child, Command::OwnerOver { run: RunNo(1), outcome });
         }
         self.hub.tokens.fire(&key);
+    }
+
+    /// Tells one owned run, then fires the token of it and of all below it: in this order, as with all of them.
+    fn cancel_child(&mut self, run: RunNo, child: SessionId, outcome: OutcomeKind) {
+        // A later command of the batch may have brought its end, and an input after it: the note would outlive the interrupt.
+        if self.state.phase() != Phase::HeldInterrupted {
+            return;
+        }
+        let owner = RunKey { session: self.session(), run };
+        self.hub.closing.lock().unwrap_or_else(PoisonError::into_inner).insert(owner, outcome);
+        self.hub.tell(child, Command::OwnerOver { run: RunNo(1), outcome });
+        self.hub.tokens.fire(&RunKey { session: child, run: RunNo(1) });
+    }
+
+    /// An interrupted run goes on: all that its interrupt cancelled has ended, and what it owns from here on ends for other
+    /// causes.
+    pub(crate) fn resumed(&self, run: RunNo) {
+        let mut closing = self.hub.closing.lock().unwrap_or_else(PoisonError::into_inner);
+        if !closing.is_empty() {
+            closing.remove(&RunKey { session: self.session(), run });
+        }
     }
 
     fn arm(&mut self, deadline: Deadline, after_ms: u64) {

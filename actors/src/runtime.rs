@@ -16,6 +16,7 @@ use crate::builder::Builder;
 use crate::event::Subscription;
 use crate::handle::SessionHandle;
 use crate::hub::Hub;
+use crate::subscription::Scope;
 
 /// A running instance. Two in one process never meet.
 ///
@@ -46,6 +47,31 @@ pub struct OpenOptions {
     pub limits: Option<Limits>,
     /// The model, by name; the manifest's, or the runtime's, if not given.
     pub model: Option<Text>,
+}
+
+impl OpenOptions {
+    /// A session of `agent`, with nothing else said.
+    pub fn agent(agent: impl Into<Text>) -> Self {
+        Self { agent: agent.into(), ..Self::default() }
+    }
+}
+
+impl From<&str> for OpenOptions {
+    fn from(agent: &str) -> Self {
+        Self::agent(agent)
+    }
+}
+
+impl From<String> for OpenOptions {
+    fn from(agent: String) -> Self {
+        Self::agent(agent)
+    }
+}
+
+impl From<Text> for OpenOptions {
+    fn from(agent: Text) -> Self {
+        Self::agent(agent)
+    }
 }
 
 /// Why a root session was not opened.
@@ -116,14 +142,23 @@ impl Runtime {
         &self.hub.journal
     }
 
-    /// Opens a root session. Its first input opens its first run.
+    /// Opens a root session: of an agent, by its name, or with [`OpenOptions`]. Its first input opens its first run.
+    ///
+    /// ```
+    /// # fn example(runtime: &subtend_actors::Runtime) -> Result<(), subtend_actors::OpenSessionError> {
+    /// let session = runtime.open("general")?;
+    /// # drop(session);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`OpenSessionError`].
     ///
     /// # Durability
     /// The session is in the log, and durable at the latest with the receipt of its first input.
-    pub fn open(&self, options: OpenOptions) -> Result<SessionHandle, OpenSessionError> {
+    pub fn open(&self, options: impl Into<OpenOptions>) -> Result<SessionHandle, OpenSessionError> {
+        let options = options.into();
         if self.hub.gate.is_closed() {
             return Err(OpenSessionError::Stopped);
         }
@@ -136,7 +171,7 @@ impl Runtime {
             AgentMode::Primary | AgentMode::All => {}
             AgentMode::Subagent => return Err(OpenSessionError::NotPrimary { name, pickable: pickable() }),
         }
-        let inherited: Text = options.model.clone().unwrap_or_else(|| self.hub.fallback.name().into());
+        let inherited: Text = options.model.clone().unwrap_or_else(|| self.hub.default_model.clone());
         let Ok(template) = self.hub.template(&name, &inherited) else {
             return Err(OpenSessionError::UnknownAgent { name, pickable: pickable() });
         };
@@ -169,12 +204,13 @@ impl Runtime {
         Ok(head.map(|head| SessionHandle { hub: Arc::clone(&self.hub), id, root: head.root }))
     }
 
-    /// Events from here on, of one tree or of all: what is appended after the call is shown when it is durable.
+    /// Events from here on, of one tree or of all: the text so far of what streams, then what is appended after the call,
+    /// when it is durable.
     ///
     /// Whoever reads the journal for what came before waits for `journal().settled()` first: a record that was appended
     /// before the call and is not durable yet is in neither.
     pub fn subscribe(&self, root: Option<SessionId>) -> Subscription {
-        self.hub.events.subscribe(root)
+        self.hub.events.subscribe(root.map_or(Scope::All, Scope::Tree))
     }
 
     /// Sessions in memory, for operators and tests.
@@ -201,12 +237,14 @@ impl Runtime {
         let drained = tokio::time::timeout(grace, hub.tasks.wait()).await.is_ok();
         hub.halt.cancel();
         hub.timers.shutdown();
+        hub.throttles.close();
         hub.stop_watching();
         hub.supervisors.shutdown(Duration::from_millis(100)).await;
         hub.directory.clear();
         hub.waiters.close();
         // Actors are gone, and with them what they had at work: its tasks end at their next poll.
         hub.tasks.wait().await;
+        hub.events.close();
         let report = ShutdownReport {
             drained,
             actors: hub.supervisors.live(),
@@ -230,9 +268,11 @@ impl Drop for Runtime {
         self.hub.stopping.store(true, Ordering::Release);
         self.hub.halt.cancel();
         self.hub.timers.shutdown();
+        self.hub.throttles.close();
         // It holds the journal, and with it the store's lock.
         self.hub.stop_watching();
         self.hub.waiters.close();
+        self.hub.events.close();
         self.hub.directory.clear();
         let supervisors = self.hub.supervisors.clone();
         // Where it was started: actors hold the hub, and would go on for ever if it is dropped outside of tokio.

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -11,11 +11,15 @@ use futures_util::future::BoxFuture;
 use subtend_models::model::{Answer, Deltas, Model, ModelError, Request, Sign};
 use subtend_session::command::{Answered, AskedCall, AttemptFailed, Command};
 use subtend_session::ids::{AttemptNo, CallId, RunNo, SessionId, Text, TurnNo};
+use subtend_session::limits::Limits;
 use subtend_session::outcome::{ModelFail, Part};
 use subtend_tools::tool::Tool;
 
-use crate::event::What;
+use tokio::time::Instant;
+
+use crate::calling::Called;
 use crate::hub::Hub;
+use crate::mint::now;
 use crate::offer::Offer;
 
 /// What a model call came to, before its calls are classified.
@@ -47,35 +51,67 @@ pub(crate) fn call(model: &Arc<dyn Model>, request: Request, deltas: Deltas) -> 
     }
 }
 
-/// Shows that the model is not stalled.
-#[derive(Clone, Default)]
-pub(crate) struct Pulse(Arc<AtomicU64>);
+/// When the model last showed life.
+#[derive(Clone)]
+pub(crate) struct Pulse {
+    since: Instant,
+    /// Milliseconds from `since` to the last sign of life, plus one; 0 before the first.
+    last: Arc<AtomicU64>,
+}
 
 impl Pulse {
-    fn beat(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn new() -> Self {
+        Self { since: now(), last: Arc::default() }
     }
 
-    fn count(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+    fn beat(&self) {
+        let ms = u64::try_from(now().duration_since(self.since).as_millis()).unwrap_or(u64::MAX);
+        self.last.store(ms.saturating_add(1), Ordering::Relaxed);
+    }
+
+    /// Whether somebody else waits for the call: its own clone lives exactly as long as the call is made.
+    fn is_watched(&self) -> bool {
+        Arc::strong_count(&self.last) > 1
+    }
+
+    fn last(&self) -> Option<Instant> {
+        let ms = self.last.load(Ordering::Relaxed).checked_sub(1)?;
+        self.since.checked_add(Duration::from_millis(ms))
     }
 }
 
-/// Waits for the call, as long as the model shows life.
-pub(crate) async fn watched(mut calling: Calling, pulse: Pulse, stall_ms: u64) -> Came {
+/// How long a model may be silent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    first_byte_ms: u64,
+    stall_ms: u64,
+}
+
+impl Patience {
+    pub(crate) fn of(limits: &Limits) -> Self {
+        Self { first_byte_ms: limits.first_byte_ms, stall_ms: limits.stall_ms }
+    }
+}
+
+/// Waits for the call, as long as the model shows life. Silence is counted from here: a call may have waited for its turn.
+pub(crate) async fn watched(mut calling: Calling, pulse: Pulse, patience: Patience) -> Came {
+    let (first, stall) = (Duration::from_millis(patience.first_byte_ms), Duration::from_millis(patience.stall_ms));
+    let begun = now();
     loop {
-        let before = pulse.count();
-        match tokio::time::timeout(Duration::from_millis(stall_ms), &mut calling).await {
-            Ok(came) => return came,
-            Err(_) if pulse.count() == before => {
-                return Came::Error(ModelError {
-                    kind: ModelFail::Unavailable,
-                    message: format!("the model was silent for {stall_ms} ms"),
-                    retry_after_ms: None,
-                    usage: None,
-                });
+        let last = pulse.last();
+        let (until, what) = match last {
+            Some(last) => {
+                (last + stall, format!("was silent in the middle of its answer for {} ms", patience.stall_ms))
             }
-            Err(_) => {}
+            None => (begun + first, format!("did not begin to answer within {} ms", patience.first_byte_ms)),
+        };
+        if until <= now() {
+            return Came::Error(ModelError::new(ModelFail::Unavailable, format!("the model {what}")));
+        }
+        // A first sign may come while the longer wait runs: it is looked for in time to hold the model to the shorter one.
+        let look = until.min(now() + stall.max(Duration::from_millis(1)));
+        if let Ok(came) = tokio::time::timeout_at(look, &mut calling).await {
+            return came;
         }
     }
 }
@@ -93,34 +129,57 @@ pub(crate) struct Address {
     pub(crate) attempt: AttemptNo,
 }
 
+/// What takes the signs of one model call. A model may keep it beyond its answer: what it says then is not heard.
+struct Tap {
+    hub: Weak<Hub>,
+    at: Address,
+    pulse: Pulse,
+    used: AtomicBool,
+}
+
+impl Tap {
+    fn take(&self, sign: &Sign) {
+        self.pulse.beat();
+        let Sign::Delta(delta) = sign else { return };
+        if let Some(hub) = self.hub.upgrade() {
+            self.used.store(true, Ordering::Relaxed);
+            hub.events.delta(&self.at, delta, || self.pulse.is_watched());
+        }
+    }
+}
+
+impl Drop for Tap {
+    fn drop(&mut self) {
+        if *self.used.get_mut()
+            && let Some(hub) = self.hub.upgrade()
+        {
+            hub.events.streamed(&self.at);
+        }
+    }
+}
+
 impl Hub {
-    /// Where the deltas of a call go: to subscribers, if there are any, and to the pulse.
+    /// Where the deltas of a call go: to the pulse, to subscribers, and into the text so far for those who come late.
+    ///
+    /// A call that streams nothing pays for nothing but the closure.
     pub(crate) fn deltas(self: &Arc<Self>, at: Address, pulse: &Pulse) -> Deltas {
-        let pulse = pulse.clone();
-        let hub = Arc::downgrade(self);
-        Deltas::watched(move |sign: Sign| {
-            pulse.beat();
-            let Sign::Delta(delta) = sign else { return };
-            if let Some(hub) = hub.upgrade()
-                && hub.events.any()
-            {
-                let what = What::Delta { run: at.run, turn: at.turn, attempt: at.attempt, delta };
-                hub.events.passing(at.root, at.session, what);
-            }
-        })
+        let tap = Tap { hub: Arc::downgrade(self), at, pulse: pulse.clone(), used: AtomicBool::new(false) };
+        Deltas::watched(move |sign: Sign| tap.take(&sign))
     }
 
     /// The command that tells the session what its model call came to. `ready` takes what the local calls need to run.
     pub(crate) fn answered(
         &self,
         offer: &Offer,
-        turn: TurnNo,
-        attempt: AttemptNo,
+        at: Address,
         came: Came,
+        called: &Called,
         mut ready: Option<&mut Ready>,
     ) -> Command {
+        let Address { turn, attempt, .. } = at;
         match came {
             Came::Answer(answer) => {
+                let model = self.model_answered(called, &answer);
                 let calls = answer.calls.into_iter().zip(0_u32..).map(|(asked, ix)| {
                     let found = self.classify(offer, &asked.tool, &asked.args);
                     if let (Some(ready), Some(found)) = (&mut ready, found.ready) {
@@ -135,26 +194,29 @@ impl Hub {
                     reasoning: answer.reasoning,
                     calls: calls.collect(),
                     stop: answer.stop,
-                    model: answer.model,
+                    model,
                     usage: answer.usage,
                 }))
             }
-            Came::Error(error) => failed(turn, attempt, error),
+            Came::Error(error) => {
+                let next = self.model_failed(called, &error);
+                failed(turn, attempt, error, called.shown(), next)
+            }
             Came::Panic(message) => Command::TurnPanicked { turn, attempt, part: Part::Model, message },
         }
     }
 }
 
 /// The command that tells of an attempt without an answer.
-pub(crate) fn failed(turn: TurnNo, attempt: AttemptNo, error: ModelError) -> Command {
+fn failed(turn: TurnNo, attempt: AttemptNo, error: ModelError, model: Option<Text>, next: Option<Text>) -> Command {
     Command::AttemptFailed(Box::new(AttemptFailed {
         turn,
         attempt,
         error: error.kind,
         message: bounded(&error.message).into(),
         retry_after_ms: error.retry_after_ms,
-        model: None,
-        next: None,
+        model,
+        next,
         usage: error.usage,
     }))
 }
@@ -162,7 +224,7 @@ pub(crate) fn failed(turn: TurnNo, attempt: AttemptNo, error: ModelError) -> Com
 /// The command that tells of a stream that was dropped because its run closes.
 pub(crate) fn dropped(turn: TurnNo, attempt: AttemptNo) -> Command {
     let message = "the stream was dropped because the run was stopped".to_owned();
-    failed(turn, attempt, ModelError { kind: ModelFail::Unavailable, message, retry_after_ms: None, usage: None })
+    failed(turn, attempt, ModelError::new(ModelFail::Unavailable, message), None, None)
 }
 
 /// The first 2,000 bytes of a foreign text, cut between characters.

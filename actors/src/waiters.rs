@@ -10,6 +10,31 @@ use crate::handle::Ended;
 
 type Waiting = Vec<(RunNo, oneshot::Sender<Ended>)>;
 
+/// A wait that leaves nothing behind when it is dropped.
+pub(crate) struct Wait<'a> {
+    waiters: &'a Waiters,
+    session: SessionId,
+    told: oneshot::Receiver<Ended>,
+}
+
+impl Wait<'_> {
+    /// Resolves when no end will be told any more.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub(crate) async fn gone(&mut self) {
+        // There is no run of that number whose end could be told.
+        drop((&mut self.told).await);
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        self.told.close();
+        self.waiters.sweep(self.session);
+    }
+}
+
 /// Waiters by session.
 #[derive(Default)]
 pub(crate) struct Waiters {
@@ -37,6 +62,22 @@ impl Waiters {
         waiting.retain(|(_, tell)| !tell.is_closed());
         waiting.push((run, tell));
         told
+    }
+
+    /// As [`Waiters::register`], for a wait that is often given up.
+    pub(crate) fn wait(&self, session: SessionId, run: RunNo) -> Wait<'_> {
+        Wait { waiters: self, session, told: self.register(session, run) }
+    }
+
+    /// Forgets waits of `session` that were given up.
+    fn sweep(&self, session: SessionId) {
+        let mut waiters = self.lock();
+        let Some(waiters) = &mut waiters.0 else { return };
+        let Some(waiting) = waiters.get_mut(&session) else { return };
+        waiting.retain(|(_, tell)| !tell.is_closed());
+        if waiting.is_empty() {
+            waiters.remove(&session);
+        }
     }
 
     /// Whether anybody waits for a run of `session`.

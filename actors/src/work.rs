@@ -1,4 +1,4 @@
-//! Work of a turn: model calls and local tools, polled once in the handler and spawned only if they are pending.
+//! Local tools of a turn, polled once in the handler and spawned only if they are pending.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -6,43 +6,17 @@ use std::time::Duration;
 
 use futures_util::task::noop_waker_ref;
 use serde_json::Value;
-use subtend_models::model::Request;
 use subtend_session::call::{CallEnd, CallKind, CallResult, ToolEffect, ToolErrorKind};
 use subtend_session::command::{Command, Deadline};
-use subtend_session::context::context;
-use subtend_session::ids::{AttemptNo, CallId, Lsn, RunNo, TurnNo};
-use subtend_session::outcome::Part;
-use subtend_session::settings::Settings;
+use subtend_session::ids::{CallId, Lsn, RunNo};
+use subtend_session::state::Phase;
 use subtend_tools::tool::{Progress, Tool, ToolCall, ToolKey};
-use tokio::task::{AbortHandle, JoinHandle};
-use tokio_util::sync::CancellationToken;
+use tokio::task::JoinHandle;
 
 use crate::driver::Driver;
 use crate::event::What;
-use crate::faults::Point;
-use crate::lane::Item;
 use crate::mint::now;
 use crate::tool_task::{self, Stop};
-use crate::turn::{self, Address, Pulse};
-
-/// A model stream in flight. Dropping it ends the stream.
-pub(crate) struct TurnAtWork {
-    stop: CancellationToken,
-    task: AbortHandle,
-}
-
-impl Drop for TurnAtWork {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-impl TurnAtWork {
-    /// Asks the task to drop the stream; it still tells that it did.
-    pub(crate) fn cancel(&self) {
-        self.stop.cancel();
-    }
-}
 
 /// A local tool at work. Dropping it kills the tool.
 pub(crate) struct ToolAtWork {
@@ -70,11 +44,6 @@ impl ToolAtWork {
 }
 
 impl Driver {
-    /// Whether the session's model must wait for its intent record (J-5).
-    pub(crate) fn model_waits(&self) -> bool {
-        self.hub.options.durable_before_call || self.hub.model(&self.state.created.model).leaves_process()
-    }
-
     /// Whether the tool of `call` must wait for its intent record: if it leaves the process or has side effects.
     pub(crate) fn tool_waits(&self, call: CallId) -> bool {
         let found = self.state.call(call).and_then(|call| self.hub.tools.get(&call.tool));
@@ -82,56 +51,12 @@ impl Driver {
             || found.is_none_or(|tool| tool.leaves_process() || tool.effect() != ToolEffect::ReadOnly)
     }
 
-    /// Calls the model, after its intent is durable where `intent` says so.
-    pub(crate) fn call_model(&mut self, turn: TurnNo, attempt: AttemptNo, after_ms: u64, intent: Option<Lsn>) {
-        let Some(run) = self.state.run.as_ref().map(|run| run.no) else { return };
-        if self.hub.is_stopping() {
-            return;
-        }
-        if self.is_cut_off(run) {
-            return self.next.push_back(turn::dropped(turn, attempt));
-        }
-        let given = context(&self.state);
-        let model = self.hub.model(&given.model);
-        let at = Address { session: self.session(), root: self.root(), run, turn, attempt };
-        let request = Request {
-            session: at.session,
-            agent: Arc::clone(&self.state.created.agent),
-            model: Arc::clone(&given.model),
-            turn,
-            attempt,
-            system: given.system,
-            messages: given.messages,
-            prompt: given.prompt,
-            tools: Arc::clone(&self.offer.specs),
-            settings: Settings { output_tokens: self.state.limits.output_tokens, ..Settings::default() },
-            format: given.format,
-        };
-        let pulse = Pulse::default();
-        // Always heard, if only by the pulse: a model that streams for long is not stalled because nobody listens.
-        let deltas = self.hub.deltas(at, &pulse);
-        if after_ms > 0 || intent.is_some() {
-            // The call is made only after the wait: a model may start its work when it is called.
-            let make: MakeCalling = Box::new(move || turn::call(&model, request, deltas));
-            return self.spawn_turn(Call::Later { make, after_ms, intent }, at, pulse);
-        }
-        let mut calling = turn::call(&model, request, deltas);
-        match calling.as_mut().poll(&mut Context::from_waker(noop_waker_ref())) {
-            Poll::Ready(came) => {
-                drop(calling);
-                let command = self.hub.answered(&self.offer, turn, attempt, came, Some(&mut self.ready));
-                self.next.push_back(command);
-            }
-            Poll::Pending => self.spawn_turn(Call::Now(calling), at, pulse),
-        }
-    }
-
     /// Whether an owner above has closed and its word has not come down to here: then nothing may start any more (T-4), and
     /// the word is taken now, before the end of the work that does not start.
     ///
     /// The token fires for the whole subtree at once, the word goes from level to level: the deepest session may hear of the
     /// tool that the token stopped before it hears why.
-    fn is_cut_off(&mut self, run: RunNo) -> bool {
+    pub(crate) fn is_cut_off(&mut self, run: RunNo) -> bool {
         let Some(owner) = self.owner_run() else { return false };
         if !self.run_key().is_some_and(|key| self.hub.tokens.fired(&key)) {
             return false;
@@ -139,67 +64,6 @@ impl Driver {
         let outcome = self.hub.closing_kind(owner);
         self.next.push_back(Command::OwnerOver { run, outcome });
         true
-    }
-
-    fn spawn_turn(&mut self, call: Call, at: Address, pulse: Pulse) {
-        let Some(run) = self.run_key() else { return };
-        let owned = self.hub.tokens.token(&run).unwrap_or_default();
-        let stop = owned.child_token();
-        let (hub, offer, stall_ms) = (Arc::clone(&self.hub), Arc::clone(&self.offer), self.state.limits.stall_ms);
-        let task_stop = stop.clone();
-        let work = async move {
-            hub.faults.strike(Point::TurnTask, "model");
-            let journal = hub.journal.clone();
-            let came = async {
-                let calling = match call {
-                    Call::Now(calling) => calling,
-                    Call::Later { make, after_ms, intent } => {
-                        if after_ms > 0 {
-                            tokio::time::sleep(Duration::from_millis(after_ms)).await;
-                        }
-                        if let Some(lsn) = intent
-                            && journal.wait(lsn).await.is_err()
-                        {
-                            // A poisoned journal: nothing leaves the process any more.
-                            std::future::pending::<()>().await;
-                        }
-                        make()
-                    }
-                };
-                turn::watched(calling, pulse, stall_ms).await
-            };
-            tokio::select! {
-                biased;
-                () = task_stop.cancelled() => None,
-                came = came => Some(hub.answered(&offer, at.turn, at.attempt, came, None)),
-            }
-        };
-        let hub = Arc::clone(&self.hub);
-        let owner = self.owner_run();
-        let task = self.hub.tasks.spawn(async move {
-            let said = std::panic::AssertUnwindSafe(work);
-            let command = match futures_util::FutureExt::catch_unwind(said).await {
-                Ok(Some(command)) => command,
-                Ok(None) => {
-                    // The owner's word first: a stream that its fired token dropped must not count as a failed attempt.
-                    if owned.is_cancelled()
-                        && let Some(owner) = owner
-                    {
-                        let outcome = hub.closing_kind(owner);
-                        hub.tell(at.session, Command::OwnerOver { run: at.run, outcome });
-                    }
-                    turn::dropped(at.turn, at.attempt)
-                }
-                Err(panic) => Command::TurnPanicked {
-                    turn: at.turn,
-                    attempt: at.attempt,
-                    part: Part::TurnTask,
-                    message: turn::panic_text(&*panic),
-                },
-            };
-            hub.deliver(at.session, Item::Command(command, None));
-        });
-        self.turn = Some(TurnAtWork { stop, task: task.abort_handle() });
     }
 
     /// Runs the local tool of `call`, after its intent is durable where `intent` says so.
@@ -333,7 +197,9 @@ impl Driver {
     /// What the hub does itself when a deadline passes, before the session decides.
     pub(crate) fn due(&mut self, deadline: Deadline) {
         self.armed.retain(|armed| *armed != deadline);
-        if matches!(deadline, Deadline::Grace(_)) {
+        // One that comes late must not touch what the run that was resumed meanwhile has at work.
+        let stops = matches!(self.state.phase(), Phase::HeldInterrupted | Phase::Closing);
+        if matches!(deadline, Deadline::Grace(_)) && stops {
             for tool in self.tools.values() {
                 tool.kill();
             }
@@ -352,13 +218,6 @@ impl Driver {
         });
         unstarted.collect()
     }
-}
-
-type MakeCalling = Box<dyn FnOnce() -> turn::Calling + Send>;
-
-enum Call {
-    Now(turn::Calling),
-    Later { make: MakeCalling, after_ms: u64, intent: Option<Lsn> },
 }
 
 enum Start {

@@ -2,14 +2,30 @@
 
 use serde_json::{Map, Value};
 use subtend_session::ids::Text;
+use subtend_session::settings::{Effort, Settings};
 
 use crate::manifest::{AgentMode, Manifest, Source, first_sentence};
 use crate::name::{self, BadName};
 use crate::permissions::{self, shown};
 
 /// The keys that mean something here.
-const KEYS: [&str; 10] =
-    ["name", "mode", "description", "model", "tools", "permissions", "inspectable", "caller", "turns", "hidden"];
+const KEYS: [&str; 15] = [
+    "name",
+    "mode",
+    "description",
+    "model",
+    "pool",
+    "temperature",
+    "top_p",
+    "output_tokens",
+    "effort",
+    "tools",
+    "permissions",
+    "inspectable",
+    "caller",
+    "turns",
+    "hidden",
+];
 
 /// Why a file is no manifest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -59,16 +75,24 @@ pub(crate) fn parse(text: &str, stem: &str, source: Source) -> Result<Parsed, Ba
     if rules.as_ref().is_some_and(permissions::narrows_nothing) {
         warnings.push("`permissions` only allows, which changes nothing: add `\"*\": deny` to deny the rest".into());
     }
+    let (model, pool) = (fields.text("model")?, fields.text("pool")?);
+    if let (Some(model), Some(_)) = (&model, &pool) {
+        let why =
+            format!("cannot stand beside `model` ({model}): a pool says which models there are, so leave one out");
+        return Err(BadManifest::Field { key: "pool", why });
+    }
     let manifest = Manifest {
         name,
         mode,
         description,
-        model: fields.text("model")?,
+        model,
+        pool,
+        settings: fields.settings()?,
         tools: fields.tools()?,
         rules,
         inspectable: fields.flag("inspectable")?,
         caller: fields.caller()?,
-        turns: fields.turns()?,
+        turns: fields.count("turns")?,
         body: body.into(),
         hidden: fields.flag("hidden")?,
         extra: fields.0.into_iter().collect(),
@@ -156,12 +180,43 @@ impl Fields {
         Err(BadManifest::Field { key: "caller", why })
     }
 
-    fn turns(&mut self) -> Result<Option<u32>, BadManifest> {
-        let Some(value) = self.take("turns") else { return Ok(None) };
-        let turns = value.as_u64().and_then(|turns| u32::try_from(turns).ok()).filter(|turns| *turns > 0);
-        turns.map(Some).ok_or_else(|| BadManifest::Field {
-            key: "turns",
+    /// A whole number of at least 1.
+    fn count<N: TryFrom<u64>>(&mut self, key: &'static str) -> Result<Option<N>, BadManifest> {
+        let Some(value) = self.take(key) else { return Ok(None) };
+        let count = value.as_u64().filter(|count| *count > 0).and_then(|count| N::try_from(count).ok());
+        count.map(Some).ok_or_else(|| BadManifest::Field {
+            key,
             why: format!("must be a whole number of at least 1, not {}", shown(&value)),
+        })
+    }
+
+    fn settings(&mut self) -> Result<Settings, BadManifest> {
+        Ok(Settings {
+            output_tokens: self.count("output_tokens")?,
+            temperature: self.number("temperature", "of at least 0", |number| number >= 0.0)?,
+            top_p: self.number("top_p", "from 0 to 1", |number| (0.0..=1.0).contains(&number))?,
+            effort: self.effort()?,
+        })
+    }
+
+    fn number(
+        &mut self,
+        key: &'static str,
+        allowed: &str,
+        fits: impl Fn(f64) -> bool,
+    ) -> Result<Option<f64>, BadManifest> {
+        let Some(value) = self.take(key) else { return Ok(None) };
+        value.as_f64().filter(|number| fits(*number)).map(Some).ok_or_else(|| BadManifest::Field {
+            key,
+            why: format!("must be a number {allowed}, not {}", shown(&value)),
+        })
+    }
+
+    fn effort(&mut self) -> Result<Option<Effort>, BadManifest> {
+        let Some(value) = self.take("effort") else { return Ok(None) };
+        serde_json::from_value(value.clone()).map(Some).map_err(|_| BadManifest::Field {
+            key: "effort",
+            why: format!("must be none, low, medium or high, not {}", shown(&value)),
         })
     }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use subtend_session::authority::{Authority, RuleSet, Verdict};
 use subtend_session::ids::{Hash, Text};
+use subtend_session::settings::Settings;
 
 /// The one line that `caller: agent` adds to a system prompt (G10).
 pub const CALLER_LINE: &str = "Your caller is another agent; return structured output.";
@@ -20,6 +21,10 @@ pub struct Manifest {
     pub description: Text,
     /// The model that it wants, if any.
     pub model: Option<Text>,
+    /// The pool of models that it wants, if any (S6). Never beside a model.
+    pub pool: Option<Text>,
+    /// How its models are to answer; what is not set is as the host has it.
+    pub settings: Settings,
     /// The tools that it is offered at most; `None`: all that its authority allows. An empty list: none.
     pub tools: Option<Vec<Text>>,
     /// Its own rules; `None`: it narrows nothing.
@@ -91,6 +96,8 @@ impl Manifest {
             mode,
             description: first_sentence(&body).into(),
             model: None,
+            pool: None,
+            settings: Settings::default(),
             tools: None,
             rules: None,
             inspectable: false,
@@ -162,6 +169,8 @@ mod tests {
         assert_eq!(here.hash(), there.hash());
         for other in [
             Manifest { turns: Some(3), ..critic() },
+            Manifest { pool: Some("cheap".into()), ..critic() },
+            Manifest { settings: Settings { temperature: Some(0.5), ..Settings::default() }, ..critic() },
             Manifest { body: "Praise.\n".into(), ..critic() },
             Manifest { hidden: true, ..critic() },
             Manifest { rules: Some(RuleSet { default: Verdict::Deny, rules: Vec::new() }), ..critic() },

@@ -157,6 +157,21 @@ pub trait Engine: Send + Sync + 'static {
     /// Only durable frames are seen.
     fn places(&self, session: SessionId) -> Result<Vec<(Seq, Lsn)>>;
 
+    /// Where the session's frames are from the one that holds record `from` on, `most` of them at most.
+    ///
+    /// # Errors
+    /// Whatever the store reports.
+    ///
+    /// # Durability
+    /// Only durable frames are seen.
+    fn places_from(&self, session: SessionId, from: Seq, most: usize) -> Result<Vec<(Seq, Lsn)>> {
+        let mut places = self.places(session)?;
+        let at = places.partition_point(|(seq, _)| *seq <= from).saturating_sub(1);
+        let mut places = places.split_off(at);
+        places.truncate(most);
+        Ok(places)
+    }
+
     /// Where the session's last frame is.
     ///
     /// # Errors

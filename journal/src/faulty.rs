@@ -168,6 +168,10 @@ impl Engine for Faulty {
         self.inner.places(session)
     }
 
+    fn places_from(&self, session: SessionId, from: Seq, most: usize) -> Result<Vec<(Seq, Lsn)>> {
+        self.inner.places_from(session, from, most)
+    }
+
     fn last_place(&self, session: SessionId) -> Result<Option<(Seq, Lsn)>> {
         self.inner.last_place(session)
     }

@@ -184,6 +184,13 @@ impl Engine for Memory {
         Ok(frames.iter().filter_map(|ix| tables.place(*ix)).collect())
     }
 
+    fn places_from(&self, session: SessionId, from: Seq, most: usize) -> Result<Vec<(Seq, Lsn)>> {
+        let tables = self.lock();
+        let frames = tables.sessions.get(&session).map(|slot| slot.frames.as_slice()).unwrap_or_default();
+        let after = frames.partition_point(|ix| tables.place(*ix).is_some_and(|(seq, _)| seq <= from));
+        Ok(frames.iter().skip(after.saturating_sub(1)).take(most).filter_map(|ix| tables.place(*ix)).collect())
+    }
+
     fn last_place(&self, session: SessionId) -> Result<Option<(Seq, Lsn)>> {
         let tables = self.lock();
         let last = tables.sessions.get(&session).and_then(|slot| slot.frames.last());

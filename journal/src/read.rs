@@ -23,6 +23,19 @@ impl Journal {
         records(&*engine, session)
     }
 
+    /// Records of a session from `from` on, in order, without a gap and checked as by [`Journal::records`]; none if `from` is
+    /// beyond the last one.
+    ///
+    /// A page, to read a long session with bounded memory: at least `most` records where there are as many, and at most a
+    /// frame more. The next page begins behind the last record of this one.
+    ///
+    /// # Errors
+    /// As for [`Journal::records`].
+    pub fn records_from(&self, session: SessionId, from: Seq, most: usize) -> Result<Vec<Stored>, ReadError> {
+        let engine = self.shared().engine()?;
+        page(&*engine, session, from.max(Seq(1)), most.max(1))
+    }
+
     /// The frame at `lsn`; `None` where only rows changed, or nothing is.
     ///
     /// # Errors
@@ -154,11 +167,45 @@ impl Journal {
 pub(crate) fn records(engine: &dyn Engine, session: SessionId) -> Result<Vec<Stored>, ReadError> {
     // The head first: the writer may commit in between, and then there are more records than it says, never fewer.
     let head = engine.head(session)?;
-    let mut out = Vec::new();
-    let mut epoch = Epoch(0);
-    let mut last = Lsn(0);
-    for (seq, lsn) in engine.places(session)? {
-        let expected = next_seq(&out);
+    let (out, last) = walk(engine, session, Seq(1), engine.places(session)?, usize::MAX)?;
+    let end = out.last().map_or(Seq(1), |stored| stored.seq.next());
+    whole(session, head.as_ref(), end, last.unwrap_or_default())?;
+    if out.is_empty() { Err(ReadError::NoSuchSession(session)) } else { Ok(out) }
+}
+
+/// Records from `from` on: `most`, and the rest of the frame of the last.
+fn page(engine: &dyn Engine, session: SessionId, from: Seq, most: usize) -> Result<Vec<Stored>, ReadError> {
+    let head = engine.head(session)?;
+    // A frame holds one record at least. The first one may start before the record that is wanted.
+    let places = engine.places_from(session, from, most.saturating_add(1))?;
+    let Some((first, _)) = places.first().copied() else { return Err(ReadError::NoSuchSession(session)) };
+    let all = places.len() <= most;
+    let wanted = most.saturating_add(usize::try_from(from.0.saturating_sub(first.0)).unwrap_or(0));
+    let (mut out, last) = walk(engine, session, first, places, wanted)?;
+    if let Some(last) = last.filter(|_| all) {
+        let end = out.last().map_or(first, |stored| stored.seq.next());
+        whole(session, head.as_ref(), end, last)?;
+    }
+    out.retain(|stored| stored.seq >= from);
+    Ok(out)
+}
+
+/// The records of the frames at `places`, of which the first starts with record `from`: all, or as many frames as hold
+/// `wanted` of them. Tells the last frame's place if it was all.
+fn walk(
+    engine: &dyn Engine,
+    session: SessionId,
+    from: Seq,
+    places: Vec<(Seq, Lsn)>,
+    wanted: usize,
+) -> Result<(Vec<Stored>, Option<Lsn>), ReadError> {
+    let mut out: Vec<Stored> = Vec::new();
+    let (mut epoch, mut last) = (Epoch(0), Lsn(0));
+    for (seq, lsn) in places {
+        if out.len() >= wanted {
+            return Ok((out, None));
+        }
+        let expected = out.last().map_or(from, |stored| stored.seq.next());
         let bad = |why: String| ReadError::Damaged { session, seq: expected, lsn, why };
         if seq != expected {
             return Err(bad(format!("the next frame starts at record {seq}")));
@@ -178,19 +225,18 @@ pub(crate) fn records(engine: &dyn Engine, session: SessionId) -> Result<Vec<Sto
         last = lsn;
         keep(engine, frame, lsn, &mut out)?;
     }
-    let end = next_seq(&out);
+    Ok((out, Some(last)))
+}
+
+/// Checks that the records, which end before `end`, reach as far as the session's head says.
+fn whole(session: SessionId, head: Option<&Head>, end: Seq, last: Lsn) -> Result<(), ReadError> {
     match head {
         Some(head) if head.last_seq >= end => {
             let why = format!("the session's head says that it ends with record {}", head.last_seq);
             Err(ReadError::Damaged { session, seq: end, lsn: last, why })
         }
-        _ if out.is_empty() => Err(ReadError::NoSuchSession(session)),
-        _ => Ok(out),
+        Some(_) | None => Ok(()),
     }
-}
-
-fn next_seq(out: &[Stored]) -> Seq {
-    out.last().map_or(Seq(1), |stored| stored.seq.next())
 }
 
 /// Appends the records of a frame, with the bodies of a birth filled in.

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use redb::{
-    Builder, Database, Key, ReadTransaction, ReadableDatabase as _, ReadableTable as _, TableDefinition, TableError,
-    Value,
+    AccessGuard, Builder, Database, Key, ReadTransaction, ReadableDatabase as _, ReadableTable as _, StorageError,
+    TableDefinition, TableError, Value,
 };
 use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{Head, Inflight, Row};
@@ -251,6 +251,24 @@ impl Engine for Redb {
                 Ok((seq, Lsn(lsn.value())))
             })
             .collect()
+        })
+        .map(Option::unwrap_or_default)
+    }
+
+    fn places_from(&self, session: SessionId, from: Seq, most: usize) -> Result<Vec<(Seq, Lsn)>> {
+        let range = session_range(session);
+        self.read(EV_TABLE, |ev| {
+            let place = |row: std::result::Result<(AccessGuard<'_, &[u8; EV]>, AccessGuard<'_, u64>), StorageError>| {
+                let (key, lsn) = row.map_err(store("scan `ev`"))?;
+                let (_, seq) = rows::ev_of(key.value()).ok_or_else(|| rows::corrupt("ev", key.value(), "no key"))?;
+                Ok((seq, Lsn(lsn.value())))
+            };
+            let upto = rows::ev_key(session, from);
+            let mut before = ev.range::<&[u8; EV]>(range.start()..=&upto).map_err(store("scan `ev`"))?;
+            let first = before.next_back().map(place).transpose()?.map_or(from, |(seq, _)| seq);
+            let start = rows::ev_key(session, first);
+            let rows = ev.range::<&[u8; EV]>(&start..=range.end()).map_err(store("scan `ev`"))?;
+            rows.take(most).map(place).collect()
         })
         .map(Option::unwrap_or_default)
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use subtend_session::ids::Text;
 
 use crate::model::{Answer, Deltas, Model, ModelError, Request};
 
@@ -23,7 +24,7 @@ where
     F: Fn(Request, Deltas) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<Answer, ModelError>> + Send + 'static,
 {
-    FnModel { name: name.into(), leaves_process: false, answer }
+    FnModel { name: name.into(), leaves_process: false, quotas: Vec::new(), answer }
 }
 
 /// See [`fn_model`].
@@ -31,6 +32,7 @@ where
 pub struct FnModel<F> {
     name: Arc<str>,
     leaves_process: bool,
+    quotas: Vec<Text>,
     answer: F,
 }
 
@@ -39,6 +41,12 @@ impl<F> FnModel<F> {
     #[must_use]
     pub fn leaving_process(self, leaves_process: bool) -> Self {
         Self { leaves_process, ..self }
+    }
+
+    /// What its calls are counted under: see [`Model::quotas`].
+    #[must_use]
+    pub fn counted_under<Q: Into<Text>>(self, quotas: impl IntoIterator<Item = Q>) -> Self {
+        Self { quotas: quotas.into_iter().map(Into::into).collect(), ..self }
     }
 }
 
@@ -59,6 +67,10 @@ where
 
     fn leaves_process(&self) -> bool {
         self.leaves_process
+    }
+
+    fn quotas(&self) -> &[Text] {
+        &self.quotas
     }
 
     fn call(&self, request: Request, deltas: Deltas) -> BoxFuture<'static, Result<Answer, ModelError>> {

@@ -6,7 +6,12 @@ use std::sync::Arc;
 
 use crate::model::Model;
 use crate::offline::Offline;
+#[cfg(feature = "providers")]
+use crate::provider::{BadTarget, Provider, ProviderError, Target};
 use crate::scripted::{ScriptError, Scripted};
+
+/// Names of providers, in the words that choose a model.
+const PROVIDERS: [&str; 5] = ["anthropic", "openai", "openai-responses", "gemini", "ollama"];
 
 /// A choice of model.
 ///
@@ -22,44 +27,109 @@ pub enum ModelSpec {
     Offline,
     /// A script, by its file.
     Scripted(PathBuf),
+    /// A provider's model.
+    #[cfg(feature = "providers")]
+    Provider(Target),
 }
 
 /// A word that names no model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadModel {
     /// There is no such model.
-    #[error(
-        "there is no model `{0}` yet: use `offline` (rules, no network) or `scripted:FILE` (answers from a file); \
-         providers of language models come later"
-    )]
-    Unknown(String),
+    #[error("there is no model `{word}`: {hint}{WORDS}")]
+    Unknown {
+        /// The word.
+        word: String,
+        /// What was probably meant, as a sentence; may be empty.
+        hint: String,
+    },
     /// A script without its file.
     #[error("`scripted:` needs a file: write `scripted:FILE`")]
     NoFile,
+    /// A provider's model, where providers were left out of the build.
+    #[error(
+        "`{0}` is a provider's model, and this build has no providers: build with the feature `providers`, or use \
+         `offline` or `scripted:FILE`"
+    )]
+    NoProviders(String),
+    /// A provider's model that is named or placed wrongly.
+    #[cfg(feature = "providers")]
+    #[error(transparent)]
+    Target(#[from] BadTarget),
+    /// A base URL for a model that calls nobody.
+    #[error("a base URL is for the models of providers: `{0}` calls no server")]
+    NoServer(String),
 }
 
+/// Why a model cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// The script cannot be read or is not well formed.
+    #[error(transparent)]
+    Script(#[from] ScriptError),
+    /// The provider's key is missing, or the client cannot be made.
+    #[cfg(feature = "providers")]
+    #[error(transparent)]
+    Provider(#[from] ProviderError),
+}
+
+#[cfg(feature = "providers")]
+const WORDS: &str = "use `offline` (rules, no network), `scripted:FILE` (answers from a file), or a provider's model: \
+                     `anthropic/MODEL`, `openai/MODEL`, `openai-responses/MODEL`, `gemini/MODEL`, `ollama/MODEL`";
+#[cfg(not(feature = "providers"))]
+const WORDS: &str = "use `offline` (rules, no network) or `scripted:FILE` (answers from a file); this build has no \
+                     providers of language models";
+
 impl ModelSpec {
-    /// Reads `offline` or `scripted:FILE`.
+    /// Reads `offline`, `scripted:FILE`, or a provider's model such as `anthropic/MODEL`.
     ///
     /// # Errors
     /// For any other word; the text lists what there is.
     pub fn parse(word: &str) -> Result<Self, BadModel> {
-        match (word.trim(), word.trim().strip_prefix("scripted:")) {
+        let word = word.trim();
+        let provider = word.split_once('/').map_or(word, |(provider, _)| provider);
+        match (word, word.strip_prefix("scripted:")) {
             ("offline", _) => Ok(Self::Offline),
             ("scripted", _) | (_, Some("")) => Err(BadModel::NoFile),
             (_, Some(file)) => Ok(Self::Scripted(file.into())),
-            (other, None) => Err(BadModel::Unknown(other.chars().take(80).collect())),
+            (_, None) if PROVIDERS.contains(&provider) => Self::of_provider(word),
+            (_, None) => Err(BadModel::Unknown { word: shown(word), hint: hint(word) }),
         }
     }
 
-    /// Makes the model; a script is read and checked here.
+    #[cfg(feature = "providers")]
+    fn of_provider(word: &str) -> Result<Self, BadModel> {
+        Ok(Self::Provider(Target::parse(word)?))
+    }
+
+    #[cfg(not(feature = "providers"))]
+    fn of_provider(word: &str) -> Result<Self, BadModel> {
+        Err(BadModel::NoProviders(shown(word)))
+    }
+
+    /// Sends the calls of a provider's model to the server at `base_url`.
     ///
     /// # Errors
-    /// When a script's file cannot be read or is not well formed.
-    pub fn build(&self) -> Result<Arc<dyn Model>, ScriptError> {
+    /// When it is no `http` or `https` address, or the model calls no server.
+    #[cfg_attr(not(feature = "providers"), expect(unused_variables, reason = "without providers there is no server"))]
+    pub fn with_base_url(self, base_url: &str) -> Result<Self, BadModel> {
+        match self {
+            Self::Offline | Self::Scripted(_) => Err(BadModel::NoServer(self.to_string())),
+            #[cfg(feature = "providers")]
+            Self::Provider(target) => Ok(Self::Provider(target.with_base_url(base_url)?)),
+        }
+    }
+
+    /// Makes the model; a script is read and checked here, a provider's key is looked up.
+    ///
+    /// # Errors
+    /// When a script's file cannot be read or is not well formed, or a provider's key is missing.
+    pub fn build(&self) -> Result<Arc<dyn Model>, BuildError> {
         match self {
             Self::Offline => Ok(Arc::new(Offline::new())),
             Self::Scripted(file) => Ok(Arc::new(Scripted::from_file(file)?)),
+            #[cfg(feature = "providers")]
+            Self::Provider(target) => Ok(Arc::new(Provider::new(target.clone())?)),
         }
     }
 }
@@ -69,36 +139,34 @@ impl fmt::Display for ModelSpec {
         match self {
             Self::Offline => f.write_str("offline"),
             Self::Scripted(file) => write!(f, "scripted:{}", file.display()),
+            #[cfg(feature = "providers")]
+            Self::Provider(target) => fmt::Display::fmt(target, f),
         }
+    }
+}
+
+fn shown(word: &str) -> String {
+    word.chars().filter(|c| !c.is_control()).take(80).collect()
+}
+
+/// What was probably meant: a provider that is spelled nearly so, or the provider of a model that is named alone.
+fn hint(word: &str) -> String {
+    let (first, rest) = word.split_once('/').map_or((word, None), |(first, rest)| (first, Some(rest)));
+    let near = |word: &str| {
+        let ranked = PROVIDERS.iter().chain(&["offline"]).map(|name| (strsim::damerau_levenshtein(word, name), *name));
+        ranked.filter(|(distance, _)| *distance <= 2).min().map(|(_, name)| name)
+    };
+    let owner = [("claude", "anthropic"), ("gpt-", "openai"), ("gemini", "gemini")]
+        .into_iter()
+        .find(|(prefix, _)| rest.is_none() && word.starts_with(prefix));
+    match (near(&first.chars().take(40).collect::<String>()), rest, owner) {
+        (Some("offline"), None, _) => "did you mean `offline`? ".into(),
+        (Some(name), Some(rest), _) if name != "offline" => format!("did you mean `{name}/{}`? ", shown(rest)),
+        (Some(name), None, _) => format!("did you mean `{name}/MODEL`? "),
+        (_, None, Some((_, owner))) => format!("did you mean `{owner}/{}`? ", shown(word)),
+        _ => String::new(),
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_that_name_no_model_are_told_what_there_is() {
-        let shown = |word| ModelSpec::parse(word).map(|spec| spec.to_string()).map_err(|error| error.to_string());
-        assert_eq!(shown(" offline "), Ok("offline".into()));
-        assert_eq!(shown("scripted:a b.json"), Ok("scripted:a b.json".into()));
-        assert_eq!(
-            shown("sonnet"),
-            Err(
-                "there is no model `sonnet` yet: use `offline` (rules, no network) or `scripted:FILE` (answers from a \
-                 file); providers of language models come later"
-                    .into()
-            )
-        );
-        for word in ["scripted", "scripted:"] {
-            assert_eq!(shown(word), Err("`scripted:` needs a file: write `scripted:FILE`".into()));
-        }
-    }
-
-    #[test]
-    fn building_says_what_is_wrong_with_a_script() {
-        assert!(ModelSpec::Offline.build().is_ok_and(|model| model.name() == "offline"));
-        let missing = ModelSpec::Scripted("no/such/script.json".into()).build().map(|_| ()).map_err(|e| e.to_string());
-        assert!(missing.is_err_and(|says| says.starts_with("the script no/such/script.json cannot be read: ")));
-    }
-}
+mod tests;

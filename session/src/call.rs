@@ -93,7 +93,8 @@ pub enum CallEnd {
     Denied,
     /// Its time limit passed.
     TimedOut,
-    /// Stopped by an interrupt or a restart before it could have had effects.
+    /// Its run was interrupted, or the host restarted, while it was at work. One that may have left effects half done has
+    /// [`CallEnd::UnknownEffects`]; one that finished all the same says so in its text.
     Interrupted,
     /// Stopped because its run ends.
     Cancelled,

@@ -18,6 +18,7 @@
 //! | owned ended, call open | – | taken as its result, boundary | as W | – | taken, QUIET | taken, END check | stored |
 //! | owned ended, else | stored | waits for the boundary or its await | as W | taken, turn; not waking: stored, last: END(completed) | stored, QUIET | stored, END check | stored |
 //! | cancel | ended | END | END | END | END | done or AE | AE or NF |
+//! | interrupt | ended | calls answered, rows taken, held interrupted, children of open calls cancelled, QUIET | as W | as W | done | AE | AE or NF |
 //! | owner over | ended | END | END | END | END | = | S |
 //! | deadline run | S | END(timed out) | S | S | S | S | S |
 //! | deadline queue | ended | S | S | S | S | S | S |
@@ -28,7 +29,7 @@
 //! | reactivated | re-arm | attempt + 1, or calls start anew | re-arm, boundary | re-arm, boundary | calls closed, QUIET | calls closed, END check | rows stored |
 //! | restarts exhausted | ended | END | END | END | END | END check | S |
 //! | lost | keeps its place or ended | calls closed, ended | as W | as W | ended as held | ended as fixed | S |
-//! | interrupt, budget refused, continue, background, ask answered, change queue, close | not yet, in every column | | | | | | |
+//! | budget refused, continue, background, ask answered, change queue, close | not yet, in every column | | | | | | |
 //!
 //! `END(o)`: calls answered, rows taken, then ended, or held closing until local work and owned runs are over. `QUIET`: the check of a
 //! held run. *Boundary*, `QUIET` and `END check` are one check (`boundary`), run by whatever removes local work, a call or an owned run.
@@ -49,6 +50,7 @@ mod cancel;
 mod deadline;
 mod draft;
 mod ending;
+mod interrupt;
 mod lost;
 mod notices;
 mod opening;
@@ -94,8 +96,8 @@ pub fn decide(state: &mut State, command: Command, clock: Clock) -> Result<Decis
         Command::Reactivated { kinds, owner_over } => reactivated::reactivated(&mut draft, kinds, owner_over),
         Command::RestartsExhausted { command } => restarts::exhausted(&mut draft, command)?,
         Command::Lost { owner_survives } => lost::lost(&mut draft, owner_survives)?,
-        Command::Interrupt { .. }
-        | Command::BudgetRefused { .. }
+        Command::Interrupt { by } => interrupt::interrupt(&mut draft, by),
+        Command::BudgetRefused { .. }
         | Command::Continue(_)
         | Command::Background { .. }
         | Command::AskAnswered { .. }

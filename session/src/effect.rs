@@ -67,6 +67,15 @@ pub enum Effect {
         /// Its outcome.
         outcome: OutcomeKind,
     },
+    /// Cancel one owned run: tell its session, and fire its token for all below it.
+    CancelChild {
+        /// The run that owns it.
+        run: RunNo,
+        /// The session of the owned run.
+        child: SessionId,
+        /// What the owner's run came to: the cause that the owned run names.
+        outcome: OutcomeKind,
+    },
     /// Arm a deadline.
     Arm {
         /// Which.

@@ -80,6 +80,7 @@ pub const ALWAYS: &[Predicate] = predicates! {
     T3 => tree::slots,
     T4 => tree::no_late_effect,
     T5 => tree::true_cancels,
+    T6 => tree::interrupts_spare,
     T7 => tree::ends_after_owned,
     N1 => notice::never_two,
     N2 => notice::unchanged,

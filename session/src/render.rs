@@ -37,7 +37,7 @@ pub(crate) fn cut(text: &Text, max: u64) -> Text {
 }
 
 /// The result that a `return` call gives: its `result` argument, or all of its arguments where there is none.
-pub(crate) fn returned(args: &Text) -> Text {
+pub fn returned(args: &Text) -> Text {
     let parsed = serde_json::from_str::<serde_json::Value>(args).ok();
     match parsed.as_ref().and_then(|value| value.get("result")) {
         Some(serde_json::Value::String(text)) => text.as_str().into(),

@@ -27,11 +27,15 @@ pub enum Bug {
     EndTwice,
     /// Open calls are counted from the live children rather than from the answer (S-11).
     OpenCallsFromLiveSet,
+    /// An interrupt ends background children too (T-6).
+    InterruptEndsAll,
+    /// An interrupt does not reach the children that the run waits for (S-12).
+    InterruptStopsHere,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::RowsLeftPending,
         Self::NoCheckAfterLast,
         Self::CallsLeftOpen,
@@ -43,6 +47,8 @@ impl Bug {
         Self::NoOutbox,
         Self::EndTwice,
         Self::OpenCallsFromLiveSet,
+        Self::InterruptEndsAll,
+        Self::InterruptStopsHere,
     ];
 }
 

@@ -95,6 +95,7 @@ impl Fault {
                 Size::PANIC
             }
             Self::Heart(Bug::SlotWithoutTaking) => Size::CALM,
+            Self::Heart(Bug::InterruptEndsAll | Bug::InterruptStopsHere) => Size::INTERRUPT,
             Self::World(Around::EffectsForgotten) => Size::HALF_PANIC,
             Self::None
             | Self::Heart(

@@ -36,6 +36,9 @@ struct ModelArgs {
     /// Two children, side by side or one below the other (the default).
     #[arg(long, group = "size")]
     medium: bool,
+    /// Two children, and an interrupt beside a crash and a cancel.
+    #[arg(long, group = "size")]
+    held: bool,
     /// Everything once, crashes twice.
     #[arg(long, group = "size")]
     large: bool,
@@ -58,10 +61,11 @@ fn main() -> ExitCode {
 }
 
 fn model(args: &ModelArgs) -> ExitCode {
-    let (name, size) = match (args.small, args.large) {
-        (true, _) => ("small", Size::SMALL),
-        (_, true) => ("large", Size::LARGE),
-        (false, false) => ("medium", Size::MEDIUM),
+    let (name, size) = match (args.small, args.held, args.large) {
+        (true, ..) => ("small", Size::SMALL),
+        (_, true, _) => ("held", Size::HELD),
+        (.., true) => ("large", Size::LARGE),
+        (false, false, false) => ("medium", Size::MEDIUM),
     };
     let effort = Effort { threads: args.threads, states: args.states, first_violation: false };
     let report = check(size, Fault::None, effort);

@@ -79,6 +79,21 @@ impl Model for Whole {
                     state.grandchild_cancelled()
                 }));
         }
+        if size.interrupts > 0 && size.children > 0 {
+            properties.push(Property::sometimes(
+                "a background child completes under an interrupted owner",
+                |_: &Self, state: &System| state.spared_completes(),
+            ));
+            properties.push(Property::sometimes("an interrupt ends a blocking child", |_: &Self, state: &System| {
+                state.interrupt_ends_child()
+            }));
+        }
+        if size.interrupts > 0 && size.sends > 1 {
+            properties
+                .push(Property::sometimes("an interrupted run goes on and completes", |_: &Self, state: &System| {
+                    state.resumed_completes()
+                }));
+        }
         if size.children > u8::from(size.slots > 0) * size.slots {
             properties
                 .push(Property::sometimes("a child waits for a slot", |_: &Self, state: &System| state.slots.waits()));

@@ -68,6 +68,9 @@ impl Size {
     /// The same with a crash.
     pub const CRASH: Self = Self { crashes: 1, ..Self::CALM };
 
+    /// A root and one child, whose runs may be interrupted, and an input that may resume one.
+    pub const INTERRUPT: Self = Self { interrupts: 1, sends: 2, crashes: 0, cancels: 0, ..Self::SMALL };
+
     /// Two children, side by side or one below the other.
     pub const MEDIUM: Self = Self {
         children: 2,
@@ -86,6 +89,9 @@ impl Size {
         child_turns: 2,
     };
 
+    /// Two children, and an interrupt of any session beside a crash and a cancel.
+    pub const HELD: Self = Self { interrupts: 1, panics: 0, ..Self::MEDIUM };
+
     /// Everything once, crashes twice: minutes.
     pub const LARGE: Self = Self {
         children: 2,
@@ -96,7 +102,7 @@ impl Size {
         panics: 1,
         half_panics: 0,
         cancels: 1,
-        interrupts: 0,
+        interrupts: 1,
         deadlines: 1,
         failures: 1,
         slots: 1,

@@ -64,6 +64,27 @@ fn a_root_and_a_child_with_attempts_that_fail_and_time_that_passes() {
     holds(Size { failures: 1, deadlines: 1, crashes: 0, ..Size::SMALL });
 }
 
+#[test]
+fn a_root_and_a_child_through_an_interrupt_and_an_input_that_may_resume() {
+    holds(Size::INTERRUPT);
+}
+
+#[test]
+fn a_root_and_a_child_through_an_interrupt_and_a_crash_a_panic_or_a_cancel() {
+    let one = Size { sends: 1, ..Size::INTERRUPT };
+    holds(Size { crashes: 1, ..one });
+    holds(Size { panics: 1, ..one });
+    holds(Size { half_panics: 1, ..one });
+    holds(Size { cancels: 1, ..one });
+}
+
+#[test]
+fn two_children_through_an_interrupt_of_any_session() {
+    holds(Size { interrupts: 1, ..Size::CALM });
+    holds(Size { interrupts: 1, slots: 2, ..Size::CALM });
+    holds(Size { interrupts: 1, ..Size::CRASH });
+}
+
 /// Everything at once, as far as a test may look; `subtend-sim model` looks at all of it.
 #[test]
 fn two_children_through_the_first_of_everything() {
@@ -91,6 +112,8 @@ fn a_rule_of_the_heart_that_is_switched_off_is_noticed() {
         (Bug::NoOutbox, InvariantId::J3),
         (Bug::EndTwice, InvariantId::J4),
         (Bug::OpenCallsFromLiveSet, InvariantId::S1),
+        (Bug::InterruptEndsAll, InvariantId::T6),
+        (Bug::InterruptStopsHere, InvariantId::S12),
     ] {
         noticed(Fault::Heart(bug), expected);
     }

@@ -7,6 +7,7 @@ use serde::Serialize;
 use subtend_agents::catalog::{Catalog, ProblemKind};
 use subtend_agents::manifest::{AgentMode, Manifest, Source};
 use subtend_session::ids::Text;
+use subtend_session::settings::Settings;
 
 use super::fail::{Code, Fail};
 use super::paint::{BAD, BOLD, DIM, In, ODD, clip, fill};
@@ -36,6 +37,8 @@ struct Row<'a> {
     source: String,
     description: &'a Text,
     model: Option<&'a Text>,
+    pool: Option<&'a Text>,
+    settings: Settings,
     tools: Option<&'a Vec<Text>>,
     turns: Option<u32>,
     inspectable: bool,
@@ -91,6 +94,8 @@ fn row(manifest: &Manifest) -> Row<'_> {
         source: source(&manifest.source),
         description: &manifest.description,
         model: manifest.model.as_ref(),
+        pool: manifest.pool.as_ref(),
+        settings: manifest.settings,
         tools: manifest.tools.as_ref(),
         turns: manifest.turns,
         inspectable: manifest.inspectable,

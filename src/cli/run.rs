@@ -7,7 +7,6 @@ use std::time::Duration;
 use subtend_actors::event::{Event, Next, Subscription, What};
 use subtend_actors::{BootReport, Ended, Runtime, SessionHandle};
 use subtend_agents::catalog::Catalog;
-use subtend_models::spec::ModelSpec;
 use subtend_session::authority::RuleSet;
 use subtend_session::ids::{RunNo, SessionId};
 use subtend_session::record::Record;
@@ -18,11 +17,14 @@ use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::paint::count;
 use super::{agents, cause, workspace};
+use choice::ModelArgs;
 use screen::Screen;
 use stop::Stop;
 
 mod brief;
+mod choice;
 mod hub;
+mod limit;
 mod live;
 mod prompt;
 mod report;
@@ -49,10 +51,6 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", default_value = "general")]
     agent: String,
 
-    /// Model: `offline` (rules, no network; also if none is named), or `scripted:FILE` (answers from a file)
-    #[arg(long, value_name = "MODEL")]
-    model: Option<String>,
-
     /// Directory to work in
     #[arg(long, value_name = "DIR", default_value = ".")]
     workspace: PathBuf,
@@ -60,6 +58,11 @@ pub(crate) struct Args {
     /// Allow an action beyond reading the workspace, such as `fs.write=src/**` or `shell.run`; may be given again
     #[arg(long, value_name = "ACTION[=PATTERN]")]
     allow: Vec<String>,
+
+    /// Change a limit of the run and all below it, such as `turns=10`, `live_runs=8` or `first_byte_ms=30000`; may be given
+    /// again
+    #[arg(long, value_name = "NAME=VALUE")]
+    limit: Vec<String>,
 
     /// Print every event as a line of JSON on stdout, last the end of the run
     #[arg(long)]
@@ -71,6 +74,9 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     store: StoreArgs,
+
+    #[command(flatten)]
+    models: ModelArgs,
 }
 
 /// Does it.
@@ -90,17 +96,16 @@ pub(crate) fn verb(args: Args) -> Result<Code, Fail> {
 
 /// Looks at everything that can be wrong before anything is started.
 fn parts(args: &Args, screen: &mut Screen) -> Result<hub::Parts, Fail> {
-    let usage = |error: &dyn std::fmt::Display| Fail::Usage(error.to_string());
     let policy = policy(&args.allow)?;
-    let spec = args.model.as_deref().map_or(Ok(ModelSpec::Offline), ModelSpec::parse).map_err(|error| usage(&error))?;
-    let model = spec.build().map_err(|error| usage(&error))?;
+    let limits = limit::read(&args.limit)?;
+    let models = args.models.choose()?;
     let workspace = workspace::open(&args.workspace)?;
     let place = args.store.place()?;
     let tools = hub::tools()?;
     if !args.quiet {
         hub::withheld(&tools, &policy).iter().for_each(|why| screen.alert(why));
     }
-    if args.model.is_none() {
+    if !args.models.is_given() {
         screen.note("no model was named: the built-in rule-based model `offline` answers; name another with --model");
     }
     if let Some(path) = place.path().filter(|path| !path.exists()) {
@@ -110,7 +115,7 @@ fn parts(args: &Args, screen: &mut Screen) -> Result<hub::Parts, Fail> {
     if !args.quiet {
         agents::warn(&catalog)?;
     }
-    Ok(hub::Parts { place, workspace, catalog, tools, model, policy })
+    Ok(hub::Parts { place, workspace, catalog, tools, models, limits, policy })
 }
 
 fn policy(allow: &[String]) -> Result<RuleSet, Fail> {
@@ -144,7 +149,7 @@ async fn converse(
 ) -> Result<Code, Fail> {
     recovered(runtime.boot(), screen);
     let session = hub::open(runtime, &args.agent)?;
-    let events = runtime.subscribe(Some(session.id()));
+    let events = session.watch();
     screen.watch(session.id(), args.agent.as_str().into());
     let sent = session.send(prompt).await;
     let mut watch = Watch { session: &session, events, screen, json: args.json, ended: false };
@@ -219,7 +224,8 @@ struct Watch<'a> {
 impl Watch<'_> {
     async fn follow(&mut self, run: RunNo, stop: &mut Stop) -> Result<Ended, Fail> {
         let session = self.session.clone();
-        let ended = session.run_ended(run);
+        let run_handle = session.run(run);
+        let ended = run_handle.ended();
         tokio::pin!(ended);
         let mut frames = interval(FRAME);
         frames.set_missed_tick_behavior(MissedTickBehavior::Skip);

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use serde::Serialize;
+use subtend_actors::past::Past;
 use subtend_session::ids::{SessionId, Short, Text};
 use subtend_session::index::Head;
 use subtend_session::outcome::Outcome;
@@ -16,7 +17,6 @@ use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::find::Heads;
 use super::paint::{BAD, BOLD, DIM, In, LIVE, clip, count, harmless, in_flight, mark, phase_word, span, tokens};
-use super::past::Past;
 use super::shelf::Shelf;
 
 /// Shows a session and everything below it, with how each run ended.

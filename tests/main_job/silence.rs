@@ -44,11 +44,11 @@ fn hanging() -> Scripted {
 #[tokio::test(start_paused = true)]
 async fn a_silent_model_is_given_up_after_its_attempts() {
     let limits = Limits::default();
-    let stall = Duration::from_millis(limits.stall_ms) * limits.attempts;
+    let silence = Duration::from_millis(limits.first_byte_ms) * limits.attempts;
     let (outcome, took, ends) = run(hanging(), limits).await;
     let Outcome::Failed { kind: FailKind::Model { error, .. } } = &outcome else { panic!("{outcome:?}") };
     assert_eq!(*error, ModelFail::Unavailable);
-    assert!(took >= stall && took < stall * 2, "{took:?}");
+    assert!(took >= silence && took < silence * 2, "{took:?}");
     assert_eq!(ends, [outcome]);
 }
 

@@ -1,16 +1,21 @@
 //! Tools made of a closure: the short way for an embedder's own.
 
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use subtend_session::authority::Access;
 use subtend_session::call::ToolEffect;
+use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
 
 use crate::tool::{Tool, ToolCall, ToolError, ToolOutput};
+use crate::typed::{self, IntoOutput};
 
 /// Makes a tool of `run`.
 ///
@@ -42,13 +47,66 @@ impl FnTool {
         F: Fn(ToolCall) -> R + Send + Sync + 'static,
         R: Future<Output = Result<ToolOutput, ToolError>> + Send + 'static,
     {
-        let own = Access { action: format!("tool:{}", spec.name).into(), resource: "*".into() };
+        let name = Text::clone(&spec.name);
         Self {
             spec,
             effect,
             leaves_process: true,
-            access: Box::new(move |_| vec![own.clone()]),
+            access: Box::new(move |_| typed::own(&name)),
             run: Box::new(move |call| run(call).boxed()),
+        }
+    }
+
+    /// A tool whose arguments are an `A`: its derives are the schema. `run` gives a [`ToolOutput`], a text, or anything that
+    /// can be written as JSON.
+    ///
+    /// As with [`FnTool::new`] it leaves the process and needs `tool:<name>`. A tool that is its arguments alone may be a
+    /// [`TypedTool`](crate::typed::TypedTool) instead.
+    ///
+    /// ```
+    /// use schemars::JsonSchema;
+    /// use serde::Deserialize;
+    /// use subtend_session::call::ToolEffect;
+    /// use subtend_tools::closure::FnTool;
+    /// use subtend_tools::tool::ToolCall;
+    ///
+    /// #[derive(Deserialize, JsonSchema)]
+    /// struct Args {
+    ///     /// The article, as in `A-17`.
+    ///     article: String,
+    /// }
+    ///
+    /// let stock = std::sync::Arc::new(std::collections::BTreeMap::from([("A-17".to_owned(), 3)]));
+    /// let tool = FnTool::typed(
+    ///     "in_stock",
+    ///     "Tells how many of an article are in stock.",
+    ///     ToolEffect::ReadOnly,
+    ///     move |args: Args, _call: ToolCall| {
+    ///         let stock = std::sync::Arc::clone(&stock);
+    ///         async move { Ok(stock.get(&args.article).copied().unwrap_or(0)) }
+    ///     },
+    /// );
+    /// # let _ = tool;
+    /// ```
+    pub fn typed<A, O, F, R>(name: impl Into<Text>, description: impl Into<Text>, effect: ToolEffect, run: F) -> Self
+    where
+        A: DeserializeOwned + JsonSchema + 'static,
+        O: IntoOutput,
+        F: Fn(A, ToolCall) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<O, ToolError>> + Send + 'static,
+    {
+        let name: Text = name.into();
+        let (schema, _) = typed::described::<A>();
+        let spec = ToolSpec { name: Text::clone(&name), description: description.into(), schema };
+        Self {
+            access: Box::new(move |_| typed::own(&name)),
+            run: {
+                let name = Text::clone(&spec.name);
+                Box::new(move |call| typed::run(Text::clone(&name), call, &run))
+            },
+            spec,
+            effect,
+            leaves_process: true,
         }
     }
 
@@ -64,6 +122,12 @@ impl FnTool {
     pub fn access(mut self, access: impl Fn(Option<&Value>) -> Vec<Access> + Send + Sync + 'static) -> Self {
         self.access = Box::new(access);
         self
+    }
+}
+
+impl fmt::Debug for FnTool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FnTool").field("spec", &self.spec).field("effect", &self.effect).finish_non_exhaustive()
     }
 }
 

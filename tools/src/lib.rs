@@ -10,6 +10,7 @@ pub mod guard;
 pub mod policy;
 pub mod registry;
 pub mod tool;
+pub mod typed;
 pub mod workspace;
 
 mod bounded;

@@ -14,6 +14,26 @@ impl HostPolicy {
         RuleSet { default: Verdict::Ask, rules: vec![allowed("fs.read"), allowed("task:*")] }
     }
 
+    /// [`HostPolicy::default_for_workspace`], and what `rules` allow besides; each is read as by [`HostPolicy::allow`].
+    ///
+    /// ```
+    /// use subtend_tools::policy::HostPolicy;
+    ///
+    /// let policy = HostPolicy::allowing(["tool:weather", "fs.write=reports/**"])?;
+    /// # let _ = policy;
+    /// # Ok::<(), subtend_tools::policy::BadRule>(())
+    /// ```
+    ///
+    /// # Errors
+    /// For the first rule that cannot be read.
+    pub fn allowing<'a>(rules: impl IntoIterator<Item = &'a str>) -> Result<RuleSet, BadRule> {
+        let mut set = Self::default_for_workspace();
+        for rule in rules {
+            set.rules.push(Self::allow(rule)?);
+        }
+        Ok(set)
+    }
+
     /// Reads `ACTION[=PATTERN]`, such as `fs.write=src/**` or `shell.run`: a rule that allows; without a pattern every resource.
     ///
     /// # Errors

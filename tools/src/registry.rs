@@ -64,6 +64,15 @@ pub enum RegistryError {
         /// The name.
         name: Text,
     },
+    /// A model would not know what it is for.
+    #[error(
+        "the tool `{name}` has no description, so a model cannot know when to use it: write a doc comment on its \
+         arguments' struct"
+    )]
+    NoDescription {
+        /// The tool.
+        name: Text,
+    },
     /// The schema is none, or not one of an object.
     #[error("the schema of the tool `{name}` cannot be used: {why}")]
     BadSchema {

@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 use subtend_session::authority::{Rule, RuleSet, Verdict};
+use subtend_session::settings::{Effort, Settings};
 
 use super::*;
 
@@ -20,6 +21,10 @@ name: reviewer
 mode: all
 description: Reviews changes.
 model: small
+temperature: 0.2
+top_p: 1
+output_tokens: 4000
+effort: none
 tools: [read, search]
 permissions:
   \"*\": deny
@@ -39,6 +44,13 @@ Review the change.
         mode: AgentMode::All,
         description: "Reviews changes.".into(),
         model: Some("small".into()),
+        pool: None,
+        settings: Settings {
+            output_tokens: Some(4000),
+            temperature: Some(0.2),
+            top_p: Some(1.0),
+            effort: Some(Effort::None),
+        },
         tools: Some(vec!["read".into(), "search".into()]),
         rules: Some(RuleSet {
             default: Verdict::Deny,
@@ -53,7 +65,7 @@ Review the change.
         source: Source::Host,
     };
     let warning = "`colour` is not a key that is known here, and is kept without effect; known are name, mode, \
-                   description, model, tools, permissions, inspectable, caller, turns, hidden";
+                   description, model, pool, temperature, top_p, output_tokens, effort, tools, permissions, inspectable, caller, turns, hidden";
     assert_eq!(read(text), Ok(Parsed { manifest, warnings: vec![warning.to_owned()] }));
 }
 
@@ -118,6 +130,41 @@ fn refusals_say_what_is_wrong_and_what_to_write() {
     ] {
         assert_eq!(refused(text), says, "{text:?}");
     }
+}
+
+#[test]
+fn settings_that_no_model_takes_are_refused_with_what_is_allowed() {
+    let says = |line: &str| refused(&format!("---\nmode: all\n{line}\n---\nx"));
+    for (line, expected) in [
+        ("temperature: -0.1", "`temperature` must be a number of at least 0, not -0.1"),
+        ("temperature: hot", "`temperature` must be a number of at least 0, not \"hot\""),
+        (
+            "temperature: .nan",
+            "the front matter is not valid YAML: non-finite float `.nan` rejected by the configured policy at line 3, column 14",
+        ),
+        ("top_p: 1.1", "`top_p` must be a number from 0 to 1, not 1.1"),
+        (
+            "top_p: -.inf",
+            "the front matter is not valid YAML: non-finite float `-.inf` rejected by the configured policy at line 3, column 8",
+        ),
+        ("output_tokens: 0", "`output_tokens` must be a whole number of at least 1, not 0"),
+        ("output_tokens: 1.5", "`output_tokens` must be a whole number of at least 1, not 1.5"),
+        ("effort: maximal", "`effort` must be none, low, medium or high, not \"maximal\""),
+        ("pool: [a]", "`pool` must be a text, not [\"a\"]"),
+        (
+            "model: small\npool: cheap",
+            "`pool` cannot stand beside `model` (small): a pool says which models there are, so leave one out",
+        ),
+    ] {
+        assert_eq!(says(line), expected, "{line}");
+    }
+}
+
+#[test]
+fn settings_may_be_left_empty_and_a_pool_stands_alone() {
+    let manifest = read("---\nmode: all\npool: cheap\ntemperature:\neffort: high\n---\nx").unwrap().manifest;
+    let settings = Settings { effort: Some(Effort::High), ..Settings::default() };
+    assert_eq!((manifest.pool.as_deref(), manifest.model, manifest.settings), (Some("cheap"), None, settings));
 }
 
 #[test]

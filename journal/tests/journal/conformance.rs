@@ -53,6 +53,19 @@ fn refused(result: Result<Appended, AppendError>) -> String {
     result.unwrap_err().to_string()
 }
 
+/// All records of a session, read page by page.
+fn paged(journal: &Journal, session: SessionId, most: usize) -> Vec<Stored> {
+    let mut all: Vec<Stored> = Vec::new();
+    loop {
+        let from = all.last().map_or(Seq(1), |stored| stored.seq.next());
+        let page = journal.records_from(session, from, most).unwrap();
+        if page.is_empty() {
+            return all;
+        }
+        all.extend(page);
+    }
+}
+
 async fn what_is_appended_is_read_back_now_and_after_a_reopening(store: Store) {
     let journal = store.open();
     let mut family = family(&journal, 10, true);
@@ -71,6 +84,11 @@ async fn what_is_appended_is_read_back_now_and_after_a_reopening(store: Store) {
         let (root, child) = (&family.root, &family.child);
         assert_eq!(journal.records(root.id).unwrap(), stored(root), "{round}");
         assert_eq!(journal.records(child.id).unwrap(), stored(child), "{round}");
+        for most in 1..12 {
+            assert_eq!(paged(&journal, root.id, most), stored(root), "{round}: pages of {most}");
+        }
+        assert_eq!(journal.records_from(root.id, Seq(4), 100).unwrap(), stored(root).split_off(3));
+        assert_eq!(journal.records_from(root.id, Seq(11), 100).unwrap(), vec![]);
         assert_eq!(journal.frame_at(Lsn(5)).unwrap(), Some((child.id, stored(child).split_off(0)[..3].to_vec())));
         assert_eq!(journal.frame_at(Lsn(99)).unwrap(), None);
         assert_eq!(journal.kids(root.id).unwrap(), vec![child.id]);

@@ -95,3 +95,26 @@ fn a_store_in_memory_is_new_each_time() {
     let info = journal.info();
     assert_eq!((info.engine, info.path, info.syncs, info.batches), ("memory", None, 0, 1));
 }
+
+/// What a process that is killed while it makes a store leaves of it: the first bytes of the file, under its first name.
+#[test]
+fn a_store_that_was_killed_while_it_was_made_is_made_again() {
+    let whole = tempfile::tempdir().unwrap();
+    drop(open(whole.path()));
+    let bytes = std::fs::read(whole.path().join("redb-4/journal.redb")).unwrap();
+    let mut refused = 0;
+    for cut in [0, 1, 8, 320, 4_096, bytes.len() / 2, bytes.len() - 1, bytes.len()] {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("redb-4")).unwrap();
+        let left = dir.path().join("redb-4/journal.making");
+        std::fs::write(&left, &bytes[..cut]).unwrap();
+        assert_eq!(open(dir.path()).durable(), Lsn(0), "cut at {cut}");
+        assert!(!left.exists(), "cut at {cut}");
+        // The control: under its last name such a file is refused as damaged.
+        let torn = tempfile::tempdir().unwrap();
+        std::fs::create_dir(torn.path().join("redb-4")).unwrap();
+        std::fs::write(torn.path().join("redb-4/journal.redb"), &bytes[..cut]).unwrap();
+        refused += usize::from(open_store(&spec(torn.path())).is_err());
+    }
+    assert!(refused >= 3, "{refused} of 8 beginnings are refused where a whole store is expected");
+}

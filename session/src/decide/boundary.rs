@@ -1,6 +1,7 @@
 //! The one check that follows whatever removes local work, an open call or an owned run (rule 2).
 
 use super::draft::Draft;
+use crate::command::Deadline;
 use crate::outcome::Outcome;
 use crate::record::{Hold, Park, Prompt};
 use crate::sabotage::Bug;
@@ -121,6 +122,11 @@ impl Draft<'_> {
 
     /// A held run takes an input: it goes on as from a rest point, with a new allowance.
     fn go_on(&mut self, inputs: Vec<crate::ids::InputId>) {
+        // The grace of the interrupt is over with it: it must not stop what starts now.
+        if let Some(run) = self.run().filter(|run| matches!(run.hold, Some(Hold::Interrupted { .. }))).map(|run| run.no)
+        {
+            self.disarm(Deadline::Grace(run));
+        }
         self.take_inputs(inputs);
         self.take_notices();
         // The clock stood while the run was held. With a slot it runs again when the slot is given.

@@ -12,7 +12,11 @@ pub(super) fn cancel(draft: &mut Draft<'_>, run: Option<RunNo>, by: By) {
     let current = draft.run().map(|run| run.no);
     let meant = run.or(current).unwrap_or(draft.state.last_run);
     if current != Some(meant) {
-        return answer_ended(draft, meant, by);
+        let ended = answer_ended(draft, meant);
+        if ended && draft.bug(Bug::EndTwice) {
+            end_again(draft, meant, by);
+        }
+        return;
     }
     match draft.run().and_then(|run| run.hold.clone()) {
         Some(Hold::Closing { outcome: Outcome::Cancelled { .. } }) => draft.reply(Reply::Done(meant)),
@@ -27,17 +31,15 @@ pub(super) fn cancel(draft: &mut Draft<'_>, run: Option<RunNo>, by: By) {
     }
 }
 
-fn answer_ended(draft: &mut Draft<'_>, run: RunNo, by: By) {
+/// Answers a control of a run that is not in flight; tells whether there was such a run.
+pub(super) fn answer_ended(draft: &mut Draft<'_>, run: RunNo) -> bool {
     let ended = (run.0 as usize).checked_sub(1).and_then(|at| draft.state.outcomes.get(at)).cloned();
-    match ended {
-        None => draft.reply(Reply::NotFound),
-        Some(outcome) => {
-            draft.reply(Reply::AlreadyEnded(RunKey { session: draft.state.id, run }, outcome));
-            if draft.bug(Bug::EndTwice) {
-                end_again(draft, run, by);
-            }
-        }
-    }
+    let found = ended.is_some();
+    draft.reply(match ended {
+        None => Reply::NotFound,
+        Some(outcome) => Reply::AlreadyEnded(RunKey { session: draft.state.id, run }, outcome),
+    });
+    found
 }
 
 fn end_again(draft: &mut Draft<'_>, run: RunNo, by: By) {

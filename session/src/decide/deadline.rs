@@ -106,8 +106,10 @@ fn grace(draft: &mut Draft<'_>, run: RunNo) -> Result<(), Rejection> {
         draft.effect(Effect::CancelLocal);
     }
     draft.drop_local(Scope::Local, &end);
-    if let Some(outcome) = closing.filter(|_| owns) {
-        draft.effect(Effect::CancelOwned { run, outcome });
+    match closing {
+        Some(outcome) if owns => draft.effect(Effect::CancelOwned { run, outcome }),
+        Some(_) => {}
+        None => draft.cancel_blocking(),
     }
     draft.check();
     Ok(())

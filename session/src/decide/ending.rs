@@ -170,7 +170,8 @@ impl Draft<'_> {
     }
 }
 
-fn closing_text(end: &CallEnd) -> &'static str {
+/// What a call says that did not finish.
+pub(super) fn closing_text(end: &CallEnd) -> &'static str {
     match end {
         CallEnd::UnknownEffects => {
             "Interrupted while it ran: it may have had all, some or none of its effects. Look before you call it again."

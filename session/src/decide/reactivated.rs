@@ -6,13 +6,14 @@ use super::attempt::start_again;
 use super::calls::Wanted;
 use super::draft::Draft;
 use super::ending::Scope;
+use super::interrupt;
 use super::opening::until;
 use crate::call::{CallEnd, CallKind, Invalid, ToolEffect};
 use crate::command::{Clock, Deadline};
 use crate::effect::Effect;
 use crate::ids::CallId;
 use crate::outcome::{By, Outcome, OutcomeKind};
-use crate::record::{Hold, Park, Record};
+use crate::record::{Hold, Park};
 use crate::sabotage::Bug;
 use crate::state::{CallPhase, Phase, State};
 
@@ -31,7 +32,7 @@ pub(super) fn reactivated(draft: &mut Draft<'_>, kinds: Vec<(CallId, CallKind)>,
         Phase::Working | Phase::WaitingMidTurn | Phase::WaitingAtRest => redo_turn(draft, kinds),
         Phase::HeldInterrupted => {
             draft.drop_local(Scope::Local, &CallEnd::Interrupted);
-            redo_cancels(draft);
+            draft.cancel_blocking();
         }
         Phase::Closing => {
             draft.drop_local(Scope::Local, &CallEnd::Cancelled);
@@ -78,21 +79,6 @@ fn redo_turn(draft: &mut Draft<'_>, kinds: Vec<(CallId, CallKind)>) {
     }
 }
 
-/// The cancels of an interrupt: of the blocking children whose calls are open. Asking again is harmless.
-fn redo_cancels(draft: &mut Draft<'_>) {
-    let Some(run) = draft.run() else { return };
-    let open = |key: &CallId| draft.state.is_open(*key);
-    let asks: Vec<_> = run
-        .owned
-        .iter()
-        .filter(|(key, owned)| !owned.cancel_asked && open(key))
-        .map(|(key, owned)| Record::CancelAsked { call: None, child: owned.child, key: *key })
-        .collect();
-    for ask in asks {
-        draft.emit(ask);
-    }
-}
-
 fn redo_cancel_owned(draft: &mut Draft<'_>) {
     let Some(run) = draft.run().filter(|run| !run.owned.is_empty()) else { return };
     if let Some(Hold::Closing { outcome }) = &run.hold {
@@ -111,8 +97,10 @@ pub(super) fn wake(state: &State, clock: Clock) -> Vec<Effect> {
         arm(Deadline::WallCap(no), until(at, clock.wall_ms));
     }
     match &run.hold {
-        Some(Hold::Interrupted { .. } | Hold::Closing { .. }) => arm(Deadline::Grace(no), limits.grace_ms),
-        Some(Hold::OutOfTurns) => {}
+        Some(Hold::Closing { .. }) => arm(Deadline::Grace(no), limits.grace_ms),
+        // Held for its background children alone there is nothing to stop, and it may be for long.
+        Some(Hold::Interrupted { .. }) if interrupt::stops(run) => arm(Deadline::Grace(no), limits.grace_ms),
+        Some(Hold::Interrupted { .. } | Hold::OutOfTurns) => {}
         None if !run.started => arm(Deadline::Queue(no), limits.queue_ms),
         None if run.parked.is_some() => {}
         None => {

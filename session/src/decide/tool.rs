@@ -1,6 +1,7 @@
 //! A local tool finished.
 
 use super::draft::Draft;
+use super::ending::closing_text;
 use crate::call::{CallEnd, CallKind, CallResult};
 use crate::command::Deadline;
 use crate::effect::Rejection;
@@ -20,11 +21,11 @@ pub(super) fn finished(
     if !runs(draft, call) && !careless {
         return Err(Rejection::Stale("a tool's result"));
     }
-    let interrupted = matches!(draft.state.phase(), Phase::HeldInterrupted | Phase::HeldOutOfTurns);
-    let end = if interrupted { CallEnd::Interrupted } else { result.end };
-    let len = result.content.len() as u64;
-    let content = render::cut(&result.content, draft.state.limits.tool_result_bytes);
-    let truncated_from = result.truncated_from.or((content.len() as u64 != len).then_some(len));
+    let held = matches!(draft.state.phase(), Phase::HeldInterrupted | Phase::HeldOutOfTurns);
+    let CallResult { end, content: whole, truncated_from } = if held { interrupted(result) } else { result };
+    let len = whole.len() as u64;
+    let content = render::cut(&whole, draft.state.limits.tool_result_bytes);
+    let truncated_from = truncated_from.or((content.len() as u64 != len).then_some(len));
     let finished = CallFinished { call, end, content, truncated_from, worked_ms };
     draft.emit(Record::CallFinished(Box::new(finished)));
     draft.disarm(Deadline::Call(call));
@@ -33,6 +34,22 @@ pub(super) fn finished(
         draft.check();
     }
     Ok(())
+}
+
+/// What a call of an interrupted run leaves. One that did its work all the same says so: it is not to be done twice.
+fn interrupted(result: CallResult) -> CallResult {
+    let CallResult { end, content, truncated_from } = result;
+    let content = match end {
+        CallEnd::UnknownEffects => return CallResult { end, content, truncated_from },
+        CallEnd::Ok => format!("The run was interrupted; this call finished all the same:\n{content}").into(),
+        CallEnd::Cancelled => closing_text(&CallEnd::Interrupted).into(),
+        CallEnd::Interrupted
+        | CallEnd::ToolError { .. }
+        | CallEnd::Denied
+        | CallEnd::TimedOut
+        | CallEnd::Backgrounded => content,
+    };
+    CallResult { end: CallEnd::Interrupted, content, truncated_from }
 }
 
 /// Whether `call` is a started local call without a result.

@@ -234,6 +234,31 @@ const TREE: &[Case] = &[
         |s| s.root.push(ended(1, Outcome::Cancelled { by: By::Person })),
         &[InvariantId::T5, InvariantId::T7],
     ),
+    (
+        "ended by an interrupt that did not ask for it",
+        Scene::child_at_work,
+        |s| {
+            let why = Box::new(Hold::Interrupted { by: By::Person });
+            s.root.push(Record::RunHeld { run: RunNo(1), why });
+            let by = By::Owner { outcome: OutcomeKind::Interrupted };
+            s.child.push(ended(1, Outcome::Cancelled { by }));
+        },
+        &[InvariantId::T6],
+    ),
+    (
+        "a background child ended by an interrupt",
+        Scene::child_at_work,
+        |s| {
+            let Some(Record::ChildSpawned(spawned)) = s.root.get_mut(6) else { panic!("the root spawns") };
+            spawned.mode = crate::place::Mode::Background;
+            let why = Box::new(Hold::Interrupted { by: By::Person });
+            s.root.push(Record::RunHeld { run: RunNo(1), why });
+            s.root.push(Record::CancelAsked { call: None, child: CHILD, key: CALL });
+            let by = By::Owner { outcome: OutcomeKind::Interrupted };
+            s.child.push(ended(1, Outcome::Cancelled { by }));
+        },
+        &[InvariantId::T6],
+    ),
     ("completed over a child", Scene::child_at_work, |s| s.root.push(ended(1, Outcome::Completed)), &[InvariantId::T7]),
     (
         "a ceiling above the parent's",

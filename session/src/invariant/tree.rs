@@ -1,4 +1,4 @@
-//! Trees: T-1 to T-5, T-7, P-1.
+//! Trees: T-1 to T-7, P-1.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -136,19 +136,39 @@ pub(super) fn true_cancels(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// Whether `owner` is over as `kind` says, or is about to be cancelled because a run above it is over.
+/// An interrupt ends only runs that its own one waits for, each of which it asked to cancel.
+pub(super) fn interrupts_spare(world: &World<'_>) -> Verdict {
+    for (key, run) in world.runs() {
+        if run.fixed().and_then(by_owner) != Some(OutcomeKind::Interrupted) {
+            continue;
+        }
+        let Some((owner, call)) = run.owner() else { continue };
+        let Some(above) = world.sessions.get(&owner.session) else { continue };
+        let waits = above.blocking().any(|blocking| blocking == (call, key.session));
+        ensure(waits && above.cancel_asked.contains(&(key.session, call)), InvariantId::T6, key.session, || {
+            format!("run {} was ended by an interrupt of {owner:?}, which does not wait for it", key.run)
+        })?;
+    }
+    Ok(())
+}
+
+/// Whether `owner` is over as `kind` says, or is about to be cancelled because a run above it is over or cancels it.
 ///
-/// One token fires for all that a run owns, at once: below a run that has not heard of it yet, others may have ended.
+/// One token fires for all that is below, at once: below a run that has not heard of it yet, others may have ended.
 fn is_over(world: &World<'_>, owner: RunKey, kind: OutcomeKind) -> bool {
     let Some(run) = world.run(owner) else { return !world.complete };
     let itself =
         run.fixed().is_some_and(|fixed| fixed.kind() == kind) || (kind == OutcomeKind::Interrupted && run.interrupted);
+    let mut below = owner;
     let mut above = run.owner();
-    while let Some((key, _)) = above.filter(|_| !itself && kind == OutcomeKind::Cancelled) {
+    while let Some((key, call)) = above.filter(|_| !itself && kind == OutcomeKind::Cancelled) {
         let Some(run) = world.run(key) else { return !world.complete };
-        if run.fixed().is_some() {
+        let asks =
+            world.sessions.get(&key.session).is_some_and(|seen| seen.cancel_asked.contains(&(below.session, call)));
+        if run.fixed().is_some() || asks {
             return true;
         }
+        below = key;
         above = run.owner();
     }
     itself

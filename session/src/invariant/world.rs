@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::ids::{AttemptNo, CallId, Epoch, RunKey, RunNo, Seq, SessionId, TurnNo};
 use crate::index::Row;
 use crate::outcome::{By, Outcome};
-use crate::place::{Owner, Place};
+use crate::place::{Mode, Owner, Place};
 use crate::record::{Carrier, ChildSpawned, ContinueAsked, Hold, Notice, Record, RunEnded, RunOpened, SessionCreated};
 use crate::state::State;
 
@@ -199,6 +199,13 @@ impl<'a> Seen<'a> {
     /// The notices taken for the run that `key` opened.
     pub(super) fn taken_by_key(&self, child: SessionId, key: CallId) -> impl Iterator<Item = (usize, &'a Notice)> {
         self.taken.iter().copied().filter(move |(_, item)| item.child == child && item.key == Some(key))
+    }
+
+    /// Keys that were made for a call that waits, each with its child.
+    pub(super) fn blocking(&self) -> impl Iterator<Item = (CallId, SessionId)> {
+        let spawned = self.spawned.iter().map(|(_, spawned)| (spawned.mode, spawned.call, spawned.child));
+        let all = spawned.chain(self.continued.iter().map(|(_, asked)| (asked.mode, asked.call, asked.child)));
+        all.filter(|(mode, ..)| *mode == Mode::Blocking).map(|(_, call, child)| (call, child))
     }
 
     /// Owned keys that this session's journal made: where, key, child. Detached runs are not owned.

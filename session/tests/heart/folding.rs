@@ -52,7 +52,7 @@ impl Life {
             12 | 13 | 23 => self.spawn(no, b),
             14..=16 => self.end(a, b),
             17 if a < 30 => cancel(),
-            17 if a > 220 => Command::Interrupt { by: By::Person },
+            17 if a > 200 => interrupt(),
             17 => answer(no.0, attempt.0, Some("said"), Vec::new(), Stop::End),
             18 if a < 20 => Command::OwnerOver { run, outcome: OutcomeKind::Failed },
             18 => Command::OwnedEnded(vec![persons(0xB0, u32::from(a % 3))]),
@@ -112,16 +112,6 @@ impl Life {
 
     fn step(&mut self, step: Step) {
         let command = self.command(step);
-        if let Command::Interrupt { .. } = command {
-            // Interrupts have no verb yet: a stream that is held is recorded as it will be.
-            let held = self.heart.state.run.as_ref().is_some_and(|run| run.hold.is_some());
-            if !held && self.heart.state.turn().is_some_and(|turn| turn.streaming) {
-                let run = self.heart.state.run.as_ref().unwrap().no;
-                let why = Box::new(Hold::Interrupted { by: By::Person });
-                self.heart = self.heart.clone().recorded(Record::RunHeld { run, why });
-            }
-            return;
-        }
         let crashes = matches!(command, Command::Reactivated { .. } | Command::Lost { .. });
         if crashes {
             self.heart = self.heart.refolded();

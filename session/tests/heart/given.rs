@@ -317,8 +317,8 @@ pub(crate) fn cancel() -> Command {
     Command::Cancel { run: None, by: By::Person }
 }
 
-pub(crate) fn held_interrupted() -> Record {
-    Record::RunHeld { run: RunNo(1), why: Box::new(Hold::Interrupted { by: By::Person }) }
+pub(crate) fn interrupt() -> Command {
+    Command::Interrupt { by: By::Person }
 }
 
 /// A decision in short: records, then what was answered, then the column.

@@ -12,6 +12,8 @@ mod arbitrary;
 mod folding;
 mod given;
 mod index;
+mod interrupts;
+mod models;
 mod rules;
 mod table;
 mod texts;

@@ -197,12 +197,33 @@ fn open_calls_are_counted_from_the_answer() {
     assert_eq!(a_fast_child_ends_before_its_sibling_is_born(Sabotage::none()), "result > W");
 }
 
+/// Whom an interrupt of a run reaches that waits for 0xB1 and has 0xB2 in the background.
+fn an_interrupt_reaches(sabotage: Sabotage) -> String {
+    let mut heart = Heart::root()
+        .sabotaged(sabotage)
+        .then(send(1, "go"))
+        .then(calls(1, vec![blocking(), background()]))
+        .then(spawn(1, Mode::Blocking, &[(0, 0xB1)]))
+        .then(spawn(1, Mode::Background, &[(1, 0xB2)]));
+    let effects = heart.tell(interrupt()).unwrap().effects;
+    let reached = effects.iter().filter_map(|effect| match effect {
+        Effect::CancelChild { child, .. } => Some(child.0.as_u128()),
+        _ => None,
+    });
+    reached.map(|child| format!("{child:x}")).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn an_interrupt_reaches_every_blocking_child_and_no_other() {
+    assert_eq!(an_interrupt_reaches(Sabotage::none()), "b1");
+}
+
 #[cfg(feature = "sabotage")]
 #[test]
 fn every_seeded_bug_shows() {
     use subtend_session::sabotage::Bug;
     type Story = fn(Sabotage) -> String;
-    let stories: [(Bug, Story); 11] = [
+    let stories: [(Bug, Story); 13] = [
         (Bug::RowsLeftPending, rows_are_taken_at_a_boundary),
         (Bug::NoCheckAfterLast, the_last_child_is_followed_by_the_check),
         (Bug::CallsLeftOpen, an_end_answers_unstarted_calls),
@@ -214,6 +235,8 @@ fn every_seeded_bug_shows() {
         (Bug::NoOutbox, an_end_tells_its_owner),
         (Bug::EndTwice, a_cancel_comes_late),
         (Bug::OpenCallsFromLiveSet, a_fast_child_ends_before_its_sibling_is_born),
+        (Bug::InterruptEndsAll, an_interrupt_reaches),
+        (Bug::InterruptStopsHere, an_interrupt_reaches),
     ];
     assert_eq!(stories.map(|(bug, _)| bug), Bug::ALL);
     for (bug, story) in stories {

@@ -66,9 +66,8 @@ fn given(column: Phase, doing: Doing) -> Heart {
         Phase::WaitingMidTurn => asks().then(spawn(2, Mode::Blocking, &[(0, 0xB2)])),
         Phase::WaitingAtRest if doing == Doing::Slot => streams.then(answers(2, "so far")).then(send(77, "and?")),
         Phase::WaitingAtRest => streams.then(answers(2, "so far")),
-        // No verb interrupts yet: the hold is recorded as it will be.
-        Phase::HeldInterrupted if doing == Doing::Tool => tool_runs().recorded(held_interrupted()),
-        Phase::HeldInterrupted => streams.recorded(held_interrupted()),
+        Phase::HeldInterrupted if doing == Doing::Tool => tool_runs().then(interrupt()),
+        Phase::HeldInterrupted => streams.then(interrupt()),
         Phase::HeldOutOfTurns => tool_runs().then(tool(2, 0, "written")),
         Phase::Closing if doing == Doing::Tool => tool_runs().then(cancel()),
         Phase::Closing => streams.then(cancel()),

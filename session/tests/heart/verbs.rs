@@ -380,15 +380,6 @@ fn an_await_of_what_is_noticed_or_unknown_closes_in_the_batch_that_starts_it() {
 }
 
 #[test]
-fn an_interrupted_run_ends_when_all_is_quiet_or_goes_on_with_an_input() {
-    let held = started().recorded(held_interrupted());
-    let mut quiet = held.clone();
-    assert_eq!(quiet.says(attempt_failed(1, 1, ModelFail::Unavailable)), "discarded ended(interrupted) > E");
-    let mut resumed = held.then(send(2, "go on"));
-    assert_eq!(resumed.says(attempt_failed(1, 1, ModelFail::Unavailable)), "discarded taken turn > W");
-}
-
-#[test]
 fn a_closing_run_waits_for_its_stream_and_its_children() {
     let mut heart = started().then(calls(1, vec![background()])).then(spawn(1, Mode::Background, &[(0, 0xB1)]));
     let decision = heart.tell(cancel()).unwrap();

@@ -3,6 +3,7 @@
 use subtend_session::ids::SessionId;
 use subtend_session::outcome::Outcome;
 use subtend_session::record::Hold;
+use subtend_session::state::State;
 
 use super::Whole;
 use super::plan::ROOT;
@@ -86,6 +87,13 @@ impl System {
     }
 
     fn outside(&self, actions: &mut Vec<Action>) {
+        if self.left.interrupts > 0 {
+            // One that waits for a child has no activation as a rule: it is woken by the interrupt.
+            let active = self.active.iter().map(|(session, active)| (session, &active.state));
+            let held_or_quiet = |state: &State| state.run.as_ref().is_none_or(|run| run.hold.is_some());
+            let in_flight = active.chain(&self.resting).filter(|(_, state)| !held_or_quiet(state));
+            actions.extend(in_flight.map(|(session, _)| Action::Interrupt(*session)));
+        }
         for (session, active) in &self.active {
             let Some(run) = &active.state.run else {
                 if active.state.last.is_some() {
@@ -96,9 +104,6 @@ impl System {
             let cancelled = matches!(run.hold, Some(Hold::Closing { outcome: Outcome::Cancelled { .. } }));
             if self.left.cancels > 0 && !cancelled {
                 actions.push(Action::Cancel(*session));
-            }
-            if self.left.interrupts > 0 && run.hold.is_none() {
-                actions.push(Action::Interrupt(*session));
             }
             if self.left.deadlines > 0 && run.opened.deadline_ms.is_some() && run.started && run.hold.is_none() {
                 actions.push(Action::Deadline(*session));

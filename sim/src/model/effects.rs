@@ -4,7 +4,8 @@ use subtend_session::effect::Effect;
 use subtend_session::ids::{AttemptNo, CallId, RunKey, RunNo, SessionId, TurnNo};
 use subtend_session::index::RowKey;
 use subtend_session::outcome::OutcomeKind;
-use subtend_session::record::Notice;
+use subtend_session::record::{Notice, Record};
+use subtend_session::state::{Phase, State};
 
 use super::system::{Dropped, Message, System};
 use super::{Whole, view};
@@ -27,6 +28,9 @@ impl System {
                 Effect::Tell { to, notice } => self.told(to, &notice),
                 Effect::CancelLocal => self.drop_work(session, Dropped::Own),
                 Effect::CancelOwned { run, outcome } => self.cancel_owned(RunKey { session, run }, outcome),
+                Effect::CancelChild { run, child, outcome } => {
+                    self.cancel_child(RunKey { session, run }, child, outcome)
+                }
                 Effect::Ended { run, .. } => self.ended(whole, RunKey { session, run }),
                 Effect::Unload => self.unload(session),
                 // Deadlines may pass at any time in the model, so that nothing is kept of them.
@@ -120,16 +124,39 @@ impl System {
 
     fn cancel_owned(&mut self, key: RunKey, outcome: OutcomeKind) {
         self.closing.insert(key, outcome);
-        let mut below = vec![key];
-        while let Some(owner) = below.pop() {
-            for to in self.owned_by(owner) {
-                if owner == key {
-                    self.send(Message::OwnerOver { to, outcome });
-                }
-                if self.fired.insert(to) {
-                    self.drop_work(to.session, Dropped::Token);
-                }
-                below.push(to);
+        for to in self.owned_by(key) {
+            self.cut_off(to, outcome);
+        }
+    }
+
+    fn cancel_child(&mut self, key: RunKey, child: SessionId, outcome: OutcomeKind) {
+        let held = |state: &State| state.phase() == Phase::HeldInterrupted;
+        if !self.active.get(&key.session).is_some_and(|active| held(&active.state)) {
+            return;
+        }
+        self.closing.insert(key, outcome);
+        if let Some(to) = self.owned_by(key).into_iter().find(|to| to.session == child) {
+            self.cut_off(to, outcome);
+        }
+    }
+
+    /// Tells a run that its owner is over, and fires the token of it and of all below it.
+    fn cut_off(&mut self, to: RunKey, outcome: OutcomeKind) {
+        self.send(Message::OwnerOver { to, outcome });
+        let mut below = vec![to];
+        while let Some(key) = below.pop() {
+            if self.fired.insert(key) {
+                self.drop_work(key.session, Dropped::Token);
+            }
+            below.extend(self.owned_by(key));
+        }
+    }
+
+    /// A run that goes on after its interrupt: what it owns from here on ends for other causes.
+    pub(super) fn resumed(&mut self, session: SessionId, records: &[Record]) {
+        for record in records {
+            if let Record::InputsTaken { run, .. } = record {
+                self.closing.remove(&RunKey { session, run: *run });
             }
         }
     }

@@ -250,6 +250,7 @@ impl System {
             self.release(whole, key);
         }
         self.append(session, &records, &changes);
+        self.resumed(session, &records);
         self.be_born_all(whole, session, &births);
         self.perform(whole, session, before);
         self.perform(whole, session, effects);

@@ -7,7 +7,7 @@ use subtend_session::index::{self, Row, RowKey};
 use subtend_session::invariant::{self, Activation, InvariantId, Ledger, View, Violation, World};
 use subtend_session::outcome::{By, Outcome, OutcomeKind};
 use subtend_session::place::{Owner, Place};
-use subtend_session::record::{Notice, Record, RunEnded, RunOpened, SessionCreated};
+use subtend_session::record::{Carrier, Hold, Notice, Record, RunEnded, RunOpened, SessionCreated};
 use subtend_session::state::State;
 
 use super::Whole;
@@ -204,6 +204,43 @@ impl System {
         let root = self.outcomes().any(|(depth, _, outcome)| depth == 0 && *outcome == by_person);
         let below = |outcome: &Outcome| matches!(outcome, Outcome::Cancelled { by: By::Owner { .. } });
         root && self.outcomes().any(|(depth, _, outcome)| depth == 2 && below(outcome))
+    }
+
+    /// Runs that were held interrupted, with what their journals say after that.
+    fn interrupted(&self) -> impl Iterator<Item = (RunNo, &[Record])> {
+        self.journals.values().filter_map(|journal| {
+            let (at, run) = journal.records.iter().enumerate().find_map(|(at, record)| {
+                let Record::RunHeld { run, why } = record else { return None };
+                matches!(**why, Hold::Interrupted { .. }).then_some((at, *run))
+            })?;
+            Some((run, journal.records.get(at..)?))
+        })
+    }
+
+    /// Whether `run` ends so in `records`.
+    fn ends_as(run: RunNo, records: &[Record], kind: OutcomeKind) -> bool {
+        records.iter().any(|record| {
+            let Record::RunEnded(ended) = record else { return false };
+            ended.run == run && ended.outcome.kind() == kind
+        })
+    }
+
+    pub(super) fn spared_completes(&self) -> bool {
+        let completed = |record: &Record| {
+            let Record::NoticeTaken(taken) = record else { return false };
+            taken.carrier == Carrier::Message && taken.items.iter().any(|item| item.outcome == Outcome::Completed)
+        };
+        self.interrupted()
+            .any(|(run, after)| after.iter().any(completed) && Self::ends_as(run, after, OutcomeKind::Interrupted))
+    }
+
+    pub(super) fn interrupt_ends_child(&self) -> bool {
+        let by_owner = Outcome::Cancelled { by: By::Owner { outcome: OutcomeKind::Interrupted } };
+        self.outcomes().any(|(_, _, outcome)| *outcome == by_owner)
+    }
+
+    pub(super) fn resumed_completes(&self) -> bool {
+        self.interrupted().any(|(run, after)| Self::ends_as(run, after, OutcomeKind::Completed))
     }
 
     pub(super) fn children_completed(&self) -> usize {

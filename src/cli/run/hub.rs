@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use subtend_actors::{OpenOptions, OpenSessionError, Runtime, SendError, SessionHandle, StartError, WaitError};
+use subtend_actors::{OpenSessionError, Runtime, SendError, SessionHandle, StartError, WaitError};
 use subtend_agents::catalog::Catalog;
-use subtend_models::model::Model;
 use subtend_session::authority::{Authority, RuleSet, Verdict};
+use subtend_session::limits::Limits;
 use subtend_tools::registry::Registry;
 use subtend_tools::tool::Tool;
 use subtend_tools::workspace::Workspace;
@@ -14,6 +14,7 @@ use subtend_tools::workspace::Workspace;
 use super::super::data::Place;
 use super::super::fail::Fail;
 use super::super::guard;
+use super::choice::Choice;
 
 /// What a runtime is made of.
 pub(super) struct Parts {
@@ -21,7 +22,8 @@ pub(super) struct Parts {
     pub(super) workspace: Arc<Workspace>,
     pub(super) catalog: Catalog,
     pub(super) tools: Registry,
-    pub(super) model: Arc<dyn Model>,
+    pub(super) models: Choice,
+    pub(super) limits: Limits,
     pub(super) policy: RuleSet,
 }
 
@@ -47,29 +49,26 @@ pub(super) fn withheld(tools: &Registry, policy: &RuleSet) -> Vec<String> {
 /// Starts the runtime: opens the store and ends what an earlier process left in flight.
 pub(super) async fn start(parts: Parts) -> Result<Runtime, Fail> {
     let journal = parts.place.open()?;
-    Runtime::builder()
+    let builder = Runtime::builder()
         .journal(journal)
         .workspace(parts.workspace)
         .catalog(parts.catalog)
         .tools(parts.tools)
-        .model(parts.model)
         .policy(parts.policy)
-        .start()
-        .await
-        .map_err(|error| match error {
-            StartError::Journal(error) => Fail::from(error),
-            StartError::Boot(error) => Fail::Store(error.to_string()),
-            StartError::NoModel
-            | StartError::Workspace(_)
-            | StartError::Supervisors(_)
-            | StartError::Unrecordable(_) => Fail::Other(error.to_string()),
-        })
+        .limits(parts.limits);
+    parts.models.give(builder).start().await.map_err(|error| match error {
+        StartError::Journal(error) => Fail::from(error),
+        StartError::Boot(error) => Fail::Store(error.to_string()),
+        StartError::Pool(_) | StartError::Rates(..) | StartError::NoSuchDefault(_) => Fail::Usage(error.to_string()),
+        StartError::NoModel | StartError::Workspace(_) | StartError::Supervisors(_) | StartError::Unrecordable(_) => {
+            Fail::Other(error.to_string())
+        }
+    })
 }
 
 /// Opens a session of `agent`.
 pub(super) fn open(runtime: &Runtime, agent: &str) -> Result<SessionHandle, Fail> {
-    let options = OpenOptions { agent: agent.into(), ..OpenOptions::default() };
-    runtime.open(options).map_err(|error| match &error {
+    runtime.open(agent).map_err(|error| match &error {
         OpenSessionError::UnknownAgent { .. } | OpenSessionError::NotPrimary { .. } => {
             Fail::Usage(format!("{error} (--agent NAME; `subtend agents` tells more)"))
         }

@@ -49,6 +49,7 @@ fn read(session: SessionId) -> Result<Past, Fail> {
         usage: Usage { input: 1_000, output: 234, ..Usage::default() },
         born,
         span_ms: 1_500,
+        ..Past::default()
     };
     match session.to_string().as_str() {
         // The elder was born first, though its id sorts last.

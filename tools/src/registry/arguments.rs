@@ -1,7 +1,9 @@
 //! Arguments as a model wrote them: parsed once, checked against the schema, wrong ones told so that they can be corrected.
 
 use jsonschema::Validator;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
+use serde_path_to_error::{Path, Segment};
 
 use crate::bounded;
 
@@ -64,6 +66,31 @@ pub(crate) fn validate(tool: &str, validator: &Validator, args: Value) -> Result
     }
     message.push_str(&format!("Correct them and call {tool} again."));
     Err(message)
+}
+
+/// Makes an `A` of arguments that fit the schema of `tool`: a type may demand more than its schema says.
+pub(crate) fn fit<A: DeserializeOwned>(tool: &str, args: Value) -> Result<A, String> {
+    serde_path_to_error::deserialize(args).map_err(|error| {
+        let path = pointer(error.path());
+        let at = if path.is_empty() { "the arguments" } else { &path };
+        let why = error.inner().to_string();
+        let why = bounded::shown(&why, MAX_ERROR);
+        format!("the arguments of {tool} do not fit:\n- {at}: {why}\nCorrect them and call {tool} again.")
+    })
+}
+
+/// A path as the errors of a schema show it.
+fn pointer(path: &Path) -> String {
+    let mut out = String::new();
+    for segment in path {
+        match segment {
+            Segment::Seq { index } => out.push_str(&format!("/{index}")),
+            Segment::Map { key } => out.push_str(&format!("/{}", key.replace('~', "~0").replace('/', "~1"))),
+            // The arguments have no level of its own for a variant.
+            Segment::Enum { .. } | Segment::Unknown => {}
+        }
+    }
+    out
 }
 
 fn unreadable(tool: &str, args: &str, error: &serde_json::Error) -> String {

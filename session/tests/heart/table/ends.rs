@@ -110,6 +110,34 @@ fn cancels() {
 }
 
 #[test]
+fn interrupts() {
+    let cells = |w, wm| {
+        [
+            "ended(interrupted) Done > E",
+            w,
+            wm,
+            "held(interrupted) Done > Hi",
+            "Done > Hi",
+            "Done > Ho",
+            "AE(cancelled) > Hc",
+            "AE(completed) > E",
+        ]
+    };
+    let (held, reached) = ("held(interrupted) Done > Hi", "held(interrupted) cancel_asked Done > Hi");
+    let row = |name, doing, cells| Row { name, doing, command: interrupt, cells };
+    walk(&[
+        row("interrupt", Doing::Stream, cells(held, reached)),
+        row("interrupt, a tool at work", Doing::Tool, cells(held, reached)),
+        row(
+            "interrupt, a call not admitted",
+            Doing::Admission,
+            cells("-0:interrupted held(interrupted) Done > Hi", reached),
+        ),
+        row("interrupt while a slot is awaited", Doing::Slot, cells(held, held)),
+    ]);
+}
+
+#[test]
 fn deadlines() {
     let timed_out = |q: &'static str, over: &'static str| {
         let end = "closing(timed_out) > Hc";
@@ -265,7 +293,6 @@ fn activations() {
 fn verbs_of_later_work() {
     let row = |name, command| Row { name, doing: Doing::Stream, command, cells: NOT_YET };
     walk(&[
-        row("interrupt", || Command::Interrupt { by: By::Person }),
         row("budget refused", || Command::BudgetRefused { run: RunNo(1), which: Budget::Tokens }),
         row("continue", || {
             Command::Continue(Box::new(Continue {

@@ -141,7 +141,7 @@ fn tools() {
             name: "tool panicked",
             doing: Doing::Tool,
             command: || Command::ToolPanicked { call: call(2, 0), message: "boom".into() },
-            cells: ["S", "-0:unknown turn > W", "S", "S", "-0:interrupted > Hi", "S", "-0:unknown > Hc", "S"],
+            cells: ["S", "-0:unknown turn > W", "S", "S", "-0:unknown > Hi", "S", "-0:unknown > Hc", "S"],
         },
         Row { name: "tool finished, not awaited", doing: Doing::Tool, command: || tool(2, 5, "late"), cells: STALE },
     ]);

@@ -1,0 +1,213 @@
+//! Receipts, and the answers to the inputs that they stand for: found in the journal, wherever the run stands by then.
+
+use std::sync::Arc;
+
+use subtend_journal::{Journal, ReadError, Stored};
+use subtend_session::ids::{InputId, RunNo, Seq, SessionId, Text, TurnNo};
+use subtend_session::outcome::By;
+use subtend_session::record::Record;
+
+use crate::handle::{Ended, SessionHandle, Stopped};
+use scan::Scan;
+
+mod scan;
+
+/// Records that are read from the journal at a time.
+const PAGE: usize = 128;
+
+/// An accepted input: durable when the receipt is in hand.
+#[derive(Clone, Debug)]
+pub struct Receipt {
+    /// The input.
+    pub input: InputId,
+    /// The run that it opened, or that was in flight when it was accepted. Of one that was accepted before: the session's
+    /// last run by now.
+    pub run: RunNo,
+    /// Whether it had been accepted before, by its key.
+    pub again: bool,
+    pub(crate) session: SessionHandle,
+}
+
+/// The answer to an input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// The input.
+    pub input: InputId,
+    /// The run that answered. It may go on: for inputs that wait, and for the ends of what it started.
+    pub run: RunNo,
+    /// The turn of the answer.
+    pub turn: TurnNo,
+    /// The record of the answer.
+    pub seq: Seq,
+    /// The text: whole, with the part that it continues where it was cut off once.
+    pub text: Text,
+}
+
+/// Why an input has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AnswerError {
+    /// The run that took the input ended without an answer to it.
+    #[error("run {} ended before it answered the input: {}", .0.run, .0.outcome.kind().word())]
+    Ended(Box<Ended>),
+    /// The input was removed from the queue before a run took it.
+    #[error("the input was removed from the queue before it was taken")]
+    Removed {
+        /// On whose word.
+        by: By,
+    },
+    /// The session has accepted no such input.
+    #[error("session {session} has accepted no input {input}")]
+    NoSuchInput {
+        /// The session.
+        session: SessionId,
+        /// The input.
+        input: InputId,
+    },
+    /// The runtime is shutting down or its store failed; the input is in the journal.
+    #[error("{0}")]
+    Stopped(Stopped),
+    /// The session's journal cannot be read.
+    #[error("the answer cannot be read: {0}")]
+    Read(#[source] ReadError),
+}
+
+impl PartialEq for Receipt {
+    fn eq(&self, other: &Self) -> bool {
+        (self.session.id, self.input, self.run, self.again) == (other.session.id, other.input, other.run, other.again)
+    }
+}
+
+impl Eq for Receipt {}
+
+impl Receipt {
+    /// The session.
+    pub fn session(&self) -> &SessionHandle {
+        &self.session
+    }
+
+    /// Waits for the final answer that names the input.
+    ///
+    /// It is found in the journal: also when it was given long ago, by another run than [`Receipt::run`], or before a
+    /// restart of the host.
+    ///
+    /// # Errors
+    /// [`AnswerError`]. A run that ended without an answer is told with its outcome and its partial text.
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels nothing; ask again.
+    ///
+    /// # Durability
+    /// The answer is durable when it is returned.
+    pub async fn answer(&self) -> Result<Answered, AnswerError> {
+        let SessionHandle { hub, id, .. } = &self.session;
+        // Attached before the journal is read: what is appended after the reading is told.
+        let mut nudge = hub.events.nudge(*id);
+        // There is no run 0: this one only hears that nothing is told any more.
+        let mut over = hub.waiters.wait(*id, RunNo(0));
+        let (mut next, mut scan) = self.session.find(self.input).await?;
+        loop {
+            let page = hub.journal.records_from(*id, next, PAGE).map_err(|error| self.session.unread(error))?;
+            for stored in &page {
+                next = stored.seq.next();
+                if let Some(found) = scan.read(stored) {
+                    return found;
+                }
+            }
+            if !page.is_empty() {
+                continue;
+            }
+            let durable = async {
+                let lsn = nudge.next().await;
+                hub.journal.wait(lsn).await
+            };
+            tokio::select! {
+                biased;
+                durable = durable => durable.map_err(|poison| stopped(&poison))?,
+                () = over.gone() => return Err(AnswerError::Stopped(hub.stopped())),
+            }
+        }
+    }
+}
+
+impl SessionHandle {
+    /// The receipt of an input that the session accepted before, in this life of the host or an earlier one.
+    ///
+    /// # Errors
+    /// [`AnswerError::NoSuchInput`], or why the journal cannot be read.
+    ///
+    /// # Cancel safety
+    /// Safe: dropping the future changes nothing.
+    pub async fn receipt(&self, input: InputId) -> Result<Receipt, AnswerError> {
+        let (mut next, mut scan) = self.find(input).await?;
+        loop {
+            let page = self.hub.journal.records_from(self.id, next, PAGE).map_err(|error| self.unread(error))?;
+            let mut over = page.is_empty();
+            for stored in &page {
+                next = stored.seq.next();
+                // The end of the input's wait is enough.
+                over |= scan.read(stored).is_some() || scan.is_taken();
+                if over {
+                    break;
+                }
+            }
+            if over {
+                return Ok(Receipt { input, run: scan.run(), again: true, session: self.clone() });
+            }
+        }
+    }
+
+    /// Where to begin to read for the answer of `input`: at the opening of the run that was in flight when it was accepted,
+    /// since its answer may continue one that was cut off before.
+    async fn find(&self, input: InputId) -> Result<(Seq, Scan), AnswerError> {
+        self.hub.journal.settled().await.map_err(|poison| stopped(&poison))?;
+        let from = begin(&self.hub.journal, self.id, input).map_err(|error| self.unread(error))?;
+        let from = from.ok_or(AnswerError::NoSuchInput { session: self.id, input })?;
+        Ok((from, Scan::new(input)))
+    }
+
+    fn unread(&self, error: ReadError) -> AnswerError {
+        match error {
+            ReadError::Closed => AnswerError::Stopped(self.hub.stopped()),
+            error @ (ReadError::NoSuchSession(_)
+            | ReadError::Damaged { .. }
+            | ReadError::Newer { .. }
+            | ReadError::Engine(_)) => AnswerError::Read(error),
+        }
+    }
+}
+
+fn stopped(poison: &subtend_journal::Poisoned) -> AnswerError {
+    AnswerError::Stopped(Stopped::Poisoned(poison.to_string()))
+}
+
+/// Reads backwards, since most receipts are asked for their answer soon.
+fn begin(journal: &Journal, session: SessionId, input: InputId) -> Result<Option<Seq>, ReadError> {
+    let head = journal.head(session)?.ok_or(ReadError::NoSuchSession(session))?;
+    let mut end = head.last_seq.next();
+    let mut found = false;
+    loop {
+        let from = Seq(end.0.saturating_sub(PAGE as u64).max(1));
+        let page: Vec<Stored> = journal.records_from(session, from, PAGE)?;
+        for stored in page.iter().rev().filter(|stored| stored.seq < end) {
+            if !found {
+                found = is_input(&stored.record, input);
+            } else if matches!(stored.record, Record::RunOpened(_) | Record::RunEnded(_)) {
+                return Ok(Some(stored.seq));
+            }
+        }
+        if from <= Seq(1) {
+            return Ok(found.then_some(Seq(1)));
+        }
+        end = from;
+    }
+}
+
+fn is_input(record: &Record, input: InputId) -> bool {
+    let Record::InputAccepted(accepted) = record else { return false };
+    accepted.id == input
+}
+
+/// Two texts as one.
+fn joined(before: &str, between: &str, text: &str) -> Text {
+    Arc::from([before, between, text].concat())
+}

@@ -1,0 +1,128 @@
+//! The search for one input's answer, record by record.
+
+use std::sync::Arc;
+
+use subtend_journal::Stored;
+use subtend_session::ids::{CallId, InputId, RunNo, Seq, Text, TurnNo};
+use subtend_session::record::{Asked, Prompt, QueueChange, Record, RunEnded, Stop, TurnAnswered};
+use subtend_session::render;
+
+use super::{AnswerError, Answered, joined};
+use crate::handle::Ended;
+
+/// Reads a session's records in order, beginning no later than with the opening of the run in flight at the acceptance.
+pub(super) struct Scan {
+    input: InputId,
+    accepted: bool,
+    /// The run that took the input.
+    taken: Option<RunNo>,
+    /// The run in flight, or the last one.
+    run: RunNo,
+    /// Whether the turn at hand continues an answer that was cut off.
+    continues: bool,
+    /// The last answer without calls: the result so far, as the fold of the session has it.
+    answer: Option<Text>,
+    /// All text that the run gave.
+    partial: Text,
+    /// An answer by `return`, which stands when the run ends with it.
+    returning: Option<(TurnNo, Seq, Vec<Asked>)>,
+}
+
+impl Scan {
+    pub(super) fn new(input: InputId) -> Self {
+        Self {
+            input,
+            accepted: false,
+            taken: None,
+            run: RunNo(0),
+            continues: false,
+            answer: None,
+            partial: "".into(),
+            returning: None,
+        }
+    }
+
+    /// Whether a run took the input.
+    pub(super) fn is_taken(&self) -> bool {
+        self.taken.is_some()
+    }
+
+    /// The run that took the input, else the last one.
+    pub(super) fn run(&self) -> RunNo {
+        self.taken.unwrap_or(self.run)
+    }
+
+    /// Reads the next record. Returns the answer, or why there is none, when that is known.
+    pub(super) fn read(&mut self, stored: &Stored) -> Option<Result<Answered, AnswerError>> {
+        let record = &stored.record;
+        if let Record::InputAccepted(accepted) = record {
+            self.accepted |= accepted.id == self.input;
+        } else if let Record::RunOpened(opened) = record {
+            self.run = opened.run;
+            (self.answer, self.partial, self.returning) = (None, "".into(), None);
+            if opened.inputs.contains(&self.input) {
+                self.taken = Some(opened.run);
+            }
+        } else if let Record::InputsTaken { ids, run, .. } = record {
+            if ids.contains(&self.input) {
+                self.taken = Some(*run);
+            }
+        } else if let Record::QueueChanged { change, by } = record {
+            let waits = self.accepted && self.taken.is_none();
+            let removed = match change {
+                QueueChange::Removed(ids) => ids.contains(&self.input),
+                QueueChange::Cleared => true,
+            };
+            return (waits && removed).then(|| Err(AnswerError::Removed { by: by.clone() }));
+        } else if let Record::TurnStarted { prompt, .. } = record {
+            self.continues = *prompt == Prompt::Continuation;
+        } else if let Record::TurnAnswered(answered) = record {
+            return self.answered(answered, stored.seq).map(Ok);
+        } else if let Record::RunEnded(ended) = record {
+            return (self.taken == Some(ended.run)).then(|| self.ended(ended));
+        }
+        None
+    }
+
+    fn answered(&mut self, answered: &TurnAnswered, seq: Seq) -> Option<Answered> {
+        // The rules of the session's own fold, by which the run's result is found.
+        let text = answered.text.as_ref().filter(|text| !text.trim().is_empty());
+        if text.is_none() && answered.calls.is_empty() && answered.stop == Stop::Length {
+            self.answer = None;
+        }
+        if let Some(text) = text {
+            self.partial = if self.partial.is_empty() { Arc::clone(text) } else { joined(&self.partial, "\n\n", text) };
+            if answered.calls.is_empty() && answered.stop != Stop::Refused {
+                let before = self.answer.take().filter(|_| self.continues);
+                self.answer = Some(before.map_or_else(|| Arc::clone(text), |before| joined(&before, "", text)));
+            }
+        }
+        if !answered.answers.contains(&self.input) {
+            return None;
+        }
+        if !answered.calls.is_empty() {
+            self.returning = Some((answered.turn, seq, answered.calls.clone()));
+            return None;
+        }
+        let text = self.answer.clone().unwrap_or_else(|| "".into());
+        Some(Answered { input: self.input, run: answered.run, turn: answered.turn, seq, text })
+    }
+
+    fn ended(&mut self, ended: &RunEnded) -> Result<Answered, AnswerError> {
+        if let (Some((turn, seq, calls)), Some(CallId { ix, .. })) = (self.returning.take(), ended.returned)
+            && let Some(call) = calls.get(ix as usize)
+        {
+            let text = render::returned(&call.args);
+            return Ok(Answered { input: self.input, run: ended.run, turn, seq, text });
+        }
+        let mut usage = ended.usage_self;
+        usage.add(&ended.usage_owned);
+        // The record's own text is cut to what an owner is sent.
+        let text = Some(Arc::clone(&self.partial)).filter(|text| !text.is_empty()).or_else(|| ended.text.clone());
+        let (run, outcome, turns) = (ended.run, ended.outcome.clone(), ended.turns);
+        Err(AnswerError::Ended(Box::new(Ended { run, outcome, text, turns, usage })))
+    }
+}
+
+#[cfg(test)]
+mod tests;

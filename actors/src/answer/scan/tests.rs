@@ -1,0 +1,120 @@
+use serde_json::{Value, json};
+use subtend_session::ids::Epoch;
+use subtend_session::outcome::{By, Outcome};
+use uuid::Uuid;
+
+use super::*;
+
+const INPUT: InputId = InputId(Uuid::from_u128(1));
+const OTHER: InputId = InputId(Uuid::from_u128(2));
+
+fn accepted(input: InputId) -> Value {
+    json!({"input_accepted": {"id": input, "from": "person", "lane": "steer", "text": "x", "as_owner": "person"}})
+}
+
+fn opened(run: u32, input: InputId) -> Value {
+    let opened = json!({
+        "run": run, "owner": "person", "inputs": [input], "mode": "background", "max_turns": 5, "slot": false
+    });
+    json!({"run_opened": opened})
+}
+
+fn taken(run: u32, input: InputId) -> Value {
+    json!({"inputs_taken": {"ids": [input], "run": run, "turn": 1}})
+}
+
+fn started(prompt: &str) -> Value {
+    json!({"turn_started": {"run": 1, "turn": 1, "attempt": 1, "prompt": prompt, "model": "m"}})
+}
+
+fn answered(text: &str, stop: &str, answers: &[InputId], calls: &Value) -> Value {
+    json!({"turn_answered": {
+        "run": 1, "turn": 1, "attempt": 1, "text": text, "calls": calls, "stop": stop, "usage": {}, "answers": answers,
+        "worked_ms": 0
+    }})
+}
+
+fn ended(run: u32, outcome: &str, more: &Value) -> Value {
+    let mut ended = json!({
+        "run": run, "outcome": outcome, "len": 0, "hash": "0".repeat(32), "turns": 1, "usage_self": {},
+        "usage_owned": {}, "worked_ms": 0
+    });
+    ended.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    json!({"run_ended": ended})
+}
+
+fn scan(records: &[Value]) -> Option<Result<Answered, AnswerError>> {
+    let mut scan = Scan::new(INPUT);
+    let read = |(record, seq): (&Value, u64)| {
+        let record = serde_json::from_value(record.clone()).expect("a record");
+        scan.read(&Stored { seq: Seq(seq), at_ms: 0, epoch: Epoch(1), record })
+    };
+    records.iter().zip(1..).find_map(read)
+}
+
+fn text(records: &[Value]) -> String {
+    scan(records).expect("known").expect("answered").text.to_string()
+}
+
+#[test]
+fn an_answer_that_was_cut_off_before_the_input_came_is_part_of_its_answer() {
+    let none = json!([]);
+    let records = [
+        accepted(OTHER),
+        opened(1, OTHER),
+        taken(1, OTHER),
+        started("plain"),
+        answered("The first half", "length", &[], &none),
+        accepted(INPUT),
+        taken(1, INPUT),
+        started("continuation"),
+        answered(" and the second.", "end", &[OTHER, INPUT], &none),
+    ];
+    assert_eq!(text(&records), "The first half and the second.");
+}
+
+#[test]
+fn what_was_said_beside_calls_is_no_part_of_the_answer() {
+    let calls = json!([{"provider_id": "c", "tool": "read", "args": "{}"}]);
+    let records = [
+        accepted(INPUT),
+        opened(1, INPUT),
+        answered("I look.", "calls", &[], &calls),
+        answered("Found.", "end", &[INPUT], &json!([])),
+    ];
+    assert_eq!(text(&records), "Found.");
+}
+
+#[test]
+fn an_answer_by_return_stands_when_the_run_ends_with_it() {
+    let calls = json!([{"provider_id": "c", "tool": "return", "args": "{\"result\": \"42\"}"}]);
+    let mut records = vec![accepted(INPUT), opened(1, INPUT), answered("So:", "calls", &[INPUT], &calls)];
+    assert!(scan(&records).is_none());
+    records.push(ended(1, "completed", &json!({"returned": {"turn": 1, "ix": 0}})));
+    assert_eq!(text(&records), "42");
+}
+
+#[test]
+fn the_end_of_another_run_is_not_the_end_of_the_wait() {
+    let mut records = vec![opened(1, OTHER), accepted(INPUT), ended(1, "lost", &json!({}))];
+    assert!(scan(&records).is_none());
+    records.extend([opened(2, INPUT), answered("Half", "length", &[], &json!([])), ended(2, "lost", &json!({}))]);
+    let Some(Err(AnswerError::Ended(ended))) = scan(&records) else { panic!("the run ended") };
+    assert_eq!((ended.run, ended.outcome, ended.text.as_deref()), (RunNo(2), Outcome::Lost, Some("Half")));
+}
+
+#[test]
+fn an_input_that_waits_can_be_removed_and_a_taken_one_cannot() {
+    let cleared = json!({"queue_changed": {"change": "cleared", "by": "person"}});
+    let removed = json!({"queue_changed": {"change": {"removed": [INPUT]}, "by": "host"}});
+    let other = json!({"queue_changed": {"change": {"removed": [OTHER]}, "by": "host"}});
+    let by = |records: &[Value]| match scan(records) {
+        Some(Err(AnswerError::Removed { by })) => Some(by),
+        Some(other) => panic!("{other:?}"),
+        None => None,
+    };
+    assert_eq!(by(&[cleared.clone(), accepted(INPUT), other]), None);
+    assert_eq!(by(&[accepted(INPUT), removed]), Some(By::Host));
+    assert_eq!(by(&[accepted(INPUT), cleared.clone()]), Some(By::Person));
+    assert_eq!(by(&[accepted(INPUT), opened(1, INPUT), cleared]), None);
+}

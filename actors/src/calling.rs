@@ -1,0 +1,255 @@
+//! Model calls of a turn: which model, when it may start, and what its answer or failure is told as.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::task::noop_waker_ref;
+use subtend_models::estimate;
+use subtend_models::model::{Answer, Deltas, Model, ModelError, Request};
+use subtend_models::models::Member;
+use subtend_session::command::Command;
+use subtend_session::context::context;
+use subtend_session::ids::{AttemptNo, Lsn, Text, TurnNo};
+use subtend_session::outcome::{ModelFail, Part};
+use subtend_session::settings::Settings;
+use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::driver::Driver;
+use crate::faults::Point;
+use crate::hub::Hub;
+use crate::lane::Item;
+use crate::turn::{self, Address, Calling, Came, Patience, Pulse};
+
+/// A model stream in flight. Dropping it ends the stream.
+pub(crate) struct TurnAtWork {
+    stop: CancellationToken,
+    task: AbortHandle,
+}
+
+impl Drop for TurnAtWork {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl TurnAtWork {
+    /// Asks the task to drop the stream; it still tells that it did.
+    pub(crate) fn cancel(&self) {
+        self.stop.cancel();
+    }
+}
+
+/// The model of one call, and the name under which the session asked for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Called {
+    /// The session's name for its model: of a pool, perhaps.
+    asked: Text,
+    /// The model that is called.
+    member: Member,
+    /// Whether the name stands for several: then records say which one it was.
+    pool: bool,
+}
+
+impl Hub {
+    /// What a failure of `called` means for later calls: pools pass it over, and a provider that asked for patience gets it
+    /// from every session. Returns the model to ask instead in this turn.
+    pub(crate) fn model_failed(&self, called: &Called, error: &ModelError) -> Option<Text> {
+        let asked_for = error.retry_after_ms.or_else(|| (error.kind == ModelFail::Rate).then_some(1_000));
+        if let (Some(ms), Some(quota)) = (asked_for, called.member.model.quotas().first()) {
+            self.throttles.cool(quota, ms);
+        }
+        if !called.pool {
+            return None;
+        }
+        self.models.failed(&called.member.name, error.kind, error.retry_after_ms);
+        self.models.after(&called.asked, &called.member.name)
+    }
+
+    /// The name that a record gives for the model of an answer: the provider's own, or which one of the pool it was.
+    pub(crate) fn model_answered(&self, called: &Called, answer: &Answer) -> Option<Text> {
+        if called.pool {
+            self.models.answered(&called.member.name);
+        }
+        answer.model.clone().or_else(|| called.shown())
+    }
+}
+
+impl Called {
+    /// The name for records, where the session's own does not say it.
+    pub(crate) fn shown(&self) -> Option<Text> {
+        self.pool.then(|| Arc::clone(&self.member.name))
+    }
+}
+
+/// A call that cannot be made yet.
+struct Later {
+    model: Arc<dyn Model>,
+    request: Request,
+    deltas: Deltas,
+    after_ms: u64,
+    intent: Option<Lsn>,
+}
+
+enum Call {
+    Now(Calling),
+    Later(Box<Later>),
+}
+
+impl Driver {
+    /// Whether the session's model must wait for its intent record (J-5).
+    pub(crate) fn model_waits(&self) -> bool {
+        self.hub.options.durable_before_call || self.hub.models.leaves_process(&self.state.created.model)
+    }
+
+    /// Calls the model, after its intent is durable where `intent` says so.
+    pub(crate) fn call_model(&mut self, turn: TurnNo, attempt: AttemptNo, after_ms: u64, intent: Option<Lsn>) {
+        let Some(run) = self.state.run.as_ref().map(|run| run.no) else { return };
+        if self.hub.is_stopping() {
+            return;
+        }
+        if self.is_cut_off(run) {
+            return self.next.push_back(turn::dropped(turn, attempt));
+        }
+        let at = Address { session: self.session(), root: self.root(), run, turn, attempt };
+        let (called, request) = self.request(&at);
+        let pulse = Pulse::new();
+        // Always heard, if only by the pulse: a model that streams for long is not stalled because nobody listens.
+        let deltas = self.hub.deltas(at, &pulse);
+        let model = Arc::clone(&called.member.model);
+        if after_ms > 0 || intent.is_some() || !model.quotas().is_empty() {
+            // The call is made only after the wait: a model may start its work when it is called.
+            let after_ms = self.with_jitter(after_ms);
+            let later = Later { model, request, deltas, after_ms, intent };
+            return self.spawn_turn(Call::Later(Box::new(later)), called, at, pulse);
+        }
+        let mut calling = turn::call(&model, request, deltas);
+        match calling.as_mut().poll(&mut Context::from_waker(noop_waker_ref())) {
+            Poll::Ready(came) => {
+                drop(calling);
+                let command = self.hub.answered(&self.offer, at, came, &called, Some(&mut self.ready));
+                self.next.push_back(command);
+            }
+            Poll::Pending => self.spawn_turn(Call::Now(calling), called, at, pulse),
+        }
+    }
+
+    fn request(&self, at: &Address) -> (Called, Request) {
+        let given = context(&self.state);
+        let asked = Arc::clone(&self.state.created.model);
+        let picked = self.hub.models.pick(&given.model);
+        // After a fallback the turn names a member: it is the session's own name that tells of the pool.
+        let pool = picked.pool || (given.model != asked && self.hub.models.has_pool(&asked));
+        let called = Called { asked, member: picked.member, pool };
+        let above = Settings { output_tokens: self.state.limits.output_tokens, ..Settings::default() };
+        let request = Request {
+            session: at.session,
+            agent: Arc::clone(&self.state.created.agent),
+            model: Arc::clone(&called.member.name),
+            turn: at.turn,
+            attempt: at.attempt,
+            system: given.system,
+            messages: given.messages,
+            prompt: given.prompt,
+            tools: Arc::clone(&self.offer.specs),
+            settings: self.offer.settings.under(&above),
+            format: given.format,
+        };
+        (called, request)
+    }
+
+    /// Up to half as long again, two seconds at most: sessions that failed together do not all come back together.
+    fn with_jitter(&self, after_ms: u64) -> u64 {
+        if after_ms == 0 {
+            return 0;
+        }
+        #[expect(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "at most 2,000"
+        )]
+        let more = ((after_ms / 2).min(2_000) as f64 * self.hub.mint.jitter()) as u64;
+        after_ms.saturating_add(more)
+    }
+
+    fn spawn_turn(&mut self, call: Call, called: Called, at: Address, pulse: Pulse) {
+        let Some(run) = self.run_key() else { return };
+        let owned = self.hub.tokens.token(&run).unwrap_or_default();
+        let stop = owned.child_token();
+        let (hub, offer) = (Arc::clone(&self.hub), Arc::clone(&self.offer));
+        let patience = Patience::of(&self.state.limits);
+        let task_stop = stop.clone();
+        let work = async move {
+            hub.faults.strike(Point::TurnTask, "model");
+            let came = hub.come(call, at, pulse, patience);
+            tokio::select! {
+                biased;
+                () = task_stop.cancelled() => None,
+                came = came => Some(hub.answered(&offer, at, came, &called, None)),
+            }
+        };
+        let hub = Arc::clone(&self.hub);
+        let owner = self.owner_run();
+        let task = self.hub.tasks.spawn(async move {
+            let command = match std::panic::AssertUnwindSafe(work).catch_unwind().await {
+                Ok(Some(command)) => command,
+                Ok(None) => {
+                    // The owner's word first: a stream that its fired token dropped must not count as a failed attempt.
+                    if owned.is_cancelled()
+                        && let Some(owner) = owner
+                    {
+                        let outcome = hub.closing_kind(owner);
+                        hub.tell(at.session, Command::OwnerOver { run: at.run, outcome });
+                    }
+                    turn::dropped(at.turn, at.attempt)
+                }
+                Err(panic) => Command::TurnPanicked {
+                    turn: at.turn,
+                    attempt: at.attempt,
+                    part: Part::TurnTask,
+                    message: turn::panic_text(&*panic),
+                },
+            };
+            hub.deliver(at.session, Item::Command(command, None));
+        });
+        self.turn = Some(TurnAtWork { stop, task: task.abort_handle() });
+    }
+}
+
+impl Hub {
+    /// Makes the call when it may start, and waits for what comes of it.
+    ///
+    /// Dropped where it stands when the run is stopped: a place in a queue or under a quota goes back with it.
+    async fn come(&self, call: Call, at: Address, pulse: Pulse, patience: Patience) -> Came {
+        let later = match call {
+            Call::Now(calling) => return turn::watched(calling, pulse, patience).await,
+            Call::Later(later) => later,
+        };
+        let Later { model, request, deltas, after_ms, intent } = *later;
+        if after_ms > 0 {
+            tokio::time::sleep(Duration::from_millis(after_ms)).await;
+        }
+        if let Some(lsn) = intent
+            && self.journal.wait(lsn).await.is_err()
+        {
+            // A poisoned journal: nothing leaves the process any more.
+            std::future::pending::<()>().await;
+        }
+        if model.quotas().is_empty() {
+            return turn::watched(turn::call(&model, request, deltas), pulse, patience).await;
+        }
+        // Silence is counted from the call, not from here: a wait for a place is not the provider's fault.
+        let pass = self.throttles.enter(model.quotas(), at.session, estimate::tokens(&request)).await;
+        let came = turn::watched(turn::call(&model, request, deltas), pulse, patience).await;
+        match &came {
+            Came::Answer(Answer { usage, .. }) if !usage.unreliable => pass.settle(usage.tokens()),
+            Came::Error(ModelError { usage: Some(usage), .. }) => pass.settle(usage.tokens()),
+            // Nothing is known: the estimate stands.
+            Came::Answer(_) | Came::Error(_) | Came::Panic(_) => drop(pass),
+        }
+        came
+    }
+}

@@ -1,0 +1,58 @@
+//! Why a handle has no answer.
+
+use subtend_session::ids::{RunNo, SessionId};
+
+/// Why an input was not accepted. Nothing of it is kept.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// The inbox or the queue is full: try again later.
+    #[error("the session is busy: {what} holds {limit}, its limit; try again when it has taken some")]
+    Busy {
+        /// What is full.
+        what: &'static str,
+        /// Its bound.
+        limit: u64,
+    },
+    /// The input cannot be accepted as it is.
+    #[error("{0}")]
+    BadInput(String),
+    /// The runtime is shutting down or its store failed.
+    #[error("{0}")]
+    Stopped(Stopped),
+    /// The session's verb is not there.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Why a wait or a control came to nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WaitError {
+    /// The runtime is shutting down or its store failed; the run is in the journal.
+    #[error("{0}")]
+    Stopped(Stopped),
+    /// There is no such run.
+    #[error("session {session} has no run {run}")]
+    NoSuchRun {
+        /// The session.
+        session: SessionId,
+        /// The run.
+        run: RunNo,
+    },
+    /// The session refused the command.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Why the runtime does not answer any more.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Stopped {
+    /// It was shut down.
+    #[error("the runtime is shut down; what was in flight is in the journal")]
+    Shutdown,
+    /// The journal failed: nothing is acknowledged until the store is opened again.
+    #[error("the journal failed ({0}); open the store again to recover")]
+    Poisoned(String),
+    /// The session's actor went away before it answered; what it acknowledged is kept.
+    #[error("the session went away before it answered; what it had acknowledged is in the journal")]
+    Gone,
+}

@@ -1,0 +1,184 @@
+//! Inputs: what is sent to a session, and how.
+
+use serde_json::Value;
+use subtend_session::command::Command;
+use subtend_session::effect::{Rejection, Reply};
+use subtend_session::ids::Text;
+use subtend_session::place::Owner;
+use subtend_session::record::{From, InputAccepted, Lane};
+use tokio::sync::oneshot;
+
+use super::{SendError, SessionHandle, Stopped};
+use crate::answer::Receipt;
+use crate::lane::Item;
+
+/// Bytes of a sender's key.
+const MAX_KEY: usize = 256;
+/// Bytes of what a sender attaches.
+const MAX_METADATA: usize = 64 << 10;
+
+/// An input in the making; nothing is sent before [`Input::send`] or [`Input::steer`].
+#[derive(Clone, Debug)]
+#[must_use = "an input does nothing until it is sent"]
+pub struct Input {
+    session: SessionHandle,
+    input: InputAccepted,
+}
+
+impl SessionHandle {
+    /// An input with more than its text.
+    ///
+    /// ```
+    /// # async fn example(session: subtend_actors::SessionHandle) -> Result<(), subtend_actors::SendError> {
+    /// let receipt = session.input("Pay the invoice.").key("invoice-17").send().await?;
+    /// // The network failed, and nobody knows whether it was sent: the key makes it the same input.
+    /// let again = session.input("Pay the invoice.").key("invoice-17").send().await?;
+    /// assert_eq!((again.input, again.again), (receipt.input, true));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn input(&self, text: impl Into<Text>) -> Input {
+        let input = InputAccepted {
+            id: self.hub.mint.input(),
+            key: None,
+            from: From::Person,
+            lane: Lane::Send,
+            text: text.into(),
+            agent_override: None,
+            metadata: None,
+            format: None,
+            as_owner: Owner::Person,
+        };
+        Input { session: self.clone(), input }
+    }
+
+    /// Sends an input that is taken at the next rest point; a quiet session opens a run for it at once.
+    ///
+    /// # Errors
+    /// [`SendError`]; then nothing is kept of the input.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves open whether the input is accepted. With a [key](Input::key) it can be sent again.
+    ///
+    /// # Durability
+    /// The input is durable when the receipt is returned.
+    pub async fn send(&self, text: impl Into<Text>) -> Result<Receipt, SendError> {
+        self.input(text).send().await
+    }
+
+    /// Sends an input that enters at the next turn boundary.
+    ///
+    /// # Errors
+    /// As [`SessionHandle::send`].
+    ///
+    /// # Cancel safety
+    /// As [`SessionHandle::send`].
+    ///
+    /// # Durability
+    /// As [`SessionHandle::send`].
+    pub async fn steer(&self, text: impl Into<Text>) -> Result<Receipt, SendError> {
+        self.input(text).steer().await
+    }
+}
+
+impl Input {
+    /// The sender's own name for the input, at most 256 bytes: a second one with the same key in the same session is the
+    /// same input, for ever, and nothing of it is kept but the receipt of the first.
+    pub fn key(mut self, key: impl Into<Text>) -> Self {
+        self.input.key = Some(key.into());
+        self
+    }
+
+    /// What the sender attaches, at most 64 KiB as JSON: kept in the journal, not shown to the model.
+    pub fn metadata(mut self, metadata: &Value) -> Self {
+        self.input.metadata = Some(metadata.to_string().into());
+        self
+    }
+
+    /// JSON schema that the answer is asked to keep, at most 64 KiB: a request, which models with structured output obey.
+    /// [`SessionHandle::ask`] checks the answer too.
+    pub fn format(mut self, schema: &Value) -> Self {
+        self.input.format = Some(schema.to_string().into());
+        self
+    }
+
+    /// Sends it as [`SessionHandle::send`] does.
+    ///
+    /// # Errors
+    /// As [`SessionHandle::send`].
+    ///
+    /// # Cancel safety
+    /// As [`SessionHandle::send`].
+    ///
+    /// # Durability
+    /// As [`SessionHandle::send`].
+    pub async fn send(self) -> Result<Receipt, SendError> {
+        self.submit(Lane::Send).await
+    }
+
+    /// Sends it as [`SessionHandle::steer`] does.
+    ///
+    /// # Errors
+    /// As [`SessionHandle::send`].
+    ///
+    /// # Cancel safety
+    /// As [`SessionHandle::send`].
+    ///
+    /// # Durability
+    /// As [`SessionHandle::send`].
+    pub async fn steer(self) -> Result<Receipt, SendError> {
+        self.submit(Lane::Steer).await
+    }
+
+    async fn submit(mut self, lane: Lane) -> Result<Receipt, SendError> {
+        self.fits()?;
+        self.input.lane = lane;
+        let (session, input) = (self.session, self.input);
+        let hub = &session.hub;
+        let pass = hub.gate.enter().ok_or(SendError::Stopped(Stopped::Shutdown))?;
+        let mut resent = false;
+        let answer = loop {
+            let (reply, answer) = oneshot::channel();
+            let item = Item::Command(Command::Submit(Box::new(input.clone())), Some(reply));
+            hub.deliver_input(session.id, item)
+                .map_err(|full| SendError::Busy { what: "the inbox", limit: full.0 as u64 })?;
+            match answer.await {
+                Ok(answer) => break answer,
+                // A panic of the session's actor took the input, or its answer, with it: by its id it is accepted once.
+                Err(_) if !resent && !hub.is_stopping() => resent = true,
+                Err(_) => return Err(SendError::Stopped(hub.stopped())),
+            }
+        };
+        drop(pass);
+        match answer {
+            // One that we sent twice is ours all the same.
+            Ok((Reply::Accepted { input: id, again }, run)) => {
+                Ok(Receipt { input: id, run, again: again && id != input.id, session })
+            }
+            Ok((Reply::None | Reply::Done(_) | Reply::AlreadyEnded(..) | Reply::NotFound, _)) => {
+                Err(SendError::Refused("the session did not take the input".to_owned()))
+            }
+            Err(Rejection::Busy { what, limit }) => Err(SendError::Busy { what, limit }),
+            Err(Rejection::BadInput(why)) => Err(SendError::BadInput(why)),
+            Err(other @ (Rejection::Stale(_) | Rejection::NotYet(_) | Rejection::Misplaced { .. })) => {
+                Err(SendError::Refused(other.to_string()))
+            }
+        }
+    }
+
+    fn fits(&self) -> Result<(), SendError> {
+        let (key, metadata) = (self.input.key.as_deref(), self.input.metadata.as_deref());
+        let bytes = |text: Option<&str>| text.map_or(0, str::len);
+        if key.is_some_and(str::is_empty) {
+            return Err(SendError::BadInput("its key is empty: leave it out, or give each input its own".to_owned()));
+        }
+        let over = |what, bytes, limit| {
+            Err(SendError::BadInput(format!("its {what} has {bytes} bytes, the limit is {limit}")))
+        };
+        match (bytes(key), bytes(metadata)) {
+            (key, _) if key > MAX_KEY => over("key", key, MAX_KEY),
+            (_, metadata) if metadata > MAX_METADATA => over("metadata", metadata, MAX_METADATA),
+            _ => Ok(()),
+        }
+    }
+}

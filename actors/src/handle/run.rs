@@ -1,0 +1,66 @@
+//! One run of a session.
+
+use subtend_session::command::Command;
+use subtend_session::ids::RunNo;
+use subtend_session::outcome::By;
+
+use super::{Control, Ended, SessionHandle, WaitError};
+
+/// A run of a session. Cheap to clone; dropping it, or a wait on it, cancels nothing.
+#[derive(Clone, Debug)]
+pub struct RunHandle {
+    pub(super) session: SessionHandle,
+    pub(super) no: RunNo,
+}
+
+impl RunHandle {
+    /// Its number.
+    pub fn no(&self) -> RunNo {
+        self.no
+    }
+
+    /// Its session.
+    pub fn session(&self) -> &SessionHandle {
+        &self.session
+    }
+
+    /// Waits until it has ended. One that ended before is told at once.
+    ///
+    /// # Errors
+    /// [`WaitError`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels nothing.
+    ///
+    /// # Durability
+    /// The end is durable when it is returned.
+    pub async fn ended(&self) -> Result<Ended, WaitError> {
+        let (SessionHandle { hub, id, .. }, run) = (&self.session, self.no);
+        // Registered before the probe: an end between the two is seen by one of them at least.
+        let waiter = hub.waiters.register(*id, run);
+        let probed = self.session.probe().await.map_err(WaitError::Stopped)?;
+        if let Some(ended) = probed.last.filter(|ended| ended.run == run) {
+            return Ok(ended);
+        }
+        if probed.in_flight.is_none_or(|at| at > run) {
+            // It may have ended before the last one: an input that was queued opens the next run at once.
+            let ended = hub.ended(*id, run).map_err(|error| WaitError::Refused(error.to_string()))?;
+            return ended.ok_or(WaitError::NoSuchRun { session: *id, run });
+        }
+        waiter.await.map_err(|_| WaitError::Stopped(hub.stopped()))
+    }
+
+    /// Cancels it and all that it owns, if it is the one in flight.
+    ///
+    /// # Errors
+    /// [`WaitError`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves open whether the run is cancelled.
+    ///
+    /// # Durability
+    /// The cancel is durable when the answer is returned; ends follow within one grace.
+    pub async fn cancel(&self) -> Result<Control, WaitError> {
+        self.session.control(Command::Cancel { run: Some(self.no), by: By::Person }).await
+    }
+}

@@ -1,0 +1,136 @@
+use subtend_session::outcome::ModelFail;
+use subtend_session::record::{AttemptDiscarded, Prompt, Stop, TurnAnswered};
+use subtend_session::usage::Usage;
+use uuid::Uuid;
+
+use super::*;
+
+const SESSION: SessionId = SessionId(Uuid::from_u128(7));
+const ROOT: SessionId = SessionId(Uuid::from_u128(1));
+
+fn at(turn: u32, attempt: u32) -> Address {
+    Address { session: SESSION, root: ROOT, run: RunNo(1), turn: TurnNo(turn), attempt: AttemptNo(attempt) }
+}
+
+fn text(text: &str) -> Delta {
+    Delta::Text(text.into())
+}
+
+pub(crate) fn discarded(turn: u32, attempt: u32) -> Record {
+    Record::AttemptDiscarded(Box::new(AttemptDiscarded {
+        turn: TurnNo(turn),
+        attempt: AttemptNo(attempt),
+        error: ModelFail::Unavailable,
+        message: "gone".into(),
+        model: None,
+        usage: None,
+    }))
+}
+
+pub(crate) fn started(turn: u32, attempt: u32) -> Record {
+    let (turn, attempt) = (TurnNo(turn), AttemptNo(attempt));
+    Record::TurnStarted { run: RunNo(1), turn, attempt, prompt: Prompt::Plain, reserved: None, model: "m".into() }
+}
+
+pub(crate) fn answered(turn: u32, attempt: u32) -> Record {
+    Record::TurnAnswered(Box::new(TurnAnswered {
+        run: RunNo(1),
+        turn: TurnNo(turn),
+        attempt: AttemptNo(attempt),
+        text: Some("done".into()),
+        reasoning: None,
+        calls: Vec::new(),
+        stop: Stop::End,
+        model: None,
+        usage: Usage::default(),
+        answers: Vec::new(),
+        worked_ms: 0,
+    }))
+}
+
+/// The delta's offset and text.
+fn seen(what: Option<What>) -> Option<(u64, Delta)> {
+    let Some(What::Delta { offset, delta, .. }) = what else { return None };
+    Some((offset, delta))
+}
+
+fn all(events: Vec<Event>) -> Vec<(u64, Delta)> {
+    events.into_iter().filter_map(|event| seen(Some(event.what))).collect()
+}
+
+#[test]
+fn offsets_count_each_kind_by_itself_and_who_comes_late_gets_the_text_so_far() {
+    let mut streams = Streams::default();
+    let call = |ix| Delta::Call { call: CallId { turn: TurnNo(1), ix }, tool: "read".into() };
+    let mut push = |delta| seen(streams.push(&at(1, 1), &delta)).map(|(offset, _)| offset);
+    assert_eq!(push(text("Grü")), Some(0));
+    assert_eq!(push(Delta::Reasoning("hm".into())), Some(0));
+    assert_eq!(push(text("ße")), Some(4), "bytes, not characters");
+    assert_eq!(push(call(0)), Some(0));
+    assert_eq!(push(call(1)), Some(1));
+    let late = all(streams.so_far(|root, session| (root, session) == (ROOT, SESSION)));
+    assert_eq!(late, vec![(0, Delta::Reasoning("hm".into())), (0, text("Grüße")), (0, call(0)), (1, call(1))]);
+    assert_eq!(all(streams.so_far(|_, _| false)), vec![]);
+}
+
+#[test]
+fn a_long_text_is_kept_up_to_its_bound_and_then_the_offset_tells() {
+    let mut streams = Streams::default();
+    let piece = "x".repeat(400 << 10);
+    for _ in 0..3 {
+        streams.push(&at(1, 1), &text(&piece));
+    }
+    assert_eq!(seen(streams.push(&at(1, 1), &text("end"))), Some((3 * (400 << 10), text("end"))));
+    let late = all(streams.so_far(|_, _| true));
+    assert_eq!(late, vec![(0, text(&"x".repeat(800 << 10)))], "no hole in what is kept");
+}
+
+#[test]
+fn a_retry_waits_until_its_beginning_was_shown() {
+    let mut streams = Streams::default();
+    assert!(streams.push(&at(1, 1), &text("one")).is_some());
+    // The model in this process is called before the batch that tries again is appended.
+    assert!(streams.push(&at(1, 2), &text("tw")).is_none());
+    assert!(streams.push(&at(1, 1), &text(" more")).is_none(), "the attempt before it is over");
+    assert_eq!(all(streams.so_far(|_, _| true)), vec![], "nor does one who comes late see it");
+    let ends = Ends::of(&[discarded(1, 1), started(1, 2)]);
+    assert!(ends.failed());
+    assert_eq!(all(streams.shown(SESSION, ends)), vec![(0, text("tw"))]);
+    assert_eq!(seen(streams.push(&at(1, 2), &text("o"))), Some((2, text("o"))));
+    assert_eq!(all(streams.shown(SESSION, Ends::of(&[answered(1, 2)]))), vec![]);
+    assert!(streams.push(&at(1, 2), &text("late")).is_none(), "nothing after the answer");
+    streams.done(SESSION, (TurnNo(1), AttemptNo(2)));
+    assert_eq!(streams.len(), 0, "nothing is kept");
+}
+
+#[test]
+fn a_retry_that_streams_after_its_beginning_was_shown_does_not_wait() {
+    let mut streams = Streams::default();
+    streams.shown(SESSION, Ends::of(&[discarded(1, 1), started(1, 2)]));
+    assert!(streams.push(&at(1, 2), &text("two")).is_some());
+    // A new activation leaves no word of the attempt that died but the start of the next.
+    streams.shown(SESSION, Ends::of(&[started(1, 3)]));
+    assert!(streams.push(&at(1, 2), &text("late")).is_none());
+    assert!(streams.push(&at(1, 3), &text("three")).is_some());
+    assert!(streams.push(&at(2, 1), &text("the next turn")).is_some());
+}
+
+#[test]
+fn what_was_held_back_is_shown_also_when_its_call_is_over_by_then() {
+    let mut streams = Streams::default();
+    streams.push(&at(1, 2), &text("two"));
+    streams.done(SESSION, (TurnNo(1), AttemptNo(2)));
+    assert_eq!(all(streams.shown(SESSION, Ends::of(&[discarded(1, 1), started(1, 2)]))), vec![(0, text("two"))]);
+    streams.shown(SESSION, Ends::of(&[answered(1, 2)]));
+    assert_eq!(streams.len(), 0);
+}
+
+#[test]
+fn a_batch_says_what_is_over_and_what_began() {
+    let place = |turn, attempt| Some((TurnNo(turn), AttemptNo(attempt)));
+    assert_eq!(Ends::of(&[started(1, 1)]), Ends::default());
+    let rest = Ends { over: place(2, 1), retry: None, failed: false, rest: true };
+    assert_eq!(Ends::of(&[answered(1, 1), started(2, 1), answered(2, 1), started(3, 1)]), rest);
+    let again = Ends { over: place(3, 1), retry: place(3, 2), failed: true, rest: false };
+    assert_eq!(Ends::of(&[answered(2, 1), started(3, 1), discarded(3, 1), started(3, 2)]), again);
+}

@@ -1,0 +1,167 @@
+//! Trees: a session and all below it, read from the journal.
+
+use std::collections::HashSet;
+
+use subtend_journal::{Journal, Poisoned, ReadError};
+use subtend_session::ids::{RunNo, Seq, SessionId, Short, Text};
+use subtend_session::index::Head;
+use subtend_session::outcome::Outcome;
+use subtend_session::state::Phase;
+use subtend_session::usage::Usage;
+
+use crate::handle::SessionHandle;
+use crate::past::Past;
+
+/// Records that are read from the journal at a time.
+const PAGE: usize = 256;
+
+/// A session and all below it, for people.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tree {
+    /// The session.
+    pub id: SessionId,
+    /// Its short name, unique among its siblings.
+    pub short: Short,
+    /// Its agent.
+    pub agent: Text,
+    /// Its title, or the start of its first input.
+    pub title: Text,
+    /// Subagent edges from the root.
+    pub depth: u32,
+    /// Where its run stands: quiet, queued, working, waiting or held.
+    pub phase: Phase,
+    /// The run in flight, or the last one; 0 before the first.
+    pub run: RunNo,
+    /// How the last run ended; absent while one is in flight and before the first.
+    pub outcome: Option<Outcome>,
+    /// Whether the last run's owner did not wait for it.
+    pub background: bool,
+    /// Answered turns, of all runs.
+    pub turns: u32,
+    /// What all its runs cost themselves, without those of the sessions below.
+    pub usage: Usage,
+    /// Wall-clock time from the birth to the last record, in milliseconds; informative.
+    pub span_ms: u64,
+    /// Why the session's journal cannot be read; then what is only told by records is empty.
+    pub unread: Option<String>,
+    /// Its children, in the order of their birth.
+    pub children: Vec<Tree>,
+}
+
+/// Why there is no tree.
+#[derive(Debug, thiserror::Error)]
+pub enum TreeError {
+    /// The top cannot be read. Another session that cannot is shown with the reason.
+    #[error("the tree cannot be read: {0}")]
+    Read(#[from] ReadError),
+    /// The journal failed.
+    #[error("the journal failed ({0}); open the store again to recover")]
+    Poisoned(#[from] Poisoned),
+}
+
+impl SessionHandle {
+    /// The session and all below it, as the journal has them: no session is woken for it.
+    ///
+    /// Each session is seen at one moment, and the moments follow each other: a child may have ended that its parent, read
+    /// before it, still waits for. Good for people, not for decisions.
+    ///
+    /// # Errors
+    /// [`TreeError`].
+    ///
+    /// # Cancel safety
+    /// Safe: dropping the future changes nothing.
+    ///
+    /// # Durability
+    /// What is shown is durable; all that was appended before the call is seen.
+    pub async fn tree(&self) -> Result<Tree, TreeError> {
+        self.hub.journal.settled().await?;
+        Ok(Tree::read(&self.hub.journal, self.id)?)
+    }
+}
+
+impl Tree {
+    /// Reads a tree from a journal that no runtime needs to have. Blocks while it reads: every record of the tree once.
+    ///
+    /// # Errors
+    /// When the top is not there or its index row cannot be read.
+    pub fn read(journal: &Journal, top: SessionId) -> Result<Self, ReadError> {
+        let mut seen = HashSet::from([top]);
+        let head = journal.head(top)?.ok_or(ReadError::NoSuchSession(top))?;
+        Self::grow(journal, top, &head, &mut seen)
+    }
+
+    fn grow(journal: &Journal, id: SessionId, head: &Head, seen: &mut HashSet<SessionId>) -> Result<Self, ReadError> {
+        let (past, unread) = match past(journal, id) {
+            Ok(past) => (past, None),
+            Err(error) => (Past::default(), Some(error.to_string())),
+        };
+        // Those that the parent's records name are in the order of birth; the index knows them even if those are damaged.
+        let kids = journal.kids(id)?;
+        let mut children = Vec::with_capacity(kids.len());
+        for kid in past.born.iter().chain(&kids) {
+            // Each once: a damaged store may hold a ring.
+            if !seen.insert(*kid) {
+                continue;
+            }
+            match journal.head(*kid) {
+                Ok(Some(head)) => children.push(Self::grow(journal, *kid, &head, seen)?),
+                Ok(None) => {}
+                Err(error) => children.push(Self::unread(*kid, head.depth, error.to_string())),
+            }
+        }
+        Ok(Self {
+            id,
+            short: head.short.clone(),
+            agent: head.agent.clone(),
+            title: head.title.clone(),
+            depth: head.depth,
+            phase: head.state,
+            run: past.run,
+            outcome: past.outcome,
+            background: past.background,
+            turns: past.turns,
+            usage: past.usage,
+            span_ms: past.span_ms,
+            unread,
+            children,
+        })
+    }
+
+    /// A session without a readable index row: nothing but its id is known.
+    fn unread(id: SessionId, above: u32, why: String) -> Self {
+        Self {
+            id,
+            short: id.short(),
+            agent: "".into(),
+            title: "".into(),
+            depth: above.saturating_add(1),
+            phase: Phase::Quiet,
+            run: RunNo(0),
+            outcome: None,
+            background: false,
+            turns: 0,
+            usage: Usage::default(),
+            span_ms: 0,
+            unread: Some(why),
+            children: Vec::new(),
+        }
+    }
+
+    /// Visits each session, parents before children.
+    pub fn each<'a>(&'a self, visit: &mut dyn FnMut(&'a Tree)) {
+        visit(self);
+        self.children.iter().for_each(|child| child.each(visit));
+    }
+}
+
+/// Sums a session up, page by page.
+fn past(journal: &Journal, session: SessionId) -> Result<Past, ReadError> {
+    let mut past = Past::default();
+    let mut next = Seq(1);
+    loop {
+        let page = journal.records_from(session, next, PAGE)?;
+        let Some(last) = page.last() else { return Ok(past) };
+        next = last.seq.next();
+        page.iter().for_each(|stored| past.add(stored));
+    }
+}

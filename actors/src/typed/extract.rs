@@ -1,0 +1,90 @@
+//! The JSON in an answer, where a model wraps it in words.
+
+use serde::de::IgnoredAny;
+
+/// The one JSON value that `text` holds: all of it, or its one fenced block, or from its first brace to its last.
+///
+/// Lenient in where the value stands, and in nothing else: what is found must be JSON from end to end.
+pub(super) fn json(text: &str) -> Result<&str, String> {
+    let text = text.trim();
+    let whole = match check(text) {
+        Ok(()) => return Ok(text),
+        Err(error) => error,
+    };
+    match fenced(text) {
+        Fenced::One(block) => return check(block).map(|()| block),
+        Fenced::Many => return Err("it holds several code blocks, and which one is meant is not clear".to_owned()),
+        Fenced::None => {}
+    }
+    match outermost(text) {
+        Some(json) => check(json).map(|()| json),
+        None => Err(whole),
+    }
+}
+
+fn check(text: &str) -> Result<(), String> {
+    serde_json::from_str::<IgnoredAny>(text).map(drop).map_err(|error| format!("it is not JSON: {error}"))
+}
+
+enum Fenced<'a> {
+    None,
+    One(&'a str),
+    Many,
+}
+
+fn fenced(text: &str) -> Fenced<'_> {
+    let mut parts = text.split("```");
+    let (_, inner, rest) = (parts.next(), parts.next(), parts.next());
+    match (inner, rest, parts.next()) {
+        (Some(block), Some(_), None) => {
+            // The first line is the block's language, if it is not the value already.
+            let (first, body) = block.split_once('\n').unwrap_or(("", block));
+            let language = first.trim().chars().all(|c| c.is_ascii_alphanumeric());
+            Fenced::One(if language { body } else { block }.trim())
+        }
+        (Some(_), Some(_), Some(_)) => Fenced::Many,
+        (_, None, _) | (None, _, _) => Fenced::None,
+    }
+}
+
+fn outermost(text: &str) -> Option<&str> {
+    let start = text.find(['{', '['])?;
+    let close = if text.get(start..)?.starts_with('{') { '}' } else { ']' };
+    let end = text.rfind(close)?;
+    text.get(start..=end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::json;
+
+    #[test]
+    fn a_value_is_found_bare_fenced_or_between_words() {
+        for text in [
+            r#"{"a": 1}"#,
+            " \n{\"a\": 1}\n",
+            "```json\n{\"a\": 1}\n```",
+            "```\n{\"a\": 1}\n```",
+            "Here it is:\n```json\n{\"a\": 1}\n```\nWell?",
+            r#"Certainly! {"a": 1} is the answer."#,
+        ] {
+            assert_eq!(json(text), Ok(r#"{"a": 1}"#), "{text}");
+        }
+        assert_eq!(json("so: [1, {\"b\": 2}]"), Ok(r#"[1, {"b": 2}]"#));
+        assert_eq!(json("```{\"a\": 1}```"), Ok(r#"{"a": 1}"#));
+        // A fence inside of a text of the value does not matter.
+        assert_eq!(json(r#"{"code": "```x```"}"#), Ok(r#"{"code": "```x```"}"#));
+    }
+
+    #[test]
+    fn what_is_no_single_value_is_refused() {
+        let why = |text: &str| json(text).unwrap_err();
+        assert_eq!(why("I do not know."), "it is not JSON: expected value at line 1 column 1");
+        assert_eq!(why("one {\"a\": 1} two {\"a\": 2}"), "it is not JSON: trailing characters at line 1 column 10");
+        assert_eq!(why("{\"a\": 1"), "it is not JSON: EOF while parsing an object at line 1 column 7");
+        assert_eq!(
+            why("```json\n1\n```\nor\n```json\n2\n```"),
+            "it holds several code blocks, and which one is meant is not clear"
+        );
+    }
+}

@@ -1,0 +1,68 @@
+use serde_json::json;
+
+use super::*;
+
+#[derive(Debug, PartialEq, Deserialize, JsonSchema)]
+struct Place {
+    name: String,
+    stops: Vec<Stop>,
+}
+
+#[derive(Debug, PartialEq, Deserialize, JsonSchema)]
+struct Stop {
+    minutes: u32,
+}
+
+#[derive(Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Mood {
+    Good,
+    Bad,
+}
+
+/// A value that holds itself.
+#[derive(Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(untagged)]
+enum Nested {
+    Leaf(u32),
+    Node(Vec<Nested>),
+}
+
+#[test]
+fn what_is_an_object_is_asked_for_as_it_is_and_all_else_in_one() {
+    let form = Form::of::<Place>();
+    assert_eq!((form.wrapped, &form.schema["type"]), (false, &json!("object")));
+    for form in [Form::of::<Vec<Stop>>(), Form::of::<String>(), Form::of::<Mood>(), Form::of::<Nested>()] {
+        assert!(form.wrapped);
+        assert_eq!((&form.schema["type"], &form.schema["required"]), (&json!("object"), &json!(["value"])));
+        assert_eq!(form.schema["additionalProperties"], json!(false));
+    }
+    assert_eq!(Form::of::<Mood>().read::<Mood>(r#"{"value": "good"}"#), Ok(Mood::Good));
+    let nested = Form::of::<Nested>().read::<Nested>(r#"{"value": [1, [2]]}"#);
+    assert_eq!(nested, Ok(Nested::Node(vec![Nested::Leaf(1), Nested::Node(vec![Nested::Leaf(2)])])));
+}
+
+#[test]
+fn a_schema_of_a_value_that_holds_itself_refers_to_what_is_there() {
+    let schema = Form::of::<Nested>().schema;
+    let text = schema.to_string();
+    assert!(!text.contains(r##""$ref":"#""##), "the root is the wrapper, not the value: {text}");
+    assert!(schema.pointer("/$defs/Nested").is_some(), "{text}");
+}
+
+#[test]
+fn a_mismatch_is_told_with_its_path() {
+    let form = Form::of::<Place>();
+    let read = |text| form.read::<Place>(text).unwrap_err();
+    assert_eq!(
+        read(r#"{"name": "a", "stops": [{"minutes": 1}, {"minutes": "two"}]}"#),
+        "at `stops[1].minutes`: invalid type: string \"two\", expected u32 at line 1 column 57"
+    );
+    assert_eq!(read(r#"{"name": "a"}"#), "missing field `stops` at line 1 column 13");
+    let place = form.read("Here: {\"name\": \"a\", \"stops\": []} there.");
+    assert_eq!(place, Ok(Place { name: "a".to_owned(), stops: Vec::new() }));
+    // Strict in what was asked for.
+    assert_eq!(Form::of::<Vec<u32>>().read::<Vec<u32>>("[1, 2]").unwrap_err(), "it is no JSON object");
+    assert_eq!(read(r#"["a", []]"#), "it is no JSON object");
+    assert!(Form::of::<u32>().read::<u32>(r#"{"value": 1, "note": ""}"#).unwrap_err().contains("note"));
+}

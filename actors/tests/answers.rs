@@ -1,0 +1,245 @@
+//! Receipts and their answers: whenever one asks, and whatever became of the run.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::time::Duration;
+
+use subtend_actors::{AnswerError, OpenOptions, Options, SendError};
+use subtend_journal::Journal;
+use subtend_journal::memory::Memory;
+use subtend_models::model::{Answer, ModelError, Request};
+use subtend_session::ids::{InputId, RunNo};
+use subtend_session::outcome::{By, ModelFail, Outcome};
+use subtend_session::record::{Record, Stop};
+use support::{answers, ask, builder, calls, journal, model, open, records, shut, task, text};
+
+const SOON: Duration = Duration::from_secs(30);
+
+fn last_input(request: &Request) -> String {
+    use subtend_session::message::Message;
+    let last = request.messages.iter().rev().find_map(|message| match message {
+        Message::User { text, .. } => Some(text.to_string()),
+        _ => None,
+    });
+    last.unwrap_or_default()
+}
+
+/// Answers each input with `re: ` and its text, after a second.
+async fn echo(request: Request) -> Result<Answer, ModelError> {
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    match &*last_input(&request) {
+        "fail" => Err(ModelError::new(ModelFail::Auth, "no key")),
+        input => Ok(text(&format!("re: {input}"))),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_input_has_its_own_answer_whenever_one_asks() {
+    let journal = journal();
+    let options = Options { idle: Duration::from_secs(1), seed: Some(7), ..Options::default() };
+    let runtime = builder(&journal).options(options).model(model(echo)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    let one = session.send("one").await.expect("accepted");
+    let two = session.send("two").await.expect("accepted");
+    let waits = tokio::spawn({
+        let two = two.clone();
+        async move { two.answer().await }
+    });
+    assert_eq!(&*one.answer().await.expect("answered").text, "re: one");
+    assert_eq!(&*waits.await.expect("joined").expect("answered").text, "re: two");
+    for round in 3..40 {
+        let receipt = session.send(format!("{round}")).await.expect("accepted");
+        let answer = receipt.answer().await.expect("answered");
+        assert_eq!((&*answer.text, answer.run), (&*format!("re: {round}"), receipt.run));
+    }
+    // Long ago, with another run in flight.
+    session.send("later").await.expect("accepted");
+    assert_eq!(&*two.answer().await.expect("answered").text, "re: two");
+    // The session has left memory.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(runtime.present(), 0);
+    let again = session.receipt(one.input).await.expect("known");
+    assert_eq!((again.run, again.again), (one.run, true));
+    assert_eq!(again.answer().await.expect("answered").text, one.answer().await.expect("answered").text);
+    assert_eq!(runtime.present(), 0, "to read an answer wakes nobody");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_is_there_before_its_run_ends() {
+    let journal = journal();
+    let answer = |request: Request| async move {
+        let child = support::prompt(&request) == "work";
+        match (child, answers(&request)) {
+            (true, _) => {
+                tokio::time::sleep(Duration::from_secs(60)).await;
+                Ok(text("worked"))
+            }
+            (false, 0) => Ok(calls([task("work", true)])),
+            (false, 1) => Ok(text("It is being worked on.")),
+            (false, _) => Ok(text("It is done.")),
+        }
+    };
+    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    let receipt = session.send("go").await.expect("accepted");
+    let answer =
+        tokio::time::timeout(SOON, receipt.answer()).await.expect("before the child is done").expect("answered");
+    assert_eq!(&*answer.text, "It is being worked on.");
+    let current = session.current_run().await.expect("lives").expect("in flight");
+    assert_eq!(current.no(), receipt.run);
+    assert_eq!(current.ended().await.expect("ended").text.as_deref(), Some("It is done."));
+    assert!(session.current_run().await.expect("lives").is_none());
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_was_cut_off_once_is_whole() {
+    let journal = journal();
+    let answer = |request: Request| async move {
+        match answers(&request) {
+            0 => Ok(Answer { stop: Stop::Length, ..text("The first half, ") }),
+            _ => Ok(text("and the second.")),
+        }
+    };
+    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+    let receipt = open(&runtime).send("go").await.expect("accepted");
+    assert_eq!(&*receipt.answer().await.expect("answered").text, "The first half, and the second.");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_ends_otherwise_tells_its_outcome_and_its_partial_text() {
+    let journal = journal();
+    let answer = |request: Request| async move {
+        if answers(&request) == 0 {
+            return Ok(Answer { text: Some("So far.".into()), ..calls([task("x", false)]) });
+        }
+        std::future::pending().await
+    };
+    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    let receipt = session.send("go").await.expect("accepted");
+    let waits = tokio::spawn(async move { receipt.answer().await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    session.cancel().await.expect("cancelled");
+    let Err(AnswerError::Ended(ended)) = waits.await.expect("joined") else { panic!("there is no answer") };
+    assert_eq!((ended.run, ended.outcome), (RunNo(1), Outcome::Cancelled { by: By::Person }));
+    assert_eq!(ended.text.as_deref(), Some("So far."));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_run_fails_its_own_input_and_not_the_one_that_waits() {
+    let journal = journal();
+    let runtime = builder(&journal).model(model(echo)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    let bad = session.send("fail").await.expect("accepted");
+    let good = session.send("good").await.expect("accepted");
+    assert_eq!((bad.run, good.run), (RunNo(1), RunNo(1)));
+    let error = bad.answer().await.expect_err("failed");
+    assert_eq!(error.to_string(), "run 1 ended before it answered the input: failed");
+    let answer = good.answer().await.expect("answered");
+    assert_eq!((&*answer.text, answer.run), ("re: good", RunNo(2)));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_an_answer_can_be_given_up_and_leaves_nothing() {
+    let journal = journal();
+    let runtime = builder(&journal).model(model(echo)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    let receipt = session.send("one").await.expect("accepted");
+    for _ in 0..10 {
+        assert!(tokio::time::timeout(Duration::from_millis(10), receipt.answer()).await.is_err());
+    }
+    assert_eq!(&*receipt.answer().await.expect("answered").text, "re: one");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_receipt_is_made_again_after_a_restart() {
+    let memory = Memory::new();
+    let reopen = || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("a journal");
+    let journal = reopen();
+    let runtime = builder(&journal).model(model(echo)).start().await.expect("a runtime");
+    let (session, _) = ask(&runtime, "one").await;
+    let answered = session.send("two").await.expect("accepted");
+    answered.answer().await.expect("answered");
+    let lost = session.send("three").await.expect("accepted");
+    let waits = tokio::spawn({
+        let lost = lost.clone();
+        async move { lost.answer().await }
+    });
+    tokio::task::yield_now().await;
+    let (id, one, two) = (session.id(), answered.input, lost.input);
+    runtime.shutdown(Duration::ZERO).await;
+    assert!(matches!(waits.await.expect("joined"), Err(AnswerError::Stopped(_))), "nobody waits for ever");
+    drop((session, answered, lost));
+
+    let runtime = builder(&reopen()).model(model(echo)).start().await.expect("a runtime");
+    let session = runtime.session(id).expect("readable").expect("there");
+    let answer = session.receipt(one).await.expect("known").answer().await.expect("answered");
+    assert_eq!((&*answer.text, answer.run), ("re: two", RunNo(2)));
+    let Err(AnswerError::Ended(ended)) = session.receipt(two).await.expect("known").answer().await else {
+        panic!("its run was lost")
+    };
+    assert_eq!((ended.run, ended.outcome), (RunNo(3), Outcome::Lost));
+    let nobody: InputId = "0192f0c1-2d3e-7abc-8def-0123456789ab".parse().unwrap();
+    assert!(matches!(session.receipt(nobody).await, Err(AnswerError::NoSuchInput { .. })));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_key_is_the_same_input() {
+    let journal = journal();
+    let runtime = builder(&journal).model(model(echo)).start().await.expect("a runtime");
+    let session = runtime.open("worker").expect("a session");
+    let metadata = serde_json::json!({"ticket": 17});
+    let first = session.input("pay").key("invoice-17").metadata(&metadata).send().await.expect("accepted");
+    let again = session.input("pay").key("invoice-17").steer().await.expect("accepted");
+    assert_eq!((first.again, again.again, again.input), (false, true, first.input));
+    first.answer().await.expect("answered");
+    let late = session.input("pay it now").key("invoice-17").send().await.expect("accepted");
+    assert_eq!(&*late.answer().await.expect("answered").text, "re: pay", "the answer to the first");
+    let accepted: Vec<_> = records(&journal, session.id())
+        .await
+        .into_iter()
+        .filter_map(|record| match record {
+            Record::InputAccepted(input) => Some((input.text, input.key, input.metadata)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(accepted, vec![("pay".into(), Some("invoice-17".into()), Some("{\"ticket\":17}".into()))]);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_goes_with_an_input_is_bounded() {
+    let journal = journal();
+    let runtime = builder(&journal).model(model(echo)).start().await.expect("a runtime");
+    let session = runtime.open(OpenOptions::agent("worker")).expect("a session");
+    let why = |sent: Result<subtend_actors::Receipt, SendError>| sent.expect_err("refused").to_string();
+    assert_eq!(why(session.input("x").key("k".repeat(257)).send().await), "its key has 257 bytes, the limit is 256");
+    assert_eq!(
+        why(session.input("x").key("").send().await),
+        "its key is empty: leave it out, or give each input its own"
+    );
+    let long = serde_json::json!("m".repeat(64 << 10));
+    assert_eq!(
+        why(session.input("x").metadata(&long).send().await),
+        "its metadata has 65538 bytes, the limit is 65536"
+    );
+    assert_eq!(records(&journal, session.id()).await.len(), 1, "nothing is kept");
+    shut(runtime).await;
+}

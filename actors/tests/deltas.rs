@@ -1,0 +1,149 @@
+//! Deltas under way: whoever attaches when, on a real disk and on several threads, sees each answer grow without a hole, no
+//! retry before the end of the attempt before it, and nothing of an attempt after its end.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use subtend_actors::{Event, Events, Options, What};
+use subtend_journal::Journal;
+use subtend_journal::redb::Redb;
+use subtend_models::closure::fn_model;
+use subtend_models::model::{Delta, ModelError};
+use subtend_session::ids::{AttemptNo, Seq, TurnNo};
+use subtend_session::limits::Limits;
+use subtend_session::outcome::ModelFail;
+use subtend_session::record::Record;
+use support::{builder, open, shut, text};
+
+/// Runs of each session; each is tried three times.
+const RUNS: usize = 6;
+const SESSIONS: usize = 6;
+const READERS: usize = 5;
+const WORDS: u32 = 12;
+
+/// What one reader of one session saw, as it keeps it.
+#[derive(Default)]
+struct Seen {
+    texts: HashMap<(TurnNo, AttemptNo), String>,
+    over: HashSet<(TurnNo, AttemptNo)>,
+    ended: usize,
+    pieces: usize,
+}
+
+impl Seen {
+    fn take(&mut self, event: &Event) {
+        match &event.what {
+            What::Delta { turn, attempt, offset, delta: Delta::Text(piece), .. } => {
+                self.pieces += 1;
+                let place = (*turn, *attempt);
+                assert!(!self.over.contains(&place), "a piece of {place:?} after its end");
+                let before = (*turn, AttemptNo(attempt.0 - 1));
+                assert!(
+                    attempt.0 == 1 || self.over.contains(&before),
+                    "a piece of {place:?} before the end of the one before"
+                );
+                let kept = self.texts.entry(place).or_default();
+                let offset = usize::try_from(*offset).unwrap();
+                assert!(offset <= kept.len(), "a hole in {place:?}: {} bytes, then offset {offset}", kept.len());
+                kept.truncate(offset);
+                kept.push_str(piece);
+            }
+            What::Record { record, .. } => self.record(record),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn record(&mut self, record: &Record) {
+        match record {
+            Record::TurnAnswered(answered) => {
+                let place = (answered.turn, answered.attempt);
+                self.over.insert(place);
+                let whole = answered.text.as_deref().unwrap_or_default();
+                // One who read the record from the journal may have come too late for its pieces, or for some.
+                let kept = self.texts.get(&place).map(String::as_str).unwrap_or_default();
+                assert!(whole.starts_with(kept), "{kept:?} is not how {whole:?} begins");
+            }
+            Record::AttemptDiscarded(discarded) => {
+                self.over.insert((discarded.turn, discarded.attempt));
+            }
+            Record::RunEnded(_) => self.ended += 1,
+            _ => {}
+        }
+    }
+}
+
+async fn read(mut events: Events) -> usize {
+    let mut seen = Seen::default();
+    while seen.ended < RUNS {
+        let event = events.next().await.expect("readable").expect("not over");
+        seen.take(&event);
+    }
+    assert_eq!(seen.over.len(), RUNS * 3);
+    seen.pieces
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn whoever_attaches_when_sees_answers_grow_in_order() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let redb = Redb::open(&dir.path().join("store"), 1 << 20).expect("a store");
+    let journal = Journal::open(Box::new(redb), subtend_journal::Options::default()).expect("a journal");
+    let model = fn_model("flaky", |request, deltas| async move {
+        let mut said = String::new();
+        for word in 0..WORDS {
+            let piece = format!("{}.{}.{word} ", request.turn, request.attempt);
+            said.push_str(&piece);
+            deltas.send(Delta::Text(piece.into()));
+            tokio::task::yield_now().await;
+        }
+        if request.attempt.0 < 3 {
+            return Err(ModelError::new(ModelFail::Unavailable, "gone"));
+        }
+        Ok(text(&said))
+    });
+    let limits = Limits { backoff_ms: 0, attempts: 3, ..Limits::default() };
+    // So short that readers lag.
+    let options = Options { events: 64, seed: Some(7), ..Options::default() };
+    let builder = builder(&journal).limits(limits).options(options).model(Arc::new(model));
+    let runtime = builder.start().await.expect("a runtime");
+    let mut tasks = tokio::task::JoinSet::new();
+    let mut readers = tokio::task::JoinSet::new();
+    for _ in 0..SESSIONS {
+        let session = open(&runtime);
+        for reader in 0..READERS {
+            let session = session.clone();
+            readers.spawn(async move {
+                for _ in 0..reader * 97 {
+                    tokio::task::yield_now().await;
+                }
+                read(session.events(Seq(1))).await
+            });
+        }
+        tasks.spawn(async move {
+            for run in 0..RUNS {
+                let receipt = session.send(format!("run {run}")).await.expect("accepted");
+                session.run(receipt.run).ended().await.expect("ended");
+            }
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.expect("done");
+    }
+    let mut pieces = 0;
+    while let Some(read) = readers.join_next().await {
+        pieces += read.expect("read");
+    }
+    assert!(pieces > 0, "some were seen");
+    shut(runtime).await;
+}

@@ -1,0 +1,321 @@
+//! Following one session: every record once and in order, from any point, however slow the reader; deltas between them.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use subtend_actors::{AnswerError, Event, Events, Options, Runtime, SessionHandle, Stopped, What};
+use subtend_journal::Journal;
+use subtend_journal::faulty::Faulty;
+use subtend_journal::redb::Redb;
+use subtend_models::closure::fn_model;
+use subtend_models::model::{Delta, Model, ModelError};
+use subtend_session::ids::Seq;
+use subtend_session::outcome::{ModelFail, Outcome};
+use support::{ask, builder, journal, model, open, records, shut, text};
+
+const SOON: Duration = Duration::from_secs(30);
+
+async fn next(events: &mut Events) -> Event {
+    tokio::time::timeout(SOON, events.next()).await.expect("an event comes").expect("readable").expect("not over")
+}
+
+/// The next record's place, with deltas left out.
+async fn next_seq(events: &mut Events) -> Seq {
+    loop {
+        if let What::Record { seq, .. } = next(events).await.what {
+            return seq;
+        }
+    }
+}
+
+async fn seqs(events: &mut Events, upto: u64) -> Vec<u64> {
+    let mut seqs = Vec::new();
+    while seqs.last() != Some(&upto) {
+        seqs.push(next_seq(events).await.0);
+    }
+    seqs
+}
+
+async fn last(journal: &Journal, session: &SessionHandle) -> u64 {
+    records(journal, session.id()).await.len() as u64
+}
+
+/// A model that says its words one by one, a second apart, and then answers with all of them. The word `fail` fails it.
+fn streaming() -> Arc<dyn Model> {
+    Arc::new(fn_model("streaming", |request, deltas| async move {
+        let words = match request.attempt.0 {
+            1 => support::prompt(&request),
+            _ => "better now".to_owned(),
+        };
+        for word in words.split(' ') {
+            if word == "fail" {
+                return Err(ModelError::new(ModelFail::Unavailable, "gone"));
+            }
+            deltas.send(Delta::Text(word.into()));
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        Ok(text(&words.replace(' ', "")))
+    }))
+}
+
+async fn streaming_runtime(journal: &Journal) -> Runtime {
+    builder(journal).model(streaming()).start().await.expect("a runtime")
+}
+
+#[tokio::test(start_paused = true)]
+async fn records_come_from_the_beginning_then_live_each_once() {
+    let journal = journal();
+    let runtime = builder(&journal).model(model(|_| async { Ok(text("hello")) })).start().await.expect("a runtime");
+    let (session, _) = ask(&runtime, "one").await;
+    let before = last(&journal, &session).await;
+    let mut events = session.events(Seq(1));
+    assert_eq!(next_seq(&mut events).await, Seq(1));
+    // More comes while the reader is in the middle of what was before.
+    let receipt = session.send("two").await.expect("accepted");
+    session.run(receipt.run).ended().await.expect("ended");
+    let after = last(&journal, &session).await;
+    assert!(after > before);
+    assert_eq!(seqs(&mut events, after).await, (2..=after).collect::<Vec<_>>());
+    let receipt = session.send("three").await.expect("accepted");
+    session.run(receipt.run).ended().await.expect("ended");
+    let end = last(&journal, &session).await;
+    assert_eq!(seqs(&mut events, end).await, (after + 1..=end).collect::<Vec<_>>());
+    // Resumed by the last seq that was seen, as after a restart of the reader.
+    let mut resumed = session.events(Seq(before).next());
+    assert_eq!(seqs(&mut resumed, end).await, (before + 1..=end).collect::<Vec<_>>());
+    // Nothing before the end, which a future one may have.
+    assert!(tokio::time::timeout(SOON, resumed.next()).await.is_err());
+    shut(runtime).await;
+    assert!(events.next().await.expect("no error").is_none(), "the runtime is over");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_lags_is_caught_up_from_the_journal() {
+    let journal = journal();
+    let options = Options { events: 4, seed: Some(7), ..Options::default() };
+    let builder = builder(&journal).options(options).model(model(|_| async { Ok(text("hello")) }));
+    let runtime = builder.start().await.expect("a runtime");
+    let (session, _) = ask(&runtime, "first").await;
+    let mut slow = session.events(Seq(1));
+    assert_eq!(next_seq(&mut slow).await, Seq(1));
+    for round in 0..100 {
+        let receipt = session.send(format!("round {round}")).await.expect("accepted");
+        session.run(receipt.run).ended().await.expect("ended");
+        // And others fill the buffer too.
+        ask(&runtime, "other").await;
+    }
+    let end = last(&journal, &session).await;
+    assert!(end > 600, "more than a few pages: {end}");
+    assert_eq!(seqs(&mut slow, end).await, (2..=end).collect::<Vec<_>>());
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_beside_a_busy_session_misses_nothing_at_any_point() {
+    let journal = journal();
+    let options = Options { events: 8, seed: Some(7), ..Options::default() };
+    let answer = |_| async {
+        tokio::task::yield_now().await;
+        Ok(text("hello"))
+    };
+    let runtime = builder(&journal).options(options).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    let writer = session.clone();
+    let writing = tokio::spawn(async move {
+        for round in 0..60 {
+            let receipt = writer.send(format!("round {round}")).await.expect("accepted");
+            writer.run(receipt.run).ended().await.expect("ended");
+        }
+    });
+    let mut readers = tokio::task::JoinSet::new();
+    for at in 0..40_u64 {
+        let session = session.clone();
+        readers.spawn(async move {
+            for _ in 0..at * 7 {
+                tokio::task::yield_now().await;
+            }
+            let mut events = session.events(Seq(1));
+            let mut seen = 0;
+            while seen < 60 * 7 + 1 {
+                let seq = next_seq(&mut events).await.0;
+                assert_eq!(seq, seen + 1, "reader {at}");
+                seen = seq;
+                if at % 3 == 0 {
+                    tokio::task::yield_now().await;
+                }
+            }
+        });
+    }
+    writing.await.expect("written");
+    assert_eq!(last(&journal, &session).await, 60 * 7 + 1);
+    while let Some(read) = readers.join_next().await {
+        read.expect("read");
+    }
+    shut(runtime).await;
+}
+
+/// Follows a session to the end of its run, and keeps the text as the documentation says.
+async fn told(events: &mut Events) -> Vec<String> {
+    let mut told = Vec::new();
+    loop {
+        let word = match next(events).await.what {
+            What::Delta { attempt, offset, delta: Delta::Text(text), .. } => format!("{attempt}@{offset} {text}"),
+            What::Record { record, .. } => record.kind().to_owned(),
+            other => format!("{other:?}"),
+        };
+        let over = word == "run_ended";
+        told.push(word);
+        if over {
+            return told;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_who_comes_late_gets_the_text_so_far_and_then_the_rest() {
+    let journal = journal();
+    let runtime = streaming_runtime(&journal).await;
+    let session = open(&runtime);
+    session.send("one two three four").await.expect("accepted");
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let mut late = session.events(Seq(6));
+    let mut watching = session.watch();
+    let told = told(&mut late).await;
+    assert_eq!(told, ["turn_started", "1@0 onetwo", "1@6 three", "1@11 four", "turn_answered", "run_ended"]);
+    let mut texts = Vec::new();
+    while let Some(subtend_actors::Next::Event(event)) = watching.try_next() {
+        if let What::Delta { offset, delta: Delta::Text(text), .. } = event.what {
+            texts.push((offset, text.to_string()));
+        }
+    }
+    assert_eq!(texts, [(0, "onetwo".to_owned()), (6, "three".to_owned()), (11, "four".to_owned())]);
+    // The answer is given: nothing of its text is kept.
+    let mut after = session.watch();
+    assert!(after.try_next().is_none());
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_missed_pieces_gets_the_text_so_far_again() {
+    let journal = journal();
+    let options = Options { events: 2, seed: Some(7), ..Options::default() };
+    let runtime = builder(&journal).options(options).model(streaming()).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("a b c d e f g h").await.expect("accepted");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let mut slow = session.events(Seq(6));
+    assert!(matches!(next(&mut slow).await.what, What::Record { seq: Seq(6), .. }));
+    tokio::time::sleep(Duration::from_millis(6_000)).await;
+    // The piece that it had been given when it attached, then what its buffer lost, whole.
+    let told = told(&mut slow).await;
+    assert_eq!(told, ["1@0 a", "1@0 abcdefg", "1@7 h", "turn_answered", "run_ended"]);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_fails_is_discarded_before_the_next_one_speaks() {
+    let journal = journal();
+    let runtime = streaming_runtime(&journal).await;
+    let session = open(&runtime);
+    let mut events = session.events(Seq(6));
+    let receipt = session.send("all is fail").await.expect("accepted");
+    let mut told = told(&mut events).await;
+    // The first attempt is not held back: its first piece may come before the record that it started.
+    told[..2].sort();
+    assert_eq!(
+        told,
+        [
+            "1@0 all",
+            "turn_started",
+            "1@3 is",
+            "attempt_discarded",
+            "turn_started",
+            "2@0 better",
+            "2@6 now",
+            "turn_answered",
+            "run_ended"
+        ]
+    );
+    assert_eq!(session.run(receipt.run).ended().await.expect("ended").outcome, Outcome::Completed);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_model_says_after_its_answer_is_not_heard() {
+    let journal = journal();
+    let chatty = fn_model("chatty", |_, deltas| async move {
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            deltas.send(Delta::Text("by the way".into()));
+        });
+        Ok(text("hello"))
+    });
+    let runtime = builder(&journal).model(Arc::new(chatty)).start().await.expect("a runtime");
+    let mut events = runtime.subscribe(None);
+    let (session, _) = ask(&runtime, "one").await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    while let Some(next) = events.try_next() {
+        assert!(
+            matches!(&next, subtend_actors::Next::Event(event) if matches!(event.what, What::Record { .. })),
+            "{next:?}"
+        );
+    }
+    drop(session);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_is_not_there_is_told_as_such() {
+    let journal = journal();
+    let runtime = streaming_runtime(&journal).await;
+    let session = open(&runtime);
+    // A place beyond the end is waited for.
+    let mut ahead = session.events(Seq(3));
+    assert!(tokio::time::timeout(SOON, ahead.next()).await.is_err());
+    session.send("x").await.expect("accepted");
+    assert_eq!(next_seq(&mut ahead).await, Seq(3));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    shut(runtime).await;
+}
+
+#[tokio::test]
+async fn a_journal_that_fails_ends_every_wait_with_its_reason() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let redb = Redb::open(&dir.path().join("store"), 1 << 20).expect("a store");
+    let (engine, faults) = Faulty::new(Box::new(redb));
+    let journal = Journal::open(Box::new(engine), subtend_journal::Options::default()).expect("a journal");
+    let never = model(|_| std::future::pending());
+    let runtime = builder(&journal).model(never).start().await.expect("a runtime");
+    let session = open(&runtime);
+    let receipt = session.send("one").await.expect("accepted");
+    let mut events = session.events(Seq(1));
+    assert_eq!(next_seq(&mut events).await, Seq(1));
+    let follows = tokio::spawn(async move {
+        loop {
+            if let Err(error) = events.next().await {
+                return error.to_string();
+            }
+        }
+    });
+    let waits = tokio::spawn(async move { receipt.answer().await });
+    tokio::task::yield_now().await;
+    faults.fail_write(faults.writes() + 1);
+    session.send("two").await.expect_err("nothing is accepted any more");
+    let why = follows.await.expect("joined");
+    assert!(why.starts_with("the journal failed"), "{why}");
+    let error = waits.await.expect("joined").expect_err("there is no answer");
+    assert!(matches!(&error, AnswerError::Stopped(Stopped::Poisoned(_))), "{error}");
+    runtime.shutdown(Duration::from_secs(1)).await;
+}

@@ -1,0 +1,467 @@
+//! What an interrupt stops, what it spares, and what resumes the run.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use subtend_actors::{Control, Ended, Runtime, SessionHandle};
+use subtend_journal::memory::Memory;
+use subtend_journal::{Journal, Options};
+use subtend_models::model::{Answer, ModelError, Request};
+use subtend_session::call::{CallEnd, ToolEffect};
+use subtend_session::ids::{RunNo, SessionId};
+use subtend_session::message::Message;
+use subtend_session::outcome::{By, Outcome, OutcomeKind};
+use subtend_session::record::Record;
+use subtend_tools::closure::FnTool;
+use subtend_tools::tool::ToolOutput;
+use support::{answers, builder, calls, journal, kinds, model, open, prompt, records, shut, task, text, tool, tools};
+
+const INTERRUPTED: Outcome = Outcome::Interrupted { by: By::Person };
+
+/// Counts what is alive of it.
+struct Alive(Arc<AtomicUsize>);
+
+impl Alive {
+    fn one(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+async fn seconds(n: u64) {
+    tokio::time::sleep(Duration::from_secs(n)).await;
+}
+
+async fn end_of(session: &SessionHandle, run: u32) -> Ended {
+    let ended = tokio::time::timeout(Duration::from_secs(7200), session.run_ended(RunNo(run))).await;
+    ended.expect("the run ends").expect("the runtime lives")
+}
+
+fn reopen(memory: &Memory) -> Journal {
+    Journal::open(Box::new(memory.clone()), Options::default()).expect("the journal opens")
+}
+
+/// The one child of `session`.
+fn child_of(journal: &Journal, session: &SessionHandle) -> SessionId {
+    let heads = journal.heads().expect("heads");
+    heads.into_iter().find(|(_, head)| head.parent == Some(session.id())).expect("a child").0
+}
+
+async fn outcome_of(journal: &Journal, session: SessionId) -> Option<Outcome> {
+    records(journal, session).await.into_iter().find_map(|record| match record {
+        Record::RunEnded(ended) => Some(ended.outcome),
+        _ => None,
+    })
+}
+
+/// How the calls of `session` ended, with their texts.
+async fn results(journal: &Journal, session: SessionId) -> Vec<(CallEnd, String)> {
+    let finished = |record| match record {
+        Record::CallFinished(finished) => Some((finished.end, finished.content.to_string())),
+        _ => None,
+    };
+    records(journal, session).await.into_iter().filter_map(finished).collect()
+}
+
+/// What a request carries, one word a message.
+fn context(request: &Request) -> Vec<&'static str> {
+    let word = |message: &Message| match message {
+        Message::User { .. } => "user",
+        Message::Assistant { .. } => "assistant",
+        Message::Result { .. } => "result",
+        Message::Notice { .. } => "notice",
+        Message::Prompt { .. } => "prompt",
+    };
+    request.messages.iter().map(word).collect()
+}
+
+/// The first turn asks for `first`; each later one tells its context.
+async fn telling(request: Request, first: Answer) -> Result<Answer, ModelError> {
+    if answers(&request) == 0 { Ok(first) } else { Ok(text(&context(&request).join(" "))) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_mid_stream_the_model_is_dropped_at_once_and_the_run_ends() {
+    let journal = journal();
+    let alive = Arc::new(AtomicUsize::new(0));
+    let streams = Arc::clone(&alive);
+    let answer = move |request: Request| {
+        let stream = Alive::one(&streams);
+        async move {
+            if answers(&request) == 0 && context(&request).len() == 1 {
+                seconds(60).await;
+            }
+            drop(stream);
+            Ok(text(&context(&request).join(" ")))
+        }
+    };
+    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("one").await.expect("accepted");
+    seconds(5).await;
+    assert_eq!(alive.load(Ordering::Relaxed), 1);
+    let before = tokio::time::Instant::now();
+    assert_eq!(session.interrupt().await, Ok(Control::Done(RunNo(1))));
+    assert_eq!(end_of(&session, 1).await.outcome, INTERRUPTED);
+    assert!(before.elapsed() < Duration::from_millis(100), "{:?}", before.elapsed());
+    assert_eq!(alive.load(Ordering::Relaxed), 0, "the future is dropped");
+    let again = [session.interrupt().await, session.interrupt().await];
+    assert_eq!(again, [Ok(Control::AlreadyEnded(INTERRUPTED)), Ok(Control::AlreadyEnded(INTERRUPTED))]);
+    session.send("two").await.expect("accepted");
+    let next = end_of(&session, 2).await;
+    assert_eq!((next.outcome, next.text.as_deref()), (Outcome::Completed, Some("user user")), "nothing is lost");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_never_ran_has_nothing_to_interrupt() {
+    let journal = journal();
+    let runtime = builder(&journal).model(model(|_| async { Ok(text("done")) })).start().await.expect("a runtime");
+    let session = open(&runtime);
+    assert_eq!(session.interrupt().await, Ok(Control::NotFound));
+    session.send("go").await.expect("accepted");
+    end_of(&session, 1).await;
+    assert_eq!(session.interrupt().await, Ok(Control::AlreadyEnded(Outcome::Completed)));
+    shut(runtime).await;
+}
+
+/// A runtime whose first answer calls `work`, and a session that is at it for two seconds.
+async fn at_work(journal: &Journal, work: FnTool) -> (Runtime, SessionHandle) {
+    let answer = |request| telling(request, calls([("work", serde_json::json!({}))]));
+    let runtime = builder(journal).tools(tools([work])).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("go").await.expect("accepted");
+    seconds(2).await;
+    (runtime, session)
+}
+
+fn works(effect: ToolEffect, for_seconds: u64, alive: &Arc<AtomicUsize>) -> FnTool {
+    let alive = Arc::clone(alive);
+    tool("work", effect, move |_| {
+        let at = Alive::one(&alive);
+        async move {
+            seconds(for_seconds).await;
+            drop(at);
+            Ok(ToolOutput::text("worked"))
+        }
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_only_reads_is_dropped_at_once() {
+    let (journal, alive) = (journal(), Arc::new(AtomicUsize::new(0)));
+    let (runtime, session) = at_work(&journal, works(ToolEffect::ReadOnly, 60, &alive)).await;
+    let before = tokio::time::Instant::now();
+    assert_eq!(session.interrupt().await, Ok(Control::Done(RunNo(1))));
+    assert_eq!(end_of(&session, 1).await.outcome, INTERRUPTED);
+    assert!(before.elapsed() < Duration::from_millis(100), "{:?}", before.elapsed());
+    assert_eq!(alive.load(Ordering::Relaxed), 0);
+    let text = "Interrupted before it was done. Call it again if it is still needed.".to_owned();
+    assert_eq!(results(&journal, session.id()).await, [(CallEnd::Interrupted, text)]);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_with_side_effects_may_finish_within_the_grace() {
+    let (journal, alive) = (journal(), Arc::new(AtomicUsize::new(0)));
+    let (runtime, session) = at_work(&journal, works(ToolEffect::SideEffect, 4, &alive)).await;
+    assert_eq!(session.interrupt().await, Ok(Control::Done(RunNo(1))));
+    assert_eq!(session.interrupt().await, Ok(Control::Done(RunNo(1))), "held, it is interrupted already");
+    assert_eq!(end_of(&session, 1).await.outcome, INTERRUPTED);
+    let text = "The run was interrupted; this call finished all the same:\nworked".to_owned();
+    assert_eq!(results(&journal, session.id()).await, [(CallEnd::Interrupted, text)]);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_with_side_effects_that_does_not_stop_is_killed_after_the_grace() {
+    let (journal, alive) = (journal(), Arc::new(AtomicUsize::new(0)));
+    let (runtime, session) = at_work(&journal, works(ToolEffect::SideEffect, 60, &alive)).await;
+    let before = tokio::time::Instant::now();
+    assert_eq!(session.interrupt().await, Ok(Control::Done(RunNo(1))));
+    assert_eq!(end_of(&session, 1).await.outcome, INTERRUPTED);
+    let took = before.elapsed();
+    assert!((Duration::from_secs(5)..Duration::from_secs(6)).contains(&took), "{took:?}");
+    seconds(1).await;
+    assert_eq!(alive.load(Ordering::Relaxed), 0, "nothing of it runs on");
+    let ends: Vec<CallEnd> = results(&journal, session.id()).await.into_iter().map(|(end, _)| end).collect();
+    assert_eq!(ends, [CallEnd::UnknownEffects]);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_grace_of_an_interrupt_does_not_touch_what_runs_after_an_input() {
+    let (journal, alive) = (journal(), Arc::new(AtomicUsize::new(0)));
+    let work = works(ToolEffect::SideEffect, 4, &alive);
+    let answer = |request: Request| async move {
+        let turn = answers(&request);
+        Ok(if turn < 2 { calls([("work", serde_json::json!({}))]) } else { text(&context(&request).join(" ")) })
+    };
+    let runtime = builder(&journal).tools(tools([work])).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("go").await.expect("accepted");
+    seconds(2).await;
+    assert_eq!(session.interrupt().await, Ok(Control::Done(RunNo(1))));
+    session.send("on").await.expect("accepted");
+    let ended = end_of(&session, 1).await;
+    assert_eq!(ended.outcome, Outcome::Completed, "the input resumed the run when its tool was done");
+    assert_eq!(ended.text.as_deref(), Some("user assistant result user assistant result"));
+    let ends: Vec<CallEnd> = results(&journal, session.id()).await.into_iter().map(|(end, _)| end).collect();
+    assert_eq!(ends, [CallEnd::Interrupted, CallEnd::Ok]);
+    shut(runtime).await;
+}
+
+/// Sessions below the root take a minute to answer; the root's first answer is `first`.
+async fn family(request: Request, first: Answer) -> Result<Answer, ModelError> {
+    if prompt(&request) == "go" {
+        return telling(request, first).await;
+    }
+    seconds(60).await;
+    Ok(text("found"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_blocking_child_is_cancelled_with_all_below_it() {
+    let journal = journal();
+    let answer = |request: Request| async move {
+        match (prompt(&request).as_str(), answers(&request)) {
+            ("go", 0) => Ok(calls([task("delegate", false)])),
+            ("delegate", 0) => Ok(calls([task("dig", false), task("look", true)])),
+            _ => family(request, text("never")).await,
+        }
+    };
+    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("go").await.expect("accepted");
+    seconds(5).await;
+    assert_eq!(session.interrupt().await, Ok(Control::Done(RunNo(1))));
+    assert_eq!(end_of(&session, 1).await.outcome, INTERRUPTED);
+    let child = child_of(&journal, &session);
+    let below = |outcome| Some(Outcome::Cancelled { by: By::Owner { outcome } });
+    assert_eq!(outcome_of(&journal, child).await, below(OutcomeKind::Interrupted));
+    for (id, head) in journal.heads().expect("heads") {
+        if head.parent == Some(child) {
+            assert_eq!(outcome_of(&journal, id).await, below(OutcomeKind::Cancelled), "all that it owns ends with it");
+        }
+    }
+    assert_eq!(journal.heads().expect("heads").len(), 4);
+    assert_eq!(journal.outbox().expect("outbox"), [], "the cancel row went with the notice");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_blocking_child_that_waits_for_a_slot_never_starts() {
+    let journal = journal();
+    let called = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&called);
+    let answer = move |request: Request| {
+        if prompt(&request) != "go" {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        family(request, calls([task("a", true), task("b", false)]))
+    };
+    let limits = subtend_session::limits::Limits { live_runs: 1, ..Default::default() };
+    let runtime = builder(&journal).limits(limits).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("go").await.expect("accepted");
+    seconds(5).await;
+    assert_eq!(session.interrupt().await, Ok(Control::Done(RunNo(1))));
+    assert_eq!(end_of(&session, 1).await.outcome, INTERRUPTED);
+    assert_eq!(called.load(Ordering::Relaxed), 1, "the one in the background had the slot, and kept it");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_background_child_goes_on_and_its_notice_is_stored_unread() {
+    let journal = journal();
+    let called = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&called);
+    let answer = move |request: Request| {
+        if prompt(&request) == "go" {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        family(request, calls([task("dig", true)]))
+    };
+    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("go").await.expect("accepted");
+    seconds(5).await;
+    let turns = called.load(Ordering::Relaxed);
+    assert_eq!(session.interrupt().await, Ok(Control::Done(RunNo(1))));
+    seconds(30).await;
+    assert_eq!(session.interrupt().await, Ok(Control::Done(RunNo(1))), "it is held for its child");
+    let ended = end_of(&session, 1).await;
+    assert_eq!(ended.outcome, INTERRUPTED);
+    assert_eq!(outcome_of(&journal, child_of(&journal, &session)).await, Some(Outcome::Completed));
+    assert_eq!(called.load(Ordering::Relaxed), turns, "nobody was woken");
+    let all = kinds(&journal, session.id()).await;
+    assert!(all.ends_with(&["run_held", "notice_taken", "run_ended"]), "{all:?}");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_input_resumes_a_held_run_with_everything_in_context() {
+    let journal = journal();
+    let answer = |request| family(request, calls([task("dig", true), task("look", false)]));
+    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("go").await.expect("accepted");
+    seconds(5).await;
+    assert_eq!(session.interrupt().await, Ok(Control::Done(RunNo(1))));
+    seconds(10).await;
+    let receipt = session.send("leave that").await.expect("accepted");
+    assert_eq!(receipt.run, RunNo(1), "the run that is held takes it");
+    let ended = end_of(&session, 1).await;
+    let told = "user assistant result result user assistant notice";
+    assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some(told)));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_is_interrupted_alone_and_its_owner_hears_of_it() {
+    let journal = journal();
+    let answer = |request| family(request, calls([task("dig", false)]));
+    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("go").await.expect("accepted");
+    seconds(5).await;
+    let child = runtime.session(child_of(&journal, &session)).expect("readable").expect("there");
+    assert_eq!(child.interrupt().await, Ok(Control::Done(RunNo(1))));
+    let ended = end_of(&session, 1).await;
+    assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("user assistant result")));
+    assert_eq!(outcome_of(&journal, child.id()).await, Some(INTERRUPTED));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancel_ends_what_an_interrupt_spared() {
+    let journal = journal();
+    let answer = |request| family(request, calls([task("dig", true)]));
+    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("go").await.expect("accepted");
+    seconds(5).await;
+    assert_eq!(session.interrupt().await, Ok(Control::Done(RunNo(1))));
+    assert_eq!(session.cancel().await, Ok(Control::Done(RunNo(1))));
+    assert_eq!(end_of(&session, 1).await.outcome, Outcome::Cancelled { by: By::Person });
+    let by = By::Owner { outcome: OutcomeKind::Cancelled };
+    assert_eq!(outcome_of(&journal, child_of(&journal, &session)).await, Some(Outcome::Cancelled { by }));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_interrupt_that_races_the_end_names_the_one_end() {
+    for pause_ms in [9, 10, 11] {
+        let journal = journal();
+        let answer = |_| async {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            Ok(text("done"))
+        };
+        let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+        let session = open(&runtime);
+        session.send("go").await.expect("accepted");
+        tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+        let (interrupted, again) = tokio::join!(session.interrupt(), session.interrupt());
+        let ended = end_of(&session, 1).await.outcome;
+        for answer in [interrupted, again] {
+            match answer.expect("answered") {
+                Control::Done(run) => assert_eq!((run, &ended), (RunNo(1), &INTERRUPTED)),
+                Control::AlreadyEnded(outcome) => assert_eq!(outcome, ended),
+                Control::NotFound => panic!("there is a run"),
+            }
+        }
+        shut(runtime).await;
+    }
+}
+
+/// The owner's actor dies with its interrupt in the log and nothing done of it; a child's, with its word in hand.
+#[cfg(feature = "fault-points")]
+#[tokio::test(start_paused = true)]
+async fn a_panic_loses_neither_the_interrupt_nor_its_cause() {
+    use subtend_actors::faults::{Faults, Point};
+
+    for (point, detail) in [(Point::AfterAppend, "cancel_asked"), (Point::Handler, "owner_over")] {
+        let journal = journal();
+        let struck = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&struck);
+        let faults = Faults::new(move |at, what| {
+            if at == point && what == detail && count.fetch_add(1, Ordering::Relaxed) == 0 {
+                panic!("a fault at {detail}");
+            }
+        });
+        let alive = Arc::new(AtomicUsize::new(0));
+        let work = works(ToolEffect::ReadOnly, 60, &alive);
+        let first = || calls([task("dig", false), task("look", true), ("work", serde_json::json!({}))]);
+        let answer = move |request| family(request, first());
+        let builder = builder(&journal).faults(faults).tools(tools([work])).model(model(answer));
+        let runtime = builder.start().await.expect("a runtime");
+        let session = open(&runtime);
+        session.send("go").await.expect("accepted");
+        seconds(5).await;
+        // The answer may be lost with the actor that was to give it.
+        drop(session.interrupt().await);
+        seconds(10).await;
+        assert_eq!(
+            session.interrupt().await,
+            Ok(Control::Done(RunNo(1))),
+            "{detail}: held for the one in the background"
+        );
+        assert_eq!((struck.load(Ordering::Relaxed) > 0, alive.load(Ordering::Relaxed)), (true, 0), "{detail}");
+        assert_eq!(end_of(&session, 1).await.outcome, INTERRUPTED, "{detail}");
+        let mut ends = Vec::new();
+        for (id, head) in journal.heads().expect("heads") {
+            if head.parent.is_some() {
+                ends.extend(outcome_of(&journal, id).await);
+            }
+        }
+        let by = By::Owner { outcome: OutcomeKind::Interrupted };
+        ends.sort_by_key(Outcome::kind);
+        assert_eq!(ends, [Outcome::Completed, Outcome::Cancelled { by }], "{detail}");
+        shut(runtime).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_of_the_host_ends_a_held_run_as_interrupted() {
+    let memory = Memory::new();
+    let journal = reopen(&memory);
+    let answer = |request| family(request, calls([task("dig", true)]));
+    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("go").await.expect("accepted");
+    seconds(5).await;
+    assert_eq!(session.interrupt().await, Ok(Control::Done(RunNo(1))));
+    journal.settled().await.expect("the journal lives");
+    drop((runtime, journal));
+
+    let journal = reopen(&memory);
+    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+    assert_eq!(runtime.boot().swept, 2);
+    assert_eq!(outcome_of(&journal, child_of(&journal, &session)).await, Some(Outcome::Lost));
+    let session = runtime.session(session.id()).expect("readable").expect("there");
+    assert_eq!(end_of(&session, 1).await.outcome, INTERRUPTED);
+    session.send("go on").await.expect("accepted");
+    let next = end_of(&session, 2).await;
+    let told = next.text.expect("an answer");
+    assert!(told.ends_with("notice user"), "{told}: the loss stands before the input");
+    shut(runtime).await;
+}

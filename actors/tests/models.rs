@@ -1,0 +1,236 @@
+//! Which model answers, how long one may be silent, and what a provider's word means for all sessions.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use subtend_actors::builder::Builder;
+use subtend_actors::{OpenOptions, Runtime, StartError};
+use subtend_agents::catalog::Catalog;
+use subtend_agents::manifest::{AgentMode, Manifest};
+use subtend_models::closure::fn_model;
+use subtend_models::model::{Answer, Delta, Model, ModelError};
+use subtend_models::throttle::Rates;
+use subtend_session::limits::Limits;
+use subtend_session::outcome::{FailKind, ModelFail, Outcome};
+use subtend_session::record::Record;
+use subtend_session::settings::Settings;
+use support::{ask, builder, journal, open, records, shut, text};
+use tokio::time::Instant;
+
+/// A model that fails each call with `error`, and counts them.
+fn failing(name: &str, error: ModelError) -> (Arc<dyn Model>, Arc<AtomicUsize>) {
+    let count = Arc::new(AtomicUsize::new(0));
+    let calls = Arc::clone(&count);
+    let model = fn_model(name, move |_, _| {
+        calls.fetch_add(1, Ordering::Relaxed);
+        let error = error.clone();
+        async move { Err(error) }
+    });
+    (Arc::new(model), count)
+}
+
+fn answering(name: &'static str) -> Arc<dyn Model> {
+    Arc::new(fn_model(name, move |_, _| async move { Ok(text(name)) }))
+}
+
+/// Which models the turns of a session were made with, and what became of them.
+fn story(records: &[Record]) -> Vec<String> {
+    let told = records.iter().filter_map(|record| match record {
+        Record::TurnStarted { model, .. } => Some(format!("ask {model}")),
+        Record::AttemptDiscarded(discarded) => {
+            Some(format!("{} failed: {:?}", discarded.model.as_deref().unwrap_or("it"), discarded.error))
+        }
+        Record::TurnAnswered(answered) => Some(format!("{} answered", answered.model.as_deref().unwrap_or("it"))),
+        _ => None,
+    });
+    told.collect()
+}
+
+fn pooled(builder: Builder, first: Arc<dyn Model>) -> Builder {
+    let builder = builder.named_model("a", first).named_model("b", answering("b"));
+    builder.pool("smart", ["a", "b"]).default_model("pool:smart")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_falls_back_at_once_and_passes_over_who_is_unwell() {
+    let journal = journal();
+    let (a, calls) = failing("a", ModelError::new(ModelFail::Auth, "no key"));
+    let runtime = pooled(builder(&journal), a).start().await.expect("a runtime");
+    let begun = Instant::now();
+    let (first, ended) = ask(&runtime, "go").await;
+    assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("b")));
+    assert_eq!(begun.elapsed(), Duration::ZERO, "no backoff between models");
+    assert_eq!(
+        story(&records(&journal, first.id()).await),
+        ["ask pool:smart", "a failed: Auth", "ask b", "b answered"]
+    );
+    let (second, _) = ask(&runtime, "go").await;
+    assert_eq!(story(&records(&journal, second.id()).await), ["ask pool:smart", "b answered"]);
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_may_name_a_pool_and_settings_of_its_own() {
+    let journal = journal();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&seen);
+    let b = fn_model("b", move |request, _| {
+        sink.lock().unwrap().push((request.model.to_string(), request.settings));
+        async { Ok(text("b")) }
+    });
+    let mut catalog = Catalog::builtin();
+    let settings = Settings { temperature: Some(0.0), output_tokens: Some(500), ..Settings::default() };
+    let manifest = Manifest::new("worker", AgentMode::All, "You are a worker.");
+    catalog.insert(Manifest { pool: Some("smart".into()), settings, ..manifest });
+    let limits = Limits { output_tokens: Some(100), ..Limits::default() };
+    let builder = builder(&journal).catalog(catalog).limits(limits);
+    let builder = builder.model(answering("all")).named_model("b", Arc::new(b)).pool("smart", ["b"]);
+    let runtime = builder.start().await.expect("a runtime");
+    ask(&runtime, "go").await;
+    let capped = Settings { temperature: Some(0.0), output_tokens: Some(100), ..Settings::default() };
+    assert_eq!(*seen.lock().unwrap(), [("b".to_owned(), capped)]);
+    shut(runtime).await;
+}
+
+#[tokio::test]
+async fn a_pool_that_cannot_be_used_is_refused_at_the_start() {
+    let says = |builder: Builder| async {
+        let error = builder.start().await.map(drop).expect_err("refused");
+        error.to_string()
+    };
+    let all = || Runtime::builder().model(answering("all"));
+    assert_eq!(says(all().pool("smart", [""; 0])).await, "the pool \"pool:smart\" has no models: name at least one");
+    assert_eq!(
+        says(all().default_model("pool:smart")).await,
+        "there is no model or pool \"pool:smart\", which sessions are to use by default"
+    );
+    let none = Rates { concurrent: Some(0), ..Rates::default() };
+    let refused = all().rates_of("openai", none).start().await.map(drop);
+    assert!(matches!(refused, Err(StartError::Rates(name, _)) if &*name == "openai"));
+}
+
+/// A model that is silent for `first`, says one word, and is silent for ever.
+fn stalling(first: Duration) -> Arc<dyn Model> {
+    Arc::new(fn_model("slow", move |_, deltas| async move {
+        tokio::time::sleep(first).await;
+        deltas.send(Delta::Text("well".into()));
+        std::future::pending::<Result<Answer, ModelError>>().await
+    }))
+}
+
+async fn silence(model: Arc<dyn Model>) -> (Duration, String) {
+    let journal = journal();
+    let limits = Limits { attempts: 1, first_byte_ms: 120_000, stall_ms: 60_000, ..Limits::default() };
+    let runtime = builder(&journal).model(model).limits(limits).start().await.expect("a runtime");
+    let begun = Instant::now();
+    let (_, ended) = ask(&runtime, "go").await;
+    let Outcome::Failed { kind: FailKind::Model { error: ModelFail::Unavailable, message } } = ended.outcome else {
+        panic!("{ended:?}")
+    };
+    shut(runtime).await;
+    (begun.elapsed(), message.to_string())
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_before_the_first_word_and_in_the_middle_have_their_own_limits() {
+    let (after, why) = silence(stalling(Duration::from_secs(500))).await;
+    assert_eq!((after.as_secs(), &*why), (120, "the model did not begin to answer within 120000 ms"));
+    let (after, why) = silence(stalling(Duration::from_secs(1))).await;
+    assert_eq!((after.as_secs(), &*why), (61, "the model was silent in the middle of its answer for 60000 ms"));
+    let (after, _) = silence(stalling(Duration::from_secs(100))).await;
+    assert_eq!(after.as_secs(), 160);
+}
+
+/// A model of the provider `p` that works for `ms` and notes when each call begins.
+fn provider(
+    ms: u64,
+    answer: impl Fn(usize) -> Result<Answer, ModelError> + Send + Sync + 'static,
+) -> (Arc<dyn Model>, Begun) {
+    let begun: Begun = Arc::default();
+    let (notes, start) = (Arc::clone(&begun), Instant::now());
+    let answer = Arc::new(answer);
+    let model = fn_model("p/m", move |_, _| {
+        let nth = {
+            let mut notes = notes.lock().unwrap();
+            notes.push(start.elapsed().as_secs());
+            notes.len()
+        };
+        let answer = Arc::clone(&answer);
+        async move {
+            tokio::time::sleep(Duration::from_millis(ms)).await;
+            answer(nth)
+        }
+    });
+    (Arc::new(model.counted_under(["p/m", "p"])), begun)
+}
+
+type Begun = Arc<Mutex<Vec<u64>>>;
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_a_place_is_no_silence_and_places_come_back() {
+    let journal = journal();
+    let (model, begun) = provider(50_000, |_| Ok(text("done")));
+    let rates = Rates { concurrent: Some(1), ..Rates::default() };
+    let limits = Limits { attempts: 1, first_byte_ms: 60_000, stall_ms: 60_000, ..Limits::default() };
+    let runtime = builder(&journal).model(model).rates(rates).limits(limits).start().await.expect("a runtime");
+    let (first, second, third, fourth) = (open(&runtime), open(&runtime), open(&runtime), open(&runtime));
+    let mut runs = Vec::new();
+    for session in [&first, &second, &third, &fourth] {
+        runs.push(session.send("go").await.expect("accepted").run);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // One that waits for its place gives it up, and nobody waits for it.
+    third.cancel().await.expect("cancelled");
+    for (session, run) in [(&first, runs[0]), (&second, runs[1]), (&fourth, runs[3])] {
+        let ended = session.run_ended(run).await.expect("ended");
+        assert_eq!(ended.outcome, Outcome::Completed);
+    }
+    assert_eq!(*begun.lock().unwrap(), [0, 50, 100]);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_provider_asks_of_one_session_binds_all() {
+    let journal = journal();
+    let limited = ModelError { retry_after_ms: Some(30_000), ..ModelError::new(ModelFail::Rate, "slow down") };
+    let (model, begun) = provider(0, move |nth| if nth == 1 { Err(limited.clone()) } else { Ok(text("done")) });
+    let runtime = builder(&journal).model(model).start().await.expect("a runtime");
+    let first = open(&runtime);
+    let run = first.send("go").await.expect("accepted").run;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let (_, ended) = ask(&runtime, "go").await;
+    assert_eq!(ended.outcome, Outcome::Completed);
+    assert_eq!(first.run_ended(run).await.expect("ended").outcome, Outcome::Completed);
+    let begun = begun.lock().unwrap().clone();
+    assert_eq!((begun[0], begun.len()), (0, 3));
+    assert!(begun[1..].iter().all(|at| (30..=33).contains(at)), "{begun:?}");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_nobody_has_is_made_on_demand() {
+    let journal = journal();
+    let source = |name: &str| name.starts_with("p/").then(|| answering("made"));
+    let runtime = builder(&journal).model(answering("all")).model_source(source).start().await.expect("a runtime");
+    for (model, answer) in [("p/x", "made"), ("else", "all")] {
+        let options = OpenOptions { agent: "worker".into(), model: Some(model.into()), ..OpenOptions::default() };
+        let session = runtime.open(options).expect("a session");
+        let run = session.send("go").await.expect("accepted").run;
+        assert_eq!(session.run_ended(run).await.expect("ended").text.as_deref(), Some(answer));
+    }
+    shut(runtime).await;
+}

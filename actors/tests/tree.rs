@@ -1,0 +1,95 @@
+//! Trees as people see them, read from the journal.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::time::Duration;
+
+use subtend_actors::{Options, Tree};
+use subtend_models::model::Request;
+use subtend_session::ids::{RunNo, SessionId};
+use subtend_session::outcome::Outcome;
+use subtend_session::state::Phase;
+use subtend_session::usage::Usage;
+use support::{answers, builder, calls, journal, model, open, shut, task, text};
+
+type Row = (u32, String, String, Phase, RunNo, Option<Outcome>, u64);
+
+fn rows(tree: &Tree) -> Vec<Row> {
+    let mut rows = Vec::new();
+    tree.each(&mut |node| {
+        rows.push((
+            node.depth,
+            node.agent.to_string(),
+            node.title.to_string(),
+            node.phase,
+            node.run,
+            node.outcome.clone(),
+            node.usage.tokens(),
+        ));
+    });
+    rows
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tree_shows_every_session_in_the_order_of_birth_and_wakes_none() {
+    let journal = journal();
+    let answer = |request: Request| async move {
+        let usage = Usage { input: 10, output: 1, ..Usage::default() };
+        let said = match (&*support::prompt(&request), answers(&request)) {
+            ("go", 0) => calls([task("slow", true), task("fast", true)]),
+            ("slow", _) => {
+                tokio::time::sleep(Duration::from_secs(3_600)).await;
+                text("at last")
+            }
+            _ => text("done"),
+        };
+        Ok(subtend_models::model::Answer { usage, ..said })
+    };
+    let options = Options { idle: Duration::from_secs(1), seed: Some(7), ..Options::default() };
+    let limits = subtend_session::limits::Limits {
+        turn_ms: 7_200_000,
+        stall_ms: 7_200_000,
+        first_byte_ms: 7_200_000,
+        run_ms: None,
+        ..Default::default()
+    };
+    let runtime =
+        builder(&journal).options(options).limits(limits).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    assert_eq!(rows(&session.tree().await.expect("a tree"))[0].3, Phase::Quiet);
+    let receipt = session.send("go").await.expect("accepted");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let present = runtime.present();
+    let tree = session.tree().await.expect("a tree");
+    let row = |depth, title: &str, phase, outcome, tokens| {
+        (depth, "worker".to_owned(), title.to_owned(), phase, RunNo(1), outcome, tokens)
+    };
+    let expected = [
+        row(0, "go", Phase::WaitingAtRest, None, 33),
+        row(1, "slow", Phase::Working, None, 0),
+        row(1, "fast", Phase::Quiet, Some(Outcome::Completed), 11),
+    ];
+    assert_eq!(rows(&tree), expected);
+    assert_eq!(runtime.present(), present, "nobody was woken");
+    assert!(tree.children.iter().all(|child| child.background && child.short == child.id.short()));
+    session.run(receipt.run).ended().await.expect("ended");
+    let tree = session.tree().await.expect("a tree");
+    assert_eq!((tree.phase, tree.outcome.clone()), (Phase::Quiet, Some(Outcome::Completed)));
+    assert_eq!(Tree::read(&journal, session.id()).expect("a tree"), tree, "no runtime is needed");
+    let nobody: SessionId = "0192f0c1-2d3e-7abc-8def-0123456789ab".parse().unwrap();
+    assert_eq!(
+        Tree::read(&journal, nobody).unwrap_err().to_string(),
+        format!("there is no session {nobody} in this store")
+    );
+    shut(runtime).await;
+}

@@ -1,0 +1,166 @@
+//! Typed answers: the schema goes out, a value comes back, and what does not fit is sent back.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::Mutex;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use subtend_actors::{AnswerError, AskError, AskOptions, SessionHandle};
+use subtend_journal::Journal;
+use subtend_models::model::{Answer, ModelError, Request};
+use subtend_session::ids::Text;
+use subtend_session::outcome::{ModelFail, Outcome};
+use subtend_session::record::Record;
+use support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text};
+
+#[derive(Debug, PartialEq, Deserialize, JsonSchema)]
+struct Capital {
+    city: String,
+    inhabitants: u64,
+}
+
+const PARIS: &str = r#"{"city": "Paris", "inhabitants": 2100000}"#;
+
+/// A session of a model that gives these answers in turn and keeps the formats that it was asked for.
+struct Scene {
+    runtime: subtend_actors::Runtime,
+    journal: Journal,
+    session: SessionHandle,
+    formats: Arc<Mutex<Vec<Option<Text>>>>,
+}
+
+async fn scene(script: &'static [&'static str]) -> Scene {
+    let journal = journal();
+    let formats: Arc<Mutex<Vec<Option<Text>>>> = Arc::default();
+    let asked = Arc::clone(&formats);
+    let answer = move |request: Request| {
+        asked.lock().unwrap().push(request.format.clone());
+        let said: Result<Answer, ModelError> = match script.get(answers(&request)) {
+            Some(&"!") => Err(ModelError::new(ModelFail::Auth, "no key")),
+            Some(said) => Ok(text(said)),
+            None => Ok(text("I have nothing more to say.")),
+        };
+        async move { said }
+    };
+    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    Scene { runtime, journal, session, formats }
+}
+
+async fn inputs(journal: &Journal, session: &SessionHandle) -> Vec<String> {
+    let texts = records(journal, session.id()).await.into_iter().filter_map(|record| match record {
+        Record::InputAccepted(input) => Some(input.text.to_string()),
+        _ => None,
+    });
+    texts.collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_value_comes_back_and_the_schema_goes_out_in_words_and_as_a_format() {
+    let scene = scene(&[PARIS]).await;
+    let capital: Capital = scene.session.ask("The capital of France?").await.expect("fits");
+    assert_eq!(capital, Capital { city: "Paris".to_owned(), inhabitants: 2_100_000 });
+    let formats = scene.formats.lock().unwrap().clone();
+    let schema: serde_json::Value = serde_json::from_str(formats[0].as_deref().expect("a format")).expect("JSON");
+    assert_eq!((&schema["type"], &schema["required"]), (&"object".into(), &serde_json::json!(["city", "inhabitants"])));
+    let sent = inputs(&scene.journal, &scene.session).await;
+    assert_eq!(sent.len(), 1);
+    assert!(sent[0].starts_with("The capital of France?\n\n") && sent[0].ends_with(&schema.to_string()), "{sent:?}");
+    shut(scene.runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_does_not_fit_is_sent_back_with_what_is_wrong() {
+    const WRONG: &str = r#"{"city": "Paris", "inhabitants": "many"}"#;
+    let scene =
+        scene(&["Paris, I think.", WRONG, "Sorry:\n```json\n{\"city\": \"Paris\", \"inhabitants\": 1}\n```"]).await;
+    let capital: Capital = scene.session.ask("The capital of France?").await.expect("fits at last");
+    assert_eq!(capital.inhabitants, 1);
+    let sent = inputs(&scene.journal, &scene.session).await;
+    let first_lines: Vec<_> = sent.iter().skip(1).map(|text| text.lines().next().unwrap_or_default()).collect();
+    assert_eq!(
+        first_lines,
+        [
+            "Your answer does not fit: it is not JSON: expected value at line 1 column 1",
+            "Your answer does not fit: at `inhabitants`: invalid type: string \"many\", expected u64 at line 1 column 39",
+        ]
+    );
+    assert!(scene.formats.lock().unwrap().iter().all(Option::is_some), "each correction keeps the format");
+    shut(scene.runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn corrections_are_bounded() {
+    let scene = scene(&["no", "no!", "no!!", PARIS]).await;
+    let error = scene.session.ask::<Capital>("The capital of France?").await.expect_err("no answer fits");
+    let AskError::Mismatch { corrections, text, .. } = &error else { panic!("{error}") };
+    assert_eq!((*corrections, &**text), (2, "no!!"));
+    assert_eq!(
+        error.to_string(),
+        "the answer does not fit after 2 corrections: it is not JSON: expected ident at line 1 column 2"
+    );
+    // The session lives, and has all of it in context.
+    let none = AskOptions { corrections: 0 };
+    let capital: Capital = scene.session.ask_with("Once more?", none).await.expect("fits");
+    assert_eq!(capital.city, "Paris");
+    shut(scene.runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_object_is_asked_for_in_one() {
+    let scene = scene(&[r#"{"value": ["Paris", "Lyon"]}"#, r#"{"value": 7}"#]).await;
+    let cities: Vec<String> = scene.session.ask("Cities?").await.expect("fits");
+    assert_eq!(cities, ["Paris", "Lyon"]);
+    assert_eq!(scene.session.ask::<u8>("A number?").await.expect("fits"), 7);
+    shut(scene.runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_ends_otherwise_is_told_with_its_outcome() {
+    let scene = scene(&["!"]).await;
+    let error = scene.session.ask::<Capital>("The capital of France?").await.expect_err("no key");
+    let AskError::Answer(AnswerError::Ended(ended)) = error else { panic!("{error}") };
+    assert!(matches!(ended.outcome, Outcome::Failed { .. }));
+    shut(scene.runtime).await;
+}
+
+/// A session whose agent starts a child, says that it is not back yet, and gives the value when it is.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_waits_for_children_is_not_the_last() {
+    let journal = journal();
+    let answer = |request: Request| {
+        let said = if &*prompt(&request) == "look" {
+            text("found")
+        } else {
+            match answers(&request) {
+                0 => calls([task("look", true)]),
+                1 => text("One is not back yet."),
+                _ => text(PARIS),
+            }
+        };
+        async move {
+            if said.text.as_deref() == Some("found") {
+                tokio::time::sleep(std::time::Duration::from_secs(30)).await;
+            }
+            Ok(said)
+        }
+    };
+    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    let capital: Capital = session.ask("The capital of France?").await.expect("fits at the end");
+    assert_eq!(capital.inhabitants, 2_100_000);
+    assert_eq!(inputs(&journal, &session).await.len(), 1, "nothing was sent back");
+    shut(runtime).await;
+}

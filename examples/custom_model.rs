@@ -1,0 +1,80 @@
+//! A model of one's own: it streams its answer word by word and says what it used.
+//!
+//! `cargo run --example custom_model`. Here the words come from an iterator; yours come from a server.
+
+use std::io::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use subtend::models::{Answer, Delta, Deltas, Model, ModelError, Request};
+use subtend::session::{Message, ModelFail, Usage};
+use subtend::{Next, Runtime, What};
+
+/// Says everything backwards.
+struct Backwards;
+
+impl Model for Backwards {
+    fn name(&self) -> &str {
+        "backwards"
+    }
+
+    // Nothing leaves the process: a call need not wait until the record that intends it is on disk.
+    fn leaves_process(&self) -> bool {
+        false
+    }
+
+    fn call(&self, request: Request, deltas: Deltas) -> BoxFuture<'static, Result<Answer, ModelError>> {
+        async move {
+            let text_of = |message: &Message| {
+                if let Message::User { text, .. } = message { Some(Arc::clone(text)) } else { None }
+            };
+            let said = request.messages.iter().rev().find_map(text_of);
+            // Errors go by what can be done about them: this one is not tried again.
+            let said =
+                said.ok_or_else(|| ModelError::new(ModelFail::InvalidRequest, "there is nothing to turn round"))?;
+            let mut text = String::new();
+            // Dropping this future at any await stops the work; a model that holds a connection closes it then.
+            for word in said.split_whitespace().rev() {
+                let piece = format!("{}{word}", if text.is_empty() { "" } else { " " });
+                text.push_str(&piece);
+                deltas.send(Delta::Text(piece.into()));
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            let words = u64::try_from(text.split(' ').count()).unwrap_or(u64::MAX);
+            let usage = Usage { input: words, output: words, ..Usage::default() };
+            Ok(Answer { usage, ..Answer::of_text(text) })
+        }
+        .boxed()
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let runtime = Runtime::builder().model(Arc::new(Backwards)).start().await?;
+    let session = runtime.open("general")?;
+    let mut events = runtime.subscribe(Some(session.id()));
+    let streamed = tokio::spawn(async move {
+        let mut streamed = String::new();
+        while let Some(next) = events.next().await {
+            if let Next::Event(event) = next
+                && let What::Delta { delta: Delta::Text(text), .. } = event.what
+            {
+                print!("{text}");
+                drop(std::io::stdout().flush());
+                streamed.push_str(&text);
+            }
+        }
+        streamed
+    });
+    let receipt = session.send("one two three four").await?;
+    let ended = session.run_ended(receipt.run).await?;
+    runtime.shutdown(Duration::from_secs(1)).await;
+    drop(session);
+    let streamed = streamed.await?;
+    println!("\n{} tokens in, {} out", ended.usage.input, ended.usage.output);
+    assert_eq!((&*streamed, ended.text.as_deref()), ("four three two one", Some("four three two one")));
+    assert_eq!(ended.usage, Usage { input: 4, output: 4, ..Usage::default() });
+    Ok(())
+}

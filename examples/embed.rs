@@ -1,0 +1,46 @@
+//! The shortest embedding: open a session, send it something, watch what happens, take the answer.
+//!
+//! `cargo run --example embed [QUESTION]`. The built-in rule-based model answers, from the files of this directory; with a
+//! key and the feature `providers` a language model of a provider may stand in its place.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use subtend::models::Offline;
+use subtend::session::{Outcome, Record};
+use subtend::tools::{Registry, Workspace};
+use subtend::{Next, Runtime, What};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let question = std::env::args().nth(1).unwrap_or_else(|| "Where are errors handled?".to_owned());
+    let runtime = Runtime::builder()
+        .workspace(Arc::new(Workspace::open(".")?))
+        .tools(Registry::builder().tools(Registry::workspace_tools(None))?.build())
+        .model(Arc::new(Offline::new()))
+        .start()
+        .await?;
+
+    let session = runtime.open("general")?;
+    let mut events = session.watch();
+    tokio::spawn(async move {
+        while let Some(Next::Event(event)) = events.next().await {
+            let What::Record { record, .. } = event.what else { continue };
+            if let Record::TurnAnswered(answered) = &*record {
+                let tools: Vec<&str> = answered.calls.iter().map(|call| &*call.tool).collect();
+                eprintln!("{} asks for {tools:?}", event.session.short());
+            } else if let Record::RunEnded(ended) = &*record {
+                eprintln!("{} {}", event.session.short(), ended.outcome.kind().word());
+            }
+        }
+    });
+
+    let receipt = session.send(question).await?; // durable from here on
+    // The first answer would be `receipt.answer()`; the run ends when its subagents have come back too.
+    let ended = session.run_ended(receipt.run).await?;
+    println!("{}", ended.text.as_deref().unwrap_or("no answer"));
+    assert_eq!(ended.outcome, Outcome::Completed);
+
+    runtime.shutdown(Duration::from_secs(5)).await;
+    Ok(())
+}

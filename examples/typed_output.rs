@@ -1,0 +1,45 @@
+//! Typed output: the answer is a value of a type, and one that does not fit is sent back with what is wrong.
+//!
+//! `cargo run --example typed_output`. The scripted model forgets a field at first.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use subtend::models::{Scripted, Step};
+use subtend::{AskError, AskOptions, Runtime};
+
+/// What a reviewer says of a text.
+#[derive(Debug, PartialEq, Deserialize, JsonSchema)]
+struct Review {
+    /// What it is about, in one sentence.
+    summary: String,
+    /// From 1 (bad) to 5 (good).
+    grade: u8,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let steps = [
+        Step::text(r#"{"summary": "A poem about rain."}"#),
+        Step::text("Here it is:\n```json\n{\"summary\": \"A poem about rain.\", \"grade\": 4}\n```"),
+        Step::text("I would rather not."),
+    ];
+    let model = Scripted::builder("script").rule("*", steps).build()?;
+    let runtime = Runtime::builder().model(Arc::new(model)).start().await?;
+    let session = runtime.open("general")?;
+
+    let review: Review = session.ask("Review the poem.").await?;
+    println!("{review:?}");
+    assert_eq!(review, Review { summary: "A poem about rain.".to_owned(), grade: 4 });
+
+    let refused = session.ask_with::<Review>("Again.", AskOptions { corrections: 0 }).await;
+    let Err(AskError::Mismatch { error, text, .. }) = refused else {
+        return Err("it does not fit, but was taken".into());
+    };
+    println!("not taken: {text:?} ({error})");
+
+    runtime.shutdown(Duration::from_secs(1)).await;
+    Ok(())
+}

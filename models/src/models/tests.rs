@@ -1,0 +1,103 @@
+use super::*;
+
+use crate::closure::fn_model;
+use crate::model::{Answer, ModelError};
+
+fn model(name: &str) -> Arc<dyn Model> {
+    Arc::new(fn_model(name, |_, _| async { Ok::<_, ModelError>(Answer::of_text("yes")) }))
+}
+
+/// Models `a`, `b` and `c`, whatever begins with `made/`, and `all` for the rest; the pool `smart` is a, b, c.
+fn models() -> Models {
+    let named = ["a", "b", "c"].map(|name| (Text::from(name), model(name)));
+    let source: Arc<Source> = Arc::new(|name| name.starts_with("made/").then(|| model(name)));
+    let mut models = Models::new(named.into(), Some(source), model("all"));
+    models.add_pool(&"smart".into(), &["a".into(), "b".into(), "c".into()]).unwrap();
+    models
+}
+
+fn picked(models: &Models, name: &str) -> (String, bool) {
+    let picked = models.pick(&name.into());
+    (picked.member.model.name().to_owned(), picked.pool)
+}
+
+#[test]
+fn a_name_stands_for_its_own_model_or_what_is_made_of_it_or_the_one_for_all() {
+    let models = models();
+    let found = ["a", "smart", "made/x", "other"].map(|name| picked(&models, name));
+    assert_eq!(found, [("a".into(), false), ("a".into(), true), ("made/x".into(), false), ("all".into(), false)]);
+}
+
+#[test]
+fn what_is_made_is_made_once() {
+    let made = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let count = Arc::clone(&made);
+    let source: Arc<Source> = Arc::new(move |name| {
+        count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Some(model(name))
+    });
+    let models = Models::new(HashMap::new(), Some(source), model("all"));
+    assert_eq!((picked(&models, "x"), picked(&models, "x")), (("x".into(), false), ("x".into(), false)));
+    assert_eq!(made.load(std::sync::atomic::Ordering::Relaxed), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unwell_member_is_passed_over_for_a_while() {
+    let models = models();
+    let (smart, a, b, c): (Text, Text, Text, Text) = ("smart".into(), "a".into(), "b".into(), "c".into());
+    models.failed(&a, ModelFail::Unavailable, None);
+    models.failed(&b, ModelFail::Rate, Some(30_000));
+    assert_eq!(picked(&models, "smart"), ("c".into(), true));
+    assert_eq!((models.after(&smart, &a), models.after(&smart, &c)), (Some(c.clone()), None));
+    tokio::time::advance(std::time::Duration::from_secs(10)).await;
+    assert_eq!(picked(&models, "smart"), ("a".into(), true));
+    assert_eq!(models.after(&smart, &a), Some(c));
+    models.answered(&b);
+    assert_eq!(models.after(&smart, &a), Some(b));
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_all_are_unwell_the_first_is_asked() {
+    let models = models();
+    for name in ["a", "b", "c"] {
+        models.failed(&name.into(), ModelFail::Auth, None);
+    }
+    assert_eq!(picked(&models, "smart"), ("a".into(), true));
+    assert_eq!(models.after(&"smart".into(), &"a".into()), None);
+}
+
+#[test]
+fn a_failure_of_the_request_leaves_the_member_well() {
+    let models = models();
+    for error in [ModelFail::BadAnswer, ModelFail::ContextOverflow, ModelFail::InvalidRequest] {
+        models.failed(&"a".into(), error, None);
+    }
+    assert_eq!(picked(&models, "smart"), ("a".into(), true));
+    assert_eq!(models.after(&"smart".into(), &"a".into()), Some("b".into()));
+}
+
+#[test]
+fn only_a_pool_has_a_next_model() {
+    assert_eq!(models().after(&"a".into(), &"a".into()), None);
+}
+
+#[test]
+fn pools_that_cannot_be_used_say_why() {
+    let mut models = models();
+    let mut says = |members: &[&str]| {
+        let members: Vec<Text> = members.iter().map(|name| Text::from(*name)).collect();
+        models.add_pool(&"p".into(), &members).map_err(|error| error.to_string())
+    };
+    assert_eq!(says(&[]), Err("the pool \"p\" has no models: name at least one".into()));
+    assert_eq!(says(&["a", "a"]), Err("the pool \"p\" names the model \"a\" twice".into()));
+    assert_eq!(
+        says(&["a", "nobody"]),
+        Err("the pool \"p\" names \"nobody\", and there is no such model: name one of the host's own, or a provider's as \
+             PROVIDER/MODEL"
+            .into())
+    );
+    let many: Vec<String> = (0..17).map(|n| format!("made/{n}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    assert_eq!(says(&many), Err("the pool \"p\" has 17 models; 16 are the most that a turn tries".into()));
+    assert_eq!(says(&["made/1", "b"]), Ok(()));
+}

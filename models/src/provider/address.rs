@@ -1,0 +1,163 @@
+//! Addresses of servers.
+
+use std::fmt;
+
+use reqwest::Url;
+
+use super::protocol::Protocol;
+
+/// Ends of addresses that people copy from examples, and that are no part of the base.
+const ENDPOINTS: [&[&str]; 4] = [&["chat", "completions"], &["messages"], &["responses"], &["models"]];
+
+/// The base address of a server: `http` or `https`, a host, perhaps a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Address(Url);
+
+impl Address {
+    /// Reads a base address.
+    ///
+    /// # Errors
+    /// With why it is none.
+    pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
+        let url = Url::parse(text.trim()).map_err(|_| "it is no address: write http://HOST:PORT or https://HOST")?;
+        match url.scheme() {
+            "http" | "https" => {}
+            _ => return Err("only http and https addresses can be used"),
+        }
+        if !url.has_host() {
+            return Err("it names no host");
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err("a name or a password in it would be shown in errors: give the key by its variable");
+        }
+        if url.query().is_some() || url.fragment().is_some() {
+            return Err("it may have no `?` and no `#`");
+        }
+        Ok(Self(url))
+    }
+
+    /// The provider's own address.
+    pub(super) fn home(protocol: Protocol) -> Result<Self, &'static str> {
+        Self::parse(protocol.home())
+    }
+
+    /// The address in Ollama's own variable: `HOST`, `HOST:PORT` or an address.
+    pub(super) fn of_ollama_host(text: &str) -> Result<Self, &'static str> {
+        let text = text.trim().trim_end_matches('/');
+        let whole = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+        let mut address = Self::parse(&whole)?;
+        let bare = whole.split_once("://").is_some_and(|(_, rest)| !rest.trim_start_matches('[').contains(':'));
+        if bare && address.0.scheme() == "http" && address.0.port().is_none() {
+            address.0.set_port(Some(11434)).map_err(|()| "it names no host")?;
+        }
+        // A server that listens everywhere is asked here.
+        if address.0.host_str() == Some("0.0.0.0") {
+            address.0.set_host(Some("127.0.0.1")).map_err(|_| "it names no host")?;
+        }
+        Ok(address)
+    }
+
+    /// What the paths of `protocol` are appended to: with its version where no part of the path is one, and a slash.
+    pub(super) fn base(&self, protocol: Protocol) -> String {
+        let mut parts: Vec<&str> = self.0.path().split('/').filter(|part| !part.is_empty()).collect();
+        if let Some(end) = ENDPOINTS.iter().find(|end| parts.ends_with(end)) {
+            parts.truncate(parts.len().saturating_sub(end.len()));
+        }
+        match protocol.version() {
+            Some(version) if !parts.iter().any(|part| is_version(part)) => parts.push(version),
+            Some(_) => {}
+            None if matches!(parts.last(), Some(&("api" | "v1"))) => {
+                parts.pop();
+            }
+            None => {}
+        }
+        let mut base = self.origin();
+        for part in parts {
+            base.push('/');
+            base.push_str(part);
+        }
+        base.push('/');
+        base
+    }
+
+    /// Scheme, host and port: what errors name.
+    pub(super) fn origin(&self) -> String {
+        format!("{}://{}", self.0.scheme(), self.host())
+    }
+
+    /// Host and port: what quotas name.
+    pub(super) fn host(&self) -> String {
+        let host = self.0.host_str().unwrap_or_default();
+        self.0.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+    }
+
+    pub(super) fn is_https(&self) -> bool {
+        self.0.scheme() == "https"
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.as_str())
+    }
+}
+
+/// `v1`, `v1beta`, `v4`.
+fn is_version(part: &str) -> bool {
+    part.strip_prefix('v').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn base(text: &str, protocol: Protocol) -> String {
+        Address::parse(text).map_or_else(str::to_owned, |address| address.base(protocol))
+    }
+
+    #[test]
+    fn a_base_may_come_with_or_without_slash_version_and_endpoint() {
+        for text in ["http://h:1", "http://h:1/", "http://h:1/v1", "http://h:1/v1/", "http://h:1/v1/chat/completions"] {
+            assert_eq!(base(text, Protocol::OpenAi), "http://h:1/v1/", "{text}");
+        }
+        assert_eq!(base("http://h:1/v1/messages", Protocol::Anthropic), "http://h:1/v1/");
+        assert_eq!(base("https://h/anthropic", Protocol::Anthropic), "https://h/anthropic/v1/");
+        assert_eq!(base("https://h/api/paas/v4/", Protocol::OpenAi), "https://h/api/paas/v4/");
+        assert_eq!(base("https://h/v1beta/openai/", Protocol::OpenAi), "https://h/v1beta/openai/");
+        assert_eq!(base("https://h", Protocol::Gemini), "https://h/v1beta/");
+        for text in ["http://h:1", "http://h:1/api", "http://h:1/v1/"] {
+            assert_eq!(base(text, Protocol::Ollama), "http://h:1/", "{text}");
+        }
+        assert_eq!(base(" http://[::1]:8080 ", Protocol::Ollama), "http://[::1]:8080/");
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused_and_told_why() {
+        for (text, why) in [
+            ("localhost:8080", "only http and https"),
+            ("ftp://h", "only http and https"),
+            ("h", "it is no address"),
+            ("", "it is no address"),
+            ("http://", "it is no address"),
+            ("http://me:secret@h", "would be shown"),
+            ("http://h/?key=1", "no `?`"),
+        ] {
+            let told = Address::parse(text).map_or_else(str::to_owned, |address| address.to_string());
+            assert!(told.contains(why), "{text}: {told}");
+        }
+    }
+
+    #[test]
+    fn ollamas_own_variable_is_read_as_ollama_reads_it() {
+        for (text, address) in [
+            ("box", "http://box:11434/"),
+            ("box:99", "http://box:99/"),
+            ("0.0.0.0", "http://127.0.0.1:11434/"),
+            ("https://box", "https://box/"),
+            ("http://box:80/", "http://box/"),
+        ] {
+            let read = Address::of_ollama_host(text).map_or_else(str::to_owned, |address| address.to_string());
+            assert_eq!(read, address, "{text}");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The client of one model: where it is called, with which key, over which connections.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use genai::resolver::{AuthData, Endpoint, ProviderConfig};
+use genai::{Headers, ModelIden, ServiceTarget};
+use reqwest::redirect::Policy;
+use rustls::ClientConfig;
+use rustls::crypto::ring;
+use rustls_platform_verifier::BuilderVerifierExt as _;
+
+use super::ProviderError;
+use super::address::Address;
+use super::key::Key;
+use super::protocol::Protocol;
+use super::target::Target;
+
+/// How long a connection may take to come about.
+const CONNECT: Duration = Duration::from_secs(10);
+/// How long an idle connection is kept: less than the servers keep it.
+const IDLE: Duration = Duration::from_secs(50);
+
+/// What is needed to call one model.
+pub(super) struct Client {
+    pub(super) genai: genai::Client,
+    pub(super) protocol: Protocol,
+    /// The model, as the provider knows it.
+    pub(super) model: Arc<str>,
+    pub(super) key: Option<Key>,
+    /// The variable that the key was read from.
+    key_name: Option<&'static str>,
+    address: Address,
+    /// Whether the address is the provider's own.
+    is_home: bool,
+}
+
+impl Client {
+    pub(super) fn new(
+        target: Target,
+        variable: impl Fn(&'static str) -> Option<String>,
+    ) -> Result<Self, ProviderError> {
+        let Target { protocol, model, address, key } = target;
+        let key_name = if key.is_some() { None } else { protocol.key_variable() };
+        let key = match (key, key_name) {
+            (Some(key), _) => Some(checked(key, "the target")?),
+            (None, Some(name)) => match variable(name).filter(|value| !value.trim().is_empty()) {
+                Some(value) => Some(checked(Key::new(value), name)?),
+                None if address.is_some() => None,
+                None => return Err(ProviderError::NoKey { protocol, variable: name }),
+            },
+            (None, None) => None,
+        };
+        let is_home = address.is_none();
+        let address = match address {
+            Some(address) => Ok(address),
+            None => match variable("OLLAMA_HOST").filter(|host| !host.trim().is_empty()) {
+                Some(host) if protocol == Protocol::Ollama => Address::of_ollama_host(&host),
+                Some(_) | None => Address::home(protocol),
+            },
+        };
+        let address = address.map_err(ProviderError::BadHost)?;
+        let http = http(&address)?;
+        let genai = genai::Client::builder()
+            .with_reqwest(http)
+            .build()
+            .map_err(|error| ProviderError::Client(error.to_string()))?;
+        Ok(Self { genai, protocol, model, key, key_name, address, is_home })
+    }
+
+    /// Where a call goes. The kind of the protocol is always said, so that nothing is guessed from the model's name.
+    pub(super) fn target(&self) -> ServiceTarget {
+        // A name is cut at its first `::`; what is put before one keeps the rest as it is.
+        let model = if self.model.contains("::") {
+            format!("{}::{}", self.protocol, self.model)
+        } else {
+            self.model.to_string()
+        };
+        ServiceTarget {
+            endpoint: Endpoint::from_owned(self.address.base(self.protocol)),
+            auth: self.auth(),
+            model: ModelIden::new(self.protocol.adapter(), model),
+        }
+    }
+
+    /// Where the provider's models are listed.
+    pub(super) fn listing(&self) -> ProviderConfig {
+        let auth = self.key.as_ref().map_or(AuthData::None, |key| AuthData::from_single(key.reveal()));
+        (Endpoint::from_owned(self.address.base(self.protocol)), auth).into()
+    }
+
+    /// Scheme, host and port, for errors.
+    pub(super) fn origin(&self) -> String {
+        self.address.origin()
+    }
+
+    /// The provider, or the server that stands in its place, for errors.
+    pub(super) fn who(&self) -> String {
+        if self.is_home && self.protocol != Protocol::Ollama { self.protocol.to_string() } else { self.origin() }
+    }
+
+    /// Whether the provider itself is called.
+    pub(super) fn is_home(&self) -> bool {
+        self.is_home
+    }
+
+    /// The variable that the key was read from.
+    pub(super) fn key_name(&self) -> Option<&'static str> {
+        self.key_name
+    }
+
+    /// With a key the protocol's own header carries it; without one nothing may stand in its place, and so the request's
+    /// address and headers are given whole.
+    fn auth(&self) -> AuthData {
+        match (&self.key, self.protocol) {
+            (Some(key), Protocol::Ollama) => self.exactly(vec![("authorization", format!("Bearer {}", key.reveal()))]),
+            // Here the name is cut once more.
+            (Some(key), Protocol::Gemini) if self.model.contains("::") => {
+                self.exactly(vec![("x-goog-api-key", key.reveal().to_owned())])
+            }
+            (Some(key), _) => AuthData::from_single(key.reveal()),
+            (None, Protocol::Anthropic) => self.exactly(vec![("anthropic-version", "2023-06-01".to_owned())]),
+            (None, _) => self.exactly(Vec::new()),
+        }
+    }
+
+    fn exactly(&self, headers: Vec<(&str, String)>) -> AuthData {
+        let base = self.address.base(self.protocol);
+        let url = match self.protocol {
+            Protocol::Anthropic => format!("{base}messages"),
+            Protocol::OpenAi => format!("{base}chat/completions"),
+            Protocol::OpenAiResponses => format!("{base}responses"),
+            Protocol::Gemini => format!("{base}models/{}:streamGenerateContent?alt=sse", self.model),
+            Protocol::Ollama => format!("{base}api/chat"),
+        };
+        AuthData::RequestOverride { url, headers: Headers::from(headers) }
+    }
+}
+
+fn checked(key: Key, source_name: &'static str) -> Result<Key, ProviderError> {
+    if key.is_sendable() { Ok(key) } else { Err(ProviderError::BadKey { source_name }) }
+}
+
+/// The connections. Redirects are not followed: the key would go along to wherever they lead.
+fn http(address: &Address) -> Result<reqwest::Client, ProviderError> {
+    let failed = |error: &dyn std::fmt::Display| ProviderError::Client(error.to_string());
+    reqwest::Client::builder()
+        .tls_backend_preconfigured(tls(address).map_err(|error| failed(&error))?)
+        .connect_timeout(CONNECT)
+        .pool_idle_timeout(IDLE)
+        .tcp_nodelay(true)
+        // Compressed, an answer comes in lumps instead of pieces.
+        .no_gzip()
+        .redirect(Policy::none())
+        .user_agent(concat!("subtend/", env!("CARGO_PKG_VERSION")))
+        .build()
+        .map_err(|error| failed(&error))
+}
+
+/// TLS by `ring`, given to this client alone: the process keeps whatever provider its host installs. The system's roots are
+/// read where they are needed only, so that a server on this machine works without any.
+fn tls(address: &Address) -> Result<ClientConfig, rustls::Error> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()?;
+    let mut config = if address.is_https() {
+        builder.with_platform_verifier()?.with_no_client_auth()
+    } else {
+        builder.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth()
+    };
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}

@@ -1,0 +1,102 @@
+//! What went wrong with a call, in our words.
+
+mod http;
+mod words;
+
+use reqwest::StatusCode;
+use serde_json::Value;
+use subtend_session::outcome::ModelFail;
+
+use super::client::Client;
+use super::scrub::scrub;
+use crate::model::ModelError;
+
+/// A failure, before it is made fit to be shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fault {
+    pub(super) kind: ModelFail,
+    /// What went wrong; may hold anything that a server sends.
+    pub(super) text: String,
+    pub(super) retry_after_ms: Option<u64>,
+    /// Whether the model is not known there.
+    pub(super) unknown_model: bool,
+}
+
+impl Fault {
+    pub(super) fn new(kind: ModelFail, text: impl Into<String>) -> Self {
+        Self { kind, text: text.into(), retry_after_ms: None, unknown_model: false }
+    }
+
+    /// The stream ended before its end.
+    pub(super) fn cut() -> Self {
+        Self::new(ModelFail::Unavailable, "the connection was cut in the middle of the answer")
+    }
+
+    /// As the caller sees it: who said it, one line, bounded, without secrets.
+    pub(super) fn into_error(self, client: &Client) -> ModelError {
+        let key = client.key.as_ref().map(|key| key.reveal());
+        let message = words::line(&scrub(&self.text, key));
+        ModelError { retry_after_ms: self.retry_after_ms, ..ModelError::new(self.kind, message) }
+    }
+}
+
+/// A failure that `genai` reports; `None` when it only could not read a frame, which is read here in its place.
+pub(super) fn of_genai(error: &genai::Error, client: &Client) -> Option<Fault> {
+    if let genai::Error::WebStream { error, .. } = error {
+        return Some(http::of_transport(error.as_ref(), client));
+    }
+    if let genai::Error::HttpError { status, body, headers, .. } = error {
+        return Some(http::of_status(*status, headers, body, client));
+    }
+    None
+}
+
+/// A request that could not be made.
+pub(super) fn of_request(error: &genai::Error, client: &Client) -> Fault {
+    of_genai(error, client)
+        .unwrap_or_else(|| Fault::new(ModelFail::InvalidRequest, format!("the request cannot be made: {error}")))
+}
+
+/// A failure that a frame tells of: an error event, or an error in the place of a piece.
+pub(super) fn of_frame(frame: &Value) -> Option<Fault> {
+    of_error_object(frame).or_else(|| {
+        let is_error = frame.get("type").and_then(Value::as_str) == Some("error");
+        is_error.then(|| of_words(None, frame, None))
+    })
+}
+
+/// The error that `value` holds, where it holds one.
+pub(super) fn of_error_object(value: &Value) -> Option<Fault> {
+    let error = value.get("error").filter(|error| !error.is_null())?;
+    let code = error.get("code").or_else(|| error.get("status")).or_else(|| error.get("http_code"));
+    let status = code.and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
+    Some(of_words(status.and_then(|status| StatusCode::from_u16(status).ok()), value, None))
+}
+
+/// Classifies by the status, where there is one, and by the provider's own words.
+fn of_words(status: Option<StatusCode>, body: &Value, raw: Option<&str>) -> Fault {
+    let message = words::message(body).or_else(|| raw.and_then(words::plain));
+    let kind = words::kind(body);
+    let told = format!("{} {}", kind.unwrap_or_default(), message.as_deref().unwrap_or_default()).to_lowercase();
+    let fail = match status.map(|status| status.as_u16()) {
+        Some(400 | 413 | 422) | None if words::tells_of_context(&told) => ModelFail::ContextOverflow,
+        Some(401 | 403) => ModelFail::Auth,
+        // No patience helps an account without credit.
+        Some(429) if kind == Some("insufficient_quota") => ModelFail::Auth,
+        Some(429) => ModelFail::Rate,
+        Some(408 | 500..) => ModelFail::Unavailable,
+        Some(400..) => ModelFail::InvalidRequest,
+        Some(_) | None => words::fail(&told),
+    };
+    let unknown_model = status == Some(StatusCode::NOT_FOUND) || words::tells_of_unknown_model(&told);
+    let text = message.or_else(|| kind.map(str::to_owned)).unwrap_or_default();
+    let text = match status {
+        _ if status.is_none() && text.is_empty() => "the answer is an error without a word".to_owned(),
+        None => format!("the answer is an error: {text}"),
+        Some(_) => text,
+    };
+    Fault { kind: fail, text, retry_after_ms: None, unknown_model }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+//! Failures of HTTP.
+
+use std::error::Error;
+use std::io::ErrorKind;
+
+use reqwest::StatusCode;
+use reqwest::header::{HeaderMap, LOCATION};
+use serde_json::Value;
+use subtend_session::outcome::ModelFail;
+
+use super::{Fault, of_words};
+use crate::provider::client::Client;
+use crate::provider::retry_after;
+
+/// A failure below the answer: an HTTP status, or a connection that did not come about or broke.
+pub(super) fn of_transport(error: &(dyn Error + Send + Sync + 'static), client: &Client) -> Fault {
+    if let Some(genai::Error::HttpError { status, body, headers, .. }) = error.downcast_ref::<genai::Error>() {
+        return of_status(*status, headers, body, client);
+    }
+    let origin = client.origin();
+    let Some(error) = error.downcast_ref::<reqwest::Error>() else {
+        // What came was no text.
+        return Fault::new(ModelFail::BadAnswer, format!("the answer of {origin} cannot be read: {error}"));
+    };
+    if error.is_builder() || error.is_request() && !error.is_connect() && !error.is_timeout() && io(error).is_none() {
+        let kind = if error.is_builder() { ModelFail::InvalidRequest } else { ModelFail::Unavailable };
+        return Fault::new(kind, format!("the request to {origin} failed: {}", root(error)));
+    }
+    let why = match io(error) {
+        _ if error.is_timeout() => "no connection within 10 seconds".to_owned(),
+        Some(ErrorKind::ConnectionRefused) => "connection refused".to_owned(),
+        Some(ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => "the connection was reset".to_owned(),
+        Some(_) | None => root(error),
+    };
+    let text = if error.is_connect() || error.is_timeout() {
+        format!("could not reach {origin}: {why}")
+    } else {
+        format!("the connection to {origin} was cut in the middle of the answer: {why}")
+    };
+    Fault::new(ModelFail::Unavailable, text)
+}
+
+/// An answer that is an error.
+pub(super) fn of_status(status: StatusCode, headers: &HeaderMap, body: &str, client: &Client) -> Fault {
+    let who = client.who();
+    let code = status.as_u16();
+    if status.is_redirection() {
+        let to = headers.get(LOCATION).and_then(|to| to.to_str().ok()).and_then(public).unwrap_or_default();
+        let text = format!("{who} redirects{to} ({code}), and a key is not taken along: give the final base URL");
+        return Fault::new(ModelFail::InvalidRequest, text);
+    }
+    let json = serde_json::from_str::<Value>(body).unwrap_or(Value::Null);
+    let mut fault = of_words(Some(status), &json, Some(body));
+    let words = if fault.text.is_empty() { String::new() } else { format!(": {}", fault.text) };
+    fault.text = match (fault.kind, &client.key, client.key_name()) {
+        (ModelFail::Auth, Some(_), Some(name)) => format!("the key in {name} was refused by {who} ({code}){words}"),
+        (ModelFail::Auth, Some(_), None) => format!("the key was refused by {who} ({code}){words}"),
+        (ModelFail::Auth, None, _) => match client.protocol.key_variable() {
+            Some(name) => format!("{who} wants a key ({code}): set {name}{words}"),
+            None => format!("{who} wants a key ({code}){words}"),
+        },
+        _ => format!("{who} answered {code}{words}"),
+    };
+    fault.retry_after_ms = retry_after::of(headers);
+    fault
+}
+
+/// Scheme and host of an address, for people.
+fn public(location: &str) -> Option<String> {
+    let url = reqwest::Url::parse(location).ok()?;
+    let host = url.host_str()?;
+    Some(format!(" to {}://{host}", url.scheme()))
+}
+
+/// The kind of the input or output error below, where there is one.
+fn io(error: &(dyn Error + 'static)) -> Option<ErrorKind> {
+    let mut below = Some(error);
+    while let Some(error) = below {
+        if let Some(io) = error.downcast_ref::<std::io::Error>() {
+            return Some(io.kind());
+        }
+        below = error.source();
+    }
+    None
+}
+
+/// The words of what is below all others: those above repeat the address.
+fn root(error: &(dyn Error + 'static)) -> String {
+    let mut root = error;
+    while let Some(below) = root.source() {
+        root = below;
+    }
+    root.to_string()
+}

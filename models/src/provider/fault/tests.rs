@@ -1,0 +1,76 @@
+use reqwest::header::HeaderMap;
+use serde_json::json;
+
+use super::*;
+use crate::provider::key::Key;
+use crate::provider::target::Target;
+
+#[test]
+fn an_error_is_found_wherever_it_stands_and_nothing_else_is_one() {
+    for frame in
+        [json!({"error": "no"}), json!({"error": {"message": "no"}}), json!({"type": "error", "message": "no"})]
+    {
+        assert_eq!(of_frame(&frame).map(|fault| fault.text), Some("the answer is an error: no".into()), "{frame}");
+    }
+    for frame in [json!({"error": null, "choices": []}), json!({"type": "ping"}), json!({})] {
+        assert_eq!(of_frame(&frame), None, "{frame}");
+    }
+}
+
+#[test]
+fn a_status_within_a_stream_counts_as_one_before_it() {
+    let kind = |code: u16| of_frame(&json!({"error": {"code": code, "message": "x"}})).map(|fault| fault.kind);
+    assert_eq!(kind(429), Some(ModelFail::Rate));
+    assert_eq!(kind(503), Some(ModelFail::Unavailable));
+    assert_eq!(kind(400), Some(ModelFail::InvalidRequest));
+}
+
+#[test]
+fn an_account_without_credit_is_not_asked_again() {
+    let kind =
+        |code: &str| of_frame(&json!({"error": {"status": 429, "code": code, "message": "x"}})).map(|of| of.kind);
+    assert_eq!(kind("rate_limit_exceeded"), Some(ModelFail::Rate));
+    let broke = json!({"error": {"http_code": 429, "type": "insufficient_quota", "message": "x"}});
+    assert_eq!(of_frame(&broke).map(|fault| fault.kind), Some(ModelFail::Auth));
+}
+
+#[test]
+fn a_conversation_that_is_too_long_is_told_by_its_words() {
+    let long = json!({"error": {"code": 400, "message": "This model's maximum context length is 8192 tokens."}});
+    assert_eq!(of_frame(&long).map(|fault| fault.kind), Some(ModelFail::ContextOverflow));
+    let busy = json!({"error": {"code": 503, "message": "no context window is free"}});
+    assert_eq!(of_frame(&busy).map(|fault| fault.kind), Some(ModelFail::Unavailable));
+}
+
+/// What a refused key is told as, by the model `word` with `variables`.
+fn refused(word: &str, base_url: Option<&str>, variables: &[(&str, &str)], key: Option<&str>) -> String {
+    let target = Target::parse(word).unwrap();
+    let target = key.map_or(target.clone(), |key| target.with_key(Key::new(key)));
+    let target = base_url.map_or(Ok(target.clone()), |url| target.with_base_url(url)).unwrap();
+    let variable = |name: &str| variables.iter().find(|(of, _)| *of == name).map(|(_, value)| (*value).to_owned());
+    let client = Client::new(target, variable).unwrap();
+    let fault =
+        http::of_status(StatusCode::UNAUTHORIZED, &HeaderMap::new(), "{\"error\": \"bad key secret-1\"}", &client);
+    let error = fault.into_error(&client);
+    assert_eq!(error.kind, ModelFail::Auth);
+    error.message
+}
+
+#[test]
+fn a_refused_key_is_told_by_where_it_came_from() {
+    let variables = [("ANTHROPIC_API_KEY", "secret-1"), ("OPENAI_API_KEY", "secret-1")];
+    assert_eq!(
+        refused("anthropic/m", None, &variables, None),
+        "the key in ANTHROPIC_API_KEY was refused by anthropic (401): bad key [key]"
+    );
+    assert_eq!(
+        refused("openai/m", Some("http://h:1/v1"), &variables, None),
+        "the key in OPENAI_API_KEY was refused by http://h:1 (401): bad key [key]"
+    );
+    assert_eq!(refused("openai/m", None, &[], Some("secret-1")), "the key was refused by openai (401): bad key [key]");
+    assert_eq!(
+        refused("gemini/m", Some("https://h"), &[], None),
+        "https://h wants a key (401): set GEMINI_API_KEY: bad key secret-1"
+    );
+    assert_eq!(refused("ollama/m", None, &[], None), "http://127.0.0.1:11434 wants a key (401): bad key secret-1");
+}

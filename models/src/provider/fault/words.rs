@@ -1,0 +1,83 @@
+//! The words of providers.
+
+use serde_json::Value;
+use subtend_session::outcome::ModelFail;
+
+/// Characters of a message at most.
+const MAX_CHARS: usize = 500;
+
+/// The message in an error, wherever the provider puts it.
+pub(super) fn message(body: &Value) -> Option<String> {
+    let places = ["/error/message", "/error", "/message", "/detail", "/0/error/message", "/response/error/message"];
+    let found = places.iter().find_map(|place| body.pointer(place).and_then(Value::as_str));
+    found.map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
+/// The error's own kind, such as `overloaded_error`.
+pub(super) fn kind(body: &Value) -> Option<&str> {
+    let places = ["/error/type", "/error/code", "/error/status", "/code", "/0/error/status"];
+    places.iter().find_map(|place| body.pointer(place).and_then(Value::as_str)).filter(|kind| !kind.is_empty())
+}
+
+/// A body that is no JSON: its text where it is one for people, nothing of a page.
+pub(super) fn plain(body: &str) -> Option<String> {
+    let body = body.trim();
+    (!body.is_empty() && !body.starts_with('<')).then(|| body.to_owned())
+}
+
+/// By the provider's words alone.
+pub(super) fn fail(told: &str) -> ModelFail {
+    let says = |words: &[&str]| words.iter().any(|word| told.contains(word));
+    if says(&["overloaded", "unavailable", "server_error", "api_error", "timeout", "timed out", "internal_error"]) {
+        ModelFail::Unavailable
+    } else if says(&["rate_limit", "rate limit", "resource_exhausted", "too many requests"]) {
+        ModelFail::Rate
+    } else if says(&["authentication", "permission_", "unauthorized", "invalid_api_key", "unauthenticated"]) {
+        ModelFail::Auth
+    } else if says(&["invalid_request", "invalid_argument", "not_found"]) {
+        ModelFail::InvalidRequest
+    } else {
+        ModelFail::BadAnswer
+    }
+}
+
+/// Whether the conversation is too long.
+pub(super) fn tells_of_context(told: &str) -> bool {
+    const WORDS: [&str; 14] = [
+        "context length",
+        "context_length",
+        "context window",
+        "context size",
+        "context_size",
+        "maximum context",
+        "prompt is too long",
+        "prompt too long",
+        "input is too long",
+        "too many tokens",
+        "input token count",
+        "maximum number of tokens",
+        "request_too_large",
+        "tokens exceed",
+    ];
+    WORDS.iter().any(|word| told.contains(word))
+}
+
+/// Whether the model is not known there.
+pub(super) fn tells_of_unknown_model(told: &str) -> bool {
+    told.contains("model")
+        && ["not found", "not_found", "does not exist", "not a valid model", "unknown model", "invalid model"]
+            .iter()
+            .any(|word| told.contains(word))
+}
+
+/// One line, bounded.
+pub(super) fn line(text: &str) -> String {
+    let words: Vec<&str> =
+        text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|w| !w.is_empty()).collect();
+    let line = words.join(" ");
+    if line.chars().count() <= MAX_CHARS {
+        return line;
+    }
+    let cut: String = line.chars().take(MAX_CHARS).collect();
+    format!("{cut}…")
+}

@@ -1,0 +1,85 @@
+//! OpenAI's chat completions, and what servers make of them.
+
+use serde_json::Value;
+use subtend_session::record::Stop;
+
+use super::Draft;
+use super::frame::{arguments, list, text};
+
+pub(super) fn frame(draft: &mut Draft, frame: &Value) {
+    draft.model(text(frame, "/model"));
+    draft.tally.openai(frame.get("usage"));
+    let Some(choice) = frame.pointer("/choices/0") else {
+        // The usage comes last, after the reason to stop; not every server says `[DONE]` after it.
+        draft.ended |= draft.stop.is_some() && draft.tally.is_told();
+        return;
+    };
+    let delta = choice.get("delta").or_else(|| choice.get("message")).unwrap_or(&Value::Null);
+    match delta.get("content") {
+        Some(Value::String(piece)) => draft.say(piece),
+        Some(Value::Array(pieces)) => pieces.iter().for_each(|piece| part(draft, piece)),
+        _ => {}
+    }
+    let reasoning = text(delta, "/reasoning_content").or_else(|| text(delta, "/reasoning"));
+    draft.think(reasoning.unwrap_or_default());
+    if let Some(refusal) = text(delta, "/refusal").filter(|refusal| !refusal.is_empty()) {
+        draft.say(refusal);
+        draft.stop = Some(Stop::Refused);
+    }
+    for piece in list(delta, "/tool_calls") {
+        call(draft, piece);
+    }
+    if let Some(reason) = text(choice, "/finish_reason").filter(|_| draft.stop != Some(Stop::Refused)) {
+        draft.stop = Some(stop(reason));
+    }
+}
+
+/// A typed piece, as some servers send reasoning and text.
+fn part(draft: &mut Draft, piece: &Value) {
+    match (piece.get("text"), piece.get("thinking")) {
+        (Some(Value::String(text)), _) => draft.say(text),
+        (_, Some(Value::String(text))) => draft.think(text),
+        (_, Some(Value::Array(pieces))) => {
+            pieces.iter().filter_map(|piece| text(piece, "/text")).for_each(|text| draft.think(text));
+        }
+        _ => {}
+    }
+}
+
+/// A piece of a call. Some servers give no index, or give all calls the same: a new id is a new call.
+fn call(draft: &mut Draft, piece: &Value) {
+    let index = piece.get("index").and_then(Value::as_u64).map(|index| index.to_string());
+    let id = text(piece, "/id").unwrap_or_default();
+    let tool = text(piece, "/function/name").unwrap_or_default();
+    let args = arguments(piece.pointer("/function/arguments"));
+    let last = draft.calls.last().map(|call| call.place.clone()).unwrap_or_default();
+    let place = match index {
+        Some(index) => index,
+        None if id.is_empty() && tool.is_empty() => last,
+        None => format!("{id} {tool}"),
+    };
+    let goes_on = draft.call(&place).is_some_and(|call| id.is_empty() || call.id.is_empty() || call.id == id);
+    if !goes_on {
+        draft.open(place.clone(), id, tool);
+    }
+    if let Some(call) = draft.call(&place) {
+        if call.id.is_empty() {
+            call.id = id.into();
+        }
+        if call.tool.is_empty() {
+            call.tool = tool.into();
+        }
+        call.args.push_str(&args);
+    }
+    draft.tell();
+}
+
+fn stop(reason: &str) -> Stop {
+    match reason {
+        "stop" | "eos" | "end_turn" => Stop::End,
+        "tool_calls" | "function_call" => Stop::Calls,
+        "length" | "max_tokens" | "model_length" => Stop::Length,
+        "content_filter" | "refusal" => Stop::Refused,
+        _ => Stop::Other,
+    }
+}

@@ -1,0 +1,135 @@
+//! OpenAI's responses: items by their id or their index, which may be open at the same time.
+
+use serde_json::Value;
+use subtend_session::outcome::ModelFail;
+use subtend_session::record::Stop;
+
+use super::Draft;
+use super::frame::{list, text};
+use crate::provider::fault::{self, Fault};
+
+pub(super) fn frame(draft: &mut Draft, frame: &Value) {
+    draft.model(text(frame, "/response/model"));
+    let piece = text(frame, "/delta").unwrap_or_default();
+    match text(frame, "/type").unwrap_or_default() {
+        "response.output_text.delta" => draft.say(piece),
+        "response.refusal.delta" => {
+            draft.say(piece);
+            draft.stop = Some(Stop::Refused);
+        }
+        "response.reasoning_text.delta" | "response.reasoning_summary_text.delta" => draft.think(piece),
+        "response.output_item.added" => added(draft, frame),
+        "response.function_call_arguments.delta" => {
+            if let Some(call) = draft.call(&place(frame)) {
+                call.args.push_str(piece);
+            }
+        }
+        "response.function_call_arguments.done" => whole(draft, frame, text(frame, "/arguments")),
+        "response.output_item.done" => done(draft, frame),
+        "response.completed" | "response.incomplete" => end(draft, frame),
+        "response.failed" | "response.cancelled" => {
+            draft.tally.responses(frame.pointer("/response/usage"));
+            let fault = frame.pointer("/response").and_then(fault::of_error_object);
+            draft.fail(fault.unwrap_or_else(|| Fault::new(ModelFail::BadAnswer, "the response failed")));
+        }
+        _ => {}
+    }
+}
+
+/// What an event names its item by: servers leave out the one or the other.
+fn place(frame: &Value) -> String {
+    let id = text(frame, "/item_id").or_else(|| text(frame, "/item/id")).filter(|id| !id.is_empty());
+    match (id, frame.get("output_index")) {
+        (Some(id), _) => id.to_owned(),
+        (None, Some(index)) => index.to_string(),
+        (None, None) => String::new(),
+    }
+}
+
+fn added(draft: &mut Draft, frame: &Value) {
+    if text(frame, "/item/type") == Some("function_call") {
+        let id = text(frame, "/item/call_id").unwrap_or_default();
+        draft.open(place(frame), id, text(frame, "/item/name").unwrap_or_default());
+        whole(draft, frame, text(frame, "/item/arguments"));
+    }
+}
+
+/// Arguments as a whole count for more than their pieces.
+fn whole(draft: &mut Draft, frame: &Value, arguments: Option<&str>) {
+    let arguments = arguments.filter(|arguments| !arguments.is_empty());
+    if let (Some(arguments), Some(call)) = (arguments, draft.call(&place(frame))) {
+        call.args = arguments.to_owned();
+    }
+}
+
+fn done(draft: &mut Draft, frame: &Value) {
+    let Some(item) = frame.get("item") else { return };
+    match text(item, "/type").unwrap_or_default() {
+        "function_call" => {
+            let place = place(frame);
+            let id = text(item, "/call_id").unwrap_or_default();
+            let known =
+                draft.calls.iter_mut().rev().find(|call| call.place == place || !id.is_empty() && call.id == id);
+            match (known, text(item, "/arguments").unwrap_or_default()) {
+                // Arguments as a whole count for more than their pieces.
+                (Some(call), arguments) if !arguments.is_empty() => call.args = arguments.to_owned(),
+                (Some(_), _) => {}
+                (None, _) => listed(draft, item),
+            }
+        }
+        "reasoning" => keep(draft, item),
+        _ => {}
+    }
+    if text(item, "/status") == Some("incomplete") {
+        draft.stop.get_or_insert(Stop::Length);
+    }
+}
+
+fn keep(draft: &mut Draft, item: &Value) {
+    let encrypted = text(item, "/encrypted_content").filter(|content| !content.is_empty());
+    if let Some(content) = encrypted.filter(|content| !draft.kept.encrypted.iter().any(|kept| kept == content)) {
+        draft.kept.encrypted.push(content.to_owned());
+    }
+}
+
+fn end(draft: &mut Draft, frame: &Value) {
+    draft.tally.responses(frame.pointer("/response/usage"));
+    let output = list(frame, "/response/output");
+    // The end lists the whole answer: what the stream left out is taken from there.
+    let (no_calls, no_text) = (draft.calls.is_empty(), draft.text.is_empty());
+    for item in output {
+        match text(item, "/type").unwrap_or_default() {
+            "function_call" if no_calls => listed(draft, item),
+            "message" if no_text => {
+                for part in list(item, "/content") {
+                    draft.say(text(part, "/text").or_else(|| text(part, "/refusal")).unwrap_or_default());
+                }
+            }
+            "reasoning" => keep(draft, item),
+            _ => {}
+        }
+    }
+    let refused = output.iter().flat_map(|item| list(item, "/content")).any(|part| part.get("refusal").is_some());
+    let why = text(frame, "/response/incomplete_details/reason").unwrap_or_default();
+    let status = text(frame, "/response/status").unwrap_or_default();
+    let incomplete = status == "incomplete" || text(frame, "/type") == Some("response.incomplete");
+    draft.stop = Some(match (draft.stop, why) {
+        (Some(Stop::Refused), _) | (_, "content_filter") => Stop::Refused,
+        _ if refused => Stop::Refused,
+        (_, "max_output_tokens" | "max_tokens") | (Some(Stop::Length), _) => Stop::Length,
+        _ if incomplete => Stop::Length,
+        _ if draft.calls.is_empty() => Stop::End,
+        _ => Stop::Calls,
+    });
+    draft.ended = true;
+}
+
+/// A call that stands in the list of the answer's items.
+fn listed(draft: &mut Draft, item: &Value) {
+    let id = text(item, "/call_id").unwrap_or_default();
+    let place = text(item, "/id").unwrap_or(id).to_owned();
+    draft.open(place.clone(), id, text(item, "/name").unwrap_or_default());
+    if let Some(call) = draft.call(&place) {
+        call.args = text(item, "/arguments").unwrap_or_default().to_owned();
+    }
+}

@@ -1,0 +1,123 @@
+//! Tokens, as providers report them.
+
+use serde_json::Value;
+use subtend_session::usage::Usage;
+
+/// No call has as many tokens: a number above it is an error of the server.
+const ABSURD: u64 = 1_000_000_000;
+
+/// What was reported so far; a later report replaces an earlier one, number by number.
+#[derive(Default)]
+pub(super) struct Tally {
+    input: Option<u64>,
+    output: Option<u64>,
+    reasoning: Option<u64>,
+    cache_new: Option<u64>,
+    cache_read: Option<u64>,
+    /// More input, which is counted apart.
+    input_beside: Option<u64>,
+    /// Whether the input leaves the cached tokens out.
+    cache_apart: bool,
+    /// Whether the output leaves the reasoning out.
+    reasoning_apart: bool,
+    /// Whether a number made no sense.
+    odd: bool,
+}
+
+impl Tally {
+    /// Anthropic: the input leaves out what was written to a cache or read from it.
+    pub(super) fn anthropic(&mut self, usage: Option<&Value>) {
+        let Some(usage) = usage.filter(|usage| usage.is_object()) else { return };
+        self.cache_apart = true;
+        self.read(usage, "/input_tokens", |tally| &mut tally.input);
+        self.read(usage, "/output_tokens", |tally| &mut tally.output);
+        self.read(usage, "/output_tokens_details/thinking_tokens", |tally| &mut tally.reasoning);
+        self.read(usage, "/cache_creation_input_tokens", |tally| &mut tally.cache_new);
+        self.read(usage, "/cache_read_input_tokens", |tally| &mut tally.cache_read);
+    }
+
+    /// OpenAI's chat completions.
+    pub(super) fn openai(&mut self, usage: Option<&Value>) {
+        let Some(usage) = usage.filter(|usage| usage.is_object()) else { return };
+        self.read(usage, "/prompt_tokens", |tally| &mut tally.input);
+        self.read(usage, "/completion_tokens", |tally| &mut tally.output);
+        self.read(usage, "/completion_tokens_details/reasoning_tokens", |tally| &mut tally.reasoning);
+        self.read(usage, "/prompt_cache_hit_tokens", |tally| &mut tally.cache_read);
+        self.read(usage, "/prompt_tokens_details/cached_tokens", |tally| &mut tally.cache_read);
+        self.read(usage, "/prompt_tokens_details/cache_write_tokens", |tally| &mut tally.cache_new);
+    }
+
+    /// OpenAI's responses.
+    pub(super) fn responses(&mut self, usage: Option<&Value>) {
+        let Some(usage) = usage.filter(|usage| usage.is_object()) else { return };
+        self.read(usage, "/input_tokens", |tally| &mut tally.input);
+        self.read(usage, "/output_tokens", |tally| &mut tally.output);
+        self.read(usage, "/output_tokens_details/reasoning_tokens", |tally| &mut tally.reasoning);
+        self.read(usage, "/input_tokens_details/cached_tokens", |tally| &mut tally.cache_read);
+        self.read(usage, "/input_tokens_details/cache_write_tokens", |tally| &mut tally.cache_new);
+    }
+
+    /// Gemini: the output leaves out the thoughts, and the input what its own tools read.
+    pub(super) fn gemini(&mut self, usage: Option<&Value>) {
+        let Some(usage) = usage.filter(|usage| usage.is_object()) else { return };
+        self.reasoning_apart = true;
+        self.read(usage, "/promptTokenCount", |tally| &mut tally.input);
+        self.read(usage, "/toolUsePromptTokenCount", |tally| &mut tally.input_beside);
+        self.read(usage, "/candidatesTokenCount", |tally| &mut tally.output);
+        self.read(usage, "/thoughtsTokenCount", |tally| &mut tally.reasoning);
+        self.read(usage, "/cachedContentTokenCount", |tally| &mut tally.cache_read);
+    }
+
+    /// Ollama, whose numbers stand in the last line itself.
+    pub(super) fn ollama(&mut self, line: &Value) {
+        self.read(line, "/prompt_eval_count", |tally| &mut tally.input);
+        self.read(line, "/eval_count", |tally| &mut tally.output);
+        self.read(line, "/prompt_eval_cached_count", |tally| &mut tally.cache_read);
+    }
+
+    fn read(&mut self, usage: &Value, pointer: &str, field: fn(&mut Self) -> &mut Option<u64>) {
+        let Some(value) = usage.pointer(pointer).filter(|value| !value.is_null()) else { return };
+        let number = match value.as_u64() {
+            Some(number) if number <= ABSURD => number,
+            Some(_) => {
+                self.odd = true;
+                ABSURD
+            }
+            // A number below zero, or one with a part behind the point.
+            None => {
+                self.odd = true;
+                0
+            }
+        };
+        *field(self) = Some(number);
+    }
+
+    /// Whether anything was reported.
+    pub(super) fn is_told(&self) -> bool {
+        self.input.is_some() || self.output.is_some()
+    }
+
+    /// Output tokens, reasoning included.
+    pub(super) fn output(&self) -> Option<u64> {
+        let apart = if self.reasoning_apart { self.reasoning.unwrap_or(0) } else { 0 };
+        // Some servers leave the reasoning out although their protocol puts it in.
+        self.output.map(|output| output.saturating_add(apart).max(self.reasoning.unwrap_or(0)))
+    }
+
+    /// The sum, by our own rules: input with the cached tokens, output with the reasoning.
+    pub(super) fn usage(&self) -> Usage {
+        let (cache_new, cache_read) = (self.cache_new.unwrap_or(0), self.cache_read.unwrap_or(0));
+        let beside = self.input_beside.unwrap_or(0);
+        let apart = if self.cache_apart { cache_new.saturating_add(cache_read) } else { 0 };
+        let input = self.input.unwrap_or(0).saturating_add(beside).saturating_add(apart);
+        Usage {
+            input,
+            output: self.output().or(self.reasoning).unwrap_or(0),
+            reasoning: self.reasoning.unwrap_or(0),
+            cache_new: cache_new.min(input),
+            cache_read: cache_read.min(input),
+            cost_micro: None,
+            unreliable: self.odd || self.input.is_none() || (self.output.is_none() && self.reasoning.is_none()),
+        }
+    }
+}

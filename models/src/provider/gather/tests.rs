@@ -1,0 +1,194 @@
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+fn draft(protocol: Protocol, frames: &[Value]) -> Draft {
+    let mut draft = Draft::new(protocol, TurnNo(1), Deltas::none());
+    frames.iter().for_each(|frame| draft.frame(None, &frame.to_string()));
+    draft
+}
+
+fn answer(protocol: Protocol, frames: &[Value]) -> Answer {
+    draft(protocol, frames).finish(None).unwrap()
+}
+
+fn openai(delta: Value, finish: Option<&str>) -> Value {
+    json!({"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
+}
+
+fn calls(answer: &Answer) -> Vec<(&str, &str, &str)> {
+    answer.calls.iter().map(|asked| (&*asked.provider_id, &*asked.tool, &*asked.args)).collect()
+}
+
+#[test]
+fn calls_that_share_an_index_or_have_none_are_told_apart_by_their_ids() {
+    let piece = |index: Value, id: &str, args: &str| {
+        let mut call = json!({"id": id, "function": {"name": "read", "arguments": args}});
+        if !index.is_null() {
+            call["index"] = index;
+        }
+        openai(json!({"tool_calls": [call]}), None)
+    };
+    for index in [json!(0), Value::Null] {
+        let frames = [
+            piece(index.clone(), "a", "{\"n\":1}"),
+            piece(index.clone(), "b", "{\"n\":2}"),
+            openai(json!({}), Some("stop")),
+        ];
+        let answer = answer(Protocol::OpenAi, &frames);
+        assert_eq!(calls(&answer), [("a", "read", "{\"n\":1}"), ("b", "read", "{\"n\":2}")], "{index}");
+        assert_eq!(answer.stop, Stop::Calls);
+    }
+}
+
+#[test]
+fn arguments_that_came_as_json_are_text_all_the_same() {
+    let call = json!({"index": 0, "id": "a", "function": {"name": "read", "arguments": {"n": 1}}});
+    let answer = answer(Protocol::OpenAi, &[openai(json!({"tool_calls": [call]}), Some("tool_calls"))]);
+    assert_eq!(calls(&answer), [("a", "read", "{\"n\":1}")]);
+}
+
+#[test]
+fn refusals_of_all_kinds_are_refusals() {
+    let anthropic = json!({"type": "message_delta", "delta": {"stop_reason": "refusal"}});
+    let response = json!({"type": "response.completed", "response": {"status": "completed", "output": [
+        {"type": "message", "content": [{"type": "refusal", "refusal": "no"}]}]}});
+    for (protocol, frames) in [
+        (Protocol::Anthropic, vec![anthropic]),
+        (Protocol::OpenAi, vec![openai(json!({"refusal": "no"}), Some("stop"))]),
+        (Protocol::OpenAi, vec![openai(json!({"content": "no"}), Some("content_filter"))]),
+        (Protocol::OpenAiResponses, vec![response]),
+        (Protocol::Gemini, vec![json!({"promptFeedback": {"blockReason": "SAFETY"}})]),
+        (Protocol::Gemini, vec![json!({"candidates": [{"finishReason": "SAFETY"}]})]),
+    ] {
+        assert_eq!(answer(protocol, &frames).stop, Stop::Refused, "{protocol}");
+    }
+}
+
+#[test]
+fn lengths_of_all_kinds_are_lengths() {
+    for (protocol, frame) in [
+        (Protocol::Anthropic, json!({"type": "message_delta", "delta": {"stop_reason": "max_tokens"}})),
+        (Protocol::OpenAi, openai(json!({"content": "x"}), Some("length"))),
+        (Protocol::Gemini, json!({"candidates": [{"finishReason": "MAX_TOKENS"}]})),
+        (Protocol::Ollama, json!({"done": true, "done_reason": "length"})),
+    ] {
+        assert_eq!(answer(protocol, &[frame]).stop, Stop::Length, "{protocol}");
+    }
+}
+
+#[test]
+fn an_answer_that_came_only_with_its_end_is_taken_from_there() {
+    let response = json!({"type": "response.completed", "response": {"status": "completed", "output": [
+        {"type": "message", "content": [{"type": "output_text", "text": "hi"}]},
+        {"type": "function_call", "id": "fc", "call_id": "c", "name": "read", "arguments": "{"}]}});
+    let answer = answer(Protocol::OpenAiResponses, &[response]);
+    assert_eq!((answer.text.as_deref(), calls(&answer)), (Some("hi"), vec![("c", "read", "{")]));
+}
+
+#[test]
+fn thinking_without_a_signature_is_not_kept() {
+    let start = |index, block: Value| json!({"type": "content_block_start", "index": index, "content_block": block});
+    let redacted = json!({"type": "redacted_thinking", "data": "ZW5j"});
+    let frames = [
+        start(0, json!({"type": "thinking", "thinking": "hm"})),
+        start(1, redacted.clone()),
+        json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}}),
+    ];
+    let kept = answer(Protocol::Anthropic, &frames).reasoning.and_then(|text| Kept::of_text(&text));
+    assert_eq!(kept, Some(Kept::Anthropic { blocks: vec![redacted] }));
+}
+
+#[test]
+fn usage_that_was_not_told_or_makes_no_sense_is_not_relied_on() {
+    let usage = |usage: Value| {
+        answer(Protocol::OpenAi, &[json!({"choices": [], "usage": usage}), openai(json!({}), Some("stop"))]).usage
+    };
+    assert_eq!(usage(Value::Null), Usage { unreliable: true, ..Usage::default() });
+    let odd = Usage { input: 0, output: 1_000_000_000, unreliable: true, ..Usage::default() };
+    assert_eq!(usage(json!({"prompt_tokens": -5, "completion_tokens": 1e18 as u64})), odd);
+    // Reasoning that a server left out of the output, and more cached tokens than there were.
+    let told = json!({"prompt_tokens": 5, "completion_tokens": 2, "completion_tokens_details": {"reasoning_tokens": 9},
+        "prompt_tokens_details": {"cached_tokens": 50}});
+    assert_eq!(usage(told), Usage { input: 5, output: 9, reasoning: 9, cache_read: 5, ..Usage::default() });
+}
+
+#[test]
+fn an_answer_without_bounds_is_ended() {
+    let mut draft = Draft::new(Protocol::OpenAi, TurnNo(1), Deltas::none());
+    let frame = openai(json!({"content": "x".repeat(1 << 20)}), None).to_string();
+    (0..65).for_each(|_| draft.frame(None, &frame));
+    assert_eq!(draft.finish(None).map_err(|fault| fault.kind), Err(ModelFail::BadAnswer));
+}
+
+/// JSON that is nearly a frame: right keys, any values.
+fn near_frame() -> impl Strategy<Value = Value> {
+    let keys = [
+        "type",
+        "index",
+        "delta",
+        "content_block",
+        "text",
+        "partial_json",
+        "choices",
+        "message",
+        "tool_calls",
+        "function",
+        "arguments",
+        "name",
+        "id",
+        "usage",
+        "input_tokens",
+        "candidates",
+        "content",
+        "parts",
+        "functionCall",
+        "done",
+        "item",
+        "response",
+        "output",
+        "error",
+        "stop_reason",
+        "finish_reason",
+        "thinking",
+        "signature",
+    ];
+    let words = [
+        "content_block_start",
+        "content_block_delta",
+        "tool_use",
+        "thinking",
+        "response.completed",
+        "response.output_item.added",
+        "response.output_item.done",
+        "function_call",
+        "message_delta",
+        "stop",
+    ];
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        prop::sample::select(words.to_vec()).prop_map(Value::from),
+    ];
+    leaf.prop_recursive(5, 40, 5, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::vec((prop::sample::select(keys.to_vec()), inner), 0..5)
+                .prop_map(|pairs| pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn no_frame_breaks_the_reader(frames in prop::collection::vec(near_frame(), 0..6), noise in "\\PC{0,40}") {
+        for protocol in Protocol::ALL {
+            let mut draft = draft(protocol, &frames);
+            draft.frame(None, &noise);
+            let _ = draft.cost();
+            let _ = draft.finish(Some(5));
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Keys of providers.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// A provider's key. It is shown to the provider alone: neither `Debug` nor `Display` tells it.
+///
+/// ```
+/// use subtend_models::provider::Key;
+///
+/// let key = Key::new("sk-0123456789");
+/// assert_eq!(format!("{key} {key:?}"), "[key] Key([key])");
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Key(Arc<str>);
+
+impl Key {
+    /// Takes `key`, without the blanks around it that a file or a shell leaves.
+    pub fn new(key: impl AsRef<str>) -> Self {
+        Self(key.as_ref().trim().into())
+    }
+
+    /// The key itself.
+    pub(super) fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether it can stand in a header at all.
+    pub(super) fn is_sendable(&self) -> bool {
+        !self.0.is_empty() && self.0.bytes().all(|byte| byte.is_ascii_graphic())
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key([key])")
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[key]")
+    }
+}

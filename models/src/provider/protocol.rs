@@ -1,0 +1,81 @@
+//! Protocols of providers.
+
+use std::fmt;
+
+use genai::adapter::AdapterKind;
+
+/// What is spoken with a provider, and with any server that speaks the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Protocol {
+    /// Anthropic's messages.
+    Anthropic,
+    /// OpenAI's chat completions.
+    OpenAi,
+    /// OpenAI's responses.
+    OpenAiResponses,
+    /// Gemini's content generation.
+    Gemini,
+    /// Ollama's chat.
+    Ollama,
+}
+
+impl Protocol {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Anthropic, Self::OpenAi, Self::OpenAiResponses, Self::Gemini, Self::Ollama];
+
+    /// Its name in the word that chooses a model.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Anthropic => "anthropic",
+            Self::OpenAi => "openai",
+            Self::OpenAiResponses => "openai-responses",
+            Self::Gemini => "gemini",
+            Self::Ollama => "ollama",
+        }
+    }
+
+    /// The environment variable that holds the key, where one is needed.
+    pub fn key_variable(self) -> Option<&'static str> {
+        match self {
+            Self::Anthropic => Some("ANTHROPIC_API_KEY"),
+            Self::OpenAi | Self::OpenAiResponses => Some("OPENAI_API_KEY"),
+            Self::Gemini => Some("GEMINI_API_KEY"),
+            Self::Ollama => None,
+        }
+    }
+
+    /// The provider's own address.
+    pub(super) fn home(self) -> &'static str {
+        match self {
+            Self::Anthropic => "https://api.anthropic.com/v1/",
+            Self::OpenAi | Self::OpenAiResponses => "https://api.openai.com/v1/",
+            Self::Gemini => "https://generativelanguage.googleapis.com/v1beta/",
+            Self::Ollama => "http://127.0.0.1:11434/",
+        }
+    }
+
+    /// The version that its paths begin with.
+    pub(super) fn version(self) -> Option<&'static str> {
+        match self {
+            Self::Anthropic | Self::OpenAi | Self::OpenAiResponses => Some("v1"),
+            Self::Gemini => Some("v1beta"),
+            Self::Ollama => None,
+        }
+    }
+
+    pub(super) fn adapter(self) -> AdapterKind {
+        match self {
+            Self::Anthropic => AdapterKind::Anthropic,
+            Self::OpenAi => AdapterKind::OpenAI,
+            Self::OpenAiResponses => AdapterKind::OpenAIResp,
+            Self::Gemini => AdapterKind::Gemini,
+            Self::Ollama => AdapterKind::Ollama,
+        }
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}

@@ -1,0 +1,297 @@
+use std::sync::Arc;
+
+use genai::chat::{ChatRole, ContentPart};
+use subtend_session::ids::{AttemptNo, CallId, Seq, SessionId, Text, TurnNo};
+use subtend_session::record::{Asked, Prompt};
+use subtend_session::settings::Settings;
+
+use super::notice::{Form, TOOL};
+use super::*;
+
+fn user(text: &str) -> Message {
+    Message::User { seq: Seq(1), text: text.into() }
+}
+
+fn notice(text: &str) -> Message {
+    Message::Notice { seq: Seq(9), text: text.into() }
+}
+
+fn asked(id: &str, args: &str) -> Asked {
+    Asked { provider_id: id.into(), tool: "read".into(), args: args.into() }
+}
+
+fn answer(text: Option<&str>, calls: &[Asked]) -> Message {
+    reasoned(text, None, calls)
+}
+
+fn reasoned(text: Option<&str>, reasoning: Option<Text>, calls: &[Asked]) -> Message {
+    Message::Assistant { seq: Seq(2), text: text.map(Text::from), reasoning, calls: calls.into() }
+}
+
+fn result(ix: u32, content: &str) -> Message {
+    Message::Result { call: CallId { turn: TurnNo(1), ix }, error: false, content: content.into() }
+}
+
+fn said(text: &str) -> Turn {
+    Turn::User(vec![text.into()])
+}
+
+fn made(text: Option<&str>, calls: &[Call]) -> Turn {
+    Turn::Assistant { text: text.map(str::to_owned), kept: None, calls: calls.to_vec() }
+}
+
+fn call(id: &str, args: Value) -> Call {
+    Call { id: id.into(), name: "read".into(), args }
+}
+
+fn outcome(id: &str, content: &str) -> Outcome {
+    Outcome { id: id.into(), name: "read".into(), content: content.into(), error: false }
+}
+
+/// The call and the result that a notice is told by.
+fn told(id: &str, text: &str) -> (Call, Turn) {
+    let call = Call { id: id.into(), name: TOOL.into(), args: json!({}) };
+    let told = Outcome { id: id.into(), name: TOOL.into(), content: text.into(), error: false };
+    (call, Turn::Results(vec![told]))
+}
+
+fn turns(messages: &[Message]) -> Vec<Turn> {
+    turns::of(messages, Form::Call)
+}
+
+#[test]
+fn calls_keep_their_order_and_each_has_its_result() {
+    let calls = [asked("a", "{\"n\":1}"), asked("b", "{}")];
+    let messages = [
+        user("go"),
+        answer(Some("see"), &calls),
+        result(0, "one"),
+        result(1, "two"),
+        answer(Some("done"), &[]),
+        user("more"),
+    ];
+    assert_eq!(
+        turns(&messages),
+        [
+            said("go"),
+            made(Some("see"), &[call("a", json!({"n": 1})), call("b", json!({}))]),
+            Turn::Results(vec![outcome("a", "one"), outcome("b", "two")]),
+            made(Some("done"), &[]),
+            said("more"),
+        ]
+    );
+}
+
+#[test]
+fn ids_are_unique_and_can_be_sent_whatever_the_provider_gave() {
+    let long = "x".repeat(65);
+    let calls = ["", "", "call#read#0", "ok", "ok", &long, "call_1"].map(|id| asked(id, "{}"));
+    let results: Vec<Message> = (0..7).map(|ix| result(ix, &format!("r{ix}"))).collect();
+    let messages: Vec<Message> = [user("go"), answer(None, &calls)].into_iter().chain(results).collect();
+    let turns = turns(&messages);
+    let [_, Turn::Assistant { calls, .. }, Turn::Results(outcomes)] = turns.as_slice() else { panic!("{turns:?}") };
+    let ids: Vec<&str> = calls.iter().map(|call| call.id.as_str()).collect();
+    assert_eq!(ids, ["call_0", "call_1", "call_2", "ok", "call_4", "call_5", "call_6"]);
+    let matched: Vec<(&str, &str)> = outcomes.iter().map(|of| (of.id.as_str(), of.content.as_str())).collect();
+    assert_eq!(
+        matched,
+        ids.iter().zip(["r0", "r1", "r2", "r3", "r4", "r5", "r6"]).map(|(a, b)| (*a, b)).collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn nothing_is_sent_empty() {
+    let messages = [
+        user("go"),
+        answer(Some(" \n"), &[asked("a", " ")]),
+        result(0, "  "),
+        user(" "),
+        answer(Some(""), &[]),
+        user("on"),
+    ];
+    assert_eq!(
+        turns(&messages),
+        [said("go"), made(None, &[call("a", json!({}))]), Turn::Results(vec![outcome("a", "(empty)")]), said("on")]
+    );
+    assert_eq!(turns(&[]), [said("(empty)")]);
+}
+
+#[test]
+fn arguments_that_are_no_object_are_put_into_one() {
+    let calls = [asked("a", "{\"n\":"), asked("b", "[1]"), asked("c", "\"x\"")];
+    let turns = turns(&[user("go"), answer(None, &calls)]);
+    let Some(Turn::Assistant { calls, .. }) = turns.get(1) else { panic!("{turns:?}") };
+    let args: Vec<&Value> = calls.iter().map(|call| &call.args).collect();
+    let expected = [json!({"unparsed": "{\"n\":"}), json!({"unparsed": "[1]"}), json!({"unparsed": "\"x\""})];
+    assert_eq!(args, expected.iter().collect::<Vec<_>>());
+}
+
+#[test]
+fn a_call_without_a_result_gets_one_and_a_result_without_a_call_is_read_all_the_same() {
+    let lost = Outcome { error: true, ..outcome("b", "(there is no result)") };
+    let messages = [
+        user("go"),
+        answer(None, &[asked("a", "{}"), asked("b", "{}")]),
+        result(0, "one"),
+        result(0, "again"),
+        user("x"),
+    ];
+    assert_eq!(
+        turns(&messages),
+        [
+            said("go"),
+            made(None, &[call("a", json!({})), call("b", json!({}))]),
+            Turn::Results(vec![outcome("a", "one"), lost]),
+            Turn::User(vec!["again".into(), "x".into()]),
+        ]
+    );
+}
+
+#[test]
+fn a_name_that_cannot_be_sent_is_bent() {
+    assert_eq!(turns::tool_name("fs.read file"), "fs_read_file");
+    assert_eq!(turns::tool_name(""), "unnamed");
+    assert_eq!(turns::tool_name(&"é".repeat(80)).len(), 64);
+}
+
+#[test]
+fn the_user_begins_and_the_model_never_has_the_last_word() {
+    assert_eq!(
+        turns(&[answer(Some("hi"), &[])]),
+        [said("(The conversation goes on.)"), made(Some("hi"), &[]), said("Go on.")]
+    );
+    let prompt = Message::Prompt { text: "Continue.".into() };
+    assert_eq!(
+        turns(&[user("a"), answer(Some("b"), &[]), prompt]),
+        [said("a"), made(Some("b"), &[]), said("Continue.")]
+    );
+    assert_eq!(
+        turns(&[user("a"), answer(Some("b"), &[]), answer(Some("c"), &[]), user("d")]),
+        [said("a"), made(Some("b\n\nc"), &[]), said("d")]
+    );
+}
+
+#[test]
+fn a_notice_is_a_call_of_the_answer_before_it() {
+    let (made_up, results) = told("call_0", "a has ended");
+    assert_eq!(
+        turns(&[user("go"), answer(Some("started"), &[]), notice("a has ended")]),
+        [said("go"), made(Some("started"), &[made_up]), results]
+    );
+}
+
+#[test]
+fn a_notice_after_results_or_a_user_is_a_turn_of_its_own() {
+    let (first, first_results) = told("call_1", "one");
+    let (second, second_results) = told("call_2", "two");
+    let messages = [user("go"), answer(None, &[asked("a", "{}")]), result(0, "r"), notice("one"), notice("two")];
+    assert_eq!(
+        turns(&messages),
+        [
+            said("go"),
+            made(None, &[call("a", json!({}))]),
+            Turn::Results(vec![outcome("a", "r")]),
+            made(None, &[first]),
+            first_results,
+            made(None, &[second]),
+            second_results,
+        ]
+    );
+    let (only, results) = told("call_0", "one");
+    assert_eq!(turns(&[user("go"), notice("one")]), [said("go"), made(None, &[only]), results]);
+    assert_eq!(turns(&[notice("one")]), [said("one")]);
+}
+
+fn request(messages: Vec<Message>, tools: &[&str]) -> Request {
+    let tool = |name: &&str| ToolSpec {
+        name: (*name).into(),
+        description: "d".into(),
+        schema: Arc::new(json!({"type": "object"})),
+    };
+    Request {
+        session: SessionId("0190aaaa-0000-7000-8000-000000000001".parse().unwrap()),
+        agent: "general".into(),
+        model: "m".into(),
+        turn: TurnNo(1),
+        attempt: AttemptNo(1),
+        system: "s".into(),
+        messages: Arc::new(messages),
+        prompt: Prompt::Plain,
+        tools: tools.iter().map(tool).collect::<Vec<_>>().into(),
+        settings: Settings::default(),
+        format: None,
+    }
+}
+
+#[test]
+fn a_notice_is_text_where_a_call_would_be_refused() {
+    let kept = |kept: Kept| vec![user("go"), reasoned(Some("x"), kept.to_text(), &[])];
+    let anthropic =
+        kept(Kept::Anthropic { blocks: vec![json!({"type": "thinking", "thinking": "hm", "signature": "s"})] });
+    let openai = kept(Kept::OpenAi { text: "hm".into() });
+    let form =
+        |protocol, messages: &[Message], tools: &[&str]| notice::form(protocol, &request(messages.to_vec(), tools));
+    for protocol in Protocol::ALL {
+        assert_eq!(form(protocol, &[user("go")], &[]), Form::Text, "{protocol} without tools");
+        assert_eq!(form(protocol, &[user("go")], &["read"]), Form::Call, "{protocol} with tools");
+        let thinks = if protocol == Protocol::Anthropic { Form::Text } else { Form::Call };
+        assert_eq!(form(protocol, &anthropic, &["read"]), thinks, "{protocol} after Anthropic's thinking");
+        let reasons = if protocol == Protocol::OpenAi { Form::Text } else { Form::Call };
+        assert_eq!(form(protocol, &openai, &["read"]), reasons, "{protocol} after plain reasoning");
+    }
+    let thinking = Settings { effort: Some(Effort::High), ..Settings::default() };
+    let request = Request { settings: thinking, ..request(vec![user("go")], &["read"]) };
+    assert_eq!(notice::form(Protocol::Anthropic, &request), Form::Text);
+}
+
+/// The parts of the answer that carry reasoning, in words.
+fn carried(protocol: Protocol, kept: &Kept) -> Vec<String> {
+    let calls = [asked("a", "{}"), asked("b", "{}")];
+    let messages = vec![user("go"), reasoned(Some("x"), kept.to_text(), &calls), result(0, "r"), result(1, "r")];
+    let rendered = of(protocol, &request(messages, &["read"]));
+    let parts = rendered.messages.iter().filter(|message| message.role == ChatRole::Assistant);
+    let word = |part: &ContentPart| match part {
+        ContentPart::Custom(custom) => Some(custom.data.to_string()),
+        ContentPart::ThoughtSignature(signature) => Some(format!("signature {signature}")),
+        ContentPart::ReasoningContent(text) => Some(format!("reasoning {text}")),
+        ContentPart::ToolCall(call) => {
+            call.thought_signatures.as_ref().map(|signatures| format!("{} {signatures:?}", call.call_id))
+        }
+        ContentPart::Text(_) | ContentPart::Binary(_) | ContentPart::ToolResponse(_) => None,
+    };
+    parts.flat_map(|message| message.content.parts()).filter_map(word).collect()
+}
+
+#[test]
+fn reasoning_goes_back_to_its_own_protocol_alone() {
+    let block = json!({"type": "thinking", "thinking": "hm", "signature": "s"});
+    let of_each = [
+        (Protocol::Anthropic, Kept::Anthropic { blocks: vec![block.clone()] }, vec![block.to_string()]),
+        (Protocol::OpenAi, Kept::OpenAi { text: "hm".into() }, vec!["reasoning hm".to_owned()]),
+        (
+            Protocol::OpenAiResponses,
+            Kept::OpenAiResponses { encrypted: vec!["e".into()] },
+            vec!["signature e".to_owned()],
+        ),
+        (
+            Protocol::Gemini,
+            Kept::Gemini { text: Some("t".into()), calls: vec![None, Some("c".into())] },
+            vec!["signature t".to_owned(), "b [\"c\"]".to_owned()],
+        ),
+    ];
+    for (own, kept, expected) in of_each {
+        for protocol in Protocol::ALL {
+            let expected = if protocol == own { expected.clone() } else { Vec::new() };
+            assert_eq!(carried(protocol, &kept), expected, "{own}'s reasoning for {protocol}");
+        }
+    }
+}
+
+#[test]
+fn tools_that_are_offered_no_longer_are_named_where_calls_need_them() {
+    let messages = vec![user("go"), answer(None, &[asked("a", "{}")]), result(0, "r")];
+    let names = |protocol, tools: &[&str]| stubs(protocol, &request(messages.clone(), tools));
+    assert_eq!(names(Protocol::Anthropic, &[]), ["read"]);
+    assert_eq!(names(Protocol::Anthropic, &["list"]), [""; 0]);
+    assert_eq!(names(Protocol::OpenAi, &[]), [""; 0]);
+}

@@ -1,0 +1,226 @@
+//! Messages, brought into an order that every provider accepts.
+//!
+//! The user begins, and no two turns of one side follow one another except results and what the user says after them; each call
+//! has exactly one result, right after its answer; ids of calls are unique; nothing is empty; and the last word is never the
+//! model's, which would be taken for the beginning of its answer.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+use subtend_session::message::Message;
+use subtend_session::record::Asked;
+
+use super::notice::{Form, TOOL};
+use crate::provider::reasoning::Kept;
+
+/// Stands where nothing would.
+const EMPTY: &str = "(empty)";
+const NO_RESULT: &str = "(there is no result)";
+const OPENING: &str = "(The conversation goes on.)";
+const GO_ON: &str = "Go on.";
+
+/// One turn.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Turn {
+    /// What the user says, in pieces.
+    User(Vec<String>),
+    /// What the model answered: a text, or calls, or both.
+    Assistant {
+        /// The text.
+        text: Option<String>,
+        /// Reasoning to send back.
+        kept: Option<Kept>,
+        /// The calls.
+        calls: Vec<Call>,
+    },
+    /// Results of the calls of the answer before, in their order.
+    Results(Vec<Outcome>),
+}
+
+/// One call.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Call {
+    pub(super) id: String,
+    pub(super) name: String,
+    /// Always an object.
+    pub(super) args: Value,
+}
+
+/// The result of one call.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Outcome {
+    pub(super) id: String,
+    pub(super) name: String,
+    pub(super) content: String,
+    pub(super) error: bool,
+}
+
+/// The turns of `messages`, with notices in `form`.
+pub(super) fn of(messages: &[Message], form: Form) -> Vec<Turn> {
+    let mut order = Order { turns: Vec::new(), open: Vec::new(), ids: BTreeSet::new() };
+    for message in messages {
+        match message {
+            Message::User { text, .. } | Message::Prompt { text } => order.user(text),
+            Message::Assistant { text, reasoning, calls, .. } => {
+                order.assistant(text.as_deref(), reasoning.as_deref(), calls);
+            }
+            Message::Result { call, error, content } => order.result(call.ix, *error, content),
+            Message::Notice { text, .. } => match form {
+                Form::Call => order.notice(text),
+                Form::Text => order.user(text),
+            },
+        }
+    }
+    order.close();
+    match order.turns.last() {
+        Some(Turn::User(_) | Turn::Results(_)) => {}
+        Some(Turn::Assistant { .. }) => order.user(GO_ON),
+        None => order.user(EMPTY),
+    }
+    order.turns
+}
+
+/// A tool's name as providers take it: a model may have asked for one that cannot be.
+pub(super) fn tool_name(name: &str) -> String {
+    let plain: String = name
+        .chars()
+        .take(64)
+        .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' })
+        .collect();
+    if plain.is_empty() { "unnamed".into() } else { plain }
+}
+
+struct Order {
+    turns: Vec<Turn>,
+    /// Calls of the last answer, with the results that have come.
+    open: Vec<Open>,
+    ids: BTreeSet<String>,
+}
+
+/// A call that waits for its result.
+struct Open {
+    id: String,
+    name: String,
+    result: Option<(String, bool)>,
+}
+
+impl Open {
+    fn of(call: &Call, result: Option<(String, bool)>) -> Self {
+        Self { id: call.id.clone(), name: call.name.clone(), result }
+    }
+}
+
+impl Order {
+    fn user(&mut self, text: &str) {
+        self.close();
+        if text.trim().is_empty() {
+            return;
+        }
+        match self.turns.last_mut() {
+            Some(Turn::User(texts)) => texts.push(text.to_owned()),
+            Some(Turn::Assistant { .. } | Turn::Results(_)) | None => {
+                self.turns.push(Turn::User(vec![text.to_owned()]));
+            }
+        }
+    }
+
+    fn assistant(&mut self, text: Option<&str>, reasoning: Option<&str>, asked: &[Asked]) {
+        self.close();
+        let text = text.filter(|text| !text.trim().is_empty()).map(str::to_owned);
+        if text.is_none() && asked.is_empty() {
+            return;
+        }
+        let calls: Vec<Call> = asked
+            .iter()
+            .map(|asked| Call {
+                id: self.id(&asked.provider_id),
+                name: tool_name(&asked.tool),
+                args: object(&asked.args),
+            })
+            .collect();
+        self.open = calls.iter().map(|call| Open::of(call, None)).collect();
+        let kept = reasoning.and_then(Kept::of_text);
+        match self.turns.last_mut() {
+            // Two answers on end, the first without calls: one answer.
+            Some(Turn::Assistant { text: before, kept: reasoned, calls: made }) => {
+                *before = match (before.take(), text) {
+                    (Some(before), Some(text)) => Some(format!("{before}\n\n{text}")),
+                    (before, text) => before.or(text),
+                };
+                *reasoned = kept.or(reasoned.take());
+                made.extend(calls);
+            }
+            Some(Turn::User(_) | Turn::Results(_)) => self.turns.push(Turn::Assistant { text, kept, calls }),
+            None => {
+                self.turns.push(Turn::User(vec![OPENING.into()]));
+                self.turns.push(Turn::Assistant { text, kept, calls });
+            }
+        }
+    }
+
+    fn result(&mut self, ix: u32, error: bool, content: &str) {
+        let slot = usize::try_from(ix).ok().and_then(|ix| self.open.get_mut(ix));
+        match slot {
+            Some(Open { result: result @ None, .. }) => *result = Some((content.to_owned(), error)),
+            // A result of no call is still worth reading.
+            Some(Open { result: Some(_), .. }) | None => self.user(content),
+        }
+    }
+
+    fn notice(&mut self, text: &str) {
+        self.close();
+        if self.turns.is_empty() || text.trim().is_empty() {
+            return self.user(text);
+        }
+        let call = Call { id: self.id(""), name: TOOL.into(), args: json!({}) };
+        self.open = vec![Open::of(&call, Some((text.to_owned(), false)))];
+        match self.turns.last_mut() {
+            // A call of the answer before, which made none: two answers on end are refused.
+            Some(Turn::Assistant { calls, .. }) => calls.push(call),
+            Some(Turn::User(_) | Turn::Results(_)) | None => {
+                self.turns.push(Turn::Assistant { text: None, kept: None, calls: vec![call] });
+            }
+        }
+        self.close();
+    }
+
+    /// Writes the results of the last answer's calls down.
+    fn close(&mut self) {
+        if self.open.is_empty() {
+            return;
+        }
+        let outcome = |Open { id, name, result }| {
+            let (content, error) = result.unwrap_or_else(|| (NO_RESULT.into(), true));
+            let content = if content.trim().is_empty() { EMPTY.into() } else { content };
+            Outcome { id, name, content, error }
+        };
+        let outcomes = std::mem::take(&mut self.open).into_iter().map(outcome).collect();
+        self.turns.push(Turn::Results(outcomes));
+    }
+
+    /// The provider's own id where it can be sent and is the first of its kind, else one of ours.
+    fn id(&mut self, given: &str) -> String {
+        let sendable = (1..=64).contains(&given.len())
+            && given.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
+        if sendable && self.ids.insert(given.to_owned()) {
+            return given.to_owned();
+        }
+        let mut number = self.ids.len();
+        loop {
+            let id = format!("call_{number}");
+            if self.ids.insert(id.clone()) {
+                return id;
+            }
+            number = number.saturating_add(1);
+        }
+    }
+}
+
+/// Arguments as an object, which all providers want: others, and what does not parse, are put into one.
+fn object(args: &str) -> Value {
+    match serde_json::from_str::<Value>(args) {
+        Ok(args @ Value::Object(_)) => args,
+        Ok(_) | Err(_) if args.trim().is_empty() => Value::Object(Map::new()),
+        Ok(_) | Err(_) => json!({ "unparsed": args }),
+    }
+}

@@ -1,0 +1,156 @@
+//! Which model of which provider.
+
+use std::fmt;
+
+use subtend_session::ids::Text;
+
+use super::address::Address;
+use super::key::Key;
+use super::protocol::Protocol;
+
+/// A model of a provider, perhaps at another server that speaks the provider's protocol.
+///
+/// ```
+/// use subtend_models::provider::Target;
+///
+/// let target = Target::parse("openai/qwen3:8b").and_then(|target| target.with_base_url("http://127.0.0.1:8080"));
+/// assert_eq!(target.map(|target| target.to_string()), Ok("openai/qwen3:8b".into()));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    pub(super) protocol: Protocol,
+    pub(super) model: Text,
+    pub(super) address: Option<Address>,
+    pub(super) key: Option<Key>,
+}
+
+/// Words that name no model of a provider.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadTarget {
+    /// There is no such provider.
+    #[error("there is no provider `{0}`: there are anthropic, openai, openai-responses, gemini and ollama")]
+    NoProvider(String),
+    /// The provider without a model.
+    #[error("`{0}/` needs a model: write `{0}/MODEL`")]
+    NoModel(&'static str),
+    /// The model's name cannot be one.
+    #[error("`{0}` is no name of a model: it has a blank or a sign that cannot be shown")]
+    BadModelName(String),
+    /// The base address is none.
+    #[error("`{address}` cannot be used as a base URL: {why}")]
+    BadBaseUrl {
+        /// The address, without what may be secret.
+        address: String,
+        /// Why.
+        why: &'static str,
+    },
+}
+
+impl Target {
+    /// Reads `anthropic/MODEL`, `openai/MODEL` (chat completions), `openai-responses/MODEL`, `gemini/MODEL` or
+    /// `ollama/MODEL`. All after the first slash is the model's name, as the provider knows it.
+    ///
+    /// # Errors
+    /// When it names no provider or no model.
+    pub fn parse(word: &str) -> Result<Self, BadTarget> {
+        let word = word.trim();
+        let (provider, model) = word.split_once('/').unwrap_or((word, ""));
+        let shown = |text: &str| text.chars().filter(|c| !c.is_control()).take(80).collect::<String>();
+        let protocol = Protocol::ALL
+            .into_iter()
+            .find(|protocol| protocol.word() == provider)
+            .ok_or_else(|| BadTarget::NoProvider(shown(provider)))?;
+        if model.is_empty() {
+            return Err(BadTarget::NoModel(protocol.word()));
+        }
+        // The name becomes a part of a path (Gemini): nothing may end it early.
+        if model.len() > 256 || model.chars().any(|c| c.is_whitespace() || c.is_control() || matches!(c, '?' | '#')) {
+            return Err(BadTarget::BadModelName(shown(model)));
+        }
+        Ok(Self { protocol, model: model.into(), address: None, key: None })
+    }
+
+    /// Sends the calls to the server at `base_url` instead of the provider's own: with or without `/v1`.
+    ///
+    /// # Errors
+    /// When it is no `http` or `https` address.
+    pub fn with_base_url(self, base_url: &str) -> Result<Self, BadTarget> {
+        let address =
+            Address::parse(base_url).map_err(|why| BadTarget::BadBaseUrl { address: public(base_url), why })?;
+        Ok(Self { address: Some(address), ..self })
+    }
+
+    /// Uses `key` instead of the one in the provider's environment variable.
+    #[must_use]
+    pub fn with_key(self, key: Key) -> Self {
+        Self { key: Some(key), ..self }
+    }
+
+    /// What is spoken.
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// The model's name, as the provider knows it.
+    pub fn model(&self) -> &str {
+        &self.model
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.protocol, self.model)
+    }
+}
+
+/// An address without its credentials and its query.
+fn public(address: &str) -> String {
+    let bare = address.split(['?', '#']).next().unwrap_or_default();
+    let (scheme, rest) = bare.split_once("://").map_or(("", bare), |(scheme, rest)| (scheme, rest));
+    let rest = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+    let whole = if scheme.is_empty() { rest.to_owned() } else { format!("{scheme}://{rest}") };
+    whole.chars().filter(|c| !c.is_control()).take(120).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(word: &str) -> Result<(Protocol, String), String> {
+        Target::parse(word).map(|target| (target.protocol, target.model.to_string())).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn all_after_the_first_slash_is_the_model() {
+        for (word, protocol, model) in [
+            ("anthropic/claude-sonnet-5", Protocol::Anthropic, "claude-sonnet-5"),
+            ("openai/gpt-5.1", Protocol::OpenAi, "gpt-5.1"),
+            ("openai-responses/o4-mini-high", Protocol::OpenAiResponses, "o4-mini-high"),
+            ("gemini/gemini-3-pro", Protocol::Gemini, "gemini-3-pro"),
+            (" ollama/hf.co/unsloth/x-GGUF:Q4_K ", Protocol::Ollama, "hf.co/unsloth/x-GGUF:Q4_K"),
+        ] {
+            assert_eq!(read(word), Ok((protocol, model.into())), "{word}");
+        }
+    }
+
+    #[test]
+    fn words_that_name_no_model_say_what_is_missing() {
+        let says = |word| read(word).map_or_else(|says| says, |_| "accepted".into());
+        assert_eq!(says("anthropic"), "`anthropic/` needs a model: write `anthropic/MODEL`");
+        assert_eq!(says("openai/"), "`openai/` needs a model: write `openai/MODEL`");
+        assert!(says("gemini/a b").starts_with("`a b` is no name of a model"));
+        assert!(says("gemini/a?alt=x").starts_with("`a?alt=x` is no name of a model"));
+        assert_eq!(
+            says("mistral/x"),
+            "there is no provider `mistral`: there are anthropic, openai, openai-responses, gemini and ollama"
+        );
+    }
+
+    #[test]
+    fn a_refused_base_url_is_shown_without_its_secrets() {
+        let says = Target::parse("openai/x")
+            .and_then(|target| target.with_base_url("http://me:hunter2@host/v1?key=sk-1"))
+            .map_or_else(|error| error.to_string(), |_| "accepted".into());
+        assert!(says.starts_with("`http://host/v1` cannot be used as a base URL: "), "{says}");
+    }
+}

@@ -1,0 +1,61 @@
+use super::*;
+
+fn made(word: &str, base_url: Option<&str>, variables: &[(&str, &str)]) -> Result<Provider, String> {
+    let target = Target::parse(word).unwrap();
+    let target = base_url.map_or(Ok(target.clone()), |url| target.with_base_url(url)).unwrap();
+    let variable = |name: &str| variables.iter().find(|(of, _)| *of == name).map(|(_, value)| (*value).to_owned());
+    Provider::with_variables(target, variable).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_key_that_is_missing_is_named_by_its_variable() {
+    for (word, variable) in [
+        ("anthropic/m", "ANTHROPIC_API_KEY"),
+        ("openai/m", "OPENAI_API_KEY"),
+        ("openai-responses/m", "OPENAI_API_KEY"),
+        ("gemini/m", "GEMINI_API_KEY"),
+    ] {
+        let provider = word.split('/').next().unwrap();
+        let says =
+            format!("there is no key for {provider}: set {variable}, or give the base URL of a server that needs none");
+        for variables in [vec![], vec![(variable, " ")]] {
+            assert_eq!(made(word, None, &variables).map(|_| ()), Err(says.clone()));
+        }
+        assert!(made(word, Some("http://127.0.0.1:1"), &[]).is_ok());
+    }
+    assert!(made("ollama/m", None, &[]).is_ok());
+}
+
+#[test]
+fn a_key_that_cannot_be_sent_is_refused_without_showing_it() {
+    let says =
+        made("openai/m", Some("http://127.0.0.1:1"), &[("OPENAI_API_KEY", "two words")]).map(|_| ()).unwrap_err();
+    assert_eq!(
+        says,
+        "the key in OPENAI_API_KEY cannot be one: it is empty, or has a blank or a sign that no header takes"
+    );
+}
+
+#[test]
+fn calls_are_counted_by_model_and_provider_and_server() {
+    let quotas = |word, url| made(word, url, &[("ANTHROPIC_API_KEY", "k")]).unwrap().quotas().to_vec();
+    assert_eq!(quotas("anthropic/claude-x", None), ["anthropic/claude-x".into(), Text::from("anthropic")]);
+    assert_eq!(
+        quotas("openai/a/b:c", Some("http://127.0.0.1:8080/v1")),
+        ["openai@127.0.0.1:8080/a/b:c".into(), Text::from("openai@127.0.0.1:8080")]
+    );
+}
+
+#[test]
+fn ollama_is_found_by_its_own_variable() {
+    let at = |host| made("ollama/m", None, &[("OLLAMA_HOST", host)]).map(|provider| provider.client.origin());
+    assert_eq!(at("box:99"), Ok("http://box:99".into()));
+    assert_eq!(at(""), Ok("http://127.0.0.1:11434".into()));
+    assert!(at("ftp://x").is_err_and(|says| says.starts_with("OLLAMA_HOST cannot be used: ")));
+}
+
+#[test]
+fn a_model_is_named_as_it_was_given() {
+    let provider = made("openai/org/model:tag", Some("https://host/v1"), &[]).unwrap();
+    assert_eq!((provider.name(), provider.leaves_process()), ("openai/org/model:tag", true));
+}

@@ -1,0 +1,68 @@
+use super::*;
+
+fn told(word: &str) -> Result<String, String> {
+    ModelSpec::parse(word).map(|spec| spec.to_string()).map_err(|error| error.to_string())
+}
+
+#[test]
+fn words_that_name_no_model_are_told_what_there_is() {
+    assert_eq!(told(" offline "), Ok("offline".into()));
+    assert_eq!(told("scripted:a b.json"), Ok("scripted:a b.json".into()));
+    assert_eq!(told("sonnet"), Err(format!("there is no model `sonnet`: {WORDS}")));
+    for word in ["scripted", "scripted:"] {
+        assert_eq!(told(word), Err("`scripted:` needs a file: write `scripted:FILE`".into()));
+    }
+}
+
+#[test]
+fn near_words_are_named() {
+    let hint = |word| told(word).map_or_else(|says| says.split(WORDS).next().unwrap().to_owned(), |_| "known".into());
+    assert_eq!(hint("antropic/x"), "there is no model `antropic/x`: did you mean `anthropic/x`? ");
+    assert_eq!(hint("Openai/x/y:1"), "there is no model `Openai/x/y:1`: did you mean `openai/x/y:1`? ");
+    assert_eq!(hint("ofline"), "there is no model `ofline`: did you mean `offline`? ");
+    assert_eq!(
+        hint("claude-sonnet-5"),
+        "there is no model `claude-sonnet-5`: did you mean `anthropic/claude-sonnet-5`? "
+    );
+    assert_eq!(hint("gpt-5"), "there is no model `gpt-5`: did you mean `openai/gpt-5`? ");
+}
+
+#[test]
+fn building_says_what_is_wrong_with_a_script() {
+    assert!(ModelSpec::Offline.build().is_ok_and(|model| model.name() == "offline"));
+    let missing = ModelSpec::Scripted("no/such/script.json".into()).build().map(|_| ()).map_err(|e| e.to_string());
+    assert!(missing.is_err_and(|says| says.starts_with("the script no/such/script.json cannot be read: ")));
+}
+
+#[test]
+fn a_model_that_calls_nobody_takes_no_base_url() {
+    let says = ModelSpec::Offline.with_base_url("http://127.0.0.1:1").map_err(|error| error.to_string());
+    assert_eq!(says, Err("a base URL is for the models of providers: `offline` calls no server".into()));
+}
+
+#[cfg(feature = "providers")]
+mod providers {
+    use super::*;
+
+    #[test]
+    fn a_providers_model_is_named_as_it_was_given_and_needs_no_key_elsewhere() {
+        let spec = ModelSpec::parse("openai/org/model:tag").unwrap().with_base_url("http://127.0.0.1:8080").unwrap();
+        let model = spec.build().unwrap();
+        assert_eq!((spec.to_string().as_str(), model.name()), ("openai/org/model:tag", "openai/org/model:tag"));
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_providers_model_is_said() {
+        assert_eq!(told("openai/"), Err("`openai/` needs a model: write `openai/MODEL`".into()));
+        let says = ModelSpec::parse("openai/x").unwrap().with_base_url("h:1").map_err(|error| error.to_string());
+        assert!(says.is_err_and(|says| says.starts_with("`h:1` cannot be used as a base URL: ")));
+    }
+}
+
+#[cfg(not(feature = "providers"))]
+#[test]
+fn without_providers_the_build_says_so() {
+    let says = "`openai/x` is a provider's model, and this build has no providers: build with the feature `providers`, \
+                or use `offline` or `scripted:FILE`";
+    assert_eq!(told("openai/x"), Err(says.into()));
+}

@@ -1,0 +1,179 @@
+//! An account that fills steadily, from which calls are paid.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Parts of one request or token. A rate of r a minute then is r parts a nanosecond: whole numbers, so that nothing is lost
+/// however often the account is looked at.
+const PARTS: i128 = 60_000_000_000;
+
+/// Minutes of income that a debt may reach. What is over is forgiven: one absurd usage report must not stop a provider
+/// for good.
+const DEEPEST_DEBT: i128 = 60;
+
+/// The furthest that times are reckoned ahead: keeps them inside what the clock can express.
+const FURTHEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// `wait` from `now`.
+pub(super) fn later(now: Instant, wait: Duration) -> Instant {
+    now.checked_add(wait.min(FURTHEST)).unwrap_or(now)
+}
+
+/// An account that fills at a steady rate up to its capacity.
+///
+/// What is put by for a call that has not started stays in the account and takes part in its capacity: calls that wait for
+/// something else meanwhile do not let it fill beyond, so that they cannot start in one burst later.
+#[derive(Debug)]
+pub(super) struct Bucket {
+    per_minute: i128,
+    capacity: i128,
+    level: i128,
+    put_by: i128,
+    at: Instant,
+}
+
+impl Bucket {
+    /// A full one.
+    pub(super) fn full(per_minute: u64, capacity: u64, now: Instant) -> Self {
+        let capacity = i128::from(capacity).saturating_mul(PARTS);
+        Self { per_minute: i128::from(per_minute), capacity, level: capacity, put_by: 0, at: now }
+    }
+
+    /// What must be there for a call of `amount`: one that is larger than the account starts when the account is full.
+    fn need(&self, amount: u64) -> i128 {
+        i128::from(amount).saturating_mul(PARTS).min(self.capacity)
+    }
+
+    fn fill(&mut self, now: Instant) {
+        let passed = i128::try_from(now.saturating_duration_since(self.at).as_nanos()).unwrap_or(i128::MAX);
+        self.level = self.level.saturating_add(self.per_minute.saturating_mul(passed)).min(self.capacity);
+        self.at = self.at.max(now);
+    }
+
+    /// When so much will have come in; nothing if it has.
+    fn once(&self, missing: i128, now: Instant) -> Option<Instant> {
+        if missing <= 0 {
+            return None;
+        }
+        let rate = self.per_minute.max(1);
+        let nanos = missing / rate + i128::from(missing % rate != 0);
+        Some(later(now, Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))))
+    }
+
+    /// When `amount` will be there besides what is put by, if nobody else takes it; nothing if it is there.
+    pub(super) fn short_until(&mut self, amount: u64, now: Instant) -> Option<Instant> {
+        self.fill(now);
+        self.once(self.need(amount).saturating_add(self.put_by).saturating_sub(self.level), now)
+    }
+
+    /// When it will be full; nothing if it is.
+    pub(super) fn filling_until(&mut self, now: Instant) -> Option<Instant> {
+        self.fill(now);
+        self.once(self.capacity.saturating_sub(self.level), now)
+    }
+
+    /// Puts by what a call of `amount` needs.
+    pub(super) fn put_by(&mut self, amount: u64) {
+        self.put_by = self.put_by.saturating_add(self.need(amount));
+    }
+
+    /// Frees what was put by for a call of `amount`.
+    pub(super) fn free(&mut self, amount: u64) {
+        self.put_by = self.put_by.saturating_sub(self.need(amount)).max(0);
+    }
+
+    /// Frees all that was put by.
+    pub(super) fn free_all(&mut self) {
+        self.put_by = 0;
+    }
+
+    /// Pays `amount`, into debt if need be.
+    pub(super) fn pay(&mut self, amount: u64) {
+        self.change(i128::from(amount).saturating_neg());
+    }
+
+    /// Replaces what a call was thought to cost by what it did.
+    pub(super) fn correct(&mut self, thought: u64, cost: u64, now: Instant) {
+        self.fill(now);
+        self.change(i128::from(thought).saturating_sub(i128::from(cost)));
+    }
+
+    fn change(&mut self, by: i128) {
+        let deepest = self.per_minute.saturating_mul(PARTS).saturating_mul(-DEEPEST_DEBT);
+        self.level = self.level.saturating_add(by.saturating_mul(PARTS)).clamp(deepest, self.capacity);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(start: Instant, ms: u64) -> Instant {
+        start + Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn it_gives_its_capacity_at_once_and_then_its_rate() {
+        let start = Instant::now();
+        let mut bucket = Bucket::full(60, 2, start);
+        for _ in 0..2 {
+            assert_eq!(bucket.short_until(1, start), None);
+            bucket.pay(1);
+        }
+        assert_eq!(bucket.short_until(1, start), Some(after(start, 1_000)));
+        assert_eq!(bucket.short_until(1, after(start, 999)), Some(after(start, 1_000)));
+        assert_eq!(bucket.short_until(1, after(start, 1_000)), None);
+        assert_eq!(bucket.filling_until(after(start, 1_000)), Some(after(start, 2_000)));
+        assert_eq!(bucket.filling_until(after(start, 2_000)), None);
+    }
+
+    #[test]
+    fn looking_often_loses_nothing() {
+        let start = Instant::now();
+        let mut bucket = Bucket::full(7, 1, start);
+        bucket.pay(1);
+        // A seventh of a minute, rounded up to the nanosecond.
+        let full = start + Duration::from_nanos(8_571_428_572);
+        for nanos in (0..8_571_428_571).step_by(999_983) {
+            assert_eq!(bucket.short_until(1, start + Duration::from_nanos(nanos)), Some(full));
+        }
+        bucket.fill(full);
+        assert_eq!((bucket.level, bucket.filling_until(start)), (bucket.capacity, None));
+    }
+
+    #[test]
+    fn a_call_larger_than_the_account_waits_until_it_is_full_and_leaves_a_debt() {
+        let start = Instant::now();
+        let mut bucket = Bucket::full(600, 600, start);
+        bucket.pay(1);
+        assert_eq!(bucket.short_until(1_800, start), Some(after(start, 100)));
+        assert_eq!(bucket.short_until(1_800, after(start, 100)), None);
+        bucket.pay(1_800);
+        // 1,200 of debt, and one token.
+        assert_eq!(bucket.short_until(0, after(start, 100)), Some(after(start, 120_100)));
+        assert_eq!(bucket.short_until(1, after(start, 100)), Some(after(start, 120_200)));
+    }
+
+    #[test]
+    fn what_is_put_by_is_nobody_elses_and_does_not_let_it_fill_beyond() {
+        let start = Instant::now();
+        let mut bucket = Bucket::full(60, 2, start);
+        bucket.put_by(1);
+        assert_eq!(bucket.short_until(1, start), None);
+        bucket.put_by(1);
+        assert_eq!(bucket.short_until(1, after(start, 600_000)), Some(after(start, 601_000)));
+        bucket.free(1);
+        assert_eq!(bucket.short_until(1, after(start, 600_000)), None);
+    }
+
+    #[test]
+    fn an_absurd_report_costs_an_hour_at_most() {
+        let start = Instant::now();
+        let mut bucket = Bucket::full(60, 60, start);
+        bucket.correct(0, u64::MAX, start);
+        assert_eq!(bucket.short_until(0, start), Some(after(start, 3_600_000)));
+        bucket.correct(u64::MAX, 0, start);
+        assert_eq!(bucket.filling_until(start), None);
+    }
+}

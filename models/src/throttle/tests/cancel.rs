@@ -1,0 +1,163 @@
+//! Calls that give up, at each point of their way.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+use super::super::{Pass, Rates, Throttles};
+use super::Bug;
+use super::callers::{Callers, LAB, MODEL, at_once, quota, requests, texts, tokens, who};
+
+#[tokio::test(start_paused = true)]
+async fn before_the_first_poll() {
+    let mut callers = Callers::under(&[(LAB, at_once(1))]);
+    callers.prepare("a1", &[LAB], 1);
+    callers.come("b1", &[LAB], 1);
+    callers.give_up("a1");
+    assert_eq!(callers.seen(), [quota(LAB, 1, 0)], "it was never there");
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_the_line() {
+    let mut callers = Callers::under(&[(LAB, at_once(1))]);
+    callers.all_come("a1 a2 a3 b1 b2", &[LAB]);
+    callers.give_up("a2");
+    callers.give_up("b2");
+    assert_eq!(callers.seen(), [quota(LAB, 1, 2)]);
+    assert_eq!(callers.run_dry(), "a1 a3 b1");
+    assert_eq!(callers.seen(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_the_line_of_its_model_leaves_no_trace_at_the_provider() {
+    let mut callers = Callers::under(&[(MODEL, requests(60))]);
+    callers.throttles.cool(&MODEL.into(), 1_000);
+    callers.all_come("a1", &[MODEL, LAB]);
+    callers.give_up("a1");
+    callers.pass(1_000).await;
+    assert_eq!(callers.seen(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_the_head_of_the_line_where_it_held_up_others() {
+    let mut callers = Callers::under(&[(LAB, tokens(600))]);
+    callers.come("a1", &[LAB], 500);
+    callers.come("b1", &[LAB], 600);
+    callers.come("c1", &[LAB], 100);
+    assert_eq!(callers.started(), "a1");
+    callers.give_up("b1");
+    callers.poll_woken();
+    assert_eq!(callers.started(), "a1 c1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_it_holds_a_place_of_its_model_and_waits_for_the_provider() {
+    let model = Rates { concurrent: Some(1), requests_per_minute: Some(10), tokens_per_minute: Some(60) };
+    let mut callers = Callers::under(&[(MODEL, model), (LAB, at_once(1))]);
+    callers.come("a1", &["lab/third", LAB], 1);
+    callers.come("b1", &[MODEL, LAB], 60);
+    callers.come("c1", &[MODEL, LAB], 60);
+    assert_eq!(callers.seen()[..2], [quota(LAB, 1, 1), quota(MODEL, 0, 2)]);
+    callers.give_up("b1");
+    assert_eq!(
+        callers.seen()[..2],
+        [quota(LAB, 1, 1), quota(MODEL, 0, 1)],
+        "c1 has its place, its request and its tokens"
+    );
+    callers.end("a1");
+    assert_eq!(callers.started_at(), [("a1", 0), ("c1", 0)]);
+}
+
+/// The place of a call that ended goes to one that is dropped before it hears of it.
+fn crossing(bug: Option<Bug>) -> String {
+    let mut callers = Callers::under(&[(MODEL, at_once(1)), (LAB, at_once(1))]).with_bug(bug);
+    callers.all_come("a1 b1 c1", &[MODEL, LAB]);
+    callers.end_unpolled("a1");
+    callers.give_up("b1");
+    callers.run_dry()
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_the_call_up_crosses_with_the_drop() {
+    assert_eq!(crossing(None), "a1 c1");
+    assert_eq!(crossing(Some(Bug::PlaceLost)), "a1", "the control: the check would notice");
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_the_call_up_crosses_with_the_drop_nothing_is_paid() {
+    let rates = Rates { concurrent: Some(1), tokens_per_minute: Some(60), ..requests(10) };
+    let mut callers = Callers::under(&[(LAB, rates)]);
+    callers.come("a1", &[LAB], 60);
+    callers.settle("a1", 0);
+    callers.come("b1", &[LAB], 60);
+    callers.come("c1", &[LAB], 60);
+    callers.pass_unpolled(6_000).await;
+    callers.give_up("b1");
+    callers.poll_woken();
+    assert_eq!(callers.started_at(), [("a1", 0), ("c1", 6_000)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_the_pass_in_hand() {
+    let throttles = Throttles::new(at_once(1), []);
+    let quotas = texts(&[MODEL, LAB]);
+    let call = async {
+        let _pass = throttles.enter(&quotas, who('a'), 1).await;
+        std::future::pending::<()>().await;
+    };
+    let mut call = Box::pin(call);
+    assert!(call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert_eq!(throttles.seen(), [quota(LAB, 1, 0), quota(MODEL, 1, 0)]);
+    drop(call);
+    assert_eq!(throttles.seen(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_it_was_sent_back() {
+    let mut callers = Callers::under(&[(LAB, at_once(1))]);
+    callers.all_come("a1 b1 c1", &[LAB]);
+    callers.end_unpolled("a1");
+    callers.throttles.cool(&LAB.into(), 1_000);
+    callers.poll_woken();
+    callers.give_up("b1");
+    callers.pass(1_000).await;
+    assert_eq!(callers.started_at(), [("a1", 0), ("c1", 1_000)]);
+    assert_eq!(callers.run_dry(), "a1 c1");
+    assert_eq!(callers.seen(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_the_close() {
+    let mut callers = Callers::under(&[(LAB, at_once(1))]);
+    callers.all_come("a1 b1", &[LAB]);
+    callers.throttles.close();
+    callers.give_up("b1");
+    callers.end("a1");
+    assert_eq!(callers.seen(), []);
+}
+
+/// Holds a pass, as the waker of a task does whose future holds one.
+struct Holder(#[expect(dead_code, reason = "held for its drop")] Pass);
+
+impl Wake for Holder {
+    fn wake(self: Arc<Self>) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waker_that_is_dropped_may_come_back_to_the_desk() {
+    let throttles = Throttles::new(at_once(1), []);
+    let (shop, lab) = (texts(&["shop"]), texts(&[LAB]));
+    let first = throttles.enter(&lab, who('a'), 1).await;
+    let mut call = Box::pin(throttles.enter(&lab, who('b'), 1));
+    for polls in 1..=2 {
+        let waker = Waker::from(Arc::new(Holder(throttles.enter(&shop, who('c'), 1).await)));
+        // From the second poll on this replaces a waker, whose pass must have gone back before the next can be had.
+        assert!(matches!(call.as_mut().poll(&mut Context::from_waker(&waker)), Poll::Pending), "poll {polls}");
+        drop(waker);
+        if polls == 1 {
+            assert!(call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        }
+    }
+    drop(call);
+    drop(first);
+    assert_eq!(throttles.seen(), []);
+}

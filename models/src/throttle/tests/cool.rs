@@ -1,0 +1,89 @@
+//! A provider asks for patience.
+
+use super::super::QuotaSeen;
+use super::callers::{Callers, LAB, MODEL, OTHER, at_once, quota};
+
+fn cooling(name: &str, running: u32, waiting: usize, ms: u64) -> QuotaSeen {
+    QuotaSeen { cooling_ms: Some(ms), ..quota(name, running, waiting) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_starts_while_it_cools_and_everybody_after() {
+    let mut callers = Callers::under(&[(LAB, at_once(2))]);
+    callers.all_come("a1", &[LAB]);
+    callers.throttles.cool(&LAB.into(), 1_500);
+    callers.all_come("a2 b1", &[LAB]);
+    assert_eq!(callers.seen(), [cooling(LAB, 1, 2, 1_500)], "what runs is left alone");
+    callers.end("a1");
+    callers.pass(1_499).await;
+    assert_eq!(callers.throttles.cooling_ms(&LAB.into()), Some(1));
+    assert_eq!(callers.started(), "a1");
+    callers.pass(1).await;
+    assert_eq!(callers.started_at(), [("a1", 0), ("a2", 1_500), ("b1", 1_500)]);
+    assert_eq!(callers.throttles.cooling_ms(&LAB.into()), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_longer_of_two_counts() {
+    let mut callers = Callers::under(&[]);
+    callers.throttles.cool(&LAB.into(), 2_000);
+    callers.throttles.cool(&LAB.into(), 1_000);
+    callers.all_come("a1", &[LAB]);
+    callers.pass(500).await;
+    callers.throttles.cool(&LAB.into(), 3_000);
+    callers.throttles.cool(&LAB.into(), 0);
+    assert_eq!(callers.seen(), [cooling(LAB, 0, 1, 3_000)]);
+    callers.pass(10_000).await;
+    assert_eq!(callers.started_at(), [("a1", 3_500)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_was_called_up_before_does_not_start() {
+    let mut callers = Callers::under(&[(LAB, at_once(1))]);
+    callers.all_come("a1 a2 b1", &[LAB]);
+    callers.end_unpolled("a1");
+    callers.throttles.cool(&LAB.into(), 1_000);
+    callers.poll_woken();
+    assert_eq!(callers.started(), "a1");
+    assert_eq!(callers.seen(), [cooling(LAB, 0, 2, 1_000)]);
+    callers.pass(1_000).await;
+    assert_eq!(callers.run_dry(), "a1 a2 b1", "it keeps its turn");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_that_cools_does_not_hold_up_its_provider() {
+    let mut callers = Callers::under(&[(LAB, at_once(1)), (MODEL, at_once(1))]);
+    callers.all_come("a1", &[OTHER, LAB]);
+    // Let in by its model and next at the provider.
+    callers.all_come("b1", &[MODEL, LAB]);
+    callers.all_come("c1 c2", &[OTHER, LAB]);
+    callers.throttles.cool(&MODEL.into(), 5_000);
+    callers.end("a1");
+    assert_eq!(callers.started(), "a1 c1");
+    assert_eq!(callers.seen(), [quota(LAB, 1, 1), cooling(MODEL, 0, 1, 5_000), quota(OTHER, 1, 1)]);
+    callers.pass(5_000).await;
+    callers.end("c1");
+    assert_eq!(callers.run_dry(), "a1 c1 c2 b1", "it came back to the provider behind the one who waits there");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_cools_holds_up_all_its_models_and_no_others() {
+    let mut callers = Callers::under(&[]);
+    callers.throttles.cool(&LAB.into(), 1_000);
+    callers.all_come("a1", &[MODEL, LAB]);
+    callers.all_come("b1", &[OTHER, LAB]);
+    callers.all_come("c1", &["shop/small", "shop"]);
+    callers.pass(2_000).await;
+    assert_eq!(callers.started_at(), [("c1", 0), ("a1", 1_000), ("b1", 1_000)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_absurd_time_does_not_break_the_clock() {
+    let mut callers = Callers::under(&[]);
+    callers.throttles.cool(&LAB.into(), u64::MAX);
+    let year = 365 * 24 * 60 * 60 * 1_000;
+    assert_eq!(callers.throttles.cooling_ms(&LAB.into()), Some(year));
+    callers.all_come("a1", &[LAB]);
+    callers.pass(year).await;
+    assert_eq!(callers.started_at(), [("a1", year)]);
+}

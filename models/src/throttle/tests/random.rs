@@ -1,0 +1,259 @@
+//! Anything may happen in any order; some things always hold.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use tokio::runtime::Builder;
+
+use super::super::Rates;
+use super::Bug;
+use super::callers::{Callers, LAB, MODEL, OTHER, at_once};
+
+/// What calls name: a model and its provider, another model of it, the provider alone, somebody else.
+const PATHS: [&[&str]; 4] = [&[MODEL, LAB], &[LAB, OTHER], &[LAB], &["shop"]];
+const NAMES: [&str; 4] = [MODEL, OTHER, LAB, "shop"];
+
+#[derive(Clone, Debug)]
+enum Step {
+    Come {
+        session: char,
+        path: usize,
+        tokens: u64,
+    },
+    GiveUp(prop::sample::Index),
+    End(prop::sample::Index),
+    Settle(prop::sample::Index, u64),
+    Cool(usize, u64),
+    Pass(u64),
+    /// Time passes, and nobody who is called up is polled.
+    PassUnpolled(u64),
+    Poll,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let come = (prop::char::range('a', 'd'), 0..PATHS.len(), 0..400_u64);
+    prop_oneof![
+        8 => come.prop_map(|(session, path, tokens)| Step::Come { session, path, tokens }),
+        2 => any::<prop::sample::Index>().prop_map(Step::GiveUp),
+        4 => any::<prop::sample::Index>().prop_map(Step::End),
+        2 => (any::<prop::sample::Index>(), 0..1_000_u64).prop_map(|(ix, cost)| Step::Settle(ix, cost)),
+        1 => (0..NAMES.len(), 0..20_000_u64).prop_map(|(ix, ms)| Step::Cool(ix, ms)),
+        4 => (0..10_000_u64).prop_map(Step::Pass),
+        1 => (0..90_000_u64).prop_map(Step::PassUnpolled),
+        4 => Just(Step::Poll),
+    ]
+}
+
+fn rates() -> impl Strategy<Value = Rates> {
+    (prop::option::of(1..4_u32), prop::option::of(1..40_u32), prop::option::of(200..2_000_u64)).prop_map(
+        |(concurrent, requests_per_minute, tokens_per_minute)| Rates {
+            concurrent,
+            requests_per_minute,
+            tokens_per_minute,
+        },
+    )
+}
+
+fn scene() -> impl Strategy<Value = (Vec<Rates>, Vec<Step>)> {
+    (prop::collection::vec(rates(), NAMES.len()), prop::collection::vec(step(), 1..80))
+}
+
+/// The callers, and what is known of them besides.
+struct Scene {
+    callers: Callers,
+    rates: BTreeMap<&'static str, Rates>,
+    paths: BTreeMap<String, &'static [&'static str]>,
+    cooling: BTreeMap<&'static str, u64>,
+    judged: usize,
+}
+
+type Verdict = Result<(), TestCaseError>;
+
+impl Scene {
+    fn new(rates: &[Rates], bug: Option<Bug>) -> Self {
+        let rates: BTreeMap<_, _> = NAMES.into_iter().zip(rates.iter().copied()).collect();
+        let named: Vec<_> = rates.iter().map(|(name, rates)| (*name, *rates)).collect();
+        let callers = Callers::under(&named).with_bug(bug);
+        Self { callers, rates, paths: BTreeMap::new(), cooling: BTreeMap::new(), judged: 0 }
+    }
+
+    async fn take(&mut self, n: usize, step: &Step) {
+        let (waiting, running) = (self.callers.waiting(), self.callers.running());
+        match step {
+            Step::Come { session, path, tokens } => {
+                let name = format!("{session}{n:03}");
+                self.paths.insert(name.clone(), PATHS[*path]);
+                self.callers.come(&name, PATHS[*path], *tokens);
+            }
+            Step::GiveUp(ix) if !waiting.is_empty() => self.callers.give_up(ix.get::<String>(&waiting)),
+            Step::End(ix) if !running.is_empty() => self.callers.end_unpolled(ix.get::<String>(&running)),
+            Step::Settle(ix, cost) if !running.is_empty() => self.callers.settle(ix.get::<String>(&running), *cost),
+            Step::GiveUp(_) | Step::End(_) | Step::Settle(..) => {}
+            Step::Cool(ix, ms) => {
+                let name = NAMES[*ix];
+                self.callers.throttles.cool(&name.into(), *ms);
+                let until = self.cooling.entry(name).or_default();
+                *until = (*until).max(self.callers.now_ms() + ms);
+            }
+            Step::Pass(ms) => self.callers.pass(*ms).await,
+            Step::PassUnpolled(ms) => self.callers.pass_unpolled(*ms).await,
+            Step::Poll => self.callers.poll_woken(),
+        }
+    }
+
+    /// What holds after every step.
+    fn judge(&mut self) -> Verdict {
+        let starts = self.callers.started_at();
+        for (name, rates) in &self.rates {
+            let of_quota = |call: &str| self.paths.get(call).is_some_and(|path| path.contains(name));
+            let running = self.callers.running().iter().filter(|call| of_quota(call)).count();
+            let bound = rates.concurrent.map_or(usize::MAX, |bound| bound as usize);
+            prop_assert!(running <= bound, "{running} run under {name}");
+            let seen = self.callers.seen().into_iter().find(|seen| &*seen.name == *name);
+            prop_assert_eq!(seen.map_or(0, |seen| seen.running) as usize, running, "{}", name);
+            // No cooling was told between these starts and now that ended before now: what counts is what cools still.
+            let until = self.cooling.get(name).copied().unwrap_or(0);
+            let early = starts[self.judged..].iter().find(|(call, at)| of_quota(call) && *at < until);
+            prop_assert!(early.is_none(), "{early:?} started while {name} cooled until {until}");
+        }
+        self.judged = starts.len();
+        Ok(())
+    }
+
+    /// No minute has more starts than the rate and a burst.
+    fn judge_minutes(&self) -> Verdict {
+        let starts = self.callers.started_at();
+        for (name, rates) in &self.rates {
+            let Some(rate) = rates.requests_per_minute else { continue };
+            let times: Vec<u64> =
+                starts.iter().filter(|(call, _)| self.paths[*call].contains(name)).map(|(_, at)| *at).collect();
+            let bound = (rate + (rate / 10).max(1)) as usize;
+            for from in &times {
+                let within = times.iter().filter(|at| (*from..from + 60_000).contains(at)).count();
+                prop_assert!(within <= bound, "{within} started within a minute of {from} ms under {name}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Whoever waits starts, and in the end everything is as it was.
+    async fn run_out(&mut self) -> Verdict {
+        for _ in 0..10_000 {
+            if self.callers.waiting().is_empty() {
+                break;
+            }
+            for name in self.callers.running() {
+                self.callers.end(&name);
+            }
+            self.callers.pass(1_000).await;
+            self.judge()?;
+        }
+        prop_assert_eq!(
+            self.callers.waiting(),
+            Vec::<String>::new(),
+            "starved, or not woken: {:?}",
+            self.callers.seen()
+        );
+        for name in self.callers.running() {
+            self.callers.end(&name);
+        }
+        self.callers.pass(2 * 60 * 60 * 1_000).await;
+        prop_assert_eq!(self.callers.seen(), vec![]);
+        Ok(())
+    }
+}
+
+fn always_holds(rates: &[Rates], steps: &[Step], bug: Option<Bug>) -> Verdict {
+    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let mut scene = Scene::new(rates, bug);
+        for (n, step) in steps.iter().enumerate() {
+            scene.take(n, step).await;
+            scene.judge()?;
+        }
+        scene.run_out().await?;
+        scene.judge_minutes()
+    })
+}
+
+/// Calls come and end under quotas without rates; whoever is called up is polled at once. While a call waits, calls of
+/// another session on the same path start so often at most.
+fn fair(concurrent: (u32, u32), comes: &[(char, bool)], path: &'static [&'static str], bug: Option<Bug>) -> Verdict {
+    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let rates = [(LAB, at_once(concurrent.0)), (MODEL, at_once(concurrent.1)), (OTHER, at_once(1))];
+        let mut callers = Callers::under(&rates).with_bug(bug);
+        let (mut judged, mut overtaken) = (0, BTreeMap::<(char, char), usize>::new());
+        for (n, (session, ends)) in comes.iter().enumerate() {
+            if let Some(name) = callers.running().into_iter().min_by_key(|name| name[1..].to_owned()).filter(|_| *ends)
+            {
+                callers.end(&name);
+            } else {
+                callers.come(&format!("{session}{n:03}"), path, 1);
+            }
+            let letter = |name: &str| name.chars().next().unwrap();
+            let waiting: Vec<char> = callers.waiting().iter().map(|name| letter(name)).collect();
+            for (name, _) in &callers.started_at()[judged..] {
+                let starts = letter(name);
+                overtaken.retain(|(waits, _), _| *waits != starts);
+                for waits in waiting.iter().filter(|waits| **waits != starts) {
+                    // Counted once a start, however many calls of the session wait.
+                    overtaken.entry((*waits, starts)).or_default();
+                }
+                for ((waits, by), times) in &mut overtaken {
+                    *times += usize::from(*by == starts);
+                    prop_assert!(
+                        *times <= path.len(),
+                        "{waits} waits while {by} starts {times} times: {}",
+                        callers.started()
+                    );
+                }
+            }
+            overtaken.retain(|(waits, _), _| waiting.contains(waits));
+            judged = callers.started_at().len();
+        }
+        Ok(())
+    })
+}
+
+fn crowd() -> impl Strategy<Value = ((u32, u32), Vec<(char, bool)>)> {
+    let bounds = (1..4_u32, 1..6_u32);
+    let comes = prop::collection::vec(
+        (prop_oneof![3 => Just('a'), 1 => prop::char::range('b', 'd')], prop::bool::weighted(0.45)),
+        1..120,
+    );
+    (bounds, comes)
+}
+
+/// Whether the check finds a seeded bug, within as many scenes as the property is tried on.
+fn finds(bug: Bug) -> bool {
+    let config = Config { cases: 300, max_shrink_iters: 0, failure_persistence: None, ..Config::default() };
+    let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
+    match bug {
+        Bug::Unfair => runner.run(&crowd(), |(bounds, comes)| fair(bounds, &comes, &[LAB], Some(bug))).is_err(),
+        Bug::PlaceLost | Bug::TooEarly => {
+            runner.run(&scene(), |(rates, steps)| always_holds(&rates, &steps, Some(bug))).is_err()
+        }
+    }
+}
+
+#[test]
+fn seeded_bugs_are_found() {
+    assert_eq!([Bug::Unfair, Bug::PlaceLost, Bug::TooEarly].map(finds), [true, true, true]);
+}
+
+proptest! {
+    #![proptest_config(Config { cases: 300, failure_persistence: None, ..Config::default() })]
+
+    #[test]
+    fn bounds_hold_nobody_starves_and_everything_comes_back((rates, steps) in scene()) {
+        always_holds(&rates, &steps, None)?;
+    }
+
+    #[test]
+    fn nobody_is_overtaken_twice_at_a_quota((bounds, comes) in crowd()) {
+        fair(bounds, &comes, &[LAB], None)?;
+        fair(bounds, &comes, &[MODEL, LAB], None)?;
+    }
+}

@@ -1,0 +1,170 @@
+//! Requests and tokens a minute.
+
+use super::super::{Rates, Throttles};
+use super::callers::{Callers, LAB, MODEL, OTHER, at_once, quota, requests, texts, tokens, who};
+
+#[tokio::test(start_paused = true)]
+async fn requests_start_in_a_burst_of_a_tenth_and_then_one_by_one() {
+    let mut callers = Callers::under(&[(LAB, requests(30))]);
+    callers.all_come("a1 a2 a3 a4 a5 b1", &[LAB]);
+    callers.pass(60_000).await;
+    assert_eq!(callers.started_at(), [("a1", 0), ("a2", 0), ("a3", 0), ("a4", 2_000), ("b1", 4_000), ("a5", 6_000)]);
+    callers.run_dry();
+    // After a rest there is a burst again, and no more than that.
+    callers.all_come("c1 c2 c3 c4", &[LAB]);
+    callers.pass(60_000).await;
+    assert_eq!(callers.started_at()[6..], [("c1", 60_000), ("c2", 60_000), ("c3", 60_000), ("c4", 62_000)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_rate_starts_one_at_a_time() {
+    let mut callers = Callers::under(&[(LAB, requests(7))]);
+    callers.all_come("a1 a2 a3", &[LAB]);
+    callers.pass(60_000).await;
+    // A seventh of a minute is 8,571.4 ms: not before its time, so in the next millisecond, and counted from there.
+    assert_eq!(callers.started_at(), [("a1", 0), ("a2", 8_572), ("a3", 17_144)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn any_minute_has_the_rate_and_a_burst_at_most() {
+    let mut callers = Callers::under(&[(LAB, requests(60))]);
+    for n in 0..300 {
+        callers.come(&format!("a{n:03}"), &[LAB], 1);
+    }
+    callers.pass(400_000).await;
+    let starts: Vec<u64> = callers.started_at().into_iter().map(|(_, ms)| ms).collect();
+    assert_eq!(starts.len(), 300);
+    let most = starts.iter().map(|from| starts.iter().filter(|at| (*from..from + 60_000).contains(at)).count()).max();
+    assert_eq!(most, Some(65), "6 at once and one a second: the 66th comes when the minute is over");
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_wait_for_the_provider_save_up_no_burst_at_their_model() {
+    let mut callers = Callers::under(&[(MODEL, requests(20)), (LAB, Rates::unbounded())]);
+    callers.throttles.cool(&LAB.into(), 300_000);
+    for session in 'a'..='h' {
+        callers.come(&format!("{session}1"), &[MODEL, LAB], 1);
+    }
+    callers.pass(320_000).await;
+    // Were the model's account charged when it lets a call in, all eight could wait for the provider and start at once.
+    assert_eq!(
+        callers.started_at(),
+        [
+            ("a1", 300_000),
+            ("b1", 300_000),
+            ("c1", 303_000),
+            ("d1", 306_000),
+            ("e1", 309_000),
+            ("f1", 312_000),
+            ("g1", 315_000),
+            ("h1", 318_000),
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_are_not_polled_save_up_no_burst_either() {
+    let mut callers = Callers::under(&[(LAB, requests(20))]);
+    callers.all_come("a1 a2 a3 a4 a5 a6", &[LAB]);
+    callers.pass_unpolled(600_000).await;
+    assert_eq!(callers.seen(), [quota(LAB, 2, 4)], "two of the four were called up");
+    callers.pass(12_000).await;
+    assert_eq!(
+        callers.started_at(),
+        [("a1", 0), ("a2", 0), ("a3", 600_000), ("a4", 600_000), ("a5", 603_000), ("a6", 606_000)]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_are_paid_by_estimate_and_corrected_by_what_they_were() {
+    let mut callers = Callers::under(&[(LAB, tokens(6_000))]);
+    callers.come("a1", &[LAB], 5_000);
+    callers.come("a2", &[LAB], 2_000);
+    assert_eq!(callers.started(), "a1", "1,000 are left");
+    callers.settle("a1", 3_000);
+    assert_eq!(callers.started(), "a1 a2", "2,000 came back");
+    // It cost more than was thought: 1,000 left, 4,000 over, so that 3,000 are owed and 1 is wanted.
+    callers.settle("a2", 6_000);
+    callers.come("b1", &[LAB], 1);
+    callers.pass(60_000).await;
+    assert_eq!(callers.started_at(), [("a1", 0), ("a2", 0), ("b1", 30_010)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pass_that_is_dropped_counts_its_estimate() {
+    let mut callers = Callers::under(&[(LAB, tokens(6_000))]);
+    callers.come("a1", &[LAB], 6_000);
+    callers.end("a1");
+    callers.come("a2", &[LAB], 600);
+    callers.pass(60_000).await;
+    assert_eq!(callers.started_at(), [("a1", 0), ("a2", 6_000)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_larger_than_a_minute_starts_when_the_account_is_full() {
+    let mut callers = Callers::under(&[(LAB, tokens(600))]);
+    callers.come("a1", &[LAB], 60);
+    callers.come("a2", &[LAB], 1_200);
+    callers.come("b1", &[LAB], 0);
+    callers.pass(120_000).await;
+    assert_eq!(callers.started_at(), [("a1", 0), ("a2", 6_000), ("b1", 66_000)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_debt_that_comes_while_calls_wait_for_the_provider_holds_them_up() {
+    let mut callers = Callers::under(&[(MODEL, tokens(600)), (LAB, at_once(1))]);
+    callers.come("a1", &[MODEL, LAB], 300);
+    // Let in by the model, which has 300 left; the next place of the provider is b1's.
+    callers.come("b1", &[MODEL, LAB], 300);
+    callers.come("c1", &[OTHER, LAB], 300);
+    callers.settle("a1", 601);
+    assert_eq!(callers.started(), "a1 c1", "the model is in debt, the provider goes on with another one");
+    callers.end("c1");
+    callers.pass(60_000).await;
+    assert_eq!(callers.started_at(), [("a1", 0), ("c1", 0), ("b1", 30_100)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_bounds_of_all_quotas_hold_at_once() {
+    let model = Rates { concurrent: Some(2), requests_per_minute: Some(20), ..Rates::unbounded() };
+    let mut callers = Callers::under(&[(MODEL, model), (LAB, tokens(600))]);
+    for name in ["a1", "a2", "a3", "a4"] {
+        callers.come(name, &[MODEL, LAB], 300);
+    }
+    callers.pass(10_000).await;
+    assert_eq!(callers.started(), "a1 a2", "no place");
+    callers.end("a1");
+    callers.end("a2");
+    callers.pass(60_000).await;
+    assert_eq!(callers.started_at(), [("a1", 0), ("a2", 0), ("a3", 30_000), ("a4", 60_000)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn quotas_that_are_not_named_have_the_default_but_for_models_of_a_named_provider() {
+    let named = [(LAB.into(), at_once(3)), ("shop/small".into(), at_once(1))];
+    let mut callers = Callers::of(Throttles::new(at_once(2), named));
+    callers.all_come("a1 a2 a3 a4", &[MODEL, LAB]);
+    callers.all_come("b1 b2", &["shop/small", "shop"]);
+    callers.all_come("c1 c2", &["shop/large", "shop"]);
+    assert_eq!(callers.started(), "a1 a2 a3 b1 c1");
+    assert_eq!(
+        callers.seen(),
+        [
+            quota(LAB, 3, 1),
+            quota(MODEL, 3, 1),
+            quota("shop", 2, 1),
+            quota("shop/large", 1, 1),
+            quota("shop/small", 1, 1)
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rate_of_zero_counts_as_one() {
+    let none = Rates { concurrent: Some(0), requests_per_minute: Some(0), tokens_per_minute: Some(0) };
+    let throttles = Throttles::new(none, []);
+    let pass = throttles.enter(&texts(&[LAB]), who('a'), 9).await;
+    assert_eq!(throttles.seen(), [quota(LAB, 1, 0)]);
+    drop(pass);
+    assert_eq!(throttles.seen(), [quota(LAB, 0, 0)], "it pays its debt");
+}

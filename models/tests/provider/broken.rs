@@ -1,0 +1,156 @@
+//! Streams that do not end as they should.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::json;
+use subtend_models::model::{Delta, Deltas, Model as _, Request};
+use subtend_session::outcome::ModelFail;
+use subtend_session::record::Stop;
+use subtend_session::settings::Settings;
+
+use super::answers::{anthropic, data, events};
+use super::server::{Reply, Server, answer, request};
+
+/// A beginning of an answer of each protocol.
+fn beginnings() -> [(&'static str, String); 5] {
+    [
+        (
+            "anthropic/m",
+            events(&[
+                json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "half"}}),
+            ]),
+        ),
+        ("openai/m", data(&[json!({"choices": [{"index": 0, "delta": {"content": "half"}}]})])),
+        ("openai-responses/m", events(&[json!({"type": "response.output_text.delta", "delta": "half"})])),
+        ("gemini/m", data(&[json!({"candidates": [{"content": {"parts": [{"text": "half"}]}}]})])),
+        ("ollama/m", format!("{}\n", json!({"message": {"content": "half"}, "done": false}))),
+    ]
+}
+
+#[tokio::test]
+async fn a_stream_that_is_cut_is_no_answer_however_it_is_cut() {
+    for (word, body) in beginnings() {
+        // Closed in the middle, and ended in good order but without the event that ends an answer.
+        for reply in [Reply::stream(&body).cut(), Reply::stream(&body)] {
+            let error = answer(word, reply).await.unwrap_err();
+            assert_eq!(error.kind, ModelFail::Unavailable, "{word}: {error}");
+            assert!(error.message.contains("cut in the middle of the answer"), "{word}: {error}");
+        }
+        // Within a frame.
+        let within = format!("{body}{}", body.get(..body.len() - 6).unwrap());
+        let error = answer(word, Reply::stream(within)).await.unwrap_err();
+        assert_eq!(error.kind, ModelFail::Unavailable, "{word}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_lost_after_the_reason_to_stop_is_no_part_of_the_answer() {
+    let body = data(&[
+        json!({"choices": [{"index": 0, "delta": {"content": "done"}}]}),
+        json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}),
+    ]);
+    let answer = answer("openai/m", Reply::stream(body).cut()).await.unwrap();
+    assert_eq!((answer.text.as_deref(), answer.stop, answer.usage.unreliable), (Some("done"), Stop::End, true));
+}
+
+#[tokio::test]
+async fn what_is_no_stream_is_a_bad_answer() {
+    for (word, _) in beginnings() {
+        for body in [
+            "<html>\n\n<p>Sign in to the hotel's network</p></html>\n",
+            "data: {\"oops\n\ndata: 1\n\n",
+            "data: [1]\n\n",
+        ] {
+            let error = answer(word, Reply::with_head("200 OK\r\ncontent-type: text/html", body)).await.unwrap_err();
+            let kind =
+                if body.contains("oops") && word != "ollama/m" { ModelFail::Unavailable } else { ModelFail::BadAnswer };
+            assert_eq!(error.kind, kind, "{word}: {body:?}: {error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_error_in_the_place_of_a_stream_is_told() {
+    let body = "{\"error\": {\"message\": \"no such luck\"}}\n";
+    let error = answer("ollama/m", Reply::stream(body)).await.unwrap_err();
+    assert_eq!((error.kind, error.message.as_str()), (ModelFail::BadAnswer, "the answer is an error: no such luck"));
+    let error = answer("openai/m", Reply::stream(format!("data: {body}\n"))).await.unwrap_err();
+    assert_eq!((error.kind, error.message.as_str()), (ModelFail::BadAnswer, "the answer is an error: no such luck"));
+    let error =
+        answer("openai/m", Reply::with_head("200 OK\r\ncontent-type: application/json", body)).await.unwrap_err();
+    assert_eq!(error.kind, ModelFail::BadAnswer);
+}
+
+#[tokio::test]
+async fn an_error_in_the_middle_of_a_stream_counts_by_its_kind() {
+    for (kind, fail) in [
+        ("overloaded_error", ModelFail::Unavailable),
+        ("rate_limit_error", ModelFail::Rate),
+        ("authentication_error", ModelFail::Auth),
+        ("invalid_request_error", ModelFail::InvalidRequest),
+        ("whatever", ModelFail::BadAnswer),
+    ] {
+        let events = events(&[
+            json!({"type": "message_start", "message": {"usage": {"input_tokens": 9, "output_tokens": 1}}}),
+            json!({"type": "error", "error": {"type": kind, "message": "see"}}),
+        ]);
+        let error = answer("anthropic/m", Reply::stream(events)).await.unwrap_err();
+        assert_eq!((error.kind, error.message.as_str()), (fail, "the answer is an error: see"), "{kind}");
+        assert_eq!(error.usage.map(|usage| usage.input), Some(9));
+    }
+}
+
+#[tokio::test]
+async fn calls_that_are_said_and_not_made_are_a_bad_answer() {
+    let body = data(&[
+        json!({"choices": [{"index": 0, "delta": {"content": "I will look:"}}]}),
+        json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}),
+    ]);
+    let error = answer("openai/m", Reply::stream(body + "data: [DONE]\n\n")).await.unwrap_err();
+    let says = "the answer says that it calls tools, and calls none";
+    assert_eq!((error.kind, error.message.as_str()), (ModelFail::BadAnswer, says));
+}
+
+#[tokio::test]
+async fn an_answer_that_was_cut_at_the_cap_is_not_called_complete() {
+    let end = |response: serde_json::Value| {
+        let kind = if response["status"] == "incomplete" { "response.incomplete" } else { "response.completed" };
+        let text = json!({"type": "response.output_text.delta", "delta": "half of"});
+        Reply::stream(events(&[text, json!({"type": kind, "response": response})]))
+    };
+    let settings = Settings { output_tokens: Some(16), ..Settings::default() };
+    let asking = || Request { settings, ..request() };
+    let usage = |output| json!({"input_tokens": 3, "output_tokens": output});
+    for (response, stop) in [
+        (json!({"status": "completed", "usage": usage(15)}), Stop::End),
+        (json!({"status": "completed", "usage": usage(16)}), Stop::Length),
+        (
+            json!({"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}, "usage": usage(16)}),
+            Stop::Length,
+        ),
+        (json!({"status": "incomplete", "incomplete_details": {"reason": "content_filter"}}), Stop::Refused),
+        (json!({"status": "incomplete"}), Stop::Length),
+    ] {
+        let server = Server::start([end(response.clone())]).await;
+        let (answer, _) = server.ask("openai-responses/m", asking()).await;
+        assert_eq!(answer.map(|answer| answer.stop), Ok(stop), "{response}");
+    }
+}
+
+#[tokio::test]
+async fn dropping_the_call_closes_the_connection() {
+    let server = Server::start([Reply::stream(anthropic().get(..1200).unwrap()).and_silence()]).await;
+    let first = Arc::new(tokio::sync::Notify::new());
+    let told = Arc::clone(&first);
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&heard);
+    let deltas = Deltas::to(move |delta| {
+        sink.lock().unwrap().push(delta);
+        told.notify_one();
+    });
+    let call = tokio::spawn(server.model("anthropic/m").call(request(), deltas));
+    first.notified().await;
+    call.abort();
+    server.left().await;
+    assert_eq!(heard.lock().unwrap().first(), Some(&Delta::Reasoning("hm".into())));
+}

@@ -1,0 +1,122 @@
+//! Errors of HTTP, in our words.
+
+use serde_json::json;
+use subtend_models::model::{Deltas, Model as _, ModelError};
+use subtend_models::provider::{Provider, Target};
+use subtend_session::outcome::ModelFail;
+use tokio::net::TcpListener;
+
+use super::server::{Reply, Server, answer, request};
+
+async fn error(word: &str, head: &str, body: &str) -> ModelError {
+    answer(word, Reply::with_head(head, body)).await.unwrap_err()
+}
+
+/// The message, without the port that differs each time.
+fn says(error: &ModelError) -> String {
+    let (before, after) = error.message.split_once("http://127.0.0.1:").unwrap_or((&error.message, ""));
+    let after = after.trim_start_matches(|c: char| c.is_ascii_digit());
+    if before.len() == error.message.len() { before.into() } else { format!("{before}HERE{after}") }
+}
+
+#[tokio::test]
+async fn each_status_is_what_the_caller_can_do_about_it() {
+    for (status, kind) in [
+        ("400 Bad Request", ModelFail::InvalidRequest),
+        ("401 Unauthorized", ModelFail::Auth),
+        ("403 Forbidden", ModelFail::Auth),
+        ("408 Request Timeout", ModelFail::Unavailable),
+        ("409 Conflict", ModelFail::InvalidRequest),
+        ("422 Unprocessable Entity", ModelFail::InvalidRequest),
+        ("429 Too Many Requests", ModelFail::Rate),
+        ("500 Internal Server Error", ModelFail::Unavailable),
+        ("502 Bad Gateway", ModelFail::Unavailable),
+        ("529 Overloaded", ModelFail::Unavailable),
+    ] {
+        for word in ["anthropic/m", "openai/m", "openai-responses/m", "gemini/m", "ollama/m"] {
+            let error = error(word, status, "<html>sorry</html>").await;
+            assert_eq!(error.kind, kind, "{word} {status}");
+            assert!(!error.message.contains('<') && error.message.contains(&status[..3]), "{error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_providers_own_words_are_told_in_one_line() {
+    let body = json!({"error": {"type": "invalid_request_error", "message": "temperature:\n  must be\tat most 2"}});
+    let told = error("openai/m", "400 Bad Request", &body.to_string()).await;
+    assert_eq!(says(&told), "HERE answered 400: temperature: must be at most 2");
+    for body in [
+        "{\"error\": \"no\"}",
+        "{\"message\": \"no\"}",
+        "{\"detail\": \"no\"}",
+        "[{\"error\": {\"message\": \"no\"}}]",
+        "no",
+    ] {
+        assert_eq!(says(&error("openai/m", "500 Oops", body).await), "HERE answered 500: no", "{body}");
+    }
+    let long = error("openai/m", "500 Oops", &"x ".repeat(9000)).await;
+    assert!((490..560).contains(&long.message.chars().count()), "{}", long.message.len());
+}
+
+#[tokio::test]
+async fn a_conversation_that_is_too_long_is_told_apart() {
+    for body in [
+        json!({"error": {"code": "context_length_exceeded", "message": "too much"}}),
+        json!({"error": {"message": "prompt is too long: 210000 tokens > 200000 maximum"}}),
+        json!({"error": {"type": "exceed_context_size_error", "message": "request (9015 tokens) exceeds the available context size"}}),
+        json!({"error": {"message": "The input token count (9) exceeds the maximum number of tokens allowed (8)."}}),
+    ] {
+        let error = error("openai/m", "400 Bad Request", &body.to_string()).await;
+        assert_eq!(error.kind, ModelFail::ContextOverflow, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn when_to_ask_again_is_passed_on() {
+    let wait = async |headers: &str| {
+        error("openai/m", &format!("429 Too Many Requests{headers}"), "slow").await.retry_after_ms
+    };
+    assert_eq!(wait("").await, None);
+    assert_eq!(wait("\r\nretry-after: 2").await, Some(2000));
+    assert_eq!(wait("\r\nretry-after-ms: 1500\r\nretry-after: 9").await, Some(1500));
+    let dates = "\r\ndate: Wed, 21 Oct 2026 07:28:00 GMT\r\nretry-after: Wed, 21 Oct 2026 07:28:07 GMT";
+    assert_eq!(wait(dates).await, Some(7000));
+}
+
+#[tokio::test]
+async fn a_model_that_is_not_known_is_told_with_names_that_are() {
+    let missing = json!({"type": "error", "error": {"type": "not_found_error", "message": "model: claude-sonet-5"}});
+    let models = json!({"data": [{"id": "claude-opus-5"}, {"id": "claude-sonnet-5"}, {"id": "other"}]});
+    let server = Server::start([
+        Reply::with_head("404 Not Found", missing.to_string()),
+        Reply::with_head("200 OK\r\ncontent-type: application/json", models.to_string()),
+    ])
+    .await;
+    let error = server.ask("anthropic/claude-sonet-5", request()).await.0.unwrap_err();
+    assert_eq!(error.kind, ModelFail::InvalidRequest);
+    let expected = "HERE answered 404: model: claude-sonet-5; did you mean `claude-sonnet-5` or `claude-opus-5`?";
+    assert_eq!(says(&error), expected);
+    assert_eq!(server.all()[1].line, "GET /v1/models HTTP/1.1");
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_named() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let target = Target::parse("openai/m").unwrap().with_base_url(&url).unwrap();
+    let error = Provider::new(target).unwrap().call(request(), Deltas::none()).await.unwrap_err();
+    let expected = format!("could not reach {url}: connection refused");
+    assert_eq!((error.kind, error.message), (ModelFail::Unavailable, expected));
+}
+
+#[tokio::test]
+async fn a_connection_that_closes_without_a_word_is_unavailable() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { while listener.accept().await.is_ok() {} });
+    let target = Target::parse("openai/m").unwrap().with_base_url(&url).unwrap();
+    let error = Provider::new(target).unwrap().call(request(), Deltas::none()).await.unwrap_err();
+    assert_eq!(error.kind, ModelFail::Unavailable, "{error}");
+}

@@ -1,0 +1,139 @@
+//! What servers are sent.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use subtend_models::model::{Deltas, Model as _, Request};
+use subtend_models::provider::{Provider, Target};
+use subtend_session::message::ToolSpec;
+use subtend_session::settings::{Effort, Settings};
+
+use super::server::{Asked, Reply, Server, request};
+
+async fn asked(word: &str, request: Request) -> Asked {
+    let server = Server::start([Reply::with_head("500 Oops", "")]).await;
+    server.ask(word, request).await.0.unwrap_err();
+    server.asked()
+}
+
+fn tool(name: &str) -> ToolSpec {
+    let schema = json!({"type": "object", "properties": {"path": {"type": "string"}}});
+    ToolSpec { name: name.into(), description: "Reads.".into(), schema: Arc::new(schema) }
+}
+
+#[tokio::test]
+async fn each_protocol_has_its_own_path_and_shape() {
+    for (word, line) in [
+        ("anthropic/m:1", "POST /v1/messages HTTP/1.1"),
+        ("openai/org/m:1", "POST /v1/chat/completions HTTP/1.1"),
+        ("openai-responses/m", "POST /v1/responses HTTP/1.1"),
+        ("gemini/m", "POST /v1beta/models/m:streamGenerateContent?alt=sse HTTP/1.1"),
+        ("ollama/hf.co/a/b:q4", "POST /api/chat HTTP/1.1"),
+    ] {
+        assert_eq!(asked(word, request()).await.line, line, "{word}");
+    }
+    let body = asked("openai/org/m:1", request()).await.body;
+    let messages = json!([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hello"}]);
+    let expected =
+        json!({"model": "org/m:1", "stream": true, "stream_options": {"include_usage": true}, "messages": messages});
+    assert_eq!(body, expected);
+}
+
+#[tokio::test]
+async fn a_server_that_needs_no_key_is_sent_none() {
+    for word in ["anthropic/m", "openai/m", "openai-responses/m", "gemini/m", "ollama/m"] {
+        let server = Server::start([Reply::with_head("500 Oops", "")]).await;
+        let target = Target::parse(word).unwrap().with_base_url(&server.url).unwrap();
+        let Ok(model) = Provider::new(target) else { panic!("{word} needs no key here") };
+        model.call(request(), Deltas::none()).await.unwrap_err();
+        let asked = server.asked();
+        let variable = model.name().starts_with("ollama") || std::env::var("OPENAI_API_KEY").is_err();
+        let bare = ["authorization", "x-api-key", "x-goog-api-key"].iter().all(|name| !asked.headers.contains(name));
+        assert!(bare || !variable, "{word}: {}", asked.headers);
+        assert_eq!(asked.headers.contains("anthropic-version: "), word.starts_with("anthropic"), "{word}");
+    }
+}
+
+#[tokio::test]
+async fn a_models_name_is_sent_as_it_stands() {
+    for name in ["qwen-max", "x-high", "o4-mini-low", "a::b", "ns::x-none", "deep/er-zero"] {
+        for provider in ["anthropic", "openai", "openai-responses", "ollama"] {
+            let body = asked(&format!("{provider}/{name}"), request()).await.body;
+            assert_eq!(body["model"], name, "{provider}");
+            for field in ["reasoning_effort", "reasoning", "thinking", "output_config", "think"] {
+                assert_eq!(body.get(field), None, "{provider}/{name}: {body}");
+            }
+        }
+        if !name.contains('/') {
+            let asked = asked(&format!("gemini/{name}"), request()).await;
+            assert_eq!(asked.line, format!("POST /v1beta/models/{name}:streamGenerateContent?alt=sse HTTP/1.1"));
+            assert_eq!(asked.body.get("generationConfig"), None);
+        }
+    }
+}
+
+#[tokio::test]
+async fn settings_are_sent_in_each_protocols_words() {
+    let settings =
+        Settings { output_tokens: Some(3000), temperature: Some(0.5), top_p: Some(0.9), effort: Some(Effort::Low) };
+    let body = async |word| asked(word, Request { settings, ..request() }).await.body;
+    let openai = body("openai/m").await;
+    assert_eq!(
+        (&openai["max_tokens"], &openai["temperature"], &openai["top_p"]),
+        (&json!(3000), &json!(0.5), &json!(0.9))
+    );
+    assert_eq!(openai["reasoning_effort"], "low");
+    let responses = body("openai-responses/m").await;
+    assert_eq!((&responses["max_output_tokens"], &responses["reasoning"]), (&json!(3000), &json!({"effort": "low"})));
+    assert_eq!(responses["include"], json!(["reasoning.encrypted_content"]));
+    let gemini = body("gemini/m").await["generationConfig"].clone();
+    assert_eq!(
+        (&gemini["maxOutputTokens"], &gemini["temperature"], &gemini["topP"]),
+        (&json!(3000), &json!(0.5), &json!(0.9))
+    );
+    let ollama = body("ollama/m").await;
+    assert_eq!(ollama["options"], json!({"num_predict": 3000, "temperature": 0.5, "top_p": 0.9}));
+    // While it thinks it takes no temperature, and thinking leaves room under the cap.
+    let anthropic = body("anthropic/claude-sonnet-4").await;
+    assert_eq!((anthropic.get("temperature"), anthropic.get("top_p")), (None, None));
+    assert_eq!(anthropic["thinking"], json!({"type": "enabled", "budget_tokens": 1024}));
+}
+
+#[tokio::test]
+async fn a_format_is_asked_for_where_no_tools_are_offered() {
+    let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": false});
+    let format = Some(schema.to_string().into());
+    let body = async |word, tools: Vec<ToolSpec>| {
+        asked(word, Request { format: format.clone(), tools: tools.into(), ..request() }).await.body
+    };
+    assert_eq!(body("openai/m", vec![]).await["response_format"]["json_schema"]["schema"], schema);
+    assert_eq!(body("openai-responses/m", vec![]).await["text"]["format"]["schema"], schema);
+    assert_eq!(body("gemini/m", vec![]).await["generationConfig"]["responseJsonSchema"], schema);
+    // The schema cannot be sent to this one, and is asked for in words.
+    let ollama = body("ollama/m", vec![]).await;
+    let asked = ollama["messages"][0]["content"].as_str().unwrap_or_default();
+    assert_eq!((&ollama["format"], asked.ends_with(&schema.to_string())), (&json!("json"), true), "{asked}");
+    assert_eq!(body("anthropic/m", vec![]).await["output_config"]["format"]["schema"], schema);
+    let both = body("openai/m", vec![tool("read")]).await;
+    assert_eq!((both.get("response_format"), both["tools"][0]["function"]["name"].as_str()), (None, Some("read")));
+}
+
+#[tokio::test]
+async fn tools_are_sent_as_they_are_also_under_names_that_providers_use_themselves() {
+    let body = async |word, name| asked(word, Request { tools: vec![tool(name)].into(), ..request() }).await.body;
+    let schema = &*tool("x").schema;
+    for name in ["read", "web_search"] {
+        let anthropic = body("anthropic/m", name).await;
+        assert_eq!(anthropic["tools"], json!([{"name": name, "description": "Reads.", "input_schema": schema}]));
+        let responses = body("openai-responses/m", name).await;
+        let expected =
+            json!([{"type": "function", "name": name, "description": "Reads.", "parameters": schema, "strict": false}]);
+        assert_eq!(responses["tools"], expected);
+        let openai = body("openai/m", name).await;
+        let function = json!({"name": name, "description": "Reads.", "parameters": schema, "strict": false});
+        assert_eq!(openai["tools"], json!([{"type": "function", "function": function}]));
+    }
+    let gemini = body("gemini/m", "codeExecution").await;
+    let expected = json!({"name": "codeExecution", "description": "Reads.", "parametersJsonSchema": schema});
+    assert_eq!(gemini["tools"], json!([{"functionDeclarations": [expected]}]));
+}

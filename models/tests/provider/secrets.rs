@@ -1,0 +1,86 @@
+//! A server that sends back what it was given cannot make us show it.
+
+use serde_json::json;
+use subtend_models::provider::{Key, Provider, Target};
+use subtend_session::outcome::ModelFail;
+
+use super::server::{KEY, Reply, Server, answer, request};
+
+const WORDS: [&str; 5] = ["anthropic/m", "openai/m", "openai-responses/m", "gemini/m", "ollama/m"];
+
+#[tokio::test]
+async fn a_key_in_a_body_is_masked() {
+    for word in WORDS {
+        for status in ["400 Bad Request", "401 Unauthorized", "429 Slow", "500 Oops"] {
+            for body in [
+                json!({"error": {"message": format!("you sent {KEY}, also as Bearer {KEY}")}}).to_string(),
+                format!("plain {KEY}"),
+            ] {
+                let error = answer(word, Reply::with_head(status, body)).await.unwrap_err();
+                let shown = format!("{error} {error:?}");
+                assert!(!shown.contains(KEY) && shown.contains("[key]"), "{word} {status}: {shown}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_key_in_a_stream_that_fails_is_masked() {
+    for body in [
+        format!("data: {{\"error\": {{\"message\": \"you sent {KEY}\"}}}}\n\n"),
+        format!("data: you sent {KEY}\n\n"),
+        format!("you sent {KEY}\n\n"),
+    ] {
+        let error = answer("openai/m", Reply::stream(body)).await.unwrap_err();
+        assert!(!format!("{error:?}").contains(KEY), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed_and_its_address_is_not_shown() {
+    let elsewhere = Server::start([Reply::stream("data: [DONE]\n\n")]).await;
+    for word in WORDS {
+        let head = format!("307 Temporary Redirect\r\nlocation: {}/{KEY}?key={KEY}", elsewhere.url);
+        let error = answer(word, Reply::with_head(&head, KEY)).await.unwrap_err();
+        assert_eq!(error.kind, ModelFail::InvalidRequest, "{error}");
+        assert!(
+            !format!("{error:?}").contains(KEY) && error.message.contains("redirects to http://127.0.0.1"),
+            "{error}"
+        );
+    }
+    assert_eq!(elsewhere.all().len(), 0);
+}
+
+#[tokio::test]
+async fn a_key_is_sent_in_the_providers_own_header_and_nowhere_else() {
+    for (word, header) in [
+        ("anthropic/m", format!("x-api-key: {KEY}")),
+        ("openai/m", format!("authorization: bearer {KEY}")),
+        ("openai-responses/m", format!("authorization: bearer {KEY}")),
+        ("gemini/m", format!("x-goog-api-key: {KEY}")),
+        ("ollama/m", format!("authorization: bearer {KEY}")),
+    ] {
+        let server = Server::start([Reply::with_head("500 Oops", "")]).await;
+        server.ask(word, request()).await.0.unwrap_err();
+        let asked = server.asked();
+        assert!(asked.headers.contains(&header), "{word}: {}", asked.headers);
+        assert!(!asked.line.contains(KEY) && !asked.body.to_string().contains(KEY), "{word}: {asked:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_refused_key_is_told_without_it() {
+    let error =
+        answer("openai/m", Reply::with_head("401 Unauthorized", "{\"error\": {\"message\": \"bad key\"}}")).await;
+    let error = error.unwrap_err();
+    assert!(error.message.starts_with("the key was refused by http://127.0.0.1:"), "{error}");
+    assert!(error.message.ends_with(" (401): bad key"), "{error}");
+}
+
+#[test]
+fn nothing_shows_a_key() {
+    let target = Target::parse("openai/m").unwrap().with_key(Key::new(KEY));
+    let provider = Provider::new(target.clone()).unwrap();
+    let shown = format!("{target} {target:?} {provider:?} {} {:?}", Key::new(KEY), Key::new(KEY));
+    assert!(!shown.contains(KEY), "{shown}");
+}

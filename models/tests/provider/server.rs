@@ -1,0 +1,202 @@
+//! A server that says what it was told to, byte by byte, and keeps what it was asked.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::Value;
+use subtend_models::model::{Answer, Delta, Deltas, Model as _, ModelError, Request, Sign};
+use subtend_models::provider::{Key, Provider, Target};
+use subtend_session::ids::{AttemptNo, Seq, SessionId, TurnNo};
+use subtend_session::message::Message;
+use subtend_session::record::Prompt;
+use subtend_session::settings::Settings;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+pub(crate) const KEY: &str = "topsecret-4711";
+
+/// What a server does with one request.
+#[derive(Clone)]
+pub(crate) struct Reply {
+    head: String,
+    pieces: Vec<Vec<u8>>,
+    end: End,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// The body's last chunk, as it should be.
+    Whole,
+    /// The connection is closed within the body.
+    Cut,
+    /// Nothing more comes, and nothing is closed.
+    Silence,
+}
+
+impl Reply {
+    /// A stream of events, each of which is one text with its line breaks.
+    pub(crate) fn stream(body: impl AsRef<str>) -> Self {
+        Self::with_head("200 OK\r\ncontent-type: text/event-stream", body)
+    }
+
+    /// An answer with `status` and more headers, such as `429 Too Many Requests\r\nretry-after: 2`.
+    pub(crate) fn with_head(head: &str, body: impl AsRef<str>) -> Self {
+        Self { head: head.into(), pieces: vec![body.as_ref().as_bytes().to_vec()], end: End::Whole }
+    }
+
+    /// Sends the body in pieces of `size` bytes.
+    pub(crate) fn in_pieces_of(mut self, size: usize) -> Self {
+        self.pieces = self.pieces.concat().chunks(size).map(<[u8]>::to_vec).collect();
+        self
+    }
+
+    /// Closes the connection within the body.
+    pub(crate) fn cut(self) -> Self {
+        Self { end: End::Cut, ..self }
+    }
+
+    /// Neither ends the body nor closes the connection.
+    pub(crate) fn and_silence(self) -> Self {
+        Self { end: End::Silence, ..self }
+    }
+}
+
+/// A running server.
+pub(crate) struct Server {
+    pub(crate) url: String,
+    asked: Arc<Mutex<Vec<Asked>>>,
+    gone: Arc<tokio::sync::Notify>,
+}
+
+/// What it was asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) line: String,
+    pub(crate) headers: String,
+    pub(crate) body: Value,
+}
+
+impl Server {
+    /// Answers the requests with `replies`, in turn; the last one also answers all that follow.
+    pub(crate) async fn start(replies: impl IntoIterator<Item = Reply>) -> Self {
+        let replies: Vec<Reply> = replies.into_iter().collect();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let gone = Arc::new(tokio::sync::Notify::new());
+        let (kept, left) = (Arc::clone(&asked), Arc::clone(&gone));
+        tokio::spawn(async move {
+            let mut next = 0;
+            while let Ok((mut connection, _)) = listener.accept().await {
+                let Some(request) = read(&mut connection).await else { continue };
+                kept.lock().unwrap().push(request);
+                let reply = replies[next.min(replies.len() - 1)].clone();
+                next += 1;
+                tokio::spawn(say(connection, reply, Arc::clone(&left)));
+            }
+        });
+        Self { url, asked, gone }
+    }
+
+    /// The one request that it was asked.
+    pub(crate) fn asked(&self) -> Asked {
+        self.all().remove(0)
+    }
+
+    pub(crate) fn all(&self) -> Vec<Asked> {
+        self.asked.lock().unwrap().clone()
+    }
+
+    /// Waits until a caller to whom it says nothing more has closed the connection.
+    pub(crate) async fn left(&self) {
+        self.gone.notified().await;
+    }
+
+    /// The provider's model `word` at this server, with a key.
+    pub(crate) fn model(&self, word: &str) -> Provider {
+        let target = Target::parse(word).unwrap().with_base_url(&self.url).unwrap().with_key(Key::new(KEY));
+        Provider::new(target).unwrap()
+    }
+
+    /// The answer to one call, and the pieces that came before it.
+    pub(crate) async fn ask(&self, word: &str, request: Request) -> (Result<Answer, ModelError>, Vec<Delta>) {
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&heard);
+        let deltas = Deltas::watched(move |sign| match sign {
+            Sign::Delta(delta) => sink.lock().unwrap().push(delta),
+            Sign::Alive => {}
+        });
+        let answer = self.model(word).call(request, deltas).await;
+        let heard = heard.lock().unwrap().clone();
+        (answer, heard)
+    }
+}
+
+/// The answer of a server that says `reply` to the model `word`.
+pub(crate) async fn answer(word: &str, reply: Reply) -> Result<Answer, ModelError> {
+    Server::start([reply]).await.ask(word, request()).await.0
+}
+
+/// A request with one message.
+pub(crate) fn request() -> Request {
+    Request {
+        session: SessionId("0190aaaa-0000-7000-8000-000000000001".parse().unwrap()),
+        agent: "general".into(),
+        model: "m".into(),
+        turn: TurnNo(4),
+        attempt: AttemptNo(1),
+        system: "Be brief.".into(),
+        messages: Arc::new(vec![Message::User { seq: Seq(2), text: "hello".into() }]),
+        prompt: Prompt::Plain,
+        tools: Vec::new().into(),
+        settings: Settings::default(),
+        format: None,
+    }
+}
+
+async fn read(connection: &mut TcpStream) -> Option<Asked> {
+    let mut bytes = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length =
+                head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
+            if body.len() >= length.unwrap_or(0) {
+                let (line, headers) = head.split_once("\r\n").unwrap_or((head, ""));
+                let body = serde_json::from_str(body).unwrap_or(Value::Null);
+                return Some(Asked { line: line.into(), headers: headers.to_lowercase(), body });
+            }
+        }
+        let mut more = [0_u8; 4096];
+        match connection.read(&mut more).await {
+            Ok(0) | Err(_) => return None,
+            Ok(read) => bytes.extend_from_slice(&more[..read]),
+        }
+    }
+}
+
+async fn say(mut connection: TcpStream, reply: Reply, gone: Arc<tokio::sync::Notify>) {
+    connection.set_nodelay(true).unwrap();
+    let head = format!("HTTP/1.1 {}\r\ntransfer-encoding: chunked\r\n\r\n", reply.head);
+    let mut sent = connection.write_all(head.as_bytes()).await;
+    for piece in reply.pieces.iter().filter(|piece| !piece.is_empty()) {
+        let mut chunk = format!("{:x}\r\n", piece.len()).into_bytes();
+        chunk.extend_from_slice(piece);
+        chunk.extend_from_slice(b"\r\n");
+        if sent.is_ok() {
+            sent = connection.write_all(&chunk).await;
+        }
+        tokio::task::yield_now().await;
+    }
+    match reply.end {
+        End::Whole => {
+            // Whoever has closed the connection already knows how it ends.
+            let _ = connection.write_all(b"0\r\n\r\n").await;
+        }
+        End::Cut => {}
+        End::Silence => {
+            let mut more = [0_u8; 64];
+            while let Ok(1..) = connection.read(&mut more).await {}
+            gone.notify_one();
+        }
+    }
+}

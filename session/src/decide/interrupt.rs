@@ -1,0 +1,75 @@
+//! An interrupt: what runs stops, and the run waits for the next input.
+
+use super::cancel::answer_ended;
+use super::draft::Draft;
+use super::ending::Scope;
+use crate::call::CallEnd;
+use crate::command::Deadline;
+use crate::effect::{Effect, Reply};
+use crate::ids::{CallId, RunKey, SessionId};
+use crate::outcome::{By, Outcome, OutcomeKind};
+use crate::record::{Hold, Record};
+use crate::sabotage::Bug;
+use crate::state::Run;
+
+pub(super) fn interrupt(draft: &mut Draft<'_>, by: By) {
+    let Some(run) = draft.run() else {
+        answer_ended(draft, draft.state.last_run);
+        return;
+    };
+    let (no, started) = (run.no, run.started);
+    match run.hold.clone() {
+        Some(Hold::Closing { outcome }) => {
+            let key = RunKey { session: draft.state.id, run: no };
+            return draft.reply(Reply::AlreadyEnded(key, outcome));
+        }
+        Some(Hold::Interrupted { .. } | Hold::OutOfTurns) => return draft.reply(Reply::Done(no)),
+        None => draft.reply(Reply::Done(no)),
+    }
+    if !started {
+        return draft.end_now(Outcome::Interrupted { by }, None);
+    }
+    draft.answer_calls(Scope::Waiting, &CallEnd::Interrupted);
+    draft.take_notices();
+    draft.hold(Hold::Interrupted { by });
+    if draft.run().is_some_and(Run::has_local_work) {
+        draft.effect(Effect::CancelLocal);
+    }
+    draft.cancel_blocking();
+    if draft.run().is_some_and(stops) {
+        draft.arm(Deadline::Grace(no), draft.state.limits.grace_ms);
+    }
+    // Nothing may be left to stop, and an input may wait already: it goes on with that at once (rule 3).
+    draft.check();
+}
+
+/// Whether something of an interrupted run is still to stop: what its grace is for.
+pub(super) fn stops(run: &Run) -> bool {
+    run.has_local_work() || run.open_calls() > 0
+}
+
+impl Draft<'_> {
+    /// Cancels the owned runs whose calls wait for them: by record once, by effect as often as this is asked for.
+    ///
+    /// The calls stay open until the notices of those runs. Runs in the background go on.
+    pub(super) fn cancel_blocking(&mut self) {
+        if self.bug(Bug::InterruptStopsHere) {
+            return;
+        }
+        let Some(run) = self.run() else { return };
+        let no = run.no;
+        let all = self.bug(Bug::InterruptEndsAll);
+        let reached: Vec<(CallId, SessionId, bool)> = run
+            .owned
+            .iter()
+            .filter(|(key, _)| all || self.state.is_open(**key))
+            .map(|(key, owned)| (*key, owned.child, owned.cancel_asked))
+            .collect();
+        for (key, child, asked) in reached {
+            if !asked {
+                self.emit(Record::CancelAsked { call: None, child, key });
+            }
+            self.effect(Effect::CancelChild { run: no, child, outcome: OutcomeKind::Interrupted });
+        }
+    }
+}

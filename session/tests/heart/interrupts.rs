@@ -1,0 +1,246 @@
+//! Interrupts: what stops, what goes on, and what resumes.
+
+use subtend_session::call::{CallEnd, CallKind};
+use subtend_session::command::{Command, Deadline};
+use subtend_session::effect::{Decision, Effect, Reply};
+use subtend_session::ids::{CallId, RunKey, RunNo};
+use subtend_session::index::{Before, Changes, Row, RowKey, RowKind, Stamp, changes};
+use subtend_session::limits::Limits;
+use subtend_session::message::Message;
+use subtend_session::outcome::{By, ModelFail, Outcome, OutcomeKind};
+use subtend_session::place::Mode;
+use subtend_session::record::Record;
+
+use crate::given::*;
+
+fn started() -> Heart {
+    Heart::root().then(send(1, "go"))
+}
+
+/// A root whose answer made the blocking 0xB1 and the background 0xB2, has a tool with side effects at work, and awaits all.
+fn busy() -> Heart {
+    let awaits = CallKind::Await { all: true, runs: Vec::new() };
+    started()
+        .then(calls(1, vec![blocking(), background(), writes(), awaits, writes()]))
+        .then(spawn(1, Mode::Blocking, &[(0, 0xB1)]))
+        .then(spawn(1, Mode::Background, &[(1, 0xB2)]))
+}
+
+/// How 0xB1 ends of the interrupt of its owner.
+fn cancelled() -> Command {
+    let outcome = Outcome::Cancelled { by: By::Owner { outcome: OutcomeKind::Interrupted } };
+    Command::OwnedEnded(vec![notice(0xB1, call(1, 0), outcome, "half done")])
+}
+
+fn dropped(turn: u32) -> Command {
+    attempt_failed(turn, 1, ModelFail::Unavailable)
+}
+
+/// What is asked of the hub besides timers of turns and calls.
+fn asked_of_the_hub(decision: &Decision) -> Vec<Effect> {
+    let timers = |effect: &&Effect| match effect {
+        Effect::Arm { deadline, .. } | Effect::Disarm { deadline } => matches!(deadline, Deadline::Grace(_)),
+        _ => true,
+    };
+    decision.effects.iter().filter(timers).cloned().collect()
+}
+
+fn grace() -> Effect {
+    Effect::Arm { deadline: Deadline::Grace(RunNo(1)), after_ms: Limits::default().grace_ms }
+}
+
+fn results(heart: &Heart) -> Vec<(CallId, String)> {
+    let result = |message: &Message| match message {
+        Message::Result { call, content, .. } => Some((*call, content.to_string())),
+        _ => None,
+    };
+    heart.state.transcript.iter().filter_map(result).collect()
+}
+
+fn changed(heart: &mut Heart, command: Command) -> Changes {
+    let before = Before::of(&heart.state);
+    let decision = heart.tell(command).unwrap();
+    changes(&before, &heart.state, &decision.records, Stamp::default())
+}
+
+#[test]
+fn a_stream_is_dropped_and_the_run_ends_when_it_is_gone() {
+    let mut heart = started();
+    let decision = heart.tell(interrupt()).unwrap();
+    assert_eq!(decision.reply, Reply::Done(RunNo(1)));
+    assert_eq!(asked_of_the_hub(&decision), [Effect::CancelLocal, grace()]);
+    assert_eq!(heart.says(dropped(1)), "discarded ended(interrupted) > E");
+    let last = heart.state.last.as_ref().unwrap();
+    assert_eq!(last.outcome, Outcome::Interrupted { by: By::Person });
+}
+
+#[test]
+fn an_answer_that_was_there_already_is_kept_and_its_calls_do_not_start() {
+    let mut final_answer = started().then(interrupt());
+    assert_eq!(final_answer.says(answers(1, "done")), "answered ended(interrupted) > E");
+    assert_eq!(final_answer.state.last.unwrap().text.as_deref(), Some("done"), "partial output is kept");
+    let mut with_calls = started().then(interrupt());
+    let kinds = vec![reads(), blocking()];
+    assert_eq!(with_calls.says(calls(1, kinds)), "answered -0:interrupted -1:interrupted ended(interrupted) > E");
+}
+
+#[test]
+fn what_waits_is_answered_what_runs_is_stopped_and_background_children_go_on() {
+    let mut heart = busy();
+    let decision = heart.tell(interrupt()).unwrap();
+    let words: Vec<String> = decision.records.iter().map(word).collect();
+    assert_eq!(words, ["-3:interrupted", "-4:interrupted", "held(interrupted)", "cancel_asked"]);
+    let cancel = Effect::CancelChild { run: RunNo(1), child: session(0xB1), outcome: OutcomeKind::Interrupted };
+    assert_eq!(asked_of_the_hub(&decision), [Effect::CancelLocal, cancel, grace()]);
+    let asked = Record::CancelAsked { call: None, child: session(0xB1), key: call(1, 0) };
+    assert_eq!(decision.records.last(), Some(&asked));
+    assert_eq!(heart.says(tool(1, 2, "written")), "-2:interrupted > Hi");
+    assert_eq!(heart.says(cancelled()), "result > Hi");
+    assert_eq!(heart.says(ended(0xB2, call(1, 1))), "message[1] ended(interrupted) > E");
+}
+
+#[test]
+fn the_next_input_resumes_with_everything_in_context_and_a_new_allowance() {
+    let mut heart = busy().then(interrupt()).then(send(2, "go on"));
+    assert_eq!(heart.says(tool(1, 2, "written")), "-2:interrupted > Hi", "a call is open: the input waits");
+    let decision = heart.tell(cancelled()).unwrap();
+    let words: Vec<String> = decision.records.iter().map(word).collect();
+    assert_eq!(words, ["result", "taken", "turn"]);
+    assert!(decision.effects.contains(&Effect::Disarm { deadline: Deadline::Grace(RunNo(1)) }));
+    let run = heart.state.run.as_ref().unwrap();
+    assert_eq!((run.spent, run.owned.len(), run.hold.is_none()), (0, 1, true));
+    let told = results(&heart);
+    assert_eq!(told.iter().map(|(call, _)| call.ix).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+    assert!(told[0].1.contains("cancelled by the end of its owner (interrupted)"), "{}", told[0].1);
+    assert!(told[2].1.contains("finished all the same:\nwritten"), "{}", told[2].1);
+    let last = heart.state.transcript.last();
+    assert!(matches!(last, Some(Message::User { text, .. }) if &**text == "go on"), "{last:?}");
+    assert_eq!(heart.says(answers(2, "went on")), "answered > Wr");
+    assert_eq!(heart.says(ended(0xB2, call(1, 1))), "message[1] turn > W", "resumed, it is woken again");
+}
+
+#[test]
+fn a_notice_that_comes_while_the_run_is_held_is_stored_unread() {
+    let mut heart = started()
+        .then(calls(1, vec![background(), background()]))
+        .then(spawn(1, Mode::Background, &[(0, 0xB1), (1, 0xB2)]))
+        .then(answers(2, "so far"))
+        .then(interrupt());
+    let decision = heart.tell(ended(0xB1, call(1, 0))).unwrap();
+    assert_eq!(decision.records.iter().map(word).collect::<Vec<_>>(), ["message[1]"]);
+    assert_eq!(decision.effects, [Effect::Unload], "nobody is woken");
+    assert_eq!(heart.says(send(2, "and?")), "accepted taken turn > W");
+    let said: Vec<&str> = heart.state.transcript.iter().rev().take(2).map(of_whom).collect();
+    assert_eq!(said, ["user", "notice"], "it stands before the input");
+}
+
+fn of_whom(message: &Message) -> &'static str {
+    match message {
+        Message::User { .. } => "user",
+        Message::Assistant { .. } => "assistant",
+        Message::Result { .. } => "result",
+        Message::Notice { .. } => "notice",
+        Message::Prompt { .. } => "prompt",
+    }
+}
+
+#[test]
+fn an_input_that_waits_already_resumes_at_once() {
+    let awaits = CallKind::Await { all: true, runs: Vec::new() };
+    let mut heart = started()
+        .then(calls(1, vec![background()]))
+        .then(spawn(1, Mode::Background, &[(0, 0xB1)]))
+        .then(calls(2, vec![awaits]))
+        .then(send(2, "stop waiting"));
+    assert_eq!(heart.says(interrupt()), "-0:interrupted held(interrupted) taken turn Done > W");
+}
+
+#[test]
+fn after_the_grace_what_did_not_stop_is_killed_and_asked_for_again() {
+    let mut heart = busy().then(interrupt());
+    let decision = heart.tell(Command::Deadline(Deadline::Grace(RunNo(1)))).unwrap();
+    assert_eq!(decision.records.iter().map(word).collect::<Vec<_>>(), ["-2:unknown"]);
+    let cancel = Effect::CancelChild { run: RunNo(1), child: session(0xB1), outcome: OutcomeKind::Interrupted };
+    assert_eq!(asked_of_the_hub(&decision), [Effect::CancelLocal, cancel, Effect::Unload]);
+    assert_eq!(heart.says(tool(1, 2, "late")), "S");
+    let stopped = busy().then(interrupt()).then(tool(1, 2, "x")).then(cancelled());
+    assert_eq!(stopped.clone().says(Command::Deadline(Deadline::Grace(RunNo(1)))), "> Hi");
+    assert_eq!(stopped.then(send(2, "on")).says(Command::Deadline(Deadline::Grace(RunNo(1)))), "S");
+}
+
+#[test]
+fn a_call_that_was_stopped_before_it_did_anything_says_so() {
+    let result = subtend_session::call::CallResult {
+        end: CallEnd::Cancelled,
+        content: "the call was cancelled".into(),
+        truncated_from: None,
+    };
+    let mut heart = started()
+        .then(calls(1, vec![background(), reads()]))
+        .then(spawn(1, Mode::Background, &[(0, 0xB1)]))
+        .then(interrupt())
+        .then(Command::ToolFinished { call: call(1, 1), result: Box::new(result), worked_ms: 3 });
+    let text = "Interrupted before it was done. Call it again if it is still needed.";
+    assert_eq!(results(&heart)[1], (call(1, 1), text.to_owned()));
+    assert_eq!(heart.says(interrupt()), "Done > Hi");
+}
+
+#[test]
+fn a_child_gives_its_slot_back_and_asks_for_it_when_it_is_resumed() {
+    let mut heart = Heart::child().then(admitted()).then(calls(1, vec![background()])).then(spawn(
+        1,
+        Mode::Background,
+        &[(0, 0xB1)],
+    ));
+    assert_eq!(slots(&heart.tell(interrupt()).unwrap()), ["release"]);
+    heart.tell(dropped(2)).unwrap();
+    let decision = heart.tell(send(5, "on")).unwrap();
+    assert_eq!(decision.records.iter().map(word).collect::<Vec<_>>(), ["accepted", "taken", "parked(slot)"]);
+    assert_eq!(slots(&decision), ["request again"]);
+    assert_eq!(slots(&heart.tell(interrupt()).unwrap()), ["release"], "a place in the queue goes back too");
+}
+
+#[test]
+fn a_queued_run_ends_at_once_and_a_session_that_never_ran_has_none() {
+    let mut queued = Heart::child();
+    let decision = queued.tell(interrupt()).unwrap();
+    assert_eq!(slots(&decision), ["release"]);
+    assert!(decision.effects.iter().any(|effect| matches!(effect, Effect::Tell { .. })), "its owner hears of it");
+    assert_eq!(Heart::root().says(interrupt()), "NF > E");
+    let mut over = started().then(answers(1, "done"));
+    let ended = RunKey { session: session(ME), run: RunNo(1) };
+    assert_eq!(over.tell(interrupt()).unwrap().reply, Reply::AlreadyEnded(ended, Outcome::Completed));
+}
+
+#[test]
+fn a_new_activation_drops_what_ran_and_cancels_again_without_a_second_record() {
+    let held = busy().then(interrupt());
+    let mut heart = held.refolded();
+    let decision = heart.tell(Command::Reactivated { kinds: Vec::new(), owner_over: None }).unwrap();
+    assert_eq!(decision.records.iter().map(word).collect::<Vec<_>>(), ["-2:unknown"]);
+    let cancel = Effect::CancelChild { run: RunNo(1), child: session(0xB1), outcome: OutcomeKind::Interrupted };
+    assert!(decision.effects.contains(&cancel) && decision.effects.contains(&grace()));
+    heart.tell(cancelled()).unwrap();
+    let quiet = heart.refolded().tell(Command::Reactivated { kinds: Vec::new(), owner_over: None }).unwrap();
+    assert_eq!(quiet, Decision::default(), "held for a background child alone it has no grace to wait for");
+}
+
+#[test]
+fn the_cancel_row_stands_until_the_notice_is_taken() {
+    let mut heart = busy();
+    let row = |kind, to, from| Row { to, from, kind, key: RowKey::Call(call(1, 0)) };
+    let asks = row(RowKind::Cancel, session(0xB1), session(ME));
+    assert_eq!(changed(&mut heart, interrupt()).put, [asks]);
+    let taken = changed(&mut heart, cancelled()).take;
+    assert_eq!(taken, [row(RowKind::Notice, session(ME), session(0xB1)), asks]);
+}
+
+#[test]
+fn a_lost_run_that_was_held_ends_interrupted() {
+    let held = busy().then(interrupt()).refolded();
+    let lost = Outcome::Lost;
+    let rows = vec![notice(0xB1, call(1, 0), lost.clone(), ""), notice(0xB2, call(1, 1), lost, "")];
+    let mut heart = held.then(Command::OwnedEnded(rows));
+    assert_eq!(heart.says(Command::Lost { owner_survives: true }), "-2:unknown ended(interrupted) > E");
+    assert_eq!(heart.state.last.unwrap().outcome, Outcome::Interrupted { by: By::Person });
+}

@@ -1,0 +1,120 @@
+//! Attempts and the models that they are made with; the form that an answer is asked to keep.
+
+use subtend_session::command::{AttemptFailed, Command};
+use subtend_session::context::context;
+use subtend_session::effect::{Effect, Rejection};
+use subtend_session::ids::{AttemptNo, TurnNo};
+use subtend_session::limits::Limits;
+use subtend_session::outcome::ModelFail;
+use subtend_session::record::{InputAccepted, Lane, Record, Stop};
+
+use crate::given::*;
+
+/// An attempt of turn 1 that failed with the pool's `from`, where the next model is `next`.
+fn failed(attempt: u32, error: ModelFail, from: &str, next: Option<&str>) -> Command {
+    Command::AttemptFailed(Box::new(AttemptFailed {
+        turn: TurnNo(1),
+        attempt: AttemptNo(attempt),
+        error,
+        message: "no".into(),
+        retry_after_ms: None,
+        model: Some(from.into()),
+        next: next.map(Into::into),
+        usage: None,
+    }))
+}
+
+/// A root with its first turn under way, three attempts, and 500 ms of backoff.
+fn started() -> Heart {
+    Heart::root_with(Limits { attempts: 3, backoff_ms: 500, turn_ms: 60_000, ..Limits::default() }).then(send(1, "go"))
+}
+
+/// What the decision makes of it: models and delays of the calls that follow.
+fn goes_to(heart: &mut Heart, command: Command) -> Vec<(String, u64)> {
+    let decision = heart.tell(command).unwrap();
+    let models = decision.records.iter().filter_map(|record| match record {
+        Record::TurnStarted { model, .. } => Some(model.to_string()),
+        _ => None,
+    });
+    let delays = decision.effects.iter().filter_map(|effect| match effect {
+        Effect::CallModel { after_ms, .. } => Some(*after_ms),
+        _ => None,
+    });
+    models.zip(delays).collect()
+}
+
+#[test]
+fn a_pool_goes_to_its_next_model_at_once_whatever_failed() {
+    for error in [ModelFail::Auth, ModelFail::Unavailable, ModelFail::ContextOverflow] {
+        let mut heart = started();
+        assert_eq!(goes_to(&mut heart, failed(1, error, "a", Some("b"))), [("b".into(), 0)]);
+        assert_eq!(&*context(&heart.state).model, "b");
+    }
+}
+
+#[test]
+fn the_last_model_of_a_pool_gets_all_attempts_and_its_own_backoff() {
+    let mut heart = started().then(failed(1, ModelFail::Unavailable, "a", Some("b")));
+    assert_eq!(goes_to(&mut heart, failed(2, ModelFail::Unavailable, "b", None)), [("b".into(), 500)]);
+    assert_eq!(goes_to(&mut heart, failed(3, ModelFail::Unavailable, "b", None)), [("b".into(), 1_000)]);
+    assert_eq!(heart.says(failed(4, ModelFail::Unavailable, "b", None)), "discarded ended(failed) > E");
+}
+
+#[test]
+fn the_next_turn_asks_for_the_sessions_own_model_again() {
+    let mut heart = started().then(failed(1, ModelFail::Unavailable, "a", Some("b")));
+    heart.tell(answer(1, 2, None, vec![reads()], Stop::Calls)).unwrap();
+    let own = heart.state.created.model.to_string();
+    assert_eq!(goes_to(&mut heart, tool(1, 0, "read")), [(own, 0)]);
+}
+
+#[test]
+fn a_discarded_attempt_says_which_model_it_was() {
+    let mut heart = started();
+    let decision = heart.tell(failed(1, ModelFail::Auth, "a", Some("b"))).unwrap();
+    let Record::AttemptDiscarded(discarded) = &decision.records[0] else { panic!("{decision:?}") };
+    assert_eq!((discarded.error, discarded.model.as_deref()), (ModelFail::Auth, Some("a")));
+}
+
+#[test]
+fn a_provider_that_wants_more_patience_than_the_turn_has_fails_it_now() {
+    let after = |retry_after_ms| {
+        let Command::AttemptFailed(mut failed) = failed(1, ModelFail::Rate, "a", None) else { unreachable!() };
+        failed.retry_after_ms = Some(retry_after_ms);
+        Command::AttemptFailed(failed)
+    };
+    assert_eq!(goes_to(&mut started(), after(59_999)).len(), 1);
+    assert_eq!(started().says(after(60_000)), "discarded ended(failed) > E");
+}
+
+fn formatted(n: u128, format: Option<&str>, lane: Lane) -> Command {
+    Command::Submit(Box::new(InputAccepted { format: format.map(Into::into), ..said(n, "a person?", lane) }))
+}
+
+fn format(heart: &Heart) -> Option<String> {
+    context(&heart.state).format.map(|format| format.to_string())
+}
+
+#[test]
+fn the_form_of_an_answer_is_asked_for_until_the_final_one() {
+    let mut heart = Heart::root().then(formatted(1, Some("{}"), Lane::Send));
+    assert_eq!(format(&heart), Some("{}".into()));
+    heart.tell(calls(1, vec![reads()])).unwrap();
+    // A word in between that asks for no form leaves the one that is still owed.
+    heart.tell(formatted(2, None, Lane::Steer)).unwrap();
+    heart.tell(tool(1, 0, "read")).unwrap();
+    assert_eq!(format(&heart), Some("{}".into()));
+    heart.tell(formatted(3, None, Lane::Send)).unwrap();
+    heart.tell(answers(2, "{\"name\":\"Ada\"}")).unwrap();
+    assert_eq!(format(&heart), None, "the next input asks for none");
+}
+
+#[test]
+fn a_form_that_is_too_large_is_refused() {
+    let large = "x".repeat((64 << 10) + 1);
+    let mut heart = Heart::root();
+    let refused = Rejection::BadInput(
+        "the schema of its answer has 65537 bytes, the limit is 65536: ask for a smaller type".into(),
+    );
+    assert_eq!(heart.tell(formatted(1, Some(&large), Lane::Send)), Err(refused));
+}

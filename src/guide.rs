@@ -1,0 +1,45 @@
+//! The guide: a page for each thing that you may want to do, to be read in any order after the first.
+//!
+//! | page | after it you can |
+//! |---|---|
+//! | [`start`] | embed a runtime, send an input, take the answer |
+//! | [`agents`] | say what an agent is, in code or in files |
+//! | [`tools`] | give agents tools of your own, and say what they may do |
+//! | [`models`] | choose models, write one, and know what happens when one fails |
+//! | [`subagents`] | let agents hand work to other agents, within limits |
+//! | [`events`] | show what happens while it happens, and read what happened |
+//! | [`typed_output`] | get answers as values of a type |
+//! | [`testing_agents`] | test agents without a network and without waiting |
+//! | [`durability`] | say what survives a kill, and build on it |
+//! | [`operations`] | start, watch, check and stop a runtime in production |
+
+#[doc = include_str!("guide/agents.md")]
+pub mod agents {}
+
+#[doc = include_str!("guide/durability.md")]
+pub mod durability {}
+
+#[doc = include_str!("guide/events.md")]
+pub mod events {}
+
+#[doc = include_str!("guide/models.md")]
+pub mod models {}
+
+#[doc = include_str!("guide/operations.md")]
+pub mod operations {}
+
+#[doc = include_str!("guide/start.md")]
+pub mod start {}
+
+#[doc = include_str!("guide/subagents.md")]
+pub mod subagents {}
+
+#[doc = include_str!("guide/testing.md")]
+#[cfg_attr(feature = "testing", doc = include_str!("guide/testing_example.md"))]
+pub mod testing_agents {}
+
+#[doc = include_str!("guide/tools.md")]
+pub mod tools {}
+
+#[doc = include_str!("guide/typed_output.md")]
+pub mod typed_output {}

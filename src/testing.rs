@@ -1,0 +1,179 @@
+//! Tests of agents: models that play a script, a journal in memory, and time that passes in no time.
+//!
+//! Behind the feature `testing`, for dev-dependencies:
+//!
+//! ```toml
+//! [dev-dependencies]
+//! subtend = { version = "0.1", default-features = false, features = ["testing"] }
+//! ```
+//!
+//! A complete test of an agent whose child takes longer than it may:
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use subtend::models::{Scripted, Step};
+//! use subtend::session::Outcome;
+//! use subtend::testing;
+//!
+//! // In your tests this line is `#[test]`.
+//! fn an_owner_hears_that_its_child_took_too_long() -> Result<(), Box<dyn std::error::Error>> {
+//!     let task = serde_json::json!({"subagent_type": "explore", "prompt": "Read everything."});
+//!     let model = Scripted::builder("script")
+//!         .rule("general", [Step::call("task", task), Step::text("It said: {last}")])
+//!         .rule("explore", [Step::text("Still reading. ".repeat(100)).chunk_ms(50_000)])
+//!         .build()?;
+//!
+//!     testing::block_on(async {
+//!         let runtime = testing::builder().model(Arc::new(model)).start().await?;
+//!         let session = runtime.open("general")?;
+//!         let receipt = session.send("Have a look.").await?;
+//!
+//!         let answered = receipt.answer().await?; // after the child's 480 seconds, which take no time
+//!         assert!(answered.text.contains("timed out"));
+//!         assert_eq!(session.run_ended(receipt.run).await?.outcome, Outcome::Completed);
+//!         assert_eq!(testing::kinds(&runtime, session.id()).await?.last(), Some(&"run_ended"));
+//!
+//!         testing::finish(runtime).await; // every invariant holds, and nothing is left alive
+//!         Ok(())
+//!     })
+//! }
+//! # an_owner_hears_that_its_child_took_too_long().expect("the test passes");
+//! ```
+
+use std::future::Future;
+use std::time::Duration;
+
+use subtend_actors::{Builder, Options, Runtime};
+use subtend_journal::memory::Memory;
+use subtend_journal::{Journal, ReadError};
+use subtend_models::model::Answer;
+use subtend_session::authority::{RuleSet, Verdict};
+use subtend_session::ids::{SessionId, Text};
+use subtend_session::record::{Asked, Record};
+
+pub use subtend_journal::AuditError;
+pub use subtend_session::invariant::Violation;
+
+/// Seed of [`builder`].
+pub const SEED: u64 = 7;
+
+/// How long [`finish`] lets what is at work go on, in the runtime's time.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// A tokio of one thread whose clock stands still while anything can be done, and jumps to the next timer when nothing can.
+///
+/// Sleeps, deadlines, back-off and latencies of scripted models then take no time, and come in the same order in every run.
+/// A wait for something outside of tokio (a socket, a process, another thread) is nothing that can be done: the clock jumps
+/// while it lasts. So keep to the journal in memory, and test what talks to the world in real time.
+///
+/// # Panics
+/// When the operating system gives no runtime.
+#[expect(clippy::expect_used, reason = "a test without a runtime has nothing to go on with")]
+pub fn virtual_time() -> tokio::runtime::Runtime {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().start_paused(true).build().expect("the operating system gives a runtime")
+}
+
+/// Runs `work` in virtual time, in a tokio of its own: [`virtual_time`].
+///
+/// # Panics
+/// As [`virtual_time`], and when `work` does.
+pub fn block_on<F: Future>(work: F) -> F::Output {
+    virtual_time().block_on(work)
+}
+
+/// A journal in memory.
+pub fn journal() -> Journal {
+    reopen(&Memory::new())
+}
+
+/// Opens a journal on a store in memory, as a host does that starts again: drop or shut down the runtime before.
+///
+/// # Panics
+/// When the store holds what no journal wrote.
+#[expect(clippy::expect_used, reason = "a test without its journal has nothing to go on with")]
+pub fn reopen(store: &Memory) -> Journal {
+    Journal::open(Box::new(store.clone()), subtend_journal::Options::default()).expect("the store is a journal's")
+}
+
+/// A builder whose runtimes do the same in every run: ids and clock from [`SEED`], a journal in memory, the built-in agents,
+/// no tools, and **everything allowed**. Set what differs; give it a model.
+///
+/// A second runtime on the same journal needs another seed, or it mints the ids of the first one again:
+/// `.options(Options { seed: Some(8), ..Options::default() })`.
+pub fn builder() -> Builder {
+    Runtime::builder()
+        .journal(journal())
+        .policy(RuleSet::only(Verdict::Allow))
+        .options(Options { seed: Some(SEED), ..Options::default() })
+}
+
+/// An answer that asks for `calls`, each a tool's name and its arguments.
+///
+/// ```
+/// let answer = subtend::testing::calls([("weather", serde_json::json!({"city": "Bern"}))]);
+/// assert_eq!(&*answer.calls[0].tool, "weather");
+/// ```
+pub fn calls(calls: impl IntoIterator<Item = (&'static str, serde_json::Value)>) -> Answer {
+    let asked = |(at, (tool, args)): (usize, (&str, serde_json::Value))| Asked {
+        provider_id: format!("call-{at}").into(),
+        tool: tool.into(),
+        args: args.to_string().into(),
+    };
+    Answer::of_calls(None, calls.into_iter().enumerate().map(asked).collect())
+}
+
+/// All records of a session, when what was decided so far is durable.
+///
+/// # Errors
+/// When the journal cannot be read.
+pub async fn records(runtime: &Runtime, session: SessionId) -> Result<Vec<Record>, ReadError> {
+    settled(runtime.journal()).await;
+    Ok(runtime.journal().records(session)?.into_iter().map(|stored| stored.record).collect())
+}
+
+/// The kinds of all records of a session: what happened, in order, in words such as `turn_answered`.
+///
+/// # Errors
+/// As [`records`].
+pub async fn kinds(runtime: &Runtime, session: SessionId) -> Result<Vec<&'static str>, ReadError> {
+    Ok(records(runtime, session).await?.iter().map(Record::kind).collect())
+}
+
+/// What the tools of a session gave back, in order: what its model was shown of them.
+///
+/// # Errors
+/// As [`records`].
+pub async fn results(runtime: &Runtime, session: SessionId) -> Result<Vec<Text>, ReadError> {
+    let result = |record| if let Record::CallFinished(finished) = record { Some(finished.content) } else { None };
+    Ok(records(runtime, session).await?.into_iter().filter_map(result).collect())
+}
+
+/// Judges the whole journal by the invariants of a store **at rest**: every run ended once, every owner heard of every end
+/// once, nobody did what its owner may not. Wait for the runs that a test began before.
+///
+/// # Errors
+/// The first invariant that does not hold, or what keeps the journal from being read.
+pub async fn audit(runtime: &Runtime) -> Result<(), AuditError> {
+    settled(runtime.journal()).await;
+    subtend_journal::audit(runtime.journal(), true)
+}
+
+/// Ends a test: [`audit`], then a shutdown that leaves nothing alive.
+///
+/// # Panics
+/// When an invariant does not hold, or an actor or a task outlives the shutdown.
+#[expect(clippy::panic, reason = "this is an assertion")]
+pub async fn finish(runtime: Runtime) {
+    if let Err(error) = audit(&runtime).await {
+        panic!("the journal does not keep its invariants: {error}");
+    }
+    let report = runtime.shutdown(GRACE).await;
+    assert_eq!((report.actors, report.tasks), (0, 0), "something outlived the shutdown: {report:?}");
+}
+
+/// Waits until what was appended is durable; a journal that failed says so to whoever reads it.
+async fn settled(journal: &Journal) {
+    drop(journal.settled().await);
+}

@@ -1,0 +1,37 @@
+//! The command against servers that nobody here wrote: llama.cpp's own with a small real model, and a mock of the providers'
+//! protocols that injects faults.
+//!
+//! Built with the feature `provider-tests` alone; then the servers must be there, and `.ci/servers` installs them. The tests
+//! start them on free ports of the loopback and end them.
+
+#[cfg(test)]
+mod providers {
+    #[expect(dead_code, reason = "what the tests of the command line need besides")]
+    #[path = "../cli/call.rs"]
+    pub(crate) mod call;
+
+    pub(crate) mod broken;
+    pub(crate) mod http;
+    pub(crate) mod kept;
+    pub(crate) mod llm;
+    pub(crate) mod mock;
+    pub(crate) mod protocol;
+    pub(crate) mod relay;
+    pub(crate) mod said;
+    pub(crate) mod same;
+    pub(crate) mod server;
+    pub(crate) mod talk;
+
+    mod calls;
+    mod cancel;
+    mod controls;
+    mod conversation;
+    mod fallback;
+    mod faults;
+    mod keys;
+    mod limits;
+    mod reasoning;
+    mod silence;
+    mod subagents;
+    mod text;
+}

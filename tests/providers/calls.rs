@@ -1,0 +1,183 @@
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::call::User;
+use super::kept::{Kept, only};
+use super::llm::llm;
+use super::mock::{Mock, script};
+use super::protocol::Protocol;
+use super::relay::Relay;
+use super::said::{Part, Role, Said, refused, said};
+use super::talk::Talk;
+
+/// A user with two files, and an agent that may read them.
+fn reader(keys: &str) -> User {
+    let user = User::new();
+    user.file("a.txt", "alpha\n");
+    user.file("b.txt", "beta\n");
+    let agent = format!("---\nmode: primary\ntools: [read]\ntemperature: 0\n{keys}---\nYou read files.\n");
+    user.file(".subtend/agents/reader.md", &agent);
+    user
+}
+
+fn three() -> Vec<Value> {
+    let call = |id: &str, path: &str| json!({ "id": id, "name": "read", "arguments": { "path": path } });
+    let calls = [call("call_a", "a.txt"), call("call_b", "b.txt"), call("call_c", "none.txt")];
+    let first = json!({ "content": "I read them.", "toolCalls": calls });
+    script("You read files.", &[first, json!({ "content": "One says alpha, one beta." })])
+}
+
+#[test]
+fn parallel_calls_are_made_and_their_results_sent_back_in_order() {
+    for protocol in Protocol::ALL {
+        let mock = Mock::new(&three());
+        let (user, relay) = (reader(""), Relay::to(mock.origin()));
+        let told = Talk { agent: "reader", ..Talk::new(protocol, relay.origin()) }.run(&user, "Read both files.");
+        assert_eq!(told.answer(), "One says alpha, one beta.", "{protocol:?}");
+
+        let kept = only(&user);
+        let first = kept.of("turn_answered")[0];
+        assert_eq!((&first["text"], &first["stop"]), (&json!("I read them."), &json!("calls")), "{protocol:?}");
+        let asked: Vec<_> = first["calls"].as_array().expect("calls").iter().map(asked).collect();
+        let read = |path: &str| ("read".to_owned(), json!({ "path": path }));
+        assert_eq!(asked, [read("a.txt"), read("b.txt"), read("none.txt")], "{protocol:?}");
+
+        let sent = relay.sent();
+        assert_eq!(sent.len(), 2, "{protocol:?}: {sent:#?}");
+        let said = said(protocol, &sent[1]);
+        assert_eq!(refused(protocol, &said), [""; 0], "{protocol:?}: {:#}", sent[1]);
+        said_back(protocol, &said);
+        understood(protocol, &mock.journal()[1]["body"]["messages"]);
+    }
+}
+
+/// The mock's reading of what it was sent, which is not ours: each result stands behind the calls.
+fn understood(protocol: Protocol, messages: &Value) {
+    let messages = messages.as_array().expect("messages");
+    let roles: Vec<_> = messages.iter().map(|message| message["role"].as_str().expect("a role")).collect();
+    // One provider has text and each call as an item of its own.
+    let model = if protocol == Protocol::Responses { 4 } else { 1 };
+    let expected = [&["system", "user"][..], &["assistant"; 4][..model], &["tool"; 3][..]].concat();
+    assert_eq!(roles, expected, "{protocol:?}: {messages:#?}");
+    let results: Vec<_> = messages[2 + model..].iter().map(|message| message["content"].to_string()).collect();
+    let found = ["alpha", "beta", "none.txt"].iter().zip(&results).all(|(word, result)| result.contains(word));
+    assert!(found, "{protocol:?}: {results:#?}");
+}
+
+fn asked(call: &Value) -> (String, Value) {
+    let args = serde_json::from_str(call["args"].as_str().expect("arguments")).expect("JSON");
+    (call["tool"].as_str().expect("a tool").to_owned(), args)
+}
+
+/// Text and calls of the first answer, then each result; that a call failed can be told.
+fn said_back(protocol: Protocol, said: &[Said]) {
+    let model: Vec<&Part> = said.iter().filter(|said| said.role == Role::Model).flat_map(|said| &said.parts).collect();
+    assert_eq!(model[0], &Part::Text("I read them.".to_owned()), "{protocol:?}: {said:#?}");
+    let args: Vec<_> =
+        model.iter().filter_map(|part| if let Part::Call(_, _, args) = part { Some(args) } else { None }).collect();
+    assert_eq!(
+        args,
+        [&json!({"path": "a.txt"}), &json!({"path": "b.txt"}), &json!({"path": "none.txt"})],
+        "{protocol:?}"
+    );
+    let results: Vec<&str> = said
+        .iter()
+        .flat_map(|said| &said.parts)
+        .filter_map(|part| if let Part::Result(_, text) = part { Some(&**text) } else { None })
+        .collect();
+    let [a, b, none] = &*results else { panic!("{protocol:?}: {results:#?}") };
+    assert!(a.contains("alpha") && b.contains("beta") && none.contains("none.txt"), "{protocol:?}: {results:#?}");
+}
+
+/// Makes the real model call: it does so only when its own words begin with a call.
+fn forcing(protocol: Protocol, origin: &'static str) -> Relay {
+    Relay::start(move |_, body| {
+        let answered =
+            body["messages"].as_array().expect("messages").iter().any(|message| message["role"] == "assistant");
+        if !answered {
+            let anthropic = protocol == Protocol::Anthropic;
+            body["tool_choice"] = if anthropic { json!({ "type": "any" }) } else { json!("required") };
+            let prefill = json!({ "role": "assistant", "content": "<tool_call>\n" });
+            body["messages"].as_array_mut().expect("messages").push(prefill);
+        }
+        origin.to_owned()
+    })
+}
+
+/// Calls in the stream of an answer: the tool and its arguments, as far as they came, by their index.
+fn streamed(protocol: Protocol, stream: &str) -> Vec<(String, String)> {
+    let mut calls = BTreeMap::<u64, (String, String)>::new();
+    for data in stream.lines().filter_map(|line| line.strip_prefix("data: ")) {
+        let event: Value = serde_json::from_str(data).unwrap_or_default();
+        let piece = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        if protocol == Protocol::Anthropic {
+            let call = calls.entry(event["index"].as_u64().unwrap_or_default()).or_default();
+            call.0.push_str(&piece(&event["content_block"]["name"]));
+            call.1.push_str(&piece(&event["delta"]["partial_json"]));
+        } else {
+            for delta in event["choices"][0]["delta"]["tool_calls"].as_array().into_iter().flatten() {
+                let call = calls.entry(delta["index"].as_u64().expect("an index")).or_default();
+                call.0.push_str(&piece(&delta["function"]["name"]));
+                call.1.push_str(&piece(&delta["function"]["arguments"]));
+            }
+        }
+    }
+    calls.into_values().filter(|(tool, _)| !tool.is_empty()).collect()
+}
+
+/// Each call of the first answer as the journal has it: tool and arguments as text.
+fn recorded(kept: &Kept) -> Vec<(String, String)> {
+    let text = |value: &Value| value.as_str().expect("a text").to_owned();
+    let calls = kept.of("turn_answered")[0]["calls"].as_array().cloned().unwrap_or_default();
+    calls.iter().map(|call| (text(&call["tool"]), text(&call["args"]))).collect()
+}
+
+#[test]
+fn a_real_model_calls_our_tools_and_no_call_of_its_is_lost() {
+    let llm = llm();
+    for protocol in [Protocol::Chat, Protocol::Anthropic] {
+        let (user, relay) = (reader("output_tokens: 60\n"), forcing(protocol, llm.origin()));
+        let talk = Talk { agent: "reader", model: "smollm2", ..Talk::new(protocol, relay.origin()) };
+        let told = talk.run(&user, "Read the file a.txt.");
+
+        let seen = relay.seen();
+        assert!(seen.len() > 1, "{protocol:?}: {told:#?}");
+        assert!(seen.iter().all(|exchange| exchange.status.contains(" 200 ")), "{protocol:?}: {seen:#?}");
+        let kept = only(&user);
+        let calls = streamed(protocol, &seen[0].answer);
+        assert!(!calls.is_empty() && calls.iter().all(|(tool, _)| tool == "read"), "{protocol:?}: {}", seen[0].answer);
+        assert_eq!(recorded(&kept), calls, "{protocol:?}: {}", seen[0].answer);
+        // Each call has its one end, and the next request shows each of them.
+        assert_eq!(kept.of("call_finished").len(), calls.len(), "{protocol:?}: {kept:#?}");
+        let said = said(protocol, &seen[1].sent);
+        assert_eq!(refused(protocol, &said), [""; 0], "{protocol:?}: {:#}", seen[1].sent);
+        let results = said.iter().flat_map(|said| &said.parts).filter(|part| matches!(part, Part::Result(..)));
+        assert_eq!(results.count(), calls.len(), "{protocol:?}");
+    }
+}
+
+#[test]
+fn arguments_that_a_real_server_cuts_off_are_an_error_that_the_model_can_correct() {
+    let llm = llm();
+    for protocol in [Protocol::Chat, Protocol::Anthropic] {
+        let (user, relay) = (reader("output_tokens: 12\nturns: 2\n"), forcing(protocol, llm.origin()));
+        let talk = Talk { agent: "reader", model: "smollm2", ..Talk::new(protocol, relay.origin()) };
+        let told = talk.run(&user, "Read the file a.txt.");
+        assert!(matches!(told.code, Some(0 | 1 | 4)), "{protocol:?}: {told:#?}");
+
+        let seen = relay.seen();
+        let calls = streamed(protocol, &seen[0].answer);
+        let cut = calls.iter().filter(|(_, args)| serde_json::from_str::<Value>(args).is_err()).count();
+        assert!(cut > 0, "{protocol:?}: nothing was cut off: {}", seen[0].answer);
+        let kept = only(&user);
+        assert_eq!(recorded(&kept), calls, "{protocol:?}");
+        let ends: Vec<_> = kept.of("call_finished").iter().map(|end| end["end"].clone()).collect();
+        let wrong = json!({ "tool_error": { "kind": "bad_args", "retryable": false } });
+        assert_eq!(ends.iter().filter(|end| **end == wrong).count(), cut, "{protocol:?}: {kept:#?}");
+        // The model was told, in a form that its server takes.
+        let said = said(protocol, &seen[1].sent);
+        assert_eq!(refused(protocol, &said), [""; 0], "{protocol:?}: {:#}", seen[1].sent);
+        assert!(seen[1].status.contains(" 200 "), "{protocol:?}: {:#?}", seen[1]);
+    }
+}

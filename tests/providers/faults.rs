@@ -1,0 +1,212 @@
+use std::net::TcpListener;
+
+use serde_json::{Value, json};
+
+use super::broken::{Act, Broken};
+use super::call::User;
+use super::kept::{Kept, only};
+use super::mock::{Mock, script};
+use super::protocol::Protocol;
+use super::relay::Relay;
+use super::talk::{Talk, Told};
+use super::text::agent;
+
+const BRIEF: &str = "You are brief.";
+const LONG: &str = "A whole answer, long enough that it comes in a good many pieces of the stream.";
+
+fn run(protocol: Protocol, origin: &str) -> (Told, Kept) {
+    let user = User::new();
+    agent(&user, "brief", "");
+    let told = Talk { agent: "brief", ..Talk::new(protocol, origin) }.run(&user, "Speak.");
+    (told, only(&user))
+}
+
+/// The kinds of error for which attempts were discarded.
+fn discarded(kept: &Kept) -> Vec<&str> {
+    kept.of("attempt_discarded").iter().map(|record| record["error"].as_str().expect("a kind")).collect()
+}
+
+fn error(status: u16, message: &str) -> Value {
+    json!({ "error": { "message": message, "type": "server_error" }, "status": status })
+}
+
+/// One attempt came to nothing for `kind`; the next one answered, and its answer is all there is.
+fn once_discarded(protocol: Protocol, (told, kept): &(Told, Kept), kind: &str) {
+    assert_eq!(told.answer(), LONG, "{protocol:?}");
+    assert_eq!(discarded(kept), [kind], "{protocol:?}: {kept:#?}");
+    let attempts: Vec<_> = kept.of("turn_started").iter().map(|turn| turn["attempt"].clone()).collect();
+    assert_eq!(attempts, [json!(1), json!(2)], "{protocol:?}");
+    let answers = kept.of("turn_answered");
+    assert_eq!(
+        (answers.len(), &answers[0]["attempt"], &answers[0]["text"]),
+        (1, &json!(2), &json!(LONG)),
+        "{protocol:?}"
+    );
+}
+
+#[test]
+fn a_rate_limit_is_waited_out_as_long_as_the_server_says() {
+    for protocol in Protocol::ALL {
+        let mut limited = error(429, "slow down");
+        limited["retryAfter"] = json!(2);
+        let mock = Mock::new(&script(BRIEF, &[limited, json!({ "content": LONG })]));
+        let done = run(protocol, mock.origin());
+        once_discarded(protocol, &done, "rate");
+        assert_eq!(mock.statuses(), [429, 200], "{protocol:?}");
+        // By the server's clock, and by that of the journal.
+        let journal = mock.journal();
+        let at = |ix: usize| journal[ix]["timestamp"].as_i64().expect("a time");
+        let started = done.1.times("turn_started");
+        let waited = [at(1) - at(0), started[1] - started[0]];
+        assert!(waited.iter().all(|ms| (2000..8000).contains(ms)), "{protocol:?}: {waited:?} ms");
+        let message = done.1.of("attempt_discarded")[0]["message"].as_str().expect("a message");
+        assert!(message.contains("slow down"), "{protocol:?}: {message}");
+    }
+}
+
+#[test]
+fn an_error_of_the_server_is_tried_again() {
+    for protocol in Protocol::ALL {
+        let mock = Mock::new(&script(BRIEF, &[error(500, "something broke"), json!({ "content": LONG })]));
+        once_discarded(protocol, &run(protocol, mock.origin()), "unavailable");
+        assert_eq!(mock.statuses(), [500, 200], "{protocol:?}");
+    }
+}
+
+#[test]
+fn a_server_that_only_fails_is_given_up_and_its_words_are_told() {
+    let mock = Mock::new(&[json!({ "match": {}, "response": error(503, "down for the day") })]);
+    let (told, kept) = run(Protocol::Anthropic, mock.origin());
+    assert_eq!(told.code, Some(1), "{told:#?}");
+    let kind = &told.end["outcome"]["failed"]["kind"]["model"];
+    assert_eq!(kind["error"], json!("unavailable"), "{told:#?}");
+    assert!(kind["message"].as_str().is_some_and(|text| text.contains("down for the day")), "{kind}");
+    assert!(told.err.contains("down for the day"), "{}", told.err);
+    assert_eq!((mock.statuses().len(), discarded(&kept).len()), (3, 3), "{kept:#?}");
+}
+
+/// The mock breaks the connection after a few pieces: the rest never comes.
+#[test]
+fn a_stream_that_breaks_off_is_never_taken_for_a_short_answer() {
+    for protocol in Protocol::ALL {
+        let cut = json!({ "response": { "content": LONG }, "chunkSize": 5, "latency": 5, "truncateAfterChunks": 8 });
+        let mock = Mock::new(&script(BRIEF, &[cut, json!({ "content": LONG })]));
+        let relay = Relay::to(mock.origin());
+        let (told, kept) = run(protocol, relay.origin());
+        let seen = relay.seen();
+        assert!(
+            seen[0].answer.contains("A who") && !seen[0].answer.contains("strea"),
+            "{protocol:?}: {}",
+            seen[0].answer
+        );
+        // Something of the first attempt was shown before it was discarded.
+        let first = |event: &&Value| event["type"] == "delta" && event["attempt"] == 1;
+        assert!(told.events.iter().any(|event| first(&event)), "{protocol:?}");
+        once_discarded(protocol, &(told, kept), "unavailable");
+    }
+}
+
+/// The last event is missing, though the connection ends in good order.
+#[test]
+fn a_stream_that_ends_without_its_last_word_is_never_taken_for_an_answer() {
+    for protocol in Protocol::ALL {
+        let mock = Mock::new(&script(BRIEF, &[json!({ "content": LONG }), json!({ "content": LONG })]));
+        let whole = Relay::to(mock.origin());
+        let (told, _) = run(protocol, whole.origin());
+        assert_eq!(told.answer(), LONG, "{protocol:?}");
+        // The mock's own stream, without what comes after the middle of the text.
+        let stream = whole.seen()[0].answer.clone();
+        let cut = stream.find("enough").expect("the middle");
+        let cut = cut + stream[cut..].find('\n').expect("an end of line");
+        let kind = if protocol == Protocol::Ollama { "application/x-ndjson" } else { "text/event-stream" };
+        let answer = |text: &str| Act::answer("200 OK", &format!("Content-Type: {kind}\r\n"), text);
+        let half = format!("{}\n\n", &stream[..cut]);
+        let broken = Broken::new(vec![answer(&half), answer(&stream)]);
+        let done = run(protocol, broken.origin());
+        assert_eq!(done.0.answer(), LONG, "{protocol:?}");
+        assert_eq!(discarded(&done.1).len(), 1, "{protocol:?}: {:#?}", done.1);
+    }
+}
+
+#[test]
+fn garbage_is_no_answer() {
+    for protocol in Protocol::ALL {
+        let garbage = json!({ "response": { "content": LONG }, "chaos": { "malformedRate": 1 } });
+        let mock = Mock::new(&script(BRIEF, &[garbage, json!({ "content": LONG })]));
+        once_discarded(protocol, &run(protocol, mock.origin()), "bad_answer");
+    }
+}
+
+#[test]
+fn a_page_for_people_is_no_answer() {
+    let page = "<!doctype html><html><body><h1>Welcome</h1><p>Please sign in to the network.</p></body></html>";
+    for protocol in Protocol::ALL {
+        let broken = Broken::new(vec![Act::answer("200 OK", "Content-Type: text/html; charset=utf-8\r\n", page)]);
+        let (told, kept) = run(protocol, broken.origin());
+        assert_eq!(told.code, Some(1), "{protocol:?}: {told:#?}");
+        let kind = &told.end["outcome"]["failed"]["kind"]["model"];
+        assert_eq!(kind["error"], json!("bad_answer"), "{protocol:?}: {kind}");
+        assert_eq!((broken.asked().len(), kept.of("turn_answered").len()), (3, 0), "{protocol:?}");
+    }
+}
+
+#[test]
+fn a_connection_that_is_dropped_at_once_is_tried_again() {
+    for protocol in Protocol::ALL {
+        let dropped = json!({ "response": { "content": LONG }, "chaos": { "disconnectRate": 1 } });
+        let mock = Mock::new(&script(BRIEF, &[dropped, json!({ "content": LONG })]));
+        once_discarded(protocol, &run(protocol, mock.origin()), "unavailable");
+    }
+}
+
+#[test]
+fn a_server_that_is_not_there_is_named() {
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+    let (told, kept) = run(Protocol::Chat, &format!("http://{free}"));
+    assert_eq!((told.code, discarded(&kept)), (Some(1), vec!["unavailable"; 3]), "{told:#?}");
+    assert!(told.err.contains(&free.to_string()), "{}", told.err);
+}
+
+#[test]
+fn an_unknown_model_lists_near_names() {
+    for protocol in [Protocol::Chat, Protocol::Responses, Protocol::Anthropic] {
+        let models = json!({ "object": "list", "data": [
+            { "id": "haiku-5", "object": "model" }, { "id": "sonnet-5", "object": "model" }, { "id": "opus-5", "object": "model" } ] });
+        let missing = json!({ "error": { "message": "The model `sonet-5` does not exist", "type": "not_found_error", "code": "model_not_found" } });
+        let server = Broken::making(move |_, request| {
+            let json = "Content-Type: application/json\r\n";
+            match request.path() {
+                "/v1/models" => Act::answer("200 OK", json, &models.to_string()),
+                _ => Act::answer("404 Not Found", json, &missing.to_string()),
+            }
+        });
+        let user = User::new();
+        agent(&user, "brief", "");
+        let told =
+            Talk { agent: "brief", model: "sonet-5", ..Talk::new(protocol, server.origin()) }.run(&user, "Speak.");
+        assert_eq!(told.code, Some(1), "{protocol:?}: {told:#?}");
+        let kind = &told.end["outcome"]["failed"]["kind"]["model"];
+        assert_eq!(kind["error"], json!("invalid_request"), "{protocol:?}: {kind}");
+        assert!(told.err.contains("sonet-5") && told.err.contains("sonnet-5"), "{protocol:?}: {}", told.err);
+        // The same request again would find it missing again.
+        let asked = server.asked();
+        let calls = asked.iter().filter(|message| message.first.starts_with("POST")).count();
+        assert_eq!((calls, only(&user).of("turn_answered").len()), (1, 0), "{protocol:?}");
+    }
+}
+
+#[test]
+fn a_request_that_a_real_server_refuses_is_not_sent_again() {
+    let llm = super::llm::llm();
+    let user = User::new();
+    agent(&user, "brief", "");
+    // More than the 4096 tokens of a slot.
+    let prompt = "one two three four five six seven ".repeat(900);
+    for protocol in Protocol::REAL {
+        let relay = Relay::to(llm.origin());
+        let told = Talk { agent: "brief", model: "smollm2", ..Talk::new(protocol, relay.origin()) }.run(&user, &prompt);
+        let kind = &told.end["outcome"]["failed"]["kind"]["model"];
+        assert_eq!((told.code, &kind["error"]), (Some(1), &json!("context_overflow")), "{protocol:?}: {told:#?}");
+        assert_eq!(relay.seen().len(), 1, "{protocol:?}: {:#?}", relay.seen());
+    }
+}

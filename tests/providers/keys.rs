@@ -1,0 +1,100 @@
+use std::path::Path;
+
+use serde_json::json;
+
+use super::broken::{Act, Broken};
+use super::call::User;
+use super::kept::only;
+use super::mock::{Mock, script};
+use super::protocol::Protocol;
+use super::talk::{KEY, Talk, Told};
+use super::text::agent;
+
+/// Files below `dir` that hold `text`, however they are made.
+fn holding(dir: &Path, text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry").path()) {
+        if entry.is_dir() {
+            found.extend(holding(&entry, text));
+        } else if std::fs::read(&entry).expect("a file").windows(text.len()).any(|bytes| bytes == text.as_bytes()) {
+            found.push(entry.display().to_string());
+        }
+    }
+    found
+}
+
+/// The key is in nothing that the run told or left. Half of a key is a key to whoever guesses.
+fn untold(protocol: Protocol, user: &User, told: &Told) {
+    let half = &KEY[..20];
+    let said = format!("{told:?}");
+    assert!(!said.contains(half), "{protocol:?}: {said}");
+    assert_eq!(holding(&user.data(), half), [""; 0], "{protocol:?}");
+    assert_eq!(holding(&user.workspace(), half), [""; 0], "{protocol:?}");
+    // The search finds what is there.
+    assert_ne!(holding(&user.data(), "You are brief."), [""; 0], "{protocol:?}");
+}
+
+fn user() -> User {
+    let user = User::new();
+    agent(&user, "brief", "");
+    user
+}
+
+#[test]
+fn a_refused_key_names_its_variable_and_is_told_nowhere() {
+    for protocol in Protocol::ALL.into_iter().filter(|protocol| protocol.variable().is_some()) {
+        let mock = Mock::locked(&script("You are brief.", &[json!({ "content": "Hello." })]), "sk-another-key");
+        let user = user();
+        let told = Talk { agent: "brief", ..Talk::new(protocol, mock.origin()) }.run(&user, "Speak.");
+        assert_eq!(told.code, Some(1), "{protocol:?}: {told:#?}");
+        assert_eq!(told.end["outcome"]["failed"]["kind"]["model"]["error"], json!("auth"), "{protocol:?}: {told:#?}");
+        let variable = protocol.variable().expect("a variable");
+        assert!(told.err.contains(variable), "{protocol:?}: {}", told.err);
+        // A key that is refused once is refused again.
+        assert_eq!(only(&user).of("turn_started").len(), 1, "{protocol:?}");
+        untold(protocol, &user, &told);
+    }
+}
+
+#[test]
+fn the_right_key_opens_the_same_lock() {
+    for protocol in Protocol::ALL.into_iter().filter(|protocol| protocol.variable().is_some()) {
+        let mock = Mock::locked(&script("You are brief.", &[json!({ "content": "Hello." })]), KEY);
+        let user = user();
+        let told = Talk { agent: "brief", ..Talk::new(protocol, mock.origin()) }.run(&user, "Speak.");
+        assert_eq!(told.answer(), "Hello.", "{protocol:?}");
+        untold(protocol, &user, &told);
+    }
+}
+
+/// Some servers show the key that they refuse, or all headers.
+#[test]
+fn a_server_that_echoes_the_key_makes_nobody_tell_it() {
+    for protocol in Protocol::ALL.into_iter().filter(|protocol| protocol.variable().is_some()) {
+        for status in ["401 Unauthorized", "400 Bad Request", "500 Internal Server Error"] {
+            let server = Broken::making(move |_, request| {
+                let message = format!("Incorrect API key provided: {KEY}. Headers: {:?}", request.headers);
+                let body = json!({ "type": "error", "error": { "type": "authentication_error", "message": message } });
+                Act::answer(status, &format!("Content-Type: application/json\r\nX-Echo: {KEY}\r\n"), &body.to_string())
+            });
+            let user = user();
+            let told = Talk { agent: "brief", ..Talk::new(protocol, server.origin()) }.run(&user, "Speak.");
+            assert_eq!(told.code, Some(1), "{protocol:?} {status}: {told:#?}");
+            assert!(told.err.contains("Incorrect API key provided"), "{protocol:?} {status}: {}", told.err);
+            untold(protocol, &user, &told);
+        }
+    }
+}
+
+#[test]
+fn without_a_key_the_providers_own_server_is_not_asked_and_the_variable_is_named() {
+    for protocol in Protocol::ALL.into_iter().filter(|protocol| protocol.variable().is_some()) {
+        let user = user();
+        let mut command = user.command(&["run", "--json", "--model", &protocol.model("any"), "Speak."]);
+        super::protocol::bare(&mut command);
+        let done = super::call::Under::start(command, "").done();
+        assert_eq!(done.code, Some(2), "{protocol:?}: {done:?}");
+        assert!(done.err.contains(protocol.variable().expect("a variable")), "{protocol:?}: {}", done.err);
+        assert!(!user.data().exists(), "{protocol:?}");
+    }
+}

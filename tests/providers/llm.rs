@@ -1,0 +1,42 @@
+//! The real model: SmolLM2-135M behind llama.cpp's server, one for the whole process.
+
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use serde_json::Value;
+
+use super::http;
+use super::server::{Server, installed, ours};
+
+static LLM: OnceLock<Server> = OnceLock::new();
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// The server, for one test at a time: its slots and its speed are this test's.
+pub(crate) struct Llm {
+    origin: &'static str,
+    _alone: MutexGuard<'static, ()>,
+}
+
+/// Waits until no other test has it.
+pub(crate) fn llm() -> Llm {
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let server = LLM.get_or_init(|| {
+        let mut command = Command::new(installed("llm/bin/python"));
+        command.arg(ours("llm.py")).arg(ours("tools.jinja"));
+        Server::start(command)
+    });
+    Llm { origin: server.origin(), _alone: alone }
+}
+
+impl Llm {
+    pub(crate) fn origin(&self) -> &'static str {
+        self.origin
+    }
+
+    /// Slots that are at work.
+    pub(crate) fn busy(&self) -> usize {
+        let slots = http::get(self.origin, "/slots");
+        let slots = slots.as_array().expect("slots");
+        slots.iter().filter(|slot| slot["is_processing"] == Value::Bool(true)).count()
+    }
+}

@@ -1,0 +1,65 @@
+use serde_json::{Value, json};
+
+use super::kept::kept;
+use super::mock::{Mock, script};
+use super::protocol::Protocol;
+use super::relay::Relay;
+use super::said::{refused, said};
+use super::subagents::{family, task};
+use super::talk::Talk;
+
+const THOUGHT: &str = "First the file, then the scout.";
+
+fn fixtures() -> Vec<Value> {
+    let read = json!({ "id": "call_2", "name": "read", "arguments": { "path": "a.txt" } });
+    let calls = [task("call_1", "Look at the left.", false), read];
+    let think = |mut answer: Value| {
+        answer["reasoning"] = THOUGHT.into();
+        answer["reasoningSignature"] = "c2lnbmVk".into();
+        answer
+    };
+    let lead =
+        [think(json!({ "content": "Two things.", "toolCalls": calls })), think(json!({ "content": "All seen." }))];
+    [script("You lead.", &lead), script("You scout.", &[think(json!({ "content": "Left is clear." }))])].concat()
+}
+
+/// A model of each provider that reasons, as the mock knows them.
+fn model(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Chat => "deepseek-reasoner",
+        Protocol::Responses => "gpt-5",
+        Protocol::Anthropic => "claude-sonnet-4-5",
+        Protocol::Gemini => "gemini-2.5-pro",
+        Protocol::Ollama => "deepseek-r1",
+    }
+}
+
+/// The mock checks for itself that thinking which led to calls comes back, first and signed; it answers 400 where it does not.
+#[test]
+fn what_a_model_thinks_is_no_part_of_its_answer_and_goes_back_where_it_must() {
+    for protocol in Protocol::ALL {
+        let mock = Mock::new(&fixtures());
+        let (user, relay) = (family("effort: low\n"), Relay::to(mock.origin()));
+        let talk = Talk { agent: "lead", model: model(protocol), ..Talk::new(protocol, relay.origin()) };
+        let told = talk.run(&user, "See to both.");
+        assert_eq!(told.answer(), "All seen.", "{protocol:?}");
+        assert_eq!(mock.statuses(), [200; 3], "{protocol:?}");
+
+        let sent = relay.sent();
+        for body in &sent {
+            assert_eq!(refused(protocol, &said(protocol, body)), [""; 0], "{protocol:?}: {body:#}");
+        }
+        let kept = kept(&user);
+        let answer = kept[0].of("turn_answered")[0];
+        assert_eq!(answer["text"], json!("Two things."), "{protocol:?}");
+        let last = sent.last().expect("a request");
+        if protocol == Protocol::Anthropic {
+            assert_eq!(last["thinking"]["type"], json!("enabled"), "{last:#}");
+            let thinking = json!({ "type": "thinking", "thinking": THOUGHT, "signature": "c2lnbmVk" });
+            assert_eq!(last["messages"][1]["content"][0], thinking, "{last:#}");
+            assert!(answer["reasoning"].as_str().is_some_and(|text| text.contains("c2lnbmVk")), "{answer:#}");
+            // While it thinks no other temperature is taken.
+            assert!(last["temperature"].is_null() || last["temperature"] == json!(1), "{last:#}");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! A relay: stands between the command and a server, notes what each said, and may change a request on its way.
+
+use std::io::{BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::http::{Message, connect, unchunked};
+
+/// One request and its answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Exchange {
+    pub(crate) path: String,
+    pub(crate) headers: Vec<(String, String)>,
+    /// The body as it came.
+    pub(crate) sent: Value,
+    /// The status line of the answer.
+    pub(crate) status: String,
+    /// The body of the answer, as far as it came.
+    pub(crate) answer: String,
+    /// When the request came.
+    pub(crate) began: Instant,
+    /// When the last of the answer came.
+    pub(crate) ended: Instant,
+}
+
+/// Where a request goes, and as what: may wait, and may change the body.
+pub(crate) trait Route: Fn(&str, &mut Value) -> String + Send + Sync + 'static {}
+impl<F: Fn(&str, &mut Value) -> String + Send + Sync + 'static> Route for F {}
+
+/// A relay on a port of its own.
+pub(crate) struct Relay {
+    origin: String,
+    seen: Arc<Mutex<Vec<Exchange>>>,
+    over: Arc<AtomicBool>,
+}
+
+impl Relay {
+    /// Passes everything to `origin` as it is.
+    pub(crate) fn to(origin: &str) -> Self {
+        let origin = origin.to_owned();
+        Self::start(move |_, _| origin.clone())
+    }
+
+    /// Passes each request to the origin that `route` gives for its path and body.
+    pub(crate) fn start(route: impl Route) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let origin = format!("http://{}", listener.local_addr().expect("an address"));
+        let (seen, over) = (Arc::<Mutex<Vec<Exchange>>>::default(), Arc::<AtomicBool>::default());
+        let (noted, ended, route) = (Arc::clone(&seen), Arc::clone(&over), Arc::new(route));
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                if ended.load(Ordering::Relaxed) {
+                    break;
+                }
+                let (noted, route) = (Arc::clone(&noted), Arc::clone(&route));
+                thread::spawn(move || pass(stream, &*route, &noted));
+            }
+        });
+        Self { origin, seen, over }
+    }
+
+    pub(crate) fn origin(&self) -> &str {
+        &self.origin
+    }
+
+    /// All that was passed, in the order in which the requests came.
+    pub(crate) fn seen(&self) -> Vec<Exchange> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The bodies of the requests.
+    pub(crate) fn sent(&self) -> Vec<Value> {
+        self.seen().into_iter().map(|exchange| exchange.sent).collect()
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        drop(connect(&self.origin));
+    }
+}
+
+fn pass(mut client: TcpStream, route: &dyn Route, noted: &Mutex<Vec<Exchange>>) {
+    let Some(request) = Message::request(&mut BufReader::new(&client)) else { return };
+    let path = request.path().to_owned();
+    let note = |change: &mut dyn FnMut(&mut Vec<Exchange>)| {
+        change(&mut noted.lock().unwrap_or_else(PoisonError::into_inner));
+    };
+    let mut at = 0;
+    note(&mut |seen| {
+        at = seen.len();
+        seen.push(Exchange {
+            path: path.clone(),
+            headers: request.headers.clone(),
+            sent: request.json(),
+            status: String::new(),
+            answer: String::new(),
+            began: Instant::now(),
+            ended: Instant::now(),
+        });
+    });
+    let mut body = request.json();
+    let mut server = connect(&route(&path, &mut body));
+    let body = if request.body.is_empty() { String::new() } else { body.to_string() };
+    let mut head = format!("{}\r\n", request.first);
+    for (name, value) in &request.headers {
+        if !matches!(&**name, "content-length" | "connection" | "host") {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+    }
+    head.push_str(&format!("host: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len()));
+    if server.write_all((head + &body).as_bytes()).is_err() {
+        return;
+    }
+    // What was passed on is noted piece by piece: the reader may go away before the end.
+    let (mut piece, mut bytes, mut told) = ([0; 4096], Vec::new(), false);
+    while let Ok(read @ 1..) = server.read(&mut piece) {
+        bytes.extend_from_slice(&piece[..read]);
+        let Some((head, body)) = split(&bytes) else { continue };
+        note(&mut |seen| answer(&mut seen[at], &head, body));
+        // The server may keep its connection open all the same: the one to the client takes no second request.
+        let out = if told { piece[..read].to_vec() } else { [closing(&head).as_bytes(), body].concat() };
+        told = true;
+        if client.write_all(&out).is_err() || whole(&head, body) {
+            return;
+        }
+    }
+}
+
+/// Head and body, once the head is whole.
+fn split(bytes: &[u8]) -> Option<(Message, &[u8])> {
+    let end = bytes.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
+    Some((Message::head(&mut &bytes[..end])?, &bytes[end..]))
+}
+
+/// The head, with the word that the connection ends with this answer.
+fn closing(head: &Message) -> String {
+    let mut text = format!("{}\r\nconnection: close\r\n", head.first);
+    for (name, value) in head.headers.iter().filter(|(name, _)| !matches!(&**name, "connection" | "keep-alive")) {
+        text.push_str(&format!("{name}: {value}\r\n"));
+    }
+    text + "\r\n"
+}
+
+/// Whether all of the body has come, where that can be told.
+fn whole(head: &Message, body: &[u8]) -> bool {
+    let length = head.header("content-length").map(|length| length.parse::<usize>().expect("a length"));
+    let chunked = head.header("transfer-encoding").is_some();
+    length.is_some_and(|length| body.len() >= length) || chunked && body.ends_with(b"0\r\n\r\n")
+}
+
+fn answer(exchange: &mut Exchange, head: &Message, body: &[u8]) {
+    let body = if head.header("transfer-encoding").is_some() { unchunked(body) } else { body.to_vec() };
+    exchange.ended = Instant::now();
+    exchange.status = head.first.clone();
+    exchange.answer = String::from_utf8_lossy(&body).into_owned();
+}

@@ -1,0 +1,63 @@
+//! Journals of the same conversation, made alike: what may differ between two runs of it is replaced, and nothing else.
+
+use serde_json::Value;
+
+use super::kept::Kept;
+
+/// The records of each session, the parent first, with ids by their order, without times, usage, reasoning, and the names
+/// that the provider gives to calls and to its model.
+pub(crate) fn alike(kept: &[Kept], workspace: &str) -> Vec<Vec<Value>> {
+    let text = serde_json::to_string(&kept.iter().map(|kept| &kept.records).collect::<Vec<_>>()).expect("json");
+    let mut text = text.replace(workspace, "[workspace]");
+    for (at, kept) in kept.iter().enumerate() {
+        text = text.replace(&kept.id, &format!("[session {at}]"));
+        text = text.replace(&kept.short, &format!("[short {at}]"));
+    }
+    let mut all: Vec<Vec<Value>> = serde_json::from_str(&ids(&text)).expect("json");
+    all.iter_mut().flatten().for_each(strip);
+    all
+}
+
+/// Replaces what has the form of an id by a number, the same id by the same number.
+fn ids(text: &str) -> String {
+    let (mut known, mut out, mut rest) = (Vec::<&str>::new(), String::new(), text);
+    while let Some(next) = rest.chars().next() {
+        let id = rest.get(..36).filter(|id| is_id(id));
+        let taken = id.map_or(next.len_utf8(), str::len);
+        match id {
+            Some(id) => {
+                let at = known.iter().position(|known| *known == id).unwrap_or(known.len());
+                if at == known.len() {
+                    known.push(id);
+                }
+                out.push_str(&format!("[id {at}]"));
+            }
+            None => out.push(next),
+        }
+        rest = &rest[taken..];
+    }
+    out
+}
+
+fn is_id(text: &str) -> bool {
+    text.len() == 36
+        && text.bytes().enumerate().all(|(at, byte)| match at {
+            8 | 13 | 18 | 23 => byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        })
+}
+
+/// Takes away what may differ.
+fn strip(record: &mut Value) {
+    match record {
+        Value::Object(fields) => {
+            fields.retain(|name, _| {
+                let differs = ["usage", "usage_self", "usage_owned", "reasoning", "provider_id", "model", "worked_ms"];
+                !differs.contains(&&**name)
+            });
+            fields.values_mut().for_each(strip);
+        }
+        Value::Array(all) => all.iter_mut().for_each(strip),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}

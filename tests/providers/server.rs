@@ -1,0 +1,78 @@
+//! Processes that serve, each on a leash: it ends with the value that holds it, and with this process, however that one ends.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use super::call::no_forks;
+
+/// A server that takes longer to start does not.
+const START: Duration = Duration::from_secs(60);
+
+/// Where the servers are installed.
+pub(crate) fn installed(path: &str) -> PathBuf {
+    let default = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/provider-servers");
+    let place = std::env::var_os("SUBTEND_PROVIDER_SERVERS").map_or_else(default, PathBuf::from).join(path);
+    assert!(place.exists(), "{} is missing: run `.ci/servers`, which installs the servers", place.display());
+    place
+}
+
+/// A file of ours that a server is started with.
+pub(crate) fn ours(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/providers/servers").join(name)
+}
+
+/// A server that listens. Holding its stdin holds it alive.
+#[derive(Debug)]
+pub(crate) struct Server {
+    child: Child,
+    origin: String,
+}
+
+impl Server {
+    /// Starts `command`, which tells its address on stdout.
+    pub(crate) fn start(mut command: Command) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let forking = no_forks();
+        let mut child = command.spawn().expect("the server's program starts");
+        drop(forking);
+        let said = Arc::new(Mutex::new(String::new()));
+        let mut stderr = child.stderr.take().expect("stderr");
+        let noted = Arc::clone(&said);
+        thread::spawn(move || {
+            let mut piece = [0; 4096];
+            while let Ok(read @ 1..) = stderr.read(&mut piece) {
+                noted.lock().unwrap_or_else(PoisonError::into_inner).push_str(&String::from_utf8_lossy(&piece[..read]));
+            }
+        });
+        let stdout = BufReader::new(child.stdout.take().expect("stdout"));
+        let (tell, told) = mpsc::channel();
+        thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                if let Some((_, address)) = line.split_once("listening on ") {
+                    drop(tell.send(address.trim().to_owned()));
+                }
+            }
+        });
+        let Ok(origin) = told.recv_timeout(START) else {
+            drop(child.kill());
+            panic!("{command:?} does not listen: {}", said.lock().unwrap_or_else(PoisonError::into_inner));
+        };
+        Self { child, origin }
+    }
+
+    /// `http://127.0.0.1:port`.
+    pub(crate) fn origin(&self) -> &str {
+        &self.origin
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}

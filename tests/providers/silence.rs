@@ -1,0 +1,93 @@
+use std::time::Duration;
+
+use serde_json::json;
+use subtend::models::ModelSpec;
+use subtend::session::{FailKind, Limits, ModelFail, Outcome};
+use subtend::{Ended, OpenOptions, Runtime};
+
+use super::broken::{Act, Broken};
+use super::protocol::Protocol;
+
+/// Runs one prompt under `limits` through the library.
+async fn run(protocol: Protocol, origin: &str, limits: Limits) -> Ended {
+    let spec = ModelSpec::parse(&protocol.model("canned")).expect("a model");
+    let spec = spec.with_base_url(&protocol.base(origin)).expect("an address");
+    let model = spec.build().expect("a client");
+    let runtime = Runtime::builder().model(model).limits(limits).start().await.expect("a runtime");
+    let session = runtime.open(OpenOptions { agent: "general".into(), ..OpenOptions::default() }).expect("a session");
+    let receipt = session.send("Speak.").await.expect("a receipt");
+    let ended = session.run_ended(receipt.run).await.expect("an end");
+    runtime.shutdown(Duration::from_secs(5)).await;
+    ended
+}
+
+fn unavailable(outcome: &Outcome) -> &str {
+    let Outcome::Failed { kind: FailKind::Model { error: ModelFail::Unavailable, message } } = outcome else {
+        panic!("{outcome:?}")
+    };
+    message
+}
+
+#[tokio::test]
+async fn a_server_that_says_nothing_is_left_after_its_time() {
+    for protocol in Protocol::ALL {
+        let server = Broken::new(vec![Act::Hang(String::new())]);
+        let limits = Limits { first_byte_ms: 300, attempts: 2, backoff_ms: 10, ..Limits::default() };
+        let ended = run(protocol, server.origin(), limits).await;
+        let message = unavailable(&ended.outcome);
+        assert!(message.contains("300"), "{protocol:?}: {message}");
+        assert_eq!(server.asked().len(), 2, "{protocol:?}");
+    }
+}
+
+/// The first piece of a stream as each protocol has it.
+fn opening(protocol: Protocol) -> String {
+    let event = |name: &str, data: serde_json::Value| format!("event: {name}\ndata: {data}\n\n");
+    let text = "So far";
+    match protocol {
+        Protocol::Chat => format!("data: {}\n\n", json!({ "choices": [{ "index": 0, "delta": { "content": text } }] })),
+        Protocol::Responses => event(
+            "response.output_text.delta",
+            json!({ "type": "response.output_text.delta", "item_id": "m", "output_index": 0, "content_index": 0, "delta": text }),
+        ),
+        Protocol::Anthropic => [
+            event(
+                "message_start",
+                json!({ "type": "message_start", "message": { "id": "m", "role": "assistant", "usage": {} } }),
+            ),
+            event(
+                "content_block_start",
+                json!({ "type": "content_block_start", "index": 0, "content_block": { "type": "text", "text": "" } }),
+            ),
+            event(
+                "content_block_delta",
+                json!({ "type": "content_block_delta", "index": 0, "delta": { "type": "text_delta", "text": text } }),
+            ),
+        ]
+        .concat(),
+        Protocol::Gemini => {
+            let content = json!({ "role": "model", "parts": [{ "text": text }] });
+            format!("data: {}\n\n", json!({ "candidates": [{ "index": 0, "content": content }] }))
+        }
+        Protocol::Ollama => {
+            format!("{}\n", json!({ "model": "m", "message": { "role": "assistant", "content": text }, "done": false }))
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_falls_silent_is_left_after_its_time() {
+    for protocol in Protocol::ALL {
+        let kind = if protocol == Protocol::Ollama { "application/x-ndjson" } else { "text/event-stream" };
+        let opening = opening(protocol);
+        // Without a length: there is more to come.
+        let server = Broken::new(vec![Act::Hang(format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nConnection: close\r\n\r\n{opening}"
+        ))]);
+        let limits = Limits { first_byte_ms: 60_000, stall_ms: 300, attempts: 2, backoff_ms: 10, ..Limits::default() };
+        let ended = run(protocol, server.origin(), limits).await;
+        let message = unavailable(&ended.outcome);
+        assert!(message.contains("300"), "{protocol:?}: {message}");
+        assert_eq!((server.asked().len(), ended.text.as_deref()), (2, None), "{protocol:?}");
+    }
+}

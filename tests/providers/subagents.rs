@@ -1,0 +1,196 @@
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use serde_json::{Value, json};
+
+use super::call::User;
+use super::kept::{Kept, kept};
+use super::llm::llm;
+use super::mock::{Mock, script};
+use super::protocol::Protocol;
+use super::relay::{Exchange, Relay};
+use super::said::{Part, refused, said};
+use super::talk::{Talk, Told};
+
+const LEAD: &str = "You lead.";
+const SCOUT: &str = "You scout.";
+const NOTICE: &str = "Background tasks have ended.";
+
+/// A gate that what passes through it waits at.
+#[derive(Clone, Default)]
+pub(crate) struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+impl Gate {
+    pub(crate) fn open(&self) {
+        *self.0.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.0.1.notify_all();
+    }
+
+    pub(crate) fn pass(&self) {
+        let shut = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.0.1.wait_while(shut, |open| !*open).unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// A user with an agent that leads and one that scouts.
+pub(crate) fn family(keys: &str) -> User {
+    let user = User::new();
+    user.file("a.txt", "alpha\n");
+    let agent = |mode: &str, tools: &str, prompt: &str| {
+        format!("---\nmode: {mode}\ndescription: One of two.\ntools: [{tools}]\ntemperature: 0\n{keys}---\n{prompt}\n")
+    };
+    user.file(".subtend/agents/lead.md", &agent("primary", "task, read", LEAD));
+    user.file(".subtend/agents/scout.md", &agent("subagent", "read", SCOUT));
+    user
+}
+
+pub(crate) fn task(id: &str, prompt: &str, background: bool) -> Value {
+    let arguments = json!({ "subagent_type": "scout", "prompt": prompt, "background": background });
+    json!({ "id": id, "name": "task", "arguments": arguments })
+}
+
+/// Requests of the agent with this prompt.
+fn of<'a>(seen: &'a [Exchange], prompt: &str) -> Vec<&'a Exchange> {
+    seen.iter().filter(|exchange| exchange.sent.to_string().contains(prompt)).collect()
+}
+
+/// Nothing in any request is what a provider of this protocol refuses, and every one was answered.
+fn accepted(protocol: Protocol, seen: &[Exchange]) {
+    for exchange in seen {
+        let said = said(protocol, &exchange.sent);
+        assert_eq!(refused(protocol, &said), [""; 0], "{protocol:?}: {:#}", exchange.sent);
+        assert!(exchange.status.contains(" 200 "), "{protocol:?}: {exchange:#?}");
+    }
+}
+
+/// The last thing said is the result of a call that the model never made, which tells of the ends once, with `words` in it.
+fn ends_with_the_notice(protocol: Protocol, body: &Value, words: &[&str]) {
+    let said = said(protocol, body);
+    let [.., call, last] = &*said else { panic!("{protocol:?}: {said:#?}") };
+    let Some(Part::Call(_, tool, args)) = call.parts.last() else { panic!("{protocol:?}: {said:#?}") };
+    assert_eq!((&**tool, args), ("background_tasks", &json!({})), "{protocol:?}");
+    let [Part::Result(_, text)] = &*last.parts else { panic!("{protocol:?}: {said:#?}") };
+    assert!(words.iter().all(|word| text.contains(word)), "{protocol:?}: {text}");
+    let all: String = said.iter().map(|said| said.words()).collect();
+    assert_eq!((text.matches(NOTICE).count(), all.matches(NOTICE).count()), (1, 1), "{protocol:?}: {said:#?}");
+}
+
+fn ends(kept: &[Kept]) -> Vec<Value> {
+    kept.iter().flat_map(|kept| kept.of("run_ended")).map(|end| end["outcome"].clone()).collect()
+}
+
+/// The children's ends come while the parent rests: after its own last answer.
+#[test]
+fn ends_that_come_at_rest_reach_the_model_in_a_form_that_each_protocol_takes() {
+    for protocol in Protocol::ALL {
+        let calls = [task("call_1", "Look at the left.", true), task("call_2", "Look at the right.", false)];
+        let lead = [
+            json!({ "content": "Two scouts.", "toolCalls": calls }),
+            json!({ "content": "The left is still out." }),
+            json!({ "content": "Both are back." }),
+        ];
+        let scout = |side: &str, answer: &str| json!({ "match": { "systemMessage": SCOUT, "userMessage": side }, "response": { "content": answer } });
+        let scouts = [scout("left", "Left is clear."), scout("right", "Right is clear.")];
+        let mock = Mock::new(&[script(LEAD, &lead), scouts.to_vec()].concat());
+        let (gate, origin) = (Gate::default(), mock.origin().to_owned());
+        let hold = gate.clone();
+        let relay = Relay::start(move |_, body| {
+            if body.to_string().contains("Look at the left") && body.to_string().contains(SCOUT) {
+                hold.pass();
+            }
+            origin.clone()
+        });
+        let user = family("");
+        let run = Talk { agent: "lead", ..Talk::new(protocol, relay.origin()) }.start(&user, "Scout both sides.");
+        run.until(|event| event["record"]["turn_answered"]["text"] == "The left is still out.");
+        gate.open();
+        let told = Told::of(run.done());
+        assert_eq!(told.answer(), "Both are back.", "{protocol:?}");
+
+        let seen = relay.seen();
+        accepted(protocol, &seen);
+        let lead = of(&seen, LEAD);
+        assert_eq!((lead.len(), of(&seen, SCOUT).len()), (3, 2), "{protocol:?}: {seen:#?}");
+        ends_with_the_notice(protocol, &lead[2].sent, &["Left is clear."]);
+        let blocking = said(protocol, &lead[1].sent).last().expect("a message").words();
+        assert!(
+            blocking.contains("Right is clear.") && !blocking.contains("Left is clear."),
+            "{protocol:?}: {blocking}"
+        );
+        let kept = kept(&user);
+        assert_eq!(ends(&kept), vec![json!("completed"); 3], "{protocol:?}");
+        let notices = kept[0].of("notice_taken");
+        let carriers: Vec<_> = notices.iter().map(|notice| notice["carrier"].clone()).collect();
+        assert_eq!(carriers, [json!("result"), json!("message")], "{protocol:?}");
+    }
+}
+
+/// A child's end comes while the parent's call is out: results and notice go into one request.
+#[test]
+fn an_end_that_comes_at_a_turn_boundary_stands_behind_the_results() {
+    for protocol in Protocol::ALL {
+        let read = json!({ "id": "call_2", "name": "read", "arguments": { "path": "a.txt" } });
+        let lead = [
+            json!({ "toolCalls": [task("call_1", "Look at the left.", true)] }),
+            json!({ "content": "Meanwhile I read.", "toolCalls": [read] }),
+            json!({ "content": "Read, and scouted." }),
+        ];
+        let mock = Mock::new(&[script(LEAD, &lead), script(SCOUT, &[json!({ "content": "Left is clear." })])].concat());
+        let (gate, origin) = (Gate::default(), mock.origin().to_owned());
+        let hold = gate.clone();
+        let relay = Relay::start(move |_, body| {
+            if body.to_string().contains(LEAD) && body.to_string().contains("Look at the left.") {
+                hold.pass();
+            }
+            origin.clone()
+        });
+        let user = family("");
+        let run = Talk { agent: "lead", ..Talk::new(protocol, relay.origin()) }.start(&user, "Scout the left.");
+        run.until(|event| event["record"]["run_ended"].is_object());
+        gate.open();
+        let told = Told::of(run.done());
+        assert_eq!(told.answer(), "Read, and scouted.", "{protocol:?}");
+
+        let seen = relay.seen();
+        accepted(protocol, &seen);
+        let lead = of(&seen, LEAD);
+        assert_eq!(lead.len(), 3, "{protocol:?}: {seen:#?}");
+        ends_with_the_notice(protocol, &lead[2].sent, &["Left is clear."]);
+        let all: String = said(protocol, &lead[2].sent).iter().map(|said| said.words()).collect();
+        let (result, notice) = (all.find("alpha"), all.find(NOTICE));
+        assert!(result.is_some() && result < notice, "{protocol:?}: {all}");
+    }
+}
+
+/// The history with calls, results and a notice goes to the server of a real model, which reads all of it.
+#[test]
+fn a_real_server_takes_the_history_of_a_parent_and_answers_it() {
+    let llm = llm();
+    for protocol in Protocol::REAL {
+        let calls = [task("call_1", "Say one word.", true), task("call_2", "Say two words.", false)];
+        let mock = Mock::new(&script(LEAD, &[json!({ "content": "Two scouts.", "toolCalls": calls })]));
+        let (canned, real) = (mock.origin().to_owned(), llm.origin());
+        let relay = Relay::start(move |_, body| {
+            let text = body.to_string();
+            let opening = text.contains(LEAD) && !text.contains("Two scouts.");
+            if opening { canned.clone() } else { real.to_owned() }
+        });
+        let user = family("output_tokens: 60\n");
+        let talk = Talk { agent: "lead", model: "smollm2", ..Talk::new(protocol, relay.origin()) };
+        let told = talk.run(&user, "Ask both scouts.");
+
+        let seen = relay.seen();
+        accepted(protocol, &seen);
+        let lead = of(&seen, LEAD);
+        let heard = lead.iter().find(|exchange| exchange.sent.to_string().contains(NOTICE));
+        let heard = heard.unwrap_or_else(|| panic!("{protocol:?}: {told:#?}"));
+        ends_with_the_notice(protocol, &heard.sent, &[]);
+        // What so small a model makes of it is its own affair: it may well ramble until it is cut off.
+        let kept = kept(&user);
+        let cut = json!({ "failed": { "kind": "truncated" } });
+        let ends = ends(&kept);
+        assert_eq!(ends.len(), 3, "{protocol:?}: {ends:?}");
+        assert!(ends.iter().all(|end| *end == json!("completed") || *end == cut), "{protocol:?}: {ends:?}");
+        let answers: Vec<_> = kept[0].of("turn_answered");
+        assert!(answers.iter().all(|answer| answer["text"].is_string()), "{protocol:?}: {answers:#?}");
+    }
+}

@@ -1,0 +1,143 @@
+use serde_json::{Value, json};
+
+use super::call::User;
+use super::kept::only;
+use super::llm::llm;
+use super::mock::Mock;
+use super::protocol::Protocol;
+use super::relay::Relay;
+use super::said::{Part, Role, said};
+use super::talk::{KEY, Talk};
+
+const HELLO: &str = "Hello. This answer comes in several pieces, so that it can be seen on its way.";
+
+/// An agent without tools, whose prompt a small model reads quickly.
+pub(crate) fn agent(user: &User, name: &str, keys: &str) {
+    let text = format!("---\nmode: primary\ntools: []\ntemperature: 0\n{keys}---\nYou are brief.\n");
+    user.file(&format!(".subtend/agents/{name}.md"), &text);
+}
+
+#[test]
+fn text_comes_in_pieces_and_is_recorded_with_its_usage() {
+    let usage = json!({ "prompt_tokens": 31, "completion_tokens": 17, "total_tokens": 48 });
+    let fixture = json!({ "match": { "userMessage": "say hello" }, "response": { "content": HELLO, "usage": usage } });
+    let mock = Mock::new(&[fixture]);
+    for protocol in Protocol::ALL {
+        let (user, relay) = (User::new(), Relay::to(mock.origin()));
+        agent(&user, "brief", "output_tokens: 77\n");
+        let told = Talk { agent: "brief", ..Talk::new(protocol, relay.origin()) }.run(&user, "Please say hello.");
+        assert_eq!(told.answer(), HELLO, "{protocol:?}");
+        let pieces = told.deltas(told.session());
+        assert_eq!((pieces.concat().as_str(), pieces.len() > 2), (HELLO, true), "{protocol:?}: {pieces:?}");
+
+        // The mock counts nothing for this one.
+        let usage =
+            if protocol == Protocol::Ollama { json!({"in": 0, "out": 0}) } else { json!({"in": 31, "out": 17}) };
+        assert_eq!(told.end["usage"], usage, "{protocol:?}");
+        let kept = only(&user);
+        let answers = kept.of("turn_answered");
+        assert_eq!(answers.len(), 1, "{protocol:?}: {answers:#?}");
+        let (text, stop) = (&answers[0]["text"], &answers[0]["stop"]);
+        assert_eq!((text, stop, &answers[0]["usage"]), (&json!(HELLO), &json!("end"), &usage), "{protocol:?}");
+        assert_eq!(kept.of("turn_started")[0]["model"], json!(protocol.model("canned")), "{protocol:?}");
+        sent_as_it_should_be(protocol, &relay);
+    }
+}
+
+/// One request, to the protocol's own place, with the key where it belongs, the settings, and what was said.
+fn sent_as_it_should_be(protocol: Protocol, relay: &Relay) {
+    let seen = relay.seen();
+    assert_eq!(seen.len(), 1, "{protocol:?}: {seen:#?}");
+    let (sent, path) = (&seen[0].sent, seen[0].path.split('?').next().expect("a path"));
+    assert_eq!(path, protocol.path("canned"), "{protocol:?}");
+    let header = |name: &str| {
+        let value = seen[0].headers.iter().find(|(known, _)| known == name);
+        value.map(|(_, value)| value.clone()).unwrap_or_default()
+    };
+    let (key, cap, temperature) = match protocol {
+        Protocol::Chat => (header("authorization"), cap_of_chat(sent), &sent["temperature"]),
+        Protocol::Responses => (header("authorization"), &sent["max_output_tokens"], &sent["temperature"]),
+        Protocol::Anthropic => (header("x-api-key"), &sent["max_tokens"], &sent["temperature"]),
+        Protocol::Gemini => {
+            let config = &sent["generationConfig"];
+            (header("x-goog-api-key"), &config["maxOutputTokens"], &config["temperature"])
+        }
+        Protocol::Ollama => (String::new(), &sent["options"]["num_predict"], &sent["options"]["temperature"]),
+    };
+    let key = key.strip_prefix("Bearer ").map_or(key.clone(), str::to_owned);
+    assert_eq!(key, if protocol == Protocol::Ollama { "" } else { KEY }, "{protocol:?}");
+    assert!(!seen[0].path.contains(KEY), "{protocol:?}: {}", seen[0].path);
+    assert_eq!((cap, temperature.as_f64()), (&json!(77), Some(0.0)), "{protocol:?}: {sent:#}");
+
+    let said = said(protocol, sent);
+    let [system, prompt] = &*said else { panic!("{protocol:?}: {said:#?}") };
+    assert!(system.role == Role::System && system.words().contains("You are brief."), "{protocol:?}: {system:#?}");
+    assert_eq!((prompt.role, &*prompt.parts), (Role::User, &[Part::Text("Please say hello.".to_owned())][..]));
+}
+
+/// The cap has an old and a new name.
+fn cap_of_chat(sent: &Value) -> &Value {
+    let (old, new) = (&sent["max_tokens"], &sent["max_completion_tokens"]);
+    if old.is_null() { new } else { old }
+}
+
+#[test]
+fn a_real_model_answers_and_what_its_server_counts_is_recorded() {
+    let llm = llm();
+    for protocol in Protocol::REAL {
+        let (user, relay) = (User::new(), Relay::to(llm.origin()));
+        agent(&user, "brief", "output_tokens: 60\n");
+        let talk = Talk { agent: "brief", model: "smollm2", ..Talk::new(protocol, relay.origin()) };
+        let told = talk.run(&user, "What is the capital of France?");
+        assert!(!told.answer().trim().is_empty(), "{protocol:?}: {told:#?}");
+        assert_eq!(told.deltas(told.session()).concat(), told.answer(), "{protocol:?}");
+
+        let kept = only(&user);
+        let answers = kept.of("turn_answered");
+        assert_eq!((answers.len(), &answers[0]["stop"]), (1, &json!("end")), "{protocol:?}: {answers:#?}");
+        assert_eq!(answers[0]["model"], json!("smollm2"), "{protocol:?}");
+        let usage = &answers[0]["usage"];
+        let counted = counted(protocol, &relay.seen()[0].answer);
+        assert_eq!((usage["in"].as_u64(), usage["out"].as_u64()), counted, "{protocol:?}: {usage}");
+        assert!(counted.0 > Some(10) && counted.1 > Some(1), "{protocol:?}: {counted:?}");
+    }
+}
+
+/// Input tokens, cached ones included, and output tokens, read from the events of a stream.
+fn counted(protocol: Protocol, stream: &str) -> (Option<u64>, Option<u64>) {
+    let events: Vec<Value> = stream
+        .lines()
+        .filter_map(|line| line.strip_prefix("data: "))
+        .filter_map(|data| serde_json::from_str(data).ok())
+        .collect();
+    let find = |pointer: &str| events.iter().rev().find_map(|event| event.pointer(pointer)?.as_u64());
+    match protocol {
+        Protocol::Chat => (find("/usage/prompt_tokens"), find("/usage/completion_tokens")),
+        Protocol::Responses => (find("/response/usage/input_tokens"), find("/response/usage/output_tokens")),
+        Protocol::Anthropic => {
+            let new = find("/message/usage/input_tokens").unwrap_or(0);
+            let cached = find("/message/usage/cache_read_input_tokens").unwrap_or(0);
+            (Some(new + cached), find("/usage/output_tokens"))
+        }
+        Protocol::Gemini | Protocol::Ollama => panic!("the real server does not speak {protocol:?}"),
+    }
+}
+
+#[test]
+fn an_answer_that_a_real_server_cuts_off_is_not_taken_for_a_whole_one() {
+    let llm = llm();
+    for protocol in Protocol::REAL {
+        let user = User::new();
+        agent(&user, "terse", "output_tokens: 6\n");
+        let talk = Talk { agent: "terse", model: "smollm2", ..Talk::new(protocol, llm.origin()) };
+        let told = talk.run(&user, "Tell me a story of a fox.");
+        assert_eq!(told.code, Some(1), "{protocol:?}: {told:#?}");
+        assert_eq!(told.end["outcome"], json!({"failed": {"kind": "truncated"}}), "{protocol:?}");
+        assert!(told.end["partial"].as_str().is_some_and(|text| !text.is_empty()), "{protocol:?}: {:#}", told.end);
+        let kept = only(&user);
+        let stops: Vec<_> = kept.of("turn_answered").iter().map(|answer| answer["stop"].clone()).collect();
+        // Once more, and then no more.
+        assert_eq!(stops, [json!("length"), json!("length")], "{protocol:?}");
+        assert_eq!(kept.of("turn_started")[1]["prompt"], json!("continuation"), "{protocol:?}");
+    }
+}
