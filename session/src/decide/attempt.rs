@@ -4,7 +4,7 @@ use super::draft::Draft;
 use crate::command::{AttemptFailed, Deadline};
 use crate::effect::{Effect, Rejection};
 use crate::ids::{AttemptNo, Text, TurnNo};
-use crate::outcome::{FailKind, Outcome};
+use crate::outcome::{FailKind, ModelFail, Outcome};
 use crate::record::{AttemptDiscarded, Record};
 use crate::sabotage::Bug;
 use crate::state::Phase;
@@ -24,22 +24,39 @@ pub(super) fn discard(draft: &mut Draft<'_>, failed: AttemptFailed, kind: FailKi
         Phase::Working | Phase::WaitingMidTurn | Phase::WaitingAtRest => true,
         Phase::Queued | Phase::HeldInterrupted | Phase::HeldOutOfTurns | Phase::Closing | Phase::Quiet => false,
     };
-    let tries = draft.state.turn().map_or(0, |turn| turn.tries);
-    draft.emit(Record::AttemptDiscarded(Box::new(AttemptDiscarded { turn, attempt, error, message, model, usage })));
-    if !works {
-        draft.disarm(Deadline::Turn(turn));
-        draft.check();
-    } else if let Some(next) = next {
-        // Another model has not seen this turn yet: whatever this one's error is, it may do better, and at once.
-        start_again(draft, Some(next), 0);
-    } else if error.retryable() && tries < draft.state.limits.attempts && in_time(draft, retry_after_ms) {
-        let doubled = draft.state.limits.backoff_ms.saturating_mul(1 << tries.saturating_sub(1).min(32));
-        start_again(draft, None, doubled.max(retry_after_ms.unwrap_or(0)));
-    } else {
-        draft.disarm(Deadline::Turn(turn));
+    let again = if works { again(draft, error, retry_after_ms, next) } else { None };
+    let again_ms = again.as_ref().map(|(_, after_ms)| *after_ms);
+    let discarded = AttemptDiscarded { turn, attempt, error, message, model, again_ms, usage };
+    draft.emit(Record::AttemptDiscarded(Box::new(discarded)));
+    if let Some((model, after_ms)) = again {
+        start_again(draft, model, after_ms);
+        return Ok(());
+    }
+    draft.disarm(Deadline::Turn(turn));
+    if works {
         draft.end(Outcome::Failed { kind });
+    } else {
+        draft.check();
     }
     Ok(())
+}
+
+/// The model of the next attempt, where it is another, and when it is made; `None` where no other attempt may help.
+fn again(
+    draft: &Draft<'_>,
+    error: ModelFail,
+    retry_after_ms: Option<u64>,
+    next: Option<Text>,
+) -> Option<(Option<Text>, u64)> {
+    if next.is_some() {
+        // Another model has not seen this turn yet: whatever this one's error is, it may do better, and at once.
+        return Some((next, 0));
+    }
+    let tries = draft.state.turn().map_or(0, |turn| turn.tries);
+    let limits = &draft.state.limits;
+    let may = error.retryable() && tries < limits.attempts && in_time(draft, retry_after_ms);
+    let doubled = limits.backoff_ms.saturating_mul(1 << tries.saturating_sub(1).min(32));
+    may.then(|| (None, doubled.max(retry_after_ms.unwrap_or(0))))
 }
 
 fn is_awaited(draft: &Draft<'_>, no: TurnNo, attempt: AttemptNo) -> bool {

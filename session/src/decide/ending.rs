@@ -164,7 +164,7 @@ impl Draft<'_> {
         let (turn, attempt) = (turn.no, turn.attempt);
         let error = ModelFail::Unavailable;
         let message = why.into();
-        let discarded = AttemptDiscarded { turn, attempt, error, message, model: None, usage: None };
+        let discarded = AttemptDiscarded { turn, attempt, error, message, model: None, again_ms: None, usage: None };
         self.emit(Record::AttemptDiscarded(Box::new(discarded)));
         self.disarm(Deadline::Turn(turn));
     }

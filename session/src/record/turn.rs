@@ -60,6 +60,9 @@ pub struct AttemptDiscarded {
     /// The model that was called, where the session's name for it stands for several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<Text>,
+    /// How long until the next attempt, in milliseconds, a little jitter aside; absent where none follows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub again_ms: Option<u64>,
     /// What it cost all the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,

@@ -92,6 +92,7 @@ fn of_runs_and_turns([kind, a, b, c, d, e, ..]: [u8; 12]) -> Record {
             error: ModelFail::Rate,
             message: text(a),
             model: (e > 50).then(|| text(d)),
+            again_ms: (e > 70).then_some(c.into()),
             usage: (e > 9).then_some(usage),
         })),
         _ => Record::TurnAnswered(Box::new(TurnAnswered {

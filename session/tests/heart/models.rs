@@ -77,6 +77,18 @@ fn a_discarded_attempt_says_which_model_it_was() {
 }
 
 #[test]
+fn a_discarded_attempt_says_when_the_next_is_made() {
+    let again = |command| {
+        let decision = started().tell(command).unwrap();
+        let Record::AttemptDiscarded(discarded) = &decision.records[0] else { panic!("{decision:?}") };
+        discarded.again_ms
+    };
+    assert_eq!(again(failed(1, ModelFail::Unavailable, "a", Some("b"))), Some(0));
+    assert_eq!(again(failed(1, ModelFail::Unavailable, "a", None)), Some(500));
+    assert_eq!(again(failed(1, ModelFail::Auth, "a", None)), None);
+}
+
+#[test]
 fn a_provider_that_wants_more_patience_than_the_turn_has_fails_it_now() {
     let after = |retry_after_ms| {
         let Command::AttemptFailed(mut failed) = failed(1, ModelFail::Rate, "a", None) else { unreachable!() };

@@ -8,7 +8,7 @@ use subtend_models::model::Delta;
 use subtend_session::call::CallKind;
 use subtend_session::ids::{CallId, SessionId, Text};
 use subtend_session::outcome::Outcome;
-use subtend_session::record::{Carrier, Hold, NoticeTaken, Park, Record, TurnAnswered};
+use subtend_session::record::{AttemptDiscarded, Carrier, Hold, NoticeTaken, Park, Record, TurnAnswered};
 use tokio::time::Instant;
 
 /// All sessions of one tree, as far as their events were seen.
@@ -181,7 +181,7 @@ impl Node {
             Record::AttemptDiscarded(discarded) => {
                 let usage = discarded.usage.unwrap_or_default();
                 self.tokens = self.tokens.saturating_add(usage.tokens());
-                return Some(News::Failed(discarded.message.to_string()));
+                return Some(News::Failed(failed(discarded)));
             }
             Record::CallStarted { call, kind, .. } => return self.started(*call, kind),
             Record::CallFinished(finished) => self.closed(finished.call),
@@ -258,6 +258,17 @@ impl Node {
             Carrier::Message => {}
         }
     }
+}
+
+/// What is told of an attempt that came to nothing: which model it was, where there are several, and what follows.
+fn failed(discarded: &AttemptDiscarded) -> String {
+    let who = discarded.model.as_ref().map(|model| format!("{model}: ")).unwrap_or_default();
+    let then = match discarded.again_ms {
+        None => String::new(),
+        Some(0) => "; asking again".to_owned(),
+        Some(ms) => format!("; asking again in {}.{} s", ms / 1_000, ms % 1_000 / 100),
+    };
+    format!("{who}{}{then}", discarded.message)
 }
 
 #[cfg(test)]
