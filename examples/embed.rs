@@ -28,7 +28,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             let What::Record { record, .. } = event.what else { continue };
             if let Record::TurnAnswered(answered) = &*record {
                 let tools: Vec<&str> = answered.calls.iter().map(|call| &*call.tool).collect();
-                eprintln!("{} asks for {tools:?}", event.session.short());
+                let what = if tools.is_empty() { "answers".to_owned() } else { format!("asks for {tools:?}") };
+                eprintln!("{} {what}", event.session.short());
             } else if let Record::RunEnded(ended) = &*record {
                 eprintln!("{} {}", event.session.short(), ended.outcome.kind().word());
             }

@@ -143,6 +143,8 @@ pub async fn kinds(runtime: &Runtime, session: SessionId) -> Result<Vec<&'static
 
 /// What the tools of a session gave back, in order: what its model was shown of them.
 ///
+/// `task` is none of them: what subagents gave back is in [`Record::NoticeTaken`].
+///
 /// # Errors
 /// As [`records`].
 pub async fn results(runtime: &Runtime, session: SessionId) -> Result<Vec<Text>, ReadError> {

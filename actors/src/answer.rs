@@ -156,6 +156,28 @@ impl SessionHandle {
         }
     }
 
+    /// The last answer that the run of `answer`, which is over, gave before it took another input, if it took one after it.
+    pub(crate) async fn before_another(&self, answer: &Answered) -> Result<Option<Text>, AnswerError> {
+        let (mut next, mut scan) = self.find(answer.input).await?;
+        loop {
+            let page = self.hub.journal.records_from(self.id, next, PAGE).map_err(|error| self.unread(error))?;
+            if page.is_empty() {
+                return Ok(None);
+            }
+            for stored in &page {
+                next = stored.seq.next();
+                let after = stored.seq > answer.seq;
+                if after && matches!(stored.record, Record::InputsTaken { .. }) {
+                    return Ok(scan.last().cloned());
+                }
+                if after && matches!(stored.record, Record::RunEnded(_)) {
+                    return Ok(None);
+                }
+                drop(scan.read(stored));
+            }
+        }
+    }
+
     /// Where to begin to read for the answer of `input`: at the opening of the run that was in flight when it was accepted,
     /// since its answer may continue one that was cut off before.
     async fn find(&self, input: InputId) -> Result<(Seq, Scan), AnswerError> {

@@ -235,6 +235,7 @@ impl Builder {
             models,
             default_model,
             throttles,
+            cooled: tokio::sync::Notify::new(),
             workspace_path: workspace.path().to_path_buf(),
             workspace,
             limits: Interned::new(Arc::new(self.limits))?,

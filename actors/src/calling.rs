@@ -9,9 +9,10 @@ use futures_util::task::noop_waker_ref;
 use subtend_models::estimate;
 use subtend_models::model::{Answer, Deltas, Model, ModelError, Request};
 use subtend_models::models::Member;
+use subtend_models::throttle::Pass;
 use subtend_session::command::Command;
 use subtend_session::context::context;
-use subtend_session::ids::{AttemptNo, Lsn, Text, TurnNo};
+use subtend_session::ids::{AttemptNo, Lsn, RunKey, Text, TurnNo};
 use subtend_session::outcome::{ModelFail, Part};
 use subtend_session::settings::Settings;
 use tokio::task::AbortHandle;
@@ -60,11 +61,13 @@ impl Hub {
         let asked_for = error.retry_after_ms.or_else(|| (error.kind == ModelFail::Rate).then_some(1_000));
         if let (Some(ms), Some(quota)) = (asked_for, called.member.model.quotas().first()) {
             self.throttles.cool(quota, ms);
+            self.cooled.notify_waiters();
         }
+        // Also when it was called by its own name: a pool that it is in shall not wait for it.
+        self.models.failed(&called.member.name, error.kind, error.retry_after_ms);
         if !called.pool {
             return None;
         }
-        self.models.failed(&called.member.name, error.kind, error.retry_after_ms);
         self.models.after(&called.asked, &called.member.name)
     }
 
@@ -184,7 +187,7 @@ impl Driver {
         let task_stop = stop.clone();
         let work = async move {
             hub.faults.strike(Point::TurnTask, "model");
-            let came = hub.come(call, at, pulse, patience);
+            let came = hub.come(call, pulse, patience);
             tokio::select! {
                 biased;
                 () = task_stop.cancelled() => None,
@@ -201,7 +204,7 @@ impl Driver {
                     if owned.is_cancelled()
                         && let Some(owner) = owner
                     {
-                        let outcome = hub.closing_kind(owner);
+                        let outcome = hub.closing_kind(owner, RunKey { session: at.session, run: at.run });
                         hub.tell(at.session, Command::OwnerOver { run: at.run, outcome });
                     }
                     turn::dropped(at.turn, at.attempt)
@@ -223,7 +226,7 @@ impl Hub {
     /// Makes the call when it may start, and waits for what comes of it.
     ///
     /// Dropped where it stands when the run is stopped: a place in a queue or under a quota goes back with it.
-    async fn come(&self, call: Call, at: Address, pulse: Pulse, patience: Patience) -> Came {
+    async fn come(&self, call: Call, pulse: Pulse, patience: Patience) -> Came {
         let later = match call {
             Call::Now(calling) => return turn::watched(calling, pulse, patience).await,
             Call::Later(later) => later,
@@ -238,18 +241,48 @@ impl Hub {
             // A poisoned journal: nothing leaves the process any more.
             std::future::pending::<()>().await;
         }
-        if model.quotas().is_empty() {
-            return turn::watched(turn::call(&model, request, deltas), pulse, patience).await;
-        }
         // Silence is counted from the call, not from here: a wait for a place is not the provider's fault.
-        let pass = self.throttles.enter(model.quotas(), at.session, estimate::tokens(&request)).await;
+        let pass = match self.place(&*model, &request, patience).await {
+            Ok(pass) => pass,
+            Err(error) => return Came::Error(error),
+        };
+        if self.halt.is_cancelled() {
+            // The runtime goes down, which sends all away who wait for a place: none of these calls may go out any more.
+            std::future::pending::<()>().await;
+        }
         let came = turn::watched(turn::call(&model, request, deltas), pulse, patience).await;
         match &came {
-            Came::Answer(Answer { usage, .. }) if !usage.unreliable => pass.settle(usage.tokens()),
+            Came::Answer(Answer { usage, .. }) if !usage.unreliable && usage.tokens() > 0 => {
+                pass.settle(usage.tokens())
+            }
             Came::Error(ModelError { usage: Some(usage), .. }) => pass.settle(usage.tokens()),
             // Nothing is known: the estimate stands.
             Came::Answer(_) | Came::Error(_) | Came::Panic(_) => drop(pass),
         }
         came
+    }
+
+    /// Waits for a place under the quotas of `model`; not where its provider wants more patience than a turn has, also when
+    /// it says so to another session meanwhile: then a pool asks its next model, and a run without one ends with the cause.
+    async fn place(&self, model: &dyn Model, request: &Request, patience: Patience) -> Result<Pass, ModelError> {
+        let quotas = model.quotas();
+        let entering = self.throttles.enter(quotas, request.session, estimate::tokens(request));
+        tokio::pin!(entering);
+        loop {
+            let cooled = self.cooled.notified();
+            tokio::pin!(cooled);
+            // Before the look: what is said after it wakes this.
+            cooled.as_mut().enable();
+            let left = quotas.iter().filter_map(|quota| self.throttles.cooling_ms(quota)).max();
+            if let Some(ms) = left.filter(|ms| *ms >= patience.turn_ms) {
+                let message = format!("the provider asked for patience: {} s of it are left", ms.div_ceil(1_000));
+                return Err(ModelError { retry_after_ms: Some(ms), ..ModelError::new(ModelFail::Rate, message) });
+            }
+            tokio::select! {
+                biased;
+                pass = &mut entering => return Ok(pass),
+                () = cooled => {}
+            }
+        }
     }
 }

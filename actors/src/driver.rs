@@ -343,8 +343,6 @@ impl Driver {
                 // Before any effect of the run: what it will own hangs on its token.
                 let key = RunKey { session: self.session(), run: opened.run };
                 self.hub.tokens.open(key, owner_key(&opened.owner));
-            } else if let Record::InputsTaken { run, .. } = record {
-                self.resumed(*run);
             }
         }
         self.pending.records.extend(decision.records);

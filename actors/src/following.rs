@@ -34,7 +34,8 @@ pub enum EventsError {
 /// given what it missed from the journal: it never misses a record, however slow it is, and never slows the session. After
 /// the record with sequence number `n`, `events(n.next())` goes on where it stopped, also after a restart.
 ///
-/// Deltas are of the attempt at hand: none comes before the end of the attempt before it, none after the end of its own.
+/// None of the deltas of a retry comes before the end of the attempt before it, none of any attempt after its own end. The
+/// first attempt of a turn is shown as it comes: on a slow disk before the answer of the turn before it is durable.
 /// One with offset 0 is the text so far: who attaches late, or fell behind, gets it once more. Whoever keeps the text cuts
 /// it to the delta's offset and appends the piece.
 pub struct Events {

@@ -1,6 +1,6 @@
 //! The hub: everything that sessions of one runtime share, and the one way a command reaches a session.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -44,6 +44,8 @@ pub(crate) struct Hub {
     pub(crate) default_model: Text,
     /// What providers allow, over all sessions.
     pub(crate) throttles: Throttles,
+    /// Tells who waits for a place that a provider asked for patience.
+    pub(crate) cooled: tokio::sync::Notify,
     pub(crate) workspace: Arc<Workspace>,
     pub(crate) workspace_path: PathBuf,
     pub(crate) limits: Interned<Limits>,
@@ -61,8 +63,8 @@ pub(crate) struct Hub {
     pub(crate) events: Publisher,
     pub(crate) waiters: Waiters,
     pub(crate) gate: Gate,
-    /// Runs that close, with their outcomes: the true cause for what they own (S-8). An entry goes with its run's end.
-    pub(crate) closing: Mutex<HashMap<RunKey, OutcomeKind>>,
+    /// Why runs are cancelled by their owners (S-8).
+    pub(crate) closing: Mutex<Closing>,
     /// Bodies that the journal already has.
     pub(crate) defs: Mutex<std::collections::HashSet<Hash>>,
     /// Completions that came too late: counted, not recorded.
@@ -79,6 +81,16 @@ pub(crate) struct Hub {
     pub(crate) halt: CancellationToken,
     /// Where the runtime was started: it may be dropped elsewhere.
     pub(crate) tokio: tokio::runtime::Handle,
+}
+
+/// Why runs are cancelled by their owners. What is noted of a run goes with its end.
+#[derive(Default)]
+pub(crate) struct Closing {
+    /// Runs that close, with their outcomes: the true cause for all that they own.
+    pub(crate) own: HashMap<RunKey, OutcomeKind>,
+    /// Runs that the interrupt of their owner ends. Noted by themselves, not by the owner: that owns others, which the
+    /// interrupt spares and which a cancel from above may still end.
+    interrupted: HashSet<RunKey>,
 }
 
 /// Where callbacks find the hub that is made after them.
@@ -133,16 +145,29 @@ impl Hub {
                 let key = RunKey { session: state.id, run: run.no };
                 let owner = RunKey { session: *session, run: *no };
                 let fired = self.tokens.fired(&key) || self.tokens.fired(&owner);
-                fired.then(|| self.closing_kind(owner))
+                fired.then(|| self.closing_kind(owner, key))
             }
             Owner::Person | Owner::Host(_) | Owner::Detached { .. } => None,
         }
     }
 
-    /// How a run that closes will end. One whose own close is not decided yet closes because its owner does.
-    pub(crate) fn closing_kind(&self, owner: RunKey) -> OutcomeKind {
+    /// What of its owner ends the run `owned`. An owner whose own close is not decided yet closes because its owner does.
+    pub(crate) fn closing_kind(&self, owner: RunKey, owned: RunKey) -> OutcomeKind {
         let closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
-        closing.get(&owner).copied().unwrap_or(OutcomeKind::Cancelled)
+        if closing.interrupted.contains(&owned) {
+            return OutcomeKind::Interrupted;
+        }
+        closing.own.get(&owner).copied().unwrap_or(OutcomeKind::Cancelled)
+    }
+
+    /// Notes whether the interrupt of its owner ends `owned`.
+    pub(crate) fn interrupts(&self, owned: RunKey, it_does: bool) {
+        let mut closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
+        if it_does {
+            closing.interrupted.insert(owned)
+        } else {
+            closing.interrupted.remove(&owned)
+        };
     }
 
     /// A run is over: nothing hangs on it any more.
@@ -151,23 +176,29 @@ impl Hub {
         // Only a root run has an account.
         self.ledger.forget(key);
         let mut closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
-        if !closing.is_empty() {
-            closing.remove(&key);
+        if !closing.own.is_empty() {
+            closing.own.remove(&key);
+        }
+        if !closing.interrupted.is_empty() {
+            closing.interrupted.remove(&key);
         }
     }
 
     /// How a run ended, as the journal has it.
     pub(crate) fn ended(&self, session: SessionId, run: RunNo) -> Result<Option<Ended>, ReadError> {
         let stored = self.journal.records(session)?;
-        let ended = stored.into_iter().find_map(|stored| {
-            let Record::RunEnded(ended) = stored.record else { return None };
-            (ended.run == run).then_some(ended)
+        let ends = stored.iter().enumerate().find_map(|(at, stored)| {
+            let Record::RunEnded(ended) = &stored.record else { return None };
+            (ended.run == run).then_some((at, ended))
         });
-        Ok(ended.map(|ended| {
-            let mut usage = ended.usage_self;
-            usage.add(&ended.usage_owned);
-            Ended { run, outcome: ended.outcome, text: ended.text, turns: ended.turns, usage }
-        }))
+        let Some((at, ended)) = ends else { return Ok(None) };
+        // The record's own text is cut to what an owner is sent; the fold up to it has the whole.
+        let until = State::fold(session, stored.iter().take(at.saturating_add(1)).map(|stored| &stored.record));
+        let whole = until.ok().and_then(|state| state.last).and_then(|last| last.text);
+        let mut usage = ended.usage_self;
+        usage.add(&ended.usage_owned);
+        let text = whole.or_else(|| ended.text.clone());
+        Ok(Some(Ended { run, outcome: ended.outcome.clone(), text, turns: ended.turns, usage }))
     }
 
     /// Why nothing answers any more.

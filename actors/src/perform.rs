@@ -43,7 +43,7 @@ impl Driver {
                 Effect::Tell { to, notice } => self.tell(to, *notice),
                 Effect::CancelLocal => self.cancel_local(),
                 Effect::CancelOwned { run, outcome } => self.cancel_owned(run, outcome),
-                Effect::CancelChild { run, child, outcome } => self.cancel_child(run, child, outcome),
+                Effect::CancelChild { run: _, child, outcome } => self.cancel_child(child, outcome),
                 Effect::Arm { deadline, after_ms } => last_word(&mut timers, deadline, Some(after_ms)),
                 Effect::Disarm { deadline } => last_word(&mut timers, deadline, None),
                 Effect::Ended { run, outcome: _ } => {
@@ -124,7 +124,7 @@ impl Driver {
     /// In this order: a stream below that the token drops finds its owner's outcome already noted (S-8).
     fn cancel_owned(&mut self, run: RunNo, outcome: OutcomeKind) {
         let key = RunKey { session: self.session(), run };
-        self.hub.closing.lock().unwrap_or_else(PoisonError::into_inner).insert(key, outcome);
+        self.hub.closing.lock().unwrap_or_else(PoisonError::into_inner).own.insert(key, outcome);
         let owned: Vec<SessionId> =
             self.state.run.iter().flat_map(|run| run.owned.values()).map(|owned| owned.child).collect();
         for child in owned {
@@ -134,23 +134,17 @@ impl Driver {
     }
 
     /// Tells one owned run, then fires the token of it and of all below it: in this order, as with all of them.
-    fn cancel_child(&mut self, run: RunNo, child: SessionId, outcome: OutcomeKind) {
-        // A later command of the batch may have brought its end, and an input after it: the note would outlive the interrupt.
+    fn cancel_child(&self, child: SessionId, outcome: OutcomeKind) {
+        // A later command of the batch may have fixed another outcome, or brought its end and an input after it.
         if self.state.phase() != Phase::HeldInterrupted {
             return;
         }
-        let owner = RunKey { session: self.session(), run };
-        self.hub.closing.lock().unwrap_or_else(PoisonError::into_inner).insert(owner, outcome);
-        self.hub.tell(child, Command::OwnerOver { run: RunNo(1), outcome });
-        self.hub.tokens.fire(&RunKey { session: child, run: RunNo(1) });
-    }
-
-    /// An interrupted run goes on: all that its interrupt cancelled has ended, and what it owns from here on ends for other
-    /// causes.
-    pub(crate) fn resumed(&self, run: RunNo) {
-        let mut closing = self.hub.closing.lock().unwrap_or_else(PoisonError::into_inner);
-        if !closing.is_empty() {
-            closing.remove(&RunKey { session: self.session(), run });
+        let key = RunKey { session: child, run: RunNo(1) };
+        self.hub.interrupts(key, true);
+        self.hub.tell(child, Command::OwnerOver { run: key.run, outcome });
+        if !self.hub.tokens.fire(&key) {
+            // It ended before that, or has not been opened here: nobody would take the note away.
+            self.hub.interrupts(key, false);
         }
     }
 

@@ -42,7 +42,7 @@ struct Shared {
     live: Mutex<Live>,
     /// Subscriptions.
     listeners: Arc<AtomicUsize>,
-    /// Sessions that `Live::streams` keeps something of, to be asked without the lock.
+    /// Sessions that `Live::streams` keeps something of, and batches that wait, to be asked without the lock.
     streaming: AtomicUsize,
     nudges: Arc<Nudges>,
 }
@@ -54,6 +54,8 @@ struct Live {
     /// Batches that wait to be durable, in the order of each session. Unbounded, but never longer than what the writer has
     /// taken and not synced, which the journal bounds.
     batches: Option<mpsc::UnboundedSender<Batch>>,
+    /// How many of them there are.
+    waiting: usize,
     streams: Streams,
 }
 
@@ -63,7 +65,7 @@ impl Publisher {
     pub(crate) fn start(journal: Journal, capacity: usize) -> Self {
         let (events, _) = broadcast::channel(capacity);
         let (batches, waiting) = mpsc::unbounded_channel();
-        let live = Live { events: Some(events), batches: Some(batches), streams: Streams::default() };
+        let live = Live { events: Some(events), batches: Some(batches), waiting: 0, streams: Streams::default() };
         let shared = Arc::new(Shared {
             live: Mutex::new(live),
             listeners: Arc::default(),
@@ -101,7 +103,7 @@ impl Publisher {
     }
 
     /// A batch was appended: it is shown when it is durable.
-    pub(crate) fn appended(&self, batch: Batch) {
+    pub(crate) fn appended(&self, mut batch: Batch) {
         let shared = &*self.shared;
         // One who attached after `any` was asked for this batch and before it was appended finds it nowhere unless it is
         // asked again now: it is read back from the journal for that one.
@@ -112,9 +114,16 @@ impl Publisher {
             return;
         }
         let mut live = shared.lock();
-        if listened && let Some(batches) = &live.batches {
+        // Behind those that wait, though nobody listens by now: what a batch says of a stream must not be overtaken.
+        if (listened || live.waiting > 0)
+            && let Some(batches) = &live.batches
+        {
+            if !listened {
+                batch.shown = Some(Vec::new());
+            }
             // The task is gone only when the journal is poisoned: then nothing may be shown.
             drop(batches.send(batch));
+            live.waiting = live.waiting.saturating_add(1);
         } else {
             let released = live.streams.shown(batch.session, batch.ends);
             released.into_iter().for_each(|event| live.send(event));
@@ -174,7 +183,7 @@ impl Shared {
     }
 
     fn count(&self, live: &Live) {
-        self.streaming.store(live.streams.len(), Ordering::Relaxed);
+        self.streaming.store(live.streams.len().saturating_add(live.waiting), Ordering::Relaxed);
     }
 
     async fn show_all(self: Arc<Self>, journal: Journal, mut waiting: mpsc::UnboundedReceiver<Batch>) {
@@ -201,6 +210,7 @@ impl Shared {
     /// In one step for all who listen: the records, then what was held back until they were shown.
     fn show(&self, root: SessionId, writer: SessionId, shown: Vec<Shown>, ends: Ends) {
         let mut live = self.lock();
+        live.waiting = live.waiting.saturating_sub(1);
         for Shown { session, first, records } in shown {
             for (record, seq) in records.into_iter().zip(first.0..) {
                 let what = What::Record { seq: Seq(seq), record: Arc::new(record) };

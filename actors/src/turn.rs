@@ -80,16 +80,17 @@ impl Pulse {
     }
 }
 
-/// How long a model may be silent.
+/// How long a model may be silent, and a turn may take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
     first_byte_ms: u64,
     stall_ms: u64,
+    pub(crate) turn_ms: u64,
 }
 
 impl Patience {
     pub(crate) fn of(limits: &Limits) -> Self {
-        Self { first_byte_ms: limits.first_byte_ms, stall_ms: limits.stall_ms }
+        Self { first_byte_ms: limits.first_byte_ms, stall_ms: limits.stall_ms, turn_ms: limits.turn_ms }
     }
 }
 
@@ -202,7 +203,14 @@ impl Hub {
                 let next = self.model_failed(called, &error);
                 failed(turn, attempt, error, called.shown(), next)
             }
-            Came::Panic(message) => Command::TurnPanicked { turn, attempt, part: Part::Model, message },
+            Came::Panic(message) => {
+                let error = ModelError::new(ModelFail::Unavailable, format!("panicked: {message}"));
+                match self.model_failed(called, &error) {
+                    // Another model of the pool is asked, as after any other failure.
+                    Some(next) => failed(turn, attempt, error, called.shown(), Some(next)),
+                    None => Command::TurnPanicked { turn, attempt, part: Part::Model, message },
+                }
+            }
         }
     }
 }

@@ -52,7 +52,8 @@ impl SessionHandle {
     /// Asks for an answer of type `T`: with its JSON schema, checked when it comes, and sent back at most twice with what is
     /// wrong with it.
     ///
-    /// An agent that starts children may answer before they are back: then the last answer of the run counts.
+    /// An agent that starts children may answer before they are back: then the last answer counts that the run gives before
+    /// it takes another input.
     ///
     /// The question, and each correction, is an ordinary durable input: the schema goes with it for models with structured
     /// output, and is said in words for those without. An answer that is no JSON object by nature (a list, a text, an
@@ -117,8 +118,8 @@ impl SessionHandle {
 }
 
 impl SessionHandle {
-    /// What the run says when it is over: an answer that was given while children were still at work ("two are not back yet")
-    /// is not the last.
+    /// What the run says when it is over, or when it took another input: an answer that was given while children were still at
+    /// work ("two are not back yet") is not the last, and what came after another input answers that one.
     async fn at_the_end<T: DeserializeOwned>(
         &self,
         form: &Form,
@@ -128,10 +129,11 @@ impl SessionHandle {
             WaitError::Stopped(stopped) => AnswerError::Stopped(stopped),
             WaitError::NoSuchRun { .. } | WaitError::Refused(_) => AnswerError::Stopped(self.hub.stopped()),
         })?;
-        if ended.outcome != Outcome::Completed {
-            return Err(AnswerError::Ended(Box::new(ended)));
-        }
-        let last = ended.text.unwrap_or_else(|| answer.text.clone());
+        let last = match self.before_another(answer).await? {
+            Some(last) => last,
+            None if ended.outcome != Outcome::Completed => return Err(AnswerError::Ended(Box::new(ended))),
+            None => ended.text.unwrap_or_else(|| answer.text.clone()),
+        };
         Ok((form.read(&last), last))
     }
 }

@@ -58,10 +58,8 @@ impl Driver {
     /// tool that the token stopped before it hears why.
     pub(crate) fn is_cut_off(&mut self, run: RunNo) -> bool {
         let Some(owner) = self.owner_run() else { return false };
-        if !self.run_key().is_some_and(|key| self.hub.tokens.fired(&key)) {
-            return false;
-        }
-        let outcome = self.hub.closing_kind(owner);
+        let Some(key) = self.run_key().filter(|key| self.hub.tokens.fired(key)) else { return false };
+        let outcome = self.hub.closing_kind(owner, key);
         self.next.push_back(Command::OwnerOver { run, outcome });
         true
     }

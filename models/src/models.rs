@@ -143,14 +143,16 @@ impl Models {
         }
     }
 
-    /// The model to call for `name`: of a pool the first that is not known to be unwell. Where all are, the first.
+    /// The model to call for `name`: of a pool the first that is not known to be unwell. Where all are, the one that is to be
+    /// well first: one whose key is refused must not be asked because another one had a hiccup.
     pub fn pick(&self, name: &Text) -> Picked {
         match self.route(name) {
             Route::One(member) => Picked { member, pool: false },
             Route::Pool(members) => {
                 let well = members.iter().find(|member| self.health.is_well(&member.name));
+                let soonest = || members.iter().min_by_key(|member| self.health.well_from(&member.name));
                 // A pool has at least one member.
-                let member = well.or(members.first()).cloned();
+                let member = well.or_else(soonest).cloned();
                 let fallback = || Member { name: self.fallback.name().into(), model: Arc::clone(&self.fallback) };
                 Picked { member: member.unwrap_or_else(fallback), pool: true }
             }

@@ -5,6 +5,7 @@
 //! rewritten, and an answer that was cut off is not taken for a whole one.
 
 mod address;
+mod cache;
 mod client;
 mod fault;
 mod gather;

@@ -53,11 +53,12 @@ fn failure(kind: &FailKind) -> String {
     }
 }
 
-fn model(error: ModelFail) -> &'static str {
+/// What a model's error means.
+pub(crate) fn model(error: ModelFail) -> &'static str {
     match error {
         ModelFail::Auth => "the model's key is missing or refused",
-        ModelFail::Rate => "the model's rate limit was reached, and waiting did not help",
-        ModelFail::Unavailable => "the model could not be reached",
+        ModelFail::Rate => "the model's rate limit was reached",
+        ModelFail::Unavailable => "the model was not available",
         ModelFail::BadAnswer => "what the model sent is no answer",
         ModelFail::ContextOverflow => "the conversation is larger than the model's context",
         ModelFail::InvalidRequest => "the model refused the request as invalid",

@@ -166,16 +166,12 @@ fn errors_that_stay_are_not_tried_again() {
 
 #[test]
 fn a_rate_limit_that_stays_is_the_cause() {
-    fails(
-        &error("rate"),
-        ModelFail::Rate,
-        &["the model's rate limit was reached, and waiting did not help: words about rate"],
-    );
+    fails(&error("rate"), ModelFail::Rate, &["the model's rate limit was reached: words about rate"]);
 }
 
 #[test]
 fn a_model_that_cannot_be_reached_is_the_cause() {
-    fails(&error("unavailable"), ModelFail::Unavailable, &["the model could not be reached: words about unavailable"]);
+    fails(&error("unavailable"), ModelFail::Unavailable, &["the model was not available: words about unavailable"]);
 }
 
 #[test]

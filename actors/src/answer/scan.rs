@@ -52,6 +52,11 @@ impl Scan {
         self.taken.unwrap_or(self.run)
     }
 
+    /// The last answer without calls of the run at hand.
+    pub(super) fn last(&self) -> Option<&Text> {
+        self.answer.as_ref()
+    }
+
     /// Reads the next record. Returns the answer, or why there is none, when that is known.
     pub(super) fn read(&mut self, stored: &Stored) -> Option<Result<Answered, AnswerError>> {
         let record = &stored.record;

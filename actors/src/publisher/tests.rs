@@ -124,3 +124,24 @@ async fn an_answer_that_nobody_waits_for_any_more_is_not_shown() {
     publisher.streamed(&at(1));
     assert_eq!(publisher.shared.streaming.load(Ordering::Relaxed), 0, "nothing is kept of a call that is over");
 }
+
+#[tokio::test]
+async fn what_is_known_of_a_retry_goes_with_its_answer_though_the_last_subscriber_left_on_a_slow_disk() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let redb = Redb::open(&dir.path().join("store"), 1 << 20).expect("a store");
+    let (engine, faults) = Faulty::new(Box::new(redb));
+    let journal = Journal::open(Box::new(engine), subtend_journal::Options::default()).expect("a journal");
+    let publisher = Publisher::start(journal.clone(), 64);
+    let events = publisher.subscribe(Scope::All);
+    let held = faults.hold();
+    show(&publisher, append(&journal, 1, vec![started(1, 1), discarded(1, 1), started(1, 2)]));
+    drop(events);
+    let (at, ends, _) = append(&journal, 4, vec![answered(1, 2)]);
+    publisher.appended(Batch { root: SESSION, session: SESSION, at, ends, shown: None });
+    drop(held);
+    journal.settled().await.expect("durable");
+    while publisher.shared.lock().waiting > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(publisher.shared.streaming.load(Ordering::Relaxed), 0);
+}

@@ -12,6 +12,8 @@ use tokio::time::Instant;
 const BRIEFLY: Duration = Duration::from_secs(10);
 /// How long a model is passed over whose key is refused: somebody has to do something about it.
 const LONG: Duration = Duration::from_secs(300);
+/// How long a model is passed over whose provider asks for patience, at most.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Models that failed, until when they are passed over. It says where to go first, never that a model may not be called.
 #[derive(Default)]
@@ -19,8 +21,12 @@ pub(super) struct Health(Mutex<HashMap<Text, Instant>>);
 
 impl Health {
     pub(super) fn is_well(&self, name: &Text) -> bool {
-        let until = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied();
-        until.is_none_or(|until| until <= Instant::now())
+        self.well_from(name).is_none_or(|from| from <= Instant::now())
+    }
+
+    /// When a model that failed is to be asked again.
+    pub(super) fn well_from(&self, name: &Text) -> Option<Instant> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied()
     }
 
     pub(super) fn failed(&self, name: &Text, error: ModelFail, retry_after_ms: Option<u64>) {
@@ -30,7 +36,7 @@ impl Health {
             // The request's own fault, or the answer's: the next request may fare better.
             ModelFail::BadAnswer | ModelFail::ContextOverflow | ModelFail::InvalidRequest => return,
         };
-        let until = Instant::now().checked_add(for_how_long.min(LONG));
+        let until = Instant::now().checked_add(for_how_long.min(LONGEST));
         if let Some(until) = until {
             self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), until);
         }

@@ -57,8 +57,15 @@ async fn an_unwell_member_is_passed_over_for_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_all_are_unwell_the_first_is_asked() {
+async fn where_all_are_unwell_the_one_that_is_to_be_well_first_is_asked() {
     let models = models();
+    models.failed(&"a".into(), ModelFail::Auth, None);
+    models.failed(&"b".into(), ModelFail::Rate, Some(3_600_000));
+    models.failed(&"c".into(), ModelFail::Unavailable, None);
+    assert_eq!(picked(&models, "smart"), ("c".into(), true));
+    tokio::time::advance(std::time::Duration::from_secs(300)).await;
+    models.failed(&"c".into(), ModelFail::Auth, None);
+    assert_eq!(picked(&models, "smart"), ("a".into(), true), "b wants its hour");
     for name in ["a", "b", "c"] {
         models.failed(&name.into(), ModelFail::Auth, None);
     }

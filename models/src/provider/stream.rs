@@ -8,7 +8,7 @@ use genai::chat::{ChatFrameSink, ChatStreamEvent, FrameCtx, RawFrameRef};
 use super::client::Client;
 use super::fault::{self, Fault};
 use super::gather::Draft;
-use super::{near, options, render};
+use super::{cache, near, options, render};
 use crate::model::{Answer, Deltas, ModelError, Request};
 
 /// Sends `request` and gathers the answer.
@@ -38,7 +38,7 @@ pub(super) async fn answer(client: Arc<Client>, request: Request, deltas: Deltas
 /// Sends the request and reads frames until nothing more is awaited.
 async fn exchange(client: &Client, request: Request, draft: &Arc<Mutex<Draft>>) -> Result<(), Fault> {
     let options = options::of(client, &request)?.with_raw_frame_sink(Sink(Arc::clone(draft)));
-    let rendered = render::of(client.protocol, &request);
+    let rendered = cache::marked(client, render::of(client.protocol, &request));
     // The transcript is not held while the answer takes its time.
     drop(request);
     let sent = client.genai.exec_chat_stream(client.target(), rendered, Some(&options)).await;

@@ -4,7 +4,6 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use subtend_session::call::CallEnd;
-use subtend_session::outcome::Outcome;
 use subtend_session::record::{From, Hold};
 
 use super::Transcript;
@@ -55,18 +54,16 @@ fn entry(out: &mut dyn Write, entry: &Entry, full: bool) -> io::Result<()> {
             writeln!(out, "\n{}", In(ODD, "input that no run has taken"))?;
             block(out, text, "  ", None)
         }
-        Entry::Answer { turn, text, calls, usage, .. } => {
-            writeln!(out, "\n{}  {}", In(BOLD, format!("answer, turn {turn}")), In(DIM, tokens(usage.tokens())))?;
+        Entry::Answer { turn, text, calls, model, usage, .. } => {
+            let who = model.as_ref().map(|model| format!("{} · ", clip(model, 64))).unwrap_or_default();
+            let figures = format!("{who}{}", tokens(usage.tokens()));
+            writeln!(out, "\n{}  {}", In(BOLD, format!("answer, turn {turn}")), In(DIM, figures))?;
             if let Some(text) = text {
                 block(out, text, "  ", None)?;
             }
             calls.iter().try_for_each(|call| self::call(out, call, full))
         }
-        Entry::Discarded { turn, error, message } => {
-            let outcome = subtend_session::outcome::FailKind::Model { error: *error, message: message.clone() };
-            let cause = cause::sentence(&Outcome::Failed { kind: outcome });
-            writeln!(out, "\n{}", In(ODD, clip(&format!("attempt of turn {turn} {cause}"), COLUMNS)))
-        }
+        Entry::Discarded { .. } => discarded(out, entry, full),
         Entry::Notice { ends } => {
             writeln!(out, "\n{}", In(BOLD, "notice"))?;
             ends.iter().try_for_each(|end| self::end(out, end, full))
@@ -82,6 +79,20 @@ fn entry(out: &mut dyn Write, entry: &Entry, full: bool) -> io::Result<()> {
         Entry::Closed { closed, .. } => {
             writeln!(out, "\n{}", In(DIM, if *closed { "session closed" } else { "session opened again" }))
         }
+    }
+}
+
+/// An attempt that came to nothing: its message says why. Only one without a message needs the kind of its error; that of a
+/// run that was stopped would blame the model.
+fn discarded(out: &mut dyn Write, entry: &Entry, full: bool) -> io::Result<()> {
+    let Entry::Discarded { turn, attempt, model, error, message, usage } = entry else { return Ok(()) };
+    let who = model.as_ref().map(|model| format!(" by {}", clip(model, 64))).unwrap_or_default();
+    let why = if message.is_empty() { cause::model(*error).to_owned() } else { harmless(message) };
+    let said = format!("turn {turn}, attempt {attempt}{who} came to nothing: {why}");
+    let said = if full { said } else { clip(&said, COLUMNS) };
+    match usage {
+        Some(usage) => writeln!(out, "\n{}  {}", In(ODD, said), In(DIM, tokens(usage.tokens()))),
+        None => writeln!(out, "\n{}", In(ODD, said)),
     }
 }
 

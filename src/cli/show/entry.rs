@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use subtend_journal::Stored;
 use subtend_session::call::CallEnd;
-use subtend_session::ids::{CallId, InputId, RunNo, SessionId, Text, TurnNo};
+use subtend_session::ids::{AttemptNo, CallId, InputId, RunNo, SessionId, Text, TurnNo};
 use subtend_session::outcome::{By, ModelFail, Outcome};
 use subtend_session::record::{
     CallFinished, Carrier, From, Hold, InputAccepted, Notice, NoticeTaken, QueueChange, Record, SessionCreated,
@@ -45,6 +45,8 @@ pub(super) enum Entry {
         text: Option<Text>,
         /// The calls, in order.
         calls: Vec<Call>,
+        /// The model that answered, by the provider's own name, where it told one.
+        model: Option<Text>,
         /// What it cost.
         usage: Usage,
         /// When.
@@ -54,10 +56,16 @@ pub(super) enum Entry {
     Discarded {
         /// The turn.
         turn: TurnNo,
+        /// The attempt within it.
+        attempt: AttemptNo,
+        /// The model that was called, where the session's name for it stands for several.
+        model: Option<Text>,
         /// What went wrong.
         error: ModelFail,
         /// The model's own words.
         message: Text,
+        /// What it cost all the same.
+        usage: Option<Usage>,
     },
     /// Ends of owned runs that reached the model as one message.
     Notice {
@@ -183,8 +191,11 @@ impl<'a> Book<'a> {
             Record::TurnAnswered(answered) => self.answer(answered, at_ms),
             Record::AttemptDiscarded(discarded) => self.entries.push(Entry::Discarded {
                 turn: discarded.turn,
+                attempt: discarded.attempt,
+                model: discarded.model.clone(),
                 error: discarded.error,
                 message: discarded.message.clone(),
+                usage: discarded.usage,
             }),
             Record::CallFinished(finished) => self.finish(finished),
             Record::ChildSpawned(spawned) => {
@@ -251,7 +262,8 @@ impl<'a> Book<'a> {
         });
         let text = answered.text.clone().filter(|text| !text.is_empty());
         self.answers.insert(turn, self.entries.len());
-        self.entries.push(Entry::Answer { turn, text, calls: calls.collect(), usage: answered.usage, at_ms });
+        let (model, usage) = (answered.model.clone(), answered.usage);
+        self.entries.push(Entry::Answer { turn, text, calls: calls.collect(), model, usage, at_ms });
     }
 
     fn call(&mut self, call: CallId) -> Option<&mut Call> {

@@ -103,7 +103,14 @@ fn shown(records: Vec<Record>) -> Vec<Entry> {
 }
 
 fn answer(turn: u32, text: Option<&str>, calls: Vec<Call>) -> Entry {
-    Entry::Answer { turn: TurnNo(turn), text: text.map(Into::into), calls, usage: Usage::default(), at_ms: 7 }
+    Entry::Answer {
+        turn: TurnNo(turn),
+        text: text.map(Into::into),
+        calls,
+        model: None,
+        usage: Usage::default(),
+        at_ms: 7,
+    }
 }
 
 fn called(id: CallId, tool: &str, opened: bool, result: Option<Came>) -> Call {

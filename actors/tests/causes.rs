@@ -1,0 +1,141 @@
+//! Who is told what, where several things happen to one tree or one run.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use subtend_journal::Journal;
+use subtend_models::model::Request;
+use subtend_session::ids::SessionId;
+use subtend_session::message::Message;
+use subtend_session::outcome::{By, Outcome, OutcomeKind};
+use subtend_session::record::Record;
+use support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text};
+use tokio::sync::Notify;
+
+async fn outcome_of(journal: &Journal, session: SessionId) -> Option<Outcome> {
+    records(journal, session).await.into_iter().find_map(|record| match record {
+        Record::RunEnded(ended) => Some(ended.outcome),
+        _ => None,
+    })
+}
+
+async fn settle() {
+    tokio::time::sleep(Duration::from_secs(1)).await;
+}
+
+/// The session whose first input is `text`.
+async fn named(journal: &Journal, text: &str) -> SessionId {
+    journal.settled().await.expect("the journal lives");
+    for (id, _) in journal.heads().expect("heads") {
+        let is = |record: &Record| matches!(record, Record::InputAccepted(input) if &*input.text == text);
+        if records(journal, id).await.iter().any(is) {
+            return id;
+        }
+    }
+    panic!("nobody was told {text:?}")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_background_child_of_an_interrupted_run_that_a_cancel_above_ends_is_cancelled_by_that() {
+    let journal = journal();
+    let model = model(|request: Request| async move {
+        match (&*prompt(&request), answers(&request)) {
+            ("root", 0) => Ok(calls([task("upper", false)])),
+            ("upper", 0) => Ok(calls([task("lower", false)])),
+            ("lower", 0) => Ok(calls([task("waited for", false), task("spared", true)])),
+            _ => std::future::pending().await,
+        }
+    });
+    let runtime = builder(&journal).model(model).start().await.expect("a runtime");
+    let root = open(&runtime);
+    let run = root.send("root").await.expect("accepted").run;
+    settle().await;
+    let lower = runtime.session(named(&journal, "lower").await).expect("read").expect("there");
+    lower.interrupt().await.expect("interrupted");
+    settle().await;
+    let by_owner = |outcome| Some(Outcome::Cancelled { by: By::Owner { outcome } });
+    let (waited_for, spared) = (named(&journal, "waited for").await, named(&journal, "spared").await);
+    assert_eq!(outcome_of(&journal, waited_for).await, by_owner(OutcomeKind::Interrupted));
+    assert_eq!(outcome_of(&journal, spared).await, None);
+    root.cancel().await.expect("cancelled");
+    root.run_ended(run).await.expect("ended");
+    assert_eq!(outcome_of(&journal, spared).await, by_owner(OutcomeKind::Cancelled));
+    shut(runtime).await;
+}
+
+#[derive(Debug, PartialEq, Deserialize, schemars::JsonSchema)]
+struct City {
+    city: String,
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_typed_question_is_not_given_the_answer_to_another_one() {
+    let journal = journal();
+    let go = Arc::new(Notify::new());
+    let gate = Arc::clone(&go);
+    let model = model(move |request: Request| {
+        let gate = Arc::clone(&gate);
+        async move {
+            let last = request.messages.iter().rev().find_map(|message| match message {
+                Message::User { text, .. } => Some(text.to_string()),
+                _ => None,
+            });
+            let last = last.unwrap_or_default();
+            let first = answers(&request) == 0;
+            if first {
+                gate.notified().await;
+            }
+            Ok(text(match () {
+                () if first => "I would have to think.",
+                () if last.starts_with("Italy") => r#"{"city": "Rome"}"#,
+                () => r#"{"city": "Paris"}"#,
+            }))
+        }
+    });
+    let runtime = builder(&journal).model(model).start().await.expect("a runtime");
+    let session = open(&runtime);
+    let (france, italy) = (session.clone(), session.clone());
+    let france = tokio::spawn(async move { france.ask::<City>("France").await });
+    settle().await;
+    let italy = tokio::spawn(async move { italy.ask::<City>("Italy").await });
+    settle().await;
+    go.notify_one();
+    assert_eq!(italy.await.unwrap().unwrap().city, "Rome");
+    assert_eq!(france.await.unwrap().unwrap().city, "Paris");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_text_of_a_run_is_whole_also_when_another_has_followed() {
+    let journal = journal();
+    let long = "x".repeat(100_000);
+    let answer = long.clone();
+    let model = model(move |_| {
+        let answer = answer.clone();
+        async move { Ok(text(&answer)) }
+    });
+    let runtime = builder(&journal).model(model).start().await.expect("a runtime");
+    let session = open(&runtime);
+    let first = session.send("one").await.expect("accepted").run;
+    session.run_ended(first).await.expect("ended");
+    let second = session.send("two").await.expect("accepted").run;
+    session.run_ended(second).await.expect("ended");
+    for run in [second, first] {
+        let ended = session.run_ended(run).await.expect("ended");
+        assert_eq!((ended.run, ended.text.map(|text| text.len())), (run, Some(long.len())));
+    }
+    shut(runtime).await;
+}

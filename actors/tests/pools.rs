@@ -1,0 +1,193 @@
+//! Pools and throttles where things go wrong at the same time.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use subtend_actors::builder::Builder;
+use subtend_models::closure::fn_model;
+use subtend_models::model::{Answer, Model, ModelError};
+use subtend_models::throttle::Rates;
+use subtend_session::outcome::{FailKind, ModelFail, Outcome};
+use support::{ask, builder, journal, open, shut, text};
+use tokio::time::Instant;
+
+type Nth = Arc<dyn Fn(usize) -> Result<Answer, ModelError> + Send + Sync>;
+
+fn nth(
+    name: &str,
+    answer: impl Fn(usize) -> Result<Answer, ModelError> + Send + Sync + 'static,
+) -> (Arc<dyn Model>, Arc<AtomicUsize>) {
+    let count = Arc::new(AtomicUsize::new(0));
+    let calls = Arc::clone(&count);
+    let answer: Nth = Arc::new(answer);
+    let model = fn_model(name, move |_, _| {
+        let n = calls.fetch_add(1, Ordering::Relaxed) + 1;
+        let answer = Arc::clone(&answer);
+        async move { answer(n) }
+    });
+    (Arc::new(model.counted_under([name])), count)
+}
+
+fn pooled(builder: Builder, a: Arc<dyn Model>, b: Arc<dyn Model>) -> Builder {
+    builder.named_model("a", a).named_model("b", b).pool("smart", ["a", "b"]).default_model("pool:smart")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hiccup_of_the_one_that_works_does_not_send_a_turn_back_to_the_one_without_a_key() {
+    let journal = journal();
+    let (a, a_calls) = nth("a", |_| Err(ModelError::new(ModelFail::Auth, "no key")));
+    let (b, _) = nth("b", |n| if n == 2 { Err(ModelError::new(ModelFail::Unavailable, "503")) } else { Ok(text("b")) });
+    let runtime = pooled(builder(&journal), a, b).start().await.expect("a runtime");
+    let (_, first) = ask(&runtime, "go").await;
+    assert_eq!(first.outcome, Outcome::Completed);
+    let (_, second) = ask(&runtime, "go").await;
+    assert_eq!(second.outcome, Outcome::Completed);
+    assert_eq!(a_calls.load(Ordering::Relaxed), 1);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_asks_for_an_hour_is_passed_over_for_an_hour() {
+    let journal = journal();
+    let limited = ModelError { retry_after_ms: Some(3_600_000), ..ModelError::new(ModelFail::Rate, "slow down") };
+    let (a, a_calls) = nth("a", move |n| if n == 1 { Err(limited.clone()) } else { Ok(text("a")) });
+    let (b, _) = nth("b", |_| Ok(text("b")));
+    let runtime = pooled(builder(&journal), a, b).start().await.expect("a runtime");
+    for _ in 0..11 {
+        let begun = Instant::now();
+        let (_, ended) = ask(&runtime, "go").await;
+        assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("b")));
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+        tokio::time::sleep(Duration::from_secs(320)).await;
+    }
+    assert_eq!(a_calls.load(Ordering::Relaxed), 1);
+    tokio::time::sleep(Duration::from_secs(320)).await;
+    let (_, ended) = ask(&runtime, "go").await;
+    assert_eq!(ended.text.as_deref(), Some("a"));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_while_a_provider_wants_more_patience_than_a_turn_has_is_told_at_once() {
+    let journal = journal();
+    let limited = ModelError { retry_after_ms: Some(3_600_000), ..ModelError::new(ModelFail::Rate, "slow down") };
+    let (a, calls) = nth("a", move |_| Err(limited.clone()));
+    let runtime = builder(&journal).model(a).start().await.expect("a runtime");
+    for _ in 0..2 {
+        let begun = Instant::now();
+        let (_, ended) = ask(&runtime, "go").await;
+        let Outcome::Failed { kind: FailKind::Model { error: ModelFail::Rate, .. } } = ended.outcome else {
+            panic!("{ended:?}")
+        };
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+    }
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_in_line_while_a_provider_asks_for_that_much_patience_is_told_at_once_too() {
+    let journal = journal();
+    let limited = ModelError { retry_after_ms: Some(3_600_000), ..ModelError::new(ModelFail::Rate, "slow down") };
+    let count = Arc::new(AtomicUsize::new(0));
+    let calls = Arc::clone(&count);
+    let a = fn_model("a", move |_, _| {
+        calls.fetch_add(1, Ordering::Relaxed);
+        let limited = limited.clone();
+        async move {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            Err::<Answer, _>(limited)
+        }
+    });
+    let (b, _) = nth("b", |_| Ok(text("b")));
+    let rates = Rates { concurrent: Some(1), ..Rates::default() };
+    let builder = pooled(builder(&journal), Arc::new(a.counted_under(["a"])), b).rates(rates);
+    let runtime = builder.start().await.expect("a runtime");
+    let begun = Instant::now();
+    let mut runs = Vec::new();
+    for _ in 0..3 {
+        let session = open(&runtime);
+        let run = session.send("go").await.expect("accepted").run;
+        runs.push((session, run));
+    }
+    for (session, run) in runs {
+        let ended = session.run_ended(run).await.expect("ended");
+        assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("b")));
+    }
+    assert_eq!((begun.elapsed().as_secs(), count.load(Ordering::Relaxed)), (5, 1));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_panics_is_passed_over_too() {
+    let journal = journal();
+    let (a, a_calls) = nth("a", |_| panic!("a bug"));
+    let (b, _) = nth("b", |_| Ok(text("b")));
+    let runtime = pooled(builder(&journal), a, b).start().await.expect("a runtime");
+    for _ in 0..2 {
+        let (_, ended) = ask(&runtime, "go").await;
+        assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("b")));
+    }
+    assert_eq!(a_calls.load(Ordering::Relaxed), 1);
+    shut(runtime).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_that_wait_for_a_place_do_not_go_out_when_the_runtime_goes_down() {
+    for drop_it in [false, true] {
+        let journal = journal();
+        let begun = Arc::new(Mutex::new(0));
+        let count = Arc::clone(&begun);
+        let model = fn_model("p/m", move |_, _| {
+            *count.lock().unwrap() += 1;
+            std::future::pending::<Result<Answer, ModelError>>()
+        });
+        let rates = Rates { concurrent: Some(1), ..Rates::default() };
+        let model = Arc::new(model.counted_under(["p/m", "p"]));
+        let held = Arc::clone(&model);
+        let runtime = builder(&journal).model(model).rates(rates).start().await.expect("a runtime");
+        for _ in 0..20 {
+            open(&runtime).send("go").await.expect("accepted");
+        }
+        while *begun.lock().unwrap() == 0 {
+            tokio::task::yield_now().await;
+        }
+        if drop_it {
+            drop(runtime);
+            // While anything of the runtime lives, it holds the model.
+            while Arc::strong_count(&held) > 1 {
+                tokio::task::yield_now().await;
+            }
+        } else {
+            let report = runtime.shutdown(Duration::ZERO).await;
+            assert_eq!((report.actors, report.tasks), (0, 0), "{report:?}");
+        }
+        assert_eq!(*begun.lock().unwrap(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_cost_nobody_knows_counts_as_estimated() {
+    let journal = journal();
+    let (a, _) = nth("a", |_| Ok(text("a")));
+    let rates = Rates { tokens_per_minute: Some(1_100), ..Rates::default() };
+    let runtime = builder(&journal).model(a).rates(rates).start().await.expect("a runtime");
+    let begun = Instant::now();
+    ask(&runtime, "go").await;
+    ask(&runtime, "go").await;
+    assert!(begun.elapsed() > Duration::from_secs(30), "{:?}", begun.elapsed());
+    shut(runtime).await;
+}
