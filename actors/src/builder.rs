@@ -12,7 +12,7 @@ use subtend_models::models::{BadPool, Models, Source};
 use subtend_models::throttle::{BadRates, Rates, Throttles};
 use subtend_session::authority::{Authority, RuleSet};
 use subtend_session::ids::{Interned, Text};
-use subtend_session::limits::Limits;
+use subtend_session::limits::{BadLimit, Limits};
 use subtend_supervision::{Gate, Ledger, StartError as SupervisorsError, TokenTree};
 use subtend_tools::policy::HostPolicy;
 use subtend_tools::registry::Registry;
@@ -58,6 +58,9 @@ pub enum StartError {
     /// No model was given.
     #[error("a runtime needs a model: give one with `model`, or name one with `default_model`")]
     NoModel,
+    /// Limits under which nothing could be done.
+    #[error(transparent)]
+    Limits(#[from] BadLimit),
     /// A pool cannot be used.
     #[error(transparent)]
     Pool(#[from] BadPool),
@@ -213,6 +216,7 @@ impl Builder {
     /// # Durability
     /// When it returns, every run that a former host left in flight has its end, and every owner its notice.
     pub async fn start(self) -> Result<Runtime, StartError> {
+        self.limits.check()?;
         let on_boot = self.on_boot;
         let (models, default_model) = models(self.models, self.source, self.fallback, self.default_model, &self.pools)?;
         let throttles = throttles(self.rates, self.named_rates)?;

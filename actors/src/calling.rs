@@ -1,6 +1,7 @@
 //! Model calls of a turn: which model, when it may start, and what its answer or failure is told as.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -71,12 +72,12 @@ impl Hub {
         self.models.after(&called.asked, &called.member.name)
     }
 
-    /// The name that a record gives for the model of an answer: the provider's own, or which one of the pool it was.
+    /// The name that a record gives for the model of an answer: which one of the pool it was, else the provider's own.
     pub(crate) fn model_answered(&self, called: &Called, answer: &Answer) -> Option<Text> {
         if called.pool {
             self.models.answered(&called.member.name);
         }
-        answer.model.clone().or_else(|| called.shown())
+        called.shown().or_else(|| answer.model.clone())
     }
 }
 
@@ -114,7 +115,7 @@ impl Driver {
             return;
         }
         if self.is_cut_off(run) {
-            return self.next.push_back(turn::dropped(turn, attempt));
+            return self.next.push_back(turn::dropped(turn, attempt, false));
         }
         let at = Address { session: self.session(), root: self.root(), run, turn, attempt };
         let (called, request) = self.request(&at);
@@ -185,9 +186,13 @@ impl Driver {
         let (hub, offer) = (Arc::clone(&self.hub), Arc::clone(&self.offer));
         let patience = Patience::of(&self.state.limits);
         let task_stop = stop.clone();
+        // Whether the call may have cost something: one that stays in the process costs what it says.
+        let costs = called.member.model.leaves_process();
+        let begun = Arc::new(AtomicBool::new(false));
+        let began = Arc::clone(&begun);
         let work = async move {
             hub.faults.strike(Point::TurnTask, "model");
-            let came = hub.come(call, pulse, patience);
+            let came = hub.come(call, pulse, patience, &began);
             tokio::select! {
                 biased;
                 () = task_stop.cancelled() => None,
@@ -207,7 +212,7 @@ impl Driver {
                         let outcome = hub.closing_kind(owner, RunKey { session: at.session, run: at.run });
                         hub.tell(at.session, Command::OwnerOver { run: at.run, outcome });
                     }
-                    turn::dropped(at.turn, at.attempt)
+                    turn::dropped(at.turn, at.attempt, costs && begun.load(Ordering::Relaxed))
                 }
                 Err(panic) => Command::TurnPanicked {
                     turn: at.turn,
@@ -226,9 +231,12 @@ impl Hub {
     /// Makes the call when it may start, and waits for what comes of it.
     ///
     /// Dropped where it stands when the run is stopped: a place in a queue or under a quota goes back with it.
-    async fn come(&self, call: Call, pulse: Pulse, patience: Patience) -> Came {
+    async fn come(&self, call: Call, pulse: Pulse, patience: Patience, begun: &AtomicBool) -> Came {
         let later = match call {
-            Call::Now(calling) => return turn::watched(calling, pulse, patience).await,
+            Call::Now(calling) => {
+                begun.store(true, Ordering::Relaxed);
+                return turn::watched(calling, pulse, patience).await;
+            }
             Call::Later(later) => later,
         };
         let Later { model, request, deltas, after_ms, intent } = *later;
@@ -250,6 +258,7 @@ impl Hub {
             // The runtime goes down, which sends all away who wait for a place: none of these calls may go out any more.
             std::future::pending::<()>().await;
         }
+        begun.store(true, Ordering::Relaxed);
         let came = turn::watched(turn::call(&model, request, deltas), pulse, patience).await;
         match &came {
             Came::Answer(Answer { usage, .. }) if !usage.unreliable && usage.tokens() > 0 => {

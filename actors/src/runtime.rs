@@ -8,7 +8,7 @@ use subtend_agents::manifest::AgentMode;
 use subtend_journal::{AppendError, Journal, ReadError};
 use subtend_session::birth;
 use subtend_session::ids::{Interned, SessionId, Text};
-use subtend_session::limits::Limits;
+use subtend_session::limits::{BadLimit, Limits};
 use subtend_session::place::Place;
 
 use crate::boot::BootReport;
@@ -93,6 +93,12 @@ pub enum OpenSessionError {
         /// Those that are, joined.
         pickable: String,
     },
+    /// There is no such pool.
+    #[error("there is no pool {0:?}: name one that the builder was given, as `pool:NAME`, or a model")]
+    UnknownPool(Text),
+    /// Limits under which nothing could be done.
+    #[error(transparent)]
+    Limits(#[from] BadLimit),
     /// The runtime is shutting down.
     #[error("the runtime is shut down")]
     Stopped,
@@ -170,6 +176,14 @@ impl Runtime {
         match manifest.mode {
             AgentMode::Primary | AgentMode::All => {}
             AgentMode::Subagent => return Err(OpenSessionError::NotPrimary { name, pickable: pickable() }),
+        }
+        if let Some(limits) = &options.limits {
+            limits.check()?;
+        }
+        if let Some(pool) = options.model.as_ref().filter(|model| model.starts_with("pool:"))
+            && !self.hub.models.has_pool(pool)
+        {
+            return Err(OpenSessionError::UnknownPool(pool.clone()));
         }
         let inherited: Text = options.model.clone().unwrap_or_else(|| self.hub.default_model.clone());
         let Ok(template) = self.hub.template(&name, &inherited) else {

@@ -13,6 +13,7 @@ use subtend_session::command::{Answered, AskedCall, AttemptFailed, Command};
 use subtend_session::ids::{AttemptNo, CallId, RunNo, SessionId, Text, TurnNo};
 use subtend_session::limits::Limits;
 use subtend_session::outcome::{ModelFail, Part};
+use subtend_session::usage::Usage;
 use subtend_tools::tool::Tool;
 
 use tokio::time::Instant;
@@ -102,19 +103,26 @@ pub(crate) async fn watched(mut calling: Calling, pulse: Pulse, patience: Patien
         let last = pulse.last();
         let (until, what) = match last {
             Some(last) => {
-                (last + stall, format!("was silent in the middle of its answer for {} ms", patience.stall_ms))
+                (later(last, stall), format!("was silent in the middle of its answer for {} ms", patience.stall_ms))
             }
-            None => (begun + first, format!("did not begin to answer within {} ms", patience.first_byte_ms)),
+            None => (later(begun, first), format!("did not begin to answer within {} ms", patience.first_byte_ms)),
         };
         if until <= now() {
-            return Came::Error(ModelError::new(ModelFail::Unavailable, format!("the model {what}")));
+            let error = ModelError::new(ModelFail::Unavailable, format!("the model {what}"));
+            return Came::Error(ModelError { usage: Some(Usage::UNKNOWN), ..error });
         }
         // A first sign may come while the longer wait runs: it is looked for in time to hold the model to the shorter one.
-        let look = until.min(now() + stall.max(Duration::from_millis(1)));
+        let look = until.min(later(now(), stall.max(Duration::from_millis(1))));
         if let Ok(came) = tokio::time::timeout_at(look, &mut calling).await {
             return came;
         }
     }
+}
+
+/// A limit may be beyond all clocks.
+fn later(from: Instant, by: Duration) -> Instant {
+    const FAR: Duration = Duration::from_secs(1_000_000_000);
+    from.checked_add(by.min(FAR)).unwrap_or(from)
 }
 
 /// Tools and arguments of calls that were just classified.
@@ -229,10 +237,11 @@ fn failed(turn: TurnNo, attempt: AttemptNo, error: ModelError, model: Option<Tex
     }))
 }
 
-/// The command that tells of a stream that was dropped because its run closes.
-pub(crate) fn dropped(turn: TurnNo, attempt: AttemptNo) -> Command {
-    let message = "the stream was dropped because the run was stopped".to_owned();
-    failed(turn, attempt, ModelError::new(ModelFail::Unavailable, message), None, None)
+/// The command that tells of a stream that was dropped because its run closes. One that had begun has cost what nobody knows.
+pub(crate) fn dropped(turn: TurnNo, attempt: AttemptNo, begun: bool) -> Command {
+    let error = ModelError::new(ModelFail::Dropped, "the stream was dropped because the run was stopped");
+    let usage = begun.then_some(Usage::UNKNOWN);
+    failed(turn, attempt, ModelError { usage, ..error }, None, None)
 }
 
 /// The first 2,000 bytes of a foreign text, cut between characters.

@@ -190,7 +190,7 @@ pub struct Answered {
     pub calls: Vec<AskedCall>,
     /// Why it stopped.
     pub stop: Stop,
-    /// The model that answered, by the provider's own name, where it told one.
+    /// The model that answered: of a pool by its name there, else by the provider's own name for it, where it told one.
     pub model: Option<Text>,
     /// What it cost.
     pub usage: Usage,

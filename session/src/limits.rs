@@ -91,3 +91,58 @@ impl Default for Limits {
         }
     }
 }
+
+/// A limit of nothing, under which no run could begin or end well.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("with the limit `{name}` of 0 nothing could be done: give 1 or more")]
+pub struct BadLimit {
+    /// Which.
+    pub name: &'static str,
+}
+
+impl Limits {
+    /// Whether anything can be done under these limits.
+    ///
+    /// # Errors
+    /// [`BadLimit`], for the first that is 0 and may not be.
+    pub fn check(&self) -> Result<(), BadLimit> {
+        let wide = |limit: Option<u64>| limit != Some(0);
+        let checked = [
+            ("live_runs", self.live_runs > 0),
+            ("live_person_runs", self.live_person_runs > 0),
+            ("turns", self.turns > 0),
+            ("run_ms", wide(self.run_ms)),
+            ("turn_ms", self.turn_ms > 0),
+            ("first_byte_ms", self.first_byte_ms > 0),
+            ("stall_ms", self.stall_ms > 0),
+            ("attempts", self.attempts > 0),
+            ("local_calls", self.local_calls > 0),
+            ("queue", self.queue > 0),
+            ("input_bytes", self.input_bytes > 0),
+            ("output_tokens", wide(self.output_tokens)),
+            ("wall_ms", wide(self.wall_ms)),
+        ];
+        match checked.iter().find(|(_, fine)| !fine) {
+            Some((name, _)) => Err(BadLimit { name }),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_of_nothing_are_refused_by_name() {
+        assert_eq!(Limits::default().check(), Ok(()));
+        assert_eq!(Limits { run_ms: None, max_depth: 0, spawns: 0, ..Limits::default() }.check(), Ok(()));
+        let refused = [
+            Limits { live_runs: 0, ..Limits::default() },
+            Limits { attempts: 0, ..Limits::default() },
+            Limits { run_ms: Some(0), ..Limits::default() },
+        ];
+        let names = refused.map(|limits| limits.check().unwrap_err().name);
+        assert_eq!(names, ["live_runs", "attempts", "run_ms"]);
+    }
+}

@@ -185,13 +185,15 @@ pub enum ModelFail {
     ContextOverflow,
     /// The provider refused the request as such.
     InvalidRequest,
+    /// The call was dropped on this side: its run was stopped, or its session had to begin anew.
+    Dropped,
 }
 
 impl ModelFail {
     /// Whether the same request may succeed when it is sent again.
     pub fn retryable(self) -> bool {
         match self {
-            Self::Rate | Self::Unavailable | Self::BadAnswer => true,
+            Self::Rate | Self::Unavailable | Self::BadAnswer | Self::Dropped => true,
             Self::Auth | Self::ContextOverflow | Self::InvalidRequest => false,
         }
     }

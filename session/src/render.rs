@@ -82,10 +82,11 @@ fn model_fail(error: ModelFail) -> &'static str {
     match error {
         ModelFail::Auth => "the model's key is missing or refused",
         ModelFail::Rate => "the model's rate limit was reached",
-        ModelFail::Unavailable => "the model could not be reached",
+        ModelFail::Unavailable => "the model was not available",
         ModelFail::BadAnswer => "the model's answer could not be read",
         ModelFail::ContextOverflow => "the conversation is larger than the model's context",
         ModelFail::InvalidRequest => "the model refused the request as invalid",
+        ModelFail::Dropped => "the call of the model was dropped",
     }
 }
 

@@ -35,6 +35,10 @@ fn is_zero(n: &u64) -> bool {
 }
 
 impl Usage {
+    /// Of a call that was dropped before it told what it cost: unknown is not zero.
+    pub const UNKNOWN: Self =
+        Self { input: 0, output: 0, reasoning: 0, cache_new: 0, cache_read: 0, cost_micro: None, unreliable: true };
+
     /// Adds `other`; a sum with an unknown part is unreliable.
     pub fn add(&mut self, other: &Usage) {
         self.input = self.input.saturating_add(other.input);

@@ -62,6 +62,7 @@ pub(crate) fn model(error: ModelFail) -> &'static str {
         ModelFail::BadAnswer => "what the model sent is no answer",
         ModelFail::ContextOverflow => "the conversation is larger than the model's context",
         ModelFail::InvalidRequest => "the model refused the request as invalid",
+        ModelFail::Dropped => "the call of the model was dropped",
     }
 }
 

@@ -34,7 +34,11 @@ impl Health {
             ModelFail::Rate | ModelFail::Unavailable => retry_after_ms.map_or(BRIEFLY, Duration::from_millis),
             ModelFail::Auth => LONG,
             // The request's own fault, or the answer's: the next request may fare better.
-            ModelFail::BadAnswer | ModelFail::ContextOverflow | ModelFail::InvalidRequest => return,
+            ModelFail::BadAnswer
+            | ModelFail::ContextOverflow
+            | ModelFail::InvalidRequest
+            // Ours.
+            | ModelFail::Dropped => return,
         };
         let until = Instant::now().checked_add(for_how_long.min(LONGEST));
         if let Some(until) = until {

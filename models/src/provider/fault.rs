@@ -81,6 +81,8 @@ fn of_words(status: Option<StatusCode>, body: &Value, raw: Option<&str>) -> Faul
     let fail = match status.map(|status| status.as_u16()) {
         Some(400 | 413 | 422) | None if words::tells_of_context(&told) => ModelFail::ContextOverflow,
         Some(401 | 403) => ModelFail::Auth,
+        // Gemini's word for it.
+        Some(400) if words::tells_of_key(body, &told) => ModelFail::Auth,
         // No patience helps an account without credit.
         Some(429) if kind == Some("insufficient_quota") => ModelFail::Auth,
         Some(429) => ModelFail::Rate,

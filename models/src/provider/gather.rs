@@ -151,7 +151,17 @@ impl Draft {
             return Err(fault);
         }
         if !self.is_whole() {
-            return Err(if self.garbage && !self.read { unreadable("") } else { Fault::cut() });
+            return Err(if self.garbage && !self.read {
+                unreadable("")
+            } else if self.bytes == 0 {
+                Fault::new(ModelFail::Unavailable, "the server closed the connection without an answer")
+            } else {
+                Fault::cut()
+            });
+        }
+        if self.stop.is_none() && self.text.is_empty() && self.calls.is_empty() {
+            // It came to its end, and nothing in it was of this protocol.
+            return Err(unreadable(""));
         }
         let stop = self.reason(cap)?;
         let usage = self.tally.usage();
@@ -253,7 +263,10 @@ impl Call {
 fn unreadable(data: &str) -> Fault {
     let start: String = data.chars().take(80).collect();
     let shown = if start.is_empty() || start.starts_with('<') { String::new() } else { format!(" (`{start}`)") };
-    Fault::new(ModelFail::BadAnswer, format!("the answer is no stream of this protocol{shown}"))
+    Fault::new(
+        ModelFail::BadAnswer,
+        format!("the answer is no stream of this protocol{shown}; does the server speak it?"),
+    )
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use crate::record::{AttemptDiscarded, Hold, Record, RunEnded};
 use crate::render;
 use crate::sabotage::Bug;
 use crate::state::CallPhase;
+use crate::usage::Usage;
 
 /// Which calls are answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,9 +163,10 @@ impl Draft<'_> {
     pub(super) fn discard_stream(&mut self, why: &str) {
         let Some(turn) = self.state.turn().filter(|turn| turn.streaming) else { return };
         let (turn, attempt) = (turn.no, turn.attempt);
-        let error = ModelFail::Unavailable;
-        let message = why.into();
-        let discarded = AttemptDiscarded { turn, attempt, error, message, model: None, again_ms: None, usage: None };
+        let (error, message) = (ModelFail::Dropped, why.into());
+        // What it cost until then nobody knows, and unknown is not zero.
+        let usage = Some(Usage::UNKNOWN);
+        let discarded = AttemptDiscarded { turn, attempt, error, message, model: None, again_ms: None, usage };
         self.emit(Record::AttemptDiscarded(Box::new(discarded)));
         self.disarm(Deadline::Turn(turn));
     }

@@ -88,7 +88,7 @@ pub struct TurnAnswered {
     pub calls: Vec<Asked>,
     /// Why it stopped.
     pub stop: Stop,
-    /// The model that answered, by the provider's own name, where it told one.
+    /// The model that answered: of a pool by its name there, else by the provider's own name for it, where it told one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<Text>,
     /// What it cost.

@@ -59,7 +59,9 @@ pub(super) async fn start(parts: Parts) -> Result<Runtime, Fail> {
     parts.models.give(builder).start().await.map_err(|error| match error {
         StartError::Journal(error) => Fail::from(error),
         StartError::Boot(error) => Fail::Store(error.to_string()),
-        StartError::Pool(_) | StartError::Rates(..) | StartError::NoSuchDefault(_) => Fail::Usage(error.to_string()),
+        StartError::Limits(_) | StartError::Pool(_) | StartError::Rates(..) | StartError::NoSuchDefault(_) => {
+            Fail::Usage(error.to_string())
+        }
         StartError::NoModel | StartError::Workspace(_) | StartError::Supervisors(_) | StartError::Unrecordable(_) => {
             Fail::Other(error.to_string())
         }
@@ -72,6 +74,7 @@ pub(super) fn open(runtime: &Runtime, agent: &str) -> Result<SessionHandle, Fail
         OpenSessionError::UnknownAgent { .. } | OpenSessionError::NotPrimary { .. } => {
             Fail::Usage(format!("{error} (--agent NAME; `subtend agents` tells more)"))
         }
+        OpenSessionError::UnknownPool(_) | OpenSessionError::Limits(_) => Fail::Usage(error.to_string()),
         OpenSessionError::Stopped | OpenSessionError::Unrecordable(_) | OpenSessionError::Journal(_) => {
             Fail::Other(error.to_string())
         }

@@ -5,23 +5,6 @@ use subtend_session::limits::Limits;
 
 use super::super::fail::Fail;
 
-/// Limits under which, at 0, a run could not begin or could not end well.
-const AT_LEAST_ONE: [&str; 13] = [
-    "attempts",
-    "first_byte_ms",
-    "input_bytes",
-    "live_person_runs",
-    "live_runs",
-    "local_calls",
-    "output_tokens",
-    "queue",
-    "run_ms",
-    "stall_ms",
-    "turn_ms",
-    "turns",
-    "wall_ms",
-];
-
 /// The default limits, with what `words` change of them.
 pub(super) fn read(words: &[String]) -> Result<Limits, Fail> {
     let known = |limits: &Limits| match serde_json::to_value(limits) {
@@ -35,7 +18,10 @@ pub(super) fn read(words: &[String]) -> Result<Limits, Fail> {
         serde_json::from_value::<Limits>(Value::Object(fields.clone()))
             .map_err(|error| refused(&name, &fields, &error))?;
     }
-    serde_json::from_value(Value::Object(fields)).map_err(|error| Fail::Usage(format!("{error} (--limit)")))
+    let limits: Limits =
+        serde_json::from_value(Value::Object(fields)).map_err(|error| Fail::Usage(format!("{error} (--limit)")))?;
+    limits.check().map_err(|error| Fail::Usage(format!("{error} (--limit)")))?;
+    Ok(limits)
 }
 
 /// Why a value that is a number, or `none`, is not taken for the limit.
@@ -63,9 +49,6 @@ fn split(word: &str, fields: &Map<String, Value>) -> Result<(String, Value), Fai
     let number: u64 = value.parse().map_err(|_| {
         Fail::Usage(format!("`{value}` is no value for the limit `{name}`: give a whole number, or `none` (--limit)"))
     })?;
-    if number == 0 && AT_LEAST_ONE.contains(&&*name) {
-        return Err(Fail::Usage(format!("with `{name}=0` nothing could be done: give 1 or more (--limit)")));
-    }
     Ok((name, number.into()))
 }
 
@@ -96,6 +79,6 @@ mod tests {
         starts(&["turns=many"], "`many` is no value for the limit `turns`: give a whole number, or `none` (--limit)");
         starts(&["turns=none"], "the limit `turns` cannot be `none`: give a whole number (--limit)");
         starts(&["turns=99999999999"], "`99999999999` is too large for the limit `turns` (--limit)");
-        starts(&["live_runs=0"], "with `live_runs=0` nothing could be done: give 1 or more (--limit)");
+        starts(&["live_runs=0"], "with the limit `live_runs` of 0 nothing could be done: give 1 or more (--limit)");
     }
 }

@@ -59,9 +59,15 @@ pub(super) fn of_status(status: StatusCode, headers: &HeaderMap, body: &str, cli
             Some(name) => format!("{who} wants a key ({code}): set {name}{words}"),
             None => format!("{who} wants a key ({code}){words}"),
         },
+        _ if code == 404 && !client.is_home() && !words.to_lowercase().contains("model") => {
+            format!("{who} answered 404{words}: is the base URL right, and does the server speak {}?", client.protocol)
+        }
         _ => format!("{who} answered {code}{words}"),
     };
     fault.retry_after_ms = retry_after::of(headers);
+    if let Some(ms) = fault.retry_after_ms.filter(|ms| *ms >= 1_000) {
+        fault.text = format!("{}; it asks to wait {} s", fault.text, ms.div_ceil(1_000));
+    }
     fault
 }
 

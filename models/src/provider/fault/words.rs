@@ -62,6 +62,13 @@ pub(super) fn tells_of_context(told: &str) -> bool {
     WORDS.iter().any(|word| told.contains(word))
 }
 
+/// Whether the key is refused, whatever the status says.
+pub(super) fn tells_of_key(body: &Value, told: &str) -> bool {
+    let reasons = body.pointer("/error/details").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let refused = |detail: &Value| detail.get("reason").and_then(Value::as_str) == Some("API_KEY_INVALID");
+    told.contains("api key not valid") || reasons.iter().any(refused)
+}
+
 /// Whether the model is not known there.
 pub(super) fn tells_of_unknown_model(told: &str) -> bool {
     told.contains("model")
