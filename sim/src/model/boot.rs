@@ -115,6 +115,7 @@ impl System {
         self.slots = Default::default();
         self.fired.clear();
         self.closing.clear();
+        self.interrupted.clear();
         self.late.clear();
         if whole.fault.is(Around::RowsLost) {
             self.rows.clear();

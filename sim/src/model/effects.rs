@@ -4,7 +4,7 @@ use subtend_session::effect::Effect;
 use subtend_session::ids::{AttemptNo, CallId, RunKey, RunNo, SessionId, TurnNo};
 use subtend_session::index::RowKey;
 use subtend_session::outcome::OutcomeKind;
-use subtend_session::record::{Notice, Record};
+use subtend_session::record::Notice;
 use subtend_session::state::{Phase, State};
 
 use super::system::{Dropped, Message, System};
@@ -134,8 +134,9 @@ impl System {
         if !self.active.get(&key.session).is_some_and(|active| held(&active.state)) {
             return;
         }
-        self.closing.insert(key, outcome);
         if let Some(to) = self.owned_by(key).into_iter().find(|to| to.session == child) {
+            // Noted by the child, not by its owner: that owns others, which the interrupt spares.
+            self.interrupted.insert(to);
             self.cut_off(to, outcome);
         }
     }
@@ -149,15 +150,6 @@ impl System {
                 self.drop_work(key.session, Dropped::Token);
             }
             below.extend(self.owned_by(key));
-        }
-    }
-
-    /// A run that goes on after its interrupt: what it owns from here on ends for other causes.
-    pub(super) fn resumed(&mut self, session: SessionId, records: &[Record]) {
-        for record in records {
-            if let Record::InputsTaken { run, .. } = record {
-                self.closing.remove(&RunKey { session, run: *run });
-            }
         }
     }
 
@@ -184,6 +176,7 @@ impl System {
             | Message::Append(_) => true,
         });
         self.closing.remove(&key);
+        self.interrupted.remove(&key);
         self.fired.remove(&key);
         if self.slots.holders.contains(&key) || self.slots.queue.iter().any(|(_, queued)| *queued == key) {
             self.release(whole, key);
@@ -204,11 +197,14 @@ impl System {
         let owner = view::owner_of(opened).filter(|_| !ended)?;
         let over = view::ended(self.journals.get(&owner.session)?, owner.run);
         let fired = self.fired.contains(&key) || self.fired.contains(&owner);
-        over.or_else(|| fired.then(|| self.closing_kind(owner)))
+        over.or_else(|| fired.then(|| self.closing_kind(owner, key)))
     }
 
-    /// How a run that closes will end; one whose own close is not decided yet closes because its owner does.
-    pub(super) fn closing_kind(&self, owner: RunKey) -> OutcomeKind {
+    /// What of its owner ends the run `owned`; an owner whose own close is not decided yet closes because its owner does.
+    pub(super) fn closing_kind(&self, owner: RunKey, owned: RunKey) -> OutcomeKind {
+        if self.interrupted.contains(&owned) {
+            return OutcomeKind::Interrupted;
+        }
         self.closing.get(&owner).copied().unwrap_or(OutcomeKind::Cancelled)
     }
 }

@@ -168,7 +168,7 @@ impl System {
     fn owner_word(&self, session: SessionId) -> Option<Command> {
         let run = self.active.get(&session)?.state.run.as_ref()?;
         let owner = view::owner_of(&run.opened)?;
-        Some(Command::OwnerOver { run: run.no, outcome: self.closing_kind(owner) })
+        Some(Command::OwnerOver { run: run.no, outcome: self.closing_kind(owner, RunKey { session, run: run.no }) })
     }
 
     fn admit(&mut self, whole: &Whole, session: SessionId, turn: TurnNo, calls: &[u32]) -> bool {
@@ -250,7 +250,6 @@ impl System {
             self.release(whole, key);
         }
         self.append(session, &records, &changes);
-        self.resumed(session, &records);
         self.be_born_all(whole, session, &births);
         self.perform(whole, session, before);
         self.perform(whole, session, effects);

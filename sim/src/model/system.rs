@@ -225,6 +225,8 @@ pub struct System {
     pub(super) slots: Slots,
     pub(super) fired: BTreeSet<RunKey>,
     pub(super) closing: BTreeMap<RunKey, OutcomeKind>,
+    /// Runs that the interrupt of their owner ends.
+    pub(super) interrupted: BTreeSet<RunKey>,
     pub(super) boot: Option<Boot>,
     /// What may still happen.
     pub(super) left: Size,
@@ -251,6 +253,7 @@ impl System {
             slots: Slots::default(),
             fired: BTreeSet::new(),
             closing: BTreeMap::new(),
+            interrupted: BTreeSet::new(),
             boot: None,
             left: whole.size,
             cancelled: BTreeSet::new(),
@@ -301,7 +304,7 @@ impl System {
                 format!("{:?}", active.state.due).hash(hasher);
             }
         }
-        (&self.rows, &self.flight, &self.slots, &self.fired, &self.closing).hash(hasher);
+        (&self.rows, &self.flight, &self.slots, &self.fired, &self.closing, &self.interrupted).hash(hasher);
         (&self.boot, self.left, &self.cancelled, &self.late, &self.wrong, self.crashed_in_boot).hash(hasher);
     }
 
