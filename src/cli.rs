@@ -9,20 +9,36 @@ use fail::{Code, Fail};
 use paint::{BAD, In};
 
 mod agents;
+mod approvals;
+mod branch;
+mod cancel;
 mod cause;
+mod chat;
 mod clock;
+mod close;
 mod completions;
+mod control;
 mod data;
+mod delete;
 mod fail;
 mod find;
 mod guard;
+mod interrupt;
 mod paint;
+mod queue;
+mod regenerate;
+mod resume;
 mod run;
+mod send;
 mod sessions;
 mod shelf;
 mod show;
+mod switch;
+mod tasks;
 mod tree;
+mod usage;
 mod verify;
+mod work;
 mod workspace;
 
 const AFTER: &str = "\
@@ -43,6 +59,20 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Run(run::Args),
+    Chat(chat::Args),
+    Send(send::Args),
+    Continue(resume::Args),
+    Branch(branch::Args),
+    Regenerate(regenerate::Args),
+    Switch(switch::Args),
+    Interrupt(interrupt::Args),
+    Cancel(cancel::Args),
+    Close(close::Args),
+    Delete(delete::Args),
+    Queue(queue::Args),
+    Tasks(tasks::Args),
+    Usage(usage::Args),
+    Approvals(approvals::Args),
     Sessions(sessions::Args),
     Tree(tree::Args),
     Show(show::Args),
@@ -65,7 +95,21 @@ pub(crate) fn main() -> ExitCode {
         }
     };
     let done = match cli.verb {
-        Verb::Run(args) => run::verb(args),
+        Verb::Run(args) => run::verb(&args),
+        Verb::Chat(args) => chat::verb(&args),
+        Verb::Send(args) => send::verb(&args),
+        Verb::Continue(args) => resume::verb(&args),
+        Verb::Branch(args) => branch::verb(&args),
+        Verb::Regenerate(args) => regenerate::verb(&args),
+        Verb::Switch(args) => switch::verb(&args),
+        Verb::Interrupt(args) => interrupt::verb(&args),
+        Verb::Cancel(args) => cancel::verb(&args),
+        Verb::Close(args) => close::verb(&args),
+        Verb::Delete(args) => delete::verb(&args),
+        Verb::Queue(args) => queue::verb(&args),
+        Verb::Tasks(args) => tasks::verb(&args),
+        Verb::Usage(args) => usage::verb(&args),
+        Verb::Approvals(args) => approvals::verb(&args),
         Verb::Sessions(args) => sessions::verb(&args),
         Verb::Tree(args) => tree::verb(&args),
         Verb::Show(args) => show::verb(&args),

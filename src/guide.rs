@@ -6,7 +6,10 @@
 //! | [`agents`] | say what an agent is, in code or in files |
 //! | [`tools`] | give agents tools of your own, and say what they may do |
 //! | [`models`] | choose models, write one, and know what happens when one fails |
+//! | [`approvals`] | say what agents may do, ask a person about the rest, and see what was decided |
 //! | [`subagents`] | let agents hand work to other agents, within limits |
+//! | [`branches`] | go back to a message and on from there, and have an answer given anew |
+//! | [`hooks`] | put code of your own where the course of a session can be changed, and let another agent answer |
 //! | [`events`] | show what happens while it happens, and read what happened |
 //! | [`typed_output`] | get answers as values of a type |
 //! | [`testing_agents`] | test agents without a network and without waiting |
@@ -16,11 +19,20 @@
 #[doc = include_str!("guide/agents.md")]
 pub mod agents {}
 
+#[doc = include_str!("guide/approvals.md")]
+pub mod approvals {}
+
+#[doc = include_str!("guide/branches.md")]
+pub mod branches {}
+
 #[doc = include_str!("guide/durability.md")]
 pub mod durability {}
 
 #[doc = include_str!("guide/events.md")]
 pub mod events {}
+
+#[doc = include_str!("guide/hooks.md")]
+pub mod hooks {}
 
 #[doc = include_str!("guide/models.md")]
 pub mod models {}

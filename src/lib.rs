@@ -57,13 +57,17 @@ pub mod guide;
 pub mod testing;
 
 pub use schemars;
-pub use subtend_actors::event::{Kind, Line};
+pub use subtend_actors::event::{Kind, Line, QueueEvent, QueueEvents};
 pub use subtend_actors::past::Past;
 pub use subtend_actors::tree::TreeError;
 pub use subtend_actors::{
-    AnswerError, Answered, AskError, AskOptions, BootError, BootProgress, BootReport, Builder, Control, Ended, Event,
-    Events, EventsError, Input, Next, OpenOptions, OpenSessionError, Options, Receipt, RunHandle, Runtime, SendError,
-    SessionHandle, ShutdownReport, StartError, Stopped, Subscription, Tree, WaitError, What,
+    Alternative, Alternatives, AnswerError, Answered, Approval, Approver, AskError, AskOptions, BadPrice, BeforeTool,
+    BootError, BootProgress, BootReport, BranchInfo, BranchOptions, Builder, Census, ContextShare, Control,
+    ControlError, Decided, DecidedBy, Decision, Ended, Event, Events, EventsError, FindError, Hooks, Input,
+    ModelChoice, Next, OpenOptions, OpenSessionError, Options, Price, Prices, QueueEntry, QueueKind, Receipt, Refused,
+    RunHandle, Runtime, SendError, SessionHandle, ShutdownReport, StartError, Stopped, SubagentStart, SubagentStop,
+    Subscription, Switched, Task, TaskFilter, TaskStatus, ToolAsked, ToolDone, Tree, UsageView, UserMessage, WaitError,
+    What,
 };
 pub use subtend_supervision::{Intensity, StartError as SupervisorsError};
 
@@ -101,7 +105,8 @@ pub mod tools {
     pub use subtend_tools::closure::{FnTool, fn_tool};
     pub use subtend_tools::guard::{self, Guard};
     pub use subtend_tools::policy::{BadRule, HostPolicy};
-    pub use subtend_tools::registry::{Classified, Registry, RegistryBuilder, RegistryError};
+    pub use subtend_tools::registry::{Classified, Registry, RegistryBuilder, RegistryError, Ruling};
+    pub use subtend_tools::sandbox;
     pub use subtend_tools::tool::{Progress, Tool, ToolCall, ToolError, ToolKey, ToolOutput};
     pub use subtend_tools::typed::{IntoOutput, TypedTool};
     pub use subtend_tools::workspace::{Workspace, WorkspaceError};
@@ -111,6 +116,7 @@ pub mod tools {
 pub mod session {
     pub use subtend_session::authority::{Access, Authority, Rule, RuleSet, Verdict};
     pub use subtend_session::call::{CallEnd, CallKind, CallResult, Invalid, ToolEffect, ToolErrorKind};
+    pub use subtend_session::command::SwitchTo;
     pub use subtend_session::ids::{
         AttemptNo, BadHash, CallId, Epoch, Hash, InputId, Interned, Lsn, MsgRef, RunKey, RunNo, Seq, SessionId, Short,
         Text, TurnNo,
@@ -121,9 +127,9 @@ pub mod session {
     pub use subtend_session::outcome::{Budget, By, FailKind, ModelFail, Outcome, OutcomeKind, Part, TimeLimit};
     pub use subtend_session::place::{BranchKind, Mode, OnRestart, Owner, Place, Service};
     pub use subtend_session::record::{
-        AskBy, AskVerdict, Asked, AttemptDiscarded, CallFinished, Carrier, ChildSpawned, ContinueAsked,
-        ContinueRefusal, From, Hold, InputAccepted, Lane, Notice, NoticeTaken, Park, Prompt, QueueChange, Record,
-        Reserved, RunEnded, RunOpened, SessionCreated, SpawnGranted, Stop, TurnAnswered,
+        AgentOverride, AskBy, AskVerdict, Asked, AttemptDiscarded, BranchCreated, CallFinished, Carrier, ChildSpawned,
+        ContinueAsked, ContinueRefusal, From, Hold, InputAccepted, Lane, Notice, NoticeTaken, Park, Prompt,
+        QueueChange, Record, Reserved, RunEnded, RunOpened, SessionCreated, SpawnGranted, Stop, TurnAnswered,
     };
     pub use subtend_session::settings::{Effort, Settings};
     pub use subtend_session::state::Phase;

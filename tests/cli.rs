@@ -6,8 +6,11 @@ mod cli {
     pub(crate) mod repository;
 
     mod cancel;
+    mod life;
     mod reading;
     mod runs;
     mod store;
+    #[cfg(target_os = "linux")]
+    mod terminal;
     mod usage;
 }

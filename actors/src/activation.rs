@@ -6,10 +6,9 @@ use std::sync::PoisonError;
 use futures_util::FutureExt;
 use subtend_journal::{Poisoned, ReadError};
 use subtend_session::command::{Command, Deadline};
-use subtend_session::ids::{Epoch, Lsn, RunKey, SessionId};
-use subtend_session::index::{self, RowKind};
+use subtend_session::ids::{Epoch, RunKey, SessionId};
 use subtend_session::place::Owner;
-use subtend_session::record::{Notice, Park, Record};
+use subtend_session::record::Park;
 use subtend_session::state::{FoldError, Phase, State};
 use subtend_supervision::{Exit, How, RestartBudget, Verdict};
 use tokio::sync::oneshot;
@@ -45,6 +44,10 @@ impl Hub {
 
     /// Makes an activation. When that fails, what waits for the session is dropped, so that nobody waits in vain.
     pub(crate) async fn activate(self: &Arc<Self>, session: SessionId, lane: Arc<Lane>, hot: Option<Hot>) {
+        if self.halt.is_cancelled() {
+            // Actors are being stopped, deepest first: one that came back now would outlive its owner. Its rows stay.
+            return self.directory.remove(session);
+        }
         let making = std::panic::AssertUnwindSafe(self.make(session, lane, hot));
         let made = match making.catch_unwind().await {
             Ok(made) => made,
@@ -93,8 +96,9 @@ impl Hub {
         let stored = self.journal.records(session)?;
         let state = Box::new(State::fold(session, stored.iter().map(|stored| &stored.record))?);
         let rows = self.rows_to(session)?;
-        if state.run.is_none() {
-            // A quiet session that was given up (its inputs panicked) has nothing to give up; a later run is not meant.
+        if state.run.is_none() && rows.asked.is_empty() {
+            // A quiet session that was given up (its inputs panicked) has nothing to give up; a later run is not meant. One that
+            // a row kills has it again each time: that it was given up is what slows it down.
             lane.settle();
         }
         let lost = lane.is_lost();
@@ -112,6 +116,7 @@ impl Hub {
                 let key = RunKey { session, run: run.no };
                 if !lost && self.tokens.token(&key).is_none() {
                     self.tokens.open(key, owner_key(&run.opened.owner));
+                    self.restore_accounts(key)?;
                 }
                 Some(self.first_command(&driver, &lane, lost))
             }
@@ -122,13 +127,15 @@ impl Hub {
         }
         // What the activation hears first goes before all that waits in the lanes. An end that `Lost` takes must not start a
         // turn first; for any other, the redone turn comes before what it may take.
-        driver.first = Some(First { lost, command, owed: rows });
+        let mut asked = rows.asked;
+        asked.extend(self.standing_word(&driver.state).filter(|_| !lost));
+        driver.first = Some(First { lost, asked, command, owed: rows.owed });
         Ok(driver)
     }
 
     /// Does again what an activation that died may have appended and not done; each is harmless when it was done.
     ///
-    /// Model, tools, admission, cancels and slot requests are redone by `Reactivated`.
+    /// Model, tools, admission, cancels of a closing run and slot requests are redone by `Reactivated`.
     fn make_good(self: &Arc<Self>, driver: &Driver) -> Result<(), ReadError> {
         let session = driver.session();
         // Before anything is asked for: a run that believes it gave its slot back must not wait for it.
@@ -143,18 +150,18 @@ impl Hub {
         }
         for (row, lsn) in self.journal.outbox()? {
             if row.from == session
-                && row.kind == RowKind::Notice
-                && let Some(notice) = self.notice_at(session, lsn)?
+                && let Some(command) = self.row_at(&row, lsn)?
             {
-                self.tell(row.to, Command::OwnedEnded(vec![notice]));
+                self.tell(row.to, command);
             }
         }
-        // A child that was born and never started asks for its slot when it is activated.
-        for owned in run.into_iter().flat_map(|run| run.owned.values()) {
-            let absent = self.directory.with(owned.child, |_| ()).is_none();
-            if absent && self.journal.head(owned.child)?.is_some_and(|head| head.state == Phase::Queued) {
+        // A child that was born and never started asks for its slot when it is activated: also one that no run owns, such as an
+        // alternative, which a quiet session bears.
+        for child in driver.state.children.keys().copied() {
+            let absent = self.directory.with(child, |_| ()).is_none();
+            if absent && self.journal.head(child)?.is_some_and(|head| head.state == Phase::Queued) {
                 let (tell, _) = oneshot::channel();
-                self.deliver(owned.child, Item::Probe(tell));
+                self.deliver(child, Item::Probe(tell));
             }
         }
         if let Some(last) = &driver.state.last {
@@ -186,43 +193,7 @@ impl Hub {
             return Command::Lost { owner_survives: survives };
         }
         let owner_over = self.owner_over(&driver.state);
-        Command::Reactivated { kinds: driver.unstarted(), owner_over }
-    }
-
-    /// Undelivered notices to `session`, rebuilt from the ends that oblige them, in LSN order.
-    fn rows_to(&self, session: SessionId) -> Result<Vec<Notice>, ReadError> {
-        let mut notices = Vec::new();
-        for (row, lsn) in self.journal.outbox_to(session)? {
-            if row.kind == RowKind::Notice
-                && let Some(notice) = self.notice_at(row.from, lsn)?
-            {
-                notices.push(notice);
-            }
-        }
-        Ok(notices)
-    }
-
-    fn notice_at(&self, child: SessionId, lsn: Lsn) -> Result<Option<Notice>, ReadError> {
-        let Some((_, stored)) = self.journal.frame_at(lsn)? else { return Ok(None) };
-        let ended = stored.iter().rev().find_map(|stored| {
-            let Record::RunEnded(ended) = &stored.record else { return None };
-            Some(ended)
-        });
-        let Some(ended) = ended else { return Ok(None) };
-        // The child's own records tell its place and the owner of that run.
-        let all = self.journal.records(child)?;
-        let place = all.iter().find_map(|stored| {
-            let Record::SessionCreated(created) = &stored.record else { return None };
-            Some(&created.place)
-        });
-        let owner = all.iter().find_map(|stored| {
-            let Record::RunOpened(opened) = &stored.record else { return None };
-            (opened.run == ended.run).then_some(&opened.owner)
-        });
-        Ok(place
-            .zip(owner)
-            .and_then(|(place, owner)| index::notice_from(child, place, owner, ended))
-            .map(|(_, notice)| notice))
+        Command::Reactivated { calls: driver.unstarted(), owner_over }
     }
 
     /// An actor died: restarts it from the journal within its budget, or gives its run up (V-1, V-3).

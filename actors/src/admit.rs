@@ -2,17 +2,21 @@
 
 use std::sync::Arc;
 
+use subtend_session::authority::Authority;
 use subtend_session::call::ToolErrorKind;
-use subtend_session::command::{ChildPlan, Command, Refusal, SpawnVerdict};
-use subtend_session::ids::{CallId, RunKey, RunNo, TurnNo};
-use subtend_session::place::OnRestart;
+use subtend_session::command::{ChildPlan, Command, ContinuePlan, Plan, Refusal, SpawnVerdict};
+use subtend_session::ids::{CallId, RunKey, RunNo, SessionId, Text, TurnNo};
+use subtend_session::place::{Mode, OnRestart};
 use subtend_session::record::SpawnGranted;
 use subtend_session::state::State;
 use subtend_supervision::SpawnGrants;
-use subtend_tools::dialect::task;
+use subtend_tools::dialect::task::{self, ContinueRequest, Request, TaskRequest};
 
+use crate::hooks::{self, SubagentStart};
 use crate::hub::Hub;
-use crate::offer::Offer;
+use crate::names;
+use crate::offer::{Offer, Template};
+use crate::overrides::model_of;
 
 impl Hub {
     /// Answers for `calls` of one answer, as the value that `decide(Spawn)` takes.
@@ -54,37 +58,131 @@ impl Hub {
         self.tokens.root(&key).unwrap_or(key)
     }
 
-    fn plan(&self, state: &State, offer: &Offer, call: CallId, left: u32) -> Result<Box<ChildPlan>, Refusal> {
+    fn plan(&self, state: &State, offer: &Offer, call: CallId, left: u32) -> Result<Plan, Refusal> {
         let missing = || Refusal {
             kind: ToolErrorKind::Failed,
             message: "the call is not there any more; call again if it is still needed".into(),
         };
-        let ix = usize::try_from(call.ix).unwrap_or(usize::MAX);
-        let asked = state.run.as_ref().and_then(|run| run.turn.as_ref()).and_then(|turn| turn.calls.get(ix));
-        let asked = asked.ok_or_else(missing)?;
+        let asked = state.call(call).ok_or_else(missing)?;
         let request = task::parse(&asked.args, &offer.agents)
             .map_err(|error| Refusal { kind: error.kind, message: error.message.into() })?;
+        let grant = SpawnGranted { spawns_left: left };
+        match request {
+            Request::Start(start) => {
+                let (agent, prompt) = (Arc::clone(&start.agent), Arc::clone(&start.prompt));
+                let plan = self.child(state, offer, start, grant)?;
+                self.may_start(state, call, &agent, &prompt, plan.mode, None)?;
+                Ok(Plan::Child(Box::new(plan)))
+            }
+            Request::Continue(again) => {
+                let plan = self.again(state, offer, again, grant)?;
+                let agent = state.children.get(&plan.child).map_or_else(|| "".into(), |child| Arc::clone(&child.agent));
+                self.may_start(state, call, &agent, &plan.text, plan.mode, Some(plan.child))?;
+                Ok(Plan::Continue(Box::new(plan)))
+            }
+        }
+    }
+
+    /// Asks the host's hook.
+    fn may_start(
+        &self,
+        state: &State,
+        call: CallId,
+        agent: &Text,
+        prompt: &Text,
+        mode: Mode,
+        continues: Option<SessionId>,
+    ) -> Result<(), Refusal> {
+        let start = || SubagentStart {
+            parent: state.id,
+            root: state.created.place.root(state.id),
+            run: state.last_run,
+            call,
+            agent: Arc::clone(agent),
+            prompt: Arc::clone(prompt),
+            mode,
+            continues,
+        };
+        let refused = |message| Refusal { kind: ToolErrorKind::Refused, message };
+        hooks::may_start(self.hooks.as_ref(), start).map_err(refused)
+    }
+
+    fn child(
+        &self,
+        state: &State,
+        offer: &Offer,
+        asked: TaskRequest,
+        grant: SpawnGranted,
+    ) -> Result<ChildPlan, Refusal> {
         let template = self
-            .template(&request.agent, &state.created.model)
+            .template(&asked.agent, model_of(state))
             .map_err(|error| Refusal { kind: ToolErrorKind::NotFound, message: error.to_string().into() })?;
-        let child = self.mint.session();
         let mut created = template.created.clone();
         created.limits = state.created.limits.clone();
         created.limits.body = Some(Arc::clone(&state.limits));
         created.workspace = Arc::clone(&state.created.workspace);
-        created.metadata = request.metadata;
-        Ok(Box::new(ChildPlan {
-            child,
+        created.metadata = asked.metadata;
+        Ok(ChildPlan {
+            child: self.mint.session(),
             input: self.mint.input(),
-            prompt: request.prompt,
+            prompt: asked.prompt,
             created,
-            manifest: Arc::clone(&template.manifest),
-            mode: request.mode,
+            manifest: self.below(state, offer, &template),
+            mode: asked.mode,
             max_turns: template.turns,
             deadline_ms: state.limits.run_ms,
             on_restart: OnRestart::Fail,
-            grant: SpawnGranted { spawns_left: left },
-        }))
+            detached_ms: template.detached.then_some(state.limits.detached_ms),
+            grant,
+        })
+    }
+
+    /// Whether an ended task may go on. Whether it is still at work is for the sessions to say: only they know.
+    fn again(
+        &self,
+        state: &State,
+        offer: &Offer,
+        asked: ContinueRequest,
+        grant: SpawnGranted,
+    ) -> Result<ContinuePlan, Refusal> {
+        let refusal = |kind, message: String| Refusal { kind, message: message.into() };
+        let task = names::own_task(state, &asked.task)
+            .map_err(|message| Refusal { kind: ToolErrorKind::NotFound, message })?;
+        let unknown = || refusal(ToolErrorKind::NotFound, format!("There is no task {} of yours.", asked.task));
+        let known = state.children.get(&task).ok_or_else(unknown)?;
+        let (short, agent) = (&known.short, &known.agent);
+        if let Some(other) = asked.agent.filter(|asked| asked != agent) {
+            let told = format!("Task {short} is worked on by {agent}, not by {other}: leave subagent_type out.");
+            return Err(refusal(ToolErrorKind::BadArgs, told));
+        }
+        if !offer.agents.iter().any(|(name, _)| name == agent) {
+            let told = format!("Task {short} is worked on by {agent}, which you may not start any more.");
+            return Err(refusal(ToolErrorKind::Refused, told));
+        }
+        let head = self.journal.head(task).ok().flatten();
+        let gone = head.map(|head| (head.deleted, head.closed));
+        match gone {
+            Some((true, _)) => {
+                Err(refusal(ToolErrorKind::Refused, format!("Task {short} is deleted: start a new one.")))
+            }
+            Some((false, true)) => {
+                Err(refusal(ToolErrorKind::Refused, format!("Task {short} is closed: start a new one.")))
+            }
+            Some((false, false)) | None => {
+                Ok(ContinuePlan { child: task, text: asked.prompt, mode: asked.mode, grant })
+            }
+        }
+    }
+}
+
+impl Hub {
+    /// What a child of `state`'s session may do besides its ceiling: no more than that session itself, where another agent
+    /// answers or it lost something since its birth (P-1).
+    fn below(&self, state: &State, offer: &Offer, template: &Template) -> Arc<Authority> {
+        if state.ceiling.within(&offer.authority) {
+            return Arc::clone(&template.manifest);
+        }
+        Arc::new(template.manifest.meet(&offer.authority))
     }
 }
 

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use subtend_session::command::{Command, Deadline};
-use subtend_supervision::{Slots, StartError as SupervisorsError, StormLimit, StormSeen, Supervisors, Timers};
+use subtend_session::ids::SessionId;
+use subtend_supervision::{SlotPools, StartError as SupervisorsError, StormLimit, StormSeen, Supervisors, Timers};
 
 use crate::hub::{Hub, HubCell, upgrade};
 use crate::lane::Item;
-use crate::ticket::Timer;
+use crate::ticket::{Ticket, Timer};
 
 /// More failures in a window than any number of bad sessions explains: the runtime takes nothing new, and says so.
 fn storm(cell: &HubCell, seen: &StormSeen) {
@@ -35,11 +36,11 @@ pub(crate) fn supervisors(cell: &HubCell) -> Result<Supervisors, SupervisorsErro
     )
 }
 
-pub(crate) fn slots(cell: &HubCell, global: usize) -> Slots<subtend_session::ids::SessionId, crate::ticket::Ticket> {
+pub(crate) fn slots(cell: &HubCell, global: usize) -> SlotPools<SessionId, Ticket> {
     let cell = Arc::clone(cell);
-    Slots::new(
+    SlotPools::new(
         global,
-        Arc::new(move |ticket: crate::ticket::Ticket, slot| {
+        Arc::new(move |ticket: Ticket, slot| {
             // Without a hub the slot is dropped, which returns it.
             if let Some(hub) = upgrade(&cell) {
                 hub.timers.disarm(&Timer::Deadline(ticket.session, Deadline::Queue(ticket.run)));
@@ -54,7 +55,14 @@ pub(crate) fn timers(cell: &HubCell) -> Timers<Timer> {
     Timers::start(Arc::new(move |timer| {
         let Some(hub) = upgrade(&cell) else { return };
         match timer {
-            Timer::Deadline(session, deadline) => hub.tell(session, Command::Deadline(deadline)),
+            Timer::Deadline(session, deadline) => {
+                if let Deadline::Queue(run) = deadline
+                    && let Some(left) = hub.unborn_queue_left(session, run)
+                {
+                    return hub.timers.arm(timer, left);
+                }
+                hub.tell(session, Command::Deadline(deadline));
+            }
             Timer::Idle(session) => {
                 if hub.directory.with(session, |_| ()).is_some() {
                     hub.deliver(session, Item::Idle);

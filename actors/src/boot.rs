@@ -3,12 +3,13 @@
 //! Ordinary commands through ordinary activations: recovery has no writer of its own, so it may die at any write and be done
 //! again (J-7).
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, PoisonError};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use subtend_journal::{Poisoned, ReadError};
 use subtend_session::ids::SessionId;
+use subtend_session::index::{Inflight, RowKind};
 use tokio::sync::oneshot;
 
 use crate::hub::Hub;
@@ -69,9 +70,12 @@ impl Hub {
         for (session, row) in &inflight {
             by_depth.entry(row.depth).or_default().push(*session);
         }
+        for (session, depth) in self.asked(&inflight)? {
+            by_depth.entry(depth).or_default().push(session);
+        }
         let swept: HashSet<SessionId> = inflight.into_iter().map(|(session, _)| session).collect();
         self.boot.lock().unwrap_or_else(PoisonError::into_inner).extend(swept.iter().copied());
-        let mut at = BootProgress { done: 0, total: swept.len() };
+        let mut at = BootProgress { done: 0, total: by_depth.values().map(Vec::len).sum() };
         for (_, level) in by_depth.into_iter().rev() {
             let count = level.len();
             report.unreadable += self.visit(level).await?;
@@ -80,10 +84,31 @@ impl Hub {
         }
         let owed = self.journal.outbox()?;
         report.notices = owed.len();
-        let to: HashSet<SessionId> = owed.into_iter().map(|(row, _)| row.to).collect();
+        let to: BTreeSet<SessionId> = owed.into_iter().map(|(row, _)| row.to).collect();
         report.unreadable += self.visit(to.into_iter().collect()).await?;
         report.took_ms = u64::try_from(now().duration_since(started).as_millis()).unwrap_or(u64::MAX);
         Ok(report)
+    }
+
+    /// Quiet sessions that their owners asked to go on, with their depths: they answer before the owners end, so that these
+    /// hear of it while they still can.
+    fn asked(&self, inflight: &[(SessionId, Inflight)]) -> Result<Vec<(SessionId, u32)>, ReadError> {
+        let mut asked = BTreeSet::new();
+        for (row, _) in self.journal.outbox()? {
+            match row.kind {
+                RowKind::Continue => asked.insert(row.to),
+                // A cancel behind a continue is taken with it; alone it is for a run that has ended.
+                RowKind::Cancel | RowKind::Notice | RowKind::Ask | RowKind::Answer => false,
+            };
+        }
+        for (session, _) in inflight {
+            asked.remove(session);
+        }
+        let mut found = Vec::with_capacity(asked.len());
+        for session in asked {
+            found.extend(self.journal.head(session)?.map(|head| (session, head.depth)));
+        }
+        Ok(found)
     }
 
     /// Activates each session and waits until what it hears first is decided and durable. Returns how many could not be.

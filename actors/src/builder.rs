@@ -13,20 +13,23 @@ use subtend_models::throttle::{BadRates, Rates, Throttles};
 use subtend_session::authority::{Authority, RuleSet};
 use subtend_session::ids::{Interned, Text};
 use subtend_session::limits::{BadLimit, Limits};
-use subtend_supervision::{Gate, Ledger, StartError as SupervisorsError, TokenTree};
+use subtend_supervision::{Budgets, Gate, Ledger, StartError as SupervisorsError, TokenTree};
 use subtend_tools::policy::HostPolicy;
 use subtend_tools::registry::Registry;
 use subtend_tools::workspace::{Workspace, WorkspaceError};
 use tokio_util::sync::CancellationToken;
 
+use crate::approvals::Approvals;
 use crate::assembly::{slots, supervisors, timers, watch_poison};
 use crate::boot::{BootError, BootProgress};
 use crate::directory::Directory;
 use crate::faults::Faults;
+use crate::hooks::Hooks;
 use crate::hub::{Hub, HubCell};
 use crate::mint::Mint;
 use crate::offer::Offers;
 use crate::options::Options;
+use crate::prices::{BadPrice, Prices};
 use crate::publisher::Publisher;
 use crate::runtime::Runtime;
 use crate::waiters::Waiters;
@@ -45,10 +48,12 @@ pub struct Builder {
     fallback: Option<Arc<dyn Model>>,
     rates: Rates,
     named_rates: Vec<(Text, Rates)>,
+    prices: Prices,
     limits: Limits,
     policy: RuleSet,
     options: Options,
     faults: Faults,
+    hooks: Option<Arc<dyn Hooks>>,
     on_boot: Box<dyn Fn(BootProgress) + Send + Sync>,
 }
 
@@ -70,6 +75,14 @@ pub enum StartError {
     /// Rates that let nothing through.
     #[error("the rates of {0:?} cannot be used: {1}")]
     Rates(Text, #[source] BadRates),
+    /// A price that cannot be reckoned with.
+    #[error("the price of {0:?} cannot be used: {1}")]
+    Price(Text, #[source] BadPrice),
+    /// Money is limited, and nobody knows what the default model costs.
+    #[error(
+        "money is limited (cost_micro), and the model {0:?} has no price: give it one with `prices`, or limit tokens instead"
+    )]
+    NoPrice(Text),
     /// The journal could not be opened.
     #[error(transparent)]
     Journal(#[from] OpenError),
@@ -101,10 +114,12 @@ impl Default for Builder {
             fallback: None,
             rates: Rates::default(),
             named_rates: Vec::new(),
+            prices: Prices::new(),
             limits: Limits::default(),
             policy: HostPolicy::default_for_workspace(),
             options: Options::default(),
             faults: Faults::default(),
+            hooks: None,
             on_boot: Box::new(|_| ()),
         }
     }
@@ -178,6 +193,13 @@ impl Builder {
         self
     }
 
+    /// What models cost. Answers that do not say what they cost are given it by their tokens, and budgets of money
+    /// ([`Limits::cost_micro`]) are reserved by it; none if not given.
+    pub fn prices(mut self, prices: Prices) -> Self {
+        self.prices = prices;
+        self
+    }
+
     /// Limits of every session.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
@@ -202,6 +224,12 @@ impl Builder {
         self
     }
 
+    /// The host's own code where the course of a session can be changed; none if not given.
+    pub fn hooks(mut self, hooks: Arc<dyn Hooks>) -> Self {
+        self.hooks = Some(hooks);
+        self
+    }
+
     /// Takes progress of the boot sweep.
     pub fn on_boot(mut self, progress: impl Fn(BootProgress) + Send + Sync + 'static) -> Self {
         self.on_boot = Box::new(progress);
@@ -220,6 +248,11 @@ impl Builder {
         let on_boot = self.on_boot;
         let (models, default_model) = models(self.models, self.source, self.fallback, self.default_model, &self.pools)?;
         let throttles = throttles(self.rates, self.named_rates)?;
+        self.prices.check().map_err(|(name, bad)| StartError::Price(name, bad))?;
+        let lacking = self.limits.cost_micro.and_then(|_| self.prices.lacking(&models, &default_model));
+        if let Some(model) = lacking {
+            return Err(StartError::NoPrice(model));
+        }
         let journal = match self.journal {
             Some(journal) => journal,
             None => {
@@ -248,11 +281,15 @@ impl Builder {
             supervisors: supervisors(&cell)?,
             slots: slots(&cell, self.options.slots),
             ledger: Ledger::new(),
+            budgets: Budgets::default(),
+            prices: self.prices,
             timers: timers(&cell),
             tokens: TokenTree::new(),
             mint: Mint::new(self.options.seed),
             options: self.options,
             offers: Offers::default(),
+            hooks: self.hooks,
+            approvals: Approvals::default(),
             waiters: Waiters::default(),
             gate: Gate::new(),
             closing: std::sync::Mutex::default(),

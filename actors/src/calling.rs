@@ -14,15 +14,18 @@ use subtend_models::throttle::Pass;
 use subtend_session::command::Command;
 use subtend_session::context::context;
 use subtend_session::ids::{AttemptNo, Lsn, RunKey, Text, TurnNo};
-use subtend_session::outcome::{ModelFail, Part};
+use subtend_session::outcome::{Budget, ModelFail, Part};
 use subtend_session::settings::Settings;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::budget::{self, Claim};
 use crate::driver::Driver;
 use crate::faults::Point;
+use crate::hooks::{ModelChoice, guarded};
 use crate::hub::Hub;
 use crate::lane::Item;
+use crate::overrides::{agent_of, model_of};
 use crate::turn::{self, Address, Calling, Came, Patience, Pulse};
 
 /// A model stream in flight. Dropping it ends the stream.
@@ -82,6 +85,11 @@ impl Hub {
 }
 
 impl Called {
+    /// The model that is called.
+    pub(crate) fn member(&self) -> &Member {
+        &self.member
+    }
+
     /// The name for records, where the session's own does not say it.
     pub(crate) fn shown(&self) -> Option<Text> {
         self.pool.then(|| Arc::clone(&self.member.name))
@@ -95,6 +103,7 @@ struct Later {
     deltas: Deltas,
     after_ms: u64,
     intent: Option<Lsn>,
+    claim: Option<Claim>,
 }
 
 enum Call {
@@ -105,7 +114,10 @@ enum Call {
 impl Driver {
     /// Whether the session's model must wait for its intent record (J-5).
     pub(crate) fn model_waits(&self) -> bool {
-        self.hub.options.durable_before_call || self.hub.models.leaves_process(&self.state.created.model)
+        // A hook may name a model that leaves it.
+        self.hub.options.durable_before_call
+            || self.hub.hooks.is_some()
+            || self.hub.models.leaves_process(model_of(&self.state))
     }
 
     /// Calls the model, after its intent is durable where `intent` says so.
@@ -114,25 +126,31 @@ impl Driver {
         if self.hub.is_stopping() {
             return;
         }
-        if self.is_cut_off(run) {
+        if self.is_cut_off() {
             return self.next.push_back(turn::dropped(turn, attempt, false));
         }
+        self.renew_offer();
         let at = Address { session: self.session(), root: self.root(), run, turn, attempt };
         let (called, request) = self.request(&at);
+        let claim = match self.claim(&called, (turn, attempt)) {
+            Ok(claim) => claim,
+            Err(which) => return self.next.push_back(Command::BudgetRefused { turn, attempt, which }),
+        };
         let pulse = Pulse::new();
         // Always heard, if only by the pulse: a model that streams for long is not stalled because nobody listens.
         let deltas = self.hub.deltas(at, &pulse);
         let model = Arc::clone(&called.member.model);
-        if after_ms > 0 || intent.is_some() || !model.quotas().is_empty() {
+        if after_ms > 0 || intent.is_some() || claim.is_some() || !model.quotas().is_empty() {
             // The call is made only after the wait: a model may start its work when it is called.
             let after_ms = self.with_jitter(after_ms);
-            let later = Later { model, request, deltas, after_ms, intent };
+            let later = Later { model, request, deltas, after_ms, intent, claim };
             return self.spawn_turn(Call::Later(Box::new(later)), called, at, pulse);
         }
         let mut calling = turn::call(&model, request, deltas);
         match calling.as_mut().poll(&mut Context::from_waker(noop_waker_ref())) {
-            Poll::Ready(came) => {
+            Poll::Ready(mut came) => {
                 drop(calling);
+                self.hub.price(&called, &mut came);
                 let command = self.hub.answered(&self.offer, at, came, &called, Some(&mut self.ready));
                 self.next.push_back(command);
             }
@@ -142,7 +160,7 @@ impl Driver {
 
     fn request(&self, at: &Address) -> (Called, Request) {
         let given = context(&self.state);
-        let asked = Arc::clone(&self.state.created.model);
+        let asked = Arc::clone(model_of(&self.state));
         let picked = self.hub.models.pick(&given.model);
         // After a fallback the turn names a member: it is the session's own name that tells of the pool.
         let pool = picked.pool || (given.model != asked && self.hub.models.has_pool(&asked));
@@ -150,7 +168,7 @@ impl Driver {
         let above = Settings { output_tokens: self.state.limits.output_tokens, ..Settings::default() };
         let request = Request {
             session: at.session,
-            agent: Arc::clone(&self.state.created.agent),
+            agent: Arc::clone(agent_of(&self.state)),
             model: Arc::clone(&called.member.name),
             turn: at.turn,
             attempt: at.attempt,
@@ -187,16 +205,22 @@ impl Driver {
         let patience = Patience::of(&self.state.limits);
         let task_stop = stop.clone();
         // Whether the call may have cost something: one that stays in the process costs what it says.
-        let costs = called.member.model.leaves_process();
+        let costs = called.member.model.leaves_process() || self.hub.hooks.is_some();
         let begun = Arc::new(AtomicBool::new(false));
         let began = Arc::clone(&begun);
         let work = async move {
             hub.faults.strike(Point::TurnTask, "model");
-            let came = hub.come(call, pulse, patience, &began);
+            let coming = async {
+                let (called, call) = hub.resolve(&at, called, call).await;
+                (hub.come(call, &called, pulse, patience, &began).await, called)
+            };
             tokio::select! {
                 biased;
                 () = task_stop.cancelled() => None,
-                came = came => Some(hub.answered(&offer, at, came, &called, None)),
+                (came, called) = coming => Some(match came {
+                    Ok(came) => hub.answered(&offer, at, came, &called, None),
+                    Err(which) => Command::BudgetRefused { turn: at.turn, attempt: at.attempt, which },
+                }),
             }
         };
         let hub = Arc::clone(&self.hub);
@@ -209,8 +233,8 @@ impl Driver {
                     if owned.is_cancelled()
                         && let Some(owner) = owner
                     {
-                        let outcome = hub.closing_kind(owner, RunKey { session: at.session, run: at.run });
-                        hub.tell(at.session, Command::OwnerOver { run: at.run, outcome });
+                        let word = hub.word_from_above(owner, RunKey { session: at.session, run: at.run });
+                        hub.tell(at.session, word);
                     }
                     turn::dropped(at.turn, at.attempt, costs && begun.load(Ordering::Relaxed))
                 }
@@ -228,18 +252,70 @@ impl Driver {
 }
 
 impl Hub {
+    /// Lets the host name another model for an attempt; one that fails to leaves it as it is. The turn's deadline bounds it.
+    async fn resolve(&self, at: &Address, called: Called, call: Call) -> (Called, Call) {
+        let Some(hooks) = &self.hooks else { return (called, call) };
+        let mut later = match call {
+            Call::Later(later) => later,
+            Call::Now(_) => return (called, call),
+        };
+        let choice = ModelChoice {
+            session: at.session,
+            root: at.root,
+            agent: Arc::clone(&later.request.agent),
+            run: at.run,
+            turn: at.turn,
+            attempt: at.attempt,
+            model: Arc::clone(&called.member.name),
+        };
+        let name = match guarded(|| hooks.resolve_model(choice)).await {
+            Ok(Some(name)) if name != called.member.name => name,
+            Ok(_) => return (called, Call::Later(later)),
+            Err(panic) => {
+                tracing::error!(session = %at.session, %panic, "a hook panicked: the session's own model is asked");
+                return (called, Call::Later(later));
+            }
+        };
+        if name.starts_with("pool:") && !self.models.has_pool(&name) {
+            tracing::warn!(session = %at.session, %name, "a hook named a pool that is not there: the session's own model is asked");
+            return (called, Call::Later(later));
+        }
+        // Records say which model it was: the session's own name does not.
+        let named = Called { asked: Arc::clone(&name), member: self.models.pick(&name).member, pool: true };
+        if let Some(claim) = later.claim {
+            let Some(claim) = self.priced_anew(claim, &named) else {
+                tracing::warn!(session = %at.session, %name, "a hook named a model without a price: the session's own is asked");
+                return (called, Call::Later(later));
+            };
+            later.claim = Some(claim);
+        }
+        later.request.model = Arc::clone(&named.member.name);
+        later.model = Arc::clone(&named.member.model);
+        (named, Call::Later(later))
+    }
+
     /// Makes the call when it may start, and waits for what comes of it.
     ///
-    /// Dropped where it stands when the run is stopped: a place in a queue or under a quota goes back with it.
-    async fn come(&self, call: Call, pulse: Pulse, patience: Patience, begun: &AtomicBool) -> Came {
+    /// Dropped where it stands when the run is stopped: a place in a queue or under a quota goes back with it, and what is set
+    /// aside for a call that never began.
+    async fn come(
+        &self,
+        call: Call,
+        called: &Called,
+        pulse: Pulse,
+        patience: Patience,
+        begun: &Arc<AtomicBool>,
+    ) -> Result<Came, Budget> {
         let later = match call {
             Call::Now(calling) => {
                 begun.store(true, Ordering::Relaxed);
-                return turn::watched(calling, pulse, patience).await;
+                let mut came = turn::watched(calling, pulse, patience).await;
+                self.price(called, &mut came);
+                return Ok(came);
             }
             Call::Later(later) => later,
         };
-        let Later { model, request, deltas, after_ms, intent } = *later;
+        let Later { model, request, deltas, after_ms, intent, claim } = *later;
         if after_ms > 0 {
             tokio::time::sleep(Duration::from_millis(after_ms)).await;
         }
@@ -249,17 +325,19 @@ impl Hub {
             // A poisoned journal: nothing leaves the process any more.
             std::future::pending::<()>().await;
         }
+        // Before the wait for a place: who waits for the budget of one tree must not hold a place that others could use.
+        let set_aside = self.set_aside(claim, begun, model.leaves_process()).await?;
         // Silence is counted from the call, not from here: a wait for a place is not the provider's fault.
         let pass = match self.place(&*model, &request, patience).await {
             Ok(pass) => pass,
-            Err(error) => return Came::Error(error),
+            Err(error) => return Ok(Came::Error(error)),
         };
         if self.halt.is_cancelled() {
             // The runtime goes down, which sends all away who wait for a place: none of these calls may go out any more.
             std::future::pending::<()>().await;
         }
         begun.store(true, Ordering::Relaxed);
-        let came = turn::watched(turn::call(&model, request, deltas), pulse, patience).await;
+        let mut came = turn::watched(turn::call(&model, request, deltas), pulse, patience).await;
         match &came {
             Came::Answer(Answer { usage, .. }) if !usage.unreliable && usage.tokens() > 0 => {
                 pass.settle(usage.tokens())
@@ -268,7 +346,12 @@ impl Hub {
             // Nothing is known: the estimate stands.
             Came::Answer(_) | Came::Error(_) | Came::Panic(_) => drop(pass),
         }
-        came
+        let told = budget::is_told(&came);
+        self.price(called, &mut came);
+        if let Some(set_aside) = set_aside {
+            set_aside.settle(&mut came, told);
+        }
+        Ok(came)
     }
 
     /// Waits for a place under the quotas of `model`; not where its provider wants more patience than a turn has, also when

@@ -14,6 +14,7 @@ use crate::directory::Hot;
 use crate::driver::{Driver, Pending};
 use crate::faults::Point;
 use crate::hub::Hub;
+use crate::lane::Listed;
 use crate::publisher::{self, Shown};
 use crate::streams::Ends;
 
@@ -126,6 +127,9 @@ impl Driver {
             probed.lsn = self.last_lsn;
             // One who gave up waiting needs no answer.
             drop(tell.send(probed));
+        }
+        for (tell, entries) in pending.queues.drain(..) {
+            drop(tell.send(Listed { lsn: self.last_lsn, entries }));
         }
         if pending.replies.is_empty() {
             return;

@@ -1,15 +1,15 @@
 //! The directory: which sessions are active, and where the items of each wait.
 
-use std::collections::HashMap;
-use std::hash::BuildHasher;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ractor::ActorId;
+use ractor::{ActorId, ActorRef};
 use subtend_session::ids::{Lsn, SessionId};
 use subtend_session::state::State;
 use subtend_supervision::intensity::RestartBudget;
 
-use crate::lane::{Full, Item, Lane};
+use crate::lane::{Full, Item, Lane, Wake};
 
 const SHARDS: usize = 16;
 
@@ -53,21 +53,24 @@ pub(crate) enum Next {
     Start(Arc<Lane>, Option<Hot>),
 }
 
+/// Hashed without a secret: ids are minted here, and what is dropped together is dropped in the same order in every run.
+type Hasher = BuildHasherDefault<DefaultHasher>;
+type Entries = HashMap<SessionId, Entry, Hasher>;
+
 /// All sessions that are present. Quiet and passivated ones are not.
 pub(crate) struct Directory {
-    shards: Vec<Mutex<HashMap<SessionId, Entry>>>,
-    hasher: std::hash::RandomState,
+    shards: Vec<Mutex<Entries>>,
 }
 
 impl Directory {
     /// Nobody is present.
     pub(crate) fn new() -> Self {
-        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), hasher: std::hash::RandomState::new() }
+        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
     }
 
     #[expect(clippy::indexing_slicing, reason = "the index is taken modulo the number of shards")]
-    fn shard(&self, session: SessionId) -> MutexGuard<'_, HashMap<SessionId, Entry>> {
-        let ix = usize::try_from(self.hasher.hash_one(session) % SHARDS as u64).unwrap_or_default();
+    fn shard(&self, session: SessionId) -> MutexGuard<'_, Entries> {
+        let ix = usize::try_from(Hasher::default().hash_one(session) % SHARDS as u64).unwrap_or_default();
         self.shards[ix].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -143,6 +146,18 @@ impl Directory {
                 entry.lane.actor().is_some_and(|at| at.get_id() == actor).then_some(*session)
             })
         })
+    }
+
+    /// The actors that run, by the depth of their sessions.
+    pub(crate) fn by_depth(&self) -> BTreeMap<u32, Vec<ActorRef<Wake>>> {
+        let mut found: BTreeMap<u32, Vec<ActorRef<Wake>>> = BTreeMap::new();
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            for (depth, actor) in shard.values().filter_map(|entry| entry.lane.at_depth()) {
+                found.entry(depth).or_default().push(actor);
+            }
+        }
+        found
     }
 
     /// Works on the entry of `session`, if it is present.

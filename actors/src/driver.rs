@@ -2,7 +2,7 @@
 //!
 //! It knows nothing of ractor: `session_actor` is the shell around it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use subtend_session::command::{Command, Deadline};
@@ -10,19 +10,22 @@ use subtend_session::decide::{arrive, decide, wake};
 use subtend_session::effect::{Birth, Decision, Effect, Rejection};
 use subtend_session::ids::{CallId, Epoch, Lsn, RunKey, SessionId, TurnNo};
 use subtend_session::index::Before;
-use subtend_session::record::{Notice, Record};
+use subtend_session::outcome::By;
+use subtend_session::place::Owner;
+use subtend_session::record::{Notice, QueueChange, Record};
 use subtend_session::state::{Phase, State};
 use subtend_supervision::Slot;
 use tokio::sync::oneshot;
 
 use crate::activation::owner_key;
+use crate::budget::Due;
 use crate::calling::TurnAtWork;
 use crate::clock::RunClock;
 use crate::commit::Halted;
 use crate::directory::Hot;
-use crate::handle::Ended;
+use crate::handle::{Ended, QueueEntry};
 use crate::hub::Hub;
-use crate::lane::{Answer, Item, Lane, Probed, ReplyTo};
+use crate::lane::{Answer, Item, Lane, Listed, Probed, ReplyTo};
 use crate::offer::Offer;
 use crate::turn::Ready;
 use crate::work::ToolAtWork;
@@ -59,6 +62,8 @@ pub(crate) struct Pending {
     pub(crate) replies: Vec<(ReplyTo, Answer)>,
     /// Answered after the commit, with the LSN that makes the answer true.
     pub(crate) probes: Vec<(oneshot::Sender<Probed>, Probed)>,
+    /// Answered as probes are.
+    pub(crate) queues: Vec<(oneshot::Sender<Listed>, Vec<QueueEntry>)>,
     /// An effect that waits for the commit stops local work or ends a run: work that is decided after it starts after it.
     pub(crate) stops: bool,
 }
@@ -67,6 +72,9 @@ pub(crate) struct Pending {
 pub(crate) struct First {
     /// Whether the run was in flight when the host died.
     pub(crate) lost: bool,
+    /// What other sessions asked of it, in the order of their rows: to go on, and to cancel. Before all else: an owner that
+    /// cancels one run is its true cause, whatever became of the run since.
+    pub(crate) asked: Vec<Command>,
     /// `Lost`, `Reactivated` or `RestartsExhausted`, if a run is in flight.
     pub(crate) command: Option<Command>,
     /// Ends that the outbox holds for the session.
@@ -94,7 +102,10 @@ pub(crate) struct Driver {
     pub(crate) next: VecDeque<Command>,
     pub(crate) admit: VecDeque<(TurnNo, Vec<u32>)>,
     pub(crate) turn: Option<TurnAtWork>,
-    pub(crate) tools: HashMap<CallId, ToolAtWork>,
+    /// What the attempt that was decided last is to reserve, in a tree with a budget.
+    pub(crate) reserved: Option<Due>,
+    /// In the order of the calls, in which they are stopped: the same in every run.
+    pub(crate) tools: BTreeMap<CallId, ToolAtWork>,
     /// What local calls of an answer that was ready at once need to run; used up when they start.
     pub(crate) ready: Ready,
     pub(crate) armed: Vec<Deadline>,
@@ -106,10 +117,14 @@ pub(crate) struct Driver {
 
 impl Driver {
     /// An activation of `state`, with nothing at work.
-    pub(crate) fn new(hub: Arc<Hub>, state: Box<State>, lane: Arc<Lane>, epoch: Epoch) -> Self {
+    pub(crate) fn new(hub: Arc<Hub>, mut state: Box<State>, lane: Arc<Lane>, epoch: Epoch) -> Self {
+        hub.faults.spoil(&mut state);
         let offer = hub.offer(&state);
         let clock = RunClock::of(&state);
         let created_ms = hub.mint.wall_ms();
+        // The cap of a detached run is armed at its birth, before there is an activation.
+        let capped = state.run.as_ref().filter(|run| run.opened.wall_cap_at.is_some());
+        let armed = capped.map(|run| Deadline::WallCap(run.no)).into_iter().collect();
         Self {
             hub,
             state,
@@ -129,9 +144,10 @@ impl Driver {
             next: VecDeque::new(),
             admit: VecDeque::new(),
             turn: None,
-            tools: HashMap::new(),
+            reserved: None,
+            tools: BTreeMap::new(),
             ready: Ready::new(),
-            armed: Vec::new(),
+            armed,
             leave: false,
             left: false,
         }
@@ -159,6 +175,7 @@ impl Driver {
             if let Err(halted) = self.flush().await {
                 return self.give_up(halted);
             }
+            self.lane.settle();
         }
         for _ in 0..ROUNDS {
             self.lane.drain(BATCH, &mut self.items);
@@ -217,6 +234,14 @@ impl Driver {
     }
 
     fn decide_first(&mut self, first: First) {
+        // The first command is about the run that was folded: one that a row opens meanwhile is no old one.
+        let folded = self.run_key();
+        for command in first.asked {
+            self.decide(command, None);
+        }
+        let same = self.run_key() == folded;
+        let command = first.command.filter(|_| same);
+        let first = First { lost: first.lost && same, asked: Vec::new(), command, owed: first.owed };
         if first.lost && !first.owed.is_empty() {
             self.before = Some(Before::of(&self.state));
             let clock = self.clock.read(&self.hub.mint);
@@ -256,6 +281,8 @@ impl Driver {
                 Item::Granted(ticket, slot) => self.granted(ticket, slot),
                 Item::Idle => self.idle(),
                 Item::Probe(tell) => self.probe(tell),
+                Item::Queue(tell) => self.pending.queues.push((tell, QueueEntry::all(&self.state))),
+                Item::ClearQueue(tell, reply) => self.clear_queue(tell, reply),
             }
         }
         // All notices that are pending go into one decision; inputs that were drained with them come first.
@@ -277,6 +304,14 @@ impl Driver {
             return;
         }
         self.lane.hold_slot(slot);
+        // Drained before the owner's word, which cancels this run alone: that is the cause then, and nothing is admitted.
+        let word = self.owner_run().and_then(|owner| self.hub.single_cancel(owner.session, ticket));
+        if let Some(word) = word {
+            self.decide(word, None);
+        }
+        if let Some(word) = self.hub.standing_word(&self.state) {
+            self.decide(word, None);
+        }
         let owner_over = self.hub.owner_over(&self.state);
         self.decide(Command::Admitted { run: ticket.run, owner_over }, None);
         if self.state.run.as_ref().is_none_or(|run| !run.slot) {
@@ -290,6 +325,12 @@ impl Driver {
             return;
         }
         self.leave = true;
+    }
+
+    fn clear_queue(&mut self, tell: oneshot::Sender<u32>, reply: ReplyTo) {
+        // One who gave up waiting needs no count.
+        let _ = tell.send(u32::try_from(self.state.queue.len()).unwrap_or(u32::MAX));
+        self.decide(Command::ChangeQueue { change: QueueChange::Cleared, by: By::Person }, Some(reply));
     }
 
     fn probe(&mut self, tell: oneshot::Sender<Probed>) {
@@ -308,7 +349,7 @@ impl Driver {
     }
 
     /// Decides one command and keeps what it decided for the commit.
-    pub(crate) fn decide(&mut self, command: Command, reply: Option<ReplyTo>) {
+    pub(crate) fn decide(&mut self, mut command: Command, reply: Option<ReplyTo>) {
         let name = command.name();
         self.lane.take_in_hand(name);
         self.hub.faults.strike(crate::faults::Point::Handler, name);
@@ -316,7 +357,16 @@ impl Driver {
             self.before = Some(Before::of(&self.state));
         }
         if let Command::Deadline(deadline) = &command {
+            if self.waits_on(*deadline) {
+                return;
+            }
             self.due(*deadline);
+        } else if let Command::Continue(ask) = &mut command {
+            // Asked now and not when it was sent: the owner may have closed since.
+            ask.owner_over = self.hub.asker_over(RunKey { session: ask.owner, run: ask.run });
+        } else if let Command::ModelAnswered(answer) = &mut command {
+            self.settle_names(answer);
+            self.hub.settle_words(&self.state, &self.offer, answer);
         }
         let clock = self.clock.read(&self.hub.mint);
         match decide(&mut self.state, command, clock) {
@@ -339,10 +389,18 @@ impl Driver {
         for record in &decision.records {
             if let Record::CallFinished(finished) = record {
                 self.stop_tool(finished.call);
+            } else if let Record::AskAnswered { call, .. } = record {
+                self.hub.approvals.closed(self.session(), *call);
+            } else if let Record::TurnStarted { turn, attempt, reserved: Some(reserved), .. } = record {
+                self.reserved = Some(Due { turn: *turn, attempt: *attempt, reserved: **reserved });
             } else if let Record::RunOpened(opened) = record {
                 // Before any effect of the run: what it will own hangs on its token.
                 let key = RunKey { session: self.session(), run: opened.run };
                 self.hub.tokens.open(key, owner_key(&opened.owner));
+                if let Owner::Run { session, call, .. } = &opened.owner {
+                    // A later run of a child: its owner will know it by the key.
+                    self.hub.continues(*session, *call, key);
+                }
             }
         }
         self.pending.records.extend(decision.records);
@@ -372,6 +430,8 @@ impl Driver {
             | Effect::Tell { .. }
             | Effect::CancelOwned { .. }
             | Effect::CancelChild { .. }
+            | Effect::AskToContinue { .. }
+            | Effect::AskPerson { .. }
             | Effect::Arm { .. }
             | Effect::Disarm { .. }
             | Effect::Unload => self.pending.effects.push(effect),

@@ -8,6 +8,9 @@ use subtend_session::ids::{AttemptNo, CallId, RunNo, Seq, SessionId, Text, TurnN
 use subtend_session::record::Record;
 
 pub use crate::subscription::Subscription;
+pub use queue::{QueueEvent, QueueEvents};
+
+mod queue;
 
 /// One event of a session.
 #[derive(Clone, Debug)]

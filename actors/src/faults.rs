@@ -1,5 +1,9 @@
 //! Fault points: places where a test makes a part fail. Without the feature they are nothing.
 
+#[cfg(feature = "fault-points")]
+use subtend_session::sabotage::Sabotage;
+use subtend_session::state::State;
+
 /// Where a fault may strike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Point {
@@ -20,13 +24,24 @@ type Strike = dyn Fn(Point, &str) + Send + Sync;
 pub struct Faults {
     #[cfg(feature = "fault-points")]
     strike: Option<std::sync::Arc<Strike>>,
+    /// Rules of sessions that are switched off.
+    #[cfg(feature = "fault-points")]
+    sabotage: Sabotage,
 }
 
 impl Faults {
     /// Calls `strike` at each point with a detail (the command's name, for a handler). It may panic: that is the fault.
     #[cfg(feature = "fault-points")]
     pub fn new(strike: impl Fn(Point, &str) + Send + Sync + 'static) -> Self {
-        Self { strike: Some(std::sync::Arc::new(strike)) }
+        Self { strike: Some(std::sync::Arc::new(strike)), sabotage: Sabotage::none() }
+    }
+
+    /// Switches rules of every session off: a bug that is to be noticed.
+    #[cfg(feature = "sabotage")]
+    #[must_use]
+    pub fn sabotage(mut self, sabotage: Sabotage) -> Self {
+        self.sabotage = sabotage;
+        self
     }
 
     #[cfg(feature = "fault-points")]
@@ -35,6 +50,16 @@ impl Faults {
             strike(point, detail);
         }
     }
+
+    /// Switches off what is to be switched off in the session of `state`.
+    #[cfg(feature = "fault-points")]
+    pub(crate) fn spoil(&self, state: &mut State) {
+        state.sabotage = self.sabotage;
+    }
+
+    #[cfg(not(feature = "fault-points"))]
+    #[expect(clippy::unused_self, reason = "the same signature as with the feature")]
+    pub(crate) fn spoil(&self, _: &mut State) {}
 
     #[cfg(not(feature = "fault-points"))]
     #[expect(clippy::unused_self, reason = "the same signature as with the feature")]

@@ -2,25 +2,33 @@
 
 use std::sync::Arc;
 
-use subtend_session::command::Command;
+use subtend_session::command::{Command, SwitchTo};
 use subtend_session::effect::Reply;
-use subtend_session::ids::{RunNo, Seq, SessionId, Text};
+use subtend_session::ids::{Lsn, RunNo, Seq, SessionId, Text};
 use subtend_session::outcome::{By, Outcome};
+use subtend_session::record::{Hold, Record};
 use subtend_session::usage::Usage;
 use tokio::sync::oneshot;
 
 use crate::following::Events;
 use crate::hub::Hub;
-use crate::lane::{Item, Probed};
+use crate::lane::{Answer, Item, Probed};
 use crate::subscription::{Scope, Subscription};
 
-pub use error::{SendError, Stopped, WaitError};
+pub use branch::{Alternative, Alternatives, BranchInfo, BranchOptions, Switched};
+pub use error::{ControlError, SendError, Stopped, WaitError};
 pub use input::Input;
+pub use queue::{QueueEntry, QueueKind};
 pub use run::RunHandle;
 
+mod asking;
+mod branch;
 mod error;
 mod input;
+mod life;
+mod queue;
 mod run;
+mod usage;
 
 /// A session of a runtime.
 #[derive(Clone)]
@@ -62,7 +70,51 @@ pub enum Control {
     NotFound,
 }
 
-/// How often a probe that was lost is sent again: as often as an actor is restarted in one window, by default.
+impl Control {
+    pub(crate) fn of(reply: Reply) -> Self {
+        match reply {
+            Reply::Done(run) => Self::Done(run),
+            Reply::AlreadyEnded(_, outcome) => Self::AlreadyEnded(outcome),
+            Reply::NotFound
+            | Reply::None
+            | Reply::Accepted { .. }
+            | Reply::Branched { .. }
+            | Reply::Switched { .. } => Self::NotFound,
+        }
+    }
+}
+
+fn cancelled(record: &Record) -> Option<(Reply, RunNo)> {
+    let by_person = Outcome::Cancelled { by: By::Person };
+    let fixed = if let Record::RunEnded(ended) = record {
+        Some((ended.run, &ended.outcome))
+    } else if let Record::RunHeld { run, why } = record
+        && let Hold::Closing { outcome, .. } = &**why
+    {
+        Some((*run, outcome))
+    } else {
+        None
+    };
+    fixed.filter(|(_, outcome)| **outcome == by_person).map(|(run, _)| (Reply::Done(run), run))
+}
+
+fn interrupted(record: &Record) -> Option<(Reply, RunNo)> {
+    let run = if let Record::RunEnded(ended) = record {
+        (ended.outcome == Outcome::Interrupted { by: By::Person }).then_some(ended.run)
+    } else if let Record::RunHeld { run, why } = record {
+        (**why == Hold::Interrupted { by: By::Person }).then_some(*run)
+    } else {
+        None
+    };
+    run.map(|run| (Reply::Done(run), run))
+}
+
+fn switched(record: &Record) -> Option<(Reply, RunNo)> {
+    let Record::AlternativeSwitched { of, to, by: By::Person } = record else { return None };
+    Some((Reply::Switched { of: *of, to: *to }, RunNo(0)))
+}
+
+/// How often a probe or a control that was lost is sent again: as often as an actor is restarted in one window, by default.
 const PROBES: u32 = 3;
 
 impl SessionHandle {
@@ -90,18 +142,65 @@ impl SessionHandle {
     /// # Durability
     /// The cancel is durable when the answer is returned; ends follow within one grace.
     pub async fn cancel(&self) -> Result<Control, WaitError> {
-        self.control(Command::Cancel { run: None, by: By::Person }).await
+        self.control(Command::Cancel { run: None, by: By::Person, queue_stands: false }).await
     }
 
     pub(crate) async fn control(&self, command: Command) -> Result<Control, WaitError> {
-        let (reply, answer) = oneshot::channel();
-        self.hub.deliver(self.id, Item::Command(command, Some(reply)));
-        match answer.await.map_err(|_| WaitError::Stopped(self.hub.stopped()))? {
-            Ok((Reply::Done(run), _)) => Ok(Control::Done(run)),
-            Ok((Reply::AlreadyEnded(_, outcome), _)) => Ok(Control::AlreadyEnded(outcome)),
-            Ok((Reply::NotFound | Reply::None | Reply::Accepted { .. }, _)) => Ok(Control::NotFound),
-            Err(rejection) => Err(WaitError::Refused(rejection.to_string())),
+        let answer = self.answer_to(command).await.map_err(WaitError::Stopped)?;
+        let (reply, _) = answer.map_err(|rejection| WaitError::Refused(rejection.to_string()))?;
+        Ok(Control::of(reply))
+    }
+
+    /// Gives a command that does the same when it is given again, and tells what came of it when that is durable.
+    pub(crate) async fn order(&self, command: Command) -> Result<(Reply, RunNo), ControlError> {
+        let answer = self.answer_to(command).await.map_err(ControlError::Stopped)?;
+        answer.map_err(|rejection| ControlError::of(&rejection))
+    }
+
+    pub(crate) async fn answer_to(&self, command: Command) -> Result<Answer, Stopped> {
+        Ok(self.answer_or_again(command).await?.0)
+    }
+
+    /// The answer to `command`, and whether it was given more than once: the first may have been carried out.
+    pub(crate) async fn answer_or_again(&self, command: Command) -> Result<(Answer, bool), Stopped> {
+        let mut lost = 0;
+        let seen = self.hub.journal.head(self.id).ok().flatten().map_or(Seq(0), |head| head.last_seq);
+        loop {
+            let (reply, answer) = oneshot::channel();
+            self.hub.deliver(self.id, Item::Command(command.clone(), Some(reply)));
+            match answer.await {
+                Ok(answer) => return Ok((answer, lost > 0)),
+                // A panic of the session's actor took the command, or its answer; a session that cannot be activated takes each.
+                Err(_) if lost < PROBES && !self.hub.is_stopping() => lost += 1,
+                Err(_) => return Err(self.hub.stopped()),
+            }
+            if let Some(done) = self.done_since(&command, seen).await {
+                return Ok((Ok(done), true));
+            }
         }
+    }
+
+    /// What `command` did whose answer was lost, by the records behind `seen`. Of those that name no run, or a step from what
+    /// is seen: given again, they would reach the next run, or go a step further.
+    async fn done_since(&self, command: &Command, seen: Seq) -> Option<(Reply, RunNo)> {
+        let did: fn(&Record) -> Option<(Reply, RunNo)> = if let Command::Cancel { run: None, .. } = command {
+            cancelled
+        } else if let Command::Interrupt { .. } = command {
+            interrupted
+        } else if let Command::Switch { to: SwitchTo::Previous | SwitchTo::Next, .. } = command {
+            switched
+        } else {
+            return None;
+        };
+        self.hub.journal.settled().await.ok()?;
+        let stored = self.hub.journal.records_from(self.id, seen.next(), usize::MAX).ok()?;
+        stored.iter().find_map(|stored| did(&stored.record))
+    }
+
+    /// Waits until what was told of the session is durable.
+    pub(crate) async fn settled(&self, lsn: Lsn) -> Result<(), ControlError> {
+        let waited = self.hub.journal.wait(lsn).await;
+        waited.map_err(|poison| ControlError::Stopped(Stopped::Poisoned(poison.to_string())))
     }
 
     /// The session's run `no`, whether there is one or not.

@@ -1,6 +1,5 @@
 //! The hub: everything that sessions of one runtime share, and the one way a command reaches a session.
 
-use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -13,23 +12,25 @@ use subtend_session::authority::Authority;
 use subtend_session::command::Command;
 use subtend_session::ids::{Hash, Interned, RunKey, RunNo, SessionId, Text};
 use subtend_session::limits::Limits;
-use subtend_session::outcome::OutcomeKind;
-use subtend_session::place::Owner;
 use subtend_session::record::Record;
 use subtend_session::state::State;
-use subtend_supervision::{Gate, Ledger, Slots, Supervisors, Timers, TokenTree};
+use subtend_supervision::{Budgets, Gate, Ledger, SlotPools, Supervisors, Timers, TokenTree};
 use subtend_tools::registry::Registry;
 use subtend_tools::workspace::Workspace;
 
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::approvals::Approvals;
+use crate::closing::Closing;
 use crate::directory::{Directory, Next};
 use crate::handle::{Ended, Stopped};
+use crate::hooks::Hooks;
 use crate::lane::{Full, Item};
 use crate::mint::Mint;
 use crate::offer::Offers;
 use crate::options::Options;
+use crate::prices::Prices;
 use crate::publisher::Publisher;
 use crate::ticket::{Ticket, Timer};
 use crate::waiters::Waiters;
@@ -53,9 +54,13 @@ pub(crate) struct Hub {
     pub(crate) options: Options,
     pub(crate) directory: Directory,
     pub(crate) supervisors: Supervisors,
-    pub(crate) slots: Slots<SessionId, Ticket>,
+    pub(crate) slots: SlotPools<SessionId, Ticket>,
     /// Spawns by root run.
     pub(crate) ledger: Ledger<RunKey>,
+    /// Tokens and money by root run, of those that have a limit of them.
+    pub(crate) budgets: Budgets<RunKey>,
+    /// What models cost.
+    pub(crate) prices: Prices,
     pub(crate) timers: Timers<Timer>,
     pub(crate) tokens: TokenTree<RunKey>,
     pub(crate) mint: Mint,
@@ -63,6 +68,10 @@ pub(crate) struct Hub {
     pub(crate) events: Publisher,
     pub(crate) waiters: Waiters,
     pub(crate) gate: Gate,
+    /// A host's own code at the points where a session's course can be changed.
+    pub(crate) hooks: Option<Arc<dyn Hooks>>,
+    /// Who can give a person's word, and what waits for one.
+    pub(crate) approvals: Approvals,
     /// Why runs are cancelled by their owners (S-8).
     pub(crate) closing: Mutex<Closing>,
     /// Bodies that the journal already has.
@@ -81,16 +90,6 @@ pub(crate) struct Hub {
     pub(crate) halt: CancellationToken,
     /// Where the runtime was started: it may be dropped elsewhere.
     pub(crate) tokio: tokio::runtime::Handle,
-}
-
-/// Why runs are cancelled by their owners. What is noted of a run goes with its end.
-#[derive(Default)]
-pub(crate) struct Closing {
-    /// Runs that close, with their outcomes: the true cause for all that they own.
-    pub(crate) own: HashMap<RunKey, OutcomeKind>,
-    /// Runs that the interrupt of their owner ends. Noted by themselves, not by the owner: that owns others, which the
-    /// interrupt spares and which a cancel from above may still end.
-    interrupted: HashSet<RunKey>,
 }
 
 /// Where callbacks find the hub that is made after them.
@@ -132,56 +131,6 @@ impl Hub {
     /// The workspace, as the host gave it.
     pub(crate) fn workspace_name(&self) -> Text {
         self.workspace_path.to_string_lossy().into()
-    }
-
-    /// Whether the owner of the run in flight is over or closes, and how: an opening checks it (rule 7).
-    ///
-    /// The token tells, also across activations: it is fired with the owner's close, and a run whose owner is not known
-    /// to this runtime starts with a cancelled one.
-    pub(crate) fn owner_over(&self, state: &State) -> Option<OutcomeKind> {
-        let run = state.run.as_ref()?;
-        match &run.opened.owner {
-            Owner::Run { session, run: no, .. } => {
-                let key = RunKey { session: state.id, run: run.no };
-                let owner = RunKey { session: *session, run: *no };
-                let fired = self.tokens.fired(&key) || self.tokens.fired(&owner);
-                fired.then(|| self.closing_kind(owner, key))
-            }
-            Owner::Person | Owner::Host(_) | Owner::Detached { .. } => None,
-        }
-    }
-
-    /// What of its owner ends the run `owned`. An owner whose own close is not decided yet closes because its owner does.
-    pub(crate) fn closing_kind(&self, owner: RunKey, owned: RunKey) -> OutcomeKind {
-        let closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
-        if closing.interrupted.contains(&owned) {
-            return OutcomeKind::Interrupted;
-        }
-        closing.own.get(&owner).copied().unwrap_or(OutcomeKind::Cancelled)
-    }
-
-    /// Notes whether the interrupt of its owner ends `owned`.
-    pub(crate) fn interrupts(&self, owned: RunKey, it_does: bool) {
-        let mut closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
-        if it_does {
-            closing.interrupted.insert(owned)
-        } else {
-            closing.interrupted.remove(&owned)
-        };
-    }
-
-    /// A run is over: nothing hangs on it any more.
-    pub(crate) fn run_over(&self, key: RunKey) {
-        self.tokens.close(&key);
-        // Only a root run has an account.
-        self.ledger.forget(key);
-        let mut closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner);
-        if !closing.own.is_empty() {
-            closing.own.remove(&key);
-        }
-        if !closing.interrupted.is_empty() {
-            closing.interrupted.remove(&key);
-        }
     }
 
     /// How a run ended, as the journal has it.

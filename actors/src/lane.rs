@@ -13,6 +13,7 @@ use subtend_session::ids::{Lsn, RunNo};
 use subtend_supervision::slots::Slot;
 use tokio::sync::oneshot;
 
+use crate::handle::QueueEntry;
 use crate::ticket::Ticket;
 
 /// The answer to a command, with the run that was in flight, or the last one, when it was decided.
@@ -38,6 +39,19 @@ pub(crate) enum Item {
     Idle,
     /// Tells when everything before it is decided, with the LSN to wait for.
     Probe(oneshot::Sender<Probed>),
+    /// Tells which inputs wait.
+    Queue(oneshot::Sender<Listed>),
+    /// Clears the queue, and tells first how many inputs wait in it.
+    ClearQueue(oneshot::Sender<u32>, ReplyTo),
+}
+
+/// The inputs that wait.
+#[derive(Clone, Debug)]
+pub(crate) struct Listed {
+    /// The last LSN that the list depends on.
+    pub(crate) lsn: Lsn,
+    /// They, in order.
+    pub(crate) entries: Vec<QueueEntry>,
 }
 
 /// What a probe finds.
@@ -66,6 +80,8 @@ struct Inner {
     /// A wake is on its way, or the actor is looking: no other is needed.
     awake: bool,
     actor: Option<ActorRef<Wake>>,
+    /// Subagent edges from the root, as the last actor knew: a shutdown ends owned before owners.
+    depth: u32,
     /// The command in hand, kept outside the actor so that a panic in it can be told (V-3).
     in_hand: Option<&'static str>,
     /// The command in hand at the last panic.
@@ -96,7 +112,7 @@ impl Lane {
         let mut inner = self.lock();
         let control = match &item {
             Item::Command(command, _) => is_control(command),
-            Item::Granted(..) | Item::Idle | Item::Probe(_) => false,
+            Item::Granted(..) | Item::Idle | Item::Probe(_) | Item::Queue(_) | Item::ClearQueue(..) => false,
         };
         if control {
             inner.control.push_back(item);
@@ -129,8 +145,9 @@ impl Lane {
     }
 
     /// Binds the lane to an actor that is about to look.
-    pub(crate) fn bind(&self, actor: ActorRef<Wake>) {
+    pub(crate) fn bind(&self, actor: ActorRef<Wake>, depth: u32) {
         let mut inner = self.lock();
+        inner.depth = depth;
         inner.actor = Some(actor);
         inner.awake = true;
     }
@@ -145,6 +162,12 @@ impl Lane {
     /// The bound actor.
     pub(crate) fn actor(&self) -> Option<ActorRef<Wake>> {
         self.lock().actor.clone()
+    }
+
+    /// The bound actor, with the depth of its session.
+    pub(crate) fn at_depth(&self) -> Option<(u32, ActorRef<Wake>)> {
+        let inner = self.lock();
+        inner.actor.clone().map(|actor| (inner.depth, actor))
     }
 
     /// Takes up to `most` items, control first. When there are none, the actor counts as asleep from here on.
@@ -252,6 +275,9 @@ fn is_control(command: &Command) -> bool {
     match command {
         Command::Cancel { .. }
         | Command::OwnerOver { .. }
+        // In the lane of its cancel, which must not overtake it.
+        | Command::Continue(_)
+        | Command::OwnerCancels { .. }
         | Command::Interrupt { .. }
         | Command::Deadline(_)
         | Command::BudgetRefused { .. }
@@ -265,12 +291,15 @@ fn is_control(command: &Command) -> bool {
         | Command::ToolFinished { .. }
         | Command::Spawn { .. }
         | Command::OwnedEnded(_)
-        | Command::Continue(_)
         | Command::Background { .. }
         | Command::AskAnswered { .. }
         | Command::TurnPanicked { .. }
         | Command::ToolPanicked { .. }
         | Command::ChangeQueue { .. }
+        | Command::Delete { .. }
+        | Command::Branch(_)
+        | Command::Regenerate(_)
+        | Command::Switch { .. }
         | Command::Close { .. } => false,
     }
 }
@@ -295,6 +324,7 @@ mod tests {
             lane: InputLane::Send,
             text: "hi".into(),
             agent_override: None,
+            turns: None,
             metadata: None,
             format: None,
             as_owner: Owner::Person,
@@ -307,7 +337,7 @@ mod tests {
             .iter()
             .map(|item| match item {
                 Item::Command(command, _) => command.name(),
-                Item::Granted(..) | Item::Idle | Item::Probe(_) => "other",
+                Item::Granted(..) | Item::Idle | Item::Probe(_) | Item::Queue(_) | Item::ClearQueue(..) => "other",
             })
             .collect()
     }
@@ -318,7 +348,7 @@ mod tests {
         for n in 0..1_000 {
             lane.push(input(n));
         }
-        lane.push(Item::Command(Command::Cancel { run: None, by: By::Person }, None));
+        lane.push(Item::Command(Command::Cancel { run: None, by: By::Person, queue_stands: false }, None));
         let mut taken = VecDeque::new();
         lane.drain(2, &mut taken);
         assert_eq!(names(&taken), ["cancel", "submit"]);

@@ -1,21 +1,28 @@
 //! What a session is offered: its tools under its authority, and the agents that it may spawn.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use serde_json::Value;
 use subtend_agents::manifest::Manifest;
 use subtend_session::authority::{Access, Authority, Verdict};
 use subtend_session::call::{CallKind, Invalid};
+use subtend_session::command::Answered;
 use subtend_session::ids::{Hash, Interned, Short, Text};
 use subtend_session::message::ToolSpec;
 use subtend_session::place::Place;
 use subtend_session::record::SessionCreated;
 use subtend_session::settings::Settings;
 use subtend_session::state::State;
-use subtend_tools::dialect::task;
+use subtend_tools::dialect::manage;
+use subtend_tools::dialect::task::{self, Request};
+use subtend_tools::tool::Tool;
 
+use crate::above::Lines;
 use crate::builder::pool_name;
 use crate::hub::Hub;
+use crate::names;
+use crate::overrides::agent_of;
 
 /// The dialect that every session with spawnable agents is offered.
 pub(crate) const TASK: &str = "task";
@@ -24,11 +31,15 @@ pub(crate) const TASK: &str = "task";
 pub(crate) struct Offer {
     /// Tools, as the model sees them.
     pub(crate) specs: Arc<[ToolSpec]>,
-    /// The authority at use: the ceiling met with the present manifest (P-4).
+    /// The agent whose offer it is.
+    pub(crate) agent: Text,
+    /// Whether anybody was there to be asked: else what needs a person's word is not shown to the model.
+    pub(crate) attended: bool,
+    /// The authority at use: the ceiling met with the present policy and manifest, and with those above (P-4).
     pub(crate) authority: Arc<Authority>,
     /// The whitelist of the session or its manifest.
     pub(crate) only: Option<Vec<Text>>,
-    /// Agents that may be spawned, with their descriptions.
+    /// Agents that may be spawned, with their descriptions; those that need a person's word among them.
     pub(crate) agents: Vec<(Text, Text)>,
     /// Whether the `task` tool is among the tools.
     pub(crate) spawns: bool,
@@ -41,6 +52,9 @@ struct Key {
     agent: Text,
     ceiling: Hash,
     only: Option<Vec<Text>>,
+    attended: bool,
+    /// Agents of the sessions above.
+    above: Arc<[Text]>,
 }
 
 /// Offers and birth templates, made once per distinct kind of session.
@@ -48,6 +62,7 @@ struct Key {
 pub(crate) struct Offers {
     made: Mutex<HashMap<Key, Arc<Offer>>>,
     births: Mutex<HashMap<(Text, Text), Arc<Template>>>,
+    pub(crate) lines: Lines,
 }
 
 /// What all children of one agent have in common.
@@ -58,6 +73,8 @@ pub(crate) struct Template {
     pub(crate) manifest: Arc<Authority>,
     /// Turn allowance.
     pub(crate) turns: u32,
+    /// Whether nobody owns its runs.
+    pub(crate) detached: bool,
 }
 
 /// An agent that this host does not know.
@@ -73,44 +90,52 @@ pub(crate) struct UnknownAgent {
 impl Hub {
     /// What `state`'s session is offered.
     pub(crate) fn offer(&self, state: &State) -> Arc<Offer> {
-        let manifest = self.catalog.get(&state.created.agent);
-        let only = state.created.tools.clone().or_else(|| manifest.and_then(|manifest| manifest.tools.clone()));
-        let key = Key { agent: Arc::clone(&state.created.agent), ceiling: state.created.ceiling.hash, only };
+        let agent = agent_of(state);
+        let manifest = self.catalog.get(agent);
+        let only = narrowed(state.created.tools.as_ref(), manifest.and_then(|manifest| manifest.tools.as_ref()));
+        let attended = self.approvals.attended();
+        let above = self.agents_above(state);
+        let key = Key { agent: Arc::clone(agent), ceiling: state.created.ceiling.hash, only, attended, above };
         let mut made = self.offers.made.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(offer) = made.get(&key) {
             return Arc::clone(offer);
         }
-        let offer = Arc::new(self.make_offer(state, key.only.clone()));
+        let offer = Arc::new(self.make_offer(state, &key));
         made.insert(key, Arc::clone(&offer));
         offer
     }
 
-    fn make_offer(&self, state: &State, only: Option<Vec<Text>>) -> Offer {
-        // An agent that the host does not know any more may do nothing at all.
-        let present =
-            self.catalog.get(&state.created.agent).map_or_else(Authority::deny_all, |manifest| manifest.authority());
-        let authority = Arc::new(state.ceiling.meet(&present));
-        let mut specs = self.tools.offered(&authority, only.as_deref(), false);
+    fn make_offer(&self, state: &State, key: &Key) -> Offer {
+        let Key { agent, only, attended, above, .. } = key;
+        let manifest = self.catalog.get(agent);
+        let above: Vec<Authority> = above.iter().map(|agent| self.present(agent)).collect();
+        let policy = self.policy.body.as_deref().cloned().unwrap_or_else(Authority::deny_all);
+        let authority = Arc::new(state.ceiling.at_use(&policy, &self.present(agent), &above));
+        let mut specs = self.tools.offered(&authority, only.as_deref(), *attended);
         let may_spawn = only.as_ref().is_none_or(|only| only.iter().any(|name| &**name == TASK));
-        let agents: Vec<(Text, Text)> = self
-            .catalog
-            .spawnable()
-            .filter(|manifest| {
-                let access = Access { action: format!("task:{}", manifest.name).into(), resource: ".".into() };
-                authority.verdict(&access) == Verdict::Allow
-            })
-            .map(|manifest| (Arc::clone(&manifest.name), Arc::clone(&manifest.description)))
-            .collect();
-        let spawns = may_spawn && !agents.is_empty();
-        if spawns {
-            specs.push(task::spec(&agents));
+        let (mut agents, mut shown) = (Vec::new(), Vec::new());
+        for manifest in self.catalog.spawnable().filter(|_| may_spawn) {
+            let entry = (Arc::clone(&manifest.name), Arc::clone(&manifest.description));
+            let verdict = authority.verdict(&spawning(&manifest.name));
+            if verdict == Verdict::Allow || (verdict == Verdict::Ask && *attended) {
+                shown.push(entry.clone());
+            }
+            if verdict > Verdict::Deny {
+                agents.push(entry);
+            }
         }
-        let settings = self.catalog.get(&state.created.agent).map(|manifest| manifest.settings).unwrap_or_default();
-        Offer { specs: specs.into(), authority, only, agents, spawns, settings }
+        let spawns = !agents.is_empty();
+        if !shown.is_empty() {
+            specs.push(task::spec(&shown));
+            specs.extend(manage::specs());
+        }
+        let settings = manifest.map(|manifest| manifest.settings).unwrap_or_default();
+        let (agent, only, attended) = (Arc::clone(agent), only.clone(), *attended);
+        Offer { specs: specs.into(), agent, attended, authority, only, agents, spawns, settings }
     }
 
     /// The model that sessions of `manifest` name: its pool, its model, or the one that they inherit.
-    fn model_name(&self, manifest: &Manifest, inherited: &Text) -> Text {
+    pub(crate) fn model_name(&self, manifest: &Manifest, inherited: &Text) -> Text {
         let Some(pool) = &manifest.pool else {
             return manifest.model.clone().unwrap_or_else(|| Arc::clone(inherited));
         };
@@ -150,12 +175,14 @@ impl Hub {
             dialects: vec![TASK.into()],
             tools: None,
             title: None,
+            inherited: Default::default(),
             metadata: None,
         };
         let template = Arc::new(Template {
             created,
             manifest: Arc::new(manifest.authority()),
             turns: manifest.turns.unwrap_or(self.limits_body().turns),
+            detached: manifest.detached,
         });
         births.insert(key, Arc::clone(&template));
         Ok(template)
@@ -168,29 +195,83 @@ pub(crate) struct Classified {
     pub(crate) kind: CallKind,
     /// What the model is told when it is invalid.
     pub(crate) note: Option<Text>,
+    /// What its tool needs to be allowed, for local ones.
+    pub(crate) access: Option<Box<Access>>,
+    /// Whether a person is to be asked first.
+    pub(crate) ask: bool,
     /// The tool and its arguments, for local ones.
-    pub(crate) ready: Option<(Arc<dyn subtend_tools::tool::Tool>, serde_json::Value)>,
+    pub(crate) ready: Option<(Arc<dyn Tool>, Value)>,
+}
+
+impl Classified {
+    /// A call of the tree's own tools, or what the model is told about its arguments.
+    fn tree(kind: Result<CallKind, Text>) -> Self {
+        let (kind, note) = match kind {
+            Ok(kind) => (kind, None),
+            Err(told) => (CallKind::Invalid(Invalid::BadArgs), Some(told)),
+        };
+        Self { kind, note, access: None, ask: false, ready: None }
+    }
 }
 
 impl Hub {
-    /// Settles what a call is. Deterministic in the offer: a later activation finds the same.
-    pub(crate) fn classify(&self, offer: &Offer, tool: &str, args: &str) -> Classified {
+    /// Settles what a call is, where a person allowed `always` for good. Deterministic in these: a later activation finds the
+    /// same, whether anybody is there to be asked or not.
+    pub(crate) fn classify(&self, offer: &Offer, always: &BTreeSet<Access>, tool: &str, args: &str) -> Classified {
         use subtend_tools::registry::Classified as Found;
-        if tool == TASK && offer.spawns {
+        if offer.spawns && tool == TASK {
             return match task::parse(args, &offer.agents) {
-                Ok(request) => Classified { kind: CallKind::Child(request.mode), note: None, ready: None },
-                Err(error) => Classified {
-                    kind: CallKind::Invalid(Invalid::BadArgs),
-                    note: Some(error.message.into()),
-                    ready: None,
-                },
+                Ok(Request::Start(start)) => {
+                    let access = spawning(&start.agent);
+                    // What is allowed needs no record: a birth has its own.
+                    let ask = offer.authority.verdict(&access) != Verdict::Allow && !always.contains(&access);
+                    let access = ask.then(|| Box::new(access));
+                    Classified { access, ask, ..Classified::tree(Ok(CallKind::Child(start.mode))) }
+                }
+                Ok(Request::Continue(again)) => Classified::tree(Ok(CallKind::Continue(again.mode))),
+                Err(error) => Classified::tree(Err(error.message.into())),
             };
         }
-        match self.tools.classify(tool, args, &offer.authority, offer.only.as_deref(), false) {
-            Found::Ready { tool, args, kind } => Classified { kind, note: None, ready: Some((tool, args)) },
+        if offer.spawns
+            && let Some(kind) = names::unnamed(tool, args)
+        {
+            return Classified::tree(kind);
+        }
+        let granted = |access: &Access| always.contains(access);
+        match self.tools.classify(tool, args, &offer.authority, offer.only.as_deref(), true, &granted) {
+            Found::Ready { tool, args, kind, access, ask } => {
+                Classified { kind, note: None, access: access.map(Box::new), ask, ready: Some((tool, args)) }
+            }
             Found::Invalid { kind, message } => {
-                Classified { kind: CallKind::Invalid(kind), note: Some(message), ready: None }
+                Classified { kind: CallKind::Invalid(kind), note: Some(message), access: None, ask: false, ready: None }
             }
         }
+    }
+
+    /// Takes back what a person need not be asked for: it was allowed for good in `state`'s session, which the one who
+    /// classified the calls did not know.
+    pub(crate) fn settle_words(&self, state: &State, offer: &Offer, answer: &mut Answered) {
+        if state.always.is_empty() {
+            return;
+        }
+        for call in answer.calls.iter_mut().filter(|call| call.ask) {
+            let found = self.classify(offer, &state.always, &call.asked.tool, &call.asked.args);
+            (call.access, call.ask) = (found.access, found.ask);
+        }
+    }
+}
+
+/// What a call that starts `agent` does.
+fn spawning(agent: &Text) -> Access {
+    Access { action: format!("task:{agent}").into(), resource: ".".into() }
+}
+
+/// The tools that both lists have; no list has all.
+fn narrowed(session: Option<&Vec<Text>>, manifest: Option<&Vec<Text>>) -> Option<Vec<Text>> {
+    match (session, manifest) {
+        (Some(session), Some(manifest)) => {
+            Some(session.iter().filter(|name| manifest.contains(name)).map(Arc::clone).collect())
+        }
+        (only, None) | (None, only) => only.cloned(),
     }
 }

@@ -9,7 +9,7 @@ use subtend_supervision::Intensity;
 pub struct Options {
     /// Inputs that wait for one session before it accepts them.
     pub inbox: usize,
-    /// Runs that hold a slot at the same time, over all roots.
+    /// Runs that hold a slot at the same time, over all roots; runs that persons opened have as many for themselves.
     pub slots: usize,
     /// How long a waiting or quiet session stays in memory.
     pub idle: Duration,
@@ -17,6 +17,8 @@ pub struct Options {
     pub events: usize,
     /// Restarts of one session's actor.
     pub restarts: Intensity,
+    /// Whether models that may start tasks may also check and cancel them (`check_task`, `cancel_task`).
+    pub manage_tasks: bool,
     /// Whether in-process models and read-only tools wait for their intent record too, as drills want.
     pub durable_before_call: bool,
     /// Seed of ids and jitter, for tests: the same in every run.
@@ -31,6 +33,7 @@ impl Default for Options {
             idle: Duration::from_secs(30),
             events: 8192,
             restarts: Intensity::default(),
+            manage_tasks: true,
             durable_before_call: false,
             seed: None,
         }

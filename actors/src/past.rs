@@ -61,6 +61,7 @@ impl Past {
                 }
             }
             Record::ChildSpawned(spawned) => self.born.push(spawned.child),
+            Record::BranchCreated(created) => self.born.push(created.child),
             Record::RunEnded(ended) => self.outcome = Some(ended.outcome.clone()),
             Record::SessionCreated(_)
             | Record::RunStarted { .. }
@@ -71,6 +72,8 @@ impl Past {
             | Record::CallStarted { .. }
             | Record::CallFinished(_)
             | Record::ContinueAsked(_)
+            | Record::AlternativeSwitched { .. }
+            | Record::SessionDeleted { .. }
             | Record::ContinueRefused { .. }
             | Record::CancelAsked { .. }
             | Record::RunParked { .. }

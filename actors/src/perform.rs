@@ -4,18 +4,20 @@ use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use subtend_session::call::CallKind;
 use subtend_session::command::{Command, Deadline};
 use subtend_session::effect::Effect;
-use subtend_session::ids::{RunKey, RunNo, SessionId};
-use subtend_session::outcome::OutcomeKind;
-use subtend_session::record::Notice;
-use subtend_session::state::{Phase, State};
-use subtend_supervision::Class;
+use subtend_session::ids::{CallId, RunKey, RunNo, SessionId};
+use subtend_session::outcome::{By, OutcomeKind};
+use subtend_session::record::{Notice, Record};
+use subtend_session::state::State;
+use subtend_supervision::{Class, Whose};
 
 use crate::activation::owner_key;
 use crate::directory::{Hot, Next};
 use crate::driver::{Driver, Pending};
 use crate::lane::Item;
+use crate::slots::pool;
 use crate::ticket::Timer;
 
 impl Driver {
@@ -42,13 +44,16 @@ impl Driver {
                 Effect::StartChild { child } => Box::pin(self.start_child(child, &mut hot)).await,
                 Effect::Tell { to, notice } => self.tell(to, *notice),
                 Effect::CancelLocal => self.cancel_local(),
-                Effect::CancelOwned { run, outcome } => self.cancel_owned(run, outcome),
-                Effect::CancelChild { run: _, child, outcome } => self.cancel_child(child, outcome),
+                Effect::CancelOwned { run, outcome, queue_stands } => self.cancel_owned(run, outcome, queue_stands),
+                Effect::CancelChild { run: _, child, key, by } => self.cancel_child(child, key, by),
+                Effect::AskToContinue { child, ask } => self.hub.tell(child, Command::Continue(ask)),
+                Effect::AskPerson { call } => self.ask_person(call),
                 Effect::Arm { deadline, after_ms } => last_word(&mut timers, deadline, Some(after_ms)),
                 Effect::Disarm { deadline } => last_word(&mut timers, deadline, None),
-                Effect::Ended { run, outcome: _ } => {
+                Effect::Ended { run, outcome } => {
                     timers.clear();
                     self.run_ended(run);
+                    self.tell_stop(run, outcome);
                 }
                 // A hint: the session leaves memory when it was idle for a while.
                 Effect::Unload => {}
@@ -56,7 +61,10 @@ impl Driver {
         }
         for (deadline, after_ms) in timers {
             match after_ms {
-                Some(after_ms) => self.arm(deadline, after_ms),
+                Some(after_ms) => {
+                    let wanted = self.patience(deadline);
+                    self.arm(deadline, wanted.map_or(after_ms, |wanted| wanted.min(after_ms)));
+                }
                 None => self.disarm(deadline),
             }
         }
@@ -77,7 +85,8 @@ impl Driver {
         }
         let ticket = RunKey { session: self.session(), run };
         let class = if again { Class::Again } else { Class::Start };
-        if let Some(slot) = self.hub.slots.request(self.root(), ticket, class, self.state.limits.live_runs) {
+        let (whose, bound) = pool(&self.state);
+        if let Some(slot) = self.hub.slots.of(whose).request(self.root(), ticket, class, bound) {
             self.items.push_back(Item::Granted(ticket, slot));
         }
     }
@@ -90,14 +99,22 @@ impl Driver {
     /// Starts a child that was born in this batch: at once where a slot is free, else when one is granted.
     async fn start_child(&mut self, child: SessionId, hot: &mut VecDeque<Hot>) {
         let key = RunKey { session: child, run: RunNo(1) };
-        let hot = hot.pop_front().filter(|hot| hot.state.id == child);
+        // Branches that are born in the same batch start with their first inputs: theirs is not asked for.
+        let hot = hot.iter().position(|hot| hot.state.id == child).and_then(|at| hot.remove(at));
         let owner = hot.as_ref().and_then(|hot| owner_of(&hot.state));
         self.hub.tokens.open(key, owner);
-        let (live, queue_ms) = (self.state.limits.live_runs, self.state.limits.queue_ms);
+        // Nobody above ends a detached run: its own cap binds it from its birth, also while it is queued.
+        let opened = hot.as_ref().and_then(|hot| hot.state.run.as_ref()).map(|run| &run.opened);
+        if let Some(at) = opened.filter(|_| owner.is_none()).and_then(|opened| opened.wall_cap_at) {
+            let left = u64::try_from(at.saturating_sub(self.hub.mint.wall_ms())).unwrap_or(0);
+            self.hub.timers.arm(Timer::Deadline(child, Deadline::WallCap(key.run)), Duration::from_millis(left));
+        }
+        let (whose, bound) = hot.as_ref().map_or((Whose::Owned, self.state.limits.live_runs), |hot| pool(&hot.state));
+        let queue_ms = self.state.limits.queue_ms;
         if let Some(hot) = hot {
             self.hub.directory.unborn(child, hot);
         }
-        match self.hub.slots.request(self.root(), key, Class::Start, live) {
+        match self.hub.slots.of(whose).request(self.root(), key, Class::Start, bound) {
             Some(slot) => {
                 if let Next::Start(lane, hot) = self.hub.directory.push(child, Item::Granted(key, slot)) {
                     self.hub.activate(child, lane, hot).await;
@@ -122,37 +139,64 @@ impl Driver {
     /// Tells every owned run, then fires the token of the whole owned subtree at once.
     ///
     /// In this order: a stream below that the token drops finds its owner's outcome already noted (S-8).
-    fn cancel_owned(&mut self, run: RunNo, outcome: OutcomeKind) {
+    fn cancel_owned(&mut self, run: RunNo, outcome: OutcomeKind, queue_stands: bool) {
         let key = RunKey { session: self.session(), run };
-        self.hub.closing.lock().unwrap_or_else(PoisonError::into_inner).own.insert(key, outcome);
+        self.hub.closes(key, outcome, queue_stands);
         let owned: Vec<SessionId> =
             self.state.run.iter().flat_map(|run| run.owned.values()).map(|owned| owned.child).collect();
         for child in owned {
-            self.hub.tell(child, Command::OwnerOver { run: RunNo(1), outcome });
+            self.hub.tell(child, Command::OwnerOver { owner: key, outcome, queue_stands });
         }
         self.hub.tokens.fire(&key);
     }
 
     /// Tells one owned run, then fires the token of it and of all below it: in this order, as with all of them.
-    fn cancel_child(&self, child: SessionId, outcome: OutcomeKind) {
-        // A later command of the batch may have fixed another outcome, or brought its end and an input after it.
-        if self.state.phase() != Phase::HeldInterrupted {
+    ///
+    /// A run that its session has not opened yet has no token: it opens, and hears of its cancel next.
+    fn cancel_child(&self, child: SessionId, key: CallId, by: By) {
+        // A later command of the batch may have taken its notice.
+        if self.state.run.as_ref().is_none_or(|run| !run.owned.contains_key(&key)) {
             return;
         }
-        let key = RunKey { session: child, run: RunNo(1) };
-        self.hub.interrupts(key, true);
-        self.hub.tell(child, Command::OwnerOver { run: key.run, outcome });
-        if !self.hub.tokens.fire(&key) {
+        let owner = self.session();
+        let born = self.state.children.get(&child).is_some_and(|child| child.call == Some(key));
+        let first = born.then_some(RunKey { session: child, run: RunNo(1) });
+        let run = first.or_else(|| self.hub.continued(owner, key));
+        if let Some(run) = run {
+            self.hub.cancels_single(run, key, by.clone());
+        }
+        self.hub.tell(child, Command::OwnerCancels { owner, key, by });
+        if let Some(run) = run
+            && !self.hub.tokens.fire(&run)
+        {
             // It ended before that, or has not been opened here: nobody would take the note away.
-            self.hub.interrupts(key, false);
+            self.hub.spares_single(run);
         }
     }
 
     fn arm(&mut self, deadline: Deadline, after_ms: u64) {
         if !self.armed.contains(&deadline) {
             self.armed.push(deadline);
+            if self.waits_already(deadline) {
+                return;
+            }
         }
         self.hub.timers.arm(Timer::Deadline(self.session(), deadline), Duration::from_millis(after_ms));
+    }
+
+    /// Whether an activation before this one armed `deadline` for a wait that goes on: one that is looked at again and again,
+    /// and so left and activated each time, must not wait for ever (S-6).
+    fn waits_already(&self, deadline: Deadline) -> bool {
+        let waits = match deadline {
+            Deadline::Ask(_) | Deadline::Queue(_) => true,
+            // What is done again has its time again.
+            Deadline::Call(call) => {
+                let kind = self.state.call(call).and_then(|call| call.kind.as_ref());
+                matches!(kind, Some(CallKind::Check { .. }))
+            }
+            Deadline::Run(_) | Deadline::Turn(_) | Deadline::WallCap(_) | Deadline::Grace(_) => false,
+        };
+        waits && self.hub.timers.is_armed(&Timer::Deadline(self.session(), deadline))
     }
 
     fn disarm(&mut self, deadline: Deadline) {
@@ -203,16 +247,21 @@ impl Driver {
     /// Asks for child calls that wait for admission: a chunk at a time, so that the lanes are looked at between two.
     pub(crate) fn admit_chunk(&mut self) {
         let Some((turn, mut calls)) = self.admit.pop_front() else { return };
+        if self.is_cut_off() {
+            // Nothing is born any more below a close: not even what would not end by it.
+            return;
+        }
         let rest = calls.split_off(calls.len().min(CHUNK));
         if !rest.is_empty() {
             self.admit.push_front((turn, rest));
         }
         let (hub, offer) = (Arc::clone(&self.hub), Arc::clone(&self.offer));
         let (command, grants) = hub.admit(&self.state, &offer, turn, &calls);
-        let before = self.pending.births.len();
+        let before = self.pending.records.len();
         self.decide(command, None);
-        let born = self.pending.births.len().saturating_sub(before);
-        grants.commit_some(u32::try_from(born).unwrap_or(u32::MAX));
+        let opens = |record: &&Record| matches!(record, Record::ChildSpawned(_) | Record::ContinueAsked(_));
+        let opened = self.pending.records.iter().skip(before).filter(opens).count();
+        grants.commit_some(u32::try_from(opened).unwrap_or(u32::MAX));
     }
 
     pub(crate) fn arm_idle(&self) {

@@ -23,7 +23,7 @@ use crate::subscription::Scope;
 /// Dropping it without [`Runtime::shutdown`] stops what runs and leaves open runs in the journal, to be swept at the next
 /// start; it says so once.
 pub struct Runtime {
-    hub: Arc<Hub>,
+    pub(crate) hub: Arc<Hub>,
     report: BootReport,
     down: bool,
 }
@@ -99,6 +99,11 @@ pub enum OpenSessionError {
     /// Limits under which nothing could be done.
     #[error(transparent)]
     Limits(#[from] BadLimit),
+    /// Money is limited, and nobody knows what the session's model costs.
+    #[error(
+        "money is limited (cost_micro), and the model {0:?} has no price: give it one with `prices`, or limit tokens instead"
+    )]
+    NoPrice(Text),
     /// The runtime is shutting down.
     #[error("the runtime is shut down")]
     Stopped,
@@ -189,6 +194,12 @@ impl Runtime {
         let Ok(template) = self.hub.template(&name, &inherited) else {
             return Err(OpenSessionError::UnknownAgent { name, pickable: pickable() });
         };
+        let model = options.model.as_ref().unwrap_or(&template.created.model);
+        let host = self.hub.limits.body.as_ref();
+        let limits = options.limits.as_ref().or(host.map(Arc::as_ref));
+        if let Some(lacking) = limits.and_then(|limits| limits.cost_micro).and_then(|_| self.hub.lacks_price(model)) {
+            return Err(OpenSessionError::NoPrice(lacking));
+        }
         let session = self.hub.mint.session();
         let mut created = template.created.clone();
         created.place = Place::Root;
@@ -237,7 +248,8 @@ impl Runtime {
         self.hub.slots.in_use()
     }
 
-    /// Shuts down in order: refuses new work, lets what is at work finish within `grace`, then stops it.
+    /// Shuts down in order: refuses new work, lets what is at work finish within `grace`, then stops it, what is owned before
+    /// its owners.
     ///
     /// What still runs then stays in the journal and is handled at the next start. When it returns, nothing of ours is alive.
     ///
@@ -253,6 +265,7 @@ impl Runtime {
         hub.timers.shutdown();
         hub.throttles.close();
         hub.stop_watching();
+        hub.stop_deepest_first().await;
         hub.supervisors.shutdown(Duration::from_millis(100)).await;
         hub.directory.clear();
         hub.waiters.close();

@@ -30,7 +30,7 @@ impl Actor for SessionActor {
     type Arguments = Box<Driver>;
 
     async fn pre_start(&self, me: ActorRef<Wake>, driver: Box<Driver>) -> Result<Box<Driver>, ActorProcessingErr> {
-        driver.lane.bind(me);
+        driver.lane.bind(me, driver.state.created.place.depth());
         Ok(driver)
     }
 

@@ -1,6 +1,6 @@
 //! Answers on their way: the text so far of each model stream, and which of its pieces may be shown.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use subtend_models::model::Delta;
 use subtend_session::ids::{AttemptNo, CallId, RunNo, SessionId, Text, TurnNo};
@@ -69,7 +69,7 @@ pub(crate) fn before(attempt: AttemptNo) -> Option<AttemptNo> {
 /// The streams of all sessions. Under one lock with the sending of events, so that who attaches sees each piece once.
 #[derive(Default)]
 pub(crate) struct Streams {
-    live: HashMap<SessionId, Stream>,
+    live: BTreeMap<SessionId, Stream>,
     /// Sessions with a turn that is tried again.
     retries: HashMap<SessionId, Retry>,
     /// Shows the pieces of a retry at once: the fault that the order of events is tested against.

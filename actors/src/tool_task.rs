@@ -21,6 +21,8 @@ pub(crate) enum Came {
     Error(ToolError),
     /// A panic, with what it said.
     Panic(Text),
+    /// Nothing: it was stopped before the tool was called.
+    NeverBegun,
 }
 
 /// The future of one tool call, as it is polled once in the handler and spawned only if it is pending.
@@ -99,6 +101,7 @@ pub(crate) fn finished(call: CallId, came: Result<Came, CallResult>, worked_ms: 
             content: error.message.into(),
             truncated_from: None,
         },
+        Ok(Came::NeverBegun) => never_begun(),
         Ok(Came::Panic(message)) => return Command::ToolPanicked { call, message },
         Err(killed) => killed,
     };

@@ -1,6 +1,6 @@
 //! The turn task: one model stream, raced with its cancellation, its stall limit and panics.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -190,11 +190,11 @@ impl Hub {
             Came::Answer(answer) => {
                 let model = self.model_answered(called, &answer);
                 let calls = answer.calls.into_iter().zip(0_u32..).map(|(asked, ix)| {
-                    let found = self.classify(offer, &asked.tool, &asked.args);
+                    let found = self.classify(offer, &BTreeSet::new(), &asked.tool, &asked.args);
                     if let (Some(ready), Some(found)) = (&mut ready, found.ready) {
                         ready.insert(CallId { turn, ix }, found);
                     }
-                    AskedCall { asked, kind: found.kind, note: found.note }
+                    AskedCall { asked, kind: found.kind, note: found.note, access: found.access, ask: found.ask }
                 });
                 Command::ModelAnswered(Box::new(Answered {
                     turn,

@@ -1,6 +1,6 @@
 //! Those who wait for runs to end.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use subtend_session::ids::{RunNo, SessionId};
@@ -43,11 +43,11 @@ pub(crate) struct Waiters {
     by_session: Mutex<Open>,
 }
 
-struct Open(Option<HashMap<SessionId, Waiting>>);
+struct Open(Option<BTreeMap<SessionId, Waiting>>);
 
 impl Default for Open {
     fn default() -> Self {
-        Self(Some(HashMap::new()))
+        Self(Some(BTreeMap::new()))
     }
 }
 

@@ -6,15 +6,18 @@ use std::time::Duration;
 
 use futures_util::task::noop_waker_ref;
 use serde_json::Value;
-use subtend_session::call::{CallEnd, CallKind, CallResult, ToolEffect, ToolErrorKind};
-use subtend_session::command::{Command, Deadline};
+use subtend_session::call::{CallEnd, CallResult, ToolEffect, ToolErrorKind};
+use subtend_session::command::{Command, Deadline, FoundCall};
 use subtend_session::ids::{CallId, Lsn, RunNo};
-use subtend_session::state::Phase;
+use subtend_session::state::{CallPhase, Phase};
+use subtend_tools::registry::Registry;
 use subtend_tools::tool::{Progress, Tool, ToolCall, ToolKey};
 use tokio::task::JoinHandle;
 
 use crate::driver::Driver;
 use crate::event::What;
+use crate::hooks::ToolAsked;
+use crate::hooks::tool::{Hooked, Word};
 use crate::mint::now;
 use crate::tool_task::{self, Stop};
 
@@ -56,11 +59,11 @@ impl Driver {
     ///
     /// The token fires for the whole subtree at once, the word goes from level to level: the deepest session may hear of the
     /// tool that the token stopped before it hears why.
-    pub(crate) fn is_cut_off(&mut self, run: RunNo) -> bool {
+    pub(crate) fn is_cut_off(&mut self) -> bool {
         let Some(owner) = self.owner_run() else { return false };
         let Some(key) = self.run_key().filter(|key| self.hub.tokens.fired(key)) else { return false };
-        let outcome = self.hub.closing_kind(owner, key);
-        self.next.push_back(Command::OwnerOver { run, outcome });
+        let word = self.hub.word_from_above(owner, key);
+        self.next.push_back(word);
         true
     }
 
@@ -70,7 +73,7 @@ impl Driver {
         if self.hub.is_stopping() {
             return;
         }
-        if self.is_cut_off(run) {
+        if self.is_cut_off() {
             return self.next.push_back(tool_task::finished(call, Err(tool_task::never_begun()), 0));
         }
         let Some(at) = self.state.call(call) else { return };
@@ -78,7 +81,7 @@ impl Driver {
             Some(ready) => (None, Some(ready)),
             // The kind is settled anew from tool and arguments: the same in every activation.
             None => {
-                let found = self.hub.classify(&self.offer, &at.tool, &at.args);
+                let found = self.hub.classify(&self.offer, &self.state.always, &at.tool, &at.args);
                 (found.note, found.ready)
             }
         };
@@ -88,7 +91,8 @@ impl Driver {
             self.next.push_back(Command::ToolFinished { call, result, worked_ms: 0 });
             return;
         };
-        if let Err(denied) = self.hub.tools.check(&*tool, &args, &self.offer.authority) {
+        let word = self.word(call, &*tool, &args);
+        if let Err(denied) = word.check(&self.hub.tools, &*tool, &args, &self.offer.authority) {
             let end = if denied.denied {
                 CallEnd::Denied
             } else {
@@ -98,10 +102,35 @@ impl Driver {
             self.next.push_back(Command::ToolFinished { call, result, worked_ms: 0 });
             return;
         }
-        self.start_tool(run, call, tool, args, intent);
+        self.start_tool(run, call, Local { tool, args, word }, intent);
     }
 
-    fn start_tool(&mut self, run: RunNo, call: CallId, tool: Arc<dyn Tool>, args: Value, intent: Option<Lsn>) {
+    /// What a person said that concerns `call`.
+    fn word(&self, call: CallId, tool: &dyn Tool, args: &Value) -> Word {
+        let allowed = self.state.call(call).is_some_and(|call| call.allowed);
+        let once = if allowed { Registry::accesses(tool, args) } else { Vec::new() };
+        Word { always: self.state.always.clone(), once }
+    }
+
+    /// The hooks around a call, if the host has any.
+    fn hooked(&self, run: RunNo, call: CallId, local: &Local) -> Option<Hooked> {
+        let hooks = Arc::clone(self.hub.hooks.as_ref()?);
+        let asked = ToolAsked {
+            session: self.session(),
+            root: self.root(),
+            run,
+            call,
+            agent: Arc::clone(&self.offer.agent),
+            tool: Arc::clone(&local.tool.spec().name),
+            args: local.args.clone(),
+        };
+        let (tool, only, word) = (Arc::clone(&local.tool), self.offer.only.clone(), local.word.clone());
+        Some(Hooked { hooks, tools: self.hub.tools.clone(), tool, asked, only, word })
+    }
+
+    fn start_tool(&mut self, run: RunNo, call: CallId, local: Local, intent: Option<Lsn>) {
+        let hooked = self.hooked(run, call, &local);
+        let Local { tool, args, .. } = local;
         let stop = Stop::default();
         let effect = tool.effect();
         let tool_call = ToolCall {
@@ -113,7 +142,9 @@ impl Driver {
             max_bytes: self.state.limits.tool_result_bytes,
             progress: self.progress(call),
         };
-        let start = if intent.is_none() {
+        let start = if let Some(hooked) = hooked {
+            Start::Hooked(Box::new(hooked), tool_call)
+        } else if intent.is_none() {
             let mut running = tool_task::run(&tool, tool_call);
             match running.as_mut().poll(&mut Context::from_waker(noop_waker_ref())) {
                 Poll::Ready(came) => {
@@ -142,6 +173,7 @@ impl Driver {
             let running = match start {
                 Start::Now(running) => running,
                 Start::Later(tool, call) => tool_task::run(&tool, call),
+                Start::Hooked(hooked, call) => Box::pin(hooked.run(call)),
             };
             let racing = tool_task::raced(running, effect, task_stop.clone());
             tokio::pin!(racing);
@@ -204,14 +236,16 @@ impl Driver {
         }
     }
 
-    /// Kinds of the calls that have not started, found anew after a fold.
-    pub(crate) fn unstarted(&self) -> Vec<(CallId, CallKind)> {
+    /// The calls that have not started, those that a person is asked about among them, found anew after a fold.
+    pub(crate) fn unstarted(&self) -> Vec<FoundCall> {
         let Some(turn) = self.state.turn() else { return Vec::new() };
         let unstarted = turn.calls.iter().enumerate().filter_map(|(ix, call)| {
-            let fresh = call.phase == subtend_session::state::CallPhase::Unstarted;
+            let fresh = matches!(call.phase, CallPhase::Unstarted | CallPhase::Asked(_));
             fresh.then(|| {
                 let id = CallId { turn: turn.no, ix: u32::try_from(ix).unwrap_or(u32::MAX) };
-                (id, self.hub.classify(&self.offer, &call.tool, &call.args).kind)
+                let mut found = self.hub.classify(&self.offer, &self.state.always, &call.tool, &call.args);
+                self.settle_name(&call.args, &mut found.kind, &mut found.note);
+                FoundCall { call: id, kind: found.kind, access: found.access, ask: found.ask }
             })
         });
         unstarted.collect()
@@ -221,4 +255,12 @@ impl Driver {
 enum Start {
     Now(tool_task::Running),
     Later(Arc<dyn Tool>, ToolCall),
+    Hooked(Box<Hooked>, ToolCall),
+}
+
+/// A local call that may run.
+struct Local {
+    tool: Arc<dyn Tool>,
+    args: Value,
+    word: Word,
 }

@@ -12,6 +12,7 @@
 
 mod support;
 
+use subtend_actors::BranchOptions;
 use subtend_models::model::Request;
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
@@ -66,5 +67,51 @@ async fn each_root_run_has_an_account_of_its_own() {
         let ended = child.run_ended(receipt.run).await.expect("ended");
         assert_eq!(ended.text.as_deref(), Some("done"), "run {}", receipt.run);
     }
+    shut(runtime).await;
+}
+
+/// The short name that the first task was told by.
+fn short(request: &Request) -> String {
+    let told = request.messages.iter().find_map(|message| match message {
+        Message::Result { content, .. } => serde_json::from_str::<serde_json::Value>(content).ok(),
+        _ => None,
+    });
+    told.and_then(|told| told["session_id"].as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_goes_on_counts_as_one_more_and_a_persons_branch_does_not() {
+    let journal = journal();
+    let answer = |request: Request| async move {
+        match (prompt(&request).as_str(), answers(&request)) {
+            ("parent", 0) => Ok(calls([task("child", true)])),
+            ("parent", 1) => Ok(text("waiting")),
+            ("parent", 2) => {
+                let more = serde_json::json!({"session_id": short(&request), "prompt": "more"});
+                Ok(calls([("task", more)]))
+            }
+            ("parent", 3) => Ok(calls([task("one too many", false)])),
+            ("parent", _) => {
+                let failed = |message: &&Message| matches!(message, Message::Result { error: true, .. });
+                let failed = request.messages.iter().find(failed).cloned();
+                let Some(Message::Result { content, .. }) = failed else { return Ok(text("nothing was refused")) };
+                Ok(text(&content))
+            }
+            (_, _) => Ok(text("done")),
+        }
+    };
+    let limits = Limits { spawns: 2, ..Limits::default() };
+    let runtime = builder(&journal).model(model(answer)).limits(limits).start().await.expect("a runtime");
+    let (session, ended) = ask(&runtime, "parent").await;
+    let told = ended.text.unwrap_or_default();
+    assert!(told.contains("limit of 2 spawns") && told.contains("0 remain"), "{told}");
+    assert_eq!(journal.kids(session.id()).expect("kids").len(), 1, "one child, which ran twice");
+    for _ in 0..3 {
+        let branch = session.branch(BranchOptions::default()).await.expect("a branch");
+        let receipt = branch.send("and you?").await.expect("accepted");
+        branch.run_ended(receipt.run).await.expect("ended");
+    }
+    assert_eq!(journal.kids(session.id()).expect("kids").len(), 4);
+    assert_eq!(runtime.census().accounts, 0);
     shut(runtime).await;
 }

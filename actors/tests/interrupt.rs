@@ -399,7 +399,7 @@ async fn an_interrupt_that_races_the_end_names_the_one_end() {
 async fn a_panic_loses_neither_the_interrupt_nor_its_cause() {
     use subtend_actors::faults::{Faults, Point};
 
-    for (point, detail) in [(Point::AfterAppend, "cancel_asked"), (Point::Handler, "owner_over")] {
+    for (point, detail) in [(Point::AfterAppend, "cancel_asked"), (Point::Handler, "owner_cancels")] {
         let journal = journal();
         let struck = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&struck);

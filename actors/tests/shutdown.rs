@@ -24,7 +24,7 @@ use subtend_models::model::Request;
 use subtend_session::call::ToolEffect;
 use subtend_session::limits::Limits;
 use subtend_tools::tool::ToolOutput;
-use support::{answers, ask, builder, calls, journal, model, open, text, tool, tools};
+use support::{answers, ask, builder, calls, journal, model, open, prompt, task, text, tool, tools};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -138,4 +138,74 @@ async fn a_start_that_fails_leaves_nothing_behind() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     panic!("the hub is alive");
+}
+
+/// Tells its name when it is dropped.
+struct Named(String, Arc<std::sync::Mutex<Vec<String>>>);
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        self.1.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(std::mem::take(&mut self.0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_owned_ends_before_its_owners() {
+    // Several trees, so that an order by chance would show.
+    let dropped = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let order = Arc::clone(&dropped);
+    let answer = move |request: Request| {
+        let name = prompt(&request);
+        let depth: u32 = name.rsplit(' ').next().and_then(|depth| depth.parse().ok()).unwrap_or(0);
+        let first = answers(&request) == 0;
+        let guard = (!first || depth == 0).then(|| Named(depth.to_string(), Arc::clone(&order)));
+        async move {
+            if first && depth > 0 {
+                return Ok(calls([
+                    task(&format!("at {}", depth - 1), true),
+                    task(&format!("too {}", depth - 1), true),
+                ]));
+            }
+            // At every level at once: each streams, and owns what streams below it.
+            std::future::pending::<()>().await;
+            drop(guard);
+            Ok(text("never"))
+        }
+    };
+    let journal = journal();
+    let limits = Limits { live_runs: 64, ..Limits::default() };
+    let runtime = builder(&journal).limits(limits).model(model(answer)).start().await.expect("a runtime");
+    for _ in 0..3 {
+        open(&runtime).send("at 4").await.expect("accepted");
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(runtime.census().actors, 3 * 31);
+    let report = runtime.shutdown(Duration::from_secs(1)).await;
+    assert_eq!((report.drained, report.actors, report.tasks), (false, 0, 0));
+    let dropped = std::mem::take(&mut *dropped.lock().unwrap());
+    let mut levels = dropped.clone();
+    levels.sort();
+    assert_eq!((dropped.len(), &dropped), (3 * 31, &levels), "the deepest first, level by level");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_ends_in_time_is_drained_and_its_owner_hears_of_it() {
+    let journal = journal();
+    let answer = |request: Request| async move {
+        match (prompt(&request).as_str(), answers(&request)) {
+            ("parent", 0) => Ok(calls([task("child", false)])),
+            ("parent", _) => Ok(text("heard")),
+            _ => {
+                tokio::time::sleep(Duration::from_secs(5)).await;
+                Ok(text("done"))
+            }
+        }
+    };
+    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("parent").await.expect("accepted");
+    let refused = session.clone();
+    let report = runtime.shutdown(Duration::from_secs(10)).await;
+    assert_eq!((report.drained, report.actors, report.tasks), (true, 0, 0));
+    assert!(refused.send("more").await.is_err(), "new work is refused");
 }

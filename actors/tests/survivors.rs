@@ -20,7 +20,7 @@ use std::time::Duration;
 use subtend_actors::Options;
 use subtend_actors::faults::{Faults, Point};
 use subtend_models::model::Request;
-use subtend_session::ids::{RunNo, SessionId};
+use subtend_session::ids::RunNo;
 use subtend_session::limits::Limits;
 use subtend_session::outcome::Outcome;
 use subtend_session::record::Record;
@@ -62,10 +62,11 @@ async fn a_queued_run_that_survives_the_host_is_started() {
     let journal = journal();
     let answer = |request: Request| async move {
         match (prompt(&request).as_str(), answers(&request)) {
-            ("parent", 0) => Ok(calls([task("quick", false)])),
+            ("parent", 0) => Ok(calls([task("quick", false), task("other", false)])),
             ("parent", 1) => Ok(calls([task("hang", true)])),
             ("parent", _) => Ok(text("resting")),
-            ("hang", _) => {
+            ("other", 0) => Ok(text("other")),
+            ("hang" | "other", _) => {
                 std::future::pending::<()>().await;
                 Ok(text("never"))
             }
@@ -73,14 +74,16 @@ async fn a_queued_run_that_survives_the_host_is_started() {
             (_, _) => Ok(text("quick")),
         }
     };
-    let limits = Limits { live_runs: 1, ..Limits::default() };
+    let limits = Limits { live_runs: 1, live_person_runs: 1, ..Limits::default() };
     let runtime = builder(&journal).model(model(answer)).limits(limits.clone()).start().await.expect("a runtime");
     let parent = open(&runtime);
     parent.send("parent").await.expect("accepted");
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let kids = journal.kids(parent.id()).expect("kids");
-    let quiet = |kid: &&SessionId| journal.inflight().expect("inflight").iter().all(|(id, _)| id != *kid);
-    let quick = *kids.iter().find(quiet).expect("a quiet child");
+    let heads = journal.heads().expect("heads");
+    let named = |name: &str| heads.iter().find(|(_, head)| &*head.title == name).expect("a child").0;
+    let (quick, other) = (named("quick"), named("other"));
+    // A person's run has the one slot of persons' runs.
+    runtime.session(other).unwrap().unwrap().send("for long").await.expect("accepted");
     let again = runtime.session(quick).unwrap().unwrap().send("again").await.expect("accepted");
     assert_eq!(again.run, RunNo(2), "{:?}", kinds(&journal, quick).await);
     drop(parent);

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use subtend_actors::WaitError;
 use subtend_actors::faults::{Faults, Point};
 use subtend_models::model::ModelError;
 use subtend_session::ids::RunNo;
@@ -124,5 +125,20 @@ async fn a_wait_survives_a_panic() {
     for wait in waits {
         assert_eq!(wait.await.unwrap().expect("the runtime lives").outcome, Outcome::Completed);
     }
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_run_that_is_never_opened_is_told_when_the_one_before_it_ends() {
+    let journal = journal();
+    let answer = |_| async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        Ok(text("done"))
+    };
+    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("one").await.expect("accepted");
+    let never = tokio::time::timeout(SOON, session.run_ended(RunNo(2))).await.expect("an answer");
+    assert_eq!(never, Err(WaitError::NoSuchRun { session: session.id(), run: RunNo(2) }));
     shut(runtime).await;
 }

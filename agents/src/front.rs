@@ -9,7 +9,7 @@ use crate::name::{self, BadName};
 use crate::permissions::{self, shown};
 
 /// The keys that mean something here.
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 16] = [
     "name",
     "mode",
     "description",
@@ -24,6 +24,7 @@ const KEYS: [&str; 15] = [
     "inspectable",
     "caller",
     "turns",
+    "detached",
     "hidden",
 ];
 
@@ -93,6 +94,7 @@ pub(crate) fn parse(text: &str, stem: &str, source: Source) -> Result<Parsed, Ba
         inspectable: fields.flag("inspectable")?,
         caller: fields.caller()?,
         turns: fields.count("turns")?,
+        detached: fields.flag("detached")?,
         body: body.into(),
         hidden: fields.flag("hidden")?,
         extra: fields.0.into_iter().collect(),

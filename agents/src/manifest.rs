@@ -35,6 +35,10 @@ pub struct Manifest {
     pub caller: bool,
     /// Turn allowance of its runs.
     pub turns: Option<u32>,
+    /// Whether its runs are nobody's: the call that starts one is answered at once, no cancel but that of the whole tree ends
+    /// it, and it has a wall-clock cap of its own. Never a model's choice.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub detached: bool,
     /// The prompt.
     pub body: Text,
     /// Whether it is kept out of pickers and of the types that `task` accepts.
@@ -103,6 +107,7 @@ impl Manifest {
             inspectable: false,
             caller: false,
             turns: None,
+            detached: false,
             body,
             hidden: false,
             extra: std::collections::BTreeMap::new(),
@@ -173,6 +178,7 @@ mod tests {
             Manifest { settings: Settings { temperature: Some(0.5), ..Settings::default() }, ..critic() },
             Manifest { body: "Praise.\n".into(), ..critic() },
             Manifest { hidden: true, ..critic() },
+            Manifest { detached: true, ..critic() },
             Manifest { rules: Some(RuleSet { default: Verdict::Deny, rules: Vec::new() }), ..critic() },
         ] {
             assert_ne!(here.hash(), other.hash(), "{other:?}");

@@ -117,7 +117,11 @@ impl Journal {
         let shared = Arc::new(Shared::new(Arc::clone(&engine), queue_bytes, path, lock, last));
         let thread =
             if threaded { Some(shared::start(&shared, engine, watermark).map_err(OpenError::Thread)?) } else { None };
-        Ok(Self { owner: Arc::new(Owner { shared, thread: Mutex::new(thread) }) })
+        Ok(Self::of(shared, thread))
+    }
+
+    pub(crate) fn of(shared: Arc<Shared>, thread: Option<JoinHandle<()>>) -> Self {
+        Self { owner: Arc::new(Owner { shared, thread: Mutex::new(thread) }) }
     }
 
     pub(crate) fn shared(&self) -> &Shared {

@@ -22,6 +22,7 @@ pub mod redb;
 #[cfg_attr(not(feature = "redb"), allow(dead_code, reason = "only a store in a directory needs it"))]
 mod rows;
 mod shared;
+pub mod stepped;
 pub mod store;
 pub mod verify;
 mod waiters;

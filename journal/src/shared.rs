@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 
 use subtend_session::ids::{Lsn, SessionId};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::codec::{self, EncodeError};
 use crate::engine::{Engine, Group, Payload, Placed};
@@ -24,8 +24,10 @@ pub(crate) struct About {
     pub(crate) name: &'static str,
     pub(crate) durability: &'static str,
     pub(crate) path: Option<PathBuf>,
-    /// Frames are encoded and a thread writes them; otherwise the caller of `append` does.
+    /// Frames are encoded; otherwise they are kept as records.
     pub(crate) wants_bytes: bool,
+    /// The caller of `append` writes them; otherwise a thread does, or whoever holds the stepper.
+    pub(crate) at_once: bool,
     pub(crate) max_body: u64,
     /// Bytes in the queue beyond which nothing is taken.
     pub(crate) queue_bytes: u64,
@@ -47,6 +49,8 @@ pub(crate) struct Shared {
     pub(crate) about: About,
     pub(crate) core: Mutex<Core>,
     pub(crate) work: Condvar,
+    /// Wakes whoever holds the stepper, where there is one.
+    pub(crate) stirred: Notify,
     pub(crate) waiters: Waiters,
     pub(crate) appended: AtomicU64,
     pub(crate) batches: AtomicU64,
@@ -70,6 +74,7 @@ impl Shared {
             durability: engine.durability(),
             path,
             wants_bytes: engine.wants_bytes(),
+            at_once: !engine.wants_bytes(),
             max_body: engine.max_body(),
             queue_bytes,
         };
@@ -77,6 +82,7 @@ impl Shared {
             about,
             core: Mutex::default(),
             work: Condvar::new(),
+            stirred: Notify::new(),
             waiters: Waiters::new(last),
             appended: AtomicU64::new(last.0),
             batches: AtomicU64::new(0),
@@ -86,6 +92,13 @@ impl Shared {
             engine: RwLock::new(Some(engine)),
             lock: Mutex::new(lock),
         }
+    }
+
+    /// As it is for a stepper: nobody writes but its holder.
+    pub(crate) fn stepped(engine: Arc<dyn Engine>, queue_bytes: u64, last: Lsn) -> Self {
+        let mut shared = Self::new(engine, queue_bytes, None, None, last);
+        shared.about.at_once = false;
+        shared
     }
 
     pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
@@ -142,7 +155,7 @@ impl Shared {
         let last = frames.last().map_or(before, |frame| frame.lsn);
         self.appended.store(last.0, Ordering::Release);
         self.batches.fetch_add(1, Ordering::Relaxed);
-        if !self.about.wants_bytes {
+        if self.about.at_once {
             // Inside the lock, so that the engine sees frames in LSN order.
             self.write_now(frames, last)?;
             core.fences.settle(last);
@@ -152,6 +165,7 @@ impl Shared {
         core.queue.push(Queued { frames, bytes });
         let idle = core.idle;
         drop(core);
+        self.stirred.notify_one();
         if idle {
             self.work.notify_one();
         }
@@ -215,8 +229,9 @@ impl Shared {
     pub(crate) fn begin_close(&self) {
         let first = !std::mem::replace(&mut self.core().closing, true);
         self.feel_pressure();
-        if self.about.wants_bytes {
+        if !self.about.at_once {
             self.work.notify_one();
+            self.stirred.notify_one();
         } else if first {
             self.release();
         }

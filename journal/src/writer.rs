@@ -47,7 +47,7 @@ fn drain(shared: &Shared, engine: &dyn Engine, mut watermark: Option<Watermark>)
     }
 }
 
-fn fail(shared: &Shared, error: EngineError) {
+pub(crate) fn fail(shared: &Shared, error: EngineError) {
     shared.poison(error);
     let mut core = shared.core();
     core.queue = Vec::new();

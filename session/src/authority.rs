@@ -23,7 +23,9 @@
 //! A resource of `fs.*` that is not a normal relative path (empty, absolute, with an empty, `.` or `..` part, with NUL or `\\`)
 //! is denied, whatever the rules say.
 
+mod below;
 mod pattern;
+mod present;
 #[cfg(test)]
 mod tests;
 
@@ -91,7 +93,7 @@ pub struct Authority {
 }
 
 /// What a call is about to do, put to an authority.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Access {
     /// The action.
     pub action: Text,

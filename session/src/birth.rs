@@ -6,7 +6,7 @@ use crate::authority::Authority;
 use crate::command::ChildPlan;
 use crate::effect::Birth;
 use crate::ids::{CallId, Interned, MsgRef, RunNo, Seq, SessionId, Short};
-use crate::place::{BranchKind, Owner, Place};
+use crate::place::{BranchKind, Mode, Owner, Place};
 use crate::record::{From, InputAccepted, Lane, Record, RunOpened, SessionCreated};
 use crate::state::State;
 
@@ -15,17 +15,23 @@ pub fn root(session: SessionId, created: SessionCreated) -> Birth {
     Birth { session, records: vec![Record::SessionCreated(Box::new(created))] }
 }
 
-/// The birth of a child, owned by the run in flight of `parent` through `call`: its run is queued until it has a slot.
+/// The birth of a child, owned by the run in flight of `parent` through `call`, or detached from it at `wall_ms` on the wall
+/// clock: its run is queued until it has a slot.
 pub(crate) fn child(
     parent: &State,
     call: CallId,
     plan: ChildPlan,
     short: Short,
     ceiling: Interned<Authority>,
+    wall_ms: i64,
 ) -> Birth {
-    let (run, wall_cap_at) =
-        parent.run.as_ref().map_or((parent.last_run, None), |run| (run.no, run.opened.wall_cap_at));
-    let owner = Owner::Run { session: parent.id, run, call };
+    let (run, above) = parent.run.as_ref().map_or((parent.last_run, None), |run| (run.no, run.opened.wall_cap_at));
+    let (owner, wall_cap_at) = match plan.detached_ms {
+        // A wall-clock cap binds all that the run owns (E-4).
+        None => (Owner::Run { session: parent.id, run, call }, above),
+        // Nobody owns it, so that it needs an end of its own.
+        Some(ms) => (Owner::Detached { by_host: false }, Some(wall_ms.saturating_add_unsigned(ms))),
+    };
     let answer = parent.turn().and_then(|turn| turn.answered);
     let mut created = plan.created;
     created.place = Place::Child {
@@ -46,6 +52,7 @@ pub(crate) fn child(
         lane: Lane::Send,
         text: plan.prompt,
         agent_override: None,
+        turns: None,
         metadata: None,
         format: None,
         as_owner: owner.clone(),
@@ -54,10 +61,10 @@ pub(crate) fn child(
         run: RunNo(1),
         owner,
         inputs: vec![plan.input],
-        mode: plan.mode,
+        mode: if plan.detached_ms.is_some() { Mode::Background } else { plan.mode },
         max_turns: plan.max_turns,
+        base_turns: 0,
         deadline_ms: plan.deadline_ms,
-        // A wall-clock cap binds all that the run owns (E-4).
         wall_cap_at,
         on_restart: plan.on_restart,
         slot: true,

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::authority::Authority;
+use crate::authority::{Access, Authority};
 use crate::call::{CallKind, CallResult};
-use crate::ids::{AttemptNo, CallId, InputId, RunNo, SessionId, Text, TurnNo};
+use crate::ids::{AttemptNo, CallId, InputId, RunKey, RunNo, Seq, SessionId, Text, TurnNo};
 use crate::outcome::{Budget, By, ModelFail, OutcomeKind, Part};
+use crate::place::BranchKind;
 use crate::record::{AskBy, AskVerdict, Asked, InputAccepted, Notice, QueueChange, SessionCreated, SpawnGranted, Stop};
 use crate::usage::Usage;
 
@@ -58,13 +59,26 @@ pub enum Command {
         run: Option<RunNo>,
         /// On whose word.
         by: By,
+        /// Whether inputs that wait stay where they are (a cancel of the whole tree) rather than open the next run.
+        queue_stands: bool,
     },
     /// The owner of the run in flight is closing or over.
     OwnerOver {
-        /// The run.
-        run: RunNo,
+        /// The owner.
+        owner: RunKey,
         /// How the owner ended or will end.
         outcome: OutcomeKind,
+        /// Whether inputs that wait stay where they are: the whole tree is cancelled.
+        queue_stands: bool,
+    },
+    /// The owner cancels the one run that its call opened, and itself goes on: an outbox row of kind `cancel`.
+    OwnerCancels {
+        /// The owner's session.
+        owner: SessionId,
+        /// The key of the run.
+        key: CallId,
+        /// On whose word: of the owner's model, or of its interrupt.
+        by: By,
     },
     /// Interrupt the run in flight.
     Interrupt {
@@ -75,8 +89,10 @@ pub enum Command {
     Deadline(Deadline),
     /// The ledger refused a reservation for good.
     BudgetRefused {
-        /// The run.
-        run: RunNo,
+        /// The turn.
+        turn: TurnNo,
+        /// The attempt that was to be made.
+        attempt: AttemptNo,
         /// Which budget.
         which: Budget,
     },
@@ -116,8 +132,8 @@ pub enum Command {
     },
     /// A new activation in the same process. The hub first delivers the token and `outbox[to = me]`.
     Reactivated {
-        /// Kinds of the calls that have not started yet, found anew from their tools and arguments.
-        kinds: Vec<(CallId, CallKind)>,
+        /// The calls that have not started yet, found anew from their tools and arguments.
+        calls: Vec<FoundCall>,
         /// Whether the owner of the run in flight is over.
         owner_over: Option<OutcomeKind>,
     },
@@ -140,6 +156,24 @@ pub enum Command {
     },
     /// Close the session.
     Close {
+        /// On whose word.
+        by: By,
+    },
+    /// Delete the session.
+    Delete {
+        /// On whose word.
+        by: By,
+    },
+    /// Make a branch of the session.
+    Branch(Box<BranchPlan>),
+    /// Answer anew: an alternative of an answer.
+    Regenerate(Box<RegeneratePlan>),
+    /// Another alternative of an answer is to be seen.
+    Switch {
+        /// The answer; the last one that has alternatives if absent.
+        of: Option<Seq>,
+        /// Which.
+        to: SwitchTo,
         /// On whose word.
         by: By,
     },
@@ -171,6 +205,11 @@ impl Command {
             Self::Lost { .. } => "lost",
             Self::ChangeQueue { .. } => "change_queue",
             Self::Close { .. } => "close",
+            Self::OwnerCancels { .. } => "owner_cancels",
+            Self::Delete { .. } => "delete",
+            Self::Branch(_) => "branch",
+            Self::Regenerate(_) => "regenerate",
+            Self::Switch { .. } => "switch",
         }
     }
 }
@@ -205,6 +244,30 @@ pub struct AskedCall {
     pub kind: CallKind,
     /// What the model is told, where the call is [`CallKind::Invalid`]; a general text if absent.
     pub note: Option<Text>,
+    /// What its tool needs to be allowed; absent where the authority was not asked.
+    pub access: Option<Box<Access>>,
+    /// Whether a person is to be asked before it starts.
+    pub ask: bool,
+}
+
+/// A call that has not started, as a new activation finds it.
+#[derive(Clone, Debug)]
+pub struct FoundCall {
+    /// The call.
+    pub call: CallId,
+    /// What it is.
+    pub kind: CallKind,
+    /// What its tool needs to be allowed; absent where the authority was not asked.
+    pub access: Option<Box<Access>>,
+    /// Whether a person is to be asked before it starts.
+    pub ask: bool,
+}
+
+impl FoundCall {
+    /// A call for which the authority was not asked.
+    pub fn plain(call: CallId, kind: CallKind) -> Self {
+        Self { call, kind, access: None, ask: false }
+    }
 }
 
 /// An attempt that failed.
@@ -234,7 +297,75 @@ pub struct SpawnVerdict {
     /// The call.
     pub call: CallId,
     /// Granted or refused.
-    pub verdict: Result<Box<ChildPlan>, Refusal>,
+    pub verdict: Result<Plan, Refusal>,
+}
+
+/// What an admitted call opens.
+#[derive(Clone, Debug)]
+pub enum Plan {
+    /// The first run of a new child.
+    Child(Box<ChildPlan>),
+    /// The next run of an ended child.
+    Continue(Box<ContinuePlan>),
+}
+
+/// An ended child that may be asked to go on.
+#[derive(Clone, Debug)]
+pub struct ContinuePlan {
+    /// The child: one of the caller's own.
+    pub child: SessionId,
+    /// What it is told.
+    pub text: Text,
+    /// Whether the call waits.
+    pub mode: crate::place::Mode,
+    /// What the ledger granted.
+    pub grant: SpawnGranted,
+}
+
+/// A branch that a person or the host makes.
+#[derive(Clone, Debug)]
+pub struct BranchPlan {
+    /// The child's id.
+    pub child: SessionId,
+    /// `Human` inherits the context up to the branch point, `Subagent` and `Service` start afresh. Alternatives are made by
+    /// [`Command::Regenerate`].
+    pub kind: BranchKind,
+    /// The message that it hangs on; the last one if absent.
+    pub at: Option<Seq>,
+    /// Birth record, but for `place`, `short`, `ceiling` and `inherited`, which `decide` settles.
+    pub created: SessionCreated,
+    /// The manifest's own authority: met with the session's ceiling.
+    pub manifest: Arc<Authority>,
+    /// On whose word.
+    pub by: By,
+}
+
+/// An answer that is to be given anew.
+#[derive(Clone, Debug)]
+pub struct RegeneratePlan {
+    /// The alternative's id.
+    pub child: SessionId,
+    /// The id of its first input: the user message, asked again.
+    pub input: InputId,
+    /// The answer; the last one if absent.
+    pub of: Option<Seq>,
+    /// Birth record, but for `place`, `short`, `ceiling` and `inherited`, which `decide` settles.
+    pub created: SessionCreated,
+    /// The manifest's own authority: met with the session's ceiling.
+    pub manifest: Arc<Authority>,
+    /// On whose word.
+    pub by: By,
+}
+
+/// Which alternative is to be seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SwitchTo {
+    /// The one before; the original stays where it is the first.
+    Previous,
+    /// The one after; the last stays.
+    Next,
+    /// This one; 0 is the original.
+    Index(u32),
 }
 
 /// A child that may be born: everything that is not decided by the parent's state.
@@ -258,6 +389,8 @@ pub struct ChildPlan {
     pub deadline_ms: Option<u64>,
     /// What a restart does with it.
     pub on_restart: crate::place::OnRestart,
+    /// Wall-clock time of a run that its manifest or the host detaches: nobody owns it.
+    pub detached_ms: Option<u64>,
     /// What the ledger granted.
     pub grant: SpawnGranted,
 }
@@ -286,6 +419,8 @@ pub struct Continue {
     pub text: Text,
     /// Whether the call waits.
     pub mode: crate::place::Mode,
+    /// The wall-clock cap of its run, which binds all that it owns (E-4).
+    pub wall_cap_at: Option<i64>,
     /// Whether the owner is over.
     pub owner_over: Option<OutcomeKind>,
 }
@@ -305,4 +440,6 @@ pub enum Deadline {
     WallCap(RunNo),
     /// The grace of a closing or interrupted run.
     Grace(RunNo),
+    /// A person's word for one call.
+    Ask(CallId),
 }

@@ -1,16 +1,26 @@
-//! What a model call is given.
+//! What a model call is given, and what a branch inherits of it.
 
-use crate::ids::Text;
-use crate::message::Transcript;
-use crate::record::Prompt;
-use crate::state::State;
+use std::sync::Arc;
+
+use crate::call::CallEnd;
+use crate::ids::{CallId, Seq, Text};
+use crate::message::{Message, Transcript};
+use crate::record::{Prompt, Reserved};
+use crate::sabotage::Bug;
+use crate::state::{CallPhase, State};
+
+/// Bytes of a token, by estimate. English and code have about four.
+const BYTES_PER_TOKEN: u64 = 4;
+
+/// Output tokens that are reserved for a call whose answer has no cap.
+const USUAL_CAP: u64 = 4_096;
 
 /// What a model call is given, besides its tools.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Context {
-    /// The resolved system prompt.
+    /// The resolved system prompt: of the agent in force (G12).
     pub system: Text,
-    /// The transcript, shared: it ends with the text of the prompt, if there is one.
+    /// The transcript, shared where no alternative is seen: it ends with the text of the prompt, if there is one.
     pub messages: Transcript,
     /// Which word of ours the transcript ends with; for models that act on it.
     pub prompt: Prompt,
@@ -27,8 +37,153 @@ pub fn context(state: &State) -> Context {
     let run = state.run.as_ref();
     let turn = run.and_then(|run| run.turn.as_ref());
     let prompt = turn.map_or(Prompt::Plain, |turn| turn.prompt);
-    let model = turn.map_or_else(|| state.created.model.clone(), |turn| turn.model.clone());
+    let model = turn.map_or_else(|| model(state), |turn| turn.model.clone());
     let format = run.and_then(|run| run.format.clone());
-    let system = state.created.system.body.clone().unwrap_or_else(|| "".into());
-    Context { system, messages: state.transcript.clone(), prompt, model, format }
+    Context { system: system(state), messages: visible(state), prompt, model, format }
+}
+
+/// The model of new turns: of the agent in force.
+pub(crate) fn model(state: &State) -> Text {
+    state.agent.as_ref().map_or_else(|| state.created.model.clone(), |agent| agent.model.clone())
+}
+
+fn system(state: &State) -> Text {
+    if let Some(agent) = &state.agent {
+        return Arc::clone(&agent.system);
+    }
+    state.created.system.body.clone().unwrap_or_else(|| "".into())
+}
+
+/// The transcript as models and people see it: where an alternative of an answer is seen, its text stands in place of all that
+/// followed the user message up to the answer.
+///
+/// Shared and without cost where every original is seen.
+pub fn visible(state: &State) -> Transcript {
+    if state.alternatives.values().all(|alternatives| alternatives.seen().is_none()) {
+        return Arc::clone(&state.transcript);
+    }
+    let mut out = Vec::with_capacity(state.transcript.len());
+    let mut from = 0;
+    for (of, alternatives) in &state.alternatives {
+        let Some(text) = alternatives.seen() else { continue };
+        let Some(exchange) = exchange(state, *of) else { continue };
+        out.extend(between(&state.transcript, from, exchange.asked.saturating_add(1)));
+        let (text, calls) = (Some(Arc::clone(text)), Arc::new([]));
+        out.push(Message::Assistant { seq: *of, text, reasoning: None, calls });
+        from = exchange.end;
+    }
+    out.extend(between(&state.transcript, from, state.transcript.len()));
+    Arc::new(out)
+}
+
+fn between(transcript: &Transcript, from: usize, to: usize) -> impl Iterator<Item = Message> {
+    transcript.get(from..to).unwrap_or_default().iter().cloned()
+}
+
+/// An answer and what it answers, by their places in the transcript.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Exchange {
+    /// The user message.
+    pub(crate) asked: usize,
+    /// The record of the user message.
+    pub(crate) user: Seq,
+    /// The message behind the answer and the results of its calls.
+    pub(crate) end: usize,
+}
+
+/// The exchange that answer `of` ends; `None` where `of` is none that ends one: no answer of this session, or one that the
+/// session went on after without another user message.
+pub(crate) fn exchange(state: &State, of: Seq) -> Option<Exchange> {
+    let mut asked = None;
+    let mut found: Option<Exchange> = None;
+    for (at, message) in own(state) {
+        match message {
+            Message::User { seq, .. } => {
+                if found.is_some() {
+                    return found;
+                }
+                asked = Some((at, *seq));
+            }
+            Message::Assistant { seq, .. } if *seq == of => {
+                let (asked, user) = asked?;
+                found = Some(Exchange { asked, user, end: at.saturating_add(1) });
+            }
+            Message::Assistant { .. } if found.is_some() => return None,
+            Message::Result { .. } => {
+                if let Some(exchange) = found.as_mut().filter(|exchange| exchange.end == at) {
+                    exchange.end = at.saturating_add(1);
+                }
+            }
+            Message::Assistant { .. } | Message::Notice { .. } | Message::Prompt { .. } => {}
+        }
+    }
+    found
+}
+
+/// Messages of this session itself, with their places: inherited ones name records of another journal.
+pub(crate) fn own(state: &State) -> impl DoubleEndedIterator<Item = (usize, &Message)> {
+    state.transcript.iter().enumerate().skip(state.created.inherited.len())
+}
+
+/// The user messages and answers of this session that are seen, by their records, in order.
+pub(crate) fn points(state: &State, seen: &[Message]) -> Vec<Seq> {
+    let mut points: Vec<Seq> = seen.iter().skip(state.created.inherited.len()).filter_map(point).collect();
+    // Inputs that were taken together are one record.
+    points.dedup();
+    points
+}
+
+fn point(message: &Message) -> Option<Seq> {
+    match message {
+        Message::User { seq, .. } | Message::Assistant { seq, .. } => Some(*seq),
+        Message::Result { .. } | Message::Notice { .. } | Message::Prompt { .. } => None,
+    }
+}
+
+/// What a branch that hangs on message `at` inherits: all that is seen up to it, with results for the calls that it asks for.
+///
+/// Those that are open get a result that says so: theirs come in the session that asked for them.
+pub(crate) fn inherited(state: &State, seen: &Transcript, at: Seq) -> Transcript {
+    let own = state.created.inherited.len();
+    let last = seen.iter().enumerate().skip(own).rfind(|(_, message)| point(message) == Some(at));
+    let end = last.map_or(0, |(at, _)| at.saturating_add(1));
+    let end = if state.sabotage.on(Bug::BranchSeesLater) { seen.len() } else { end };
+    let mut out: Vec<Message> = between(seen, 0, end).collect();
+    if let Some((_, Message::Assistant { calls, .. })) = last
+        && !calls.is_empty()
+        && out.len() == end
+    {
+        let results = seen.get(end..).unwrap_or_default().iter();
+        let results: Vec<Message> =
+            results.take_while(|message| matches!(message, Message::Result { .. })).cloned().collect();
+        if results.is_empty() { out.extend(pending(state, at)) } else { out.extend(results) }
+    }
+    Arc::new(out)
+}
+
+/// Results of the answer whose calls are not all closed yet.
+fn pending(state: &State, at: Seq) -> Vec<Message> {
+    let Some(turn) = state.turn().filter(|turn| turn.answered == Some(at)) else { return Vec::new() };
+    let result = |(call, ix): (&crate::state::Call, u32)| {
+        let id = CallId { turn: turn.no, ix };
+        match &call.phase {
+            CallPhase::Closed(result) => {
+                let error = !matches!(result.end, CallEnd::Ok | CallEnd::Backgrounded);
+                Message::Result { call: id, error, content: Arc::clone(&result.content) }
+            }
+            CallPhase::Unstarted | CallPhase::Asked(_) | CallPhase::Started => {
+                Message::Result { call: id, error: false, content: PENDING.into() }
+            }
+        }
+    };
+    turn.calls.iter().zip(0_u32..).map(result).collect()
+}
+
+const PENDING: &str = "Pending elsewhere: this call was open when this conversation branched off. Its result comes in the \
+                       conversation that it branched off from, not here.";
+
+/// What the next model call may take, by estimate: its request, and its answer up to the cap.
+pub(crate) fn estimate(state: &State) -> Reserved {
+    let bytes = visible(state).iter().map(Message::bytes).fold(system(state).len() as u64, u64::saturating_add);
+    Reserved { input: bytes.div_ceil(BYTES_PER_TOKEN), output: state.limits.output_tokens.unwrap_or(USUAL_CAP) }
 }

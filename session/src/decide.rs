@@ -5,7 +5,7 @@
 //!
 //! | command | Q | W | Wm | Wr | Hi, Ho | Hc | E |
 //! |---|---|---|---|---|---|---|---|
-//! | submit `send` | accepted | accepted | accepted | accepted, taken, next turn | accepted, QUIET | accepted | accepted, opened, started, taken, turn |
+//! | submit `send` | accepted | accepted | accepted | accepted, taken, next turn | accepted, QUIET | accepted | accepted, opened, started, taken, turn; closed: reopened first |
 //! | submit `steer` | joins the first turn | next boundary | next boundary | as send | as send | as send | as send |
 //! | admitted | started, taken, turn; owner over: ended | S | slot awaited: resumed, turn; else S | as Wm | S | S | S |
 //! | model answered, calls | S | answered, calls start | S | S | Hi: answered, calls interrupted, QUIET | answered, calls cancelled, END check | S |
@@ -14,7 +14,7 @@
 //! | … `return` | S | error, or the others finish and END(completed) | S | S | as calls | as calls | S |
 //! | attempt failed, turn panicked | S | discarded, then attempt + 1 or END(failed) | S | S | Hi: discarded, QUIET | discarded, END check | S |
 //! | tool finished, tool panicked | S | finished, boundary | S | S | finished, QUIET | finished, END check | S |
-//! | spawn | S | started, spawned, births; refused: error | S | S | S | S | S |
+//! | spawn | S | started, spawned, births, or continue asked; refused: error | S | S | S | S | S |
 //! | owned ended, call open | – | taken as its result, boundary | as W | – | taken, QUIET | taken, END check | stored |
 //! | owned ended, else | stored | waits for the boundary or its await | as W | taken, turn; not waking: stored, last: END(completed) | stored, QUIET | stored, END check | stored |
 //! | cancel | ended | END | END | END | END | done or AE | AE or NF |
@@ -29,11 +29,24 @@
 //! | reactivated | re-arm | attempt + 1, or calls start anew | re-arm, boundary | re-arm, boundary | calls closed, QUIET | calls closed, END check | rows stored |
 //! | restarts exhausted | ended | END | END | END | END | END check | S |
 //! | lost | keeps its place or ended | calls closed, ended | as W | as W | ended as held | ended as fixed | S |
-//! | budget refused, continue, background, ask answered, change queue, close | not yet, in every column | | | | | | |
+//! | budget refused | S | discarded, END(out of budget) | S | S | Hi: discarded, QUIET | discarded, END check | S |
+//! | ask answered, deadline ask | S | answered; allowed: the call starts; denied: it has its result | as W, with a slot first | S | S | S | S |
+//! | continue (a row) | refused | refused | refused | refused | refused | refused | accepted, opened; owner over: ended; closed or deleted: refused; answered before: S |
+//! | owner cancels (a row) | ended | END | END | END | END | = | S |
+//! | background | NF | call finished, boundary; not a task's call: misplaced | as W | done where it is there already, else NF | as Wr | AE | AE or NF |
+//! | change queue | changed; unknown id: NF | as Q | as Q | as Q | as Q | as Q | as Q |
+//! | close | working | working | working | working | working | working | closed; an input waits: working |
+//! | delete | working | working | working | working | working | working | queue cleared, deleted |
+//! | branch | branch created, birth | as Q | as Q | as Q | as Q | as Q | as Q |
+//! | regenerate, switch | working | working | working | working | working | working | branch created, birth; switched |
+//!
+//! Of a cancel of the whole tree the hold, and the end behind it, say that the queue stands; a closing run is held anew for that. So
+//! do those of all that the cancelled runs own: the end of an owner says whether it is of such a cancel. An input that comes later lifts it. A deleted session takes only rows that it is owed: inputs, branches and changes are refused,
+//! and so are `continue` rows, by a record.
 //!
 //! `END(o)`: calls answered, rows taken, then ended, or held closing until local work and owned runs are over. `QUIET`: the check of a
 //! held run. *Boundary*, `QUIET` and `END check` are one check (`boundary`), run by whatever removes local work, a call or an owned run.
-//! After an end, a queue that is not empty opens the next run in the same decision.
+//! After an end, a queue that is not empty opens the next run in the same decision, unless it is to stand.
 
 use crate::command::{Clock, Command};
 use crate::effect::{Decision, Effect, Rejection};
@@ -42,12 +55,20 @@ use crate::state::State;
 use draft::Draft;
 
 mod admitted;
+mod alternative;
 mod answered;
+mod ask;
 mod attempt;
+mod background;
 mod boundary;
+mod branch;
+mod budget;
 mod calls;
 mod cancel;
+mod close;
+mod continued;
 mod deadline;
+mod delete;
 mod draft;
 mod ending;
 mod interrupt;
@@ -55,7 +76,9 @@ mod lost;
 mod notices;
 mod opening;
 mod owned_ended;
+mod owner_cancels;
 mod panicked;
+mod queue;
 mod reactivated;
 mod restarts;
 mod spawn;
@@ -86,23 +109,30 @@ pub fn decide(state: &mut State, command: Command, clock: Clock) -> Result<Decis
         Command::ToolFinished { call, result, worked_ms } => tool::finished(&mut draft, call, *result, worked_ms)?,
         Command::Spawn { turn, verdicts } => spawn::spawn(&mut draft, turn, verdicts)?,
         Command::OwnedEnded(notices) => owned_ended::owned_ended(&mut draft, notices)?,
-        Command::Cancel { run, by } => cancel::cancel(&mut draft, run, by),
-        Command::OwnerOver { run, outcome } => cancel::owner_over(&mut draft, run, outcome)?,
+        Command::Cancel { run, by, queue_stands } => cancel::cancel(&mut draft, run, by, queue_stands),
+        Command::OwnerOver { owner, outcome, queue_stands } => {
+            cancel::owner_over(&mut draft, owner, outcome, queue_stands)?;
+        }
         Command::Deadline(deadline) => deadline::passed(&mut draft, deadline)?,
         Command::TurnPanicked { turn, attempt, part, message } => {
             panicked::turn(&mut draft, turn, attempt, part, message)?;
         }
         Command::ToolPanicked { call, message } => panicked::tool(&mut draft, call, &message)?,
-        Command::Reactivated { kinds, owner_over } => reactivated::reactivated(&mut draft, kinds, owner_over),
+        Command::Reactivated { calls, owner_over } => reactivated::reactivated(&mut draft, calls, owner_over),
         Command::RestartsExhausted { command } => restarts::exhausted(&mut draft, command)?,
         Command::Lost { owner_survives } => lost::lost(&mut draft, owner_survives)?,
         Command::Interrupt { by } => interrupt::interrupt(&mut draft, by),
-        Command::BudgetRefused { .. }
-        | Command::Continue(_)
-        | Command::Background { .. }
-        | Command::AskAnswered { .. }
-        | Command::ChangeQueue { .. }
-        | Command::Close { .. } => return Err(Rejection::NotYet(command.name())),
+        Command::OwnerCancels { owner, key, by } => owner_cancels::owner_cancels(&mut draft, owner, key, by)?,
+        Command::BudgetRefused { turn, attempt, which } => budget::refused(&mut draft, turn, attempt, which)?,
+        Command::Continue(ask) => continued::continued(&mut draft, *ask)?,
+        Command::Background { call } => background::background(&mut draft, call)?,
+        Command::AskAnswered { call, verdict, by } => ask::answered(&mut draft, call, verdict, by)?,
+        Command::ChangeQueue { change, by } => queue::change(&mut draft, change, by)?,
+        Command::Close { by } => close::close(&mut draft, by)?,
+        Command::Delete { by } => delete::delete(&mut draft, by)?,
+        Command::Branch(plan) => branch::branch(&mut draft, *plan)?,
+        Command::Regenerate(plan) => alternative::regenerate(&mut draft, *plan)?,
+        Command::Switch { of, to, by } => alternative::switch(&mut draft, of, to, by)?,
     }
     Ok(draft.finish())
 }

@@ -1,8 +1,8 @@
 //! Effects: what a decision asks the hub to do, as data.
 
-use crate::command::Deadline;
-use crate::ids::{AttemptNo, CallId, InputId, RunKey, RunNo, SessionId, TurnNo};
-use crate::outcome::{Outcome, OutcomeKind};
+use crate::command::{Continue, Deadline};
+use crate::ids::{AttemptNo, CallId, InputId, RunKey, RunNo, Seq, SessionId, Short, TurnNo};
+use crate::outcome::{By, Outcome, OutcomeKind};
 use crate::record::{Notice, Record};
 
 /// One thing to do, performed in the order of the decision and never before the records that intend it are in the log.
@@ -66,6 +66,8 @@ pub enum Effect {
         run: RunNo,
         /// Its outcome.
         outcome: OutcomeKind,
+        /// Whether inputs that wait in the owned sessions stay where they are.
+        queue_stands: bool,
     },
     /// Cancel one owned run: tell its session, and fire its token for all below it.
     CancelChild {
@@ -73,8 +75,22 @@ pub enum Effect {
         run: RunNo,
         /// The session of the owned run.
         child: SessionId,
-        /// What the owner's run came to: the cause that the owned run names.
-        outcome: OutcomeKind,
+        /// Its key.
+        key: CallId,
+        /// The cause that it names.
+        by: By,
+    },
+    /// Deliver a `continue` row.
+    AskToContinue {
+        /// The child.
+        child: SessionId,
+        /// What it is asked.
+        ask: Box<Continue>,
+    },
+    /// Ask for a person's word; without anyone who could give it, answer `AskAnswered` at once.
+    AskPerson {
+        /// The call.
+        call: CallId,
     },
     /// Arm a deadline.
     Arm {
@@ -136,6 +152,20 @@ pub enum Reply {
     },
     /// A control was done, for this run.
     Done(RunNo),
+    /// A branch is born.
+    Branched {
+        /// It.
+        child: SessionId,
+        /// Its short name.
+        short: Short,
+    },
+    /// This alternative of the answer is seen.
+    Switched {
+        /// The answer.
+        of: Seq,
+        /// Which alternative; 0 is the original.
+        to: u32,
+    },
     /// The run has ended, or its outcome is fixed.
     AlreadyEnded(RunKey, Outcome),
     /// There is no such run, call or input.
@@ -156,6 +186,17 @@ pub enum Rejection {
         /// The bound.
         limit: u64,
     },
+    /// The session works: what is asked for needs a quiet one.
+    #[error("busy: {command} needs a quiet session, and {why}")]
+    Working {
+        /// The command.
+        command: &'static str,
+        /// Why it is not.
+        why: &'static str,
+    },
+    /// The session is deleted.
+    #[error("the session is deleted")]
+    Deleted,
     /// The input itself cannot be accepted.
     #[error("bad input: {0}")]
     BadInput(String),

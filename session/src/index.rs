@@ -4,12 +4,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{CallId, Epoch, Hash, Lsn, RunNo, Seq, SessionId, Short, Text};
 use crate::outcome::OutcomeKind;
-use crate::place::{OnRestart, Owner};
+use crate::place::{BranchKind, OnRestart, Owner};
 use crate::state::Phase;
 
-pub use changes::{Before, Stamp, born, changes, defs, head, inflight, notice_from, rows};
+pub use changes::{Before, Stamp, born, changes, defs, head, inflight, rows};
+pub use obliged::{cancel_by, continue_from, continue_input, notice_from, refusal_from};
 
 mod changes;
+mod obliged;
 
 /// One row per session: what listings show.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +34,15 @@ pub struct Head {
     pub epoch: Epoch,
     /// Where its run stands.
     pub state: Phase,
+    /// What kind of branch it is; absent for a root.
+    #[serde(default)]
+    pub kind: Option<BranchKind>,
+    /// Whether it is closed.
+    #[serde(default)]
+    pub closed: bool,
+    /// Whether it is deleted: in no listing.
+    #[serde(default)]
+    pub deleted: bool,
     /// How its last run ended.
     pub last_outcome: Option<OutcomeKind>,
     /// The title, or the start of the first input.

@@ -52,12 +52,22 @@ pub struct Limits {
     pub notices_bytes: u64,
     /// Output tokens of one model call (B18).
     pub output_tokens: Option<u64>,
-    /// Tokens per root run. Recorded; budgets are not enforced yet.
+    /// Tokens of a root run and of all that it owns, input and output together: reserved by estimate before each model call,
+    /// settled by what the provider reports, and by the reservation where it reports nothing. The run whose call does not fit
+    /// any more ends out of budget.
     pub tokens: Option<u64>,
-    /// Millionths of a US dollar per root run. Recorded; budgets are not enforced yet.
+    /// Millionths of a US dollar of a root run and of all that it owns, likewise: of models whose price is known.
     pub cost_micro: Option<u64>,
     /// Wall-clock time of a root run.
     pub wall_ms: Option<u64>,
+    /// A person's word for one call; then it is denied.
+    pub ask_ms: u64,
+    /// How long a check waits for its run; the end of the wait ends the wait only.
+    pub check_ms: u64,
+    /// Wall-clock time of a run that nobody owns.
+    pub detached_ms: u64,
+    /// Bytes that a branch may inherit.
+    pub inherited_bytes: u64,
 }
 
 impl Default for Limits {
@@ -88,6 +98,10 @@ impl Default for Limits {
             tokens: None,
             cost_micro: None,
             wall_ms: None,
+            ask_ms: 300_000,
+            check_ms: 300_000,
+            detached_ms: 3_600_000,
+            inherited_bytes: 16 << 20,
         }
     }
 }
@@ -120,7 +134,12 @@ impl Limits {
             ("queue", self.queue > 0),
             ("input_bytes", self.input_bytes > 0),
             ("output_tokens", wide(self.output_tokens)),
+            ("tokens", wide(self.tokens)),
+            ("cost_micro", wide(self.cost_micro)),
             ("wall_ms", wide(self.wall_ms)),
+            ("ask_ms", self.ask_ms > 0),
+            ("check_ms", self.check_ms > 0),
+            ("detached_ms", self.detached_ms > 0),
         ];
         match checked.iter().find(|(_, fine)| !fine) {
             Some((name, _)) => Err(BadLimit { name }),
@@ -136,13 +155,24 @@ mod tests {
     #[test]
     fn limits_of_nothing_are_refused_by_name() {
         assert_eq!(Limits::default().check(), Ok(()));
-        assert_eq!(Limits { run_ms: None, max_depth: 0, spawns: 0, ..Limits::default() }.check(), Ok(()));
+        assert_eq!(
+            Limits { run_ms: None, max_depth: 0, spawns: 0, inherited_bytes: 0, ..Limits::default() }.check(),
+            Ok(())
+        );
         let refused = [
             Limits { live_runs: 0, ..Limits::default() },
             Limits { attempts: 0, ..Limits::default() },
             Limits { run_ms: Some(0), ..Limits::default() },
+            Limits { tokens: Some(0), ..Limits::default() },
+            Limits { cost_micro: Some(0), ..Limits::default() },
+            Limits { ask_ms: 0, ..Limits::default() },
+            Limits { check_ms: 0, ..Limits::default() },
+            Limits { detached_ms: 0, ..Limits::default() },
         ];
         let names = refused.map(|limits| limits.check().unwrap_err().name);
-        assert_eq!(names, ["live_runs", "attempts", "run_ms"]);
+        assert_eq!(
+            names,
+            ["live_runs", "attempts", "run_ms", "tokens", "cost_micro", "ask_ms", "check_ms", "detached_ms"]
+        );
     }
 }

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::{CallId, Seq, Text};
 use crate::record::Asked;
 
 /// One message of a transcript, made by the fold.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Message {
     /// An input.
     User {
@@ -47,6 +50,21 @@ pub enum Message {
         /// The text.
         text: Text,
     },
+}
+
+impl Message {
+    /// Bytes of its texts, and of the calls that it asks for.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::User { text, .. } | Self::Notice { text, .. } | Self::Prompt { text } => text.len() as u64,
+            Self::Result { content, .. } => content.len() as u64,
+            Self::Assistant { text, reasoning, calls, .. } => {
+                let texts = [text, reasoning].into_iter().flatten().map(|text| text.len() as u64);
+                let calls = calls.iter().map(|asked| (asked.tool.len() as u64).saturating_add(asked.args.len() as u64));
+                texts.chain(calls).fold(0, u64::saturating_add)
+            }
+        }
+    }
 }
 
 /// The messages of a session, shared with the turn task without copying: it drops its clone before it reports, so that

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{CallId, Text};
+use crate::record::ContinueRefusal;
 
 /// On whose word something was done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -160,6 +161,11 @@ pub enum FailKind {
     },
     /// The session's agent is not known to this host.
     AgentMissing,
+    /// An ended session was asked to go on and refused: no run was opened. In notices only.
+    NotContinued {
+        /// Why.
+        why: ContinueRefusal,
+    },
     /// The authority needed for the run is not there.
     Authority,
     /// A fault of ours; the message is for a bug report.

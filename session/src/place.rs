@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{CallId, MsgRef, RunNo, SessionId, Text};
+use crate::ids::{CallId, MsgRef, RunKey, RunNo, SessionId, Text};
 
 /// Where a session stands: parentage gives place, depth, authority and listing, for life (T-2).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,6 +93,16 @@ pub enum Owner {
         /// Whether the host (rather than a manifest) asked for it.
         by_host: bool,
     },
+}
+
+impl Owner {
+    /// The run that owns, if one does.
+    pub fn run(&self) -> Option<RunKey> {
+        match self {
+            Self::Run { session, run, .. } => Some(RunKey { session: *session, run: *run }),
+            Self::Person | Self::Host(_) | Self::Detached { .. } => None,
+        }
+    }
 }
 
 /// A host's service.

@@ -4,14 +4,17 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::authority::Access;
 use crate::call::CallKind;
-use crate::ids::{AttemptNo, CallId, InputId, RunNo, SessionId, Text, TurnNo};
+use crate::ids::{AttemptNo, CallId, InputId, RunNo, Seq, SessionId, Text, TurnNo};
 use crate::outcome::By;
 
 pub use birth::{RunOpened, SessionCreated};
-pub use input::{From, InputAccepted, Lane, QueueChange};
+pub use input::{AgentOverride, From, InputAccepted, Lane, QueueChange};
 pub use run::{Hold, Park, RunEnded};
-pub use tree::{Carrier, ChildSpawned, ContinueAsked, ContinueRefusal, Notice, NoticeTaken, SpawnGranted};
+pub use tree::{
+    BranchCreated, Carrier, ChildSpawned, ContinueAsked, ContinueRefusal, Notice, NoticeTaken, SpawnGranted,
+};
 pub use turn::{AskBy, AskVerdict, Asked, AttemptDiscarded, CallFinished, Prompt, Reserved, Stop, TurnAnswered};
 
 mod birth;
@@ -84,6 +87,9 @@ pub enum Record {
         /// Its time limit.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         timeout_ms: Option<u64>,
+        /// What it was allowed to do, where the authority was asked: the audit of the decision.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        access: Option<Box<Access>>,
     },
     /// A call ended. Not for a blocking child call, whose notice is its result, except when it was moved to the background.
     CallFinished(Box<CallFinished>),
@@ -158,6 +164,22 @@ pub enum Record {
         /// Who gave it.
         by: AskBy,
     },
+    /// A branch of this session exists. Same batch as its birth.
+    BranchCreated(Box<BranchCreated>),
+    /// Another alternative of an answer is the one that the model and people see (B13).
+    AlternativeSwitched {
+        /// The answer: a record of this session.
+        of: Seq,
+        /// Which: 0 is the original, then the branches in the order of their births.
+        to: u32,
+        /// On whose word.
+        by: By,
+    },
+    /// The session is deleted: it takes nothing any more and is in no listing. Its journal stays readable.
+    SessionDeleted {
+        /// On whose word.
+        by: By,
+    },
     /// The session is closed; an input reopens it.
     SessionClosed {
         /// On whose word.
@@ -196,6 +218,9 @@ impl Record {
             Self::NoticeTaken(_) => "notice_taken",
             Self::AskOpened { .. } => "ask_opened",
             Self::AskAnswered { .. } => "ask_answered",
+            Self::BranchCreated(_) => "branch_created",
+            Self::AlternativeSwitched { .. } => "alternative_switched",
+            Self::SessionDeleted { .. } => "session_deleted",
             Self::SessionClosed { .. } => "session_closed",
             Self::SessionReopened { .. } => "session_reopened",
         }

@@ -11,7 +11,7 @@ use crate::call::{CallEnd, CallResult, ToolErrorKind};
 use crate::ids::{SessionId, Text};
 use crate::limits::Limits;
 use crate::outcome::{Budget, By, FailKind, ModelFail, Outcome, TimeLimit};
-use crate::record::{Notice, Prompt};
+use crate::record::{ContinueRefusal, Notice, Prompt};
 use crate::state::Child;
 
 /// What is said to the model besides the transcript, if anything.
@@ -72,9 +72,19 @@ fn fail(kind: &FailKind) -> String {
         FailKind::Refused => "the model refused".into(),
         FailKind::Model { error, message } => format!("{} ({message})", model_fail(*error)),
         FailKind::Panic { message, .. } => format!("a fault in the host ({message})"),
+        FailKind::NotContinued { why } => format!("it did not go on: {}", refusal(*why)),
         FailKind::AgentMissing => "its agent is not known to this host".into(),
         FailKind::Authority => "it lacks the authority that it needs".into(),
         FailKind::Internal { message } => format!("a fault in the host ({message})"),
+    }
+}
+
+/// Why a session did not go on, and what to do instead.
+fn refusal(why: ContinueRefusal) -> &'static str {
+    match why {
+        ContinueRefusal::InFlight => "it is at work already, for someone else: try again later",
+        ContinueRefusal::Closed => "it is closed: start a new task",
+        ContinueRefusal::Deleted => "it is deleted: start a new task",
     }
 }
 
@@ -123,6 +133,10 @@ pub(crate) fn result(notice: &Notice, child: Option<&Child>, limits: &Limits) ->
         let content = if whole { text } else { format!("{text}\n{}", cut_line(&text, notice.len)).into() };
         return CallResult { end: CallEnd::Ok, content, truncated_from };
     }
+    if let Some(why) = notice.refused {
+        let content = format!("Task {} did not go on: {}.", name(notice, child), refusal(why));
+        return CallResult::error(ToolErrorKind::Refused, content);
+    }
     let mut content = format!("Task {} {}.", name(notice, child), cause(&notice.outcome));
     if text.is_empty() {
         content.push_str(" It left no output.");
@@ -158,7 +172,9 @@ fn blocks(out: &mut String, items: &[Notice], children: &BTreeMap<SessionId, Chi
         let child = children.get(&item.child);
         let text = cut(&item.prefix, limits.result_bytes);
         let mut block = format!("\n[{}] {}", name(item, child), cause(&item.outcome));
-        if text.is_empty() {
+        if item.refused.is_some() {
+            block.push('\n');
+        } else if text.is_empty() {
             block.push_str("; no output\n");
         } else {
             block.push_str(if item.outcome == Outcome::Completed { ":\n" } else { "; partial output:\n" });
@@ -190,6 +206,14 @@ fn fenced(out: &mut String, text: &Text, len: u64) {
         out.push_str(&cut_line(text, len));
         out.push('\n');
     }
+}
+
+/// All that a notice brings of a text, with a word where that is not all of it.
+pub(crate) fn whole(notice: &Notice) -> Text {
+    if notice.len <= notice.prefix.len() as u64 {
+        return Arc::clone(&notice.prefix);
+    }
+    format!("{}\n{}", notice.prefix, cut_line(&notice.prefix, notice.len)).into()
 }
 
 fn cut_line(text: &Text, len: u64) -> String {

@@ -31,11 +31,33 @@ pub enum Bug {
     InterruptEndsAll,
     /// An interrupt does not reach the children that the run waits for (S-12).
     InterruptStopsHere,
+    /// Rule 6: a `continue` row that was answered opens another run.
+    ContinueTwice,
+    /// Rule 6: a refusal to go on obliges nobody to hear of it.
+    ContinueRefusedSilently,
+    /// Rule 7: a `continue` row is carried out though its owner is over.
+    ContinueOfOver,
+    /// Rule 9: the queue opens the next run also after a cancel of the whole tree.
+    QueueOpensAfterTreeCancel,
+    /// A closed session takes a `continue` row.
+    ClosedTakesContinue,
+    /// Rule 5: a `cancel` row of one run ends a later one of the same owner.
+    CancelReachesNextRun,
+    /// Rule 9: an interrupt reaches a run whose call was moved to the background.
+    BackgroundStaysBlocking,
+    /// A call that is closed while a person is asked for it leaves the ask open.
+    AskLeftOpen,
+    /// A run that waits for a person's word keeps its slot.
+    SlotKeptWhileAsking,
+    /// An alternative that is seen replaces the message of the original (B13).
+    AlternativeOverwrites,
+    /// A branch inherits what was said after the message that it hangs on (B2).
+    BranchSeesLater,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 24] = [
         Self::RowsLeftPending,
         Self::NoCheckAfterLast,
         Self::CallsLeftOpen,
@@ -49,6 +71,17 @@ impl Bug {
         Self::OpenCallsFromLiveSet,
         Self::InterruptEndsAll,
         Self::InterruptStopsHere,
+        Self::ContinueTwice,
+        Self::ContinueRefusedSilently,
+        Self::ContinueOfOver,
+        Self::QueueOpensAfterTreeCancel,
+        Self::ClosedTakesContinue,
+        Self::CancelReachesNextRun,
+        Self::BackgroundStaysBlocking,
+        Self::AskLeftOpen,
+        Self::SlotKeptWhileAsking,
+        Self::AlternativeOverwrites,
+        Self::BranchSeesLater,
     ];
 }
 
@@ -56,7 +89,7 @@ impl Bug {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sabotage {
     #[cfg(feature = "sabotage")]
-    bugs: u16,
+    bugs: u32,
 }
 
 #[cfg(feature = "sabotage")]
@@ -69,12 +102,12 @@ impl Sabotage {
     /// `bug` is switched on besides.
     #[must_use]
     pub const fn with(self, bug: Bug) -> Self {
-        Self { bugs: self.bugs | 1 << bug as u16 }
+        Self { bugs: self.bugs | 1 << bug as u32 }
     }
 
     /// Whether `bug` is switched on.
     pub const fn on(self, bug: Bug) -> bool {
-        self.bugs & (1 << bug as u16) != 0
+        self.bugs & (1 << bug as u32) != 0
     }
 
     /// Whether any is.

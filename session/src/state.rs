@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::authority::Authority;
+use crate::authority::{Access, Authority};
 use crate::call::{CallKind, CallResult};
 use crate::ids::{AttemptNo, CallId, InputId, MsgRef, RunNo, Seq, SessionId, Short, Text, TurnNo};
 use crate::limits::Limits;
 use crate::message::{Message, Transcript};
-use crate::outcome::Outcome;
-use crate::place::{Mode, Owner};
-use crate::record::{Hold, InputAccepted, Lane, Park, Prompt, RunOpened, SessionCreated};
+use crate::outcome::{By, Outcome};
+use crate::place::{BranchKind, Mode, Owner};
+use crate::record::{AgentOverride, Hold, InputAccepted, Lane, Park, Prompt, RunOpened, SessionCreated};
 use crate::sabotage::Sabotage;
 use crate::usage::Usage;
 
@@ -57,7 +57,8 @@ pub struct State {
     pub queue: VecDeque<Queued>,
     /// Senders' keys of all accepted inputs, so that an input sent again is not accepted twice.
     pub seen: BTreeMap<Text, InputId>,
-    /// Ids of all accepted inputs, sorted: a command that is carried out again after a restart finds its own here.
+    /// Ids of all accepted inputs, and of those with which this session refused to go on, sorted: a command or row that comes
+    /// again after a restart finds its own here.
     pub accepted: Vec<InputId>,
     /// The transcript.
     pub transcript: Transcript,
@@ -71,6 +72,18 @@ pub struct State {
     pub owed: BTreeMap<CallId, SessionId>,
     /// Runs of children, not owned by this session, whose notice was taken.
     pub noticed: BTreeSet<(SessionId, RunNo)>,
+    /// The agent that answers, where an input named another than the session's own (G12).
+    pub agent: Option<Arc<AgentOverride>>,
+    /// What a person allowed for good, in this session only (P-5).
+    pub always: BTreeSet<Access>,
+    /// Answers that have alternatives.
+    pub alternatives: BTreeMap<Seq, Alternatives>,
+    /// Turns that all ended runs answered.
+    pub turns: u32,
+    /// Turn allowance of a run whose input names none: that of its birth, else that of its limits.
+    pub own_turns: u32,
+    /// Whether the session is deleted.
+    pub deleted: bool,
     /// Whether the session is closed.
     pub closed: bool,
     /// What all runs of this session cost themselves.
@@ -81,6 +94,26 @@ pub struct State {
     pub due: Due,
     /// Rules that are switched off to see whether a check notices; nothing without the feature.
     pub sabotage: Sabotage,
+}
+
+/// Alternatives of one answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Alternatives {
+    /// Branches in the order of their births; index 1 is the first.
+    pub branches: Vec<Alternative>,
+    /// Which is seen: 0 is the original.
+    pub active: u32,
+}
+
+/// One alternative of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Alternative {
+    /// The branch that gives it.
+    pub child: SessionId,
+    /// Its text, once its first run completed.
+    pub text: Option<Text>,
+    /// On whose word it was made.
+    pub by: By,
 }
 
 /// An accepted input that waits.
@@ -106,10 +139,14 @@ pub struct Child {
     pub short: Short,
     /// Its agent.
     pub agent: Text,
-    /// The call that made it.
-    pub call: CallId,
+    /// Its kind.
+    pub kind: BranchKind,
+    /// The call that made it; none for a branch that a person or the host made.
+    pub call: Option<CallId>,
     /// The key of its run that the run in flight owns, while that has no notice.
     pub key: Option<CallId>,
+    /// The last of its runs that this session owned and heard of; 0 before. One that is owned and in flight is a later one.
+    pub heard: RunNo,
 }
 
 /// The run in flight.
@@ -133,6 +170,8 @@ pub struct Run {
     pub turns: u32,
     /// Turns answered since the allowance was last restarted.
     pub spent: u32,
+    /// Turn allowance: that of its birth, until an input that it takes brings another.
+    pub allowance: u32,
     /// Working time at the last record that carries it.
     pub worked_ms: u64,
     /// The turn at hand: started, perhaps answered; absent before the first.
@@ -208,8 +247,10 @@ pub struct Turn {
     pub waits: Vec<u32>,
     /// A `return` call that waits for the other calls of its answer.
     pub returning: Option<u32>,
-    /// Calls that did not start yet.
+    /// Calls that did not start yet, and that no person is asked for.
     pub unstarted: u32,
+    /// Calls that a person is asked for.
+    pub asked: u32,
 }
 
 /// One call of a turn.
@@ -221,6 +262,8 @@ pub struct Call {
     pub args: Text,
     /// What it is, from when it starts.
     pub kind: Option<CallKind>,
+    /// Whether a person allowed it: then nobody is asked again.
+    pub allowed: bool,
     /// How far it is.
     pub phase: CallPhase,
 }
@@ -230,6 +273,8 @@ pub struct Call {
 pub enum CallPhase {
     /// Asked for, not started.
     Unstarted,
+    /// A person is asked for this.
+    Asked(Box<Access>),
     /// Started, no result yet.
     Started,
     /// It has its one result (N-4).

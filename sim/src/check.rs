@@ -53,9 +53,14 @@ pub fn check(size: Size, fault: Fault, effort: Effort) -> Report {
     let checker = builder.spawn_bfs().join();
     let found = checker.discoveries();
     let violation = found.get(INVARIANTS).and_then(|path| {
-        let last = path.last_state();
-        let happened = path.clone().into_actions().iter().map(|action| format!("{action:?}")).collect();
-        last.judge(&whole).err().map(|violation| (violation, happened))
+        // The state that is named may follow on one that was wrong before.
+        let mut happened = Vec::new();
+        path.clone().into_vec().into_iter().find_map(|(state, action)| {
+            let violation = state.judge(&whole).err();
+            let before = happened.clone();
+            happened.extend(action.map(|action| format!("{action:?}")));
+            violation.map(|violation| (violation, before))
+        })
     });
     let sometimes = whole.properties().into_iter().filter(|property| property.expectation == Expectation::Sometimes);
     let never = sometimes.map(|property| property.name).filter(|name| !found.contains_key(name)).collect();

@@ -26,11 +26,17 @@ pub enum Around {
     SlotLostAtPanic,
     /// A panic between the append of a batch and its effects, and nobody makes good what was not asked for.
     EffectsForgotten,
+    /// A run that its owner cancels alone is told that its owner is over.
+    CauseLost,
+    /// Runs that persons opened take the slots of owned ones.
+    OnePool,
+    /// A queued run that survives a restart of the host is not asked for again.
+    PlaceForgotten,
 }
 
 impl Around {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::RowsLost,
         Self::SlotFreedTwice,
         Self::EpochNotBumped,
@@ -39,6 +45,9 @@ impl Around {
         Self::SweepFromTheTop,
         Self::SlotLostAtPanic,
         Self::EffectsForgotten,
+        Self::CauseLost,
+        Self::OnePool,
+        Self::PlaceForgotten,
     ];
 }
 
@@ -91,31 +100,49 @@ impl Fault {
 
     fn shows_in(self) -> Size {
         match self {
-            Self::Heart(Bug::UnstartedForgotten) | Self::World(Around::EpochNotBumped | Around::SlotLostAtPanic) => {
-                Size::PANIC
-            }
-            Self::Heart(Bug::SlotWithoutTaking) => Size::CALM,
-            Self::Heart(Bug::InterruptEndsAll | Bug::InterruptStopsHere) => Size::INTERRUPT,
-            Self::World(Around::EffectsForgotten) => Size::HALF_PANIC,
-            Self::None
-            | Self::Heart(
-                Bug::RowsLeftPending
-                | Bug::NoCheckAfterLast
-                | Bug::CallsLeftOpen
-                | Bug::RowTakenTwice
-                | Bug::OwnerNotChecked
-                | Bug::StaleAccepted
-                | Bug::NoOutbox
-                | Bug::EndTwice
-                | Bug::OpenCallsFromLiveSet,
-            )
-            | Self::World(
-                Around::RowsLost
-                | Around::SlotFreedTwice
-                | Around::CancelNotDurable
-                | Around::TokenIgnored
-                | Around::SweepFromTheTop,
-            ) => Size::SMALL,
+            Self::Heart(bug) => of_heart(bug),
+            Self::World(around) => of_world(around),
+            Self::None => Size::SMALL,
         }
+    }
+}
+
+fn of_heart(bug: Bug) -> Size {
+    match bug {
+        Bug::UnstartedForgotten => Size::PANIC,
+        Bug::SlotWithoutTaking => Size::CALM,
+        Bug::InterruptEndsAll | Bug::InterruptStopsHere => Size::INTERRUPT,
+        Bug::ContinueTwice | Bug::CancelReachesNextRun => Size::STOP,
+        Bug::ContinueRefusedSilently | Bug::ClosedTakesContinue => Size::PERSON,
+        Bug::ContinueOfOver => Size { cancels: 1, ..Size::CONTINUE },
+        Bug::QueueOpensAfterTreeCancel => Size::QUEUE,
+        Bug::BackgroundStaysBlocking => Size::MOVE,
+        Bug::AskLeftOpen => Size { cancels: 1, ..Size::ASK },
+        Bug::SlotKeptWhileAsking => Size::ASK,
+        Bug::AlternativeOverwrites | Bug::BranchSeesLater => Size::BRANCH,
+        Bug::RowsLeftPending
+        | Bug::NoCheckAfterLast
+        | Bug::CallsLeftOpen
+        | Bug::RowTakenTwice
+        | Bug::OwnerNotChecked
+        | Bug::StaleAccepted
+        | Bug::NoOutbox
+        | Bug::EndTwice
+        | Bug::OpenCallsFromLiveSet => Size::SMALL,
+    }
+}
+
+fn of_world(around: Around) -> Size {
+    match around {
+        Around::EpochNotBumped | Around::SlotLostAtPanic => Size::PANIC,
+        Around::EffectsForgotten => Size::HALF_PANIC,
+        Around::CauseLost => Size::STOP,
+        Around::OnePool => Size::PERSON,
+        Around::PlaceForgotten => Size { crashes: 1, closes: 0, continues: 0, ..Size::PERSON },
+        Around::RowsLost
+        | Around::SlotFreedTwice
+        | Around::CancelNotDurable
+        | Around::TokenIgnored
+        | Around::SweepFromTheTop => Size::SMALL,
     }
 }

@@ -5,4 +5,5 @@
 pub mod check;
 pub mod fault;
 pub mod model;
+pub mod simulate;
 pub mod size;

@@ -1,18 +1,24 @@
 //! The model: sessions that decide for real, in a world whose every interleaving is tried.
 //!
 //! What happens in the process as one step is one step here: a command is decided, its batch is appended whole, and its
-//! effects are asked for. What takes time is a message in flight, delivered whenever: grants, ends of owned runs, words of
-//! owners, answers of models and tools. A crash leaves the journals and the rows of the outbox and takes everything else.
+//! effects are asked for. What takes time is a message in flight, delivered whenever: grants, ends of owned runs, words and rows
+//! of owners, answers of models, tools and persons. A crash leaves the journals and the rows of the outbox and takes everything else.
 
 mod action;
 mod boot;
 mod effects;
+mod judge;
+mod person;
 mod plan;
+mod rows;
+mod sights;
 mod step;
 mod system;
+mod tokens;
 mod view;
 
 use stateright::{Model, Property};
+use subtend_session::record::{AskBy, AskVerdict};
 
 pub use action::{Action, Reply};
 pub use system::{Message, System};
@@ -68,7 +74,7 @@ impl Model for Whole {
                 state.crashed_in_boot
             }));
         }
-        if size.panics > 0 {
+        if size.panics > 0 && size.children > 0 {
             properties.push(Property::sometimes("a child completes after a panic", |_: &Self, state: &System| {
                 state.revived_completes()
             }));
@@ -95,12 +101,59 @@ impl Model for Whole {
                 }));
         }
         if size.children > u8::from(size.slots > 0) * size.slots {
-            properties
-                .push(Property::sometimes("a child waits for a slot", |_: &Self, state: &System| state.slots.waits()));
+            properties.push(Property::sometimes("a child waits for a slot", |_: &Self, state: &System| {
+                state.slots.owned.waits()
+            }));
             properties.push(Property::sometimes("both children complete on one slot", |_: &Self, state: &System| {
                 state.children_completed() >= 2
             }));
         }
+        if size.continues > 0
+            || size.asks > 0
+            || size.tree_cancels > 0
+            || size.moves > 0
+            || size.resumes > 0
+            || size.regenerates > 0
+        {
+            properties.extend(later_verbs(size));
+        }
         properties
     }
+}
+
+/// What must happen in wholes of the later verbs.
+fn later_verbs(size: Size) -> Vec<Property<Whole>> {
+    let mut properties = Vec::new();
+    let mut sometimes = |wanted: bool, name, condition: fn(&Whole, &System) -> bool| {
+        if wanted {
+            properties.push(Property::sometimes(name, condition));
+        }
+    };
+    let continues = size.continues > 0 && size.children > 0;
+    sometimes(continues, "a continued run completes", |_, state| state.continued_completes());
+    sometimes(continues && size.resumes > 0, "a refusal to go on is noticed", |_, state| state.refusal_noticed());
+    sometimes(continues && size.closes > 0, "a closed session refuses to go on", |_, state| state.closed_refuses());
+    sometimes(size.stops > 0, "a run ends by a call of its owner's model", |_, state| state.stopped_by_model());
+    sometimes(size.moves > 0, "a moved call's run completes", |_, state| state.moved_completes());
+    sometimes(size.tree_cancels > 0, "a queue stands", |_, state| state.queue_stands());
+    sometimes(size.resumes > 0 && size.children > 0, "a person's run in a child completes", |_, state| {
+        state.person_in_child()
+    });
+    sometimes(size.regenerates > 0, "another answer is seen", |_, state| state.alternative_seen());
+    let branches = size.branches > 0 && size.resumes > 0;
+    sometimes(branches, "a branch answers", |_, state| state.branch_answers());
+    let asks = size.asks > 0;
+    sometimes(asks && size.approvers > 0, "a person allows", |_, state| {
+        state.word_given(AskVerdict::Allow, AskBy::Person)
+    });
+    sometimes(asks && size.approvers > 0, "a person denies", |_, state| {
+        state.word_given(AskVerdict::Deny, AskBy::Person)
+    });
+    sometimes(asks && size.approvers == 0, "nobody is there to allow", |_, state| {
+        state.word_given(AskVerdict::Deny, AskBy::NoApprover)
+    });
+    sometimes(asks && size.approvers > 0 && size.deadlines > 0, "a word comes too late", |_, state| {
+        state.word_given(AskVerdict::Deny, AskBy::Deadline)
+    });
+    properties
 }

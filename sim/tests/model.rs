@@ -85,6 +85,53 @@ fn two_children_through_an_interrupt_of_any_session() {
     holds(Size { interrupts: 1, ..Size::CRASH });
 }
 
+#[test]
+fn a_child_that_goes_on_when_its_owner_asks() {
+    holds(Size::CONTINUE);
+    holds(Size { crashes: 1, cancels: 1, ..Size::CONTINUE });
+    holds(Size { half_panics: 1, ..Size::CONTINUE });
+}
+
+#[test]
+fn a_child_that_is_cancelled_by_rows_that_are_late_or_come_twice() {
+    holds(Size::STOP);
+    holds(Size { crashes: 1, doubles: 0, ..Size::STOP });
+}
+
+#[test]
+fn a_call_that_is_moved_to_the_background_beside_an_interrupt() {
+    holds(Size::MOVE);
+    holds(Size { crashes: 1, ..Size::MOVE });
+    holds(Size { panics: 1, interrupts: 0, ..Size::MOVE });
+}
+
+#[test]
+fn a_call_that_needs_a_persons_word() {
+    holds(Size::ASK);
+    holds(Size { crashes: 1, ..Size::ASK });
+    holds(Size { cancels: 1, deadlines: 0, ..Size::ASK });
+    holds(Size { interrupts: 1, deadlines: 0, ..Size::ASK });
+    holds(Size { approvers: 0, deadlines: 0, crashes: 1, ..Size::ASK });
+}
+
+#[test]
+fn inputs_that_wait_while_the_whole_tree_is_cancelled() {
+    holds(Size { sends: 2, ..Size::QUEUE });
+    holds(Size { sends: 2, crashes: 1, ..Size::QUEUE });
+}
+
+#[test]
+fn a_child_in_which_a_person_opens_runs_and_which_is_closed() {
+    holds(Size { closes: 0, ..Size::PERSON });
+    holds(Size { continues: 0, crashes: 1, ..Size::PERSON });
+}
+
+#[test]
+fn branches_and_answers_given_anew() {
+    holds(Size { crashes: 0, ..Size::BRANCH });
+    holds(Size { branches: 0, resumes: 0, ..Size::BRANCH });
+}
+
 /// Everything at once, as far as a test may look; `subtend-sim model` looks at all of it.
 #[test]
 fn two_children_through_the_first_of_everything() {
@@ -114,6 +161,17 @@ fn a_rule_of_the_heart_that_is_switched_off_is_noticed() {
         (Bug::OpenCallsFromLiveSet, InvariantId::S1),
         (Bug::InterruptEndsAll, InvariantId::T6),
         (Bug::InterruptStopsHere, InvariantId::S12),
+        (Bug::ContinueTwice, InvariantId::J4),
+        (Bug::ContinueRefusedSilently, InvariantId::J3),
+        (Bug::ContinueOfOver, InvariantId::T5),
+        (Bug::QueueOpensAfterTreeCancel, InvariantId::S12),
+        (Bug::ClosedTakesContinue, InvariantId::J4),
+        (Bug::CancelReachesNextRun, InvariantId::S8),
+        (Bug::BackgroundStaysBlocking, InvariantId::J4),
+        (Bug::AskLeftOpen, InvariantId::J4),
+        (Bug::SlotKeptWhileAsking, InvariantId::T3),
+        (Bug::AlternativeOverwrites, InvariantId::J4),
+        (Bug::BranchSeesLater, InvariantId::T2),
     ] {
         noticed(Fault::Heart(bug), expected);
     }
@@ -129,7 +187,10 @@ fn a_world_that_breaks_its_promise_is_noticed() {
         (Around::TokenIgnored, InvariantId::T4),
         (Around::SweepFromTheTop, InvariantId::T7),
         (Around::SlotLostAtPanic, InvariantId::T3),
-        (Around::EffectsForgotten, InvariantId::S1),
+        (Around::EffectsForgotten, InvariantId::T3),
+        (Around::CauseLost, InvariantId::T5),
+        (Around::OnePool, InvariantId::T3),
+        (Around::PlaceForgotten, InvariantId::S1),
     ] {
         noticed(Fault::World(around), expected);
     }

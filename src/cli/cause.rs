@@ -1,6 +1,7 @@
 //! Why a run ended, in one sentence, and the exit code that says it.
 
 use subtend_session::outcome::{Budget, By, FailKind, ModelFail, Outcome, Part, TimeLimit};
+use subtend_session::record::ContinueRefusal;
 
 use super::fail::Code;
 
@@ -27,8 +28,14 @@ pub(crate) fn sentence(outcome: &Outcome) -> String {
         Outcome::Interrupted { by } => format!("interrupted {}", whose(by)),
         Outcome::TimedOut { what } => format!("timed out: {}", time(*what)),
         Outcome::OutOfTurns => "out of turns: the allowance was spent before a final answer".to_owned(),
-        Outcome::OutOfBudget { which: Budget::Tokens } => "out of budget: its tree's tokens are spent".to_owned(),
-        Outcome::OutOfBudget { which: Budget::Money } => "out of budget: its tree's money is spent".to_owned(),
+        Outcome::OutOfBudget { which: Budget::Tokens } => {
+            "out of budget: what its tree may still spend of tokens does not hold another call (--limit tokens)"
+                .to_owned()
+        }
+        Outcome::OutOfBudget { which: Budget::Money } => {
+            "out of budget: what its tree may still spend of money does not hold another call (--limit cost_micro)"
+                .to_owned()
+        }
         Outcome::Lost => "lost: the process ended while the run was in flight".to_owned(),
         Outcome::RestartsExhausted { command: None } => {
             "its actor failed more often than its restart budget allows".to_owned()
@@ -47,6 +54,9 @@ fn failure(kind: &FailKind) -> String {
         FailKind::Model { error, message } if message.is_empty() => model(*error).to_owned(),
         FailKind::Model { error, message } => format!("{}: {message}", model(*error)),
         FailKind::Panic { part, message } => format!("{} panicked: {message}", part_word(*part)),
+        FailKind::NotContinued { why: ContinueRefusal::InFlight } => "it is at work already".to_owned(),
+        FailKind::NotContinued { why: ContinueRefusal::Closed } => "it is closed".to_owned(),
+        FailKind::NotContinued { why: ContinueRefusal::Deleted } => "it is deleted".to_owned(),
         FailKind::AgentMissing => "its agent is not known here: `subtend agents` lists those that are".to_owned(),
         FailKind::Authority => "the authority that it needs is not there".to_owned(),
         FailKind::Internal { message } => format!("a fault in subtend, please report it: {message}"),

@@ -6,6 +6,7 @@ use serde::Serialize;
 use subtend_session::ids::{SessionId, Short, Text};
 use subtend_session::index::Head;
 use subtend_session::outcome::OutcomeKind;
+use subtend_session::place::BranchKind;
 use subtend_session::state::Phase;
 
 use super::data::StoreArgs;
@@ -14,7 +15,7 @@ use super::find::Heads;
 use super::paint::{DIM, In, LIVE, ago, clip, fill, in_flight, mark, phase_word};
 use super::shelf::Shelf;
 
-/// Lists sessions, newest first: those that a person opened, and children that ask to be listed.
+/// Lists sessions, newest first: those that a person opened, branches too, and children that ask to be listed.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// List every session, also the children that trees show
@@ -41,6 +42,8 @@ struct Row<'a> {
     root: SessionId,
     depth: u32,
     inspectable: bool,
+    closed: bool,
+    kind: Option<BranchKind>,
     created_ms: i64,
     updated_ms: i64,
 }
@@ -70,7 +73,8 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
 }
 
 fn listed(heads: &Heads, all: bool) -> Vec<Row<'_>> {
-    let shown = |head: &Head| all || head.parent.is_none() || head.inspectable;
+    let own = |head: &Head| head.parent.is_none() || head.kind == Some(BranchKind::Human);
+    let shown = |head: &Head| all || own(head) || head.inspectable;
     let mut rows: Vec<_> = heads.iter().filter(|(_, head)| shown(head)).map(|(id, head)| row(*id, head)).collect();
     rows.sort_by_key(|row| std::cmp::Reverse((row.created_ms, row.id)));
     rows
@@ -88,6 +92,8 @@ fn row(id: SessionId, head: &Head) -> Row<'_> {
         root: head.root,
         depth: head.depth,
         inspectable: head.inspectable,
+        closed: head.closed,
+        kind: head.kind,
         created_ms: head.created_ms,
         updated_ms: head.updated_ms,
     }
@@ -97,6 +103,7 @@ fn line(row: &Row<'_>, agents: usize, now: i64) -> String {
     let agent = clip(row.agent, agents);
     let (sign, style, word) = match row.outcome {
         _ if in_flight(row.state) => ("●", LIVE, phase_word(row.state)),
+        _ if row.closed => ("◦", DIM, "closed"),
         Some(outcome) => {
             let (sign, style) = mark(outcome);
             (sign, style, outcome.word())
@@ -134,6 +141,9 @@ mod tests {
             last_seq: Seq(9),
             epoch: Epoch(1),
             state: Phase::Quiet,
+            kind: None,
+            closed: false,
+            deleted: false,
             last_outcome: Some(OutcomeKind::Completed),
             title: "count the\nlines".into(),
             created_ms,

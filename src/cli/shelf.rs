@@ -21,7 +21,7 @@ impl Shelf {
             return Ok(None);
         }
         let journal = place.open()?;
-        let heads = journal.heads()?.into_iter().collect();
+        let heads = journal.heads()?.into_iter().filter(|(_, head)| !head.deleted).collect();
         Ok(Some(Self { journal, heads }))
     }
 
@@ -36,7 +36,7 @@ impl Shelf {
         }
     }
 
-    /// All sessions.
+    /// All sessions that are not deleted.
     pub(crate) fn heads(&self) -> &Heads {
         &self.heads
     }

@@ -9,6 +9,7 @@ use subtend_actors::past::Past;
 use subtend_session::ids::{SessionId, Short, Text};
 use subtend_session::index::Head;
 use subtend_session::outcome::Outcome;
+use subtend_session::place::BranchKind;
 use subtend_session::state::Phase;
 use subtend_session::usage::Usage;
 
@@ -47,6 +48,11 @@ struct Node {
     outcome: Option<Outcome>,
     depth: u32,
     background: bool,
+    /// What kind of branch it is, where it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<BranchKind>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    closed: bool,
     #[serde(skip)]
     turns: u32,
     usage: Usage,
@@ -116,6 +122,8 @@ fn node(id: SessionId, head: &Head, past: Past, error: Option<String>, children:
         outcome: past.outcome,
         depth: head.depth,
         background: past.background,
+        kind: head.kind.filter(|kind| *kind != BranchKind::Subagent),
+        closed: head.closed,
         turns: past.turns,
         usage: past.usage,
         span_ms: past.span_ms,
@@ -148,6 +156,15 @@ fn line(node: &Node) -> String {
     }
     if node.background {
         figures.push("background".to_owned());
+    }
+    match node.kind {
+        Some(BranchKind::Human) => figures.push("branch".to_owned()),
+        Some(BranchKind::Alternative) => figures.push("alternative".to_owned()),
+        Some(BranchKind::Service) => figures.push("service".to_owned()),
+        Some(BranchKind::Subagent) | None => {}
+    }
+    if node.closed {
+        figures.push("closed".to_owned());
     }
     format!(
         "{sign} {agent} {short}  {word}  {figures}  {title}",

@@ -6,12 +6,14 @@
 //! failure ([`Storm`]).
 //!
 //! - [`Supervisors`]: sharded supervisors of ractor actors; one child's end never ends another.
-//! - [`Slots`]: who may run now, bounded globally and per root, fair between roots.
+//! - [`Slots`]: who may run now, bounded globally and per root, fair between roots; [`SlotPools`]: apart for persons.
 //! - [`Ledger`]: how many spawns a root run has left.
+//! - [`Budgets`]: what a root run may spend in tokens and money.
 //! - [`Timers`]: many deadlines, one task.
 //! - [`TokenTree`]: cancels a whole owned subtree at once.
 //! - [`Gate`]: refuses new work and waits for what is open.
 
+pub mod budget;
 pub mod gate;
 pub mod intensity;
 pub mod ledger;
@@ -21,10 +23,11 @@ pub mod supervisors;
 pub mod timers;
 pub mod tokens;
 
+pub use budget::{Asked, Budgets, Currency, Reservation, Spend, SpendLimit};
 pub use gate::{Gate, Pass};
 pub use intensity::{Intensity, RestartBudget, Storm, StormLimit, Verdict};
 pub use ledger::{Ledger, SpawnGrants};
-pub use slots::{Class, Slot, Slots};
+pub use slots::{Class, Slot, SlotPools, Slots, Whose};
 pub use supervisors::{Exit, How, SpawnError, StartError, StormSeen, Supervisors};
 pub use timers::Timers;
 pub use tokens::TokenTree;

@@ -11,7 +11,10 @@ use tokio::time::Instant;
 use crate::locked::Locked;
 
 mod lane;
+mod pools;
 mod queue;
+
+pub use pools::{SlotPools, Whose};
 
 use queue::Queue;
 
@@ -148,6 +151,11 @@ impl<R: Root, T: Ticket> Slots<R, T> {
     /// Returns how many tickets of the same root are served before this one, or nothing if it is not queued.
     pub fn queue_position(&self, ticket: T) -> Option<usize> {
         self.inner.pool.lock().queue.position(ticket)
+    }
+
+    /// Returns since when no slot of its root was granted while this ticket is queued, or nothing if it is not.
+    pub fn unserved_since(&self, ticket: T) -> Option<Instant> {
+        self.inner.pool.lock().queue.unserved_since(ticket)
     }
 
     /// Returns when `root` was last granted a slot; known as long as it has a slot in use or a ticket queued.

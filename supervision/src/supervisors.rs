@@ -218,7 +218,10 @@ impl Supervisors {
     }
 
     fn children(&self) -> Vec<ActorCell> {
-        self.house.roster.shards().iter().flat_map(ActorCell::get_children).collect()
+        let mut children: Vec<_> = self.house.roster.shards().iter().flat_map(ActorCell::get_children).collect();
+        // In the order of their start: ractor keeps them in none, and a run that is repeated shall be the same.
+        children.sort_unstable_by_key(ActorCell::get_id);
+        children
     }
 }
 

@@ -94,6 +94,11 @@ impl<K: Copy + Eq + Hash + Ord + Send + 'static> Timers<K> {
         self.shared.bed.lock().wheel.disarm(key)
     }
 
+    /// Tells whether `key` is armed, and has not fired yet.
+    pub fn is_armed(&self, key: &K) -> bool {
+        self.shared.bed.lock().wheel.contains(key)
+    }
+
     /// Returns the number of armed keys.
     pub fn armed(&self) -> usize {
         self.shared.bed.lock().wheel.len()

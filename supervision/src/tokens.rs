@@ -21,6 +21,8 @@ pub struct TokenTree<K> {
 /// An open key.
 struct Open<K> {
     token: CancellationToken,
+    /// Its owner, where it has one.
+    owner: Option<K>,
     /// The topmost owner above it: itself, where it has none.
     root: K,
 }
@@ -64,13 +66,18 @@ impl<K: Copy + Eq + Hash + Send> TokenTree<K> {
         };
         match tokens.entry(key) {
             Entry::Occupied(present) => present.get().token.clone(),
-            Entry::Vacant(place) => place.insert(Open { token, root }).token.clone(),
+            Entry::Vacant(place) => place.insert(Open { token, owner, root }).token.clone(),
         }
     }
 
     /// Returns the topmost owner above an open key: the key itself, where it has none.
     pub fn root(&self, key: &K) -> Option<K> {
         self.tokens.lock().get(key).map(|open| open.root)
+    }
+
+    /// Returns the owner of an open key, if it has one.
+    pub fn owner(&self, key: &K) -> Option<K> {
+        self.tokens.lock().get(key).and_then(|open| open.owner)
     }
 
     /// Opens `key` below nobody: only firing itself cancels it.
@@ -150,6 +157,7 @@ mod tests {
         tree.open(3, Some(2));
         tree.open(4, None);
         assert_eq!([1, 2, 3, 4, 5].map(|key| tree.root(&key)), [Some(1), Some(1), Some(1), Some(4), None]);
+        assert_eq!([1, 2, 3, 4, 5].map(|key| tree.owner(&key)), [None, Some(1), Some(2), None, None]);
         tree.close(&1);
         assert_eq!(tree.root(&3), Some(1));
     }

@@ -89,7 +89,8 @@ fn a_transcript_shows_what_was_said_and_done() {
     for part in [
         "system prompt",
         "lines more (--full)",
-        "input of a person\n  greet",
+        "input of a person",
+        "\n  greet\n",
         "task",
         "Both looked.",
         "run 1 completed",

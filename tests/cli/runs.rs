@@ -1,4 +1,5 @@
 use serde_json::{Value, json};
+use subtend::tools::sandbox::{self, Strength};
 
 use super::call::User;
 use super::repository;
@@ -130,17 +131,27 @@ fn tools_that_were_not_allowed_are_not_offered() {
 }
 
 #[test]
-fn a_shell_needs_more_than_its_own_permission_and_says_so() {
+fn a_shell_without_all_permissions_is_held_or_refused() {
     let user = User::new();
-    let shell =
-        r#"{ "calls": [ { "tool": "shell", "args": { "command": "echo from $PWD" } } ] }, { "text": "{last}" }"#;
+    let shell = r#"{ "calls": [ { "tool": "shell", "args": { "command": "echo from $PWD; echo x > made" } } ] },
+        { "text": "{last}" }"#;
     let model = user.script(&everybody(shell));
     let run = ["run", "--model", &model, "--allow", "shell.run", "hi"];
-    let refused = user.call(&run);
-    assert!(refused.err.contains("shell is refused") && !refused.out.contains("from /"), "{refused:?}");
+    let limited = user.call(&run);
+    // Which of the two is the system's to say; that nothing was written is not.
+    match sandbox::probe() {
+        Ok(Strength::FilesAndNetwork) => {
+            assert!(limited.out.contains("from /") && limited.out.contains("Permission denied"), "{limited:?}");
+        }
+        Ok(Strength::Files) | Err(_) => {
+            assert!(limited.err.contains("shell is refused") && !limited.out.contains("from /"), "{limited:?}");
+        }
+    }
+    assert!(!user.workspace().join("made").exists());
 
     let done = user.call(&[&run[..], &["--allow", "fs.*", "--allow", "net.*"]].concat());
     assert!(!done.err.contains("shell is refused") && done.out.contains("from /"), "{done:?}");
+    assert!(user.workspace().join("made").exists());
 }
 
 #[test]

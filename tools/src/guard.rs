@@ -1,8 +1,11 @@
 //! The guard: a small process between the runtime and a command, so that nothing that the command starts outlives the runtime.
 //!
-//! The runtime holds the guard's standard input and never writes to it. When the runtime ends, however it ends, the system
+//! The runtime holds the guard's standard input open. When the runtime ends, however it ends, the system
 //! closes that pipe; the guard then kills the command's process group and, on Linux, everything that ever descended from it:
 //! as a subreaper it inherits what daemonised.
+//!
+//! The guard itself is bound by nothing. A command that is to be held runs in a sandbox ([`crate::sandbox`]) that the guard
+//! makes for it; what it may do is then the first line of the guard's input.
 
 #[cfg(unix)]
 mod reap;
@@ -10,6 +13,9 @@ mod reap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Command;
+
+#[cfg(unix)]
+use crate::sandbox::{self, HELD, Held, NOT_RUN, WHY};
 
 /// How to start a guard: a program that ends in [`main`], and the arguments that lead there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,39 +38,79 @@ impl Guard {
 /// The guard: runs the command `args` until it ends or standard input does, then ends all that it started.
 ///
 /// Gives the command's exit code, 128 and the signal when one ended it, 127 when it could not be started, 137 when standard
-/// input ended first. Call it before anything else is set up: it starts a thread and waits for children.
+/// input ended first, and 125 when it was to be held by a sandbox that there is not. Call it before anything else is set up:
+/// it starts threads and waits for children.
 #[cfg(unix)]
 pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
     use std::io::Read as _;
-    use std::os::unix::process::CommandExt as _;
     use std::process::Stdio;
 
-    let mut args = args.into_iter();
+    let mut args = args.into_iter().peekable();
+    let held = args.next_if(|first| first == HELD).is_some();
     let Some(program) = args.next() else {
         eprintln!("guard: no command is given");
         return 127;
     };
     // Before the command exists, so that nothing that it starts slips by.
     reap::adopt();
-    let started = Command::new(&program).args(args).stdin(Stdio::null()).process_group(0).spawn();
-    let leader = match started.map(|child| reap::pid(child.id())) {
-        Ok(Some(leader)) => leader,
-        Ok(None) => return 127,
-        Err(error) => {
-            eprintln!("guard: cannot start {}: {error}", program.display());
-            return 127;
+    let mut command = Command::new(&program);
+    std::os::unix::process::CommandExt::process_group(command.args(args).stdin(Stdio::null()), 0);
+    let started = if held { hold(command) } else { free(command) };
+    let (id, held) = match started {
+        Ok(started) => started,
+        Err((code, why)) => {
+            eprintln!("{why}");
+            return code;
         }
     };
+    let Some(leader) = reap::pid(id) else { return 127 };
+    // Whichever of the two threads ends it all takes what the sandbox left with it.
+    let held = std::sync::Arc::new(std::sync::Mutex::new(held));
+    let left = std::sync::Arc::clone(&held);
     std::thread::spawn(move || {
         let mut byte = [0];
-        // Nothing is ever written: what ends the read is the end of the pipe, or an error, which is taken for one.
+        // Nothing more is ever written: what ends the read is the end of the pipe, or an error, which is taken for one.
         while matches!(std::io::stdin().read(&mut byte), Ok(read) if read > 0) {}
         reap::end(Some(leader));
+        forget(&left);
         std::process::exit(137);
     });
     let code = reap::wait(leader);
     reap::end(None);
+    forget(&held);
     code
+}
+
+/// A command's process, with the sandbox that it runs in, if it does; or the guard's exit code, and why.
+#[cfg(unix)]
+type Started = Result<(u32, Option<Held>), (i32, String)>;
+
+#[cfg(unix)]
+fn free(mut command: Command) -> Started {
+    match command.spawn() {
+        Ok(child) => Ok((child.id(), None)),
+        Err(error) => Err((127, format!("guard: cannot start {}: {error}", command.get_program().display()))),
+    }
+}
+
+/// Starts a command under the authority that standard input names.
+#[cfg(unix)]
+fn hold(command: Command) -> Started {
+    let mut line = String::new();
+    let read = std::io::stdin().read_line(&mut line).map_err(|error| error.to_string());
+    let authority = read.and_then(|_| serde_json::from_str(&line).map_err(|error| error.to_string()));
+    let held = authority
+        .map_err(|error| format!("what it may do is not told: {error}"))
+        .and_then(|authority| sandbox::start(command, authority));
+    match held {
+        Ok(held) => Ok((held.child.id(), Some(held))),
+        Err(why) => Err((NOT_RUN, format!("{WHY}{why}"))),
+    }
+}
+
+#[cfg(unix)]
+fn forget(held: &std::sync::Mutex<Option<Held>>) {
+    drop(held.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take());
 }
 
 /// Guards need a system with process groups.

@@ -9,6 +9,7 @@ pub mod dialect;
 pub mod guard;
 pub mod policy;
 pub mod registry;
+pub mod sandbox;
 pub mod tool;
 pub mod typed;
 pub mod workspace;

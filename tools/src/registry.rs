@@ -2,6 +2,7 @@
 
 pub(crate) mod arguments;
 pub(crate) mod near;
+mod ruling;
 #[cfg(test)]
 mod tests;
 
@@ -16,14 +17,15 @@ use subtend_session::call::{CallKind, Invalid};
 use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
 
-use crate::bounded;
-use crate::dialect::task;
+use crate::dialect::{manage, task};
 use crate::guard::Guard;
 use crate::tool::{Tool, ToolError};
 use crate::workspace;
 
+pub use ruling::Ruling;
+
 /// Names that belong to dialects: no other tool can take them (G15).
-const LOCKED: [&str; 1] = [task::NAME];
+const LOCKED: [&str; 3] = [task::NAME, manage::CHECK, manage::CANCEL];
 
 /// Tools by name. Cheap to clone.
 #[derive(Clone, Default)]
@@ -94,6 +96,12 @@ pub enum Classified {
         args: Value,
         /// What kind of call it is.
         kind: CallKind,
+        /// What it is about to do, as records and people are shown it: what a person is asked for where `ask` holds, what the
+        /// authority allows where it does not. `None` of a call that needs nothing, and of one that is denied: that one is
+        /// refused when it is to run.
+        access: Option<Access>,
+        /// Whether a person is to be asked before it starts.
+        ask: bool,
     },
     /// It never starts.
     Invalid {
@@ -152,7 +160,8 @@ impl Registry {
     }
 
     /// The built-in tools over the workspace: `list`, `read`, `search`, `write`, `edit`, `shell`. With a guard no process
-    /// that `shell` starts outlives the runtime.
+    /// that `shell` starts outlives the runtime, and a session whose files or network have limits gets a shell that is held
+    /// to them where the system can (see [`sandbox`](crate::sandbox)); without one it gets none.
     pub fn workspace_tools(guard: Option<Guard>) -> Vec<Arc<dyn Tool>> {
         workspace::tools(guard)
     }
@@ -169,7 +178,8 @@ impl Registry {
 
     /// The tools that a model is shown, sorted by name: those that the authority may allow (P-7), of `only` where given.
     ///
-    /// `approver` tells whether someone is there to be asked.
+    /// `approver` tells whether a person can be asked: then tools are shown that some call of gets `Ask` at most. Where nobody
+    /// is there when such a call comes, it is denied (P-5).
     pub fn offered(&self, authority: &Authority, only: Option<&[Text]>, approver: bool) -> Vec<ToolSpec> {
         let tools = self.tools.values().map(|entry| &entry.tool);
         tools
@@ -180,7 +190,8 @@ impl Registry {
 
     /// What a call of `tool` with the arguments `args`, as the model wrote them, turns out to be.
     ///
-    /// Empty arguments count as `{}`: some providers send nothing for a tool without arguments.
+    /// Empty arguments count as `{}`: some providers send nothing for a tool without arguments. `approver` is as in
+    /// [`Registry::offered`], `granted` as in [`Registry::check`].
     pub fn classify(
         &self,
         tool: &str,
@@ -188,6 +199,7 @@ impl Registry {
         authority: &Authority,
         only: Option<&[Text]>,
         approver: bool,
+        granted: &dyn Fn(&Access) -> bool,
     ) -> Classified {
         let entry = self.tools.get(tool).filter(|entry| is_offered(entry.tool.as_ref(), authority, only, approver));
         let Some(entry) = entry else {
@@ -198,7 +210,12 @@ impl Registry {
         match parsed {
             Ok(args) => {
                 let kind = CallKind::Local(entry.tool.effect());
-                Classified::Ready { tool: Arc::clone(&entry.tool), args, kind }
+                let (access, ask) = match Self::ruling(entry.tool.as_ref(), &args, authority, granted) {
+                    Ruling::Allowed(access) => (access, false),
+                    Ruling::Asked(access) => (Some(access), true),
+                    Ruling::Denied(_) => (None, false),
+                };
+                Classified::Ready { tool: Arc::clone(&entry.tool), args, kind, access, ask }
             }
             Err(message) => Classified::Invalid { kind: Invalid::BadArgs, message: message.into() },
         }
@@ -211,45 +228,40 @@ impl Registry {
         near::message(asked, known, &names).into()
     }
 
-    /// Checks a call when it runs: everything that it is about to do must be allowed.
+    /// Checks a call when it runs: everything that it is about to do must be allowed, or have a person's word.
+    ///
+    /// `granted` tells whether a person allowed an access for good in this very session; for a call that a person was asked
+    /// about and allowed, it is true of every access: the word is for the call, of which they saw the most telling access. It
+    /// lifts `Ask` only: what is denied stays denied.
     ///
     /// # Errors
     /// When a path in the arguments cannot be in the workspace; and a denied one, naming action and resource, when the
-    /// authority denies, or would have a person asked.
-    pub fn check(&self, tool: &dyn Tool, args: &Value, authority: &Authority) -> Result<(), ToolError> {
-        match Self::verdict(tool, args, authority)? {
-            (Verdict::Allow, _) => Ok(()),
-            (Verdict::Ask, Some(access)) => {
-                Err(denied(tool, &access, "needs a person's word, and nobody is there to ask"))
-            }
-            (Verdict::Deny, Some(access)) => Err(denied(tool, &access, "is not allowed in this session")),
-            (Verdict::Ask | Verdict::Deny, None) => Err(ToolError::denied("the call is not allowed in this session")),
-        }
-    }
-
-    /// The least verdict on what a call is about to do, and on which access: whoever has an approver asks about that one.
-    ///
-    /// # Errors
-    /// When a path in the arguments cannot be in the workspace, or the authority rules the tool out.
-    pub fn verdict(
+    /// authority denies, or nobody gave the word that it asks for.
+    pub fn check(
+        &self,
         tool: &dyn Tool,
         args: &Value,
         authority: &Authority,
-    ) -> Result<(Verdict, Option<Access>), ToolError> {
-        if let Some(error) = tool.ruled_out(authority) {
-            return Err(error);
-        }
-        let mut least = (Verdict::Allow, None);
-        for access in tool.access(Some(args)) {
-            if access.action.starts_with("fs.") {
-                workspace::resource(&access.resource)?;
+        granted: &dyn Fn(&Access) -> bool,
+    ) -> Result<(), ToolError> {
+        match Self::ruling(tool, args, authority, granted) {
+            Ruling::Allowed(_) => Ok(()),
+            Ruling::Asked(access) => {
+                Err(ruling::denied(tool, &access, "needs a person's word, and nobody gave it for this call"))
             }
-            let verdict = authority.verdict(&access);
-            if verdict < least.0 {
-                least = (verdict, Some(access));
-            }
+            Ruling::Denied(error) => Err(error),
         }
-        Ok(least)
+    }
+
+    /// All that a call is about to do, as records and people are shown it: `granted` is asked about these (see
+    /// [`Registry::check`]).
+    pub fn accesses(tool: &dyn Tool, args: &Value) -> Vec<Access> {
+        ruling::accesses(tool, args)
+    }
+
+    /// What an authority says of a call; `granted` as in [`Registry::check`].
+    pub fn ruling(tool: &dyn Tool, args: &Value, authority: &Authority, granted: &dyn Fn(&Access) -> bool) -> Ruling {
+        Ruling::of(tool, args, authority, granted)
     }
 }
 
@@ -261,16 +273,6 @@ fn is_offered(tool: &dyn Tool, authority: &Authority, only: Option<&[Text]>, app
         Verdict::Deny => false,
     };
     listed && tool.ruled_out(authority).is_none() && tool.access(None).iter().all(permitted)
-}
-
-fn denied(tool: &dyn Tool, access: &Access, why: &str) -> ToolError {
-    let Access { action, resource } = access;
-    // A resource may be a whole script.
-    let resource = bounded::shown(resource, 300);
-    ToolError::denied(format!(
-        "denied: {} needs {action} of `{resource}`, which {why}; do without it, or say what you would have done",
-        tool.spec().name
-    ))
 }
 
 impl fmt::Debug for Registry {
@@ -288,11 +290,13 @@ impl fmt::Debug for RegistryBuilder {
 impl fmt::Debug for Classified {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Ready { tool, args, kind } => f
+            Self::Ready { tool, args, kind, access, ask } => f
                 .debug_struct("Ready")
                 .field("tool", &tool.spec().name)
                 .field("args", args)
                 .field("kind", kind)
+                .field("access", access)
+                .field("ask", ask)
                 .finish(),
             Self::Invalid { kind, message } => {
                 f.debug_struct("Invalid").field("kind", kind).field("message", message).finish()

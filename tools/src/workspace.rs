@@ -31,6 +31,8 @@ use subtend_session::ids::Text;
 use crate::guard::Guard;
 use crate::tool::{Tool, ToolError};
 
+pub(crate) use builtin::READ;
+
 /// A directory that sessions work in, held by a handle: it stays the same one when it is renamed.
 #[derive(Debug)]
 pub struct Workspace {

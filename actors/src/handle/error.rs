@@ -1,5 +1,6 @@
 //! Why a handle has no answer.
 
+use subtend_session::effect::Rejection;
 use subtend_session::ids::{RunNo, SessionId};
 
 /// Why an input was not accepted. Nothing of it is kept.
@@ -41,6 +42,51 @@ pub enum WaitError {
     /// The session refused the command.
     #[error("{0}")]
     Refused(String),
+}
+
+/// Why a control was not done. Nothing is changed by it, but where its words say so.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ControlError {
+    /// The runtime is shutting down or its store failed.
+    #[error("{0}")]
+    Stopped(Stopped),
+    /// The session works, and what is asked for needs a quiet one.
+    #[error("the session is at work: {0}; wait for its end, or cancel it")]
+    Working(String),
+    /// What was named is not there.
+    #[error("there is no such session, message or call here")]
+    NotFound,
+    /// The session is deleted.
+    #[error("the session is deleted")]
+    Deleted,
+    /// It cannot be done.
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl ControlError {
+    /// What a rejected control is to who gave it.
+    pub(crate) fn of(rejection: &Rejection) -> Self {
+        match rejection {
+            Rejection::Working { why, .. } => Self::Working((*why).to_owned()),
+            Rejection::Deleted => Self::Deleted,
+            Rejection::Stale(_)
+            | Rejection::Busy { .. }
+            | Rejection::BadInput(_)
+            | Rejection::NotYet(_)
+            | Rejection::Misplaced { .. } => Self::Refused(rejection.to_string()),
+        }
+    }
+}
+
+impl From<WaitError> for ControlError {
+    fn from(error: WaitError) -> Self {
+        match error {
+            WaitError::Stopped(stopped) => Self::Stopped(stopped),
+            WaitError::NoSuchRun { .. } => Self::NotFound,
+            WaitError::Refused(why) => Self::Refused(why),
+        }
+    }
 }
 
 /// Why the runtime does not answer any more.

@@ -1,5 +1,7 @@
 //! Inputs: what is sent to a session, and how.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 use subtend_session::command::Command;
 use subtend_session::effect::{Rejection, Reply};
@@ -23,6 +25,8 @@ const MAX_METADATA: usize = 64 << 10;
 pub struct Input {
     session: SessionHandle,
     input: InputAccepted,
+    /// The agent that is to answer from here on, by its name.
+    agent: Option<Text>,
 }
 
 impl SessionHandle {
@@ -45,11 +49,12 @@ impl SessionHandle {
             lane: Lane::Send,
             text: text.into(),
             agent_override: None,
+            turns: None,
             metadata: None,
             format: None,
             as_owner: Owner::Person,
         };
-        Input { session: self.clone(), input }
+        Input { session: self.clone(), input, agent: None }
     }
 
     /// Sends an input that is taken at the next rest point; a quiet session opens a run for it at once.
@@ -86,6 +91,26 @@ impl Input {
     /// same input, for ever, and nothing of it is kept but the receipt of the first.
     pub fn key(mut self, key: impl Into<Text>) -> Self {
         self.input.key = Some(key.into());
+        self
+    }
+
+    /// Turns that the run may take which this input opens or resumes; as many as any run of the session if not said (B6).
+    pub fn turns(mut self, turns: u32) -> Self {
+        self.input.turns = Some(turns);
+        self
+    }
+
+    /// Who sends it, and who owns a run that it opens; a person if not said.
+    pub(crate) fn by(mut self, from: From, owner: Owner) -> Self {
+        self.input.from = from;
+        self.input.as_owner = owner;
+        self
+    }
+
+    /// Another agent that answers from this input on, and in the inputs after it: its prompt, model and settings, and its tools
+    /// as far as the session's own authority goes. By name; one of those that a person may pick. Resolved when it is sent.
+    pub fn agent(mut self, name: impl Into<Text>) -> Self {
+        self.agent = Some(name.into());
         self
     }
 
@@ -131,10 +156,15 @@ impl Input {
     }
 
     async fn submit(mut self, lane: Lane) -> Result<Receipt, SendError> {
-        self.fits()?;
         self.input.lane = lane;
+        let (id, root, hub) = (self.session.id, self.session.root, Arc::clone(&self.session.hub));
+        self.fits()?;
+        hub.overheard(id, root, &mut self.input, &mut self.agent).await?;
+        self.fits()?;
+        if let Some(name) = &self.agent {
+            self.input.agent_override = Some(Arc::new(hub.overriding(id, name).await?));
+        }
         let (session, input) = (self.session, self.input);
-        let hub = &session.hub;
         let pass = hub.gate.enter().ok_or(SendError::Stopped(Stopped::Shutdown))?;
         let mut resent = false;
         let answer = loop {
@@ -155,14 +185,24 @@ impl Input {
             Ok((Reply::Accepted { input: id, again }, run)) => {
                 Ok(Receipt { input: id, run, again: again && id != input.id, session })
             }
-            Ok((Reply::None | Reply::Done(_) | Reply::AlreadyEnded(..) | Reply::NotFound, _)) => {
-                Err(SendError::Refused("the session did not take the input".to_owned()))
-            }
+            Ok((
+                Reply::None
+                | Reply::Done(_)
+                | Reply::AlreadyEnded(..)
+                | Reply::NotFound
+                | Reply::Branched { .. }
+                | Reply::Switched { .. },
+                _,
+            )) => Err(SendError::Refused("the session did not take the input".to_owned())),
             Err(Rejection::Busy { what, limit }) => Err(SendError::Busy { what, limit }),
             Err(Rejection::BadInput(why)) => Err(SendError::BadInput(why)),
-            Err(other @ (Rejection::Stale(_) | Rejection::NotYet(_) | Rejection::Misplaced { .. })) => {
-                Err(SendError::Refused(other.to_string()))
-            }
+            Err(
+                other @ (Rejection::Stale(_)
+                | Rejection::Working { .. }
+                | Rejection::Deleted
+                | Rejection::NotYet(_)
+                | Rejection::Misplaced { .. }),
+            ) => Err(SendError::Refused(other.to_string())),
         }
     }
 
@@ -171,6 +211,9 @@ impl Input {
         let bytes = |text: Option<&str>| text.map_or(0, str::len);
         if key.is_some_and(str::is_empty) {
             return Err(SendError::BadInput("its key is empty: leave it out, or give each input its own".to_owned()));
+        }
+        if self.input.turns == Some(0) {
+            return Err(SendError::BadInput("it allows 0 turns: allow 1 or more, or leave it out".to_owned()));
         }
         let over = |what, bytes, limit| {
             Err(SendError::BadInput(format!("its {what} has {bytes} bytes, the limit is {limit}")))

@@ -36,18 +36,30 @@ impl RunHandle {
     /// The end is durable when it is returned.
     pub async fn ended(&self) -> Result<Ended, WaitError> {
         let (SessionHandle { hub, id, .. }, run) = (&self.session, self.no);
-        // Registered before the probe: an end between the two is seen by one of them at least.
-        let waiter = hub.waiters.register(*id, run);
-        let probed = self.session.probe().await.map_err(WaitError::Stopped)?;
-        if let Some(ended) = probed.last.filter(|ended| ended.run == run) {
-            return Ok(ended);
+        loop {
+            // Registered before the probe: an end between the two is seen by one of them at least.
+            let waiter = hub.waiters.register(*id, run);
+            let probed = self.session.probe().await.map_err(WaitError::Stopped)?;
+            if let Some(ended) = probed.last.filter(|ended| ended.run == run) {
+                return Ok(ended);
+            }
+            match probed.in_flight {
+                Some(at) if at == run => return waiter.await.map_err(|_| WaitError::Stopped(hub.stopped())),
+                // The end of the one before it opens it, or shows that there is none: nobody else would ever tell.
+                Some(at) if at < run => {
+                    let before = hub.waiters.register(*id, at);
+                    let still = self.session.probe().await.map_err(WaitError::Stopped)?.in_flight == Some(at);
+                    if still {
+                        before.await.map_err(|_| WaitError::Stopped(hub.stopped()))?;
+                    }
+                }
+                // It may have ended before the last one: an input that was queued opens the next run at once.
+                Some(_) | None => {
+                    let ended = hub.ended(*id, run).map_err(|error| WaitError::Refused(error.to_string()))?;
+                    return ended.ok_or(WaitError::NoSuchRun { session: *id, run });
+                }
+            }
         }
-        if probed.in_flight.is_none_or(|at| at > run) {
-            // It may have ended before the last one: an input that was queued opens the next run at once.
-            let ended = hub.ended(*id, run).map_err(|error| WaitError::Refused(error.to_string()))?;
-            return ended.ok_or(WaitError::NoSuchRun { session: *id, run });
-        }
-        waiter.await.map_err(|_| WaitError::Stopped(hub.stopped()))
     }
 
     /// Cancels it and all that it owns, if it is the one in flight.
@@ -61,6 +73,6 @@ impl RunHandle {
     /// # Durability
     /// The cancel is durable when the answer is returned; ends follow within one grace.
     pub async fn cancel(&self) -> Result<Control, WaitError> {
-        self.session.control(Command::Cancel { run: Some(self.no), by: By::Person }).await
+        self.session.control(Command::Cancel { run: Some(self.no), by: By::Person, queue_stands: false }).await
     }
 }

@@ -33,6 +33,7 @@ permissions:
 inspectable: true
 caller: agent
 turns: 12
+detached: true
 hidden: true
 colour: {shade: blue}
 ---
@@ -59,13 +60,14 @@ Review the change.
         inspectable: true,
         caller: true,
         turns: Some(12),
+        detached: true,
         body: "Review the change.\n".into(),
         hidden: true,
         extra: BTreeMap::from([("colour".to_owned(), json!({"shade": "blue"}))]),
         source: Source::Host,
     };
     let warning = "`colour` is not a key that is known here, and is kept without effect; known are name, mode, \
-                   description, model, pool, temperature, top_p, output_tokens, effort, tools, permissions, inspectable, caller, turns, hidden";
+                   description, model, pool, temperature, top_p, output_tokens, effort, tools, permissions, inspectable, caller, turns, detached, hidden";
     assert_eq!(read(text), Ok(Parsed { manifest, warnings: vec![warning.to_owned()] }));
 }
 

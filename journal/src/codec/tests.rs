@@ -36,6 +36,7 @@ fn input(text: String, key: Option<String>, id: u128) -> Record {
         lane: Lane::Steer,
         text: text.into(),
         agent_override: None,
+        turns: None,
         metadata: None,
         format: None,
         as_owner: Owner::Person,

@@ -90,6 +90,32 @@ pub(super) fn is_any(pattern: &str, syntax: Syntax) -> bool {
     }
 }
 
+/// Whether a pattern of paths may match something at or below `dir`, a normal path; `true` where that is not plain to see.
+pub(super) fn may_match_below(pattern: &str, dir: &str) -> bool {
+    if is_any(pattern, Syntax::Path) {
+        return true;
+    }
+    let mut wanted = parts(pattern);
+    for name in names(dir) {
+        match wanted.next() {
+            Some(SPAN) => return true,
+            Some(part) if plain(part, name) => {}
+            Some(_) | None => return false,
+        }
+    }
+    // A pattern without parts matches nothing.
+    dir != "." || wanted.next().is_some()
+}
+
+/// Whether a pattern of paths matches all that is at and below `dir`; `false` where that is not plain to see.
+pub(super) fn matches_all_below(pattern: &str, dir: &str) -> bool {
+    if is_any(pattern, Syntax::Path) {
+        return true;
+    }
+    // What ends with a span and matches the directory matches whatever follows.
+    parts(pattern).last() == Some(SPAN) && matches(pattern, dir, Syntax::Path)
+}
+
 /// Whether two patterns match the same; `false` where that is not plain to see.
 pub(super) fn same(a: &str, b: &str, syntax: Syntax) -> bool {
     a == b || (is_any(a, syntax) && is_any(b, syntax))
@@ -117,6 +143,11 @@ fn plain(pattern: &str, text: &str) -> bool {
 fn parts(pattern: &str) -> impl Iterator<Item = &str> + Clone {
     let below = pattern.ends_with('/').then_some(SPAN);
     pattern.split('/').filter(|part| !matches!(*part, "" | ".")).chain(below)
+}
+
+/// The names in a normal path; none in that of the workspace itself.
+fn names(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter(|name| *name != ".")
 }
 
 fn path(pattern: &str, text: &str) -> bool {

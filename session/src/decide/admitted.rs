@@ -26,8 +26,13 @@ pub(super) fn admitted(draft: &mut Draft<'_>, run: RunNo, owner_over: Option<Out
         draft.begin();
         return Ok(());
     }
-    // The turn is due whatever became of its reason; it starts with all that came while the slot was awaited.
     draft.resume(Park::Slot, true);
+    // The slot was asked for to start calls that a person allowed.
+    if draft.run().is_some_and(|run| run.open_calls() > 0) {
+        draft.check();
+        return Ok(());
+    }
+    // The turn is due whatever became of its reason; it starts with all that came while the slot was awaited.
     let rest = draft.state.turn().is_some_and(|turn| turn.calls.is_empty());
     let inputs = draft.takeable(rest);
     draft.take_inputs(inputs);

@@ -89,6 +89,8 @@ fn act(draft: &mut Draft<'_>, turn: crate::ids::TurnNo, amount: Amount, wanted: 
             let inputs = draft.takeable(false);
             let spent = inputs.is_empty() && draft.run().is_some_and(Run::is_spent);
             if spent {
+                // Ends that came while it streamed: nothing takes them in a held run (rule 1).
+                draft.take_notices();
                 draft.out_of_turns();
             } else {
                 draft.take_and_go(inputs, prompt);
@@ -125,6 +127,8 @@ fn split(calls: Vec<crate::command::AskedCall>) -> (Vec<Asked>, Vec<Wanted>) {
     calls
         .into_iter()
         .zip(0_u32..)
-        .map(|(call, ix)| (call.asked, Wanted { ix, kind: call.kind, note: call.note }))
+        .map(|(call, ix)| {
+            (call.asked, Wanted { ix, kind: call.kind, note: call.note, access: call.access, ask: call.ask })
+        })
         .unzip()
 }

@@ -77,6 +77,7 @@ pub(super) fn start_again(draft: &mut Draft<'_>, model: Option<Text>, after_ms: 
     let Some(turn) = &run.turn else { return };
     let model = model.unwrap_or_else(|| turn.model.clone());
     let (run, turn, attempt, prompt) = (run.no, turn.no, turn.attempt.next(), turn.prompt);
-    draft.emit(Record::TurnStarted { run, turn, attempt, prompt, reserved: None, model });
+    let reserved = draft.reserved();
+    draft.emit(Record::TurnStarted { run, turn, attempt, prompt, reserved, model });
     draft.effect(Effect::CallModel { turn, attempt, after_ms });
 }

@@ -13,7 +13,8 @@ impl Draft<'_> {
     /// There is no waiting for an event here: a row may have arrived before the call or the run that waits for it did.
     pub(super) fn check(&mut self) {
         match self.state.phase() {
-            Phase::Quiet | Phase::Queued => self.take_notices(),
+            Phase::Quiet => self.take_quietly(),
+            Phase::Queued => self.take_notices(),
             Phase::Working | Phase::WaitingMidTurn | Phase::WaitingAtRest => self.boundary(),
             Phase::HeldInterrupted | Phase::HeldOutOfTurns => self.quiet(),
             Phase::Closing => self.end_check(None),
@@ -28,15 +29,17 @@ impl Draft<'_> {
             return;
         }
         if self.calls_open() {
+            if !self.may_start() {
+                return;
+            }
             self.start_calls();
             self.close_waits();
             if self.finish_return() {
                 return;
             }
             if self.calls_open() {
-                let waits = self.state.turn().is_some_and(|turn| turn.local == 0 && turn.unstarted == 0);
-                if waits {
-                    self.park(Park::MidTurn);
+                if let Some(why) = self.only_waits() {
+                    self.park(why);
                 }
                 return;
             }
@@ -143,7 +146,7 @@ impl Draft<'_> {
         if run.has_local_work() || !run.owned.is_empty() {
             return;
         }
-        if let Some(Hold::Closing { outcome }) = run.hold.clone() {
+        if let Some(Hold::Closing { outcome, .. }) = run.hold.clone() {
             self.end_now(outcome, gave_up);
         }
     }

@@ -1,22 +1,23 @@
 //! Calls of an answer: what starts when, and what closes at once.
 
 use super::draft::Draft;
+use super::owner_cancels;
+use crate::authority::Access;
 use crate::call::{CallEnd, CallKind, Invalid, ToolEffect, ToolErrorKind};
 use crate::command::Deadline;
 use crate::effect::Effect;
-use crate::ids::{CallId, RunKey, RunNo, Text, TurnNo};
+use crate::ids::{CallId, RunKey, Text, TurnNo};
 use crate::index::RowKey;
 use crate::record::{CallFinished, Carrier, NoticeTaken, Record};
 use crate::state::{Owned, Run};
-
-/// How long a check waits for its run; the end of the wait ends the wait only.
-const CHECK_MS: u64 = 300_000;
 
 /// A call that did not start, with what the hub found out about it.
 pub(super) struct Wanted {
     pub(super) ix: u32,
     pub(super) kind: CallKind,
     pub(super) note: Option<Text>,
+    pub(super) access: Option<Box<Access>>,
+    pub(super) ask: bool,
 }
 
 impl Draft<'_> {
@@ -26,17 +27,25 @@ impl Draft<'_> {
         let opens = wanted.iter().any(|call| call.kind.is_child());
         let mut admit = Vec::new();
         let mut returning = false;
-        for Wanted { ix, kind, note } in wanted {
+        for Wanted { ix, kind, note, access, ask } in wanted {
             let id = CallId { turn, ix };
             let over = ix >= self.state.limits.calls_per_answer;
             let kind = if over { CallKind::Invalid(Invalid::OverLimit) } else { kind };
+            if let Some(access) = access {
+                self.state.due.access.insert(ix, access);
+            }
+            if ask && self.ask(id, &kind) {
+                continue;
+            }
             match kind {
                 CallKind::Local(ToolEffect::ReadOnly) => self.state.due.reads.push_back(ix),
                 CallKind::Local(effect @ (ToolEffect::Idempotent | ToolEffect::SideEffect)) => {
                     self.state.due.writes.push_back((ix, effect));
                 }
-                CallKind::Child(_) => admit.push(ix),
-                CallKind::Await { .. } | CallKind::Check { .. } => self.state.due.waits.push_back((ix, kind)),
+                CallKind::Child(_) | CallKind::Continue(_) => admit.push(ix),
+                CallKind::Await { .. } | CallKind::Check { .. } | CallKind::Cancel { .. } => {
+                    self.state.due.waits.push_back((ix, kind));
+                }
                 CallKind::Return => match self.refuses_return(opens, returning) {
                     Some(why) => self.refuse(id, kind, ToolErrorKind::Refused, why.into()),
                     None => {
@@ -44,8 +53,6 @@ impl Draft<'_> {
                         self.state.due.waits.push_back((ix, kind));
                     }
                 },
-                CallKind::Continue(_) => self.refuse(id, kind, ToolErrorKind::Refused, not_yet("continuing a task")),
-                CallKind::Cancel { .. } => self.refuse(id, kind, ToolErrorKind::Refused, not_yet("cancelling a task")),
                 CallKind::Invalid(invalid) => {
                     let text = note.filter(|_| !over).unwrap_or_else(|| self.correction(invalid));
                     self.refuse(id, kind, error_kind(invalid), text);
@@ -87,11 +94,12 @@ impl Draft<'_> {
 
     /// A call that starts and ends at once with an error that the model can correct.
     pub(super) fn refuse(&mut self, call: CallId, kind: CallKind, error: ToolErrorKind, content: Text) {
-        self.emit(Record::CallStarted { call, kind: Box::new(kind), timeout_ms: None });
+        self.emit(Record::CallStarted { call, kind: Box::new(kind), timeout_ms: None, access: None });
         self.finish_call(call, CallEnd::ToolError { kind: error, retryable: false }, content);
     }
 
     pub(super) fn finish_call(&mut self, call: CallId, end: CallEnd, content: Text) {
+        self.close_ask(call);
         let timed = self.state.call(call).and_then(|call| call.kind.as_ref()).is_some_and(has_deadline);
         let finished = CallFinished { call, end, content, truncated_from: None, worked_ms: 0 };
         self.emit(Record::CallFinished(Box::new(finished)));
@@ -104,22 +112,28 @@ impl Draft<'_> {
     pub(super) fn start_calls(&mut self) {
         let Some(turn) = self.state.turn() else { return };
         let (no, mut reading, writing) = (turn.no, turn.local.saturating_sub(turn.writing), turn.writing);
+        self.admit_allowed(no);
         while reading < self.state.limits.local_calls.max(1) {
             let Some(ix) = self.state.due.reads.pop_front() else { break };
             self.start_local(CallId { turn: no, ix }, ToolEffect::ReadOnly);
             reading += 1;
         }
         if writing == 0
-            && let Some((ix, effect)) = self.state.due.writes.pop_front()
+            && let Some((ix, effect)) = self.state.due.next_write()
         {
+            self.state.due.writes.pop_front();
             self.start_local(CallId { turn: no, ix }, effect);
         }
-        while self.state.due.admissions == 0
+        while self.state.due.waits_may_start()
             && let Some((ix, kind)) = self.state.due.waits.pop_front()
         {
             let call = CallId { turn: no, ix };
-            let timeout_ms = matches!(kind, CallKind::Check { wait: true, .. }).then_some(CHECK_MS);
-            self.emit(Record::CallStarted { call, kind: Box::new(kind), timeout_ms });
+            if let CallKind::Cancel { child } = kind {
+                owner_cancels::ask(self, call, child);
+                continue;
+            }
+            let timeout_ms = matches!(kind, CallKind::Check { wait: true, .. }).then_some(self.state.limits.check_ms);
+            self.emit(Record::CallStarted { call, kind: Box::new(kind), timeout_ms, access: None });
             if let Some(ms) = timeout_ms {
                 self.arm(Deadline::Call(call), ms);
             }
@@ -129,7 +143,8 @@ impl Draft<'_> {
     fn start_local(&mut self, call: CallId, effect: ToolEffect) {
         let ms = self.state.limits.tool_ms;
         let kind = Box::new(CallKind::Local(effect));
-        self.emit(Record::CallStarted { call, kind, timeout_ms: Some(ms) });
+        let access = self.state.due.access.remove(&call.ix);
+        self.emit(Record::CallStarted { call, kind, timeout_ms: Some(ms), access });
         self.arm(Deadline::Call(call), ms);
         self.effect(Effect::RunTool { call });
     }
@@ -166,16 +181,17 @@ impl Draft<'_> {
         }
     }
 
-    /// Whether the run is none that this one still owns, or its end has arrived.
+    /// Whether the run is none that this one still owns, or its end has arrived. A later run of its child says nothing of it.
     fn has_ended(&self, awaited: &RunKey) -> bool {
-        let key = self.state.children.get(&awaited.session).and_then(|child| child.key);
+        let key = self.state.owned_key(awaited);
         key.is_none_or(|key| self.state.arrived.contains(awaited.session, RowKey::Call(key)))
     }
 
     fn close_wait(&mut self, call: CallId, kind: &CallKind) {
-        let covers = |child| match kind {
-            CallKind::Await { all, runs } => *all || runs.iter().any(|run| run.session == child),
-            CallKind::Check { run, .. } => run.session == child,
+        let is = |run: &RunKey, child, key| run.session == child && self.state.owned_key(run) == Some(key);
+        let covers = |child, key| match kind {
+            CallKind::Await { all, runs } => *all || runs.iter().any(|run| is(run, child, key)),
+            CallKind::Check { run, .. } => is(run, child, key),
             CallKind::Local(_)
             | CallKind::Child(_)
             | CallKind::Continue(_)
@@ -197,7 +213,7 @@ impl Draft<'_> {
     /// What a wait says that takes no row: one line per run.
     pub(super) fn wait_status(&self, kind: &CallKind) -> Text {
         let owned = |run: &Run| {
-            let key = |owned: &Owned| RunKey { session: owned.child, run: RunNo(1) };
+            let key = |owned: &Owned| self.state.owned_run(owned.child);
             run.owned.values().map(key).collect::<Vec<_>>()
         };
         let named = match kind {
@@ -244,8 +260,4 @@ fn error_kind(invalid: Invalid) -> ToolErrorKind {
         Invalid::BadArgs => ToolErrorKind::BadArgs,
         Invalid::OverLimit => ToolErrorKind::Limit,
     }
-}
-
-fn not_yet(what: &str) -> Text {
-    format!("{what} is not available yet: wait for the task's end instead.").into()
 }

@@ -1,14 +1,14 @@
 //! A cancel, by a person, the host or a model; and the end of the owner.
 
 use super::draft::Draft;
-use crate::effect::{Rejection, Reply};
+use crate::effect::{Effect, Rejection, Reply};
 use crate::ids::{RunKey, RunNo};
 use crate::outcome::{By, Outcome, OutcomeKind};
 use crate::record::{Hold, Record, RunEnded};
 use crate::sabotage::Bug;
-use crate::state::Phase;
 
-pub(super) fn cancel(draft: &mut Draft<'_>, run: Option<RunNo>, by: By) {
+pub(super) fn cancel(draft: &mut Draft<'_>, run: Option<RunNo>, by: By, queue_stands: bool) {
+    draft.queue_stands = queue_stands;
     let current = draft.run().map(|run| run.no);
     let meant = run.or(current).unwrap_or(draft.state.last_run);
     if current != Some(meant) {
@@ -19,15 +19,37 @@ pub(super) fn cancel(draft: &mut Draft<'_>, run: Option<RunNo>, by: By) {
         return;
     }
     match draft.run().and_then(|run| run.hold.clone()) {
-        Some(Hold::Closing { outcome: Outcome::Cancelled { .. } }) => draft.reply(Reply::Done(meant)),
-        Some(Hold::Closing { outcome }) => {
+        Some(Hold::Closing { outcome, queue_stands: stands }) => {
             let key = RunKey { session: draft.state.id, run: meant };
-            draft.reply(Reply::AlreadyEnded(key, outcome));
+            draft.reply(match outcome {
+                Outcome::Cancelled { .. } => Reply::Done(meant),
+                Outcome::Completed
+                | Outcome::Failed { .. }
+                | Outcome::Interrupted { .. }
+                | Outcome::TimedOut { .. }
+                | Outcome::OutOfTurns
+                | Outcome::OutOfBudget { .. }
+                | Outcome::Lost
+                | Outcome::RestartsExhausted { .. } => Reply::AlreadyEnded(key, outcome.clone()),
+            });
+            if queue_stands && !stands {
+                stand_still(draft, meant, outcome);
+            }
         }
         Some(Hold::Interrupted { .. } | Hold::OutOfTurns) | None => {
             draft.reply(Reply::Done(meant));
             draft.end(Outcome::Cancelled { by });
         }
+    }
+}
+
+/// A cancel of the whole tree reaches a run that closes: its outcome stays, and its queue stands from here on. What it owns closes
+/// too, and may have heard of its end only.
+fn stand_still(draft: &mut Draft<'_>, run: RunNo, outcome: Outcome) {
+    let kind = outcome.kind();
+    draft.emit(Record::RunHeld { run, why: Box::new(Hold::Closing { outcome, queue_stands: true }) });
+    if draft.run().is_some_and(|run| !run.owned.is_empty()) {
+        draft.effect(Effect::CancelOwned { run, outcome: kind, queue_stands: true });
     }
 }
 
@@ -56,15 +78,27 @@ fn end_again(draft: &mut Draft<'_>, run: RunNo, by: By) {
         usage_self: last.usage_self,
         usage_owned: last.usage_owned,
         worked_ms: draft.clock.worked_ms,
+        queue_stands: false,
         gave_up: None,
     };
     draft.emit(Record::RunEnded(Box::new(ended)));
 }
 
-pub(super) fn owner_over(draft: &mut Draft<'_>, run: RunNo, outcome: OutcomeKind) -> Result<(), Rejection> {
-    draft.run_is(run).ok_or(Rejection::Stale("the end of an owner"))?;
-    if draft.state.phase() != Phase::Closing {
-        draft.end(Outcome::Cancelled { by: By::Owner { outcome } });
+pub(super) fn owner_over(
+    draft: &mut Draft<'_>,
+    owner: RunKey,
+    outcome: OutcomeKind,
+    queue_stands: bool,
+) -> Result<(), Rejection> {
+    let owned = draft.run().filter(|run| run.opened.owner.run() == Some(owner));
+    let (run, hold) = owned.map(|run| (run.no, run.hold.clone())).ok_or(Rejection::Stale("the end of an owner"))?;
+    match hold {
+        Some(Hold::Closing { outcome, queue_stands: false }) if queue_stands => stand_still(draft, run, outcome),
+        Some(Hold::Closing { .. }) => {}
+        Some(Hold::Interrupted { .. } | Hold::OutOfTurns) | None => {
+            draft.queue_stands = queue_stands;
+            draft.end(Outcome::Cancelled { by: By::Owner { outcome } });
+        }
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! A deadline passed. One that no longer applies is stale.
 
+use super::ask;
 use super::draft::Draft;
 use super::ending::Scope;
 use crate::call::{CallEnd, CallKind};
@@ -20,6 +21,7 @@ pub(super) fn passed(draft: &mut Draft<'_>, deadline: Deadline) -> Result<(), Re
         Deadline::Call(call) => call_time(draft, call),
         Deadline::WallCap(run) => wall_cap(draft, run),
         Deadline::Grace(run) => grace(draft, run),
+        Deadline::Ask(call) => ask::passed(draft, call),
     }
 }
 
@@ -99,7 +101,7 @@ fn grace(draft: &mut Draft<'_>, run: RunNo) -> Result<(), Rejection> {
     let (local, owns) = (current.has_local_work(), !current.owned.is_empty());
     let (end, closing) = match &current.hold {
         Some(Hold::Interrupted { .. }) => (CallEnd::Interrupted, None),
-        Some(Hold::Closing { outcome }) => (CallEnd::Cancelled, Some(outcome.kind())),
+        Some(Hold::Closing { outcome, .. }) => (CallEnd::Cancelled, Some(outcome.kind())),
         Some(Hold::OutOfTurns) | None => return Err(STALE),
     };
     if local {
@@ -107,7 +109,8 @@ fn grace(draft: &mut Draft<'_>, run: RunNo) -> Result<(), Rejection> {
     }
     draft.drop_local(Scope::Local, &end);
     match closing {
-        Some(outcome) if owns => draft.effect(Effect::CancelOwned { run, outcome }),
+        // They heard before whether their queues are to stand; what came since may have lifted that.
+        Some(outcome) if owns => draft.effect(Effect::CancelOwned { run, outcome, queue_stands: false }),
         Some(_) => {}
         None => draft.cancel_blocking(),
     }

@@ -14,11 +14,13 @@ pub(super) struct Draft<'a> {
     pub(super) clock: Clock,
     /// Whether the model answered in this decision: at its rest point notices that no turn can follow hold the run.
     pub(super) answered: bool,
+    /// Whether the end that is decided leaves the queue as it is.
+    pub(super) queue_stands: bool,
 }
 
 impl<'a> Draft<'a> {
     pub(super) fn new(state: &'a mut State, clock: Clock) -> Self {
-        Self { state, decision: Decision::default(), clock, answered: false }
+        Self { state, decision: Decision::default(), clock, answered: false, queue_stands: false }
     }
 
     /// The decision; the hub is told when nothing is left to do for the session.

@@ -34,7 +34,12 @@ impl Draft<'_> {
         self.answer_calls(Scope::Waiting, &CallEnd::Cancelled);
         self.take_notices();
         let over = self.run().is_none_or(|run| !run.has_local_work() && run.owned.is_empty());
-        if over { self.end_now(outcome, None) } else { self.hold(Hold::Closing { outcome }) }
+        if over { self.end_now(outcome, None) } else { self.hold_closing(outcome) }
+    }
+
+    fn hold_closing(&mut self, outcome: Outcome) {
+        let queue_stands = self.queue_stands;
+        self.hold(Hold::Closing { outcome, queue_stands });
     }
 
     /// Holds the run: its slot goes back, its clock stands. Calls were answered and rows taken before.
@@ -43,16 +48,16 @@ impl Draft<'_> {
         let (no, local, owns) = (run.no, run.has_local_work(), !run.owned.is_empty());
         self.stop_clock();
         let closing = match &why {
-            Hold::Closing { outcome } => Some(outcome.kind()),
+            Hold::Closing { outcome, queue_stands } => Some((outcome.kind(), *queue_stands)),
             Hold::Interrupted { .. } | Hold::OutOfTurns => None,
         };
         self.emit(Record::RunHeld { run: no, why: Box::new(why) });
-        let Some(outcome) = closing else { return };
+        let Some((outcome, queue_stands)) = closing else { return };
         if local {
             self.effect(Effect::CancelLocal);
         }
         if owns {
-            self.effect(Effect::CancelOwned { run: no, outcome });
+            self.effect(Effect::CancelOwned { run: no, outcome, queue_stands });
         }
         self.arm(Deadline::Grace(no), self.state.limits.grace_ms);
     }
@@ -76,7 +81,7 @@ impl Draft<'_> {
         let queued = !run.started && opened.slot;
         let notice = index::notice_from(self.state.id, &self.state.created.place, &opened.owner, &ended);
         self.stop_clock();
-        let (no, outcome) = (ended.run, ended.outcome.clone());
+        let (no, outcome, stands) = (ended.run, ended.outcome.clone(), ended.queue_stands);
         self.emit(Record::RunEnded(Box::new(ended)));
         if queued {
             self.disarm(Deadline::Queue(no));
@@ -91,7 +96,9 @@ impl Draft<'_> {
             self.effect(Effect::Tell { to, notice: Box::new(notice) });
         }
         self.effect(Effect::Ended { run: no, outcome });
-        self.open_next();
+        if !stands || self.bug(Bug::QueueOpensAfterTreeCancel) {
+            self.open_next();
+        }
     }
 
     fn end_record(&self, outcome: Outcome, returned: Option<CallId>, gave_up: Option<Text>) -> Option<RunEnded> {
@@ -114,6 +121,7 @@ impl Draft<'_> {
             usage_self: run.usage_self,
             usage_owned: run.usage_owned,
             worked_ms: self.clock.worked_ms.max(run.worked_ms),
+            queue_stands: self.queue_stands || matches!(run.hold, Some(Hold::Closing { queue_stands: true, .. })),
             gave_up,
         })
     }
@@ -142,7 +150,7 @@ impl Draft<'_> {
                     (CallPhase::Started, Some(CallKind::Child(_) | CallKind::Continue(_))) if scope != Scope::All => {
                         return None;
                     }
-                    (CallPhase::Started | CallPhase::Unstarted, _) => end.clone(),
+                    (CallPhase::Started | CallPhase::Asked(_) | CallPhase::Unstarted, _) => end.clone(),
                 };
                 Some((CallId { turn: no, ix }, end))
             })

@@ -7,7 +7,9 @@ use crate::call::CallEnd;
 use crate::command::Deadline;
 use crate::effect::{Effect, Reply};
 use crate::ids::{CallId, RunKey, SessionId};
-use crate::outcome::{By, Outcome, OutcomeKind};
+use crate::index;
+use crate::outcome::{By, Outcome};
+use crate::place::Mode;
 use crate::record::{Hold, Record};
 use crate::sabotage::Bug;
 use crate::state::Run;
@@ -19,7 +21,7 @@ pub(super) fn interrupt(draft: &mut Draft<'_>, by: By) {
     };
     let (no, started) = (run.no, run.started);
     match run.hold.clone() {
-        Some(Hold::Closing { outcome }) => {
+        Some(Hold::Closing { outcome, .. }) => {
             let key = RunKey { session: draft.state.id, run: no };
             return draft.reply(Reply::AlreadyEnded(key, outcome));
         }
@@ -51,7 +53,8 @@ pub(super) fn stops(run: &Run) -> bool {
 impl Draft<'_> {
     /// Cancels the owned runs whose calls wait for them: by record once, by effect as often as this is asked for.
     ///
-    /// The calls stay open until the notices of those runs. Runs in the background go on.
+    /// The calls stay open until the notices of those runs. Runs in the background go on. One that its child has not opened yet
+    /// is reached too: its row stands behind the `continue` row that opens it.
     pub(super) fn cancel_blocking(&mut self) {
         if self.bug(Bug::InterruptStopsHere) {
             return;
@@ -62,14 +65,18 @@ impl Draft<'_> {
         let reached: Vec<(CallId, SessionId, bool)> = run
             .owned
             .iter()
-            .filter(|(key, _)| all || self.state.is_open(**key))
+            .filter(|(key, owned)| {
+                let stays = self.bug(Bug::BackgroundStaysBlocking) && owned.mode == Mode::Blocking;
+                all || stays || self.state.is_open(**key)
+            })
             .map(|(key, owned)| (*key, owned.child, owned.cancel_asked))
             .collect();
         for (key, child, asked) in reached {
             if !asked {
                 self.emit(Record::CancelAsked { call: None, child, key });
             }
-            self.effect(Effect::CancelChild { run: no, child, outcome: OutcomeKind::Interrupted });
+            let by = index::cancel_by(None);
+            self.effect(Effect::CancelChild { run: no, child, key, by });
         }
     }
 }

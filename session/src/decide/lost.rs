@@ -19,7 +19,7 @@ pub(super) fn lost(draft: &mut Draft<'_>, owner_survives: bool) -> Result<(), Re
     let outcome = match &run.hold {
         Some(Hold::Interrupted { by }) => Outcome::Interrupted { by: by.clone() },
         Some(Hold::OutOfTurns) => Outcome::OutOfTurns,
-        Some(Hold::Closing { outcome }) => outcome.clone(),
+        Some(Hold::Closing { outcome, .. }) => outcome.clone(),
         None => Outcome::Lost,
     };
     draft.take_notices();

@@ -1,7 +1,7 @@
 //! Taking rows that have arrived.
 
 use super::draft::Draft;
-use crate::ids::SessionId;
+use crate::ids::{CallId, SessionId};
 use crate::record::{Carrier, Notice, NoticeTaken, Record};
 use crate::sabotage::Bug;
 
@@ -30,15 +30,15 @@ impl Draft<'_> {
         if self.bug(Bug::RowsLeftPending) {
             return;
         }
-        let items = self.arrived_owned(|_| true);
+        let items = self.arrived_owned(|_, _| true);
         if !items.is_empty() {
             self.emit(Record::NoticeTaken(Box::new(NoticeTaken { items, carrier: Carrier::Message })));
         }
     }
 
-    /// The arrived rows of owned runs whose child is wanted.
-    pub(super) fn arrived_owned(&self, wanted: impl Fn(SessionId) -> bool) -> Vec<Notice> {
-        let owned = |row: &&Notice| row.key.is_some_and(|key| self.state.owes(key)) && wanted(row.child);
+    /// The arrived rows of owned runs that are wanted, by child and key.
+    pub(super) fn arrived_owned(&self, wanted: impl Fn(SessionId, CallId) -> bool) -> Vec<Notice> {
+        let owned = |row: &&Notice| row.key.is_some_and(|key| self.state.owes(key) && wanted(row.child, key));
         self.state.arrived.iter().filter(owned).cloned().collect()
     }
 }

@@ -1,44 +1,70 @@
 //! Opening and starting runs and turns, and the slots and clocks that change hands with them.
 
+use std::sync::Arc;
+
 use super::draft::Draft;
 use crate::command::Deadline;
+use crate::context;
 use crate::effect::Effect;
 use crate::ids::{AttemptNo, InputId};
 use crate::place::{Mode, Owner, Place};
-use crate::record::{Lane, Park, Prompt, Record, RunOpened};
+use crate::record::{From, InputAccepted, Lane, Park, Prompt, Record, RunOpened};
+use crate::state::Queued;
 
 impl Draft<'_> {
-    /// Opens the next run with the oldest input of the queue, if there is one and no run is in flight.
+    /// Opens the next run with the first input of the queue, if there is one and no run is in flight.
     pub(super) fn open_next(&mut self) {
-        let Some(first) = self.state.queue.front().filter(|_| self.state.run.is_none()) else { return };
+        let Some(first) = self.next_input().filter(|_| self.state.run.is_none()) else { return };
+        let input = Arc::clone(&first.input);
         let limits = &self.state.limits;
-        let owner = first.input.as_owner.clone();
-        let owned = matches!(owner, Owner::Run { .. });
-        let slot = match &owner {
+        // Nobody above ends a detached run: it has a cap of its own.
+        let ms = match &input.as_owner {
+            Owner::Detached { .. } => Some(limits.wall_ms.map_or(limits.detached_ms, |ms| ms.min(limits.detached_ms))),
+            Owner::Run { .. } | Owner::Person | Owner::Host(_) => limits.wall_ms,
+        };
+        let wall_cap_at = ms.map(|ms| self.clock.wall_ms.saturating_add_unsigned(ms));
+        let opened = self.opened_by(&input, Mode::Background, wall_cap_at);
+        self.open(opened);
+    }
+
+    /// The input that a queue gives first (B11): the oldest of a person's, else the oldest of the host's and of agents' results.
+    fn next_input(&self) -> Option<&Queued> {
+        let queue = &self.state.queue;
+        queue.iter().find(|queued| queued.input.from == From::Person).or(queue.front())
+    }
+
+    /// The birth of the next run, as `input` opens it.
+    pub(super) fn opened_by(&self, input: &InputAccepted, mode: Mode, wall_cap_at: Option<i64>) -> RunOpened {
+        let slot = match &input.as_owner {
             Owner::Run { .. } | Owner::Detached { .. } => true,
             Owner::Person => matches!(self.state.created.place, Place::Child { .. }),
             Owner::Host(_) => false,
         };
-        let wall_cap_at = limits.wall_ms.filter(|_| !owned).map(|ms| self.clock.wall_ms.saturating_add_unsigned(ms));
-        let opened = RunOpened {
+        let owned = matches!(input.as_owner, Owner::Run { .. });
+        RunOpened {
             run: self.state.last_run.next(),
-            owner,
-            inputs: vec![first.input.id],
-            mode: Mode::Background,
-            max_turns: limits.turns,
-            deadline_ms: limits.run_ms.filter(|_| owned),
+            owner: input.as_owner.clone(),
+            inputs: vec![input.id],
+            mode,
+            max_turns: input.turns.unwrap_or(self.state.own_turns),
+            base_turns: self.state.turns,
+            deadline_ms: self.state.limits.run_ms.filter(|_| owned),
             wall_cap_at,
             on_restart: self.state.created.on_restart,
             slot,
-        };
-        let (run, queue_ms) = (opened.run, limits.queue_ms);
+        }
+    }
+
+    /// Opens a run: it waits for its slot, or begins where it needs none.
+    pub(super) fn open(&mut self, opened: RunOpened) {
+        let (run, slot, wall_cap_at) = (opened.run, opened.slot, opened.wall_cap_at);
         self.emit(Record::RunOpened(Box::new(opened)));
         if let Some(at) = wall_cap_at {
             self.arm(Deadline::WallCap(run), until(at, self.clock.wall_ms));
         }
         if slot {
             self.effect(Effect::RequestSlot { run, again: false });
-            self.arm(Deadline::Queue(run), queue_ms);
+            self.arm(Deadline::Queue(run), self.state.limits.queue_ms);
         } else {
             self.begin();
         }
@@ -57,13 +83,13 @@ impl Draft<'_> {
         self.start_turn(Prompt::Plain);
     }
 
-    /// Inputs that a boundary takes: all that steer, else, at a rest point, the oldest other one.
+    /// Inputs that a boundary takes: all that steer, else, at a rest point, the first other one.
     pub(super) fn takeable(&self, rest: bool) -> Vec<InputId> {
         let steers: Vec<InputId> = self.steers().collect();
         if !steers.is_empty() || !rest {
             return steers;
         }
-        self.state.queue.front().map(|queued| queued.input.id).into_iter().collect()
+        self.next_input().map(|queued| queued.input.id).into_iter().collect()
     }
 
     fn steers(&self) -> impl Iterator<Item = InputId> {
@@ -100,8 +126,8 @@ impl Draft<'_> {
     pub(super) fn start_turn(&mut self, prompt: Prompt) {
         let Some(run) = self.run().map(|run| run.no) else { return };
         let (turn, attempt) = (self.state.last_turn.next(), AttemptNo(1));
-        let model = self.state.created.model.clone();
-        self.emit(Record::TurnStarted { run, turn, attempt, prompt, reserved: None, model });
+        let (model, reserved) = (context::model(self.state), self.reserved());
+        self.emit(Record::TurnStarted { run, turn, attempt, prompt, reserved, model });
         self.arm(Deadline::Turn(turn), self.state.limits.turn_ms);
         self.effect(Effect::CallModel { turn, attempt, after_ms: 0 });
     }
@@ -109,7 +135,8 @@ impl Draft<'_> {
     /// The run waits: its slot goes back and its clock stands. A run that has neither writes nothing.
     pub(super) fn park(&mut self, why: Park) {
         let Some(run) = self.run() else { return };
-        if !run.has_clock() || run.parked == Some(why) {
+        // One that waits already goes on waiting, whatever of the turn it is that it waits for now.
+        if !run.has_clock() || run.parked.is_some() {
             return;
         }
         let run = run.no;

@@ -9,7 +9,7 @@ use super::ending::Scope;
 use super::interrupt;
 use super::opening::until;
 use crate::call::{CallEnd, CallKind, Invalid, ToolEffect};
-use crate::command::{Clock, Deadline};
+use crate::command::{Clock, Deadline, FoundCall};
 use crate::effect::Effect;
 use crate::ids::CallId;
 use crate::outcome::{By, Outcome, OutcomeKind};
@@ -18,7 +18,7 @@ use crate::sabotage::Bug;
 use crate::state::{CallPhase, Phase, State};
 
 /// Token, outbox (delivered before by the hub), unstarted calls, the check: in this order, in every column (rule 4).
-pub(super) fn reactivated(draft: &mut Draft<'_>, kinds: Vec<(CallId, CallKind)>, owner_over: Option<OutcomeKind>) {
+pub(super) fn reactivated(draft: &mut Draft<'_>, found: Vec<FoundCall>, owner_over: Option<OutcomeKind>) {
     let phase = draft.state.phase();
     let over = owner_over.filter(|_| !matches!(phase, Phase::Closing | Phase::Quiet));
     if let Some(outcome) = over {
@@ -29,7 +29,7 @@ pub(super) fn reactivated(draft: &mut Draft<'_>, kinds: Vec<(CallId, CallKind)>,
     draft.decision.effects.extend(effects);
     match phase {
         Phase::Quiet | Phase::Queued | Phase::HeldOutOfTurns => {}
-        Phase::Working | Phase::WaitingMidTurn | Phase::WaitingAtRest => redo_turn(draft, kinds),
+        Phase::Working | Phase::WaitingMidTurn | Phase::WaitingAtRest => redo_turn(draft, found),
         Phase::HeldInterrupted => {
             draft.drop_local(Scope::Local, &CallEnd::Interrupted);
             draft.cancel_blocking();
@@ -42,27 +42,32 @@ pub(super) fn reactivated(draft: &mut Draft<'_>, kinds: Vec<(CallId, CallKind)>,
     draft.check();
 }
 
-fn redo_turn(draft: &mut Draft<'_>, kinds: Vec<(CallId, CallKind)>) {
+fn redo_turn(draft: &mut Draft<'_>, found: Vec<FoundCall>) {
     let Some(turn) = draft.state.turn() else { return };
     if turn.streaming {
         return start_again(draft, None, 0);
     }
     let no = turn.no;
-    let mut kinds: BTreeMap<CallId, CallKind> = kinds.into_iter().collect();
+    let mut found: BTreeMap<CallId, FoundCall> = found.into_iter().map(|found| (found.call, found)).collect();
     let mut wanted = Vec::new();
+    let mut asked = Vec::new();
+    let mut checks = Vec::new();
     let mut again = Vec::new();
     let mut unknown = Vec::new();
     for (call, ix) in turn.calls.iter().zip(0_u32..) {
         let id = CallId { turn: no, ix };
+        let gone = || FoundCall::plain(id, CallKind::Invalid(Invalid::UnknownTool));
         match (&call.phase, &call.kind) {
             (CallPhase::Unstarted, _) => {
-                let kind = kinds.remove(&id).unwrap_or(CallKind::Invalid(Invalid::UnknownTool));
-                wanted.push(Wanted { ix, kind, note: None });
+                let FoundCall { kind, access, ask, .. } = found.remove(&id).unwrap_or_else(gone);
+                wanted.push(Wanted { ix, kind, note: None, access, ask });
             }
+            (CallPhase::Asked(_), _) => asked.push(found.remove(&id).unwrap_or_else(gone)),
             (CallPhase::Started, Some(CallKind::Local(ToolEffect::SideEffect))) => unknown.push(id),
             (CallPhase::Started, Some(CallKind::Local(ToolEffect::ReadOnly | ToolEffect::Idempotent))) => {
                 again.push(id)
             }
+            (CallPhase::Started, Some(CallKind::Check { wait: true, .. })) => checks.push(id),
             (CallPhase::Started | CallPhase::Closed(_), _) => {}
         }
     }
@@ -74,16 +79,23 @@ fn redo_turn(draft: &mut Draft<'_>, kinds: Vec<(CallId, CallKind)>) {
         draft.effect(Effect::RunTool { call });
         draft.arm(Deadline::Call(call), draft.state.limits.tool_ms);
     }
+    for call in checks {
+        draft.arm(Deadline::Call(call), draft.state.limits.check_ms);
+    }
     if !draft.bug(Bug::UnstartedForgotten) && !wanted.is_empty() {
         draft.enqueue(no, wanted);
+    }
+    // Still asked for: whoever is to answer may never have heard of it.
+    for FoundCall { call, kind, .. } in asked {
+        draft.ask_again(call, kind);
     }
 }
 
 fn redo_cancel_owned(draft: &mut Draft<'_>) {
     let Some(run) = draft.run().filter(|run| !run.owned.is_empty()) else { return };
-    if let Some(Hold::Closing { outcome }) = &run.hold {
-        let (run, outcome) = (run.no, outcome.kind());
-        draft.effect(Effect::CancelOwned { run, outcome });
+    if let Some(Hold::Closing { outcome, queue_stands }) = &run.hold {
+        let (run, outcome, queue_stands) = (run.no, outcome.kind(), *queue_stands);
+        draft.effect(Effect::CancelOwned { run, outcome, queue_stands });
     }
 }
 

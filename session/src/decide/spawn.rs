@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use super::continued;
 use super::draft::Draft;
 use crate::authority::Authority;
 use crate::birth;
 use crate::call::{CallEnd, CallKind, ToolErrorKind};
-use crate::command::{ChildPlan, Refusal, SpawnVerdict};
+use crate::command::{ChildPlan, Plan, Refusal, SpawnVerdict};
 use crate::effect::{Effect, Rejection};
 use crate::ids::{CallId, Interned, TurnNo};
 use crate::place::Mode;
@@ -32,7 +33,15 @@ pub(super) fn spawn(draft: &mut Draft<'_>, turn: TurnNo, verdicts: Vec<SpawnVerd
             continue;
         }
         draft.state.due.admissions = draft.state.due.admissions.saturating_sub(1);
-        let planned = verdict.and_then(|plan| admissible(draft, plan));
+        let plan = match verdict {
+            Ok(Plan::Continue(plan)) => {
+                continued::ask(draft, call, *plan);
+                continue;
+            }
+            Ok(Plan::Child(plan)) => Ok(plan),
+            Err(refusal) => Err(refusal),
+        };
+        let planned = plan.and_then(|plan| admissible(draft, plan));
         match planned {
             Ok(plan) => bear(draft, call, *plan, &mut met),
             Err(Refusal { kind, message }) => draft.refuse(call, CallKind::Child(Mode::Blocking), kind, message),
@@ -59,7 +68,8 @@ fn admissible(draft: &Draft<'_>, plan: Box<ChildPlan>) -> Result<Box<ChildPlan>,
 }
 
 fn bear(draft: &mut Draft<'_>, call: CallId, plan: ChildPlan, met: &mut Met) {
-    let mode = plan.mode;
+    let detached = plan.detached_ms.is_some();
+    let mode = if detached { Mode::Background } else { plan.mode };
     let kind = CallKind::Child(mode);
     let Some(ceiling) = ceiling(draft, &plan.manifest, met) else {
         let text = "Not started: its authority cannot be written down. This is a fault of the host.";
@@ -72,13 +82,14 @@ fn bear(draft: &mut Draft<'_>, call: CallId, plan: ChildPlan, met: &mut Met) {
         short: short.clone(),
         agent: plan.created.agent.clone(),
         mode,
-        detached: false,
+        detached,
         depth: draft.state.created.place.depth().saturating_add(1),
         grant: plan.grant,
     };
     let child = plan.child;
-    let birth = birth::child(draft.state, call, plan, short.clone(), ceiling);
-    draft.emit(Record::CallStarted { call, kind: Box::new(kind), timeout_ms: None });
+    let birth = birth::child(draft.state, call, plan, short.clone(), ceiling, draft.clock.wall_ms);
+    let access = draft.state.due.access.remove(&call.ix);
+    draft.emit(Record::CallStarted { call, kind: Box::new(kind), timeout_ms: None, access });
     draft.emit(Record::ChildSpawned(Box::new(spawned)));
     if mode == Mode::Background {
         let text = format!("{{\"session_id\":\"{short}\",\"status\":\"started\"}}");

@@ -10,6 +10,9 @@ use crate::state::Phase;
 const MAX_FORMAT: u64 = 64 << 10;
 
 pub(super) fn submit(draft: &mut Draft<'_>, input: Box<InputAccepted>) -> Result<(), Rejection> {
+    if draft.state.deleted {
+        return Err(Rejection::Deleted);
+    }
     let before = input.key.as_ref().and_then(|key| draft.state.seen.get(key)).copied();
     let before = before.or_else(|| draft.state.accepted.binary_search(&input.id).is_ok().then_some(input.id));
     if let Some(input) = before {
@@ -17,6 +20,9 @@ pub(super) fn submit(draft: &mut Draft<'_>, input: Box<InputAccepted>) -> Result
         return Ok(());
     }
     fits(draft, &input)?;
+    if input.agent_override.is_some() && !matches!(input.from, From::Person | From::Host) {
+        return Err(Rejection::BadInput("only a person or the host may name the agent that answers".into()));
+    }
     let phase = draft.state.phase();
     if draft.state.closed {
         let by = if input.from == From::Person { By::Person } else { By::Host };
@@ -49,7 +55,9 @@ fn fits(draft: &Draft<'_>, input: &InputAccepted) -> Result<(), Rejection> {
         )));
     }
     let queues = match draft.state.phase() {
-        Phase::Quiet | Phase::WaitingAtRest => !draft.state.queue.is_empty(),
+        // It opens a run, which takes one out of the queue: one that stands full is no trap.
+        Phase::Quiet => false,
+        Phase::WaitingAtRest => !draft.state.queue.is_empty(),
         Phase::HeldInterrupted | Phase::HeldOutOfTurns => {
             draft.run().is_some_and(|run| run.has_local_work() || run.open_calls() > 0)
         }

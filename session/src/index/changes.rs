@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use super::obliged::told;
 use super::{Changes, Head, Inflight, InflightChange, Row, RowKey, RowKind};
 use crate::effect::Birth;
 use crate::ids::{Epoch, Hash, Lsn, RunNo, Seq, SessionId, Text};
 use crate::message::Message;
-use crate::place::{Owner, Place};
-use crate::record::{Notice, Record, RunEnded, RunOpened, SessionCreated};
+use crate::place::{BranchKind, Owner, Place};
+use crate::record::{Record, RunOpened, SessionCreated};
 use crate::sabotage::Bug;
 use crate::state::{Phase, State};
 
@@ -63,6 +64,7 @@ pub fn changes(before: &Before, after: &State, records: &[Record], stamp: Stamp)
         place: &after.created.place,
         cancels: before.cancels,
         silent: after.sabotage.on(Bug::NoOutbox),
+        mute: after.sabotage.on(Bug::ContinueRefusedSilently),
     };
     walk.rows(before.opened.as_ref().map(|opened| &opened.owner), records, &mut out);
     out
@@ -95,6 +97,9 @@ pub fn born(birth: &Birth, stamp: Stamp) -> Changes {
         last_seq: Seq(birth.records.len() as u64),
         epoch: stamp.epoch,
         state,
+        kind: kind_of(&created.place),
+        closed: false,
+        deleted: false,
         last_outcome: None,
         title,
         created_ms: stamp.created_ms,
@@ -109,7 +114,7 @@ pub fn born(birth: &Birth, stamp: Stamp) -> Changes {
 
 /// Only the obligations of a frame: the rows that `records` put and take, where `owner_before` owns the run in flight before it.
 pub fn rows(session: SessionId, place: &Place, owner_before: Option<&Owner>, records: &[Record], out: &mut Changes) {
-    Walk { session, place, cancels: true, silent: false }.rows(owner_before, records, out);
+    Walk { session, place, cancels: true, silent: false, mute: false }.rows(owner_before, records, out);
 }
 
 /// The bodies that a birth carries, as the store's definitions keep them.
@@ -143,6 +148,9 @@ pub fn head(state: &State, epoch: Epoch, created_ms: i64, updated_ms: i64) -> He
         last_seq: Seq(state.next_seq.0.saturating_sub(1)),
         epoch,
         state: state.phase(),
+        kind: kind_of(&created.place),
+        closed: state.closed,
+        deleted: state.deleted,
         last_outcome: state.last.as_ref().map(|last| last.outcome.kind()),
         title: title(state),
         created_ms,
@@ -150,11 +158,19 @@ pub fn head(state: &State, epoch: Epoch, created_ms: i64, updated_ms: i64) -> He
     }
 }
 
+fn kind_of(place: &Place) -> Option<BranchKind> {
+    match place {
+        Place::Root => None,
+        Place::Child { kind, .. } => Some(*kind),
+    }
+}
+
 fn title(state: &State) -> Text {
     if let Some(title) = &state.created.title {
         return Arc::clone(title);
     }
-    if let Some(Message::User { text, .. }) = state.transcript.first() {
+    // What a branch inherits was said elsewhere.
+    if let Some(Message::User { text, .. }) = state.transcript.get(state.created.inherited.len()) {
         return title_of(text);
     }
     let waiting = state.run.as_ref().and_then(|run| run.waiting.first()).or(state.queue.front());
@@ -195,48 +211,13 @@ fn inflight_row(
     }
 }
 
-/// The notice that `ended` obliges to, and to whom; `None` where nobody is to hear of it.
-///
-/// Needs no state of the child, so that the boot can tell of ends from their records alone: `owner` is that of the run's
-/// `RunOpened`, `place` that of the session's birth.
-pub fn notice_from(child: SessionId, place: &Place, owner: &Owner, ended: &RunEnded) -> Option<(SessionId, Notice)> {
-    let (to, key) = told(place, owner, ended.run)?;
-    let mut usage = ended.usage_self;
-    usage.add(&ended.usage_owned);
-    let (key, waking) = match key {
-        RowKey::Call(call) => (Some(call), ended.outcome.wakes()),
-        RowKey::Run(_) => (None, false),
-    };
-    let notice = Notice {
-        child,
-        run: Some(ended.run),
-        key,
-        outcome: ended.outcome.clone(),
-        len: ended.len,
-        hash: ended.hash,
-        prefix: ended.text.clone().unwrap_or_default(),
-        usage,
-        turns: ended.turns,
-        waking,
-    };
-    Some((to, notice))
-}
-
-/// Who hears of the end of a run, under which key: its owning session, or the parent where a person or nobody owns it.
-fn told(place: &Place, owner: &Owner, run: RunNo) -> Option<(SessionId, RowKey)> {
-    match owner {
-        Owner::Run { session, call, .. } => Some((*session, RowKey::Call(*call))),
-        Owner::Person | Owner::Detached { .. } => place.parent().map(|parent| (parent, RowKey::Run(run))),
-        Owner::Host(_) => None,
-    }
-}
-
 struct Walk<'a> {
     session: SessionId,
     place: &'a Place,
     /// Whether owned runs may have been asked to cancel: then their notices take the `cancel` rows too.
     cancels: bool,
     silent: bool,
+    mute: bool,
 }
 
 impl Walk<'_> {
@@ -261,12 +242,22 @@ impl Walk<'_> {
                     out.put.push(row(asked.child, me, RowKind::Continue, RowKey::Call(asked.call)));
                 }
                 Record::ContinueRefused { owner, key, .. } => {
-                    out.put.push(row(*owner, me, RowKind::Notice, RowKey::Call(*key)));
+                    if !self.mute {
+                        out.put.push(row(*owner, me, RowKind::Notice, RowKey::Call(*key)));
+                    }
                     out.take.push(row(me, *owner, RowKind::Continue, RowKey::Call(*key)));
                 }
                 Record::CancelAsked { child, key, .. } => {
                     self.cancels = true;
                     out.put.push(row(*child, me, RowKind::Cancel, RowKey::Call(*key)));
+                }
+                // The asker takes its own row: it alone knows when the call is answered or closed.
+                Record::AskOpened { call, root, .. } => {
+                    out.put.push(row(*root, me, RowKind::Ask, RowKey::Call(*call)));
+                }
+                Record::AskAnswered { call, .. } => {
+                    let root = self.place.root(me);
+                    out.take.push(row(root, me, RowKind::Ask, RowKey::Call(*call)));
                 }
                 Record::NoticeTaken(taken) => {
                     for item in &taken.items {
@@ -290,8 +281,9 @@ impl Walk<'_> {
                 | Record::RunParked { .. }
                 | Record::RunResumed { .. }
                 | Record::RunHeld { .. }
-                | Record::AskOpened { .. }
-                | Record::AskAnswered { .. }
+                | Record::BranchCreated(_)
+                | Record::AlternativeSwitched { .. }
+                | Record::SessionDeleted { .. }
                 | Record::SessionClosed { .. }
                 | Record::SessionReopened { .. } => {}
             }

@@ -53,6 +53,7 @@ pub(super) fn whole_batches(world: &World<'_>) -> Verdict {
         born(world, *session, seen)?;
         ends_are_owed(world, *session, seen)?;
         asked(world, *session, seen)?;
+        put_to_persons(world, *session, seen)?;
     }
     world.rows.iter().try_for_each(|row| obliged(world, row))
 }
@@ -66,6 +67,10 @@ fn born(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
         ensure(whole, InvariantId::J3, session, || {
             format!("call {} made {}, which is not there", spawned.call, spawned.child)
         })
+    })?;
+    seen.branches.iter().try_for_each(|(_, branch)| {
+        let there = world.sessions.get(&branch.child).is_some_and(|child| child.created.is_some());
+        ensure(there, InvariantId::J3, session, || format!("branch {} is not there", branch.child))
     })
 }
 
@@ -77,21 +82,21 @@ fn ends_are_owed(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verd
             (Owner::Person | Owner::Detached { .. }, Some(parent)) => (parent, RowKey::Run(*no)),
             (Owner::Person | Owner::Detached { .. }, None) | (Owner::Host(_), _) => continue,
         };
-        let standing = world.rows.contains(&Row { to, from: session, kind: RowKind::Notice, key });
-        let taken = world.sessions.get(&to).is_some_and(|to| {
-            to.taken.iter().any(|(_, item)| {
-                item.child == session
-                    && match key {
-                        RowKey::Call(call) => item.key == Some(call),
-                        RowKey::Run(run) => item.key.is_none() && item.run == Some(run),
-                    }
-            })
-        });
-        ensure(standing != taken, InvariantId::J3, session, || {
-            format!("end of run {no}: row to {to} standing {standing}, taken {taken}")
-        })?;
+        told(world, session, to, key)?;
     }
-    Ok(())
+    seen.refused.iter().try_for_each(|(owner, key, _)| told(world, session, *owner, RowKey::Call(*key)))
+}
+
+/// The word of `from` to `to` stands as a row, or was taken.
+fn told(world: &World<'_>, from: SessionId, to: SessionId, key: RowKey) -> Verdict {
+    let standing = world.rows.contains(&Row { to, from, kind: RowKind::Notice, key });
+    let taken = world
+        .sessions
+        .get(&to)
+        .is_some_and(|to| to.taken.iter().any(|(_, item)| item.child == from && item.row_key() == Some(key)));
+    ensure(standing != taken, InvariantId::J3, from, || {
+        format!("the end by {key:?}: row to {to} standing {standing}, taken {taken}")
+    })
 }
 
 fn asked(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
@@ -101,7 +106,7 @@ fn asked(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
         let answered = world.sessions.get(&asked.child).is_some_and(|child| {
             let opened =
                 |owner: (crate::ids::RunKey, crate::ids::CallId)| owner.0.session == session && owner.1 == asked.call;
-            child.refused.contains(&(session, asked.call))
+            child.refused.iter().any(|(owner, key, _)| (*owner, *key) == (session, asked.call))
                 || child.runs.values().filter_map(|run| run.owner()).any(opened)
         });
         ensure(standing != answered, InvariantId::J3, session, || {
@@ -119,6 +124,17 @@ fn asked(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
     Ok(())
 }
 
+/// An ask stands at the root from the record that puts it to the one that answers it.
+fn put_to_persons(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
+    seen.asks.iter().try_for_each(|(call, ask)| {
+        let row = Row { to: ask.root, from: session, kind: RowKind::Ask, key: RowKey::Call(*call) };
+        let standing = world.rows.contains(&row);
+        ensure(standing != ask.answered.is_some(), InvariantId::J3, session, || {
+            format!("ask for {call}: row standing {standing}, answered {}", ask.answered.is_some())
+        })
+    })
+}
+
 /// A row stands only where a record of its sender obliges to it.
 fn obliged(world: &World<'_>, row: &Row) -> Verdict {
     let Some(from) = world.sessions.get(&row.from) else {
@@ -127,7 +143,7 @@ fn obliged(world: &World<'_>, row: &Row) -> Verdict {
     let obliging = match (row.kind, row.key) {
         (RowKind::Notice, RowKey::Call(call)) => {
             let owes = |(owner, key): (crate::ids::RunKey, crate::ids::CallId)| owner.session == row.to && key == call;
-            from.refused.contains(&(row.to, call))
+            from.refused.iter().any(|(owner, key, _)| (*owner, *key) == (row.to, call))
                 || from.runs.values().any(|run| run.ended.is_some() && run.owner().is_some_and(owes))
         }
         (RowKind::Notice, RowKey::Run(run)) => from.runs.get(&run).is_some_and(|run| run.ended.is_some()),
@@ -136,7 +152,8 @@ fn obliged(world: &World<'_>, row: &Row) -> Verdict {
         }
         (RowKind::Cancel, RowKey::Call(call)) => from.cancel_asked.contains(&(row.to, call)),
         (RowKind::Continue | RowKind::Cancel, RowKey::Run(_)) => false,
-        (RowKind::Ask | RowKind::Answer, _) => true,
+        (RowKind::Ask, RowKey::Call(call)) => from.asks.get(&call).is_some_and(|ask| ask.root == row.to),
+        (RowKind::Ask, RowKey::Run(_)) | (RowKind::Answer, _) => false,
     };
     ensure(obliging, InvariantId::J3, row.from, || format!("no record obliges to {row:?}"))
 }
@@ -176,6 +193,12 @@ fn difference(a: &State, b: &State) -> Option<&'static str> {
         shorts,
         owed,
         noticed,
+        agent,
+        always,
+        alternatives,
+        turns,
+        own_turns,
+        deleted,
         closed,
         usage,
         arrived: _,
@@ -201,6 +224,12 @@ fn difference(a: &State, b: &State) -> Option<&'static str> {
         ("shorts", *shorts == b.shorts),
         ("owed", *owed == b.owed),
         ("noticed", *noticed == b.noticed),
+        ("agent", *agent == b.agent),
+        ("always", *always == b.always),
+        ("alternatives", *alternatives == b.alternatives),
+        ("turns", *turns == b.turns),
+        ("own_turns", *own_turns == b.own_turns),
+        ("deleted", *deleted == b.deleted),
         ("closed", *closed == b.closed),
         ("usage", *usage == b.usage),
     ];

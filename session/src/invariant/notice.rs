@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::ids::{CallId, RunKey, RunNo, SessionId};
+use crate::ids::{CallId, RunNo, SessionId};
 use crate::index::RowKind;
 use crate::invariant::world::{Seen, World};
 use crate::invariant::{InvariantId, Verdict, ensure};
-use crate::record::{Carrier, Park, Record};
+use crate::outcome::{FailKind, Outcome};
+use crate::record::{Carrier, Notice, Park, Record, RunEnded};
 use crate::state::State;
 
 pub(super) fn never_two(world: &World<'_>) -> Verdict {
@@ -28,23 +29,31 @@ pub(super) fn never_two(world: &World<'_>) -> Verdict {
     Ok(())
 }
 
-/// Every owned run that has ended is noticed, but where the owner is at work: there the row stands until its boundary.
+/// Every key that was ended or refused is noticed, but where the owner is at work: there the row stands until its boundary.
 pub(super) fn told(world: &World<'_>) -> Verdict {
     if !world.complete {
         return Ok(());
     }
-    for (key, run) in world.runs() {
-        let (Some(_), Some((owner, call))) = (run.ended, run.owner()) else { continue };
-        let Some(seen) = world.sessions.get(&owner.session) else { continue };
-        let notices = seen.taken_by_key(key.session, call).count();
+    let ended = world.runs().filter_map(|(key, run)| {
+        run.ended?;
+        let (owner, call) = run.owner()?;
+        Some((owner.session, call, key.session))
+    });
+    let refused = world.sessions.iter().flat_map(|(child, seen)| {
+        let keys = seen.refused.iter();
+        keys.map(|(owner, key, _)| (*owner, *key, *child))
+    });
+    for (owner, call, child) in ended.chain(refused) {
+        let Some(seen) = world.sessions.get(&owner) else { continue };
+        let notices = seen.taken_by_key(child, call).count();
         let at_work = seen.view.state.is_some_and(at_work);
-        ensure(notices == 1 || (at_work && notices == 0), InvariantId::N1, owner.session, || {
-            format!("{notices} notices of {key:?}, which has ended")
+        ensure(notices == 1 || (at_work && notices == 0), InvariantId::N1, owner, || {
+            format!("{notices} notices of {child} by key {call}, which is over")
         })?;
     }
     let left = world.rows.iter().find(|row| {
         let at_work = world.sessions.get(&row.to).and_then(|seen| seen.view.state).is_some_and(at_work);
-        row.kind == RowKind::Notice && !at_work
+        row.kind == RowKind::Continue || (row.kind == RowKind::Notice && !at_work)
     });
     left.map_or(Ok(()), |row| ensure(false, InvariantId::N1, row.to, || format!("{row:?} is not taken")))
 }
@@ -59,20 +68,38 @@ fn at_work(state: &State) -> bool {
 pub(super) fn unchanged(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         for (_, item) in &seen.taken {
-            let Some(run) = item.run else { continue };
-            let Some((_, ended)) = world.run(RunKey { session: item.child, run }).and_then(|run| run.ended) else {
-                continue;
+            let Some(child) = world.sessions.get(&item.child) else { continue };
+            let same = match (item.run, item.key) {
+                (Some(run), _) => {
+                    let Some((_, ended)) = child.runs.get(&run).and_then(|run| run.ended) else { continue };
+                    as_ended(item, ended)
+                }
+                (None, Some(key)) => {
+                    let mut refusals = child.refused.iter().filter(|(owner, by, _)| (owner, *by) == (session, key));
+                    refusals.next().is_some_and(|(.., why)| {
+                        let outcome = Outcome::Failed { kind: FailKind::NotContinued { why: *why } };
+                        item.refused == Some(*why) && item.outcome == outcome
+                    })
+                }
+                (None, None) => false,
             };
-            let text = ended.text.as_deref().unwrap_or_default();
-            let same = item.outcome == ended.outcome
-                && item.len == ended.len
-                && item.hash == ended.hash
-                && text.starts_with(&*item.prefix)
-                && item.turns == ended.turns;
-            ensure(same, InvariantId::N2, *session, || format!("the notice {item:?} is not what {ended:?} says"))?;
+            ensure(same, InvariantId::N2, *session, || format!("the notice {item:?} is not what its session says"))?;
         }
     }
     Ok(())
+}
+
+fn as_ended(item: &Notice, ended: &RunEnded) -> bool {
+    let text = ended.text.as_deref().unwrap_or_default();
+    let mut usage = ended.usage_self;
+    usage.add(&ended.usage_owned);
+    item.outcome == ended.outcome
+        && item.refused.is_none()
+        && item.len == ended.len
+        && item.hash == ended.hash
+        && text.starts_with(&*item.prefix)
+        && item.turns == ended.turns
+        && item.usage == usage
 }
 
 pub(super) fn after_its_end(world: &World<'_>) -> Verdict {

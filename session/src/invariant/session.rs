@@ -2,12 +2,13 @@
 
 use crate::call::CallKind;
 use crate::ids::{AttemptNo, CallId, RunKey, RunNo, Seq, SessionId, TurnNo};
+use crate::index::{RowKey, RowKind};
 use crate::invariant::world::{Activation, Seen, World};
 use crate::invariant::{InvariantId, Verdict, ensure};
 use crate::message::Message;
 use crate::place::Mode;
-use crate::record::{Hold, Park, Record};
-use crate::state::{CallPhase, Run, State};
+use crate::record::{AskVerdict, Hold, Park, Record};
+use crate::state::{CallPhase, Run, State, Turn};
 
 pub(super) fn one_end(world: &World<'_>) -> Verdict {
     world.runs().try_for_each(|(key, run)| {
@@ -26,7 +27,7 @@ pub(super) fn all_ended(world: &World<'_>) -> Verdict {
             && activation.slot.is_none()
             && activation.admits.is_empty())
     };
-    let asks = |state: &State| state.run.as_ref().is_some_and(|run| run.parked == Some(Park::Ask));
+    let asks = |state: &State| state.turn().is_some_and(asked);
     let outside = world
         .sessions
         .values()
@@ -39,13 +40,18 @@ pub(super) fn all_ended(world: &World<'_>) -> Verdict {
     })
 }
 
+/// Whether a person is asked for a call of the turn.
+fn asked(turn: &Turn) -> bool {
+    turn.calls.iter().any(|call| matches!(call.phase, CallPhase::Asked(_)))
+}
+
 pub(super) fn ends_stand(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         for (no, run) in &seen.runs {
             let Some((at, ended)) = run.ended else { continue };
             let later = seen.view.records.iter().skip(at.saturating_add(1)).find(|record| run_of(record) == Some(*no));
             ensure(later.is_none(), InvariantId::S2, *session, || format!("run {no} has ended, and then {later:?}"))?;
-            if let Some(fixed) = run.closing {
+            if let Some((_, fixed, _)) = run.closing {
                 ensure(*fixed == ended.outcome, InvariantId::S2, *session, || {
                     format!("run {no} was closing as {fixed:?} and ended as {:?}", ended.outcome)
                 })?;
@@ -92,6 +98,9 @@ fn run_of(record: &Record) -> Option<RunNo> {
         | Record::CancelAsked { .. }
         | Record::NoticeTaken(_)
         | Record::AskOpened { .. }
+        | Record::BranchCreated(_)
+        | Record::AlternativeSwitched { .. }
+        | Record::SessionDeleted { .. }
         | Record::AskAnswered { .. }
         | Record::SessionClosed { .. }
         | Record::SessionReopened { .. } => None,
@@ -229,17 +238,24 @@ pub(super) fn reason_to_wait(world: &World<'_>) -> Verdict {
             let stream = awaits.models.contains(&(turn.no, turn.attempt));
             needs(turn.streaming, stream, Reason::Model)?;
             needs(turn.local > 0, !awaits.tools.is_empty(), Reason::Tools)?;
-            // A call that has not started waits behind a local one of the same answer, or for the ledger.
-            let ahead = turn.local > 0 || !awaits.admits.is_empty();
+            let put = (0_u32..).zip(&turn.calls).filter(|(_, call)| matches!(call.phase, CallPhase::Asked(_)));
+            let standing = put.into_iter().all(|(ix, _)| stands(world, *session, CallId { turn: turn.no, ix }));
+            needs(asked(turn), standing || !world.complete, Reason::Ask)?;
+            // A call that has not started waits behind another one of the same answer, for the ledger, or for a slot.
+            let ahead = turn.local > 0 || !awaits.admits.is_empty() || asked(turn) || run.parked == Some(Park::Slot);
             needs(turn.unstarted > 0, ahead, Reason::Ledger)?;
         }
         let wants_slot = !run.started || run.parked == Some(Park::Slot);
         needs(wants_slot, awaits.slot == Some(run.no), Reason::Ledger)?;
         needs(!run.owned.is_empty(), true, Reason::Owned)?;
-        needs(run.parked == Some(Park::Ask), true, Reason::Ask)?;
         ensure(reason.is_some(), InvariantId::S4, *session, || format!("run {} waits for nothing", run.no))?;
     }
     Ok(())
+}
+
+/// Whether the ask for `call` stands at its root.
+fn stands(world: &World<'_>, session: SessionId, call: CallId) -> bool {
+    world.rows.iter().any(|row| row.from == session && row.kind == RowKind::Ask && row.key == RowKey::Call(call))
 }
 
 /// A slot is asked for only for a turn that is due: what makes it due was taken right before (rule 8).
@@ -247,7 +263,13 @@ pub(super) fn slot_for_a_due_turn(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         for pair in seen.view.records.windows(2) {
             let [before, Record::RunParked { why: Park::Slot, .. }] = pair else { continue };
-            let due = matches!(before, Record::NoticeTaken(_) | Record::InputsTaken { .. } | Record::CallFinished(_));
+            let due = matches!(
+                before,
+                Record::NoticeTaken(_)
+                    | Record::InputsTaken { .. }
+                    | Record::CallFinished(_)
+                    | Record::AskAnswered { verdict: AskVerdict::Allow | AskVerdict::Always, .. }
+            );
             ensure(due, InvariantId::S12, *session, || {
                 format!("a slot is asked for, and nothing was taken: {before:?}")
             })?;
@@ -262,9 +284,10 @@ pub(super) fn nothing_takeable_waits(world: &World<'_>) -> Verdict {
         match state.run.as_deref() {
             Some(run) => waits_rightly(*session, seen, state, run)?,
             None => {
-                let stands = seen.runs.values().last().is_none_or(|run| run.ended.is_none());
-                ensure(state.queue.is_empty() || !stands, InvariantId::S12, *session, || {
-                    "inputs wait in a session whose first run was never opened".to_owned()
+                let last = seen.runs.values().last().and_then(|run| run.ended);
+                let stands = last.is_some_and(|(_, ended)| ended.queue_stands);
+                ensure(state.queue.is_empty() || stands, InvariantId::S12, *session, || {
+                    format!("{} inputs wait in a quiet session whose queue was not told to stand", state.queue.len())
                 })?;
             }
         }
@@ -277,9 +300,11 @@ fn waits_rightly(session: SessionId, seen: &Seen<'_>, state: &State, run: &Run) 
     let local = turn.is_some_and(|turn| turn.streaming || turn.local > 0);
     let open = turn.is_some_and(|turn| turn.open > 0);
     match &run.hold {
-        Some(Hold::Closing { outcome }) => ensure(local || !run.owned.is_empty(), InvariantId::S12, session, || {
-            format!("run {} is closing as {outcome:?} and waits for nothing of its own", run.no)
-        }),
+        Some(Hold::Closing { outcome, .. }) => {
+            ensure(local || !run.owned.is_empty(), InvariantId::S12, session, || {
+                format!("run {} is closing as {outcome:?} and waits for nothing of its own", run.no)
+            })
+        }
         hold => {
             let slot = !run.started || run.parked == Some(Park::Slot);
             ensure(local || open || slot || state.queue.is_empty(), InvariantId::S12, session, || {
@@ -311,26 +336,23 @@ fn interrupt_reached(session: SessionId, seen: &Seen<'_>, run: &Run) -> Verdict 
     Ok(())
 }
 
-/// Each answer of the journal, and nothing else, stands as an answer in the transcript.
+/// Each answer of the journal, and nothing else, stands as an answer in the transcript, with its own text.
 pub(super) fn no_trace_of_discarded(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let Some(state) = seen.view.state else { continue };
-        let seqs = (1_u64..).map(Seq);
-        let answers: Vec<Seq> = seqs
-            .zip(seen.view.records)
-            .filter(|(_, record)| matches!(record, Record::TurnAnswered(_)))
-            .map(|(seq, _)| seq)
-            .collect();
-        let shown: Vec<Seq> = state
-            .transcript
-            .iter()
-            .filter_map(|message| match message {
-                Message::Assistant { seq, .. } => Some(*seq),
-                Message::User { .. } | Message::Result { .. } | Message::Notice { .. } | Message::Prompt { .. } => None,
-            })
-            .collect();
+        let answers = (1_u64..).map(Seq).zip(seen.view.records).filter_map(|(seq, record)| {
+            let Record::TurnAnswered(answer) = record else { return None };
+            Some((seq, answer.text.as_ref()))
+        });
+        // What a branch inherits are answers of its parent.
+        let own = state.transcript.iter().skip(state.created.inherited.len());
+        let shown = own.filter_map(|message| match message {
+            Message::Assistant { seq, text, .. } => Some((*seq, text.as_ref())),
+            Message::User { .. } | Message::Result { .. } | Message::Notice { .. } | Message::Prompt { .. } => None,
+        });
+        let (answers, shown): (Vec<_>, Vec<_>) = (answers.collect(), shown.collect());
         ensure(answers == shown, InvariantId::E2, *session, || {
-            format!("answered in {answers:?}, transcript shows {shown:?}")
+            format!("answered {answers:?}, transcript shows {shown:?}")
         })?;
     }
     Ok(())

@@ -2,11 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::ids::{AttemptNo, CallId, Epoch, RunKey, RunNo, Seq, SessionId, TurnNo};
+use crate::authority::Authority;
+use crate::call::CallEnd;
+use crate::ids::{AttemptNo, CallId, Epoch, RunKey, RunNo, Seq, SessionId, Text, TurnNo};
 use crate::index::Row;
+use crate::invariant::observed::{Causes, Observed};
+use crate::limits::Limits;
 use crate::outcome::{By, Outcome};
 use crate::place::{Mode, Owner, Place};
-use crate::record::{Carrier, ChildSpawned, ContinueAsked, Hold, Notice, Record, RunEnded, RunOpened, SessionCreated};
+use crate::record::{
+    AskBy, AskVerdict, BranchCreated, Carrier, ChildSpawned, ContinueAsked, ContinueRefusal, Hold, Notice, Record,
+    RunEnded, RunOpened, SessionCreated,
+};
 use crate::state::State;
 
 /// Sessions, obligations and what is in use, at one instant.
@@ -17,6 +24,7 @@ pub struct World<'a> {
     pub(super) sessions: BTreeMap<SessionId, Seen<'a>>,
     pub(super) rows: &'a BTreeSet<Row>,
     pub(super) ledger: Option<&'a Ledger>,
+    pub(super) observed: Option<&'a Observed>,
     pub(super) complete: bool,
 }
 
@@ -64,16 +72,27 @@ pub struct Activation {
 /// Slots and tokens of all trees, and who cancelled what.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ledger {
+    /// Slots of the whole host, of both classes together, where they are bounded.
+    pub global: Option<u32>,
+    /// Slots of owned and detached runs.
+    pub owned: Pool,
+    /// Slots of runs that persons opened in branches.
+    pub persons: Pool,
+    /// Runs that a person cancelled.
+    pub cancelled: BTreeSet<RunKey>,
+    /// Runs that started an effect after the token of one of their owners had fired.
+    pub late_effects: BTreeSet<RunKey>,
+}
+
+/// Slots of one class.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pool {
     /// Slots of each root.
     pub per_root: u32,
     /// Slots in use, by root, as the ledger counts them.
     pub used: BTreeMap<SessionId, u32>,
     /// Slots granted whose word has not arrived, by root.
     pub on_the_way: BTreeMap<SessionId, u32>,
-    /// Runs that a person cancelled.
-    pub cancelled: BTreeSet<RunKey>,
-    /// Runs that started an effect after the token of one of their owners had fired.
-    pub late_effects: BTreeSet<RunKey>,
 }
 
 /// A session with what its records say, in the order of the journal.
@@ -84,19 +103,38 @@ pub(super) struct Seen<'a> {
     pub(super) runs: BTreeMap<RunNo, SeenRun<'a>>,
     pub(super) spawned: Vec<(usize, &'a ChildSpawned)>,
     pub(super) continued: Vec<(usize, &'a ContinueAsked)>,
-    pub(super) refused: Vec<(SessionId, CallId)>,
+    pub(super) branches: Vec<(usize, &'a BranchCreated)>,
+    pub(super) refused: Vec<(SessionId, CallId, ContinueRefusal)>,
     pub(super) taken: Vec<(usize, &'a Notice)>,
     pub(super) cancel_asked: Vec<(SessionId, CallId)>,
+    /// The calls by which models cancelled, each with what it cancelled.
+    pub(super) model_cancels: Vec<(CallId, SessionId, CallId)>,
+    /// Calls that a person was asked for.
+    pub(super) asks: BTreeMap<CallId, SeenAsk<'a>>,
+    /// Calls that were moved to the background.
+    pub(super) backgrounded: BTreeSet<CallId>,
     /// How many results each call has.
     pub(super) results: BTreeMap<CallId, u32>,
+}
+
+/// What the records say of one ask.
+#[derive(Debug)]
+pub(super) struct SeenAsk<'a> {
+    pub(super) at: usize,
+    pub(super) access: (&'a Text, &'a Text),
+    pub(super) root: SessionId,
+    pub(super) answered: Option<(usize, AskVerdict, AskBy)>,
+    /// How often it was put, and how often answered.
+    pub(super) counts: (u32, u32),
 }
 
 /// What the records say of one run.
 #[derive(Debug, Default)]
 pub(super) struct SeenRun<'a> {
     pub(super) opened: Option<(usize, &'a RunOpened)>,
+    pub(super) started: bool,
     pub(super) interrupted: bool,
-    pub(super) closing: Option<&'a Outcome>,
+    pub(super) closing: Option<(usize, &'a Outcome, bool)>,
     pub(super) ended: Option<(usize, &'a RunEnded)>,
     pub(super) ends: usize,
 }
@@ -104,7 +142,12 @@ pub(super) struct SeenRun<'a> {
 impl SeenRun<'_> {
     /// The outcome that is fixed, if one is.
     pub(super) fn fixed(&self) -> Option<&Outcome> {
-        self.ended.map(|(_, ended)| &ended.outcome).or(self.closing)
+        self.ended.map(|(_, ended)| &ended.outcome).or(self.closing.map(|(_, outcome, _)| outcome))
+    }
+
+    /// The record that fixed the outcome, if one did.
+    pub(super) fn fixed_at(&self) -> Option<usize> {
+        self.closing.map(|(at, ..)| at).or(self.ended.map(|(at, _)| at))
     }
 
     /// The run that owns this one, with the call that opened it.
@@ -124,9 +167,13 @@ impl<'a> Seen<'a> {
             runs: BTreeMap::new(),
             spawned: Vec::new(),
             continued: Vec::new(),
+            branches: Vec::new(),
             refused: Vec::new(),
             taken: Vec::new(),
             cancel_asked: Vec::new(),
+            model_cancels: Vec::new(),
+            asks: BTreeMap::new(),
+            backgrounded: BTreeSet::new(),
             results: BTreeMap::new(),
         };
         for (at, record) in seen.view.records.iter().enumerate() {
@@ -145,7 +192,9 @@ impl<'a> Seen<'a> {
             Record::RunHeld { run, why } => {
                 let run = self.runs.entry(*run).or_default();
                 match &**why {
-                    Hold::Closing { outcome } => run.closing = run.closing.or(Some(outcome)),
+                    Hold::Closing { outcome, queue_stands } => {
+                        run.closing = run.closing.or(Some((at, outcome, *queue_stands)));
+                    }
                     Hold::Interrupted { .. } => run.interrupted = true,
                     Hold::OutOfTurns => {}
                 }
@@ -157,7 +206,7 @@ impl<'a> Seen<'a> {
             }
             Record::ChildSpawned(spawned) => self.spawned.push((at, spawned)),
             Record::ContinueAsked(asked) => self.continued.push((at, asked)),
-            Record::ContinueRefused { owner, key, .. } => self.refused.push((*owner, *key)),
+            Record::ContinueRefused { owner, key, why } => self.refused.push((*owner, *key, *why)),
             Record::NoticeTaken(taken) => {
                 self.taken.extend(taken.items.iter().map(|item| (at, item)));
                 match taken.carrier {
@@ -168,10 +217,31 @@ impl<'a> Seen<'a> {
                     Carrier::Message => {}
                 }
             }
-            Record::CancelAsked { child, key, .. } => self.cancel_asked.push((*child, *key)),
-            Record::CallFinished(finished) => self.result(finished.call),
-            Record::RunStarted { .. }
-            | Record::InputAccepted(_)
+            Record::CancelAsked { call, child, key } => {
+                self.cancel_asked.push((*child, *key));
+                self.model_cancels.extend(call.map(|call| (call, *child, *key)));
+            }
+            Record::CallFinished(finished) => {
+                self.result(finished.call);
+                if finished.end == CallEnd::Backgrounded {
+                    self.backgrounded.insert(finished.call);
+                }
+            }
+            Record::AskOpened { call, action, resource, root } => {
+                let access = (action, resource);
+                let new = SeenAsk { at, access, root: *root, answered: None, counts: (0, 0) };
+                let ask = self.asks.entry(*call).or_insert(new);
+                ask.counts.0 = ask.counts.0.saturating_add(1);
+            }
+            Record::AskAnswered { call, verdict, by } => {
+                if let Some(ask) = self.asks.get_mut(call) {
+                    ask.answered = ask.answered.or(Some((at, *verdict, *by)));
+                    ask.counts.1 = ask.counts.1.saturating_add(1);
+                }
+            }
+            Record::BranchCreated(created) => self.branches.push((at, created)),
+            Record::RunStarted { run, .. } => self.runs.entry(*run).or_default().started = true,
+            Record::InputAccepted(_)
             | Record::InputsTaken { .. }
             | Record::QueueChanged { .. }
             | Record::TurnStarted { .. }
@@ -180,8 +250,8 @@ impl<'a> Seen<'a> {
             | Record::CallStarted { .. }
             | Record::RunParked { .. }
             | Record::RunResumed { .. }
-            | Record::AskOpened { .. }
-            | Record::AskAnswered { .. }
+            | Record::AlternativeSwitched { .. }
+            | Record::SessionDeleted { .. }
             | Record::SessionClosed { .. }
             | Record::SessionReopened { .. } => {}
         }
@@ -190,6 +260,33 @@ impl<'a> Seen<'a> {
     fn result(&mut self, call: CallId) {
         let results = self.results.entry(call).or_default();
         *results = results.saturating_add(1);
+    }
+
+    /// Its limits, where they are known.
+    pub(super) fn limits(&self) -> Option<&Limits> {
+        let recorded = || self.created.and_then(|created| created.limits.body.as_deref());
+        self.view.state.map(|state| &*state.limits).or_else(recorded)
+    }
+
+    /// Its ceiling, where it is known.
+    pub(super) fn ceiling(&self) -> Option<&Authority> {
+        let recorded = || self.created.and_then(|created| created.ceiling.body.as_deref());
+        self.view.state.map(|state| &*state.ceiling).or_else(recorded)
+    }
+
+    /// The records of a run: from its opening to its end, where it has one.
+    pub(super) fn span(&self, run: &SeenRun<'a>) -> &'a [Record] {
+        let Some((from, _)) = run.opened else { return &[] };
+        let to = run.ended.map_or(self.view.records.len(), |(at, _)| at.saturating_add(1));
+        self.view.records.get(from..to).unwrap_or_default()
+    }
+
+    /// Whether a run is in flight after so many records, and whether its outcome was fixed.
+    pub(super) fn in_flight_at(&self, records: usize) -> Option<(RunNo, bool)> {
+        let opened = |run: &SeenRun<'_>| run.opened.is_some_and(|(at, _)| at < records);
+        let (no, run) = self.runs.iter().rev().find(|(_, run)| opened(run))?;
+        let ended = run.ended.is_some_and(|(at, _)| at < records);
+        (!ended).then(|| (*no, run.fixed_at().is_some_and(|at| at < records)))
     }
 
     pub(super) fn place(&self) -> Option<&'a Place> {
@@ -201,11 +298,12 @@ impl<'a> Seen<'a> {
         self.taken.iter().copied().filter(move |(_, item)| item.child == child && item.key == Some(key))
     }
 
-    /// Keys that were made for a call that waits, each with its child.
+    /// Keys that were made for a call that waits and was not moved to the background, each with its child.
     pub(super) fn blocking(&self) -> impl Iterator<Item = (CallId, SessionId)> {
         let spawned = self.spawned.iter().map(|(_, spawned)| (spawned.mode, spawned.call, spawned.child));
         let all = spawned.chain(self.continued.iter().map(|(_, asked)| (asked.mode, asked.call, asked.child)));
-        all.filter(|(mode, ..)| *mode == Mode::Blocking).map(|(_, call, child)| (call, child))
+        all.filter(|(mode, call, _)| *mode == Mode::Blocking && !self.backgrounded.contains(call))
+            .map(|(_, call, child)| (call, child))
     }
 
     /// Owned keys that this session's journal made: where, key, child. Detached runs are not owned.
@@ -229,7 +327,44 @@ impl<'a> World<'a> {
         complete: bool,
     ) -> Self {
         let sessions = sessions.into_iter().map(|(id, view)| (id, Seen::new(view))).collect();
-        Self { sessions, rows, ledger, complete }
+        Self { sessions, rows, ledger, observed: None, complete }
+    }
+
+    /// The same world, with what was seen of it from outside.
+    #[must_use]
+    pub fn seen_as(mut self, observed: &'a Observed) -> Self {
+        self.observed = Some(observed);
+        self
+    }
+
+    /// What may have ended runs, where that was observed.
+    pub(super) fn causes(&self) -> Option<&'a Causes> {
+        self.observed?.causes.as_ref()
+    }
+
+    /// The sessions above `session`, its parent first.
+    pub(super) fn above(&self, session: SessionId) -> Vec<SessionId> {
+        let parent = |of: &SessionId| self.sessions.get(of).and_then(Seen::place).and_then(Place::parent);
+        let mut above = Vec::new();
+        let mut at = parent(&session);
+        while let Some(id) = at.filter(|id| !above.contains(id) && *id != session) {
+            above.push(id);
+            at = parent(&id);
+        }
+        above
+    }
+
+    /// Whether `run` is owned by `above`, directly or through others.
+    pub(super) fn is_below(&self, run: RunKey, above: RunKey) -> bool {
+        let mut passed = BTreeSet::from([run]);
+        let mut at = self.run(run).and_then(SeenRun::owner).map(|(owner, _)| owner);
+        while let Some(owner) = at.filter(|owner| passed.insert(*owner)) {
+            if owner == above {
+                return true;
+            }
+            at = self.run(owner).and_then(SeenRun::owner).map(|(owner, _)| owner);
+        }
+        false
     }
 
     pub(super) fn run(&self, key: RunKey) -> Option<&SeenRun<'a>> {

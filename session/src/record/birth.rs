@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::authority::Authority;
 use crate::ids::{Hash, InputId, Interned, RunNo, Short, Text};
 use crate::limits::Limits;
+use crate::message::Transcript;
 use crate::place::{Mode, OnRestart, Owner, Place};
 
 /// The birth of a session.
@@ -46,9 +47,16 @@ pub struct SessionCreated {
     /// A title, where one was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<Text>,
+    /// What a branch inherits: the messages up to its branch point as they stood when it was made (B2). Empty for others.
+    #[serde(default, skip_serializing_if = "is_empty")]
+    pub inherited: Transcript,
     /// What the host attached; JSON text, `{}` if nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Text>,
+}
+
+fn is_empty(transcript: &Transcript) -> bool {
+    transcript.is_empty()
 }
 
 /// The birth of a run.
@@ -64,6 +72,9 @@ pub struct RunOpened {
     pub mode: Mode,
     /// Turn allowance.
     pub max_turns: u32,
+    /// Turns that earlier runs of the session answered: what a count of iterations starts from (B6).
+    #[serde(default)]
+    pub base_turns: u32,
     /// Working-time limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,

@@ -1,8 +1,10 @@
 //! Inputs and the queue.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{CallId, InputId, RunNo, SessionId, Text};
+use crate::ids::{CallId, Hash, InputId, RunNo, SessionId, Text};
 use crate::place::Owner;
 
 /// An accepted input.
@@ -19,9 +21,12 @@ pub struct InputAccepted {
     pub lane: Lane,
     /// The text.
     pub text: Text,
-    /// An agent that answers from here on (G12).
+    /// An agent that answers from here on (G12): only a person or the host sets it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub agent_override: Option<Text>,
+    pub agent_override: Option<Arc<AgentOverride>>,
+    /// Turn allowance of the run that this input opens or resumes; the session's own if absent (B6).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turns: Option<u32>,
     /// What the sender attached; JSON text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Text>,
@@ -30,6 +35,21 @@ pub struct InputAccepted {
     pub format: Option<Text>,
     /// The owner of a run that this input opens.
     pub as_owner: Owner,
+}
+
+/// Another agent that answers in a session, resolved when the input that names it was accepted.
+///
+/// The session's ceiling stays: what the agent may do is the meet of both (P-4).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentOverride {
+    /// The agent's name.
+    pub agent: Text,
+    /// Hash of its manifest.
+    pub agent_hash: Hash,
+    /// The model that it names, or the session's.
+    pub model: Text,
+    /// Its resolved system prompt (B17).
+    pub system: Text,
 }
 
 /// Who sent an input.

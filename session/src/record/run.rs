@@ -35,6 +35,9 @@ pub enum Hold {
     Closing {
         /// The outcome.
         outcome: Outcome,
+        /// Whether inputs that wait stay where they are after the end, rather than open the next run (rule 9).
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        queue_stands: bool,
     },
 }
 
@@ -66,6 +69,9 @@ pub struct RunEnded {
     pub usage_owned: Usage,
     /// Working time.
     pub worked_ms: u64,
+    /// Whether inputs that wait stay where they are, rather than open the next run (rule 9).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub queue_stands: bool,
     /// Why the actor was given up, when the outcome was fixed before that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gave_up: Option<Text>,

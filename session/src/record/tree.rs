@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{CallId, Hash, RunNo, SessionId, Short, Text};
+use crate::ids::{CallId, Hash, RunNo, Seq, SessionId, Short, Text};
 use crate::index::RowKey;
-use crate::outcome::Outcome;
-use crate::place::Mode;
+use crate::outcome::{By, Outcome};
+use crate::place::{BranchKind, Mode};
 use crate::usage::Usage;
 
 /// A child and its first run, as the parent's journal knows them.
@@ -58,6 +58,25 @@ pub enum ContinueRefusal {
     InFlight,
     /// The session is closed.
     Closed,
+    /// The session is deleted.
+    Deleted,
+}
+
+/// A branch that a person or the host made: a child without a call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BranchCreated {
+    /// The child.
+    pub child: SessionId,
+    /// Its short name.
+    pub short: Short,
+    /// Its agent.
+    pub agent: Text,
+    /// Its kind.
+    pub kind: BranchKind,
+    /// The message that it hangs on; of an alternative, the answer that it is one of. A record of this session.
+    pub at: Seq,
+    /// On whose word.
+    pub by: By,
 }
 
 /// Ends of owned runs, taken together.
@@ -95,6 +114,9 @@ pub struct Notice {
     /// The key: the owner's call. Absent for a run that the receiver does not own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<CallId>,
+    /// Why it refused to go on, if it did: then no run was opened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<ContinueRefusal>,
     /// The outcome.
     pub outcome: Outcome,
     /// Bytes of the whole text.

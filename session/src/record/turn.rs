@@ -35,14 +35,15 @@ pub enum Stop {
     Other,
 }
 
-/// Tokens and money set aside for a model call.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Tokens set aside for one attempt of a model call, by estimate; settled by what the answer says that it took.
+///
+/// Money is reserved for them by the price of the model that is called. One that was never settled counts in full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reserved {
-    /// Tokens.
-    pub tokens: u64,
-    /// Millionths of a US dollar.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cost_micro: Option<u64>,
+    /// Tokens of the request.
+    pub input: u64,
+    /// Tokens of the answer, at most.
+    pub output: u64,
 }
 
 /// An attempt that came to nothing.
@@ -150,4 +151,6 @@ pub enum AskBy {
     Deadline,
     /// No approver is attached: a deny.
     NoApprover,
+    /// The call was closed before anyone answered: a deny.
+    Closed,
 }

@@ -6,6 +6,8 @@ use super::State;
 use crate::message::Message;
 use crate::record::Record;
 
+mod asks;
+mod branches;
 mod inputs;
 mod run;
 mod tree;
@@ -19,10 +21,13 @@ impl State {
             return;
         }
         match record {
-            Record::SessionCreated(_)
-            | Record::ContinueRefused { .. }
-            | Record::AskOpened { .. }
-            | Record::AskAnswered { .. } => {}
+            Record::SessionCreated(_) => {}
+            Record::ContinueRefused { owner, key, .. } => self.continue_refused(*owner, *key),
+            Record::AskOpened { call, action, resource, .. } => self.ask_opened(*call, action, resource),
+            Record::AskAnswered { call, verdict, .. } => self.ask_answered(*call, *verdict),
+            Record::BranchCreated(created) => self.branch_created(created),
+            Record::AlternativeSwitched { of, to, .. } => self.alternative_switched(*of, *to),
+            Record::SessionDeleted { .. } => self.deleted = true,
             Record::RunOpened(opened) => self.run_opened(opened),
             Record::RunStarted { slot, .. } => self.run_started(*slot),
             Record::InputAccepted(input) => self.input_accepted(input),

@@ -1,7 +1,8 @@
 //! Calls of the turn at hand that did not start yet, by what they wait for.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
+use crate::authority::Access;
 use crate::call::{CallKind, ToolEffect};
 
 /// The calls that wait for their turn, each by its place in the answer.
@@ -12,12 +13,18 @@ use crate::call::{CallKind, ToolEffect};
 pub struct Due {
     /// Read-only local calls: some at once.
     pub reads: VecDeque<u32>,
-    /// Other local calls: one at a time, in order.
+    /// Other local calls: one at a time, in order, and none before an earlier one that a person is asked for.
     pub writes: VecDeque<(u32, ToolEffect)>,
+    /// Child calls whose admission is to be asked for: a person allowed them.
+    pub children: Vec<u32>,
     /// Child calls whose admission was asked for.
     pub admissions: u32,
     /// Await, check and return calls: they start when no admission is outstanding, so that they see the children of their answer.
     pub waits: VecDeque<(u32, CallKind)>,
+    /// Calls that a person is asked for.
+    pub asked: BTreeMap<u32, CallKind>,
+    /// What the calls need to be allowed, where the authority was asked: for the record of their start.
+    pub access: BTreeMap<u32, Box<Access>>,
 }
 
 impl Due {
@@ -25,7 +32,54 @@ impl Due {
     pub(crate) fn clear(&mut self) {
         self.reads.clear();
         self.writes.clear();
+        self.children.clear();
         self.admissions = 0;
         self.waits.clear();
+        self.asked.clear();
+        self.access.clear();
+    }
+
+    /// The next call that may write, unless it stands behind one that a person is asked for.
+    pub(crate) fn next_write(&self) -> Option<(u32, ToolEffect)> {
+        let (ix, effect) = *self.writes.front()?;
+        let writes = |kind: &CallKind| matches!(kind, CallKind::Local(effect) if *effect != ToolEffect::ReadOnly);
+        let behind = self.asked.range(..ix).any(|(_, kind)| writes(kind));
+        (!behind).then_some((ix, effect))
+    }
+
+    /// Whether the waits may start: no child call of their answer is still to be admitted or asked for.
+    pub(crate) fn waits_may_start(&self) -> bool {
+        self.admissions == 0 && self.children.is_empty() && !self.asked.values().any(CallKind::is_child)
+    }
+
+    /// Whether anything here could start now, were nothing at work.
+    pub(crate) fn is_due(&self) -> bool {
+        !self.reads.is_empty()
+            || !self.children.is_empty()
+            || self.next_write().is_some()
+            || (!self.waits.is_empty() && self.waits_may_start())
+    }
+
+    /// A call that a person allowed takes its place among those that wait. Tells whether its kind is one that can wait.
+    pub(crate) fn put(&mut self, ix: u32, kind: CallKind) {
+        match kind {
+            CallKind::Local(ToolEffect::ReadOnly) => {
+                let at = self.reads.partition_point(|before| *before < ix);
+                self.reads.insert(at, ix);
+            }
+            CallKind::Local(effect @ (ToolEffect::Idempotent | ToolEffect::SideEffect)) => {
+                let at = self.writes.partition_point(|(before, _)| *before < ix);
+                self.writes.insert(at, (ix, effect));
+            }
+            CallKind::Child(_) | CallKind::Continue(_) => self.children.push(ix),
+            CallKind::Await { .. }
+            | CallKind::Check { .. }
+            | CallKind::Cancel { .. }
+            | CallKind::Return
+            | CallKind::Invalid(_) => {
+                let at = self.waits.partition_point(|(before, _)| *before < ix);
+                self.waits.insert(at, (ix, kind));
+            }
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! The fold: from a journal to a state.
 
+use std::sync::Arc;
+
 use super::State;
 use crate::ids::{Seq, SessionId};
 use crate::record::{Record, SessionCreated};
@@ -72,9 +74,10 @@ impl State {
         }
         let ceiling = created.ceiling.body.clone().ok_or(missing("ceiling"))?;
         let limits = created.limits.body.clone().ok_or(missing("limits"))?;
+        let own_turns = limits.turns;
         Ok(Self {
             id,
-            created: std::sync::Arc::new(created.clone()),
+            created: Arc::new(created.clone()),
             ceiling,
             limits,
             next_seq: Seq(2),
@@ -86,12 +89,18 @@ impl State {
             queue: Default::default(),
             seen: Default::default(),
             accepted: Vec::new(),
-            transcript: Default::default(),
+            transcript: Arc::clone(&created.inherited),
             about: None,
             children: Default::default(),
             shorts: Default::default(),
             owed: Default::default(),
             noticed: Default::default(),
+            agent: None,
+            always: Default::default(),
+            alternatives: Default::default(),
+            turns: 0,
+            own_turns,
+            deleted: false,
             closed: false,
             usage: Default::default(),
             arrived: Default::default(),

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::{CallPhase, Run, State, Turn};
+use super::{Alternatives, Call, CallPhase, Run, State, Turn};
+use crate::call::CallEnd;
 use crate::ids::{AttemptNo, CallId, InputId, RunNo, TurnNo};
-use crate::record::{Carrier, Hold, NoticeTaken, QueueChange, Record};
+use crate::index;
+use crate::record::{CallFinished, Carrier, ContinueAsked, Hold, NoticeTaken, QueueChange, Record, RunOpened};
 
 type Verdict = Result<(), &'static str>;
 
@@ -20,13 +22,10 @@ impl State {
     pub(crate) fn fits(&self, record: &Record) -> Verdict {
         match record {
             Record::SessionCreated(_) => Err("a session is born once"),
-            Record::RunOpened(opened) => {
-                need(self.run.is_none(), "a run is in flight")?;
-                need(opened.run == self.last_run.next(), "runs are numbered one by one")?;
-                need(opened.inputs.iter().all(|id| self.is_queued(*id)), "it names an input that does not wait")
-            }
+            Record::RunOpened(opened) => self.run_may_open(opened),
             Record::RunStarted { run, .. } => need(!self.in_flight(*run)?.started, "the run was started before"),
             Record::InputAccepted(input) => {
+                need(!self.closed && !self.deleted, "the session is closed or deleted")?;
                 need(self.accepted.binary_search(&input.id).is_err(), "the input was accepted before")
             }
             Record::InputsTaken { ids, run, .. } => {
@@ -46,13 +45,28 @@ impl State {
                 self.streams(answered.turn, answered.attempt)
             }
             Record::CallStarted { call, .. } => need(self.call_is(*call, false)?, "the call started before"),
-            Record::CallFinished(finished) => self.call_is(finished.call, false).map(|_| ()),
+            Record::CallFinished(finished) => self.call_may_finish(finished),
             Record::ChildSpawned(spawned) => {
                 need(self.call_is(spawned.call, true)?, "its call did not start")?;
                 need(!self.children.contains_key(&spawned.child), "the child was born before")
             }
-            Record::ContinueAsked(asked) => need(self.call_is(asked.call, true)?, "its call did not start"),
-            Record::ContinueRefused { .. } | Record::AskAnswered { .. } => Ok(()),
+            Record::ContinueAsked(asked) => self.may_ask_to_continue(asked),
+            Record::ContinueRefused { owner, key, .. } => {
+                let known = self.accepted.binary_search(&index::continue_input(*owner, *key));
+                need(known.is_err(), "the row was answered before")
+            }
+            Record::AskAnswered { call, .. } => {
+                let asked = |call: &Call| matches!(call.phase, CallPhase::Asked(_));
+                need(self.call(*call).is_some_and(asked), "nobody was asked for the call")
+            }
+            Record::BranchCreated(created) => {
+                need(!self.children.contains_key(&created.child), "the child was born before")
+            }
+            Record::AlternativeSwitched { of, to, .. } => {
+                let known = |of: &Alternatives| *to as usize <= of.branches.len();
+                need(self.alternatives.get(of).is_some_and(known), "there is no such alternative")
+            }
+            Record::SessionDeleted { .. } => self.is_empty(),
             Record::CancelAsked { key, .. } => {
                 need(self.run.as_ref().is_some_and(|run| run.owned.contains_key(key)), "the run owns none by that key")
             }
@@ -61,17 +75,64 @@ impl State {
                 need(run.hold.is_none() && run.parked != Some(*why), "the run waits for that, or is held")
             }
             Record::RunResumed { run, .. } => need(self.started(*run)?.hold.is_none(), "the run is held"),
-            Record::RunHeld { run, .. } => {
-                need(!matches!(self.started(*run)?.hold, Some(Hold::Closing { .. })), "the run's outcome is fixed")
-            }
+            Record::RunHeld { run, why } => self.run_may_be_held(*run, why),
             Record::RunEnded(ended) => self.in_flight(ended.run).map(|_| ()),
             Record::NoticeTaken(taken) => self.notices_fit(taken),
-            Record::AskOpened { call, .. } => self.call_is(*call, false).map(|_| ()),
-            Record::SessionClosed { .. } => {
-                need(self.run.is_none() && !self.closed, "a run is in flight, or it is closed")
+            Record::AskOpened { call, .. } => {
+                let due = |call: &Call| call.phase == CallPhase::Unstarted && !call.allowed;
+                need(self.call(*call).is_some_and(due), "the call is not due, or was allowed")
             }
-            Record::SessionReopened { .. } => need(self.closed, "the session is not closed"),
+            Record::SessionClosed { .. } => {
+                need(!self.closed, "the session was closed before")?;
+                self.is_empty()
+            }
+            Record::SessionReopened { .. } => {
+                need(self.closed && !self.deleted, "the session is not closed, or it is deleted")
+            }
         }
+    }
+
+    /// Whether the session may be put away: neither a run nor an input is left behind.
+    fn is_empty(&self) -> Verdict {
+        need(!self.deleted, "the session is deleted")?;
+        need(self.run.is_none(), "a run is in flight")?;
+        need(self.queue.is_empty(), "inputs wait")
+    }
+
+    fn run_may_open(&self, opened: &RunOpened) -> Verdict {
+        need(self.run.is_none(), "a run is in flight")?;
+        need(!self.closed && !self.deleted, "the session is closed or deleted")?;
+        need(opened.run == self.last_run.next(), "runs are numbered one by one")?;
+        need(opened.inputs.iter().all(|id| self.is_queued(*id)), "it names an input that does not wait")
+    }
+
+    fn run_may_be_held(&self, run: RunNo, why: &Hold) -> Verdict {
+        let fits = match (&self.started(run)?.hold, why) {
+            // All that may still change is that the queue is to stand.
+            (
+                Some(Hold::Closing { outcome: fixed, queue_stands: false }),
+                Hold::Closing { outcome, queue_stands: true },
+            ) => fixed == outcome,
+            (Some(Hold::Closing { .. }), _) => false,
+            (Some(Hold::Interrupted { .. } | Hold::OutOfTurns) | None, _) => true,
+        };
+        need(fits, "the run's outcome is fixed")
+    }
+
+    fn call_may_finish(&self, finished: &CallFinished) -> Verdict {
+        let started = self.call_is(finished.call, true)?;
+        if finished.end != CallEnd::Backgrounded {
+            return Ok(());
+        }
+        let owns = self.run.as_ref().is_some_and(|run| run.owned.contains_key(&finished.call));
+        need(started && owns, "the call waits for no owned run")
+    }
+
+    fn may_ask_to_continue(&self, asked: &ContinueAsked) -> Verdict {
+        need(self.call_is(asked.call, true)?, "its call did not start")?;
+        let quiet = self.children.get(&asked.child).is_some_and(|child| child.key.is_none());
+        let owed = self.owed.values().any(|child| *child == asked.child);
+        need(quiet && !owed, "there is no such child, or its run is owned and in flight")
     }
 
     fn is_queued(&self, id: InputId) -> bool {
@@ -112,6 +173,7 @@ impl State {
     fn call_is(&self, id: CallId, started: bool) -> Result<bool, &'static str> {
         match self.call(id).ok_or("there is no such call")?.phase {
             CallPhase::Unstarted => Ok(!started),
+            CallPhase::Asked(_) => Err("a person is asked for the call"),
             CallPhase::Started => Ok(started),
             CallPhase::Closed(_) => Err("the call has its result"),
         }

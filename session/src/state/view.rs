@@ -1,7 +1,7 @@
 //! Questions to a state.
 
 use super::{Call, CallPhase, Phase, Run, State, Turn};
-use crate::ids::CallId;
+use crate::ids::{CallId, RunKey, SessionId};
 use crate::record::{Hold, Park};
 
 impl State {
@@ -18,7 +18,9 @@ impl State {
             return Phase::Queued;
         }
         let Some(turn) = &run.turn else { return Phase::Working };
-        if turn.streaming || turn.local > 0 || turn.unstarted > 0 {
+        // Parked with calls that did not start: they stand behind a person's word, or wait for the slot.
+        let due = turn.unstarted > 0 && run.parked.is_none();
+        if turn.streaming || turn.local > 0 || due {
             Phase::Working
         } else if turn.open > 0 {
             Phase::WaitingMidTurn
@@ -36,7 +38,11 @@ impl State {
     pub fn can_unload(&self) -> bool {
         match self.turn() {
             None => true,
-            Some(turn) => !turn.streaming && turn.local == 0 && turn.unstarted == 0,
+            Some(turn) => {
+                // Parked, what has not started stands behind a person's word or waits for the slot.
+                let due = turn.unstarted > 0 && self.run.as_ref().is_some_and(|run| run.parked.is_none());
+                !turn.streaming && turn.local == 0 && !due
+            }
         }
     }
 
@@ -44,6 +50,19 @@ impl State {
     pub fn forget_volatile(&mut self) {
         self.arrived.clear();
         self.due.clear();
+    }
+
+    /// What a name of `child` stands for in an await or check: the owned run of it that this session hears of next.
+    ///
+    /// Its number may be a later one, where persons had runs of the child in between.
+    pub fn owned_run(&self, child: SessionId) -> RunKey {
+        let heard = self.children.get(&child).map(|child| child.heard).unwrap_or_default();
+        RunKey { session: child, run: heard.next() }
+    }
+
+    /// The key of the owned run in flight that `run` stands for; none if that has ended, or was never owned.
+    pub fn owned_key(&self, run: &RunKey) -> Option<CallId> {
+        self.children.get(&run.session).filter(|child| run.run > child.heard).and_then(|child| child.key)
     }
 
     /// The turn at hand.
@@ -65,7 +84,7 @@ impl State {
 impl Run {
     /// Whether the turn allowance is spent.
     pub fn is_spent(&self) -> bool {
-        self.spent >= self.opened.max_turns
+        self.spent >= self.allowance
     }
 
     /// Whether local work is in flight: a model stream, dropped or not, or a local tool.

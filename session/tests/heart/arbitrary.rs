@@ -12,7 +12,7 @@ use crate::given::*;
 
 pub(crate) fn kind_of(n: u8) -> CallKind {
     let run = RunKey { session: session(0xB0 + u128::from(n % 4)), run: RunNo(1) };
-    match n % 12 {
+    match n % 14 {
         0 | 1 => reads(),
         2 => writes(),
         3 => CallKind::Local(ToolEffect::Idempotent),
@@ -21,6 +21,8 @@ pub(crate) fn kind_of(n: u8) -> CallKind {
         8 => CallKind::Await { all: n > 100, runs: vec![run] },
         9 => CallKind::Check { run, wait: n > 100 },
         10 => CallKind::Return,
+        11 => CallKind::Continue(if n > 100 { Mode::Blocking } else { Mode::Background }),
+        12 => CallKind::Cancel { child: run.session },
         _ => CallKind::Invalid(Invalid::BadArgs),
     }
 }
@@ -58,6 +60,7 @@ fn of_runs_and_turns([kind, a, b, c, d, e, ..]: [u8; 12]) -> Record {
             inputs: vec![input_id(c.into())],
             mode: Mode::Blocking,
             max_turns: d.into(),
+            base_turns: b.into(),
             deadline_ms: (e > 9).then_some(7),
             wall_cap_at: (e > 99).then_some(-7),
             on_restart: OnRestart::Resume,
@@ -70,6 +73,7 @@ fn of_runs_and_turns([kind, a, b, c, d, e, ..]: [u8; 12]) -> Record {
                 [usize::from(c % 4)]
             .clone(),
             format: (d > 200).then(|| text(d)),
+            turns: (d > 150).then_some(e.into()),
             as_owner: owner_of(d, call),
             ..said(a.into(), "hello", if e > 99 { Lane::Send } else { Lane::Steer })
         })),
@@ -83,7 +87,7 @@ fn of_runs_and_turns([kind, a, b, c, d, e, ..]: [u8; 12]) -> Record {
             turn,
             attempt,
             prompt: [Prompt::Plain, Prompt::Continuation, Prompt::Nudge][usize::from(d % 3)],
-            reserved: (e > 99).then(|| Box::new(Reserved { tokens: 5, cost_micro: None })),
+            reserved: (e > 99).then(|| Box::new(Reserved { input: 5, output: 9 })),
             model: text(a),
         },
         8 => Record::AttemptDiscarded(Box::new(AttemptDiscarded {
@@ -117,7 +121,7 @@ fn of_calls_and_ends([kind, a, b, c, d, e, ..]: [u8; 12]) -> Record {
     let child = session(u128::from(e % 3));
     let (usage, by) = (usage_of(c), by_of(e, call));
     match kind % 24 {
-        11 => Record::CallStarted { call, kind: Box::new(kind_of(a)), timeout_ms: (e > 99).then_some(1) },
+        11 => Record::CallStarted { call, kind: Box::new(kind_of(a)), timeout_ms: (e > 99).then_some(1), access: None },
         12 => Record::CallFinished(Box::new(CallFinished {
             call,
             end: end_of(a),
@@ -146,7 +150,11 @@ fn of_calls_and_ends([kind, a, b, c, d, e, ..]: [u8; 12]) -> Record {
         18 => Record::RunResumed { run, why: Park::Ask, slot: b > 99 },
         19 => Record::RunHeld {
             run,
-            why: Box::new(if b > 99 { Hold::OutOfTurns } else { Hold::Closing { outcome: outcome_of(c, by) } }),
+            why: Box::new(if b > 99 {
+                Hold::OutOfTurns
+            } else {
+                Hold::Closing { outcome: outcome_of(c, by), queue_stands: d > 99 }
+            }),
         },
         20 => Record::RunEnded(Box::new(RunEnded {
             run,
@@ -160,10 +168,16 @@ fn of_calls_and_ends([kind, a, b, c, d, e, ..]: [u8; 12]) -> Record {
             usage_self: usage,
             usage_owned: usage,
             worked_ms: 1,
+            queue_stands: c > 199,
             gave_up: (e > 99).then(|| text(e)),
         })),
         21 => Record::NoticeTaken(Box::new(NoticeTaken {
-            items: vec![Notice { child, key: (a > 99).then_some(call), ..notice(0, call, outcome_of(b, by), "x") }],
+            items: vec![Notice {
+                child,
+                key: (a > 99).then_some(call),
+                refused: (e > 150).then_some(ContinueRefusal::InFlight),
+                ..notice(0, call, outcome_of(b, by), "x")
+            }],
             carrier: [Carrier::Result, Carrier::Message, Carrier::Await { call }][usize::from(c % 3)],
         })),
         22 if a > 99 => Record::AskOpened { call, action: text(a), resource: text(b), root: child },

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use subtend_session::call::ToolErrorKind;
-use subtend_session::command::{Command, Deadline, Refusal, SpawnVerdict};
+use subtend_session::command::{ChildPlan, Command, ContinuePlan, Deadline, FoundCall, Plan, Refusal, SpawnVerdict};
 use subtend_session::effect::Decision;
 use subtend_session::ids::{AttemptNo, CallId, RunNo, SessionId, TurnNo};
+use subtend_session::index::refusal_from;
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::outcome::{By, ModelFail, Outcome, OutcomeKind, Part};
-use subtend_session::place::{Mode, Place};
+use subtend_session::place::{Mode, Owner, Place};
 use subtend_session::record::*;
 use subtend_session::state::{CallPhase, FoldError, State};
 
@@ -35,7 +36,7 @@ impl Life {
         let stray = TurnNo(no.0 + u32::from(b == 255));
         let call = CallId { turn: no, ix: u32::from(a % 4) };
         self.next += 1;
-        match what % 24 {
+        match what % 31 {
             0 => send(self.next, "more"),
             1 => steer(self.next, "left"),
             2..=4 => Command::Admitted { run, owner_over: (a == 0).then_some(OutcomeKind::Cancelled) },
@@ -54,7 +55,9 @@ impl Life {
             17 if a < 30 => cancel(),
             17 if a > 200 => interrupt(),
             17 => answer(no.0, attempt.0, Some("said"), Vec::new(), Stop::End),
-            18 if a < 20 => Command::OwnerOver { run, outcome: OutcomeKind::Failed },
+            18 if a < 20 => {
+                Command::OwnerOver { owner: owner_run(), outcome: OutcomeKind::Failed, queue_stands: b % 2 == 0 }
+            }
             18 => Command::OwnedEnded(vec![persons(0xB0, u32::from(a % 3))]),
             19 => Command::Deadline(match a {
                 0..10 => Deadline::Run(run),
@@ -65,13 +68,42 @@ impl Life {
                 150.. => Deadline::Call(call),
             }),
             20 => Command::Reactivated {
-                kinds: (0..5).map(|ix| (CallId { turn: no, ix }, kind_of(b.wrapping_add(ix as u8)))).collect(),
+                calls: (0..5)
+                    .map(|ix| FoundCall::plain(CallId { turn: no, ix }, kind_of(b.wrapping_add(ix as u8))))
+                    .collect(),
                 owner_over: (a == 0).then_some(OutcomeKind::Lost),
             },
             21 if a < 10 => Command::RestartsExhausted { command: None },
             21 => Command::ToolPanicked { call, message: "boom".into() },
             22 if a < 10 => Command::Lost { owner_survives: b > 100 },
+            24.. => self.of_life(what % 31, a, b),
             _ => Command::TurnPanicked { turn: no, attempt, part: Part::Model, message: "boom".into() },
+        }
+    }
+
+    /// What owners, persons and the host do with the session as a whole.
+    fn of_life(&mut self, what: u8, a: u8, b: u8) -> Command {
+        let key = CallId { turn: TurnNo(50 + u32::from(a % 8)), ix: 0 };
+        let owned = self.owned.get(usize::from(a) % self.owned.len().max(1)).map(|(_, key)| *key);
+        let queued = self.heart.state.queue.get(usize::from(b % 3)).map(|queued| queued.input.id);
+        let by = By::Person;
+        match what {
+            24 | 25 => continued(key, (b < 40).then_some(OutcomeKind::Cancelled)),
+            26 => owner_cancels(key),
+            27 => Command::Background { call: owned.filter(|_| b > 30).unwrap_or(key) },
+            28 if a < 40 => Command::ChangeQueue { change: QueueChange::Cleared, by },
+            28 => {
+                let removed = vec![queued.unwrap_or(input_id(9_999))];
+                Command::ChangeQueue { change: QueueChange::Removed(removed), by }
+            }
+            29 if a < 4 => Command::Delete { by },
+            29 if a < 90 => Command::Close { by },
+            29 if a < 140 => cancel_tree(),
+            _ => Command::Submit(Box::new(InputAccepted {
+                from: if b > 128 { From::Host } else { From::Person },
+                turns: (a > 128).then_some(u32::from(b % 4) + 1),
+                ..said(self.next, "by the host", Lane::Send)
+            })),
         }
     }
 
@@ -94,7 +126,23 @@ impl Life {
             self.next += 1;
             let mode = if b.is_multiple_of(2) { Mode::Blocking } else { Mode::Background };
             let refusal = Refusal { kind: ToolErrorKind::Limit, message: "none left".into() };
-            let verdict = if b > 230 { Err(refusal) } else { Ok(Box::new(plan(0x1000 + self.next, mode))) };
+            // Some ids are few, so that what names them meets them.
+            let child = if b.is_multiple_of(3) { 0xB0 + self.next % 4 } else { 0x1000 + self.next };
+            let children = &self.heart.state.children;
+            let quiet = children.iter().filter(|(_, known)| known.key.is_none()).map(|(id, _)| *id);
+            let any = children.keys().copied();
+            let born = quiet.chain(any).next();
+            let verdict = match b {
+                231.. => Err(refusal),
+                110.. => Ok(Plan::Continue(Box::new(ContinuePlan {
+                    child: born.unwrap_or(session(child)),
+                    text: "go on".into(),
+                    mode,
+                    grant: SpawnGranted { spawns_left: 1 },
+                }))),
+                100.. => Ok(Plan::Child(Box::new(ChildPlan { detached_ms: Some(9), ..plan(child, mode) }))),
+                _ => Ok(Plan::Child(Box::new(plan(child, mode)))),
+            };
             SpawnVerdict { call: CallId { turn, ix }, verdict }
         });
         Command::Spawn { turn, verdicts: verdicts.collect() }
@@ -106,7 +154,12 @@ impl Life {
         }
         let (child, key) = self.owned[usize::from(a) % self.owned.len()];
         let outcome = if b > 60 { Outcome::Completed } else { Outcome::Cancelled { by: By::Person } };
-        let one = Notice { child, ..notice(0, key, outcome, "done") };
+        let before = self.owned.iter().take_while(|(_, other)| *other != key).filter(|(other, _)| *other == child);
+        let run = RunNo(1 + before.count() as u32);
+        let one = match b {
+            0..12 if run > RunNo(1) => refusal_from(child, key, ContinueRefusal::InFlight),
+            _ => Notice { child, run: Some(run), ..notice(0, key, outcome, "done") },
+        };
         Command::OwnedEnded(if b.is_multiple_of(5) { vec![one.clone(), one] } else { vec![one] })
     }
 
@@ -123,13 +176,66 @@ impl Life {
 
     fn heed(&mut self, decision: &Decision) {
         for record in &decision.records {
-            if let Record::ChildSpawned(spawned) = record {
-                self.owned.push((spawned.child, spawned.call));
+            match record {
+                Record::ChildSpawned(spawned) if !spawned.detached => self.owned.push((spawned.child, spawned.call)),
+                Record::ContinueAsked(asked) => self.owned.push((asked.child, asked.call)),
+                _ => {}
             }
         }
         for birth in &decision.births {
             State::fold(birth.session, &birth.records).expect("a birth is a journal");
         }
+    }
+}
+
+/// S-9 and the words about sessions that are put away, over a journal: a row opens one run or is refused, and what is closed or
+/// deleted opens none; a queue that stands opens none before another input.
+fn put_away_is_put_away(log: &[Record]) {
+    let (mut closed, mut deleted, mut stands) = (false, false, false);
+    let mut answered = BTreeSet::new();
+    for record in log {
+        let owed = matches!(record, Record::NoticeTaken(_) | Record::ContinueRefused { .. });
+        assert!(!deleted || owed, "{record:?} in a deleted session");
+        match record {
+            Record::SessionClosed { .. } => closed = true,
+            Record::SessionReopened { .. } => closed = false,
+            Record::SessionDeleted { .. } => deleted = true,
+            Record::InputAccepted(_) => stands = false,
+            Record::RunEnded(ended) => stands = ended.queue_stands,
+            Record::RunOpened(opened) => {
+                assert!(!closed && !stands, "{opened:?} in a closed session, or of a queue that stands");
+                if let Owner::Run { session, call, .. } = &opened.owner {
+                    assert!(answered.insert((*session, *call)), "a row opens one run");
+                }
+            }
+            Record::ContinueRefused { owner, key, .. } => {
+                assert!(answered.insert((*owner, *key)), "a row is answered once");
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Rule 6 over an owner's journal: a child is asked to go on when its owner has heard of every run before.
+fn one_key_at_a_time(log: &[Record]) {
+    let mut open = BTreeMap::new();
+    for record in log {
+        let (child, key) = match record {
+            Record::ChildSpawned(spawned) if !spawned.detached => (spawned.child, spawned.call),
+            Record::ContinueAsked(asked) => (asked.child, asked.call),
+            Record::CancelAsked { child, key, .. } => {
+                assert_eq!(open.get(child), Some(key), "only an owned run in flight is cancelled");
+                continue;
+            }
+            Record::NoticeTaken(taken) => {
+                for item in taken.items.iter().filter(|item| item.key.is_some()) {
+                    assert_eq!(open.remove(&item.child), item.key, "one notice for the one key");
+                }
+                continue;
+            }
+            _ => continue,
+        };
+        assert_eq!(open.insert(child, key), None, "{child} has one owned run at a time");
     }
 }
 
@@ -199,6 +305,8 @@ fn live(heart: Heart, steps: Vec<Step>) {
         transcript_is_whole(&life.heart.state);
     }
     sound(&life.heart.log);
+    put_away_is_put_away(&life.heart.log);
+    one_key_at_a_time(&life.heart.log);
 }
 
 pub(crate) fn small() -> Limits {

@@ -5,10 +5,15 @@ use std::sync::Arc;
 use subtend_session::authority::{Authority, RuleSet, Verdict};
 use subtend_session::birth;
 use subtend_session::call::{CallEnd, CallKind, CallResult, ToolEffect};
-use subtend_session::command::{Answered, AskedCall, AttemptFailed, ChildPlan, Clock, Command, SpawnVerdict};
+use subtend_session::command::{
+    Answered, AskedCall, AttemptFailed, ChildPlan, Clock, Command, Continue, ContinuePlan, Plan, SpawnVerdict,
+};
 use subtend_session::decide::decide;
 use subtend_session::effect::{Decision, Effect, Rejection, Reply};
-use subtend_session::ids::{AttemptNo, CallId, Hash, InputId, Interned, MsgRef, RunNo, Seq, SessionId, Short, TurnNo};
+use subtend_session::ids::{
+    AttemptNo, CallId, Hash, InputId, Interned, MsgRef, RunKey, RunNo, Seq, SessionId, Short, TurnNo,
+};
+use subtend_session::index::continue_input;
 use subtend_session::limits::Limits;
 use subtend_session::outcome::{By, ModelFail, Outcome, OutcomeKind};
 use subtend_session::place::{BranchKind, Mode, OnRestart, Owner, Place};
@@ -60,6 +65,7 @@ pub(crate) fn created(place: Place, limits: Limits) -> SessionCreated {
         dialects: Vec::new(),
         tools: None,
         title: None,
+        inherited: Default::default(),
         metadata: None,
     }
 }
@@ -105,6 +111,7 @@ impl Heart {
             inputs: vec![input.id],
             mode: Mode::Background,
             max_turns,
+            base_turns: 0,
             deadline_ms: Some(480_000),
             wall_cap_at: Some(9_000_000),
             on_restart: OnRestart::Fail,
@@ -191,6 +198,7 @@ pub(crate) fn said(n: u128, text: &str, lane: Lane) -> InputAccepted {
         lane,
         text: text.into(),
         agent_override: None,
+        turns: None,
         metadata: None,
         format: None,
         as_owner: Owner::Person,
@@ -211,7 +219,7 @@ pub(crate) fn admitted() -> Command {
 
 pub(crate) fn asked(kind: CallKind) -> AskedCall {
     let asked = Asked { provider_id: "p".into(), tool: "tool".into(), args: "{\"result\":\"given\"}".into() };
-    AskedCall { asked, kind, note: None }
+    AskedCall { asked, kind, note: None, access: None, ask: false }
 }
 
 pub(crate) fn reads() -> CallKind {
@@ -268,6 +276,11 @@ pub(crate) fn tool(turn: u32, ix: u32, content: &str) -> Command {
     Command::ToolFinished { call: call(turn, ix), result: Box::new(CallResult::ok(content)), worked_ms: 7 }
 }
 
+/// The run that owns the child's runs.
+pub(crate) fn owner_run() -> RunKey {
+    RunKey { session: session(OWNER), run: RunNo(1) }
+}
+
 pub(crate) fn plan(n: u128, mode: Mode) -> ChildPlan {
     ChildPlan {
         child: session(n),
@@ -279,14 +292,50 @@ pub(crate) fn plan(n: u128, mode: Mode) -> ChildPlan {
         max_turns: 10,
         deadline_ms: Some(480_000),
         on_restart: OnRestart::Fail,
+        detached_ms: None,
         grant: SpawnGranted { spawns_left: 3 },
     }
 }
 
 /// Grants the child calls `(ix, session)` of a turn.
 pub(crate) fn spawn(turn: u32, mode: Mode, children: &[(u32, u128)]) -> Command {
-    let verdict = |(ix, n): &(u32, u128)| SpawnVerdict { call: call(turn, *ix), verdict: Ok(Box::new(plan(*n, mode))) };
+    let verdict = |(ix, n): &(u32, u128)| SpawnVerdict {
+        call: call(turn, *ix),
+        verdict: Ok(Plan::Child(Box::new(plan(*n, mode)))),
+    };
     Command::Spawn { turn: TurnNo(turn), verdicts: children.iter().map(verdict).collect() }
+}
+
+/// Grants the continue calls `(ix, session)` of a turn.
+pub(crate) fn go_on(turn: u32, mode: Mode, children: &[(u32, u128)]) -> Command {
+    let plan =
+        |n| ContinuePlan { child: session(n), text: "go on".into(), mode, grant: SpawnGranted { spawns_left: 3 } };
+    let verdict =
+        |(ix, n): &(u32, u128)| SpawnVerdict { call: call(turn, *ix), verdict: Ok(Plan::Continue(Box::new(plan(*n)))) };
+    Command::Spawn { turn: TurnNo(turn), verdicts: children.iter().map(verdict).collect() }
+}
+
+/// The `continue` row of the owner's call `key`.
+pub(crate) fn continued(key: CallId, owner_over: Option<OutcomeKind>) -> Command {
+    Command::Continue(Box::new(Continue {
+        owner: session(OWNER),
+        run: RunNo(1),
+        key,
+        input: continue_input(session(OWNER), key),
+        text: "go on".into(),
+        mode: Mode::Blocking,
+        wall_cap_at: Some(8_000_000),
+        owner_over,
+    }))
+}
+
+/// The `cancel` row of the owner's call `key`, by its model.
+pub(crate) fn owner_cancels(key: CallId) -> Command {
+    Command::OwnerCancels { owner: session(OWNER), key, by: By::Model { call: call(4, 0) } }
+}
+
+pub(crate) fn cancel_tree() -> Command {
+    Command::Cancel { run: None, by: By::Person, queue_stands: true }
 }
 
 pub(crate) fn notice(child: u128, key: CallId, outcome: Outcome, text: &str) -> Notice {
@@ -295,6 +344,7 @@ pub(crate) fn notice(child: u128, key: CallId, outcome: Outcome, text: &str) -> 
         run: Some(RunNo(1)),
         key: Some(key),
         waking: outcome.wakes(),
+        refused: None,
         outcome,
         len: text.len() as u64,
         hash: Hash::of(text.as_bytes()),
@@ -314,7 +364,7 @@ pub(crate) fn persons(child: u128, run: u32) -> Notice {
 }
 
 pub(crate) fn cancel() -> Command {
-    Command::Cancel { run: None, by: By::Person }
+    Command::Cancel { run: None, by: By::Person, queue_stands: false }
 }
 
 pub(crate) fn interrupt() -> Command {
@@ -336,6 +386,8 @@ pub(crate) fn short(heart: &Heart, decided: &Result<Decision, Rejection>) -> Str
         Reply::Done(_) => words.push("Done".into()),
         Reply::AlreadyEnded(_, outcome) => words.push(format!("AE({})", kind(outcome.kind()))),
         Reply::NotFound => words.push("NF".into()),
+        Reply::Branched { .. } => words.push("Branched".into()),
+        Reply::Switched { to, .. } => words.push(format!("Switched({to})")),
     }
     format!("{} > {}", words.join(" "), column(heart.state.phase())).trim().into()
 }
@@ -378,7 +430,7 @@ pub(crate) fn word(record: &Record) -> String {
         Record::RunHeld { why, .. } => match &**why {
             Hold::Interrupted { .. } => "held(interrupted)".into(),
             Hold::OutOfTurns => "held(out_of_turns)".into(),
-            Hold::Closing { outcome } => format!("closing({})", kind(outcome.kind())),
+            Hold::Closing { outcome, .. } => format!("closing({})", kind(outcome.kind())),
         },
         Record::RunEnded(ended) => format!("ended({})", kind(ended.outcome.kind())),
         Record::NoticeTaken(taken) => match taken.carrier {

@@ -4,10 +4,11 @@ use subtend_session::birth;
 use subtend_session::effect::Effect;
 use subtend_session::ids::{Epoch, Lsn, RunNo, Seq};
 use subtend_session::index::{
-    Before, Changes, InflightChange, Row, RowKey, RowKind, Stamp, born, changes, defs, notice_from, rows,
+    Before, Changes, InflightChange, Row, RowKey, RowKind, Stamp, born, cancel_by, changes, continue_input, defs,
+    notice_from, refusal_from, rows,
 };
 use subtend_session::limits::Limits;
-use subtend_session::outcome::{By, Outcome, OutcomeKind};
+use subtend_session::outcome::{By, FailKind, Outcome, OutcomeKind};
 use subtend_session::place::{Mode, Owner, Place, Service};
 use subtend_session::record::{ContinueAsked, ContinueRefusal, Record};
 use subtend_session::state::Phase;
@@ -130,4 +131,18 @@ fn bodies_travel_as_definitions() {
     for (hash, body) in bodies {
         assert_eq!(subtend_session::ids::Hash::of(body.as_bytes()), hash);
     }
+}
+
+#[test]
+fn what_a_row_says_is_the_same_whenever_it_is_read() {
+    // Of the format: a row that was told before an update of the program is found again after it.
+    let input = continue_input(session(OWNER), call(5, 0)).to_string();
+    assert_eq!(input, "9d991764-32fa-89f9-a311-bb1a9834945d");
+    assert_ne!(continue_input(session(OWNER), call(5, 1)).to_string(), input);
+    assert_ne!(continue_input(session(ME), call(5, 0)).to_string(), input);
+    assert_eq!(cancel_by(Some(call(4, 0))), By::Model { call: call(4, 0) });
+    assert_eq!(cancel_by(None), By::Owner { outcome: OutcomeKind::Interrupted });
+    let refused = refusal_from(session(ME), call(5, 0), ContinueRefusal::Closed);
+    let outcome = Outcome::Failed { kind: FailKind::NotContinued { why: ContinueRefusal::Closed } };
+    assert_eq!((refused.run, refused.key, refused.outcome, refused.waking), (None, Some(call(5, 0)), outcome, true));
 }

@@ -90,7 +90,12 @@ fn what_waits_is_answered_what_runs_is_stopped_and_background_children_go_on() {
     let decision = heart.tell(interrupt()).unwrap();
     let words: Vec<String> = decision.records.iter().map(word).collect();
     assert_eq!(words, ["-3:interrupted", "-4:interrupted", "held(interrupted)", "cancel_asked"]);
-    let cancel = Effect::CancelChild { run: RunNo(1), child: session(0xB1), outcome: OutcomeKind::Interrupted };
+    let cancel = Effect::CancelChild {
+        run: RunNo(1),
+        child: session(0xB1),
+        key: call(1, 0),
+        by: By::Owner { outcome: OutcomeKind::Interrupted },
+    };
     assert_eq!(asked_of_the_hub(&decision), [Effect::CancelLocal, cancel, grace()]);
     let asked = Record::CancelAsked { call: None, child: session(0xB1), key: call(1, 0) };
     assert_eq!(decision.records.last(), Some(&asked));
@@ -160,7 +165,12 @@ fn after_the_grace_what_did_not_stop_is_killed_and_asked_for_again() {
     let mut heart = busy().then(interrupt());
     let decision = heart.tell(Command::Deadline(Deadline::Grace(RunNo(1)))).unwrap();
     assert_eq!(decision.records.iter().map(word).collect::<Vec<_>>(), ["-2:unknown"]);
-    let cancel = Effect::CancelChild { run: RunNo(1), child: session(0xB1), outcome: OutcomeKind::Interrupted };
+    let cancel = Effect::CancelChild {
+        run: RunNo(1),
+        child: session(0xB1),
+        key: call(1, 0),
+        by: By::Owner { outcome: OutcomeKind::Interrupted },
+    };
     assert_eq!(asked_of_the_hub(&decision), [Effect::CancelLocal, cancel, Effect::Unload]);
     assert_eq!(heart.says(tool(1, 2, "late")), "S");
     let stopped = busy().then(interrupt()).then(tool(1, 2, "x")).then(cancelled());
@@ -216,12 +226,17 @@ fn a_queued_run_ends_at_once_and_a_session_that_never_ran_has_none() {
 fn a_new_activation_drops_what_ran_and_cancels_again_without_a_second_record() {
     let held = busy().then(interrupt());
     let mut heart = held.refolded();
-    let decision = heart.tell(Command::Reactivated { kinds: Vec::new(), owner_over: None }).unwrap();
+    let decision = heart.tell(Command::Reactivated { calls: Vec::new(), owner_over: None }).unwrap();
     assert_eq!(decision.records.iter().map(word).collect::<Vec<_>>(), ["-2:unknown"]);
-    let cancel = Effect::CancelChild { run: RunNo(1), child: session(0xB1), outcome: OutcomeKind::Interrupted };
+    let cancel = Effect::CancelChild {
+        run: RunNo(1),
+        child: session(0xB1),
+        key: call(1, 0),
+        by: By::Owner { outcome: OutcomeKind::Interrupted },
+    };
     assert!(decision.effects.contains(&cancel) && decision.effects.contains(&grace()));
     heart.tell(cancelled()).unwrap();
-    let quiet = heart.refolded().tell(Command::Reactivated { kinds: Vec::new(), owner_over: None }).unwrap();
+    let quiet = heart.refolded().tell(Command::Reactivated { calls: Vec::new(), owner_over: None }).unwrap();
     assert_eq!(quiet, Decision::default(), "held for a background child alone it has no grace to wait for");
 }
 

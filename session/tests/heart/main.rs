@@ -8,13 +8,20 @@
     reason = "tests say what they expect and fail where it is not so"
 )]
 
+mod alternatives;
 mod arbitrary;
+mod asks;
+mod branches;
+mod budgets;
 mod folding;
 mod given;
 mod index;
 mod interrupts;
+mod life;
 mod models;
+mod overrides;
 mod rules;
+mod standing;
 mod table;
 mod texts;
 mod verbs;

@@ -1,11 +1,13 @@
 //! The rules that bind every cell: each as one story, told once as it must go and, with the feature `sabotage`, once with the rule
 //! switched off, which must show.
 
-use subtend_session::command::Command;
+use subtend_session::call::CallKind;
+use subtend_session::command::{Command, FoundCall};
 use subtend_session::effect::Effect;
 use subtend_session::ids::RunNo;
+use subtend_session::index::{Before, Stamp, changes};
 use subtend_session::limits::Limits;
-use subtend_session::outcome::OutcomeKind;
+use subtend_session::outcome::{By, ModelFail, OutcomeKind};
 use subtend_session::place::Mode;
 use subtend_session::record::Stop;
 use subtend_session::sabotage::Sabotage;
@@ -77,7 +79,9 @@ fn rule_3_being_held_with_nothing_open_is_a_rest_point_for_a_queued_input() {
 
 fn a_new_activation_starts_unstarted_calls(sabotage: Sabotage) -> String {
     let heart = Heart::root().sabotaged(sabotage).then(send(1, "go")).then(calls(1, vec![writes(), writes()]));
-    heart.refolded().says(Command::Reactivated { kinds: vec![(call(1, 1), writes())], owner_over: None })
+    heart
+        .refolded()
+        .says(Command::Reactivated { calls: vec![FoundCall::plain(call(1, 1), writes())], owner_over: None })
 }
 
 #[test]
@@ -107,12 +111,106 @@ fn rule_5_rows_of_an_owned_and_of_a_persons_run_of_one_child_may_overtake_each_o
     assert_eq!(heart.says(Command::OwnedEnded(vec![persons(0xB1, 2)])), "S");
 }
 
+/// A quiet child whose first run is over.
+fn quiet(sabotage: Sabotage) -> Heart {
+    Heart::child().sabotaged(sabotage).then(admitted()).then(answers(1, "done"))
+}
+
+fn a_continue_comes_twice(sabotage: Sabotage) -> String {
+    let mut heart = quiet(sabotage);
+    let first = heart.says(continued(call(5, 0), None));
+    let again = heart.says(continued(call(5, 0), None));
+    heart = heart.then(Command::Admitted { run: RunNo(2), owner_over: None }).then(answers(2, "done"));
+    format!("{first}; {again}; {}", heart.says(continued(call(5, 0), None)))
+}
+
 #[test]
-fn rule_6_no_key_stays_open_for_a_continue_that_cannot_be_asked_yet() {
-    let mut heart = Heart::root().then(send(1, "go"));
-    let kind = subtend_session::call::CallKind::Continue(Mode::Blocking);
-    assert_eq!(heart.says(calls(1, vec![kind])), "answered +0 -0:error turn > W");
-    assert!(heart.state.run.unwrap().owned.is_empty());
+fn rule_6_a_continue_is_answered_once() {
+    assert_eq!(a_continue_comes_twice(Sabotage::none()), "accepted opened > Q; S; S");
+    let mut refused = Heart::child();
+    assert_eq!(refused.says(continued(call(5, 0), None)), "continue_refused > Q");
+    assert_eq!(refused.says(continued(call(5, 0), None)), "S");
+    let mut quiet = refused.then(admitted()).then(answers(1, "done")).refolded();
+    assert_eq!(quiet.says(continued(call(5, 0), None)), "S", "its owner was told no: it stays no");
+    assert_eq!(quiet.says(continued(call(6, 0), None)), "accepted opened > Q");
+}
+
+/// Who is told of a refusal, and the rows of it.
+fn a_refusal_is_told(sabotage: Sabotage) -> String {
+    let mut heart = Heart::child().sabotaged(sabotage);
+    let before = Before::of(&heart.state);
+    let decision = heart.tell(continued(call(5, 0), None)).unwrap();
+    let told = decision.effects.iter().filter(|effect| matches!(effect, Effect::Tell { .. })).count();
+    let rows = changes(&before, &heart.state, &decision.records, Stamp::default());
+    format!("{told} told, {} put, {} taken", rows.put.len(), rows.take.len())
+}
+
+#[test]
+fn rule_6_a_refusal_is_a_notice() {
+    assert_eq!(a_refusal_is_told(Sabotage::none()), "1 told, 1 put, 1 taken");
+}
+
+#[test]
+fn rule_6_the_owner_refuses_while_its_own_key_is_open() {
+    let mut heart = owner(Sabotage::none()).then(calls(2, vec![CallKind::Continue(Mode::Blocking)]));
+    assert_eq!(heart.says(go_on(2, Mode::Blocking, &[(0, 0xB1)])), "+0 -0:error turn > W");
+    let owned: Vec<_> = heart.state.run.unwrap().owned.into_keys().collect();
+    assert_eq!(owned, [call(1, 0)]);
+}
+
+fn a_continue_of_an_owner_that_is_over(sabotage: Sabotage) -> String {
+    quiet(sabotage).says(continued(call(5, 0), Some(OutcomeKind::Failed)))
+}
+
+#[test]
+fn rule_7_a_continue_checks_that_its_owner_is_in_flight() {
+    assert_eq!(a_continue_of_an_owner_that_is_over(Sabotage::none()), "accepted opened ended(cancelled) > E");
+}
+
+fn a_continue_of_a_closed_session(sabotage: Sabotage) -> String {
+    quiet(sabotage).then(Command::Close { by: By::Person }).says(continued(call(5, 0), None))
+}
+
+#[test]
+fn a_closed_session_refuses_to_go_on() {
+    assert_eq!(a_continue_of_a_closed_session(Sabotage::none()), "continue_refused > E");
+}
+
+fn the_tree_is_cancelled_while_an_input_waits(sabotage: Sabotage) -> String {
+    let mut heart = Heart::root().sabotaged(sabotage).then(send(1, "go")).then(send(2, "next"));
+    let cancelled = heart.says(cancel_tree());
+    format!("{cancelled}; {}", heart.says(attempt_failed(1, 1, ModelFail::Dropped)))
+}
+
+#[test]
+fn rule_9_after_a_cancel_of_the_tree_the_queue_stands() {
+    let expected = "closing(cancelled) Done > Hc; discarded ended(cancelled) > E";
+    assert_eq!(the_tree_is_cancelled_while_an_input_waits(Sabotage::none()), expected);
+}
+
+fn a_cancel_of_an_earlier_run(sabotage: Sabotage) -> String {
+    quiet(sabotage).then(continued(call(5, 0), None)).says(owner_cancels(call(1, 0)))
+}
+
+#[test]
+fn rule_5_a_cancel_is_for_the_run_that_its_key_opened() {
+    assert_eq!(a_cancel_of_an_earlier_run(Sabotage::none()), "S");
+}
+
+/// Whom an interrupt reaches after the call of 0xB1 was moved to the background.
+fn an_interrupt_after_the_move(sabotage: Sabotage) -> String {
+    let moved = Heart::root()
+        .sabotaged(sabotage)
+        .then(send(1, "go"))
+        .then(calls(1, vec![blocking(), writes()]))
+        .then(spawn(1, Mode::Blocking, &[(0, 0xB1)]))
+        .then(Command::Background { call: call(1, 0) });
+    reached(moved)
+}
+
+#[test]
+fn rule_9_what_was_moved_to_the_background_is_in_the_background() {
+    assert_eq!(an_interrupt_after_the_move(Sabotage::none()), "");
 }
 
 fn admission_asks_for_the_owner(sabotage: Sabotage) -> String {
@@ -161,12 +259,11 @@ fn rule_9_a_completion_that_is_not_awaited_is_stale() {
 
 fn an_end_tells_its_owner(sabotage: Sabotage) -> String {
     let mut heart = Heart::child().sabotaged(sabotage).then(admitted());
-    let before = subtend_session::index::Before::of(&heart.state);
+    let before = Before::of(&heart.state);
     let decision = heart.tell(answers(1, "done")).unwrap();
     let told = decision.effects.iter().filter(|effect| matches!(effect, Effect::Tell { .. })).count();
-    let stamp = subtend_session::index::Stamp::default();
-    let changes = subtend_session::index::changes(&before, &heart.state, &decision.records, stamp);
-    format!("{told} told, {} rows", changes.put.len())
+    let rows = changes(&before, &heart.state, &decision.records, Stamp::default());
+    format!("{told} told, {} rows", rows.put.len())
 }
 
 #[test]
@@ -199,12 +296,17 @@ fn open_calls_are_counted_from_the_answer() {
 
 /// Whom an interrupt of a run reaches that waits for 0xB1 and has 0xB2 in the background.
 fn an_interrupt_reaches(sabotage: Sabotage) -> String {
-    let mut heart = Heart::root()
+    let heart = Heart::root()
         .sabotaged(sabotage)
         .then(send(1, "go"))
         .then(calls(1, vec![blocking(), background()]))
         .then(spawn(1, Mode::Blocking, &[(0, 0xB1)]))
         .then(spawn(1, Mode::Background, &[(1, 0xB2)]));
+    reached(heart)
+}
+
+/// The children whose runs an interrupt cancels.
+fn reached(mut heart: Heart) -> String {
     let effects = heart.tell(interrupt()).unwrap().effects;
     let reached = effects.iter().filter_map(|effect| match effect {
         Effect::CancelChild { child, .. } => Some(child.0.as_u128()),
@@ -223,7 +325,7 @@ fn an_interrupt_reaches_every_blocking_child_and_no_other() {
 fn every_seeded_bug_shows() {
     use subtend_session::sabotage::Bug;
     type Story = fn(Sabotage) -> String;
-    let stories: [(Bug, Story); 13] = [
+    let stories: [(Bug, Story); 20] = [
         (Bug::RowsLeftPending, rows_are_taken_at_a_boundary),
         (Bug::NoCheckAfterLast, the_last_child_is_followed_by_the_check),
         (Bug::CallsLeftOpen, an_end_answers_unstarted_calls),
@@ -237,8 +339,16 @@ fn every_seeded_bug_shows() {
         (Bug::OpenCallsFromLiveSet, a_fast_child_ends_before_its_sibling_is_born),
         (Bug::InterruptEndsAll, an_interrupt_reaches),
         (Bug::InterruptStopsHere, an_interrupt_reaches),
+        (Bug::ContinueTwice, a_continue_comes_twice),
+        (Bug::ContinueRefusedSilently, a_refusal_is_told),
+        (Bug::ContinueOfOver, a_continue_of_an_owner_that_is_over),
+        (Bug::QueueOpensAfterTreeCancel, the_tree_is_cancelled_while_an_input_waits),
+        (Bug::ClosedTakesContinue, a_continue_of_a_closed_session),
+        (Bug::CancelReachesNextRun, a_cancel_of_an_earlier_run),
+        (Bug::BackgroundStaysBlocking, an_interrupt_after_the_move),
     ];
-    assert_eq!(stories.map(|(bug, _)| bug), Bug::ALL);
+    // Those behind them have their stories beside their rules: asks, budgets and branches.
+    assert_eq!(stories.map(|(bug, _)| bug), Bug::ALL[..stories.len()]);
     for (bug, story) in stories {
         assert_ne!(story(Sabotage::none().with(bug)), story(Sabotage::none()), "{bug:?} does not show");
     }

@@ -1,15 +1,20 @@
 //! The table state × command, every cell, against expectations written by hand.
 
+use subtend_session::call::CallKind;
 use subtend_session::command::Command;
-use subtend_session::ids::RunNo;
+use subtend_session::ids::{RunKey, RunNo};
 use subtend_session::limits::Limits;
-use subtend_session::outcome::OutcomeKind;
+use subtend_session::outcome::{By, ModelFail, OutcomeKind};
 use subtend_session::place::Mode;
+use subtend_session::record::Stop;
 use subtend_session::state::Phase;
 
 use crate::given::*;
 
+mod branches;
 mod ends;
+mod life;
+mod words;
 mod work;
 
 const COLUMNS: [Phase; 8] = [
@@ -36,6 +41,26 @@ enum Doing {
     Admission,
     /// Turn 2 waits for a slot after the child that it waited for.
     Slot,
+    /// Turn 2 streams, after the answer before it was cut.
+    Prompted,
+    /// Turn 2 streams, and nothing is owned.
+    Alone,
+    /// Turn 2 streams, and the end of what is owned has arrived.
+    Told,
+    /// Turn 2 asked for a child and for a tool: the child is at work, and so is the tool where it can be.
+    Both,
+    /// Turn 2 awaits the background child.
+    Await,
+    /// Turn 2 asked the ended child 0xB1 to go on, which is not admitted yet.
+    GoesOn,
+    /// An input of a person waits wherever one can; the end before Quiet, and the one that Closing awaits, leave it so.
+    Waits,
+    /// Turn 2 asked for a tool that a person is asked for, and for one that reads: that is at work where it can be.
+    Asks,
+    /// As a stream; a quiet session is closed.
+    Closed,
+    /// As a stream; a quiet session is deleted.
+    Deleted,
 }
 
 /// A child session in the column. In W, Wm, Wr and the holds it owns the background child 0xB1 by call 1.0.
@@ -44,37 +69,99 @@ fn given(column: Phase, doing: Doing) -> Heart {
     let last = column == Phase::HeldOutOfTurns || doing == Doing::LastStream;
     let queued = Heart::child_with(Limits::default(), if last { 2 } else { 50 });
     if column == Phase::Queued {
-        return queued;
+        return if doing == Doing::Waits { queued.then(send(70, "later")) } else { queued };
     }
     let first = queued.then(admitted());
     if column == Phase::Quiet {
-        return first.then(answers(1, "all done"));
+        return quiet(first, doing);
+    }
+    if column == Phase::Working && matches!(doing, Doing::Prompted | Doing::Alone | Doing::GoesOn) {
+        return alone(first, doing);
     }
     let streams = first.then(calls(1, vec![background()])).then(spawn(1, Mode::Background, &[(0, 0xB1)]));
     let tool_runs = || streams.clone().then(calls(2, vec![writes()]));
     let asks = || streams.clone().then(calls(2, vec![blocking()]));
+    let both = || {
+        let asked = streams.clone().then(calls(2, vec![blocking(), writes()]));
+        asked.then(spawn(2, Mode::Blocking, &[(0, 0xB2)]))
+    };
+    let waits = |heart: Heart| if doing == Doing::Waits { heart.then(send(70, "later")) } else { heart };
+    let awaits = CallKind::Check { run: RunKey { session: session(0xB1), run: RunNo(1) }, wait: true };
     let works = match doing {
         Doing::Tool => tool_runs(),
         Doing::Admission => asks(),
-        Doing::Stream | Doing::LastStream | Doing::Slot => streams.clone(),
+        Doing::Both => both(),
+        Doing::Told => streams.clone().then(ended(0xB1, call(1, 0))),
+        Doing::Await => streams.clone().then(calls(2, vec![awaits.clone(), writes()])),
+        Doing::Waits => waits(streams.clone()),
+        Doing::Asks => words::asks(streams.clone()),
+        Doing::Stream
+        | Doing::LastStream
+        | Doing::Slot
+        | Doing::Prompted
+        | Doing::Alone
+        | Doing::GoesOn
+        | Doing::Closed
+        | Doing::Deleted => streams.clone(),
     };
     let heart = match column {
         Phase::Working => works,
         Phase::WaitingMidTurn if doing == Doing::Slot => {
             asks().then(spawn(2, Mode::Blocking, &[(0, 0xB2)])).then(ended(0xB2, call(2, 0)))
         }
-        Phase::WaitingMidTurn => asks().then(spawn(2, Mode::Blocking, &[(0, 0xB2)])),
-        Phase::WaitingAtRest if doing == Doing::Slot => streams.then(answers(2, "so far")).then(send(77, "and?")),
+        Phase::WaitingMidTurn if doing == Doing::Asks => words::asks(streams).then(tool(2, 1, "read")),
+        Phase::WaitingMidTurn if doing == Doing::Await => streams.then(calls(2, vec![awaits])),
+        Phase::WaitingMidTurn => waits(asks().then(spawn(2, Mode::Blocking, &[(0, 0xB2)]))),
+        // What waits at rest takes an input at once; another waits while it waits for its slot.
+        Phase::WaitingAtRest if matches!(doing, Doing::Slot | Doing::Waits) => {
+            waits(streams.then(answers(2, "so far")).then(send(77, "and?")))
+        }
         Phase::WaitingAtRest => streams.then(answers(2, "so far")),
         Phase::HeldInterrupted if doing == Doing::Tool => tool_runs().then(interrupt()),
-        Phase::HeldInterrupted => streams.then(interrupt()),
+        Phase::HeldInterrupted if doing == Doing::Both => both().then(interrupt()),
+        Phase::HeldInterrupted => waits(streams.then(interrupt())),
         Phase::HeldOutOfTurns => tool_runs().then(tool(2, 0, "written")),
         Phase::Closing if doing == Doing::Tool => tool_runs().then(cancel()),
+        Phase::Closing if doing == Doing::Both => both().then(cancel()),
+        Phase::Closing if doing == Doing::Waits => waits(streams).then(cancel_tree()),
         Phase::Closing => streams.then(cancel()),
         Phase::Queued | Phase::Quiet => unreachable!("built above"),
     };
     assert_eq!(heart.state.phase(), column, "the builder builds its column");
     heart
+}
+
+fn quiet(first: Heart, doing: Doing) -> Heart {
+    let by = By::Person;
+    match doing {
+        Doing::Waits => {
+            first.then(send(70, "later")).then(cancel_tree()).then(attempt_failed(1, 1, ModelFail::Dropped))
+        }
+        Doing::Closed => first.then(answers(1, "all done")).then(Command::Close { by }),
+        Doing::Deleted => first.then(answers(1, "all done")).then(Command::Delete { by }),
+        Doing::Stream
+        | Doing::LastStream
+        | Doing::Tool
+        | Doing::Admission
+        | Doing::Slot
+        | Doing::Prompted
+        | Doing::Alone
+        | Doing::Told
+        | Doing::Both
+        | Doing::Await
+        | Doing::Asks
+        | Doing::GoesOn => first.then(answers(1, "all done")),
+    }
+}
+
+/// At work in turn 2, with nothing owned in flight.
+fn alone(first: Heart, doing: Doing) -> Heart {
+    if doing == Doing::Prompted {
+        return first.then(answer(1, 1, Some("half"), Vec::new(), Stop::Length));
+    }
+    let child = first.then(calls(1, vec![blocking()])).then(spawn(1, Mode::Blocking, &[(0, 0xB1)]));
+    let streams = child.then(ended(0xB1, call(1, 0))).then(admitted());
+    if doing == Doing::GoesOn { streams.then(calls(2, vec![CallKind::Continue(Mode::Blocking)])) } else { streams }
 }
 
 struct Row {
@@ -102,7 +189,6 @@ fn walk(rows: &[Row]) {
 }
 
 const STALE: [&str; 8] = ["S"; 8];
-const NOT_YET: [&str; 8] = ["not yet"; 8];
 
 #[test]
 fn inputs() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use subtend_session::authority::{Authority, RuleSet, Verdict};
 use subtend_session::call::{CallKind, Invalid};
-use subtend_session::command::{Command, Deadline, SpawnVerdict};
+use subtend_session::command::{ChildPlan, Command, Deadline, Plan, SpawnVerdict};
 use subtend_session::context::context;
 use subtend_session::effect::{Decision, Effect, Rejection, Reply};
 use subtend_session::ids::{AttemptNo, InputId, RunKey, RunNo, Seq, Short, TurnNo};
@@ -106,7 +106,11 @@ fn after_an_end_the_queue_opens_the_next_run() {
     assert_eq!(heart.says(tool(1, 0, "x")), "-0:ok ended(cancelled) opened started taken turn > W");
     assert_eq!(heart.state.run.as_ref().unwrap().no, RunNo(2));
     assert_eq!(
-        heart.says(Command::Cancel { run: Some(RunNo(1)), by: subtend_session::outcome::By::Host }),
+        heart.says(Command::Cancel {
+            run: Some(RunNo(1)),
+            by: subtend_session::outcome::By::Host,
+            queue_stands: false
+        }),
         "AE(cancelled) > W"
     );
 }
@@ -292,10 +296,7 @@ fn a_birth_settles_place_name_and_ceiling() {
     let children = [(0, 0xA0_00B1, Arc::clone(&narrow)), (1, 0x1A0_00B1, Arc::clone(&narrow)), (2, 3, authority())];
     let verdict = |(ix, n, manifest): &(u32, u128, Arc<Authority>)| SpawnVerdict {
         call: call(1, *ix),
-        verdict: Ok(Box::new(subtend_session::command::ChildPlan {
-            manifest: Arc::clone(manifest),
-            ..plan(*n, Mode::Blocking)
-        })),
+        verdict: Ok(Plan::Child(Box::new(ChildPlan { manifest: Arc::clone(manifest), ..plan(*n, Mode::Blocking) }))),
     };
     let decision =
         heart.tell(Command::Spawn { turn: TurnNo(1), verdicts: children.iter().map(verdict).collect() }).unwrap();
@@ -384,7 +385,11 @@ fn a_closing_run_waits_for_its_stream_and_its_children() {
     let mut heart = started().then(calls(1, vec![background()])).then(spawn(1, Mode::Background, &[(0, 0xB1)]));
     let decision = heart.tell(cancel()).unwrap();
     assert!(decision.effects.contains(&Effect::CancelLocal));
-    let owned = Effect::CancelOwned { run: RunNo(1), outcome: subtend_session::outcome::OutcomeKind::Cancelled };
+    let owned = Effect::CancelOwned {
+        run: RunNo(1),
+        outcome: subtend_session::outcome::OutcomeKind::Cancelled,
+        queue_stands: false,
+    };
     assert!(decision.effects.contains(&owned));
     assert_eq!(heart.says(ended(0xB1, call(1, 0))), "message[1] > Hc");
     assert_eq!(heart.says(answers(2, "too late")), "answered ended(cancelled) > E");

@@ -1,12 +1,16 @@
 //! What can happen next.
 
-use subtend_session::ids::SessionId;
+use subtend_session::call::CallKind;
+use subtend_session::command::Deadline;
+use subtend_session::ids::{CallId, SessionId};
+use subtend_session::index::{Row, RowKind};
 use subtend_session::outcome::Outcome;
+use subtend_session::place::Mode;
 use subtend_session::record::Hold;
-use subtend_session::state::State;
+use subtend_session::state::{Call, CallPhase, Run, State};
 
 use super::Whole;
-use super::plan::ROOT;
+use super::plan::{self, ROOT};
 use super::system::{Message, System};
 use crate::fault::Around;
 
@@ -17,14 +21,28 @@ pub enum Action {
     Deliver(Message, Reply),
     /// A person sends an input to the root.
     Send,
+    /// A person sends an input to a child.
+    SendTo(SessionId),
+    /// A person makes a branch of the root, at its first message.
+    Branch,
+    /// A person has the root's last answer given anew.
+    Regenerate,
+    /// A person closes a session.
+    Close(SessionId),
+    /// A person moves a call to the background.
+    Move(SessionId, CallId),
+    /// A person cancels the whole tree.
+    CancelTree,
     /// A person cancels the run of a session.
     Cancel(SessionId),
     /// A person cancels a run that has ended: nothing may change.
     CancelEnded(SessionId),
     /// A person interrupts the run of a session.
     Interrupt(SessionId),
-    /// The working time of a session's run is over.
-    Deadline(SessionId),
+    /// A deadline of a session passes.
+    Passed(SessionId, Deadline),
+    /// A row that stands is delivered once more.
+    Again(Row),
     /// A session's actor panics: its handler comes to nothing, and what it was about to do stays in its lane.
     Panic(SessionId),
     /// The same, but its last batch was on its way to the log; only with a seeded bug.
@@ -48,8 +66,22 @@ pub enum Reply {
     Blocking,
     /// One background child.
     Background,
+    /// The first child is to go on, and the call waits.
+    Continue,
+    /// The first child is to go on, in the background.
+    ContinueAside,
+    /// The first child's run is to be cancelled.
+    Stop,
     /// One read-only local tool.
     Read,
+    /// One tool that a person is asked for.
+    Write,
+    /// A person allows it.
+    Allow,
+    /// A person allows it for good.
+    Always,
+    /// A person denies it.
+    Deny,
     /// An error that may pass.
     Failed,
 }
@@ -78,7 +110,37 @@ impl System {
         if self.left.sends > 0 {
             actions.push(Action::Send);
         }
+        if self.left.tree_cancels > 0 && !self.pristine() {
+            actions.push(Action::CancelTree);
+        }
+        if self.left.doubles > 0 {
+            let asks = |row: &&Row| matches!(row.kind, RowKind::Continue | RowKind::Cancel);
+            actions.extend(self.rows.keys().filter(asks).map(|row| Action::Again(*row)));
+        }
         self.outside(actions);
+        self.to_children(actions);
+    }
+
+    /// What a person does with sessions that may be quiet.
+    fn to_children(&self, actions: &mut Vec<Action>) {
+        if self.left.resumes > 0 {
+            actions.extend(self.journals.keys().filter(|session| **session != ROOT).map(|it| Action::SendTo(*it)));
+        }
+        let root = self.standing().find(|(session, _)| *session == ROOT).map(|(_, state)| state);
+        if self.left.branches > 0 && root.is_some_and(plan::branches) {
+            actions.push(Action::Branch);
+        }
+        let answered = |state: &State| {
+            state.run.is_none() && state.last.as_ref().is_some_and(|last| last.outcome == Outcome::Completed)
+        };
+        if self.left.regenerates > 0 && root.is_some_and(answered) {
+            actions.push(Action::Regenerate);
+        }
+        if self.left.closes == 0 {
+            return;
+        }
+        let closes = |state: &State| state.run.is_none() && state.queue.is_empty() && state.last.is_some();
+        actions.extend(self.standing().filter(|(_, state)| closes(state)).map(|(session, _)| Action::Close(session)));
     }
 
     /// Nothing has happened yet: what falls here teaches nothing.
@@ -86,58 +148,52 @@ impl System {
         self.journals.get(&ROOT).is_none_or(|journal| journal.records.len() == 1)
     }
 
+    /// Sessions as they stand: one that waits has no activation as a rule, and is woken by whatever is put to it.
+    fn standing(&self) -> impl Iterator<Item = (SessionId, &State)> {
+        let active = self.active.iter().map(|(session, active)| (*session, &*active.state));
+        active.chain(self.resting.iter().map(|(session, state)| (*session, &**state)))
+    }
+
     fn outside(&self, actions: &mut Vec<Action>) {
-        if self.left.interrupts > 0 {
-            // One that waits for a child has no activation as a rule: it is woken by the interrupt.
-            let active = self.active.iter().map(|(session, active)| (session, &active.state));
-            let held_or_quiet = |state: &State| state.run.as_ref().is_none_or(|run| run.hold.is_some());
-            let in_flight = active.chain(&self.resting).filter(|(_, state)| !held_or_quiet(state));
-            actions.extend(in_flight.map(|(session, _)| Action::Interrupt(*session)));
-        }
-        for (session, active) in &self.active {
-            let Some(run) = &active.state.run else {
-                if active.state.last.is_some() {
-                    actions.push(Action::CancelEnded(*session));
+        for (session, state) in self.standing() {
+            let active = self.active.contains_key(&session);
+            let Some(run) = &state.run else {
+                if active && state.last.is_some() {
+                    actions.push(Action::CancelEnded(session));
                 }
                 continue;
             };
-            let cancelled = matches!(run.hold, Some(Hold::Closing { outcome: Outcome::Cancelled { .. } }));
+            if self.left.interrupts > 0 && run.hold.is_none() {
+                actions.push(Action::Interrupt(session));
+            }
+            let cancelled = matches!(run.hold, Some(Hold::Closing { outcome: Outcome::Cancelled { .. }, .. }));
             if self.left.cancels > 0 && !cancelled {
-                actions.push(Action::Cancel(*session));
+                actions.push(Action::Cancel(session));
             }
-            if self.left.deadlines > 0 && run.opened.deadline_ms.is_some() && run.started && run.hold.is_none() {
-                actions.push(Action::Deadline(*session));
+            if self.left.deadlines > 0 {
+                actions.extend(passing(run).into_iter().map(|deadline| Action::Passed(session, deadline)));
             }
-            if self.left.panics > 0 {
-                actions.push(Action::Panic(*session));
+            if self.left.moves > 0 {
+                actions.extend(waiting(run).into_iter().map(|call| Action::Move(session, call)));
+            }
+            if self.left.panics > 0 && active {
+                actions.push(Action::Panic(session));
             }
         }
     }
 
     fn deliveries(&self, whole: &Whole, message: &Message, actions: &mut Vec<Action>) {
         let replies: Vec<Reply> = match message {
-            Message::Stream { session, dropped, .. } => {
-                let mut replies = vec![Reply::Final];
-                if dropped.is_none() {
-                    let depth =
-                        self.journals.get(session).and_then(super::view::place).map_or(0, |place| place.depth());
-                    // Also where nothing is left: then the call is refused, which costs the model a turn.
-                    if depth <= u32::from(whole.size.depth) && self.left.children > 0 {
-                        replies.extend([Reply::Blocking, Reply::Background]);
-                    }
-                    if self.left.tools > 0 {
-                        replies.push(Reply::Read);
-                    }
-                }
-                if dropped.is_some() || self.left.failures > 0 {
-                    replies.push(Reply::Failed);
-                }
-                replies
-            }
+            Message::Stream { session, dropped, .. } => self.says(whole, *session, dropped.is_some()),
+            Message::Ask { .. } if whole.size.approvers > 0 => vec![Reply::Allow, Reply::Always, Reply::Deny],
+            Message::Notice { .. } | Message::Asked { .. } if self.is_behind(message) => Vec::new(),
             Message::Tool { .. }
             | Message::Admit { .. }
             | Message::Granted { .. }
             | Message::Notice { .. }
+            | Message::Asked { .. }
+            | Message::TreeCancel { .. }
+            | Message::Ask { .. }
             | Message::OwnerOver { .. }
             | Message::Restart(_)
             | Message::Append(_) => vec![Reply::Plain],
@@ -155,4 +211,62 @@ impl System {
             actions.push(Action::Deliver(message.clone(), reply));
         }
     }
+
+    /// What a model may say; one that is dropped may have answered all the same.
+    fn says(&self, whole: &Whole, session: SessionId, dropped: bool) -> Vec<Reply> {
+        let mut replies = vec![Reply::Final];
+        if !dropped {
+            let depth = self.journals.get(&session).and_then(super::view::place).map_or(0, |place| place.depth());
+            // Also where nothing is left: then the call is refused, which costs the model a turn.
+            if depth <= u32::from(whole.size.depth) && self.left.children > 0 {
+                replies.extend([Reply::Blocking, Reply::Background]);
+            }
+            let parent = self.active.get(&session).is_some_and(|active| plan::eldest(&active.state).is_some());
+            if parent && self.left.continues > 0 {
+                replies.extend([Reply::Continue, Reply::ContinueAside]);
+            }
+            if parent && self.left.stops > 0 {
+                replies.push(Reply::Stop);
+            }
+            if self.left.tools > 0 {
+                replies.push(Reply::Read);
+            }
+            if self.left.asks > 0 {
+                replies.push(Reply::Write);
+            }
+        }
+        if dropped || self.left.failures > 0 {
+            replies.push(Reply::Failed);
+        }
+        replies
+    }
+}
+
+/// Deadlines of a run that may pass.
+fn passing(run: &Run) -> Vec<Deadline> {
+    if run.hold.is_some() {
+        return Vec::new();
+    }
+    if !run.started {
+        return if run.opened.slot { vec![Deadline::Queue(run.no)] } else { Vec::new() };
+    }
+    let mut passing: Vec<Deadline> = run.opened.deadline_ms.map(|_| Deadline::Run(run.no)).into_iter().collect();
+    passing.extend(calls(run, |call| matches!(call.phase, CallPhase::Asked(_))).map(Deadline::Ask));
+    passing
+}
+
+/// Calls that wait for a child.
+fn waiting(run: &Run) -> Vec<CallId> {
+    let waits = |call: &Call| {
+        let kind = matches!(call.kind, Some(CallKind::Child(Mode::Blocking) | CallKind::Continue(Mode::Blocking)));
+        kind && call.phase == CallPhase::Started
+    };
+    if run.hold.is_some() { Vec::new() } else { calls(run, waits).collect() }
+}
+
+fn calls(run: &Run, wanted: impl Fn(&Call) -> bool) -> impl Iterator<Item = CallId> {
+    run.turn.iter().flat_map(move |turn| {
+        let calls = (0_u32..).zip(&turn.calls).filter(|(_, call)| wanted(call));
+        calls.map(|(ix, _)| CallId { turn: turn.no, ix }).collect::<Vec<_>>()
+    })
 }

@@ -3,16 +3,18 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use subtend_session::command::Command;
+use subtend_session::command::{Clock, Command};
 use subtend_session::decide::wake;
-use subtend_session::ids::{CallId, RunKey, SessionId};
+use subtend_session::ids::{RunKey, SessionId};
 use subtend_session::index::RowKind;
 use subtend_session::place::{Owner, Place};
-use subtend_session::record::{Notice, Park};
-use subtend_session::state::{CallPhase, State};
+use subtend_session::record::Park;
+use subtend_session::state::Phase;
 
 use super::plan;
-use super::system::{Active, Boot, Message, System};
+use super::rows::Rows;
+use super::step::Word;
+use super::system::{Active, Boot, Slots, System};
 use super::{Whole, view};
 use crate::fault::Around;
 
@@ -25,7 +27,8 @@ impl System {
         self.activate(whole, session, false)
     }
 
-    /// Folds the journal and puts to the state what a new activation must hear first: rows, then token or sweep.
+    /// Folds the journal and puts to the state what a new activation must hear first: what its owners asked, then the token or
+    /// the sweep, then the ends that it is owed.
     fn activate(&mut self, whole: &Whole, session: SessionId, lost: bool) -> bool {
         let Some(journal) = self.journals.get_mut(&session) else { return false };
         let state = match plan::fold(whole, session, &journal.records) {
@@ -39,43 +42,53 @@ impl System {
             journal.epoch = journal.epoch.next();
         }
         let epoch = journal.epoch;
-        // What is told `Reactivated` is answered with these effects; what is swept and keeps its place is not.
-        let before = if lost { wake(&state, subtend_session::command::Clock::default()) } else { Vec::new() };
-        let rows = self.rows_to(session);
-        let rows = (!rows.is_empty()).then_some(Command::OwnedEnded(rows));
+        let Rows { asked, owed } = self.rows_to(session);
         let first = state.run.as_ref().map(|run| {
             if lost {
                 return Command::Lost { owner_survives: !matches!(run.opened.owner, Owner::Run { .. }) };
             }
             let owner_over = self.owner_over(RunKey { session, run: run.no });
-            Command::Reactivated { kinds: kinds(&state), owner_over }
+            Command::Reactivated { calls: plan::found(&state), owner_over }
         });
-        // A lost run takes its rows before it ends. One that goes on hears of them when its turn is mended: the turn that they
-        // open must not count as one that the old activation left.
-        let commands =
-            if lost { rows.into_iter().chain(first).collect() } else { first.into_iter().chain(rows).collect() };
+        let owed = if owed.is_empty() { None } else { Some(owed) };
+        let run = state.run.as_ref().filter(|_| !lost).map(|run| RunKey { session, run: run.no });
+        let stands = run.and_then(|run| self.standing_word(run));
+        let mut words: Vec<Word> = asked.into_iter().chain(stands).map(Word::Command).collect();
+        // A lost run takes its rows before it ends, and starts no turn for them. One that goes on hears of them when its turn is
+        // mended: the turn that they open must not count as one that the old activation left.
+        if lost {
+            words.extend(owed.map(Word::Arrive));
+            words.extend(first.map(Word::Command));
+        } else {
+            words.extend(first.map(Word::Command));
+            words.extend(owed.map(|owed| Word::Command(Command::OwnedEnded(owed))));
+        }
         self.resting.remove(&session);
         self.active.insert(session, Active { epoch, state: Arc::new(state) });
         if !whole.fault.is(Around::EffectsForgotten) {
             self.recount(whole, session);
         }
-        self.run_commands(whole, session, commands, before);
-        if !lost && !whole.fault.is(Around::EffectsForgotten) {
+        self.run_words(whole, session, words);
+        if lost {
+            self.keep_place(whole, session);
+        } else if !whole.fault.is(Around::EffectsForgotten) {
             self.make_good(whole, session);
         }
         true
     }
 
+    /// A run that was queued when the host died, and whose owner survives, asks for its slot again.
+    fn keep_place(&mut self, whole: &Whole, session: SessionId) {
+        let queued = self.active.get(&session).filter(|active| active.state.phase() == Phase::Queued);
+        let Some(effects) = queued.map(|active| wake(&active.state, Clock::default())) else { return };
+        if !whole.fault.is(Around::PlaceForgotten) {
+            self.perform(whole, session, effects);
+        }
+    }
+
     /// Asks again for what the old activation may have decided and not asked for, and that no command brings about.
     fn make_good(&mut self, whole: &Whole, session: SessionId) {
-        let owed: Vec<_> =
-            self.rows.keys().filter(|row| row.from == session && row.kind == RowKind::Notice).copied().collect();
-        for row in owed {
-            let message = Message::Notice { to: row.to, from: row.from, key: row.key };
-            if !self.flight.contains(&message) {
-                self.send(message);
-            }
-        }
+        self.tell_again(session);
         let Some(active) = self.active.get(&session) else { return };
         let owned: Vec<_> =
             active.state.run.iter().flat_map(|run| run.owned.values()).map(|owned| owned.child).collect();
@@ -94,16 +107,11 @@ impl System {
         // One that is granted and on its way belongs to a run that waits for it.
         let active = self.active.get(&session).and_then(|active| active.state.run.as_ref());
         let kept = active.filter(|run| run.slot || !run.started || run.parked == Some(Park::Slot)).map(|run| run.no);
-        let over: Vec<_> = self.slots.keys().filter(|key| key.session == session && kept != Some(key.run)).collect();
+        let all = self.slots.both().into_iter().flat_map(Slots::keys);
+        let over: Vec<_> = all.filter(|key| key.session == session && kept != Some(key.run)).collect();
         for key in over {
             self.release(whole, key);
         }
-    }
-
-    /// Ends that a session is owed, in the order of their rows.
-    fn rows_to(&self, session: SessionId) -> Vec<Notice> {
-        let rows = self.rows.keys().filter(|row| row.to == session && row.kind == RowKind::Notice);
-        rows.filter_map(|row| self.notice(row.from, row.key)).collect()
     }
 
     pub(super) fn crash(&mut self, whole: &Whole) {
@@ -115,25 +123,29 @@ impl System {
         self.slots = Default::default();
         self.fired.clear();
         self.closing.clear();
-        self.interrupted.clear();
+        self.single.clear();
+        self.armed.clear();
         self.late.clear();
         if whole.fault.is(Around::RowsLost) {
             self.rows.clear();
         }
         let in_flight =
             self.journals.iter().filter(|(_, journal)| view::last_run(journal).is_some_and(|(_, ended)| !ended));
-        let sweep = in_flight.map(|(session, _)| *session).collect();
-        self.boot = Some(Boot { sweep, owed: None });
+        let sweep: BTreeSet<SessionId> = in_flight.map(|(session, _)| *session).collect();
+        let rows = self.rows.keys().filter(|row| row.kind == RowKind::Continue && !sweep.contains(&row.to));
+        let asked = rows.map(|row| row.to).collect();
+        self.boot = Some(Boot { sweep, asked, owed: None });
         self.end_boot();
     }
 
     /// The sessions of the level that the sweep is at, or those that are owed something when it is done.
     pub(super) fn next_to_boot(&self, whole: &Whole, boot: &Boot) -> Vec<SessionId> {
         let depth = |session: &SessionId| self.journals.get(session).and_then(view::place).map_or(0, Place::depth);
-        let depths = boot.sweep.iter().map(depth);
+        let all = || boot.sweep.union(&boot.asked);
+        let depths = all().map(depth);
         let level = if whole.fault.is(Around::SweepFromTheTop) { depths.min() } else { depths.max() };
         match level {
-            Some(level) => boot.sweep.iter().filter(|session| depth(session) == level).copied().collect(),
+            Some(level) => all().filter(|session| depth(session) == level).copied().collect(),
             None => boot.owed.iter().flatten().copied().collect(),
         }
     }
@@ -141,12 +153,15 @@ impl System {
     pub(super) fn boot(&mut self, whole: &Whole, session: SessionId) {
         let Some(boot) = &mut self.boot else { return };
         let lost = boot.sweep.remove(&session);
+        boot.asked.remove(&session);
         if let Some(owed) = &mut boot.owed {
             owed.remove(&session);
         }
         if lost {
             self.active.remove(&session);
+            self.addressed = Some(session);
             self.activate(whole, session, true);
+            self.addressed = None;
         } else {
             self.wake_up(whole, session);
         }
@@ -156,7 +171,7 @@ impl System {
     /// Goes on to what is owed when all is swept, and ends the boot when nothing is.
     fn end_boot(&mut self) {
         let Some(boot) = &mut self.boot else { return };
-        if !boot.sweep.is_empty() {
+        if !(boot.sweep.is_empty() && boot.asked.is_empty()) {
             return;
         }
         let rows = &self.rows;
@@ -165,11 +180,4 @@ impl System {
             self.boot = None;
         }
     }
-}
-
-/// Kinds of the calls that have not started, found anew.
-fn kinds(state: &State) -> Vec<(CallId, subtend_session::call::CallKind)> {
-    let Some(turn) = state.turn() else { return Vec::new() };
-    let calls = (0_u32..).zip(&turn.calls).filter(|(_, call)| call.phase == CallPhase::Unstarted);
-    calls.map(|(ix, call)| (CallId { turn: turn.no, ix }, plan::kind(&call.tool, &call.args))).collect()
 }

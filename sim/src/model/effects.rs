@@ -1,13 +1,13 @@
 //! Effects: what a decision asks of the world.
 
+use subtend_session::command::Deadline;
 use subtend_session::effect::Effect;
 use subtend_session::ids::{AttemptNo, CallId, RunKey, RunNo, SessionId, TurnNo};
-use subtend_session::index::RowKey;
-use subtend_session::outcome::OutcomeKind;
+use subtend_session::index::{RowKey, RowKind};
 use subtend_session::record::Notice;
-use subtend_session::state::{Phase, State};
+use subtend_session::state::{CallPhase, State};
 
-use super::system::{Dropped, Message, System};
+use super::system::{Dropped, Message, Slots, System};
 use super::{Whole, view};
 use crate::fault::Around;
 
@@ -27,33 +27,63 @@ impl System {
                 Effect::StartChild { child } => self.request(whole, RunKey { session: child, run: RunNo(1) }, false),
                 Effect::Tell { to, notice } => self.told(to, &notice),
                 Effect::CancelLocal => self.drop_work(session, Dropped::Own),
-                Effect::CancelOwned { run, outcome } => self.cancel_owned(RunKey { session, run }, outcome),
-                Effect::CancelChild { run, child, outcome } => {
-                    self.cancel_child(RunKey { session, run }, child, outcome)
+                Effect::CancelOwned { run, outcome, queue_stands } => {
+                    self.cancel_owned(RunKey { session, run }, outcome, queue_stands);
                 }
+                Effect::CancelChild { run, child, key, by } => {
+                    self.cancel_child(RunKey { session, run }, child, key, &by);
+                }
+                Effect::AskToContinue { child, ask } => {
+                    self.send(Message::Asked { to: child, from: session, kind: RowKind::Continue, key: ask.key });
+                }
+                Effect::AskPerson { call } => self.ask_person(session, call),
                 Effect::Ended { run, .. } => self.ended(whole, RunKey { session, run }),
                 Effect::Unload => self.unload(session),
-                // Deadlines may pass at any time in the model, so that nothing is kept of them.
-                Effect::Arm { .. } | Effect::Disarm { .. } => {}
+                // Deadlines may pass at any time in the model; that they are armed is judged all the same (S-6).
+                Effect::Arm { deadline, .. } => _ = self.armed.insert((session, deadline)),
+                Effect::Disarm { deadline } => _ = self.armed.remove(&(session, deadline)),
             }
         }
     }
 
     pub(super) fn request(&mut self, whole: &Whole, key: RunKey, again: bool) {
-        self.slots.ask(key, again);
+        if !again {
+            self.armed.insert((key.session, Deadline::Queue(key.run)));
+        }
+        self.pool(whole, key).ask(key, again);
         self.grant(whole);
     }
 
     pub(super) fn release(&mut self, whole: &Whole, key: RunKey) {
-        self.slots.give_back(key, whole.fault.is(Around::SlotFreedTwice));
+        let twice = whole.fault.is(Around::SlotFreedTwice);
+        self.pool(whole, key).give_back(key, twice);
         // Whoever gives a slot up does not want the word of it any more.
         self.flight.retain(|message| *message != Message::Granted { to: key });
         self.grant(whole);
     }
 
+    /// The slots that a run takes.
+    fn pool(&mut self, whole: &Whole, key: RunKey) -> &mut Slots {
+        let persons = self.journals.get(&key.session).is_some_and(|journal| view::is_persons(journal, key.run));
+        let persons = persons && !whole.fault.is(Around::OnePool);
+        if persons { &mut self.slots.persons } else { &mut self.slots.owned }
+    }
+
     fn grant(&mut self, whole: &Whole) {
-        while let Some(to) = self.slots.next(u32::from(whole.size.slots)) {
+        while let Some(to) = self.slots.owned.next(u32::from(whole.size.slots)) {
             self.send(Message::Granted { to });
+        }
+        while let Some(to) = self.slots.persons.next(u32::from(whole.size.person_slots)) {
+            self.send(Message::Granted { to });
+        }
+    }
+
+    /// Puts an ask to whoever could answer it, once.
+    fn ask_person(&mut self, session: SessionId, call: CallId) {
+        let asked = |state: &State| matches!(state.call(call).map(|call| &call.phase), Some(CallPhase::Asked(_)));
+        let message = Message::Ask { session, call };
+        if self.active.get(&session).is_some_and(|active| asked(&active.state)) && !self.flight.contains(&message) {
+            self.send(message);
         }
     }
 
@@ -111,7 +141,7 @@ impl System {
     }
 
     /// Marks what `session` has at work as stopped; each still answers.
-    fn drop_work(&mut self, session: SessionId, why: Dropped) {
+    pub(super) fn drop_work(&mut self, session: SessionId, why: Dropped) {
         for message in &mut self.flight {
             if let Message::Stream { session: of, dropped, .. } | Message::Tool { session: of, dropped, .. } = message
                 && *of == session
@@ -122,90 +152,40 @@ impl System {
         self.flight.sort();
     }
 
-    fn cancel_owned(&mut self, key: RunKey, outcome: OutcomeKind) {
-        self.closing.insert(key, outcome);
-        for to in self.owned_by(key) {
-            self.cut_off(to, outcome);
-        }
-    }
-
-    fn cancel_child(&mut self, key: RunKey, child: SessionId, outcome: OutcomeKind) {
-        let held = |state: &State| state.phase() == Phase::HeldInterrupted;
-        if !self.active.get(&key.session).is_some_and(|active| held(&active.state)) {
-            return;
-        }
-        if let Some(to) = self.owned_by(key).into_iter().find(|to| to.session == child) {
-            // Noted by the child, not by its owner: that owns others, which the interrupt spares.
-            self.interrupted.insert(to);
-            self.cut_off(to, outcome);
-        }
-    }
-
-    /// Tells a run that its owner is over, and fires the token of it and of all below it.
-    fn cut_off(&mut self, to: RunKey, outcome: OutcomeKind) {
-        self.send(Message::OwnerOver { to, outcome });
-        let mut below = vec![to];
-        while let Some(key) = below.pop() {
-            if self.fired.insert(key) {
-                self.drop_work(key.session, Dropped::Token);
-            }
-            below.extend(self.owned_by(key));
-        }
-    }
-
-    /// Runs in flight that `owner` owns itself.
-    fn owned_by(&self, owner: RunKey) -> Vec<RunKey> {
-        let runs = self.journals.iter().filter_map(|(session, journal)| {
-            let (opened, ended) = view::last_run(journal)?;
-            (!ended && view::owner_of(opened) == Some(owner)).then_some(RunKey { session: *session, run: opened.run })
-        });
-        runs.collect()
-    }
-
     fn ended(&mut self, whole: &Whole, key: RunKey) {
         self.flight.retain(|message| match message {
             // The hub drops what the run still has at work; what already came stays in the lane, and is stale.
             Message::Stream { session, dropped, .. } | Message::Tool { session, dropped, .. } => {
                 *session != key.session || dropped.is_none()
             }
+            Message::Ask { session, .. } => *session != key.session,
             Message::Admit { .. }
             | Message::Granted { .. }
             | Message::Notice { .. }
+            | Message::Asked { .. }
+            | Message::TreeCancel { .. }
             | Message::OwnerOver { .. }
             | Message::Restart(_)
             | Message::Append(_) => true,
         });
         self.closing.remove(&key);
-        self.interrupted.remove(&key);
+        self.single.remove(&key);
         self.fired.remove(&key);
-        if self.slots.holders.contains(&key) || self.slots.queue.iter().any(|(_, queued)| *queued == key) {
+        self.armed.retain(|(session, _)| *session != key.session);
+        let pool = self.pool(whole, key);
+        if pool.holders.contains(&key) || pool.queue.iter().any(|(_, queued)| *queued == key) {
             self.release(whole, key);
         }
     }
 
     /// The session leaves memory, unless something is on its way to it.
     fn unload(&mut self, session: SessionId) {
-        let busy = self.flight.iter().any(|message| message.to() == session);
-        if !busy && let Some(active) = self.active.remove(&session) {
+        // An ask stands with whoever is to answer it, not in the lane of the session.
+        let in_lane = |message: &Message| message.to() == session && !matches!(message, Message::Ask { .. });
+        let addressed = self.addressed == Some(session) || self.flight.iter().any(in_lane);
+        if !addressed && let Some(active) = self.active.remove(&session) {
             self.resting.insert(session, active.state);
         }
-    }
-
-    /// Why the owner of a run is over, if it is.
-    pub(super) fn owner_over(&self, key: RunKey) -> Option<OutcomeKind> {
-        let (opened, ended) = view::last_run(self.journals.get(&key.session)?)?;
-        let owner = view::owner_of(opened).filter(|_| !ended)?;
-        let over = view::ended(self.journals.get(&owner.session)?, owner.run);
-        let fired = self.fired.contains(&key) || self.fired.contains(&owner);
-        over.or_else(|| fired.then(|| self.closing_kind(owner, key)))
-    }
-
-    /// What of its owner ends the run `owned`; an owner whose own close is not decided yet closes because its owner does.
-    pub(super) fn closing_kind(&self, owner: RunKey, owned: RunKey) -> OutcomeKind {
-        if self.interrupted.contains(&owned) {
-            return OutcomeKind::Interrupted;
-        }
-        self.closing.get(&owner).copied().unwrap_or(OutcomeKind::Cancelled)
     }
 }
 
@@ -213,9 +193,12 @@ impl Message {
     /// The session that hears of it.
     pub(super) fn to(&self) -> SessionId {
         match self {
-            Self::Stream { session, .. } | Self::Tool { session, .. } | Self::Admit { session, .. } => *session,
-            Self::Granted { to } | Self::OwnerOver { to, .. } => to.session,
-            Self::Notice { to, .. } | Self::Restart(to) => *to,
+            Self::Stream { session, .. }
+            | Self::Tool { session, .. }
+            | Self::Admit { session, .. }
+            | Self::Ask { session, .. } => *session,
+            Self::Granted { to } | Self::OwnerOver { to, .. } | Self::TreeCancel { to } => to.session,
+            Self::Notice { to, .. } | Self::Asked { to, .. } | Self::Restart(to) => *to,
             Self::Append(batch) => batch.session,
         }
     }

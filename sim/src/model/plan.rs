@@ -2,17 +2,21 @@
 
 use std::sync::Arc;
 
-use subtend_session::authority::Authority;
+use subtend_session::authority::{Access, Authority, Rule, RuleSet, Verdict};
 use subtend_session::birth;
-use subtend_session::call::{CallKind, ToolEffect, ToolErrorKind};
-use subtend_session::command::{AskedCall, ChildPlan, Refusal, SpawnVerdict};
+use subtend_session::call::{CallKind, Invalid, ToolEffect, ToolErrorKind};
+use subtend_session::command::{
+    AskedCall, BranchPlan, ChildPlan, ContinuePlan, FoundCall, Plan, Refusal, RegeneratePlan, SpawnVerdict,
+};
 use subtend_session::effect::Birth;
-use subtend_session::ids::{CallId, Hash, InputId, Interned, SessionId, Text};
+use subtend_session::ids::{CallId, Hash, InputId, Interned, Seq, SessionId, Text};
 use subtend_session::limits::Limits;
-use subtend_session::place::{Mode, OnRestart, Owner, Place};
+use subtend_session::message::Message;
+use subtend_session::outcome::By;
+use subtend_session::place::{BranchKind, Mode, OnRestart, Owner, Place};
 use subtend_session::record::{Asked, From, InputAccepted, Lane, Record, SessionCreated, SpawnGranted};
 use subtend_session::sabotage::Sabotage;
-use subtend_session::state::{FoldError, State};
+use subtend_session::state::{Call, CallPhase, FoldError, State};
 use uuid::Uuid;
 
 use super::Whole;
@@ -31,11 +35,18 @@ fn limits(whole: &Whole) -> Limits {
     Limits {
         max_depth: u32::from(whole.size.depth),
         live_runs: u32::from(whole.size.slots),
+        live_person_runs: u32::from(whole.size.person_slots),
         turns: u32::from(whole.size.turns),
         attempts: 2,
         wall_ms: None,
         ..Limits::default()
     }
+}
+
+/// Everything is allowed but to write, for which a person is asked.
+fn ceiling() -> Authority {
+    let rule = Rule { action: "fs.write".into(), resource: "*".into(), verdict: Verdict::Ask };
+    Authority::of(RuleSet { default: Verdict::Allow, rules: vec![rule] })
 }
 
 /// A body named by its hash; one that cannot be named has the hash of nothing.
@@ -51,7 +62,7 @@ fn created(whole: &Whole, place: Place, session: SessionId) -> SessionCreated {
         agent_hash: Hash::of(b"general"),
         model: "model".into(),
         system: interned(Arc::from("work")),
-        ceiling: interned(Arc::new(Authority::allow_all())),
+        ceiling: interned(Arc::new(ceiling())),
         limits: interned(Arc::new(limits(whole))),
         workspace: "/w".into(),
         inspectable: true,
@@ -60,6 +71,7 @@ fn created(whole: &Whole, place: Place, session: SessionId) -> SessionCreated {
         tools: None,
         on_restart: OnRestart::Fail,
         title: None,
+        inherited: Default::default(),
         metadata: None,
     }
 }
@@ -69,31 +81,102 @@ pub(super) fn root(whole: &Whole) -> Birth {
     birth::root(ROOT, created(whole, Place::Root, ROOT))
 }
 
-/// A person's input, the `n`th that is left.
+/// A person's input to the root, the `n`th that is left.
 pub(super) fn input(n: u8) -> InputAccepted {
+    given(u128::from(n) << 64)
+}
+
+/// A person's input to a child, the `n`th that is left.
+pub(super) fn input_to_child(n: u8) -> InputAccepted {
+    given(u128::from(n) << 80)
+}
+
+fn given(id: u128) -> InputAccepted {
     InputAccepted {
-        id: InputId(Uuid::from_u128(u128::from(n) << 64)),
+        id: InputId(Uuid::from_u128(id)),
         key: None,
         from: From::Person,
         lane: Lane::Send,
         text: "go".into(),
         agent_override: None,
+        turns: None,
         metadata: None,
         format: None,
         as_owner: Owner::Person,
     }
 }
 
-/// What the registry and the ledger say of one child call.
-pub(super) fn verdict(whole: &Whole, state: &State, call: CallId, left: u8) -> SpawnVerdict {
+/// The first user message of a session.
+fn first_said(state: &State) -> Option<Seq> {
+    state.transcript.iter().find_map(|message| match message {
+        Message::User { seq, .. } => Some(*seq),
+        Message::Assistant { .. } | Message::Result { .. } | Message::Notice { .. } | Message::Prompt { .. } => None,
+    })
+}
+
+/// Whether a person may branch off.
+pub(super) fn branches(state: &State) -> bool {
+    first_said(state).is_some()
+}
+
+/// A person's branch that hangs on the first message, the `n`th that is left.
+pub(super) fn branch(whole: &Whole, state: &State, n: u8) -> BranchPlan {
+    let child = SessionId(Uuid::from_u128(u128::from(n) << 100));
+    BranchPlan {
+        child,
+        kind: BranchKind::Human,
+        at: first_said(state),
+        created: created(whole, Place::Root, child),
+        manifest: Arc::new(Authority::allow_all()),
+        by: By::Person,
+    }
+}
+
+/// Another answer to what was asked last, the `n`th that is left.
+pub(super) fn regenerate(whole: &Whole, n: u8) -> RegeneratePlan {
+    let child = SessionId(Uuid::from_u128(u128::from(n) << 108));
+    RegeneratePlan {
+        child,
+        input: InputId(child.0),
+        of: None,
+        created: created(whole, Place::Root, child),
+        manifest: Arc::new(Authority::allow_all()),
+        by: By::Person,
+    }
+}
+
+/// What the registry and the ledger say of one child call, with so many children and continues left.
+pub(super) fn verdict(whole: &Whole, state: &State, call: CallId, left: (u8, u8)) -> SpawnVerdict {
     let refuse = |message: &str| Err(Refusal { kind: ToolErrorKind::Limit, message: message.into() });
-    let asked = state.call(call);
-    let verdict = match asked.map(|asked| mode(&asked.args)) {
-        Some(mode) if left > 0 => Ok(Box::new(plan(whole, state, call, mode, left))),
-        Some(_) => refuse("no spawn is left"),
+    let verdict = match state.call(call).map(|asked| kind(&asked.tool, &asked.args)) {
+        Some(CallKind::Child(mode)) if left.0 > 0 => Ok(Plan::Child(Box::new(plan(whole, state, call, mode, left.0)))),
+        Some(CallKind::Continue(mode)) if left.1 > 0 => match eldest(state) {
+            Some(child) => Ok(Plan::Continue(Box::new(ContinuePlan {
+                child,
+                text: "go on".into(),
+                mode,
+                grant: SpawnGranted::default(),
+            }))),
+            None => refuse("there is no such task"),
+        },
+        Some(
+            CallKind::Child(_)
+            | CallKind::Continue(_)
+            | CallKind::Local(_)
+            | CallKind::Await { .. }
+            | CallKind::Check { .. }
+            | CallKind::Cancel { .. }
+            | CallKind::Return
+            | CallKind::Invalid(_),
+        ) => refuse("no spawn is left"),
         None => refuse("the call is not there any more"),
     };
     SpawnVerdict { call, verdict }
+}
+
+/// The first child of a session: the one that its calls mean.
+pub(super) fn eldest(state: &State) -> Option<SessionId> {
+    state.children.iter().find(|(_, child)| child.call.is_some()).map(|(id, _)| *id)
 }
 
 fn plan(whole: &Whole, state: &State, call: CallId, mode: Mode, left: u8) -> ChildPlan {
@@ -108,6 +191,7 @@ fn plan(whole: &Whole, state: &State, call: CallId, mode: Mode, left: u8) -> Chi
         max_turns: u32::from(whole.size.child_turns),
         deadline_ms: Some(480_000),
         on_restart: OnRestart::Fail,
+        detached_ms: None,
         grant: SpawnGranted { spawns_left: u32::from(left).saturating_sub(1) },
     }
 }
@@ -118,17 +202,53 @@ fn mode(args: &str) -> Mode {
 
 /// What a call is, from what the model wrote: the same in every activation.
 pub(super) fn kind(tool: &str, args: &str) -> CallKind {
-    if tool == "task" { CallKind::Child(mode(args)) } else { CallKind::Local(ToolEffect::ReadOnly) }
+    match tool {
+        "task" => CallKind::Child(mode(args)),
+        "continue" => CallKind::Continue(mode(args)),
+        "write" => CallKind::Local(ToolEffect::SideEffect),
+        "cancel" => match Uuid::parse_str(args) {
+            Ok(child) => CallKind::Cancel { child: SessionId(child) },
+            Err(_) => CallKind::Invalid(Invalid::BadArgs),
+        },
+        _ => CallKind::Local(ToolEffect::ReadOnly),
+    }
+}
+
+/// What a tool needs to be allowed, where the authority is asked.
+fn access(tool: &str) -> Option<Box<Access>> {
+    (tool == "write").then(|| Box::new(Access { action: "fs.write".into(), resource: "a".into() }))
+}
+
+/// Whether a person is to be asked for a call, as a session stands.
+fn asks(state: &State, tool: &str) -> bool {
+    access(tool)
+        .is_some_and(|access| state.ceiling.verdict(&access) == Verdict::Ask && !state.always.contains(&*access))
 }
 
 /// A call as a model would ask for it.
-pub(super) fn asked(tool: &str, args: &str) -> AskedCall {
+pub(super) fn asked(state: &State, tool: &str, args: &str) -> AskedCall {
     let text = |text: &str| -> Text { text.into() };
     AskedCall {
         asked: Asked { provider_id: text(""), tool: text(tool), args: text(args) },
         kind: kind(tool, args),
         note: None,
+        access: access(tool),
+        ask: asks(state, tool),
     }
+}
+
+/// Calls that have not started, found anew.
+pub(super) fn found(state: &State) -> Vec<FoundCall> {
+    let Some(turn) = state.turn() else { return Vec::new() };
+    let waits = |call: &Call| matches!(call.phase, CallPhase::Unstarted | CallPhase::Asked(_));
+    let calls = (0_u32..).zip(&turn.calls).filter(|(_, call)| waits(call));
+    let find = |(ix, call): (u32, &Call)| FoundCall {
+        call: CallId { turn: turn.no, ix },
+        kind: kind(&call.tool, &call.args),
+        access: access(&call.tool),
+        ask: asks(state, &call.tool),
+    };
+    calls.map(find).collect()
 }
 
 /// A session as its journal tells it, with the rules switched off that the seeded bug switches off.

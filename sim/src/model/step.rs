@@ -3,21 +3,28 @@
 use std::sync::Arc;
 
 use subtend_session::call::{CallEnd, CallResult};
-use subtend_session::command::{Answered, AskedCall, AttemptFailed, Clock, Command, Deadline};
-use subtend_session::decide::decide;
-use subtend_session::effect::{Birth, Effect, Rejection};
-use subtend_session::ids::{AttemptNo, CallId, Epoch, RunKey, SessionId, TurnNo};
+use subtend_session::command::{Answered as ModelAnswer, AskedCall, AttemptFailed, Clock, Command, Deadline, Plan};
+use subtend_session::decide;
+use subtend_session::effect::{Birth, Effect, Rejection, Reply as Answered};
+use subtend_session::ids::{AttemptNo, CallId, RunKey, SessionId, TurnNo};
 use subtend_session::index::{self, Changes};
-use subtend_session::outcome::{By, ModelFail};
-use subtend_session::record::{Notice, Record, Stop};
+use subtend_session::outcome::{ModelFail, TimeLimit};
+use subtend_session::record::{AskBy, AskVerdict, Notice, Record, Stop};
 use subtend_session::state::State;
 use subtend_session::usage::Usage;
 
 use super::action::{Action, Reply};
 use super::plan::{self, ROOT};
 use super::system::{Batch, Dropped, Message, System};
-use super::{Whole, view};
+use super::{Whole, rows, view};
 use crate::fault::Around;
+
+/// What is put to a session.
+pub(super) enum Word {
+    Command(Command),
+    /// Ends, without the check that follows one.
+    Arrive(Vec<Notice>),
+}
 
 /// What was decided of one session in one step.
 #[derive(Default)]
@@ -34,29 +41,27 @@ impl System {
     /// Does `action`; false where it changes nothing.
     pub(super) fn step(&mut self, whole: &Whole, action: &Action) -> bool {
         self.touched.clear();
-        match action {
+        self.answered = Answered::None;
+        let happened = match action {
             Action::Deliver(message, reply) => {
                 self.take(message);
                 self.deliver(whole, message.clone(), *reply)
             }
-            Action::Send => {
-                let input = Box::new(plan::input(self.left.sends));
-                self.left.sends = self.left.sends.saturating_sub(1);
-                self.tell(whole, ROOT, vec![Command::Submit(input)])
-            }
-            Action::Cancel(session) => self.cancel(whole, *session),
-            Action::CancelEnded(session) => {
-                let Some(run) = self.active.get(session).map(|active| active.state.last_run) else { return false };
-                self.tell(whole, *session, vec![Command::Cancel { run: Some(run), by: By::Person }])
-            }
-            Action::Interrupt(session) => {
-                self.left.interrupts = self.left.interrupts.saturating_sub(1);
-                self.tell(whole, *session, vec![Command::Interrupt { by: By::Person }])
-            }
-            Action::Deadline(session) => {
-                self.left.deadlines = self.left.deadlines.saturating_sub(1);
-                let Some(run) = self.run_in_flight(*session) else { return false };
-                self.tell(whole, *session, vec![Command::Deadline(Deadline::Run(run))])
+            Action::Send
+            | Action::SendTo(_)
+            | Action::Branch
+            | Action::Regenerate
+            | Action::Close(_)
+            | Action::Move(..)
+            | Action::CancelTree
+            | Action::Cancel(_)
+            | Action::CancelEnded(_)
+            | Action::Interrupt(_) => self.by_person(whole, action),
+            Action::Passed(session, deadline) => self.pass(whole, *session, *deadline),
+            Action::Again(row) => {
+                self.left.doubles = self.left.doubles.saturating_sub(1);
+                let again = rows::message(row);
+                again.map(|message| self.send(message)).is_some()
             }
             Action::Panic(session) => {
                 self.left.panics = self.left.panics.saturating_sub(1);
@@ -81,7 +86,21 @@ impl System {
                 self.boot(whole, *session);
                 true
             }
+        };
+        self.answered = Answered::None;
+        happened
+    }
+
+    fn pass(&mut self, whole: &Whole, session: SessionId, deadline: Deadline) -> bool {
+        self.left.deadlines = self.left.deadlines.saturating_sub(1);
+        self.armed.remove(&(session, deadline));
+        match deadline {
+            Deadline::Run(run) => _ = self.passed.insert((RunKey { session, run }, TimeLimit::Run)),
+            Deadline::Queue(run) => _ = self.passed.insert((RunKey { session, run }, TimeLimit::Queue)),
+            Deadline::WallCap(run) => _ = self.passed.insert((RunKey { session, run }, TimeLimit::WallCap)),
+            Deadline::Turn(_) | Deadline::Call(_) | Deadline::Grace(_) | Deadline::Ask(_) => {}
         }
+        self.tell(whole, session, vec![Command::Deadline(deadline)])
     }
 
     fn take(&mut self, message: &Message) {
@@ -95,9 +114,9 @@ impl System {
             Message::Stream { session, turn, attempt, dropped, .. } => {
                 let mut commands = Vec::new();
                 if dropped == Some(Dropped::Token) {
-                    commands.extend(self.owner_word(session));
+                    commands.extend(self.owner_word(whole, session));
                 }
-                commands.push(self.said(turn, attempt, dropped, reply));
+                commands.push(self.said(session, (turn, attempt), dropped, reply));
                 self.tell(whole, session, commands)
             }
             Message::Tool { session, call, dropped, .. } => {
@@ -108,11 +127,34 @@ impl System {
             Message::Admit { session, turn, calls } => self.admit(whole, session, turn, &calls),
             Message::Granted { to } => self.granted(whole, to),
             Message::Notice { to, from, key } => {
-                let notice = self.notice(from, key);
+                let notice = self.notice(from, to, key);
                 notice.is_some_and(|notice| self.tell(whole, to, vec![Command::OwnedEnded(vec![notice])]))
             }
-            Message::OwnerOver { to, outcome } => {
-                self.tell(whole, to.session, vec![Command::OwnerOver { run: to.run, outcome }])
+            Message::Asked { to, from, kind, key } => {
+                let command = self.asked(to, from, kind, key);
+                command.is_some_and(|command| self.tell(whole, to, vec![command]))
+            }
+            Message::TreeCancel { to } => self.tree_cancel(whole, to),
+            Message::Ask { session, call } => {
+                let (verdict, by) = match reply {
+                    Reply::Allow => (AskVerdict::Allow, AskBy::Person),
+                    Reply::Always => (AskVerdict::Always, AskBy::Person),
+                    Reply::Deny => (AskVerdict::Deny, AskBy::Person),
+                    Reply::Plain
+                    | Reply::Final
+                    | Reply::Blocking
+                    | Reply::Background
+                    | Reply::Continue
+                    | Reply::ContinueAside
+                    | Reply::Stop
+                    | Reply::Read
+                    | Reply::Write
+                    | Reply::Failed => (AskVerdict::Deny, AskBy::NoApprover),
+                };
+                self.tell(whole, session, vec![Command::AskAnswered { call, verdict, by }])
+            }
+            Message::OwnerOver { to, owner, outcome, queue_stands } => {
+                self.tell(whole, to.session, vec![Command::OwnerOver { owner, outcome, queue_stands }])
             }
             Message::Restart(session) => self.tell(whole, session, Vec::new()),
             Message::Append(batch) => {
@@ -123,52 +165,63 @@ impl System {
     }
 
     /// What the model says.
-    fn said(&mut self, turn: TurnNo, attempt: AttemptNo, dropped: Option<Dropped>, reply: Reply) -> Command {
-        let answer = |text: Option<&str>, calls: Vec<AskedCall>| {
-            let stop = if calls.is_empty() { Stop::End } else { Stop::Calls };
-            let (text, usage) = (text.map(Into::into), Usage::default());
-            Command::ModelAnswered(Box::new(Answered {
-                turn,
-                attempt,
-                text,
-                reasoning: None,
-                calls,
-                stop,
-                model: None,
-                usage,
-            }))
-        };
-        match reply {
-            Reply::Plain | Reply::Final => answer(Some("done"), Vec::new()),
-            Reply::Blocking => answer(None, vec![plan::asked("task", "blocking")]),
-            Reply::Background => answer(None, vec![plan::asked("task", "background")]),
+    fn said(
+        &mut self,
+        session: SessionId,
+        (turn, attempt): (TurnNo, AttemptNo),
+        dropped: Option<Dropped>,
+        reply: Reply,
+    ) -> Command {
+        let call = match reply {
+            Reply::Plain | Reply::Final | Reply::Allow | Reply::Always | Reply::Deny => None,
+            Reply::Blocking => Some(("task", "blocking".to_owned())),
+            Reply::Background => Some(("task", "background".to_owned())),
+            Reply::Continue => Some(("continue", "blocking".to_owned())),
+            Reply::ContinueAside => Some(("continue", "background".to_owned())),
+            Reply::Stop => {
+                self.left.stops = self.left.stops.saturating_sub(1);
+                let child = self.active.get(&session).and_then(|active| plan::eldest(&active.state));
+                Some(("cancel", child.map(|child| child.to_string()).unwrap_or_default()))
+            }
             Reply::Read => {
                 self.left.tools = self.left.tools.saturating_sub(1);
-                answer(None, vec![plan::asked("read", "{}")])
+                Some(("read", "{}".to_owned()))
+            }
+            Reply::Write => {
+                self.left.asks = self.left.asks.saturating_sub(1);
+                Some(("write", "{}".to_owned()))
             }
             Reply::Failed => {
                 if dropped.is_none() {
                     self.left.failures = self.left.failures.saturating_sub(1);
                 }
-                Command::AttemptFailed(Box::new(AttemptFailed {
-                    turn,
-                    attempt,
-                    error: ModelFail::Unavailable,
-                    message: "no answer".into(),
-                    retry_after_ms: None,
-                    model: None,
-                    next: None,
-                    usage: None,
-                }))
+                return failed(turn, attempt);
             }
-        }
+        };
+        let state = self.active.get(&session).map(|active| &active.state);
+        let calls: Vec<AskedCall> =
+            state.into_iter().zip(call).map(|(state, (tool, args))| plan::asked(state, tool, &args)).collect();
+        // What is said elsewhere is told from what the root says.
+        let done = if session == ROOT { "done" } else { "done elsewhere" };
+        let (text, stop) = if calls.is_empty() { (Some(done.into()), Stop::End) } else { (None, Stop::Calls) };
+        let usage = Usage::default();
+        Command::ModelAnswered(Box::new(ModelAnswer {
+            turn,
+            attempt,
+            text,
+            reasoning: None,
+            calls,
+            stop,
+            model: None,
+            usage,
+        }))
     }
 
-    /// The word of the owner of `session`'s run, before what its fired token stopped is heard.
-    fn owner_word(&self, session: SessionId) -> Option<Command> {
+    /// The word from above for `session`'s run, before what its fired token stopped is heard.
+    fn owner_word(&self, whole: &Whole, session: SessionId) -> Option<Command> {
         let run = self.active.get(&session)?.state.run.as_ref()?;
         let owner = view::owner_of(&run.opened)?;
-        Some(Command::OwnerOver { run: run.no, outcome: self.closing_kind(owner, RunKey { session, run: run.no }) })
+        Some(self.word_from_above(whole, owner, RunKey { session, run: run.no }))
     }
 
     fn admit(&mut self, whole: &Whole, session: SessionId, turn: TurnNo, calls: &[u32]) -> bool {
@@ -176,10 +229,14 @@ impl System {
             return true;
         }
         let Some(active) = self.active.get(&session) else { return false };
-        let mut left = self.left.children;
+        let mut left = (self.left.children, self.left.continues);
         let verdicts = calls.iter().map(|ix| {
             let verdict = plan::verdict(whole, &active.state, CallId { turn, ix: *ix }, left);
-            left = left.saturating_sub(u8::from(verdict.verdict.is_ok()));
+            match &verdict.verdict {
+                Ok(Plan::Child(_)) => left.0 = left.0.saturating_sub(1),
+                Ok(Plan::Continue(_)) => left.1 = left.1.saturating_sub(1),
+                Err(_) => {}
+            }
             verdict
         });
         let command = Command::Spawn { turn, verdicts: verdicts.collect() };
@@ -191,7 +248,11 @@ impl System {
             return true;
         }
         let owner_over = self.owner_over(to);
-        self.tell(whole, to.session, vec![Command::Admitted { run: to.run, owner_over }]);
+        let stands = self.standing_word(to);
+        // An owner that cancels this run alone is the cause then: its word may still be on its way.
+        let alone = self.single.get(&to).and_then(|_| self.owner_word(whole, to.session));
+        let admitted = Command::Admitted { run: to.run, owner_over };
+        self.tell(whole, to.session, alone.into_iter().chain(stands).chain([admitted]).collect());
         let works = self.active.get(&to.session).and_then(|active| active.state.run.as_ref());
         if owner_over.is_some() && works.is_some_and(|run| run.no == to.run && run.slot) {
             // It was told that its owner is over, and means to work all the same.
@@ -200,86 +261,76 @@ impl System {
         true
     }
 
-    fn cancel(&mut self, whole: &Whole, session: SessionId) -> bool {
-        self.left.cancels = self.left.cancels.saturating_sub(1);
-        let Some(run) = self.run_in_flight(session) else { return false };
-        self.cancelled.insert(RunKey { session, run });
-        let command = Command::Cancel { run: Some(run), by: By::Person };
-        if !whole.fault.is(Around::CancelNotDurable) {
-            return self.tell(whole, session, vec![command]);
-        }
-        let Some(decided) = self.decide(session, vec![command]) else { return false };
-        let epoch = self.active.get(&session).map_or(Epoch(0), |active| active.epoch);
-        let Decided { records, births, effects, changes, .. } = decided;
-        self.send(Message::Append(Box::new(Batch { session, epoch, records, changes })));
-        self.be_born_all(whole, session, &births);
-        self.perform(whole, session, effects);
-        true
-    }
-
-    /// The end that a row tells of, as its record says it.
-    pub(super) fn notice(&self, from: SessionId, key: index::RowKey) -> Option<Notice> {
-        view::notice(from, self.journals.get(&from)?, key)
-    }
-
     /// Puts `commands` to a session, which is activated first if it is not; false where nothing changed at all.
     pub(super) fn tell(&mut self, whole: &Whole, session: SessionId, commands: Vec<Command>) -> bool {
-        if !self.wake_up(whole, session) {
+        // What is in its lane keeps it in memory.
+        self.addressed = Some(session);
+        let woken = self.wake_up(whole, session);
+        self.addressed = None;
+        if !woken {
             return true;
         }
         self.flush(whole, session);
-        self.run_commands(whole, session, commands, Vec::new());
+        self.run_words(whole, session, commands.into_iter().map(Word::Command).collect());
         true
     }
 
-    /// Decides, appends, and asks for the effects, after those that come `before`.
-    pub(super) fn run_commands(
-        &mut self,
-        whole: &Whole,
-        session: SessionId,
-        commands: Vec<Command>,
-        before: Vec<Effect>,
-    ) {
-        let wanted = commands.iter().find_map(|command| {
-            let Command::Admitted { run, .. } = command else { return None };
+    /// Decides, appends, and asks for the effects.
+    pub(super) fn run_words(&mut self, whole: &Whole, session: SessionId, words: Vec<Word>) {
+        let wanted = words.iter().find_map(|word| {
+            let Word::Command(Command::Admitted { run, .. }) = word else { return None };
             Some(RunKey { session, run: *run })
         });
-        let Some(decided) = self.decide(session, commands) else { return };
+        let Some(decided) = self.decide(session, words) else { return };
         let Decided { records, births, effects, changes, slot_refused } = decided;
         if let (true, Some(key)) = (slot_refused, wanted) {
             self.release(whole, key);
         }
         self.append(session, &records, &changes);
         self.be_born_all(whole, session, &births);
-        self.perform(whole, session, before);
         self.perform(whole, session, effects);
     }
 
-    /// Decides `commands` in one batch; the activation's state is what they leave.
-    pub(super) fn decide(&mut self, session: SessionId, commands: Vec<Command>) -> Option<Decided> {
+    /// Decides `words` in one batch; the activation's state is what they leave.
+    pub(super) fn decide(&mut self, session: SessionId, words: Vec<Word>) -> Option<Decided> {
         let active = self.active.get_mut(&session)?;
         let state: &mut State = Arc::make_mut(&mut active.state);
         let before = index::Before::of(state);
         let mut all = Decided::default();
-        for command in commands {
-            let name = command.name();
-            match decide(state, command, Clock::default()) {
+        for word in words {
+            let (name, decided) = match word {
+                Word::Arrive(notices) => ("arrive", Ok(decide::arrive(state, notices, Clock::default()))),
+                Word::Command(command) => (command.name(), decide::decide(state, command, Clock::default())),
+            };
+            match decided {
                 Ok(decision) => {
                     all.records.extend(decision.records);
                     all.births.extend(decision.births);
                     all.effects.extend(decision.effects);
+                    self.answered = decision.reply;
                 }
                 Err(Rejection::Stale(_)) => all.slot_refused |= name == "admitted",
-                Err(Rejection::Busy { .. }) => {}
-                Err(rejection @ (Rejection::BadInput(_) | Rejection::NotYet(_) | Rejection::Misplaced { .. })) => {
+                // What it was told first may have opened a run.
+                Err(Rejection::Busy { .. } | Rejection::Working { .. }) => {}
+                Err(
+                    rejection @ (Rejection::BadInput(_)
+                    | Rejection::Deleted
+                    | Rejection::NotYet(_)
+                    | Rejection::Misplaced { .. }),
+                ) => {
                     self.wrong = Some(format!("{name} was put to {session}: {rejection}"));
                 }
             }
         }
         let stamp = index::Stamp { epoch: active.epoch, ..index::Stamp::default() };
         all.changes = index::changes(&before, state, &all.records, stamp);
-        let children = u8::try_from(all.births.len()).unwrap_or(u8::MAX);
-        self.left.children = self.left.children.saturating_sub(children);
+        let count = |is: fn(&Record) -> bool| {
+            u8::try_from(all.records.iter().filter(|record| is(record)).count()).unwrap_or(u8::MAX)
+        };
+        let spawned = count(|record| matches!(record, Record::ChildSpawned(_)));
+        self.left.children = self.left.children.saturating_sub(spawned);
+        let asked = count(|record| matches!(record, Record::ContinueAsked(_)));
+        self.left.continues = self.left.continues.saturating_sub(asked);
         Some(all)
     }
 
@@ -298,7 +349,7 @@ impl System {
         }
     }
 
-    fn be_born_all(&mut self, whole: &Whole, parent: SessionId, births: &[Birth]) {
+    pub(super) fn be_born_all(&mut self, whole: &Whole, parent: SessionId, births: &[Birth]) {
         for birth in births {
             if self.journals.contains_key(&birth.session) {
                 self.wrong = Some(format!("{parent} made {} a second time", birth.session));
@@ -345,6 +396,9 @@ impl System {
             Message::Tool { .. }
             | Message::Admit { .. }
             | Message::Notice { .. }
+            | Message::Asked { .. }
+            | Message::TreeCancel { .. }
+            | Message::Ask { .. }
             | Message::OwnerOver { .. }
             | Message::Restart(_)
             | Message::Append(_) => return false,
@@ -364,4 +418,17 @@ impl System {
         self.send(Message::Append(Box::new(Batch { session, epoch, records, changes: Changes::default() })));
         true
     }
+}
+
+fn failed(turn: TurnNo, attempt: AttemptNo) -> Command {
+    Command::AttemptFailed(Box::new(AttemptFailed {
+        turn,
+        attempt,
+        error: ModelFail::Unavailable,
+        message: "no answer".into(),
+        retry_after_ms: None,
+        model: None,
+        next: None,
+        usage: None,
+    }))
 }

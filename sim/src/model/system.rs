@@ -4,14 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use subtend_session::command::Deadline;
+use subtend_session::effect::Reply as Answered;
 use subtend_session::ids::{AttemptNo, CallId, Epoch, RunKey, RunNo, Seq, SessionId, TurnNo};
-use subtend_session::index::{Changes, Row, RowKey};
-use subtend_session::outcome::OutcomeKind;
+use subtend_session::index::{Changes, Row, RowKey, RowKind};
+use subtend_session::outcome::{OutcomeKind, TimeLimit};
 use subtend_session::record::Record;
 use subtend_session::state::{Due, State};
 
-use super::Whole;
 use super::plan::{self, ROOT};
+use super::{Whole, view};
 use crate::size::Size;
 
 /// One session's journal.
@@ -94,12 +96,39 @@ pub enum Message {
         /// The key of the row.
         key: RowKey,
     },
+    /// A row by which an owner asks a child: to go on, or to cancel the run that the key opened.
+    Asked {
+        /// The child.
+        to: SessionId,
+        /// The owner's session.
+        from: SessionId,
+        /// Which.
+        kind: RowKind,
+        /// The key.
+        key: CallId,
+    },
+    /// A cancel of the whole tree, for one of its runs.
+    TreeCancel {
+        /// For whom.
+        to: RunKey,
+    },
+    /// A call that waits for a person's word.
+    Ask {
+        /// The session.
+        session: SessionId,
+        /// The call.
+        call: CallId,
+    },
     /// The word that an owner is over.
     OwnerOver {
         /// For whom.
         to: RunKey,
+        /// The owner.
+        owner: RunKey,
         /// How it ends.
         outcome: OutcomeKind,
+        /// Whether queues stand.
+        queue_stands: bool,
     },
     /// The supervisor brings a session back.
     Restart(SessionId),
@@ -157,7 +186,7 @@ impl Hash for Batch {
     }
 }
 
-/// The slots of the one root.
+/// Slots of the one root, of one class.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Slots {
     pub(super) used: u32,
@@ -204,9 +233,24 @@ impl Slots {
     }
 }
 
+/// The slots of the one root, by class: what persons open is never behind what runs own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Pools {
+    pub(super) owned: Slots,
+    pub(super) persons: Slots,
+}
+
+impl Pools {
+    pub(super) fn both(&self) -> [&Slots; 2] {
+        [&self.owned, &self.persons]
+    }
+}
+
 /// The boot after a crash.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Boot {
+    /// Quiet sessions that are asked to go on: they answer before their owners end.
+    pub(super) asked: BTreeSet<SessionId>,
     /// Sessions whose run was in flight, and that the sweep has not reached.
     pub(super) sweep: BTreeSet<SessionId>,
     /// Sessions that are owed something, and that were not looked after; known when the sweep is done.
@@ -222,21 +266,31 @@ pub struct System {
     pub(super) active: BTreeMap<SessionId, Active>,
     /// A multiset, sorted.
     pub(super) flight: Vec<Message>,
-    pub(super) slots: Slots,
+    pub(super) slots: Pools,
     pub(super) fired: BTreeSet<RunKey>,
-    pub(super) closing: BTreeMap<RunKey, OutcomeKind>,
-    /// Runs that the interrupt of their owner ends.
-    pub(super) interrupted: BTreeSet<RunKey>,
+    pub(super) closing: BTreeMap<RunKey, (OutcomeKind, bool)>,
+    /// Runs that their owner cancels one by one and itself goes on: by the key, and the call of its model if it was one.
+    pub(super) single: BTreeMap<RunKey, (CallId, Option<CallId>)>,
     pub(super) boot: Option<Boot>,
     /// What may still happen.
     pub(super) left: Size,
     pub(super) cancelled: BTreeSet<RunKey>,
+    /// Runs that a person interrupted.
+    pub(super) interrupts: BTreeSet<RunKey>,
+    /// Time limits that passed.
+    pub(super) passed: BTreeSet<(RunKey, TimeLimit)>,
     pub(super) late: BTreeSet<RunKey>,
     /// A rejection that no interleaving may bring about.
     pub(super) wrong: Option<String>,
     pub(super) crashed_in_boot: bool,
     /// Sessions that the last step changed: the fold of the others was compared before. Not part of what a state is.
     pub(super) touched: BTreeSet<SessionId>,
+    /// Deadlines that are armed. Not part of what a state is: they follow from it.
+    pub(super) armed: BTreeSet<(SessionId, Deadline)>,
+    /// The session whose lane holds a command; never between two steps.
+    pub(super) addressed: Option<SessionId>,
+    /// What the last command was answered; never between two steps.
+    pub(super) answered: Answered,
     /// Whether effects are not asked for; never between two steps.
     pub(super) mute: bool,
     /// Folds of sessions that have no activation. Not part of what a state is.
@@ -250,14 +304,19 @@ impl System {
             rows: BTreeMap::new(),
             active: BTreeMap::new(),
             flight: Vec::new(),
-            slots: Slots::default(),
+            slots: Pools::default(),
             fired: BTreeSet::new(),
             closing: BTreeMap::new(),
-            interrupted: BTreeSet::new(),
+            single: BTreeMap::new(),
             boot: None,
             left: whole.size,
             cancelled: BTreeSet::new(),
+            interrupts: BTreeSet::new(),
+            passed: BTreeSet::new(),
             late: BTreeSet::new(),
+            armed: BTreeSet::new(),
+            addressed: None,
+            answered: Answered::None,
             wrong: None,
             crashed_in_boot: false,
             touched: BTreeSet::new(),
@@ -287,7 +346,8 @@ impl System {
     }
 
     pub(super) fn run_in_flight(&self, session: SessionId) -> Option<RunNo> {
-        self.active.get(&session)?.state.run.as_ref().map(|run| run.no)
+        let (opened, ended) = view::last_run(self.journals.get(&session)?)?;
+        (!ended).then_some(opened.run)
     }
 
     /// What tells states apart. The state of an activation is the fold of its journal but for its volatile part.
@@ -304,8 +364,9 @@ impl System {
                 format!("{:?}", active.state.due).hash(hasher);
             }
         }
-        (&self.rows, &self.flight, &self.slots, &self.fired, &self.closing, &self.interrupted).hash(hasher);
-        (&self.boot, self.left, &self.cancelled, &self.late, &self.wrong, self.crashed_in_boot).hash(hasher);
+        (&self.rows, &self.flight, &self.slots, &self.fired, &self.closing, &self.single).hash(hasher);
+        (&self.boot, self.left, &self.cancelled, &self.interrupts, &self.passed).hash(hasher);
+        (&self.late, &self.wrong, self.crashed_in_boot).hash(hasher);
     }
 
     fn fingerprint(&self) -> u64 {

@@ -4,7 +4,9 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use subtend_session::call::CallEnd;
-use subtend_session::record::{From, Hold};
+use subtend_session::ids::{Seq, Short};
+use subtend_session::place::BranchKind;
+use subtend_session::record::{AskBy, AskVerdict, From, Hold};
 
 use super::Transcript;
 use super::entry::{Call, Came, End, Entry};
@@ -27,7 +29,7 @@ pub(super) fn draw(out: &mut dyn Write, transcript: &Transcript, full: bool) -> 
         writeln!(out, "\n{}", In(BOLD, "system prompt"))?;
         block(out, system, "  ", if full { None } else { Some(PROMPT_LINES) })?;
     }
-    transcript.entries.iter().try_for_each(|entry| self::entry(out, entry, full))?;
+    transcript.entries.iter().try_for_each(|entry| self::entry(out, &transcript.short, entry, full))?;
     if in_flight(transcript.state) {
         let text = format!("run in flight when the last process ended: {}", phase_word(transcript.state));
         writeln!(out, "\n{}", In(LIVE, text))?;
@@ -44,19 +46,19 @@ fn header(out: &mut dyn Write, transcript: &Transcript) -> io::Result<()> {
     writeln!(out, "{}", In(DIM, facts.join(" · ")))
 }
 
-fn entry(out: &mut dyn Write, entry: &Entry, full: bool) -> io::Result<()> {
+fn entry(out: &mut dyn Write, me: &Short, entry: &Entry, full: bool) -> io::Result<()> {
     match entry {
-        Entry::Input { from, text, .. } => {
-            writeln!(out, "\n{}", In(BOLD, sender(from)))?;
+        Entry::Input { from, text, seq, .. } => {
+            writeln!(out, "\n{}  {}", In(BOLD, sender(from)), In(DIM, message(me, *seq)))?;
             block(out, text, "  ", None)
         }
         Entry::Waiting { text, .. } => {
             writeln!(out, "\n{}", In(ODD, "input that no run has taken"))?;
             block(out, text, "  ", None)
         }
-        Entry::Answer { turn, text, calls, model, usage, .. } => {
+        Entry::Answer { turn, seq, text, calls, model, usage, .. } => {
             let who = model.as_ref().map(|model| format!("{} · ", clip(model, 64))).unwrap_or_default();
-            let figures = format!("{who}{}", tokens(usage.tokens()));
+            let figures = format!("{} · {who}{}", message(me, *seq), tokens(usage.tokens()));
             writeln!(out, "\n{}  {}", In(BOLD, format!("answer, turn {turn}")), In(DIM, figures))?;
             if let Some(text) = text {
                 block(out, text, "  ", None)?;
@@ -76,9 +78,60 @@ fn entry(out: &mut dyn Write, entry: &Entry, full: bool) -> io::Result<()> {
             let figures = [count(*turns, "turn"), tokens(usage.tokens()), format!("{worked} of work")].join(" · ");
             writeln!(out, "\n{}  {}", In(style, said), In(DIM, figures))
         }
+        Entry::Branch { .. } | Entry::Switched { .. } | Entry::Asked { .. } | Entry::Word { .. } => {
+            writeln!(out, "\n{}", In(DIM, aside(me, entry)))
+        }
+        Entry::Deleted { .. } => writeln!(out, "\n{}", In(ODD, "session deleted")),
         Entry::Closed { closed, .. } => {
             writeln!(out, "\n{}", In(DIM, if *closed { "session closed" } else { "session opened again" }))
         }
+    }
+}
+
+/// A message, as verbs take it.
+fn message(me: &Short, seq: Seq) -> String {
+    format!("{me}:{seq}")
+}
+
+/// What happened beside the conversation.
+fn aside(me: &Short, entry: &Entry) -> String {
+    match entry {
+        Entry::Branch { child, kind, at } => {
+            let kind = match kind {
+                BranchKind::Human => "a branch",
+                BranchKind::Subagent => "a fresh branch",
+                BranchKind::Alternative => "an alternative",
+                BranchKind::Service => "a service",
+            };
+            format!("{kind} at {}: {child}", message(me, *at))
+        }
+        Entry::Switched { of, to } => format!("alternative {to} of {} is seen from here on", message(me, *of)),
+        Entry::Asked { call, action, resource } => {
+            format!("call {call} asks to {} on {}", clip(action, 64), clip(resource, COLUMNS))
+        }
+        Entry::Word { call, verdict, by } => {
+            let verdict = match verdict {
+                AskVerdict::Allow => "allowed",
+                AskVerdict::Always => "allowed for good",
+                AskVerdict::Deny => "denied",
+            };
+            let by = match by {
+                AskBy::Person => "by a person",
+                AskBy::Deadline => "since nobody answered in time",
+                AskBy::NoApprover => "since nobody could be asked",
+                AskBy::Closed => "since the call was closed before",
+            };
+            format!("call {call} is {verdict} {by}")
+        }
+        Entry::Input { .. }
+        | Entry::Waiting { .. }
+        | Entry::Answer { .. }
+        | Entry::Discarded { .. }
+        | Entry::Notice { .. }
+        | Entry::Held { .. }
+        | Entry::Ended { .. }
+        | Entry::Deleted { .. }
+        | Entry::Closed { .. } => String::new(),
     }
 }
 
@@ -109,7 +162,7 @@ fn hold(why: &Hold) -> String {
     match why {
         Hold::Interrupted { .. } => "interrupted, until the next input".to_owned(),
         Hold::OutOfTurns => "out of turns, until what it owns has ended".to_owned(),
-        Hold::Closing { outcome } => format!("closing, {}", cause::sentence(outcome)),
+        Hold::Closing { outcome, .. } => format!("closing, {}", cause::sentence(outcome)),
     }
 }
 

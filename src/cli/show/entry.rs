@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use subtend_journal::Stored;
 use subtend_session::call::CallEnd;
-use subtend_session::ids::{AttemptNo, CallId, InputId, RunNo, SessionId, Text, TurnNo};
+use subtend_session::ids::{AttemptNo, CallId, InputId, RunNo, Seq, SessionId, Text, TurnNo};
 use subtend_session::outcome::{By, ModelFail, Outcome};
+use subtend_session::place::BranchKind;
 use subtend_session::record::{
-    CallFinished, Carrier, From, Hold, InputAccepted, Notice, NoticeTaken, QueueChange, Record, SessionCreated,
-    TurnAnswered,
+    AskBy, AskVerdict, CallFinished, Carrier, From, Hold, InputAccepted, Notice, NoticeTaken, QueueChange, Record,
+    SessionCreated, TurnAnswered,
 };
 use subtend_session::usage::Usage;
 
@@ -21,6 +22,8 @@ pub(super) enum Entry {
     Input {
         /// Its id.
         id: InputId,
+        /// Its message: what a branch may hang on.
+        seq: Seq,
         /// Who sent it.
         from: From,
         /// The run that took it.
@@ -41,6 +44,8 @@ pub(super) enum Entry {
     Answer {
         /// The turn.
         turn: TurnNo,
+        /// Its message: what a branch may hang on, and what may be answered anew.
+        seq: Seq,
         /// The text.
         text: Option<Text>,
         /// The calls, in order.
@@ -93,6 +98,45 @@ pub(super) enum Entry {
         worked_ms: u64,
         /// When.
         at_ms: i64,
+    },
+    /// A branch was made here by a person or the host.
+    Branch {
+        /// It.
+        child: SessionId,
+        /// Its kind.
+        kind: BranchKind,
+        /// The message that it hangs on.
+        at: Seq,
+    },
+    /// Another alternative of an answer is seen from here on.
+    Switched {
+        /// The answer.
+        of: Seq,
+        /// Which; 0 is the original.
+        to: u32,
+    },
+    /// A call waits for a person's word.
+    Asked {
+        /// The call.
+        call: CallId,
+        /// What it would do.
+        action: Text,
+        /// With what.
+        resource: Text,
+    },
+    /// The word was given.
+    Word {
+        /// The call.
+        call: CallId,
+        /// It.
+        verdict: AskVerdict,
+        /// Who gave it.
+        by: AskBy,
+    },
+    /// The session was deleted.
+    Deleted {
+        /// On whose word.
+        by: By,
     },
     /// The session was closed or opened again.
     Closed {
@@ -186,9 +230,9 @@ impl<'a> Book<'a> {
                 self.inputs.insert(input.id, (input, at_ms));
                 self.order.push(input.id);
             }
-            Record::InputsTaken { ids, run, .. } => ids.iter().for_each(|id| self.take(*id, *run)),
+            Record::InputsTaken { ids, run, .. } => ids.iter().for_each(|id| self.take(*id, *run, stored.seq)),
             Record::QueueChanged { change, .. } => self.forget(change),
-            Record::TurnAnswered(answered) => self.answer(answered, at_ms),
+            Record::TurnAnswered(answered) => self.answer(answered, stored.seq, at_ms),
             Record::AttemptDiscarded(discarded) => self.entries.push(Entry::Discarded {
                 turn: discarded.turn,
                 attempt: discarded.attempt,
@@ -222,6 +266,19 @@ impl<'a> Book<'a> {
                     at_ms,
                 });
             }
+            Record::BranchCreated(created) => {
+                let (child, kind, at) = (created.child, created.kind, created.at);
+                self.entries.push(Entry::Branch { child, kind, at });
+            }
+            Record::AlternativeSwitched { of, to, .. } => self.entries.push(Entry::Switched { of: *of, to: *to }),
+            Record::AskOpened { call, action, resource, .. } => {
+                let (action, resource) = (action.clone(), resource.clone());
+                self.entries.push(Entry::Asked { call: *call, action, resource });
+            }
+            Record::AskAnswered { call, verdict, by } => {
+                self.entries.push(Entry::Word { call: *call, verdict: *verdict, by: *by });
+            }
+            Record::SessionDeleted { by } => self.entries.push(Entry::Deleted { by: by.clone() }),
             Record::SessionClosed { by } => self.entries.push(Entry::Closed { closed: true, by: by.clone() }),
             Record::SessionReopened { by } => self.entries.push(Entry::Closed { closed: false, by: by.clone() }),
             Record::SessionCreated(_)
@@ -232,15 +289,14 @@ impl<'a> Book<'a> {
             | Record::ContinueRefused { .. }
             | Record::CancelAsked { .. }
             | Record::RunParked { .. }
-            | Record::RunResumed { .. }
-            | Record::AskOpened { .. }
-            | Record::AskAnswered { .. } => {}
+            | Record::RunResumed { .. } => {}
         }
     }
 
-    fn take(&mut self, id: InputId, run: RunNo) {
+    fn take(&mut self, id: InputId, run: RunNo, seq: Seq) {
         let Some((input, at_ms)) = self.inputs.remove(&id) else { return };
-        self.entries.push(Entry::Input { id, from: input.from.clone(), run, text: input.text.clone(), at_ms });
+        let (from, text) = (input.from.clone(), input.text.clone());
+        self.entries.push(Entry::Input { id, seq, from, run, text, at_ms });
     }
 
     fn forget(&mut self, change: &QueueChange) {
@@ -250,7 +306,7 @@ impl<'a> Book<'a> {
         }
     }
 
-    fn answer(&mut self, answered: &TurnAnswered, at_ms: i64) {
+    fn answer(&mut self, answered: &TurnAnswered, seq: Seq, at_ms: i64) {
         let turn = answered.turn;
         let asked = answered.calls.iter().zip(0_u32..);
         let calls = asked.map(|(asked, ix)| Call {
@@ -263,7 +319,7 @@ impl<'a> Book<'a> {
         let text = answered.text.clone().filter(|text| !text.is_empty());
         self.answers.insert(turn, self.entries.len());
         let (model, usage) = (answered.model.clone(), answered.usage);
-        self.entries.push(Entry::Answer { turn, text, calls: calls.collect(), model, usage, at_ms });
+        self.entries.push(Entry::Answer { turn, seq, text, calls: calls.collect(), model, usage, at_ms });
     }
 
     fn call(&mut self, call: CallId) -> Option<&mut Call> {
@@ -275,6 +331,11 @@ impl<'a> Book<'a> {
             | Entry::Notice { .. }
             | Entry::Held { .. }
             | Entry::Ended { .. }
+            | Entry::Branch { .. }
+            | Entry::Switched { .. }
+            | Entry::Asked { .. }
+            | Entry::Word { .. }
+            | Entry::Deleted { .. }
             | Entry::Closed { .. } => None,
         }
     }

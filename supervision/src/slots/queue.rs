@@ -37,6 +37,7 @@ struct Place<R> {
     root: R,
     class: Class,
     number: u64,
+    since: Instant,
 }
 
 impl<T> Account<T> {
@@ -75,7 +76,7 @@ impl<R: Root, T: Ticket> Queue<R, T> {
         let account = self.accounts.entry(root).or_insert_with(Account::new);
         account.bound = usize::try_from(per_root).unwrap_or(usize::MAX);
         if let Entry::Vacant(place) = self.places.entry(ticket) {
-            place.insert(Place { root, class, number });
+            place.insert(Place { root, class, number, since: now });
             let lane = account.lane(class);
             if lane.is_empty() {
                 lane.turn = number;
@@ -97,7 +98,7 @@ impl<R: Root, T: Ticket> Queue<R, T> {
     }
 
     pub(super) fn withdraw(&mut self, ticket: T) -> bool {
-        let Some(Place { root, class, number }) = self.places.remove(&ticket) else { return false };
+        let Some(Place { root, class, number, .. }) = self.places.remove(&ticket) else { return false };
         if let Some(account) = self.accounts.get_mut(&root) {
             account.lane(class).remove(number);
         }
@@ -121,8 +122,14 @@ impl<R: Root, T: Ticket> Queue<R, T> {
         self.accounts.get(&root)?.last_grant
     }
 
+    pub(super) fn unserved_since(&self, ticket: T) -> Option<Instant> {
+        let place = self.places.get(&ticket)?;
+        let last_grant = self.last_grant(place.root);
+        Some(last_grant.map_or(place.since, |at| at.max(place.since)))
+    }
+
     pub(super) fn position(&self, ticket: T) -> Option<usize> {
-        let Place { root, class, number } = self.places.get(&ticket)?;
+        let Place { root, class, number, .. } = self.places.get(&ticket)?;
         let account = self.accounts.get(root)?;
         Some(match class {
             Class::Again => account.again.position(*number),

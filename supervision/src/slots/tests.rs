@@ -206,6 +206,29 @@ async fn the_last_grant_of_a_root_is_known_while_it_has_business() {
     assert_eq!(slots.last_grant(1), None);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_ticket_is_passed_over_since_its_root_was_served_last_or_since_it_came() {
+    let second = std::time::Duration::from_secs(1);
+    let (slots, grants) = pool(1);
+    let held = slots.request(1, 10, Class::Start, 9);
+    let asked = Instant::now();
+    for (root, ticket) in [(1, 11), (1, 12), (2, 20)] {
+        assert!(slots.request(root, ticket, Class::Start, 9).is_none());
+    }
+    tokio::time::advance(second).await;
+    assert_eq!(
+        [10, 11, 12, 20].map(|ticket| slots.unserved_since(ticket)),
+        [None, Some(asked), Some(asked), Some(asked)]
+    );
+    drop(held);
+    let served = [11, 12, 20].map(|ticket| slots.unserved_since(ticket));
+    assert_eq!(served, [None, Some(asked + second), Some(asked)], "11 was served, for 1");
+    tokio::time::advance(second).await;
+    assert!(slots.request(1, 13, Class::Start, 9).is_none());
+    assert_eq!(slots.unserved_since(13), Some(asked + second * 2));
+    serve_all(&grants);
+}
+
 #[test]
 fn the_bounds_hold_and_nothing_is_lost_in_real_threads() {
     const THREADS: u32 = 4;
@@ -254,7 +277,7 @@ fn the_bounds_hold_and_nothing_is_lost_in_real_threads() {
 
 /// The same promises written as plainly as possible: one list, searched anew for every grant.
 #[derive(Default)]
-struct Naive {
+pub(super) struct Naive {
     global: usize,
     clock: u32,
     bounds: BTreeMap<u8, usize>,
@@ -266,7 +289,28 @@ struct Naive {
 }
 
 impl Naive {
-    fn request(&mut self, root: u8, ticket: u32, class: Class, bound: u32) {
+    pub(super) fn of(global: usize) -> Self {
+        Self { global, ..Self::default() }
+    }
+
+    pub(super) fn running(&self) -> impl Iterator<Item = u32> {
+        self.running.keys().copied()
+    }
+
+    pub(super) fn waiting(&self) -> impl Iterator<Item = u32> {
+        self.waiting.iter().map(|(.., ticket)| *ticket)
+    }
+
+    pub(super) fn give_back(&mut self, ticket: u32) {
+        self.running.remove(&ticket);
+        self.serve();
+    }
+
+    pub(super) fn withdraw(&mut self, ticket: u32) {
+        self.waiting.retain(|(.., other)| *other != ticket);
+    }
+
+    pub(super) fn request(&mut self, root: u8, ticket: u32, class: Class, bound: u32) {
         self.clock += 1;
         self.bounds.insert(root, bound as usize);
         if !self.waiting.iter().any(|(other, at, ..)| (*other, *at) == (class, root)) {
@@ -326,7 +370,7 @@ struct Pair {
 impl Pair {
     fn new(global: usize) -> Self {
         let (slots, grants) = pool(global);
-        let naive = Naive { global, ..Naive::default() };
+        let naive = Naive::of(global);
         Self { slots, grants, held: BTreeMap::new(), naive }
     }
 
@@ -342,8 +386,7 @@ impl Pair {
             }
             Step::Return(nth) if !self.held.is_empty() => {
                 let ticket = *self.held.keys().nth(nth % self.held.len()).unwrap();
-                self.naive.running.remove(&ticket);
-                self.naive.serve();
+                self.naive.give_back(ticket);
                 self.held.remove(&ticket);
                 self.collect();
             }

@@ -62,6 +62,10 @@ impl<K: Copy + Eq + Hash + Ord> Wheel<K> {
         Self { index: HashMap::default(), nodes: Vec::new(), free: Vec::new(), ticks: BTreeMap::new() }
     }
 
+    pub(super) fn contains(&self, key: &K) -> bool {
+        self.index.contains_key(key)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.index.len()
     }

@@ -1,3 +1,5 @@
+use std::sync::LazyLock;
+
 use proptest::prelude::*;
 use serde_json::json;
 use subtend_session::authority::{Rule, RuleSet};
@@ -17,7 +19,10 @@ fn object() -> Value {
 }
 
 fn built_in() -> Registry {
-    Registry::builder().tools(Registry::workspace_tools(None)).unwrap().build()
+    // Compiling schemas takes longer than what is asked of them.
+    static BUILT_IN: LazyLock<Registry> =
+        LazyLock::new(|| Registry::builder().tools(Registry::workspace_tools(None)).unwrap().build());
+    BUILT_IN.clone()
 }
 
 fn rules(default: Verdict, rules: &[(&str, &str, Verdict)]) -> Authority {
@@ -34,7 +39,7 @@ fn offered(registry: &Registry, authority: &Authority, approver: bool) -> Vec<St
 }
 
 fn invalid(registry: &Registry, tool: &str, args: &str) -> (Invalid, String) {
-    match registry.classify(tool, args, &Authority::allow_all(), None, false) {
+    match registry.classify(tool, args, &Authority::allow_all(), None, false, &|_| false) {
         Classified::Invalid { kind, message } => (kind, message.to_string()),
         ready @ Classified::Ready { .. } => panic!("{ready:?}"),
     }
@@ -97,13 +102,20 @@ fn the_built_in_tools_have_plain_schemas() {
 #[test]
 fn a_call_is_ready_when_it_fits() {
     let registry = built_in();
-    let ready = registry.classify("read", r#"{"path": "a", "lines": 2}"#, &Authority::allow_all(), None, false);
-    let Classified::Ready { tool, args, kind } = ready else { panic!("{ready:?}") };
+    let ready =
+        registry.classify("read", r#"{"path": "a", "lines": 2}"#, &Authority::allow_all(), None, false, &|_| false);
+    let Classified::Ready { tool, args, kind, access, ask } = ready else { panic!("{ready:?}") };
     assert_eq!(
-        (&*tool.spec().name, args, kind),
-        ("read", json!({"path": "a", "lines": 2}), CallKind::Local(ToolEffect::ReadOnly))
+        (&*tool.spec().name, args, kind, access, ask),
+        (
+            "read",
+            json!({"path": "a", "lines": 2}),
+            CallKind::Local(ToolEffect::ReadOnly),
+            Some(Access { action: "fs.read".into(), resource: "a".into() }),
+            false
+        )
     );
-    let empty = registry.classify("list", "", &Authority::allow_all(), None, false);
+    let empty = registry.classify("list", "", &Authority::allow_all(), None, false, &|_| false);
     assert!(matches!(empty, Classified::Ready { .. }), "{empty:?}");
 }
 
@@ -138,7 +150,7 @@ fn what_is_not_offered_is_no_tool() {
     let only = [Text::from("list"), Text::from("read")];
     let authority = Authority::allow_all();
     assert_eq!(registry.offered(&authority, Some(&only), false).len(), 2);
-    let write = registry.classify("write", "{}", &authority, Some(&only), false);
+    let write = registry.classify("write", "{}", &authority, Some(&only), false, &|_| false);
     let Classified::Invalid { kind, message } = write else { panic!("{write:?}") };
     assert_eq!(
         (kind, &*message),
@@ -166,15 +178,15 @@ fn a_shell_is_offered_only_where_nothing_holds_it() {
     }
     let authority = rules(Verdict::Allow, &[("net.fetch", "*", Verdict::Deny)]);
     let shell = Arc::clone(registry.get("shell").unwrap());
-    let error = registry.check(shell.as_ref(), &json!({"command": "ls"}), &authority).unwrap_err();
+    let error = registry.check(shell.as_ref(), &json!({"command": "ls"}), &authority, &|_| false).unwrap_err();
     assert_eq!(
         (error.kind, error.denied, &*error.message),
         (
             ToolErrorKind::Refused,
             true,
-            "shell is refused: this session's fs.read, fs.write, net.fetch are not all allowed without limits, a command could \
-             do everything that the operating system's user may do, and there is no sandbox yet that would hold it to the \
-             rules. Use the file tools."
+            "shell is refused: this session's files and network are not all allowed without limits, a command could do \
+             everything that the operating system's user may do, and nothing would hold it to the rules: the runtime was \
+             given no guard, and it is the guard that holds. Use the file tools."
         )
     );
 }
@@ -184,7 +196,7 @@ fn a_call_is_checked_again_when_it_runs() {
     let registry = built_in();
     let write = Arc::clone(registry.get("write").unwrap());
     let check = |path: &str, authority: &Authority| {
-        registry.check(write.as_ref(), &json!({"path": path, "content": ""}), authority)
+        registry.check(write.as_ref(), &json!({"path": path, "content": ""}), authority, &|_| false)
     };
     let authority =
         rules(Verdict::Deny, &[("fs.write", "src/**", Verdict::Allow), ("fs.write", "doc/*", Verdict::Ask)]);
@@ -199,9 +211,40 @@ fn a_call_is_checked_again_when_it_runs() {
         )
     );
     let unasked = check("doc/a", &authority).unwrap_err();
-    assert!(unasked.denied && unasked.message.contains("needs a person's word, and nobody is there to ask"));
+    assert!(unasked.denied && unasked.message.contains("needs a person's word, and nobody gave it for this call"));
     let outside = check("src/../b", &authority).unwrap_err();
     assert!(!outside.denied && outside.message.contains("holds `..`"), "{outside:?}");
+}
+
+#[test]
+fn a_call_says_what_a_person_is_to_be_asked_for() {
+    let registry = built_in();
+    let path = |action: &str| Access { action: action.into(), resource: "doc/a".into() };
+    let edit = r#"{"path": "doc/a", "old": "x", "new": "y"}"#;
+    let found = |authority: &Authority, granted: &[Access]| match registry.classify(
+        "edit",
+        edit,
+        authority,
+        None,
+        true,
+        &|access| granted.contains(access),
+    ) {
+        Classified::Ready { access, ask, .. } => (access, ask),
+        invalid @ Classified::Invalid { .. } => panic!("{invalid:?}"),
+    };
+    let asks = rules(Verdict::Deny, &[("fs.*", "doc/*", Verdict::Ask)]);
+    // Of several the one that does more than read is shown; each is asked for until each is granted.
+    assert_eq!(found(&asks, &[]), (Some(path("fs.write")), true));
+    assert_eq!(found(&asks, &[path("fs.write")]), (Some(path("fs.read")), true));
+    assert_eq!(found(&asks, &[path("fs.read"), path("fs.write")]), (Some(path("fs.write")), false));
+    // What is denied is asked of nobody, whatever else the call does, and no word lifts it.
+    let half = rules(Verdict::Deny, &[("fs.write", "*", Verdict::Ask), ("fs.read", "z", Verdict::Allow)]);
+    assert_eq!(found(&half, &[]), (None, false));
+    let tool = Arc::clone(registry.get("edit").unwrap());
+    let args = serde_json::from_str(edit).unwrap();
+    assert!(registry.check(tool.as_ref(), &args, &half, &|_| true).unwrap_err().denied);
+    assert_eq!(registry.check(tool.as_ref(), &args, &asks, &|_| true), Ok(()));
+    assert!(registry.check(tool.as_ref(), &args, &asks, &|access| *access == path("fs.write")).unwrap_err().denied);
 }
 
 #[test]
@@ -235,34 +278,37 @@ fn any_rule() -> impl Strategy<Value = Rule> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { cases: 10_000, failure_persistence: None, ..ProptestConfig::default() })]
+
     /// P-7: whatever may run is offered, and what is not offered neither classifies nor passes the check.
     #[test]
     fn offered_if_and_only_if_permitted(
         default in any_verdict(),
         rules in prop::collection::vec(any_rule(), 0..6),
+        path in prop::sample::select(&PATHS[..]),
         approver: bool,
     ) {
         let authority = Authority::of(RuleSet { default, rules });
         let registry = built_in();
         let offered = offered(&registry, &authority, approver);
         for name in registry.names() {
-            let tool = registry.get(name).unwrap();
+            let tool = registry.get(name).unwrap().as_ref();
             let is_offered = offered.contains(&name.to_string());
-            for path in PATHS {
-                let args = json!({
-                    "path": path, "pattern": "x", "content": "x", "old": "x", "new": "y", "command": path,
-                });
-                let passes = match Registry::verdict(tool.as_ref(), &args, &authority) {
-                    Ok((Verdict::Allow, _)) => true,
-                    Ok((Verdict::Ask, _)) => approver,
-                    Ok((Verdict::Deny, _)) | Err(_) => false,
-                };
-                prop_assert!(!passes || is_offered, "{name} {path} would run, but is not offered");
-                if registry.check(tool.as_ref(), &args, &authority).is_ok() {
-                    prop_assert!(passes);
-                }
-            }
-            let classified = registry.classify(name, "{}", &authority, None, approver);
+            let args =
+                json!({"path": path, "pattern": "x", "content": "x", "old": "x", "new": "y", "command": path});
+            let ruling = Registry::ruling(tool, &args, &authority, &|_| false);
+            let passes = match &ruling {
+                Ruling::Allowed(_) => true,
+                Ruling::Asked(_) => approver,
+                Ruling::Denied(_) => false,
+            };
+            prop_assert!(!passes || is_offered, "{name} {path} would run, but is not offered");
+            // A person's word for the very call lifts what is to be asked, and nothing else.
+            let unasked = registry.check(tool, &args, &authority, &|_| false).is_ok();
+            let asked = registry.check(tool, &args, &authority, &|_| true).is_ok();
+            prop_assert_eq!(unasked, matches!(ruling, Ruling::Allowed(_)));
+            prop_assert_eq!(asked, !matches!(ruling, Ruling::Denied(_)));
+            let classified = registry.classify(name, "{}", &authority, None, approver, &|_| false);
             let unknown = matches!(classified, Classified::Invalid { kind: Invalid::UnknownTool, .. });
             prop_assert_eq!(unknown, !is_offered);
         }
@@ -283,8 +329,42 @@ proptest! {
         for spec in registry.offered(&authority, None, approver) {
             let tool = registry.get(&spec.name).unwrap();
             let args = json!({"path": "a/b", "command": "ls"});
-            let (verdict, _) = Registry::verdict(tool.as_ref(), &args, &authority).unwrap();
-            prop_assert!(verdict == Verdict::Allow || (verdict == Verdict::Ask && approver), "{}", spec.name);
+            match Registry::ruling(tool.as_ref(), &args, &authority, &|_| false) {
+                Ruling::Allowed(_) => {}
+                Ruling::Asked(_) => prop_assert!(approver, "{}", spec.name),
+                Ruling::Denied(error) => prop_assert!(false, "{}: {error}", spec.name),
+            }
         }
     }
+}
+
+/// P-7, seeded: a tool is shown where some rule for its action allows something, as others have it. It is noticed.
+#[test]
+fn showing_what_some_rule_allows_is_noticed() {
+    let some_rule_allows = |set: &RuleSet, tool: &dyn Tool| {
+        tool.access(None).iter().all(|access| {
+            let allows = |rule: &&Rule| *rule.action == *access.action && rule.verdict == Verdict::Allow;
+            set.rules.iter().find(allows).is_some()
+        })
+    };
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
+        cases: 10_000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    });
+    let cases = (any_verdict(), prop::collection::vec(any_rule(), 0..6));
+    let noticed = runner.run(&cases, |(default, rules)| {
+        let set = RuleSet { default, rules };
+        let authority = Authority::of(set.clone());
+        let registry = built_in();
+        let tool = registry.get("read").unwrap().as_ref();
+        let shown = some_rule_allows(&set, tool);
+        let runs = |path| {
+            let ruling = Registry::ruling(tool, &json!({"path": path}), &authority, &|_| false);
+            matches!(ruling, Ruling::Allowed(_))
+        };
+        prop_assert_eq!(shown, PATHS.iter().any(runs));
+        Ok(())
+    });
+    assert!(matches!(noticed, Err(proptest::test_runner::TestError::Fail(..))), "{noticed:?}");
 }

@@ -138,7 +138,7 @@ async fn a_result_is_json_unless_it_is_a_text_or_an_output() {
 async fn arguments_that_do_not_fit_say_where_and_what_was_expected() {
     let registry = Registry::builder().typed::<WeatherReport>().unwrap().build();
     let args = r#"{"city": 7, "day": "2026-05-01"}"#;
-    let found = registry.classify("weather_report", args, &Authority::allow_all(), None, false);
+    let found = registry.classify("weather_report", args, &Authority::allow_all(), None, false, &|_| false);
     let Classified::Invalid { kind: Invalid::BadArgs, message } = found else { panic!("{found:?}") };
     assert!(message.contains("- /city: 7 is not of type \"string\"\n"), "{message}");
     let args = json!({"city": "Bern", "day": "tomorrow"});
@@ -158,7 +158,7 @@ fn a_call_needs_what_its_arguments_say() {
     let tool = registry.get("weather_report").unwrap();
     let check = |city: &str| {
         let args = json!({"city": city, "day": "2026-05-01"});
-        registry.check(tool.as_ref(), &args, &allowed("net.fetch=B*")).map_err(|error| error.denied)
+        registry.check(tool.as_ref(), &args, &allowed("net.fetch=B*"), &|_| false).map_err(|error| error.denied)
     };
     assert_eq!((check("Bern"), check("Zug")), (Ok(()), Err(true)));
 }

@@ -63,19 +63,34 @@ impl Job {
     /// Whether something that the call comes upon may be touched: never what is denied, and nothing that is granted less
     /// than the call itself.
     pub(crate) fn permits(&self, action: &str, resource: &str) -> bool {
-        let verdict = self.authority.verdict(&Access { action: action.into(), resource: resource.into() });
+        let verdict = self.verdict(action, resource);
         verdict > Verdict::Deny && verdict >= self.granted
     }
 
     /// Where `path` leads once links are followed, if that is permitted as well: a link is no way around a rule.
     pub(crate) fn real(&self, actions: &[&str], path: &str) -> Result<Text, ToolError> {
         let real = self.workspace.real(path)?;
-        match actions.iter().find(|action| !self.permits(action, &real)) {
-            Some(action) if *real != *path => Err(ToolError::denied(format!(
-                "`{path}` leads to `{real}`, and {action} of `{real}` is not allowed here"
-            ))),
-            Some(_) | None => Ok(real),
+        self.leads(actions, path, &real).map(|()| real)
+    }
+
+    /// Whether `path` may lead to `real`. A person who allowed the one was not shown the other.
+    pub(crate) fn leads(&self, actions: &[&str], path: &str, real: &str) -> Result<(), ToolError> {
+        if real == path {
+            return Ok(());
         }
+        for action in actions {
+            let why = match self.verdict(action, real) {
+                Verdict::Allow => continue,
+                Verdict::Ask => "needs a person's word: name it itself",
+                Verdict::Deny => "is not allowed here",
+            };
+            return Err(ToolError::denied(format!("`{path}` leads to `{real}`, and {action} of `{real}` {why}")));
+        }
+        Ok(())
+    }
+
+    fn verdict(&self, action: &str, resource: &str) -> Verdict {
+        self.authority.verdict(&Access { action: action.into(), resource: resource.into() })
     }
 }
 

@@ -8,13 +8,15 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt as _};
+use subtend_session::authority::Authority;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio_util::sync::CancellationToken;
 
 use super::Workspace;
 use crate::bounded::len;
 use crate::guard::Guard;
+use crate::sandbox;
 
 /// Time for a killed command to be gone, and for its last output.
 const GRACE: Duration = Duration::from_millis(1500);
@@ -37,6 +39,26 @@ pub(super) struct Finished {
     pub(super) output: Ends,
 }
 
+/// Who stands over a command.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Over<'a> {
+    /// Nobody.
+    Nobody,
+    /// A guard, which ends what it started.
+    Guard(&'a Guard),
+    /// A guard that holds it to an authority.
+    Sandbox(&'a Guard, &'a Authority),
+}
+
+impl<'a> Over<'a> {
+    fn guard(self) -> Option<&'a Guard> {
+        match self {
+            Self::Nobody => None,
+            Self::Guard(guard) | Self::Sandbox(guard, _) => Some(guard),
+        }
+    }
+}
+
 /// Runs `sh -c command` in the workspace.
 ///
 /// # Cancel safety
@@ -44,14 +66,21 @@ pub(super) struct Finished {
 pub(super) async fn run(
     script: &str,
     workspace: &Workspace,
-    guard: Option<&Guard>,
+    over: Over<'_>,
     limit: Option<Duration>,
     max_bytes: u64,
     cancel: &CancellationToken,
 ) -> io::Result<Finished> {
-    let mut command = command(script, workspace, guard);
+    let guard = over.guard();
+    let mut command = command(script, workspace, over);
     let mut child = command.spawn()?;
     let mut leash = Leash { pipe: child.stdin.take(), group: child.id().filter(|_| guard.is_none()) };
+    if let (Over::Sandbox(_, authority), Some(pipe)) = (over, &mut leash.pipe) {
+        let mut line = serde_json::to_vec(authority)?;
+        line.push(b'\n');
+        // A guard that does not listen has said why; one that hears half of it runs nothing.
+        drop(pipe.write_all(&line).await);
+    }
     let output = Mutex::new(Ends::new(usize::try_from(max_bytes).unwrap_or(usize::MAX)));
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let reading = futures_util::future::join(drain(stdout, &output), drain(stderr, &output));
@@ -93,14 +122,17 @@ async fn reap(child: &mut Child) {
     }
 }
 
-fn command(script: &str, workspace: &Workspace, guard: Option<&Guard>) -> Command {
-    let argv: [OsString; 3] = ["sh".into(), "-c".into(), script.into()];
-    let mut command = match guard {
-        Some(guard) => Command::from(guard.command(&argv)),
-        None => {
-            let [shell, flag, script] = argv;
+fn command(script: &str, workspace: &Workspace, over: Over<'_>) -> Command {
+    let guard = over.guard();
+    let argv: [OsString; 4] = [sandbox::HELD.into(), "sh".into(), "-c".into(), script.into()];
+    let [_, free @ ..] = &argv;
+    let mut command = match over {
+        Over::Sandbox(guard, _) => Command::from(guard.command(&argv)),
+        Over::Guard(guard) => Command::from(guard.command(free)),
+        Over::Nobody => {
+            let [shell, rest @ ..] = free;
             let mut command = Command::new(shell);
-            command.args([flag, script]);
+            command.args(rest);
             command
         }
     };

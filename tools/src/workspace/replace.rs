@@ -58,11 +58,7 @@ impl Target {
         };
         let real = missing.iter().rev().fold(base.to_string(), |dir, name| join(&dir, name));
         // Above, links may have led elsewhere than the rules were asked about.
-        if let Some(action) = actions.iter().find(|action| !job.permits(action, &real)) {
-            return Err(ToolError::denied(format!(
-                "`{path}` leads to `{real}`, and {action} of it is not allowed here"
-            )));
-        }
+        job.leads(actions, path, &real)?;
         Ok(Self { real: real.into(), present: None })
     }
 

@@ -1,4 +1,4 @@
-//! `shell`: a command, with all that the operating system's user may do.
+//! `shell`: a command, with all that the operating system's user may do; or held to the session's rules by a sandbox.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,9 +12,10 @@ use subtend_session::authority::{Access, Authority};
 use subtend_session::call::ToolEffect;
 use subtend_session::message::ToolSpec;
 
-use super::process::{self, End};
+use super::process::{self, End, Over};
 use crate::bounded::head;
 use crate::guard::Guard;
+use crate::sandbox::{self, Strength, Unsupported};
 use crate::schema;
 use crate::tool::{Tool, ToolCall, ToolError, ToolOutput};
 
@@ -25,9 +26,6 @@ const MAX_COMMAND: usize = 64 << 10;
 const FOOTER: u64 = 200;
 /// Of that, for the line where the output is cut.
 const MARK: u64 = 60;
-/// A shell can do all of these whatever the rules say, as long as nothing holds it.
-const UNHELD: [&str; 3] = ["fs.read", "fs.write", "net.fetch"];
-
 const ABOUT: &str = "Run a command with `sh -c` in the workspace; the result is its output (stdout and stderr together, the \
     middle left out where it is long) and its exit code. Nothing can be typed into it. When the command ends, whatever it \
     started in the background is stopped. Prefer list, read, search, write and edit for files.";
@@ -48,23 +46,35 @@ struct Args {
 pub(super) struct Shell {
     spec: ToolSpec,
     guard: Option<Arc<Guard>>,
+    sandbox: Result<Strength, Unsupported>,
 }
 
 impl Shell {
     pub(super) fn new(guard: Option<Guard>) -> Self {
         let spec = ToolSpec { name: NAME.into(), description: ABOUT.into(), schema: schema::of::<Args>() };
-        Self { spec, guard: guard.map(Arc::new) }
+        let sandbox = match &guard {
+            Some(_) => sandbox::probe(),
+            None => Err(Unsupported { why: "the runtime was given no guard, and it is the guard that holds".into() }),
+        };
+        Self { spec, guard: guard.map(Arc::new), sandbox }
     }
 }
 
-fn ruled_out(authority: &Authority) -> Option<ToolError> {
-    if authority.unrestricted(&UNHELD) {
+/// Why a session of `authority` gets no shell, if it gets none.
+fn ruled_out(authority: &Authority, sandbox: &Result<Strength, Unsupported>) -> Option<ToolError> {
+    if !sandbox::is_needed(authority) {
         return None;
     }
+    let why: &dyn std::fmt::Display = match sandbox {
+        Ok(Strength::FilesAndNetwork) => return None,
+        Ok(Strength::Files) if !sandbox::limits_network(authority) => return None,
+        Ok(Strength::Files) => &"this system's kernel cannot hold TCP (Linux 6.7 or later can)",
+        Err(missing) => missing,
+    };
     Some(ToolError::denied(format!(
-        "{NAME} is refused: this session's {} are not all allowed without limits, a command could do everything that the \
-         operating system's user may do, and there is no sandbox yet that would hold it to the rules. Use the file tools.",
-        UNHELD.join(", ")
+        "{NAME} is refused: this session's files and network are not all allowed without limits, a command could do \
+         everything that the operating system's user may do, and nothing would hold it to the rules: {why}. Use the file \
+         tools."
     )))
 }
 
@@ -83,11 +93,11 @@ impl Tool for Shell {
     }
 
     fn ruled_out(&self, authority: &Authority) -> Option<ToolError> {
-        ruled_out(authority)
+        ruled_out(authority, &self.sandbox)
     }
 
     fn run(&self, call: ToolCall) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
-        let guard = self.guard.clone();
+        let (guard, sandbox) = (self.guard.clone(), self.sandbox.clone());
         async move {
             let args: Args = serde_json::from_value(call.args.clone())
                 .map_err(|error| ToolError::bad_args(format!("the arguments of {NAME} do not fit: {error}")))?;
@@ -97,22 +107,27 @@ impl Tool for Shell {
                 )));
             }
             // The authority may have been met with less since the tool was offered.
-            if let Some(error) = ruled_out(&call.authority) {
+            if let Some(error) = ruled_out(&call.authority, &sandbox) {
                 return Err(error);
             }
-            run(&args, &call, guard.as_deref()).await
+            let over = match guard.as_deref() {
+                Some(guard) if sandbox::is_needed(&call.authority) => Over::Sandbox(guard, &call.authority),
+                Some(guard) => Over::Guard(guard),
+                None => Over::Nobody,
+            };
+            run(&args, &call, over).await
         }
         .boxed()
     }
 }
 
-async fn run(args: &Args, call: &ToolCall, guard: Option<&Guard>) -> Result<ToolOutput, ToolError> {
+async fn run(args: &Args, call: &ToolCall, over: Over<'_>) -> Result<ToolOutput, ToolError> {
     if call.cancel.is_cancelled() {
         return Err(ToolError::cancelled());
     }
     let limit = args.timeout_ms.map(Duration::from_millis);
     let room = call.max_bytes.saturating_sub(FOOTER);
-    let finished = process::run(&args.command, &call.workspace, guard, limit, room, &call.cancel).await;
+    let finished = process::run(&args.command, &call.workspace, over, limit, room, &call.cancel).await;
     let finished = finished.map_err(|error| ToolError::failed(format!("the command could not be started: {error}")))?;
     let (total, cut) = (finished.output.total(), finished.output.cut());
     let text = finished.output.text();
@@ -131,7 +146,17 @@ async fn run(args: &Args, call: &ToolCall, guard: Option<&Guard>) -> Result<Tool
             )))
         }
         End::Exited(status) => {
-            let said = ended(status);
+            let held = matches!(over, Over::Sandbox(..));
+            if held
+                && status.code() == Some(sandbox::NOT_RUN)
+                && let Some(why) = kept.lines().next_back().and_then(|last| last.strip_prefix(sandbox::WHY))
+            {
+                return Err(ToolError::refused(format!(
+                    "{NAME} is refused: the command was not run, for the sandbox that would hold it to this session's rules \
+                     cannot be made: {why}"
+                )));
+            }
+            let said = ended(status, held);
             let content = if kept.is_empty() { format!("[no output; {said}]") } else { format!("{kept}\n[{said}]") };
             let kept = head(&content, usize::try_from(call.max_bytes).unwrap_or(usize::MAX));
             Ok(ToolOutput { content: kept.into(), truncated_from })
@@ -139,8 +164,11 @@ async fn run(args: &Args, call: &ToolCall, guard: Option<&Guard>) -> Result<Tool
     }
 }
 
-fn ended(status: std::process::ExitStatus) -> String {
+fn ended(status: std::process::ExitStatus, held: bool) -> String {
     match status.code() {
+        Some(code) if code != 0 && held => {
+            format!("exit code {code}; it ran in a sandbox: what the session's rules do not allow is out of reach")
+        }
         Some(code) => format!("exit code {code}"),
         None => status.to_string(),
     }

@@ -76,12 +76,12 @@ impl Bench {
     }
 
     pub(super) async fn call(&self, tool: &str, args: Value) -> Result<ToolOutput, ToolError> {
-        let classified = self.registry.classify(tool, &args.to_string(), &self.authority, None, false);
+        let classified = self.registry.classify(tool, &args.to_string(), &self.authority, None, false, &|_| false);
         let (tool, args) = match classified {
             Classified::Ready { tool, args, .. } => (tool, args),
             Classified::Invalid { kind, message } => panic!("{kind:?}: {message}"),
         };
-        self.registry.check(tool.as_ref(), &args, &self.authority)?;
+        self.registry.check(tool.as_ref(), &args, &self.authority, &|_| false)?;
         let session: SessionId = "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap();
         let key = ToolKey { session, run: RunNo(1), call: CallId { turn: TurnNo(2), ix: 3 } };
         let call = ToolCall {

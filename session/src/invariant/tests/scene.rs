@@ -1,27 +1,40 @@
 //! One good world, and two instants before it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use uuid::Uuid;
 
-use crate::authority::Authority;
-use crate::call::{CallEnd, CallKind};
+use crate::authority::{Authority, Rule, RuleSet, Verdict};
+use crate::call::{CallEnd, CallKind, ToolEffect};
 use crate::ids::{AttemptNo, CallId, Epoch, Hash, InputId, Interned, MsgRef, RunNo, Seq, SessionId, Short, TurnNo};
 use crate::index::{Row, RowKey, RowKind};
-use crate::invariant::{Activation, Frame, Ledger, View, World};
+use crate::invariant::{Activation, Frame, Ledger, Observed, Pool, View, World};
 use crate::limits::Limits;
-use crate::message::Message;
 use crate::outcome::Outcome;
 use crate::place::{BranchKind, Mode, OnRestart, Owner, Place};
 use crate::record::*;
-use crate::state::{Call, CallPhase, Owned, Run, State, Turn};
+use crate::state::{Call, Run, State, Turn};
 use crate::usage::Usage;
 
 pub(super) const ROOT: SessionId = SessionId(Uuid::from_u128(1));
 pub(super) const CHILD: SessionId = SessionId(Uuid::from_u128(2));
 pub(super) const CALL: CallId = CallId { turn: TurnNo(1), ix: 0 };
+pub(super) const AGAIN: CallId = CallId { turn: TurnNo(2), ix: 0 };
 pub(super) const NOTICE_ROW: Row = Row { to: ROOT, from: CHILD, kind: RowKind::Notice, key: RowKey::Call(CALL) };
+
+/// Asks for everything but tasks; allows to write `b`, and denies one file and one agent.
+pub(super) fn ceiling() -> Authority {
+    let rule =
+        |action: &str, resource: &str, verdict| Rule { action: action.into(), resource: resource.into(), verdict };
+    let rules = vec![
+        rule("task:*", "*", Verdict::Allow),
+        rule("task:killer", "*", Verdict::Deny),
+        rule("fs.write", "b", Verdict::Allow),
+        rule("fs.write", "secret", Verdict::Deny),
+    ];
+    Authority::of(RuleSet { default: Verdict::Ask, rules })
+}
 
 pub(super) fn created(place: Place) -> Record {
     Record::SessionCreated(Box::new(SessionCreated {
@@ -31,7 +44,7 @@ pub(super) fn created(place: Place) -> Record {
         agent_hash: Hash::of(b"general"),
         model: "scripted".into(),
         system: Interned::new("be brief".into()).expect("text is JSON"),
-        ceiling: Interned::new(Arc::new(Authority::deny_all())).expect("plain data"),
+        ceiling: Interned::new(Arc::new(ceiling())).expect("plain data"),
         limits: Interned::new(Arc::new(Limits::default())).expect("plain data"),
         workspace: "/w".into(),
         inspectable: true,
@@ -40,6 +53,7 @@ pub(super) fn created(place: Place) -> Record {
         tools: None,
         on_restart: OnRestart::Fail,
         title: None,
+        inherited: Default::default(),
         metadata: None,
     }))
 }
@@ -68,6 +82,7 @@ pub(super) fn input(n: u128) -> InputAccepted {
         lane: Lane::Send,
         text: "go".into(),
         agent_override: None,
+        turns: None,
         metadata: None,
         format: None,
         as_owner: Owner::Person,
@@ -75,12 +90,17 @@ pub(super) fn input(n: u128) -> InputAccepted {
 }
 
 pub(super) fn opened(run: u32, owner: Owner) -> Record {
+    opened_with(run, owner, Vec::new())
+}
+
+pub(super) fn opened_with(run: u32, owner: Owner, inputs: Vec<InputId>) -> Record {
     Record::RunOpened(Box::new(RunOpened {
         run: RunNo(run),
         owner,
-        inputs: Vec::new(),
+        inputs,
         mode: Mode::Blocking,
         max_turns: 50,
+        base_turns: 0,
         deadline_ms: None,
         wall_cap_at: None,
         on_restart: OnRestart::Fail,
@@ -88,9 +108,36 @@ pub(super) fn opened(run: u32, owner: Owner) -> Record {
     }))
 }
 
+pub(super) fn id(n: u128) -> InputId {
+    InputId(Uuid::from_u128(n))
+}
+
+pub(super) fn accepted(n: u128) -> Record {
+    Record::InputAccepted(Box::new(input(n)))
+}
+
+/// An input that the call `call` of the root gives to its child.
+pub(super) fn asked_by(n: u128, call: CallId) -> Record {
+    let from = From::Model { session: ROOT, run: RunNo(1), call };
+    let as_owner = Owner::Run { session: ROOT, run: RunNo(1), call };
+    Record::InputAccepted(Box::new(InputAccepted { from, as_owner, ..input(n) }))
+}
+
+pub(super) fn inputs(n: u128, run: u32, turn: u32) -> Record {
+    Record::InputsTaken { ids: vec![id(n)], run: RunNo(run), turn: TurnNo(turn) }
+}
+
+pub(super) fn started(call: CallId, kind: CallKind) -> Record {
+    Record::CallStarted { call, kind: Box::new(kind), timeout_ms: None, access: None }
+}
+
 pub(super) fn turn(turn: u32, attempt: u32) -> Record {
+    turn_in(1, turn, attempt)
+}
+
+pub(super) fn turn_in(run: u32, turn: u32, attempt: u32) -> Record {
     Record::TurnStarted {
-        run: RunNo(1),
+        run: RunNo(run),
         turn: TurnNo(turn),
         attempt: AttemptNo(attempt),
         prompt: Prompt::Plain,
@@ -100,9 +147,13 @@ pub(super) fn turn(turn: u32, attempt: u32) -> Record {
 }
 
 pub(super) fn answered(turn: u32, attempt: u32, calls: usize) -> Record {
+    answered_in(1, turn, attempt, calls)
+}
+
+pub(super) fn answered_in(run: u32, turn: u32, attempt: u32, calls: usize) -> Record {
     let asked = Asked { provider_id: "x".into(), tool: "task".into(), args: "{}".into() };
     Record::TurnAnswered(Box::new(TurnAnswered {
-        run: RunNo(1),
+        run: RunNo(run),
         turn: TurnNo(turn),
         attempt: AttemptNo(attempt),
         text: Some("done".into()),
@@ -117,6 +168,10 @@ pub(super) fn answered(turn: u32, attempt: u32, calls: usize) -> Record {
 }
 
 pub(super) fn ended(run: u32, outcome: Outcome) -> Record {
+    ended_after(run, outcome, 1)
+}
+
+pub(super) fn ended_after(run: u32, outcome: Outcome, turns: u32) -> Record {
     Record::RunEnded(Box::new(RunEnded {
         run: RunNo(run),
         outcome,
@@ -125,10 +180,11 @@ pub(super) fn ended(run: u32, outcome: Outcome) -> Record {
         text: Some("done".into()),
         len: 4,
         hash: Hash::of(b"done"),
-        turns: 1,
+        turns,
         usage_self: Usage::default(),
         usage_owned: Usage::default(),
         worked_ms: 0,
+        queue_stands: false,
         gave_up: None,
     }))
 }
@@ -138,6 +194,7 @@ pub(super) fn notice(run: u32, outcome: Outcome) -> Notice {
         child: CHILD,
         run: Some(RunNo(run)),
         key: Some(CALL),
+        refused: None,
         outcome,
         len: 4,
         hash: Hash::of(b"done"),
@@ -162,42 +219,11 @@ pub(super) fn finished(call: CallId) -> Record {
     }))
 }
 
-pub(super) fn state(id: SessionId, birth: &Record) -> State {
-    State::fold(id, [birth]).expect("a birth folds")
-}
-
-/// A run as it is right after its claim.
-pub(super) fn run(record: &Record) -> Box<Run> {
-    let Record::RunOpened(opened) = record else { panic!("a run is opened by RunOpened") };
-    Box::new(Run {
-        no: opened.run,
-        opened: Arc::new((**opened).clone()),
-        waiting: Vec::new(),
-        started: true,
-        slot: false,
-        parked: None,
-        hold: None,
-        turns: 0,
-        spent: 0,
-        worked_ms: 0,
-        turn: None,
-        owned: BTreeMap::new(),
-        cancels: 0,
-        unanswered: Vec::new(),
-        format: None,
-        answer: None,
-        partial: "".into(),
-        usage_self: Usage::default(),
-        usage_owned: Usage::default(),
-        by_notices: false,
-        deferred: Vec::new(),
-    })
-}
-
 pub(super) fn turn_of(calls: Vec<Call>, open: u32) -> Box<Turn> {
     Box::new(Turn {
         no: TurnNo(2),
         attempt: AttemptNo(1),
+        asked: 0,
         model: "offline".into(),
         tries: 1,
         prompt: Prompt::Plain,
@@ -213,9 +239,10 @@ pub(super) fn turn_of(calls: Vec<Call>, open: u32) -> Box<Turn> {
     })
 }
 
-pub(super) fn call(kind: CallKind, phase: CallPhase) -> Call {
-    Call { tool: "task".into(), args: "{}".into(), kind: Some(kind), phase }
-}
+/// Where the root of [`Scene::good`] says what.
+pub(super) const SPAWNED: usize = 8;
+pub(super) const TAKEN: usize = 9;
+pub(super) const END: usize = 12;
 
 /// A root that made a blocking child, took its end and completed; both quiet.
 pub(super) struct Scene {
@@ -228,17 +255,37 @@ pub(super) struct Scene {
     pub(super) activation: Option<Activation>,
     pub(super) rows: BTreeSet<Row>,
     pub(super) ledger: Ledger,
+    pub(super) observed: Observed,
 }
 
 impl Scene {
-    pub(super) fn good() -> Self {
+    /// A root and its child as their records tell them; nothing is in flight.
+    pub(super) fn of(root: Vec<Record>, child: Vec<Record>) -> Self {
+        let fold = |id, records: &[Record]| State::fold(id, records).expect("a legal journal");
+        let (root_state, child_state) = (fold(ROOT, &root), fold(CHILD, &child));
+        let second = u32::try_from(root.len().saturating_sub(7)).expect("a short journal");
+        let frames = vec![
+            Frame { first_seq: Seq(1), count: 7, epoch: Epoch(1) },
+            Frame { first_seq: Seq(8), count: second, epoch: Epoch(2) },
+        ];
+        let owned = Pool { per_root: 1, ..Pool::default() };
+        let persons = Pool { per_root: 2, ..Pool::default() };
+        let ledger = Ledger { owned, persons, ..Ledger::default() };
+        let activation = Some(Activation { epoch: Epoch(2), ..Activation::default() });
+        let (rows, observed) = (BTreeSet::new(), Observed::default());
+        Self { root, child, frames, root_state, child_state, folded: None, activation, rows, ledger, observed }
+    }
+
+    fn stories() -> (Vec<Record>, Vec<Record>) {
         let root = vec![
             created(Place::Root),
-            Record::InputAccepted(Box::new(input(1))),
-            opened(1, Owner::Person),
+            accepted(1),
+            opened_with(1, Owner::Person, vec![id(1)]),
             Record::RunStarted { run: RunNo(1), slot: false },
+            inputs(1, 1, 1),
             turn(1, 1),
             answered(1, 1, 1),
+            started(CALL, CallKind::Child(Mode::Blocking)),
             Record::ChildSpawned(Box::new(ChildSpawned {
                 call: CALL,
                 child: CHILD,
@@ -252,63 +299,97 @@ impl Scene {
             taken(Carrier::Result, vec![notice(1, Outcome::Completed)]),
             turn(2, 1),
             answered(2, 1, 0),
-            ended(1, Outcome::Completed),
+            ended_after(1, Outcome::Completed, 2),
         ];
         let child = vec![
             created(below(1)),
-            opened(1, owned_by_root()),
+            asked_by(2, CALL),
+            opened_with(1, owned_by_root(), vec![id(2)]),
             Record::RunStarted { run: RunNo(1), slot: true },
+            inputs(2, 1, 1),
             turn(1, 1),
             answered(1, 1, 0),
             ended(1, Outcome::Completed),
         ];
-        let mut root_state = state(ROOT, &root[0]);
-        let shows = |seq| Message::Assistant { seq: Seq(seq), text: None, reasoning: None, calls: [].into() };
-        root_state.transcript = Arc::new(vec![shows(6), shows(10)]);
-        let mut child_state = state(CHILD, &child[0]);
-        child_state.transcript = Arc::new(vec![shows(5)]);
-        let frames = vec![
-            Frame { first_seq: Seq(1), count: 5, epoch: Epoch(1) },
-            Frame { first_seq: Seq(6), count: 6, epoch: Epoch(2) },
-        ];
-        let ledger = Ledger { per_root: 1, ..Ledger::default() };
-        let activation = Some(Activation { epoch: Epoch(2), ..Activation::default() });
-        Self { root, child, frames, root_state, child_state, folded: None, activation, rows: BTreeSet::new(), ledger }
+        (root, child)
+    }
+
+    pub(super) fn good() -> Self {
+        let (root, child) = Self::stories();
+        Self::of(root, child)
     }
 
     /// The good scene cut before the root's second turn ends; nothing is in flight for it.
     pub(super) fn at_work() -> Self {
-        let mut scene = Self::good();
-        scene.root.truncate(9);
-        scene.frames[1].count = 4;
-        scene.root_state.transcript = Arc::new(scene.root_state.transcript.iter().take(1).cloned().collect());
-        let mut run = run(&scene.root[2]);
-        run.turn = Some(turn_of(Vec::new(), 0));
-        scene.root_state.run = Some(run);
+        let (mut root, child) = Self::stories();
+        root.truncate(11);
+        let mut scene = Self::of(root, child);
+        scene.root_run().turn = Some(turn_of(Vec::new(), 0));
         scene
     }
 
     /// The good scene cut right after the birth of the child; both runs are in flight.
     pub(super) fn child_at_work() -> Self {
-        let mut scene = Self::good();
-        scene.root.truncate(7);
-        scene.frames[1].count = 2;
-        scene.child.truncate(4);
-        let mut above = run(&scene.root[2]);
-        let mut turn = turn_of(vec![call(CallKind::Child(Mode::Blocking), CallPhase::Started)], 1);
-        turn.no = TurnNo(1);
-        above.turn = Some(turn);
-        above.owned.insert(CALL, Owned { child: CHILD, mode: Mode::Blocking, cancel_asked: false });
-        scene.root_state.run = Some(above);
-        scene.root_state.transcript = Arc::new(scene.root_state.transcript.iter().take(1).cloned().collect());
-        let mut below = run(&scene.child[1]);
-        let mut streaming = turn_of(Vec::new(), 0);
-        (streaming.no, streaming.streaming) = (TurnNo(1), true);
-        below.turn = Some(streaming);
-        below.slot = true;
-        scene.child_state.run = Some(below);
-        scene.child_state.transcript = Arc::default();
-        scene.ledger.used.insert(ROOT, 1);
+        let (mut root, mut child) = Self::stories();
+        root.truncate(9);
+        child.truncate(6);
+        let mut scene = Self::of(root, child);
+        scene.ledger.owned.used.insert(ROOT, 1);
+        scene
+    }
+
+    /// The good scene, whose root asks the child to go on before it answers.
+    pub(super) fn continued() -> Self {
+        let (mut root, mut child) = Self::stories();
+        root.truncate(11);
+        root.extend([
+            answered(2, 1, 1),
+            started(AGAIN, CallKind::Continue(Mode::Blocking)),
+            Record::ContinueAsked(Box::new(ContinueAsked {
+                call: AGAIN,
+                child: CHILD,
+                input: "go on".into(),
+                mode: Mode::Blocking,
+            })),
+            taken(Carrier::Result, vec![Notice { key: Some(AGAIN), ..notice(2, Outcome::Completed) }]),
+            turn(3, 1),
+            answered(3, 1, 0),
+            ended_after(1, Outcome::Completed, 3),
+        ]);
+        child.extend([
+            asked_by(3, AGAIN),
+            opened_with(2, Owner::Run { session: ROOT, run: RunNo(1), call: AGAIN }, vec![id(3)]),
+            Record::RunStarted { run: RunNo(2), slot: true },
+            inputs(3, 2, 2),
+            turn_in(2, 2, 1),
+            answered_in(2, 2, 1, 0),
+            ended(2, Outcome::Completed),
+        ]);
+        Self::of(root, child)
+    }
+
+    /// The good scene, whose root has a call that a person allows before it answers.
+    pub(super) fn allowed() -> Self {
+        let (mut root, child) = Self::stories();
+        root.truncate(11);
+        root.extend([
+            answered(2, 1, 1),
+            Record::AskOpened { call: AGAIN, action: "fs.write".into(), resource: "a".into(), root: ROOT },
+            Record::AskAnswered { call: AGAIN, verdict: AskVerdict::Allow, by: AskBy::Person },
+            started(AGAIN, CallKind::Local(ToolEffect::SideEffect)),
+            finished(AGAIN),
+            turn(3, 1),
+            answered(3, 1, 0),
+            ended_after(1, Outcome::Completed, 3),
+        ]);
+        Self::of(root, child)
+    }
+
+    /// What stands of the ask of [`Scene::allowed`] while nobody has answered.
+    pub(super) fn asked() -> Self {
+        let scene = Self::allowed();
+        let mut scene = Self::of(scene.root[..13].to_vec(), scene.child);
+        scene.rows.insert(Row { to: ROOT, from: ROOT, kind: RowKind::Ask, key: RowKey::Call(AGAIN) });
         scene
     }
 
@@ -332,6 +413,7 @@ impl Scene {
             folded: None,
             activation: Some(Activation { epoch: Epoch(1), models: streams, ..Activation::default() }),
         };
-        judge(&World::new([(ROOT, root), (CHILD, child)], &self.rows, Some(&self.ledger), true))
+        let world = World::new([(ROOT, root), (CHILD, child)], &self.rows, Some(&self.ledger), true);
+        judge(&world.seen_as(&self.observed))
     }
 }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::ids::{InputId, MsgRef};
+use crate::ids::{CallId, InputId, MsgRef, SessionId};
+use crate::index;
 use crate::message::Message;
 use crate::record::{Hold, InputAccepted, QueueChange};
 use crate::state::{Queued, State};
@@ -12,19 +13,36 @@ impl State {
         if let Some(key) = &input.key {
             self.seen.insert(Arc::clone(key), input.id);
         }
-        if let Err(at) = self.accepted.binary_search(&input.id) {
-            self.accepted.insert(at, input.id);
+        self.know(input.id);
+        // What comes after a cancel of the whole tree is a wish to go on: it opens the next run.
+        if let Some(Hold::Closing { queue_stands, .. }) = self.run.as_mut().and_then(|run| run.hold.as_mut()) {
+            *queue_stands = false;
         }
         self.queue.push_back(Queued { input: Arc::new(input.clone()), seq: self.next_seq });
+    }
+
+    /// A row that comes again after this session refused it finds that it was answered.
+    pub(super) fn continue_refused(&mut self, owner: SessionId, key: CallId) {
+        self.know(index::continue_input(owner, key));
+    }
+
+    fn know(&mut self, id: InputId) {
+        if let Err(at) = self.accepted.binary_search(&id) {
+            self.accepted.insert(at, id);
+        }
     }
 
     pub(super) fn inputs_taken(&mut self, ids: &[InputId]) {
         for id in ids {
             let Some(input) = self.take_queued(*id) else { continue };
             self.say(Message::User { seq: self.next_seq, text: Arc::clone(&input.text) });
+            if input.agent_override.is_some() {
+                self.agent = input.agent_override.clone();
+            }
             if let Some(run) = &mut self.run {
                 run.unanswered.push(*id);
                 run.format = input.format.clone().or(run.format.take());
+                run.allowance = input.turns.unwrap_or(run.allowance);
             }
         }
         self.about = Some(MsgRef { session: self.id, seq: self.next_seq });

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::ids::RunNo;
 use crate::outcome::Outcome;
+use crate::place::Place;
 use crate::record::{Hold, Park, RunEnded, RunOpened};
 use crate::render;
 use crate::state::{Ended, Queued, Run, State};
@@ -16,6 +18,10 @@ impl State {
                 waiting.push(queued);
             }
         }
+        // The first run of a child is born with the allowance of its agent.
+        if opened.run == RunNo(1) && matches!(self.created.place, Place::Child { call: Some(_), .. }) {
+            self.own_turns = opened.max_turns;
+        }
         self.last_run = opened.run;
         self.run = Some(Box::new(Run {
             no: opened.run,
@@ -27,6 +33,7 @@ impl State {
             hold: None,
             turns: 0,
             spent: 0,
+            allowance: opened.max_turns,
             worked_ms: 0,
             turn: None,
             owned: Default::default(),
@@ -80,6 +87,7 @@ impl State {
     pub(super) fn run_ended(&mut self, ended: &RunEnded) {
         self.flush_deferred();
         self.outcomes.push(ended.outcome.clone());
+        self.turns = self.turns.saturating_add(ended.turns);
         let Some(run) = self.run.take() else { return };
         // The whole text, where the journal has it: the record's own is cut to what an owner is sent.
         let whole = match (&ended.outcome, ended.returned) {
@@ -106,7 +114,7 @@ impl State {
             turns: ended.turns,
             usage_self: ended.usage_self,
             usage_owned: ended.usage_owned,
-            max_turns: run.opened.max_turns,
+            max_turns: run.allowance,
         }));
     }
 }

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use crate::call::CallResult;
-use crate::ids::CallId;
+use crate::ids::{CallId, RunNo};
 use crate::message::Message;
-use crate::record::{Carrier, ChildSpawned, ContinueAsked, NoticeTaken};
+use crate::place::BranchKind;
+use crate::record::{Carrier, ChildSpawned, ContinueAsked, Notice, NoticeTaken};
 use crate::render;
 use crate::state::{Child, Owned, State};
 
@@ -15,7 +16,14 @@ impl State {
         self.shorts.insert(spawned.short.clone());
         self.children.insert(
             spawned.child,
-            Child { short: spawned.short.clone(), agent: Arc::clone(&spawned.agent), call: spawned.call, key },
+            Child {
+                short: spawned.short.clone(),
+                agent: Arc::clone(&spawned.agent),
+                kind: BranchKind::Subagent,
+                call: Some(spawned.call),
+                key,
+                heard: RunNo::default(),
+            },
         );
         if let (Some(key), Some(run)) = (key, &mut self.run) {
             run.owned.insert(key, Owned { child: spawned.child, mode: spawned.mode, cancel_asked: false });
@@ -67,9 +75,10 @@ impl State {
         }
     }
 
-    fn settle_owned(&mut self, key: CallId, item: &crate::record::Notice) {
-        if let Some(child) = self.children.get_mut(&item.child).filter(|child| child.key == Some(key)) {
-            child.key = None;
+    fn settle_owned(&mut self, key: CallId, item: &Notice) {
+        if let Some(child) = self.children.get_mut(&item.child) {
+            child.key = child.key.filter(|open| *open != key);
+            child.heard = child.heard.max(item.run.unwrap_or_default());
         }
         if self.owed.remove(&key).is_some() {
             return;
@@ -82,7 +91,15 @@ impl State {
     }
 
     fn notice_message(&mut self, taken: &NoticeTaken) {
-        let text = render::notices(&taken.items, &self.children, &self.limits);
+        let text = if self.alternatives.is_empty() {
+            render::notices(&taken.items, &self.children, &self.limits)
+        } else {
+            let told: Vec<Notice> = taken.items.iter().filter(|item| !self.alternative_ended(item)).cloned().collect();
+            if told.is_empty() {
+                return;
+            }
+            render::notices(&told, &self.children, &self.limits)
+        };
         let message = Message::Notice { seq: self.next_seq, text };
         let Some(run) = &mut self.run else { return self.say(message) };
         let (busy, at_rest) = match &run.turn {

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use crate::call::{CallEnd, CallKind, CallResult, ToolEffect};
 use crate::ids::{AttemptNo, CallId, Text, TurnNo};
 use crate::message::Message;
+use crate::place::Mode;
 use crate::record::{AttemptDiscarded, CallFinished, Prompt, Stop, TurnAnswered};
 use crate::render;
+use crate::sabotage::Bug;
 use crate::state::{Answer, Call, CallPhase, State, Turn};
 
 impl State {
@@ -40,6 +42,7 @@ impl State {
                 waits: Vec::new(),
                 returning: None,
                 unstarted: 0,
+                asked: 0,
             }));
         }
     }
@@ -93,6 +96,7 @@ impl State {
                     tool: Arc::clone(&asked.tool),
                     args: Arc::clone(&asked.args),
                     kind: None,
+                    allowed: false,
                     phase: CallPhase::Unstarted,
                 })
                 .collect();
@@ -136,6 +140,12 @@ impl State {
     }
 
     pub(super) fn call_finished(&mut self, finished: &CallFinished) {
+        if finished.end == CallEnd::Backgrounded
+            && !self.sabotage.on(Bug::BackgroundStaysBlocking)
+            && let Some(owned) = self.run.as_mut().and_then(|run| run.owned.get_mut(&finished.call))
+        {
+            owned.mode = Mode::Background;
+        }
         let result = CallResult {
             end: finished.end.clone(),
             content: Arc::clone(&finished.content),
@@ -150,6 +160,7 @@ impl State {
         let Some(call) = turn.calls.get_mut(id.ix as usize) else { return };
         match &call.phase {
             CallPhase::Unstarted => turn.unstarted = turn.unstarted.saturating_sub(1),
+            CallPhase::Asked(_) => turn.asked = turn.asked.saturating_sub(1),
             CallPhase::Started => match &call.kind {
                 Some(CallKind::Local(effect)) => {
                     turn.local = turn.local.saturating_sub(1);
@@ -178,7 +189,7 @@ impl State {
         Arc::make_mut(&mut self.transcript).extend(deferred);
     }
 
-    fn turn_of(&mut self, id: CallId) -> Option<&mut Turn> {
+    pub(super) fn turn_of(&mut self, id: CallId) -> Option<&mut Turn> {
         self.run.as_mut().and_then(|run| run.turn.as_deref_mut()).filter(|turn| turn.no == id.turn)
     }
 }
@@ -192,7 +203,7 @@ impl Turn {
                 error: !matches!(result.end, CallEnd::Ok | CallEnd::Backgrounded),
                 content: Arc::clone(&result.content),
             }),
-            CallPhase::Unstarted | CallPhase::Started => None,
+            CallPhase::Unstarted | CallPhase::Asked(_) | CallPhase::Started => None,
         })
     }
 }

@@ -1,12 +1,10 @@
-//! Ends of owned runs, cancels, deadlines, activations, and the verbs of later work.
+//! Ends of owned runs, cancels, deadlines, and activations.
 
-use subtend_session::command::{Command, Continue, Deadline};
-use subtend_session::ids::{RunNo, TurnNo};
-use subtend_session::outcome::{Budget, By, Outcome, OutcomeKind};
-use subtend_session::place::Mode;
-use subtend_session::record::{AskBy, AskVerdict, QueueChange};
+use subtend_session::command::{Command, Deadline, FoundCall};
+use subtend_session::ids::{RunKey, RunNo, TurnNo};
+use subtend_session::outcome::{By, Outcome, OutcomeKind};
 
-use super::{Doing, NOT_YET, Row, STALE, walk};
+use super::{Doing, Row, STALE, walk};
 use crate::given::*;
 
 #[test]
@@ -49,21 +47,46 @@ fn ends_of_owned_runs() {
             ],
         },
         Row {
-            name: "a person's run of a child ended",
-            doing: Doing::Stream,
-            command: || Command::OwnedEnded(vec![persons(0xB1, 2)]),
+            name: "owned ended, its call open, a tool at work beside it",
+            doing: Doing::Both,
+            command: || ended(0xB2, call(2, 0)),
+            cells: ["S", "result > W", "result parked(slot) > Wm", "S", "result > Hi", "S", "result > Hc", "S"],
+        },
+        Row {
+            name: "owned ended, covered by an open check",
+            doing: Doing::Await,
+            command: || ended(0xB1, call(1, 0)),
             cells: [
-                "message[1] > Q",
-                "> W",
-                "> Wm",
-                "message[1] > Wr",
+                "S",
+                "await[1] > W",
+                "await[1] parked(slot) > Wm",
+                "message[1] parked(slot) > Wr",
                 "message[1] > Hi",
-                "message[1] > Ho",
+                "message[1] ended(out_of_turns) > E",
                 "message[1] > Hc",
-                "message[1] > E",
+                "S",
             ],
         },
     ]);
+}
+
+#[test]
+fn ends_of_runs_that_are_not_owned() {
+    walk(&[Row {
+        name: "a person's run of a child ended",
+        doing: Doing::Stream,
+        command: || Command::OwnedEnded(vec![persons(0xB1, 2)]),
+        cells: [
+            "message[1] > Q",
+            "> W",
+            "> Wm",
+            "message[1] > Wr",
+            "message[1] > Hi",
+            "message[1] > Ho",
+            "message[1] > Hc",
+            "message[1] > E",
+        ],
+    }]);
 }
 
 #[test]
@@ -91,19 +114,29 @@ fn cancels() {
         Row {
             name: "cancel of a run that is not there",
             doing: Doing::Stream,
-            command: || Command::Cancel { run: Some(RunNo(9)), by: By::Host },
+            command: || Command::Cancel { run: Some(RunNo(9)), by: By::Host, queue_stands: false },
             cells: ["NF > Q", "NF > W", "NF > Wm", "NF > Wr", "NF > Hi", "NF > Ho", "NF > Hc", "NF > E"],
         },
         Row {
             name: "owner over",
             doing: Doing::Stream,
-            command: || Command::OwnerOver { run: RunNo(1), outcome: OutcomeKind::Cancelled },
+            command: || Command::OwnerOver { owner: owner_run(), outcome: OutcomeKind::Cancelled, queue_stands: false },
             cells: end("S"),
+        },
+        Row {
+            name: "owner over, with its whole tree",
+            doing: Doing::Stream,
+            command: || Command::OwnerOver { owner: owner_run(), outcome: OutcomeKind::Cancelled, queue_stands: true },
+            cells: end("S").map(|cell| if cell == "> Hc" { "closing(cancelled) > Hc" } else { cell }),
         },
         Row {
             name: "owner of another run over",
             doing: Doing::Stream,
-            command: || Command::OwnerOver { run: RunNo(2), outcome: OutcomeKind::Cancelled },
+            command: || Command::OwnerOver {
+                owner: RunKey { run: RunNo(2), ..owner_run() },
+                outcome: OutcomeKind::Cancelled,
+                queue_stands: false,
+            },
             cells: STALE,
         },
     ]);
@@ -169,12 +202,6 @@ fn deadlines() {
             cells: STALE,
         },
         Row {
-            name: "deadline call",
-            doing: Doing::Tool,
-            command: || Command::Deadline(Deadline::Call(call(2, 0))),
-            cells: ["S", "-0:timed_out turn > W", "S", "S", "S", "S", "S", "S"],
-        },
-        Row {
             name: "deadline wall cap",
             doing: Doing::Stream,
             command: || Command::Deadline(Deadline::WallCap(RunNo(1))),
@@ -201,8 +228,32 @@ fn deadlines() {
     ]);
 }
 
+#[test]
+fn deadlines_of_calls() {
+    walk(&[
+        Row {
+            name: "deadline call",
+            doing: Doing::Tool,
+            command: || Command::Deadline(Deadline::Call(call(2, 0))),
+            cells: ["S", "-0:timed_out turn > W", "S", "S", "S", "S", "S", "S"],
+        },
+        Row {
+            name: "deadline call, a check",
+            doing: Doing::Await,
+            command: || Command::Deadline(Deadline::Call(call(2, 0))),
+            cells: ["S", "-0:timed_out > W", "-0:timed_out parked(slot) > Wm", "S", "S", "S", "S", "S"],
+        },
+        Row {
+            name: "deadline call, a child's",
+            doing: Doing::Both,
+            command: || Command::Deadline(Deadline::Call(call(2, 0))),
+            cells: STALE,
+        },
+    ]);
+}
+
 fn reactivated() -> Command {
-    Command::Reactivated { kinds: vec![(call(2, 0), blocking())], owner_over: None }
+    Command::Reactivated { calls: vec![FoundCall::plain(call(2, 0), blocking())], owner_over: None }
 }
 
 #[test]
@@ -229,7 +280,7 @@ fn activations() {
         Row {
             name: "reactivated, owner over",
             doing: Doing::Stream,
-            command: || Command::Reactivated { kinds: Vec::new(), owner_over: Some(OutcomeKind::Failed) },
+            command: || Command::Reactivated { calls: Vec::new(), owner_over: Some(OutcomeKind::Failed) },
             cells: [
                 "ended(cancelled) > E",
                 "discarded closing(cancelled) > Hc",
@@ -241,6 +292,12 @@ fn activations() {
                 "> E",
             ],
         },
+    ]);
+}
+
+#[test]
+fn activations_that_end_runs() {
+    walk(&[
         Row {
             name: "restarts exhausted",
             doing: Doing::Stream,
@@ -286,32 +343,5 @@ fn activations() {
                 "S",
             ],
         },
-    ]);
-}
-
-#[test]
-fn verbs_of_later_work() {
-    let row = |name, command| Row { name, doing: Doing::Stream, command, cells: NOT_YET };
-    walk(&[
-        row("budget refused", || Command::BudgetRefused { run: RunNo(1), which: Budget::Tokens }),
-        row("continue", || {
-            Command::Continue(Box::new(Continue {
-                owner: session(OWNER),
-                run: RunNo(1),
-                key: call(3, 0),
-                input: input_id(40),
-                text: "go on".into(),
-                mode: Mode::Blocking,
-                owner_over: None,
-            }))
-        }),
-        row("background", || Command::Background { call: call(2, 0) }),
-        row("ask answered", || Command::AskAnswered {
-            call: call(2, 0),
-            verdict: AskVerdict::Allow,
-            by: AskBy::Person,
-        }),
-        row("change queue", || Command::ChangeQueue { change: QueueChange::Cleared, by: By::Person }),
-        row("close", || Command::Close { by: By::Person }),
     ]);
 }

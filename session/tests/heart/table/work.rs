@@ -2,7 +2,7 @@
 
 use subtend_session::call::{CallKind, ToolErrorKind};
 use subtend_session::command::{Command, Refusal, SpawnVerdict};
-use subtend_session::ids::{AttemptNo, TurnNo};
+use subtend_session::ids::{AttemptNo, RunKey, RunNo, TurnNo};
 use subtend_session::outcome::{ModelFail, Part};
 use subtend_session::place::Mode;
 use subtend_session::record::Stop;
@@ -67,6 +67,12 @@ fn answers_of_the_model() {
             command: || answer(2, 1, Some("no"), Vec::new(), Stop::Refused),
             cells: ["S", "answered closing(failed) > Hc", "S", "S", "answered > Hi", "S", "answered > Hc", "S"],
         },
+    ]);
+}
+
+#[test]
+fn answers_that_are_refused_or_not_awaited() {
+    walk(&[
         Row {
             name: "answered, return while a child is in flight",
             doing: Doing::Stream,
@@ -92,6 +98,99 @@ fn answers_of_the_model() {
     ]);
 }
 
+/// A row of what an answer leads to while its turn streams; elsewhere nothing awaits it.
+fn streamed(name: &'static str, doing: Doing, command: fn() -> Command, cells: [&'static str; 3]) -> Row {
+    let [w, hi, hc] = cells;
+    Row { name, doing, command, cells: ["S", w, "S", "S", hi, "S", hc, "S"] }
+}
+
+#[test]
+fn answers_that_end_or_go_on() {
+    let (held, closing) = ("answered > Hi", "answered > Hc");
+    let said: fn() -> Command = || answers(2, "done");
+    let cut: fn() -> Command = || answer(2, 1, Some("half"), Vec::new(), Stop::Length);
+    let empty: fn() -> Command = || answer(2, 1, None, Vec::new(), Stop::End);
+    walk(&[
+        streamed(
+            "answered, final, nothing owned",
+            Doing::Alone,
+            said,
+            ["answered ended(completed) > E", held, closing],
+        ),
+        streamed(
+            "answered, final, an input waits",
+            Doing::Waits,
+            said,
+            ["answered taken turn > W", "answered taken parked(slot) > Wr", closing],
+        ),
+        streamed(
+            "answered, final, an end has arrived",
+            Doing::Told,
+            said,
+            ["answered message[1] turn > W", held, closing],
+        ),
+        streamed(
+            "answered, final, of the last turn",
+            Doing::LastStream,
+            said,
+            ["answered parked(atrest) > Wr", held, closing],
+        ),
+        streamed("answered, cut again", Doing::Prompted, cut, ["answered ended(failed) > E", held, closing]),
+        streamed(
+            "answered, cut in the last turn",
+            Doing::LastStream,
+            cut,
+            ["answered held(out_of_turns) > Ho", held, closing],
+        ),
+        streamed("answered, empty again", Doing::Prompted, empty, ["answered ended(failed) > E", held, closing]),
+        streamed(
+            "answered, cut, with whole calls",
+            Doing::Stream,
+            || answer(2, 1, Some("half"), vec![reads()], Stop::Length),
+            ["answered +0 > W", "answered -0:interrupted > Hi", "answered -0:cancelled > Hc"],
+        ),
+    ]);
+}
+
+#[test]
+fn answers_that_call_for_tasks() {
+    let stopped = ["answered -0:interrupted > Hi", "answered -0:cancelled > Hc"];
+    let row = |name, doing, command, w| streamed(name, doing, command, [w, stopped[0], stopped[1]]);
+    walk(&[
+        row("answered, return", Doing::Alone, || calls(2, vec![CallKind::Return]), {
+            "answered +0 -0:ok ended(completed) > E"
+        }),
+        row("answered, return, an end has arrived", Doing::Told, || calls(2, vec![CallKind::Return]), {
+            "answered +0 -0:error message[1] turn > W"
+        }),
+        row("answered, continue", Doing::Alone, || calls(2, vec![CallKind::Continue(Mode::Blocking)]), "answered > W"),
+        row("answered, cancel", Doing::Stream, || calls(2, vec![cancels(0xB1)]), {
+            "answered +0 cancel_asked -0:ok turn > W"
+        }),
+        row("answered, cancel of what has ended", Doing::Told, || calls(2, vec![cancels(0xB1)]), {
+            "answered +0 -0:error message[1] turn > W"
+        }),
+        row("answered, cancel of nobody's task", Doing::Stream, || calls(2, vec![cancels(0xEE)]), {
+            "answered +0 -0:error turn > W"
+        }),
+        row("answered, check", Doing::Stream, || calls(2, vec![checks(true)]), "answered +0 parked(midturn) > Wm"),
+        row("answered, check that does not wait", Doing::Stream, || calls(2, vec![checks(false)]), {
+            "answered +0 -0:ok turn > W"
+        }),
+        row("answered, check of what has arrived", Doing::Told, || calls(2, vec![checks(true)]), {
+            "answered +0 await[1] turn > W"
+        }),
+    ]);
+}
+
+fn cancels(child: u128) -> CallKind {
+    CallKind::Cancel { child: session(child) }
+}
+
+fn checks(wait: bool) -> CallKind {
+    CallKind::Check { run: RunKey { session: session(0xB1), run: RunNo(1) }, wait }
+}
+
 #[test]
 fn attempts_and_panics_of_the_turn() {
     let discards = ["S", "discarded turn#2 > W", "S", "S", "discarded > Hi", "S", "discarded > Hc", "S"];
@@ -108,6 +207,12 @@ fn attempts_and_panics_of_the_turn() {
             command: || attempt_failed(2, 1, ModelFail::Auth),
             cells: ["S", "discarded closing(failed) > Hc", "S", "S", "discarded > Hi", "S", "discarded > Hc", "S"],
         },
+        streamed(
+            "attempt failed for good, nothing owned",
+            Doing::Alone,
+            || attempt_failed(2, 1, ModelFail::Auth),
+            ["discarded ended(failed) > E", "discarded > Hi", "discarded > Hc"],
+        ),
         Row {
             name: "attempt failed, not awaited",
             doing: Doing::Stream,
@@ -136,6 +241,18 @@ fn tools() {
             doing: Doing::Tool,
             command: || tool(2, 0, "written"),
             cells: ["S", "-0:ok turn > W", "S", "S", "-0:interrupted > Hi", "S", "-0:ok > Hc", "S"],
+        },
+        Row {
+            name: "tool finished, a child at work beside it",
+            doing: Doing::Both,
+            command: || tool(2, 1, "written"),
+            cells: ["S", "-1:ok parked(midturn) > Wm", "S", "S", "-1:interrupted > Hi", "S", "-1:ok > Hc", "S"],
+        },
+        Row {
+            name: "tool finished, a check beside it",
+            doing: Doing::Await,
+            command: || tool(2, 1, "written"),
+            cells: ["S", "-1:ok parked(midturn) > Wm", "S", "S", "S", "S", "S", "S"],
         },
         Row {
             name: "tool panicked",

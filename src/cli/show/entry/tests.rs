@@ -23,6 +23,7 @@ fn accepted(n: u8, text: &str) -> Record {
         lane: Lane::Send,
         text: text.into(),
         agent_override: None,
+        turns: None,
         metadata: None,
         format: None,
         as_owner: Owner::Person,
@@ -82,6 +83,7 @@ fn notice(key: CallId, carrier: Carrier) -> Record {
         child: child(),
         run: Some(RunNo(1)),
         key: Some(key),
+        refused: None,
         outcome: Outcome::Completed,
         len: 5,
         hash: Hash::of(b"found"),
@@ -102,9 +104,10 @@ fn shown(records: Vec<Record>) -> Vec<Entry> {
     entries(&records.into_iter().zip(1..).map(stored).collect::<Vec<_>>())
 }
 
-fn answer(turn: u32, text: Option<&str>, calls: Vec<Call>) -> Entry {
+fn answer(turn: u32, seq: u64, text: Option<&str>, calls: Vec<Call>) -> Entry {
     Entry::Answer {
         turn: TurnNo(turn),
+        seq: Seq(seq),
         text: text.map(Into::into),
         calls,
         model: None,
@@ -128,10 +131,12 @@ fn inputs_stand_where_they_were_taken_and_the_rest_waits_at_the_end() {
         taken(&[2]),
         Record::QueueChanged { change: QueueChange::Removed(vec![input(9)]), by: By::Person },
     ]);
-    let took =
-        |n, text: &str| Entry::Input { id: input(n), from: From::Person, run: RunNo(1), text: text.into(), at_ms: 7 };
+    let took = |n, seq, text: &str| {
+        let (id, seq, text) = (input(n), Seq(seq), text.into());
+        Entry::Input { id, seq, from: From::Person, run: RunNo(1), text, at_ms: 7 }
+    };
     let waiting = Entry::Waiting { id: input(3), text: "never".into() };
-    assert_eq!(entries, [took(1, "first"), answer(1, Some("done"), vec![]), took(2, "second"), waiting]);
+    assert_eq!(entries, [took(1, 4, "first"), answer(1, 5, Some("done"), vec![]), took(2, 6, "second"), waiting]);
 }
 
 #[test]
@@ -150,16 +155,16 @@ fn results_go_to_their_calls_however_late_they_come() {
         called(call(1, 1), "task", true, Some(Came::Ends(vec![end_of_child()]))),
         called(call(1, 2), "list", false, None),
     ];
-    assert_eq!(entries, [answer(1, None, calls), answer(2, Some("so"), vec![])]);
+    assert_eq!(entries, [answer(1, 1, None, calls), answer(2, 5, Some("so"), vec![])]);
 }
 
 #[test]
 fn ends_of_background_children_are_notices_of_their_own() {
     let entries = shown(vec![answered(1, Some(""), &["await"]), notice(call(9, 0), Carrier::Message)]);
     let waits = called(call(1, 0), "await", false, None);
-    assert_eq!(entries, [answer(1, None, vec![waits]), Entry::Notice { ends: vec![end_of_child()] }]);
+    assert_eq!(entries, [answer(1, 1, None, vec![waits]), Entry::Notice { ends: vec![end_of_child()] }]);
 
     let entries = shown(vec![answered(1, None, &["await"]), notice(call(9, 0), Carrier::Await { call: call(1, 0) })]);
     let waits = called(call(1, 0), "await", false, Some(Came::Ends(vec![end_of_child()])));
-    assert_eq!(entries, [answer(1, None, vec![waits])]);
+    assert_eq!(entries, [answer(1, 1, None, vec![waits])]);
 }

@@ -1,0 +1,72 @@
+//! The sessions above one: what they lost since its ceiling was recorded is lost to it too (P-4).
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use subtend_journal::ReadError;
+use subtend_session::authority::Authority;
+use subtend_session::ids::{SessionId, Text};
+use subtend_session::state::State;
+
+use crate::hub::Hub;
+
+/// Parents whose line is kept.
+const KEPT: usize = 4_096;
+/// Sessions in one line: a damaged store may hold a ring.
+const LONGEST: usize = 256;
+/// An agent that no catalog has: it may do nothing.
+const NOBODY: &str = "";
+
+/// Agents of the sessions from a parent up, sorted: the same for all its children, for life.
+#[derive(Default)]
+pub(crate) struct Lines(Mutex<HashMap<SessionId, Arc<[Text]>>>);
+
+impl Hub {
+    /// Agents of the sessions above `state`'s, sorted.
+    ///
+    /// None where the parent is not durable yet: then it was born since the host started, and so was this session, whose
+    /// ceiling was made of what all above it may do now.
+    pub(crate) fn agents_above(&self, state: &State) -> Arc<[Text]> {
+        let Some(parent) = state.created.place.parent() else { return Arc::default() };
+        let lines = || self.offers.lines.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(line) = lines().get(&parent) {
+            return Arc::clone(line);
+        }
+        let line = match self.line(parent) {
+            Ok(None) => return Arc::default(),
+            Ok(Some(line)) => line,
+            Err(error) => {
+                tracing::error!(session = %state.id, %error, "what the sessions above may do cannot be read: it may do nothing");
+                return Arc::new([NOBODY.into()]);
+            }
+        };
+        let mut lines = lines();
+        if lines.len() >= KEPT {
+            lines.clear();
+        }
+        lines.insert(parent, Arc::clone(&line));
+        line
+    }
+
+    fn line(&self, parent: SessionId) -> Result<Option<Arc<[Text]>>, ReadError> {
+        let mut agents = BTreeSet::new();
+        let mut at = Some(parent);
+        for _ in 0..LONGEST {
+            let Some(id) = at else { break };
+            match self.journal.head(id)? {
+                Some(head) => {
+                    agents.insert(head.agent);
+                    at = head.parent;
+                }
+                None if agents.is_empty() => return Ok(None),
+                None => return Err(ReadError::NoSuchSession(id)),
+            }
+        }
+        Ok(Some(agents.into_iter().collect()))
+    }
+
+    /// What sessions of `agent` may do by its present manifest: nothing where the host does not know it any more.
+    pub(crate) fn present(&self, agent: &Text) -> Authority {
+        self.catalog.get(agent).map_or_else(Authority::deny_all, |manifest| manifest.authority())
+    }
+}

@@ -1,0 +1,325 @@
+//! A person's word: which calls wait for one, and who can give it.
+//!
+//! The journal's outbox has a row for each call that waits; this is who is told of it, and whether anybody is there at all.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use subtend_journal::ReadError;
+use subtend_session::command::Command;
+use subtend_session::effect::Rejection;
+use subtend_session::ids::{CallId, Lsn, SessionId, Text};
+use subtend_session::index::{RowKey, RowKind};
+use subtend_session::record::{AskBy, AskVerdict, Record};
+use subtend_session::state::CallPhase;
+use tokio::sync::Notify;
+
+use crate::driver::Driver;
+use crate::handle::{Control, ControlError, SessionHandle};
+use crate::hub::Hub;
+use crate::runtime::Runtime;
+
+/// A call that waits for a person's word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Approval {
+    /// The root of the session's tree.
+    pub root: SessionId,
+    /// The session.
+    pub session: SessionId,
+    /// Where it stands: short names from the root down to the session, with `/` between them.
+    pub path: String,
+    /// The call.
+    pub call: CallId,
+    /// The tool that it calls.
+    pub tool: Text,
+    /// What it is about to do.
+    pub action: Text,
+    /// With what.
+    pub resource: Text,
+}
+
+/// Someone who can give a person's word. While one lives, calls that need a word wait for it; without one they are denied at
+/// once.
+///
+/// Dropping the last one denies nothing: a call that waits goes on waiting, for another approver or for its deadline. What is
+/// asked from then on is denied.
+#[must_use = "calls are denied when the last approver is dropped"]
+pub struct Approver {
+    hub: Arc<Hub>,
+    /// The last question that was given.
+    seen: u64,
+}
+
+/// Questions that are open in this process.
+#[derive(Default)]
+pub(crate) struct Approvals {
+    approvers: AtomicUsize,
+    open: Mutex<Open>,
+    asked: Notify,
+}
+
+#[derive(Default)]
+struct Open {
+    /// The last question's number, in the order in which they were durable.
+    last: u64,
+    /// Open questions, each with its number once it may be shown.
+    by_call: BTreeMap<(SessionId, CallId), Option<u64>>,
+    shown: BTreeMap<u64, Approval>,
+}
+
+impl Approvals {
+    /// Whether anybody is there to be asked.
+    pub(crate) fn attended(&self) -> bool {
+        self.approvers.load(Ordering::Acquire) > 0
+    }
+
+    /// A call waits for a word. False where nobody could give one; one that waits already goes on waiting.
+    fn opened(&self, session: SessionId, call: CallId) -> bool {
+        let attended = self.attended();
+        let mut open = self.lock();
+        if attended {
+            open.by_call.entry((session, call)).or_insert(None);
+        }
+        open.by_call.contains_key(&(session, call))
+    }
+
+    /// The question is durable and may be shown, if it is still open.
+    fn show(&self, approval: Approval) {
+        let mut guard = self.lock();
+        let open = &mut *guard;
+        let next = open.last.saturating_add(1);
+        if let Some(no @ None) = open.by_call.get_mut(&(approval.session, approval.call)) {
+            *no = Some(next);
+            open.last = next;
+            open.shown.insert(next, approval);
+            drop(guard);
+            self.asked.notify_waiters();
+        }
+    }
+
+    /// The word was given, or is not needed any more.
+    pub(crate) fn closed(&self, session: SessionId, call: CallId) {
+        let mut open = self.lock();
+        if let Some(Some(no)) = open.by_call.remove(&(session, call)) {
+            open.shown.remove(&no);
+        }
+    }
+
+    /// The first open question after number `seen`.
+    fn after(&self, seen: u64) -> Option<(u64, Approval)> {
+        let open = self.lock();
+        let (no, approval) = open.shown.range(seen.saturating_add(1)..).next()?;
+        Some((*no, approval.clone()))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Approver {
+    /// The next call that waits for a word and was not given yet: those that wait already, then each as it is asked. One that
+    /// was answered meanwhile is passed over.
+    ///
+    /// Does not return any more when the runtime has stopped: wait for something else beside it.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    ///
+    /// # Durability
+    /// The question is durable when it is returned.
+    pub async fn next(&mut self) -> Approval {
+        loop {
+            let asked = self.hub.approvals.asked.notified();
+            tokio::pin!(asked);
+            // Before the look: a question that comes after it wakes this.
+            asked.as_mut().enable();
+            if let Some((no, approval)) = self.hub.approvals.after(self.seen) {
+                self.seen = no;
+                return approval;
+            }
+            asked.await;
+        }
+    }
+
+    /// Gives the word for `approval`: the same as [`Runtime::answer`].
+    ///
+    /// # Errors
+    /// As [`Runtime::answer`].
+    pub async fn answer(&self, approval: &Approval, verdict: AskVerdict) -> Result<Control, ControlError> {
+        self.hub.answer_ask(approval.session, approval.call, verdict).await
+    }
+}
+
+impl std::fmt::Debug for Approver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Approver").field("seen", &self.seen).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Approver {
+    fn drop(&mut self) {
+        self.hub.approvals.approvers.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Runtime {
+    /// Someone who can give a person's word, for as long as the value lives.
+    ///
+    /// ```
+    /// # async fn example(runtime: subtend_actors::Runtime) -> Result<(), subtend_actors::ControlError> {
+    /// use subtend_session::record::AskVerdict;
+    ///
+    /// let mut approver = runtime.approver();
+    /// let asked = approver.next().await;
+    /// let verdict = if &*asked.action == "fs.write" { AskVerdict::Allow } else { AskVerdict::Deny };
+    /// approver.answer(&asked, verdict).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn approver(&self) -> Approver {
+        self.hub.approvals.approvers.fetch_add(1, Ordering::AcqRel);
+        Approver { hub: Arc::clone(&self.hub), seen: 0 }
+    }
+
+    /// All calls that wait for a person's word, oldest first, as the journal has them.
+    ///
+    /// # Errors
+    /// When the journal cannot be read.
+    ///
+    /// # Cancel safety
+    /// Safe: dropping the future changes nothing.
+    ///
+    /// # Durability
+    /// What is listed is durable; all that was appended before the call is seen.
+    pub async fn approvals(&self) -> Result<Vec<Approval>, ReadError> {
+        // A journal that failed still says what it has.
+        drop(self.hub.journal.settled().await);
+        self.hub.waiting_asks()
+    }
+
+    /// Gives a person's word for a call: once, always (for the same in that session), or no.
+    ///
+    /// [`Control::NotFound`] where the call does not wait for one any more: another word came first, its deadline passed, or
+    /// its run ended.
+    ///
+    /// # Errors
+    /// [`ControlError`]; [`ControlError::NotFound`] where there is no such session.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves open whether the word counts.
+    ///
+    /// # Durability
+    /// The word is durable when the answer is returned, and before the call starts where its effects could not be undone.
+    pub async fn answer(&self, session: SessionId, call: CallId, verdict: AskVerdict) -> Result<Control, ControlError> {
+        self.hub.answer_ask(session, call, verdict).await
+    }
+}
+
+impl Driver {
+    /// Asks for a person's word for `call`: shown when the question is durable. Without anyone there the answer is no, at once.
+    pub(crate) fn ask_person(&mut self, call: CallId) {
+        let session = self.session();
+        let Some(at) = self.state.call(call) else { return };
+        let CallPhase::Asked(access) = &at.phase else { return };
+        if !self.hub.approvals.opened(session, call) {
+            let (verdict, by) = (AskVerdict::Deny, AskBy::NoApprover);
+            return self.next.push_back(Command::AskAnswered { call, verdict, by });
+        }
+        let approval = Approval {
+            root: self.root(),
+            session,
+            path: String::new(),
+            call,
+            tool: Arc::clone(&at.tool),
+            action: Arc::clone(&access.action),
+            resource: Arc::clone(&access.resource),
+        };
+        let (hub, lsn) = (Arc::clone(&self.hub), self.last_lsn);
+        tokio::spawn(async move {
+            if hub.journal.wait(lsn).await.is_err() {
+                return;
+            }
+            // From the top: every head above is durable with this.
+            let path = hub.path(session).unwrap_or_else(|_| session.short().0.to_string());
+            hub.approvals.show(Approval { path, ..approval });
+        });
+    }
+}
+
+impl Hub {
+    /// Short names from the root of `session` down to it.
+    pub(crate) fn path(&self, session: SessionId) -> Result<String, ReadError> {
+        let mut names = Vec::new();
+        let mut at = Some(session);
+        while let Some(id) = at {
+            let head = self.journal.head(id)?.ok_or(ReadError::NoSuchSession(id))?;
+            names.push(head.short.0.to_string());
+            // Depth counts some edges only; a damaged store may hold a ring.
+            at = head.parent.filter(|_| names.len() < MAX_PATH);
+        }
+        names.reverse();
+        Ok(names.join("/"))
+    }
+
+    /// Calls that wait for a word, by the rows that oblige to one. What cannot be read is left out.
+    fn waiting_asks(&self) -> Result<Vec<Approval>, ReadError> {
+        let rows = self.journal.outbox()?;
+        let mut asks: Vec<(Lsn, SessionId, SessionId, CallId)> = rows
+            .into_iter()
+            .filter(|(row, _)| row.kind == RowKind::Ask)
+            .filter_map(|(row, lsn)| {
+                let RowKey::Call(call) = row.key else { return None };
+                Some((lsn, row.to, row.from, call))
+            })
+            .collect();
+        asks.sort_unstable();
+        let mut found = Vec::with_capacity(asks.len());
+        for (_, root, session, call) in asks {
+            match self.approval(root, session, call) {
+                Ok(approval) => found.extend(approval),
+                Err(error) => {
+                    tracing::warn!(%session, %error, "a question of a session that cannot be read is left out")
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn approval(&self, root: SessionId, session: SessionId, call: CallId) -> Result<Option<Approval>, ReadError> {
+        let records = self.journal.records(session)?;
+        let tool = records.iter().find_map(|stored| {
+            let Record::TurnAnswered(answered) = &stored.record else { return None };
+            let asked = answered.calls.get(call.ix as usize).filter(|_| answered.turn == call.turn)?;
+            Some(Arc::clone(&asked.tool))
+        });
+        let asked = records.iter().rev().find_map(|stored| {
+            let Record::AskOpened { call: of, action, resource, .. } = &stored.record else { return None };
+            (*of == call).then(|| (Arc::clone(action), Arc::clone(resource)))
+        });
+        let Some((tool, (action, resource))) = tool.zip(asked) else { return Ok(None) };
+        Ok(Some(Approval { root, session, path: self.path(session)?, call, tool, action, resource }))
+    }
+
+    async fn answer_ask(
+        self: &Arc<Self>,
+        session: SessionId,
+        call: CallId,
+        verdict: AskVerdict,
+    ) -> Result<Control, ControlError> {
+        let known = self.journal.head(session).map_err(|error| ControlError::Refused(error.to_string()))?;
+        let known = known.ok_or(ControlError::NotFound)?;
+        let handle = SessionHandle { hub: Arc::clone(self), id: session, root: known.root };
+        let command = Command::AskAnswered { call, verdict, by: AskBy::Person };
+        match handle.answer_to(command).await.map_err(ControlError::Stopped)? {
+            Ok((reply, _)) => Ok(Control::of(reply)),
+            // Nobody waits for the word any more.
+            Err(Rejection::Stale(_)) => Ok(Control::NotFound),
+            Err(rejection) => Err(ControlError::of(&rejection)),
+        }
+    }
+}
+
+/// Sessions from a root down to the deepest that is looked for.
+const MAX_PATH: usize = 256;

@@ -1,0 +1,128 @@
+//! The audit: what a session was allowed and denied, one entry for each decision.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use subtend_journal::Stored;
+use subtend_session::authority::Access;
+use subtend_session::call::CallEnd;
+use subtend_session::ids::{CallId, Seq, Text, TurnNo};
+use subtend_session::record::{AskBy, AskVerdict, Asked, Record};
+
+/// One decision of the authority, or of a person in its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// The record that has it.
+    pub seq: Seq,
+    /// The call.
+    pub call: CallId,
+    /// The tool.
+    pub tool: Text,
+    /// What the call was about to do; absent where a call was denied as a whole, or by its tool.
+    pub access: Option<Access>,
+    /// What was decided.
+    pub verdict: Decided,
+    /// Who decided.
+    pub by: DecidedBy,
+    /// What the model was told, where it was told why.
+    pub why: Option<Text>,
+}
+
+/// What was decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Decided {
+    /// The call may start.
+    Allowed,
+    /// It may not.
+    Denied,
+}
+
+/// Who decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DecidedBy {
+    /// The rules, or the tool or a hook that the call met when it ran.
+    Rules,
+    /// A person who had said "always" for the same in this session before.
+    Always,
+    /// Whoever was asked, or what answered in that one's place.
+    Asked(AskBy),
+}
+
+/// Decisions, as they are read from records.
+#[derive(Debug, Default)]
+pub(crate) struct Audit {
+    tools: BTreeMap<TurnNo, Vec<Asked>>,
+    /// Questions without an answer, and answers whose call has not started or ended yet.
+    asked: BTreeMap<CallId, Access>,
+    answered: BTreeSet<CallId>,
+    always: BTreeSet<Access>,
+    decisions: Vec<Decision>,
+}
+
+impl Audit {
+    /// All decisions of a session, in order.
+    pub(crate) fn of(records: &[Stored]) -> Vec<Decision> {
+        let mut audit = Self::default();
+        records.iter().for_each(|stored| audit.add(stored.seq, &stored.record));
+        audit.decisions
+    }
+
+    fn add(&mut self, seq: Seq, record: &Record) {
+        if let Record::TurnAnswered(answered) = record {
+            if !answered.calls.is_empty() {
+                self.tools.insert(answered.turn, answered.calls.clone());
+            }
+        } else if let Record::AskOpened { call, action, resource, .. } = record {
+            let access = Access { action: Arc::clone(action), resource: Arc::clone(resource) };
+            self.asked.insert(*call, access);
+        } else if let Record::AskAnswered { call, verdict, by } = record {
+            self.answered(seq, *call, *verdict, *by);
+        } else if let Record::CallStarted { call, access: Some(access), .. } = record {
+            // Of a call that was asked for the answer is the decision.
+            if !self.answered.contains(call) {
+                let by = if self.always.contains(access) { DecidedBy::Always } else { DecidedBy::Rules };
+                self.decided(seq, *call, Some((**access).clone()), Decided::Allowed, by, None);
+            }
+        } else if let Record::CallFinished(finished) = record {
+            // A denying answer is told by the end of its call. A tool that was allowed to start, and denies what it comes
+            // upon, decides anew.
+            let told = self.answered.remove(&finished.call) && self.was_denied(finished.call);
+            if finished.end == CallEnd::Denied && !told {
+                let why = Some(Arc::clone(&finished.content));
+                self.decided(seq, finished.call, None, Decided::Denied, DecidedBy::Rules, why);
+            }
+        }
+    }
+
+    fn answered(&mut self, seq: Seq, call: CallId, verdict: AskVerdict, by: AskBy) {
+        let access = self.asked.remove(&call);
+        let decided = match verdict {
+            AskVerdict::Allow | AskVerdict::Always => Decided::Allowed,
+            AskVerdict::Deny => Decided::Denied,
+        };
+        if verdict == AskVerdict::Always {
+            self.always.extend(access.clone());
+        }
+        self.answered.insert(call);
+        self.decided(seq, call, access, decided, DecidedBy::Asked(by), None);
+    }
+
+    fn was_denied(&self, call: CallId) -> bool {
+        let last = self.decisions.iter().rev().find(|decision| decision.call == call);
+        last.is_some_and(|decision| decision.verdict == Decided::Denied)
+    }
+
+    fn decided(
+        &mut self,
+        seq: Seq,
+        call: CallId,
+        access: Option<Access>,
+        verdict: Decided,
+        by: DecidedBy,
+        why: Option<Text>,
+    ) {
+        let asked = self.tools.get(&call.turn).and_then(|calls| calls.get(call.ix as usize));
+        let tool = asked.map_or_else(|| "".into(), |asked| Arc::clone(&asked.tool));
+        self.decisions.push(Decision { seq, call, tool, access, verdict, by, why });
+    }
+}

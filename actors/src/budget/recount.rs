@@ -1,0 +1,118 @@
+//! What a root run has used, from the records of all that it owns: after a crash they are the truth.
+
+use std::collections::BTreeSet;
+
+use subtend_journal::{ReadError, Stored};
+use subtend_models::models::Route;
+use subtend_session::ids::{RunKey, RunNo, SessionId, Text};
+use subtend_session::place::Owner;
+use subtend_session::record::{Record, Reserved};
+use subtend_session::usage::Usage;
+use subtend_supervision::Spend;
+
+use super::{failure, spend, tokens_of};
+use crate::hub::Hub;
+
+/// What a root run has used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Recount {
+    /// Runs that it and what it owns opened.
+    pub(crate) spawns: u32,
+    /// What its model calls count for: as settled, and in full where they were not, each once.
+    pub(crate) spend: Spend,
+}
+
+/// An attempt that is not settled.
+struct Open {
+    reserved: Option<Reserved>,
+    model: Text,
+}
+
+impl Hub {
+    /// Recounts what `root` has used. Reads every record of the sessions that it owns runs of.
+    ///
+    /// Never less than the account had when the host died: of what is unreliable at least the reservation counts.
+    pub(crate) fn recount(&self, root: RunKey) -> Result<Recount, ReadError> {
+        let mut count = Recount::default();
+        let (mut seen, mut todo) = (BTreeSet::from([root]), vec![root]);
+        while let Some(key) = todo.pop() {
+            let stored = self.journal.records(key.session)?;
+            for child in self.recount_run(key.run, &stored, &mut count) {
+                let owned = self.journal.records(child)?;
+                // Each once: a damaged store may hold a ring.
+                todo.extend(owned_by(key, child, &owned).filter(|owned| seen.insert(*owned)));
+            }
+        }
+        Ok(count)
+    }
+
+    /// Adds what one run used; returns the sessions that it owns runs of.
+    fn recount_run(&self, no: RunNo, stored: &[Stored], count: &mut Recount) -> BTreeSet<SessionId> {
+        let (mut within, mut open, mut children) = (false, None::<Open>, BTreeSet::new());
+        let mut add = |spent: Spend| count.spend = count.spend.plus(spent);
+        for Stored { record, .. } in stored {
+            if let Record::RunOpened(opened) = record {
+                within = opened.run == no;
+            }
+            if !within {
+                continue;
+            }
+            if let Record::TurnStarted { reserved, model, .. } = record {
+                let next = Open { reserved: reserved.as_deref().copied(), model: model.clone() };
+                // An attempt that another one replaced without a word: its activation died with it.
+                add(open.replace(next).map_or(Spend::NOTHING, |before| self.in_full(&before)));
+            } else if let Record::TurnAnswered(answered) = record
+                && let Some(open) = open.take()
+            {
+                add(self.settled(&open, &answered.usage));
+            } else if let Record::AttemptDiscarded(discarded) = record
+                && let Some(open) = open.take()
+            {
+                add(match failure(discarded.error, discarded.usage) {
+                    Some(usage) => self.settled(&open, &usage),
+                    None => self.in_full(&open),
+                });
+            } else if let Record::ChildSpawned(spawned) = record {
+                count.spawns = count.spawns.saturating_add(1);
+                // Nobody owns a detached run: it has an account of its own.
+                children.extend((!spawned.detached).then_some(spawned.child));
+            } else if let Record::ContinueAsked(asked) = record {
+                count.spawns = count.spawns.saturating_add(1);
+                children.insert(asked.child);
+            }
+        }
+        add(open.map_or(Spend::NOTHING, |open| self.in_full(&open)));
+        children
+    }
+
+    fn settled(&self, open: &Open, usage: &Usage) -> Spend {
+        spend(usage, self.in_full(open), !usage.unreliable)
+    }
+
+    /// What was reserved for the attempt.
+    fn in_full(&self, open: &Open) -> Spend {
+        let Some(reserved) = &open.reserved else { return Spend::NOTHING };
+        let most = |name: &str, model: &dyn subtend_models::model::Model| {
+            let own = self.prices.of_model(name, model).map(|price| price.most(reserved));
+            own.or_else(|| model.leaves_process().then(|| self.prices.dearest(reserved))?).unwrap_or(0)
+        };
+        let cost_micro = match self.models.route(&open.model) {
+            Route::One(member) => most(&member.name, &*member.model),
+            // Which of the pool it was is not recorded before the answer.
+            Route::Pool(members) => {
+                members.iter().map(|member| most(&member.name, &*member.model)).max().unwrap_or_default()
+            }
+        };
+        Spend { tokens: tokens_of(reserved), cost_micro }
+    }
+}
+
+/// The runs of `child` that `owner` owns.
+fn owned_by(owner: RunKey, child: SessionId, stored: &[Stored]) -> impl Iterator<Item = RunKey> {
+    stored.iter().filter_map(move |stored| {
+        let Record::RunOpened(opened) = &stored.record else { return None };
+        let Owner::Run { session, run, .. } = opened.owner else { return None };
+        let owned = RunKey { session, run } == owner;
+        owned.then_some(RunKey { session: child, run: opened.run })
+    })
+}

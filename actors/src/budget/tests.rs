@@ -1,0 +1,162 @@
+//! The recount from records agrees with the accounts in memory, whatever happened.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use subtend_agents::catalog::Catalog;
+use subtend_agents::manifest::{AgentMode, Manifest};
+use subtend_models::closure::fn_model;
+use subtend_models::model::{Answer, ModelError, Request};
+use subtend_session::authority::{RuleSet, Verdict};
+use subtend_session::ids::RunNo;
+use subtend_session::message::Message;
+use subtend_session::outcome::Outcome;
+use subtend_session::record::{Asked, Stop};
+
+use super::*;
+use crate::builder::Builder;
+use crate::faults::{Faults, Point};
+use crate::handle::SessionHandle;
+use crate::options::Options;
+use crate::prices::{Price, Prices};
+use crate::runtime::Runtime;
+
+type Said = Result<Answer, ModelError>;
+
+fn builder<F, Fut>(answer: F) -> Builder
+where
+    F: Fn(Request) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Said> + Send + 'static,
+{
+    let mut catalog = Catalog::builtin();
+    catalog.insert(Manifest::new("worker", AgentMode::All, "You are a worker."));
+    let model = fn_model("lab/model", move |request, _| answer(request)).leaving_process(true);
+    let budget = Limits { tokens: Some(1_000_000), cost_micro: Some(10_000_000), ..Limits::default() };
+    Runtime::builder()
+        .catalog(catalog)
+        .policy(RuleSet { default: Verdict::Allow, rules: Vec::new() })
+        .options(Options { seed: Some(7), ..Options::default() })
+        .model(Arc::new(model))
+        .prices(Prices::new().with("lab/*", Price::new(2.0, 8.0)))
+        .limits(Limits { backoff_ms: 0, ..budget })
+}
+
+fn text(text: &str) -> Answer {
+    Answer { usage: Usage { input: 50, output: 5, ..Usage::default() }, ..Answer::of_text(text) }
+}
+
+fn tasks(prompts: &[&str]) -> Answer {
+    let asked = prompts.iter().map(|prompt| Asked {
+        provider_id: "c".into(),
+        tool: "task".into(),
+        args: serde_json::json!({"subagent_type": "worker", "prompt": prompt, "background": true}).to_string().into(),
+    });
+    Answer { calls: asked.collect(), stop: Stop::Calls, ..text("") }
+}
+
+fn asked(request: &Request) -> String {
+    let first = request.messages.iter().find_map(|message| match message {
+        Message::User { text, .. } => Some(text.to_string()),
+        Message::Assistant { .. } | Message::Result { .. } | Message::Notice { .. } | Message::Prompt { .. } => None,
+    });
+    first.unwrap()
+}
+
+fn answers(request: &Request) -> usize {
+    request.messages.iter().filter(|message| matches!(message, Message::Assistant { .. })).count()
+}
+
+async fn sent(runtime: &Runtime, text: &str) -> (SessionHandle, RunKey) {
+    let session = runtime.open("worker").unwrap();
+    let receipt = session.send(text).await.unwrap();
+    let key = RunKey { session: session.id(), run: receipt.run };
+    (session, key)
+}
+
+/// What the records say, and what the accounts do: what is out counts in full after a crash.
+async fn both(runtime: &Runtime, root: RunKey) -> (Spend, Spend) {
+    let hub = &runtime.hub;
+    hub.journal.settled().await.unwrap();
+    let recount = hub.recount(root).unwrap();
+    assert_eq!(recount.spawns, hub.ledger.used(root));
+    (recount.spend, hub.budgets.settled(root).plus(hub.budgets.outstanding(root)))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tree_in_all_its_states_is_recounted_as_it_was_counted() {
+    let failures = Arc::new(AtomicUsize::new(0));
+    let answer = move |request: Request| {
+        let failures = Arc::clone(&failures);
+        async move {
+            match (asked(&request).as_str(), answers(&request)) {
+                ("root", 0) => Ok(tasks(&["done", "silent", "failing", "turned away", "cancelled", "parked", "owner"])),
+                ("owner", 0) => Ok(tasks(&["done", "parked"])),
+                ("silent", _) => Ok(Answer { usage: Usage::UNKNOWN, ..text("who knows") }),
+                ("failing", _) if failures.fetch_add(1, Ordering::SeqCst) < 2 => {
+                    Err(ModelError::new(ModelFail::Unavailable, "503"))
+                }
+                ("turned away", _) => Err(ModelError::new(ModelFail::InvalidRequest, "no")),
+                ("parked" | "cancelled", _) => std::future::pending().await,
+                (_, _) => Ok(text("done")),
+            }
+        }
+    };
+    let limits = |builder: Builder| {
+        let budget = Limits { tokens: Some(1_000_000), cost_micro: Some(10_000_000), ..Limits::default() };
+        builder.limits(Limits { backoff_ms: 0, live_runs: 20, ..budget })
+    };
+    let runtime = limits(builder(answer)).start().await.unwrap();
+    let (session, root) = sent(&runtime, "root").await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let (records, accounts) = both(&runtime, root).await;
+    assert_eq!(records, accounts);
+    assert!(accounts.tokens > 6 * 4_096 && accounts.cost_micro > 0, "{accounts:?}");
+    for kid in runtime.journal().kids(session.id()).unwrap() {
+        let kid = runtime.session(kid).unwrap().unwrap();
+        if kid.tree().await.unwrap().title.contains("cancelled") {
+            kid.cancel().await.unwrap();
+        }
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let (records, now) = both(&runtime, root).await;
+    assert_eq!((records, now), (accounts, accounts), "what was dropped counts as it was reserved");
+    // As another process would find it. What is out now is of the account before.
+    runtime.hub.restore_accounts(root).unwrap();
+    assert_eq!(runtime.hub.budgets.settled(root), accounts);
+    let owned = RunKey { session: runtime.journal().kids(session.id()).unwrap()[5], run: RunNo(1) };
+    runtime.hub.restore_accounts(owned).unwrap();
+    assert_eq!(runtime.hub.budgets.settled(owned), Spend::NOTHING, "what an owned run spends is its root's");
+    session.cancel().await.unwrap();
+    session.run_ended(root.run).await.unwrap();
+    assert!(runtime.hub.budgets.is_empty() && runtime.hub.ledger.is_empty());
+    runtime.shutdown(Duration::ZERO).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reservation_that_a_crash_left_open_counts_in_full_once() {
+    let armed = Arc::new(AtomicBool::new(false));
+    let strikes = Arc::clone(&armed);
+    let faults = Faults::new(move |point, detail| {
+        let second = point == Point::Handler && detail == "submit";
+        assert!(!second || !strikes.swap(false, Ordering::SeqCst), "the session's actor dies of its second input");
+    });
+    let answer = |_| async {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        Ok(text("done"))
+    };
+    let runtime = builder(answer).faults(faults).start().await.unwrap();
+    let (session, root) = sent(&runtime, "go").await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let one = runtime.hub.budgets.outstanding(root);
+    assert!(one.tokens > 4_096);
+    armed.store(true, Ordering::SeqCst);
+    session.send("more").await.unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let hub = &runtime.hub;
+    assert_eq!((hub.budgets.settled(root), hub.budgets.outstanding(root)), (one, one), "the attempt is made again");
+    let (records, accounts) = both(&runtime, root).await;
+    assert_eq!(records, accounts);
+    let ended = session.run_ended(root.run).await.unwrap();
+    assert_eq!(ended.outcome, Outcome::Completed);
+    runtime.shutdown(Duration::ZERO).await;
+}

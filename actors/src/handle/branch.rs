@@ -1,0 +1,319 @@
+//! Branches of a session, and answers given anew.
+
+use std::sync::Arc;
+
+use subtend_journal::ReadError;
+use subtend_session::command::{BranchPlan, Command, RegeneratePlan, SwitchTo};
+use subtend_session::effect::Reply;
+use subtend_session::ids::{Interned, RunNo, Seq, SessionId, Short, Text, TurnNo};
+use subtend_session::message::Message;
+use subtend_session::outcome::{By, OutcomeKind};
+use subtend_session::place::BranchKind;
+use subtend_session::record::{Record, SessionCreated};
+use subtend_session::state::{Phase, State};
+
+use super::{ControlError, SessionHandle};
+use crate::hub::Hub;
+use crate::overrides::{agent_of, model_of};
+
+/// How a branch is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BranchOptions {
+    /// The message that it hangs on: a record of the session. The last message if not given.
+    pub at: Option<Seq>,
+    /// What it begins with: of a human branch everything up to that message, of the others nothing.
+    pub kind: BranchKind,
+    /// The agent that answers in it; the one that answers in the session if not given.
+    pub agent: Option<Text>,
+    /// A title for listings.
+    pub title: Option<Text>,
+}
+
+impl Default for BranchOptions {
+    fn default() -> Self {
+        Self { at: None, kind: BranchKind::Human, agent: None, title: None }
+    }
+}
+
+impl BranchOptions {
+    /// A person's branch on the message `at`.
+    pub fn at(at: Seq) -> Self {
+        Self { at: Some(at), ..Self::default() }
+    }
+}
+
+/// A branch of a session: any session whose parent it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BranchInfo {
+    /// The branch.
+    pub id: SessionId,
+    /// Its short name, unique among its siblings.
+    pub short: Short,
+    /// What kind it is.
+    pub kind: BranchKind,
+    /// The message that it hangs on: a record of the session.
+    pub at: Option<Seq>,
+    /// Its agent.
+    pub agent: Text,
+    /// Its title, or the start of its first input.
+    pub title: Text,
+    /// Whether listings show it as a row of its own.
+    pub inspectable: bool,
+    /// Where its run stands.
+    pub state: Phase,
+    /// How its last run ended.
+    pub outcome: Option<OutcomeKind>,
+}
+
+/// An answer with its alternatives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Alternatives {
+    /// The answer: a record of the session.
+    pub of: Seq,
+    /// Which of them is seen.
+    pub active: u32,
+    /// All of them; the first is the original.
+    pub choices: Vec<Alternative>,
+}
+
+/// One alternative of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Alternative {
+    /// The branch that gives it; absent for the original.
+    pub session: Option<SessionId>,
+    /// Its text; absent while its run is in flight, and where that came to nothing.
+    pub text: Option<Text>,
+}
+
+/// The alternative that is seen now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Switched {
+    /// The answer.
+    pub of: Seq,
+    /// Which: 0 is the original.
+    pub to: u32,
+}
+
+impl SessionHandle {
+    /// Makes a branch of the session, also while it works. A human branch knows what was said up to the message that it
+    /// hangs on, as it stood then: calls that are open in it have a result that says so. Its first input opens its first run.
+    ///
+    /// # Errors
+    /// [`ControlError`]; [`ControlError::NotFound`] where there is no such message.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves open whether the branch is made.
+    ///
+    /// # Durability
+    /// The branch is durable when its handle is returned.
+    pub async fn branch(&self, options: BranchOptions) -> Result<SessionHandle, ControlError> {
+        let hub = &self.hub;
+        let BranchOptions { at, kind, agent, title } = options;
+        if kind == BranchKind::Alternative {
+            return Err(ControlError::Refused("an alternative is made by `regenerate`".to_owned()));
+        }
+        let state = self.state().await?;
+        let (mut created, manifest) = hub.branched(&state, agent.as_ref(), kind)?;
+        created.title = title;
+        // A person who makes a branch for a person wants to find it again.
+        created.inspectable |= kind == BranchKind::Human;
+        let child = hub.mint.session();
+        let plan = BranchPlan { child, kind, at, created, manifest, by: By::Person };
+        self.branched(Command::Branch(Box::new(plan))).await
+    }
+
+    /// Lets an answer be given anew, in a branch: the last answer, or the one of record `of`. The branch's run begins at once.
+    ///
+    /// When it completes and the answer is still the session's last, its text takes the answer's place; else it is one to
+    /// [switch](SessionHandle::switch) to. The original stays intact, and seen where the new one comes to nothing.
+    ///
+    /// # Errors
+    /// [`ControlError`]; [`ControlError::Working`] while a run of the session is in flight.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves open whether the answer is given anew.
+    ///
+    /// # Durability
+    /// The branch and its run are durable when they are returned.
+    pub async fn regenerate(&self, of: Option<Seq>) -> Result<(SessionHandle, RunNo), ControlError> {
+        let hub = &self.hub;
+        let state = self.state().await?;
+        let (mut created, manifest) = hub.branched(&state, None, BranchKind::Alternative)?;
+        created.inspectable = false;
+        let (child, input) = (hub.mint.session(), hub.mint.input());
+        let plan = RegeneratePlan { child, input, of, created, manifest, by: By::Person };
+        let child = self.branched(Command::Regenerate(Box::new(plan))).await?;
+        Ok((child, RunNo(1)))
+    }
+
+    /// Shows another alternative of an answer: of the last one that has any, or of record `of`. The next model call sees it in
+    /// the answer's place.
+    ///
+    /// # Errors
+    /// [`ControlError`]; [`ControlError::Working`] while a run of the session is in flight.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves open whether it is switched.
+    ///
+    /// # Durability
+    /// The switch is durable when it is returned.
+    pub async fn switch(&self, of: Option<Seq>, to: SwitchTo) -> Result<Switched, ControlError> {
+        match self.order(Command::Switch { of, to, by: By::Person }).await?.0 {
+            Reply::Switched { of, to } => Ok(Switched { of, to }),
+            Reply::None | Reply::NotFound => Err(ControlError::NotFound),
+            other @ (Reply::Accepted { .. } | Reply::Done(_) | Reply::Branched { .. } | Reply::AlreadyEnded(..)) => {
+                Err(unexpected(&other))
+            }
+        }
+    }
+
+    /// The answers of the session that have alternatives, in order. What a run came to that was seen to end is among them.
+    ///
+    /// # Errors
+    /// As [`SessionHandle::branch`].
+    ///
+    /// # Cancel safety
+    /// Safe: dropping the future changes nothing.
+    ///
+    /// # Durability
+    /// What is listed is durable.
+    pub async fn alternatives(&self) -> Result<Vec<Alternatives>, ControlError> {
+        // The session has heard of every end that was told before: whoever waited for one finds it here.
+        self.probe().await.map_err(ControlError::Stopped)?;
+        let state = self.state().await?;
+        let original = |of: Seq| {
+            let text = state.transcript.iter().find_map(|message| {
+                let Message::Assistant { seq, text, .. } = message else { return None };
+                text.clone().filter(|_| *seq == of)
+            });
+            Alternative { session: None, text }
+        };
+        let listed = state.alternatives.iter().map(|(of, known)| {
+            let given = known
+                .branches
+                .iter()
+                .map(|branch| Alternative { session: Some(branch.child), text: branch.text.clone() });
+            let choices = std::iter::once(original(*of)).chain(given).collect();
+            Alternatives { of: *of, active: known.active, choices }
+        });
+        Ok(listed.collect())
+    }
+
+    /// All branches of the session in the order of their births: what its model started, and what persons and the host made.
+    ///
+    /// Those that are not [inspectable](BranchInfo::inspectable) are among them: whoever shows a list leaves them out, or shows
+    /// them with the call that started them.
+    ///
+    /// # Errors
+    /// When the session cannot be read.
+    ///
+    /// # Cancel safety
+    /// Safe: dropping the future changes nothing.
+    ///
+    /// # Durability
+    /// What is listed is durable; all that was appended before the call is seen.
+    pub async fn branches(&self) -> Result<Vec<BranchInfo>, ReadError> {
+        // A journal that failed still says what it has.
+        drop(self.hub.journal.settled().await);
+        let journal = &self.hub.journal;
+        let mut answers: Vec<(TurnNo, Seq)> = Vec::new();
+        let mut found = Vec::new();
+        for stored in journal.records(self.id)? {
+            let (id, kind, at) = if let Record::ChildSpawned(spawned) = stored.record {
+                let at = answers.iter().rev().find(|(turn, _)| *turn == spawned.call.turn).map(|(_, seq)| *seq);
+                (spawned.child, BranchKind::Subagent, at)
+            } else if let Record::BranchCreated(created) = stored.record {
+                (created.child, created.kind, Some(created.at))
+            } else {
+                if let Record::TurnAnswered(answered) = stored.record {
+                    answers.push((answered.turn, stored.seq));
+                }
+                continue;
+            };
+            let Some(head) = journal.head(id)?.filter(|head| !head.deleted) else { continue };
+            found.push(BranchInfo {
+                id,
+                short: head.short,
+                kind,
+                at,
+                agent: head.agent,
+                title: head.title,
+                inspectable: head.inspectable,
+                state: head.state,
+                outcome: head.last_outcome,
+            });
+        }
+        Ok(found)
+    }
+
+    async fn branched(&self, command: Command) -> Result<SessionHandle, ControlError> {
+        match self.order(command).await?.0 {
+            Reply::Branched { child, .. } => Ok(self.of_tree(child)),
+            Reply::None | Reply::NotFound => Err(ControlError::NotFound),
+            other @ (Reply::Accepted { .. } | Reply::Done(_) | Reply::Switched { .. } | Reply::AlreadyEnded(..)) => {
+                Err(unexpected(&other))
+            }
+        }
+    }
+
+    /// The session as the journal has it.
+    async fn state(&self) -> Result<State, ControlError> {
+        drop(self.hub.journal.settled().await);
+        let unread =
+            |error: &dyn std::fmt::Display| ControlError::Refused(format!("the session cannot be read: {error}"));
+        let stored = self.hub.journal.records(self.id).map_err(|error| match error {
+            ReadError::NoSuchSession(_) => ControlError::NotFound,
+            other
+            @ (ReadError::Damaged { .. } | ReadError::Newer { .. } | ReadError::Engine(_) | ReadError::Closed) => {
+                unread(&other)
+            }
+        })?;
+        State::fold(self.id, stored.iter().map(|stored| &stored.record)).map_err(|error| unread(&error))
+    }
+}
+
+impl Hub {
+    /// The birth of a branch of `state`'s session, but for what `decide` settles, with what its agent may do by itself.
+    fn branched(
+        &self,
+        state: &State,
+        agent: Option<&Text>,
+        kind: BranchKind,
+    ) -> Result<(SessionCreated, Arc<subtend_session::authority::Authority>), ControlError> {
+        let name = agent.unwrap_or_else(|| agent_of(state));
+        let startable = |manifest: &subtend_agents::manifest::Manifest| {
+            let fits = match kind {
+                BranchKind::Human => manifest.pickable(),
+                BranchKind::Subagent => manifest.pickable() || manifest.spawnable(),
+                BranchKind::Alternative | BranchKind::Service => true,
+            };
+            // Whoever answers in the session may answer in its branch.
+            fits || *manifest.name == **agent_of(state)
+        };
+        let known = || {
+            let names: Vec<&str> =
+                self.catalog.all().filter(|manifest| startable(manifest)).map(|manifest| &*manifest.name).collect();
+            ControlError::Refused(format!("there is no agent {name:?} for a branch; there are: {}", names.join(", ")))
+        };
+        let manifest = self.catalog.get(name).filter(|manifest| startable(manifest)).ok_or_else(known)?;
+        let template = self.template(&manifest.name, model_of(state)).map_err(|_| known())?;
+        let mut created = template.created.clone();
+        if agent.is_none() || *name == *agent_of(state) {
+            // Who goes on in the branch is who answers in the session: its model, and its prompt as it was recorded.
+            created.model = Arc::clone(model_of(state));
+            let system = match &state.agent {
+                Some(other) => Interned::new(Arc::clone(&other.system)).ok(),
+                None => Some(state.created.system.clone()),
+            };
+            created.system = system.unwrap_or(created.system);
+        }
+        created.limits = state.created.limits.clone();
+        created.limits.body = Some(Arc::clone(&state.limits));
+        created.workspace = Arc::clone(&state.created.workspace);
+        Ok((created, Arc::clone(&template.manifest)))
+    }
+}
+
+fn unexpected(reply: &Reply) -> ControlError {
+    ControlError::Refused(format!("the session answered something else: {reply:?}"))
+}

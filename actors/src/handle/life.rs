@@ -1,0 +1,260 @@
+//! The life of a session and of the tree below it: going on, detaching, cancelling all, closing, deleting.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use subtend_journal::ReadError;
+use subtend_session::command::Command;
+use subtend_session::ids::{CallId, RunKey, SessionId, Text};
+use subtend_session::index::Head;
+use subtend_session::outcome::By;
+use subtend_session::place::{BranchKind, Owner};
+use subtend_session::record::From;
+
+use super::{BranchOptions, Control, ControlError, SendError, SessionHandle, Stopped, WaitError};
+use crate::answer::Receipt;
+
+/// What an ended session is told that is to go on, where nothing else is said (B6).
+const GO_ON: &str = "Continue your previous work.";
+/// How often a tree is looked at for runs that were opened while it was cancelled.
+const ROUNDS: usize = 16;
+/// What a forced delete waits for ends beyond their grace: for the store, and for actors that are restarted meanwhile.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl SessionHandle {
+    /// A child of this session, by its short name.
+    ///
+    /// # Errors
+    /// When the journal cannot be read.
+    pub fn child(&self, short: &str) -> Result<Option<Self>, ReadError> {
+        for kid in self.hub.journal.kids(self.id)? {
+            if self.hub.journal.head(kid)?.is_some_and(|head| &*head.short.0 == short) {
+                return Ok(Some(self.of_tree(kid)));
+            }
+        }
+        Ok(None)
+    }
+
+    pub(crate) fn of_tree(&self, id: SessionId) -> Self {
+        Self { hub: std::sync::Arc::clone(&self.hub), id, root: self.root }
+    }
+
+    /// Has the session go on, however its last run ended: everything that it did is in context. Its new run may take as many
+    /// turns as any; [`Input::turns`](super::Input::turns) says otherwise.
+    ///
+    /// # Errors
+    /// As [`SessionHandle::send`].
+    ///
+    /// # Cancel safety
+    /// As [`SessionHandle::send`].
+    ///
+    /// # Durability
+    /// As [`SessionHandle::send`].
+    pub async fn continue_with(&self, text: Option<&str>) -> Result<Receipt, SendError> {
+        self.input(text.unwrap_or(GO_ON)).send().await
+    }
+
+    /// Moves a call that waits for a task to the background: it answers at once, the task goes on, and its end comes as a
+    /// message.
+    ///
+    /// # Errors
+    /// [`ControlError::Refused`] for a call that waits for no task.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves open whether it is moved. Doing it again changes nothing.
+    ///
+    /// # Durability
+    /// The answer of the call is durable when this returns.
+    pub async fn background(&self, call: CallId) -> Result<Control, ControlError> {
+        let (reply, _) = self.order(Command::Background { call }).await?;
+        Ok(Control::of(reply))
+    }
+
+    /// Closes a quiet session: tasks and models cannot have it go on any more. An input reopens it. Closing twice is as once.
+    ///
+    /// # Errors
+    /// [`ControlError::Working`] while a run is in flight or inputs wait.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves open whether it is closed.
+    ///
+    /// # Durability
+    /// The close is durable when it is returned.
+    pub async fn close(&self) -> Result<(), ControlError> {
+        self.order(Command::Close { by: By::Person }).await.map(drop)
+    }
+
+    /// Cancels every run of this session and of all below it, detached ones and persons' own included, and tells how many
+    /// were told; those that these own end with them. Inputs that wait stay where they are.
+    ///
+    /// # Errors
+    /// [`WaitError`], after all that could be told were.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves open which runs are cancelled. Doing it again tells the rest.
+    ///
+    /// # Durability
+    /// Each cancel is durable when this returns; ends follow within one grace.
+    pub async fn cancel_tree(&self) -> Result<u32, WaitError> {
+        let (mut told, mut done, mut failed) = (HashSet::new(), 0, None);
+        for _ in 0..ROUNDS {
+            let mut tops = self.tops().await?;
+            tops.retain(|key| told.insert(*key));
+            if tops.is_empty() {
+                break;
+            }
+            let cancels = tops.iter().map(|key| async move {
+                let cancel = Command::Cancel { run: Some(key.run), by: By::Person, queue_stands: true };
+                self.of_tree(key.session).control(cancel).await
+            });
+            for answer in join_all(cancels).await {
+                match answer {
+                    Ok(Control::Done(_)) => done += 1,
+                    Ok(Control::AlreadyEnded(_) | Control::NotFound) => {}
+                    Err(error) => failed = Some(error),
+                }
+            }
+        }
+        failed.map_or(Ok(done), Err)
+    }
+
+    /// Runs in flight of this session and of all below it that no other of these runs owns.
+    async fn tops(&self) -> Result<Vec<RunKey>, WaitError> {
+        let in_flight = self.in_flight().await.map_err(|error| match error {
+            ControlError::Stopped(stopped) => WaitError::Stopped(stopped),
+            ControlError::Working(_) | ControlError::NotFound | ControlError::Deleted | ControlError::Refused(_) => {
+                WaitError::Refused(error.to_string())
+            }
+        })?;
+        let top = |(key, owner): &(RunKey, Owner)| key.session == self.id || owner.run().is_none();
+        Ok(in_flight.into_iter().filter(top).map(|(key, _)| key).collect())
+    }
+
+    /// Runs in flight of this session and of all below it, each with its owner.
+    async fn in_flight(&self) -> Result<Vec<(RunKey, Owner)>, ControlError> {
+        self.all_settled().await?;
+        let mut found = Vec::new();
+        for (session, row) in self.hub.journal.inflight().map_err(unread)? {
+            if row.root == self.root && self.is_above(session).map_err(unread)? {
+                found.push((RunKey { session, run: row.run }, row.owner));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether `session`, which is of the same tree, is this one or stands below it.
+    fn is_above(&self, session: SessionId) -> Result<bool, ReadError> {
+        let mut at = session;
+        while at != self.id && self.id != self.root {
+            match self.hub.journal.head(at)?.and_then(|head| head.parent) {
+                Some(parent) => at = parent,
+                None => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
+    async fn all_settled(&self) -> Result<(), ControlError> {
+        let settled = self.hub.journal.settled().await;
+        settled.map_err(|poison| ControlError::Stopped(Stopped::Poisoned(poison.to_string())))
+    }
+
+    /// Deletes this session and all below it, children before their parents, and tells how many. They take nothing any more
+    /// and are in no listing; their journals stay.
+    ///
+    /// With `force` what is in flight is cancelled first, as by [`SessionHandle::cancel_tree`], and its end is waited for.
+    ///
+    /// # Errors
+    /// [`ControlError::Working`] where a run is in flight and not forced, or came in between; what was deleted before that
+    /// stays deleted.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves open which sessions are deleted. Doing it again deletes the rest.
+    ///
+    /// # Durability
+    /// Each deletion is durable when this returns.
+    pub async fn delete(&self, force: bool) -> Result<u32, ControlError> {
+        if force {
+            self.cancel_tree().await?;
+            self.ended_below().await?;
+        } else if let Some((key, _)) = self.in_flight().await?.first() {
+            return Err(ControlError::Working(format!("run {} of session {} is in flight", key.run, key.session)));
+        }
+        self.all_settled().await?;
+        let mut deleted = 0;
+        // A branch may be born while its siblings are deleted: looked at again until nothing is left.
+        for _ in 0..ROUNDS {
+            let mut left = self.children_first().map_err(unread)?;
+            left.retain(|(_, head)| !head.deleted);
+            if left.is_empty() {
+                break;
+            }
+            for (id, _) in left {
+                self.of_tree(id).order(Command::Delete { by: By::Person }).await?;
+                deleted += 1;
+            }
+            self.all_settled().await?;
+        }
+        Ok(deleted)
+    }
+
+    /// Waits until the runs that are in flight now have ended: they were cancelled.
+    async fn ended_below(&self) -> Result<(), ControlError> {
+        let grace = Duration::from_millis(self.hub.limits_body().grace_ms);
+        let ends = async {
+            for (key, _) in self.in_flight().await? {
+                self.of_tree(key.session).run_ended(key.run).await?;
+            }
+            Ok(())
+        };
+        let waited = tokio::time::timeout(grace.saturating_mul(2).saturating_add(PATIENCE), ends).await;
+        waited.unwrap_or_else(|_| Err(ControlError::Working("it was cancelled and has not ended yet".to_owned())))
+    }
+
+    /// This session and all below it, each child before its parent.
+    fn children_first(&self) -> Result<Vec<(SessionId, Head)>, ReadError> {
+        let mut found = Vec::new();
+        let mut seen = HashSet::new();
+        let mut next = vec![self.id];
+        while let Some(id) = next.pop() {
+            // Each once: a damaged store may hold a ring.
+            if seen.insert(id)
+                && let Some(head) = self.hub.journal.head(id)?
+            {
+                next.extend(self.hub.journal.kids(id)?);
+                found.push((id, head));
+            }
+        }
+        found.reverse();
+        Ok(found)
+    }
+
+    /// Has another agent work beside this session, in a session of its own below it: nobody waits for it, no cancel but that
+    /// of the tree ends it, and its end is told to this session without waking it. It takes a slot and has a wall-clock cap.
+    ///
+    /// # Errors
+    /// [`ControlError::Refused`] where there is no such agent, or the tree is too deep.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves open whether the session is born, and whether it has its prompt.
+    ///
+    /// # Durability
+    /// The prompt is durable when the handle is returned.
+    pub async fn detach(&self, agent: &str, prompt: impl Into<Text>) -> Result<Self, ControlError> {
+        let agent = Some(agent.into());
+        let child =
+            self.branch(BranchOptions { kind: BranchKind::Subagent, agent, ..BranchOptions::default() }).await?;
+        let sent = child.input(prompt).by(From::Host, Owner::Detached { by_host: true }).send().await;
+        sent.map(|_| child).map_err(|error| match error {
+            SendError::Stopped(stopped) => ControlError::Stopped(stopped),
+            SendError::Busy { .. } | SendError::BadInput(_) | SendError::Refused(_) => {
+                ControlError::Refused(error.to_string())
+            }
+        })
+    }
+}
+
+fn unread(error: ReadError) -> ControlError {
+    ControlError::Refused(error.to_string())
+}

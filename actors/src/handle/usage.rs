@@ -1,0 +1,32 @@
+//! What a session cost.
+
+use subtend_journal::ReadError;
+use subtend_models::models::Route;
+
+use super::SessionHandle;
+use crate::usage::UsageView;
+
+impl SessionHandle {
+    /// What the session cost so far: by itself, with the runs that it owns, and with all sessions below it.
+    ///
+    /// Of a run in flight the attempts are counted that have ended. A part that no provider told makes a sum unreliable:
+    /// unknown is not zero.
+    ///
+    /// # Errors
+    /// When the session cannot be read.
+    ///
+    /// # Cancel safety
+    /// Safe: dropping the future changes nothing.
+    ///
+    /// # Durability
+    /// What is counted is durable; all that was appended before the call is seen.
+    pub async fn usage(&self) -> Result<UsageView, ReadError> {
+        // A journal that failed still says what it has.
+        drop(self.hub.journal.settled().await);
+        UsageView::read(&self.hub.journal, self.id, |model| match self.hub.models.route(model) {
+            Route::One(member) => member.model.context_window(),
+            // Of several the smallest: the next answer may come from it.
+            Route::Pool(members) => members.iter().filter_map(|member| member.model.context_window()).min(),
+        })
+    }
+}

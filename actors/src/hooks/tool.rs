@@ -1,0 +1,118 @@
+//! A local call between its two hooks.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde_json::Value;
+use subtend_session::authority::{Access, Authority};
+use subtend_session::ids::Text;
+use subtend_tools::registry::{Classified, Registry};
+use subtend_tools::tool::{Tool, ToolCall, ToolError, ToolOutput};
+
+use super::{BeforeTool, Hooks, ToolAsked, ToolDone, guarded};
+use crate::tool_task::{self, Came};
+
+/// What lets a call run though the rules say that a person is to be asked.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Word {
+    /// What a person allowed for good in the session.
+    pub(crate) always: BTreeSet<Access>,
+    /// What a person allowed for this call.
+    pub(crate) once: Vec<Access>,
+}
+
+impl Word {
+    /// Checks a call of `tool`: what the rules leave to a person needs that person's word, and no word lifts a deny.
+    pub(crate) fn check(
+        &self,
+        tools: &Registry,
+        tool: &dyn Tool,
+        args: &Value,
+        authority: &Authority,
+    ) -> Result<(), ToolError> {
+        tools.check(tool, args, authority, &|access| self.always.contains(access) || self.once.contains(access))
+    }
+}
+
+/// A local call with the hooks around it.
+pub(crate) struct Hooked {
+    pub(crate) hooks: Arc<dyn Hooks>,
+    pub(crate) tools: Registry,
+    pub(crate) tool: Arc<dyn Tool>,
+    pub(crate) asked: ToolAsked,
+    pub(crate) only: Option<Vec<Text>>,
+    pub(crate) word: Word,
+}
+
+impl Hooked {
+    /// Runs the call. Asked to stop, a hook is dropped where it stands: one that holds the call up has not begun it, and what
+    /// a later one would have looked at is withheld.
+    pub(crate) async fn run(mut self, mut call: ToolCall) -> Came {
+        let stop = call.cancel.clone();
+        let before = tokio::select! {
+            biased;
+            () = stop.cancelled() => return Came::NeverBegun,
+            before = guarded(|| self.hooks.before_tool(self.asked.clone())) => before,
+        };
+        match before {
+            Ok(BeforeTool::Go) => {}
+            Ok(BeforeTool::With(args)) => match self.replace(args, &call.authority) {
+                Ok(args) => call.args = args,
+                Err(error) => return Came::Error(error),
+            },
+            Ok(BeforeTool::Deny(why)) => {
+                let error = format!("denied: the host does not allow this call of {}: {why}", self.asked.tool);
+                return Came::Error(ToolError::denied(error));
+            }
+            Err(panic) => {
+                tracing::error!(session = %self.asked.session, %panic, "a hook panicked: the call is denied");
+                let error = format!("denied: a hook of the host failed before this call of {}", self.asked.tool);
+                return Came::Error(ToolError::denied(error));
+            }
+        }
+        let came = tool_task::run(&self.tool, call).await;
+        let shown = match &came {
+            Came::Output(output) => (false, Arc::clone(&output.content)),
+            Came::Error(error) => (true, error.message.as_str().into()),
+            Came::Panic(_) | Came::NeverBegun => return came,
+        };
+        let done = ToolDone { asked: self.asked, error: shown.0, text: shown.1 };
+        let after = tokio::select! {
+            biased;
+            after = guarded(|| self.hooks.after_tool(done)) => after,
+            () = stop.cancelled() => Err("it was stopped before it had looked at the result".into()),
+        };
+        match after {
+            Ok(None) => came,
+            Ok(Some(text)) => said(came, text),
+            Err(failed) => {
+                tracing::error!(%failed, "a hook failed: the result is withheld");
+                said(came, "the call has ended; its result is withheld: a hook of the host failed".into())
+            }
+        }
+    }
+
+    /// The arguments that a hook gave, if the call may run with them.
+    fn replace(&mut self, args: Value, authority: &Authority) -> Result<Value, ToolError> {
+        let (name, text) = (&self.asked.tool, args.to_string());
+        match self.tools.classify(name, &text, authority, self.only.as_deref(), true, &|_| false) {
+            Classified::Ready { args, .. } => {
+                self.word.check(&self.tools, &*self.tool, &args, authority)?;
+                self.asked.args = args.clone();
+                Ok(args)
+            }
+            Classified::Invalid { message, .. } => {
+                Err(ToolError::failed(format!("a hook of the host gave arguments that do not fit: {message}")))
+            }
+        }
+    }
+}
+
+/// `came` with another text, which the session cuts to its bound as it does any other.
+fn said(came: Came, text: Text) -> Came {
+    match came {
+        Came::Output(_) => Came::Output(ToolOutput { content: text, truncated_from: None }),
+        Came::Error(error) => Came::Error(ToolError { message: text.to_string(), ..error }),
+        Came::Panic(_) | Came::NeverBegun => came,
+    }
+}

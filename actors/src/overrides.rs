@@ -1,0 +1,57 @@
+//! Agent overrides: another agent answers in a session from one input on (G12). The session's own agent and its ceiling stay.
+
+use std::sync::Arc;
+
+use subtend_session::ids::{Seq, SessionId, Text};
+use subtend_session::record::{AgentOverride, Record};
+use subtend_session::state::State;
+
+use crate::driver::Driver;
+use crate::handle::{SendError, Stopped};
+use crate::hub::Hub;
+
+/// The agent that answers in a session now.
+pub(crate) fn agent_of(state: &State) -> &Text {
+    state.agent.as_ref().map_or(&state.created.agent, |other| &other.agent)
+}
+
+/// The model that a session asks, as the agent that answers in it names it.
+pub(crate) fn model_of(state: &State) -> &Text {
+    state.agent.as_ref().map_or(&state.created.model, |other| &other.model)
+}
+
+impl Hub {
+    /// Resolves the agent `name` for an input of `session`, as it is now: later changes of its manifest's prompt are not seen.
+    pub(crate) async fn overriding(&self, session: SessionId, name: &Text) -> Result<AgentOverride, SendError> {
+        let found = self.catalog.get(name).filter(|manifest| manifest.pickable());
+        let manifest = found.ok_or_else(|| {
+            let pickable: Vec<&str> = self.catalog.pickable().map(|manifest| &*manifest.name).collect();
+            SendError::BadInput(format!(
+                "there is no agent {name:?} that could answer; agents to pick: {}",
+                pickable.join(", ")
+            ))
+        })?;
+        let unread = |error: String| SendError::Refused(format!("the session cannot be read: {error}"));
+        let settled = self.journal.settled().await;
+        settled.map_err(|poison| SendError::Stopped(Stopped::Poisoned(poison.to_string())))?;
+        let first = self.journal.records_from(session, Seq(1), 1).map_err(|error| unread(error.to_string()))?;
+        let created = first.into_iter().find_map(|stored| {
+            let Record::SessionCreated(created) = stored.record else { return None };
+            Some(created)
+        });
+        let created = created.ok_or_else(|| unread("it has no birth".to_owned()))?;
+        // Back to the session's own agent is back to its own model, which a host may have given it.
+        let model = if created.agent == *name { created.model } else { self.model_name(manifest, &created.model) };
+        Ok(AgentOverride { agent: Arc::clone(name), agent_hash: manifest.hash(), model, system: manifest.system() })
+    }
+}
+
+impl Driver {
+    /// What the session is offered, where that may have changed: another agent answers, or someone came who can be asked, or
+    /// left.
+    pub(crate) fn renew_offer(&mut self) {
+        if self.offer.agent != *agent_of(&self.state) || self.offer.attended != self.hub.approvals.attended() {
+            self.offer = self.hub.offer(&self.state);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! What sessions cost: their own model calls, those of the runs that they own, and those of the whole tree below.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use subtend_journal::{Journal, ReadError, Stored};
+use subtend_session::ids::{RunKey, RunNo, Seq, SessionId, Text};
+use subtend_session::record::Record;
+use subtend_session::usage::Usage;
+
+/// Records that are read from the journal at a time.
+const PAGE: usize = 256;
+
+/// What a session cost so far. Each attempt of a model call is counted once in each sum that it belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsageView {
+    /// The session's own model calls, of all its runs.
+    pub own: Usage,
+    /// Model calls of the runs that its runs own, of those that these own, and so on down.
+    pub owned: Usage,
+    /// Model calls of the session and of all sessions below it, whoever owns their runs.
+    pub tree: Usage,
+    /// How full the model's context was at the last answer; absent where no window is known, and before the first answer.
+    pub context: Option<ContextShare>,
+    /// Wall clock of its birth, milliseconds since the epoch; informative.
+    pub created_ms: i64,
+    /// Wall clock of its last record; informative.
+    pub updated_ms: i64,
+}
+
+/// How full a model's context was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContextShare {
+    /// Tokens of the last answer and of what it answered.
+    pub used: u64,
+    /// Tokens that the model takes.
+    pub window: u64,
+}
+
+impl ContextShare {
+    /// The part of the window that is used, in hundredths; above 100 where a provider counts otherwise.
+    pub fn percent(&self) -> u64 {
+        self.used.saturating_mul(100).checked_div(self.window).unwrap_or(0)
+    }
+}
+
+impl UsageView {
+    /// Reads what `session` cost from a journal that no runtime needs to have. Blocks while it reads: every record of the
+    /// tree below once. A session below that cannot be read is left out, and makes the sums unreliable.
+    ///
+    /// `window` tells how many tokens the model of that name takes, where that is known.
+    ///
+    /// # Errors
+    /// When the session is not there or cannot be read.
+    pub fn read(
+        journal: &Journal,
+        session: SessionId,
+        window: impl FnOnce(&Text) -> Option<u64>,
+    ) -> Result<Self, ReadError> {
+        let head = journal.head(session)?.ok_or(ReadError::NoSuchSession(session))?;
+        let mut sum = Sum::default();
+        let last = sum.read(journal, session)?;
+        sum.below(journal, session)?;
+        let context = last.and_then(|(model, used)| Some(ContextShare { used, window: window(&model)? }));
+        let (own, owned, tree) = sum.views(session);
+        Ok(Self { own, owned, tree, context, created_ms: head.created_ms, updated_ms: head.updated_ms })
+    }
+}
+
+/// What one run cost by itself, and who owns it.
+#[derive(Clone, Copy, Debug)]
+struct Spent {
+    owner: Option<RunKey>,
+    usage: Usage,
+}
+
+/// Runs of a tree.
+#[derive(Debug, Default)]
+struct Sum {
+    runs: BTreeMap<RunKey, Spent>,
+    seen: BTreeSet<SessionId>,
+    /// A session could not be read.
+    holes: bool,
+}
+
+impl Sum {
+    /// Reads the runs of one session. Returns the model of its last answer, with the tokens that this took.
+    fn read(&mut self, journal: &Journal, session: SessionId) -> Result<Option<(Text, u64)>, ReadError> {
+        self.seen.insert(session);
+        let (mut next, mut run, mut model, mut last) = (Seq(1), RunNo(0), None, None);
+        loop {
+            let page = journal.records_from(session, next, PAGE)?;
+            let Some(end) = page.last() else { return Ok(last) };
+            next = end.seq.next();
+            for Stored { record, .. } in &page {
+                if let Record::SessionCreated(created) = record {
+                    model = Some(created.model.clone());
+                } else if let Record::RunOpened(opened) = record {
+                    run = opened.run;
+                    let spent = Spent { owner: opened.owner.run(), usage: Usage::default() };
+                    self.runs.insert(RunKey { session, run }, spent);
+                } else if let Record::TurnStarted { model: asked, .. } = record {
+                    model = Some(asked.clone());
+                } else if let Record::TurnAnswered(answered) = record {
+                    self.spent(RunKey { session, run }, &answered.usage);
+                    let model = answered.model.clone().or_else(|| model.clone());
+                    last = model.map(|model| (model, answered.usage.tokens())).filter(|(_, used)| *used > 0).or(last);
+                } else if let Record::AttemptDiscarded(discarded) = record
+                    && let Some(usage) = &discarded.usage
+                {
+                    self.spent(RunKey { session, run }, usage);
+                }
+            }
+        }
+    }
+
+    fn spent(&mut self, key: RunKey, usage: &Usage) {
+        if let Some(spent) = self.runs.get_mut(&key) {
+            spent.usage.add(usage);
+        }
+    }
+
+    /// Reads the runs of all sessions below `top`.
+    fn below(&mut self, journal: &Journal, top: SessionId) -> Result<(), ReadError> {
+        let mut todo = journal.kids(top)?;
+        while let Some(session) = todo.pop() {
+            // Each once: a damaged store may hold a ring.
+            if self.seen.contains(&session) {
+                continue;
+            }
+            if self.read(journal, session).is_err() {
+                self.holes = true;
+            }
+            todo.extend(journal.kids(session)?);
+        }
+        Ok(())
+    }
+
+    /// What `top` cost itself, what the runs that it owns cost, and what all runs did.
+    fn views(&self, top: SessionId) -> (Usage, Usage, Usage) {
+        let nothing = Usage { unreliable: self.holes, ..Usage::default() };
+        let (mut own, mut owned, mut tree) = (Usage::default(), nothing, nothing);
+        for (key, spent) in &self.runs {
+            tree.add(&spent.usage);
+            if key.session == top {
+                own.add(&spent.usage);
+            } else if self.is_owned(spent.owner, top) {
+                owned.add(&spent.usage);
+            }
+        }
+        (own, owned, tree)
+    }
+
+    fn is_owned(&self, mut owner: Option<RunKey>, top: SessionId) -> bool {
+        // An owner stands above what it owns: no chain is longer than there are sessions.
+        for _ in 0..=self.seen.len() {
+            match owner {
+                None => return false,
+                Some(key) if key.session == top => return true,
+                Some(key) => owner = self.runs.get(&key).and_then(|spent| spent.owner),
+            }
+        }
+        false
+    }
+}

@@ -1,0 +1,364 @@
+//! A person's word: who is asked, what waits for it, and what becomes of calls without one.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use subtend_actors::{Approval, Control, ControlError, Runtime, SessionHandle};
+use subtend_journal::Journal;
+use subtend_journal::memory::Memory;
+use subtend_session::authority::{Access, Rule, RuleSet, Verdict};
+use subtend_session::call::{CallEnd, ToolEffect};
+use subtend_session::ids::{CallId, RunNo, TurnNo};
+use subtend_session::limits::Limits;
+use subtend_session::outcome::Outcome;
+use subtend_session::record::{AskBy, AskVerdict, Record};
+use subtend_tools::closure::FnTool;
+use subtend_tools::tool::ToolOutput;
+use support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text, tool, tools};
+
+/// Everything is allowed, but `make.*` needs a person's word and `break` is denied.
+fn policy() -> RuleSet {
+    let rule = |action: &str, verdict| Rule { action: action.into(), resource: "*".into(), verdict };
+    RuleSet { default: Verdict::Allow, rules: vec![rule("make.*", Verdict::Ask), rule("break", Verdict::Deny)] }
+}
+
+/// A tool `make` of `{"what": …}` that counts how often it ran.
+fn make(ran: &Arc<AtomicUsize>) -> FnTool {
+    let ran = Arc::clone(ran);
+    let made = tool("make", ToolEffect::SideEffect, move |_| {
+        ran.fetch_add(1, Ordering::Relaxed);
+        async { Ok(ToolOutput::text("made")) }
+    });
+    made.access(|args| {
+        let what = args.and_then(|args| args["what"].as_str()).unwrap_or("*");
+        vec![Access { action: "make.thing".into(), resource: what.into() }]
+    })
+}
+
+fn making(what: &str) -> (&'static str, serde_json::Value) {
+    ("make", serde_json::json!({"what": what}))
+}
+
+/// A model that makes the things in turn, then answers.
+async fn maker(journal: &Journal, ran: &Arc<AtomicUsize>, things: &'static [&'static str]) -> Runtime {
+    let answering = model(move |request| async move {
+        Ok(things.get(answers(&request)).map_or_else(|| text("done"), |what| calls([making(what)])))
+    });
+    let builder = builder(journal).policy(policy()).tools(tools([make(ran)])).model(answering);
+    builder.start().await.expect("it starts")
+}
+
+fn call(turn: u32, ix: u32) -> CallId {
+    CallId { turn: TurnNo(turn), ix }
+}
+
+async fn asks(journal: &Journal, session: &SessionHandle) -> Vec<(CallId, AskVerdict, AskBy)> {
+    let answered = |record| match record {
+        Record::AskAnswered { call, verdict, by } => Some((call, verdict, by)),
+        _ => None,
+    };
+    records(journal, session.id()).await.into_iter().filter_map(answered).collect()
+}
+
+async fn ends(journal: &Journal, session: &SessionHandle) -> Vec<CallEnd> {
+    let finished = |record| match record {
+        Record::CallFinished(finished) => Some(finished.end),
+        _ => None,
+    };
+    records(journal, session.id()).await.into_iter().filter_map(finished).collect()
+}
+
+async fn ended(session: &SessionHandle) -> Outcome {
+    let ended = tokio::time::timeout(Duration::from_secs(7200), session.run_ended(RunNo(1))).await;
+    ended.expect("the run ends").expect("the runtime lives").outcome
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_anyone_to_ask_a_call_that_needs_a_word_is_denied_at_once() {
+    let (journal, ran) = (journal(), Arc::default());
+    let runtime = maker(&journal, &ran, &["a"]).await;
+    let begun = tokio::time::Instant::now();
+    let session = open(&runtime);
+    session.send("go").await.expect("accepted");
+    assert_eq!(ended(&session).await, Outcome::Completed);
+    assert_eq!(begun.elapsed(), Duration::ZERO, "nothing was waited for");
+    assert_eq!(asks(&journal, &session).await, [(call(1, 0), AskVerdict::Deny, AskBy::NoApprover)]);
+    assert_eq!(ends(&journal, &session).await, [CallEnd::Denied]);
+    assert_eq!((ran.load(Ordering::Relaxed), runtime.approvals().await.expect("a list")), (0, Vec::new()));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_approver_is_given_the_question_and_its_word_starts_the_call_once() {
+    let (journal, ran) = (journal(), Arc::default());
+    let runtime = maker(&journal, &ran, &["a", "a"]).await;
+    let mut approver = runtime.approver();
+    let session = open(&runtime);
+    session.send("go").await.expect("accepted");
+    let asked = approver.next().await;
+    let expected = Approval {
+        root: session.id(),
+        session: session.id(),
+        path: session.id().short().0.to_string(),
+        call: call(1, 0),
+        tool: "make".into(),
+        action: "make.thing".into(),
+        resource: "a".into(),
+    };
+    assert_eq!(asked, expected);
+    assert_eq!(runtime.approvals().await.expect("a list"), [expected]);
+    assert_eq!(ran.load(Ordering::Relaxed), 0, "it waits");
+    assert_eq!(approver.answer(&asked, AskVerdict::Allow).await, Ok(Control::Done(RunNo(1))));
+    // A word that was given once holds once: the same is asked again.
+    let again = approver.next().await;
+    assert_eq!((again.call, ran.load(Ordering::Relaxed)), (call(2, 0), 1));
+    assert_eq!(approver.answer(&again, AskVerdict::Deny).await, Ok(Control::Done(RunNo(1))));
+    assert_eq!(ended(&session).await, Outcome::Completed);
+    assert_eq!(ran.load(Ordering::Relaxed), 1);
+    assert_eq!(ends(&journal, &session).await, [CallEnd::Ok, CallEnd::Denied]);
+    assert_eq!(runtime.approvals().await.expect("a list"), []);
+    drop(approver);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn always_holds_for_the_same_in_that_session_and_nowhere_else() {
+    let (journal, ran) = (journal(), Arc::default());
+    let runtime = maker(&journal, &ran, &["a", "a", "b"]).await;
+    let mut approver = runtime.approver();
+    let first = open(&runtime);
+    first.send("go").await.expect("accepted");
+    let asked = approver.next().await;
+    approver.answer(&asked, AskVerdict::Always).await.expect("it is answered");
+    // The second `a` runs unasked; `b` is another thing.
+    let other = approver.next().await;
+    assert_eq!((other.call, &*other.resource, ran.load(Ordering::Relaxed)), (call(3, 0), "b", 2));
+    approver.answer(&other, AskVerdict::Deny).await.expect("it is answered");
+    assert_eq!(ended(&first).await, Outcome::Completed);
+    let second = open(&runtime);
+    second.send("go").await.expect("accepted");
+    let asked = approver.next().await;
+    assert_eq!((asked.session, asked.call, &*asked.resource), (second.id(), call(1, 0), "a"));
+    assert_eq!(second.cancel().await, Ok(Control::Done(RunNo(1))));
+    assert_eq!(asks(&journal, &second).await, [(call(1, 0), AskVerdict::Deny, AskBy::Closed)]);
+    drop(approver);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_can_allow_what_is_denied() {
+    let journal = journal();
+    let ran = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&ran);
+    let breaks = tool("smash", ToolEffect::SideEffect, move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        async { Ok(ToolOutput::text("smashed")) }
+    });
+    // What it needs at least is to be asked for, what it needs with arguments is denied as well.
+    let breaks = breaks.access(|args| {
+        let access = |action: &str| Access { action: action.into(), resource: "x".into() };
+        args.map_or_else(|| vec![access("make.thing")], |_| vec![access("make.thing"), access("break")])
+    });
+    let answering = model(|request| async move {
+        Ok(if answers(&request) == 0 { calls([("smash", serde_json::json!({}))]) } else { text("done") })
+    });
+    let runtime =
+        builder(&journal).policy(policy()).tools(tools([breaks])).model(answering).start().await.expect("it starts");
+    let approver = runtime.approver();
+    let session = open(&runtime);
+    session.send("go").await.expect("accepted");
+    assert_eq!(ended(&session).await, Outcome::Completed);
+    assert_eq!((asks(&journal, &session).await, ends(&journal, &session).await), (vec![], vec![CallEnd::Denied]));
+    assert_eq!(ran.load(Ordering::Relaxed), 0);
+    drop(approver);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_that_nobody_answers_is_denied_by_its_deadline() {
+    let (journal, ran) = (journal(), Arc::default());
+    let runtime = maker(&journal, &ran, &["a"]).await;
+    let mut approver = runtime.approver();
+    let session = open(&runtime);
+    let begun = tokio::time::Instant::now();
+    session.send("go").await.expect("accepted");
+    let asked = approver.next().await;
+    // Dropping the last approver denies nothing that waits.
+    drop(approver);
+    assert_eq!(runtime.approvals().await.expect("a list").len(), 1);
+    assert_eq!(ended(&session).await, Outcome::Completed);
+    assert_eq!(begun.elapsed(), Duration::from_millis(Limits::default().ask_ms));
+    assert_eq!(asks(&journal, &session).await, [(call(1, 0), AskVerdict::Deny, AskBy::Deadline)]);
+    // A word that comes late is told so, and changes nothing.
+    assert_eq!(runtime.answer(asked.session, asked.call, AskVerdict::Always).await, Ok(Control::NotFound));
+    assert_eq!(ran.load(Ordering::Relaxed), 0);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_answered_elsewhere_is_not_asked_again() {
+    let (journal, ran) = (journal(), Arc::default());
+    let runtime = maker(&journal, &ran, &["a", "b"]).await;
+    let (mut first, mut second) = (runtime.approver(), runtime.approver());
+    let session = open(&runtime);
+    session.send("go").await.expect("accepted");
+    let asked = first.next().await;
+    first.answer(&asked, AskVerdict::Allow).await.expect("it is answered");
+    let next = second.next().await;
+    assert_eq!(&*next.resource, "b", "`a` is passed over: it has its word");
+    // Who comes later is told of what waits already.
+    assert_eq!(runtime.approver().next().await, next);
+    assert_eq!(runtime.answer(session.id(), next.call, AskVerdict::Allow).await, Ok(Control::Done(RunNo(1))));
+    assert_eq!(ended(&session).await, Outcome::Completed);
+    assert_eq!(ran.load(Ordering::Relaxed), 2);
+    drop((first, second));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_asks_at_the_root_by_its_path_and_gives_its_slot_back_meanwhile() {
+    let (journal, ran) = (journal(), Arc::default());
+    let answering = model(|request| async move {
+        Ok(match (&*prompt(&request), answers(&request)) {
+            ("go", 0) => calls([task("child", false)]),
+            ("child", 0) => calls([making("a")]),
+            _ => text("done"),
+        })
+    });
+    let runtime = builder(&journal)
+        .policy(policy())
+        .tools(tools([make(&ran)]))
+        .model(answering)
+        .start()
+        .await
+        .expect("it starts");
+    let mut approver = runtime.approver();
+    let session = open(&runtime);
+    session.send("go").await.expect("accepted");
+    let asked = approver.next().await;
+    let child = journal.kids(session.id()).expect("kids")[0];
+    assert_eq!((asked.root, asked.session), (session.id(), child));
+    assert_eq!(asked.path, format!("{}/{}", session.id().short().0, child.short().0));
+    assert_eq!(runtime.slots_in_use(), 0, "who waits for a person holds no slot");
+    let found = runtime.find(&asked.path).await.expect("a store").expect("a session");
+    assert_eq!(found.id(), child);
+    approver.answer(&asked, AskVerdict::Allow).await.expect("it is answered");
+    assert_eq!(ended(&session).await, Outcome::Completed);
+    assert_eq!(ran.load(Ordering::Relaxed), 1);
+    drop(approver);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn starting_an_agent_may_need_a_word_too() {
+    let journal = journal();
+    let rule = Rule { action: "task:*".into(), resource: "*".into(), verdict: Verdict::Ask };
+    let answering = model(|request| async move {
+        Ok(match (&*prompt(&request), answers(&request)) {
+            ("go", 0) => calls([task("child", false)]),
+            _ => text("done"),
+        })
+    });
+    let policy = RuleSet { default: Verdict::Allow, rules: vec![rule] };
+    let runtime = builder(&journal).policy(policy).model(answering).start().await.expect("it starts");
+    let mut approver = runtime.approver();
+    let session = open(&runtime);
+    session.send("go").await.expect("accepted");
+    let asked = approver.next().await;
+    assert_eq!((&*asked.tool, &*asked.action, &*asked.resource), ("task", "task:worker", "."));
+    assert_eq!(journal.kids(session.id()).expect("kids"), []);
+    approver.answer(&asked, AskVerdict::Allow).await.expect("it is answered");
+    assert_eq!(ended(&session).await, Outcome::Completed);
+    assert_eq!(journal.kids(session.id()).expect("kids").len(), 1);
+    drop(approver);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_when_the_host_goes_down_is_closed_at_the_next_start() {
+    let (memory, ran) = (Memory::new(), Arc::default());
+    let store = || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("it opens");
+    let runtime = maker(&store(), &ran, &["a"]).await;
+    let mut approver = runtime.approver();
+    let session = open(&runtime);
+    session.send("go").await.expect("accepted");
+    let asked = approver.next().await;
+    drop(approver);
+    runtime.shutdown(Duration::from_secs(1)).await;
+    let journal = store();
+    // As the journal has it, a person could answer: the next start takes it back.
+    assert_eq!(journal.outbox().expect("rows").len(), 1);
+    let runtime = maker(&journal, &ran, &["a"]).await;
+    assert_eq!(runtime.approvals().await.expect("a list"), []);
+    let session = runtime.session(session.id()).expect("a store").expect("a session");
+    assert_eq!(session.run_ended(RunNo(1)).await.expect("an end").outcome, Outcome::Lost);
+    assert_eq!(asks(&journal, &session).await, [(asked.call, AskVerdict::Deny, AskBy::Closed)]);
+    assert_eq!(ran.load(Ordering::Relaxed), 0);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_word_for_nothing_finds_nothing() {
+    let (journal, ran) = (journal(), Arc::default());
+    let runtime = maker(&journal, &ran, &[]).await;
+    let session = open(&runtime);
+    assert_eq!(runtime.answer(session.id(), call(1, 0), AskVerdict::Allow).await, Ok(Control::NotFound));
+    let nobody = subtend_session::ids::SessionId(uuid::Uuid::from_u128(7));
+    assert_eq!(runtime.answer(nobody, call(1, 0), AskVerdict::Allow).await, Err(ControlError::NotFound));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_was_allowed_starts_after_its_actor_was_killed() {
+    let (journal, ran) = (journal(), Arc::default());
+    let panics = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&panics);
+    // The actor dies after the word is in the log and before anything was done about it.
+    let faults = subtend_actors::faults::Faults::new(move |point, detail| {
+        let after = point == subtend_actors::faults::Point::AfterAppend && detail == "call_started";
+        if after && seen.fetch_add(1, Ordering::Relaxed) == 0 {
+            panic!("a fault");
+        }
+    });
+    let answering = model(|request| async move {
+        Ok(if answers(&request) == 0 { calls([making("a"), making("b")]) } else { text("done") })
+    });
+    let runtime = builder(&journal)
+        .policy(policy())
+        .tools(tools([make(&ran)]))
+        .model(answering)
+        .faults(faults)
+        .start()
+        .await
+        .expect("it starts");
+    let mut approver = runtime.approver();
+    let session = open(&runtime);
+    session.send("go").await.expect("accepted");
+    let first = approver.next().await;
+    approver.answer(&first, AskVerdict::Allow).await.expect("it is answered");
+    let second = approver.next().await;
+    assert_eq!(&*second.resource, "b", "a question that is open is asked again by the next activation");
+    approver.answer(&second, AskVerdict::Allow).await.expect("it is answered");
+    assert_eq!(ended(&session).await, Outcome::Completed);
+    assert_eq!(panics.load(Ordering::Relaxed), 2);
+    let allowed = |ix| (call(1, ix), AskVerdict::Allow, AskBy::Person);
+    assert_eq!(asks(&journal, &session).await, [allowed(0), allowed(1)]);
+    // The first may have begun when its actor died: it is not run again.
+    assert_eq!(ends(&journal, &session).await, [CallEnd::UnknownEffects, CallEnd::Ok]);
+    assert_eq!(ran.load(Ordering::Relaxed), 1);
+    drop(approver);
+    shut(runtime).await;
+}

@@ -1,0 +1,114 @@
+//! The audit: one entry for each decision, in order, with who decided.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use subtend_actors::{BeforeTool, Decided, DecidedBy, Decision, Hooks, ToolAsked};
+use subtend_session::authority::{Access, Rule, RuleSet, Verdict};
+use subtend_session::call::ToolEffect;
+use subtend_session::ids::{CallId, RunNo, TurnNo};
+use subtend_session::record::{AskBy, AskVerdict};
+use subtend_tools::closure::FnTool;
+use subtend_tools::tool::{ToolError, ToolOutput};
+use support::{answers, builder, calls, journal, model, open, shut, text, tool, tools};
+
+fn access(resource: &str) -> Access {
+    Access { action: "use".into(), resource: resource.into() }
+}
+
+/// A tool of `{"on": …}`, which denies `inner` by itself.
+fn using() -> FnTool {
+    let using = tool("use", ToolEffect::SideEffect, |call| async move {
+        if call.args["on"] == "inner" { Err(ToolError::denied("not in there")) } else { Ok(ToolOutput::text("used")) }
+    });
+    using.access(|args| vec![access(args.and_then(|args| args["on"].as_str()).unwrap_or("*"))])
+}
+
+fn policy() -> RuleSet {
+    let rule = |resource: &str, verdict| Rule { action: "use".into(), resource: resource.into(), verdict };
+    RuleSet { default: Verdict::Allow, rules: vec![rule("never", Verdict::Deny), rule("ask*", Verdict::Ask)] }
+}
+
+/// `(call, access, verdict, by, why)` of a decision.
+type Seen = (u32, Option<Access>, Decided, DecidedBy, bool);
+
+fn seen(decisions: &[Decision]) -> Vec<Seen> {
+    assert!(decisions.is_sorted_by_key(|at| at.seq) && decisions.iter().all(|at| &*at.tool == "use"), "{decisions:?}");
+    decisions.iter().map(|at| (at.call.turn.0, at.access.clone(), at.verdict, at.by, at.why.is_some())).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_decision_is_listed_once_with_who_decided() {
+    let journal = journal();
+    let uses = ["open", "never", "ask a", "ask a", "ask b", "inner", "ask c"];
+    let answering = model(move |request| async move {
+        Ok(uses
+            .get(answers(&request))
+            .map_or_else(|| text("done"), |on| calls([("use", serde_json::json!({"on": on}))])))
+    });
+    let runtime =
+        builder(&journal).policy(policy()).tools(tools([using()])).model(answering).start().await.expect("it starts");
+    let mut approver = runtime.approver();
+    let session = open(&runtime);
+    session.send("go").await.expect("accepted");
+    for verdict in [AskVerdict::Always, AskVerdict::Deny] {
+        let asked = approver.next().await;
+        approver.answer(&asked, verdict).await.expect("it is answered");
+    }
+    let last = approver.next().await;
+    assert_eq!(last.call, CallId { turn: TurnNo(7), ix: 0 });
+    session.cancel().await.expect("it is cancelled");
+    session.run_ended(RunNo(1)).await.expect("an end");
+    let (allowed, denied) = (Decided::Allowed, Decided::Denied);
+    let expected: [Seen; 8] = [
+        (1, Some(access("open")), allowed, DecidedBy::Rules, false),
+        (2, None, denied, DecidedBy::Rules, true),
+        (3, Some(access("ask a")), allowed, DecidedBy::Asked(AskBy::Person), false),
+        (4, Some(access("ask a")), allowed, DecidedBy::Always, false),
+        (5, Some(access("ask b")), denied, DecidedBy::Asked(AskBy::Person), false),
+        (6, Some(access("inner")), allowed, DecidedBy::Rules, false),
+        (6, None, denied, DecidedBy::Rules, true),
+        (7, Some(access("ask c")), denied, DecidedBy::Asked(AskBy::Closed), false),
+    ];
+    assert_eq!(seen(&session.audit().await.expect("an audit")), expected);
+    drop(approver);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_there_and_a_hook_that_denies_are_decisions_too() {
+    struct No;
+    impl Hooks for No {
+        fn before_tool(&self, call: ToolAsked) -> futures_util::future::BoxFuture<'_, BeforeTool> {
+            Box::pin(async move { BeforeTool::Deny(call.tool.to_string()) })
+        }
+    }
+    let journal = journal();
+    let uses = ["ask a", "open"];
+    let answering = model(move |request| async move {
+        Ok(uses
+            .get(answers(&request))
+            .map_or_else(|| text("done"), |on| calls([("use", serde_json::json!({"on": on}))])))
+    });
+    let builder = builder(&journal).policy(policy()).tools(tools([using()])).hooks(std::sync::Arc::new(No));
+    let runtime = builder.model(answering).start().await.expect("it starts");
+    let session = open(&runtime);
+    session.send("go").await.expect("accepted");
+    session.run_ended(RunNo(1)).await.expect("an end");
+    let expected: [Seen; 3] = [
+        (1, Some(access("ask a")), Decided::Denied, DecidedBy::Asked(AskBy::NoApprover), false),
+        (2, Some(access("open")), Decided::Allowed, DecidedBy::Rules, false),
+        (2, None, Decided::Denied, DecidedBy::Rules, true),
+    ];
+    assert_eq!(seen(&session.audit().await.expect("an audit")), expected);
+    shut(runtime).await;
+}

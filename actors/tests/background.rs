@@ -1,0 +1,170 @@
+//! A call that waits for a task is moved to the background: the task goes on, and its end comes as a message.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::time::Duration;
+
+use subtend_actors::{Control, ControlError, Ended, SessionHandle};
+use subtend_journal::Journal;
+use subtend_models::model::{Answer, ModelError, Request};
+use subtend_session::call::{CallEnd, CallKind, ToolEffect};
+use subtend_session::ids::{CallId, RunNo, TurnNo};
+use subtend_session::message::Message;
+use subtend_session::outcome::Outcome;
+use subtend_session::record::{Carrier, Record};
+use subtend_tools::tool::ToolOutput;
+use support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text, tool, tools};
+
+async fn seconds(n: u64) {
+    tokio::time::sleep(Duration::from_secs(n)).await;
+}
+
+async fn end_of(session: &SessionHandle, run: u32) -> Ended {
+    let ended = tokio::time::timeout(Duration::from_secs(7200), session.run_ended(RunNo(run))).await;
+    ended.expect("the run ends").expect("the runtime lives")
+}
+
+/// The call of the child in the session's journal.
+async fn call_of(journal: &Journal, session: &SessionHandle) -> CallId {
+    let started = |record| match record {
+        Record::CallStarted { call, kind, .. } if matches!(*kind, CallKind::Child(_)) => Some(call),
+        _ => None,
+    };
+    records(journal, session.id()).await.into_iter().find_map(started).expect("a child's call")
+}
+
+fn words(request: &Request) -> Vec<&'static str> {
+    let word = |message: &Message| match message {
+        Message::User { .. } => "user",
+        Message::Assistant { .. } => "assistant",
+        Message::Result { .. } => "result",
+        Message::Notice { .. } => "notice",
+        Message::Prompt { .. } => "prompt",
+    };
+    request.messages.iter().map(word).collect()
+}
+
+async fn family(request: Request) -> Result<Answer, ModelError> {
+    match (prompt(&request).as_str(), answers(&request)) {
+        ("parent", 0) => Ok(calls([task("child", false)])),
+        ("parent", _) => Ok(text(&words(&request).join(" "))),
+        _ => {
+            seconds(60).await;
+            Ok(text("found"))
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_call_answers_at_once_and_the_end_comes_as_a_message() {
+    let journal = journal();
+    let runtime = builder(&journal).model(model(family)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("parent").await.expect("accepted");
+    seconds(5).await;
+    let call = call_of(&journal, &session).await;
+    assert_eq!(session.background(call).await, Ok(Control::Done(RunNo(1))));
+    assert_eq!(session.background(call).await, Ok(Control::Done(RunNo(1))), "it is in the background already");
+    seconds(1).await;
+    let all = records(&journal, session.id()).await;
+    let moved = all.iter().find_map(|record| match record {
+        Record::CallFinished(finished) => Some((finished.call, finished.end.clone())),
+        _ => None,
+    });
+    assert_eq!(moved, Some((call, CallEnd::Backgrounded)));
+    let ended = end_of(&session, 1).await;
+    let told = "user assistant result assistant notice";
+    assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some(told)));
+    let carriers: Vec<Carrier> = records(&journal, session.id())
+        .await
+        .into_iter()
+        .filter_map(|record| match record {
+            Record::NoticeTaken(taken) => Some(taken.carrier),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(carriers, [Carrier::Message]);
+    assert_eq!(session.background(call).await, Ok(Control::AlreadyEnded(Outcome::Completed)));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_no_task_is_not_moved() {
+    let journal = journal();
+    let work = tool("work", ToolEffect::ReadOnly, |_| async {
+        seconds(20).await;
+        Ok(ToolOutput::text("worked"))
+    });
+    let answer = |request: Request| async move {
+        if answers(&request) == 0 { Ok(calls([("work", serde_json::json!({}))])) } else { Ok(text("done")) }
+    };
+    let runtime = builder(&journal).tools(tools([work])).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    let nothing = CallId { turn: TurnNo(9), ix: 9 };
+    assert_eq!(session.background(nothing).await, Ok(Control::NotFound));
+    session.send("go").await.expect("accepted");
+    seconds(5).await;
+    assert_eq!(session.background(nothing).await, Ok(Control::NotFound));
+    let local = session.background(CallId { turn: TurnNo(1), ix: 0 }).await;
+    assert!(matches!(local, Err(ControlError::Refused(_))), "{local:?}");
+    assert_eq!(end_of(&session, 1).await.text.as_deref(), Some("done"));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_check_waits_no_longer_than_it_says_and_ends_nothing() {
+    let journal = journal();
+    let answer = |request: Request| async move {
+        let result = request.messages.iter().rev().find_map(|message| match message {
+            Message::Result { content, .. } => Some(content.to_string()),
+            _ => None,
+        });
+        let result = result.unwrap_or_default();
+        let child = || serde_json::from_str::<serde_json::Value>(&result).expect("JSON")["session_id"].clone();
+        match (prompt(&request).as_str(), answers(&request)) {
+            ("parent", 0) => Ok(calls([task("child", true)])),
+            ("parent", 1) => Ok(calls([("check_task", serde_json::json!({"taskId": child(), "timeoutMs": 2_000}))])),
+            ("parent", 2) => Ok(text(&result)),
+            ("parent", _) => Ok(text("heard")),
+            _ => {
+                seconds(60).await;
+                Ok(text("found"))
+            }
+        }
+    };
+    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("parent").await.expect("accepted");
+    seconds(3).await;
+    let said = records(&journal, session.id()).await.into_iter().rev().find_map(|record| match record {
+        Record::TurnAnswered(answered) => answered.text,
+        _ => None,
+    });
+    assert!(said.as_deref().is_some_and(|said| said.contains("still running")), "{said:?}");
+    assert_eq!(end_of(&session, 1).await.text.as_deref(), Some("heard"));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancel_still_ends_what_was_moved() {
+    let journal = journal();
+    let runtime = builder(&journal).model(model(family)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("parent").await.expect("accepted");
+    seconds(5).await;
+    session.background(call_of(&journal, &session).await).await.expect("moved");
+    session.cancel().await.expect("cancelled");
+    end_of(&session, 1).await;
+    assert_eq!(journal.inflight().expect("inflight"), []);
+    shut(runtime).await;
+}

@@ -1,0 +1,332 @@
+//! Branches that persons make, and answers given anew: what the next model request holds is what counts.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use subtend_actors::{Alternative, BranchOptions, ControlError, SessionHandle, Switched};
+use subtend_journal::Journal;
+use subtend_models::model::{Model, ModelError, Request};
+use subtend_session::call::ToolEffect;
+use subtend_session::command::SwitchTo;
+use subtend_session::ids::{RunNo, Seq, SessionId};
+use subtend_session::limits::Limits;
+use subtend_session::message::Message;
+use subtend_session::outcome::{ModelFail, Outcome, OutcomeKind};
+use subtend_session::place::BranchKind;
+use subtend_session::record::Record;
+use subtend_session::state::Phase;
+use subtend_tools::tool::ToolOutput;
+use support::{answers, builder, calls, journal, kinds, model, open, prompt, records, shut, task, text, tool, tools};
+
+/// What models were asked: the session, and its messages in short.
+type Seen = Arc<Mutex<Vec<(SessionId, Vec<String>)>>>;
+
+fn words(request: &Request) -> Vec<String> {
+    let short = |message: &Message| match message {
+        Message::User { text, .. } => format!("user: {text}"),
+        Message::Assistant { text, calls, .. } => match text {
+            Some(text) => format!("answer: {text}"),
+            None => format!("calls: {}", calls.len()),
+        },
+        Message::Result { content, .. } => format!("result: {}", content.split(':').next().unwrap_or_default()),
+        Message::Notice { .. } => "notice".to_owned(),
+        Message::Prompt { .. } => "prompt".to_owned(),
+    };
+    request.messages.iter().map(short).collect()
+}
+
+/// Answers `N: WORD` to the Nth request with `WORD` as its last input.
+fn echo(seen: &Seen) -> Arc<dyn Model> {
+    let seen = Arc::clone(seen);
+    model(move |request| {
+        let last = request.messages.iter().rev().find_map(|message| match message {
+            Message::User { text, .. } => Some(text.to_string()),
+            _ => None,
+        });
+        let mut seen = seen.lock().unwrap();
+        seen.push((request.session, words(&request)));
+        let answer = text(&format!("{}: {}", seen.len(), last.unwrap_or_default()));
+        async move { Ok(answer) }
+    })
+}
+
+fn last(seen: &Seen) -> (SessionId, Vec<String>) {
+    seen.lock().unwrap().last().cloned().expect("a request")
+}
+
+async fn say(session: &SessionHandle, words: &str) -> String {
+    let receipt = session.send(words).await.expect("accepted");
+    let answer = receipt.answer().await.expect("an answer");
+    session.run_ended(answer_run(session).await).await.expect("an end");
+    answer.text.to_string()
+}
+
+/// The last run of the session.
+async fn answer_run(session: &SessionHandle) -> RunNo {
+    let state = session.tree().await.expect("a tree");
+    state.run
+}
+
+/// The records of the session's answers.
+async fn answered(journal: &Journal, session: &SessionHandle) -> Vec<Seq> {
+    journal.settled().await.expect("the journal lives");
+    let stored = journal.records(session.id()).expect("records");
+    let answers = stored.into_iter().filter(|stored| matches!(stored.record, Record::TurnAnswered(_)));
+    answers.map(|stored| stored.seq).collect()
+}
+
+/// Waits until everything that was told has been heard.
+async fn settle() {
+    tokio::time::sleep(Duration::from_secs(1)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_human_branch_knows_what_was_said_up_to_its_message_and_its_parent_hears_without_waking() {
+    let (journal, seen) = (journal(), Seen::default());
+    let runtime = builder(&journal).model(echo(&seen)).start().await.expect("it starts");
+    let session = open(&runtime);
+    say(&session, "one").await;
+    say(&session, "two").await;
+    let first = answered(&journal, &session).await[0];
+    let options = BranchOptions { title: Some("another way".into()), ..BranchOptions::at(first) };
+    let branch = session.branch(options).await.expect("a branch");
+    assert_eq!(kinds(&journal, branch.id()).await, ["session_created"]);
+    assert_eq!(say(&branch, "three").await, "3: three");
+    assert_eq!(last(&seen), (branch.id(), vec!["user: one".into(), "answer: 1: one".into(), "user: three".into()]));
+    settle().await;
+    assert_eq!(seen.lock().unwrap().len(), 3, "its end wakes nobody");
+    let taken = records(&journal, session.id()).await.into_iter().find_map(|record| match record {
+        Record::NoticeTaken(taken) => Some((taken.items[0].child, taken.items[0].run, taken.items[0].waking)),
+        _ => None,
+    });
+    assert_eq!(taken, Some((branch.id(), Some(RunNo(1)), false)));
+    // A branch of a branch, at its last message.
+    let deeper = branch.branch(BranchOptions::default()).await.expect("a branch");
+    say(&deeper, "four").await;
+    let context = ["user: one", "answer: 1: one", "user: three", "answer: 3: three", "user: four"];
+    assert_eq!(last(&seen), (deeper.id(), context.map(str::to_owned).to_vec()));
+    let listed = session.branches().await.expect("a list");
+    let listed: Vec<_> =
+        listed.iter().map(|at| (at.id, at.kind, at.at, &*at.title, at.inspectable, at.state, at.outcome)).collect();
+    let expected =
+        (branch.id(), BranchKind::Human, Some(first), "another way", true, Phase::Quiet, Some(OutcomeKind::Completed));
+    assert_eq!(listed, [expected]);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_branch_is_made_while_calls_are_open_and_sees_them_as_pending_elsewhere() {
+    let (journal, seen) = (journal(), Seen::default());
+    let heard = Arc::clone(&seen);
+    let answering = model(move |request| {
+        heard.lock().unwrap().push((request.session, words(&request)));
+        let answer = match (&*prompt(&request), answers(&request)) {
+            ("go", 0) => calls([("slow", serde_json::json!({})), ("quick", serde_json::json!({}))]),
+            _ => text("done"),
+        };
+        async move { Ok(answer) }
+    });
+    let slow = tool("slow", ToolEffect::ReadOnly, |_| async {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        Ok(ToolOutput::text("slow: done"))
+    });
+    let quick = tool("quick", ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("quick: done")) });
+    let runtime = builder(&journal).tools(tools([slow, quick])).model(answering).start().await.expect("it starts");
+    let session = open(&runtime);
+    session.send("go").await.expect("accepted");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let branch = session.branch(BranchOptions::default()).await.expect("a branch, though the session works");
+    say(&branch, "and now?").await;
+    let context = ["user: go", "calls: 2", "result: Pending elsewhere", "result: quick", "user: and now?"];
+    assert_eq!(last(&seen), (branch.id(), context.map(str::to_owned).to_vec()));
+    let ended = session.run_ended(RunNo(1)).await.expect("an end");
+    assert_eq!(ended.outcome, Outcome::Completed);
+    let own = seen.lock().unwrap().iter().rev().find(|(id, _)| *id == session.id()).cloned().expect("a request").1;
+    assert_eq!(own[2..4], ["result: slow".to_owned(), "result: quick".to_owned()], "its own results came to it alone");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_persons_subagent_starts_afresh_one_level_down() {
+    let (journal, seen) = (journal(), Seen::default());
+    let runtime = builder(&journal).model(echo(&seen)).start().await.expect("it starts");
+    let session = open(&runtime);
+    let fresh =
+        || BranchOptions { kind: BranchKind::Subagent, agent: Some("explore".into()), ..BranchOptions::default() };
+    say(&session, "one").await;
+    let branch = session.branch(fresh()).await.expect("a branch");
+    say(&branch, "two").await;
+    assert_eq!(last(&seen), (branch.id(), vec!["user: two".to_owned()]));
+    let head = journal.head(branch.id()).expect("a store").expect("a head");
+    assert_eq!((&*head.agent, head.depth, head.kind), ("explore", 1, Some(BranchKind::Subagent)));
+    let unknown = BranchOptions { agent: Some("nobody".into()), ..BranchOptions::default() };
+    let Err(ControlError::Refused(why)) = session.branch(unknown).await else { panic!("there is no such agent") };
+    assert!(why.contains("nobody") && why.contains("worker"), "{why}");
+    let nowhere = session.branch(BranchOptions::at(Seq(1))).await;
+    assert!(matches!(nowhere, Err(ControlError::Refused(_))), "{nowhere:?}");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_given_anew_takes_the_place_of_the_old_one_until_it_is_switched_back() {
+    let (journal, seen) = (journal(), Seen::default());
+    let runtime = builder(&journal).model(echo(&seen)).start().await.expect("it starts");
+    let session = open(&runtime);
+    say(&session, "one").await;
+    say(&session, "two").await;
+    let of = answered(&journal, &session).await[1];
+    let (branch, run) = session.regenerate(None).await.expect("an alternative");
+    branch.run_ended(run).await.expect("an end");
+    // Asked again with what came before it, and with nothing of what it replaces.
+    assert_eq!(last(&seen), (branch.id(), vec!["user: one".into(), "answer: 1: one".into(), "user: two".into()]));
+    let original = Alternative { session: None, text: Some("2: two".into()) };
+    let second = Alternative { session: Some(branch.id()), text: Some("3: two".into()) };
+    let listed = session.alternatives().await.expect("a list");
+    assert_eq!((listed.len(), listed[0].of, listed[0].active), (1, of, 1));
+    assert_eq!(listed[0].choices, [original, second]);
+
+    say(&session, "three").await;
+    let with = |answer: &str, more: &[&str]| {
+        let begun = ["user: one", "answer: 1: one", "user: two", answer];
+        begun.iter().chain(more).map(|&word| word.to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(last(&seen), (session.id(), with("answer: 3: two", &["user: three"])));
+    assert_eq!(session.switch(None, SwitchTo::Previous).await, Ok(Switched { of, to: 0 }));
+    assert_eq!(
+        session.switch(Some(of), SwitchTo::Previous).await,
+        Ok(Switched { of, to: 0 }),
+        "there is none before it"
+    );
+    say(&session, "four").await;
+    assert_eq!(last(&seen), (session.id(), with("answer: 2: two", &["user: three", "answer: 4: three", "user: four"])));
+    assert_eq!(session.switch(Some(of), SwitchTo::Index(1)).await, Ok(Switched { of, to: 1 }));
+    let none = session.switch(Some(of), SwitchTo::Index(2)).await;
+    assert!(matches!(none, Err(ControlError::Refused(_))), "{none:?}");
+    assert_eq!(session.alternatives().await.expect("a list")[0].active, 1);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_alternative_that_comes_after_more_was_said_is_only_there_to_switch_to() {
+    let (journal, seen) = (journal(), Seen::default());
+    let runtime = builder(&journal).model(echo(&seen)).start().await.expect("it starts");
+    let session = open(&runtime);
+    say(&session, "one").await;
+    say(&session, "two").await;
+    let of = answered(&journal, &session).await[0];
+    let (branch, run) = session.regenerate(Some(of)).await.expect("an alternative");
+    branch.run_ended(run).await.expect("an end");
+    settle().await;
+    assert_eq!(session.alternatives().await.expect("a list")[0].active, 0);
+    assert_eq!(session.switch(Some(of), SwitchTo::Next).await, Ok(Switched { of, to: 1 }));
+    say(&session, "three").await;
+    let context = ["user: one", "answer: 3: one", "user: two", "answer: 2: two", "user: three"];
+    assert_eq!(last(&seen), (session.id(), context.map(str::to_owned).to_vec()));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_alternative_that_fails_or_is_aborted_leaves_the_original() {
+    for aborted in [false, true] {
+        let journal = journal();
+        let first = Arc::new(AtomicBool::new(true));
+        let answering = model(move |_| {
+            let first = first.swap(false, Ordering::Relaxed);
+            async move {
+                if first {
+                    return Ok(text("the original"));
+                }
+                if aborted {
+                    std::future::pending::<()>().await;
+                }
+                Err(ModelError::new(ModelFail::InvalidRequest, "no"))
+            }
+        });
+        let runtime = builder(&journal).model(answering).start().await.expect("it starts");
+        let session = open(&runtime);
+        say(&session, "one").await;
+        let of = answered(&journal, &session).await[0];
+        let (branch, run) = session.regenerate(None).await.expect("an alternative");
+        if aborted {
+            settle().await;
+            branch.cancel().await.expect("it is cancelled");
+        }
+        let ended = branch.run_ended(run).await.expect("an end");
+        assert_ne!(ended.outcome, Outcome::Completed);
+        settle().await;
+        let listed = session.alternatives().await.expect("a list");
+        assert_eq!(listed[0].active, 0);
+        assert_eq!(listed[0].choices[0].text.as_deref(), Some("the original"));
+        assert_eq!(listed[0].choices[1], Alternative { session: Some(branch.id()), text: None });
+        let none = session.switch(Some(of), SwitchTo::Index(1)).await;
+        assert!(matches!(none, Err(ControlError::Refused(_))), "{none:?}");
+        assert_eq!(session.switch(Some(of), SwitchTo::Next).await, Ok(Switched { of, to: 0 }));
+        shut(runtime).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_at_work_neither_regenerates_nor_switches() {
+    let journal = journal();
+    let answering = model(|request| async move {
+        if prompt(&request) == "one" && answers(&request) > 0 {
+            tokio::time::sleep(Duration::from_secs(60)).await;
+        }
+        Ok(text("fine"))
+    });
+    let runtime = builder(&journal).model(answering).start().await.expect("it starts");
+    let session = open(&runtime);
+    say(&session, "one").await;
+    session.send("two").await.expect("accepted");
+    let regenerated = session.regenerate(None).await;
+    assert!(matches!(regenerated, Err(ControlError::Working(_))), "{regenerated:?}");
+    let switched = session.switch(None, SwitchTo::Next).await;
+    assert!(matches!(switched, Err(ControlError::Working(_))), "{switched:?}");
+    session.run_ended(RunNo(2)).await.expect("an end");
+    assert_eq!(session.branches().await.expect("a list"), []);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn persons_runs_in_branches_do_not_queue_behind_owned_ones() {
+    let journal = journal();
+    let answering = model(|request| async move {
+        match (&*prompt(&request), answers(&request)) {
+            ("go", 0) => Ok(calls([task("slow", true)])),
+            ("slow", 0) => {
+                tokio::time::sleep(Duration::from_secs(60)).await;
+                Ok(text("late"))
+            }
+            _ => Ok(text("fine")),
+        }
+    });
+    let limits = Limits { live_runs: 1, ..Limits::default() };
+    let runtime = builder(&journal).limits(limits).model(answering).start().await.expect("it starts");
+    let session = open(&runtime);
+    session.send("go").await.expect("accepted");
+    settle().await;
+    let begun = tokio::time::Instant::now();
+    let fresh = BranchOptions { kind: BranchKind::Subagent, ..BranchOptions::default() };
+    let branch = session.branch(fresh).await.expect("a branch");
+    say(&branch, "hello").await;
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+    let listed = session.branches().await.expect("a list");
+    let seen: Vec<_> = listed.iter().map(|at| (at.kind, at.at.is_some(), at.state, at.outcome)).collect();
+    let (child, own) = ((BranchKind::Subagent, true, Phase::Working, None), Some(OutcomeKind::Completed));
+    assert_eq!(seen, [child, (BranchKind::Subagent, true, Phase::Quiet, own)]);
+    session.run_ended(RunNo(1)).await.expect("an end");
+    shut(runtime).await;
+}

@@ -1,0 +1,358 @@
+//! Budgets of tokens: reserved before a call, settled after it, and true to their limit in between (E-3).
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use subtend_actors::{Control, OpenOptions, Runtime};
+use subtend_journal::Journal;
+use subtend_models::closure::fn_model;
+use subtend_models::model::{Answer, Model, ModelError, Request};
+use subtend_models::throttle::Rates;
+use subtend_session::ids::SessionId;
+use subtend_session::limits::Limits;
+use subtend_session::outcome::{Budget, By, ModelFail, Outcome};
+use subtend_session::record::Record;
+use subtend_session::usage::Usage;
+use support::{answers, ask, builder, calls, journal, open, prompt, records, shut, task, text};
+use tokio::time::Instant;
+
+const SPENT: Outcome = Outcome::OutOfBudget { which: Budget::Tokens };
+
+/// A model of a provider: nobody knows what it costs but itself.
+fn provider<F, Fut>(answer: F) -> Arc<dyn Model>
+where
+    F: Fn(Request) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<Answer, ModelError>> + Send + 'static,
+{
+    Arc::new(fn_model("lab/model", move |request, _| answer(request)).leaving_process(true))
+}
+
+fn tokens(tokens: u64) -> Limits {
+    Limits { tokens: Some(tokens), output_tokens: Some(100), backoff_ms: 0, ..Limits::default() }
+}
+
+fn costing(answer: Answer, tokens: u64) -> Answer {
+    Answer { usage: Usage { input: tokens - 1, output: 1, ..Usage::default() }, ..answer }
+}
+
+/// What each attempt reserved, and what came of it: the tokens that it says it took, or nothing.
+async fn attempts(journal: &Journal, session: SessionId) -> Vec<(u64, Option<u64>)> {
+    let mut attempts = Vec::new();
+    for record in records(journal, session).await {
+        match record {
+            Record::TurnStarted { reserved, .. } => {
+                attempts.push((reserved.map_or(0, |reserved| reserved.input + reserved.output), None));
+            }
+            Record::TurnAnswered(answered) => {
+                attempts.last_mut().unwrap().1 =
+                    Some(answered.usage).filter(|usage| !usage.unreliable).map(|usage| usage.tokens());
+            }
+            _ => {}
+        }
+    }
+    attempts
+}
+
+/// What one call of a session that is asked `text` reserves, where nothing came before it.
+async fn one_call(text: &str) -> u64 {
+    let journal = journal();
+    let answer = |_| async { Ok(costing(support::text("done"), 7)) };
+    let runtime = builder(&journal).model(provider(answer)).limits(tokens(1_000_000)).start().await.expect("a runtime");
+    let (session, ended) = ask(&runtime, text).await;
+    assert_eq!(ended.outcome, Outcome::Completed);
+    let made = attempts(&journal, session.id()).await;
+    assert_eq!((made.len(), made[0].1), (1, Some(7)));
+    shut(runtime).await;
+    made[0].0
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tree_without_a_budget_reserves_nothing() {
+    let journal = journal();
+    let answer = |_| async { Ok(costing(text("done"), 7)) };
+    let runtime = builder(&journal).model(provider(answer)).start().await.expect("a runtime");
+    let (session, _) = ask(&runtime, "go").await;
+    assert_eq!(attempts(&journal, session.id()).await, [(0, Some(7))]);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_call_that_does_not_fit_is_not_made_and_ends_the_run_with_what_it_has() {
+    let journal = journal();
+    let made = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&made);
+    let answer = move |request: Request| {
+        let n = count.fetch_add(1, Ordering::Relaxed);
+        async move {
+            // A tool that is not there: the model is asked again, as long as there are tokens.
+            let answer = calls([("nothing", serde_json::json!({}))]);
+            let told = format!("part {n}, after {} answers", answers(&request));
+            Ok(costing(Answer { text: Some(told.into()), ..answer }, 1_000))
+        }
+    };
+    let runtime = builder(&journal).model(provider(answer)).limits(tokens(3_500)).start().await.expect("a runtime");
+    let (session, ended) = ask(&runtime, "go").await;
+    assert_eq!(ended.outcome, SPENT);
+    let said = ended.text.unwrap();
+    assert!(said.contains("part 0") && said.contains("part 2"), "{said}");
+    let attempts = attempts(&journal, session.id()).await;
+    let (last, before) = attempts.split_last().unwrap();
+    assert_eq!((last.1, before.len()), (None, made.load(Ordering::Relaxed)));
+    assert!(before.iter().all(|attempt| attempt.1 == Some(1_000)));
+    let settled = 1_000 * before.len() as u64;
+    assert!(settled + last.0 > 3_500, "{settled} settled, {} asked for", last.0);
+    assert_eq!(ended.usage.tokens(), settled, "what was refused cost nothing");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_child_spends_comes_out_of_its_owners_budget() {
+    let journal = journal();
+    let answer = |request: Request| async move {
+        match (prompt(&request).as_str(), answers(&request)) {
+            ("parent", 0) => Ok(costing(calls([task("child", false)]), 500)),
+            ("parent", _) => Ok(costing(text("never"), 500)),
+            (_, _) => Ok(costing(text("dear"), 9_300)),
+        }
+    };
+    let runtime = builder(&journal).model(provider(answer)).limits(tokens(9_900)).start().await.expect("a runtime");
+    let (session, ended) = ask(&runtime, "parent").await;
+    assert_eq!((ended.outcome, ended.usage.tokens()), (SPENT, 9_800));
+    // A person's next run has a budget of its own.
+    let receipt = session.send("again").await.expect("accepted");
+    let again = session.run_ended(receipt.run).await.expect("ended");
+    assert_eq!(again.outcome, Outcome::Completed);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_of_one_tree_wait_for_each_other_rather_than_exceed_the_budget() {
+    let one = one_call("child").await;
+    let journal = journal();
+    let at_once = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
+    let seen = Arc::clone(&at_once);
+    let answer = move |request: Request| {
+        let seen = Arc::clone(&seen);
+        async move {
+            match (prompt(&request).as_str(), answers(&request)) {
+                ("parent", 0) => {
+                    Ok(costing(calls([task("child", false), task("child", false), task("child", false)]), 10))
+                }
+                ("parent", _) => Ok(costing(text("all done"), 10)),
+                (_, _) => {
+                    let now = seen.0.fetch_add(1, Ordering::SeqCst) + 1;
+                    seen.1.fetch_max(now, Ordering::SeqCst);
+                    tokio::time::sleep(Duration::from_secs(5)).await;
+                    seen.0.fetch_sub(1, Ordering::SeqCst);
+                    Ok(costing(text("done"), 10))
+                }
+            }
+        }
+    };
+    // Room for two at a time, and for what the parent needs at the end.
+    let limits = tokens(2 * one + 60);
+    let runtime = builder(&journal).model(provider(answer)).limits(limits).start().await.expect("a runtime");
+    let begun = Instant::now();
+    let (_, ended) = ask(&runtime, "parent").await;
+    assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("all done")));
+    assert_eq!((at_once.1.load(Ordering::SeqCst), begun.elapsed()), (2, Duration::from_secs(10)));
+    shut(runtime).await;
+}
+
+/// A parent whose first child calls for two minutes, and whose second one does not fit beside it.
+async fn crowded(journal: &Journal) -> Runtime {
+    let one = one_call("first").await;
+    let answer = move |request: Request| async move {
+        match (prompt(&request).as_str(), answers(&request)) {
+            ("parent", 0) => Ok(costing(calls([task("first", true), task("second", true)]), 1)),
+            ("first", _) => {
+                tokio::time::sleep(Duration::from_secs(120)).await;
+                Ok(costing(text("first done"), 1))
+            }
+            (_, _) => Ok(costing(text("done"), 1)),
+        }
+    };
+    // The parent's own next call is as large as it likes: it is over before the first child calls.
+    let limits = tokens(one + 60);
+    builder(journal).model(provider(answer)).limits(limits).start().await.expect("a runtime")
+}
+
+async fn child_named(runtime: &Runtime, root: SessionId, asked: &str) -> SessionId {
+    for kid in runtime.journal().kids(root).expect("kids") {
+        let all = records(runtime.journal(), kid).await;
+        if all.iter().any(|record| matches!(record, Record::InputAccepted(input) if &*input.text == asked)) {
+            return kid;
+        }
+    }
+    panic!("no child was asked {asked}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_the_budget_gives_up_after_a_minute() {
+    let journal = journal();
+    let runtime = crowded(&journal).await;
+    let session = open(&runtime);
+    let begun = Instant::now();
+    let receipt = session.send("parent").await.expect("accepted");
+    tokio::time::sleep(Duration::from_millis(59_900)).await;
+    let second = child_named(&runtime, session.id(), "second").await;
+    assert!(!support::kinds(&journal, second).await.contains(&"run_ended"), "it waits");
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let ended = records(&journal, second).await.into_iter().find_map(|record| match record {
+        Record::RunEnded(ended) => Some(ended.outcome),
+        _ => None,
+    });
+    assert_eq!(ended, Some(SPENT));
+    let ended = session.run_ended(receipt.run).await.expect("ended");
+    assert!(begun.elapsed() <= Duration::from_secs(250), "{:?}: {ended:?}", begun.elapsed());
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancel_ends_the_wait_for_the_budget_and_leaves_nothing() {
+    let journal = journal();
+    let runtime = crowded(&journal).await;
+    let session = open(&runtime);
+    let receipt = session.send("parent").await.expect("accepted");
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(runtime.census().accounts, 2, "of spawns, and of tokens");
+    let begun = Instant::now();
+    assert_eq!(session.cancel().await, Ok(Control::Done(receipt.run)));
+    let ended = session.run_ended(receipt.run).await.expect("ended");
+    assert_eq!((ended.outcome, begun.elapsed()), (Outcome::Cancelled { by: By::Person }, Duration::ZERO));
+    let second = child_named(&runtime, session.id(), "second").await;
+    let discarded = records(&journal, second).await.into_iter().find_map(|record| match record {
+        Record::AttemptDiscarded(discarded) => Some((discarded.error, discarded.usage)),
+        _ => None,
+    });
+    assert_eq!(discarded, Some((ModelFail::Dropped, None)), "it never began, and cost nothing");
+    assert_eq!(runtime.census().accounts, 0);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_for_the_budget_holds_no_place_at_the_provider() {
+    let one = one_call("first").await;
+    let journal = journal();
+    let answer = |request: Request| async move {
+        match (prompt(&request).as_str(), answers(&request)) {
+            ("parent", 0) => Ok(costing(calls([task("first", true), task("second", true)]), 1)),
+            ("first", _) => {
+                tokio::time::sleep(Duration::from_secs(30)).await;
+                Ok(costing(text("done"), 1))
+            }
+            (_, _) => Ok(costing(text("done"), 1)),
+        }
+    };
+    let model = fn_model("lab/model", move |request, _| answer(request)).leaving_process(true);
+    let rates = Rates { concurrent: Some(2), ..Rates::default() };
+    let model = Arc::new(model.counted_under(["lab/model", "lab"]));
+    let runtime = builder(&journal).model(model).rates(rates).start().await.expect("a runtime");
+    let options = OpenOptions { limits: Some(tokens(one + 60)), ..OpenOptions::agent("worker") };
+    let crowded = runtime.open(options).expect("a session");
+    let receipt = crowded.send("parent").await.expect("accepted");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let begun = Instant::now();
+    let (_, ended) = ask(&runtime, "somebody else").await;
+    assert_eq!((ended.outcome, begun.elapsed()), (Outcome::Completed, Duration::ZERO));
+    crowded.run_ended(receipt.run).await.expect("ended");
+    shut(runtime).await;
+}
+
+/// How many calls a run makes before its budget of `n` and a half calls is spent, where each costs as `cost` has it.
+async fn calls_within(n: u64, cost: impl Fn(u64) -> Result<Answer, ModelError> + Send + Sync + 'static) -> usize {
+    let one = one_call("go").await;
+    let journal = journal();
+    let made = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&made);
+    let answer = move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+        let answer = cost(one);
+        async move { answer }
+    };
+    // Results add a little to each request: a quarter of a call is more than that.
+    let limits = Limits { attempts: 50, ..tokens(n * one + one / 2) };
+    let runtime = builder(&journal).model(provider(answer)).limits(limits).start().await.expect("a runtime");
+    let (_, ended) = ask(&runtime, "go").await;
+    assert_eq!(ended.outcome, SPENT);
+    assert_eq!(runtime.census().accounts, 0);
+    shut(runtime).await;
+    made.load(Ordering::Relaxed)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_attempt_counts_as_it_says_and_in_full_where_it_does_not() {
+    let failed = |usage| move |_| Err(ModelError { usage, ..ModelError::new(ModelFail::Unavailable, "503") });
+    assert_eq!(calls_within(3, failed(None)).await, 3);
+    assert_eq!(calls_within(3, failed(Some(Usage::UNKNOWN))).await, 3);
+    let half = |one: u64| {
+        let usage = Usage { input: one / 2, ..Usage::default() };
+        Err(ModelError { usage: Some(usage), ..ModelError::new(ModelFail::Unavailable, "503") })
+    };
+    let made = calls_within(3, half).await;
+    assert!((5..=6).contains(&made), "{made}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_was_turned_away_counts_nothing() {
+    let journal = journal();
+    let made = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&made);
+    let answer = move |_| {
+        let n = count.fetch_add(1, Ordering::Relaxed);
+        async move { if n < 20 { Err(ModelError::new(ModelFail::Rate, "slow down")) } else { Ok(costing(text("done"), 5)) } }
+    };
+    let one = one_call("go").await;
+    let limits = Limits { attempts: 50, ..tokens(one) };
+    let runtime = builder(&journal).model(provider(answer)).limits(limits).start().await.expect("a runtime");
+    let (_, ended) = ask(&runtime, "go").await;
+    assert_eq!((ended.outcome, made.load(Ordering::Relaxed)), (Outcome::Completed, 21));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_does_not_say_what_it_cost_counts_in_full_and_says_so() {
+    for usage in [Usage::UNKNOWN, Usage::default()] {
+        let one = one_call("go").await;
+        let journal = journal();
+        let asked = calls([("nothing", serde_json::json!({}))]);
+        let answer = move |_| {
+            let answer = Answer { usage, ..asked.clone() };
+            async move { Ok(answer) }
+        };
+        let limits = tokens(2 * one + one / 2);
+        let runtime = builder(&journal).model(provider(answer)).limits(limits).start().await.expect("a runtime");
+        let (_, ended) = ask(&runtime, "go").await;
+        assert_eq!((ended.outcome, ended.turns, ended.usage.unreliable), (SPENT, 2, true));
+        shut(runtime).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_that_holds_no_call_lets_none_through() {
+    let journal = journal();
+    let called = Arc::new(Mutex::new(false));
+    let seen = Arc::clone(&called);
+    let answer = move |_| {
+        *seen.lock().unwrap() = true;
+        async { Ok(text("never")) }
+    };
+    let runtime = builder(&journal).model(provider(answer)).limits(tokens(1)).start().await.expect("a runtime");
+    let (_, ended) = ask(&runtime, "go").await;
+    assert_eq!((ended.outcome, ended.usage), (SPENT, Usage::default()));
+    assert!(!*called.lock().unwrap());
+    shut(runtime).await;
+}

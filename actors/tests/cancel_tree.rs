@@ -1,0 +1,232 @@
+//! The cancel of a whole tree, and the deletion of one: what is reached, what stands, and what is left afterwards.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use subtend_actors::{
+    Census, ControlError, Ended, Next, Options, Runtime, SendError, SessionHandle, Subscription, What,
+};
+use subtend_models::model::{Answer, ModelError, Request};
+use subtend_session::ids::{RunNo, SessionId};
+use subtend_session::limits::Limits;
+use subtend_session::message::Message;
+use subtend_session::outcome::{By, Outcome, OutcomeKind};
+use subtend_session::record::Record;
+use support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text};
+
+async fn seconds(n: u64) {
+    tokio::time::sleep(Duration::from_secs(n)).await;
+}
+
+async fn end_of(session: &SessionHandle, run: u32) -> Ended {
+    let ended = tokio::time::timeout(Duration::from_secs(7200), session.run_ended(RunNo(run))).await;
+    ended.expect("the run ends").expect("the runtime lives")
+}
+
+fn said(request: &Request) -> usize {
+    request.messages.iter().filter(|message| matches!(message, Message::User { .. })).count()
+}
+
+/// The parent starts a quick task and a long one; whatever a person asks later takes long too.
+async fn family(request: Request) -> Result<Answer, ModelError> {
+    match (prompt(&request).as_str(), answers(&request)) {
+        ("parent", 0) => Ok(calls([task("quick", false)])),
+        ("parent", 1) => Ok(calls([task("long", true)])),
+        ("parent", 2) => Ok(text("waiting")),
+        ("quick", 0) => Ok(text("quick")),
+        _ => {
+            seconds(100).await;
+            Ok(text("done"))
+        }
+    }
+}
+
+async fn children(runtime: &Runtime, session: &SessionHandle) -> Vec<SessionHandle> {
+    let tree = session.tree().await.expect("a tree");
+    let child = |id| runtime.session(id).expect("readable").expect("there");
+    tree.children.iter().map(|at| child(at.id)).collect()
+}
+
+async fn last_outcome(runtime: &Runtime, session: SessionId) -> Option<Outcome> {
+    records(runtime.journal(), session).await.into_iter().rev().find_map(|record| match record {
+        Record::RunEnded(ended) => Some(ended.outcome),
+        _ => None,
+    })
+}
+
+/// The order in which the first `n` sessions are deleted.
+async fn deletions(mut events: Subscription, n: usize) -> Vec<SessionId> {
+    let mut deleted = Vec::new();
+    while deleted.len() < n {
+        if let Some(Next::Event(event)) = events.next().await
+            && let What::Record { record, .. } = event.what
+            && matches!(*record, Record::SessionDeleted { .. })
+        {
+            deleted.push(event.session);
+        }
+    }
+    deleted
+}
+
+#[tokio::test(start_paused = true)]
+async fn persons_runs_end_too_and_inputs_that_wait_stand() {
+    let journal = journal();
+    let runtime = builder(&journal).model(model(family)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("parent").await.expect("accepted");
+    seconds(5).await;
+    let [quick, long] = children(&runtime, &session).await.try_into().expect("two");
+    quick.send("for a person").await.expect("accepted");
+    quick.send("and later").await.expect("accepted");
+    seconds(5).await;
+    // A cancel of the root's run alone spares the person's.
+    assert_eq!(session.cancel_tree().await, Ok(2), "the root's run and the person's; the long one is owned");
+    let by_person = Outcome::Cancelled { by: By::Person };
+    assert_eq!(end_of(&session, 1).await.outcome, by_person);
+    assert_eq!(end_of(&quick, 2).await.outcome, by_person);
+    let by_owner = Outcome::Cancelled { by: By::Owner { outcome: OutcomeKind::Cancelled } };
+    assert_eq!(last_outcome(&runtime, long.id()).await, Some(by_owner));
+    seconds(100).await;
+    assert_eq!(journal.inflight().expect("inflight"), [], "nothing was opened by what waits");
+    assert_eq!(quick.queue().await.expect("listed").len(), 1);
+    assert_eq!(session.cancel_tree().await, Ok(0));
+    quick.send("last").await.expect("accepted");
+    assert_eq!(end_of(&quick, 3).await.outcome, Outcome::Completed);
+    let texts: Vec<String> = records(&journal, quick.id())
+        .await
+        .into_iter()
+        .filter_map(|record| match record {
+            Record::InputAccepted(input) => Some(input.text.to_string()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(texts, ["quick", "for a person", "and later", "last"]);
+    assert_eq!(quick.queue().await, Ok(Vec::new()), "the input that waited went first, and the other after it");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_branch_only_what_is_below_it_ends() {
+    let journal = journal();
+    let answer = |request: Request| async move {
+        match (prompt(&request).as_str(), answers(&request)) {
+            ("quick", 1) => Ok(calls([task("below", true)])),
+            _ => family(request).await,
+        }
+    };
+    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("parent").await.expect("accepted");
+    seconds(5).await;
+    let [quick, long] = children(&runtime, &session).await.try_into().expect("two");
+    quick.send("more").await.expect("accepted");
+    seconds(5).await;
+    assert_eq!(quick.cancel_tree().await, Ok(1));
+    end_of(&quick, 2).await;
+    let in_flight: Vec<SessionId> = journal.inflight().expect("inflight").into_iter().map(|(id, _)| id).collect();
+    let mut left = [session.id(), long.id()];
+    left.sort();
+    assert_eq!(in_flight, left);
+    assert_eq!(long.cancel_tree().await, Ok(1), "owned by the root's run, it is the top all the same");
+    end_of(&session, 1).await;
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tree_at_work_is_deleted_by_force_only_and_takes_nothing_any_more() {
+    let journal = journal();
+    let runtime = builder(&journal).model(model(family)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("parent").await.expect("accepted");
+    seconds(5).await;
+    session.steer("wait").await.expect("accepted");
+    let refused = session.delete(false).await;
+    assert!(matches!(refused, Err(ControlError::Working(_))), "{refused:?}");
+    assert_eq!(journal.heads().expect("heads").iter().filter(|(_, head)| head.deleted).count(), 0);
+    let order = tokio::spawn(deletions(session.watch(), 3));
+    assert_eq!(session.delete(true).await, Ok(3));
+    assert_eq!(journal.inflight().expect("inflight"), []);
+    assert!(journal.heads().expect("heads").iter().all(|(_, head)| head.deleted));
+    assert_eq!(session.delete(true).await, Ok(0));
+    for gone in [session.clone(), children(&runtime, &session).await[0].clone()] {
+        assert!(matches!(gone.send("again").await, Err(SendError::Refused(_))));
+        assert_eq!(gone.close().await, Err(ControlError::Deleted));
+    }
+    assert_eq!(order.await.expect("watched").last(), Some(&session.id()), "children go before their parents");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quiet_child_is_deleted_alone() {
+    let journal = journal();
+    let runtime = builder(&journal).model(model(family)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("parent").await.expect("accepted");
+    seconds(5).await;
+    let quick = children(&runtime, &session).await[0].clone();
+    let short = journal.head(quick.id()).expect("readable").expect("there").short;
+    let named = session.child(&short.0).expect("readable").expect("there");
+    assert_eq!(named.id(), quick.id());
+    assert_eq!(named.delete(false).await, Ok(1), "its siblings and its parent are at work");
+    assert_eq!(end_of(&session, 1).await.outcome, Outcome::Completed);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tree_of_a_thousand_leaves_nothing_behind() {
+    let journal = journal();
+    let born = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&born);
+    let answer = move |request: Request| {
+        let depth: u32 = prompt(&request).parse().unwrap_or(0);
+        let first = answers(&request) == 0 && said(&request) == 1;
+        if first {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        async move {
+            // 1 + 10 + 10 × 99 sessions.
+            let below = match (depth, first) {
+                (2, true) => 10,
+                (1, true) => 99,
+                _ => 0,
+            };
+            if below > 0 {
+                return Ok(calls((0..below).map(|_| task(&(depth - 1).to_string(), true))));
+            }
+            std::future::pending::<()>().await;
+            Ok(text("never"))
+        }
+    };
+    let limits =
+        Limits { live_runs: 2_000, spawns: 2_000, calls_per_answer: 200, first_byte_ms: u64::MAX, ..Limits::default() };
+    let options = Options { slots: 2_000, idle: Duration::from_secs(10), seed: Some(7), ..Options::default() };
+    let runtime = builder(&journal).limits(limits).options(options).model(model(answer)).start().await.expect("one");
+    assert_eq!(runtime.census(), Census::default());
+    let session = open(&runtime);
+    let receipt = session.send("2").await.expect("accepted");
+    seconds(5).await;
+    assert_eq!(born.load(Ordering::Relaxed), 1_001);
+    let at_work = runtime.census();
+    assert_eq!((at_work.actors, at_work.slots, at_work.tokens, at_work.accounts), (1_001, 1_000, 1_001, 1));
+    assert_eq!(session.cancel_tree().await, Ok(1));
+    let before = tokio::time::Instant::now();
+    end_of(&session, receipt.run.0).await;
+    assert!(before.elapsed() < Duration::from_secs(5), "within one grace: {:?}", before.elapsed());
+    assert_eq!((journal.inflight().expect("inflight"), journal.outbox().expect("outbox")), (Vec::new(), Vec::new()));
+    seconds(60).await;
+    assert_eq!(runtime.census(), Census::default());
+    shut(runtime).await;
+}

@@ -1,0 +1,429 @@
+//! Ended sessions that go on: by their owner's model as one more owned run, and by a person.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::json;
+use subtend_actors::handle::BranchOptions;
+use subtend_actors::{Ended, Runtime, SessionHandle};
+use subtend_models::model::{Answer, ModelError, Request};
+use subtend_session::call::{CallEnd, ToolEffect, ToolErrorKind};
+use subtend_session::ids::{RunNo, SessionId};
+use subtend_session::limits::Limits;
+use subtend_session::message::Message;
+use subtend_session::outcome::{By, FailKind, ModelFail, Outcome};
+use subtend_session::place::Owner;
+use subtend_session::record::Record;
+use subtend_tools::tool::ToolOutput;
+use support::{answers, ask, builder, calls, journal, model, open, prompt, records, shut, task, text, tool, tools};
+
+async fn seconds(n: u64) {
+    tokio::time::sleep(Duration::from_secs(n)).await;
+}
+
+async fn end_of(session: &SessionHandle, run: u32) -> Ended {
+    let ended = tokio::time::timeout(Duration::from_secs(7200), session.run_ended(RunNo(run))).await;
+    ended.expect("the run ends").expect("the runtime lives")
+}
+
+/// The short name of the first task in the transcript, as its call's result told it.
+fn short(request: &Request) -> String {
+    let told = request.messages.iter().find_map(|message| match message {
+        Message::Result { content, .. } => serde_json::from_str::<serde_json::Value>(content).ok(),
+        _ => None,
+    });
+    told.and_then(|told| told["session_id"].as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+fn more(short: &str, prompt: &str, background: bool) -> (&'static str, serde_json::Value) {
+    ("task", json!({"session_id": short, "prompt": prompt, "background": background}))
+}
+
+/// What the user of a session said, in order.
+fn said(request: &Request) -> Vec<String> {
+    let user = |message: &Message| match message {
+        Message::User { text, .. } => Some(text.to_string()),
+        _ => None,
+    };
+    request.messages.iter().filter_map(user).collect()
+}
+
+fn results(request: &Request) -> Vec<String> {
+    let result = |message: &Message| match message {
+        Message::Result { content, .. } => Some(content.to_string()),
+        _ => None,
+    };
+    request.messages.iter().filter_map(result).collect()
+}
+
+/// The owner starts a task in the background, and lets it go on when it has heard of its end; then it tells the last result.
+async fn once_more(request: Request, background: bool) -> Result<Answer, ModelError> {
+    match (prompt(&request).as_str(), answers(&request)) {
+        ("parent", 0) => Ok(calls([task("child", true)])),
+        ("parent", 1) => Ok(text("waiting")),
+        ("parent", 2) => Ok(calls([more(&short(&request), "and then?", background)])),
+        ("parent", _) => Ok(text(results(&request).last().map_or("", String::as_str))),
+        _ => Ok(text(&said(&request).join(" | "))),
+    }
+}
+
+fn the_child(runtime: &Runtime, session: &SessionHandle) -> SessionHandle {
+    let kids = runtime.journal().kids(session.id()).expect("kids");
+    runtime.session(kids[0]).expect("readable").expect("there")
+}
+
+/// The owner of each run of a session, and its outcome.
+async fn runs(runtime: &Runtime, session: SessionId) -> Vec<(Owner, Option<Outcome>)> {
+    let mut runs = Vec::new();
+    for record in records(runtime.journal(), session).await {
+        match record {
+            Record::RunOpened(opened) => runs.push((opened.owner.clone(), None)),
+            Record::RunEnded(ended) => {
+                let no = usize::try_from(ended.run.0).unwrap();
+                runs[no - 1].1 = Some(ended.outcome);
+            }
+            _ => {}
+        }
+    }
+    runs
+}
+
+async fn failures(runtime: &Runtime, session: SessionId) -> Vec<(ToolErrorKind, String)> {
+    let failed = |record| match record {
+        Record::CallFinished(finished) => match finished.end {
+            CallEnd::ToolError { kind, .. } => Some((kind, finished.content.to_string())),
+            _ => None,
+        },
+        _ => None,
+    };
+    records(runtime.journal(), session).await.into_iter().filter_map(failed).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ended_task_goes_on_with_its_context_as_another_owned_run() {
+    for background in [false, true] {
+        let journal = journal();
+        let runtime =
+            builder(&journal).model(model(move |request| once_more(request, background))).start().await.expect("one");
+        let (session, ended) = ask(&runtime, "parent").await;
+        assert_eq!(ended.outcome, Outcome::Completed, "{background}");
+        if !background {
+            assert_eq!(ended.text.as_deref(), Some("child | and then?"));
+        }
+        let child = the_child(&runtime, &session);
+        let runs = runs(&runtime, child.id()).await;
+        assert_eq!(runs.len(), 2, "{background}");
+        for (owner, outcome) in runs {
+            assert_eq!(owner.run().map(|run| run.session), Some(session.id()));
+            assert_eq!(outcome, Some(Outcome::Completed));
+        }
+        assert_eq!(end_of(&child, 2).await.text.as_deref(), Some("child | and then?"));
+        assert_eq!(journal.outbox().expect("outbox"), []);
+        assert_eq!(runtime.slots_in_use(), 0);
+        shut(runtime).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_goes_on_however_it_ended() {
+    let failed = ModelError::new(ModelFail::InvalidRequest, "no");
+    for how in ["cancelled", "failed", "out of turns"] {
+        let journal = journal();
+        let failed = failed.clone();
+        let answer = move |request: Request| {
+            let failed = failed.clone();
+            async move {
+                match (prompt(&request).as_str(), said(&request).len(), how) {
+                    ("parent", ..) => once_more(request, false).await,
+                    (_, 2, _) => Ok(text(&said(&request).join(" | "))),
+                    (_, _, "cancelled") => {
+                        seconds(60).await;
+                        Ok(text("never"))
+                    }
+                    (_, _, "failed") => Err(failed),
+                    (..) => Ok(calls([("look", json!({}))])),
+                }
+            }
+        };
+        let look = tool("look", ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("seen")) });
+        let limits = Limits { turns: 6, ..Limits::default() };
+        let runtime =
+            builder(&journal).limits(limits).tools(tools([look])).model(model(answer)).start().await.expect("one");
+        let session = open(&runtime);
+        session.send("parent").await.expect("accepted");
+        if how == "cancelled" {
+            seconds(5).await;
+            the_child(&runtime, &session).cancel().await.expect("cancelled");
+            // A person's cancel wakes nobody: the owner's run ends, and hears of it with the next input.
+            end_of(&session, 1).await;
+            session.send("go on").await.expect("accepted");
+        }
+        let ended = end_of(&session, if how == "cancelled" { 2 } else { 1 }).await;
+        assert_eq!(ended.outcome, Outcome::Completed, "{how}");
+        assert_eq!(ended.text.as_deref(), Some("child | and then?"), "{how}");
+        let child = the_child(&runtime, &session);
+        let outcomes: Vec<Option<Outcome>> =
+            runs(&runtime, child.id()).await.into_iter().map(|(_, outcome)| outcome).collect();
+        let first = match how {
+            "cancelled" => Outcome::Cancelled { by: By::Person },
+            "failed" => {
+                let kind = FailKind::Model { error: ModelFail::InvalidRequest, message: "no".into() };
+                Outcome::Failed { kind }
+            }
+            _ => Outcome::OutOfTurns,
+        };
+        assert_eq!(outcomes, [Some(first), Some(Outcome::Completed)], "{how}");
+        shut(runtime).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_person_lets_a_cancelled_session_go_on_and_sets_its_turns() {
+    let journal = journal();
+    let answer = |request: Request| async move {
+        if said(&request).len() == 1 {
+            seconds(60).await;
+        }
+        if said(&request).len() == 3 {
+            return Ok(calls([("none", json!({}))]));
+        }
+        Ok(text(&said(&request).join(" | ")))
+    };
+    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("look").await.expect("accepted");
+    seconds(5).await;
+    session.cancel().await.expect("cancelled");
+    end_of(&session, 1).await;
+    let receipt = session.continue_with(None).await.expect("accepted");
+    let ended = end_of(&session, receipt.run.0).await;
+    assert_eq!(ended.text.as_deref(), Some("look | Continue your previous work."));
+    let receipt = session.input("once more").turns(2).send().await.expect("accepted");
+    let ended = end_of(&session, receipt.run.0).await;
+    assert_eq!((ended.outcome, ended.turns), (Outcome::OutOfTurns, 2));
+    let refused = session.input("never").turns(0).send().await;
+    assert!(refused.is_err_and(|error| error.to_string().contains("0 turns")));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_go_on_is_told_to_the_model_and_the_run_goes_on() {
+    let answer = |request: Request| async move {
+        match (prompt(&request).as_str(), answers(&request)) {
+            ("parent", 0) => Ok(calls([task("child", true)])),
+            ("parent", 1) => Ok(text("waiting")),
+            ("parent", 2) => {
+                seconds(60).await;
+                let mut wrong = more(&short(&request), "more", false);
+                wrong.1["subagent_type"] = json!("general");
+                Ok(calls([more("zzzzzz", "more", false), wrong, more(&short(&request), "more", false)]))
+            }
+            ("parent", _) => Ok(text("so be it")),
+            _ => Ok(text("done")),
+        }
+    };
+    for deleted in [false, true] {
+        let journal = journal();
+        let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+        let session = open(&runtime);
+        session.send("parent").await.expect("accepted");
+        seconds(5).await;
+        let child = the_child(&runtime, &session);
+        let kids = journal.head(child.id()).expect("readable").expect("there").short;
+        if deleted {
+            assert_eq!(child.delete(false).await, Ok(1));
+        } else {
+            child.close().await.expect("closed");
+        }
+        assert_eq!(end_of(&session, 1).await.text.as_deref(), Some("so be it"));
+        let gone = if deleted { "deleted" } else { "closed" };
+        assert_eq!(
+            failures(&runtime, session.id()).await,
+            [
+                (ToolErrorKind::NotFound, format!("There is no task `zzzzzz` of yours. Yours: {kids} (worker).")),
+                (
+                    ToolErrorKind::BadArgs,
+                    format!("Task {kids} is worked on by worker, not by general: leave subagent_type out.")
+                ),
+                (ToolErrorKind::Refused, format!("Task {kids} is {gone}: start a new one.")),
+            ]
+        );
+        assert_eq!(runs(&runtime, child.id()).await.len(), 1);
+        shut(runtime).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_of_someone_else_cannot_be_named() {
+    let journal = journal();
+    let answer = |request: Request| async move {
+        match (prompt(&request).as_str(), answers(&request)) {
+            ("parent", 0) => Ok(calls([task("middle", true)])),
+            ("middle", 0) => Ok(calls([task("leaf", true)])),
+            (name, 0) if name.starts_with("stranger") => {
+                let named = name.trim_start_matches("stranger ").to_owned();
+                let cancel = ("cancel_task", json!({"taskId": named}));
+                let check = ("check_task", json!({"taskId": named}));
+                Ok(calls([more(&named, "mine now", false), check, cancel]))
+            }
+            _ => Ok(text("done")),
+        }
+    };
+    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+    let (owner, _) = ask(&runtime, "parent").await;
+    let child = the_child(&runtime, &owner);
+    let named = journal.head(child.id()).expect("readable").expect("there").short;
+    for named in [named.to_string(), child.id().to_string()] {
+        let (session, _) = ask(&runtime, &format!("stranger {named}")).await;
+        let told = format!("There is no task `{named}` of yours: you started none.");
+        assert_eq!(
+            failures(&runtime, session.id()).await,
+            [
+                (ToolErrorKind::BadArgs, told.clone()),
+                (ToolErrorKind::BadArgs, told.clone()),
+                (ToolErrorKind::NotFound, told),
+            ]
+        );
+    }
+    assert_eq!(runs(&runtime, child.id()).await.len(), 1);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_person_s_branch_is_no_task_of_the_model() {
+    let journal = journal();
+    let named = Arc::new(Mutex::new(String::new()));
+    let name = Arc::clone(&named);
+    let answer = move |request: Request| {
+        let name = Arc::clone(&name);
+        async move {
+            if answers(&request) > 0 {
+                return Ok(text("done"));
+            }
+            seconds(10).await;
+            let branch = name.lock().unwrap().clone();
+            Ok(calls([more(&branch, "mine now", false), ("cancel_task", json!({"taskId": branch}))]))
+        }
+    };
+    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("parent").await.expect("accepted");
+    let branch = session.branch(BranchOptions::default()).await.expect("branched");
+    let short = journal.head(branch.id()).expect("readable").expect("there").short.to_string();
+    *named.lock().unwrap() = short.clone();
+    end_of(&session, 1).await;
+    let told = format!("There is no task `{short}` of yours: you started none.");
+    let expected = [(ToolErrorKind::BadArgs, told.clone()), (ToolErrorKind::NotFound, told)];
+    assert_eq!(failures(&runtime, session.id()).await, expected);
+    assert_eq!(runs(&runtime, branch.id()).await, []);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_late_of_one_run_touches_the_next() {
+    let journal = journal();
+    let finished = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&finished);
+    // It goes on for a while after it was asked to stop: its result comes when the next run is in flight.
+    let slow = tool("slow", ToolEffect::SideEffect, move |_| {
+        let count = Arc::clone(&count);
+        async move {
+            seconds(4).await;
+            count.fetch_add(1, Ordering::Relaxed);
+            Ok(ToolOutput::text("late"))
+        }
+    });
+    let answer = |request: Request| async move {
+        match (said(&request).len(), answers(&request)) {
+            (1, 0) => Ok(calls([("slow", json!({}))])),
+            (1, _) => Ok(text("first")),
+            _ => {
+                seconds(30).await;
+                Ok(text("second"))
+            }
+        }
+    };
+    let limits = Limits { tool_ms: 1_000, ..Limits::default() };
+    let runtime =
+        builder(&journal).limits(limits).tools(tools([slow])).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("one").await.expect("accepted");
+    assert_eq!(end_of(&session, 1).await.text.as_deref(), Some("first"));
+    session.send("two").await.expect("accepted");
+    let ended = end_of(&session, 2).await;
+    assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("second")));
+    assert_eq!(finished.load(Ordering::Relaxed), 1, "it did finish, late");
+    let all = records(&journal, session.id()).await;
+    let results = all.iter().filter(|record| matches!(record, Record::CallFinished(_))).count();
+    assert_eq!(results, 1, "{all:#?}");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_a_person_has_at_work_refuses_and_the_owner_hears_why() {
+    let journal = journal();
+    let answer = |request: Request| async move {
+        match (prompt(&request).as_str(), answers(&request)) {
+            ("parent", 2) => {
+                seconds(10).await;
+                once_more(request, false).await
+            }
+            ("parent", _) => once_more(request, false).await,
+            _ => {
+                if said(&request).len() > 1 {
+                    seconds(60).await;
+                }
+                Ok(text("done"))
+            }
+        }
+    };
+    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("parent").await.expect("accepted");
+    seconds(5).await;
+    let child = the_child(&runtime, &session);
+    child.send("for me").await.expect("accepted");
+    let ended = end_of(&session, 1).await;
+    let said = ended.text.expect("an answer");
+    assert!(said.contains("did not go on: it is at work already"), "{said}");
+    assert_eq!(end_of(&child, 2).await.outcome, Outcome::Completed, "the person's run is not touched");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_owner_s_cancel_ends_a_continued_run_with_all_below_it() {
+    let journal = journal();
+    let answer = |request: Request| async move {
+        match (prompt(&request).as_str(), said(&request).len(), answers(&request)) {
+            ("parent", ..) => once_more(request, true).await,
+            ("child", 2, 1) => Ok(calls([task("below", false)])),
+            ("below", ..) => {
+                seconds(600).await;
+                Ok(text("never"))
+            }
+            _ => Ok(text("done")),
+        }
+    };
+    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("parent").await.expect("accepted");
+    seconds(5).await;
+    session.cancel().await.expect("cancelled");
+    assert_eq!(end_of(&session, 1).await.outcome, Outcome::Cancelled { by: By::Person });
+    assert_eq!(journal.inflight().expect("inflight"), []);
+    assert_eq!(journal.heads().expect("heads").len(), 3);
+    shut(runtime).await;
+}

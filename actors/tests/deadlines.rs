@@ -1,0 +1,355 @@
+//! Every deadline, its clock, and the cause that it leaves behind (S-8).
+//!
+//! | deadline | counts | ends |
+//! |---|---|---|
+//! | run | working time | the owned run |
+//! | queue | time in which no slot of its root was granted | the queued run |
+//! | turn | one model call with all its attempts | the run |
+//! | call | one local tool | the call |
+//! | check | one wait for a task | the wait |
+//! | ask | one wait for a person's word | the call, denied |
+//! | grace | what was told to stop | the work, not the cause |
+//! | wall cap | wall clock | the run, and all that it owns (E-4) |
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use subtend_actors::{Control, Runtime, SessionHandle};
+use subtend_models::closure::fn_model;
+use subtend_models::model::{Delta, ModelError, Request};
+use subtend_session::authority::{Access, Rule, RuleSet, Verdict};
+use subtend_session::call::{CallEnd, ToolEffect};
+use subtend_session::ids::{RunNo, SessionId};
+use subtend_session::limits::Limits;
+use subtend_session::message::Message;
+use subtend_session::outcome::{By, Outcome, OutcomeKind, TimeLimit};
+use subtend_session::record::{AskBy, AskVerdict, Record};
+use subtend_tools::tool::ToolOutput;
+use support::{
+    answers, ask, builder, calls, journal, kinds, model, open, prompt, records, shut, task, text, tool, tools,
+};
+use tokio::time::Instant;
+
+async fn seconds(n: u64) {
+    tokio::time::sleep(Duration::from_secs(n)).await;
+}
+
+fn timed_out(what: TimeLimit) -> Outcome {
+    Outcome::TimedOut { what }
+}
+
+/// One more turn: a call that is refused at once.
+fn again() -> subtend_models::model::Answer {
+    calls([("nothing", json!({}))])
+}
+
+async fn children(runtime: &Runtime, session: SessionId) -> Vec<SessionHandle> {
+    let kids = runtime.journal().kids(session).expect("kids");
+    kids.into_iter().map(|kid| runtime.session(kid).expect("readable").expect("there")).collect()
+}
+
+/// Outcomes of all ended runs of a session, in order.
+async fn outcomes(runtime: &Runtime, session: SessionId) -> Vec<Outcome> {
+    let ended = |record| match record {
+        Record::RunEnded(ended) => Some(ended.outcome),
+        _ => None,
+    };
+    records(runtime.journal(), session).await.into_iter().filter_map(ended).collect()
+}
+
+async fn ends(runtime: &Runtime, session: SessionId) -> Vec<CallEnd> {
+    let finished = |record| match record {
+        Record::CallFinished(finished) => Some(finished.end),
+        _ => None,
+    };
+    records(runtime.journal(), session).await.into_iter().filter_map(finished).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn run_counts_the_work_of_an_owned_run_and_not_its_waits() {
+    let journal = journal();
+    let answer = |request: Request| async move {
+        match (prompt(&request).as_str(), answers(&request)) {
+            ("root", 0) => return Ok(calls([task("child", false)])),
+            ("child", 0) => return Ok(calls([task("grandchild", false)])),
+            _ => {}
+        }
+        seconds(100).await;
+        match (prompt(&request).as_str(), answers(&request)) {
+            ("root", n) if n < 8 => Ok(again()),
+            ("grandchild", n) if n < 3 => Ok(again()),
+            ("child", _) => Ok(again()),
+            _ => Ok(text("done")),
+        }
+    };
+    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+    let begun = Instant::now();
+    let (session, ended) = ask(&runtime, "root").await;
+    assert_eq!(ended.outcome, Outcome::Completed, "a person's run has no such limit");
+    // 400 s of waiting for the grandchild, 480 s of work of the child, 800 s of work of the root.
+    assert_eq!(begun.elapsed().as_secs(), 400 + 480 + 800);
+    let child = &children(&runtime, session.id()).await[0];
+    assert_eq!(outcomes(&runtime, child.id()).await, [timed_out(TimeLimit::Run)]);
+    let grandchild = &children(&runtime, child.id()).await[0];
+    assert_eq!(outcomes(&runtime, grandchild.id()).await, [Outcome::Completed]);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn queue_counts_from_the_last_slot_that_its_root_was_granted() {
+    let journal = journal();
+    let answer = |request: Request| async move {
+        match (prompt(&request).as_str(), answers(&request)) {
+            // One at a time: the ninth never ends by itself, and three wait behind it.
+            ("root", 0) => Ok(calls((1..=12).map(|ix| task(if ix == 9 { "for ever" } else { "work" }, true)))),
+            ("root", _) => Ok(text("waiting")),
+            (asked, _) => {
+                seconds(100).await;
+                Ok(if asked == "work" { text("done") } else { again() })
+            }
+        }
+    };
+    let limits = Limits { live_runs: 1, run_ms: Some(2_000_000), ..Limits::default() };
+    let runtime = builder(&journal).model(model(answer)).limits(limits).start().await.expect("a runtime");
+    let session = open(&runtime);
+    let begun = Instant::now();
+    let receipt = session.send("root").await.expect("accepted");
+    seconds(1).await;
+    let mut ended = Vec::new();
+    let waits = children(&runtime, session.id()).await.into_iter().map(|child| async move {
+        let ended = child.run_ended(RunNo(1)).await.expect("ended");
+        (ended.outcome, begun.elapsed().as_secs(), ended.turns)
+    });
+    for wait in waits.map(tokio::spawn).collect::<Vec<_>>() {
+        ended.push(wait.await.unwrap());
+    }
+    ended.sort_by_key(|(_, at, _)| *at);
+    let moved: Vec<_> = (1..=8).map(|n| (Outcome::Completed, n * 100, 1)).collect();
+    assert_eq!(ended[..8], moved, "the queue moves: the last of these waited for 700 s");
+    // The ninth got the last slot after 800 s: those behind it wait for 600 s from there, and never worked.
+    let stuck = (timed_out(TimeLimit::Queue), 1_400, 0);
+    assert_eq!(ended[8..11], [stuck.clone(), stuck.clone(), stuck]);
+    assert_eq!((&ended[11].0, ended[11].1), (&timed_out(TimeLimit::Run), 2_800));
+    session.run_ended(receipt.run).await.expect("ended");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn turn_bounds_a_model_that_never_stops_talking() {
+    let journal = journal();
+    let talks = fn_model("talks", |_, deltas| async move {
+        loop {
+            seconds(30).await;
+            deltas.send(Delta::Text("and ".into()));
+        }
+        #[expect(unreachable_code, reason = "the type of a model")]
+        Ok::<_, ModelError>(text("never"))
+    });
+    let runtime = builder(&journal).model(Arc::new(talks)).start().await.expect("a runtime");
+    let begun = Instant::now();
+    let (_, ended) = ask(&runtime, "go").await;
+    assert_eq!((ended.outcome, begun.elapsed().as_secs()), (timed_out(TimeLimit::Turn), 600));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn turn_bounds_all_attempts_together() {
+    let journal = journal();
+    let answer = |_| async {
+        seconds(100).await;
+        Err(ModelError::new(subtend_session::outcome::ModelFail::Unavailable, "503"))
+    };
+    let limits = Limits { attempts: 100, ..Limits::default() };
+    let runtime = builder(&journal).model(model(answer)).limits(limits).start().await.expect("a runtime");
+    let begun = Instant::now();
+    let (_, ended) = ask(&runtime, "go").await;
+    assert_eq!((ended.outcome, begun.elapsed().as_secs()), (timed_out(TimeLimit::Turn), 600));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn call_ends_the_tool_and_the_run_goes_on() {
+    let journal = journal();
+    let hangs = |name, effect| tool(name, effect, |_| std::future::pending());
+    let registry = tools([hangs("reads", ToolEffect::ReadOnly), hangs("writes", ToolEffect::SideEffect)]);
+    let answer = |request: Request| async move {
+        Ok(match answers(&request) {
+            0 => calls([("reads", json!({}))]),
+            1 => calls([("writes", json!({}))]),
+            _ => text("done"),
+        })
+    };
+    let runtime = builder(&journal).tools(registry).model(model(answer)).start().await.expect("a runtime");
+    let begun = Instant::now();
+    let (session, ended) = ask(&runtime, "go").await;
+    assert_eq!((ended.outcome, begun.elapsed().as_secs()), (Outcome::Completed, 240));
+    assert_eq!(ends(&runtime, session.id()).await, [CallEnd::TimedOut, CallEnd::TimedOut]);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn check_ends_the_wait_and_not_the_task() {
+    let journal = journal();
+    let answer = |request: Request| async move {
+        let told = request.messages.iter().find_map(|message| match message {
+            Message::Result { content, .. } => serde_json::from_str::<serde_json::Value>(content).ok(),
+            _ => None,
+        });
+        match (prompt(&request).as_str(), answers(&request)) {
+            ("root", 0) => Ok(calls([task("child", true)])),
+            ("root", 1) => Ok(calls([("check_task", json!({"taskId": told.unwrap()["session_id"]}))])),
+            ("root", _) => Ok(text("rest")),
+            (_, n) if n < 3 => {
+                seconds(100).await;
+                Ok(again())
+            }
+            (_, _) => {
+                seconds(100).await;
+                Ok(text("done"))
+            }
+        }
+    };
+    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+    let begun = Instant::now();
+    let session = open(&runtime);
+    let receipt = session.send("root").await.expect("accepted");
+    seconds(301).await;
+    assert_eq!(ends(&runtime, session.id()).await.last(), Some(&CallEnd::TimedOut));
+    let ended = session.run_ended(receipt.run).await.expect("ended");
+    assert_eq!((ended.outcome, begun.elapsed().as_secs()), (Outcome::Completed, 400), "it is woken by the end");
+    let child = &children(&runtime, session.id()).await[0];
+    assert_eq!(outcomes(&runtime, child.id()).await, [Outcome::Completed]);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn ask_is_denied_when_nobody_answers_in_time() {
+    let journal = journal();
+    let asks = RuleSet {
+        default: Verdict::Allow,
+        rules: vec![Rule { action: "make".into(), resource: "*".into(), verdict: Verdict::Ask }],
+    };
+    let make = tool("make", ToolEffect::SideEffect, |_| async { Ok(ToolOutput::text("made")) });
+    let make = make.access(|_| vec![Access { action: "make".into(), resource: "it".into() }]);
+    let answer = |request: Request| async move {
+        Ok(if answers(&request) == 0 { calls([("make", json!({}))]) } else { text("done") })
+    };
+    let runtime =
+        builder(&journal).policy(asks).tools(tools([make])).model(model(answer)).start().await.expect("a runtime");
+    let approver = runtime.approver();
+    let begun = Instant::now();
+    let (session, ended) = ask(&runtime, "go").await;
+    assert_eq!((ended.outcome, begun.elapsed().as_secs()), (Outcome::Completed, 300));
+    assert_eq!(ends(&runtime, session.id()).await, [CallEnd::Denied]);
+    let answered = records(&journal, session.id()).await.into_iter().find_map(|record| match record {
+        Record::AskAnswered { verdict, by, .. } => Some((verdict, by)),
+        _ => None,
+    });
+    assert_eq!(answered, Some((AskVerdict::Deny, AskBy::Deadline)));
+    drop(approver);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn grace_ends_the_work_and_leaves_the_cause_as_it_was() {
+    let journal = journal();
+    let hangs = tool("writes", ToolEffect::SideEffect, |_| std::future::pending());
+    let answer = |request: Request| async move {
+        Ok(if answers(&request) == 0 { calls([("writes", json!({}))]) } else { text("never") })
+    };
+    let runtime = builder(&journal).tools(tools([hangs])).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    let receipt = session.send("go").await.expect("accepted");
+    seconds(10).await;
+    let begun = Instant::now();
+    assert_eq!(session.cancel().await, Ok(Control::Done(receipt.run)));
+    let ended = session.run_ended(receipt.run).await.expect("ended");
+    assert_eq!((ended.outcome, begun.elapsed().as_secs()), (Outcome::Cancelled { by: By::Person }, 5));
+    assert_eq!(ends(&runtime, session.id()).await, [CallEnd::UnknownEffects]);
+    shut(runtime).await;
+}
+
+/// When each run of a session may run at the latest, by its record.
+async fn caps(runtime: &Runtime, session: SessionId) -> Vec<Option<i64>> {
+    let opened = |record| match record {
+        Record::RunOpened(opened) => Some(opened.wall_cap_at),
+        _ => None,
+    };
+    records(runtime.journal(), session).await.into_iter().filter_map(opened).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn wall_cap_binds_all_that_the_run_owns_also_what_is_queued_and_what_goes_on() {
+    let journal = journal();
+    let answer = |request: Request| async move {
+        let told = request.messages.iter().find_map(|message| match message {
+            Message::Result { content, .. } => serde_json::from_str::<serde_json::Value>(content).ok(),
+            _ => None,
+        });
+        let asked = request.messages.iter().rev().find_map(|message| match message {
+            Message::User { text, .. } => Some(text.to_string()),
+            _ => None,
+        });
+        let asked = asked.unwrap_or_default();
+        match (prompt(&request).as_str(), answers(&request)) {
+            ("root", 0) => Ok(calls([task("first", true)])),
+            ("root", 1) => Ok(text("waiting")),
+            ("root", 2) => {
+                let more = json!({"session_id": told.unwrap()["session_id"], "prompt": "more", "background": true});
+                Ok(calls([("task", more), task("second", true)]))
+            }
+            ("root", _) => Ok(text("waiting")),
+            ("first", _) if asked == "first" => {
+                seconds(10).await;
+                Ok(text("done"))
+            }
+            ("first", _) if asked == "and for me?" => {
+                seconds(90).await;
+                Ok(text("for a person"))
+            }
+            (_, _) => {
+                seconds(50).await;
+                Ok(again())
+            }
+        }
+    };
+    let limits = Limits { wall_ms: Some(100_000), live_runs: 1, run_ms: None, ..Limits::default() };
+    let runtime = builder(&journal).model(model(answer)).limits(limits).start().await.expect("a runtime");
+    let begun = Instant::now();
+    let (session, ended) = ask(&runtime, "root").await;
+    assert_eq!((ended.outcome, begun.elapsed().as_secs()), (timed_out(TimeLimit::WallCap), 100));
+    let cap = caps(&runtime, session.id()).await[0];
+    assert!(cap.is_some());
+    let children = children(&runtime, session.id()).await;
+    let (first, second) = (&children[0], &children[1]);
+    assert_eq!(caps(&runtime, first.id()).await, [cap, cap], "the run that went on has the cap of its owner");
+    assert_eq!(caps(&runtime, second.id()).await, [cap]);
+    let capped = |outcome: &Outcome| {
+        *outcome == timed_out(TimeLimit::WallCap)
+            || *outcome == Outcome::Cancelled { by: By::Owner { outcome: OutcomeKind::TimedOut } }
+    };
+    let ends = outcomes(&runtime, first.id()).await;
+    assert!(ends[0] == Outcome::Completed && capped(&ends[1]), "{ends:?}");
+    assert!(capped(&outcomes(&runtime, second.id()).await[0]));
+    let started = kinds(&journal, first.id()).await.into_iter().filter(|kind| *kind == "run_started").count();
+    assert_eq!(started, 1, "the run that was to go on was queued behind the other child");
+    // What a person opens in the child has a cap of its own.
+    let receipt = first.send("and for me?").await.expect("accepted");
+    let ended = first.run_ended(receipt.run).await.expect("ended");
+    assert_eq!(ended.outcome, Outcome::Completed);
+    assert!(caps(&runtime, first.id()).await[2] > cap);
+    shut(runtime).await;
+}

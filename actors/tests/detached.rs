@@ -1,0 +1,255 @@
+//! Detached runs: nobody owns them, the tree lists them, and its cancel or their own cap ends them.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::time::Duration;
+
+use subtend_actors::{Builder, Census, Control, ControlError, Ended, Runtime, SessionHandle};
+use subtend_agents::catalog::Catalog;
+use subtend_agents::manifest::{AgentMode, Manifest};
+use subtend_journal::memory::Memory;
+use subtend_journal::{Journal, Options};
+use subtend_models::model::{Answer, ModelError, Request};
+use subtend_session::ids::RunNo;
+use subtend_session::limits::Limits;
+use subtend_session::outcome::{By, Outcome, TimeLimit};
+use subtend_session::place::Owner;
+use subtend_session::record::Record;
+use support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text};
+
+const HOUR: u64 = 3_600;
+
+async fn seconds(n: u64) {
+    tokio::time::sleep(Duration::from_secs(n)).await;
+}
+
+async fn end_of(session: &SessionHandle, run: u32) -> Ended {
+    let ended = tokio::time::timeout(Duration::from_secs(72_000), session.run_ended(RunNo(run))).await;
+    ended.expect("the run ends").expect("the runtime lives")
+}
+
+fn watched(journal: &Journal) -> Builder {
+    let mut catalog = Catalog::builtin();
+    catalog.insert(Manifest::new("worker", AgentMode::All, "You are a worker."));
+    let manifest = Manifest::new("watcher", AgentMode::All, "You watch.");
+    catalog.insert(Manifest { detached: true, ..manifest });
+    builder(journal).catalog(catalog)
+}
+
+fn watch(prompt: &str) -> (&'static str, serde_json::Value) {
+    ("task", serde_json::json!({"subagent_type": "watcher", "prompt": prompt}))
+}
+
+/// The parent starts a watcher, which is at work for half an hour of the model's time.
+async fn family(request: Request) -> Result<Answer, ModelError> {
+    match (prompt(&request).as_str(), answers(&request)) {
+        ("parent", 0) => Ok(calls([watch("watch")])),
+        ("parent", _) => Ok(text("started")),
+        ("worker", _) => {
+            seconds(100).await;
+            Ok(text("worked"))
+        }
+        (_, done) if done < 18 => {
+            seconds(100).await;
+            Ok(calls([("none", serde_json::json!({}))]))
+        }
+        _ => Ok(text("seen")),
+    }
+}
+
+fn child_of(runtime: &Runtime, session: &SessionHandle) -> SessionHandle {
+    let kids = runtime.journal().kids(session.id()).expect("kids");
+    runtime.session(kids[0]).expect("readable").expect("there")
+}
+
+async fn owner(journal: &Journal, session: &SessionHandle) -> Option<Owner> {
+    records(journal, session.id()).await.into_iter().find_map(|record| match record {
+        Record::RunOpened(opened) => Some(opened.owner),
+        _ => None,
+    })
+}
+
+/// A limit that half an hour of turns does not reach.
+fn limits() -> Limits {
+    Limits { run_ms: None, ..Limits::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn its_call_answers_at_once_and_its_end_is_stored_and_wakes_nobody() {
+    let journal = journal();
+    let runtime = watched(&journal).limits(limits()).model(model(family)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("parent").await.expect("accepted");
+    assert_eq!(end_of(&session, 1).await.text.as_deref(), Some("started"), "it is not waited for");
+    let child = child_of(&runtime, &session);
+    assert_eq!(owner(&journal, &child).await, Some(Owner::Detached { by_host: false }));
+    assert_eq!(runtime.slots_in_use(), 1);
+    let tree = session.tree().await.expect("a tree");
+    assert_eq!(tree.children.iter().map(|child| child.id).collect::<Vec<_>>(), [child.id()]);
+    // What cancels owned runs does not touch it.
+    assert_eq!(session.cancel().await, Ok(Control::AlreadyEnded(Outcome::Completed)));
+    assert_eq!(end_of(&child, 1).await.text.as_deref(), Some("seen"));
+    seconds(1).await;
+    let all = records(&journal, session.id()).await;
+    let stored = all.iter().filter(|record| matches!(record, Record::NoticeTaken(_))).count();
+    let turns = all.iter().filter(|record| matches!(record, Record::TurnStarted { .. })).count();
+    assert_eq!((stored, turns), (1, 2), "{all:#?}");
+    seconds(60).await;
+    assert_eq!(runtime.census(), Census::default(), "its cap, which is not due yet, is forgotten");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_cancel_of_its_starter_spares_it_and_that_of_the_tree_ends_it() {
+    let journal = journal();
+    let answer = |request: Request| async move {
+        if prompt(&request) == "parent" && answers(&request) == 1 {
+            seconds(10_000).await;
+        }
+        family(request).await
+    };
+    let limits = Limits { first_byte_ms: u64::MAX, turn_ms: u64::MAX, ..limits() };
+    let runtime = watched(&journal).limits(limits).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("parent").await.expect("accepted");
+    seconds(5).await;
+    let child = child_of(&runtime, &session);
+    session.interrupt().await.expect("interrupted");
+    session.send("go on").await.expect("accepted");
+    seconds(5).await;
+    session.cancel().await.expect("cancelled");
+    seconds(20).await;
+    assert_eq!(child.current_run().await.expect("probed").map(|run| run.no()), Some(RunNo(1)));
+    assert_eq!(session.cancel_tree().await, Ok(1));
+    assert_eq!(end_of(&child, 1).await.outcome, Outcome::Cancelled { by: By::Person });
+    assert_eq!(session.cancel_tree().await, Ok(0));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn its_own_cap_ends_it_at_work_and_in_the_queue() {
+    let cap = Outcome::TimedOut { what: TimeLimit::WallCap };
+    for queued in [false, true] {
+        let journal = journal();
+        let answer = move |request: Request| async move {
+            match (prompt(&request).as_str(), answers(&request)) {
+                // The one slot is taken by a worker that takes long.
+                ("parent", 0) if queued => Ok(calls([task("worker", true), watch("watch")])),
+                _ => family(request).await,
+            }
+        };
+        let limits = Limits { detached_ms: 50_000, live_runs: 1, ..limits() };
+        let runtime = watched(&journal).limits(limits).model(model(answer)).start().await.expect("a runtime");
+        let session = open(&runtime);
+        session.send("parent").await.expect("accepted");
+        seconds(5).await;
+        let kids = journal.kids(session.id()).expect("kids");
+        let mut capped = 0;
+        for kid in kids {
+            let kid = runtime.session(kid).expect("readable").expect("there");
+            if owner(&journal, &kid).await == Some(Owner::Detached { by_host: false }) {
+                let before = tokio::time::Instant::now();
+                let ended = end_of(&kid, 1).await;
+                assert_eq!((ended.outcome, ended.turns), (cap.clone(), 0), "{queued}");
+                assert!(before.elapsed() < Duration::from_secs(46), "{:?}", before.elapsed());
+                capped += 1;
+            }
+        }
+        assert_eq!(capped, 1);
+        end_of(&session, 1).await;
+        seconds(HOUR).await;
+        assert_eq!(runtime.census().timers, 0, "its timer is gone");
+        shut(runtime).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_detaches_a_session_below_another() {
+    let journal = journal();
+    let runtime = watched(&journal).limits(limits()).model(model(family)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("worker").await.expect("accepted");
+    let child = session.detach("worker", "watch").await.expect("detached");
+    assert_eq!(owner(&journal, &child).await, Some(Owner::Detached { by_host: true }));
+    end_of(&session, 1).await;
+    session.cancel().await.expect("answered");
+    assert_eq!(end_of(&child, 1).await.text.as_deref(), Some("seen"));
+    let missing = session.detach("nobody", "watch").await;
+    assert!(matches!(missing, Err(ControlError::Refused(_))), "{missing:?}");
+    seconds(HOUR).await;
+    assert_eq!(runtime.census().timers, 0);
+    let capped = session.detach("worker", "watch").await.expect("detached");
+    let opened = records(&journal, capped.id()).await.into_iter().find_map(|record| match record {
+        Record::RunOpened(opened) => opened.wall_cap_at,
+        _ => None,
+    });
+    assert!(opened.is_some(), "it has a cap of its own");
+    assert_eq!(session.cancel_tree().await, Ok(1));
+    end_of(&capped, 1).await;
+    shut(runtime).await;
+}
+
+fn reopen(memory: &Memory) -> Journal {
+    Journal::open(Box::new(memory.clone()), Options::default()).expect("the journal opens")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_detached_run_and_a_person_s_that_never_started_keep_their_place_over_a_restart() {
+    let memory = Memory::new();
+    let journal = reopen(&memory);
+    let answer = |request: Request| async move {
+        match (prompt(&request).as_str(), answers(&request)) {
+            ("parent", 0) => Ok(calls([task("quick", false), task("quick", false)])),
+            ("parent", 1) => Ok(calls([task("worker", true), watch("watch")])),
+            ("quick", 0) => Ok(text("quick")),
+            ("quick", _) => {
+                seconds(100).await;
+                Ok(text("there"))
+            }
+            _ => family(request).await,
+        }
+    };
+    let limits = Limits { live_runs: 1, live_person_runs: 1, ..limits() };
+    let runtime = watched(&journal).limits(limits.clone()).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("parent").await.expect("accepted");
+    seconds(5).await;
+    let tree = session.tree().await.expect("a tree");
+    for quick in tree.children.iter().take(2) {
+        let quick = runtime.session(quick.id).expect("readable").expect("there");
+        quick.send("and now?").await.expect("accepted");
+    }
+    assert_eq!((runtime.census().slots, runtime.census().queued), (2, 2));
+    journal.settled().await.expect("the journal lives");
+    drop((runtime, journal));
+
+    let journal = reopen(&memory);
+    let runtime = watched(&journal).limits(limits).model(model(answer)).start().await.expect("one");
+    // Nobody addresses them: they ask for their slots themselves.
+    seconds(HOUR).await;
+    assert_eq!(journal.inflight().expect("inflight"), []);
+    let mut outcomes = Vec::new();
+    for (id, head) in journal.heads().expect("heads") {
+        if head.parent.is_some() {
+            for record in records(&journal, id).await {
+                if let Record::RunEnded(ended) = record {
+                    outcomes.push(ended.outcome);
+                }
+            }
+        }
+    }
+    let (lost, done): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(|outcome| *outcome == Outcome::Lost);
+    assert_eq!(lost.len(), 2, "the worker, and the person's run that was at work");
+    assert_eq!(done, [const { Outcome::Completed }; 4]);
+    shut(runtime).await;
+}

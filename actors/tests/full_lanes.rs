@@ -1,0 +1,167 @@
+//! B-2: a cancel is handled within one handler's time, however full the data lane is.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+#![cfg(feature = "fault-points")]
+
+mod support;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use subtend_actors::faults::{Faults, Point};
+use subtend_actors::{Control, Options, SendError};
+use subtend_models::model::Request;
+use subtend_session::ids::{CallId, RunNo, TurnNo};
+use subtend_session::limits::Limits;
+use subtend_session::message::Message;
+use subtend_session::record::Record;
+use support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text};
+
+/// What the user of a session said last.
+fn last(request: &Request) -> String {
+    let user = |message: &Message| match message {
+        Message::User { text, .. } => Some(text.to_string()),
+        _ => None,
+    };
+    request.messages.iter().rev().find_map(user).unwrap_or_default()
+}
+
+/// Holds a thread until it is let go.
+#[derive(Clone, Default)]
+struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+impl Gate {
+    fn wait(&self) {
+        let mut open = self.0.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        while !*open {
+            open = self.0.1.wait(open).unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+    }
+
+    fn open(&self) {
+        *self.0.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = true;
+        self.0.1.notify_all();
+    }
+}
+
+/// The root's handler is held until 10,000 ends and a full inbox wait for it; the cancel that came last is decided first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_cancel_is_heard_however_much_waits() {
+    const CHILDREN: usize = 10_000;
+    let journal = journal();
+    let (gate, ended) = (Gate::default(), Arc::new(AtomicUsize::new(0)));
+    let (held, ends) = (gate.clone(), Arc::clone(&ended));
+    let faults = Faults::new(move |point, detail| match (point, detail) {
+        // Of the root alone: it was told to wait before its children were born.
+        (Point::Handler, "background") => held.wait(),
+        (Point::AfterAppend, "run_ended") => drop(ends.fetch_add(1, Ordering::Relaxed)),
+        _ => {}
+    });
+    let start = tokio_util::sync::CancellationToken::new();
+    let go = start.clone();
+    let answer = move |request: Request| {
+        let go = go.clone();
+        async move {
+            match (prompt(&request).as_str(), answers(&request)) {
+                ("parent", 0) => Ok(calls((0..CHILDREN).map(|_| task("child", true)))),
+                ("parent", _) if last(&request) == "parent" => {
+                    std::future::pending::<()>().await;
+                    Ok(text("never"))
+                }
+                ("parent", _) => Ok(text("done")),
+                _ => {
+                    go.cancelled().await;
+                    Ok(text("found"))
+                }
+            }
+        }
+    };
+    let many = u32::try_from(CHILDREN).unwrap();
+    let limits = Limits { live_runs: 100, spawns: many, calls_per_answer: many, ..Limits::default() };
+    let options = Options { slots: 100, inbox: 64, seed: Some(7), ..Options::default() };
+    let runtime = builder(&journal)
+        .limits(limits)
+        .options(options)
+        .model(model(answer))
+        .faults(faults)
+        .start()
+        .await
+        .expect("a runtime");
+    let session = open(&runtime);
+    session.send("parent").await.expect("accepted");
+    let all_born = || journal.kids(session.id()).expect("kids").len() == CHILDREN;
+    until(all_born).await;
+    let nothing = CallId { turn: TurnNo(99), ix: 0 };
+    let holds = tokio::spawn({
+        let session = session.clone();
+        async move { session.background(nothing).await }
+    });
+    start.cancel();
+    until(|| ended.load(Ordering::Relaxed) == CHILDREN).await;
+    let (full, asked) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let sends = tokio::spawn({
+        let session = session.clone();
+        let full = Arc::clone(&full);
+        async move {
+            let send = async |n: usize| {
+                let sent = session.send(n.to_string()).await;
+                full.fetch_add(usize::from(sent.is_err()), Ordering::Relaxed);
+                sent
+            };
+            join_all((0..65).map(send)).await
+        }
+    });
+    let cancels = tokio::spawn({
+        let session = session.clone();
+        let (asked, full) = (Arc::clone(&asked), Arc::clone(&full));
+        async move {
+            until(|| full.load(Ordering::Relaxed) == 1).await;
+            let mut cancel = std::pin::pin!(session.cancel());
+            // Polled once it is in the lane.
+            let first = futures_util::poll!(cancel.as_mut());
+            asked.store(1, Ordering::Relaxed);
+            match first {
+                std::task::Poll::Ready(answer) => answer,
+                std::task::Poll::Pending => cancel.await,
+            }
+        }
+    });
+    // All of them are in the lanes when the last send was refused.
+    until(|| full.load(Ordering::Relaxed) == 1).await;
+    until(|| asked.load(Ordering::Relaxed) == 1).await;
+    gate.open();
+    assert_eq!(cancels.await.expect("joined"), Ok(Control::Done(RunNo(1))));
+    drop(holds.await.expect("joined"));
+    let sent = sends.await.expect("joined");
+    let busy = sent.iter().filter(|sent| matches!(sent, Err(SendError::Busy { what: "the inbox", limit: 64 }))).count();
+    assert_eq!(busy, 1, "the inbox took 64");
+    let kinds: Vec<&str> = records(&journal, session.id()).await.iter().map(Record::kind).collect();
+    let at = |kind| kinds.iter().position(|found| *found == kind);
+    let closing = at("run_held").or(at("run_ended")).expect("cancelled");
+    let noticed = at("notice_taken").expect("noticed");
+    let input = kinds.iter().rposition(|kind| *kind == "input_accepted").expect("accepted");
+    assert!(closing < input, "the cancel was decided before the inputs that came before it");
+    assert!(noticed.abs_diff(closing) <= 64, "and before the ends");
+    until(|| journal.inflight().expect("inflight").is_empty()).await;
+    shut(runtime).await;
+}
+
+async fn until(mut holds: impl FnMut() -> bool) {
+    for _ in 0..6_000 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("it never held");
+}

@@ -1,0 +1,439 @@
+//! Hooks: what a host can change, what it cannot, and what becomes of hooks that fail.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use serde_json::{Value, json};
+use subtend_actors::{
+    BeforeTool, Hooks, ModelChoice, Refused, Runtime, SendError, SessionHandle, SubagentStart, SubagentStop, ToolAsked,
+    ToolDone, UserMessage,
+};
+use subtend_journal::Journal;
+use subtend_session::authority::{Access, Rule, RuleSet, Verdict};
+use subtend_session::call::{CallEnd, ToolEffect};
+use subtend_session::ids::{RunNo, Text};
+use subtend_session::outcome::Outcome;
+use subtend_session::record::{AskVerdict, Record};
+use subtend_tools::closure::FnTool;
+use subtend_tools::tool::ToolOutput;
+use support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text, tool, tools};
+
+type Before = dyn Fn(ToolAsked) -> BoxFuture<'static, BeforeTool> + Send + Sync;
+type After = dyn Fn(ToolDone) -> BoxFuture<'static, Option<Text>> + Send + Sync;
+type Heard = dyn Fn(UserMessage) -> BoxFuture<'static, Result<UserMessage, Refused>> + Send + Sync;
+type Named = dyn Fn(ModelChoice) -> BoxFuture<'static, Option<Text>> + Send + Sync;
+type Start = dyn Fn(&SubagentStart) -> Result<(), Refused> + Send + Sync;
+type Stop = dyn Fn(&SubagentStop) + Send + Sync;
+
+/// Hooks by closure.
+#[derive(Default)]
+struct By {
+    message: Option<Box<Heard>>,
+    model: Option<Box<Named>>,
+    before: Option<Box<Before>>,
+    after: Option<Box<After>>,
+    start: Option<Box<Start>>,
+    stop: Option<Box<Stop>>,
+}
+
+impl Hooks for By {
+    fn user_message(&self, message: UserMessage) -> BoxFuture<'_, Result<UserMessage, Refused>> {
+        match &self.message {
+            Some(hook) => hook(message),
+            None => Box::pin(async { Ok(message) }),
+        }
+    }
+
+    fn resolve_model(&self, choice: ModelChoice) -> BoxFuture<'_, Option<Text>> {
+        self.model.as_ref().map_or_else(|| Box::pin(async { None }) as _, |hook| hook(choice))
+    }
+
+    fn before_tool(&self, call: ToolAsked) -> BoxFuture<'_, BeforeTool> {
+        self.before.as_ref().map_or_else(|| Box::pin(async { BeforeTool::Go }) as _, |hook| hook(call))
+    }
+
+    fn after_tool(&self, done: ToolDone) -> BoxFuture<'_, Option<Text>> {
+        self.after.as_ref().map_or_else(|| Box::pin(async { None }) as _, |hook| hook(done))
+    }
+
+    fn subagent_start(&self, start: &SubagentStart) -> Result<(), Refused> {
+        self.start.as_ref().map_or(Ok(()), |hook| hook(start))
+    }
+
+    fn subagent_stop(&self, stop: &SubagentStop) {
+        if let Some(hook) = &self.stop {
+            hook(stop);
+        }
+    }
+}
+
+fn before(hook: impl Fn(ToolAsked) -> BeforeTool + Send + Sync + 'static) -> By {
+    let hook = move |asked| -> BoxFuture<'static, BeforeTool> { Box::pin(std::future::ready(hook(asked))) };
+    By { before: Some(Box::new(hook)), ..By::default() }
+}
+
+fn after(hook: impl Fn(ToolDone) -> Option<Text> + Send + Sync + 'static) -> By {
+    let hook = move |done| -> BoxFuture<'static, Option<Text>> { Box::pin(std::future::ready(hook(done))) };
+    By { after: Some(Box::new(hook)), ..By::default() }
+}
+
+/// A tool `put` of `{"path": …}` that gives back its arguments and counts how often it ran.
+fn put(ran: &Arc<AtomicUsize>) -> FnTool {
+    let ran = Arc::clone(ran);
+    let put = tool("put", ToolEffect::SideEffect, move |call| {
+        ran.fetch_add(1, Ordering::Relaxed);
+        async move { Ok(ToolOutput::text(format!("put {}", call.args["path"]))) }
+    });
+    put.access(|args| {
+        let path = args.and_then(|args| args["path"].as_str()).unwrap_or("*");
+        vec![Access { action: "put".into(), resource: path.into() }]
+    })
+}
+
+/// `secret` is denied, `asked` needs a word, all else is allowed.
+fn policy() -> RuleSet {
+    let rule = |resource: &str, verdict| Rule { action: "put".into(), resource: resource.into(), verdict };
+    let rules = vec![rule("secret", Verdict::Deny), rule("asked", Verdict::Ask)];
+    RuleSet { default: Verdict::Allow, rules }
+}
+
+/// Calls `put` with `path`, then answers with what it came to.
+async fn putting(journal: &Journal, hooks: By, ran: &Arc<AtomicUsize>, path: &'static str) -> Runtime {
+    let answering = model(move |request| async move {
+        Ok(if answers(&request) == 0 { calls([("put", json!({"path": path}))]) } else { text("done") })
+    });
+    let builder = builder(journal).policy(policy()).tools(tools([put(ran)])).hooks(Arc::new(hooks)).model(answering);
+    builder.start().await.expect("it starts")
+}
+
+async fn go(runtime: &Runtime) -> (SessionHandle, Outcome) {
+    let session = open(runtime);
+    session.send("go").await.expect("accepted");
+    let ended = tokio::time::timeout(Duration::from_secs(7200), session.run_ended(RunNo(1))).await;
+    let outcome = ended.expect("the run ends").expect("the runtime lives").outcome;
+    (session, outcome)
+}
+
+/// How the calls of `session` ended, with their texts.
+async fn results(journal: &Journal, session: &SessionHandle) -> Vec<(CallEnd, String)> {
+    let finished = |record| match record {
+        Record::CallFinished(finished) => Some((finished.end, finished.content.to_string())),
+        _ => None,
+    };
+    records(journal, session.id()).await.into_iter().filter_map(finished).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_is_changed_before_it_is_accepted_or_refused_with_the_reason() {
+    let journal = journal();
+    let hook = |mut message: UserMessage| -> BoxFuture<'static, _> {
+        Box::pin(async move {
+            if message.text.contains("merge") {
+                return Err(Refused::because("review it first"));
+            }
+            message.text = format!("{} (looked at)", message.text).into();
+            message.metadata = Some(r#"{"seen":true}"#.into());
+            Ok(message)
+        })
+    };
+    let hooks = By { message: Some(Box::new(hook)), ..By::default() };
+    let answering = model(|request| async move { Ok(text(&format!("you said: {}", prompt(&request)))) });
+    let runtime = builder(&journal).hooks(Arc::new(hooks)).model(answering).start().await.expect("it starts");
+    let session = open(&runtime);
+    let refused = session.send("merge it").await.expect_err("it is refused");
+    assert_eq!(refused, SendError::Refused("the host refuses the message: review it first".to_owned()));
+    let receipt = session.send("hello").await.expect("accepted");
+    assert_eq!(&*receipt.answer().await.expect("an answer").text, "you said: hello (looked at)");
+    let accepted: Vec<_> = records(&journal, session.id())
+        .await
+        .into_iter()
+        .filter_map(|record| match record {
+            Record::InputAccepted(input) => Some((input.text.to_string(), input.metadata)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(
+        accepted,
+        [("hello (looked at)".to_owned(), Some(r#"{"seen":true}"#.into()))],
+        "nothing of the refused one"
+    );
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_hook_that_panics_or_hangs_refuses_and_harms_no_session() {
+    let journal = journal();
+    let hook = |message: UserMessage| -> BoxFuture<'static, _> {
+        match &*message.text {
+            "now" => panic!("at once"),
+            "later" => Box::pin(async { panic!("on the way") }),
+            "never" => Box::pin(std::future::pending()),
+            _ => Box::pin(async move { Ok(message) }),
+        }
+    };
+    let hooks = By { message: Some(Box::new(hook)), ..By::default() };
+    let answering = model(|_| async move { Ok(text("fine")) });
+    let runtime = builder(&journal).hooks(Arc::new(hooks)).model(answering).start().await.expect("it starts");
+    let session = open(&runtime);
+    for bad in ["now", "later", "never"] {
+        assert!(matches!(session.send(bad).await, Err(SendError::Refused(_))), "{bad}");
+    }
+    let receipt = session.send("well").await.expect("accepted");
+    assert_eq!(&*receipt.answer().await.expect("an answer").text, "fine");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_names_the_model_of_an_attempt_and_the_journal_says_which_it_was() {
+    let journal = journal();
+    let hook = |choice: ModelChoice| -> BoxFuture<'static, _> {
+        let other = (&*choice.model == "test").then(|| "big".into());
+        Box::pin(async move { other })
+    };
+    let hooks = By { model: Some(Box::new(hook)), ..By::default() };
+    let runtime = builder(&journal)
+        .model(model(|_| async move { Ok(text("the small one")) }))
+        .named_model("big", model(|request| async move { Ok(text(&format!("the {} one", request.model))) }))
+        .hooks(Arc::new(hooks))
+        .start()
+        .await
+        .expect("it starts");
+    let (session, outcome) = go(&runtime).await;
+    assert_eq!(outcome, Outcome::Completed);
+    let answered = records(&journal, session.id()).await.into_iter().find_map(|record| match record {
+        Record::TurnAnswered(answered) => Some((answered.text, answered.model)),
+        _ => None,
+    });
+    assert_eq!(answered, Some((Some("the big one".into()), Some("big".into()))));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_hook_that_panics_leaves_the_session_its_own_model_and_a_slow_one_is_bounded_by_the_turn() {
+    for (panics, expected) in [(true, "completed"), (false, "timed out")] {
+        let journal = journal();
+        let hook = move |_| -> BoxFuture<'static, Option<Text>> {
+            if panics { panic!("a fault") } else { Box::pin(std::future::pending()) }
+        };
+        let hooks = By { model: Some(Box::new(hook)), ..By::default() };
+        let answering = model(|_| async move { Ok(text("fine")) });
+        let runtime = builder(&journal).hooks(Arc::new(hooks)).model(answering).start().await.expect("it starts");
+        let (_, outcome) = go(&runtime).await;
+        assert_eq!(outcome.kind().word(), expected);
+        shut(runtime).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_is_denied_with_the_hosts_reason_and_never_runs() {
+    let (journal, ran) = (journal(), Arc::default());
+    let hooks = before(|asked| BeforeTool::Deny(format!("not on a Sunday: {}", asked.args["path"])));
+    let runtime = putting(&journal, hooks, &ran, "open").await;
+    let (session, outcome) = go(&runtime).await;
+    assert_eq!((outcome, ran.load(Ordering::Relaxed)), (Outcome::Completed, 0));
+    let told = "denied: the host does not allow this call of put: not on a Sunday: \"open\"".to_owned();
+    assert_eq!(results(&journal, &session).await, [(CallEnd::Denied, told)]);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn replaced_arguments_are_what_the_tool_gets() {
+    let (journal, ran) = (journal(), Arc::default());
+    let hooks = before(|_| BeforeTool::With(json!({"path": "other"})));
+    let runtime = putting(&journal, hooks, &ran, "open").await;
+    let (session, _) = go(&runtime).await;
+    assert_eq!(results(&journal, &session).await, [(CallEnd::Ok, "put \"other\"".to_owned())]);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_replacement_widens_what_the_session_may_do() {
+    for (path, args, why) in [
+        ("open", json!({"path": "secret"}), "is not allowed in this session"),
+        ("open", json!({"path": "asked"}), "needs a person's word"),
+        ("open", json!(["no object"]), "arguments that do not fit"),
+    ] {
+        let (journal, ran) = (journal(), Arc::default());
+        let given = args.clone();
+        let hooks = before(move |_| BeforeTool::With(given.clone()));
+        let runtime = putting(&journal, hooks, &ran, path).await;
+        let (session, outcome) = go(&runtime).await;
+        assert_eq!((outcome, ran.load(Ordering::Relaxed)), (Outcome::Completed, 0), "{args}");
+        let told = results(&journal, &session).await;
+        assert!(told[0].0 != CallEnd::Ok && told[0].1.contains(why), "{told:?}");
+        shut(runtime).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_word_for_one_thing_does_not_cover_what_a_hook_makes_of_it() {
+    // The person allows `asked`; with the same thing the call runs, with another that would have to be asked for it does not.
+    for (given, ends) in [("asked", CallEnd::Ok), ("asked too", CallEnd::Denied)] {
+        let (journal, ran) = (journal(), Arc::default());
+        let hooks = before(move |_| BeforeTool::With(json!({"path": given})));
+        let rule = |resource: &str| Rule { action: "put".into(), resource: resource.into(), verdict: Verdict::Ask };
+        let answering = model(|request| async move {
+            Ok(if answers(&request) == 0 { calls([("put", json!({"path": "asked"}))]) } else { text("done") })
+        });
+        let runtime = builder(&journal)
+            .policy(RuleSet { default: Verdict::Allow, rules: vec![rule("asked"), rule("asked too")] })
+            .tools(tools([put(&ran)]))
+            .hooks(Arc::new(hooks))
+            .model(answering)
+            .start()
+            .await
+            .expect("it starts");
+        let mut approver = runtime.approver();
+        let session = open(&runtime);
+        session.send("go").await.expect("accepted");
+        let asked = approver.next().await;
+        approver.answer(&asked, AskVerdict::Allow).await.expect("it is answered");
+        session.run_ended(RunNo(1)).await.expect("an end");
+        assert_eq!(results(&journal, &session).await[0].0, ends, "{given}");
+        drop(approver);
+        shut(runtime).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_is_replaced_before_anybody_sees_it_and_bounded_again() {
+    let (journal, ran) = (journal(), Arc::default());
+    let hooks = after(|done| (!done.error).then(|| format!("[cut out] {}", "é".repeat(300_000)).into()));
+    let runtime = putting(&journal, hooks, &ran, "open").await;
+    let (session, _) = go(&runtime).await;
+    let finished = records(&journal, session.id()).await.into_iter().find_map(|record| match record {
+        Record::CallFinished(finished) => Some(finished),
+        _ => None,
+    });
+    let finished = finished.expect("a result");
+    assert!(finished.content.starts_with("[cut out] é") && finished.content.len() <= 256 << 10);
+    assert_eq!((finished.end, finished.truncated_from), (CallEnd::Ok, Some(600_010)));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn hooks_around_a_tool_that_panic_deny_or_withhold() {
+    let (journal, ran) = (journal(), Arc::new(AtomicUsize::new(0)));
+    let runtime = putting(&journal, before(|_| panic!("a fault")), &ran, "open").await;
+    let (session, outcome) = go(&runtime).await;
+    assert_eq!((outcome, ran.load(Ordering::Relaxed)), (Outcome::Completed, 0));
+    assert_eq!(results(&journal, &session).await[0].0, CallEnd::Denied);
+    shut(runtime).await;
+
+    let journal = support::journal();
+    let runtime = putting(&journal, after(|_| panic!("a fault")), &ran, "open").await;
+    let (session, _) = go(&runtime).await;
+    let withheld = "the call has ended; its result is withheld: a hook of the host failed".to_owned();
+    assert_eq!(results(&journal, &session).await, [(CallEnd::Ok, withheld)]);
+    assert_eq!(ran.load(Ordering::Relaxed), 1);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_hook_is_bounded_by_the_deadline_of_the_call_and_a_cancel_drops_it() {
+    let pending = || By {
+        before: Some(Box::new(|_| -> BoxFuture<'static, BeforeTool> { Box::pin(std::future::pending()) })),
+        ..By::default()
+    };
+    let (journal, ran) = (journal(), Arc::new(AtomicUsize::new(0)));
+    let runtime = putting(&journal, pending(), &ran, "open").await;
+    let (session, outcome) = go(&runtime).await;
+    assert_eq!(outcome, Outcome::Completed);
+    assert_eq!(results(&journal, &session).await[0].0, CallEnd::TimedOut);
+    // Cancelled in the hook: at once, since nothing had begun.
+    let session = open(&runtime);
+    session.send("go").await.expect("accepted");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let begun = tokio::time::Instant::now();
+    session.cancel().await.expect("it is cancelled");
+    session.run_ended(RunNo(1)).await.expect("an end");
+    assert_eq!((begun.elapsed(), ran.load(Ordering::Relaxed)), (Duration::ZERO, 0));
+    shut(runtime).await;
+}
+
+fn delegating() -> Arc<dyn subtend_models::model::Model> {
+    model(|request| async move {
+        Ok(match (&*prompt(&request), answers(&request)) {
+            ("go", 0) => calls([task("child", false)]),
+            _ => text("done"),
+        })
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subagent_that_the_host_refuses_is_a_tool_error_and_is_never_born() {
+    for panics in [false, true] {
+        let journal = journal();
+        let hook = move |start: &SubagentStart| {
+            assert!(!panics, "a fault");
+            Err(Refused::because(format!("no more {}s", start.agent)))
+        };
+        let hooks = By { start: Some(Box::new(hook)), ..By::default() };
+        let runtime = builder(&journal).hooks(Arc::new(hooks)).model(delegating()).start().await.expect("it starts");
+        let (session, outcome) = go(&runtime).await;
+        assert_eq!(outcome, Outcome::Completed);
+        assert_eq!(journal.kids(session.id()).expect("kids"), []);
+        let (end, told) = results(&journal, &session).await.remove(0);
+        assert!(matches!(end, CallEnd::ToolError { .. }), "{end:?}");
+        let expected = if panics { "a hook of the host failed" } else { "refuses to start worker: no more workers" };
+        assert!(told.contains(expected), "{told}");
+        shut(runtime).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_subagent_is_told_once_and_durable() {
+    let journal = journal();
+    let told: Arc<Mutex<Vec<(SubagentStop, bool)>>> = Arc::default();
+    let (heard, store) = (Arc::clone(&told), journal.clone());
+    let stop = move |stop: &SubagentStop| {
+        let durable = store.records(stop.session).expect("records");
+        let ended = durable.iter().any(|stored| matches!(stored.record, Record::RunEnded(_)));
+        heard.lock().unwrap().push((stop.clone(), ended));
+        panic!("what a hook does here is nobody's concern");
+    };
+    let hooks = By { stop: Some(Box::new(stop)), ..By::default() };
+    let runtime = builder(&journal).hooks(Arc::new(hooks)).model(delegating()).start().await.expect("it starts");
+    let (session, outcome) = go(&runtime).await;
+    assert_eq!(outcome, Outcome::Completed);
+    let child = journal.kids(session.id()).expect("kids")[0];
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let told = std::mem::take(&mut *told.lock().unwrap());
+    let seen: Vec<_> =
+        told.iter().map(|(stop, ended)| (stop.session, stop.parent, stop.run, stop.outcome.clone(), *ended)).collect();
+    assert_eq!(seen, [(child, session.id(), RunNo(1), Outcome::Completed, true)]);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn hooks_that_do_nothing_change_nothing() {
+    struct Nothing;
+    impl Hooks for Nothing {}
+    let (journal, ran) = (journal(), Arc::default());
+    let answering = model(|request| async move {
+        Ok(match (&*prompt(&request), answers(&request)) {
+            ("go", 0) => calls([("put", Value::Null), task("child", false)]),
+            _ => text("done"),
+        })
+    });
+    let builder = builder(&journal).policy(policy()).tools(tools([put(&ran)])).hooks(Arc::new(Nothing));
+    let runtime = builder.model(answering).start().await.expect("it starts");
+    let (session, outcome) = go(&runtime).await;
+    assert_eq!((outcome, ran.load(Ordering::Relaxed)), (Outcome::Completed, 0), "null is no object");
+    assert_eq!(journal.kids(session.id()).expect("kids").len(), 1);
+    shut(runtime).await;
+}

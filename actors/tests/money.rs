@@ -1,0 +1,160 @@
+//! Prices: what records say that calls cost, and budgets of money.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::sync::Arc;
+
+use subtend_actors::builder::Builder;
+use subtend_actors::{OpenOptions, OpenSessionError, Price, Prices, StartError};
+use subtend_agents::catalog::Catalog;
+use subtend_agents::manifest::{AgentMode, Manifest};
+use subtend_models::closure::fn_model;
+use subtend_models::model::{Answer, Model, ModelError, Request};
+use subtend_session::ids::RunNo;
+use subtend_session::limits::Limits;
+use subtend_session::outcome::{Budget, Outcome};
+use subtend_session::usage::Usage;
+use support::{answers, ask, builder, calls, journal, open, prompt, shut, task, text};
+
+const SPENT: Outcome = Outcome::OutOfBudget { which: Budget::Money };
+
+fn provider(name: &str, usage: Usage) -> Arc<dyn Model> {
+    let answer = move |_, _| async move { Ok::<_, ModelError>(Answer { usage, ..text("done") }) };
+    Arc::new(fn_model(name, answer).leaving_process(true).counted_under([format!("lab/{name}"), "lab".to_owned()]))
+}
+
+fn used(input: u64, output: u64) -> Usage {
+    Usage { input, output, ..Usage::default() }
+}
+
+fn money(cost_micro: u64) -> Limits {
+    Limits { cost_micro: Some(cost_micro), output_tokens: Some(100), ..Limits::default() }
+}
+
+/// What an answer with this usage is recorded to have cost.
+async fn recorded(prices: Prices, model: Arc<dyn Model>) -> Usage {
+    let journal = journal();
+    let runtime = builder(&journal).model(model).prices(prices).start().await.expect("a runtime");
+    let (_, ended) = ask(&runtime, "go").await;
+    shut(runtime).await;
+    ended.usage
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_does_not_say_what_it_cost_is_given_its_price() {
+    let table = Prices::new().with("lab/*", Price::new(2.0, 10.0)).with("lab/big", Price::new(4.0, 20.0));
+    let small = recorded(table.clone(), provider("small", used(1_000, 10))).await;
+    assert_eq!(small, Usage { cost_micro: Some(2_100), ..used(1_000, 10) });
+    let big = recorded(table.clone(), provider("big", used(1_000, 10))).await;
+    assert_eq!(big.cost_micro, Some(4_200), "by PROVIDER/MODEL, though the session calls it otherwise");
+    let cached = recorded(table.clone(), provider("small", Usage { cache_read: 500, ..used(1_000, 10) })).await;
+    assert_eq!((cached.cost_micro, cached.unreliable), (Some(2_100), true), "what a cache costs is not known");
+    let told = recorded(table, provider("small", Usage { cost_micro: Some(7), ..used(1_000, 10) })).await;
+    assert_eq!(told.cost_micro, Some(7));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_model_without_a_price_costs_is_not_known_unless_it_stays_in_the_process() {
+    let table = Prices::new().with("other/*", Price::new(2.0, 10.0));
+    let foreign = recorded(table.clone(), provider("small", used(1_000, 10))).await;
+    assert_eq!((foreign.cost_micro, foreign.unreliable), (None, true));
+    let usage = used(1_000, 10);
+    let answer = move |_, _| async move { Ok::<_, ModelError>(Answer { usage, ..text("done") }) };
+    assert_eq!(recorded(table, Arc::new(fn_model("near", answer))).await, usage);
+    assert_eq!(recorded(Prices::new(), provider("small", usage)).await, usage, "without a table nothing is said");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_ends_when_its_money_does_not_hold_the_next_call() {
+    let journal = journal();
+    let answer = |_: Request, _| async {
+        Ok::<_, ModelError>(Answer { usage: used(1_000, 100), ..calls([("nothing", serde_json::json!({}))]) })
+    };
+    let model = Arc::new(fn_model("lab/small", answer).leaving_process(true));
+    // A call costs 2,000 for what is put in and 1,000 for what comes out.
+    let prices = Prices::new().with("lab/small", Price::new(2.0, 10.0));
+    let builder = builder(&journal).model(model).prices(prices).limits(money(10_000));
+    let runtime = builder.start().await.expect("a runtime");
+    let (_, ended) = ask(&runtime, "go").await;
+    assert_eq!((ended.outcome, ended.turns, ended.usage.cost_micro), (SPENT, 3, Some(9_000)));
+    assert_eq!(runtime.census().accounts, 0);
+    shut(runtime).await;
+}
+
+async fn refused(builder: Builder) -> StartError {
+    builder.start().await.map(drop).expect_err("no runtime")
+}
+
+#[tokio::test(start_paused = true)]
+async fn money_cannot_be_limited_where_nobody_knows_what_a_call_costs() {
+    let small = || provider("small", used(1, 1));
+    let journal = journal();
+    let error = refused(builder(&journal).model(small()).limits(money(10))).await;
+    assert!(matches!(&error, StartError::NoPrice(model) if &**model == "small"), "{error}");
+    let journal = support::journal();
+    let pooled = builder(&journal)
+        .named_model("a", small())
+        .named_model("b", provider("big", used(1, 1)))
+        .pool("smart", ["a", "b"])
+        .default_model("pool:smart")
+        .prices(Prices::new().with("a", Price::new(1.0, 1.0)))
+        .limits(money(10));
+    let error = refused(pooled).await;
+    assert!(matches!(&error, StartError::NoPrice(model) if &**model == "b"), "{error}");
+    let journal = support::journal();
+    let error = refused(builder(&journal).model(small()).prices(Prices::new().with("a", Price::new(-1.0, 1.0)))).await;
+    assert!(matches!(&error, StartError::Price(name, _) if &**name == "a"), "{error}");
+    let journal = support::journal();
+    let runtime = builder(&journal).model(small()).start().await.expect("a runtime");
+    let limited = OpenOptions { limits: Some(money(10)), ..OpenOptions::agent("worker") };
+    let error = runtime.open(limited.clone()).map(drop).expect_err("no session");
+    assert!(matches!(&error, OpenSessionError::NoPrice(model) if &**model == "small"), "{error}");
+    open(&runtime);
+    shut(runtime).await;
+    let journal = support::journal();
+    let answer = |_, _| async { Ok::<_, ModelError>(text("done")) };
+    let runtime = builder(&journal).model(Arc::new(fn_model("near", answer))).start().await.expect("a runtime");
+    runtime.open(limited).expect("a model that calls nobody costs nothing");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_whose_model_has_no_price_is_reserved_by_the_dearest_and_counts_so() {
+    let mut catalog = Catalog::builtin();
+    catalog.insert(Manifest::new("parent", AgentMode::All, "You are a parent."));
+    let odd = Manifest { model: Some("odd".into()), ..Manifest::new("worker", AgentMode::Subagent, "You are odd.") };
+    catalog.insert(odd);
+    let answer = |request: Request, _| async move {
+        match (prompt(&request).as_str(), answers(&request)) {
+            ("go", 0) => Ok::<_, ModelError>(Answer { usage: used(1, 1), ..calls([task("child", false)]) }),
+            (_, _) => Ok(Answer { usage: used(1, 1), ..text("done") }),
+        }
+    };
+    let known: Arc<dyn Model> = Arc::new(fn_model("known", answer).leaving_process(true));
+    // A call of 100 tokens and more at the dearest price is 100,000 and more.
+    let prices = Prices::new().with("known", Price::new(1.0, 1.0)).with("dear", Price::new(1_000.0, 1_000.0));
+    for (limit, expected) in [(50_000, SPENT), (5_000_000, Outcome::Completed)] {
+        let journal = journal();
+        let builder = builder(&journal).catalog(catalog.clone()).model(Arc::clone(&known));
+        let builder = builder.named_model("odd", provider("odd", used(1, 1))).prices(prices.clone());
+        let runtime = builder.limits(money(limit)).start().await.expect("a runtime");
+        let session = runtime.open("parent").expect("a session");
+        let receipt = session.send("go").await.expect("accepted");
+        let parent = session.run_ended(receipt.run).await.expect("ended");
+        let child = journal.kids(session.id()).expect("kids")[0];
+        let child = runtime.session(child).expect("readable").expect("there");
+        let ended = child.run_ended(RunNo(1)).await.expect("ended");
+        assert_eq!((ended.outcome, parent.outcome), (expected, Outcome::Completed));
+        shut(runtime).await;
+    }
+}

@@ -1,0 +1,195 @@
+//! Agent overrides: another agent answers from one message on (G12).
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use subtend_actors::{Options, SendError, SessionHandle};
+use subtend_agents::catalog::Catalog;
+use subtend_agents::manifest::{AgentMode, Manifest};
+use subtend_journal::memory::Memory;
+use subtend_journal::{Journal, Options as JournalOptions};
+use subtend_models::model::Model;
+use subtend_session::authority::{Access, Rule, RuleSet, Verdict};
+use subtend_session::call::{CallEnd, ToolEffect};
+use subtend_session::record::Record;
+use subtend_session::settings::Settings;
+use subtend_tools::closure::FnTool;
+use subtend_tools::tool::ToolOutput;
+use support::{answers, builder, calls, model, open, records, shut, task, text, tool, tools};
+
+/// What a model was asked: agent, model, system prompt, tools, temperature.
+type Seen = Arc<Mutex<Vec<(String, String, String, Vec<String>, Option<f64>)>>>;
+
+fn acting(name: &str) -> FnTool {
+    let action: Arc<str> = format!("do.{name}").into();
+    tool(name, ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("done")) })
+        .access(move |_| vec![Access { action: Arc::clone(&action), resource: "x".into() }])
+}
+
+/// `worker` may do all but `forbid`; `plan` may not write, and would allow itself what the session is forbidden.
+fn catalog() -> Catalog {
+    let rule = |action: &str, verdict| Rule { action: action.into(), resource: "*".into(), verdict };
+    let mut catalog = Catalog::builtin();
+    let mut worker = Manifest::new("worker", AgentMode::All, "You are a worker.");
+    worker.rules = Some(RuleSet { default: Verdict::Allow, rules: vec![rule("do.forbid", Verdict::Deny)] });
+    catalog.insert(worker);
+    let mut plan = Manifest::new("planner", AgentMode::Primary, "You plan.");
+    plan.rules = Some(RuleSet { default: Verdict::Allow, rules: vec![rule("do.write", Verdict::Deny)] });
+    plan.model = Some("deep".into());
+    plan.settings = Settings { temperature: Some(0.5), ..Settings::default() };
+    catalog.insert(plan);
+    catalog.insert(Manifest::new("helper", AgentMode::Subagent, "You help."));
+    catalog
+}
+
+fn watching(seen: &Seen) -> Arc<dyn Model> {
+    let seen = Arc::clone(seen);
+    model(move |request| {
+        let tools =
+            request.tools.iter().map(|tool| tool.name.to_string()).filter(|name| !name.contains("task")).collect();
+        let at = (request.agent.to_string(), request.model.to_string(), request.system.to_string());
+        seen.lock().unwrap().push((at.0, at.1, at.2, tools, request.settings.temperature));
+        async move { Ok(text("fine")) }
+    })
+}
+
+fn start(journal: &Journal, answering: Arc<dyn Model>, seed: u64) -> subtend_actors::Builder {
+    builder(journal)
+        .catalog(catalog())
+        .options(Options { seed: Some(seed), ..Options::default() })
+        .tools(tools([acting("read"), acting("write"), acting("forbid")]))
+        .model(answering)
+}
+
+async fn say(session: &SessionHandle, words: &str, agent: Option<&str>) {
+    let input = session.input(words);
+    let input = if let Some(agent) = agent { input.agent(agent) } else { input };
+    input.send().await.expect("accepted").answer().await.expect("an answer");
+}
+
+fn worker() -> (String, String, String, Vec<String>, Option<f64>) {
+    let tools = vec!["read".into(), "write".into()];
+    ("worker".into(), "test".into(), "You are a worker.".into(), tools, None)
+}
+
+fn planner() -> (String, String, String, Vec<String>, Option<f64>) {
+    ("planner".into(), "deep".into(), "You plan.".into(), vec!["read".into()], Some(0.5))
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_override_holds_from_its_message_on_under_the_sessions_ceiling_and_over_a_restart() {
+    let memory = Memory::new();
+    let store = || Journal::open(Box::new(memory.clone()), JournalOptions::default()).expect("it opens");
+    let seen: Seen = Arc::default();
+    let journal = store();
+    let runtime = start(&journal, watching(&seen), 7).start().await.expect("it starts");
+    let session = open(&runtime);
+    say(&session, "one", None).await;
+    say(&session, "two", Some("planner")).await;
+    say(&session, "three", None).await;
+    assert_eq!(std::mem::take(&mut *seen.lock().unwrap()), [worker(), planner(), planner()]);
+    assert_eq!(
+        journal.head(session.id()).expect("a store").expect("a head").agent.as_ref(),
+        "worker",
+        "as it was opened"
+    );
+    let id = session.id();
+    drop(session);
+    runtime.shutdown(Duration::from_secs(1)).await;
+
+    let journal = store();
+    let runtime = start(&journal, watching(&seen), 8).start().await.expect("it starts");
+    let session = runtime.session(id).expect("a store").expect("a session");
+    say(&session, "four", None).await;
+    say(&session, "five", Some("worker")).await;
+    assert_eq!(std::mem::take(&mut *seen.lock().unwrap()), [planner(), worker()]);
+    let recorded: Vec<_> = records(&journal, id)
+        .await
+        .into_iter()
+        .filter_map(|record| match record {
+            Record::InputAccepted(input) => input.agent_override.clone(),
+            _ => None,
+        })
+        .map(|other| (other.agent.to_string(), other.model.to_string(), other.system.to_string()))
+        .collect();
+    let words = |agent: &str, model: &str, system: &str| (agent.to_owned(), model.to_owned(), system.to_owned());
+    assert_eq!(recorded, [words("planner", "deep", "You plan."), words("worker", "test", "You are a worker.")]);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_nobody_may_pick_is_refused_with_those_that_are_there() {
+    let journal = support::journal();
+    let runtime = start(&journal, watching(&Seen::default()), 7).start().await.expect("it starts");
+    let session = open(&runtime);
+    for name in ["nobody", "helper"] {
+        let Err(SendError::BadInput(why)) = session.input("hi").agent(name).send().await else { panic!("{name}") };
+        assert!(why.contains(name) && why.contains("planner, worker") && !why.contains("helper, "), "{why}");
+    }
+    assert_eq!(support::kinds(&journal, session.id()).await, ["session_created"]);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_override_in_the_middle_of_a_run_changes_what_its_next_calls_may_do() {
+    let journal = support::journal();
+    // The first turn steers the planner in; the worker's write comes before that, the planner's after it.
+    let answering = model(|request| async move {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        Ok(if answers(&request) < 2 { calls([("write", serde_json::json!({}))]) } else { text("done") })
+    });
+    let runtime = start(&journal, answering, 7).start().await.expect("it starts");
+    let session = open(&runtime);
+    session.send("go").await.expect("accepted");
+    session.input("think first").agent("planner").steer().await.expect("accepted");
+    session.run_ended(subtend_session::ids::RunNo(1)).await.expect("an end");
+    let ends: Vec<_> = records(&journal, session.id())
+        .await
+        .into_iter()
+        .filter_map(|record| match record {
+            Record::CallFinished(finished) => Some(finished.end),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(ends.len(), 2);
+    assert!(ends[0] == CallEnd::Ok && ends[1] != CallEnd::Ok, "{ends:?}");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_override_starts_may_do_no_more_than_it_may_itself() {
+    let journal = support::journal();
+    let answering = model(|request| async move {
+        Ok(match (&*request.agent, answers(&request)) {
+            ("planner", 0) => calls([task("child", false)]),
+            ("worker", 0) => calls([("write", serde_json::json!({})), ("read", serde_json::json!({}))]),
+            _ => text("done"),
+        })
+    });
+    let runtime = start(&journal, answering, 7).start().await.expect("it starts");
+    let session = open(&runtime);
+    say(&session, "plan it", Some("planner")).await;
+    let child = journal.kids(session.id()).expect("kids")[0];
+    let ends: Vec<_> = records(&journal, child)
+        .await
+        .into_iter()
+        .filter_map(|record| match record {
+            Record::CallFinished(finished) => Some((finished.call.ix, finished.end == CallEnd::Ok)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(ends, [(0, false), (1, true)], "the planner may not write, nor has it others write");
+    shut(runtime).await;
+}

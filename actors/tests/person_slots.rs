@@ -1,0 +1,190 @@
+//! Slots of runs that persons open: never behind those that work by themselves, and back on each way out (T-3).
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+#![cfg(feature = "fault-points")]
+
+mod support;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use subtend_actors::faults::{Faults, Point};
+use subtend_actors::{Control, Options, Runtime, SessionHandle};
+use subtend_models::model::{Answer, ModelError, Request};
+use subtend_session::ids::SessionId;
+use subtend_session::limits::Limits;
+use subtend_session::message::Message;
+use subtend_session::outcome::{By, Outcome};
+use subtend_session::state::Phase;
+use support::{answers, builder, calls, journal, model, open, prompt, shut, task, text};
+use tokio::time::Instant;
+
+/// The last user message.
+fn asked(request: &Request) -> String {
+    let last = request.messages.iter().rev().find_map(|message| match message {
+        Message::User { text, .. } => Some(text.to_string()),
+        _ => None,
+    });
+    last.unwrap_or_default()
+}
+
+/// A parent with a child that is done at once and as many as wanted that never end; persons are answered after a second.
+async fn answer(request: Request) -> Result<Answer, ModelError> {
+    match (prompt(&request).as_str(), asked(&request).as_str(), answers(&request)) {
+        ("parent", _, 0) => {
+            let parked = (0..3).map(|_| task("parked", true));
+            Ok(calls(std::iter::once(task("quick", true)).chain(parked)))
+        }
+        ("parked", "parked", _) | (_, "for ever", _) => std::future::pending().await,
+        (_, "a moment", _) => {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            Ok(text("here"))
+        }
+        ("parent", _, _) => Ok(text("waiting")),
+        (_, _, _) => Ok(text("done")),
+    }
+}
+
+/// The quiet child of a parent whose three slots are all taken by runs that it owns.
+async fn full(runtime: &Runtime) -> (SessionHandle, Vec<SessionHandle>) {
+    let session = open(runtime);
+    session.send("parent").await.expect("accepted");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let tree = session.tree().await.expect("a tree");
+    let (quiet, working): (Vec<_>, Vec<_>) = tree.children.iter().partition(|child| child.phase == Phase::Quiet);
+    assert_eq!((quiet.len(), working.len(), runtime.slots_in_use()), (1, 3, 3));
+    let handle = |id: SessionId| runtime.session(id).expect("readable").expect("there");
+    let children = quiet.into_iter().chain(working).map(|child| handle(child.id)).collect();
+    (session, children)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_person_who_writes_to_a_quiet_child_does_not_wait_for_the_owned_ones() {
+    let journal = journal();
+    let options = Options { slots: 3, seed: Some(7), ..Options::default() };
+    let runtime = builder(&journal).model(model(answer)).options(options).start().await.expect("a runtime");
+    let (session, children) = full(&runtime).await;
+    let begun = Instant::now();
+    let receipt = children[0].send("a moment").await.expect("accepted");
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(runtime.slots_in_use(), 4, "the cap of all roots is one for each class");
+    let ended = children[0].run_ended(receipt.run).await.expect("ended");
+    assert_eq!((ended.outcome, begun.elapsed()), (Outcome::Completed, Duration::from_secs(1)));
+    assert_eq!(runtime.slots_in_use(), 3);
+    session.cancel().await.expect("cancelled");
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!((runtime.slots_in_use(), runtime.census().queued), (0, 0));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owned_run_still_waits_for_the_owned_ones() {
+    let journal = journal();
+    let limits = Limits { live_runs: 2, ..Limits::default() };
+    let runtime = builder(&journal).model(model(answer)).limits(limits).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("parent").await.expect("accepted");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let census = runtime.census();
+    assert_eq!((census.slots, census.queued), (2, 1), "one of those that never end waits");
+    session.cancel().await.expect("cancelled");
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!((runtime.slots_in_use(), runtime.census().queued), (0, 0));
+    shut(runtime).await;
+}
+
+/// A person's run in each of two quiet children, where one person at a time may run; tells when the second one started.
+#[tokio::test(start_paused = true)]
+async fn persons_have_a_bound_of_their_own_and_wait_for_each_other_at_it() {
+    let journal = journal();
+    let limits = Limits { live_person_runs: 1, live_runs: 2, ..Limits::default() };
+    let answer = |request: Request| async move {
+        match (prompt(&request).as_str(), answers(&request)) {
+            ("parent", 0) => Ok(calls([task("one", false), task("two", false)])),
+            _ => answer(request).await,
+        }
+    };
+    let runtime = builder(&journal).model(model(answer)).limits(limits).start().await.expect("a runtime");
+    let (session, _) = support::ask(&runtime, "parent").await;
+    let kids = journal.kids(session.id()).expect("kids");
+    let kids: Vec<_> = kids.into_iter().map(|kid| runtime.session(kid).expect("readable").expect("there")).collect();
+    let begun = Instant::now();
+    let first = kids[0].send("a moment").await.expect("accepted");
+    let second = kids[1].send("a moment").await.expect("accepted");
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let census = runtime.census();
+    assert_eq!((census.slots, census.queued), (1, 1));
+    kids[0].run_ended(first.run).await.expect("ended");
+    let ended = kids[1].run_ended(second.run).await.expect("ended");
+    assert_eq!((ended.outcome, begun.elapsed()), (Outcome::Completed, Duration::from_secs(2)));
+    assert_eq!(runtime.slots_in_use(), 0);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_persons_slot_comes_back_when_the_run_is_cancelled_interrupted_or_withdrawn() {
+    let journal = journal();
+    let limits = Limits { live_person_runs: 1, ..Limits::default() };
+    let runtime = builder(&journal).model(model(answer)).limits(limits).start().await.expect("a runtime");
+    let (_, children) = full(&runtime).await;
+    let quiet = &children[0];
+    for end in ["cancel", "interrupt"] {
+        let receipt = quiet.send("for ever").await.expect("accepted");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(runtime.slots_in_use(), 4);
+        let done = if end == "cancel" { quiet.cancel().await } else { quiet.interrupt().await };
+        assert_eq!(done, Ok(Control::Done(receipt.run)));
+        quiet.run_ended(receipt.run).await.expect("ended");
+        assert_eq!(runtime.slots_in_use(), 3, "{end}");
+    }
+    // One that waits for a slot is withdrawn, and is granted none later.
+    let held = quiet.send("for ever").await.expect("accepted");
+    children[1].cancel().await.expect("cancelled");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let waits = children[1].send("for ever").await.expect("accepted");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(runtime.census().queued, 1);
+    assert_eq!(children[1].cancel().await, Ok(Control::Done(waits.run)));
+    let ended = children[1].run_ended(waits.run).await.expect("ended");
+    assert_eq!((ended.outcome, ended.turns), (Outcome::Cancelled { by: By::Person }, 0));
+    assert_eq!(quiet.cancel().await, Ok(Control::Done(held.run)));
+    quiet.run_ended(held.run).await.expect("ended");
+    let census = runtime.census();
+    assert_eq!((census.slots, census.queued), (2, 0), "the parked ones but the one that was cancelled");
+    let report = runtime.shutdown(Duration::ZERO).await;
+    assert_eq!((report.actors, report.tasks), (0, 0), "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_persons_slot_is_kept_through_a_panic_of_its_session_and_comes_back_once() {
+    let journal = journal();
+    let (armed, struck) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(0)));
+    let (arm, count) = (Arc::clone(&armed), Arc::clone(&struck));
+    let faults = Faults::new(move |point, detail| {
+        if point == Point::Handler && detail == "model_answered" && armed.swap(false, Ordering::SeqCst) {
+            *struck.lock().unwrap() += 1;
+            panic!("a fault");
+        }
+    });
+    let runtime = builder(&journal).model(model(answer)).faults(faults).start().await.expect("a runtime");
+    let (session, children) = full(&runtime).await;
+    arm.store(true, Ordering::SeqCst);
+    let receipt = children[0].send("a moment").await.expect("accepted");
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    assert_eq!((*count.lock().unwrap(), runtime.slots_in_use()), (1, 4), "the run goes on, in its slot");
+    let ended = children[0].run_ended(receipt.run).await.expect("ended");
+    assert_eq!((ended.outcome, runtime.slots_in_use()), (Outcome::Completed, 3));
+    session.cancel().await.expect("cancelled");
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(runtime.slots_in_use(), 0);
+    shut(runtime).await;
+}

@@ -1,0 +1,203 @@
+//! The queue of a session: what is held, in which order it is taken, and what is told of it.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::time::Duration;
+
+use subtend_actors::event::{QueueEvent, QueueEvents};
+use subtend_actors::{ControlError, Ended, QueueEntry, QueueKind, SendError, SessionHandle};
+use subtend_journal::memory::Memory;
+use subtend_journal::{Journal, Options};
+use subtend_models::model::{Answer, ModelError, Request};
+use subtend_session::ids::{InputId, RunNo};
+use subtend_session::limits::Limits;
+use subtend_session::message::Message;
+use subtend_session::outcome::{By, Outcome};
+use subtend_session::record::Lane;
+use support::{builder, journal, model, open, shut, text};
+
+async fn seconds(n: u64) {
+    tokio::time::sleep(Duration::from_secs(n)).await;
+}
+
+async fn end_of(session: &SessionHandle, run: u32) -> Ended {
+    let ended = tokio::time::timeout(Duration::from_secs(7200), session.run_ended(RunNo(run))).await;
+    ended.expect("the run ends").expect("the runtime lives")
+}
+
+/// Takes ten seconds, and tells the last thing that was said. On "fail" it fails.
+async fn slow(request: Request) -> Result<Answer, ModelError> {
+    seconds(10).await;
+    let last = request.messages.iter().rev().find_map(|message| match message {
+        Message::User { text, .. } => Some(text.to_string()),
+        _ => None,
+    });
+    match last.as_deref() {
+        Some("fail") => Err(ModelError::new(subtend_session::outcome::ModelFail::InvalidRequest, "as asked")),
+        last => Ok(text(last.unwrap_or_default())),
+    }
+}
+
+fn texts(entries: &[QueueEntry]) -> Vec<&str> {
+    entries.iter().map(|entry| &*entry.text).collect()
+}
+
+fn reopen(memory: &Memory) -> Journal {
+    Journal::open(Box::new(memory.clone()), Options::default()).expect("the journal opens")
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_is_listed_in_the_order_in_which_it_is_taken() {
+    let journal = journal();
+    let runtime = builder(&journal).model(model(slow)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("one").await.expect("accepted");
+    assert_eq!(session.queue().await, Ok(Vec::new()), "it is at work on the first");
+    let metadata = serde_json::json!({"from": "mail"});
+    let two = session.input("two").metadata(&metadata).send().await.expect("accepted");
+    session.send("three").await.expect("accepted");
+    session.steer("first").await.expect("accepted");
+    let queue = session.queue().await.expect("listed");
+    assert_eq!(texts(&queue), ["first", "two", "three"]);
+    let entry = QueueEntry {
+        id: two.input,
+        kind: QueueKind::User,
+        text: "two".into(),
+        metadata: Some(metadata.to_string().into()),
+        lane: Lane::Send,
+        at: queue[1].at,
+    };
+    assert_eq!(queue[1], entry);
+    assert_eq!(queue[0].lane, Lane::Steer);
+    end_of(&session, 1).await;
+    assert_eq!(session.queue().await, Ok(Vec::new()));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_removed_or_cleared_is_never_taken() {
+    let journal = journal();
+    let runtime = builder(&journal).model(model(slow)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("one").await.expect("accepted");
+    let two = session.send("two").await.expect("accepted");
+    session.send("three").await.expect("accepted");
+    assert_eq!(session.queue_remove(two.input).await, Ok(true));
+    assert_eq!(session.queue_remove(two.input).await, Ok(false), "it does not wait any more");
+    assert_eq!(session.queue_remove(InputId(uuid::Uuid::from_u128(7))).await, Ok(false));
+    assert_eq!(end_of(&session, 1).await.text.as_deref(), Some("three"));
+    session.send("four").await.expect("accepted");
+    session.send("five").await.expect("accepted");
+    session.send("six").await.expect("accepted");
+    assert_eq!(session.queue_clear().await, Ok(2));
+    assert_eq!(session.queue_clear().await, Ok(0));
+    assert_eq!(end_of(&session, 2).await.text.as_deref(), Some("four"));
+    assert_eq!(session.current_run().await.expect("probed").map(|run| run.no()), None);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_queue_is_bounded_and_drained_after_every_kind_of_end() {
+    let journal = journal();
+    let limits = Limits { queue: 2, ..Limits::default() };
+    let runtime = builder(&journal).limits(limits).model(model(slow)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("fail").await.expect("accepted");
+    session.send("two").await.expect("accepted");
+    session.send("three").await.expect("accepted");
+    let full = session.send("four").await.err();
+    assert_eq!(full, Some(SendError::Busy { what: "the session's queue", limit: 2 }));
+    assert!(matches!(end_of(&session, 1).await.outcome, Outcome::Failed { .. }));
+    seconds(1).await;
+    session.cancel().await.expect("cancelled");
+    assert_eq!(end_of(&session, 2).await.outcome, Outcome::Cancelled { by: By::Person });
+    let third = end_of(&session, 3).await;
+    assert_eq!((third.outcome, third.text.as_deref()), (Outcome::Completed, Some("three")));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_outlives_the_host_and_opens_the_next_run() {
+    let memory = Memory::new();
+    let journal = reopen(&memory);
+    let runtime = builder(&journal).model(model(slow)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("one").await.expect("accepted");
+    session.send("two").await.expect("accepted");
+    drop((runtime, journal));
+    let journal = reopen(&memory);
+    let runtime = builder(&journal).model(model(slow)).start().await.expect("a runtime");
+    let session = runtime.session(session.id()).expect("readable").expect("there");
+    assert_eq!(end_of(&session, 1).await.outcome, Outcome::Lost);
+    assert_eq!(end_of(&session, 2).await.text.as_deref(), Some("two"));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_works_or_has_inputs_waiting_is_not_closed_and_an_input_reopens_it() {
+    let journal = journal();
+    let runtime = builder(&journal).model(model(slow)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("one").await.expect("accepted");
+    assert!(matches!(session.close().await, Err(ControlError::Working(_))));
+    session.send("two").await.expect("accepted");
+    session.cancel_tree().await.expect("cancelled");
+    end_of(&session, 1).await;
+    assert!(matches!(session.close().await, Err(ControlError::Working(_))), "an input waits");
+    assert_eq!(session.queue_clear().await, Ok(1));
+    assert_eq!([session.close().await, session.close().await], [Ok(()), Ok(())]);
+    assert!(journal.head(session.id()).expect("readable").expect("there").closed);
+    let receipt = session.send("again").await.expect("accepted");
+    assert_eq!(end_of(&session, receipt.run.0).await.text.as_deref(), Some("again"));
+    assert!(!journal.head(session.id()).expect("readable").expect("there").closed);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_of_the_queue_follow_from_its_records() {
+    let journal = journal();
+    let runtime = builder(&journal).model(model(slow)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("one").await.expect("accepted");
+    session.send("two").await.expect("accepted");
+    let three = session.send("three").await.expect("accepted");
+    session.steer("now").await.expect("accepted");
+    session.queue_remove(three.input).await.expect("removed");
+    end_of(&session, 1).await;
+    session.send("four").await.expect("accepted");
+    end_of(&session, 2).await;
+    journal.settled().await.expect("the journal lives");
+    let mut queue = QueueEvents::default();
+    let stored = journal.records(session.id()).expect("records");
+    let events: Vec<String> = stored
+        .iter()
+        .flat_map(|stored| queue.add(stored.seq, &stored.record))
+        .map(|event| match event {
+            QueueEvent::Queued { count, message } => format!("queued {count}: {}", message.text),
+            QueueEvent::Processing { message } => format!("processing {}", message.text),
+            QueueEvent::Empty => "empty".to_owned(),
+        })
+        .collect();
+    let told = [
+        "processing one",
+        "queued 1: two",
+        "queued 2: three",
+        "queued 3: now",
+        "processing now",
+        "processing two",
+        "empty",
+        "processing four",
+    ];
+    assert_eq!(events, told);
+    shut(runtime).await;
+}

@@ -1,0 +1,360 @@
+//! Words that come late, twice or at a bad time: each is for the run that it was meant for, and no wait is prolonged by being
+//! looked at.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+#![cfg(feature = "fault-points")]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde_json::json;
+use subtend_actors::builder::Builder;
+use subtend_actors::faults::{Faults, Point};
+use subtend_actors::{BranchOptions, Census, Control, Ended, Options, Runtime, SessionHandle};
+use subtend_journal::Journal;
+use subtend_journal::memory::Memory;
+use subtend_models::model::{Answer, ModelError, Request};
+use subtend_session::authority::{Access, Rule, RuleSet, Verdict};
+use subtend_session::call::{CallEnd, ToolEffect};
+use subtend_session::command::SwitchTo;
+use subtend_session::ids::RunNo;
+use subtend_session::limits::Limits;
+use subtend_session::message::Message;
+use subtend_session::outcome::{By, Outcome, TimeLimit};
+use subtend_session::place::BranchKind;
+use subtend_session::record::{AskBy, AskVerdict, Record};
+use subtend_tools::tool::ToolOutput;
+use support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text, tool, tools};
+
+async fn seconds(n: u64) {
+    tokio::time::sleep(Duration::from_secs(n)).await;
+}
+
+async fn end_of(session: &SessionHandle, run: u32) -> Ended {
+    let ended = tokio::time::timeout(Duration::from_secs(20_000), session.run_ended(RunNo(run))).await;
+    ended.expect("the run ends").expect("the runtime lives")
+}
+
+/// What the user of a session said last.
+fn last(request: &Request) -> String {
+    let user = |message: &Message| match message {
+        Message::User { text, .. } => Some(text.to_string()),
+        _ => None,
+    };
+    request.messages.iter().rev().find_map(user).unwrap_or_default()
+}
+
+fn child(runtime: &Runtime, session: &SessionHandle, n: usize) -> SessionHandle {
+    let kids = runtime.journal().kids(session.id()).expect("kids");
+    runtime.session(kids[n]).expect("readable").expect("there")
+}
+
+/// Panics at the first `times` points that are `point` with `detail`.
+fn strike(point: Point, detail: &'static str, times: usize) -> Faults {
+    let struck = AtomicUsize::new(0);
+    Faults::new(move |at, what| {
+        let here = at == point && what == detail;
+        assert!(!(here && struck.fetch_add(1, Ordering::Relaxed) < times), "a fault at {detail}");
+    })
+}
+
+fn one_slot(journal: &Journal) -> Builder {
+    let options = Options { slots: 1, idle: Duration::from_secs(10), seed: Some(7), ..Options::default() };
+    let limits = Limits { live_runs: 1, run_ms: None, first_byte_ms: u64::MAX, turn_ms: u64::MAX, ..Limits::default() };
+    builder(journal).options(options).limits(limits)
+}
+
+/// A long task holds the slot, a second one waits for it; that is cancelled by its name on a person's word.
+async fn two(request: Request) -> Result<Answer, ModelError> {
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    match (prompt(&request).as_str(), answers(&request)) {
+        ("parent", 0) => Ok(calls([task("long", true), task("second", true)])),
+        ("parent", 1) => Ok(text("waiting")),
+        ("parent", 2) => Ok(calls([("cancel_task", json!({"taskId": last(&request)}))])),
+        ("long", _) => {
+            seconds(1_000).await;
+            Ok(text("long"))
+        }
+        _ => Ok(text("done")),
+    }
+}
+
+/// The second task, which has a person's input behind it and is cancelled by its owner's model.
+async fn cancelled_in_the_queue(runtime: &Runtime) -> (SessionHandle, SessionHandle) {
+    let session = open(runtime);
+    session.send("parent").await.expect("accepted");
+    seconds(5).await;
+    let queued = |at: &usize| {
+        let kid = child(runtime, &session, *at);
+        runtime
+            .journal()
+            .inflight()
+            .expect("inflight")
+            .iter()
+            .any(|(id, row)| *id == kid.id() && row.state == subtend_session::state::Phase::Queued)
+    };
+    let second = child(runtime, &session, (0..2).find(queued).expect("one waits"));
+    second.send("for a person").await.expect("accepted");
+    let short = runtime.journal().head(second.id()).expect("readable").expect("there").short;
+    session.send(short.0.to_string()).await.expect("accepted");
+    seconds(2).await;
+    (session, second)
+}
+
+async fn ends(journal: &Journal, session: &SessionHandle) -> Vec<Outcome> {
+    let ends = records(journal, session.id()).await.into_iter().filter_map(|record| match record {
+        Record::RunEnded(ended) => Some(ended.outcome),
+        _ => None,
+    });
+    ends.collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancel_that_is_heard_again_after_a_panic_spares_the_run_that_follows() {
+    let journal = journal();
+    let faults = strike(Point::Handler, "owner_cancels", 1);
+    let runtime = one_slot(&journal).faults(faults).model(model(two)).start().await.expect("a runtime");
+    let (session, second) = cancelled_in_the_queue(&runtime).await;
+    end_of(&session, 1).await;
+    end_of(&second, 2).await;
+    let found = ends(&journal, &second).await;
+    assert!(matches!(found[0], Outcome::Cancelled { by: By::Model { .. } }), "{found:?}");
+    assert_eq!(found[1..], [Outcome::Completed], "it is a person's");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancel_that_is_heard_again_at_boot_spares_the_run_that_follows() {
+    let memory = Memory::new();
+    let on = || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("it opens");
+    let first = on();
+    let faults = strike(Point::Handler, "owner_cancels", usize::MAX);
+    let runtime = one_slot(&first).faults(faults).model(model(two)).start().await.expect("a runtime");
+    let (session, second) = cancelled_in_the_queue(&runtime).await;
+    let (root, second) = (session.id(), second.id());
+    drop((session, runtime, first));
+
+    let journal = on();
+    let runtime = one_slot(&journal).model(model(two)).start().await.expect("a runtime");
+    let second = runtime.session(second).expect("readable").expect("there");
+    end_of(&second, 2).await;
+    let found = ends(&journal, &second).await;
+    assert!(matches!(found[0], Outcome::Cancelled { by: By::Model { .. } }), "{found:?}");
+    assert_eq!(found[1..], [Outcome::Completed], "it is a person's");
+    assert_eq!(ends(&journal, &runtime.session(root).unwrap().unwrap()).await, [Outcome::Lost]);
+    shut(runtime).await;
+}
+
+async fn slow(_: Request) -> Result<Answer, ModelError> {
+    seconds(30).await;
+    Ok(text("done"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancel_whose_answer_was_lost_is_for_the_run_that_it_ended() {
+    let journal = journal();
+    let faults = strike(Point::AfterAppend, "run_held", 1);
+    let runtime = builder(&journal).faults(faults).model(model(slow)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("go").await.expect("accepted");
+    session.send("next").await.expect("accepted");
+    seconds(5).await;
+    assert_eq!(session.cancel().await, Ok(Control::Done(RunNo(1))));
+    assert_eq!(end_of(&session, 2).await.outcome, Outcome::Completed);
+    assert_eq!(ends(&journal, &session).await[0], Outcome::Cancelled { by: By::Person });
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_interrupt_whose_answer_was_lost_spares_what_was_resumed() {
+    let journal = journal();
+    let faults = strike(Point::AfterAppend, "run_held", 1);
+    let runtime = builder(&journal).faults(faults).model(model(slow)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("go").await.expect("accepted");
+    session.send("next").await.expect("accepted");
+    seconds(5).await;
+    assert_eq!(session.interrupt().await, Ok(Control::Done(RunNo(1))));
+    assert_eq!(end_of(&session, 1).await.outcome, Outcome::Completed);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_switch_whose_answer_was_lost_goes_one_step() {
+    let journal = journal();
+    let faults = Faults::new({
+        let struck = AtomicUsize::new(0);
+        // The first two are the ends of the alternatives, which are seen at once.
+        move |at, what| {
+            let here = at == Point::AfterAppend && what == "alternative_switched";
+            assert!(!(here && struck.fetch_add(1, Ordering::Relaxed) == 2), "a fault");
+        }
+    });
+    let runtime = builder(&journal).faults(faults).model(model(slow)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("go").await.expect("accepted");
+    end_of(&session, 1).await;
+    for _ in 0..2 {
+        let (other, run) = session.regenerate(None).await.expect("a branch");
+        end_of(&other, run.0).await;
+        seconds(1).await;
+    }
+    assert_eq!(session.alternatives().await.expect("listed")[0].active, 2);
+    assert_eq!(session.switch(None, SwitchTo::Previous).await.expect("switched").to, 1);
+    assert_eq!(session.alternatives().await.expect("listed")[0].active, 1);
+    shut(runtime).await;
+}
+
+/// One call that needs a person's word.
+async fn asking(journal: &Journal) -> (Runtime, SessionHandle) {
+    let rule = Rule { action: "make".into(), resource: "*".into(), verdict: Verdict::Ask };
+    let policy = RuleSet { default: Verdict::Allow, rules: vec![rule] };
+    let make = tool("make", ToolEffect::SideEffect, |_| async { Ok(ToolOutput::text("made")) });
+    let make = make.access(|_| vec![Access { action: "make".into(), resource: "a".into() }]);
+    let answering = model(|request| async move {
+        Ok(if answers(&request) == 0 { calls([("make", json!({}))]) } else { text("done") })
+    });
+    let options = Options { idle: Duration::from_secs(10), seed: Some(7), ..Options::default() };
+    let builder = builder(journal).options(options).policy(policy).tools(tools([make])).model(answering);
+    let runtime = builder.start().await.expect("it starts");
+    let session = open(&runtime);
+    (runtime, session)
+}
+
+async fn words(journal: &Journal, session: &SessionHandle) -> Vec<(AskVerdict, AskBy)> {
+    let given = records(journal, session.id()).await.into_iter().filter_map(|record| match record {
+        Record::AskAnswered { verdict, by, .. } => Some((verdict, by)),
+        _ => None,
+    });
+    given.collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_is_not_prolonged_by_being_looked_at() {
+    let journal = journal();
+    let (runtime, session) = asking(&journal).await;
+    let approver = runtime.approver();
+    let begun = tokio::time::Instant::now();
+    session.send("go").await.expect("accepted");
+    for _ in 0..7 {
+        seconds(50).await;
+        session.queue().await.expect("listed");
+    }
+    assert_eq!(words(&journal, &session).await, [(AskVerdict::Deny, AskBy::Deadline)], "{:?}", begun.elapsed());
+    drop(approver);
+    assert_eq!(end_of(&session, 1).await.outcome, Outcome::Completed);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_goes_on_waiting_when_its_approver_left_and_somebody_looks() {
+    let journal = journal();
+    let (runtime, session) = asking(&journal).await;
+    let mut approver = runtime.approver();
+    session.send("go").await.expect("accepted");
+    let asked = approver.next().await;
+    drop(approver);
+    seconds(50).await;
+    session.queue().await.expect("listed");
+    seconds(1).await;
+    assert_eq!(runtime.answer(asked.session, asked.call, AskVerdict::Allow).await, Ok(Control::Done(RunNo(1))));
+    assert_eq!(end_of(&session, 1).await.outcome, Outcome::Completed);
+    assert_eq!(words(&journal, &session).await, [(AskVerdict::Allow, AskBy::Person)]);
+    let finished = records(&journal, session.id()).await.into_iter().find_map(|record| match record {
+        Record::CallFinished(finished) => Some(finished.end),
+        _ => None,
+    });
+    assert_eq!(finished, Some(CallEnd::Ok));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_in_the_queue_is_not_prolonged_by_being_looked_at() {
+    let journal = journal();
+    let answer = |request: Request| async move {
+        match (prompt(&request).as_str(), answers(&request)) {
+            ("parent", 0) => Ok(calls([task("long", true), task("long", true)])),
+            ("parent", _) => Ok(text("waiting")),
+            _ => {
+                seconds(10_000).await;
+                Ok(text("long"))
+            }
+        }
+    };
+    let runtime = one_slot(&journal).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("parent").await.expect("accepted");
+    for _ in 0..8 {
+        seconds(100).await;
+        for n in 0..2 {
+            child(&runtime, &session, n).queue().await.expect("listed");
+        }
+    }
+    let mut found = ends(&journal, &child(&runtime, &session, 0)).await;
+    found.extend(ends(&journal, &child(&runtime, &session, 1)).await);
+    assert_eq!(found, [Outcome::TimedOut { what: TimeLimit::Queue }]);
+    end_of(&session, 1).await;
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_waited_for_its_slot_leaves_no_timer() {
+    let journal = journal();
+    let answer = |request: Request| async move {
+        match (prompt(&request).as_str(), answers(&request)) {
+            ("parent", 0) => Ok(calls([task("0", true), task("1", true), task("2", true)])),
+            ("parent", _) => Ok(text("waiting")),
+            _ => {
+                seconds(5).await;
+                Ok(text("done"))
+            }
+        }
+    };
+    let runtime = one_slot(&journal).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("parent").await.expect("accepted");
+    end_of(&session, 1).await;
+    seconds(20).await;
+    assert_eq!(runtime.census(), Census::default());
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_is_born_beside_a_person_s_branch_stays_in_its_owner_s_tree() {
+    let journal = journal();
+    let refused = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&refused);
+    let answer = move |request: Request| {
+        let limit =
+            |message: &Message| matches!(message, Message::Result { content, .. } if content.contains("spawns"));
+        count.fetch_add(usize::from(request.messages.iter().any(limit)), Ordering::Relaxed);
+        std::future::ready(Ok(match (prompt(&request).as_str(), answers(&request)) {
+            ("parent", 0) => calls([task("child", false)]),
+            ("child", 0) => calls([task("too many", false)]),
+            _ => text("done"),
+        }))
+    };
+    let limits = Limits { spawns: 1, ..Limits::default() };
+    let runtime = builder(&journal).limits(limits).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    let branch = BranchOptions { kind: BranchKind::Subagent, ..BranchOptions::default() };
+    let (branch, receipt) = tokio::join!(session.branch(branch), session.send("parent"));
+    branch.expect("a branch");
+    end_of(&session, receipt.expect("accepted").run.0).await;
+    let all = records(&journal, session.id()).await;
+    let at = |kind: &str| all.iter().position(|record| record.kind() == kind).expect("recorded");
+    assert!(at("branch_created") < at("child_spawned"), "born in one batch, the branch first");
+    assert_eq!(refused.load(Ordering::Relaxed), 1, "the limit is one for the whole tree");
+    shut(runtime).await;
+}

@@ -1,0 +1,107 @@
+//! The cancel of a whole tree, against owned sessions in which a person's inputs wait.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::time::Duration;
+
+use subtend_actors::{Ended, Options, Runtime, SessionHandle};
+use subtend_models::model::{Answer, ModelError, Request};
+use subtend_session::ids::RunNo;
+use subtend_session::limits::Limits;
+use subtend_session::message::Message;
+use subtend_session::outcome::{By, Outcome, OutcomeKind};
+use support::{answers, builder, calls, journal, model, open, prompt, shut, task, text};
+
+async fn seconds(n: u64) {
+    tokio::time::sleep(Duration::from_secs(n)).await;
+}
+
+async fn end_of(session: &SessionHandle, run: u32) -> Ended {
+    let ended = tokio::time::timeout(Duration::from_secs(7200), session.run_ended(RunNo(run))).await;
+    ended.expect("the run ends").expect("the runtime lives")
+}
+
+fn said(request: &Request) -> usize {
+    request.messages.iter().filter(|message| matches!(message, Message::User { .. })).count()
+}
+
+/// Three levels: each waits for the one below, and the last one works for long.
+async fn chain(request: Request) -> Result<Answer, ModelError> {
+    match (prompt(&request).as_str(), answers(&request), said(&request)) {
+        ("2", 0, 1) => Ok(calls([task("1", false), task("1", true)])),
+        ("1", 0, 1) => Ok(calls([task("0", false)])),
+        _ => {
+            seconds(50).await;
+            Ok(text("done"))
+        }
+    }
+}
+
+fn below(runtime: &Runtime, session: &SessionHandle) -> Vec<SessionHandle> {
+    let kids = runtime.journal().kids(session.id()).expect("kids");
+    kids.into_iter().map(|id| runtime.session(id).expect("readable").expect("there")).collect()
+}
+
+async fn the_tree_is_cancelled(slots: usize, live: u32) {
+    let journal = journal();
+    let options = Options { slots, seed: Some(7), ..Options::default() };
+    let limits = Limits { live_runs: live, ..Limits::default() };
+    let runtime = builder(&journal).limits(limits).options(options).model(model(chain)).start().await.expect("one");
+    let session = open(&runtime);
+    session.send("2").await.expect("accepted");
+    seconds(5).await;
+    let mut all = below(&runtime, &session);
+    let deeper: Vec<SessionHandle> = all.iter().flat_map(|child| below(&runtime, child)).collect();
+    all.extend(deeper);
+    for child in &all {
+        child.send("for a person").await.expect("accepted");
+    }
+    assert_eq!(session.cancel_tree().await, Ok(1), "all others are owned");
+    assert_eq!(end_of(&session, 1).await.outcome, Outcome::Cancelled { by: By::Person });
+    let by_owner = Outcome::Cancelled { by: By::Owner { outcome: OutcomeKind::Cancelled } };
+    for child in &all {
+        assert_eq!(end_of(child, 1).await.outcome, by_owner);
+    }
+    seconds(100).await;
+    assert_eq!(journal.inflight().expect("inflight"), [], "nothing was opened by what waits");
+    for child in &all {
+        assert_eq!(child.queue().await.expect("listed").len(), 1);
+        child.send("go on").await.expect("accepted");
+        assert_eq!(end_of(child, 2).await.outcome, Outcome::Completed);
+    }
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn inputs_that_wait_in_owned_sessions_stand_too() {
+    the_tree_is_cancelled(10, 10).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn inputs_that_wait_in_owned_sessions_that_are_queued_stand_too() {
+    the_tree_is_cancelled(1, 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plain_cancel_ends_the_owned_runs_and_no_person_s_work() {
+    let journal = journal();
+    let runtime = builder(&journal).model(model(chain)).start().await.expect("one");
+    let session = open(&runtime);
+    session.send("2").await.expect("accepted");
+    seconds(5).await;
+    let child = below(&runtime, &session)[0].clone();
+    child.send("for a person").await.expect("accepted");
+    session.cancel().await.expect("cancelled");
+    assert_eq!(end_of(&child, 2).await.outcome, Outcome::Completed);
+    shut(runtime).await;
+}

@@ -1,0 +1,135 @@
+//! The task list, and sessions by what people call them (R1, R2).
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::time::Duration;
+
+use subtend_actors::{BranchOptions, FindError, Runtime, SessionHandle, TaskFilter, TaskStatus};
+use subtend_models::model::ModelError;
+use subtend_session::ids::RunNo;
+use subtend_session::limits::Limits;
+use subtend_session::outcome::{ModelFail, OutcomeKind};
+use support::{answers, builder, calls, journal, model, open, prompt, shut, task, text};
+
+/// A runtime whose sessions start `completes`, `fails`, `hangs` and `waits` in turn, in the background, with three slots.
+async fn busy() -> (Runtime, SessionHandle) {
+    let answering = model(|request| async move {
+        match (&*prompt(&request), answers(&request)) {
+            ("go", at @ 0..4) => {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                Ok(calls([task(["hangs", "completes", "fails", "waits"][at], true)]))
+            }
+            ("hangs", _) => std::future::pending().await,
+            ("fails", _) => Err(ModelError::new(ModelFail::InvalidRequest, "no")),
+            _ => Ok(text("done")),
+        }
+    });
+    let limits = Limits { live_runs: 3, run_ms: Some(100_000), ..Limits::default() };
+    let runtime = builder(&journal()).limits(limits).model(answering).start().await.expect("it starts");
+    let session = open(&runtime);
+    session.send("go").await.expect("accepted");
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    (runtime, session)
+}
+
+async fn listed(runtime: &Runtime, filter: TaskFilter) -> Vec<(String, TaskStatus, Option<OutcomeKind>)> {
+    let tasks = runtime.tasks(filter).await.expect("a list");
+    tasks.into_iter().map(|task| (task.title.to_string(), task.status, task.outcome)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn tasks_are_listed_newest_first_with_their_status_and_outcome() {
+    let (runtime, session) = busy().await;
+    let row = |title: &str, status, outcome| (title.to_owned(), status, outcome);
+    let completed = |title| row(title, TaskStatus::Completed, Some(OutcomeKind::Completed));
+    let failed = row("fails", TaskStatus::Failed, Some(OutcomeKind::Failed));
+    let all = vec![completed("waits"), failed.clone(), completed("completes"), row("hangs", TaskStatus::Running, None)];
+    assert_eq!(listed(&runtime, TaskFilter::default()).await, all);
+    let two = TaskFilter { limit: Some(2), ..TaskFilter::default() };
+    assert_eq!(listed(&runtime, two).await, all[..2]);
+    let failing = TaskFilter { status: Some(TaskStatus::Failed), ..TaskFilter::default() };
+    assert_eq!(listed(&runtime, failing).await, [failed]);
+
+    // Persons' branches and roots are no tasks; a person's subagent is one, pending until somebody writes to it.
+    let other = open(&runtime);
+    let fresh = BranchOptions { kind: subtend_session::place::BranchKind::Subagent, ..BranchOptions::default() };
+    let branch = other.branch(fresh).await.expect("a branch");
+    session.branch(BranchOptions::default()).await.expect("a branch");
+    let of_other = TaskFilter { parent: Some(other.id()), ..TaskFilter::default() };
+    assert_eq!(listed(&runtime, of_other).await, [row("", TaskStatus::Pending, None)]);
+    assert_eq!(listed(&runtime, TaskFilter::default()).await.len(), 5);
+    branch.send("completes").await.expect("accepted").answer().await.expect("an answer");
+    branch.run_ended(RunNo(1)).await.expect("an end");
+    assert_eq!(listed(&runtime, of_other).await, [completed("completes")]);
+
+    session.cancel().await.expect("it is cancelled");
+    session.run_ended(RunNo(1)).await.expect("an end");
+    let cancelled = TaskFilter { status: Some(TaskStatus::Cancelled), ..TaskFilter::default() };
+    let hung = row("hangs", TaskStatus::Cancelled, Some(OutcomeKind::Cancelled));
+    assert_eq!(listed(&runtime, cancelled).await, [hung]);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_waits_for_its_slot_is_pending() {
+    let answering = model(|request| async move {
+        match (&*prompt(&request), answers(&request)) {
+            ("go", 0) => Ok(calls([task("first", true), task("second", true)])),
+            ("go", _) => Ok(text("done")),
+            _ => {
+                tokio::time::sleep(Duration::from_secs(10)).await;
+                Ok(text("done"))
+            }
+        }
+    });
+    let limits = Limits { live_runs: 1, ..Limits::default() };
+    let runtime = builder(&journal()).limits(limits).model(answering).start().await.expect("it starts");
+    let session = open(&runtime);
+    session.send("go").await.expect("accepted");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let row = |title: &str, status| (title.to_owned(), status, None);
+    let mut both = listed(&runtime, TaskFilter::default()).await;
+    // Born at one moment: neither is newer.
+    both.sort();
+    assert_eq!(both, [row("first", TaskStatus::Running), row("second", TaskStatus::Pending)]);
+    session.run_ended(RunNo(1)).await.expect("an end");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn sessions_are_found_by_id_part_short_name_and_path() {
+    let (runtime, session) = busy().await;
+    let task = runtime.tasks(TaskFilter::default()).await.expect("a list").remove(0);
+    let id = task.session.to_string();
+    let names = [
+        id.clone(),
+        id.replace('-', "")[12..].to_owned(),
+        task.short.0.to_string(),
+        format!("root/{}", task.short.0),
+        format!(" {}/{} ", session.id().short().0, task.short.0),
+    ];
+    for name in names {
+        let found = runtime.find(&name).await.expect("a store").unwrap_or_else(|| panic!("{name}"));
+        assert_eq!(found.id(), task.session, "{name}");
+    }
+    assert_eq!(runtime.find("root").await.expect("a store").expect("the only root").id(), session.id());
+    for nobody in ["", "root/nobody", "zzz", "01234567-89ab-7def-8123-456789abcdef"] {
+        assert!(runtime.find(nobody).await.expect("a store").is_none(), "{nobody}");
+    }
+    let other = open(&runtime);
+    let Err(FindError::Ambiguous { among, .. }) = runtime.find("root").await else { panic!("there are two roots") };
+    assert_eq!(among, [session.id(), other.id()]);
+    session.cancel().await.expect("it is cancelled");
+    session.run_ended(RunNo(1)).await.expect("an end");
+    shut(runtime).await;
+}

@@ -1,0 +1,213 @@
+//! What sessions cost: each attempt is counted once in each sum that it belongs to (M1).
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use subtend_actors::{BranchOptions, ContextShare, UsageView};
+use subtend_models::model::{Answer, Deltas, Model, ModelError, Request};
+use subtend_session::ids::RunNo;
+use subtend_session::limits::Limits;
+use subtend_session::outcome::ModelFail;
+use subtend_session::usage::Usage;
+use support::{answers, builder, calls, journal, model, open, prompt, shut, task, text};
+
+fn cost(tokens: u64) -> Usage {
+    Usage {
+        input: tokens,
+        output: tokens / 2,
+        reasoning: tokens / 4,
+        cache_new: 1,
+        cache_read: 2,
+        cost_micro: Some(tokens),
+        ..Usage::default()
+    }
+}
+
+fn costing(answer: Answer, usage: Usage) -> Answer {
+    Answer { usage, ..answer }
+}
+
+fn sum(usages: impl IntoIterator<Item = Usage>) -> Usage {
+    usages.into_iter().fold(Usage::default(), |mut sum, usage| {
+        sum.add(&usage);
+        sum
+    })
+}
+
+/// A model with a window.
+struct Windowed;
+
+impl Model for Windowed {
+    fn name(&self) -> &str {
+        "windowed"
+    }
+
+    fn context_window(&self) -> Option<u64> {
+        Some(10_000)
+    }
+
+    fn call(&self, _: Request, _: Deltas) -> futures_util::future::BoxFuture<'static, Result<Answer, ModelError>> {
+        Box::pin(async { Ok(costing(text("fine"), cost(2_000))) })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_share_of_the_window_is_that_of_the_last_answer_and_times_are_told() {
+    let journal = journal();
+    let runtime = builder(&journal).model(Arc::new(Windowed)).start().await.expect("it starts");
+    let session = open(&runtime);
+    let before = session.usage().await.expect("a view");
+    assert_eq!((before.own, before.context), (Usage::default(), None));
+    session.send("one").await.expect("accepted").answer().await.expect("an answer");
+    session.run_ended(RunNo(1)).await.expect("an end");
+    let view = session.usage().await.expect("a view");
+    let context = ContextShare { used: 3_000, window: 10_000 };
+    assert_eq!((view.context, context.percent()), (Some(context), 30));
+    assert_eq!((view.own, view.owned, view.tree), (cost(2_000), Usage::default(), cost(2_000)));
+    let head = journal.head(session.id()).expect("a store").expect("a head");
+    assert_eq!((view.created_ms, view.updated_ms), (head.created_ms, head.updated_ms));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn owned_runs_persons_branches_and_failed_attempts_count_where_they_belong() {
+    let journal = journal();
+    let answering = model(|request| async move {
+        match (&*prompt(&request), answers(&request), request.attempt.0) {
+            ("go", 0, 1) => {
+                Err(ModelError { usage: Some(cost(7)), ..ModelError::new(ModelFail::Unavailable, "not now") })
+            }
+            ("go", 0, _) => Ok(costing(calls([task("child", false)]), cost(10))),
+            ("child", 0, _) => Ok(costing(calls([task("grandchild", true)]), cost(100))),
+            ("grandchild", _, _) => Ok(costing(text("deep"), cost(1_000))),
+            ("child", _, _) => Ok(costing(text("found"), cost(20))),
+            ("branch", _, _) => Ok(costing(text("aside"), cost(10_000))),
+            _ => Ok(costing(text("done"), cost(1))),
+        }
+    });
+    let runtime = builder(&journal).model(answering).start().await.expect("it starts");
+    let session = open(&runtime);
+    session.send("go").await.expect("accepted");
+    let ended = session.run_ended(RunNo(1)).await.expect("an end");
+    let child = session.branches().await.expect("a list")[0].id;
+    let child = runtime.session(child).expect("a store").expect("a session");
+    // A person's run below the child: nobody's own, but of the tree.
+    let branch =
+        child.branch(BranchOptions { kind: subtend_session::place::BranchKind::Subagent, ..BranchOptions::default() });
+    let branch = branch.await.expect("a branch");
+    branch.send("branch").await.expect("accepted").answer().await.expect("an answer");
+    branch.run_ended(RunNo(1)).await.expect("an end");
+
+    let view = session.usage().await.expect("a view");
+    assert_eq!(view.own, sum([cost(7), cost(10), cost(1)]));
+    // The child is asked twice after its first answer: with the task's start, then with its end.
+    assert_eq!(view.owned, sum([cost(100), cost(20), cost(20), cost(1_000)]));
+    assert_eq!(view.tree, sum([view.own, view.owned, cost(10_000)]));
+    assert_eq!(ended.usage, sum([view.own, view.owned]), "as its owner was told");
+    let below = child.usage().await.expect("a view");
+    assert_eq!((below.own, below.owned), (sum([cost(100), cost(20), cost(20)]), cost(1_000)));
+    assert_eq!(below.tree, sum([below.own, below.owned, cost(10_000)]));
+    shut(runtime).await;
+}
+
+/// What a random model handed out, and the dice that it throws.
+struct Dice {
+    rng: fastrand::Rng,
+    given: Usage,
+    left: u32,
+}
+
+impl Dice {
+    fn usage(&mut self) -> Usage {
+        Usage {
+            input: self.rng.u64(..1_000),
+            output: self.rng.u64(..1_000),
+            reasoning: self.rng.u64(..100),
+            cache_new: self.rng.u64(..100),
+            cache_read: self.rng.u64(..100),
+            cost_micro: self.rng.bool().then(|| self.rng.u64(..1_000)),
+            unreliable: self.rng.u32(..20) == 0,
+        }
+    }
+
+    fn answer(&mut self, request: &Request) -> Result<Answer, ModelError> {
+        let usage = self.usage();
+        if self.rng.u32(..10) == 0 {
+            let kind = if self.rng.bool() { ModelFail::Unavailable } else { ModelFail::InvalidRequest };
+            return Err(ModelError { usage: Some(usage), ..ModelError::new(kind, "thrown") });
+        }
+        let wanted = self.rng.u32(..4).min(self.left);
+        if answers(request) > 2 || wanted == 0 {
+            return Ok(costing(text("done"), usage));
+        }
+        self.left -= wanted;
+        let tasks: Vec<_> = (0..wanted).map(|_| task("work", self.rng.bool())).collect();
+        Ok(costing(calls(tasks), usage))
+    }
+}
+
+async fn random_tree(seed: u64) {
+    let journal = journal();
+    let dice = Dice { rng: fastrand::Rng::with_seed(seed), given: Usage::default(), left: 30 };
+    let dice = Arc::new(Mutex::new(dice));
+    let thrown = Arc::clone(&dice);
+    let answering = model(move |request| {
+        let (answer, ms) = {
+            let mut dice = thrown.lock().unwrap();
+            (dice.answer(&request), dice.rng.u64(..100))
+        };
+        let thrown = Arc::clone(&thrown);
+        async move {
+            tokio::time::sleep(Duration::from_millis(ms)).await;
+            // Not where the call was dropped meanwhile, since its run was closed: nobody knows what that cost.
+            let told = answer.as_ref().map_or_else(|error| error.usage, |answer| Some(answer.usage));
+            thrown.lock().unwrap().given.add(&told.expect("each says what it cost"));
+            answer
+        }
+    });
+    let limits = Limits { live_runs: 2, ..Limits::default() };
+    let runtime = builder(&journal).limits(limits).model(answering).start().await.expect("it starts");
+    let session = open(&runtime);
+    session.send("work").await.expect("accepted");
+    session.run_ended(RunNo(1)).await.expect("an end");
+    // Persons go on with some of them, as runs that nobody owns.
+    for (id, _) in journal.heads().expect("heads") {
+        if dice.lock().unwrap().rng.u32(..4) == 0 {
+            let session = runtime.session(id).expect("a store").expect("a session");
+            let receipt = session.send("go on").await.expect("accepted");
+            session.run_ended(receipt.run).await.expect("an end");
+        }
+    }
+    let given = dice.lock().unwrap().given;
+    let view = session.usage().await.expect("a view");
+    assert!(view.tree.unreliable || !given.unreliable, "seed {seed}: an unknown part makes a sum unreliable");
+    let given = Usage { unreliable: view.tree.unreliable, ..given };
+    assert_eq!(view.tree, given, "seed {seed}: the tree is the sum of all attempts");
+    let all = journal.heads().expect("heads").into_iter().map(|(id, _)| id);
+    let views: Vec<UsageView> = all.map(|id| UsageView::read(&journal, id, |_| None).expect("a view")).collect();
+    assert_eq!(sum(views.iter().map(|view| view.own)), given, "seed {seed}: each attempt is somebody's own");
+    for view in views {
+        let both = sum([view.own, view.owned]);
+        assert!(both.tokens() <= view.tree.tokens(), "seed {seed}: {view:?}");
+    }
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_random_trees_every_attempt_is_counted_once() {
+    for seed in 0..60 {
+        random_tree(seed).await;
+    }
+}

@@ -1,0 +1,184 @@
+//! A journal without a thread: whoever holds the writer says when what was appended is written. For simulators, in which a
+//! thread would be a source of chance.
+
+use std::sync::Arc;
+
+use subtend_session::ids::Lsn;
+
+use crate::engine::{Engine, Group};
+use crate::error::OpenError;
+use crate::journal::{Journal, Options};
+use crate::shared::Shared;
+use crate::writer::{fail, guarded};
+
+/// The writer of a journal, in the hand of the caller.
+///
+/// Dropping it while the journal is open leaves what was not written unwritten, as a process that dies does.
+pub struct Stepper {
+    shared: Arc<Shared>,
+    engine: Option<Arc<dyn Engine>>,
+}
+
+impl std::fmt::Debug for Stepper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stepper").field("waiting", &self.waiting()).finish_non_exhaustive()
+    }
+}
+
+/// What a step came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stepped {
+    /// Everything up to here is durable now.
+    Wrote(Lsn),
+    /// The write failed: the journal is poisoned.
+    Failed,
+    /// Nothing waits.
+    Nothing,
+    /// The journal is closed, and let go of its engine.
+    Closed,
+}
+
+impl Journal {
+    /// Opens a journal that is written by the [`Stepper`]'s holder.
+    ///
+    /// # Errors
+    /// When the engine cannot say where its log ends.
+    pub fn open_stepped(engine: Box<dyn Engine>, options: Options) -> Result<(Self, Stepper), OpenError> {
+        let engine: Arc<dyn Engine> = engine.into();
+        let shared = Arc::new(Shared::stepped(Arc::clone(&engine), options.queue_bytes, engine.last_lsn()?));
+        let stepper = Stepper { shared: Arc::clone(&shared), engine: Some(engine) };
+        Ok((Self::of(shared, None), stepper))
+    }
+}
+
+impl Stepper {
+    /// How many batches wait to be written.
+    pub fn waiting(&self) -> usize {
+        self.shared.core().queue.len()
+    }
+
+    /// Resolves when something waits, or when the journal is to be closed.
+    ///
+    /// # Cancel safety
+    /// Safe: dropping the wait changes nothing.
+    pub async fn stirred(&self) {
+        loop {
+            let stirred = self.shared.stirred.notified();
+            if self.has_work() {
+                return;
+            }
+            stirred.await;
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        let core = self.shared.core();
+        core.closing || !core.queue.is_empty()
+    }
+
+    /// Writes up to `most` of the batches that wait, as one group.
+    ///
+    /// # Durability
+    /// What [`Stepped::Wrote`] names is durable.
+    pub fn step(&mut self, most: usize) -> Stepped {
+        let Some(engine) = &self.engine else { return Stepped::Closed };
+        let mut core = self.shared.core();
+        let many = core.queue.len().min(most);
+        let batches: Vec<_> = core.queue.drain(..many).collect();
+        if batches.is_empty() {
+            if !core.closing {
+                return Stepped::Nothing;
+            }
+            drop(core);
+            self.engine = None;
+            self.shared.release();
+            return Stepped::Closed;
+        }
+        drop(core);
+        let bytes = batches.iter().fold(0_u64, |sum, batch| sum.saturating_add(batch.bytes));
+        let group = Group { frames: batches.into_iter().flat_map(|batch| batch.frames).collect() };
+        let last = group.last().unwrap_or_default();
+        if let Err(error) = guarded("write", || engine.write(group)) {
+            fail(&self.shared, error);
+            return Stepped::Failed;
+        }
+        self.shared.waiters.publish(last);
+        let mut core = self.shared.core();
+        core.queued_bytes = core.queued_bytes.saturating_sub(bytes);
+        core.fences.settle(last);
+        drop(core);
+        self.shared.feel_pressure();
+        Stepped::Wrote(last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use subtend_session::ids::SessionId;
+
+    use super::*;
+    use crate::error::EngineError;
+    use crate::faulty::Faulty;
+    use crate::memory::Memory;
+
+    fn batch(n: u128) -> crate::Batch {
+        let frame = crate::Frame {
+            session: SessionId(uuid::Uuid::from_u128(n)),
+            first_seq: subtend_session::ids::Seq(1),
+            epoch: subtend_session::ids::Epoch(1),
+            at_ms: 0,
+            records: vec![subtend_session::record::Record::SessionClosed { by: subtend_session::outcome::By::Host }],
+            changes: Default::default(),
+        };
+        crate::Batch { frames: vec![frame] }
+    }
+
+    #[test]
+    fn nothing_is_durable_before_its_step() {
+        let (journal, mut stepper) = Journal::open_stepped(Box::new(Memory::new()), Options::default()).unwrap();
+        for n in 1..=3 {
+            journal.append(batch(n)).unwrap();
+        }
+        assert_eq!((journal.appended(), journal.durable(), stepper.waiting()), (Lsn(3), Lsn(0), 3));
+        assert_eq!((stepper.step(2), journal.durable()), (Stepped::Wrote(Lsn(2)), Lsn(2)));
+        assert_eq!((stepper.step(2), stepper.step(2)), (Stepped::Wrote(Lsn(3)), Stepped::Nothing));
+    }
+
+    #[test]
+    fn what_was_not_written_is_gone_with_the_process() {
+        let memory = Memory::new();
+        let (journal, stepper) = Journal::open_stepped(Box::new(memory.clone()), Options::default()).unwrap();
+        journal.append(batch(1)).unwrap();
+        drop((journal, stepper));
+        assert_eq!(memory.last_lsn().unwrap(), Lsn(0));
+    }
+
+    #[test]
+    fn a_write_that_fails_poisons() {
+        let (engine, faults) = Faulty::new(Box::new(Memory::new()));
+        let (journal, mut stepper) = Journal::open_stepped(Box::new(engine), Options::default()).unwrap();
+        faults.fail_write(1);
+        journal.append(batch(1)).unwrap();
+        assert_eq!(stepper.step(1), Stepped::Failed);
+        let poisoned = journal.poisoned().map(|poisoned| poisoned.to_string());
+        let why = crate::error::Poisoned(Arc::new(EngineError::Injected("a write fails"))).to_string();
+        assert_eq!(poisoned, Some(why));
+    }
+
+    #[tokio::test]
+    async fn a_close_waits_for_the_last_step() {
+        let (journal, mut stepper) = Journal::open_stepped(Box::new(Memory::new()), Options::default()).unwrap();
+        journal.append(batch(1)).unwrap();
+        let closing = tokio::spawn(journal.close());
+        let mut steps = Vec::new();
+        while steps.last() != Some(&Stepped::Closed) {
+            stepper.stirred().await;
+            tokio::task::yield_now().await;
+            steps.push(stepper.step(1));
+        }
+        assert_eq!(steps, [Stepped::Wrote(Lsn(1)), Stepped::Closed]);
+        assert!(closing.await.unwrap().is_ok());
+    }
+}

@@ -1,0 +1,168 @@
+//! What holds for whole directories: what a sandbox can express that knows of no patterns.
+
+use super::pattern::{self, Syntax};
+use super::{Asked, Authority, Ranked, Rule, RuleSet, Verdict};
+
+impl Authority {
+    /// Whether `action` of every path at and below the directory `dir` is allowed, also of those that do not exist yet.
+    ///
+    /// `true` is certain; `false` may be said of rules whose bounds other rules lift only together. `action` is one of `fs.*`.
+    pub fn allows_below(&self, action: &str, dir: &str) -> bool {
+        pattern::is_normal(dir) && self.sets.iter().all(|set| set.allows_below(action, dir))
+    }
+
+    /// Whether `action` of no path at or below the directory `dir` is allowed, also of those that do not exist yet.
+    ///
+    /// `true` is certain, as in [`Authority::allows_below`].
+    pub fn denies_below(&self, action: &str, dir: &str) -> bool {
+        !pattern::is_normal(dir) || self.sets.iter().any(|set| set.denies_below(action, dir))
+    }
+}
+
+impl RuleSet {
+    fn allows_below(&self, action: &str, dir: &str) -> bool {
+        let rules = self.below(action, dir);
+        let everywhere = || rules.iter().filter(|rule| rule.everywhere && rule.verdict() == Verdict::Allow);
+        let lower = rules.iter().filter(|rule| rule.verdict() != Verdict::Allow);
+        // Where a rule for all of it matches the default has no say; a lower rule has none where one that allows beats it.
+        (self.default == Verdict::Allow || everywhere().next().is_some())
+            && lower.into_iter().all(|lower| everywhere().any(|allow| allow.ranked.beats(&lower.ranked)))
+    }
+
+    fn denies_below(&self, action: &str, dir: &str) -> bool {
+        let rules = self.below(action, dir);
+        let allows = || rules.iter().filter(|rule| rule.verdict() == Verdict::Allow);
+        if self.default != Verdict::Allow && allows().next().is_none() {
+            return true;
+        }
+        let mut lower = rules.iter().filter(|rule| rule.everywhere && rule.verdict() != Verdict::Allow);
+        lower.any(|lower| !allows().any(|allow| allow.ranked.beats(&lower.ranked)))
+    }
+
+    /// The rules that may match something at or below `dir`.
+    fn below(&self, action: &str, dir: &str) -> Vec<Below> {
+        let asked = Asked::One(action);
+        let matching = self.rules.iter().filter(|rule| asked.some_match(&rule.action) && somewhere(rule, dir));
+        matching
+            .map(|rule| Below {
+                ranked: Ranked::new(rule, Syntax::Path),
+                everywhere: pattern::matches_all_below(&rule.resource, dir),
+            })
+            .collect()
+    }
+}
+
+fn somewhere(rule: &Rule, dir: &str) -> bool {
+    pattern::may_match_below(&rule.resource, dir)
+}
+
+/// A rule that may match below a directory.
+struct Below {
+    ranked: Ranked,
+    /// Whether it matches all that is there.
+    everywhere: bool,
+}
+
+impl Below {
+    fn verdict(&self) -> Verdict {
+        self.ranked.verdict
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::authority::{Access, Rule};
+
+    fn authority(default: Verdict, rules: &[(&str, &str, Verdict)]) -> Authority {
+        let rules = rules.iter().map(|(action, resource, verdict)| Rule {
+            action: (*action).into(),
+            resource: (*resource).into(),
+            verdict: *verdict,
+        });
+        Authority::of(RuleSet { default, rules: rules.collect() })
+    }
+
+    #[test]
+    fn whole_directories_are_told_from_parts() {
+        let rules = [
+            ("fs.*", "secret/**", Verdict::Deny),
+            ("fs.*", "secret/open/**", Verdict::Allow),
+            ("fs.read", "**/.env", Verdict::Deny),
+            ("fs.write", "doc/*", Verdict::Ask),
+        ];
+        let authority = authority(Verdict::Allow, &rules);
+        let all = |action, dir| (authority.allows_below(action, dir), authority.denies_below(action, dir));
+        assert_eq!(all("fs.write", "."), (false, false));
+        assert_eq!(all("fs.write", "src"), (true, false));
+        assert_eq!(all("fs.write", "secret"), (false, false));
+        assert_eq!(all("fs.write", "secret/deep"), (false, true));
+        assert_eq!(all("fs.write", "secret/open"), (true, false));
+        assert_eq!(all("fs.write", "doc"), (false, false));
+        assert_eq!(all("fs.write", "doc/a"), (false, false));
+        assert_eq!(all("fs.write", "doc/a/b"), (true, false));
+        // A name that may come to be is as good as one that is there.
+        assert_eq!(all("fs.read", "src"), (false, false));
+        assert_eq!(all("fs.read", "secret/deep"), (false, true));
+        assert_eq!(all("fs.read", "../x"), (false, true));
+    }
+
+    fn verdicts() -> impl Strategy<Value = Verdict> {
+        prop_oneof![Just(Verdict::Deny), Just(Verdict::Ask), Just(Verdict::Allow)]
+    }
+
+    const DIRS: [&str; 6] = [".", "a", "b", "a/a", "a/b", "a/b/a"];
+
+    fn rule() -> impl Strategy<Value = Rule> {
+        let resources = vec!["*", "a", "a/", "a/*", "a/**", "**/b", "a/b/**", "*/a", "**/a/**", "a/*/b", "b*", "./a/b"];
+        let actions = prop::sample::select(vec!["*", "fs.*", "fs.read", "fs.write"]);
+        (actions, prop::sample::select(resources), verdicts()).prop_map(|(action, resource, verdict)| Rule {
+            action: action.into(),
+            resource: resource.into(),
+            verdict,
+        })
+    }
+
+    fn authorities() -> impl Strategy<Value = Authority> {
+        let set = (verdicts(), prop::collection::vec(rule(), 0..5))
+            .prop_map(|(default, rules)| Authority::of(RuleSet { default, rules }));
+        prop::collection::vec(set, 0..3)
+            .prop_map(|sets| sets.iter().fold(Authority::allow_all(), |all, one| all.meet(one)))
+    }
+
+    /// All paths of at most four parts out of two names.
+    fn paths() -> Vec<String> {
+        let mut all: Vec<String> = vec![".".into()];
+        let mut last = vec![String::new()];
+        for _ in 0..4 {
+            last = last.iter().flat_map(|dir| ["a", "b"].map(|name| format!("{dir}{name}/"))).collect();
+            all.extend(last.iter().map(|path| path.trim_end_matches('/').to_owned()));
+        }
+        all
+    }
+
+    fn is_below(dir: &str, path: &str) -> bool {
+        dir == "." || path == dir || path.strip_prefix(dir).is_some_and(|rest| rest.starts_with('/'))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 10_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// What a sandbox is told of a directory holds for each path in it.
+        #[test]
+        fn what_is_said_of_a_directory_holds_of_all_that_is_in_it(authority in authorities()) {
+            for dir in DIRS {
+                let (allows, denies) = (authority.allows_below("fs.read", dir), authority.denies_below("fs.read", dir));
+                prop_assert!(!(allows && denies), "{dir}");
+                for path in paths().iter().filter(|path| is_below(dir, path)) {
+                    let at = Access { action: "fs.read".into(), resource: path.as_str().into() };
+                    let allowed = authority.verdict(&at) == Verdict::Allow;
+                    prop_assert!(!allows || allowed, "{path} is not allowed below {dir}");
+                    prop_assert!(!denies || !allowed, "{path} is allowed below {dir}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Answers given anew, and which of them is seen.
+//!
+//! The original and all that belongs to it stay in the journal and in the transcript as they are: an alternative is seen in
+//! its place, never written over it (B13).
+
+use std::sync::Arc;
+
+use super::branch::named;
+use super::draft::Draft;
+use crate::command::{RegeneratePlan, SwitchTo};
+use crate::context::{self, Exchange};
+use crate::effect::{Birth, Effect, Rejection, Reply};
+use crate::ids::{RunNo, Seq};
+use crate::message::Message;
+use crate::outcome::{By, Outcome};
+use crate::place::{BranchKind, Mode, Owner};
+use crate::record::{From, InputAccepted, Lane, Notice, Record, RunOpened, SessionCreated};
+use crate::state::Alternatives;
+
+pub(super) fn regenerate(draft: &mut Draft<'_>, plan: RegeneratePlan) -> Result<(), Rejection> {
+    let RegeneratePlan { child, input, of, created, manifest, by } = plan;
+    if draft.is_born(child)? {
+        return Ok(());
+    }
+    draft.needs_quiet("regenerate")?;
+    let (of, exchange) = answer(draft, of)?;
+    let Some(Message::User { text, .. }) = draft.state.transcript.get(exchange.asked) else {
+        return Err(Rejection::BadInput(format!("answer {of} answers no message of this session")));
+    };
+    let text = Arc::clone(text);
+    let inherited = Arc::new(before(draft, exchange));
+    let place = draft.place(BranchKind::Alternative, exchange.user, Some(of), draft.state.created.place.depth());
+    let created = SessionCreated { place, inherited, ..created };
+    let from = if by == By::Person { From::Person } else { From::Host };
+    let accepted = InputAccepted {
+        id: input,
+        key: None,
+        from,
+        lane: Lane::Send,
+        text,
+        agent_override: None,
+        turns: None,
+        metadata: None,
+        format: None,
+        as_owner: Owner::Person,
+    };
+    let opened = draft.first_run(&created, &accepted);
+    let born = draft.bear_branch(child, BranchKind::Alternative, of, by, created, &manifest)?;
+    let records = vec![born, Record::InputAccepted(Box::new(accepted)), Record::RunOpened(Box::new(opened))];
+    draft.decision.births.push(Birth { session: child, records });
+    draft.effect(Effect::StartChild { child });
+    Ok(())
+}
+
+/// What is seen before the user message of an exchange.
+fn before(draft: &Draft<'_>, exchange: Exchange) -> Vec<Message> {
+    let seen = context::visible(draft.state);
+    // What is hidden lies in earlier exchanges: counted from the end, the user message stands where it stood.
+    let behind = draft.state.transcript.iter().skip(exchange.asked).filter(|message| is_user(message)).count();
+    let users = seen.iter().enumerate().filter(|(_, message)| is_user(message));
+    let at = users.rev().nth(behind.saturating_sub(1)).map_or(0, |(at, _)| at);
+    seen.iter().take(at).cloned().collect()
+}
+
+fn is_user(message: &Message) -> bool {
+    matches!(message, Message::User { .. })
+}
+
+/// The answer that is meant: one that ends what a user message began.
+fn answer(draft: &Draft<'_>, of: Option<Seq>) -> Result<(Seq, Exchange), Rejection> {
+    let answers = answers(draft);
+    let meant = match (of, answers.last()) {
+        (Some(of), _) => of,
+        (None, Some(last)) => *last,
+        (None, None) => return Err(Rejection::BadInput("the session has no answer yet to give anew".into())),
+    };
+    match context::exchange(draft.state, meant) {
+        Some(exchange) => Ok((meant, exchange)),
+        None => Err(Rejection::BadInput(format!(
+            "record {meant} is no answer that can be given anew; {}",
+            named("there are", &answers)
+        ))),
+    }
+}
+
+/// The answers of this session that end what a user message began, in order.
+fn answers(draft: &Draft<'_>) -> Vec<Seq> {
+    let mut answers = Vec::new();
+    let mut last = None;
+    for (_, message) in context::own(draft.state) {
+        match message {
+            Message::User { .. } => answers.extend(last.take()),
+            Message::Assistant { seq, .. } => last = Some(*seq),
+            Message::Result { .. } | Message::Notice { .. } | Message::Prompt { .. } => {}
+        }
+    }
+    answers.extend(last);
+    answers
+}
+
+pub(super) fn switch(draft: &mut Draft<'_>, of: Option<Seq>, to: SwitchTo, by: By) -> Result<(), Rejection> {
+    if draft.state.deleted {
+        return Err(Rejection::Deleted);
+    }
+    draft.needs_quiet("switch")?;
+    let Some(of) = of.or_else(|| draft.state.alternatives.keys().next_back().copied()) else {
+        return Err(Rejection::BadInput("no answer of this session has alternatives: regenerate one".into()));
+    };
+    let Some(alternatives) = draft.state.alternatives.get(&of) else {
+        let known: Vec<Seq> = draft.state.alternatives.keys().copied().collect();
+        let there_are = named("those that have are", &known);
+        return Err(Rejection::BadInput(format!("record {of} is no answer that has alternatives; {there_are}")));
+    };
+    let active = alternatives.active;
+    let to = wanted(alternatives, to)?;
+    if to != active {
+        draft.emit(Record::AlternativeSwitched { of, to, by });
+    }
+    draft.reply(Reply::Switched { of, to });
+    Ok(())
+}
+
+/// The alternative that is meant: one that has its text.
+fn wanted(alternatives: &Alternatives, to: SwitchTo) -> Result<u32, Rejection> {
+    let (active, last) = (alternatives.active, u32::try_from(alternatives.branches.len()).unwrap_or(u32::MAX));
+    let given = |to: &u32| *to == 0 || alternatives.text(*to).is_some();
+    match to {
+        SwitchTo::Previous => Ok((0..active).rev().find(given).unwrap_or(active)),
+        SwitchTo::Next => Ok((active..=last).skip(1).find(given).unwrap_or(active)),
+        SwitchTo::Index(to) if to > last => Err(Rejection::BadInput(format!(
+            "there is no alternative {to}: there are 0, which is the original, to {last}"
+        ))),
+        SwitchTo::Index(to) if given(&to) => Ok(to),
+        SwitchTo::Index(to) => Err(Rejection::BadInput(format!(
+            "alternative {to} has no answer: its run has not completed, or did not end well"
+        ))),
+    }
+}
+
+impl Draft<'_> {
+    fn needs_quiet(&self, command: &'static str) -> Result<(), Rejection> {
+        match self.run() {
+            Some(_) => Err(Rejection::Working { command, why: "a run is in flight" }),
+            None => Ok(()),
+        }
+    }
+
+    /// The first run of an alternative: a person's, queued until it has a slot.
+    fn first_run(&self, created: &SessionCreated, input: &InputAccepted) -> RunOpened {
+        let limits = created.limits.body.as_ref().unwrap_or(&self.state.limits);
+        RunOpened {
+            run: RunNo(1),
+            owner: input.as_owner.clone(),
+            inputs: vec![input.id],
+            mode: Mode::Background,
+            max_turns: limits.turns,
+            base_turns: 0,
+            deadline_ms: None,
+            wall_cap_at: limits.wall_ms.map(|ms| self.clock.wall_ms.saturating_add_unsigned(ms)),
+            on_restart: created.on_restart,
+            slot: true,
+        }
+    }
+
+    /// Takes the rows of a quiet session. An alternative that completed is seen at once where its answer is still the last word.
+    pub(super) fn take_quietly(&mut self) {
+        if self.state.alternatives.is_empty() {
+            return self.take_notices();
+        }
+        let completed = |row: &&Notice| row.key.is_none() && row.outcome == Outcome::Completed;
+        let ended: Vec<_> = self.state.arrived.iter().filter(completed).map(|row| (row.child, row.run)).collect();
+        self.take_notices();
+        // A deleted session shows nothing any more.
+        if self.state.deleted {
+            return;
+        }
+        for (child, run) in ended {
+            let found = self.state.alternatives.iter().find_map(|(of, alternatives)| {
+                let at = alternatives.branches.iter().position(|branch| branch.child == child)?;
+                let to = u32::try_from(at.saturating_add(1)).ok()?;
+                alternatives.text(to)?;
+                let by = alternatives.branches.get(at)?.by.clone();
+                Some((*of, to, by, alternatives.active))
+            });
+            if let Some((of, to, by, active)) = found
+                && run == Some(RunNo(1))
+                && active != to
+                && self.is_last_word(of)
+            {
+                self.emit(Record::AlternativeSwitched { of, to, by });
+            }
+        }
+    }
+
+    /// Whether nobody said anything after answer `of`.
+    fn is_last_word(&self, of: Seq) -> bool {
+        let said = |(_, message): (usize, &Message)| match message {
+            Message::User { .. } => Some(false),
+            Message::Assistant { seq, .. } => Some(*seq == of),
+            Message::Result { .. } | Message::Notice { .. } | Message::Prompt { .. } => None,
+        };
+        context::own(self.state).rev().find_map(said).unwrap_or(false)
+    }
+}

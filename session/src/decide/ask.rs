@@ -1,0 +1,171 @@
+//! A person's word for a call: asked for when its turn would come, given, or not given in time.
+//!
+//! While it is awaited the call counts as open, so that the run waits mid-turn and gives its slot back. Calls that may write keep
+//! the order of their answer: one that stands behind a call that is asked for waits with it.
+
+use super::draft::Draft;
+use crate::authority::Access;
+use crate::call::{CallEnd, CallKind, Invalid, ToolErrorKind};
+use crate::command::Deadline;
+use crate::effect::{Effect, Rejection, Reply};
+use crate::ids::{CallId, Text, TurnNo};
+use crate::record::{AskBy, AskVerdict, Park, Record};
+use crate::sabotage::Bug;
+use crate::state::CallPhase;
+
+const STALE: Rejection = Rejection::Stale("a person's word");
+
+/// The word for one call. With `always` it holds for every call of the turn that asks for the same.
+pub(super) fn answered(draft: &mut Draft<'_>, call: CallId, verdict: AskVerdict, by: AskBy) -> Result<(), Rejection> {
+    let access = draft.asked_for(call).ok_or(STALE)?;
+    let run = draft.run().map(|run| run.no).ok_or(STALE)?;
+    draft.reply(Reply::Done(run));
+    let alike = if verdict == AskVerdict::Always { draft.asks_alike(call, &access) } else { Vec::new() };
+    draft.give(call, access, verdict, by);
+    for (call, access) in alike {
+        draft.give(call, access, AskVerdict::Allow, by);
+    }
+    draft.check();
+    Ok(())
+}
+
+pub(super) fn passed(draft: &mut Draft<'_>, call: CallId) -> Result<(), Rejection> {
+    let access = draft.asked_for(call).ok_or(Rejection::Stale("a deadline"))?;
+    draft.give(call, access, AskVerdict::Deny, AskBy::Deadline);
+    draft.check();
+    Ok(())
+}
+
+impl Draft<'_> {
+    /// Asks for a person's word, unless the call needs none or has it. Tells whether the call waits for it.
+    pub(super) fn ask(&mut self, call: CallId, kind: &CallKind) -> bool {
+        let needs = match kind {
+            CallKind::Local(_) | CallKind::Child(_) | CallKind::Continue(_) => true,
+            CallKind::Await { .. }
+            | CallKind::Check { .. }
+            | CallKind::Cancel { .. }
+            | CallKind::Return
+            | CallKind::Invalid(_) => false,
+        };
+        let Some(asked) = self.state.call(call).filter(|asked| needs && !asked.allowed) else { return false };
+        let named = || Access { action: asked.tool.clone(), resource: ".".into() };
+        let access = self.state.due.access.get(&call.ix);
+        let Access { action, resource } = access.map_or_else(named, |access| (**access).clone());
+        let root = self.state.created.place.root(self.state.id);
+        self.emit(Record::AskOpened { call, action, resource, root });
+        self.ask_again(call, kind.clone());
+        true
+    }
+
+    /// Puts an ask to whoever can answer it: the one that is just open, or one of an earlier activation.
+    pub(super) fn ask_again(&mut self, call: CallId, kind: CallKind) {
+        self.state.due.asked.insert(call.ix, kind);
+        self.effect(Effect::AskPerson { call });
+        self.arm(Deadline::Ask(call), self.state.limits.ask_ms);
+    }
+
+    /// Closes the ask of a call that gets its result without one: nobody is asked any more.
+    pub(super) fn close_ask(&mut self, call: CallId) {
+        if self.asked_for(call).is_none() || self.bug(Bug::AskLeftOpen) {
+            return;
+        }
+        self.emit(Record::AskAnswered { call, verdict: AskVerdict::Deny, by: AskBy::Closed });
+        self.disarm(Deadline::Ask(call));
+        self.state.due.asked.remove(&call.ix);
+    }
+
+    fn asked_for(&self, call: CallId) -> Option<Access> {
+        match &self.state.call(call)?.phase {
+            CallPhase::Asked(access) => Some((**access).clone()),
+            CallPhase::Unstarted | CallPhase::Started | CallPhase::Closed(_) => None,
+        }
+    }
+
+    /// The other calls of the turn that ask for the same.
+    fn asks_alike(&self, call: CallId, access: &Access) -> Vec<(CallId, Access)> {
+        let Some(turn) = self.state.turn() else { return Vec::new() };
+        let ids = (0_u32..).map(|ix| CallId { turn: call.turn, ix });
+        let others = ids.take(turn.calls.len()).filter(|other| *other != call);
+        let asked = others.filter_map(|other| Some((other, self.asked_for(other)?)));
+        asked.filter(|(_, other)| other == access).collect()
+    }
+
+    /// Records the word; the call is due again, or has its result.
+    fn give(&mut self, call: CallId, access: Access, verdict: AskVerdict, by: AskBy) {
+        self.emit(Record::AskAnswered { call, verdict, by });
+        self.disarm(Deadline::Ask(call));
+        let kind = self.state.due.asked.remove(&call.ix);
+        match verdict {
+            AskVerdict::Deny => self.finish_call(call, CallEnd::Denied, refusal(&access, by)),
+            AskVerdict::Allow | AskVerdict::Always => match kind {
+                Some(CallKind::Invalid(_)) | None => {
+                    let text = "There is no such tool any more: use one of those that you were offered.";
+                    let kind = CallKind::Invalid(Invalid::UnknownTool);
+                    self.refuse(call, kind, ToolErrorKind::UnknownTool, text.into());
+                }
+                Some(kind) => {
+                    self.state.due.access.insert(call.ix, Box::new(access));
+                    self.state.due.put(call.ix, kind);
+                }
+            },
+        }
+    }
+
+    /// Whether calls that are due may start. A run that waits goes on for them, with a slot first where it needs one.
+    pub(super) fn may_start(&mut self) -> bool {
+        let Some(run) = self.run() else { return false };
+        let (no, parked, slot) = (run.no, run.parked, run.slot);
+        let wants = run.opened.slot && !slot;
+        if (parked.is_none() && !wants) || !self.state.due.is_due() {
+            return true;
+        }
+        if wants {
+            self.emit(Record::RunParked { run: no, why: Park::Slot, worked_ms: self.clock.worked_ms });
+            self.effect(Effect::RequestSlot { run: no, again: true });
+            return false;
+        }
+        if let Some(why) = parked {
+            self.resume(why, slot);
+        }
+        true
+    }
+
+    /// Has the child calls admitted that a person allowed.
+    pub(super) fn admit_allowed(&mut self, turn: TurnNo) {
+        if self.state.due.children.is_empty() {
+            return;
+        }
+        let allowed = std::mem::take(&mut self.state.due.children);
+        let due =
+            |ix: &u32| self.state.call(CallId { turn, ix: *ix }).is_some_and(|call| call.phase == CallPhase::Unstarted);
+        let calls: Vec<u32> = allowed.into_iter().filter(due).collect();
+        let more = u32::try_from(calls.len()).unwrap_or(u32::MAX);
+        self.state.due.admissions = self.state.due.admissions.saturating_add(more);
+        if !calls.is_empty() {
+            self.effect(Effect::Admit { turn, calls });
+        }
+    }
+
+    /// Whether nothing is left but to wait: no local call is at work, and what has not started stands behind a person's word.
+    pub(super) fn only_waits(&self) -> Option<Park> {
+        let turn = self.state.turn().filter(|turn| turn.local == 0)?;
+        match (turn.asked, turn.unstarted) {
+            (0, 0) => Some(Park::MidTurn),
+            (0, _) => None,
+            _ if self.state.due.admissions > 0 || self.bug(Bug::SlotKeptWhileAsking) => None,
+            _ => Some(Park::Ask),
+        }
+    }
+}
+
+/// What the model is told of a call that nobody allowed.
+fn refusal(access: &Access, by: AskBy) -> Text {
+    let Access { action, resource } = access;
+    let why = match by {
+        AskBy::Person => "a person was asked and said no",
+        AskBy::Deadline => "a person was asked and did not answer in time",
+        AskBy::NoApprover => "it needs a person's word, and nobody is there to give it",
+        AskBy::Closed => "it was withdrawn before anyone answered",
+    };
+    format!("Not allowed: {action} on {resource}; {why}. Go on without it.").into()
+}

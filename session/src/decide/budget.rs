@@ -1,0 +1,49 @@
+//! Budgets of a tree: what a model call may take, and the end of a run whose call was refused for good.
+
+use super::draft::Draft;
+use crate::command::Deadline;
+use crate::context;
+use crate::effect::Rejection;
+use crate::ids::{AttemptNo, TurnNo};
+use crate::outcome::{Budget, ModelFail, Outcome};
+use crate::record::{AttemptDiscarded, Record, Reserved};
+use crate::state::Phase;
+use crate::usage::Usage;
+
+impl Draft<'_> {
+    /// What is to be reserved for the next model call: nothing where the tree has no budget.
+    pub(super) fn reserved(&self) -> Option<Box<Reserved>> {
+        let limits = &self.state.limits;
+        let bounded = limits.tokens.is_some() || limits.cost_micro.is_some();
+        bounded.then(|| Box::new(context::estimate(self.state)))
+    }
+}
+
+pub(super) fn refused(draft: &mut Draft<'_>, turn: TurnNo, attempt: AttemptNo, which: Budget) -> Result<(), Rejection> {
+    let awaited = |at_hand: &crate::state::Turn| at_hand.streaming && at_hand.no == turn && at_hand.attempt == attempt;
+    if !draft.state.turn().is_some_and(awaited) {
+        return Err(Rejection::Stale("a refused reservation"));
+    }
+    let phase = draft.state.phase();
+    let spent = match which {
+        Budget::Tokens => "tokens",
+        Budget::Money => "money",
+    };
+    draft.emit(Record::AttemptDiscarded(Box::new(AttemptDiscarded {
+        turn,
+        attempt,
+        error: ModelFail::Dropped,
+        message: format!("not called: the budget of {spent} of its tree does not hold the request any more").into(),
+        model: None,
+        again_ms: None,
+        // Nothing was called: what was to be reserved for it is settled with nothing.
+        usage: Some(Usage::default()),
+    })));
+    draft.disarm(Deadline::Turn(turn));
+    match phase {
+        Phase::Working | Phase::WaitingMidTurn | Phase::WaitingAtRest => draft.end(Outcome::OutOfBudget { which }),
+        // The outcome is fixed, or a person's word holds the run: this was its last local work.
+        Phase::Queued | Phase::HeldInterrupted | Phase::HeldOutOfTurns | Phase::Closing | Phase::Quiet => draft.check(),
+    }
+    Ok(())
+}

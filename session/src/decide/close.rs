@@ -1,0 +1,29 @@
+//! A quiet session is closed; an input reopens it.
+
+use super::draft::Draft;
+use crate::effect::{Rejection, Reply};
+use crate::outcome::By;
+use crate::record::Record;
+
+pub(super) fn close(draft: &mut Draft<'_>, by: By) -> Result<(), Rejection> {
+    if draft.state.deleted {
+        return Err(Rejection::Deleted);
+    }
+    quiet(draft, "close")?;
+    if !draft.state.queue.is_empty() {
+        return Err(Rejection::Working { command: "close", why: "inputs wait in its queue" });
+    }
+    draft.reply(Reply::Done(draft.state.last_run));
+    if !draft.state.closed {
+        draft.emit(Record::SessionClosed { by });
+    }
+    Ok(())
+}
+
+/// Whether the session has no run in flight, as `command` needs it.
+pub(super) fn quiet(draft: &Draft<'_>, command: &'static str) -> Result<(), Rejection> {
+    match draft.run() {
+        None => Ok(()),
+        Some(_) => Err(Rejection::Working { command, why: "a run is in flight" }),
+    }
+}

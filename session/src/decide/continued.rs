@@ -1,0 +1,115 @@
+//! A model asks an ended session to go on: the row of its owner, and what becomes of it in the child.
+
+use super::draft::Draft;
+use crate::call::{CallEnd, CallKind, ToolErrorKind};
+use crate::command::{Continue, ContinuePlan};
+use crate::effect::{Effect, Rejection};
+use crate::ids::CallId;
+use crate::index;
+use crate::outcome::{By, Outcome};
+use crate::place::{Mode, Owner};
+use crate::record::{ContinueAsked, ContinueRefusal, From, InputAccepted, Lane, Record};
+use crate::sabotage::Bug;
+
+/// The child's side: the row is answered once, by a run that it opens or by a refusal (rule 6).
+pub(super) fn continued(draft: &mut Draft<'_>, ask: Continue) -> Result<(), Rejection> {
+    if ask.input != index::continue_input(ask.owner, ask.key) {
+        let why = "its input is not the one of its key";
+        return Err(Rejection::Misplaced { command: "continue", why });
+    }
+    let answered = draft.state.accepted.binary_search(&ask.input).is_ok();
+    if answered && !draft.bug(Bug::ContinueTwice) {
+        return Err(Rejection::Stale("a continue"));
+    }
+    match refusal(draft) {
+        Some(why) => refuse(draft, &ask, why),
+        None => go_on(draft, ask),
+    }
+    Ok(())
+}
+
+fn refusal(draft: &Draft<'_>) -> Option<ContinueRefusal> {
+    if draft.state.deleted {
+        Some(ContinueRefusal::Deleted)
+    } else if draft.run().is_some() {
+        Some(ContinueRefusal::InFlight)
+    } else if draft.state.closed && !draft.bug(Bug::ClosedTakesContinue) {
+        Some(ContinueRefusal::Closed)
+    } else {
+        None
+    }
+}
+
+fn refuse(draft: &mut Draft<'_>, ask: &Continue, why: ContinueRefusal) {
+    let (owner, key) = (ask.owner, ask.key);
+    draft.emit(Record::ContinueRefused { owner, key, why });
+    if !draft.bug(Bug::ContinueRefusedSilently) {
+        let notice = Box::new(index::refusal_from(draft.state.id, key, why));
+        draft.effect(Effect::Tell { to: owner, notice });
+    }
+}
+
+fn go_on(draft: &mut Draft<'_>, ask: Continue) {
+    let Continue { owner: session, run, key, input, text, mode, wall_cap_at, owner_over } = ask;
+    let input = InputAccepted {
+        id: input,
+        key: None,
+        from: From::Model { session, run, call: key },
+        lane: Lane::Send,
+        text,
+        agent_override: None,
+        turns: None,
+        metadata: None,
+        format: None,
+        as_owner: Owner::Run { session, run, call: key },
+    };
+    // Inputs that a cancel of the whole tree left standing are not opened by a run that never works.
+    let stands = !draft.state.queue.is_empty();
+    let opened = draft.opened_by(&input, mode, wall_cap_at);
+    draft.emit(Record::InputAccepted(Box::new(input)));
+    match owner_over.filter(|_| !draft.bug(Bug::ContinueOfOver)) {
+        None => draft.open(opened),
+        Some(outcome) => {
+            draft.queue_stands = stands;
+            draft.emit(Record::RunOpened(Box::new(opened)));
+            draft.end_now(Outcome::Cancelled { by: By::Owner { outcome } }, None);
+        }
+    }
+}
+
+/// The parent's side: the row, and the call that may wait for its run. Owned from here on.
+pub(super) fn ask(draft: &mut Draft<'_>, call: CallId, plan: ContinuePlan) {
+    let ContinuePlan { child, text, mode, grant: _ } = plan;
+    let kind = CallKind::Continue(mode);
+    let known = draft.state.children.get(&child).filter(|child| child.call.is_some());
+    let Some(short) = known.map(|child| child.short.clone()) else {
+        let text = format!("There is no task {child} of yours: start one, or use the id that you were given.");
+        return draft.refuse(call, kind, ToolErrorKind::NotFound, text.into());
+    };
+    // One key of a child is open at a time, so that its notices come in the order of its runs (rule 6).
+    if let Some(key) = known.and_then(|child| child.key) {
+        let text = if draft.state.arrived.contains(child, index::RowKey::Call(key)) {
+            format!("Task {short} has ended and you have not seen its result yet: it follows. Then continue it.")
+        } else {
+            format!("Task {short} is still running: wait for its end or cancel it, then continue it.")
+        };
+        return draft.refuse(call, kind, ToolErrorKind::Refused, text.into());
+    }
+    if draft.state.owed.values().any(|owed| *owed == child) {
+        let text = format!("Task {short} has an earlier run that has not ended yet: try again later.");
+        return draft.refuse(call, kind, ToolErrorKind::Refused, text.into());
+    }
+    let access = draft.state.due.access.remove(&call.ix);
+    draft.emit(Record::CallStarted { call, kind: Box::new(kind), timeout_ms: None, access });
+    let asked = ContinueAsked { call, child, input: text, mode };
+    let opened = draft.run().map(|run| std::sync::Arc::clone(&run.opened));
+    let ask = opened.map(|opened| index::continue_from(draft.state.id, &opened, &asked));
+    draft.emit(Record::ContinueAsked(Box::new(asked)));
+    if mode == Mode::Background {
+        let text = format!("{{\"session_id\":\"{short}\",\"status\":\"continued\"}}");
+        draft.finish_call(call, CallEnd::Ok, text.into());
+    }
+    if let Some(ask) = ask {
+        draft.effect(Effect::AskToContinue { child, ask: Box::new(ask) });
+    }
+}

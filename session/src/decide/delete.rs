@@ -1,0 +1,20 @@
+//! A quiet session is deleted, with the inputs that wait in it.
+
+use super::close::quiet;
+use super::draft::Draft;
+use crate::effect::{Rejection, Reply};
+use crate::outcome::By;
+use crate::record::{QueueChange, Record};
+
+pub(super) fn delete(draft: &mut Draft<'_>, by: By) -> Result<(), Rejection> {
+    quiet(draft, "delete")?;
+    draft.reply(Reply::Done(draft.state.last_run));
+    if draft.state.deleted {
+        return Ok(());
+    }
+    if !draft.state.queue.is_empty() {
+        draft.emit(Record::QueueChanged { change: QueueChange::Cleared, by: by.clone() });
+    }
+    draft.emit(Record::SessionDeleted { by });
+    Ok(())
+}

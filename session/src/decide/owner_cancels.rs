@@ -1,0 +1,54 @@
+//! The owner cancels one run, and itself goes on: its call, the row of the outbox, and what becomes of it in the child.
+
+use super::draft::Draft;
+use crate::call::{CallEnd, CallKind, ToolErrorKind};
+use crate::effect::{Effect, Rejection};
+use crate::ids::{CallId, SessionId};
+use crate::index::{self, RowKey};
+use crate::outcome::{By, Outcome};
+use crate::place::Owner;
+use crate::record::{Hold, Record};
+use crate::sabotage::Bug;
+
+/// The child's side. The row stands until the owner takes the notice of that run: it may come again, also when a later run of the same owner is
+/// in flight. So it is for the run that its key opened, and for no other.
+pub(super) fn owner_cancels(draft: &mut Draft<'_>, owner: SessionId, key: CallId, by: By) -> Result<(), Rejection> {
+    let careless = draft.bug(Bug::CancelReachesNextRun);
+    let opened =
+        |of: &Owner| matches!(of, Owner::Run { session, call, .. } if *session == owner && (*call == key || careless));
+    let Some(run) = draft.run().filter(|run| opened(&run.opened.owner)) else {
+        return Err(Rejection::Stale("the cancel of an owned run"));
+    };
+    if !matches!(run.hold, Some(Hold::Closing { .. })) {
+        draft.end(Outcome::Cancelled { by });
+    }
+    Ok(())
+}
+
+/// The owner's side: the row, by a call of its model. Only of a run that it owns (rule 9).
+pub(super) fn ask(draft: &mut Draft<'_>, call: CallId, child: SessionId) {
+    let kind = CallKind::Cancel { child };
+    let Some(known) = draft.state.children.get(&child) else {
+        let text = format!("There is no task {child} of yours: use the id that you were given.");
+        return draft.refuse(call, kind, ToolErrorKind::NotFound, text.into());
+    };
+    let short = known.short.clone();
+    let owned = draft.run().zip(known.key);
+    let Some((run, key, asked)) =
+        owned.and_then(|(run, key)| run.owned.get(&key).map(|owned| (run.no, key, owned.cancel_asked)))
+    else {
+        let text = format!("Not cancelled: no run of task {short} that you started is in flight.");
+        return draft.refuse(call, kind, ToolErrorKind::Refused, text.into());
+    };
+    if draft.state.arrived.contains(child, RowKey::Call(key)) {
+        let text = format!("Not cancelled: task {short} has ended already; its result follows.");
+        return draft.refuse(call, kind, ToolErrorKind::Refused, text.into());
+    }
+    draft.emit(Record::CallStarted { call, kind: Box::new(kind), timeout_ms: None, access: None });
+    if !asked {
+        draft.emit(Record::CancelAsked { call: Some(call), child, key });
+        draft.effect(Effect::CancelChild { run, child, key, by: index::cancel_by(Some(call)) });
+    }
+    let text = format!("{{\"session_id\":\"{short}\",\"status\":\"cancelling\"}}");
+    draft.finish_call(call, CallEnd::Ok, text.into());
+}

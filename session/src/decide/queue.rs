@@ -1,0 +1,28 @@
+//! The queue is changed by a person or the host: inputs are taken out of it, never notices (K5).
+
+use super::draft::Draft;
+use crate::effect::{Rejection, Reply};
+use crate::ids::InputId;
+use crate::outcome::By;
+use crate::record::{QueueChange, Record};
+
+pub(super) fn change(draft: &mut Draft<'_>, change: QueueChange, by: By) -> Result<(), Rejection> {
+    if draft.state.deleted {
+        return Err(Rejection::Deleted);
+    }
+    let waits = |id: &InputId| draft.state.queue.iter().any(|queued| queued.input.id == *id);
+    let changes = match &change {
+        // All or nothing: what is answered is to hold for every id.
+        QueueChange::Removed(ids) if !ids.iter().all(waits) => {
+            draft.reply(Reply::NotFound);
+            return Ok(());
+        }
+        QueueChange::Removed(ids) => !ids.is_empty(),
+        QueueChange::Cleared => !draft.state.queue.is_empty(),
+    };
+    draft.reply(Reply::Done(draft.state.last_run));
+    if changes {
+        draft.emit(Record::QueueChanged { change, by });
+    }
+    Ok(())
+}

@@ -1,0 +1,37 @@
+//! A person's word for a call.
+
+use crate::authority::Access;
+use crate::ids::{CallId, Text};
+use crate::record::AskVerdict;
+use crate::state::{CallPhase, State};
+
+impl State {
+    pub(super) fn ask_opened(&mut self, id: CallId, action: &Text, resource: &Text) {
+        let Some(turn) = self.turn_of(id) else { return };
+        let Some(call) = turn.calls.get_mut(id.ix as usize) else { return };
+        if call.phase != CallPhase::Unstarted {
+            return;
+        }
+        call.phase = CallPhase::Asked(Box::new(Access { action: action.clone(), resource: resource.clone() }));
+        turn.unstarted = turn.unstarted.saturating_sub(1);
+        turn.asked = turn.asked.saturating_add(1);
+    }
+
+    /// The call is as it was before it was asked for: what follows starts it or closes it.
+    pub(super) fn ask_answered(&mut self, id: CallId, verdict: AskVerdict) {
+        let Some(turn) = self.turn_of(id) else { return };
+        let Some(call) = turn.calls.get_mut(id.ix as usize) else { return };
+        let CallPhase::Asked(access) = &call.phase else { return };
+        let access = (**access).clone();
+        call.phase = CallPhase::Unstarted;
+        call.allowed = match verdict {
+            AskVerdict::Allow | AskVerdict::Always => true,
+            AskVerdict::Deny => false,
+        };
+        turn.asked = turn.asked.saturating_sub(1);
+        turn.unstarted = turn.unstarted.saturating_add(1);
+        if verdict == AskVerdict::Always {
+            self.always.insert(access);
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Branches that a person or the host made, and alternatives of answers.
+
+use std::sync::Arc;
+
+use crate::ids::{RunNo, Seq, Text};
+use crate::message::Message;
+use crate::outcome::Outcome;
+use crate::place::BranchKind;
+use crate::record::{BranchCreated, Notice};
+use crate::render;
+use crate::sabotage::Bug;
+use crate::state::{Alternative, Alternatives, Child, State};
+
+impl State {
+    pub(super) fn branch_created(&mut self, created: &BranchCreated) {
+        self.shorts.insert(created.short.clone());
+        let (short, agent, kind) = (created.short.clone(), created.agent.clone(), created.kind);
+        self.children
+            .insert(created.child, Child { short, agent, kind, call: None, key: None, heard: Default::default() });
+        if kind == BranchKind::Alternative {
+            let branch = Alternative { child: created.child, text: None, by: created.by.clone() };
+            self.alternatives.entry(created.at).or_default().branches.push(branch);
+        }
+    }
+
+    pub(super) fn alternative_switched(&mut self, of: Seq, to: u32) {
+        let Some(alternatives) = self.alternatives.get_mut(&of) else { return };
+        alternatives.active = to;
+        if self.sabotage.on(Bug::AlternativeOverwrites) {
+            self.overwrite(of, to);
+        }
+    }
+
+    /// What must not happen: the message of the original is replaced.
+    fn overwrite(&mut self, of: Seq, to: u32) {
+        let Some(other) = self.alternatives.get(&of).and_then(|alternatives| alternatives.text(to)).cloned() else {
+            return;
+        };
+        let inherited = self.created.inherited.len();
+        for message in Arc::make_mut(&mut self.transcript).iter_mut().skip(inherited) {
+            match message {
+                Message::Assistant { seq, text, .. } if *seq == of => *text = Some(Arc::clone(&other)),
+                Message::Assistant { .. }
+                | Message::User { .. }
+                | Message::Result { .. }
+                | Message::Notice { .. }
+                | Message::Prompt { .. } => {}
+            }
+        }
+    }
+
+    /// Whether `notice` is the end of an alternative, which is no message: its text stands for the answer.
+    pub(super) fn alternative_ended(&mut self, notice: &Notice) -> bool {
+        if self.children.get(&notice.child).is_none_or(|child| child.kind != BranchKind::Alternative) {
+            return false;
+        }
+        // What is said in the branch after its first run answers something else.
+        if notice.run != Some(RunNo(1)) || notice.outcome != Outcome::Completed {
+            return true;
+        }
+        let branches = self.alternatives.values_mut().flat_map(|alternatives| &mut alternatives.branches);
+        for branch in branches.filter(|branch| branch.child == notice.child) {
+            branch.text = Some(render::whole(notice));
+        }
+        true
+    }
+}
+
+impl Alternatives {
+    /// The text of alternative `to`, once there is one; the original, 0, has its own record.
+    pub fn text(&self, to: u32) -> Option<&Text> {
+        let at = (to as usize).checked_sub(1)?;
+        self.branches.get(at)?.text.as_ref()
+    }
+
+    /// The text that is seen in place of the original, if one is.
+    pub fn seen(&self) -> Option<&Text> {
+        self.text(self.active)
+    }
+}

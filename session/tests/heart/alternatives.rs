@@ -1,0 +1,323 @@
+//! Alternatives: answers given anew, and which of them is seen.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use subtend_session::call::CallKind;
+use subtend_session::command::{Command, RegeneratePlan, SwitchTo};
+use subtend_session::context::{context, visible};
+use subtend_session::effect::{Effect, Rejection, Reply};
+use subtend_session::ids::{InputId, Interned, MsgRef, RunNo, Seq, SessionId};
+use subtend_session::limits::Limits;
+use subtend_session::message::Message;
+use subtend_session::outcome::{By, FailKind, Outcome};
+use subtend_session::place::{BranchKind, Mode, OnRestart, Owner, Place};
+use subtend_session::record::{InputAccepted, Lane, Notice, Record, RunOpened, Stop};
+use subtend_session::sabotage::Sabotage;
+
+use crate::branches::{CHILD, birth, human, inherits, points, reader, refusal, seen, talked};
+use crate::folding::small;
+use crate::given::*;
+
+pub(crate) fn regenerate(child: u128, of: Option<u64>) -> Command {
+    Command::Regenerate(Box::new(RegeneratePlan {
+        child: session(child),
+        input: input_id(child),
+        of: of.map(Seq),
+        created: created(Place::Root, Limits::default()),
+        manifest: reader(),
+        by: By::Person,
+    }))
+}
+
+pub(crate) fn switch(to: SwitchTo) -> Command {
+    Command::Switch { of: None, to, by: By::Person }
+}
+
+/// The end of a branch's run.
+fn over(child: u128, run: u32, outcome: Outcome, text: &str) -> Command {
+    let notice = notice(child, call(1, 0), outcome, text);
+    Command::OwnedEnded(vec![Notice { run: Some(RunNo(run)), key: None, waking: false, ..notice }])
+}
+
+fn completed(child: u128, text: &str) -> Command {
+    over(child, 1, Outcome::Completed, text)
+}
+
+#[test]
+fn an_alternative_is_born_with_its_question_and_a_run_of_a_person() {
+    let mut heart = talked();
+    let [_, _, two, second] = points(&heart)[..] else { panic!() };
+    let decision = heart.tell(regenerate(CHILD, None)).unwrap();
+    let (birth, born) = birth(&decision);
+    assert_eq!(seen(&born.inherited), "U:one A:first");
+    let Place::Child { kind, user_msg, assistant_msg, depth, .. } = &born.place else { panic!() };
+    let here = |seq| MsgRef { session: session(ME), seq: Seq(seq) };
+    assert_eq!((*kind, *user_msg, *assistant_msg), (BranchKind::Alternative, here(two), Some(here(second))));
+    assert_eq!(*depth, 0);
+    let asked = InputAccepted { id: InputId(session(CHILD).0), ..said(0, "two", Lane::Send) };
+    let opened = RunOpened {
+        run: RunNo(1),
+        owner: Owner::Person,
+        inputs: vec![asked.id],
+        mode: Mode::Background,
+        max_turns: 50,
+        base_turns: 0,
+        deadline_ms: None,
+        wall_cap_at: None,
+        on_restart: OnRestart::Fail,
+        slot: true,
+    };
+    assert_eq!(birth.records[1..], [Record::InputAccepted(Box::new(asked)), Record::RunOpened(Box::new(opened))]);
+    assert_eq!(decision.effects, [Effect::StartChild { child: session(CHILD) }, Effect::Unload]);
+    assert_eq!(decision.reply, Reply::Branched { child: session(CHILD), short: session(CHILD).short() });
+    let child = Heart::born(session(CHILD), birth.records.clone()).then(admitted());
+    assert_eq!(seen(&context(&child.state).messages), "U:one A:first U:two");
+}
+
+#[test]
+fn a_run_of_an_alternative_has_the_wall_cap_of_its_limits() {
+    let capped = Limits { wall_ms: Some(5), turns: 7, ..Limits::default() };
+    let Command::Regenerate(mut plan) = regenerate(CHILD, None) else { unreachable!() };
+    plan.created.limits = Interned::new(Arc::new(capped)).unwrap();
+    let decision = talked().tell(Command::Regenerate(plan)).unwrap();
+    let Record::RunOpened(opened) = &birth(&decision).0.records[2] else { panic!() };
+    assert_eq!((opened.wall_cap_at, opened.max_turns), (Some(1_000_005), 7));
+}
+
+#[test]
+fn an_alternative_that_completes_is_seen_where_its_answer_is_the_last_word() {
+    let mut heart = talked().then(regenerate(CHILD, None));
+    let before = heart.state.transcript.clone();
+    assert_eq!(heart.says(completed(CHILD, "other")), "message[1] alternative_switched > E");
+    assert_eq!(seen(&context(&heart.state).messages), "U:one A:first U:two A:other");
+    assert_eq!(heart.state.transcript, before, "the original stays as it is");
+    assert_eq!(heart.says(completed(CHILD, "other")), "S", "told twice");
+    let heart = heart.refolded().then(send(3, "three"));
+    assert_eq!(seen(&context(&heart.state).messages), "U:one A:first U:two A:other U:three");
+}
+
+#[test]
+fn an_alternative_that_does_not_complete_leaves_the_original() {
+    let failed = Outcome::Failed { kind: FailKind::Empty };
+    for outcome in
+        [failed, Outcome::Cancelled { by: By::Person }, Outcome::Interrupted { by: By::Person }, Outcome::Lost]
+    {
+        let mut heart = talked().then(regenerate(CHILD, None));
+        assert_eq!(heart.says(over(CHILD, 1, outcome, "half")), "message[1] > E");
+        assert_eq!(seen(&context(&heart.state).messages), "U:one A:first U:two A:second");
+        let says = refusal(&mut heart, switch(SwitchTo::Index(1)));
+        assert_eq!(says, "alternative 1 has no answer: its run has not completed, or did not end well");
+        // What is said in the branch later answers something else.
+        assert_eq!(heart.says(over(CHILD, 2, Outcome::Completed, "aside")), "message[1] > E");
+        assert_eq!(heart.state.alternatives.values().next().unwrap().branches[0].text, None);
+    }
+}
+
+#[test]
+fn an_alternative_that_comes_late_is_only_there_to_be_switched_to() {
+    let later = talked().then(regenerate(CHILD, None)).then(send(3, "three"));
+    let mut works = later.clone();
+    assert_eq!(works.says(completed(CHILD, "other")), "> W", "taken at the boundary");
+    assert_eq!(works.says(answers(3, "third")), "answered message[1] ended(completed) > E");
+    let mut quiet = later.then(answers(3, "third"));
+    assert_eq!(quiet.says(completed(CHILD, "other")), "message[1] > E");
+    for mut heart in [works, quiet] {
+        assert_eq!(seen(&context(&heart.state).messages), "U:one A:first U:two A:second U:three A:third");
+        assert_eq!(heart.says(switch(SwitchTo::Next)), "alternative_switched Switched(1) > E");
+        assert_eq!(seen(&context(&heart.state).messages), "U:one A:first U:two A:other U:three A:third");
+    }
+}
+
+#[test]
+fn alternatives_are_walked_from_the_original_to_the_last() {
+    let mut heart = talked().then(regenerate(1, None)).then(completed(1, "b")).then(regenerate(2, None));
+    let last = |heart: &Heart| seen(&context(&heart.state).messages[3..]);
+    heart = heart.then(regenerate(3, None)).then(completed(3, "d"));
+    assert_eq!(last(&heart), "A:d");
+    let mut to = |to, expected: &str, shown: &str| {
+        assert_eq!(heart.says(switch(to)), expected);
+        assert_eq!(last(&heart), shown);
+    };
+    to(SwitchTo::Next, "Switched(3) > E", "A:d");
+    to(SwitchTo::Previous, "alternative_switched Switched(1) > E", "A:b");
+    to(SwitchTo::Previous, "alternative_switched Switched(0) > E", "A:second");
+    to(SwitchTo::Previous, "Switched(0) > E", "A:second");
+    to(SwitchTo::Next, "alternative_switched Switched(1) > E", "A:b");
+    to(SwitchTo::Index(3), "alternative_switched Switched(3) > E", "A:d");
+    to(SwitchTo::Index(3), "Switched(3) > E", "A:d");
+    let says = refusal(&mut heart, switch(SwitchTo::Index(4)));
+    assert_eq!(says, "there is no alternative 4: there are 0, which is the original, to 3");
+}
+
+#[test]
+fn what_cannot_be_regenerated_or_switched_is_refused_with_what_there_is() {
+    let mut heart = talked();
+    let [one, first, _, second] = points(&heart)[..] else { panic!() };
+    let says = refusal(&mut heart, regenerate(1, Some(one)));
+    assert_eq!(says, format!("record {one} is no answer that can be given anew; there are {first}, {second}"));
+    assert_eq!(refusal(&mut Heart::root(), regenerate(1, None)), "the session has no answer yet to give anew");
+    assert_eq!(
+        refusal(&mut heart, switch(SwitchTo::Next)),
+        "no answer of this session has alternatives: regenerate one"
+    );
+    let mut heart = heart.then(regenerate(1, Some(first)));
+    let of = Command::Switch { of: Some(Seq(second)), to: SwitchTo::Next, by: By::Person };
+    let says = refusal(&mut heart, of);
+    assert_eq!(says, format!("record {second} is no answer that has alternatives; those that have are {first}"));
+}
+
+#[test]
+fn a_session_at_work_is_too_busy_for_alternatives() {
+    let mut heart = talked().then(regenerate(1, None)).then(send(3, "three"));
+    let busy = |command| Err(Rejection::Working { command, why: "a run is in flight" });
+    assert_eq!(heart.tell(regenerate(2, None)), busy("regenerate"));
+    assert_eq!(heart.tell(switch(SwitchTo::Next)), busy("switch"));
+}
+
+/// Calls, results, notices, a continuation: all that lies between the question and its answer.
+fn worked() -> Heart {
+    Heart::root()
+        .then(send(1, "one"))
+        .then(answers(1, "first"))
+        .then(send(2, "two"))
+        .then(calls(2, vec![reads(), background()]))
+        .then(tool(2, 0, "found"))
+        .then(spawn(2, Mode::Background, &[(1, 0xB1)]))
+        .then(answer(3, 1, Some("so"), Vec::new(), Stop::Length))
+        .then(answers(4, " far"))
+        .then(ended(0xB1, call(2, 1)))
+        .then(answers(5, "second"))
+}
+
+#[test]
+fn an_alternative_stands_for_all_that_led_to_the_answer() {
+    let heart = worked();
+    let text = r#"{"session_id":"0000b1","status":"started"}"#;
+    let whole = format!("U:one A:first U:two A+2 R:found R:{text} A:so P A: far N A:second");
+    assert_eq!(seen(&heart.state.transcript), whole);
+    let mut heart = heart.then(regenerate(CHILD, None)).then(completed(CHILD, "other")).then(send(3, "three"));
+    assert_eq!(seen(&visible(&heart.state)), "U:one A:first U:two A:other U:three");
+    heart = heart.then(answers(6, "third"));
+    let hidden = points(&heart)[3];
+    assert_eq!(
+        refusal(&mut heart, human(1, Some(hidden))),
+        format!(
+            "message {hidden} is not seen, since another alternative of its answer is: switch back to the original first"
+        )
+    );
+    assert_eq!(inherits(&mut heart, human(2, Some(points(&worked())[6]))), "U:one A:first U:two A:other");
+    assert_eq!(inherits(&mut heart, regenerate(3, None)), "U:one A:first U:two A:other", "what is seen is asked on");
+    let back = Command::Switch { of: Some(Seq(points(&heart)[6])), to: SwitchTo::Index(0), by: By::Person };
+    heart = heart.then(back).then(human(4, Some(hidden)));
+    assert_eq!(seen(&visible(&heart.state)), format!("{whole} U:three A:third"));
+}
+
+#[test]
+fn a_cancelled_answer_may_be_given_anew() {
+    let heart = Heart::root().then(send(1, "one")).then(calls(1, vec![reads()])).then(cancel());
+    let heart = heart.then(tool(1, 0, "late"));
+    let mut heart = heart.then(regenerate(CHILD, None));
+    assert_eq!(heart.says(completed(CHILD, "other")), "message[1] alternative_switched > E");
+    assert_eq!(seen(&visible(&heart.state)), "U:one A:other");
+}
+
+#[test]
+fn a_text_that_was_cut_says_so() {
+    let heart = talked().then(regenerate(CHILD, None));
+    let Command::OwnedEnded(mut notices) = completed(CHILD, "oth") else { unreachable!() };
+    notices[0].len = 5;
+    let heart = heart.then(Command::OwnedEnded(notices));
+    assert_eq!(seen(&visible(&heart.state)[3..]), "A:oth\n[cut: 3 of 5 bytes shown]");
+}
+
+/// What is left of an answer after another was seen in its place.
+fn an_original_is_kept(sabotage: Sabotage) -> String {
+    let mut heart = talked().sabotaged(sabotage).then(regenerate(CHILD, None)).then(completed(CHILD, "other"));
+    heart = heart.then(switch(SwitchTo::Index(0)));
+    seen(&visible(&heart.state))
+}
+
+#[test]
+fn an_original_is_there_to_go_back_to() {
+    assert_eq!(an_original_is_kept(Sabotage::none()), "U:one A:first U:two A:second");
+}
+
+#[cfg(feature = "sabotage")]
+#[test]
+fn the_seeded_bug_of_alternatives_shows() {
+    use subtend_session::sabotage::Bug;
+    let sabotage = Sabotage::none().with(Bug::AlternativeOverwrites);
+    assert_eq!(an_original_is_kept(sabotage), "U:one A:first U:two A:other");
+}
+
+/// A step of a life that talks, works, branches and gives answers anew.
+pub(crate) fn step(heart: &mut Heart, (what, a, b): (u8, u8, u8)) {
+    let turn = heart.state.turn().map_or(1, |turn| turn.no.0);
+    let fresh = 0x9000 + u128::from(heart.state.next_seq.0);
+    let kinds = |n: u8| -> Vec<CallKind> { (0..n % 3).map(|n| if n == 1 { writes() } else { reads() }).collect() };
+    let branches: Vec<SessionId> = heart
+        .state
+        .alternatives
+        .values()
+        .flat_map(|alternatives| alternatives.branches.iter().map(|branch| branch.child))
+        .collect();
+    let command = match what % 12 {
+        0 | 1 => send(fresh, "asked"),
+        2 => steer(fresh, "left"),
+        3 | 4 => answer(turn, 1, Some("said"), kinds(a), Stop::Calls),
+        5 => answers(turn, "done"),
+        6 => tool(turn, u32::from(a % 3), "out"),
+        7 => regenerate(fresh, None),
+        8 if !branches.is_empty() => {
+            let child = branches[usize::from(a) % branches.len()].0.as_u128();
+            let outcome = if b > 60 { Outcome::Completed } else { Outcome::Lost };
+            over(child, 1, outcome, "other")
+        }
+        9 => switch([SwitchTo::Next, SwitchTo::Previous, SwitchTo::Index(u32::from(a % 4))][usize::from(b % 3)]),
+        10 if a < 40 => cancel(),
+        10 => Command::OwnedEnded(vec![persons(0xB1, u32::from(b))]),
+        _ if a < 80 => interrupt(),
+        _ => answer(turn, 1, None, Vec::new(), Stop::Length),
+    };
+    let before = heart.state.transcript.clone();
+    let about = matches!(command, Command::Regenerate(_) | Command::Switch { .. });
+    if heart.tell(command).is_ok() && about {
+        assert_eq!(heart.state.transcript, before, "alternatives leave the transcript as it is");
+    }
+    assert!(heart.state.transcript.starts_with(&before), "a transcript only grows");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// B13: what is seen is the transcript, but for the exchanges that stand back for an alternative; a branch sees the same.
+    #[test]
+    fn alternatives_stand_for_their_exchange_and_change_nothing_in_any_life(
+        steps in proptest::collection::vec(any::<(u8, u8, u8)>(), 0..60),
+    ) {
+        let mut heart = Heart::root_with(Limits { turns: 9, ..small() });
+        for one in steps {
+            step(&mut heart, one);
+            let shown = visible(&heart.state);
+            let users = |messages: &[Message]| messages.iter().filter(|message| matches!(message, Message::User { .. })).count();
+            prop_assert_eq!(users(&shown), users(&heart.state.transcript), "no question is hidden");
+            let active = heart.state.alternatives.iter().filter(|(_, alternatives)| alternatives.active > 0);
+            for (of, alternatives) in active {
+                let text = alternatives.branches[alternatives.active as usize - 1].text.clone();
+                prop_assert!(text.is_some(), "what is seen has been said");
+                let stands = |message: &&Message| matches!(message, Message::Assistant { seq, .. } if seq == of);
+                let message = Message::Assistant { seq: *of, text, reasoning: None, calls: Arc::new([]) };
+                prop_assert_eq!(shown.iter().find(stands), Some(&message));
+            }
+            if heart.state.alternatives.values().all(|alternatives| alternatives.active == 0) {
+                prop_assert_eq!(&shown, &heart.state.transcript);
+            }
+            if let Ok(decision) = heart.clone().tell(human(CHILD, None)) {
+                let (_, born) = birth(&decision);
+                let same = shown.iter().zip(born.inherited.iter()).take_while(|(a, b)| a == b).count();
+                prop_assert!(same + 3 >= born.inherited.len(), "a branch sees what is seen, and results that are pending");
+            }
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Budgets: what is set aside before a model call, and a call that the ledger refuses for good.
+
+use proptest::prelude::*;
+use subtend_session::command::{Command, Deadline};
+use subtend_session::effect::{Effect, Rejection};
+use subtend_session::ids::{AttemptNo, RunNo, TurnNo};
+use subtend_session::limits::Limits;
+use subtend_session::message::Message;
+use subtend_session::outcome::{Budget, ModelFail, Outcome};
+use subtend_session::record::{AttemptDiscarded, Record, Reserved, Stop};
+use subtend_session::state::State;
+use subtend_session::usage::Usage;
+
+use crate::folding::small;
+use crate::given::*;
+
+fn bounded() -> Limits {
+    Limits { tokens: Some(10_000), ..Limits::default() }
+}
+
+fn reservations(log: &[Record]) -> Vec<Option<Reserved>> {
+    let reserved = |record: &Record| match record {
+        Record::TurnStarted { reserved, .. } => Some(reserved.as_deref().copied()),
+        _ => None,
+    };
+    log.iter().filter_map(reserved).collect()
+}
+
+#[test]
+fn a_tree_without_a_budget_reserves_nothing() {
+    let heart = Heart::root().then(send(1, "go")).then(attempt_failed(1, 1, ModelFail::Rate));
+    assert_eq!(reservations(&heart.log), [None, None]);
+}
+
+#[test]
+fn each_attempt_reserves_its_request_and_the_cap_of_its_answer() {
+    // 9 bytes of system prompt and 2 of the input; then 4 of the text, 4 and 18 of the call, 3 of the result.
+    let life = |limits| {
+        let calls = answer(1, 2, Some("look"), vec![reads()], Stop::Calls);
+        Heart::root_with(limits)
+            .then(send(1, "go"))
+            .then(attempt_failed(1, 1, ModelFail::Rate))
+            .then(calls)
+            .then(tool(1, 0, "out"))
+    };
+    let first = Reserved { input: 3, output: 4_096 };
+    let second = Reserved { input: (9 + 2 + 4 + 4 + 18_u64 + 3).div_ceil(4), output: 4_096 };
+    assert_eq!(reservations(&life(bounded()).log), [Some(first), Some(first), Some(second)]);
+    let money = Limits { cost_micro: Some(5), output_tokens: Some(100), ..Limits::default() };
+    let capped = |reserved| Some(Reserved { output: 100, ..reserved });
+    assert_eq!(reservations(&life(money).log), [capped(first), capped(first), capped(second)]);
+}
+
+fn refused(turn: u32, attempt: u32, which: Budget) -> Command {
+    Command::BudgetRefused { turn: TurnNo(turn), attempt: AttemptNo(attempt), which }
+}
+
+#[test]
+fn a_refused_reservation_discards_its_attempt_and_ends_the_run() {
+    let mut heart = Heart::root_with(bounded()).then(send(1, "go"));
+    let decision = heart.tell(refused(1, 1, Budget::Money)).unwrap();
+    let discarded = AttemptDiscarded {
+        turn: TurnNo(1),
+        attempt: AttemptNo(1),
+        error: ModelFail::Dropped,
+        message: "not called: the budget of money of its tree does not hold the request any more".into(),
+        model: None,
+        again_ms: None,
+        usage: Some(Usage::default()),
+    };
+    assert_eq!(decision.records[0], Record::AttemptDiscarded(Box::new(discarded)));
+    let Record::RunEnded(ended) = &decision.records[1] else { panic!("{:?}", decision.records) };
+    assert_eq!(ended.outcome, Outcome::OutOfBudget { which: Budget::Money });
+    assert_eq!(ended.usage_self, Usage::default(), "nothing was called");
+    assert_eq!(
+        decision.effects,
+        [
+            Effect::Disarm { deadline: Deadline::Turn(TurnNo(1)) },
+            Effect::Ended { run: RunNo(1), outcome: ended.outcome.clone() },
+            Effect::Unload,
+        ]
+    );
+    assert_eq!(heart.tell(refused(1, 1, Budget::Money)), Err(Rejection::Stale("a refused reservation")));
+}
+
+#[test]
+fn out_of_budget_ends_owned_runs_at_once_and_keeps_what_was_said() {
+    let mut heart = Heart::root_with(bounded())
+        .then(send(1, "go"))
+        .then(answer(1, 1, Some("so far"), vec![background()], Stop::Calls))
+        .then(spawn(1, subtend_session::place::Mode::Background, &[(0, 0xB1)]));
+    let decision = heart.tell(refused(2, 1, Budget::Tokens)).unwrap();
+    let outcome = subtend_session::outcome::OutcomeKind::OutOfBudget;
+    assert!(decision.effects.contains(&Effect::CancelOwned { run: RunNo(1), outcome, queue_stands: false }));
+    assert_eq!(heart.says(ended(0xB1, call(1, 0))), "message[1] ended(out_of_budget) > E");
+    assert_eq!(heart.state.last.unwrap().text.as_deref(), Some("so far"));
+}
+
+/// Bytes of what a model call is given, counted by hand.
+fn bytes(state: &State) -> u64 {
+    let of = |message: &Message| match message {
+        Message::User { text, .. } | Message::Notice { text, .. } | Message::Prompt { text } => text.len(),
+        Message::Result { content, .. } => content.len(),
+        Message::Assistant { text, reasoning, calls, .. } => {
+            let text = text.as_ref().map_or(0, |text| text.len()) + reasoning.as_ref().map_or(0, |text| text.len());
+            text + calls.iter().map(|asked| asked.tool.len() + asked.args.len()).sum::<usize>()
+        }
+    };
+    ("You work.".len() + state.transcript.iter().map(of).sum::<usize>()) as u64
+}
+
+/// One step of a life; tells whether its activation was lost.
+fn step(heart: &mut Heart, (what, a): (u8, u8)) -> bool {
+    let (turn, attempt) = heart.state.turn().map_or((1, 1), |turn| (turn.no.0, turn.attempt.0));
+    let command = match what % 8 {
+        0 => send(1_000 + u128::from(heart.state.next_seq.0), &"x".repeat(usize::from(a))),
+        1 => answer(turn, attempt, Some("said"), vec![reads(); usize::from(a % 3)], Stop::Calls),
+        2 => tool(turn, u32::from(a % 3), "found"),
+        3 => attempt_failed(turn, attempt, ModelFail::Unavailable),
+        4 => answer(turn, attempt, None, Vec::new(), Stop::Length),
+        5 if a < 40 => refused(turn, attempt, Budget::Tokens),
+        5 => Command::Reactivated { calls: Vec::new(), owner_over: None },
+        6 if a < 30 => interrupt(),
+        _ => answer(turn, attempt, Some("done"), Vec::new(), Stop::End),
+    };
+    let lost = matches!(command, Command::Reactivated { .. });
+    let _ = heart.tell(command);
+    lost
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Each attempt sets aside what its request weighs as the journal has it then, and is settled before the next one is made,
+    /// but for those that were lost with their activation: nobody will ever say what they took, and they count in full.
+    #[test]
+    fn reservations_are_what_the_journal_weighs_and_settled_one_by_one(
+        steps in proptest::collection::vec(any::<(u8, u8)>(), 0..60),
+    ) {
+        let mut heart = Heart::root_with(Limits { tokens: Some(5), turns: 9, ..small() });
+        let activations = steps.into_iter().filter(|one| step(&mut heart, *one)).count();
+        let mut open: Option<u64> = None;
+        let (mut set_aside, mut settled, mut lost) = (0, 0, Vec::new());
+        for (at, record) in heart.log.iter().enumerate() {
+            match record {
+                Record::TurnStarted { reserved, .. } => {
+                    let before = State::fold(session(ME), &heart.log[..at]).unwrap();
+                    let expected = Reserved { input: bytes(&before).div_ceil(4), output: 4_096 };
+                    prop_assert_eq!(reserved.as_deref(), Some(&expected));
+                    lost.extend(open.replace(expected.input));
+                    set_aside += expected.input;
+                }
+                Record::TurnAnswered(_) | Record::AttemptDiscarded(_) => settled += open.take().unwrap(),
+                _ => {}
+            }
+        }
+        prop_assert!(lost.len() <= activations, "{} attempts are not settled", lost.len());
+        prop_assert_eq!(set_aside, settled + lost.iter().sum::<u64>() + open.unwrap_or(0));
+    }
+}

@@ -1,0 +1,465 @@
+//! Going on, being cancelled, moving to the background, being put away: the verbs of a session's life, and what waits meanwhile.
+
+use subtend_session::call::CallKind;
+use subtend_session::command::{ChildPlan, Command, Continue, Deadline, Plan, SpawnVerdict};
+use subtend_session::effect::{Decision, Effect, Rejection, Reply};
+use subtend_session::ids::{CallId, RunKey, RunNo, TurnNo};
+use subtend_session::index::{Before, Row, RowKey, RowKind, Stamp, changes, continue_from, refusal_from};
+use subtend_session::limits::Limits;
+use subtend_session::message::Message;
+use subtend_session::outcome::{By, ModelFail, Outcome, OutcomeKind};
+use subtend_session::place::{Mode, Owner};
+use subtend_session::record::{ContinueRefusal, From, Hold, InputAccepted, Lane, Notice, QueueChange, Record};
+use subtend_session::state::Phase;
+
+use crate::given::*;
+
+fn words(decision: &Decision) -> Vec<String> {
+    decision.records.iter().map(word).collect()
+}
+
+fn last_text(heart: &Heart) -> String {
+    match heart.state.transcript.last() {
+        Some(Message::Result { content, .. }) => content.to_string(),
+        Some(Message::Notice { text, .. } | Message::User { text, .. } | Message::Prompt { text }) => text.to_string(),
+        other => panic!("{other:?} has no text"),
+    }
+}
+
+/// What the users of a session said, in the order in which the model saw it.
+fn said_so_far(heart: &Heart) -> Vec<String> {
+    let said = |message: &Message| match message {
+        Message::User { text, .. } => Some(text.to_string()),
+        _ => None,
+    };
+    heart.state.transcript.iter().filter_map(said).collect()
+}
+
+/// A root whose child 0xB1 has ended, and whose turn 2 streams.
+fn heard() -> Heart {
+    Heart::root()
+        .then(send(1, "go"))
+        .then(calls(1, vec![blocking()]))
+        .then(spawn(1, Mode::Blocking, &[(0, 0xB1)]))
+        .then(ended(0xB1, call(1, 0)))
+}
+
+/// The same, where 0xB1 goes on by call 2.0.
+fn goes_on(mode: Mode) -> Heart {
+    heard().then(calls(2, vec![CallKind::Continue(mode)])).then(go_on(2, mode, &[(0, 0xB1)]))
+}
+
+fn again(run: u32, key: CallId, text: &str) -> Command {
+    Command::OwnedEnded(vec![Notice { run: Some(RunNo(run)), ..notice(0xB1, key, Outcome::Completed, text) }])
+}
+
+fn asked(decision: &Decision) -> Vec<&Continue> {
+    let mut asked = Vec::new();
+    for effect in &decision.effects {
+        if let Effect::AskToContinue { ask, .. } = effect {
+            asked.push(&**ask);
+        }
+    }
+    asked
+}
+
+/// A quiet child after its first run.
+fn quiet() -> Heart {
+    Heart::child().then(admitted()).then(answers(1, "done"))
+}
+
+#[test]
+fn a_model_asks_an_ended_child_to_go_on_and_waits_for_it() {
+    let mut heart = heard().then(calls(2, vec![CallKind::Continue(Mode::Blocking)]));
+    let before = Before::of(&heart.state);
+    let decision = heart.tell(go_on(2, Mode::Blocking, &[(0, 0xB1)])).unwrap();
+    assert_eq!(words(&decision), ["+0", "continue_asked"]);
+    let Record::ContinueAsked(record) = &decision.records[1] else { panic!("not asked") };
+    let opened = heart.state.run.as_ref().unwrap().opened.clone();
+    assert_eq!(
+        asked(&decision),
+        [&continue_from(session(ME), &opened, record)],
+        "told live, it says what its row says"
+    );
+    let row = Row { to: session(0xB1), from: session(ME), kind: RowKind::Continue, key: RowKey::Call(call(2, 0)) };
+    assert_eq!(changes(&before, &heart.state, &decision.records, Stamp::default()).put, [row]);
+    assert_eq!(heart.says(again(2, call(2, 0), "done again")), "result turn > W");
+    assert_eq!(last_text(&heart), "done again");
+    assert_eq!(heart.says(again(2, call(2, 0), "done again")), "S");
+    assert_eq!(heart.says(answers(3, "all done")), "answered ended(completed) > E");
+}
+
+#[test]
+fn an_ended_session_goes_on_as_the_next_run_of_its_owner() {
+    let mut heart = Heart::child_with(Limits::default(), 7).then(admitted()).then(answers(1, "done"));
+    let before = Before::of(&heart.state);
+    let decision = heart.tell(continued(call(5, 0), None)).unwrap();
+    assert_eq!(words(&decision), ["accepted", "opened"]);
+    let owner = Owner::Run { session: session(OWNER), run: RunNo(1), call: call(5, 0) };
+    let opened = &heart.state.run.as_ref().unwrap().opened;
+    assert_eq!((opened.run, &opened.owner, opened.mode), (RunNo(2), &owner, Mode::Blocking));
+    assert_eq!((opened.max_turns, opened.base_turns), (7, 1), "the allowance of its agent, behind what it had");
+    assert_eq!((opened.wall_cap_at, opened.deadline_ms), (Some(8_000_000), Some(480_000)), "its owner's cap binds it");
+    assert_eq!(slots(&decision), ["request"]);
+    let cap = Effect::Arm { deadline: Deadline::WallCap(RunNo(2)), after_ms: 7_000_000 };
+    assert!(decision.effects.contains(&cap));
+    let row = Row { to: session(ME), from: session(OWNER), kind: RowKind::Continue, key: RowKey::Call(call(5, 0)) };
+    assert_eq!(changes(&before, &heart.state, &decision.records, Stamp::default()).take, [row]);
+    let mut heart = heart.then(Command::Admitted { run: RunNo(2), owner_over: None });
+    assert_eq!(said_so_far(&heart), ["task", "go on"]);
+    let told = heart.tell(answers(2, "more")).unwrap();
+    let notice = told.effects.iter().find_map(|effect| match effect {
+        Effect::Tell { to, notice } => Some((*to, notice.key, notice.run, &*notice.prefix)),
+        _ => None,
+    });
+    assert_eq!(notice, Some((session(OWNER), Some(call(5, 0)), Some(RunNo(2)), "more")));
+}
+
+#[test]
+fn any_end_can_be_gone_on_from() {
+    let ends: [fn() -> Command; 3] = [cancel, interrupt, || attempt_failed(1, 1, ModelFail::Auth)];
+    for end in ends {
+        let mut heart = Heart::child().then(admitted()).then(end());
+        if heart.state.run.is_some() {
+            heart.tell(attempt_failed(1, 1, ModelFail::Dropped)).unwrap();
+        }
+        assert_eq!(heart.says(continued(call(5, 0), None)), "accepted opened > Q");
+    }
+}
+
+#[test]
+fn a_continue_of_an_owner_that_is_over_performs_nothing() {
+    let mut heart = quiet();
+    let decision = heart.tell(continued(call(5, 0), Some(OutcomeKind::TimedOut))).unwrap();
+    let last = heart.state.last.as_ref().unwrap();
+    assert_eq!(last.outcome, Outcome::Cancelled { by: By::Owner { outcome: OutcomeKind::TimedOut } });
+    let at_work = |effect: &Effect| {
+        matches!(
+            effect,
+            Effect::CallModel { .. } | Effect::RequestSlot { .. } | Effect::Arm { .. } | Effect::RunTool { .. }
+        )
+    };
+    assert!(!decision.effects.iter().any(at_work), "{:?}", decision.effects);
+    assert!(decision.effects.iter().any(|effect| matches!(effect, Effect::Tell { .. })), "its owner hears of it");
+}
+
+#[test]
+fn a_refusal_is_the_result_of_a_blocking_call_and_a_message_of_another() {
+    let refused = |why| Command::OwnedEnded(vec![refusal_from(session(0xB1), call(2, 0), why)]);
+    let mut waits = goes_on(Mode::Blocking);
+    assert_eq!(waits.says(refused(ContinueRefusal::InFlight)), "result turn > W");
+    let text = "Task 0000b1 (general) did not go on: it is at work already, for someone else: try again later.";
+    assert_eq!(last_text(&waits), text);
+    let mut aside = goes_on(Mode::Background).then(answers(3, "so far"));
+    assert_eq!(aside.says(refused(ContinueRefusal::Closed)), "message[1] turn > W");
+    assert!(last_text(&aside).contains("it did not go on: it is closed: start a new task"), "{}", last_text(&aside));
+    assert_eq!(aside.says(again(2, call(2, 0), "late")), "S", "one notice by key");
+}
+
+#[test]
+fn a_child_is_not_asked_while_its_owner_has_not_heard_of_it() {
+    let mut told = heard()
+        .then(calls(2, vec![background(), reads()]))
+        .then(spawn(2, Mode::Background, &[(0, 0xB2)]))
+        .then(tool(2, 1, "read"))
+        .then(ended(0xB2, call(2, 0)))
+        .then(calls(3, vec![CallKind::Continue(Mode::Blocking)]));
+    assert_eq!(told.says(go_on(3, Mode::Blocking, &[(0, 0xB2)])), "+0 -0:error message[1] turn > W");
+    let mut lost = goes_on(Mode::Background)
+        .then(Command::Lost { owner_survives: true })
+        .then(send(2, "and now?"))
+        .then(calls(4, vec![CallKind::Continue(Mode::Blocking)]));
+    assert_eq!(lost.says(go_on(4, Mode::Blocking, &[(0, 0xB1)])), "+0 -0:error turn > W");
+    assert_eq!(lost.says(again(2, call(2, 0), "late")), "> W", "a notice of a former run waits for the boundary");
+}
+
+#[test]
+fn inputs_that_stand_do_not_open_the_run_of_a_continue_but_are_taken_in_it() {
+    let mut heart = Heart::child().then(admitted()).then(send(2, "and this")).then(cancel_tree()).then(attempt_failed(
+        1,
+        1,
+        ModelFail::Dropped,
+    ));
+    assert_eq!(heart.says(continued(call(5, 0), None)), "accepted opened > Q");
+    assert_eq!(heart.says(Command::Admitted { run: RunNo(2), owner_over: None }), "started taken turn > W");
+    assert_eq!(heart.says(answers(2, "went on")), "answered taken turn > W");
+    assert_eq!(said_so_far(&heart), ["task", "go on", "and this"]);
+}
+
+fn cancels(child: u128) -> CallKind {
+    CallKind::Cancel { child: session(child) }
+}
+
+#[test]
+fn a_model_cancels_a_run_that_it_owns_once_and_goes_on() {
+    let mut heart = goes_on(Mode::Background);
+    let decision = heart.tell(calls(3, vec![cancels(0xB1), cancels(0xB1)])).unwrap();
+    assert_eq!(words(&decision), ["answered", "+0", "cancel_asked", "-0:ok", "+1", "-1:ok", "turn"]);
+    let asked = Record::CancelAsked { call: Some(call(3, 0)), child: session(0xB1), key: call(2, 0) };
+    assert!(decision.records.contains(&asked), "it names the run in flight by its key");
+    let by = By::Model { call: call(3, 0) };
+    let cancel = Effect::CancelChild { run: RunNo(1), child: session(0xB1), key: call(2, 0), by: by.clone() };
+    assert_eq!(decision.effects.iter().filter(|effect| **effect == cancel).count(), 1);
+    let mut heart = heart.then(answers(4, "so far"));
+    let gone = Notice { run: Some(RunNo(2)), ..notice(0xB1, call(2, 0), Outcome::Cancelled { by }, "half") };
+    assert_eq!(heart.says(Command::OwnedEnded(vec![gone])), "message[1] turn > W", "its own cancel wakes it");
+    assert!(last_text(&heart).contains("was cancelled by your own call"), "{}", last_text(&heart));
+}
+
+#[test]
+fn a_model_is_told_what_it_cannot_cancel() {
+    let error = |mut heart: Heart, turn, child| {
+        heart.tell(calls(turn, vec![cancels(child)])).unwrap();
+        last_text(&heart)
+    };
+    assert_eq!(error(heard(), 2, 0xB1), "Not cancelled: no run of task 0000b1 that you started is in flight.");
+    let unknown = error(heard(), 2, 0xEE);
+    assert!(unknown.starts_with("There is no task ") && unknown.contains("of yours"), "{unknown}");
+    let mut told = goes_on(Mode::Background).then(again(2, call(2, 0), "done"));
+    assert_eq!(told.says(calls(3, vec![cancels(0xB1)])), "answered +0 -0:error message[1] turn > W");
+}
+
+#[test]
+fn a_cancelled_run_says_who_cancelled_it() {
+    let mut heart =
+        quiet().then(continued(call(5, 0), None)).then(Command::Admitted { run: RunNo(2), owner_over: None });
+    assert_eq!(heart.says(owner_cancels(call(5, 0))), "closing(cancelled) > Hc");
+    assert_eq!(heart.says(owner_cancels(call(5, 0))), "> Hc", "it comes as often as its row is found");
+    assert_eq!(heart.says(attempt_failed(2, 1, ModelFail::Dropped)), "discarded ended(cancelled) > E");
+    assert_eq!(heart.state.last.as_ref().unwrap().outcome, Outcome::Cancelled { by: By::Model { call: call(4, 0) } });
+    assert_eq!(heart.says(owner_cancels(call(5, 0))), "S");
+}
+
+#[test]
+fn an_interrupt_reaches_a_continued_run_that_is_not_opened_yet() {
+    let mut heart = goes_on(Mode::Blocking);
+    let before = Before::of(&heart.state);
+    let decision = heart.tell(interrupt()).unwrap();
+    let by = By::Owner { outcome: OutcomeKind::Interrupted };
+    let cancel = Effect::CancelChild { run: RunNo(1), child: session(0xB1), key: call(2, 0), by };
+    assert!(decision.effects.contains(&cancel));
+    let row = Row { to: session(0xB1), from: session(ME), kind: RowKind::Cancel, key: RowKey::Call(call(2, 0)) };
+    assert_eq!(changes(&before, &heart.state, &decision.records, Stamp::default()).put, [row]);
+    let mut aside = goes_on(Mode::Background);
+    assert_eq!(aside.says(interrupt()), "held(interrupted) Done > Hi", "one in the background goes on");
+}
+
+#[test]
+fn a_name_stands_for_the_owned_run_that_is_heard_of_next() {
+    let run = |no| RunKey { session: session(0xB1), run: RunNo(no) };
+    let check = |no| calls(3, vec![CallKind::Check { run: run(no), wait: true }]);
+    let heart = goes_on(Mode::Background);
+    assert_eq!(heart.state.owned_run(session(0xB1)), run(2));
+    let mut first = heart.clone();
+    assert_eq!(first.says(check(1)), "answered +0 -0:ok turn > W", "run 1 was heard of: run 2 says nothing of it");
+    assert_eq!(last_text(&first), "[0000b1] ended; its result was given before\n");
+    let mut second = heart.clone().then(check(2));
+    assert_eq!(second.state.phase(), Phase::WaitingMidTurn);
+    let mut late = second.clone();
+    assert_eq!(late.says(Command::Deadline(Deadline::Call(call(3, 0)))), "-0:timed_out turn > W");
+    assert!(last_text(&late).ends_with("[0000b1] still running\n"), "{}", last_text(&late));
+    // A person had run 2 of the child in between: the owned one is run 3.
+    assert_eq!(second.says(again(3, call(2, 0), "done again")), "await[1] turn > W");
+    assert_eq!(second.state.owned_run(session(0xB1)), run(4));
+    let mut ahead = heart.then(again(2, call(2, 0), "done again"));
+    assert_eq!(ahead.says(check(1)), "answered +0 -0:ok message[1] turn > W", "the end of run 2 is not its result");
+}
+
+#[test]
+fn an_await_of_all_lists_what_still_runs_by_its_child() {
+    let all = CallKind::Await { all: true, runs: Vec::new() };
+    let mut heart = goes_on(Mode::Background).then(calls(3, vec![all]));
+    assert_eq!(heart.says(Command::Deadline(Deadline::Call(call(3, 0)))), "-0:timed_out turn > W");
+    assert!(last_text(&heart).ends_with("[0000b1] still running\n"), "{}", last_text(&heart));
+}
+
+fn with_turns(n: u128, turns: u32, lane: Lane) -> Command {
+    Command::Submit(Box::new(InputAccepted { turns: Some(turns), ..said(n, "go on", lane) }))
+}
+
+#[test]
+fn an_input_may_bring_its_own_allowance() {
+    let mut heart = Heart::root_with(Limits { turns: 2, ..Limits::default() }).then(with_turns(1, 1, Lane::Send));
+    let run = heart.state.run.as_ref().unwrap();
+    assert_eq!((run.opened.max_turns, run.allowance, run.opened.base_turns), (1, 1, 0));
+    assert_eq!(heart.says(calls(1, vec![background()])), "answered > W");
+    assert_eq!(heart.says(spawn(1, Mode::Background, &[(0, 0xB1)])), "+0 spawned -0:ok held(out_of_turns) > Ho");
+    // It replaces the allowance that restarts, and holds for those that bring none.
+    assert_eq!(heart.says(with_turns(2, 3, Lane::Send)), "accepted taken turn > W");
+    let run = heart.state.run.as_ref().unwrap();
+    assert_eq!((run.allowance, run.spent, run.opened.max_turns), (3, 0, 1));
+    let mut heart = heart.then(send(3, "this too")).then(answers(2, "so far"));
+    assert_eq!(heart.state.run.as_ref().unwrap().allowance, 3);
+    heart = heart.then(ended(0xB1, call(1, 0))).then(answers(3, "all")).then(answers(4, "really all"));
+    assert_eq!(heart.state.last.as_ref().unwrap().max_turns, 3);
+    let mut next = heart.then(send(4, "more"));
+    let opened = next.state.run.as_ref().unwrap().opened.clone();
+    assert_eq!((opened.max_turns, opened.base_turns), (2, 4), "the next run has the session's own again");
+    assert_eq!(next.says(with_turns(5, 9, Lane::Steer)), "accepted > W");
+}
+
+fn by_host(n: u128, text: &str) -> Command {
+    Command::Submit(Box::new(InputAccepted { from: From::Host, ..said(n, text, Lane::Send) }))
+}
+
+fn by_agent(n: u128, text: &str) -> Command {
+    Command::Submit(Box::new(InputAccepted { from: From::AgentResult, ..said(n, text, Lane::Send) }))
+}
+
+#[test]
+fn persons_are_taken_before_the_host_and_each_in_order() {
+    let waiting = |heart: Heart| {
+        heart.then(by_agent(2, "agent")).then(by_host(3, "host")).then(send(4, "one")).then(send(5, "two"))
+    };
+    let mut heart = waiting(Heart::root().then(send(1, "go"))).then(steer(6, "left"));
+    for turn in 1..=5 {
+        heart = heart.then(answers(turn, "said"));
+    }
+    assert_eq!(said_so_far(&heart), ["go", "left", "one", "two", "agent", "host"]);
+    // The same order opens the next run.
+    let stood = waiting(Heart::root().then(send(1, "go"))).then(cancel_tree());
+    let stood = stood.then(attempt_failed(1, 1, ModelFail::Dropped)).then(send(7, "last"));
+    assert_eq!(said_so_far(&stood), ["go", "one"]);
+    let mut ended = waiting(Heart::root().then(send(1, "go"))).then(cancel());
+    assert_eq!(
+        ended.says(attempt_failed(1, 1, ModelFail::Dropped)),
+        "discarded ended(cancelled) opened started taken turn > W"
+    );
+    assert_eq!(said_so_far(&ended), ["go", "one"]);
+}
+
+/// A root that was cancelled with its whole tree, while the inputs 2 and 3 waited.
+fn stands() -> Heart {
+    let waiting = Heart::root().then(send(1, "go")).then(send(2, "second")).then(send(3, "third"));
+    waiting.then(cancel_tree()).then(attempt_failed(1, 1, ModelFail::Dropped))
+}
+
+#[test]
+fn a_queue_that_stands_is_opened_by_the_next_input_in_its_order() {
+    let mut heart = stands();
+    assert_eq!((heart.state.phase(), heart.state.queue.len()), (Phase::Quiet, 2));
+    assert_eq!(heart.says(send(4, "fourth")), "accepted opened started taken turn > W");
+    let heart = heart.then(answers(2, "a")).then(answers(3, "b"));
+    assert_eq!(said_so_far(&heart), ["go", "second", "third", "fourth"]);
+}
+
+#[test]
+fn a_full_queue_that_stands_is_no_trap() {
+    let limits = Limits { queue: 2, ..Limits::default() };
+    let mut heart = Heart::root_with(limits).then(send(1, "go")).then(send(2, "second")).then(send(3, "third"));
+    assert!(matches!(heart.tell(send(4, "fourth")), Err(Rejection::Busy { .. })));
+    let mut heart = heart.then(cancel_tree()).then(attempt_failed(1, 1, ModelFail::Dropped));
+    assert_eq!(heart.says(send(4, "fourth")), "accepted opened started taken turn > W");
+    assert_eq!(heart.state.queue.len(), 2);
+}
+
+#[test]
+fn whether_the_queue_stands_is_the_last_word_about_it() {
+    let closing = || Heart::root().then(send(1, "go")).then(send(2, "next")).then(calls(1, vec![writes()]));
+    let end = |mut heart: Heart| heart.says(tool(1, 0, "x"));
+    let (opens, stands) = ("-0:ok ended(cancelled) opened started taken turn > W", "-0:ok ended(cancelled) > E");
+    assert_eq!(end(closing().then(cancel()).then(cancel_tree())), stands, "the tree's cancel comes second");
+    assert_eq!(end(closing().then(cancel_tree()).then(cancel())), stands, "a later plain cancel changes nothing");
+    // What is sent behind the cancel of the tree is a wish to go on.
+    assert_eq!(end(closing().then(cancel_tree()).then(send(3, "no, go on"))), opens);
+    assert_eq!(end(closing().then(cancel_tree()).then(send(3, "go on")).then(cancel_tree())), stands);
+    let timed_out = closing().then(Command::Deadline(Deadline::Run(RunNo(1))));
+    let mut timed_out = timed_out.then(cancel_tree());
+    assert!(matches!(
+        timed_out.state.run.as_ref().unwrap().hold,
+        Some(Hold::Closing { outcome: Outcome::TimedOut { .. }, queue_stands: true })
+    ));
+    assert_eq!(timed_out.says(cancel_tree()), "AE(timed_out) > Hc");
+}
+
+#[test]
+fn the_queue_is_changed_in_any_column_and_what_is_taken_out_never_opens_a_run() {
+    let mut heart = stands();
+    let removed = Command::ChangeQueue { change: QueueChange::Removed(vec![input_id(2)]), by: By::Person };
+    assert_eq!(heart.says(removed), "queue_changed Done > E");
+    assert_eq!(said_so_far(&heart.clone().then(send(4, "fourth"))), ["go", "third"]);
+    let cleared = Command::ChangeQueue { change: QueueChange::Cleared, by: By::Host };
+    assert_eq!(said_so_far(&heart.then(cleared).then(send(4, "fourth"))), ["go", "fourth"]);
+    let notices = Heart::root()
+        .then(send(1, "go"))
+        .then(calls(1, vec![background()]))
+        .then(spawn(1, Mode::Background, &[(0, 0xB1)]))
+        .then(ended(0xB1, call(1, 0)))
+        .then(Command::ChangeQueue { change: QueueChange::Cleared, by: By::Person });
+    assert_eq!(notices.state.arrived.len(), 1, "notices are no inputs (K5)");
+}
+
+#[test]
+fn a_child_that_was_waited_for_goes_on_in_the_background() {
+    let waits = Heart::child().then(admitted()).then(calls(1, vec![blocking()]));
+    let mut heart = waits.then(spawn(1, Mode::Blocking, &[(0, 0xB1)]));
+    let decision = heart.tell(Command::Background { call: call(1, 0) }).unwrap();
+    assert_eq!(words(&decision), ["-0:backgrounded", "parked(slot)"]);
+    assert_eq!((slots(&decision), decision.reply), (vec!["request again"], Reply::Done(RunNo(1))));
+    assert!(last_text(&heart).contains("\"session_id\":\"0000b1\",\"status\":\"moved_to_background\""));
+    assert_eq!(heart.state.run.as_ref().unwrap().owned[&call(1, 0)].mode, Mode::Background);
+    let mut heart = heart.then(admitted()).then(answers(2, "meanwhile"));
+    assert_eq!(heart.says(ended(0xB1, call(1, 0))), "message[1] parked(slot) > Wr", "its end is a notice now");
+    let mut both = goes_on(Mode::Blocking);
+    assert_eq!(both.says(Command::Background { call: call(2, 0) }), "-0:backgrounded turn Done > W");
+    assert_eq!(both.says(Command::Background { call: call(2, 0) }), "Done > W");
+}
+
+#[test]
+fn a_deleted_session_takes_nothing_but_what_it_is_owed() {
+    let mut heart = stands();
+    assert_eq!(heart.says(Command::Delete { by: By::Host }), "queue_changed session_deleted Done > E");
+    assert_eq!(heart.tell(send(9, "hello")), Err(Rejection::Deleted));
+    assert_eq!(heart.tell(send(1, "go")), Err(Rejection::Deleted), "also what it took before");
+    assert_eq!(heart.says(Command::OwnedEnded(vec![persons(0xB1, 2)])), "message[1] > E", "a row is taken");
+    assert_eq!(heart.says(cancel()), "AE(cancelled) > E");
+}
+
+fn detached(ms: u64) -> Command {
+    let plan = ChildPlan { detached_ms: Some(ms), ..plan(0xB1, Mode::Blocking) };
+    let verdict = SpawnVerdict { call: call(1, 0), verdict: Ok(Plan::Child(Box::new(plan))) };
+    Command::Spawn { turn: TurnNo(1), verdicts: vec![verdict] }
+}
+
+#[test]
+fn a_detached_child_has_no_owner_and_an_end_of_its_own() {
+    // The wall cap of its parent is not its own.
+    let mut heart = Heart::child().then(admitted()).then(calls(1, vec![blocking()]));
+    let decision = heart.tell(detached(3_600_000)).unwrap();
+    assert_eq!(words(&decision), ["+0", "spawned", "-0:ok", "turn"], "the call answers at once, whatever it asked for");
+    assert!(matches!(&decision.records[1], Record::ChildSpawned(spawned) if spawned.detached));
+    assert!(heart.state.run.as_ref().unwrap().owned.is_empty());
+    let child = Heart::born(session(0xB1), decision.births[0].records.clone());
+    let opened = &child.state.run.as_ref().unwrap().opened;
+    assert_eq!((&opened.owner, opened.slot), (&Owner::Detached { by_host: false }, true));
+    assert_eq!(opened.wall_cap_at, Some(4_600_000), "an hour from its birth");
+    assert_eq!(heart.says(calls(2, vec![cancels(0xB1)])), "answered +0 -0:error turn > W");
+    assert_eq!(heart.says(answers(3, "done")), "answered ended(completed) > E", "nobody waits for it");
+    let mut child = child.then(admitted());
+    assert_eq!(
+        child.says(Command::OwnerOver {
+            owner: RunKey { session: session(ME), run: RunNo(1) },
+            outcome: OutcomeKind::Cancelled,
+            queue_stands: false
+        }),
+        "S"
+    );
+    let ended = child.tell(Command::Deadline(Deadline::WallCap(RunNo(1)))).unwrap();
+    assert_eq!(words(&ended), ["closing(timed_out)"]);
+    let ended = child.tell(attempt_failed(1, 1, ModelFail::Dropped)).unwrap();
+    let told = ended.effects.into_iter().find_map(|effect| match effect {
+        Effect::Tell { to, notice } => Some((to, notice)),
+        _ => None,
+    });
+    let (to, notice) = told.expect("its parent is told");
+    assert_eq!((to, notice.key, notice.run, notice.waking), (session(ME), None, Some(RunNo(1)), false));
+    assert_eq!(heart.says(Command::OwnedEnded(vec![*notice])), "message[1] > E", "stored, and wakes nothing");
+}
+
+#[test]
+fn a_detached_child_that_has_ended_may_be_gone_on_with_by_its_parent() {
+    let heart = Heart::root().then(send(1, "go")).then(calls(1, vec![blocking()])).then(detached(60_000));
+    let mut heart = heart.then(calls(2, vec![CallKind::Continue(Mode::Background)]));
+    assert_eq!(heart.says(go_on(2, Mode::Background, &[(0, 0xB1)])), "+0 continue_asked -0:ok turn > W");
+    assert_eq!(heart.state.run.as_ref().unwrap().owned.len(), 1, "this run is owned");
+}

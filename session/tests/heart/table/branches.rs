@@ -1,0 +1,74 @@
+//! Branches and alternatives: born in any column, given anew and switched in a quiet session only.
+
+use subtend_session::command::{BranchPlan, Command, RegeneratePlan, SwitchTo};
+use subtend_session::limits::Limits;
+use subtend_session::outcome::By;
+use subtend_session::place::{BranchKind, Place};
+
+use super::{COLUMNS, Doing, Row, walk};
+use crate::given::*;
+
+fn branch(kind: BranchKind) -> Command {
+    Command::Branch(Box::new(BranchPlan {
+        child: session(0xC1),
+        kind,
+        at: None,
+        created: created(Place::Root, Limits::default()),
+        manifest: authority(),
+        by: By::Person,
+    }))
+}
+
+fn regenerate() -> Command {
+    Command::Regenerate(Box::new(RegeneratePlan {
+        child: session(0xC1),
+        input: input_id(60),
+        of: None,
+        created: created(Place::Root, Limits::default()),
+        manifest: authority(),
+        by: By::Person,
+    }))
+}
+
+fn switch() -> Command {
+    Command::Switch { of: None, to: SwitchTo::Next, by: By::Person }
+}
+
+fn row(name: &'static str, doing: Doing, command: fn() -> Command, cells: [&'static str; 8]) -> Row {
+    Row { name, doing, command, cells }
+}
+
+#[test]
+fn branches() {
+    let each = COLUMNS.map(|at| -> &'static str { format!("branch_created Branched > {}", column(at)).leak() });
+    // Before its first run has taken its input, a session has no context to inherit.
+    let mut human = each;
+    human[0] = NO_MESSAGE;
+    let mut deleted = human;
+    deleted[7] = "the session is deleted";
+    walk(&[
+        row("branch, human", Doing::Stream, || branch(BranchKind::Human), human),
+        row("branch, subagent", Doing::Stream, || branch(BranchKind::Subagent), each),
+        row("branch, service", Doing::Stream, || branch(BranchKind::Service), each),
+        row("branch of a closed session", Doing::Closed, || branch(BranchKind::Human), human),
+        row("branch of a deleted session", Doing::Deleted, || branch(BranchKind::Human), deleted),
+    ]);
+}
+
+const NO_MESSAGE: &str = "bad input: the session has no message yet to branch off from: send one";
+const NO_ALTERNATIVE: &str = "bad input: no answer of this session has alternatives: regenerate one";
+
+#[test]
+fn alternatives() {
+    let working = |command: &str, quiet| {
+        let cell: &'static str = format!("busy: {command} needs a quiet session, and a run is in flight").leak();
+        [cell, cell, cell, cell, cell, cell, cell, quiet]
+    };
+    let deleted = |command: &str| working(command, "the session is deleted");
+    walk(&[
+        row("regenerate", Doing::Stream, regenerate, working("regenerate", "branch_created Branched > E")),
+        row("regenerate in a deleted session", Doing::Deleted, regenerate, deleted("regenerate")),
+        row("switch, no alternatives", Doing::Stream, switch, working("switch", NO_ALTERNATIVE)),
+        row("switch in a deleted session", Doing::Deleted, switch, deleted("switch")),
+    ]);
+}

@@ -1,0 +1,328 @@
+//! Continues, cancels of owned runs and of trees, the background, the queue, closing and deleting.
+
+use subtend_session::call::ToolErrorKind;
+use subtend_session::command::{ChildPlan, Command, Plan, Refusal, SpawnVerdict};
+use subtend_session::ids::{CallId, TurnNo};
+use subtend_session::index::refusal_from;
+use subtend_session::outcome::{By, OutcomeKind};
+use subtend_session::place::Mode;
+use subtend_session::record::{ContinueRefusal, From, InputAccepted, Lane, QueueChange};
+
+use super::{Doing, Row, STALE, walk};
+use crate::given::*;
+
+const REFUSED: [&str; 7] = [
+    "continue_refused > Q",
+    "continue_refused > W",
+    "continue_refused > Wm",
+    "continue_refused > Wr",
+    "continue_refused > Hi",
+    "continue_refused > Ho",
+    "continue_refused > Hc",
+];
+
+/// The same in every column with a run in flight.
+fn and(in_flight: [&'static str; 7], quiet: &'static str) -> [&'static str; 8] {
+    let [q, w, wm, wr, hi, ho, hc] = in_flight;
+    [q, w, wm, wr, hi, ho, hc, quiet]
+}
+
+fn goes_on() -> Command {
+    continued(call(9, 0), None)
+}
+
+#[test]
+fn rows_that_ask_to_go_on() {
+    let row = |name, doing, command, quiet| Row { name, doing, command, cells: and(REFUSED, quiet) };
+    walk(&[
+        row("continue", Doing::Stream, goes_on, "accepted opened > Q"),
+        row("continue, an input waits", Doing::Waits, goes_on, "accepted opened > Q"),
+        row("continue of a closed session", Doing::Closed, goes_on, "continue_refused > E"),
+        row("continue of a deleted session", Doing::Deleted, goes_on, "continue_refused > E"),
+        row(
+            "continue, its owner over",
+            Doing::Stream,
+            || continued(call(9, 0), Some(OutcomeKind::Cancelled)),
+            "accepted opened ended(cancelled) > E",
+        ),
+        // It opens nothing in passing: what a cancel of the tree left standing stands.
+        row(
+            "continue, its owner over, an input waits",
+            Doing::Waits,
+            || continued(call(9, 0), Some(OutcomeKind::Cancelled)),
+            "accepted opened ended(cancelled) > E",
+        ),
+    ]);
+}
+
+#[test]
+fn admissions_of_continues() {
+    let only = |w| ["S", w, "S", "S", "S", "S", "S", "S"];
+    let row = |name, doing, command, w| Row { name, doing, command, cells: only(w) };
+    walk(&[
+        row("continue, blocking", Doing::GoesOn, || go_on(2, Mode::Blocking, &[(0, 0xB1)]), {
+            "+0 continue_asked parked(midturn) > Wm"
+        }),
+        row("continue, background", Doing::GoesOn, || go_on(2, Mode::Background, &[(0, 0xB1)]), {
+            "+0 continue_asked -0:ok turn > W"
+        }),
+        row("continue of nobody's child", Doing::GoesOn, || go_on(2, Mode::Blocking, &[(0, 0xEE)]), {
+            "+0 -0:error turn > W"
+        }),
+        row("continue of a child at work", Doing::Admission, || go_on(2, Mode::Blocking, &[(0, 0xB1)]), {
+            "+0 -0:error turn > W"
+        }),
+        row("continue, refused by the ledger", Doing::GoesOn, refused, "+0 -0:error turn > W"),
+        row("spawn, detached", Doing::Admission, detached, "+0 spawned -0:ok turn > W"),
+    ]);
+}
+
+fn refused() -> Command {
+    let refusal = Refusal { kind: ToolErrorKind::Limit, message: "no spawns remain".into() };
+    Command::Spawn { turn: TurnNo(2), verdicts: vec![SpawnVerdict { call: call(2, 0), verdict: Err(refusal) }] }
+}
+
+fn detached() -> Command {
+    let plan = ChildPlan { detached_ms: Some(3_600_000), ..plan(0xB2, Mode::Blocking) };
+    let verdict = SpawnVerdict { call: call(2, 0), verdict: Ok(Plan::Child(Box::new(plan))) };
+    Command::Spawn { turn: TurnNo(2), verdicts: vec![verdict] }
+}
+
+#[test]
+fn rows_that_cancel_one_run() {
+    walk(&[
+        Row {
+            name: "owner cancels",
+            doing: Doing::Stream,
+            command: || owner_cancels(call(1, 0)),
+            cells: [
+                "ended(cancelled) > E",
+                "closing(cancelled) > Hc",
+                "closing(cancelled) > Hc",
+                "closing(cancelled) > Hc",
+                "closing(cancelled) > Hc",
+                "closing(cancelled) > Hc",
+                "> Hc",
+                "S",
+            ],
+        },
+        Row {
+            name: "owner cancels, an input waits",
+            doing: Doing::Waits,
+            command: || owner_cancels(call(1, 0)),
+            cells: [
+                "ended(cancelled) opened > Q",
+                "closing(cancelled) > Hc",
+                "closing(cancelled) > Hc",
+                "closing(cancelled) > Hc",
+                "closing(cancelled) > Hc",
+                "closing(cancelled) > Hc",
+                "> Hc",
+                "S",
+            ],
+        },
+        Row {
+            name: "owner cancels another run",
+            doing: Doing::Stream,
+            command: || owner_cancels(call(9, 0)),
+            cells: STALE,
+        },
+        Row {
+            name: "another session cancels",
+            doing: Doing::Stream,
+            command: || Command::OwnerCancels { owner: session(0xEE), key: call(1, 0), by: By::Person },
+            cells: STALE,
+        },
+    ]);
+}
+
+#[test]
+fn cancels_of_the_tree() {
+    let done = "closing(cancelled) Done > Hc";
+    let row = |name, doing, command, cells| Row { name, doing, command, cells };
+    walk(&[
+        row("cancel tree", Doing::Stream, cancel_tree, {
+            ["ended(cancelled) Done > E", done, done, done, done, done, done, "AE(completed) > E"]
+        }),
+        row("cancel tree, an input waits", Doing::Waits, cancel_tree, {
+            ["ended(cancelled) Done > E", done, done, done, done, done, "Done > Hc", "AE(cancelled) > E"]
+        }),
+        row("cancel, an input waits", Doing::Waits, cancel, {
+            ["ended(cancelled) opened Done > Q", done, done, done, done, done, "Done > Hc", "AE(cancelled) > E"]
+        }),
+        row("send, an input waits", Doing::Waits, || send(9, "more"), {
+            [
+                "accepted > Q",
+                "accepted > W",
+                "accepted > Wm",
+                "accepted > Wr",
+                "accepted > Hi",
+                "accepted taken parked(slot) > Wm",
+                "accepted > Hc",
+                "accepted opened > Q",
+            ]
+        }),
+    ]);
+}
+
+#[test]
+fn moves_to_the_background() {
+    let at = |ix, turn| -> fn() -> Command {
+        match (turn, ix) {
+            (1, _) => || Command::Background { call: call(1, 0) },
+            (_, 0) => || Command::Background { call: call(2, 0) },
+            _ => || Command::Background { call: call(2, 1) },
+        }
+    };
+    let row = |name, doing, command, cells| Row { name, doing, command, cells };
+    let (hc, e) = ("AE(cancelled) > Hc", "AE(completed) > E");
+    let only = "background does not fit: only a call that waits for a task can be moved";
+    walk(&[
+        row("background, the only call", Doing::Stream, at(0, 2), {
+            ["NF > Q", "NF > W", "-0:backgrounded parked(slot) Done > Wm", "NF > Wr", "NF > Hi", "NF > Ho", hc, e]
+        }),
+        row("background, a tool at work beside it", Doing::Both, at(0, 2), {
+            [
+                "NF > Q",
+                "-0:backgrounded Done > W",
+                "-0:backgrounded parked(slot) Done > Wm",
+                "NF > Wr",
+                "NF > Hi",
+                "NF > Ho",
+                hc,
+                e,
+            ]
+        }),
+        row("background, what is there already", Doing::Stream, at(0, 1), {
+            ["NF > Q", "Done > W", "Done > Wm", "Done > Wr", "Done > Hi", "Done > Ho", hc, e]
+        }),
+        row("background, a tool", Doing::Both, at(1, 2), {
+            ["NF > Q", only, "NF > Wm", "NF > Wr", "NF > Hi", "NF > Ho", hc, e]
+        }),
+        row("background, a call that has not started", Doing::Admission, at(0, 2), {
+            [
+                "NF > Q",
+                "background does not fit: the call has not started",
+                "-0:backgrounded parked(slot) Done > Wm",
+                "NF > Wr",
+                "NF > Hi",
+                "NF > Ho",
+                hc,
+                e,
+            ]
+        }),
+    ]);
+}
+
+fn change(change: QueueChange) -> Command {
+    Command::ChangeQueue { change, by: By::Person }
+}
+
+#[test]
+fn changes_of_the_queue() {
+    let each = |word: &str| super::COLUMNS.map(|at| -> &'static str { format!("{word} > {}", column(at)).leak() });
+    // Out of turns and quiet, an input is taken at once: none waits there but what was left standing.
+    let changed = {
+        let mut cells = each("queue_changed Done");
+        cells[5] = "Done > Ho";
+        cells
+    };
+    let removed = {
+        let mut cells = changed;
+        cells[5] = "NF > Ho";
+        cells
+    };
+    let deleted = |cells: [&'static str; 8]| {
+        let mut cells = cells;
+        cells[7] = "the session is deleted";
+        cells
+    };
+    let clear = || change(QueueChange::Cleared);
+    let row = |name, doing, command, cells| Row { name, doing, command, cells };
+    walk(&[
+        row("clear", Doing::Waits, clear, changed),
+        row("clear, nothing waits", Doing::Stream, clear, each("Done")),
+        row("clear in a deleted session", Doing::Deleted, clear, deleted(each("Done"))),
+        row("remove", Doing::Waits, || change(QueueChange::Removed(vec![input_id(70)])), removed),
+        row("remove what was taken", Doing::Waits, || change(QueueChange::Removed(vec![input_id(1)])), each("NF")),
+        row("remove one that waits and one that is unknown", Doing::Waits, both, each("NF")),
+    ]);
+}
+
+fn both() -> Command {
+    change(QueueChange::Removed(vec![input_id(70), input_id(71)]))
+}
+
+#[test]
+fn closing_and_deleting() {
+    let working = |command: &str, quiet: &'static str| {
+        let cell: &'static str = format!("busy: {command} needs a quiet session, and a run is in flight").leak();
+        and([cell; 7], quiet)
+    };
+    let close = || Command::Close { by: By::Person };
+    let delete = || Command::Delete { by: By::Person };
+    let row = |name, doing, command, cells| Row { name, doing, command, cells };
+    let waits = "busy: close needs a quiet session, and inputs wait in its queue";
+    walk(&[
+        row("close", Doing::Stream, close, working("close", "session_closed Done > E")),
+        row("close, an input waits", Doing::Waits, close, working("close", waits)),
+        row("close again", Doing::Closed, close, working("close", "Done > E")),
+        row("close of a deleted session", Doing::Deleted, close, working("close", "the session is deleted")),
+        row("delete", Doing::Stream, delete, working("delete", "session_deleted Done > E")),
+        row("delete, an input waits", Doing::Waits, delete, {
+            working("delete", "queue_changed session_deleted Done > E")
+        }),
+        row("delete of a closed session", Doing::Closed, delete, working("delete", "session_deleted Done > E")),
+        row("delete again", Doing::Deleted, delete, working("delete", "Done > E")),
+    ]);
+}
+
+#[test]
+fn inputs_of_the_host_and_to_sessions_that_are_put_away() {
+    let sends = |quiet| {
+        [
+            "accepted > Q",
+            "accepted > W",
+            "accepted > Wm",
+            "accepted taken parked(slot) > Wr",
+            "accepted > Hi",
+            "accepted taken parked(slot) > Wm",
+            "accepted > Hc",
+            quiet,
+        ]
+    };
+    let row = |name, doing, command, cells| Row { name, doing, command, cells };
+    let host: fn() -> Command =
+        || Command::Submit(Box::new(InputAccepted { from: From::Host, ..said(9, "the build is done", Lane::Send) }));
+    walk(&[
+        row("send of the host", Doing::Stream, host, sends("accepted opened > Q")),
+        row("send to a closed session", Doing::Closed, || send(9, "more"), {
+            sends("session_reopened accepted opened > Q")
+        }),
+        row("send to a deleted session", Doing::Deleted, || send(9, "more"), sends("the session is deleted")),
+        row("steer to a deleted session", Doing::Deleted, || steer(9, "more"), sends("the session is deleted")),
+    ]);
+}
+
+#[test]
+fn refusals_of_owned_sessions() {
+    walk(&[Row {
+        name: "refused, its call closed",
+        doing: Doing::Stream,
+        command: || told(call(1, 0)),
+        cells: [
+            "S",
+            "> W",
+            "> Wm",
+            "message[1] parked(slot) > Wr",
+            "message[1] > Hi",
+            "message[1] ended(out_of_turns) > E",
+            "message[1] > Hc",
+            "S",
+        ],
+    }]);
+}
+
+fn told(key: CallId) -> Command {
+    Command::OwnedEnded(vec![refusal_from(session(0xB1), key, ContinueRefusal::InFlight)])
+}

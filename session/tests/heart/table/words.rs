@@ -1,0 +1,154 @@
+//! A person's word for a call, and a budget that refuses one.
+
+use subtend_session::command::{Command, Deadline};
+use subtend_session::ids::{AttemptNo, TurnNo};
+use subtend_session::outcome::Budget;
+use subtend_session::record::{AskBy, AskVerdict};
+
+use super::{Doing, Row, STALE, walk};
+use crate::asks::asking;
+use crate::given::*;
+
+/// Turn 2 asks for a call that may write, for which a person is asked, and for one that reads.
+pub(super) fn asks(streams: Heart) -> Heart {
+    streams.then(asking(2, vec![(writes(), Some("a")), (reads(), None)]))
+}
+
+fn word(verdict: AskVerdict) -> Command {
+    Command::AskAnswered { call: call(2, 0), verdict, by: AskBy::Person }
+}
+
+#[test]
+fn words_of_a_person() {
+    let row =
+        |name, command, w, wm| Row { name, doing: Doing::Asks, command, cells: ["S", w, wm, "S", "S", "S", "S", "S"] };
+    walk(&[
+        row(
+            "ask allowed",
+            || word(AskVerdict::Allow),
+            "ask_answered +0 Done > W",
+            "ask_answered parked(slot) Done > Wm",
+        ),
+        row(
+            "ask always",
+            || word(AskVerdict::Always),
+            "ask_answered +0 Done > W",
+            "ask_answered parked(slot) Done > Wm",
+        ),
+        row(
+            "ask denied",
+            || word(AskVerdict::Deny),
+            "ask_answered -0:denied Done > W",
+            "ask_answered -0:denied parked(slot) Done > Wm",
+        ),
+        row(
+            "deadline ask",
+            || Command::Deadline(Deadline::Ask(call(2, 0))),
+            "ask_answered -0:denied > W",
+            "ask_answered -0:denied parked(slot) > Wm",
+        ),
+        row("deadline ask, another call", || Command::Deadline(Deadline::Ask(call(2, 1))), "S", "S"),
+        Row { name: "a word for nothing", doing: Doing::Stream, command: || word(AskVerdict::Allow), cells: STALE },
+    ]);
+}
+
+/// What closes a call that a person is asked for closes the ask first.
+#[test]
+fn ends_and_holds_of_a_run_that_asks() {
+    walk(&[
+        Row {
+            name: "cancel",
+            doing: Doing::Asks,
+            command: cancel,
+            cells: [
+                "ended(cancelled) Done > E",
+                "ask_answered -0:cancelled closing(cancelled) Done > Hc",
+                "ask_answered -0:cancelled closing(cancelled) Done > Hc",
+                "closing(cancelled) Done > Hc",
+                "closing(cancelled) Done > Hc",
+                "closing(cancelled) Done > Hc",
+                "Done > Hc",
+                "AE(completed) > E",
+            ],
+        },
+        Row {
+            name: "interrupt",
+            doing: Doing::Asks,
+            command: interrupt,
+            cells: [
+                "ended(interrupted) Done > E",
+                "ask_answered -0:interrupted held(interrupted) Done > Hi",
+                "ask_answered -0:interrupted held(interrupted) Done > Hi",
+                "held(interrupted) Done > Hi",
+                "Done > Hi",
+                "Done > Ho",
+                "AE(cancelled) > Hc",
+                "AE(completed) > E",
+            ],
+        },
+        Row {
+            name: "lost",
+            doing: Doing::Asks,
+            command: || Command::Lost { owner_survives: true },
+            cells: [
+                "> Q",
+                "ask_answered -0:interrupted -1:interrupted ended(lost) > E",
+                "ask_answered -0:interrupted ended(lost) > E",
+                "ended(lost) > E",
+                "discarded ended(interrupted) > E",
+                "ended(out_of_turns) > E",
+                "discarded ended(cancelled) > E",
+                "S",
+            ],
+        },
+        Row {
+            name: "restarts exhausted",
+            doing: Doing::Asks,
+            command: || Command::RestartsExhausted { command: None },
+            cells: [
+                "ended(restarts_exhausted) > E",
+                "ask_answered -0:interrupted -1:interrupted closing(restarts_exhausted) > Hc",
+                "ask_answered -0:interrupted closing(restarts_exhausted) > Hc",
+                "closing(restarts_exhausted) > Hc",
+                "discarded closing(restarts_exhausted) > Hc",
+                "closing(restarts_exhausted) > Hc",
+                "discarded > Hc",
+                "S",
+            ],
+        },
+    ]);
+}
+
+fn refused(turn: u32, attempt: u32) -> Command {
+    Command::BudgetRefused { turn: TurnNo(turn), attempt: AttemptNo(attempt), which: Budget::Tokens }
+}
+
+#[test]
+fn budgets() {
+    walk(&[
+        Row {
+            name: "budget refused",
+            doing: Doing::Stream,
+            command: || refused(2, 1),
+            cells: [
+                "S",
+                "discarded closing(out_of_budget) > Hc",
+                "S",
+                "S",
+                // The stream that the hold dropped has not reported yet: this is its word.
+                "discarded > Hi",
+                "S",
+                "discarded > Hc",
+                "S",
+            ],
+        },
+        Row {
+            name: "budget refused, nothing owned",
+            doing: Doing::Alone,
+            command: || refused(2, 1),
+            cells: ["S", "discarded ended(out_of_budget) > E", "S", "S", "discarded > Hi", "S", "discarded > Hc", "S"],
+        },
+        Row { name: "budget refused, another attempt", doing: Doing::Stream, command: || refused(2, 2), cells: STALE },
+        Row { name: "budget refused, another turn", doing: Doing::Stream, command: || refused(3, 1), cells: STALE },
+    ]);
+}

@@ -1,0 +1,5 @@
+//! The commands, one file for each.
+
+pub(crate) mod controls;
+pub(crate) mod model;
+pub(crate) mod run;

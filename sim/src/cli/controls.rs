@@ -1,0 +1,85 @@
+//! `controls`: every seeded bug, and who noticed it.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::json;
+use subtend_sim::fault::Fault;
+use subtend_sim::simulate::{Crowd, Seeded};
+
+use crate::cli::model;
+use crate::cli::run::threads;
+
+/// Seeds each bug in turn, in the model and in the running whole; exits with 1 if one goes unnoticed.
+#[derive(Args)]
+pub(crate) struct ControlsArgs {
+    /// Only in the model.
+    #[arg(long, group = "where")]
+    model: bool,
+    /// Only in the running whole.
+    #[arg(long, group = "where")]
+    simulator: bool,
+    /// Names them all and does nothing else.
+    #[arg(long)]
+    list: bool,
+    /// The first seed.
+    #[arg(long, default_value_t = 0)]
+    base: u64,
+    /// Seeds within which the simulator must notice a bug.
+    #[arg(long, default_value_t = 400)]
+    seeds: u64,
+    /// Steps of each seed.
+    #[arg(long, default_value_t = 500)]
+    steps: u32,
+    /// Threads; one for each core if not given.
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Write JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn controls(args: &ControlsArgs) -> ExitCode {
+    if args.list {
+        Fault::all().for_each(|fault| println!("model {fault}"));
+        Seeded::all().for_each(|bug| println!("simulator {bug}"));
+        return ExitCode::SUCCESS;
+    }
+    let mut survived = 0_u32;
+    if !args.simulator {
+        survived = survived.saturating_add(model::controls(args.json));
+    }
+    if !args.model {
+        survived = survived.saturating_add(simulator(args));
+    }
+    if survived == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// How many go unnoticed.
+fn simulator(args: &ControlsArgs) -> u32 {
+    let mut survived = 0_u32;
+    for bug in Seeded::all() {
+        let crowd = Crowd {
+            base: args.base,
+            seeds: args.seeds,
+            steps: args.steps,
+            bug: Some(bug),
+            told: false,
+            threads: threads(args.threads),
+            failures: 1,
+        };
+        let result = crowd.run(&|_| {});
+        let noticed = result.failed.first();
+        survived = survived.saturating_add(u32::from(noticed.is_none()));
+        let command = noticed.map(|failed| failed.plan.command());
+        if args.json {
+            let id = noticed.map(|failed| &failed.failure.id);
+            println!("{}", json!({"bug": bug.to_string(), "seeds": result.seeds, "noticed": id, "command": command}));
+        } else if let Some(failed) = noticed {
+            println!("{bug}: noticed as {} after {} seeds: {}", failed.failure.id, result.seeds, failed.plan.command());
+        } else {
+            println!("{bug}: NOT NOTICED in {} seeds", result.seeds);
+        }
+    }
+    survived
+}

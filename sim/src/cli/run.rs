@@ -1,0 +1,107 @@
+//! `run`: seeds of the simulator.
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use clap::Args;
+use serde_json::{Value, json};
+use subtend_sim::simulate::{Crowd, CrowdResult, Seeded};
+
+/// Runs the real runtime in virtual time, one seed for one run.
+#[derive(Args)]
+pub(crate) struct RunArgs {
+    /// How many seeds.
+    #[arg(long, default_value_t = 100)]
+    seeds: u64,
+    /// Actions of people and events of the world in each, at most.
+    #[arg(long, default_value_t = 500)]
+    steps: u32,
+    /// The first seed.
+    #[arg(long, default_value_t = 0)]
+    base: u64,
+    /// Threads; one for each core if not given.
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Failures after which no further seed is begun.
+    #[arg(long, default_value_t = 20)]
+    failures: usize,
+    /// A seeded bug, by name: see `controls --list`.
+    #[arg(long)]
+    sabotage: Option<Seeded>,
+    /// Tell on the error stream what happens, as it happens.
+    #[arg(long)]
+    told: bool,
+    /// Print what happened how often.
+    #[arg(long)]
+    tally: bool,
+    /// Write JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Threads to run on.
+pub(crate) fn threads(asked: Option<usize>) -> usize {
+    asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
+}
+
+pub(crate) fn run(args: &RunArgs) -> ExitCode {
+    let crowd = Crowd {
+        base: args.base,
+        seeds: args.seeds,
+        steps: args.steps,
+        bug: args.sabotage,
+        told: args.told,
+        threads: threads(args.threads),
+        failures: args.failures,
+    };
+    let done = AtomicU64::new(0);
+    let result = crowd.run(&|report| {
+        let done = done.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        if let Some(failure) = &report.failure {
+            eprintln!("seed {}: {failure}", report.plan.seed);
+        }
+        if args.seeds == 1 {
+            let (hash, lives) = (&report.hash, report.lives);
+            eprintln!("seed {}: {} records, {lives} lives, hash {hash}", report.plan.seed, report.records);
+        } else if done % 100 == 0 {
+            eprintln!("{done} of {} seeds", args.seeds);
+        }
+    });
+    if args.json {
+        println!("{}", as_json(&result, args.tally));
+    } else {
+        tell(&result, args.tally);
+    }
+    if result.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn tell(result: &CrowdResult, tally: bool) {
+    let hours = result.took_ms / 3_600_000;
+    println!("{} seeds, {} records, {hours} virtual hours", result.seeds, result.records);
+    if tally {
+        for (mark, count) in &result.tally.marks {
+            println!("{count:9} {mark}");
+        }
+        for ((mishap, verb), count) in &result.tally.matrix {
+            println!("{count:9} {mishap:?} × {verb:?}");
+        }
+    }
+    for failed in &result.failed {
+        println!("{}\n  {}", failed.plan.command(), failed.failure);
+    }
+}
+
+fn as_json(result: &CrowdResult, tally: bool) -> Value {
+    let failures: Vec<Value> = result
+        .failed
+        .iter()
+        .map(|failed| json!({"command": failed.plan.command(), "id": failed.failure.id, "what": failed.failure.what}))
+        .collect();
+    let matrix = result.tally.matrix.iter().map(|((mishap, verb), count)| json!([mishap, verb, count]));
+    let mut all = json!({"seeds": result.seeds, "records": result.records, "failures": failures});
+    if tally && let Some(all) = all.as_object_mut() {
+        all.insert("marks".to_owned(), json!(result.tally.marks));
+        all.insert("matrix".to_owned(), matrix.collect());
+    }
+    all
+}

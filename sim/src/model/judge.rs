@@ -1,0 +1,154 @@
+//! What the predicates say of the whole.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use subtend_session::ids::{CallId, SessionId};
+use subtend_session::index::Row;
+use subtend_session::invariant::observed::Causes;
+use subtend_session::invariant::{self, Activation, InvariantId, Ledger, Observed, Pool, View, Violation, World};
+use subtend_session::outcome::By;
+use subtend_session::state::State;
+
+use super::Whole;
+use super::plan::{self, ROOT};
+use super::system::{Journal, Message, Slots, System};
+
+impl System {
+    /// Every predicate that can be judged here.
+    ///
+    /// # Errors
+    /// The first violation.
+    pub fn judge(&self, whole: &Whole) -> Result<(), Violation> {
+        if let Some(wrong) = &self.wrong {
+            return Err(Violation { id: InvariantId::S3, session: ROOT, what: wrong.clone() });
+        }
+        let mut folds: BTreeMap<SessionId, State> = BTreeMap::new();
+        for (session, journal) in &self.journals {
+            let known = self.active.contains_key(session) || self.resting.contains_key(session);
+            if known && !self.touched.contains(session) {
+                continue;
+            }
+            match plan::fold(whole, *session, &journal.records) {
+                Ok(state) => _ = folds.insert(*session, state),
+                Err(error) => {
+                    return Err(Violation { id: InvariantId::J4, session: *session, what: error.to_string() });
+                }
+            }
+        }
+        let rows: BTreeSet<Row> = self.rows.keys().copied().collect();
+        let ledger = self.ledger(whole);
+        let views = self.journals.iter().map(|(session, journal)| (*session, self.view(*session, journal, &folds)));
+        // While the sweep is on, only the journals and the rows say something.
+        let observed = self.observed(whole);
+        let world = World::new(views, &rows, self.boot.is_none().then_some(&ledger), true).seen_as(&observed);
+        invariant::always(&world)?;
+        if self.at_rest(whole) { invariant::quiescent(&world) } else { Ok(()) }
+    }
+
+    fn view<'a>(&'a self, session: SessionId, journal: &'a Journal, folds: &'a BTreeMap<SessionId, State>) -> View<'a> {
+        let active = self.active.get(&session);
+        let late =
+            self.flight.iter().any(|message| matches!(message, Message::Append(batch) if batch.session == session));
+        let folded = folds.get(&session);
+        View {
+            records: &journal.records,
+            frames: &[],
+            state: active.map(|active| &active.state).or(self.resting.get(&session)).map(|state| &**state).or(folded),
+            folded: folded.filter(|_| !late),
+            activation: active
+                .map(|active| self.activation(session, active.epoch))
+                .or_else(|| self.queued(session, journal)),
+        }
+    }
+
+    /// A run keeps its place for a slot when its session leaves memory.
+    fn queued(&self, session: SessionId, journal: &Journal) -> Option<Activation> {
+        let awaits = self.activation(session, journal.epoch);
+        awaits.slot.is_some().then_some(awaits)
+    }
+
+    fn activation(&self, session: SessionId, epoch: subtend_session::ids::Epoch) -> Activation {
+        let mut awaits = Activation { epoch, ..Activation::default() };
+        for message in self.flight.iter().filter(|message| message.to() == session) {
+            match message {
+                Message::Stream { epoch: by, turn, attempt, .. } if *by == epoch => {
+                    awaits.models.push((*turn, *attempt))
+                }
+                Message::Tool { epoch: by, call, .. } if *by == epoch => _ = awaits.tools.insert(*call),
+                Message::Admit { turn, calls, .. } => {
+                    awaits.admits.extend(calls.iter().map(|ix| CallId { turn: *turn, ix: *ix }));
+                }
+                Message::Granted { to } => awaits.slot = Some(to.run),
+                Message::Stream { .. }
+                | Message::Tool { .. }
+                | Message::Notice { .. }
+                | Message::Asked { .. }
+                | Message::TreeCancel { .. }
+                | Message::Ask { .. }
+                | Message::OwnerOver { .. }
+                | Message::Restart(_)
+                | Message::Append(_) => {}
+            }
+        }
+        let mut waiting = self.slots.both().into_iter().flat_map(|pool| &pool.queue);
+        let queued = waiting.find(|(_, key)| key.session == session);
+        awaits.slot = awaits.slot.or(queued.map(|(_, key)| key.run));
+        awaits
+    }
+
+    fn ledger(&self, whole: &Whole) -> Ledger {
+        let granted = |slots: &Slots| {
+            let on_the_way =
+                |message: &&Message| matches!(message, Message::Granted { to } if slots.holders.contains(to));
+            u32::try_from(self.flight.iter().filter(on_the_way).count()).unwrap_or(u32::MAX)
+        };
+        let pool = |slots: &Slots, per_root: u8| Pool {
+            per_root: u32::from(per_root),
+            used: BTreeMap::from([(ROOT, slots.used)]),
+            on_the_way: BTreeMap::from([(ROOT, granted(slots))]),
+        };
+        Ledger {
+            global: None,
+            owned: pool(&self.slots.owned, whole.size.slots),
+            persons: pool(&self.slots.persons, whole.size.person_slots),
+            cancelled: self.cancelled.clone(),
+            late_effects: self.late.clone(),
+        }
+    }
+
+    /// What the outside world knows that no journal holds.
+    fn observed(&self, whole: &Whole) -> Observed {
+        let by_person = |runs: &BTreeSet<_>| runs.iter().map(|run| (*run, By::Person)).collect();
+        let trees = whole.size.tree_cancels > self.left.tree_cancels;
+        let causes = Causes {
+            cancels: by_person(&self.cancelled),
+            trees: trees.then_some(ROOT).into_iter().collect(),
+            interrupts: by_person(&self.interrupts),
+            passed: self.passed.iter().copied().collect(),
+            boots: u32::from(whole.size.crashes.saturating_sub(self.left.crashes)),
+            ..Causes::default()
+        };
+        Observed { causes: Some(causes), armed: Some(self.armed.clone()), ..Observed::default() }
+    }
+
+    /// The process is up, and only models, tools and persons can act.
+    fn at_rest(&self, whole: &Whole) -> bool {
+        let outside = |message: &Message| match message {
+            Message::Stream { session, epoch, dropped, .. } | Message::Tool { session, epoch, dropped, .. } => {
+                let current = self.active.get(session).is_some_and(|active| active.epoch == *epoch);
+                dropped.is_none() || !current
+            }
+            // Without anybody who could answer it is denied at once.
+            Message::Ask { .. } => whole.size.approvers > 0,
+            Message::Admit { .. }
+            | Message::Granted { .. }
+            | Message::Notice { .. }
+            | Message::Asked { .. }
+            | Message::TreeCancel { .. }
+            | Message::OwnerOver { .. }
+            | Message::Restart(_)
+            | Message::Append(_) => false,
+        };
+        self.boot.is_none() && self.flight.iter().all(outside)
+    }
+}

@@ -1,0 +1,125 @@
+//! Rows of the outbox, as the commands that deliver them: made from the record that obliges to them.
+
+use subtend_session::command::Command;
+use subtend_session::ids::{CallId, RunKey, Seq, SessionId};
+use subtend_session::index::{self, Row, RowKey, RowKind};
+use subtend_session::record::{Notice, Record};
+
+use super::system::{Message, System};
+use super::view;
+
+/// What the outbox holds for one session.
+#[derive(Default)]
+pub(super) struct Rows {
+    /// To go on, and to cancel.
+    pub(super) asked: Vec<Command>,
+    /// Ends.
+    pub(super) owed: Vec<Notice>,
+}
+
+impl System {
+    /// Rows to a session, in the order in which a new activation hears them.
+    pub(super) fn rows_to(&self, session: SessionId) -> Rows {
+        let mut rows = Rows::default();
+        let mut standing: Vec<(&Row, _)> = self.rows.iter().filter(|(row, _)| row.to == session).collect();
+        // Of one sender in the order of their records; what opens a run comes before what cancels it.
+        standing.sort_by_key(|(row, at)| (row.from, **at, row.kind));
+        for (row, _) in standing {
+            match (row.kind, row.key) {
+                (RowKind::Notice, key) => rows.owed.extend(self.notice(row.from, session, key)),
+                (RowKind::Continue | RowKind::Cancel, RowKey::Call(key)) => {
+                    rows.asked.extend(self.asked(session, row.from, row.kind, key));
+                }
+                // The asker takes it itself.
+                (RowKind::Ask | RowKind::Answer, _) | (RowKind::Continue | RowKind::Cancel, RowKey::Run(_)) => {}
+            }
+        }
+        rows
+    }
+
+    /// The end, or the refusal, that a row tells of.
+    pub(super) fn notice(&self, from: SessionId, to: SessionId, key: RowKey) -> Option<Notice> {
+        view::notice(from, to, self.journals.get(&from)?, key)
+    }
+
+    /// The command by which an owner asks a child to go on or to cancel.
+    pub(super) fn asked(&self, to: SessionId, from: SessionId, kind: RowKind, key: CallId) -> Option<Command> {
+        let records = &self.journals.get(&from)?.records;
+        if kind == RowKind::Cancel {
+            let call = records.iter().find_map(|record| {
+                let Record::CancelAsked { call, child, key: asked } = record else { return None };
+                (*child == to && *asked == key).then_some(*call)
+            })?;
+            return Some(Command::OwnerCancels { owner: from, key, by: index::cancel_by(call) });
+        }
+        let mut opened = None;
+        for record in records.iter() {
+            if let Record::RunOpened(it) = record {
+                opened = Some(&**it);
+            } else if let Record::ContinueAsked(asked) = record
+                && (asked.call, asked.child) == (key, to)
+            {
+                let mut ask = index::continue_from(from, opened?, asked);
+                // Asked now and not when it was sent: the owner may have closed since.
+                ask.owner_over = self.asker_over(RunKey { session: from, run: ask.run });
+                return Some(Command::Continue(Box::new(ask)));
+            }
+        }
+        None
+    }
+
+    /// Delivers again every row of `session`: what it decided and died before telling.
+    pub(super) fn tell_again(&mut self, session: SessionId) {
+        let owed: Vec<Row> = self.rows.keys().filter(|row| row.from == session).copied().collect();
+        for row in owed {
+            // An owner that the sweep has not reached finds the row when it does.
+            let swept = self.boot.as_ref().is_some_and(|boot| boot.sweep.contains(&row.to));
+            if let Some(message) = message(&row).filter(|_| !swept)
+                && !self.flight.contains(&message)
+            {
+                self.send(message);
+            }
+        }
+    }
+}
+
+impl System {
+    /// Whether another row of the same sender to the same receiver is on its way and was made before: they come in their order.
+    pub(super) fn is_behind(&self, message: &Message) -> bool {
+        let Some(place) = self.row_of(message) else { return false };
+        let before = |other: &Message| {
+            self.row_of(other).is_some_and(|other| (other.0, other.1) == (place.0, place.1) && other.2 < place.2)
+        };
+        self.flight.iter().any(before)
+    }
+
+    /// Sender, receiver and place of the row that a message delivers, while it stands.
+    fn row_of(&self, message: &Message) -> Option<(SessionId, SessionId, (Seq, RowKind))> {
+        let row = match message {
+            Message::Notice { to, from, key } => Row { to: *to, from: *from, kind: RowKind::Notice, key: *key },
+            Message::Asked { to, from, kind, key } => {
+                Row { to: *to, from: *from, kind: *kind, key: RowKey::Call(*key) }
+            }
+            Message::Stream { .. }
+            | Message::Tool { .. }
+            | Message::Admit { .. }
+            | Message::Granted { .. }
+            | Message::TreeCancel { .. }
+            | Message::Ask { .. }
+            | Message::OwnerOver { .. }
+            | Message::Restart(_)
+            | Message::Append(_) => return None,
+        };
+        self.rows.get(&row).map(|at| (row.from, row.to, (*at, row.kind)))
+    }
+}
+
+/// A row on its way.
+pub(super) fn message(row: &Row) -> Option<Message> {
+    let Row { to, from, kind, key } = *row;
+    match (kind, key) {
+        (RowKind::Notice, key) => Some(Message::Notice { to, from, key }),
+        (RowKind::Continue | RowKind::Cancel, RowKey::Call(key)) => Some(Message::Asked { to, from, kind, key }),
+        (RowKind::Ask | RowKind::Answer, _) | (RowKind::Continue | RowKind::Cancel, RowKey::Run(_)) => None,
+    }
+}

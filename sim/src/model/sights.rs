@@ -1,0 +1,142 @@
+//! What must happen in some state: else the model would show nothing.
+
+use subtend_session::call::CallEnd;
+use subtend_session::ids::{RunNo, SessionId};
+use subtend_session::outcome::{By, Outcome, OutcomeKind};
+use subtend_session::place::Place;
+use subtend_session::record::{AskBy, AskVerdict, Carrier, Hold, Notice, Record};
+
+use super::system::System;
+use super::view::{ends, place};
+
+impl System {
+    fn outcomes(&self) -> impl Iterator<Item = (u32, SessionId, &Outcome)> {
+        self.journals.iter().flat_map(|(session, journal)| {
+            let depth = place(journal).map_or(0, Place::depth);
+            ends(journal).map(move |ended| (depth, *session, &ended.outcome))
+        })
+    }
+
+    fn noticed(&self, of: impl Fn(&Notice) -> bool) -> bool {
+        self.journals.values().flat_map(|journal| journal.records.iter()).any(|record| {
+            let Record::NoticeTaken(taken) = record else { return false };
+            taken.items.iter().any(&of)
+        })
+    }
+
+    pub(super) fn root_completed(&self) -> bool {
+        let completed = self.outcomes().any(|(depth, _, outcome)| depth == 0 && *outcome == Outcome::Completed);
+        completed && self.noticed(|notice| notice.outcome == Outcome::Completed)
+    }
+
+    pub(super) fn lost_child_noticed(&self) -> bool {
+        self.noticed(|notice| notice.outcome == Outcome::Lost)
+    }
+
+    pub(super) fn revived_completes(&self) -> bool {
+        self.outcomes().any(|(depth, session, outcome)| {
+            let revived = self.active.get(&session).is_some_and(|active| active.epoch.0 > 1);
+            depth > 0 && *outcome == Outcome::Completed && revived
+        })
+    }
+
+    pub(super) fn grandchild_cancelled(&self) -> bool {
+        let by_person = Outcome::Cancelled { by: By::Person };
+        let root = self.outcomes().any(|(depth, _, outcome)| depth == 0 && *outcome == by_person);
+        let below = |outcome: &Outcome| matches!(outcome, Outcome::Cancelled { by: By::Owner { .. } });
+        root && self.outcomes().any(|(depth, _, outcome)| depth == 2 && below(outcome))
+    }
+
+    /// Runs that were held interrupted, with what their journals say after that.
+    fn interrupted(&self) -> impl Iterator<Item = (RunNo, &[Record])> {
+        self.journals.values().filter_map(|journal| {
+            let (at, run) = journal.records.iter().enumerate().find_map(|(at, record)| {
+                let Record::RunHeld { run, why } = record else { return None };
+                matches!(**why, Hold::Interrupted { .. }).then_some((at, *run))
+            })?;
+            Some((run, journal.records.get(at..)?))
+        })
+    }
+
+    /// Whether `run` ends so in `records`.
+    fn ends_as(run: RunNo, records: &[Record], kind: OutcomeKind) -> bool {
+        records.iter().any(|record| {
+            let Record::RunEnded(ended) = record else { return false };
+            ended.run == run && ended.outcome.kind() == kind
+        })
+    }
+
+    pub(super) fn spared_completes(&self) -> bool {
+        let completed = |record: &Record| {
+            let Record::NoticeTaken(taken) = record else { return false };
+            taken.carrier == Carrier::Message && taken.items.iter().any(|item| item.outcome == Outcome::Completed)
+        };
+        self.interrupted()
+            .any(|(run, after)| after.iter().any(completed) && Self::ends_as(run, after, OutcomeKind::Interrupted))
+    }
+
+    pub(super) fn interrupt_ends_child(&self) -> bool {
+        let by_owner = Outcome::Cancelled { by: By::Owner { outcome: OutcomeKind::Interrupted } };
+        self.outcomes().any(|(_, _, outcome)| *outcome == by_owner)
+    }
+
+    pub(super) fn resumed_completes(&self) -> bool {
+        self.interrupted().any(|(run, after)| Self::ends_as(run, after, OutcomeKind::Completed))
+    }
+
+    pub(super) fn children_completed(&self) -> usize {
+        self.outcomes().filter(|(depth, _, outcome)| *depth > 0 && **outcome == Outcome::Completed).count()
+    }
+
+    /// Whether a record of any session is such.
+    fn recorded(&self, is: impl Fn(&Record) -> bool) -> bool {
+        self.journals.values().any(|journal| journal.records.iter().any(&is))
+    }
+
+    pub(super) fn continued_completes(&self) -> bool {
+        self.noticed(|notice| {
+            notice.run.is_some_and(|run| run.0 > 1) && notice.key.is_some() && notice.outcome == Outcome::Completed
+        })
+    }
+
+    pub(super) fn refusal_noticed(&self) -> bool {
+        self.noticed(|notice| notice.refused.is_some())
+    }
+
+    pub(super) fn stopped_by_model(&self) -> bool {
+        self.noticed(|notice| matches!(notice.outcome, Outcome::Cancelled { by: By::Model { .. } }))
+    }
+
+    pub(super) fn moved_completes(&self) -> bool {
+        let moved = |record: &Record| matches!(record, Record::CallFinished(it) if it.end == CallEnd::Backgrounded);
+        self.recorded(moved) && self.noticed(|notice| notice.outcome == Outcome::Completed) && self.root_completed()
+    }
+
+    pub(super) fn queue_stands(&self) -> bool {
+        self.recorded(|record| matches!(record, Record::RunEnded(ended) if ended.queue_stands))
+    }
+
+    pub(super) fn word_given(&self, verdict: AskVerdict, by: AskBy) -> bool {
+        let gives = |record: &Record| matches!(record, Record::AskAnswered { verdict: said, by: who, .. } if (*said, *who) == (verdict, by));
+        self.recorded(gives) && self.outcomes().any(|(_, _, outcome)| *outcome == Outcome::Completed)
+    }
+
+    pub(super) fn person_in_child(&self) -> bool {
+        self.noticed(|notice| notice.key.is_none() && notice.outcome == Outcome::Completed)
+    }
+
+    pub(super) fn closed_refuses(&self) -> bool {
+        self.recorded(|record| matches!(record, Record::SessionClosed { .. })) && self.refusal_noticed()
+    }
+
+    pub(super) fn alternative_seen(&self) -> bool {
+        self.recorded(|record| matches!(record, Record::AlternativeSwitched { .. }))
+    }
+
+    pub(super) fn branch_answers(&self) -> bool {
+        let inherits = |record: &Record| matches!(record, Record::SessionCreated(it) if !it.inherited.is_empty());
+        self.journals.values().any(|journal| {
+            journal.records.first().is_some_and(inherits) && ends(journal).any(|end| end.outcome == Outcome::Completed)
+        })
+    }
+}

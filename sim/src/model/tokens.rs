@@ -1,0 +1,137 @@
+//! Tokens: how the end of a run reaches what it owns.
+
+use subtend_session::command::Command;
+use subtend_session::ids::{CallId, RunKey, SessionId};
+use subtend_session::index::{self, RowKind};
+use subtend_session::outcome::{By, OutcomeKind};
+use subtend_session::record::Hold;
+
+use super::system::{Dropped, Message, System};
+use super::{Whole, view};
+use crate::fault::Around;
+
+impl System {
+    pub(super) fn cancel_owned(&mut self, key: RunKey, outcome: OutcomeKind, queue_stands: bool) {
+        let stood = self.closing.get(&key).is_some_and(|(_, stands)| *stands);
+        self.closing.insert(key, (outcome, queue_stands || stood));
+        for to in self.owned_by(key) {
+            self.send(Message::OwnerOver { to, owner: key, outcome, queue_stands });
+            self.cut_off(to);
+        }
+    }
+
+    /// Tells one owned run that its owner cancels it alone, and fires its token. One that its session has not opened yet has
+    /// none: it opens, and hears of its cancel next.
+    pub(super) fn cancel_child(&mut self, owner: RunKey, child: SessionId, key: CallId, by: &By) {
+        let owns = self.active.get(&owner.session).and_then(|active| active.state.run.as_ref());
+        // A later command of the batch may have taken its notice.
+        if owns.is_none_or(|run| !run.owned.contains_key(&key)) {
+            return;
+        }
+        let model = if let By::Model { call } = by { Some(*call) } else { None };
+        let to = self.opened_by(child, owner, key);
+        if let Some(to) = to {
+            // Noted by the child, not by its owner: that owns others, which this spares.
+            self.single.insert(to, (key, model));
+        }
+        self.send(Message::Asked { to: child, from: owner.session, kind: RowKind::Cancel, key });
+        if let Some(to) = to {
+            self.cut_off(to);
+        }
+    }
+
+    /// The run in flight of `child` that the call `key` of `owner` opened.
+    fn opened_by(&self, child: SessionId, owner: RunKey, key: CallId) -> Option<RunKey> {
+        let (opened, ended) = view::last_run(self.journals.get(&child)?)?;
+        let mine = !ended && view::owner_of(opened) == Some(owner) && view::key_of(opened) == Some(key);
+        mine.then_some(RunKey { session: child, run: opened.run })
+    }
+
+    /// Fires the token of a run and of all below it.
+    fn cut_off(&mut self, to: RunKey) {
+        let mut below = vec![to];
+        while let Some(key) = below.pop() {
+            if self.fired.insert(key) {
+                self.drop_work(key.session, Dropped::Token);
+            }
+            below.extend(self.owned_by(key));
+        }
+    }
+
+    /// Runs in flight that `owner` owns itself.
+    fn owned_by(&self, owner: RunKey) -> Vec<RunKey> {
+        let runs = self.journals.iter().filter_map(|(session, journal)| {
+            let (opened, ended) = view::last_run(journal)?;
+            (!ended && view::owner_of(opened) == Some(owner)).then_some(RunKey { session: *session, run: opened.run })
+        });
+        runs.collect()
+    }
+
+    /// Why the owner of a run is over, if it is.
+    pub(super) fn owner_over(&self, key: RunKey) -> Option<OutcomeKind> {
+        let (opened, ended) = view::last_run(self.journals.get(&key.session)?)?;
+        let owner = view::owner_of(opened).filter(|_| !ended)?;
+        let over = view::ended(self.journals.get(&owner.session)?, owner.run);
+        let fired = self.fired.contains(&key) || self.fired.contains(&owner);
+        over.or_else(|| fired.then(|| self.closing_kind(owner, key)))
+    }
+
+    /// What of its owner ends the run `owned`; an owner whose own close is not decided yet closes because its owner does.
+    pub(super) fn closing_kind(&self, owner: RunKey, owned: RunKey) -> OutcomeKind {
+        match self.single.get(&owned) {
+            Some((_, None)) => OutcomeKind::Interrupted,
+            Some((_, Some(_))) => OutcomeKind::Cancelled,
+            None => self.closing.get(&owner).map_or(OutcomeKind::Cancelled, |(outcome, _)| *outcome),
+        }
+    }
+
+    /// The word for a run whose token has fired: of its owner alone, or of the end of that.
+    pub(super) fn word_from_above(&self, whole: &Whole, owner: RunKey, owned: RunKey) -> Command {
+        match self.single.get(&owned).filter(|_| !whole.fault.is(Around::CauseLost)) {
+            Some((key, call)) => Command::OwnerCancels { owner: owner.session, key: *key, by: index::cancel_by(*call) },
+            None => {
+                let queue_stands = self.stands_below(owner);
+                Command::OwnerOver { owner, outcome: self.closing_kind(owner, owned), queue_stands }
+            }
+        }
+    }
+
+    /// Whether `owner` or a run above it closes with the whole tree below it.
+    fn stands_below(&self, owner: RunKey) -> bool {
+        let mut at = Some(owner);
+        while let Some(key) = at {
+            if self.closing.get(&key).is_some_and(|(_, stands)| *stands) {
+                return true;
+            }
+            let last = self.journals.get(&key.session).and_then(|journal| view::last_run(journal));
+            at = last.and_then(|(opened, _)| view::owner_of(opened));
+        }
+        false
+    }
+
+    /// The word that the owner of `key` is over, where its queue is to stand.
+    pub(super) fn standing_word(&self, key: RunKey) -> Option<Command> {
+        let outcome = self.owner_over(key)?;
+        let (opened, _) = view::last_run(self.journals.get(&key.session)?)?;
+        let owner = view::owner_of(opened)?;
+        self.stands_below(owner).then_some(Command::OwnerOver { owner, outcome, queue_stands: true })
+    }
+
+    /// Whether a run that asks a child to go on is over or closes by now.
+    pub(super) fn asker_over(&self, owner: RunKey) -> Option<OutcomeKind> {
+        let journal = self.journals.get(&owner.session)?;
+        if let Some(outcome) = view::ended(journal, owner.run) {
+            return Some(outcome);
+        }
+        if self.boot.as_ref().is_some_and(|boot| boot.sweep.contains(&owner.session)) {
+            let held = view::held(journal, owner.run).map(|hold| match hold {
+                Hold::Interrupted { .. } => OutcomeKind::Interrupted,
+                Hold::OutOfTurns => OutcomeKind::OutOfTurns,
+                Hold::Closing { outcome, .. } => outcome.kind(),
+            });
+            return Some(held.unwrap_or(OutcomeKind::Lost));
+        }
+        let closes = self.closing.get(&owner).map(|(outcome, _)| *outcome);
+        closes.or_else(|| self.fired.contains(&owner).then_some(OutcomeKind::Cancelled))
+    }
+}

@@ -1,0 +1,117 @@
+//! The archive: everything that is durable, folded as it becomes so, and judged by the predicates.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use subtend_journal::engine::{Payload, Placed};
+use subtend_session::ids::{RunKey, Seq, SessionId};
+use subtend_session::index::Row;
+use subtend_session::invariant::{self, Frame, Ledger, Observed, Verdict, View, World};
+use subtend_session::outcome::{By, Outcome};
+use subtend_session::place::Owner;
+use subtend_session::record::Record;
+use subtend_session::state::State;
+
+/// All sessions of a simulation.
+#[derive(Default)]
+pub(crate) struct Archive(BTreeMap<SessionId, Kept>);
+
+struct Kept {
+    records: Vec<Record>,
+    frames: Vec<Frame>,
+    state: State,
+}
+
+impl Archive {
+    /// Takes a frame in.
+    ///
+    /// # Errors
+    /// In words, when its records do not fold.
+    pub(crate) fn keep(&mut self, placed: &Placed) -> Result<(), String> {
+        let Payload::Records(records) = &placed.payload else { return Ok(()) };
+        let frame = Frame { first_seq: placed.first_seq, count: placed.count, epoch: placed.epoch };
+        if let Some(kept) = self.0.get_mut(&placed.session) {
+            records.iter().for_each(|record| kept.state.apply(record));
+            kept.records.extend(records.iter().cloned());
+            kept.frames.push(frame);
+            return Ok(());
+        }
+        let state = State::fold(placed.session, records).map_err(|error| error.to_string())?;
+        self.0.insert(placed.session, Kept { records: records.clone(), frames: vec![frame], state });
+        Ok(())
+    }
+
+    /// The present state of a session.
+    pub(crate) fn state(&self, session: SessionId) -> Option<&State> {
+        self.0.get(&session).map(|kept| &kept.state)
+    }
+
+    /// A record.
+    pub(crate) fn record(&self, session: SessionId, seq: Seq) -> Option<&Record> {
+        let at = usize::try_from(seq.0).ok()?.checked_sub(1)?;
+        self.0.get(&session)?.records.get(at)
+    }
+
+    /// The sessions without a parent.
+    pub(crate) fn roots(&self) -> impl Iterator<Item = SessionId> {
+        self.0.iter().filter(|(_, kept)| kept.state.created.place.parent().is_none()).map(|(session, _)| *session)
+    }
+
+    /// Judges everything that can be, with the slots that are granted at most: to one root, and in all.
+    pub(crate) fn judge(&self, rows: &BTreeSet<Row>, observed: &Observed, slots: Slots, at_rest: bool) -> Verdict {
+        let views = self.0.iter().map(|(session, kept)| {
+            let view = View {
+                records: &kept.records,
+                frames: &kept.frames,
+                state: Some(&kept.state),
+                folded: None,
+                activation: None,
+            };
+            (*session, view)
+        });
+        let ledger = self.ledger(slots);
+        let world = World::new(views, rows, Some(&ledger), true).seen_as(observed);
+        invariant::always(&world)?;
+        if at_rest { invariant::quiescent(&world) } else { Ok(()) }
+    }
+
+    /// The slots as the records tell them: whether they are too many is for the predicate to say.
+    fn ledger(&self, slots: Slots) -> Ledger {
+        let mut ledger = Ledger::default();
+        (ledger.owned.per_root, ledger.persons.per_root) = slots.per_root;
+        for (session, kept) in &self.0 {
+            let root = kept.state.created.place.root(*session);
+            if let Some(run) = kept.state.run.as_ref().filter(|run| run.slot) {
+                let pool = match run.opened.owner {
+                    Owner::Run { .. } | Owner::Detached { .. } => &mut ledger.owned,
+                    Owner::Person | Owner::Host(_) => &mut ledger.persons,
+                };
+                let used = pool.used.entry(root).or_default();
+                *used = used.saturating_add(1);
+            }
+            // Who cancelled what is judged where it is answered.
+            for record in &kept.records {
+                if let Record::RunEnded(ended) = record
+                    && ended.outcome == (Outcome::Cancelled { by: By::Person })
+                {
+                    ledger.cancelled.insert(RunKey { session: *session, run: ended.run });
+                } else if let Record::RunHeld { run, .. } = record {
+                    ledger.cancelled.insert(RunKey { session: *session, run: *run });
+                }
+            }
+        }
+        let used = |pool: &invariant::Pool| pool.used.values().sum::<u32>();
+        // Each class has all of them: the larger one is the one to be judged.
+        let most = used(&ledger.owned).max(used(&ledger.persons));
+        ledger.global = (most > slots.of_class).then_some(slots.of_class);
+        ledger
+    }
+}
+
+/// Slots that there are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slots {
+    /// Of one root: for owned runs, and for those of persons.
+    pub(crate) per_root: (u32, u32),
+    /// Of each class, over all roots.
+    pub(crate) of_class: u32,
+}

@@ -1,0 +1,44 @@
+//! The one who is asked: gives a person's word for calls, late, or not at all.
+
+use std::sync::Arc;
+
+use subtend_actors::{Approver, ControlError};
+use subtend_session::record::AskVerdict;
+
+use crate::simulate::tally::Verb;
+use crate::simulate::world::World;
+
+/// Answers what is asked, until the runtime is over.
+pub(crate) fn spawn(world: &Arc<World>, mut approver: Approver) {
+    let world = Arc::clone(world);
+    tokio::spawn(async move {
+        loop {
+            let asked = approver.next().await;
+            if !world.is_calm() && world.chance.one_in(4) {
+                world.book.mark("left unanswered");
+                continue;
+            }
+            tokio::time::sleep(world.chance.ms(0, 3_000)).await;
+            let words = [AskVerdict::Allow, AskVerdict::Allow, AskVerdict::Deny, AskVerdict::Always];
+            let word = world.chance.pick(&words).unwrap_or(AskVerdict::Allow);
+            let verb = world.book.open().ask(Verb::Answer);
+            let told = approver.answer(&asked, word).await;
+            let mut book = world.book.open();
+            book.answer(verb);
+            match told {
+                Ok(_) => book.tally.mark(&format!("answered {word:?}")),
+                Err(ControlError::Stopped(_)) => book.tally.mark("answered one that stopped"),
+                Err(
+                    error @ (ControlError::Working(_)
+                    | ControlError::NotFound
+                    | ControlError::Deleted
+                    | ControlError::Refused(_)),
+                ) => {
+                    if book.deletions == 0 {
+                        book.wrong("P-5", format!("the word for call {} was refused: {error}", asked.call));
+                    }
+                }
+            }
+        }
+    });
+}

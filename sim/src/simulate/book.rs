@@ -1,0 +1,365 @@
+//! The book: what a simulation has seen to be durable, what was promised to whom, and the first thing that was wrong.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use subtend_session::ids::{AttemptNo, CallId, InputId, RunKey, RunNo, Seq, SessionId, Text, TurnNo};
+use subtend_session::invariant::observed::Work;
+use subtend_session::outcome::Outcome;
+use subtend_session::place::Owner;
+use subtend_session::record::{Hold, Record};
+use subtend_tools::tool::ToolKey;
+use tokio::time::Instant;
+
+use crate::simulate::archive::Archive;
+use crate::simulate::report::Failure;
+use crate::simulate::sights::Sights;
+use crate::simulate::tally::{Mishap, Tally, Verb};
+
+/// How long a verb that was answered still counts as one that a mishap came down on.
+const RECENT: Duration = Duration::from_secs(1);
+
+/// One book for a whole simulation: it outlives every process.
+#[derive(Default)]
+pub(crate) struct Book(Mutex<Pages>);
+
+/// What is in it.
+#[derive(Default)]
+pub(crate) struct Pages {
+    /// Virtual time before the present life.
+    before: Duration,
+    /// When the present life began.
+    began: Option<Instant>,
+    pub(crate) steps: u32,
+    /// What happens is told on the error stream.
+    pub(crate) told: bool,
+    /// Nothing goes wrong any more.
+    pub(crate) calm: bool,
+    /// The process is dead: nothing becomes durable any more.
+    pub(crate) dead: bool,
+    /// The boot sweep is at work.
+    pub(crate) booting: bool,
+    pub(crate) writes: u64,
+    /// The write at which the process dies, and whether that one still gets through.
+    pub(crate) dies_at: Option<(u64, bool)>,
+    pub(crate) archive: Archive,
+    pub(crate) sights: Sights,
+    pub(crate) hash: blake3::Hasher,
+    pub(crate) records: u64,
+    pub(crate) sessions: Vec<SessionId>,
+    pub(crate) seen: BTreeMap<SessionId, Seen>,
+    turns: BTreeMap<(SessionId, TurnNo, AttemptNo), RunNo>,
+    calls: BTreeSet<(SessionId, CallId)>,
+    owners: BTreeMap<RunKey, RunKey>,
+    /// The last run of each session.
+    pub(crate) runs: BTreeMap<SessionId, RunNo>,
+    /// When the close or the end of a run was durable, and how.
+    over: BTreeMap<RunKey, Over>,
+    pub(crate) ends: BTreeMap<RunKey, Outcome>,
+    held: BTreeSet<RunKey>,
+    /// When an actor died last, and when the clock jumped last.
+    last_death: Option<Duration>,
+    last_jump: Option<Duration>,
+    /// How far the clock has jumped in all.
+    pub(crate) jumped: Duration,
+    /// Waits for ends that were not answered.
+    pub(crate) waits: u64,
+    inputs: BTreeMap<(SessionId, InputId), Seq>,
+    pub(crate) acknowledged: BTreeSet<(SessionId, InputId)>,
+    /// Short names of the children of each session.
+    pub(crate) kids: BTreeMap<SessionId, Vec<Text>>,
+    /// The last answers of each session.
+    pub(crate) answers: BTreeMap<SessionId, Vec<Seq>>,
+    /// The last call of each session that opened a run.
+    pub(crate) child_calls: BTreeMap<SessionId, CallId>,
+    /// Deletions that were asked for: from there on much may be refused.
+    pub(crate) deletions: u64,
+    effects: BTreeMap<ToolKey, u32>,
+    pub(crate) failure: Option<Failure>,
+    pub(crate) tally: Tally,
+    /// Verbs that were asked for, and when they were answered.
+    asked: BTreeMap<u64, (Verb, Option<Duration>)>,
+    next_asked: u64,
+}
+
+/// A session, as far as it is durable.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    pub(crate) born_at: Duration,
+    pub(crate) last: Seq,
+}
+
+/// The close of a run.
+#[derive(Clone, Debug)]
+struct Over {
+    at: Duration,
+    outcome: Outcome,
+}
+
+/// What a restarted actor takes at most until what its run owns has heard.
+const RESTARTS: Duration = Duration::from_secs(60);
+
+impl Book {
+    pub(crate) fn open(&self) -> MutexGuard<'_, Pages> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes the first thing that is wrong.
+    pub(crate) fn wrong(&self, id: &str, what: String) {
+        self.open().wrong(id, what);
+    }
+
+    pub(crate) fn mark(&self, mark: &str) {
+        self.open().tally.mark(mark);
+    }
+}
+
+impl Pages {
+    /// A process begins its life. Called inside its runtime.
+    pub(crate) fn begin(&mut self) {
+        self.began = Some(Instant::now());
+        self.tell(|| "--- a process begins".to_owned());
+        self.dead = false;
+        // Those who waited are gone with the process.
+        self.waits = 0;
+        self.sights.down(None);
+    }
+
+    /// A process has died: its clock is gone with it.
+    pub(crate) fn end(&mut self, at: Duration) {
+        self.before = at;
+        self.began = None;
+        self.dead = true;
+        self.sights.all_gone(at);
+        for (_, answered) in self.asked.values_mut() {
+            answered.get_or_insert(at);
+        }
+    }
+
+    /// Virtual time since the simulation began.
+    pub(crate) fn now(&self) -> Duration {
+        let lived = self.began.map_or(Duration::ZERO, |began| Instant::now().saturating_duration_since(began));
+        self.before.saturating_add(lived)
+    }
+
+    pub(crate) fn wrong(&mut self, id: &str, what: String) {
+        if self.failure.is_none() {
+            let (id, at_ms) = (id.to_owned(), u64::try_from(self.now().as_millis()).unwrap_or(u64::MAX));
+            self.failure = Some(Failure { id, what, at_ms });
+        }
+    }
+
+    /// Tells what happens, to whoever looks for the story of a seed.
+    pub(crate) fn tell(&self, what: impl FnOnce() -> String) {
+        if self.told {
+            eprintln!("{:9} {}", self.now().as_millis(), what());
+        }
+    }
+
+    /// A session by its place in the order of births: shorter than its id.
+    pub(crate) fn nick(&self, session: SessionId) -> String {
+        let at = self.sessions.iter().position(|other| *other == session);
+        at.map_or_else(|| session.to_string(), |at| format!("#{at}"))
+    }
+
+    /// Whether no actor had died at `then`, nor a while before it, nor since, and the clock went on evenly: then nothing
+    /// excuses a delay.
+    pub(crate) fn was_well(&self, then: Duration) -> bool {
+        let restarted = self.last_death.is_none_or(|last| last.saturating_add(RESTARTS) < then);
+        restarted && self.last_jump.is_none_or(|last| last < then)
+    }
+
+    /// Whether nothing that the run owns may begin any more. In the same instant the word may be under way: virtual time
+    /// stands still until all of it is done. An actor that died meanwhile gives it when it is restarted.
+    fn binds(&self, over: &Over) -> bool {
+        let since = self.now().saturating_sub(over.at);
+        since > RESTARTS.saturating_add(self.jumped) || (!since.is_zero() && self.was_well(over.at))
+    }
+
+    /// A verb is asked for.
+    pub(crate) fn ask(&mut self, verb: Verb) -> u64 {
+        self.next_asked = self.next_asked.saturating_add(1);
+        let now = self.now();
+        self.asked.retain(|_, (_, answered)| answered.is_none_or(|at| now.saturating_sub(at) < RECENT));
+        self.asked.insert(self.next_asked, (verb, None));
+        self.next_asked
+    }
+
+    /// It was answered.
+    pub(crate) fn answer(&mut self, asked: u64) {
+        let now = self.now();
+        if let Some((_, answered)) = self.asked.get_mut(&asked) {
+            *answered = Some(now);
+        }
+    }
+
+    /// Something goes wrong.
+    pub(crate) fn mishap(&mut self, mishap: Mishap) {
+        self.tally.mark(&format!("{mishap:?}"));
+        match mishap {
+            Mishap::HandlerPanic | Mishap::AppendPanic => self.last_death = Some(self.now()),
+            Mishap::ClockJump => self.last_jump = Some(self.now()),
+            Mishap::TaskPanic | Mishap::WriteFails | Mishap::SyncFails | Mishap::Crash | Mishap::CrashInRecovery => {}
+        }
+        self.tell(|| format!("! {mishap:?}"));
+        let now = self.now();
+        for (verb, answered) in self.asked.values() {
+            if answered.is_none_or(|at| now.saturating_sub(at) < RECENT) {
+                let count = self.tally.matrix.entry((mishap, *verb)).or_default();
+                *count = count.saturating_add(1);
+            }
+        }
+    }
+
+    /// A record is durable.
+    pub(crate) fn durable(&mut self, session: SessionId, seq: Seq, record: &Record) {
+        let now = self.now();
+        self.records = self.records.saturating_add(1);
+        self.tally.mark(record.kind());
+        self.seen.entry(session).or_insert_with(|| {
+            self.sessions.push(session);
+            Seen { born_at: now, last: seq }
+        });
+        if let Some(seen) = self.seen.get_mut(&session) {
+            seen.last = seq;
+        }
+        self.tell(|| format!("{} {seq} {}", self.nick(session), brief(record)));
+        if let Record::RunOpened(opened) = record {
+            self.runs.insert(session, opened.run);
+            if let Owner::Run { session: owner, run, .. } = &opened.owner {
+                let key = RunKey { session, run: opened.run };
+                self.owners.insert(key, RunKey { session: *owner, run: *run });
+            }
+        } else if let Record::RunHeld { run, why } = record {
+            let key = RunKey { session, run: *run };
+            match &**why {
+                Hold::Closing { outcome, .. } => self.closes(key, outcome),
+                Hold::Interrupted { .. } | Hold::OutOfTurns => _ = self.held.insert(key),
+            }
+        } else if let Record::RunEnded(ended) = record {
+            let key = RunKey { session, run: ended.run };
+            self.tally.mark(ended.outcome.kind().word());
+            self.closes(key, &ended.outcome);
+            self.sights.ended(now, key);
+            if self.ends.insert(key, ended.outcome.clone()).is_some() {
+                self.wrong("S-1", format!("run {} of {session} has a second end", ended.run));
+            }
+        } else if let Record::InputAccepted(input) = record {
+            self.inputs.insert((session, input.id), seq);
+        } else if let Record::TurnStarted { run, turn, attempt, .. } = record {
+            self.turns.insert((session, *turn, *attempt), *run);
+        } else if let Record::CallStarted { call, kind, .. } = record {
+            self.calls.insert((session, *call));
+            if kind.is_child() {
+                self.child_calls.insert(session, *call);
+            }
+        } else if let Record::ChildSpawned(spawned) = record {
+            self.kids.entry(session).or_default().push(Text::clone(&spawned.short.0));
+        } else if let Record::TurnAnswered(_) = record {
+            self.answers.entry(session).or_default().push(seq);
+        }
+    }
+
+    fn closes(&mut self, run: RunKey, outcome: &Outcome) {
+        let at = self.now();
+        self.over.entry(run).or_insert_with(|| Over { at, outcome: outcome.clone() });
+    }
+
+    /// An effect begins: its intent is durable if it leaves the process, and no run above it is over (J-5, T-4).
+    pub(crate) fn effect(&mut self, session: SessionId, intent: Intent, leaves: bool) -> Option<usize> {
+        let run = match intent {
+            Intent::Turn(turn, attempt) => self.turns.get(&(session, turn, attempt)).copied(),
+            Intent::Call(run, call, _) => self.calls.contains(&(session, call)).then_some(run),
+        };
+        let Some(run) = run else {
+            if leaves {
+                self.wrong("J-5", format!("{intent:?} of {session} goes out before its intent is durable"));
+            }
+            return None;
+        };
+        let now = self.now();
+        let mut at = Some(RunKey { session, run });
+        while let Some(key) = at {
+            if let Some(over) = self.over.get(&key).filter(|over| self.binds(over)) {
+                let what = format!("{intent:?} of {session} begins at {now:?}; {key:?} is over: {over:?}");
+                self.wrong("T-4", what);
+                return None;
+            }
+            at = self.owners.get(&key).copied();
+        }
+        let last = self.seen.get(&session).map(|seen| seen.last);
+        // One that stays in the process may be made again when what intended it is lost with it.
+        leaves.then(|| self.sights.begins(now, RunKey { session, run }, intent.work(), last))
+    }
+
+    /// An effect that may not be repeated is made.
+    pub(crate) fn once(&mut self, key: ToolKey) {
+        let count = self.effects.entry(key).or_default();
+        *count = count.saturating_add(1);
+        if *count > 1 {
+            self.wrong("E-1", format!("the effect of call {} of {} is made again", key.call, key.session));
+        }
+    }
+
+    /// An input of `session` that is durable: one of the latest.
+    pub(crate) fn some_input(&self, session: SessionId, back: usize) -> Option<InputId> {
+        let mut of = self.inputs.keys().filter(|(at, _)| *at == session).map(|(_, id)| *id).rev();
+        of.nth(back)
+    }
+
+    /// An input was acknowledged: it is durable (J-5).
+    pub(crate) fn acknowledged(&mut self, session: SessionId, input: InputId) {
+        self.acknowledged.insert((session, input));
+        let seq = self.inputs.get(&(session, input)).copied();
+        if let Some(seq) = seq {
+            let (now, last) = (self.now(), self.seen.get(&session).map(|seen| seen.last));
+            self.sights.acked(now, session, seq, last);
+        } else {
+            self.wrong("J-5", format!("input {input} of {session} is acknowledged and not durable"));
+        }
+    }
+
+    /// The outcome of a run that is over, or will be.
+    pub(crate) fn fixed(&self, run: RunKey) -> Option<&Outcome> {
+        self.over.get(&run).map(|over| &over.outcome)
+    }
+
+    /// Whether the run was ever held.
+    pub(crate) fn was_held(&self, run: RunKey) -> bool {
+        self.held.contains(&run)
+    }
+
+    /// Whether any run of `session` has this outcome.
+    pub(crate) fn has_outcome(&self, session: SessionId, outcome: &Outcome) -> bool {
+        self.over.iter().any(|(key, over)| key.session == session && over.outcome == *outcome)
+    }
+}
+
+/// What an effect was intended by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Intent {
+    /// A model call.
+    Turn(TurnNo, AttemptNo),
+    /// A tool call, and whether it may be repeated.
+    Call(RunNo, CallId, bool),
+}
+
+impl Intent {
+    fn work(self) -> Work {
+        match self {
+            Self::Turn(turn, attempt) => Work::Model(turn, attempt),
+            Self::Call(_, call, repeatable) => Work::Tool { call, repeatable },
+        }
+    }
+}
+
+/// A record in one line, without what is long.
+fn brief(record: &Record) -> String {
+    let full = serde_json::to_string(record).unwrap_or_default();
+    let mut end = full.len().min(260);
+    while !full.is_char_boundary(end) {
+        end = end.saturating_sub(1);
+    }
+    full.get(..end).unwrap_or_default().to_owned()
+}

@@ -1,0 +1,65 @@
+//! Chance: everything that is drawn in a simulation is drawn from its seed.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// A source of chance; clones draw from the same one.
+#[derive(Clone, Debug)]
+pub(crate) struct Chance(Arc<Mutex<fastrand::Rng>>);
+
+impl Chance {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(Arc::new(Mutex::new(fastrand::Rng::with_seed(seed))))
+    }
+
+    fn rng(&self) -> MutexGuard<'_, fastrand::Rng> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Any number.
+    pub(crate) fn any(&self) -> u64 {
+        self.rng().u64(..)
+    }
+
+    /// From 0 to `most` - 1; 0 where `most` is 0.
+    pub(crate) fn below(&self, most: u64) -> u64 {
+        if most == 0 { 0 } else { self.rng().u64(..most) }
+    }
+
+    /// From `least` to `most`, both included.
+    pub(crate) fn between(&self, least: u64, most: u64) -> u64 {
+        self.rng().u64(least..=most.max(least))
+    }
+
+    /// True once in `of` times; never where `of` is 0.
+    pub(crate) fn one_in(&self, of: u64) -> bool {
+        of > 0 && self.below(of) == 0
+    }
+
+    /// One of them.
+    pub(crate) fn pick<T: Clone>(&self, of: &[T]) -> Option<T> {
+        let at = usize::try_from(self.below(of.len() as u64)).unwrap_or_default();
+        of.get(at).cloned()
+    }
+
+    /// One of them, by weight; none where all weights are 0.
+    pub(crate) fn weighted<T: Copy>(&self, of: &[(T, u32)]) -> Option<T> {
+        let total = of.iter().fold(0_u64, |sum, (_, weight)| sum.saturating_add(u64::from(*weight)));
+        if total == 0 {
+            return None;
+        }
+        let mut at = self.below(total);
+        for (what, weight) in of {
+            match at.checked_sub(u64::from(*weight)) {
+                Some(rest) => at = rest,
+                None => return Some(*what),
+            }
+        }
+        None
+    }
+
+    /// A span of milliseconds.
+    pub(crate) fn ms(&self, least: u64, most: u64) -> Duration {
+        Duration::from_millis(self.between(least, most))
+    }
+}

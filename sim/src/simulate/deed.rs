@@ -1,0 +1,220 @@
+//! Deeds: one thing that a person asks of a session, and whether the answer comes in time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use subtend_actors::{BranchOptions, SessionHandle};
+use subtend_session::command::SwitchTo;
+use subtend_session::ids::RunNo;
+use subtend_session::place::BranchKind;
+
+use crate::simulate::answers;
+use crate::simulate::judge;
+use crate::simulate::tally::Verb;
+use crate::simulate::watcher;
+use crate::simulate::world::World;
+
+/// What is asked, and of whom.
+pub(crate) struct Deed {
+    pub(crate) verb: Verb,
+    pub(crate) session: SessionHandle,
+}
+
+/// In which an answer comes while nothing goes wrong (B-2).
+const PROMPT: Duration = Duration::from_secs(1);
+/// In which it comes in any case: restarts are within it.
+const LATE: Duration = Duration::from_secs(180);
+
+/// Asks, in a task of its own.
+pub(crate) fn spawn(world: &Arc<World>, deed: Deed) {
+    let world = Arc::clone(world);
+    tokio::spawn(async move {
+        let (asked, began) = {
+            let mut book = world.book.open();
+            book.tell(|| format!("> {:?} {}", deed.verb, book.nick(deed.session.id())));
+            (book.ask(deed.verb), book.now())
+        };
+        if deed.verb == Verb::Wait {
+            wait(&world, &deed.session).await;
+        } else if !in_time(&world, ask(&world, &deed)).await {
+            let what = format!("{:?} of {} was not answered within {LATE:?}", deed.verb, deed.session.id());
+            world.book.wrong("B-2", what);
+        }
+        if is_telling(deed.verb) && world.chance.one_in(5) {
+            judge::archive(&world, false);
+        }
+        let mut book = world.book.open();
+        book.answer(asked);
+        book.tell(|| format!("< {:?} {}", deed.verb, book.nick(deed.session.id())));
+        let took = book.now().saturating_sub(began);
+        if is_prompt(deed.verb) && took > PROMPT && book.was_well(began) {
+            let what = format!("{:?} of {} was answered after {took:?}", deed.verb, deed.session.id());
+            book.wrong("B-2", what);
+        }
+    });
+}
+
+/// Whether right after it is the time to look for what is wrong.
+fn is_telling(verb: Verb) -> bool {
+    matches!(verb, Verb::Interrupt | Verb::CancelTree | Verb::Background | Verb::Close | Verb::Switch)
+}
+
+/// Whether it is answered without waiting for anything to end.
+fn is_prompt(verb: Verb) -> bool {
+    !matches!(verb, Verb::Wait | Verb::DeleteForced)
+}
+
+/// Whether it comes to an end before it is late, jumps of the clock apart.
+async fn in_time(world: &World, asking: impl Future<Output = ()>) -> bool {
+    tokio::pin!(asking);
+    let mut jumped = world.book.open().jumped;
+    let mut left = LATE;
+    loop {
+        if tokio::time::timeout(left, &mut asking).await.is_ok() {
+            return true;
+        }
+        let now = world.book.open().jumped;
+        left = now.saturating_sub(jumped);
+        jumped = now;
+        if left.is_zero() {
+            return false;
+        }
+    }
+}
+
+async fn ask(world: &Arc<World>, deed: &Deed) {
+    let session = &deed.session;
+    match deed.verb {
+        Verb::Send | Verb::Steer | Verb::Override | Verb::Continue => input(world, deed).await,
+        Verb::Cancel => answers::controlled(world, deed, session.cancel().await),
+        Verb::CancelRun => answers::controlled(world, deed, session.run(some_run(world, session)).cancel().await),
+        Verb::Interrupt => answers::controlled(world, deed, session.interrupt().await),
+        Verb::CancelTree => answers::told(world, deed, session.cancel_tree().await.map_err(Into::into)),
+        Verb::Background => {
+            let call = world.book.open().child_calls.get(&session.id()).copied();
+            if let Some(call) = call {
+                answers::told(world, deed, session.background(call).await);
+            }
+        }
+        Verb::Close => answers::told(world, deed, session.close().await),
+        Verb::Delete | Verb::DeleteForced => {
+            world.book.open().deletions += 1;
+            answers::told(world, deed, session.delete(deed.verb == Verb::DeleteForced).await);
+        }
+        Verb::Queue | Verb::QueueRemove | Verb::QueueClear => queue(world, deed).await,
+        Verb::Branch | Verb::Regenerate | Verb::Switch => branch(world, deed).await,
+        Verb::Detach => answers::told(world, deed, session.detach("worker", words(world)).await),
+        Verb::Look => look(world, deed).await,
+        // Done by others, or to the process.
+        Verb::Open | Verb::Answer | Verb::Wait | Verb::Crash | Verb::Shutdown | Verb::ClockJump => {}
+    }
+}
+
+async fn input(world: &World, deed: &Deed) {
+    let session = &deed.session;
+    let mut input = session.input(words(world));
+    if world.chance.one_in(6) {
+        input = input.turns(u32::try_from(world.chance.between(1, 4)).unwrap_or(1));
+    }
+    // Few keys, so that some are used again.
+    if world.chance.one_in(8) {
+        input = input.key(format!("key {}", world.chance.below(3)));
+    }
+    let sent = match deed.verb {
+        Verb::Steer => input.steer().await,
+        Verb::Override => input.agent(world.chance.pick(&["reader", "worker"]).unwrap_or("worker")).send().await,
+        Verb::Continue => session.continue_with(None).await,
+        _ => input.send().await,
+    };
+    answers::sent(world, deed, sent);
+}
+
+async fn queue(world: &World, deed: &Deed) {
+    let session = &deed.session;
+    match deed.verb {
+        Verb::QueueRemove => {
+            let back = usize::try_from(world.chance.below(3)).unwrap_or_default();
+            let input = world.book.open().some_input(session.id(), back);
+            if let Some(input) = input {
+                answers::told(world, deed, session.queue_remove(input).await);
+            }
+        }
+        Verb::QueueClear => answers::told(world, deed, session.queue_clear().await),
+        _ => {
+            let listed = session.queue().await;
+            if let Ok(entries) = &listed {
+                let mut book = world.book.open();
+                let queue = u64::from(world.swarm.limits.queue);
+                if entries.len() as u64 > queue {
+                    book.wrong("B-1", format!("the queue of {} holds {} of {queue}", session.id(), entries.len()));
+                }
+            }
+            answers::told(world, deed, listed);
+        }
+    }
+}
+
+async fn branch(world: &World, deed: &Deed) {
+    let session = &deed.session;
+    let answers = world.book.open().answers.get(&session.id()).cloned().unwrap_or_default();
+    let at = world.chance.pick(&answers).filter(|_| world.chance.one_in(2));
+    match deed.verb {
+        Verb::Branch => {
+            let kind = world.chance.pick(&[BranchKind::Human, BranchKind::Human, BranchKind::Subagent]);
+            let kind = kind.unwrap_or(BranchKind::Human);
+            let made = session.branch(BranchOptions { at, kind, ..BranchOptions::default() }).await;
+            if let Ok(child) = &made
+                && world.chance.one_in(2)
+            {
+                // A branch that nobody says anything in shows little.
+                answers::sent(
+                    world,
+                    &Deed { verb: Verb::Send, session: child.clone() },
+                    child.send(words(world)).await,
+                );
+            }
+            answers::told(world, deed, made);
+        }
+        Verb::Regenerate => answers::told(world, deed, session.regenerate(at).await),
+        _ => {
+            let to = [SwitchTo::Previous, SwitchTo::Next, SwitchTo::Index(0), SwitchTo::Index(1), SwitchTo::Index(9)];
+            let to = world.chance.pick(&to).unwrap_or(SwitchTo::Next);
+            answers::told(world, deed, session.switch(at, to).await);
+        }
+    }
+}
+
+/// Listings, which must neither fail nor disturb.
+async fn look(world: &Arc<World>, deed: &Deed) {
+    let session = &deed.session;
+    match world.chance.below(6) {
+        // Its journal goes on; so does who follows it.
+        5 => watcher::follow(world, session),
+        0 => answers::read(world, deed, session.usage().await),
+        1 => answers::read(world, deed, session.branches().await),
+        2 => answers::told(world, deed, session.alternatives().await),
+        3 => answers::read(world, deed, session.audit().await),
+        _ => {
+            if let Err(error) = session.tree().await {
+                world.book.mark(&format!("tree: {error}"));
+            }
+        }
+    }
+}
+
+fn some_run(world: &World, session: &SessionHandle) -> RunNo {
+    let last = world.book.open().runs.get(&session.id()).map_or(1, |run| run.0);
+    RunNo(u32::try_from(world.chance.between(1, u64::from(last))).unwrap_or(1))
+}
+
+fn words(world: &World) -> String {
+    format!("do {}", world.chance.below(1_000))
+}
+
+async fn wait(world: &World, session: &SessionHandle) {
+    let run = some_run(world, session);
+    world.book.open().waits += 1;
+    let ended = session.run_ended(run).await;
+    world.book.open().waits -= 1;
+    answers::ended(world, session.id(), run, ended);
+}

@@ -1,0 +1,204 @@
+//! The disk: a store in memory that outlives every process, shows what becomes durable, and dies with the process if told to.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use subtend_journal::engine::{Engine, Go, Group, Kept, Payload, Result};
+use subtend_journal::error::EngineError;
+use subtend_journal::memory::Memory;
+use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
+use subtend_session::index::{Head, Inflight, InflightChange, Row};
+use tokio::sync::Notify;
+
+use crate::simulate::book::Book;
+use crate::simulate::seeded::{Rot, Seeded};
+
+/// The store of a simulation. Clones are handles of the same one.
+#[derive(Clone)]
+pub(crate) struct Disk {
+    memory: Memory,
+    book: Arc<Book>,
+    /// The process dies at this write.
+    pub(crate) death: Arc<Notify>,
+    bug: Option<Seeded>,
+}
+
+impl Disk {
+    pub(crate) fn new(book: Arc<Book>, bug: Option<Seeded>) -> Self {
+        Self { memory: Memory::new(), book, death: Arc::default(), bug }
+    }
+
+    /// Obligations that are not met.
+    pub(crate) fn rows(&self) -> Result<BTreeSet<Row>> {
+        let (mut rows, mut failed) = (BTreeSet::new(), None);
+        self.memory.outbox(None, &mut |row| {
+            match row {
+                Ok((row, _)) => _ = rows.insert(row),
+                Err(error) => failed = Some(error),
+            }
+            Go::Continue(())
+        })?;
+        failed.map_or(Ok(rows), Err)
+    }
+
+    /// All sessions below `root`, by the index of children.
+    pub(crate) fn below(&self, root: SessionId) -> BTreeSet<SessionId> {
+        let (mut below, mut next) = (BTreeSet::new(), vec![root]);
+        while let Some(at) = next.pop() {
+            let kids = self.memory.kids(at).unwrap_or_default();
+            next.extend(kids.into_iter().filter(|kid| below.insert(*kid)));
+        }
+        below
+    }
+
+    fn rots(&self, rot: Rot) -> bool {
+        self.bug == Some(Seeded::Disk(rot))
+    }
+
+    /// What is wrong with a store that is seeded with a bug.
+    fn spoil(&self, group: &mut Group) {
+        for frame in &mut group.frames {
+            if self.rots(Rot::RowsLost) {
+                frame.changes.put.clear();
+            }
+            if self.rots(Rot::RowsStay) {
+                frame.changes.take.clear();
+            }
+            if self.rots(Rot::InflightLost) {
+                frame.changes.inflight = InflightChange::Delete;
+            }
+        }
+        if self.rots(Rot::BatchTorn) && self.book.open().writes % 50 == 0 && group.frames.len() > 1 {
+            group.frames.truncate(1);
+        }
+    }
+
+    fn show(&self, group: &Group) {
+        let mut book = self.book.open();
+        for frame in &group.frames {
+            let Payload::Records(records) = &frame.payload else { continue };
+            let place = (frame.lsn.0, frame.session, frame.first_seq.0, frame.epoch.0, frame.at_ms);
+            let line = serde_json::to_vec(&(place, records)).unwrap_or_default();
+            book.hash.update(&line);
+            if let Err(why) = book.archive.keep(frame) {
+                book.wrong("J-4", format!("the birth of {} does not fold: {why}", frame.session));
+            }
+            for (record, seq) in records.iter().zip(frame.first_seq.0..) {
+                book.durable(frame.session, Seq(seq), record);
+            }
+        }
+    }
+}
+
+const DEAD: EngineError = EngineError::Injected("the process is dead");
+
+impl Engine for Disk {
+    fn name(&self) -> &'static str {
+        "simulated"
+    }
+
+    fn durability(&self) -> &'static str {
+        "as ordered"
+    }
+
+    fn write(&self, mut group: Group) -> Result<()> {
+        let dies = {
+            let mut book = self.book.open();
+            if book.dead {
+                return Err(DEAD);
+            }
+            book.writes = book.writes.saturating_add(1);
+            book.dies_at.filter(|(at, _)| *at == book.writes)
+        };
+        if let Some((_, gets_through)) = dies {
+            if gets_through {
+                self.show(&group);
+                self.memory.write(group)?;
+            }
+            self.book.open().dead = true;
+            self.death.notify_one();
+            return Err(DEAD);
+        }
+        if self.bug.is_some() {
+            self.spoil(&mut group);
+        }
+        self.show(&group);
+        self.memory.write(group)
+    }
+
+    fn wants_bytes(&self) -> bool {
+        false
+    }
+
+    fn max_body(&self) -> u64 {
+        self.memory.max_body()
+    }
+
+    fn syncs(&self) -> u64 {
+        self.memory.syncs()
+    }
+
+    fn last_lsn(&self) -> Result<Lsn> {
+        self.memory.last_lsn()
+    }
+
+    fn frame(&self, lsn: Lsn) -> Result<Option<Kept>> {
+        self.memory.frame(lsn)
+    }
+
+    fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, Kept) -> Go) -> Result<()> {
+        self.memory.frames(from, visit)
+    }
+
+    fn places(&self, session: SessionId) -> Result<Vec<(Seq, Lsn)>> {
+        self.memory.places(session)
+    }
+
+    fn places_from(&self, session: SessionId, from: Seq, most: usize) -> Result<Vec<(Seq, Lsn)>> {
+        self.memory.places_from(session, from, most)
+    }
+
+    fn last_place(&self, session: SessionId) -> Result<Option<(Seq, Lsn)>> {
+        self.memory.last_place(session)
+    }
+
+    fn all_places(&self, visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> Go) -> Result<()> {
+        self.memory.all_places(visit)
+    }
+
+    fn head(&self, session: SessionId) -> Result<Option<Head>> {
+        self.memory.head(session)
+    }
+
+    fn heads(&self, visit: &mut dyn FnMut(SessionId, Result<Head>) -> Go) -> Result<()> {
+        self.memory.heads(visit)
+    }
+
+    fn inflight(&self, session: SessionId) -> Result<Option<Inflight>> {
+        self.memory.inflight(session)
+    }
+
+    fn inflights(&self, visit: &mut dyn FnMut(SessionId, Result<Inflight>) -> Go) -> Result<()> {
+        self.memory.inflights(visit)
+    }
+
+    fn kids(&self, parent: SessionId) -> Result<Vec<SessionId>> {
+        self.memory.kids(parent)
+    }
+
+    fn all_kids(&self, visit: &mut dyn FnMut(SessionId, SessionId) -> Go) -> Result<()> {
+        self.memory.all_kids(visit)
+    }
+
+    fn outbox(&self, to: Option<SessionId>, visit: &mut dyn FnMut(Result<(Row, Lsn)>) -> Go) -> Result<()> {
+        self.memory.outbox(to, visit)
+    }
+
+    fn def(&self, hash: Hash) -> Result<Option<Text>> {
+        self.memory.def(hash)
+    }
+
+    fn defs(&self, visit: &mut dyn FnMut(Hash, Text) -> Go) -> Result<()> {
+        self.memory.defs(visit)
+    }
+}

@@ -1,0 +1,249 @@
+//! One life of a process: a runtime on virtual time, from its start over the store as it is to its end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use subtend_actors::faults::{Faults, Point};
+use subtend_actors::{Options, Runtime, StartError};
+use subtend_agents::catalog::Catalog;
+use subtend_agents::manifest::{AgentMode, Manifest};
+use subtend_journal::Journal;
+use subtend_journal::faulty::Faulty;
+use subtend_journal::stepped::{Stepped, Stepper};
+use subtend_session::authority::{Rule, RuleSet, Verdict};
+use subtend_session::invariant::observed::Shutdown;
+use subtend_tools::workspace::Workspace;
+
+use crate::simulate::hands::{GUARDED, registry};
+use crate::simulate::judge;
+use crate::simulate::people::People;
+use crate::simulate::plan::Sync;
+use crate::simulate::seeded::{Rot, Seeded};
+use crate::simulate::tally::Mishap;
+use crate::simulate::voice::{Voice, strike_turn_task};
+use crate::simulate::world::{World, ordered_panic};
+
+/// How a life ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It was killed, or is to be: nothing of it is waited for.
+    Crashed,
+    /// It was shut down.
+    Down,
+    /// There is no more to come.
+    Over,
+}
+
+/// An agent that is offered less than others, and what.
+pub(crate) const READER: (&str, [&str; 4]) = ("reader", ["read", "slow", "guarded", "task"]);
+
+/// What a start may take, in virtual time.
+const START: Duration = Duration::from_secs(300);
+/// What a shutdown may take beyond its grace.
+const DOWN: Duration = Duration::from_secs(30);
+
+/// Lives one life.
+pub(crate) fn live(world: &Arc<World>, number: u32) -> End {
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let tokio = match tokio {
+        Ok(tokio) => tokio,
+        Err(error) => {
+            world.book.wrong("tokio", error.to_string());
+            return End::Over;
+        }
+    };
+    let (end, at) = tokio.block_on(async {
+        world.book.open().begin();
+        let end = tokio::select! {
+            biased;
+            () = world.disk.death.notified() => End::Crashed,
+            end = life(world, number) => end,
+        };
+        let mut book = world.book.open();
+        if end == End::Crashed {
+            let mishap = if book.booting { Mishap::CrashInRecovery } else { Mishap::Crash };
+            book.mishap(mishap);
+        }
+        (end, book.now())
+    });
+    world.book.open().end(at);
+    // What is dropped with the runtime may still want to start something: that is dropped too.
+    let handle = tokio.handle().clone();
+    let _inside = handle.enter();
+    drop(tokio);
+    end
+}
+
+async fn life(world: &Arc<World>, number: u32) -> End {
+    let Some(journal) = open(world) else { return End::Over };
+    doom(world);
+    world.book.open().booting = true;
+    let starting = start(world, &journal, number);
+    let started = tokio::time::timeout(START, starting).await;
+    let runtime = match started {
+        Ok(Ok(runtime)) => runtime,
+        Ok(Err(error)) => {
+            if journal.poisoned().is_none() {
+                world.book.wrong("start", error.to_string());
+                return End::Over;
+            }
+            return End::Down;
+        }
+        Err(_) => {
+            world.book.wrong("start", format!("the runtime did not start within {START:?}"));
+            return End::Over;
+        }
+    };
+    world.book.open().booting = false;
+    let mut people = People::new(world, runtime);
+    let end = tokio::select! {
+        biased;
+        _ = journal.on_poison() => End::Down,
+        end = people.live() => end,
+    };
+    match end {
+        End::Crashed | End::Over => {
+            // Forgotten, so that nothing of it runs: a process that is killed has no last words.
+            people.abandon();
+            end
+        }
+        End::Down => {
+            if let Some(runtime) = people.leave() {
+                down(world, runtime).await;
+            }
+            End::Down
+        }
+    }
+}
+
+/// Shuts down, and checks that nothing is left alive.
+async fn down(world: &World, runtime: Runtime) {
+    let grace = world.chance.pick(&[0, 200, 20_000]).unwrap_or(0);
+    let grace = Duration::from_millis(grace);
+    let asked = {
+        let mut book = world.book.open();
+        let now = book.now();
+        book.sights.tick(now)
+    };
+    let Ok(report) = tokio::time::timeout(grace + DOWN, runtime.shutdown(grace)).await else {
+        return world.book.wrong("E-5", format!("a shutdown with {grace:?} of grace took {DOWN:?} longer"));
+    };
+    if (report.actors, report.tasks) != (0, 0) {
+        world.book.wrong("E-5", format!("something is alive after a shutdown: {report:?}"));
+    }
+    let mut book = world.book.open();
+    let now = book.now();
+    let (returned, grace_ms) = (Some(book.sights.tick(now)), u64::try_from(grace.as_millis()).unwrap_or(u64::MAX));
+    book.sights.down(Some(Shutdown { asked, returned, grace_ms }));
+    book.tally.mark("shut down");
+    drop(book);
+    judge::archive(world, false);
+}
+
+/// Opens the journal, with what may go wrong in its life.
+fn open(world: &Arc<World>) -> Option<Journal> {
+    let (faulty, faults) = Faulty::new(Box::new(world.disk.clone()));
+    let at = world.chance.between(1, 60);
+    if world.strikes(world.swarm.write_fails, Mishap::WriteFails) {
+        faults.fail_write(at);
+    } else if world.strikes(world.swarm.sync_fails, Mishap::SyncFails) {
+        faults.fail_sync(at);
+    }
+    if world.plan.bug == Some(Seeded::Disk(Rot::TailLost)) && world.chance.one_in(2) {
+        faults.tear(at);
+    }
+    let options = subtend_journal::Options::default();
+    let opened = match world.swarm.sync {
+        Sync::AtOnce => Journal::open(Box::new(faulty), options),
+        Sync::Later(most) => Journal::open_stepped(Box::new(faulty), options).map(|(journal, stepper)| {
+            tokio::spawn(write(Arc::clone(world), stepper, most));
+            journal
+        }),
+    };
+    opened.map_err(|error| world.book.wrong("open", error.to_string())).ok()
+}
+
+/// The disk, taking its time.
+async fn write(world: Arc<World>, mut stepper: Stepper, most_ms: u64) {
+    loop {
+        stepper.stirred().await;
+        world.yields().await;
+        if most_ms > 0 {
+            tokio::time::sleep(world.chance.ms(0, most_ms)).await;
+        }
+        let group = usize::try_from(world.chance.between(1, 8)).unwrap_or(1);
+        if stepper.step(group) == Stepped::Closed {
+            return;
+        }
+    }
+}
+
+/// Whether, and at which write, the process will die.
+fn doom(world: &World) {
+    let dies = world.chance.one_in(world.swarm.dies_at_write) && !world.is_calm();
+    let (after, gets_through) = (world.chance.between(1, 40), world.chance.one_in(2));
+    let mut book = world.book.open();
+    let at = book.writes.saturating_add(after);
+    book.dies_at = dies.then_some((at, gets_through));
+}
+
+async fn start(world: &Arc<World>, journal: &Journal, number: u32) -> Result<Runtime, StartError> {
+    let swarm = &world.swarm;
+    let tools = registry(world).map_err(|error| world.book.wrong("tools", error.to_string())).unwrap_or_default();
+    let options = Options {
+        inbox: swarm.inbox,
+        slots: swarm.slots,
+        idle: swarm.idle,
+        events: swarm.events,
+        durable_before_call: swarm.durable_before_call,
+        // Another one for each life: two lives that minted the same ids would not be two.
+        seed: Some(world.plan.seed.wrapping_mul(1_000).wrapping_add(u64::from(number))),
+        ..Options::default()
+    };
+    Runtime::builder()
+        .journal(journal.clone())
+        .workspace(Arc::new(Workspace::open("/")?))
+        .catalog(catalog())
+        .tools(tools)
+        .model(Arc::new(Voice(Arc::clone(world))))
+        .limits(swarm.limits.clone())
+        .policy(policy())
+        .options(options)
+        .faults(faults(world))
+        .start()
+        .await
+}
+
+fn catalog() -> Catalog {
+    let mut catalog = Catalog::builtin();
+    catalog.insert(Manifest::new("worker", AgentMode::All, "You work."));
+    let reads = READER.1.map(Into::into).to_vec();
+    catalog.insert(Manifest { tools: Some(reads), ..Manifest::new(READER.0, AgentMode::All, "You read.") });
+    catalog
+}
+
+fn policy() -> RuleSet {
+    let guarded = Rule { action: GUARDED.into(), resource: "*".into(), verdict: Verdict::Ask };
+    RuleSet { default: Verdict::Allow, rules: vec![guarded] }
+}
+
+fn faults(world: &Arc<World>) -> Faults {
+    let (of, bug) = (Arc::clone(world), world.plan.bug);
+    let faults = Faults::new(move |point, _| match point {
+        Point::Handler => {
+            if of.strikes(of.swarm.handler_panics, Mishap::HandlerPanic) {
+                ordered_panic();
+            }
+        }
+        Point::AfterAppend => {
+            if of.strikes(of.swarm.append_panics, Mishap::AppendPanic) {
+                ordered_panic();
+            }
+        }
+        Point::TurnTask => strike_turn_task(&of),
+    });
+    match bug {
+        Some(Seeded::Heart(bug)) => faults.sabotage(subtend_session::sabotage::Sabotage::none().with(bug)),
+        Some(Seeded::Disk(_)) | None => faults,
+    }
+}

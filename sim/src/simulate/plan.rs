@@ -1,0 +1,245 @@
+//! Plans: what one run of the simulator is made of, all of it drawn from a seed.
+
+use std::time::Duration;
+
+use subtend_session::limits::Limits;
+
+use crate::simulate::chance::Chance;
+use crate::simulate::seeded::Seeded;
+use crate::simulate::tally::Verb;
+
+/// One run of the simulator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Everything is drawn from it.
+    pub seed: u64,
+    /// Actions of people and events of the world, at most.
+    pub steps: u32,
+    /// The bug that is seeded, if one is.
+    pub bug: Option<Seeded>,
+    /// Whether what happens is told on the error stream as it happens.
+    pub told: bool,
+}
+
+/// What is demanded of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Chaos until the end: nothing wrong may happen.
+    Safety,
+    /// Chaos, then none: everything right must happen.
+    Liveness,
+}
+
+/// How what is appended becomes durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sync {
+    /// With the append.
+    AtOnce,
+    /// When the disk has its turn, so many milliseconds later at most.
+    Later(u64),
+}
+
+/// What a model does when it is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Says {
+    Text,
+    Calls,
+    Cut,
+    CutCalls,
+    Empty,
+    Refuses,
+    Fails,
+    Hangs,
+    Panics,
+}
+
+/// What a model asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asks {
+    Task,
+    Background,
+    Read,
+    Write,
+    Keep,
+    Slow,
+    Stubborn,
+    Broken,
+    Guarded,
+    Unknown,
+    Garbage,
+    Continue,
+    Check,
+    Cancel,
+}
+
+/// How long something takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Takes {
+    Nothing,
+    Yields,
+    Tick,
+    Short,
+    Long,
+}
+
+/// How often what happens. Some of it never, in one run or another: a rare thing is found where nothing else drowns it.
+#[derive(Clone, Debug)]
+pub(crate) struct Swarm {
+    pub(crate) mode: Mode,
+    pub(crate) sync: Sync,
+    pub(crate) limits: Limits,
+    pub(crate) slots: usize,
+    pub(crate) inbox: usize,
+    pub(crate) events: usize,
+    pub(crate) idle: Duration,
+    pub(crate) durable_before_call: bool,
+    /// Whether the models and reading tools leave the process.
+    pub(crate) leaves: bool,
+    pub(crate) verbs: Vec<(Verb, u32)>,
+    pub(crate) says: Vec<(Says, u32)>,
+    pub(crate) asks: Vec<(Asks, u32)>,
+    pub(crate) takes: Vec<(Takes, u32)>,
+    /// A person's pause, in milliseconds at most; by weight.
+    pub(crate) pauses: Vec<(u64, u32)>,
+    /// One in so many commands kills the actor that decides it; 0: none.
+    pub(crate) handler_panics: u64,
+    /// One in so many batches, between append and effects.
+    pub(crate) append_panics: u64,
+    /// One in so many turn tasks.
+    pub(crate) task_panics: u64,
+    /// One in so many lives has a write that fails, and so on.
+    pub(crate) write_fails: u64,
+    pub(crate) sync_fails: u64,
+    /// One in so many lives dies at a write rather than when it is told to.
+    pub(crate) dies_at_write: u64,
+    /// Sessions that people open, at most.
+    pub(crate) roots: u64,
+    pub(crate) watchers: u64,
+    /// Whether somebody answers asks.
+    pub(crate) attended: bool,
+}
+
+impl Swarm {
+    pub(crate) fn draw(chance: &Chance) -> Self {
+        let weight = || chance.pick(&[0, 1, 1, 3, 10]).unwrap_or(1);
+        let rate = |rare: u64| chance.pick(&[0, 0, rare, rare / 4]).unwrap_or(0);
+        let verbs = verbs(chance);
+        Self {
+            mode: chance.pick(&[Mode::Safety, Mode::Liveness, Mode::Liveness]).unwrap_or(Mode::Liveness),
+            sync: chance.pick(&[Sync::AtOnce, Sync::Later(0), Sync::Later(3), Sync::Later(40)]).unwrap_or(Sync::AtOnce),
+            limits: limits(chance),
+            slots: chance.pick(&[1, 2, 3, 8, 64]).unwrap_or(8),
+            inbox: chance.pick(&[2, 8, 64]).unwrap_or(64),
+            events: chance.pick(&[4, 64, 8192]).unwrap_or(8192),
+            idle: Duration::from_millis(chance.pick(&[1, 50, 5_000]).unwrap_or(5_000)),
+            durable_before_call: chance.one_in(4),
+            leaves: chance.one_in(2),
+            verbs,
+            says: says(&weight),
+            asks: asks(&weight),
+            takes: takes(&weight),
+            pauses: [
+                (0, weight().min(3)),
+                (1, weight().min(3)),
+                (20, weight()),
+                (400, weight().max(1)),
+                (5_000, weight()),
+            ]
+            .into(),
+            handler_panics: rate(80),
+            append_panics: rate(80),
+            task_panics: rate(40),
+            write_fails: rate(6),
+            sync_fails: rate(6),
+            dies_at_write: rate(4),
+            roots: chance.between(1, 4),
+            watchers: chance.between(0, 3),
+            attended: !chance.one_in(4),
+        }
+    }
+}
+
+/// Each of them now and then, a few of them often, and people with something to say always.
+fn verbs(chance: &Chance) -> Vec<(Verb, u32)> {
+    let weight = |verb: &Verb| match verb {
+        Verb::Open => 3,
+        Verb::Send => chance.pick(&[10, 20, 40]).unwrap_or(20),
+        Verb::Crash | Verb::Shutdown | Verb::ClockJump | Verb::Delete | Verb::DeleteForced => {
+            chance.pick(&[0, 0, 1, 2]).unwrap_or(0)
+        }
+        _ => chance.pick(&[0, 0, 2, 6]).unwrap_or(0),
+    };
+    Verb::PEOPLE.iter().map(|verb| (*verb, weight(verb))).collect()
+}
+
+fn says(weight: &dyn Fn() -> u32) -> Vec<(Says, u32)> {
+    let some = |says| (says, weight().min(3));
+    vec![
+        (Says::Text, weight().max(2) * 3),
+        (Says::Calls, weight().max(3) * 3),
+        some(Says::Cut),
+        some(Says::CutCalls),
+        some(Says::Empty),
+        some(Says::Refuses),
+        some(Says::Fails),
+        some(Says::Hangs),
+        some(Says::Panics),
+    ]
+}
+
+fn asks(weight: &dyn Fn() -> u32) -> Vec<(Asks, u32)> {
+    let some = |asks| (asks, weight());
+    vec![
+        (Asks::Task, weight().max(2) * 2),
+        (Asks::Background, weight() * 2),
+        some(Asks::Read),
+        some(Asks::Write),
+        some(Asks::Keep),
+        some(Asks::Slow),
+        some(Asks::Stubborn),
+        some(Asks::Broken),
+        some(Asks::Guarded),
+        (Asks::Unknown, weight().min(1)),
+        (Asks::Garbage, weight().min(1)),
+        some(Asks::Continue),
+        some(Asks::Check),
+        some(Asks::Cancel),
+    ]
+}
+
+fn takes(weight: &dyn Fn() -> u32) -> Vec<(Takes, u32)> {
+    vec![
+        (Takes::Nothing, weight()),
+        (Takes::Yields, weight()),
+        (Takes::Tick, weight()),
+        (Takes::Short, weight().max(1)),
+        (Takes::Long, weight().min(1)),
+    ]
+}
+
+fn limits(chance: &Chance) -> Limits {
+    let pick = |of: &[u32]| chance.pick(of).unwrap_or(3);
+    Limits {
+        max_depth: pick(&[1, 2, 3, 3]),
+        live_runs: pick(&[1, 2, 3, 8]),
+        spawns: pick(&[3, 12, 40]),
+        turns: pick(&[2, 4, 12]),
+        run_ms: Some(60_000),
+        queue_ms: 45_000,
+        turn_ms: 20_000,
+        first_byte_ms: 5_000,
+        stall_ms: 2_000,
+        tool_ms: 8_000,
+        grace_ms: 1_000,
+        attempts: pick(&[1, 2, 3]),
+        backoff_ms: 100,
+        calls_per_answer: 8,
+        local_calls: pick(&[1, 2, 8]),
+        queue: pick(&[2, 16]),
+        wall_ms: chance.pick(&[None, None, Some(40_000)]).flatten(),
+        ask_ms: 10_000,
+        detached_ms: 30_000,
+        tokens: chance.pick(&[None, None, Some(20_000)]).flatten(),
+        ..Limits::default()
+    }
+}

@@ -1,0 +1,52 @@
+//! Reports: what a run of the simulator came to.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::simulate::plan::Plan;
+use crate::simulate::tally::Tally;
+
+/// The first thing that was wrong in a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Failure {
+    /// The invariant, or what else was asked for.
+    pub id: String,
+    /// What is wrong.
+    pub what: String,
+    /// When, in virtual milliseconds.
+    pub at_ms: u64,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {} ms: {}", self.id, self.at_ms, self.what)
+    }
+}
+
+/// What one run came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// What was run.
+    pub plan: Plan,
+    /// Of all records in the order in which they became durable: the same in every run of the same plan.
+    pub hash: String,
+    /// Records.
+    pub records: u64,
+    /// Processes that lived, one after the other.
+    pub lives: u32,
+    /// Virtual milliseconds.
+    pub took_ms: u64,
+    /// What happened.
+    pub tally: Tally,
+    /// What was wrong, if something was.
+    pub failure: Option<Failure>,
+}
+
+impl Plan {
+    /// The command that makes the same run.
+    pub fn command(&self) -> String {
+        let bug = self.bug.map(|bug| format!(" --sabotage {bug}")).unwrap_or_default();
+        format!("subtend-sim run --seeds 1 --base {} --steps {}{bug}", self.seed, self.steps)
+    }
+}

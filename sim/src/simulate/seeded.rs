@@ -1,0 +1,64 @@
+//! Seeded bugs of the running whole: what the simulator must notice.
+
+use std::fmt;
+use std::str::FromStr;
+
+use subtend_session::sabotage::Bug;
+
+/// A bug of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Rot {
+    /// Obligations are not kept.
+    RowsLost,
+    /// Obligations that were met are kept.
+    RowsStay,
+    /// What is in flight is not found at the next start.
+    InflightLost,
+    /// Of a batch only the first frame is kept, now and then.
+    BatchTorn,
+    /// What is acknowledged is not kept, now and then.
+    TailLost,
+}
+
+impl Rot {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::RowsLost, Self::RowsStay, Self::InflightLost, Self::BatchTorn, Self::TailLost];
+}
+
+/// A seeded bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Seeded {
+    /// A rule of sessions is switched off.
+    Heart(Bug),
+    /// The store is bad.
+    Disk(Rot),
+}
+
+impl Seeded {
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Bug::ALL.into_iter().map(Self::Heart).chain(Rot::ALL.into_iter().map(Self::Disk))
+    }
+}
+
+impl fmt::Display for Seeded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Heart(bug) => write!(f, "{bug:?}"),
+            Self::Disk(rot) => write!(f, "{rot:?}"),
+        }
+    }
+}
+
+/// There is no seeded bug of that name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no seeded bug {0:?}; `subtend-sim controls --list` names them all")]
+pub struct NoSuchBug(String);
+
+impl FromStr for Seeded {
+    type Err = NoSuchBug;
+
+    fn from_str(name: &str) -> Result<Self, NoSuchBug> {
+        Self::all().find(|bug| bug.to_string() == name).ok_or_else(|| NoSuchBug(name.to_owned()))
+    }
+}

@@ -1,0 +1,148 @@
+//! The tally: what happened in a run, so that a thousand runs can show that everything does.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+/// Something that a person, a host or a model asks of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verb {
+    /// A root is opened.
+    Open,
+    /// An input.
+    Send,
+    /// An input for the next turn boundary.
+    Steer,
+    /// An input that another agent is to answer.
+    Override,
+    /// An ended session is to go on.
+    Continue,
+    /// A cancel of whatever is in flight.
+    Cancel,
+    /// A cancel of one run.
+    CancelRun,
+    /// A cancel of a whole tree.
+    CancelTree,
+    /// An interrupt.
+    Interrupt,
+    /// A close.
+    Close,
+    /// A deletion, if nothing is in flight.
+    Delete,
+    /// A deletion of whatever there is.
+    DeleteForced,
+    /// A blocking call is moved to the background.
+    Background,
+    /// A look at the queue.
+    Queue,
+    /// One input is taken out of the queue.
+    QueueRemove,
+    /// All of them are.
+    QueueClear,
+    /// A branch.
+    Branch,
+    /// An answer is to be given anew.
+    Regenerate,
+    /// Another alternative is to be seen.
+    Switch,
+    /// A run that nobody owns.
+    Detach,
+    /// A person's word for a call.
+    Answer,
+    /// A look at listings.
+    Look,
+    /// A wait for the end of a run.
+    Wait,
+    /// The process dies.
+    Crash,
+    /// The runtime is shut down in order.
+    Shutdown,
+    /// The clock jumps.
+    ClockJump,
+}
+
+impl Verb {
+    /// What people draw from.
+    pub const PEOPLE: [Self; 25] = [
+        Self::Open,
+        Self::Send,
+        Self::Steer,
+        Self::Override,
+        Self::Continue,
+        Self::Cancel,
+        Self::CancelRun,
+        Self::CancelTree,
+        Self::Interrupt,
+        Self::Close,
+        Self::Delete,
+        Self::DeleteForced,
+        Self::Background,
+        Self::Queue,
+        Self::QueueRemove,
+        Self::QueueClear,
+        Self::Branch,
+        Self::Regenerate,
+        Self::Switch,
+        Self::Detach,
+        Self::Look,
+        Self::Wait,
+        Self::Crash,
+        Self::Shutdown,
+        Self::ClockJump,
+    ];
+}
+
+/// Something that goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mishap {
+    /// An actor panics in its handler.
+    HandlerPanic,
+    /// An actor panics between append and effects.
+    AppendPanic,
+    /// The task around a model panics.
+    TaskPanic,
+    /// A write of the journal fails.
+    WriteFails,
+    /// A sync fails of a write that is there.
+    SyncFails,
+    /// The process dies.
+    Crash,
+    /// The process dies while it recovers.
+    CrashInRecovery,
+    /// The clock jumps.
+    ClockJump,
+}
+
+/// What happened, counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Marks by name: what should happen in some run.
+    pub marks: BTreeMap<String, u64>,
+    /// Which mishap came down on which verb: asked for and not answered, or answered within a second before.
+    pub matrix: BTreeMap<(Mishap, Verb), u64>,
+}
+
+impl Tally {
+    /// Counts one more of `mark`.
+    pub fn mark(&mut self, mark: &str) {
+        if let Some(count) = self.marks.get_mut(mark) {
+            *count = count.saturating_add(1);
+        } else {
+            self.marks.insert(mark.to_owned(), 1);
+        }
+    }
+
+    /// Takes in what another run counted.
+    pub fn add(&mut self, other: &Self) {
+        for (mark, more) in &other.marks {
+            let count = self.marks.entry(mark.clone()).or_default();
+            *count = count.saturating_add(*more);
+        }
+        for (cell, more) in &other.matrix {
+            let count = self.matrix.entry(*cell).or_default();
+            *count = count.saturating_add(*more);
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! The voice: a model that answers, fails, hangs and panics as it is drawn.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use serde_json::{Value, json};
+use subtend_models::model::{Answer, Delta, Deltas, Model, ModelError, Request};
+use subtend_session::message::Message;
+use subtend_session::outcome::ModelFail;
+use subtend_session::record::{Asked, Stop};
+use subtend_session::usage::Usage;
+
+use crate::simulate::book::Intent;
+use crate::simulate::context;
+use crate::simulate::plan::{Asks, Says, Takes};
+use crate::simulate::tally::Mishap;
+use crate::simulate::world::{AtWork, World, ordered_panic};
+
+/// The model of a simulation.
+pub(crate) struct Voice(pub(crate) Arc<World>);
+
+impl Model for Voice {
+    fn name(&self) -> &str {
+        "voice"
+    }
+
+    fn leaves_process(&self) -> bool {
+        self.0.swarm.leaves
+    }
+
+    fn call(&self, request: Request, deltas: Deltas) -> BoxFuture<'static, Result<Answer, ModelError>> {
+        let world = Arc::clone(&self.0);
+        world.step();
+        let intent = Intent::Turn(request.turn, request.attempt);
+        let leaves = world.swarm.leaves || world.swarm.durable_before_call;
+        let at_work = world.book.open().effect(request.session, intent, leaves);
+        let at_work = AtWork::new(&world, at_work);
+        context::given(&world, &request);
+        let says = draw(&world, &request);
+        let takes = world.takes();
+        world.book.mark(&format!("model {says:?}"));
+        {
+            let book = world.book.open();
+            book.tell(|| format!("  {} turn {} {says:?} {takes:?}", book.nick(request.session), request.turn));
+        }
+        if says == Says::Panics && world.chance.one_in(2) {
+            ordered_panic();
+        }
+        let answer = answer(&world, &request, says);
+        drop(request);
+        Box::pin(async move {
+            let _at_work = at_work;
+            speak(&world, &deltas, takes).await;
+            match says {
+                Says::Hangs => std::future::pending().await,
+                Says::Panics => ordered_panic(),
+                Says::Text | Says::Calls | Says::Cut | Says::CutCalls | Says::Empty | Says::Refuses | Says::Fails => {
+                    answer
+                }
+            }
+        })
+    }
+}
+
+/// Long answers come in pieces, or in silence.
+async fn speak(world: &World, deltas: &Deltas, takes: Takes) {
+    if takes == Takes::Long && world.chance.one_in(2) {
+        for piece in 0..world.chance.between(1, 6) {
+            tokio::time::sleep(Duration::from_millis(900)).await;
+            deltas.send(Delta::Text(format!("piece {piece} ").into()));
+        }
+        return;
+    }
+    if world.chance.one_in(3) {
+        deltas.send(Delta::Text("at once ".into()));
+    }
+    world.pass(takes).await;
+}
+
+fn draw(world: &World, request: &Request) -> Says {
+    if world.is_calm() {
+        return Says::Text;
+    }
+    let said = request.messages.iter().filter(|message| matches!(message, Message::Assistant { .. })).count();
+    // A run that goes on and on shows less than several that end.
+    if said > 24 || (said > 6 && world.chance.one_in(2)) {
+        return Says::Text;
+    }
+    world.chance.weighted(&world.swarm.says).unwrap_or(Says::Text)
+}
+
+fn answer(world: &World, request: &Request, says: Says) -> Result<Answer, ModelError> {
+    let text = || Some(format!("answer {} of turn {}", world.chance.below(1000), request.turn).into());
+    let usage = Usage { input: world.chance.below(1000), output: world.chance.below(100), ..Usage::default() };
+    let answer = |text, calls, stop| Answer { text, reasoning: None, calls, stop, model: None, usage };
+    match says {
+        Says::Text | Says::Hangs | Says::Panics => Ok(answer(text(), Vec::new(), Stop::End)),
+        Says::Calls => {
+            let calls = calls(world, request);
+            Ok(answer(text().filter(|_| world.chance.one_in(2)), calls, Stop::Calls))
+        }
+        Says::Cut => Ok(answer(text(), Vec::new(), Stop::Length)),
+        Says::CutCalls => Ok(answer(None, calls(world, request), Stop::Length)),
+        Says::Empty => Ok(answer(None, Vec::new(), Stop::End)),
+        Says::Refuses => Ok(answer(None, Vec::new(), Stop::Refused)),
+        Says::Fails => Err(failure(world)),
+    }
+}
+
+fn failure(world: &World) -> ModelError {
+    let kinds = [
+        ModelFail::Rate,
+        ModelFail::Unavailable,
+        ModelFail::Unavailable,
+        ModelFail::BadAnswer,
+        ModelFail::Auth,
+        ModelFail::ContextOverflow,
+        ModelFail::InvalidRequest,
+    ];
+    let kind = world.chance.pick(&kinds).unwrap_or(ModelFail::Unavailable);
+    let retry_after_ms = world.chance.pick(&[None, None, Some(5), Some(1_500), Some(90_000)]).flatten();
+    ModelError { retry_after_ms, ..ModelError::new(kind, "drawn") }
+}
+
+fn calls(world: &World, request: &Request) -> Vec<Asked> {
+    let many = world.chance.pick(&[1, 1, 2, 3, 5, 9]).unwrap_or(1);
+    (0..many).filter_map(|ix| call(world, request, ix)).collect()
+}
+
+fn call(world: &World, request: &Request, ix: u32) -> Option<Asked> {
+    let asks = world.chance.weighted(&world.swarm.asks)?;
+    world.book.mark(&format!("asks {asks:?}"));
+    let back = world.chance.one_in(2);
+    let (tool, args): (&str, Value) = match asks {
+        Asks::Task => ("task", task(world, false)),
+        Asks::Background => ("task", task(world, true)),
+        Asks::Read => ("read", json!({})),
+        Asks::Write => ("write", json!({})),
+        Asks::Keep => ("keep", json!({})),
+        Asks::Slow => ("slow", json!({})),
+        Asks::Stubborn => ("stubborn", json!({})),
+        Asks::Broken => ("broken", json!({})),
+        Asks::Guarded => ("guarded", json!({})),
+        Asks::Unknown => ("nonesuch", json!({})),
+        Asks::Garbage => ("read", json!({"nonesuch": 1})),
+        Asks::Continue => ("task", json!({"session_id": own(world, request), "prompt": "go on", "background": back})),
+        Asks::Check => ("check_task", json!({"taskId": own(world, request), "wait": back})),
+        Asks::Cancel => ("cancel_task", json!({"taskId": own(world, request)})),
+    };
+    Some(Asked { provider_id: format!("c{ix}").into(), tool: tool.into(), args: args.to_string().into() })
+}
+
+/// One of the caller's own tasks, or none that there is.
+fn own(world: &World, request: &Request) -> String {
+    let kids = world.book.open().kids.get(&request.session).cloned().unwrap_or_default();
+    world.chance.pick(&kids).map_or_else(|| "nonesuch".to_owned(), |short| short.to_string())
+}
+
+fn task(world: &World, background: bool) -> Value {
+    let agent = world.chance.pick(&["worker", "worker", "reader"]).unwrap_or("worker");
+    json!({"subagent_type": agent, "prompt": format!("part {}", world.chance.below(1000)), "background": background})
+}
+
+/// A turn task panics around its model.
+pub(crate) fn strike_turn_task(world: &World) {
+    if world.strikes(world.swarm.task_panics, Mishap::TaskPanic) {
+        ordered_panic();
+    }
+}

@@ -1,0 +1,83 @@
+//! Watchers: readers of events, fast and slow, that keep count.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use subtend_actors::SessionHandle;
+use subtend_actors::event::{Next, Subscription, What};
+use subtend_session::ids::{Seq, SessionId};
+use subtend_session::invariant::observed::Heard;
+
+use crate::simulate::world::World;
+
+/// What the disk takes at most.
+const DISK: Duration = Duration::from_secs(5);
+
+/// Reads until the runtime is over.
+pub(crate) fn spawn(world: &Arc<World>, subscription: Subscription) {
+    let world = Arc::clone(world);
+    tokio::spawn(read(world, subscription));
+}
+
+async fn read(world: Arc<World>, mut subscription: Subscription) {
+    let slow = world.chance.one_in(3);
+    let name = if slow { "a slow watcher" } else { "a watcher" };
+    let reader = world.book.open().sights.reads(name.into(), None);
+    let (since, mut last) = (world.book.open().now(), BTreeMap::<SessionId, Seq>::new());
+    // Records that came before the first of a session are not missed; after a gap nothing is known of any.
+    let mut missed = false;
+    while let Some(next) = subscription.next().await {
+        if slow && !world.is_calm() {
+            tokio::time::sleep(world.chance.ms(0, 200)).await;
+        }
+        let event = match next {
+            Next::Event(event) => event,
+            Next::Missed(count) => {
+                world.book.open().sights.hears(reader, Heard::Missed(count));
+                world.book.mark("missed events");
+                missed = true;
+                last.clear();
+                continue;
+            }
+        };
+        let What::Record { seq, .. } = event.what else { continue };
+        let mut book = world.book.open();
+        book.sights.hears(reader, Heard::Record(event.session, seq));
+        let seen = book.seen.get(&event.session).copied();
+        if seen.is_none_or(|seen| seen.last < seq) {
+            book.wrong("J-5", format!("record {seq} of {} is shown and not durable", event.session));
+        }
+        // What was appended before, and not durable yet, is not shown.
+        let born_here = !missed && seen.is_some_and(|seen| seen.born_at > since.saturating_add(DISK));
+        let expected = last.get(&event.session).map(|last| last.next()).or(born_here.then_some(Seq(1)));
+        if expected.is_some_and(|expected| expected != seq) {
+            book.wrong("N-6", format!("record {seq} of {} is shown where {expected:?} is next", event.session));
+        }
+        last.insert(event.session, seq);
+    }
+}
+
+/// Follows one session from some record on, however slow it is: nothing is missed.
+pub(crate) fn follow(world: &Arc<World>, session: &SessionHandle) {
+    let (world, id) = (Arc::clone(world), session.id());
+    let last = world.book.open().seen.get(&id).map_or(Seq(1), |seen| seen.last);
+    let from = Seq(world.chance.between(1, last.0));
+    let mut events = session.events(from);
+    tokio::spawn(async move {
+        let slow = world.chance.one_in(2);
+        let reader = world.book.open().sights.reads("a follower".into(), Some((id, from)));
+        while let Ok(Some(event)) = events.next().await {
+            if slow && !world.is_calm() {
+                tokio::time::sleep(world.chance.ms(0, 400)).await;
+            }
+            let What::Record { seq, .. } = event.what else { continue };
+            let mut book = world.book.open();
+            book.tally.mark("followed");
+            if book.seen.get(&id).is_none_or(|seen| seen.last < seq) {
+                book.wrong("J-5", format!("record {seq} of {id} is shown and not durable"));
+            }
+            book.sights.hears(reader, Heard::Record(id, seq));
+        }
+    });
+}

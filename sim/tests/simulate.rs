@@ -1,0 +1,47 @@
+//! The simulator: the same seed gives the same run, kept seeds pass, and what is wrong is noticed.
+
+use subtend_sim::simulate::{Plan, Seeded, simulate};
+
+const STEPS: u32 = 300;
+
+fn plan(seed: u64) -> Plan {
+    Plan { seed, steps: STEPS, bug: None, told: false }
+}
+
+#[test]
+fn a_seed_is_a_run() {
+    for seed in 0..50 {
+        let (first, second) = (simulate(plan(seed)), simulate(plan(seed)));
+        assert_eq!(first, second, "seed {seed}");
+        assert_eq!(first.failure, None, "{}", first.plan.command());
+        assert!(first.records > 0, "seed {seed} shows nothing");
+    }
+}
+
+/// A seed that failed once is kept: `SEED STEPS`, and after it what it found.
+#[test]
+fn seeds_that_failed_pass() {
+    for line in include_str!("../seeds.txt").lines().filter(|line| !line.starts_with('#')) {
+        let mut words = line.split_whitespace();
+        let Some((seed, steps)) = words.next().zip(words.next()) else { continue };
+        let (seed, steps) = (seed.parse().expect("a seed"), steps.parse().expect("steps"));
+        let report = simulate(Plan { steps, ..plan(seed) });
+        assert_eq!(report.failure, None, "{}", report.plan.command());
+    }
+}
+
+#[test]
+fn a_seed_tells_the_command_that_repeats_it() {
+    let bug = "NoOutbox".parse::<Seeded>().expect("a seeded bug");
+    let plan = Plan { bug: Some(bug), ..plan(7) };
+    assert_eq!(plan.command(), "subtend-sim run --seeds 1 --base 7 --steps 300 --sabotage NoOutbox");
+    assert_eq!("NoSuchBug".parse::<Seeded>().map_err(|error| error.to_string()).is_err(), true);
+}
+
+/// The others are shown by `subtend-sim controls`.
+#[test]
+fn a_lost_obligation_is_noticed() {
+    let bug = "NoOutbox".parse::<Seeded>().expect("a seeded bug");
+    let noticed = (0..40).find_map(|seed| simulate(Plan { bug: Some(bug), ..plan(seed) }).failure);
+    assert!(noticed.is_some(), "nothing notices that owners are not told");
+}

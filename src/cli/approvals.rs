@@ -1,0 +1,161 @@
+//! `subtend approvals`: what agents asked a person for, and what became of it.
+
+use std::io::Write as _;
+
+use serde::Serialize;
+use subtend_session::ids::{CallId, SessionId, Short, Text};
+use subtend_session::record::{AskBy, AskVerdict, Record};
+
+use super::data::StoreArgs;
+use super::fail::{Code, Fail};
+use super::paint::{BAD, DIM, GOOD, In, ODD, clip};
+use super::shelf::Shelf;
+
+/// Lists what agents asked a person for: what still waits, or with --all everything that was ever asked.
+///
+/// The word itself is given where the agent works: `run`, `send` and `chat` ask on their terminal.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// Only of this session and what is below it: an id, a unique part of one, or a path
+    session: Option<String>,
+
+    /// Also what was answered
+    #[arg(long)]
+    all: bool,
+
+    /// Print one JSON array
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+struct Row {
+    session: SessionId,
+    short: Short,
+    root: SessionId,
+    call: CallId,
+    action: Text,
+    resource: Text,
+    verdict: Option<AskVerdict>,
+    by: Option<AskBy>,
+}
+
+/// Does it.
+pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+    let Some(shelf) = Shelf::open(&args.store)? else { return nothing(args) };
+    let above = args.session.as_deref().map(|name| shelf.find(name)).transpose()?;
+    let mut rows = Vec::new();
+    for (id, head) in shelf.heads() {
+        if above.is_none_or(|above| below(&shelf, *id, above)) {
+            let records = shelf.records(*id)?;
+            let asked = asked(*id, &head.short, head.root, records.iter().map(|stored| &stored.record));
+            rows.extend(asked.into_iter().filter(|row| args.all || row.verdict.is_none()));
+        }
+    }
+    let mut out = anstream::stdout().lock();
+    if args.json {
+        serde_json::to_writer(&mut out, &rows)?;
+        writeln!(out)?;
+        return Ok(Code::Done);
+    }
+    if rows.is_empty() {
+        return nothing(args);
+    }
+    rows.iter().try_for_each(|row| writeln!(out, "{}", line(row)))?;
+    Ok(Code::Done)
+}
+
+fn nothing(args: &Args) -> Result<Code, Fail> {
+    if args.json {
+        writeln!(anstream::stdout(), "[]")?;
+    } else {
+        let what = if args.all { "nothing was asked" } else { "nothing waits for a word" };
+        writeln!(anstream::stderr(), "{what} in {}", args.store.place()?.name())?;
+    }
+    Ok(Code::Done)
+}
+
+/// Whether `id` is `above` or stands below it.
+fn below(shelf: &Shelf, id: SessionId, above: SessionId) -> bool {
+    let mut at = Some(id);
+    while let Some(session) = at {
+        if session == above {
+            return true;
+        }
+        at = shelf.heads().get(&session).and_then(|head| head.parent);
+    }
+    false
+}
+
+fn asked<'a>(
+    session: SessionId,
+    short: &Short,
+    root: SessionId,
+    records: impl Iterator<Item = &'a Record>,
+) -> Vec<Row> {
+    let mut rows: Vec<Row> = Vec::new();
+    for record in records {
+        if let Record::AskOpened { call, action, resource, .. } = record {
+            let (action, resource) = (action.clone(), resource.clone());
+            rows.push(Row {
+                session,
+                short: short.clone(),
+                root,
+                call: *call,
+                action,
+                resource,
+                verdict: None,
+                by: None,
+            });
+        } else if let Record::AskAnswered { call, verdict, by } = record
+            && let Some(row) = rows.iter_mut().rfind(|row| row.call == *call)
+        {
+            row.verdict = Some(*verdict);
+            row.by = Some(*by);
+        }
+    }
+    rows
+}
+
+fn line(row: &Row) -> String {
+    let (word, style) = match (row.verdict, row.by) {
+        (None, _) => ("waits", ODD),
+        (Some(AskVerdict::Allow), _) => ("allowed", GOOD),
+        (Some(AskVerdict::Always), _) => ("allowed for good", GOOD),
+        (Some(AskVerdict::Deny), Some(AskBy::Deadline)) => ("denied: nobody answered in time", BAD),
+        (Some(AskVerdict::Deny), Some(AskBy::NoApprover)) => ("denied: nobody could be asked", BAD),
+        (Some(AskVerdict::Deny), Some(AskBy::Closed)) => ("denied: the call was closed before", BAD),
+        (Some(AskVerdict::Deny), Some(AskBy::Person) | None) => ("denied", BAD),
+    };
+    format!(
+        "{session} call {call}  {action} on {resource}  {word}",
+        session = In(DIM, row.session),
+        call = row.call,
+        action = clip(&row.action, 40),
+        resource = clip(&row.resource, 80),
+        word = In(style, word),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use subtend_session::ids::TurnNo;
+
+    use super::*;
+
+    #[test]
+    fn a_question_stands_until_its_answer() {
+        let id: SessionId = "0192f0c1-2d3e-7abc-8def-0123456789ab".parse().expect("an id");
+        let call = |ix| CallId { turn: TurnNo(1), ix };
+        let opened =
+            |ix| Record::AskOpened { call: call(ix), action: "shell.run".into(), resource: "make".into(), root: id };
+        let answered = Record::AskAnswered { call: call(0), verdict: AskVerdict::Always, by: AskBy::Person };
+        let rows = asked(id, &id.short(), id, [opened(0), opened(1), answered].iter());
+        let verdicts: Vec<_> = rows.iter().map(|row| (row.call, row.verdict)).collect();
+        assert_eq!(verdicts, [(call(0), Some(AskVerdict::Always)), (call(1), None)]);
+        assert!(line(&rows[0]).contains("allowed for good") && line(&rows[1]).contains("waits"));
+    }
+}

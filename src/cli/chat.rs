@@ -1,0 +1,56 @@
+//! `subtend chat`: a conversation at the terminal, with the live tree below it.
+
+use std::io::IsTerminal as _;
+
+use subtend_actors::SessionHandle;
+
+use super::control;
+use super::fail::{Code, Fail};
+use super::work::{self, Work, WorkArgs, hub};
+use talk::Talk;
+
+mod command;
+mod lines;
+mod piped;
+mod talk;
+
+/// Talks with an agent, and shows what it and all below it do.
+///
+/// A line is sent when the session is quiet, and steers when it works: it enters at the next turn boundary. /help tells the
+/// commands. Without a terminal, each line of stdin is sent in turn and each answer goes to stdout.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// Session to go on with: an id, a unique part of one, or a path such as `root/a3f9c1` [default: a new one]
+    session: Option<String>,
+
+    /// Agent that answers in a new session
+    #[arg(long, value_name = "NAME", default_value = "general")]
+    agent: String,
+
+    #[command(flatten)]
+    work: WorkArgs,
+}
+
+/// Does it.
+pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+    let typed = std::io::stdin().is_terminal();
+    work::verb(&args.work, async |mut work: Work<'_>| {
+        let session = session(args, &work)?;
+        if !(typed && work.screen.is_drawn()) {
+            return piped::talk(&mut work, &session).await;
+        }
+        // A new session may not be in the journal yet.
+        let agent = match args.session {
+            Some(_) => work.agent_of(session.id())?,
+            None => args.agent.as_str().into(),
+        };
+        Talk::begin(&mut work, session, agent)?.talk().await
+    })
+}
+
+fn session(args: &Args, work: &Work<'_>) -> Result<SessionHandle, Fail> {
+    match &args.session {
+        Some(name) => control::session(work.runtime, name),
+        None => hub::open(work.runtime, &args.agent),
+    }
+}

@@ -1,0 +1,113 @@
+//! Keys become lines: the one line that a person is typing.
+
+use crossterm::event::{Event, EventStream, KeyCode, KeyEventKind, KeyModifiers};
+use futures_util::StreamExt as _;
+use tui_input::Input;
+use tui_input::backend::crossterm::EventHandler as _;
+
+/// What a person did at the keyboard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Key {
+    /// A whole line.
+    Line(String),
+    /// The line changed, or the terminal did: draw.
+    Changed,
+    /// Escape.
+    Escape,
+    /// Ctrl-C.
+    Break,
+    /// Ctrl-D on an empty line, or the terminal is gone.
+    End,
+}
+
+/// The terminal in raw mode for as long as this lives, and the line at hand.
+pub(super) struct Lines {
+    events: EventStream,
+    input: Input,
+    before: Vec<String>,
+    /// Which earlier line is shown, from the last.
+    back: usize,
+}
+
+impl Lines {
+    /// Takes the keyboard.
+    pub(super) fn take() -> std::io::Result<Self> {
+        crossterm::terminal::enable_raw_mode()?;
+        Ok(Self { events: EventStream::new(), input: Input::default(), before: Vec::new(), back: 0 })
+    }
+
+    /// The line at hand, and the column of its cursor.
+    pub(super) fn at_hand(&self) -> (&str, usize) {
+        (self.input.value(), self.input.visual_cursor())
+    }
+
+    /// Forgets the line at hand; whether there was one.
+    pub(super) fn clear(&mut self) -> bool {
+        let was = !self.input.value().is_empty();
+        self.input.reset();
+        self.back = 0;
+        was
+    }
+
+    /// The next thing that happens.
+    ///
+    /// Cancel safe: what was typed stays.
+    pub(super) async fn next(&mut self) -> Key {
+        loop {
+            let Some(Ok(event)) = self.events.next().await else { return Key::End };
+            if let Some(key) = self.take_in(&event) {
+                return key;
+            }
+        }
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "all other keys edit the line")]
+    fn take_in(&mut self, event: &Event) -> Option<Key> {
+        let key = match event {
+            Event::Key(key) if key.kind != KeyEventKind::Release => key,
+            Event::Paste(text) => {
+                let line = text.replace(['\n', '\r'], " ");
+                let whole = format!("{}{line}", self.input.value());
+                self.input = Input::new(whole);
+                return Some(Key::Changed);
+            }
+            Event::Resize(..) => return Some(Key::Changed),
+            Event::Key(_) | Event::FocusGained | Event::FocusLost | Event::Mouse(_) => return None,
+        };
+        let control = key.modifiers.contains(KeyModifiers::CONTROL);
+        match key.code {
+            KeyCode::Char('c') if control => Some(Key::Break),
+            KeyCode::Char('d') if control && self.input.value().is_empty() => Some(Key::End),
+            KeyCode::Esc => Some(Key::Escape),
+            KeyCode::Enter => {
+                let line = self.input.value().to_owned();
+                self.input.reset();
+                self.back = 0;
+                if !line.trim().is_empty() {
+                    self.before.push(line.clone());
+                }
+                Some(Key::Line(line))
+            }
+            KeyCode::Up => self.recall(self.back.saturating_add(1)),
+            KeyCode::Down => self.recall(self.back.saturating_sub(1)),
+            _ => self.input.handle_event(event).map(|_| Key::Changed),
+        }
+    }
+
+    fn recall(&mut self, back: usize) -> Option<Key> {
+        let line = match back {
+            0 => String::new(),
+            back => self.before.get(self.before.len().checked_sub(back)?)?.clone(),
+        };
+        self.back = back;
+        self.input = Input::new(line);
+        Some(Key::Changed)
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        // The terminal is the person's again; one that is gone needs nothing.
+        drop(crossterm::terminal::disable_raw_mode());
+    }
+}

@@ -1,0 +1,271 @@
+//! The conversation: keys, events and questions, one loop.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use subtend_actors::event::{Event, Next, Subscription, What};
+use subtend_actors::{Approval, Approver, SessionHandle};
+use subtend_session::command::SwitchTo;
+use subtend_session::ids::{SessionId, Text};
+use subtend_session::outcome::Outcome;
+use subtend_session::record::Record;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::super::cause;
+use super::super::fail::{Code, Fail};
+use super::super::paint::{clip, count, harmless};
+use super::super::work::approve::{is_closed, question, verdict};
+use super::super::work::{Screen, Stop, Work};
+use super::command::{HELP, Line, Word, read};
+use super::lines::{Key, Lines};
+
+/// Between two drawings of the tree.
+const FRAME: Duration = Duration::from_millis(100);
+/// How long we wait, on leaving, for the end of what was cancelled.
+const LEAVING: Duration = Duration::from_secs(5);
+
+/// A conversation at a terminal.
+pub(super) struct Talk<'a> {
+    session: SessionHandle,
+    events: Subscription,
+    approver: Approver,
+    /// What an agent asks; the next line answers it.
+    asked: Option<Approval>,
+    screen: &'a mut Screen,
+    stop: &'a mut Stop,
+    lines: Lines,
+    /// Sessions whose answers are shown: the session's own, and alternatives of its answers.
+    heard: Vec<SessionId>,
+    /// Sessions of the tree with a run in flight.
+    at_work: BTreeSet<SessionId>,
+    /// The agent that answers from the next line on.
+    agent: Option<String>,
+}
+
+/// Whether the conversation goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum On {
+    Go,
+    Leave(Code),
+}
+
+impl<'a> Talk<'a> {
+    /// Takes the terminal.
+    pub(super) fn begin(work: &'a mut Work<'_>, session: SessionHandle, agent: Text) -> Result<Self, Fail> {
+        work.screen.watch(session.id(), agent);
+        work.screen.note(&format!("session {} · /help tells the commands", session.id()));
+        let lines = Lines::take().map_err(|error| Fail::Other(format!("the terminal cannot be used: {error}")))?;
+        work.screen.prompt(Some(("", 0)));
+        Ok(Self {
+            events: session.watch(),
+            approver: work.approver.take().unwrap_or_else(|| work.runtime.approver()),
+            asked: None,
+            screen: work.screen,
+            stop: work.stop,
+            lines,
+            heard: vec![session.id()],
+            at_work: BTreeSet::new(),
+            agent: None,
+            session,
+        })
+    }
+
+    /// Talks until the person leaves.
+    pub(super) async fn talk(mut self) -> Result<Code, Fail> {
+        let mut frames = interval(FRAME);
+        frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        // How to leave, and when at the latest.
+        let mut leaving: Option<(Code, Instant)> = None;
+        let code = loop {
+            let on = tokio::select! {
+                biased;
+                () = self.stop.asked(), if leaving.is_none() => On::Leave(Code::Cancelled),
+                key = self.lines.next() => self.key(key).await,
+                approval = self.approver.next(), if self.asked.is_none() => self.ask(approval),
+                Some(next) = self.events.next() => self.hear(&next),
+                _ = frames.tick() => On::Go,
+            };
+            self.screen.prompt(Some(self.lines.at_hand()));
+            self.screen.draw();
+            match (on, leaving) {
+                (On::Leave(code), None) => {
+                    self.cancel_all().await;
+                    leaving = Some((code, Instant::now() + LEAVING));
+                }
+                (On::Leave(_), Some((code, _))) => break code,
+                (On::Go, _) => {}
+            }
+            if let Some((code, until)) = leaving
+                && (self.at_work.is_empty() || Instant::now() >= until)
+            {
+                break code;
+            }
+        };
+        let Self { screen, lines, .. } = self;
+        screen.prompt(None);
+        // What is drawn last is drawn on a terminal that is the person's again.
+        drop(lines);
+        screen.close();
+        Ok(code)
+    }
+
+    /// Cancels what runs: a run that nobody stopped would count as lost.
+    async fn cancel_all(&mut self) {
+        if self.at_work.is_empty() {
+            return;
+        }
+        self.screen.alert("leaving: cancelling what runs first; Ctrl-C leaves at once");
+        let cancelled = self.session.cancel_tree().await.map(drop).map_err(Fail::from);
+        self.said(cancelled);
+    }
+
+    /// Whether a run of the session is in flight.
+    fn works(&self) -> bool {
+        self.at_work.contains(&self.session.id())
+    }
+
+    async fn key(&mut self, key: Key) -> On {
+        match key {
+            Key::Changed => On::Go,
+            // A question does not stand in the way of commands.
+            Key::Line(line) => match self.asked.take_if(|_| !line.trim_start().starts_with('/')) {
+                Some(approval) => self.answer(approval, &line).await,
+                None => self.line(read(&line)).await,
+            },
+            Key::Escape => self.line(Line::Do(Word::Interrupt)).await,
+            Key::Break if self.works() => self.line(Line::Do(Word::Cancel)).await,
+            Key::Break if self.lines.clear() => On::Go,
+            Key::Break | Key::End => On::Leave(Code::Done),
+        }
+    }
+
+    fn ask(&mut self, approval: Approval) -> On {
+        self.screen.alert(&question(&approval));
+        self.asked = Some(approval);
+        On::Go
+    }
+
+    async fn answer(&mut self, approval: Approval, line: &str) -> On {
+        let Some(verdict) = verdict(line) else { return self.ask(approval) };
+        let answered = self.approver.answer(&approval, verdict).await;
+        self.said(answered.map(drop).map_err(Fail::from))
+    }
+
+    async fn line(&mut self, line: Line) -> On {
+        match line {
+            Line::Empty => On::Go,
+            Line::Unknown(command) => {
+                self.screen.alert(&format!("there is no command /{}: /help tells them", clip(&command, 40)));
+                On::Go
+            }
+            Line::Agent(name) => {
+                self.screen.note(&format!("{} answers from the next line on", clip(&name, 40)));
+                self.agent = Some(name);
+                On::Go
+            }
+            Line::Say(text) => self.send(text, self.works()).await,
+            Line::Queue(text) => self.send(text, false).await,
+            Line::Do(word) => self.act(word).await,
+        }
+    }
+
+    async fn send(&mut self, text: String, steer: bool) -> On {
+        self.screen.note(&format!("> {text}"));
+        let mut input = self.session.input(text);
+        if let Some(agent) = self.agent.take() {
+            input = input.agent(agent);
+        }
+        let sent = if steer { input.steer().await } else { input.send().await };
+        if sent.is_ok() {
+            self.at_work.insert(self.session.id());
+        }
+        self.said(sent.map(drop).map_err(Fail::from))
+    }
+
+    async fn act(&mut self, word: Word) -> On {
+        let session = self.session.clone();
+        let done = match word {
+            Word::Help => {
+                self.screen.note(HELP);
+                Ok(())
+            }
+            Word::Quit => return On::Leave(Code::Done),
+            Word::Interrupt => session.interrupt().await.map(drop).map_err(Fail::from),
+            Word::Cancel => session.cancel().await.map(drop).map_err(Fail::from),
+            Word::CancelTree => session.cancel_tree().await.map(drop).map_err(Fail::from),
+            Word::Regenerate => session.regenerate(None).await.map_err(Fail::from).map(|(alternative, _)| {
+                self.heard.push(alternative.id());
+            }),
+            Word::Previous => self.switch(SwitchTo::Previous).await,
+            Word::Next => self.switch(SwitchTo::Next).await,
+            Word::Waiting => session.queue().await.map_err(Fail::from).map(|entries| {
+                let texts: Vec<_> = entries.iter().map(|entry| clip(&entry.text, 70)).collect();
+                self.screen.note(&if texts.is_empty() { "nothing waits".to_owned() } else { texts.join("\n") });
+            }),
+            Word::Clear => session.queue_clear().await.map_err(Fail::from).map(|removed| {
+                self.screen.note(&format!("removed {}", count(removed, "input")));
+            }),
+            Word::Usage => session.usage().await.map_err(Fail::from).map(|usage| {
+                let (own, tree) = (usage.own.tokens(), usage.tree.tokens());
+                self.screen.note(&format!("{own} tokens itself, {tree} with all below it"));
+            }),
+        };
+        self.said(done)
+    }
+
+    async fn switch(&mut self, to: SwitchTo) -> Result<(), Fail> {
+        let switched = self.session.switch(None, to).await?;
+        self.screen.note(&format!("alternative {} of the last answer that has some", switched.to));
+        Ok(())
+    }
+
+    fn said(&mut self, done: Result<(), Fail>) -> On {
+        if let Err(fail) = done {
+            self.screen.alert(&harmless(&fail.to_string()));
+        }
+        On::Go
+    }
+
+    fn hear(&mut self, next: &Next) -> On {
+        match next {
+            Next::Event(event) => {
+                self.screen.take(event);
+                self.note(event);
+                self.show(event);
+            }
+            Next::Missed(events) => self.screen.missed(*events),
+        }
+        On::Go
+    }
+
+    /// Who is at work, and whether a question is open still.
+    fn note(&mut self, event: &Event) {
+        if self.asked.take_if(|asked| is_closed(asked, event)).is_some() {
+            self.screen.note("the question was closed");
+        }
+        let What::Record { record, .. } = &event.what else { return };
+        if let Record::RunOpened(_) = &**record {
+            self.at_work.insert(event.session);
+        } else if let Record::RunEnded(_) = &**record {
+            self.at_work.remove(&event.session);
+        }
+    }
+
+    /// Answers of the session, and why a run ended without one.
+    fn show(&mut self, event: &Event) {
+        let What::Record { record, .. } = &event.what else { return };
+        if !self.heard.contains(&event.session) {
+            return;
+        }
+        if let Record::TurnAnswered(answered) = &**record {
+            let text = answered.text.as_deref().filter(|text| answered.calls.is_empty() && !text.trim().is_empty());
+            if let Some(text) = text {
+                self.screen.print(&harmless(text));
+            }
+        } else if let Record::RunEnded(ended) = &**record {
+            if ended.outcome != Outcome::Completed {
+                self.screen.alert(&format!("run {} {}", ended.run, cause::sentence(&ended.outcome)));
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! `subtend queue`: inputs that wait.
+
+use std::io::Write as _;
+
+use serde::Serialize;
+use subtend_actors::{QueueEntry, QueueKind};
+use subtend_session::ids::InputId;
+use subtend_session::record::Lane;
+
+use super::control;
+use super::data::StoreArgs;
+use super::fail::{Code, Fail};
+use super::paint::{DIM, In, clip, count};
+
+/// Lists the inputs that wait in a session, removes one, or clears them.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// Session: an id, a unique part of one, or a path such as `root/a3f9c1`
+    session: String,
+
+    #[command(subcommand)]
+    what: Option<What>,
+
+    /// Print one JSON array
+    #[arg(long, global = true)]
+    json: bool,
+
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// List them, in the order in which they are taken (also if nothing is said)
+    List,
+    /// Remove one
+    Remove {
+        /// Its id
+        input: String,
+    },
+    /// Remove all
+    Clear,
+}
+
+#[derive(Serialize)]
+struct Row<'a> {
+    id: InputId,
+    kind: &'static str,
+    lane: Lane,
+    text: &'a str,
+    metadata: Option<&'a str>,
+}
+
+fn row(entry: &QueueEntry) -> Row<'_> {
+    let (text, metadata) = (&*entry.text, entry.metadata.as_deref());
+    Row { id: entry.id, kind: kind(entry.kind), lane: entry.lane, text, metadata }
+}
+
+fn kind(kind: QueueKind) -> &'static str {
+    match kind {
+        QueueKind::User => "user",
+        QueueKind::System => "system",
+        QueueKind::AgentResult => "agent result",
+    }
+}
+
+/// Does it.
+pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+    control::with(&args.store, &args.session, async |session| match &args.what {
+        None | Some(What::List) => {
+            let entries = session.queue().await?;
+            let mut out = anstream::stdout().lock();
+            if args.json {
+                serde_json::to_writer(&mut out, &entries.iter().map(row).collect::<Vec<_>>())?;
+                writeln!(out)?;
+                return Ok(Code::Done);
+            }
+            if entries.is_empty() {
+                writeln!(anstream::stderr(), "no input waits in session {}", session.id().short().0)?;
+            }
+            for entry in &entries {
+                writeln!(out, "{}  {}  {}", In(DIM, entry.id), kind(entry.kind), clip(&entry.text, 80))?;
+            }
+            Ok(Code::Done)
+        }
+        Some(What::Remove { input }) => {
+            let id: InputId = input.parse().map_err(|_| {
+                Fail::Usage(format!("`{}` is no input's id: `subtend queue SESSION` lists them", clip(input, 80)))
+            })?;
+            if !session.queue_remove(id).await? {
+                return Err(Fail::Other(format!("no input {id} waits there: it was taken, or never sent")));
+            }
+            control::say(&format!("removed {id}"))?;
+            Ok(Code::Done)
+        }
+        Some(What::Clear) => {
+            let cleared = session.queue_clear().await?;
+            control::say(&format!("removed {}", count(cleared, "input")))?;
+            Ok(Code::Done)
+        }
+    })
+}

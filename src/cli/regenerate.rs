@@ -1,0 +1,29 @@
+//! `subtend regenerate`: an answer is given anew.
+
+use super::control;
+use super::fail::{Code, Fail};
+use super::work::{self, Work, WorkArgs};
+
+/// Lets an answer be given anew, beside the one that is there.
+///
+/// The new answer takes the place of the old one when it is complete; the old one stays intact, and `subtend switch` brings it
+/// back. Refused while the session works.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// Answer: SESSION:RECORD as `subtend show` names it, or SESSION for its last one
+    message: String,
+
+    #[command(flatten)]
+    work: WorkArgs,
+}
+
+/// Does it.
+pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+    let (session, of) = control::message(&args.message)?;
+    work::verb(&args.work, async |mut work: Work<'_>| {
+        let session = control::session(work.runtime, session)?;
+        let events = session.watch();
+        let (alternative, run) = session.regenerate(of).await?;
+        work.follow(events, &alternative, run).await
+    })
+}

@@ -1,0 +1,42 @@
+//! `subtend continue`: an ended session goes on.
+
+use super::control;
+use super::fail::{Code, Fail};
+use super::work::{self, Work, WorkArgs, prompt};
+
+/// What is said where nothing is.
+const DEFAULT: &str = "Continue your previous work.";
+
+/// Lets a session go on whose last run ended: completed, failed, cancelled, out of turns or lost.
+///
+/// It opens the next run, with everything that was done before in context and a new allowance of turns.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// Session: an id, a unique part of one, or a path such as `root/a3f9c1`
+    session: String,
+
+    /// What to say besides [default: Continue your previous work.]; `-` reads it from stdin
+    text: Option<String>,
+
+    /// Turns that the run may take
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    turns: Option<u32>,
+
+    #[command(flatten)]
+    work: WorkArgs,
+}
+
+/// Does it.
+pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+    let text = args.text.as_deref().map(|text| prompt::read(text, std::io::stdin())).transpose()?;
+    work::verb(&args.work, async |mut work: Work<'_>| {
+        let session = control::session(work.runtime, &args.session)?;
+        let mut input = session.input(text.as_deref().unwrap_or(DEFAULT));
+        if let Some(turns) = args.turns {
+            input = input.turns(turns);
+        }
+        let events = session.watch();
+        let receipt = input.send().await?;
+        work.follow(events, &session, receipt.run).await
+    })
+}

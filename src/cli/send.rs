@@ -1,0 +1,44 @@
+//! `subtend send`: an input for a session that is there.
+
+use super::control;
+use super::fail::{Code, Fail};
+use super::work::{self, Work, WorkArgs, prompt};
+
+/// Sends an input to a session, follows the run that takes it, and prints the answer.
+///
+/// A quiet session opens a run for it, a closed one is opened again. The session's own agent answers, with everything that
+/// was said before in context.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// Session: an id, a unique part of one, or a path such as `root/a3f9c1`
+    session: String,
+
+    /// What to say; `-` reads it from stdin
+    text: String,
+
+    /// Let it enter at the next turn boundary rather than at the next rest point
+    #[arg(long)]
+    steer: bool,
+
+    /// Agent that answers from here on, within what the session may do
+    #[arg(long, value_name = "NAME")]
+    agent: Option<String>,
+
+    #[command(flatten)]
+    work: WorkArgs,
+}
+
+/// Does it.
+pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+    let text = prompt::read(&args.text, std::io::stdin())?;
+    work::verb(&args.work, async |mut work: Work<'_>| {
+        let session = control::session(work.runtime, &args.session)?;
+        let mut input = session.input(text);
+        if let Some(agent) = &args.agent {
+            input = input.agent(agent.as_str());
+        }
+        let events = session.watch();
+        let receipt = if args.steer { input.steer().await? } else { input.send().await? };
+        work.follow(events, &session, receipt.run).await
+    })
+}

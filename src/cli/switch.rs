@@ -1,0 +1,58 @@
+//! `subtend switch`: another alternative of an answer is seen.
+
+use subtend_session::command::SwitchTo;
+
+use super::control;
+use super::data::StoreArgs;
+use super::fail::{Code, Fail};
+use super::paint::clip;
+
+/// Chooses which alternative of an answer the session goes on with.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// Answer: SESSION:RECORD as `subtend show` names it, or SESSION for its last one that has alternatives
+    message: String,
+
+    /// Which: 0 is the original, then 1, 2, …; or `next`, `previous`
+    to: String,
+
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+/// Does it.
+pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+    let (session, of) = control::message(&args.message)?;
+    let to = read(&args.to)?;
+    control::with(&args.store, session, async |session| {
+        let switched = session.switch(of, to).await?;
+        let name = session.id().short();
+        control::say(&format!("{}:{} shows alternative {}", name.0, switched.of, switched.to))?;
+        Ok(Code::Done)
+    })
+}
+
+fn read(word: &str) -> Result<SwitchTo, Fail> {
+    match word {
+        "next" => Ok(SwitchTo::Next),
+        "previous" | "prev" => Ok(SwitchTo::Previous),
+        _ => word.parse().map(SwitchTo::Index).map_err(|_| {
+            Fail::Usage(format!(
+                "`{}` is no alternative: give a number from 0 on, `next` or `previous`",
+                clip(word, 40)
+            ))
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alternative_is_a_number_or_a_neighbour() {
+        assert_eq!(read("2").expect("a number"), SwitchTo::Index(2));
+        assert_eq!(read("next").expect("a neighbour"), SwitchTo::Next);
+        assert!(read("-1").expect_err("none").to_string().contains("-1"));
+    }
+}

@@ -1,0 +1,238 @@
+//! Verbs that let agents work: what they share, from options to the followed run.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use subtend_actors::event::Subscription;
+use subtend_actors::{Approver, BootReport, Ended, Runtime, SessionHandle};
+use subtend_agents::catalog::Catalog;
+use subtend_session::authority::{Rule, RuleSet, Verdict};
+use subtend_session::ids::{RunNo, SessionId, Text};
+use subtend_tools::policy::HostPolicy;
+
+use super::data::{Place, StoreArgs};
+use super::fail::{Code, Fail};
+use super::paint::count;
+use super::{agents, cause, workspace};
+use approve::Approving;
+use choice::ModelArgs;
+use watch::Watch;
+
+pub(crate) use screen::Screen;
+pub(crate) use stop::Stop;
+
+pub(crate) mod approve;
+mod brief;
+mod choice;
+pub(crate) mod hub;
+mod limit;
+mod live;
+mod price;
+pub(crate) mod prompt;
+mod report;
+mod screen;
+mod stop;
+mod view;
+mod watch;
+
+/// Time for an orderly end after the run.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Options of verbs that let agents work.
+#[derive(clap::Args, Debug)]
+pub(crate) struct WorkArgs {
+    /// Directory to work in
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    workspace: PathBuf,
+
+    /// Allow an action beyond reading the workspace, such as `fs.write=src/**` or `shell.run`; may be given again
+    #[arg(long, value_name = "ACTION[=PATTERN]")]
+    allow: Vec<String>,
+
+    /// Ask before an action, such as `fs.write` or `shell.run`: on a terminal you are asked, elsewhere it is denied; may be
+    /// given again
+    #[arg(long, value_name = "ACTION[=PATTERN]")]
+    ask: Vec<String>,
+
+    /// Change a limit of the run and all below it, such as `turns=10`, `live_runs=8` or `first_byte_ms=30000`; may be given
+    /// again
+    #[arg(long, value_name = "NAME=VALUE")]
+    limit: Vec<String>,
+
+    /// What a model costs, in US dollars a million tokens, for a limit of money (`--limit cost_micro=500000` is half a dollar);
+    /// a name may end with `*`; may be given again
+    #[arg(long, value_name = "MODEL=IN,OUT[,CACHE_READ[,CACHE_NEW[,REASONING]]]")]
+    price: Vec<String>,
+
+    /// Print every event as a line of JSON on stdout, last the end of the run
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Tell nothing on stderr but errors
+    #[arg(long)]
+    quiet: bool,
+
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+
+    #[command(flatten)]
+    models: ModelArgs,
+}
+
+/// A runtime at work for one verb, with where it tells what happens.
+pub(crate) struct Work<'a> {
+    /// The verb's options.
+    pub(crate) args: &'a WorkArgs,
+    /// The runtime.
+    pub(crate) runtime: &'a Runtime,
+    /// Where progress is told.
+    pub(crate) screen: &'a mut Screen,
+    /// Whether we were asked to stop.
+    pub(crate) stop: &'a mut Stop,
+    /// A person at the terminal: there before the first input, so that nothing that it leads to finds nobody.
+    pub(crate) approver: Option<Approver>,
+}
+
+/// Starts a runtime, does `job` in it, and takes it down again.
+pub(crate) fn verb<J>(args: &WorkArgs, job: J) -> Result<Code, Fail>
+where
+    J: AsyncFnOnce(Work<'_>) -> Result<Code, Fail>,
+{
+    let mut screen = Screen::new(args.quiet, args.json);
+    let parts = parts(args, &mut screen)?;
+    let threads = threads()?;
+    let done = threads.block_on(async {
+        let mut stop = Stop::listen()?;
+        let runtime = tokio::select! {
+            started = hub::start(parts) => started?,
+            () = stop.asked() => {
+                screen.alert("cancelled before the prompt was sent");
+                return Ok(Code::Cancelled);
+            }
+        };
+        recovered(runtime.boot(), &mut screen);
+        let approver = approve::somebody(&runtime, args.json || args.quiet);
+        let done = job(Work { args, runtime: &runtime, screen: &mut screen, stop: &mut stop, approver }).await;
+        hub::shut_down(runtime, GRACE).await;
+        done
+    });
+    // A tool that is stuck in a system call must not keep the process.
+    threads.shutdown_timeout(Duration::from_secs(1));
+    done
+}
+
+/// The threads that a runtime works on.
+pub(crate) fn threads() -> Result<tokio::runtime::Runtime, Fail> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Fail::Other(format!("the system gives no threads to work with: {error}")))
+}
+
+impl Work<'_> {
+    /// Follows `run` of `session` to its end, shows what happens from where `events` begin, and tells the end.
+    pub(crate) async fn follow(
+        &mut self,
+        events: Subscription,
+        session: &SessionHandle,
+        run: RunNo,
+    ) -> Result<Code, Fail> {
+        let agent = self.agent_of(session.id())?;
+        self.screen.watch(session.id(), agent);
+        let mut watch = Watch { session, events, screen: self.screen, json: self.args.json, ended: false };
+        let approving = self.approver.take().map(Approving::by);
+        let followed = watch.follow(run, self.stop, approving).await;
+        self.screen.close();
+        let ended = followed?;
+        self.tell(session.id(), &ended)?;
+        Ok(cause::code(&ended.outcome))
+    }
+
+    /// The agent of a session, for the tree.
+    pub(crate) fn agent_of(&self, session: SessionId) -> Result<Text, Fail> {
+        Ok(self.runtime.journal().head(session)?.map_or_else(|| "?".into(), |head| head.agent))
+    }
+
+    /// Tells the end of the run.
+    fn tell(&mut self, session: SessionId, ended: &Ended) -> Result<(), Fail> {
+        let told = if self.args.json {
+            writeln!(std::io::stdout(), "{}", report::json(session, ended)?).map_err(Fail::from)
+        } else {
+            report::answer(ended)
+        };
+        if let Some(cause) = report::cause(ended) {
+            self.screen.alert(&cause);
+        }
+        let place = self.args.store.place()?;
+        match place.path() {
+            Some(_) => {
+                let again = self.args.store.again();
+                self.screen.note(&format!("session {session}\nlook again: subtend tree {session}{again}"));
+            }
+            None => self.screen.note(&format!("session {session} was kept in memory only")),
+        }
+        match told {
+            // Nobody reads the answer; what became of the run is still told by the exit code, and kept in the store.
+            Err(Fail::Closed) => Ok(()),
+            other => other,
+        }
+    }
+}
+
+/// Looks at everything that can be wrong before anything is started.
+fn parts(args: &WorkArgs, screen: &mut Screen) -> Result<hub::Parts, Fail> {
+    let policy = policy(&args.allow, &args.ask)?;
+    let limits = limit::read(&args.limit)?;
+    let prices = price::read(&args.price)?;
+    let models = args.models.choose()?;
+    let workspace = workspace::open(&args.workspace)?;
+    let place = args.store.place()?;
+    let tools = hub::tools()?;
+    if !args.quiet {
+        hub::withheld(&tools, &policy).iter().for_each(|why| screen.alert(why));
+    }
+    if !args.models.is_given() {
+        screen.note("no model was named: the built-in rule-based model `offline` answers; name another with --model");
+    }
+    told_place(&place, screen);
+    let catalog = Catalog::load(workspace.path());
+    if !args.quiet {
+        agents::warn(&catalog)?;
+    }
+    Ok(hub::Parts { place, workspace, catalog, tools, models, prices, limits, policy })
+}
+
+fn told_place(place: &Place, screen: &mut Screen) {
+    if let Some(path) = place.path().filter(|path| !path.exists()) {
+        screen.note(&format!("sessions are kept in {} (--data DIR for another place)", path.display()));
+    }
+}
+
+fn policy(allow: &[String], ask: &[String]) -> Result<RuleSet, Fail> {
+    let mut policy = HostPolicy::default_for_workspace();
+    let rule = |word: &String, option: &str| {
+        HostPolicy::allow(word).map_err(|error| Fail::Usage(format!("{error} ({option})")))
+    };
+    for word in allow {
+        policy.rules.push(rule(word, "--allow")?);
+    }
+    for word in ask {
+        policy.rules.push(Rule { verdict: Verdict::Ask, ..rule(word, "--ask")? });
+    }
+    Ok(policy)
+}
+
+/// Tells what an earlier process left.
+fn recovered(boot: &BootReport, screen: &mut Screen) {
+    if boot.swept > 0 {
+        let runs = count(boot.swept as u64, "run");
+        screen.note(&format!(
+            "an earlier process ended with {runs} in flight, which ended as lost: `subtend sessions` lists them"
+        ));
+    }
+    if boot.unreadable > 0 {
+        let sessions = count(boot.unreadable as u64, "session");
+        screen.alert(&format!("{sessions} in the store cannot be read: `subtend verify` tells why"));
+    }
+}

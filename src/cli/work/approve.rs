@@ -1,0 +1,127 @@
+//! A person at the terminal gives the word that agents ask for.
+
+use std::io::{BufRead as _, IsTerminal as _};
+
+use subtend_actors::event::{Event, Next, What};
+use subtend_actors::{Approval, Approver, Runtime};
+use subtend_session::record::{AskVerdict, Record};
+use tokio::sync::mpsc;
+
+use super::super::paint::clip;
+
+/// Columns of what an agent wants to do.
+const COLUMNS: usize = 90;
+
+/// A person who is asked.
+pub(super) struct Approving {
+    approver: Approver,
+    lines: mpsc::UnboundedReceiver<String>,
+    asked: Option<Approval>,
+}
+
+/// Somebody, if a person can be asked at the terminal.
+///
+/// While one is, calls that need a word wait for it; without one they are denied at once.
+pub(super) fn somebody(runtime: &Runtime, silent: bool) -> Option<Approver> {
+    let there = !silent && std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+    there.then(|| runtime.approver())
+}
+
+/// Lines of stdin, read on a thread of their own: a read cannot be given up, so the process ends around it.
+fn lines() -> mpsc::UnboundedReceiver<String> {
+    let (tell, told) = mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines() {
+            let Ok(line) = line else { return };
+            if tell.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    told
+}
+
+impl Approving {
+    /// Asks the person with whom `approver` stands, and reads what they type from here on.
+    pub(super) fn by(approver: Approver) -> Self {
+        Self { approver, lines: lines(), asked: None }
+    }
+
+    /// What is to be said next: a question, or what became of the word that was given. Never, where nobody is asked.
+    ///
+    /// Cancel safe: a question stays open until it is answered.
+    pub(super) async fn next(me: &mut Option<Self>) -> Option<String> {
+        match me {
+            None => std::future::pending().await,
+            Some(me) => Some(me.step().await),
+        }
+    }
+
+    /// Takes note of an event: a question that was closed, as by a cancel or its deadline, needs no word any more.
+    pub(super) fn hear(me: &mut Option<Self>, next: &Next) {
+        if let (Some(me), Next::Event(event)) = (me, next) {
+            me.asked.take_if(|asked| is_closed(asked, event));
+        }
+    }
+
+    async fn step(&mut self) -> String {
+        loop {
+            let Some(approval) = self.asked.clone() else {
+                let approval = self.approver.next().await;
+                // What was typed before the question was seen is no word on it.
+                while self.lines.try_recv().is_ok() {}
+                let question = question(&approval);
+                self.asked = Some(approval);
+                return question;
+            };
+            let Some(line) = self.lines.recv().await else { return std::future::pending().await };
+            let Some(verdict) = verdict(&line) else {
+                return "answer y (this once), a (always, in this session) or n".to_owned();
+            };
+            self.asked = None;
+            if let Err(error) = self.approver.answer(&approval, verdict).await {
+                return error.to_string();
+            }
+        }
+    }
+}
+
+/// Whether the event closes the question.
+pub(crate) fn is_closed(asked: &Approval, event: &Event) -> bool {
+    let What::Record { record, .. } = &event.what else { return false };
+    let Record::AskAnswered { call, .. } = &**record else { return false };
+    event.session == asked.session && *call == asked.call
+}
+
+/// The question.
+pub(crate) fn question(approval: &Approval) -> String {
+    format!(
+        "{} wants to {} on {} ({})\nallow? [y]es, [a]lways in this session, [N]o",
+        clip(&approval.path, 40),
+        clip(&approval.action, 40),
+        clip(&approval.resource, COLUMNS),
+        clip(&approval.tool, 24),
+    )
+}
+
+/// The word that a line gives, if it gives one.
+pub(crate) fn verdict(line: &str) -> Option<AskVerdict> {
+    match line.trim().to_ascii_lowercase().as_str() {
+        "y" | "yes" => Some(AskVerdict::Allow),
+        "a" | "always" => Some(AskVerdict::Always),
+        "" | "n" | "no" => Some(AskVerdict::Deny),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_a_verdict_and_anything_else_is_asked_again() {
+        let said = ["y", " YES ", "a", "always", "", "n", "No", "maybe"].map(verdict);
+        let (allow, always, deny) = (Some(AskVerdict::Allow), Some(AskVerdict::Always), Some(AskVerdict::Deny));
+        assert_eq!(said, [allow, allow, always, always, deny, deny, deny, None]);
+    }
+}

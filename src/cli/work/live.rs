@@ -1,0 +1,287 @@
+//! The tree as its events tell it: what each session of a run is doing right now.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use subtend_actors::event::{Event, What};
+use subtend_models::model::Delta;
+use subtend_session::call::CallKind;
+use subtend_session::ids::{CallId, SessionId, Text};
+use subtend_session::outcome::Outcome;
+use subtend_session::record::{AttemptDiscarded, Carrier, Hold, NoticeTaken, Park, Record, TurnAnswered};
+use tokio::time::Instant;
+
+/// Of a session that asked a person.
+const ASKS: &str = "waits for a person's word";
+
+/// All sessions of one tree, as far as their events were seen.
+#[derive(Debug)]
+pub(super) struct Live {
+    nodes: BTreeMap<SessionId, Node>,
+    root: SessionId,
+    /// Records of sessions whose birth was not heard of yet.
+    early: BTreeMap<SessionId, Vec<Arc<Record>>>,
+    /// Events that were missed: what is shown may be behind.
+    pub(super) missed: u64,
+}
+
+/// One session.
+#[derive(Debug)]
+pub(super) struct Node {
+    /// Its agent.
+    pub(super) agent: Text,
+    /// Its short name; the root's is left out.
+    pub(super) short: Text,
+    /// Subagent edges from the root.
+    pub(super) depth: usize,
+    /// What it does.
+    pub(super) doing: Doing,
+    /// Answered turns.
+    pub(super) turns: u32,
+    /// Tokens of all its model calls.
+    pub(super) tokens: u64,
+    /// When it was first heard of.
+    pub(super) since: Instant,
+    /// When its last run ended.
+    pub(super) ended: Option<Instant>,
+    kids: Vec<SessionId>,
+    /// Calls of the last answer that have no result.
+    open: BTreeMap<CallId, Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    brief: String,
+    started: bool,
+    local: bool,
+}
+
+/// What a session does.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Doing {
+    /// It waits for a slot.
+    Queued,
+    /// The model was asked.
+    Thinking,
+    /// The model answers.
+    Writing,
+    /// Tools run.
+    Tools,
+    /// It waits for its children.
+    Waiting,
+    /// It is held.
+    Held(&'static str),
+    /// Its run ended.
+    Ended(Outcome),
+}
+
+/// What is worth a line where there is no live tree.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum News {
+    /// A session came to be.
+    Born,
+    /// A tool was started.
+    Tool(String),
+    /// A model call failed, and is tried again or not.
+    Failed(String),
+    /// The run ended.
+    Ended(Outcome),
+}
+
+impl Live {
+    /// A tree of its root alone.
+    pub(super) fn new(root: SessionId, agent: Text, now: Instant) -> Self {
+        let nodes = BTreeMap::from([(root, Node::new(agent, "".into(), 0, now))]);
+        Self { nodes, root, early: BTreeMap::new(), missed: 0 }
+    }
+
+    /// The sessions, each after its parent, in the order of birth.
+    pub(super) fn in_order(&self) -> Vec<(SessionId, &Node)> {
+        let mut out = Vec::with_capacity(self.nodes.len());
+        let mut next = vec![self.root];
+        while let Some(id) = next.pop() {
+            if let Some(node) = self.nodes.get(&id) {
+                out.push((id, node));
+                next.extend(node.kids.iter().rev());
+            }
+        }
+        out
+    }
+
+    /// The session.
+    pub(super) fn node(&self, id: SessionId) -> Option<&Node> {
+        self.nodes.get(&id)
+    }
+
+    /// Takes one event; gives what is worth a line, with the session that it is about.
+    pub(super) fn take(&mut self, event: &Event, now: Instant) -> Option<(SessionId, News)> {
+        let id = event.session;
+        match &event.what {
+            What::Record { record, .. } => self.record(id, record, now),
+            What::Delta { delta, .. } => {
+                if let Some(node) = self.nodes.get_mut(&id) {
+                    node.doing = match delta {
+                        Delta::Text(_) | Delta::Call { .. } => Doing::Writing,
+                        Delta::Reasoning(_) => Doing::Thinking,
+                    };
+                }
+                None
+            }
+            What::Progress { .. } => None,
+        }
+    }
+
+    fn record(&mut self, id: SessionId, record: &Arc<Record>, now: Instant) -> Option<(SessionId, News)> {
+        let Some(node) = self.nodes.get_mut(&id) else {
+            // Parent and child publish on their own: the child's first records may overtake the record of its birth.
+            self.early.entry(id).or_default().push(Arc::clone(record));
+            return None;
+        };
+        let born = if let Record::ChildSpawned(spawned) = &**record {
+            Some((spawned.child, &spawned.agent, &spawned.short))
+        } else if let Record::BranchCreated(created) = &**record {
+            Some((created.child, &created.agent, &created.short))
+        } else {
+            None
+        };
+        if let Some((child, agent, short)) = born {
+            node.kids.push(child);
+            let depth = node.depth.saturating_add(1);
+            let mut node = Node::new(agent.clone(), short.0.clone(), depth, now);
+            for record in self.early.remove(&child).unwrap_or_default() {
+                node.record(&record, now);
+            }
+            self.nodes.insert(child, node);
+            return Some((child, News::Born));
+        }
+        node.record(record, now).map(|news| (id, news))
+    }
+}
+
+impl Node {
+    fn new(agent: Text, short: Text, depth: usize, now: Instant) -> Self {
+        Self {
+            agent,
+            short,
+            depth,
+            doing: Doing::Queued,
+            turns: 0,
+            tokens: 0,
+            since: now,
+            ended: None,
+            kids: Vec::new(),
+            open: BTreeMap::new(),
+        }
+    }
+
+    /// The local tools that run now.
+    pub(super) fn tools(&self) -> impl Iterator<Item = &str> {
+        self.open.values().filter(|open| open.started && open.local).map(|open| open.brief.as_str())
+    }
+
+    fn record(&mut self, record: &Record, now: Instant) -> Option<News> {
+        match record {
+            Record::RunOpened(_) => {
+                self.ended = None;
+                self.doing = Doing::Queued;
+            }
+            Record::TurnStarted { .. } => self.doing = Doing::Thinking,
+            Record::TurnAnswered(answered) => self.answered(answered),
+            Record::AttemptDiscarded(discarded) => {
+                let usage = discarded.usage.unwrap_or_default();
+                self.tokens = self.tokens.saturating_add(usage.tokens());
+                return Some(News::Failed(failed(discarded)));
+            }
+            Record::CallStarted { call, kind, .. } => return self.started(*call, kind),
+            Record::CallFinished(finished) => self.closed(finished.call),
+            Record::NoticeTaken(taken) => self.noticed(taken),
+            Record::RunParked { why, .. } => {
+                self.doing = match why {
+                    Park::MidTurn | Park::AtRest => Doing::Waiting,
+                    Park::Ask => Doing::Held(ASKS),
+                    Park::Slot => Doing::Queued,
+                }
+            }
+            Record::AskOpened { .. } => self.doing = Doing::Held(ASKS),
+            Record::RunResumed { .. } => self.doing = Doing::Thinking,
+            Record::RunHeld { why, .. } => {
+                self.doing = Doing::Held(match &**why {
+                    Hold::Interrupted { .. } => "interrupted",
+                    Hold::OutOfTurns => "out of turns",
+                    Hold::Closing { .. } => "closing",
+                });
+            }
+            Record::RunEnded(ended) => {
+                self.open.clear();
+                self.ended = Some(now);
+                self.doing = Doing::Ended(ended.outcome.clone());
+                return Some(News::Ended(ended.outcome.clone()));
+            }
+            Record::SessionCreated(_)
+            | Record::RunStarted { .. }
+            | Record::InputAccepted(_)
+            | Record::InputsTaken { .. }
+            | Record::QueueChanged { .. }
+            | Record::ChildSpawned(_)
+            | Record::BranchCreated(_)
+            | Record::AlternativeSwitched { .. }
+            | Record::SessionDeleted { .. }
+            | Record::ContinueAsked(_)
+            | Record::ContinueRefused { .. }
+            | Record::CancelAsked { .. }
+            | Record::AskAnswered { .. }
+            | Record::SessionClosed { .. }
+            | Record::SessionReopened { .. } => {}
+        }
+        None
+    }
+
+    fn answered(&mut self, answered: &TurnAnswered) {
+        self.turns = self.turns.saturating_add(1);
+        self.tokens = self.tokens.saturating_add(answered.usage.tokens());
+        let asked = answered.calls.iter().zip(0_u32..);
+        self.open = asked
+            .map(|(asked, ix)| {
+                let open = Open { brief: super::brief::call(&asked.tool, &asked.args), started: false, local: false };
+                (CallId { turn: answered.turn, ix }, open)
+            })
+            .collect();
+    }
+
+    fn started(&mut self, call: CallId, kind: &CallKind) -> Option<News> {
+        let open = self.open.get_mut(&call)?;
+        open.started = true;
+        open.local = kind.is_local();
+        if open.local {
+            self.doing = Doing::Tools;
+            return Some(News::Tool(open.brief.clone()));
+        }
+        None
+    }
+
+    fn closed(&mut self, call: CallId) {
+        self.open.remove(&call);
+    }
+
+    fn noticed(&mut self, taken: &NoticeTaken) {
+        match taken.carrier {
+            Carrier::Result => taken.items.iter().filter_map(|item| item.key).for_each(|key| self.closed(key)),
+            Carrier::Await { call } => self.closed(call),
+            Carrier::Message => {}
+        }
+    }
+}
+
+/// What is told of an attempt that came to nothing: which model it was, where there are several, and what follows.
+fn failed(discarded: &AttemptDiscarded) -> String {
+    let who = discarded.model.as_ref().map(|model| format!("{model}: ")).unwrap_or_default();
+    let then = match discarded.again_ms {
+        None => String::new(),
+        Some(0) => "; asking again".to_owned(),
+        Some(ms) => format!("; asking again in {}.{} s", ms / 1_000, ms % 1_000 / 100),
+    };
+    format!("{who}{}{then}", discarded.message)
+}
+
+#[cfg(test)]
+pub(in crate::cli::work) mod tests;

@@ -1,0 +1,136 @@
+use std::time::Duration;
+
+use subtend_session::call::{CallEnd, ToolEffect};
+use subtend_session::ids::{AttemptNo, Hash, RunNo, Seq, Short, TurnNo};
+use subtend_session::place::Mode;
+use subtend_session::record::{Asked, CallFinished, ChildSpawned, Prompt, RunEnded, SpawnGranted, Stop};
+use subtend_session::usage::Usage;
+
+use super::*;
+
+const ROOT: &str = "0192f0c1-2d3e-7abc-8def-0123456789ab";
+const CHILD: &str = "0192f0c2-0000-7abc-8def-012345a3f9c1";
+
+pub(in crate::cli::work) fn id(text: &str) -> SessionId {
+    text.parse().expect("an id")
+}
+
+pub(in crate::cli::work) fn event(session: &str, record: Record) -> Event {
+    Event { root: id(ROOT), session: id(session), what: What::Record { seq: Seq(1), record: Arc::new(record) } }
+}
+
+pub(in crate::cli::work) fn born(child: &str, agent: &str) -> Record {
+    Record::ChildSpawned(Box::new(ChildSpawned {
+        call: CallId { turn: TurnNo(1), ix: 0 },
+        child: id(child),
+        short: Short(id(child).short().0),
+        agent: agent.into(),
+        mode: Mode::Background,
+        detached: false,
+        depth: 1,
+        grant: SpawnGranted::default(),
+    }))
+}
+
+pub(in crate::cli::work) fn asked() -> Record {
+    Record::TurnStarted {
+        run: RunNo(1),
+        turn: TurnNo(1),
+        attempt: AttemptNo(1),
+        prompt: Prompt::Plain,
+        reserved: None,
+        model: "offline".into(),
+    }
+}
+
+pub(in crate::cli::work) fn answered(calls: &[(&str, &str)]) -> Record {
+    let asked =
+        |(tool, args): &(&str, &str)| Asked { provider_id: "".into(), tool: (*tool).into(), args: (*args).into() };
+    Record::TurnAnswered(Box::new(TurnAnswered {
+        run: RunNo(1),
+        turn: TurnNo(1),
+        attempt: AttemptNo(1),
+        text: None,
+        reasoning: None,
+        calls: calls.iter().map(asked).collect(),
+        stop: Stop::Calls,
+        model: None,
+        usage: Usage { input: 1_000, output: 200, ..Usage::default() },
+        answers: Vec::new(),
+        worked_ms: 0,
+    }))
+}
+
+pub(in crate::cli::work) fn started(ix: u32) -> Record {
+    let kind = Box::new(CallKind::Local(ToolEffect::ReadOnly));
+    Record::CallStarted { call: CallId { turn: TurnNo(1), ix }, kind, timeout_ms: None, access: None }
+}
+
+pub(in crate::cli::work) fn finished(ix: u32) -> Record {
+    Record::CallFinished(Box::new(CallFinished {
+        call: CallId { turn: TurnNo(1), ix },
+        end: CallEnd::Ok,
+        content: "".into(),
+        truncated_from: None,
+        worked_ms: 1,
+    }))
+}
+
+pub(in crate::cli::work) fn ended(outcome: Outcome) -> Record {
+    Record::RunEnded(Box::new(RunEnded {
+        run: RunNo(1),
+        outcome,
+        result: None,
+        returned: None,
+        text: None,
+        len: 0,
+        hash: Hash::of(b""),
+        turns: 1,
+        usage_self: Usage::default(),
+        usage_owned: Usage::default(),
+        worked_ms: 0,
+        queue_stands: false,
+        gave_up: None,
+    }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_is_followed_from_birth_to_end() {
+    let now = Instant::now();
+    let mut live = Live::new(id(ROOT), "general".into(), now);
+    assert_eq!(live.take(&event(ROOT, born(CHILD, "explore")), now), Some((id(CHILD), News::Born)));
+    let doing = |live: &Live| live.node(id(CHILD)).expect("the child").doing.clone();
+    assert_eq!(doing(&live), Doing::Queued);
+
+    assert_eq!(live.take(&event(CHILD, asked()), now), None);
+    assert_eq!(doing(&live), Doing::Thinking);
+
+    live.take(&event(CHILD, answered(&[("search", r#"{"pattern":"error"}"#), ("list", "{}")])), now);
+    let news = live.take(&event(CHILD, started(0)), now);
+    assert_eq!(news, Some((id(CHILD), News::Tool("search \"error\"".into()))));
+    live.take(&event(CHILD, started(1)), now);
+    let tools = |live: &Live| live.node(id(CHILD)).expect("the child").tools().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(tools(&live), ["search \"error\"", "list"]);
+    live.take(&event(CHILD, finished(0)), now);
+    assert_eq!(tools(&live), ["list"]);
+
+    let later = now + Duration::from_secs(3);
+    let news = live.take(&event(CHILD, ended(Outcome::Completed)), later);
+    assert_eq!(news, Some((id(CHILD), News::Ended(Outcome::Completed))));
+    let child = live.node(id(CHILD)).expect("the child");
+    assert_eq!((child.turns, child.tokens, child.depth, child.ended), (1, 1_200, 1, Some(later)));
+    assert_eq!(tools(&live), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_childs_records_that_overtake_its_birth_are_not_lost() {
+    let now = Instant::now();
+    let mut live = Live::new(id(ROOT), "general".into(), now);
+    assert_eq!(live.take(&event(CHILD, answered(&[])), now), None);
+    assert_eq!(live.take(&event(CHILD, ended(Outcome::Lost)), now), None);
+    live.take(&event(ROOT, born(CHILD, "explore")), now);
+    let child = live.node(id(CHILD)).expect("the child");
+    assert_eq!((child.turns, &child.doing), (1, &Doing::Ended(Outcome::Lost)));
+    let order: Vec<_> = live.in_order().iter().map(|(id, _)| *id).collect();
+    assert_eq!(order, [id(ROOT), id(CHILD)]);
+}

@@ -1,0 +1,58 @@
+//! Prices from the command line: `--price MODEL=IN,OUT[,CACHE_READ[,CACHE_NEW[,REASONING]]]`.
+
+use subtend_actors::prices::{Price, Prices};
+
+use super::super::fail::Fail;
+use super::super::paint::clip;
+
+/// The prices that `words` name, in US dollars a million tokens.
+pub(super) fn read(words: &[String]) -> Result<Prices, Fail> {
+    let prices = words.iter().try_fold(Prices::new(), |prices, word| {
+        let (name, price) = one(word)?;
+        Ok::<_, Fail>(prices.with(name, price))
+    })?;
+    prices.check().map_err(|(name, bad)| Fail::Usage(format!("the price of `{name}`: {bad} (--price)")))?;
+    Ok(prices)
+}
+
+fn one(word: &str) -> Result<(&str, Price), Fail> {
+    let bad = || {
+        Fail::Usage(format!(
+            "`{}` is no price: write MODEL=IN,OUT in US dollars a million tokens, such as `openai/gpt-5*=1.25,10`, and then, \
+             if they differ, tokens read from cache, newly cached and of reasoning (--price)",
+            clip(word, 80)
+        ))
+    };
+    let (name, figures) = word.split_once('=').ok_or_else(bad)?;
+    let figures: Vec<f64> =
+        figures.split(',').map(|figure| figure.trim().parse().map_err(|_| bad())).collect::<Result<_, _>>()?;
+    let (&[input, output, ref rest @ ..], false) = (figures.as_slice(), name.trim().is_empty()) else {
+        return Err(bad());
+    };
+    if rest.len() > 3 {
+        return Err(bad());
+    }
+    let mut price = Price::new(input, output);
+    price.cache_read = rest.first().copied();
+    price.cache_new = rest.get(1).copied();
+    price.reasoning = rest.get(2).copied();
+    Ok((name.trim(), price))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_price_has_a_model_and_two_to_five_figures() {
+        let (name, price) = one("openai/gpt-5*=1.25,10,0.125").expect("a price");
+        assert_eq!(
+            (name, price.input, price.output, price.cache_read, price.reasoning),
+            ("openai/gpt-5*", 1.25, 10.0, Some(0.125), None)
+        );
+        for wrong in ["gpt", "gpt=1", "gpt=1,2,3,4,5,6", "=1,2", "gpt=1,x"] {
+            assert!(one(wrong).expect_err("no price").to_string().contains("MODEL=IN,OUT"), "{wrong}");
+        }
+        assert!(read(&["gpt=-1,2".to_owned()]).is_err());
+    }
+}

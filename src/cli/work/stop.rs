@@ -1,0 +1,77 @@
+//! Signals that ask us to stop: the first in order, the second at once.
+
+use tokio::sync::watch;
+
+use super::super::fail::{Code, Fail};
+
+/// Tells whether we were asked to stop.
+#[derive(Clone, Debug)]
+pub(crate) struct Stop(watch::Receiver<bool>);
+
+impl Stop {
+    /// Listens from here on. A second signal ends the process wherever it is.
+    pub(super) fn listen() -> Result<Self, Fail> {
+        let (tell, told) = watch::channel(false);
+        let mut signals = Signals::new()
+            .map_err(|error| Fail::Other(format!("the system does not let us listen to signals: {error}")))?;
+        tokio::spawn(async move {
+            signals.next().await;
+            tell.send_replace(true);
+            signals.next().await;
+            std::process::exit(Code::Cancelled as i32);
+        });
+        Ok(Self(told))
+    }
+
+    /// Resolves once we were asked to stop, at any time before or after the call.
+    pub(crate) async fn asked(&mut self) {
+        if self.0.wait_for(|asked| *asked).await.is_err() {
+            // The listener is gone, as at the very end of the process: nobody asks any more.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+#[cfg(unix)]
+struct Signals {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+    hangup: tokio::signal::unix::Signal,
+}
+
+#[cfg(unix)]
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+            _ = self.hangup.recv() => {}
+        }
+    }
+}
+
+#[cfg(not(unix))]
+struct Signals;
+
+#[cfg(not(unix))]
+impl Signals {
+    #[expect(clippy::unnecessary_wraps, reason = "the same shape as elsewhere")]
+    fn new() -> std::io::Result<Self> {
+        Ok(Self)
+    }
+
+    async fn next(&mut self) {
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}

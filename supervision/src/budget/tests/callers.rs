@@ -1,0 +1,144 @@
+//! Calls that are polled by hand: only when they were woken, and in that order.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+use super::super::{Asked, Budgets, Currency, Reservation, Spend, SpendLimit, Waiting};
+use super::Bug;
+
+#[derive(Default)]
+struct Woken {
+    calls: Mutex<VecDeque<usize>>,
+    bell: Notify,
+}
+
+struct Bell {
+    call: usize,
+    woken: Arc<Woken>,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.woken.calls.lock().unwrap().push_back(self.call);
+        self.woken.bell.notify_one();
+    }
+}
+
+/// So many tokens, and no money.
+pub(super) fn tokens(tokens: u64) -> Spend {
+    Spend { tokens, cost_micro: 0 }
+}
+
+/// So many tokens at most, and any amount of money.
+pub(super) fn up_to(tokens: u64) -> SpendLimit {
+    SpendLimit { tokens: Some(tokens), cost_micro: None }
+}
+
+/// Calls of root runs, by number.
+pub(super) struct Callers {
+    pub(super) budgets: Budgets<u8>,
+    woken: Arc<Woken>,
+    pub(super) waiting: BTreeMap<usize, Pin<Box<Waiting<u8>>>>,
+    pub(super) running: BTreeMap<usize, Reservation<u8>>,
+    pub(super) refused: BTreeMap<usize, Currency>,
+    /// In the order of their starts.
+    pub(super) started: Vec<usize>,
+}
+
+impl Callers {
+    pub(super) fn new(bug: Option<Bug>) -> Self {
+        let budgets = Budgets::default();
+        budgets.shared.book.lock().bug = bug;
+        Self {
+            budgets,
+            woken: Arc::default(),
+            waiting: BTreeMap::new(),
+            running: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            started: Vec::new(),
+        }
+    }
+
+    /// A call comes, and is polled once.
+    pub(super) fn come(&mut self, call: usize, root: u8, want: Spend, limit: SpendLimit) {
+        match self.budgets.ask(root, want, limit) {
+            Asked::Granted(reservation) => self.started(call, reservation),
+            Asked::Waits(waiting) => {
+                self.waiting.insert(call, Box::pin(waiting));
+                self.poll(call);
+            }
+            Asked::Refused(which) => {
+                self.refused.insert(call, which);
+            }
+        }
+    }
+
+    /// Polls one call, whether it was woken or not.
+    pub(super) fn poll(&mut self, call: usize) {
+        let Some(waiting) = self.waiting.get_mut(&call) else { return };
+        let waker = Waker::from(Arc::new(Bell { call, woken: Arc::clone(&self.woken) }));
+        let Poll::Ready(ready) = waiting.as_mut().poll(&mut Context::from_waker(&waker)) else { return };
+        self.waiting.remove(&call);
+        match ready {
+            Ok(reservation) => self.started(call, reservation),
+            Err(which) => {
+                self.refused.insert(call, which);
+            }
+        }
+    }
+
+    fn started(&mut self, call: usize, reservation: Reservation<u8>) {
+        self.running.insert(call, reservation);
+        self.started.push(call);
+    }
+
+    /// Polls whoever was woken.
+    pub(super) fn poll_woken(&mut self) {
+        while let Some(call) = { self.woken.calls.lock().unwrap().pop_front() } {
+            self.poll(call);
+        }
+    }
+
+    /// Lets time pass; whoever is woken is polled at once.
+    pub(super) async fn pass(&mut self, ms: u64) {
+        let end = Instant::now() + Duration::from_millis(ms);
+        let woken = Arc::clone(&self.woken);
+        loop {
+            self.poll_woken();
+            tokio::select! {
+                biased;
+                () = woken.bell.notified() => {}
+                () = sleep_until(end) => break,
+            }
+        }
+        // The alarm may be due at the very end, after the one who waits here.
+        for _ in 0..3 {
+            tokio::task::yield_now().await;
+            self.poll_woken();
+        }
+    }
+
+    /// Takes the reservation of a call that runs.
+    pub(super) fn take(&mut self, call: usize) -> Reservation<u8> {
+        self.running.remove(&call).unwrap_or_else(|| panic!("{call} does not run"))
+    }
+
+    /// The future of a call that waits is dropped.
+    pub(super) fn give_up(&mut self, call: usize) {
+        drop(self.waiting.remove(&call).unwrap_or_else(|| panic!("{call} does not wait")));
+    }
+
+    pub(super) fn who_waits(&self) -> Vec<usize> {
+        self.waiting.keys().copied().collect()
+    }
+
+    pub(super) fn who_runs(&self) -> Vec<usize> {
+        self.running.keys().copied().collect()
+    }
+}

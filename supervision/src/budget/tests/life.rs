@@ -1,0 +1,177 @@
+//! One account, from its opening to its end.
+
+use std::collections::BTreeMap;
+
+use super::super::{Budgets, Currency, Spend, SpendLimit};
+use super::callers::{Callers, tokens, up_to};
+
+fn refused<const N: usize>(calls: [(usize, Currency); N]) -> BTreeMap<usize, Currency> {
+    calls.into_iter().collect()
+}
+
+fn scene() -> Callers {
+    let callers = Callers::new(None);
+    callers.budgets.open(1);
+    callers
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_fits_is_granted_and_what_never_fits_is_refused_at_once() {
+    let mut callers = scene();
+    let limit = SpendLimit { tokens: Some(100), cost_micro: Some(50) };
+    callers.come(1, 1, Spend { tokens: 60, cost_micro: 20 }, limit);
+    callers.come(2, 1, Spend { tokens: 101, cost_micro: 0 }, limit);
+    callers.come(3, 1, Spend { tokens: 0, cost_micro: 51 }, limit);
+    callers.come(4, 1, Spend { tokens: 40, cost_micro: 30 }, limit);
+    assert_eq!(callers.who_runs(), [1, 4]);
+    assert_eq!(callers.refused, refused([(2, Currency::Tokens), (3, Currency::Money)]));
+    assert_eq!(callers.budgets.outstanding(1), Spend { tokens: 100, cost_micro: 50 });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_of_nothing_is_nothing_and_no_limit_is_none() {
+    let mut callers = scene();
+    callers.come(1, 1, tokens(1), up_to(0));
+    callers.come(2, 1, tokens(u64::MAX - 1), SpendLimit::default());
+    assert_eq!((callers.who_runs(), callers.refused), (vec![2], refused([(1, Currency::Tokens)])));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_starts_when_another_settles_for_less() {
+    let mut callers = scene();
+    callers.come(1, 1, tokens(80), up_to(100));
+    callers.come(2, 1, tokens(50), up_to(100));
+    assert_eq!((callers.who_runs(), callers.who_waits()), (vec![1], vec![2]));
+    callers.take(1).settle(tokens(50));
+    callers.poll_woken();
+    assert_eq!((callers.who_runs(), callers.budgets.settled(1)), (vec![2], tokens(50)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_is_refused_as_soon_as_too_much_is_settled() {
+    let mut callers = scene();
+    callers.come(1, 1, tokens(60), up_to(100));
+    callers.come(2, 1, tokens(30), up_to(100));
+    callers.come(3, 1, tokens(20), up_to(100));
+    callers.come(4, 1, tokens(50), up_to(100));
+    assert_eq!(callers.who_waits(), [3, 4]);
+    callers.take(1).settle_unknown();
+    callers.poll_woken();
+    assert_eq!(callers.refused, refused([(4, Currency::Tokens)]));
+    assert_eq!(callers.who_waits(), [3], "a refusal is told to whoever it concerns, also behind the first");
+    callers.take(2).settle(tokens(0));
+    callers.poll_woken();
+    assert_eq!((callers.who_runs(), callers.budgets.settled(1)), (vec![3], tokens(60)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_overtakes_those_who_wait() {
+    let mut callers = scene();
+    callers.come(1, 1, tokens(60), up_to(100));
+    callers.come(2, 1, tokens(80), up_to(100));
+    callers.come(3, 1, tokens(10), up_to(100));
+    assert_eq!(callers.who_waits(), [2, 3]);
+    callers.take(1).give_back();
+    callers.poll_woken();
+    assert_eq!(callers.started, [1, 2, 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_after_a_minute_and_makes_room_for_who_came_at_the_same_time() {
+    let mut callers = scene();
+    callers.come(1, 1, tokens(60), up_to(100));
+    callers.come(2, 1, tokens(80), up_to(100));
+    callers.come(3, 1, tokens(40), up_to(100));
+    callers.pass(59_999).await;
+    assert_eq!(callers.who_waits(), [2, 3]);
+    callers.pass(1).await;
+    assert_eq!((callers.started, callers.refused), (vec![1, 3], refused([(2, Currency::Tokens)])));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_cost_more_than_was_set_aside_leaves_that_much_less() {
+    let mut callers = scene();
+    callers.come(1, 1, tokens(90), up_to(100));
+    callers.take(1).settle(tokens(120));
+    callers.come(2, 1, tokens(0), up_to(100));
+    assert_eq!((callers.budgets.settled(1), callers.refused), (tokens(120), refused([(2, Currency::Tokens)])));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_raised_limit_admits_the_older_requests_first() {
+    let mut callers = scene();
+    callers.come(1, 1, tokens(60), up_to(100));
+    callers.come(2, 1, tokens(50), up_to(100));
+    callers.come(3, 1, tokens(10), up_to(200));
+    callers.poll_woken();
+    assert_eq!(callers.started, [1, 3, 2], "2 was granted before 3, and heard it later");
+    assert_eq!(callers.budgets.outstanding(1), tokens(120));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_gives_up_lets_the_next_one_through_and_a_grant_that_nobody_heard_of_comes_back() {
+    let mut callers = scene();
+    callers.come(1, 1, tokens(60), up_to(100));
+    callers.come(2, 1, tokens(80), up_to(100));
+    callers.come(3, 1, tokens(10), up_to(100));
+    callers.give_up(2);
+    callers.poll_woken();
+    assert_eq!(callers.started, [1, 3]);
+    callers.come(4, 1, tokens(90), up_to(100));
+    drop(callers.take(3));
+    callers.take(1).give_back();
+    // 4 is granted by that and never polled again.
+    assert_eq!(callers.budgets.outstanding(1), tokens(90));
+    callers.give_up(4);
+    let budgets = &callers.budgets;
+    assert_eq!((budgets.settled(1), budgets.outstanding(1), budgets.waiting(1)), (tokens(10), tokens(0), 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_account_that_is_closed_refuses_whoever_waits_and_is_not_reopened_by_what_was_out() {
+    let mut callers = scene();
+    callers.come(1, 1, tokens(60), up_to(100));
+    callers.come(2, 1, tokens(80), up_to(100));
+    callers.budgets.forget(1);
+    callers.poll_woken();
+    assert_eq!(callers.refused, refused([(2, Currency::Tokens)]));
+    callers.take(1).settle(tokens(60));
+    callers.come(3, 1, tokens(1), SpendLimit { tokens: None, cost_micro: Some(5) });
+    assert_eq!(callers.refused[&3], Currency::Money);
+    assert!(callers.budgets.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recount_is_not_changed_by_what_was_out_before_it() {
+    let mut callers = scene();
+    callers.come(1, 1, tokens(60), up_to(100));
+    callers.come(2, 1, tokens(80), up_to(100));
+    callers.budgets.restore(1, tokens(70));
+    callers.poll_woken();
+    assert_eq!(callers.refused, refused([(2, Currency::Tokens)]));
+    callers.come(3, 1, tokens(30), up_to(100));
+    callers.take(1).settle_unknown();
+    assert_eq!((callers.budgets.settled(1), callers.budgets.outstanding(1)), (tokens(70), tokens(30)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_account_that_is_open_stays_as_it_is() {
+    let mut callers = scene();
+    callers.come(1, 1, tokens(60), up_to(100));
+    callers.take(1).settle(tokens(40));
+    callers.budgets.open(1);
+    assert_eq!((callers.budgets.settled(1), callers.budgets.len()), (tokens(40), 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_patience_beyond_all_clocks_waits_on() {
+    let budgets = Budgets::new(std::time::Duration::MAX);
+    budgets.open(1_u8);
+    let first = budgets.reserve(1, tokens(60), up_to(100)).await.unwrap();
+    let second = budgets.reserve(1, tokens(60), up_to(100));
+    tokio::pin!(second);
+    let day = std::time::Duration::from_secs(86_400);
+    assert!(tokio::time::timeout(day, &mut second).await.is_err());
+    first.give_back();
+    assert_eq!(second.await.unwrap().reserved(), tokens(60));
+}

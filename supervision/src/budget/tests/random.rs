@@ -1,0 +1,284 @@
+//! Anything may happen in any order; the accounts agree with plain ones, and nothing is lost.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use tokio::runtime::Builder;
+
+use super::super::{Currency, PATIENCE, Spend, SpendLimit};
+use super::Bug;
+use super::callers::Callers;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Come { root: u8, want: Spend },
+    Settle(prop::sample::Index, Spend),
+    Unknown(prop::sample::Index),
+    Forgotten(prop::sample::Index),
+    GiveBack(prop::sample::Index),
+    GiveUp(prop::sample::Index),
+    Pass(u64),
+}
+
+fn spend(most: u64) -> impl Strategy<Value = Spend> {
+    (0..most, 0..most).prop_map(|(tokens, cost_micro)| Spend { tokens, cost_micro })
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let ix = any::<prop::sample::Index>;
+    prop_oneof![
+        8 => (0..2_u8, spend(60)).prop_map(|(root, want)| Step::Come { root, want }),
+        3 => (ix(), spend(80)).prop_map(|(ix, actual)| Step::Settle(ix, actual)),
+        1 => ix().prop_map(Step::Unknown),
+        1 => ix().prop_map(Step::Forgotten),
+        4 => ix().prop_map(Step::GiveBack),
+        2 => ix().prop_map(Step::GiveUp),
+        3 => (0..40_000_u64).prop_map(Step::Pass),
+    ]
+}
+
+fn scene() -> impl Strategy<Value = (SpendLimit, Vec<Step>)> {
+    let limit = (prop::option::weighted(0.9, 0..300_u64), prop::option::weighted(0.5, 0..300_u64))
+        .prop_map(|(tokens, cost_micro)| SpendLimit { tokens, cost_micro });
+    (limit, prop::collection::vec(step(), 1..80))
+}
+
+/// The same promises written as plainly as possible: one list, searched anew.
+#[derive(Default)]
+struct Plain {
+    limit: SpendLimit,
+    now: u64,
+    settled: Spend,
+    out: BTreeMap<usize, Spend>,
+    /// Call, what it wants, when it has waited long enough.
+    line: Vec<(usize, Spend, u64)>,
+    refused: BTreeMap<usize, Currency>,
+    /// By how much calls cost more than was set aside for them.
+    over: Spend,
+}
+
+fn sum(spends: impl IntoIterator<Item = Spend>) -> Spend {
+    spends
+        .into_iter()
+        .fold(Spend::NOTHING, |a, b| Spend { tokens: a.tokens + b.tokens, cost_micro: a.cost_micro + b.cost_micro })
+}
+
+impl Plain {
+    fn exceeded(&self, spend: Spend) -> Option<Currency> {
+        if self.limit.tokens.is_some_and(|limit| spend.tokens > limit) {
+            return Some(Currency::Tokens);
+        }
+        self.limit.cost_micro.is_some_and(|limit| spend.cost_micro > limit).then_some(Currency::Money)
+    }
+
+    fn outstanding(&self) -> Spend {
+        sum(self.out.values().copied())
+    }
+
+    fn come(&mut self, call: usize, want: Spend) {
+        self.line.push((call, want, self.now + PATIENCE.as_millis() as u64));
+        self.serve();
+    }
+
+    fn serve(&mut self) {
+        loop {
+            let hopeless =
+                self.line.iter().position(|(_, want, _)| self.exceeded(sum([self.settled, *want])).is_some());
+            if let Some(at) = hopeless {
+                let (call, want, _) = self.line.remove(at);
+                self.refused.insert(call, self.exceeded(sum([self.settled, want])).unwrap());
+                continue;
+            }
+            let Some((call, want, _)) = self.line.first().copied() else { return };
+            if self.exceeded(sum([self.settled, self.outstanding(), want])).is_some() {
+                return;
+            }
+            self.line.remove(0);
+            self.out.insert(call, want);
+        }
+    }
+
+    fn end(&mut self, call: usize, actual: Option<Spend>) {
+        let want = self.out.remove(&call).unwrap();
+        let actual = actual.unwrap_or(want);
+        self.settled = sum([self.settled, actual]);
+        self.over.tokens += actual.tokens.saturating_sub(want.tokens);
+        self.over.cost_micro += actual.cost_micro.saturating_sub(want.cost_micro);
+        self.serve();
+    }
+
+    fn pass(&mut self, ms: u64) {
+        self.now += ms;
+        while let Some((call, want, _)) = self.line.first().copied().filter(|(_, _, until)| *until <= self.now) {
+            self.line.remove(0);
+            self.refused.insert(call, self.exceeded(sum([self.settled, self.outstanding(), want])).unwrap());
+            self.serve();
+        }
+    }
+}
+
+type Verdict = Result<(), TestCaseError>;
+
+/// The accounts and the plain ones, moved by the same steps.
+struct Pair {
+    callers: Callers,
+    plain: [Plain; 2],
+    roots: BTreeMap<usize, u8>,
+    limit: SpendLimit,
+}
+
+impl Pair {
+    fn new(limit: SpendLimit, bug: Option<Bug>) -> Self {
+        let callers = Callers::new(bug);
+        callers.budgets.open(0);
+        callers.budgets.open(1);
+        let plain = || Plain { limit, ..Plain::default() };
+        Self { callers, plain: [plain(), plain()], roots: BTreeMap::new(), limit }
+    }
+
+    fn plain_of(&mut self, call: usize) -> &mut Plain {
+        &mut self.plain[usize::from(self.roots[&call])]
+    }
+
+    fn end(&mut self, call: usize, actual: Option<Spend>) {
+        // What the account does not run is not to be ended; `agree` tells.
+        if self.plain_of(call).out.contains_key(&call) {
+            self.plain_of(call).end(call, actual);
+        }
+    }
+
+    async fn step(&mut self, call: usize, step: &Step) {
+        let (waiting, running) = (self.callers.who_waits(), self.callers.who_runs());
+        let runs = |ix: &prop::sample::Index| (!running.is_empty()).then(|| *ix.get::<usize>(&running));
+        match step {
+            Step::Come { root, want } => {
+                self.roots.insert(call, *root);
+                self.callers.come(call, *root, *want, self.limit);
+                self.plain_of(call).come(call, *want);
+            }
+            Step::Settle(ix, actual) => {
+                if let Some(call) = runs(ix) {
+                    self.callers.take(call).settle(*actual);
+                    self.end(call, Some(*actual));
+                }
+            }
+            Step::Unknown(ix) => {
+                if let Some(call) = runs(ix) {
+                    self.callers.take(call).settle_unknown();
+                    self.end(call, None);
+                }
+            }
+            Step::Forgotten(ix) => {
+                if let Some(call) = runs(ix) {
+                    drop(self.callers.take(call));
+                    self.end(call, None);
+                }
+            }
+            Step::GiveBack(ix) => {
+                if let Some(call) = runs(ix) {
+                    self.callers.take(call).give_back();
+                    self.end(call, Some(Spend::NOTHING));
+                }
+            }
+            Step::GiveUp(ix) if !waiting.is_empty() => self.give_up(*ix.get::<usize>(&waiting)),
+            Step::GiveUp(_) => {}
+            Step::Pass(ms) => {
+                self.callers.pass(*ms).await;
+                self.plain.iter_mut().for_each(|plain| plain.pass(*ms));
+            }
+        }
+    }
+
+    /// The wake may be under way: then what was granted comes back, and a refusal is heard by nobody.
+    fn give_up(&mut self, call: usize) {
+        self.callers.give_up(call);
+        let plain = self.plain_of(call);
+        plain.line.retain(|(waits, ..)| *waits != call);
+        plain.refused.remove(&call);
+        if plain.out.contains_key(&call) {
+            plain.end(call, Some(Spend::NOTHING));
+        }
+        plain.serve();
+    }
+
+    /// What holds when everybody who was woken was polled.
+    fn agree(&mut self) -> Verdict {
+        self.callers.poll_woken();
+        let (mut out, mut waits, mut refused) = (Vec::new(), Vec::new(), BTreeMap::new());
+        for (root, plain) in (0_u8..).zip(&self.plain) {
+            let budgets = &self.callers.budgets;
+            prop_assert_eq!((budgets.settled(root), budgets.outstanding(root)), (plain.settled, plain.outstanding()));
+            prop_assert_eq!(budgets.waiting(root), plain.line.len());
+            let used = sum([plain.settled, plain.outstanding()]);
+            let within = |used: u64, over: u64, limit: Option<u64>| limit.is_none_or(|limit| used <= limit + over);
+            prop_assert!(within(used.tokens, plain.over.tokens, self.limit.tokens), "{used:?}");
+            prop_assert!(within(used.cost_micro, plain.over.cost_micro, self.limit.cost_micro), "{used:?}");
+            out.extend(plain.out.keys().copied());
+            waits.extend(plain.line.iter().map(|(call, ..)| *call));
+            refused.extend(&plain.refused);
+        }
+        out.sort_unstable();
+        waits.sort_unstable();
+        prop_assert_eq!(self.callers.who_runs(), out);
+        prop_assert_eq!(self.callers.who_waits(), waits);
+        prop_assert_eq!(&self.callers.refused, &refused);
+        Ok(())
+    }
+
+    /// Whoever waits starts when all others give back, and in the end nothing is out.
+    fn run_out(&mut self) -> Verdict {
+        while let Some(call) = self.callers.who_runs().first().copied() {
+            self.callers.take(call).give_back();
+            self.end(call, Some(Spend::NOTHING));
+            self.agree()?;
+        }
+        prop_assert_eq!(self.callers.who_waits(), Vec::<usize>::new());
+        let out = [0, 1].map(|root| self.callers.budgets.outstanding(root));
+        prop_assert_eq!(out, [Spend::NOTHING; 2]);
+        Ok(())
+    }
+}
+
+/// `polls` tells after which steps those who were woken are polled: between, wakes and drops cross.
+fn always_holds(limit: SpendLimit, steps: &[Step], polls: &[bool], bug: Option<Bug>) -> Verdict {
+    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let mut pair = Pair::new(limit, bug);
+        for (call, step) in steps.iter().enumerate() {
+            pair.step(call, step).await;
+            if polls.get(call).copied().unwrap_or(true) {
+                pair.agree()?;
+            }
+        }
+        pair.agree()?;
+        pair.run_out()
+    })
+}
+
+fn polls() -> impl Strategy<Value = Vec<bool>> {
+    prop::collection::vec(prop::bool::weighted(0.6), 80)
+}
+
+/// Whether the check finds a seeded bug, within as many scenes as the property is tried on.
+fn finds(bug: Bug) -> bool {
+    let config = Config { cases: 1_000, max_shrink_iters: 0, failure_persistence: None, ..Config::default() };
+    let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
+    runner.run(&(scene(), polls()), |((limit, steps), polls)| always_holds(limit, &steps, &polls, Some(bug))).is_err()
+}
+
+#[test]
+fn seeded_bugs_are_found() {
+    let bugs =
+        [Bug::SettledTwice, Bug::DropGivesBack, Bug::WakeLost, Bug::GrantLost, Bug::Overtaken, Bug::OutstandingIgnored];
+    assert_eq!(bugs.map(finds), [true; 6]);
+}
+
+proptest! {
+    #![proptest_config(Config { cases: 1_000, failure_persistence: None, ..Config::default() })]
+
+    #[test]
+    fn the_accounts_agree_with_plain_ones((limit, steps) in scene(), polls in polls()) {
+        always_holds(limit, &steps, &polls, None)?;
+    }
+}

@@ -1,0 +1,58 @@
+//! Real threads, one account.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::super::{Asked, Budgets, Reservation, Spend};
+use super::callers::{tokens, up_to};
+
+const AT_ONCE: u64 = 100;
+
+/// Waits, or gives up while it waits.
+async fn granted(budgets: &Budgets<u8>, n: u64, want: Spend) -> Option<Reservation<u8>> {
+    match budgets.ask(1, want, up_to(AT_ONCE)) {
+        Asked::Granted(reservation) => Some(reservation),
+        Asked::Waits(waiting) if n.is_multiple_of(7) => tokio::select! {
+            biased;
+            () = tokio::task::yield_now() => None,
+            reservation = waiting => Some(reservation.unwrap()),
+        },
+        Asked::Waits(waiting) => Some(waiting.await.unwrap()),
+        Asked::Refused(which) => panic!("refused for want of {which:?}"),
+    }
+}
+
+/// Makes a call; tells what it cost.
+async fn call(budgets: Budgets<u8>, n: u64, out: Arc<AtomicU64>) -> u64 {
+    let want = tokens(1 + n % 40);
+    let Some(reservation) = granted(&budgets, n, want).await else { return 0 };
+    let all = out.fetch_add(want.tokens, Ordering::SeqCst) + want.tokens;
+    assert!(all <= AT_ONCE, "{all} tokens are out");
+    if n.is_multiple_of(3) {
+        tokio::task::yield_now().await;
+    }
+    out.fetch_sub(want.tokens, Ordering::SeqCst);
+    if n.is_multiple_of(5) {
+        reservation.settle(Spend { tokens: 0, cost_micro: n });
+        return n;
+    }
+    reservation.give_back();
+    0
+}
+
+#[test]
+fn the_limit_holds_and_nothing_is_lost_in_real_threads() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_time().build().unwrap();
+    runtime.block_on(async {
+        let budgets = Budgets::default();
+        budgets.open(1_u8);
+        let out = Arc::new(AtomicU64::new(0));
+        let calls: Vec<_> = (0..20_000).map(|n| tokio::spawn(call(budgets.clone(), n, Arc::clone(&out)))).collect();
+        let mut cost_micro = 0;
+        for call in calls {
+            cost_micro += call.await.unwrap();
+        }
+        let left = (budgets.settled(1), budgets.outstanding(1), budgets.waiting(1));
+        assert_eq!(left, (Spend { tokens: 0, cost_micro }, Spend::NOTHING, 0));
+    });
+}

@@ -1,0 +1,174 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use proptest::prelude::*;
+
+use super::super::Class;
+use super::super::tests::Naive;
+use super::*;
+
+type Grants = Arc<Mutex<Vec<(u32, Slot)>>>;
+
+fn pools(global: usize) -> (SlotPools<u8, u32>, Grants) {
+    let grants = Grants::default();
+    let kept = Arc::clone(&grants);
+    let pools = SlotPools::new(global, Arc::new(move |ticket, slot| kept.lock().unwrap().push((ticket, slot))));
+    (pools, grants)
+}
+
+#[test]
+fn a_person_is_never_behind_owned_runs_of_its_root_or_of_others() {
+    let (pools, _grants) = pools(2);
+    let (owned, person) = (pools.of(Whose::Owned), pools.of(Whose::Person));
+    let held: Vec<_> = (0..2).filter_map(|ticket| owned.request(1, ticket, Class::Start, 9)).collect();
+    for ticket in 2..50 {
+        assert!(owned.request(u8::try_from(ticket % 3).unwrap(), ticket, Class::Again, 9).is_none());
+    }
+    let persons: Vec<_> = (100..102).filter_map(|ticket| person.request(1, ticket, Class::Start, 1)).collect();
+    assert_eq!((held.len(), persons.len(), pools.in_use(), pools.queued()), (2, 1, 3, 49));
+    let other = person.request(2, 200, Class::Start, 1);
+    assert!(other.is_some(), "and one of another root is behind nobody");
+}
+
+#[test]
+fn a_slot_goes_back_to_the_pool_that_it_is_of() {
+    let (pools, grants) = pools(1);
+    let held = pools.of(Whose::Owned).request(1, 0, Class::Start, 1).unwrap();
+    let person = pools.of(Whose::Person).request(1, 100, Class::Start, 1).unwrap();
+    assert!(pools.of(Whose::Owned).request(1, 1, Class::Start, 1).is_none());
+    assert!(pools.of(Whose::Person).request(1, 101, Class::Start, 1).is_none());
+    drop(person);
+    let granted = |grants: &Grants| grants.lock().unwrap().iter().map(|(ticket, _)| *ticket).collect::<Vec<_>>();
+    assert_eq!((granted(&grants), pools.of(Whose::Owned).in_use()), (vec![101], 1));
+    drop(held);
+    assert_eq!(granted(&grants), [101, 1]);
+}
+
+#[test]
+fn a_ticket_is_withdrawn_from_whichever_pool_it_waits_for() {
+    let (pools, grants) = pools(1);
+    let held = [Whose::Owned, Whose::Person].map(|whose| pools.of(whose).request(1, 0, Class::Start, 1));
+    assert!(pools.of(Whose::Owned).request(1, 1, Class::Start, 1).is_none());
+    assert!(pools.of(Whose::Person).request(1, 2, Class::Start, 1).is_none());
+    assert_eq!([1, 1, 2, 2].map(|ticket| pools.withdraw(ticket)), [true, false, true, false]);
+    drop(held);
+    assert!(grants.lock().unwrap().is_empty());
+    assert_eq!((pools.in_use(), pools.queued()), (0, 0));
+}
+
+#[test]
+fn both_bounds_hold_and_nothing_is_lost_in_real_threads() {
+    const THREADS: u32 = 4;
+    const EACH: u32 = 3_000;
+    // Even tickets are persons'.
+    let whose = |ticket: u32| if ticket.is_multiple_of(2) { Whose::Person } else { Whose::Owned };
+    let running: Arc<[AtomicUsize; 2]> = Arc::default();
+    let (granted, over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let run = {
+        let (running, granted, over) = (Arc::clone(&running), Arc::clone(&granted), Arc::clone(&over));
+        move |ticket: u32, slot: Slot| {
+            let mine = &running[(ticket % 2) as usize];
+            over.fetch_add(usize::from(mine.fetch_add(1, Ordering::SeqCst) >= 3), Ordering::SeqCst);
+            granted.fetch_add(1, Ordering::SeqCst);
+            if ticket.is_multiple_of(5) {
+                std::thread::yield_now();
+            }
+            mine.fetch_sub(1, Ordering::SeqCst);
+            drop(slot);
+        }
+    };
+    let pools = SlotPools::new(3, Arc::new(run.clone()));
+    let withdrawn: usize = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..THREADS)
+            .map(|worker| {
+                let (pools, run) = (pools.clone(), run.clone());
+                scope.spawn(move || {
+                    let mut withdrawn = 0;
+                    for ticket in worker * EACH..(worker + 1) * EACH {
+                        match pools.of(whose(ticket)).request(ticket % 3, ticket, Class::Start, 2) {
+                            Some(slot) => run(ticket, slot),
+                            None if ticket.is_multiple_of(3) => withdrawn += usize::from(pools.withdraw(ticket)),
+                            None => {}
+                        }
+                    }
+                    withdrawn
+                })
+            })
+            .collect();
+        workers.into_iter().map(|worker| worker.join().unwrap()).sum()
+    });
+    assert_eq!((pools.in_use(), pools.queued(), over.load(Ordering::SeqCst)), (0, 0, 0));
+    assert_eq!(granted.load(Ordering::SeqCst) + withdrawn, (THREADS * EACH) as usize);
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Request {
+        whose: Whose,
+        root: u8,
+        again: bool,
+    },
+    /// The n-th of those running, counted round.
+    Return(usize),
+    /// The n-th of those waiting, counted round.
+    Withdraw(usize),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let whose = prop_oneof![Just(Whose::Owned), Just(Whose::Person)];
+    let request = (whose, 0_u8..3, any::<bool>()).prop_map(|(whose, root, again)| Step::Request { whose, root, again });
+    let step = prop_oneof![
+        4 => request,
+        3 => any::<usize>().prop_map(Step::Return),
+        1 => any::<usize>().prop_map(Step::Withdraw)
+    ];
+    prop::collection::vec(step, 0..120)
+}
+
+const BOUNDS: [(Whose, u32); 2] = [(Whose::Owned, 2), (Whose::Person, 3)];
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Each pool is as if it were alone.
+    #[test]
+    fn each_pool_agrees_with_a_naive_one_of_its_own(global in 0_usize..5, steps in steps()) {
+        let (pools, grants) = pools(global);
+        let mut naive = BTreeMap::from(BOUNDS.map(|(whose, _)| (whose, Naive::of(global))));
+        let (mut held, mut whose_is) = (BTreeMap::new(), BTreeMap::new());
+        for (ticket, step) in (0_u32..).zip(&steps) {
+            match step {
+                Step::Request { whose, root, again } => {
+                    let class = if *again { Class::Again } else { Class::Start };
+                    let bound = BOUNDS[usize::from(*whose == Whose::Person)].1;
+                    whose_is.insert(ticket, *whose);
+                    naive.get_mut(whose).unwrap().request(*root, ticket, class, bound);
+                    held.extend(pools.of(*whose).request(*root, ticket, class, bound).map(|slot| (ticket, slot)));
+                }
+                Step::Return(nth) if !held.is_empty() => {
+                    let ticket = *held.keys().nth(nth % held.len()).unwrap();
+                    naive.get_mut(&whose_is[&ticket]).unwrap().give_back(ticket);
+                    held.remove(&ticket);
+                }
+                Step::Withdraw(nth) => {
+                    let waiting: Vec<u32> = naive.values().flat_map(Naive::waiting).collect();
+                    if let Some(ticket) = waiting.get(nth % waiting.len().max(1)) {
+                        naive.get_mut(&whose_is[ticket]).unwrap().withdraw(*ticket);
+                        prop_assert!(pools.withdraw(*ticket));
+                    }
+                }
+                Step::Return(_) => {}
+            }
+            for (ticket, slot) in grants.lock().unwrap().drain(..) {
+                prop_assert!(held.insert(ticket, slot).is_none(), "ticket {} was granted twice", ticket);
+            }
+            let running: BTreeSet<u32> = naive.values().flat_map(Naive::running).collect();
+            prop_assert_eq!(held.keys().copied().collect::<BTreeSet<_>>(), running);
+            for (whose, naive) in &naive {
+                let pool = pools.of(*whose);
+                prop_assert_eq!((pool.in_use(), pool.queued()), (naive.running().count(), naive.waiting().count()));
+            }
+        }
+    }
+}

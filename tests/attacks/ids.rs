@@ -1,0 +1,52 @@
+//! Ids of others: a task is one of the caller's own, whatever a model writes.
+
+use serde_json::{Value, json};
+use subtend_session::ids::SessionId;
+
+use super::scene::{Scene, call, say, script, spawn};
+
+fn on(id: &str) -> [Value; 4] {
+    [
+        call("task", json!({"session_id": id, "prompt": script(&[say("mine now")])})),
+        call("task", json!({"session_id": id, "prompt": "go", "subagent_type": "worker", "background": true})),
+        call("check_task", json!({"taskId": id, "wait": false})),
+        call("cancel_task", json!({"taskId": id})),
+    ]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_of_another_tree_of_a_parent_or_of_a_sibling_is_no_task() {
+    let mut scene = Scene::new();
+    let host = scene.host().await;
+    let other = host.plays("worker", &[spawn("worker", &[say("secret plans")])]).await;
+    let others = host.below(other.id(), 1);
+    // A root with two children: the second is told the ids of the first, of its parent, and of the other tree.
+    let root = host.plays("worker", &[spawn("worker", &[say("first")])]).await;
+    let first = host.below(root.id(), 1);
+    let names = |id: SessionId| [id.to_string(), id.short().0.to_string()];
+    let foreign: Vec<String> = [others, other.id(), first, root.id()].into_iter().flat_map(names).collect();
+    let paths = [format!("{}/{}", other.id().short(), others.short()), "root".into(), "..".into(), "*".into()];
+    let tries: Vec<Value> = foreign.iter().chain(&paths).flat_map(|id| on(id)).collect();
+    host.goes_on(&root, &[spawn("worker", &tries)]).await;
+    let second = *host.kids(root.id()).last().expect("a second child");
+    assert_ne!(second, first);
+    let told = host.refused(second, tries.len());
+    assert!(told.iter().all(|told| !told.contains("secret plans") && !told.contains("first")), "{told:#?}");
+    for (id, runs) in [(others, 1), (first, 1), (other.id(), 1)] {
+        let opened = host.records(id).await.iter().filter(|record| record.kind() == "run_opened").count();
+        assert_eq!(opened, runs, "{id} was touched");
+    }
+    host.down().await;
+}
+
+/// A grandchild is its own parent's: the grandparent cancels or continues it through that one only.
+#[tokio::test(start_paused = true)]
+async fn a_task_of_a_task_is_not_the_callers_own() {
+    let mut scene = Scene::new();
+    let host = scene.host().await;
+    let root = host.plays("worker", &[spawn("worker", &[spawn("worker", &[say("deep")])])]).await;
+    let deep = host.below(root.id(), 2);
+    host.goes_on(&root, &on(&deep.to_string())).await;
+    host.refused(root.id(), 4);
+    host.down().await;
+}

@@ -1,0 +1,105 @@
+//! A child that gets more than its parent: by its manifest, by depth, by the order of rules.
+
+use subtend_session::authority::Verdict;
+
+use super::scene::{SECRET, Scene, read, spawn, write};
+
+const ALL_BUT_ENV: &[(&str, &str, Verdict)] = &[("fs.*", "**/.env", Verdict::Deny)];
+
+/// A generous manifest under a strict host: three levels down the file is as far away as at the top.
+#[tokio::test(start_paused = true)]
+async fn a_child_of_a_child_does_not_read_what_the_host_denies() {
+    let mut scene = Scene::new().policy(Verdict::Allow, ALL_BUT_ENV).agent(
+        "generous",
+        Verdict::Allow,
+        &[("fs.*", "**/.env", Verdict::Allow)],
+    );
+    let host = scene.host().await;
+    let tries = || [read(".env"), read("open/.env"), write(".env")];
+    let mut steps: Vec<_> = tries().into();
+    for _ in 0..3 {
+        steps = vec![spawn("generous", &steps)];
+    }
+    let root = host.plays("generous", &steps).await;
+    let told = host.refused(host.below(root.id(), 3), 3);
+    assert!(told[0].starts_with("denied: read needs fs.read of `.env`"), "{told:?}");
+    assert_eq!(scene.content(".env"), SECRET);
+    host.down().await;
+}
+
+/// What a manifest forbids its own sessions it forbids their children too, though their manifest allows it.
+#[tokio::test(start_paused = true)]
+async fn a_child_of_a_reader_does_not_write() {
+    let mut scene = Scene::new().agent("reader", Verdict::Allow, &[("fs.write", "*", Verdict::Deny)]);
+    let host = scene.host().await;
+    let root =
+        host.plays("reader", &[spawn("worker", &[write("top.txt"), spawn("worker", &[write("new.txt")])])]).await;
+    for (depth, calls) in [(1, 2), (2, 1)] {
+        let session = host.below(root.id(), depth);
+        assert!(!host.tools(session).iter().any(|tool| tool == "write" || tool == "edit"), "depth {depth}");
+        assert!(host.results(session)[0].0, "{:?}", host.results(session));
+        assert_eq!(host.results(session).len(), calls);
+    }
+    assert_eq!((scene.content("top.txt"), scene.at("new.txt").exists()), ("plain".into(), false));
+    host.down().await;
+}
+
+/// Deny of the grandparent, allow of the parent: the parent's word counts for nothing.
+#[tokio::test(start_paused = true)]
+async fn an_allow_in_between_lifts_no_deny_above() {
+    let mut scene = Scene::new().agent("strict", Verdict::Allow, &[("fs.read", "secret/**", Verdict::Deny)]).agent(
+        "lax",
+        Verdict::Deny,
+        &[("*", "*", Verdict::Allow), ("fs.read", "secret/key", Verdict::Allow)],
+    );
+    let host = scene.host().await;
+    let root = host.plays("strict", &[spawn("lax", &[spawn("worker", &[read("secret/key")])])]).await;
+    host.refused(host.below(root.id(), 2), 1);
+    host.down().await;
+}
+
+/// Rules of the child's own manifest count as well, wherever they stand among rules that allow.
+#[tokio::test(start_paused = true)]
+async fn a_childs_own_denies_count_in_any_order() {
+    let deny = ("fs.write", "secret/**", Verdict::Deny);
+    let allow = ("fs.write", "*", Verdict::Allow);
+    let ask = ("fs.*", "**", Verdict::Allow);
+    for order in [[deny, allow, ask], [allow, deny, ask], [allow, ask, deny], [ask, allow, deny]] {
+        let mut scene = Scene::new().agent("limited", Verdict::Allow, &order);
+        let host = scene.host().await;
+        let root = host.plays("worker", &[spawn("limited", &[write("secret/key"), write("secret/new")])]).await;
+        host.refused(host.below(root.id(), 1), 2);
+        assert_eq!((scene.content("secret/key"), scene.at("secret/new").exists()), (SECRET.into(), false));
+        host.down().await;
+    }
+}
+
+/// A rule that allows something is no permission for anything else.
+#[tokio::test(start_paused = true)]
+async fn one_allowed_path_allows_no_other() {
+    let mut scene = Scene::new().policy(
+        Verdict::Deny,
+        &[("task:*", "*", Verdict::Allow), ("fs.read", "*", Verdict::Allow), ("fs.write", "open/**", Verdict::Allow)],
+    );
+    let host = scene.host().await;
+    let root =
+        host.plays("worker", &[spawn("worker", &[write("open/new.txt"), write("top.txt"), write("secret/key")])]).await;
+    let results = host.results(host.below(root.id(), 1));
+    assert_eq!(results.iter().map(|(failed, _)| *failed).collect::<Vec<_>>(), [false, true, true], "{results:#?}");
+    assert_eq!((scene.content("open/new.txt"), scene.content("top.txt")), ("spoiled".into(), "plain".into()));
+    assert_eq!(scene.content("secret/key"), SECRET);
+    host.down().await;
+}
+
+/// The mirror: a child that is allowed what it needs is not held back by what stands beside it.
+#[tokio::test(start_paused = true)]
+async fn a_child_may_do_what_all_above_it_allow() {
+    let mut scene = Scene::new().policy(Verdict::Allow, ALL_BUT_ENV);
+    let host = scene.host().await;
+    let root =
+        host.plays("worker", &[spawn("worker", &[spawn("worker", &[read("top.txt"), write("open/new.txt")])])]).await;
+    let results = host.results(host.below(root.id(), 2));
+    assert!(results.iter().all(|(failed, _)| !failed), "{results:#?}");
+    assert_eq!(scene.content("open/new.txt"), "spoiled");
+    host.down().await;
+}

@@ -1,0 +1,113 @@
+//! Tricks with paths: whatever a path is written like, the rules are asked about the file that it leads to.
+
+use serde_json::{Value, json};
+use subtend_session::authority::Verdict;
+
+use super::scene::{SECRET, Scene, call, read, write};
+
+fn tries(path: &str) -> Vec<Value> {
+    vec![
+        read(path),
+        write(path),
+        call("edit", json!({"path": path, "old": SECRET, "new": "spoiled"})),
+        call("search", json!({"path": path, "pattern": "hidden"})),
+    ]
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_spelling_of_a_path_leads_to_a_denied_file() {
+    let denied = [("fs.*", "secret/**", Verdict::Deny), ("fs.*", "**/.env", Verdict::Deny)];
+    let mut scene = Scene::new().policy(Verdict::Allow, &denied);
+    let whole = scene.at("secret/key").display().to_string();
+    let spellings = [
+        "secret/key",
+        "./secret/key",
+        "secret//key",
+        "secret/./key",
+        "secret/key/",
+        "open/../secret/key",
+        "open/../../x/secret/key",
+        "/secret/key",
+        &whole,
+        "/proc/self/cwd/secret/key",
+        "secret\\key",
+        "open\\..\\secret\\key",
+        "secret/key\0.txt",
+        "secret/key.",
+        "secret/key ",
+        "secret./key",
+        "SECRET/KEY",
+        "Secret/key",
+        "s\u{435}cret/key",
+        "secret\u{2215}key",
+        "secret/\u{200b}key",
+        "secret%2fkey",
+        "~/secret/key",
+        "file://secret/key",
+        "$PWD/secret/key",
+        "",
+    ];
+    for path in spellings {
+        let host = scene.host().await;
+        // Made by a try of a name that is another file's: `SECRET/KEY` is one on this system, as is `secret%2fkey`.
+        let root = host.plays("worker", &tries(path)).await;
+        for (_, text) in host.results(root.id()) {
+            assert!(!text.contains(SECRET), "{path:?} told it: {text}");
+        }
+        host.down().await;
+        assert_eq!(scene.content("secret/key"), SECRET, "{path:?} wrote it");
+    }
+    let names: Vec<_> = std::fs::read_dir(scene.at("secret")).expect("it is there").collect();
+    assert_eq!(names.len(), 1, "{names:?}");
+}
+
+#[cfg(unix)]
+#[tokio::test(start_paused = true)]
+async fn no_link_leads_to_a_denied_file_or_out() {
+    use std::os::unix::fs::symlink;
+    let mut scene = Scene::new().policy(Verdict::Allow, &[("fs.*", "secret/**", Verdict::Deny)]);
+    let outside = tempfile::tempdir().expect("a directory");
+    std::fs::write(outside.path().join("key"), SECRET).expect("a file");
+    for (target, link) in [
+        ("secret/key".into(), "link"),
+        ("../secret".into(), "open/dir"),
+        ("link".into(), "again"),
+        (outside.path().join("key"), "out"),
+        (outside.path().into(), "away"),
+        ("/".into(), "top"),
+        ("../../../../../../..".into(), "up"),
+    ] as [(std::path::PathBuf, &str); 7]
+    {
+        symlink(target, scene.at(link)).expect("a link");
+    }
+    let host = scene.host().await;
+    let paths =
+        ["link", "again", "open/dir/key", "open/dir/new", "out", "away/key", "away/new", "top/etc/passwd", "up/x"];
+    let steps: Vec<Value> = paths.iter().flat_map(|path| tries(path)).collect();
+    let root = host.plays("worker", &steps).await;
+    host.refused(root.id(), steps.len());
+    assert_eq!(scene.content("secret/key"), SECRET);
+    assert_eq!(std::fs::read_to_string(outside.path().join("key")).expect("it is there"), SECRET);
+    assert_eq!(std::fs::read_dir(outside.path()).expect("it is there").count(), 1);
+    host.down().await;
+}
+
+/// Listing and searching above tell nothing of what is below and denied.
+#[tokio::test(start_paused = true)]
+async fn what_is_denied_is_not_come_upon() {
+    let mut scene = Scene::new()
+        .policy(Verdict::Allow, &[("fs.read", "**/.env", Verdict::Deny), ("fs.read", "secret/**", Verdict::Deny)]);
+    let host = scene.host().await;
+    let steps = [
+        call("search", json!({"pattern": SECRET})),
+        call("search", json!({"pattern": "hidden", "glob": "**/.env"})),
+        call("list", json!({"path": "."})),
+        call("list", json!({"path": "open"})),
+    ];
+    let root = host.plays("worker", &steps).await;
+    for (_, text) in host.results(root.id()) {
+        assert!(!text.contains(".env") || text.contains("not permitted") || text.contains("glob"), "{text}");
+        assert!(!text.contains(&format!("{SECRET}\n")) && !text.contains("secret/key"), "{text}");
+    }
+    host.down().await;
+}

@@ -1,0 +1,292 @@
+//! A host whose models do what they are told to, to the letter: the script of an attack is its prompt.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use subtend_actors::{Options, Runtime, SessionHandle};
+use subtend_agents::catalog::Catalog;
+use subtend_agents::manifest::{AgentMode, Manifest};
+use subtend_journal::Journal;
+use subtend_journal::memory::Memory;
+use subtend_models::closure::fn_model;
+use subtend_models::model::{Answer, Request};
+use subtend_session::authority::{Rule, RuleSet, Verdict};
+use subtend_session::ids::SessionId;
+use subtend_session::message::Message;
+use subtend_session::outcome::Outcome;
+use subtend_session::record::{Asked, Record};
+use subtend_tools::guard::Guard;
+use subtend_tools::registry::Registry;
+use subtend_tools::tool::Tool;
+use subtend_tools::workspace::Workspace;
+use tempfile::TempDir;
+
+/// What no attack may ever read.
+pub(crate) const SECRET: &str = "the-hidden-word";
+
+type Rules<'a> = &'a [(&'a str, &'a str, Verdict)];
+
+pub(crate) fn rules(default: Verdict, rules: Rules<'_>) -> RuleSet {
+    let rule = |(action, resource, verdict): &(&str, &str, Verdict)| Rule {
+        action: (*action).into(),
+        resource: (*resource).into(),
+        verdict: *verdict,
+    };
+    RuleSet { default, rules: rules.iter().map(rule).collect() }
+}
+
+/// One turn of a script: a tool with its arguments.
+pub(crate) fn call(tool: &str, args: Value) -> Value {
+    json!([{"tool": tool, "args": args}])
+}
+
+pub(crate) fn read(path: &str) -> Value {
+    call("read", json!({"path": path}))
+}
+
+pub(crate) fn write(path: &str) -> Value {
+    call("write", json!({"path": path, "content": "spoiled"}))
+}
+
+/// One turn: a child that plays `steps`, waited for.
+pub(crate) fn spawn(agent: &str, steps: &[Value]) -> Value {
+    call("task", json!({"subagent_type": agent, "prompt": script(steps)}))
+}
+
+/// One turn of several calls.
+pub(crate) fn together(turns: &[Value]) -> Value {
+    turns.iter().filter_map(Value::as_array).flatten().cloned().collect()
+}
+
+/// The last turn: an answer in these words.
+pub(crate) fn say(text: &str) -> Value {
+    json!(text)
+}
+
+/// A prompt that is a script: its steps, one a turn.
+pub(crate) fn script(steps: &[Value]) -> String {
+    Value::from(steps.to_vec()).to_string()
+}
+
+fn next(request: &Request) -> Answer {
+    // An input starts its own script; what comes in between (notices, words of ours) does not.
+    let mut steps = Vec::new();
+    let mut answered = 0;
+    for message in request.messages.iter() {
+        match message {
+            Message::User { text, .. } => {
+                answered = 0;
+                steps = serde_json::from_str::<Vec<Value>>(text).unwrap_or_default();
+            }
+            Message::Assistant { .. } => answered += 1,
+            Message::Result { .. } | Message::Notice { .. } | Message::Prompt { .. } => {}
+        }
+    }
+    match steps.get(answered) {
+        Some(Value::String(said)) => Answer::of_text(said.as_str()),
+        Some(Value::Array(calls)) => {
+            let asked = |(ix, call): (usize, &Value)| Asked {
+                provider_id: format!("call-{ix}").into(),
+                tool: call["tool"].as_str().unwrap_or_default().into(),
+                args: call["args"].to_string().into(),
+            };
+            Answer::of_calls(None, calls.iter().enumerate().map(asked).collect())
+        }
+        Some(_) | None => Answer::of_text("done"),
+    }
+}
+
+/// A workspace, a store, and how a host is started on them.
+pub(crate) struct Scene {
+    dir: TempDir,
+    store: Memory,
+    agents: Vec<Manifest>,
+    policy: RuleSet,
+    guard: Option<Guard>,
+    more: Vec<Arc<dyn Tool>>,
+    seed: u64,
+}
+
+impl Scene {
+    /// Everything is allowed; there is the agent `worker`, which may do all that its caller may.
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        for path in ["secret/key", ".env", "open/.env"] {
+            put(dir.path().join(path), SECRET);
+        }
+        for path in ["open/a.txt", "top.txt"] {
+            put(dir.path().join(path), "plain");
+        }
+        let worker = Manifest::new("worker", AgentMode::All, "You are a worker.");
+        let policy = RuleSet::only(Verdict::Allow);
+        Self { dir, store: Memory::new(), agents: vec![worker], policy, guard: None, more: Vec::new(), seed: 0 }
+    }
+
+    pub(crate) fn policy(mut self, default: Verdict, all: Rules<'_>) -> Self {
+        self.policy = rules(default, all);
+        self
+    }
+
+    /// With an agent of these rules; one that is there already gets them instead of its own.
+    pub(crate) fn agent(mut self, name: &str, default: Verdict, all: Rules<'_>) -> Self {
+        self.agents.retain(|agent| &*agent.name != name);
+        let mut agent = Manifest::new(name, AgentMode::All, "You are an agent.");
+        agent.rules = Some(rules(default, all));
+        self.agents.push(agent);
+        self
+    }
+
+    /// Without that agent from now on.
+    pub(crate) fn forget(&mut self, name: &str) -> &mut Self {
+        self.agents.retain(|agent| &*agent.name != name);
+        self
+    }
+
+    pub(crate) fn guard(mut self, guard: Guard) -> Self {
+        self.guard = Some(guard);
+        self
+    }
+
+    pub(crate) fn tool(mut self, tool: Arc<dyn Tool>) -> Self {
+        self.more.push(tool);
+        self
+    }
+
+    pub(crate) fn at(&self, path: &str) -> PathBuf {
+        self.dir.path().join(path)
+    }
+
+    pub(crate) fn content(&self, path: &str) -> String {
+        std::fs::read_to_string(self.at(path)).unwrap_or_default()
+    }
+
+    /// Starts a host; a later one finds what the earlier ones left.
+    pub(crate) async fn host(&mut self) -> Host {
+        self.seed += 1;
+        let mut catalog = Catalog::builtin();
+        for agent in &self.agents {
+            catalog.insert(agent.clone());
+        }
+        let tools = Registry::builder().tools(Registry::workspace_tools(self.guard.clone())).expect("names differ");
+        let seen = Arc::new(Mutex::new(BTreeMap::new()));
+        let saw = Arc::clone(&seen);
+        let puppet = fn_model("puppet", move |request: Request, _| {
+            let answer = next(&request);
+            saw.lock().expect("nobody panics").insert(request.session, request);
+            async { Ok(answer) }
+        });
+        let store = Box::new(self.store.clone());
+        let runtime = Runtime::builder()
+            .journal(Journal::open(store, subtend_journal::Options::default()).expect("a journal"))
+            .workspace(Arc::new(Workspace::open(self.dir.path()).expect("a workspace")))
+            .catalog(catalog)
+            .policy(self.policy.clone())
+            .tools(tools.tools(self.more.clone()).expect("names differ").build())
+            .model(Arc::new(puppet))
+            .options(Options { seed: Some(self.seed), ..Options::default() })
+            .start()
+            .await;
+        Host { runtime: runtime.expect("a host"), seen }
+    }
+}
+
+fn put(path: PathBuf, content: &str) {
+    std::fs::create_dir_all(path.parent().expect("a file is in a directory")).expect("a directory");
+    std::fs::write(path, content).expect("a file");
+}
+
+/// A host at work.
+pub(crate) struct Host {
+    pub(crate) runtime: Runtime,
+    /// The last request of each session: what its model was shown.
+    seen: Arc<Mutex<BTreeMap<SessionId, Request>>>,
+}
+
+impl Host {
+    /// A session of `agent` that has played `steps` to the end.
+    pub(crate) async fn plays(&self, agent: &str, steps: &[Value]) -> SessionHandle {
+        let session = self.runtime.open(agent).expect("a session");
+        self.goes_on(&session, steps).await;
+        session
+    }
+
+    /// A session plays `steps`, after what it did before.
+    pub(crate) async fn goes_on(&self, session: &SessionHandle, steps: &[Value]) {
+        self.takes(session, script(steps), None).await;
+    }
+
+    /// A session takes an input, for another agent to answer where one is named, and answers it.
+    pub(crate) async fn takes(&self, session: &SessionHandle, text: String, agent: Option<&str>) {
+        let input = session.input(text);
+        let input = if let Some(agent) = agent { input.agent(agent) } else { input };
+        let receipt = input.send().await.expect("accepted");
+        let ended = tokio::time::timeout(Duration::from_secs(7_200), session.run_ended(receipt.run)).await;
+        let outcome = ended.expect("the run ends").expect("the host lives").outcome;
+        assert_eq!(outcome, Outcome::Completed);
+    }
+
+    pub(crate) fn handle(&self, id: SessionId) -> SessionHandle {
+        self.runtime.session(id).expect("a journal").expect("a session")
+    }
+
+    /// Children of a session, in the order of their births.
+    pub(crate) fn kids(&self, of: SessionId) -> Vec<SessionId> {
+        let stored = self.runtime.journal().records(of).expect("records");
+        let born = |record| if let Record::ChildSpawned(spawned) = record { Some(spawned.child) } else { None };
+        stored.into_iter().filter_map(|stored| born(stored.record)).collect()
+    }
+
+    /// The first child, its first child, and so on, `depth` levels down.
+    pub(crate) fn below(&self, of: SessionId, depth: usize) -> SessionId {
+        (0..depth).fold(of, |at, _| *self.kids(at).first().expect("a child"))
+    }
+
+    /// Results of calls since the last input, in order, as the session's model was shown them: whether each failed, and its
+    /// text.
+    pub(crate) fn results(&self, of: SessionId) -> Vec<(bool, String)> {
+        let mut results = Vec::new();
+        for message in self.request(of).messages.iter() {
+            match message {
+                Message::User { .. } => results.clear(),
+                Message::Result { error, content, .. } => results.push((*error, content.to_string())),
+                Message::Assistant { .. } | Message::Notice { .. } | Message::Prompt { .. } => {}
+            }
+        }
+        results
+    }
+
+    /// That each of these calls failed, as denied or otherwise, and told nothing that is hidden.
+    pub(crate) fn refused(&self, of: SessionId, count: usize) -> Vec<String> {
+        let results = self.results(of);
+        assert_eq!(results.len(), count, "{results:#?}");
+        assert!(results.iter().all(|(failed, text)| *failed && !text.contains(SECRET)), "{results:#?}");
+        results.into_iter().map(|(_, text)| text).collect()
+    }
+
+    /// The last request that the session's model got.
+    pub(crate) fn request(&self, of: SessionId) -> Request {
+        self.seen.lock().expect("nobody panics").get(&of).expect("its model was asked").clone()
+    }
+
+    /// Names of the tools that the session's model was shown.
+    pub(crate) fn tools(&self, of: SessionId) -> Vec<String> {
+        self.request(of).tools.iter().map(|tool| tool.name.to_string()).collect()
+    }
+
+    pub(crate) async fn records(&self, of: SessionId) -> Vec<Record> {
+        self.runtime.journal().settled().await.expect("the journal lives");
+        let stored = self.runtime.journal().records(of).expect("records");
+        stored.into_iter().map(|stored| stored.record).collect()
+    }
+
+    /// Ends the host: every invariant holds, and nothing is left alive.
+    pub(crate) async fn down(self) {
+        self.runtime.journal().settled().await.expect("the journal lives");
+        subtend_journal::audit(self.runtime.journal(), true).expect("every invariant holds");
+        let report = self.runtime.shutdown(Duration::from_secs(1)).await;
+        assert_eq!((report.actors, report.tasks), (0, 0), "{report:?}");
+    }
+}

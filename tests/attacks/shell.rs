@@ -1,0 +1,76 @@
+//! The shell as the way round the rules.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use subtend_session::authority::Verdict;
+use subtend_tools::guard::Guard;
+use subtend_tools::sandbox::{self, Strength};
+
+use super::scene::{SECRET, Scene, call, spawn};
+
+const NO_SECRETS: &[(&str, &str, Verdict)] = &[("fs.*", "secret/**", Verdict::Deny)];
+
+fn sh(command: &str) -> Value {
+    call("shell", json!({"command": command}))
+}
+
+fn tries() -> Vec<Value> {
+    [
+        "cat secret/key",
+        "sh -c 'cat secret/key'",
+        "cp secret/key open/found; cat open/found",
+        "ln -s ../secret/key open/link; cat open/link",
+        "echo spoiled > secret/key",
+        "(setsid sh -c 'cat secret/key > open/later' &); sleep 0.2; cat open/later",
+    ]
+    .map(sh)
+    .into()
+}
+
+/// Without a guard nothing would hold a command: who is denied a file gets no shell, and neither do those below.
+#[tokio::test(start_paused = true)]
+async fn who_is_denied_a_file_gets_no_shell_that_nothing_holds() {
+    let mut scene = Scene::new().agent("limited", Verdict::Allow, NO_SECRETS);
+    let host = scene.host().await;
+    let mut steps = tries();
+    steps.push(spawn("worker", &tries()));
+    let root = host.plays("limited", &steps).await;
+    for (session, calls) in [(root.id(), tries().len() + 1), (host.below(root.id(), 1), tries().len())] {
+        assert!(!host.tools(session).contains(&"shell".to_owned()));
+        let results = host.results(session);
+        assert_eq!(results.len(), calls);
+        for (failed, text) in &results[..tries().len()] {
+            assert!(*failed && text.starts_with("the tool `shell` is not available in this session."), "{text}");
+        }
+    }
+    assert_eq!(scene.content("secret/key"), SECRET);
+    host.down().await;
+}
+
+/// With the command's own guard the system holds it, or there is no shell; never a shell that is not held.
+#[tokio::test]
+async fn a_shell_under_the_guard_is_held_or_there_is_none() {
+    let guard =
+        Guard { program: PathBuf::from(env!("CARGO_BIN_EXE_subtend")), args: vec!["guard".into(), "--".into()] };
+    let mut scene = Scene::new().guard(guard).agent("limited", Verdict::Allow, NO_SECRETS);
+    let host = scene.host().await;
+    let mut inner = tries();
+    inner.push(sh("cat top.txt; echo made > open/made"));
+    let root = host.plays("limited", &[spawn("worker", &inner)]).await;
+    let child = host.below(root.id(), 1);
+    let results = host.results(child);
+    assert_eq!(results.len(), inner.len());
+    assert!(results.iter().all(|(_, text)| !text.contains(SECRET)), "{results:#?}");
+    assert_eq!(scene.content("secret/key"), SECRET);
+    if sandbox::probe().is_ok_and(|strength| strength >= Strength::Files) {
+        println!("held: {results:#?}");
+        assert!(host.tools(child).contains(&"shell".to_owned()));
+        assert_eq!(results.last(), Some(&(false, "plain\n[exit code 0]".to_owned())));
+        assert_eq!(scene.content("open/made"), "made\n");
+    } else {
+        println!("refused: {results:#?}");
+        assert!(results.iter().all(|(failed, _)| *failed), "{results:#?}");
+    }
+    host.down().await;
+}

@@ -1,0 +1,121 @@
+//! A person's word: given for one session, it counts there and nowhere else.
+
+use serde_json::{Value, json};
+use subtend_session::authority::Verdict;
+use subtend_session::ids::SessionId;
+use subtend_session::record::{AskVerdict, Record};
+
+use super::scene::{Host, Scene, call, say, script, spawn, together, write};
+
+fn asking() -> Scene {
+    Scene::new().policy(Verdict::Allow, &[("fs.write", "*", Verdict::Ask)])
+}
+
+/// Plays `steps` while a person answers each question as told; gives what was asked, in order, by resource.
+async fn asked(host: &Host, steps: &[Value], words: &[AskVerdict]) -> (SessionId, Vec<(SessionId, String)>) {
+    let session = host.runtime.open("worker").expect("a session");
+    let mut approver = host.runtime.approver();
+    let mut all = Vec::new();
+    let playing = host.goes_on(&session, steps);
+    tokio::pin!(playing);
+    loop {
+        tokio::select! {
+            () = &mut playing => return (session.id(), all),
+            question = approver.next() => {
+                let word = words.get(all.len()).copied().unwrap_or(AskVerdict::Deny);
+                all.push((question.session, question.resource.to_string()));
+                approver.answer(&question, word).await.expect("an answer");
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_word_for_good_in_one_child_is_none_in_its_sibling_its_child_or_its_parent() {
+    let mut scene = asking();
+    let host = scene.host().await;
+    // The first child is allowed for good, and writes twice; its own child, its sibling and its parent are asked anew.
+    let first = spawn("worker", &[write("open/w"), write("open/w"), spawn("worker", &[write("open/w")])]);
+    let second = spawn("worker", &[write("open/w")]);
+    let steps = [first, second, write("open/w")];
+    let (root, questions) = asked(&host, &steps, &[AskVerdict::Always]).await;
+    let kids = host.kids(root);
+    let deep = host.below(root, 2);
+    let who: Vec<SessionId> = questions.iter().map(|(who, _)| *who).collect();
+    assert_eq!(who, [kids[0], deep, kids[1], root]);
+    let failed = |of| host.results(of).iter().map(|(failed, _)| *failed).collect::<Vec<_>>();
+    assert_eq!((failed(kids[0]), failed(deep)), (vec![false, false, false], vec![true]));
+    assert_eq!((failed(kids[1]), failed(root)), (vec![true], vec![false, false, true]));
+    host.down().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_word_is_for_what_was_shown() {
+    let mut scene = asking();
+    let host = scene.host().await;
+    let steps = [
+        write("open/w"),
+        write("open/x"),
+        call("edit", json!({"path": "top.txt", "old": "plain", "new": "x"})),
+        write("open/w"),
+    ];
+    let (root, questions) = asked(&host, &steps, &[AskVerdict::Always]).await;
+    let what: Vec<&str> = questions.iter().map(|(_, what)| &**what).collect();
+    assert_eq!(what, ["open/w", "open/x", "top.txt"]);
+    assert_eq!(host.results(root).iter().map(|(failed, _)| *failed).collect::<Vec<_>>(), [false, true, true, false]);
+    assert_eq!((scene.at("open/x").exists(), scene.content("top.txt")), (false, "plain".into()));
+    host.down().await;
+}
+
+/// A word for one file is none for the file that it comes to lead to.
+#[cfg(unix)]
+#[tokio::test(start_paused = true)]
+async fn a_word_for_a_link_is_no_word_for_where_it_leads() {
+    let mut scene = asking();
+    std::os::unix::fs::symlink("top.txt", scene.at("link")).expect("a link");
+    let host = scene.host().await;
+    let (root, questions) = asked(&host, &[write("link")], &[AskVerdict::Always]).await;
+    assert_eq!(questions.len(), 1);
+    let told = host.refused(root, 1);
+    assert!(told[0].contains("`link` leads to `top.txt`") && told[0].contains("name it itself"), "{told:?}");
+    assert_eq!(scene.content("top.txt"), "plain");
+    host.down().await;
+}
+
+/// No word lifts a deny, and what is denied is asked of nobody.
+#[tokio::test(start_paused = true)]
+async fn a_person_is_not_asked_for_what_is_denied() {
+    let mut scene = Scene::new().policy(
+        Verdict::Allow,
+        &[
+            ("fs.write", "*", Verdict::Ask),
+            ("fs.write", "secret/**", Verdict::Deny),
+            ("fs.read", "top.txt", Verdict::Deny),
+        ],
+    );
+    let host = scene.host().await;
+    let steps = [write("secret/key"), call("edit", json!({"path": "top.txt", "old": "plain", "new": "x"}))];
+    let (root, questions) = asked(&host, &steps, &[AskVerdict::Always, AskVerdict::Always]).await;
+    assert_eq!(questions, []);
+    host.refused(root, 2);
+    host.down().await;
+}
+
+/// With nobody there the same calls are denied at once: a word that was never given is none.
+#[tokio::test(start_paused = true)]
+async fn nobody_there_is_no_word() {
+    let mut scene = asking();
+    let host = scene.host().await;
+    let background = json!({
+        "subagent_type": "worker", "prompt": script(&[write("open/w"), say("wrote it")]), "background": true,
+    });
+    let steps = [together(&[write("open/w"), call("task", background)]), write("open/w")];
+    let root = host.plays("worker", &steps).await;
+    assert!(!scene.at("open/w").exists());
+    let allowed =
+        |record: &Record| matches!(record, Record::AskAnswered { verdict: AskVerdict::Allow | AskVerdict::Always, .. });
+    for session in [root.id(), host.below(root.id(), 1)] {
+        assert!(!host.records(session).await.iter().any(allowed));
+    }
+    host.down().await;
+}

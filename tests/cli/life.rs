@@ -1,0 +1,201 @@
+use serde_json::{Value, json};
+
+use super::call::User;
+
+/// Everybody says what was last said to them.
+const ECHO: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "heard: {last}", "repeat": true } ] } ] }"#;
+
+/// A conversation with one answer: its session, and the message of the answer.
+struct Talk {
+    user: User,
+    model: String,
+    id: String,
+}
+
+impl Talk {
+    fn begun() -> Self {
+        let user = User::new();
+        let model = user.script(ECHO);
+        let done = user.call(&["run", "--json", "--model", &model, "first"]);
+        assert_eq!(done.code, Some(0), "{done:?}");
+        let end: Value = serde_json::from_str(done.out.lines().last().expect("a line")).expect("json");
+        let id = end["session"].as_str().expect("an id").to_owned();
+        Self { user, model, id }
+    }
+
+    /// What a verb that lets agents work prints.
+    fn says(&self, args: &[&str]) -> String {
+        let done = self.user.call(&[args, &["--quiet", "--model", &self.model]].concat());
+        assert_eq!(done.code, Some(0), "{args:?}: {done:?}");
+        done.out
+    }
+
+    /// What a verb prints that changes or reads.
+    fn tells(&self, args: &[&str]) -> String {
+        let done = self.user.call(args);
+        assert_eq!(done.code, Some(0), "{args:?}: {done:?}");
+        done.out
+    }
+
+    /// The messages of a session: type and text, with their records.
+    fn messages(&self, id: &str) -> Vec<(String, String)> {
+        let shown = self.user.json(&["show", "--json", id]);
+        let entries = shown["entries"].as_array().expect("entries").iter();
+        let said = entries.filter(|entry| entry["text"].is_string() && entry["seq"].is_u64());
+        let short = shown["short"].as_str().expect("a name").to_owned();
+        said.map(|entry| (format!("{short}:{}", entry["seq"]), entry["text"].as_str().expect("text").to_owned()))
+            .collect()
+    }
+}
+
+#[test]
+fn a_session_goes_on_with_what_was_said_and_a_closed_one_opens_again() {
+    let talk = Talk::begun();
+    assert_eq!(talk.says(&["send", &talk.id, "second"]), "heard: second\n");
+    assert!(talk.tells(&["close", &talk.id]).contains("is closed"));
+    assert!(talk.tells(&["close", &talk.id]).contains("is closed"), "twice is no error");
+    assert_eq!(talk.says(&["send", &talk.id, "--steer", "third"]), "heard: third\n");
+    assert_eq!(talk.says(&["continue", &talk.id]), "heard: Continue your previous work.\n");
+    let texts: Vec<_> = talk.messages(&talk.id).into_iter().map(|(_, text)| text).collect();
+    let all = ["first", "heard: first", "second", "heard: second", "third", "heard: third"];
+    assert_eq!(texts[..6], all);
+    assert_eq!(talk.user.call(&["verify"]).code, Some(0));
+}
+
+#[test]
+fn a_branch_knows_what_came_before_it_and_nothing_after() {
+    let talk = Talk::begun();
+    talk.says(&["send", &talk.id, "second"]);
+    let first = talk.messages(&talk.id)[1].0.clone();
+    let branch = talk.tells(&["branch", &first, "--title", "another way"]);
+    let branch = branch.trim();
+    assert_eq!(talk.says(&["send", branch, "aside"]), "heard: aside\n");
+    assert_eq!(talk.messages(&talk.id).len(), 4, "the session itself is as it was");
+    let listed = talk.user.json(&["sessions", "--json"]);
+    let titles: Vec<_> = listed.as_array().expect("rows").iter().map(|row| row["title"].clone()).collect();
+    assert_eq!(titles, [json!("another way"), json!("first")]);
+    let wrong = talk.user.call(&["branch", &format!("{}:9999", talk.id)]);
+    assert!(wrong.code == Some(1) && wrong.err.contains("9999"), "{wrong:?}");
+    let none = talk.user.call(&["branch", &format!("{}:last", talk.id)]);
+    assert!(none.code == Some(2) && none.err.contains("SESSION:RECORD"), "{none:?}");
+}
+
+#[test]
+fn an_answer_is_given_anew_and_the_old_one_comes_back() {
+    let talk = Talk::begun();
+    let answer = talk.messages(&talk.id)[1].0.clone();
+    assert_eq!(talk.says(&["regenerate", &talk.id]), "heard: first\n");
+    assert_eq!(talk.tells(&["switch", &talk.id, "previous"]), format!("{answer} shows alternative 0\n"));
+    assert_eq!(talk.tells(&["switch", &answer, "1"]), format!("{answer} shows alternative 1\n"));
+    let wrong = talk.user.call(&["switch", &answer, "7"]);
+    assert!(wrong.code == Some(1) && wrong.err.contains("no alternative 7"), "{wrong:?}");
+    assert_eq!(talk.user.call(&["verify"]).code, Some(0));
+}
+
+#[test]
+fn controls_of_a_quiet_session_say_how_its_last_run_ended() {
+    let talk = Talk::begun();
+    for verb in ["cancel", "interrupt"] {
+        assert!(talk.tells(&[verb, &talk.id]).contains("its last run had ended: completed"), "{verb}");
+    }
+    assert_eq!(talk.tells(&["cancel", &talk.id, "--tree"]), "cancelled 0 runs in the tree\n");
+    let listed = talk.user.call(&["queue", &talk.id]);
+    assert!(listed.code == Some(0) && listed.err.contains("no input waits"), "{listed:?}");
+    assert_eq!(talk.user.json(&["queue", &talk.id, "--json"]), json!([]));
+    assert_eq!(talk.tells(&["queue", &talk.id, "clear"]), "removed 0 inputs\n");
+    let wrong = talk.user.call(&["queue", &talk.id, "remove", "nothing"]);
+    assert!(wrong.code == Some(2) && wrong.err.contains("no input's id"), "{wrong:?}");
+    let nobody = talk.user.call(&["cancel", "ffffff"]);
+    assert!(nobody.code == Some(1) && nobody.err.contains("no session is called"), "{nobody:?}");
+}
+
+#[test]
+fn a_deleted_tree_is_in_no_listing_and_takes_nothing() {
+    let talk = Talk::begun();
+    let branch = talk.tells(&["branch", &talk.id]);
+    assert_eq!(talk.tells(&["delete", &talk.id]), "deleted 2 sessions\n");
+    assert_eq!(talk.user.json(&["sessions", "--all", "--json"]), json!([]));
+    let gone = talk.user.call(&["send", branch.trim(), "there?", "--model", &talk.model]);
+    assert!(gone.code == Some(1) && gone.err.contains("no session is called"), "{gone:?}");
+    assert_eq!(talk.user.call(&["verify"]).code, Some(0));
+}
+
+#[test]
+fn tasks_and_usage_are_told_without_a_runtime() {
+    let user = User::new();
+    let model = user.script(
+        r#"{ "rules": [
+            { "agent": "general", "steps": [
+                { "fan_out": { "n": 2, "agent": "explore", "prompt": "Look at part {n}." } },
+                { "text": "done", "usage": { "in": 10, "out": 2 } } ] },
+            { "agent": "*", "steps": [ { "text": "found", "usage": { "in": 3, "out": 1 } } ] } ] }"#,
+    );
+    let done = user.call(&["run", "--json", "--model", &model, "look"]);
+    let end: Value = serde_json::from_str(done.out.lines().last().expect("a line")).expect("json");
+    let root = end["session"].as_str().expect("an id");
+    let tasks = user.json(&["tasks", "--json", "--status", "completed", "--parent", root]);
+    assert_eq!(tasks.as_array().map(Vec::len), Some(2), "{tasks:#}");
+    assert_eq!(user.json(&["tasks", "--json", "--limit", "1"]).as_array().map(Vec::len), Some(1));
+    assert_eq!(user.json(&["tasks", "--json", "--status", "failed"]), json!([]));
+    let usage = user.json(&["usage", root, "--json"]);
+    let tokens = |part: &str| (usage[part]["in"].clone(), usage[part]["out"].clone());
+    assert_eq!(tokens("own"), (json!(10), json!(2)), "{usage:#}");
+    assert_eq!((tokens("owned"), tokens("tree")), ((json!(6), json!(2)), (json!(16), json!(4))), "{usage:#}");
+    assert_eq!(user.json(&["approvals", "--json", "--all"]), json!([]));
+}
+
+#[test]
+fn a_store_that_another_process_works_on_is_named_with_that_process() {
+    let user = User::new();
+    let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "hang": true } ] } ] }"#);
+    let run = user.start(&["run", "--json", "--model", &model, "hang"]);
+    let event = run.until(|event| event["record"]["turn_started"].is_object());
+    let id = event["session"].as_str().expect("an id").to_owned();
+    for args in [vec!["cancel", &id], vec!["send", &id, "more"], vec!["delete", &id, "--force"], vec!["usage", &id]] {
+        let refused = user.call(&args);
+        assert_eq!(refused.code, Some(3), "{args:?}: {refused:?}");
+        assert!(refused.err.contains(&run.pid().to_string()), "{args:?}: {refused:?}");
+    }
+    run.signal("INT");
+    assert_eq!(run.done().code, Some(130));
+}
+
+#[test]
+fn a_chat_without_a_terminal_answers_line_by_line() {
+    let user = User::new();
+    let model = user.script(ECHO);
+    let done = user.call_with(&["chat", "--quiet", "--model", &model], "one\n\ntwo\n");
+    assert_eq!((done.code, done.out.as_str()), (Some(0), "heard: one\nheard: two\n"), "{done:?}");
+    let sessions = user.json(&["sessions", "--json"]);
+    assert_eq!(sessions.as_array().map(Vec::len), Some(1), "one conversation: {sessions:#}");
+    let id = sessions[0]["id"].as_str().expect("an id");
+    let more = user.call_with(&["chat", id, "--quiet", "--model", &model], "three\n");
+    assert_eq!(more.out, "heard: three\n", "{more:?}");
+}
+
+#[test]
+fn what_nobody_can_be_asked_for_is_denied_and_told() {
+    let user = User::new();
+    let write =
+        r#"{ "calls": [ { "tool": "write", "args": { "path": "a.txt", "content": "hi" } } ] }, { "text": "{last}" }"#;
+    let model = user.script(&format!(r#"{{ "rules": [ {{ "agent": "*", "steps": [ {write} ] }} ] }}"#));
+    let done = user.call(&["run", "--quiet", "--model", &model, "--ask", "fs.write=*.txt", "hi"]);
+    assert_eq!((done.code, user.workspace().join("a.txt").exists()), (Some(0), false), "{done:?}");
+}
+
+#[test]
+fn listings_tell_branches_and_closed_sessions_apart() {
+    let talk = Talk::begun();
+    let branch = talk.tells(&["branch", &talk.id]);
+    talk.says(&["regenerate", &talk.id]);
+    talk.tells(&["close", branch.trim()]);
+    let tree = talk.user.json(&["tree", "--json", &talk.id]);
+    let kinds = |of: &str| tree["children"].as_array().expect("children").iter().map(|kid| kid[of].clone()).collect();
+    let (kinds, closed): (Vec<_>, Vec<_>) = (kinds("kind"), kinds("closed"));
+    assert_eq!(kinds, [json!("human"), json!("alternative")]);
+    assert_eq!(closed, [json!(true), Value::Null]);
+    let drawn = talk.tells(&["tree", &talk.id]);
+    assert!(drawn.contains("branch · closed") && drawn.contains("alternative"), "{drawn}");
+    assert!(talk.tells(&["sessions"]).contains("closed"));
+    assert_eq!(talk.user.json(&["queue", &talk.id, "list", "--json"]), json!([]), "as without `list`");
+}

@@ -1,0 +1,161 @@
+//! The command at a terminal: `script` makes one, and what is written to its stdin is typed there.
+
+use std::io::{Read as _, Write as _};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::call::{User, no_forks};
+
+/// Whoever is asked to write does so; whoever is asked to hang does that; all else is said back.
+const MODEL: &str = r#"{ "rules": [ { "agent": "*", "steps": [ [
+    { "when": { "last_contains": "please write" }, "latency_ms": 300, "repeat": true,
+      "calls": [ { "tool": "write", "args": { "path": "a.txt", "content": "hi" } } ] },
+    { "when": { "last_contains": "hang" }, "hang": true, "repeat": true },
+    { "text": "heard: {last}", "repeat": true } ] ] } ] }"#;
+
+/// How long a text may take to show up.
+const LONG: Duration = Duration::from_secs(60);
+
+/// A call under way whose stdin stays open.
+struct Typing {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    out: mpsc::Receiver<Vec<u8>>,
+    /// What was shown since the last text that was waited for.
+    shown: String,
+}
+
+impl Typing {
+    fn begin(mut command: Command) -> Self {
+        let forking = no_forks();
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the command starts");
+        drop(forking);
+        let stdin = child.stdin.take();
+        let mut stdout = child.stdout.take().expect("stdout");
+        let (tell, out) = mpsc::channel();
+        thread::spawn(move || {
+            let mut piece = [0; 4096];
+            while let Ok(1..) = stdout.read(&mut piece).map(|n| tell.send(piece[..n].to_vec()).map_or(0, |()| n)) {}
+        });
+        Self { child, stdin, out, shown: String::new() }
+    }
+
+    /// At a terminal.
+    fn at_terminal(user: &User, args: &[&str]) -> Self {
+        let plain = user.command(args);
+        let words = std::iter::once(plain.get_program()).chain(plain.get_args());
+        let words: Vec<_> = words.map(|word| format!("'{}'", word.to_string_lossy())).collect();
+        let mut command = Command::new("script");
+        command.args(["-qefc", &words.join(" "), "/dev/null"]).current_dir(user.workspace());
+        command.env("SUBTEND_DATA", user.data()).env("TERM", "xterm").env_remove("RUST_BACKTRACE");
+        Self::begin(command)
+    }
+
+    fn types(&mut self, text: &str) {
+        self.stdin.as_mut().expect("stdin").write_all(text.as_bytes()).expect("it is typed");
+    }
+
+    /// Waits until a text shows up; gives all that was shown before it.
+    fn until(&mut self, text: &str) -> String {
+        loop {
+            if let Some(at) = self.shown.find(text) {
+                let rest = self.shown.split_off(at);
+                let before = std::mem::replace(&mut self.shown, rest[text.len()..].to_owned());
+                return before;
+            }
+            let piece = self.out.recv_timeout(LONG);
+            let piece = piece.unwrap_or_else(|_| panic!("`{text}` does not come after: {}", self.shown));
+            self.shown.push_str(&String::from_utf8_lossy(&piece));
+        }
+    }
+
+    /// Waits for the end, with stdin open all the time; gives the exit code and what was shown last.
+    fn ends(mut self) -> (Option<i32>, String) {
+        while let Ok(piece) = self.out.recv_timeout(LONG) {
+            self.shown.push_str(&String::from_utf8_lossy(&piece));
+        }
+        let code = self.child.wait().expect("it ends").code();
+        drop(self.stdin.take());
+        (code, self.shown)
+    }
+}
+
+#[test]
+fn a_question_that_is_closed_does_not_take_the_next_line() {
+    let user = User::new();
+    let model = user.script(MODEL);
+    let mut chat = Typing::at_terminal(&user, &["chat", "--model", &model, "--ask", "fs.write"]);
+    chat.until("/help tells the commands");
+    chat.types("please write\r");
+    chat.until("allow?");
+    chat.types("/waiting\r");
+    chat.until("nothing waits"); // a question does not stand in the way of commands
+    chat.types("\u{3}");
+    chat.until("the question was closed");
+    chat.until("cancelled by a person");
+    chat.types("hello\r");
+    let before = chat.until("heard: hello");
+    assert!(!before.contains("allow?"), "{before}");
+    chat.types("half a line\u{3}\u{4}"); // Ctrl-C forgets the line, Ctrl-D leaves
+    let (code, last) = chat.ends();
+    assert_eq!(code, Some(0), "{last}");
+    assert!(last.contains("general") && !last.contains("✓ ?"), "the tree names the agent: {last}");
+    assert!(!user.workspace().join("a.txt").exists());
+}
+
+#[test]
+fn a_person_at_the_terminal_is_there_before_the_prompt_is_sent() {
+    let user = User::new();
+    let model = user.script(&MODEL.replace("300", "0"));
+    let mut run = Typing::at_terminal(&user, &["run", "please write", "--model", &model, "--ask", "fs.write"]);
+    run.until("allow?");
+    run.types("y\n");
+    let (code, shown) = run.ends();
+    assert_eq!((code, user.workspace().join("a.txt").exists()), (Some(0), true), "{shown}");
+}
+
+#[test]
+fn what_was_typed_before_the_question_is_no_word_on_it() {
+    let user = User::new();
+    let model = user.script(MODEL);
+    let mut run = Typing::at_terminal(&user, &["run", "please write", "--model", &model, "--ask", "fs.write"]);
+    run.until("thinking");
+    run.types("y\n");
+    run.until("allow?");
+    run.types("n\n");
+    let (code, shown) = run.ends();
+    assert_eq!((code, user.workspace().join("a.txt").exists()), (Some(0), false), "{shown}");
+}
+
+#[test]
+fn leaving_a_chat_cancels_what_runs_and_leaves_the_terminal_in_order() {
+    let user = User::new();
+    let model = user.script(MODEL);
+    let mut chat = Typing::at_terminal(&user, &["chat", "--model", &model]);
+    chat.until("/help tells the commands");
+    chat.types("hang\r");
+    chat.until("thinking");
+    chat.types("/quit\r");
+    let (code, last) = chat.ends();
+    assert_eq!(code, Some(0), "{last}");
+    let left = last.rfind("> ").map(|at| &last[at..]).expect("a line to type on");
+    let drawn = left.contains("cancelled") && left.matches('■').count() == 1;
+    assert!(drawn && !left.replace("\r\n", "").contains('\n'), "the tree is left, once and at the left edge: {left:?}");
+    assert_eq!(user.json(&["sessions", "--json"])[0]["outcome"], json!("cancelled"));
+}
+
+#[test]
+fn a_chat_that_waits_for_a_line_obeys_a_signal() {
+    let user = User::new();
+    let model = user.script(MODEL);
+    let mut chat = Typing::begin(user.command(&["chat", "--quiet", "--model", &model]));
+    chat.types("one\n");
+    chat.until("heard: one\n");
+    let killed = Command::new("kill").args(["-TERM", &chat.child.id().to_string()]).status();
+    assert!(killed.expect("kill runs").success());
+    assert_eq!(chat.ends().0, Some(130));
+}

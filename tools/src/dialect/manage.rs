@@ -1,0 +1,193 @@
+//! Tools beside `task`: looking at a task of one's own, and ending it.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use subtend_session::ids::Text;
+use subtend_session::message::ToolSpec;
+
+use crate::bounded;
+use crate::registry::arguments;
+use crate::tool::ToolError;
+
+/// The tool that looks at a task, and may wait for it: locked, as `task` is (G15).
+pub const CHECK: &str = "check_task";
+
+/// The tool that ends a task: locked.
+pub const CANCEL: &str = "cancel_task";
+
+/// What a call of `check_task` asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckRequest {
+    /// The task, as the model wrote it: only one of the caller's own may be meant.
+    pub task: Text,
+    /// Whether it waits for the end.
+    pub wait: bool,
+    /// How long it waits at most, if it says so; never longer than the host allows.
+    pub timeout_ms: Option<u64>,
+}
+
+const ABOUT_CHECK: &str = "\
+Look at a task that you started in the background, and by default wait for its end: you get its answer, or how it failed.
+
+Use it when you cannot go on without that answer. Do not use it to pass the time: a task's answer comes to you by itself, at the \
+latest when you end your turn, and several can be at work meanwhile. When the wait is over and the task is not, nothing happened \
+to the task; it goes on. With `wait: false` you learn only whether it is still at work.
+Good: three tasks at work, and the next step needs the first one's answer: check that one.
+Bad: checking the same task again and again with `wait: false`.";
+
+const ABOUT_CANCEL: &str = "\
+End a task that you started and whose answer you do not need any more, with all that it started itself. What it found so far \
+comes to you as its result; the task can go on later with `task` and its session_id.
+
+Use it when the question has settled itself, or when the task was started with a wrong prompt. Do not use it because a task takes \
+long: ask with `check_task` first. A task that has ended already stays as it is.";
+
+/// The tools, as they are offered beside `task`.
+pub fn specs() -> [ToolSpec; 2] {
+    let task = json!({"type": "string", "description": "The task, by the session_id that you were given when you started it."});
+    let check = json!({
+        "type": "object",
+        "properties": {
+            "taskId": task,
+            "wait": {"type": "boolean", "default": true, "description": "Wait for its end."},
+            "timeoutMs": {
+                "type": "integer",
+                "minimum": 1,
+                "default": 300_000,
+                "description": "How long to wait at most, in milliseconds; the host may allow less.",
+            },
+        },
+        "required": ["taskId"],
+        "additionalProperties": false,
+    });
+    let cancel = json!({
+        "type": "object",
+        "properties": {"taskId": task},
+        "required": ["taskId"],
+        "additionalProperties": false,
+    });
+    [
+        ToolSpec { name: CHECK.into(), description: ABOUT_CHECK.into(), schema: Arc::new(check) },
+        ToolSpec { name: CANCEL.into(), description: ABOUT_CANCEL.into(), schema: Arc::new(cancel) },
+    ]
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Check {
+    #[serde(rename = "taskId")]
+    task: String,
+    wait: Option<bool>,
+    #[serde(rename = "timeoutMs")]
+    timeout_ms: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Cancel {
+    #[serde(rename = "taskId")]
+    task: String,
+}
+
+/// Reads the arguments of `check_task`, as the model wrote them.
+///
+/// # Errors
+/// When they do not fit.
+pub fn parse_check(args: &str) -> Result<CheckRequest, ToolError> {
+    let asked: Check = read(CHECK, args, "taskId, wait and timeoutMs")?;
+    if asked.timeout_ms == Some(0) {
+        return Err(ToolError::bad_args("timeoutMs is 0: to look without waiting, say `wait: false`"));
+    }
+    let (task, wait) = (named(CHECK, &asked.task)?, asked.wait.unwrap_or(true));
+    Ok(CheckRequest { task, wait, timeout_ms: asked.timeout_ms })
+}
+
+/// Reads the arguments of `cancel_task`, as the model wrote them: the task.
+///
+/// # Errors
+/// When they do not fit.
+pub fn parse_cancel(args: &str) -> Result<Text, ToolError> {
+    let asked: Cancel = read(CANCEL, args, "taskId")?;
+    named(CANCEL, &asked.task)
+}
+
+fn read<T: DeserializeOwned>(tool: &str, args: &str, takes: &str) -> Result<T, ToolError> {
+    let value = arguments::parse(tool, args).map_err(ToolError::bad_args)?;
+    serde_json::from_value(value).map_err(|error| {
+        let error = error.to_string();
+        ToolError::bad_args(format!(
+            "the arguments of {tool} do not fit: {}; it takes {takes}",
+            bounded::shown(&error, 300)
+        ))
+    })
+}
+
+fn named(tool: &str, task: &str) -> Result<Text, ToolError> {
+    match task.trim() {
+        "" => {
+            Err(ToolError::bad_args(format!("{tool} needs a taskId: the session_id that you were given for the task")))
+        }
+        task => Ok(task.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use subtend_session::call::ToolErrorKind;
+
+    use super::*;
+
+    fn check(task: &str, wait: bool, timeout_ms: Option<u64>) -> Result<CheckRequest, ToolError> {
+        Ok(CheckRequest { task: task.into(), wait, timeout_ms })
+    }
+
+    fn error(parsed: Result<impl std::fmt::Debug, ToolError>) -> String {
+        let error = parsed.unwrap_err();
+        assert_eq!((error.kind, error.denied), (ToolErrorKind::BadArgs, false));
+        error.message
+    }
+
+    #[test]
+    fn the_schemas_fit_what_is_parsed() {
+        let [check, cancel] = specs().map(|spec| (arguments::compile(&spec.schema).unwrap(), spec.name));
+        assert_eq!((&*check.1, &*cancel.1), ("check_task", "cancel_task"));
+        for (args, fits) in [
+            (json!({"taskId": "9a8057"}), true),
+            (json!({"taskId": "9a8057", "wait": false, "timeoutMs": 5}), true),
+            (json!({"taskId": "9a8057", "timeoutMs": 0}), false),
+            (json!({"wait": true}), false),
+        ] {
+            assert_eq!(check.0.is_valid(&args), fits, "{args}");
+            assert_eq!(parse_check(&args.to_string()).is_ok(), fits, "{args}");
+        }
+        for (args, fits) in [(json!({"taskId": "9a8057"}), true), (json!({"taskId": "9a8057", "all": true}), false)] {
+            assert_eq!(cancel.0.is_valid(&args), fits, "{args}");
+            assert_eq!(parse_cancel(&args.to_string()).is_ok(), fits, "{args}");
+        }
+    }
+
+    #[test]
+    fn a_check_waits_unless_it_says_otherwise() {
+        assert_eq!(parse_check(r#"{"taskId":" 9a8057 "}"#), check("9a8057", true, None));
+        assert_eq!(parse_check(r#"{"taskId":"x","wait":null,"timeoutMs":null}"#), check("x", true, None));
+        assert_eq!(parse_check(r#"{"taskId":"x","wait":false,"timeoutMs":9}"#), check("x", false, Some(9)));
+        assert_eq!(parse_cancel(r#"{"taskId":" 9a8057 "}"#), Ok("9a8057".into()));
+    }
+
+    #[test]
+    fn wrong_arguments_say_what_is_right() {
+        assert_eq!(
+            error(parse_cancel(r#"{"taskId":" "}"#)),
+            "cancel_task needs a taskId: the session_id that you were given for the task"
+        );
+        assert_eq!(
+            error(parse_check(r#"{"taskId":"x","timeoutMs":0}"#)),
+            "timeoutMs is 0: to look without waiting, say `wait: false`"
+        );
+        assert!(error(parse_check(r#"{"task":"x"}"#)).contains("unknown field `task`"));
+        assert!(error(parse_cancel("[]")).contains("an array"));
+    }
+}

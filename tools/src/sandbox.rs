@@ -1,0 +1,123 @@
+//! The sandbox: a command of a session whose files or network have limits is held to them by the system.
+//!
+//! The guard (see [`guard`](crate::guard)) starts such a command in a domain that neither it nor anything that it starts can
+//! leave, daemons included. It is Linux's Landlock, with a filter of system calls beside it. Where the domain cannot be set up
+//! the command is not run: never without it.
+//!
+//! # What is held
+//!
+//! * **Files of the workspace**, by what the session may do *whole*. A directory is granted as a whole where the authority
+//!   allows all paths in it, also those that do not exist yet; one that it allows in part is gone through, and granted are the
+//!   files and directories that are there. What cannot be said so is not granted: in a directory that is allowed in part
+//!   nothing can be made, renamed or removed. A file that has a second name (a hard link) is granted only where no name of it
+//!   in the workspace is denied. `Ask` counts as denied: nobody can be asked by the system.
+//! * **Other files**: programs, libraries and settings of the system may be read (`/usr`, `/etc`, …), a directory of the
+//!   command's own, in `TMPDIR` and `HOME`, may be written. All else is out of reach, the person's home too.
+//! * **Network**, unless all of `net.fetch` is allowed: no socket can be made, be it of TCP, UDP or any other kind; TCP is
+//!   denied by Landlock besides. Unix sockets can never be made under the sandbox: whoever listens there (a container engine,
+//!   a service manager, an agent of keys) would do for the command what it may not do itself.
+//!
+//! # What is not held
+//!
+//! Names, sizes and times of files can be seen, and the bits of `chmod`, times and attributes be changed, where the system's
+//! user may. Names in a directory that is allowed in part are shown where no directory below it is denied. Sockets, pipes and
+//! descriptors are not taken from a command that was given them. Processes outside can be signalled before Linux 6.12. A
+//! command of the superuser can leave by way of the kernel itself.
+
+#[cfg(target_os = "linux")]
+mod domain;
+#[cfg(target_os = "linux")]
+mod scratch;
+#[cfg(target_os = "linux")]
+mod survey;
+#[cfg(target_os = "linux")]
+mod syscalls;
+
+use std::process::{Child, Command};
+
+use subtend_session::authority::Authority;
+use subtend_session::ids::Text;
+
+/// What stands before a command that the guard is to hold; the authority then comes as the first line of its input.
+pub(crate) const HELD: &str = "--held";
+/// The guard's exit code when the command was not run.
+pub(crate) const NOT_RUN: i32 = 125;
+/// What the guard's last words then begin with. A command can say this itself, and is then taken for one that was not run.
+pub(crate) const WHY: &str = "guard: not run: ";
+
+/// What a command can do to files whatever the rules say, as long as nothing holds it.
+const FILES: [&str; 2] = ["fs.read", "fs.write"];
+/// … and to the network.
+const NET: &str = "net.fetch";
+
+/// What this system's sandbox can hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Strength {
+    /// Files: Linux from 6.2 on.
+    Files,
+    /// Files and the network: Linux from 6.7 on.
+    FilesAndNetwork,
+}
+
+/// Why there is no sandbox.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{why}")]
+pub struct Unsupported {
+    /// What is missing.
+    pub why: Text,
+}
+
+/// Finds out what this system can hold. Binds nobody.
+///
+/// # Errors
+/// When it can hold nothing, with what is missing.
+pub fn probe() -> Result<Strength, Unsupported> {
+    #[cfg(target_os = "linux")]
+    let found = domain::probe();
+    #[cfg(not(target_os = "linux"))]
+    let found = Err("this system has no Landlock: it is a part of Linux".to_owned());
+    found.map_err(|why| Unsupported { why: why.into() })
+}
+
+/// Whether `authority` sets a command limits, so that it may run in a sandbox only.
+pub fn is_needed(authority: &Authority) -> bool {
+    !authority.unrestricted(&FILES) || limits_network(authority)
+}
+
+pub(crate) fn limits_network(authority: &Authority) -> bool {
+    !authority.unrestricted(&[NET])
+}
+
+/// A command that was started under a sandbox; what the sandbox left is removed when this is dropped.
+pub(crate) struct Held {
+    pub(crate) child: Child,
+    #[cfg(target_os = "linux")]
+    _scratch: scratch::Scratch,
+}
+
+/// Starts a command that can do only what `authority` allows, with the current directory as its workspace.
+///
+/// # Errors
+/// Whatever keeps the sandbox from being whole: then nothing was started.
+#[cfg(target_os = "linux")]
+pub(crate) fn start(mut command: Command, authority: Authority) -> Result<Held, String> {
+    let scratch = scratch::Scratch::make().map_err(|error| format!("no directory can be made for it: {error}"))?;
+    command.env("TMPDIR", scratch.path()).env("HOME", scratch.path());
+    let path = scratch.path().to_owned();
+    // A domain binds the thread that enters it and what that thread starts. The guard stays outside: it must see and end all.
+    let started = std::thread::spawn(move || {
+        domain::enter(&authority, &path)?;
+        command.spawn().map_err(|error| format!("{} cannot be started: {error}", command.get_program().display()))
+    });
+    let child = started.join().map_err(|_| "the sandbox panicked".to_owned())??;
+    Ok(Held { child, _scratch: scratch })
+}
+
+/// There is no sandbox here.
+///
+/// # Errors
+/// Always.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn start(_: Command, _: Authority) -> Result<Held, String> {
+    Err("this system has no sandbox".to_owned())
+}

@@ -1,0 +1,285 @@
+//! The survey: what of a workspace an authority allows, said by files and directories that are there.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
+use std::ffi::CStr;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, openat, statat};
+use subtend_session::authority::{Access, Authority, Verdict};
+
+use crate::workspace::join;
+
+const READ: &str = "fs.read";
+const WRITE: &str = "fs.write";
+
+/// Entries that are looked at.
+const MAX_ENTRIES: u32 = 300_000;
+/// Rules that are made.
+const MAX_RULES: u32 = 20_000;
+/// Levels of directories: each holds a descriptor.
+const MAX_DEPTH: u32 = 200;
+
+/// What may be done with a file, or with all that is in a directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Grant {
+    /// Read files.
+    pub(super) read: bool,
+    /// See the names in directories.
+    pub(super) list: bool,
+    /// Write files that are there.
+    pub(super) write: bool,
+    /// Make, rename and remove.
+    pub(super) change: bool,
+}
+
+/// Takes a grant of what an open handle stands for.
+pub(super) type Sink<'a> = dyn FnMut(BorrowedFd<'_>, Grant) -> Result<(), String> + 'a;
+
+/// Device and inode: what a file is, by whatever name.
+type Inode = (u64, u64);
+
+/// Reads a workspace for one authority.
+pub(super) struct Survey<'a> {
+    authority: &'a Authority,
+    /// Files with several names of which one may not be read.
+    unread: HashSet<Inode>,
+    /// … or not be written.
+    unwritten: HashSet<Inode>,
+    entries: u32,
+    rules: u32,
+}
+
+/// How much of a directory one action is allowed on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    All,
+    Some,
+    None,
+}
+
+impl<'a> Survey<'a> {
+    pub(super) fn new(authority: &'a Authority) -> Self {
+        let (unread, unwritten) = (HashSet::new(), HashSet::new());
+        Self { authority, unread, unwritten, entries: 0, rules: 0 }
+    }
+
+    /// Grants what is allowed in the workspace `root`.
+    ///
+    /// # Errors
+    /// When the workspace cannot be read or is too large to say, and what the sink says.
+    pub(super) fn grant(mut self, root: OwnedFd, sink: &mut Sink<'_>) -> Result<(), String> {
+        self.find_second_names(root.as_fd(), ".", 0)?;
+        self.dir(root.as_fd(), ".", (false, false), 0, sink).map(drop)
+    }
+
+    fn verdict(&self, action: &str, path: &str) -> Verdict {
+        self.authority.verdict(&Access { action: action.into(), resource: path.into() })
+    }
+
+    fn allows(&self, action: &str, path: &str) -> bool {
+        self.verdict(action, path) == Verdict::Allow
+    }
+
+    /// Gathers files that have several names where one of them is not allowed: they are out of reach by their other names too.
+    fn find_second_names(&mut self, dir: BorrowedFd<'_>, path: &str, depth: u32) -> Result<(), String> {
+        let granted = |action: &str| !self.authority.denies_below(action, ".");
+        let partly = |action: &str| granted(action) && !self.authority.allows_below(action, path);
+        let (reads, writes) = (partly(READ), partly(WRITE));
+        if !reads && !writes {
+            return Ok(());
+        }
+        self.each(dir, path, depth, &mut |survey, entry| {
+            if let Kind::Dir(dir) = &entry.kind {
+                let below = entry.path.as_deref().unwrap_or(UNNAMED);
+                return survey.find_second_names(dir.as_fd(), below, depth.saturating_add(1));
+            }
+            if !entry.has_others {
+                return Ok(());
+            }
+            // A name that no rule can speak of is none that is allowed.
+            let allowed = |action| entry.path.as_deref().is_some_and(|path| survey.allows(action, path));
+            let (unread, unwritten) = (reads && !allowed(READ), writes && !allowed(WRITE));
+            if unread {
+                survey.unread.insert(entry.inode);
+            }
+            if unwritten {
+                survey.unwritten.insert(entry.inode);
+            }
+            Ok(())
+        })
+    }
+
+    /// Grants what is allowed in one directory, besides what is `had` (read, write) of all of it. Tells whether the names in it
+    /// and below it may be seen.
+    fn dir(
+        &mut self,
+        dir: BorrowedFd<'_>,
+        path: &str,
+        had: (bool, bool),
+        depth: u32,
+        sink: &mut Sink<'_>,
+    ) -> Result<bool, String> {
+        let read = self.part(READ, had.0, dir, path, depth)?;
+        let write = self.part(WRITE, had.1, dir, path, depth)?;
+        let (reads, writes) = (read == Part::All, write == Part::All);
+        let grant =
+            Grant { read: reads && !had.0, list: reads && !had.0, write: writes && !had.1, change: writes && !had.1 };
+        self.rule(dir, grant, sink)?;
+        if read != Part::Some && write != Part::Some {
+            return Ok(reads);
+        }
+        let mut seen = reads || (read == Part::Some && self.allows(READ, path));
+        self.each(dir, path, depth, &mut |survey, entry| {
+            let Some(path) = entry.path.as_deref() else {
+                // Neither granted nor shown.
+                seen &= !matches!(entry.kind, Kind::Dir(_));
+                return Ok(());
+            };
+            match &entry.kind {
+                Kind::Dir(dir) => {
+                    seen &= survey.dir(dir.as_fd(), path, (reads, writes), depth.saturating_add(1), sink)?;
+                }
+                Kind::File(file) => {
+                    let read = !reads && survey.allows(READ, path) && !survey.unread.contains(&entry.inode);
+                    let write = !writes && survey.allows(WRITE, path) && !survey.unwritten.contains(&entry.inode);
+                    survey.rule(file.as_fd(), Grant { read, write, ..Grant::default() }, sink)?;
+                }
+                Kind::Other => {}
+            }
+            Ok(())
+        })?;
+        if seen && !reads {
+            self.rule(dir, Grant { list: true, ..Grant::default() }, sink)?;
+        }
+        Ok(seen)
+    }
+
+    fn rule(&mut self, fd: BorrowedFd<'_>, grant: Grant, sink: &mut Sink<'_>) -> Result<(), String> {
+        if grant == Grant::default() {
+            return Ok(());
+        }
+        self.rules = self.rules.saturating_add(1);
+        if self.rules > MAX_RULES {
+            return Err(format!(
+                "what the session may do in this workspace takes more than {MAX_RULES} single rules to say; rules for whole \
+                 directories, such as `src/**`, take one each"
+            ));
+        }
+        sink(fd, grant)
+    }
+
+    fn part(&mut self, action: &str, had: bool, dir: BorrowedFd<'_>, path: &str, depth: u32) -> Result<Part, String> {
+        if had || (self.authority.allows_below(action, path) && !self.has_second_name(action, dir, path, depth)?) {
+            return Ok(Part::All);
+        }
+        Ok(if self.authority.denies_below(action, path) { Part::None } else { Part::Some })
+    }
+
+    /// Whether a file in the directory has another name that is not allowed.
+    fn has_second_name(&mut self, action: &str, dir: BorrowedFd<'_>, path: &str, depth: u32) -> Result<bool, String> {
+        let denied = |survey: &Self| if action == READ { survey.unread.len() } else { survey.unwritten.len() };
+        if denied(self) == 0 {
+            return Ok(false);
+        }
+        let mut found = false;
+        self.each(dir, path, depth, &mut |survey, entry| {
+            let denied = if action == READ { &survey.unread } else { &survey.unwritten };
+            found |= denied.contains(&entry.inode);
+            if let (false, Kind::Dir(dir)) = (found, &entry.kind) {
+                let below = entry.path.as_deref().unwrap_or(UNNAMED);
+                found = survey.has_second_name(action, dir.as_fd(), below, depth.saturating_add(1))?;
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    /// Looks at all entries of a directory, each opened by a handle: what is looked at is what is granted.
+    fn each(
+        &mut self,
+        dir: BorrowedFd<'_>,
+        path: &str,
+        depth: u32,
+        look: &mut dyn FnMut(&mut Self, Entry) -> Result<(), String>,
+    ) -> Result<(), String> {
+        if depth >= MAX_DEPTH {
+            return Err(format!("the workspace has more than {MAX_DEPTH} levels of directories"));
+        }
+        // A handle of its own: two looks at one directory must not share their place in it.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let Ok(entries) = openat(dir, ".", flags, Mode::empty()).and_then(Dir::new) else { return Ok(()) };
+        for entry in entries {
+            // An entry that cannot be read, or vanished meanwhile, is not granted.
+            let Ok(entry) = entry else { continue };
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            self.entries = self.entries.saturating_add(1);
+            if self.entries > MAX_ENTRIES {
+                return Err(format!("the workspace has more than {MAX_ENTRIES} files to look at"));
+            }
+            if let Some(entry) = Entry::open(dir, name, path) {
+                look(self, entry)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where names are that no rule can speak of: below it nothing is allowed.
+const UNNAMED: &str = "..";
+
+/// One entry of a directory.
+struct Entry {
+    /// Its path in the workspace; none where its name is no text.
+    path: Option<String>,
+    kind: Kind,
+    inode: Inode,
+    /// Whether it has other names.
+    has_others: bool,
+}
+
+enum Kind {
+    Dir(OwnedFd),
+    /// A file or a named pipe.
+    File(OwnedFd),
+    /// A link, which is followed when it is used, a socket or a device.
+    Other,
+}
+
+impl Entry {
+    fn open(dir: BorrowedFd<'_>, name: &CStr, path: &str) -> Option<Self> {
+        let named = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        let (kind, stat) = match FileType::from_raw_mode(named.st_mode) {
+            FileType::Directory => {
+                let fd = openat(dir, name, OFlags::RDONLY | OFlags::DIRECTORY | HANDLE, Mode::empty()).ok()?;
+                let stat = fstat(&fd).ok()?;
+                (Kind::Dir(fd), stat)
+            }
+            FileType::RegularFile | FileType::Fifo => {
+                let fd = openat(dir, name, OFlags::PATH | HANDLE, Mode::empty()).ok()?;
+                let stat = fstat(&fd).ok()?;
+                // It may have become something else since it was looked at.
+                let file = matches!(FileType::from_raw_mode(stat.st_mode), FileType::RegularFile | FileType::Fifo);
+                (if file { Kind::File(fd) } else { Kind::Other }, stat)
+            }
+            FileType::Symlink
+            | FileType::Socket
+            | FileType::CharacterDevice
+            | FileType::BlockDevice
+            | FileType::Unknown => (Kind::Other, named),
+        };
+        let path = name.to_str().ok().filter(|_| path != UNNAMED).map(|name| join(path, name));
+        Some(Self { path, kind, inode: inode(&stat), has_others: stat.st_nlink > 1 })
+    }
+}
+
+const HANDLE: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
+
+fn inode(stat: &Stat) -> Inode {
+    (stat.st_dev, stat.st_ino)
+}

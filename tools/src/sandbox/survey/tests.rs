@@ -1,0 +1,123 @@
+use std::os::fd::AsRawFd as _;
+use std::path::Path;
+
+use subtend_session::authority::{Rule, RuleSet};
+
+use super::*;
+
+const READ_ALL: &str = "rl--";
+const WRITE_ALL: &str = "--wc";
+const ALL: &str = "rlwc";
+
+fn authority(default: Verdict, rules: &[(&str, &str, Verdict)]) -> Authority {
+    let rule = |(action, resource, verdict): &(&str, &str, Verdict)| Rule {
+        action: (*action).into(),
+        resource: (*resource).into(),
+        verdict: *verdict,
+    };
+    Authority::of(RuleSet { default, rules: rules.iter().map(rule).collect() })
+}
+
+fn workspace(files: &[&str]) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for file in files {
+        let path = dir.path().join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "").unwrap();
+    }
+    dir
+}
+
+fn letters(grant: Grant) -> String {
+    let Grant { read, list, write, change } = grant;
+    [('r', read), ('l', list), ('w', write), ('c', change)].map(|(c, is)| if is { c } else { '-' }).iter().collect()
+}
+
+/// What is granted, sorted by path.
+fn granted(dir: &Path, authority: &Authority) -> Result<Vec<(String, String)>, String> {
+    let root = OwnedFd::from(std::fs::File::open(dir).unwrap());
+    let mut all = Vec::new();
+    Survey::new(authority).grant(root, &mut |fd, grant| {
+        let path = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).unwrap();
+        let path = path.strip_prefix(dir.canonicalize().unwrap()).unwrap().display().to_string();
+        all.push((if path.is_empty() { ".".into() } else { path }, letters(grant)));
+        Ok(())
+    })?;
+    all.sort();
+    Ok(all)
+}
+
+fn expect(dir: &tempfile::TempDir, authority: &Authority, expected: &[(&str, &str)]) {
+    let expected: Vec<(String, String)> =
+        expected.iter().map(|(path, grant)| ((*path).into(), (*grant).into())).collect();
+    assert_eq!(granted(dir.path(), authority), Ok(expected));
+}
+
+const FILES: [&str; 5] = ["a.txt", "src/a.rs", "src/deep/b.rs", "secret/key", "secret/open/c"];
+
+#[test]
+fn a_workspace_that_is_allowed_whole_takes_one_rule() {
+    let dir = workspace(&FILES);
+    expect(&dir, &authority(Verdict::Allow, &[]), &[(".", ALL)]);
+    expect(&dir, &authority(Verdict::Deny, &[("fs.read", "*", Verdict::Allow)]), &[(".", READ_ALL)]);
+    expect(&dir, &authority(Verdict::Ask, &[("fs.write", "*", Verdict::Allow)]), &[(".", WRITE_ALL)]);
+    expect(&dir, &Authority::deny_all(), &[]);
+}
+
+#[test]
+fn a_directory_that_is_allowed_in_part_is_gone_through() {
+    let dir = workspace(&FILES);
+    let rules = [("fs.*", "secret/**", Verdict::Deny), ("fs.read", "secret/open/**", Verdict::Allow)];
+    let but_secrets = authority(Verdict::Allow, &rules);
+    expect(&dir, &but_secrets, &[("a.txt", "r-w-"), ("secret/open", READ_ALL), ("src", ALL)]);
+}
+
+#[test]
+fn names_are_shown_where_no_directory_below_is_denied() {
+    let dir = workspace(&["a", ".env", "src/.env", "src/b"]);
+    let no_env = authority(Verdict::Ask, &[("fs.read", "*", Verdict::Allow), ("fs.read", "**/.env", Verdict::Deny)]);
+    expect(&dir, &no_env, &[(".", "-l--"), ("a", "r---"), ("src", "-l--"), ("src/b", "r---")]);
+}
+
+#[test]
+fn what_is_written_whole_and_read_in_part_is_granted_so() {
+    let dir = workspace(&FILES);
+    let half = authority(Verdict::Allow, &[("fs.read", "secret/**", Verdict::Ask)]);
+    expect(&dir, &half, &[(".", WRITE_ALL), ("a.txt", "r---"), ("src", READ_ALL)]);
+}
+
+#[test]
+fn a_file_with_a_denied_name_is_granted_by_none() {
+    let dir = workspace(&FILES);
+    std::fs::hard_link(dir.path().join("secret/key"), dir.path().join("src/deep/alias")).unwrap();
+    std::fs::hard_link(dir.path().join("src/a.rs"), dir.path().join("src/b.rs")).unwrap();
+    let but_secrets = authority(Verdict::Allow, &[("fs.read", "secret/**", Verdict::Deny)]);
+    let names =
+        [(".", WRITE_ALL), ("a.txt", "r---"), ("src/a.rs", "r---"), ("src/b.rs", "r---"), ("src/deep/b.rs", "r---")];
+    // Directories on the way are granted no more than their names.
+    let seen: Vec<(String, String)> = granted(dir.path(), &but_secrets).unwrap();
+    let files: Vec<(&str, &str)> =
+        seen.iter().map(|(path, grant)| (&**path, &**grant)).filter(|(_, grant)| *grant != "-l--").collect();
+    assert_eq!(files, names);
+}
+
+#[test]
+fn links_sockets_and_names_that_are_no_text_are_not_granted() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let dir = workspace(&["a", "secret/key"]);
+    std::os::unix::fs::symlink("secret/key", dir.path().join("link")).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(dir.path().join("socket")).unwrap();
+    std::fs::write(dir.path().join(std::ffi::OsStr::from_bytes(b"\xff")), "").unwrap();
+    let but_secrets = authority(Verdict::Allow, &[("fs.*", "secret/**", Verdict::Deny)]);
+    expect(&dir, &but_secrets, &[("a", "r-w-")]);
+}
+
+#[test]
+fn a_workspace_that_takes_too_much_to_say_is_refused() {
+    let dir = workspace(&[]);
+    let deep: String = "d/".repeat(210);
+    std::fs::create_dir_all(dir.path().join(&deep)).unwrap();
+    let no_env = authority(Verdict::Allow, &[("fs.read", "**/.env", Verdict::Deny)]);
+    let refused = granted(dir.path(), &no_env).unwrap_err();
+    assert_eq!(refused, "the workspace has more than 200 levels of directories");
+}

@@ -1,0 +1,343 @@
+//! Properties of asking (P-5) and of what a model writes (P-6), each with bugs that it is seen to notice.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test that cannot go on fails")]
+
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+use proptest::prelude::{Just, Strategy, any, prop, prop_assert, prop_assert_eq, prop_oneof};
+use proptest::sample::{Index, select};
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
+use serde_json::{Map, Value, json};
+use subtend_session::authority::{Access, Authority, Rule, RuleSet, Verdict};
+use subtend_session::ids::Text;
+use subtend_tools::dialect::task::{self, Request};
+use subtend_tools::registry::{Classified, Registry};
+
+const CASES: u32 = 10_000;
+/// Sessions below the root.
+const DEPTH: usize = 12;
+
+fn tried<S: Strategy>(
+    cases: S,
+    shrink: u32,
+    property: impl Fn(S::Value) -> Result<(), TestCaseError>,
+) -> Result<(), TestError<S::Value>> {
+    let config = Config { cases: CASES, max_shrink_iters: shrink, failure_persistence: None, ..Config::default() };
+    TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha)).run(&cases, property)
+}
+
+/// That a property holds, and that none of the seeded bugs keeps it.
+fn held_and_noticed<S: Strategy, R: Copy>(
+    cases: impl Fn() -> S,
+    property: impl Fn(R, S::Value) -> Result<(), TestCaseError>,
+    real: R,
+    bugs: &[(&str, R)],
+) {
+    if let Err(broken) = tried(cases(), 10_000, |case| property(real, case)) {
+        panic!("{broken}");
+    }
+    for (name, bug) in bugs {
+        let noticed = tried(cases(), 0, |case| property(*bug, case));
+        assert!(matches!(noticed, Err(TestError::Fail(..))), "the seeded bug `{name}` was not noticed");
+    }
+}
+
+static BUILT_IN: LazyLock<Registry> =
+    LazyLock::new(|| Registry::builder().tools(Registry::workspace_tools(None)).unwrap().build());
+
+fn verdicts() -> impl Strategy<Value = Verdict> {
+    prop_oneof![1 => Just(Verdict::Deny), 3 => Just(Verdict::Ask), 3 => Just(Verdict::Allow)]
+}
+
+fn rule_sets() -> impl Strategy<Value = RuleSet> {
+    let actions = select(vec!["*", "fs.*", "fs.read", "fs.write"]);
+    let resources = select(vec!["*", "a", "a/**", "b", "b/*"]);
+    let rule = (actions, resources, verdicts()).prop_map(|(action, resource, verdict)| Rule {
+        action: action.into(),
+        resource: resource.into(),
+        verdict,
+    });
+    (verdicts(), prop::collection::vec(rule, 0..4)).prop_map(|(default, rules)| RuleSet { default, rules })
+}
+
+/// A person's answer to one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Word {
+    Deny,
+    Allow,
+    Always,
+    /// Nobody is there, or nobody answers in time.
+    None,
+}
+
+/// One call of one session, and what a person says when asked.
+type Call = (Index, &'static str, &'static str, Word);
+
+fn calls() -> impl Strategy<Value = Vec<Call>> {
+    let words =
+        prop_oneof![1 => Just(Word::Deny), 1 => Just(Word::Allow), 3 => Just(Word::Always), 1 => Just(Word::None)];
+    let tools = select(vec!["read", "write", "edit"]);
+    prop::collection::vec((any::<Index>(), tools, select(vec!["a", "a/b", "b", "b/c"]), words), 1..16)
+}
+
+/// Whether a word that was given for good in some session covers an access of session `of`.
+type Covers = fn(words: &[BTreeSet<Access>], of: usize, access: &Access) -> bool;
+
+/// As each session has it: its own words only.
+fn own(words: &[BTreeSet<Access>], of: usize, access: &Access) -> bool {
+    words[of].contains(access)
+}
+
+/// Seeded: one list for the tree.
+fn shared(words: &[BTreeSet<Access>], _: usize, access: &Access) -> bool {
+    words.iter().any(|words| words.contains(access))
+}
+
+/// Seeded: what a parent was allowed its child may do.
+fn inherited(words: &[BTreeSet<Access>], of: usize, access: &Access) -> bool {
+    words[..=of].iter().any(|words| words.contains(access))
+}
+
+/// Seeded: a word for one resource is a word for the action.
+fn by_action(words: &[BTreeSet<Access>], of: usize, access: &Access) -> bool {
+    words[of].iter().any(|word| word.action == access.action)
+}
+
+/// Seeded: a word for good is forgotten at once.
+fn forgotten(_: &[BTreeSet<Access>], _: usize, _: &Access) -> bool {
+    false
+}
+
+/// P-5: a call that needs a word is asked for and runs with one only; a word for good counts in its own session, for what was
+/// shown, and lifts no deny.
+fn a_word_binds_one_session(covers: Covers, (chain, calls): (Vec<RuleSet>, Vec<Call>)) -> Result<(), TestCaseError> {
+    let mut authorities: Vec<Authority> = Vec::new();
+    for own in chain {
+        let above = authorities.last().cloned().unwrap_or_else(Authority::allow_all);
+        authorities.push(above.meet(&Authority::of(own)));
+    }
+    let mut words = vec![BTreeSet::new(); authorities.len()];
+    for (of, name, path, word) in calls {
+        let of = of.index(authorities.len());
+        let authority = &authorities[of];
+        let args = match name {
+            "read" => json!({"path": path}),
+            "write" => json!({"path": path, "content": "x"}),
+            _ => json!({"path": path, "old": "x", "new": "y"}),
+        };
+        let tool = BUILT_IN.get(name).unwrap().as_ref();
+        // What is expected is counted here by hand, from the words of this session alone.
+        let accesses = tool.access(Some(&args));
+        let denied = accesses.iter().any(|access| authority.verdict(access) == Verdict::Deny);
+        let due = |access: &&Access| authority.verdict(access) == Verdict::Ask && !words[of].contains(*access);
+        let due: Vec<Access> = accesses.iter().filter(due).cloned().collect();
+
+        let granted = |access: &Access| covers(&words, of, access);
+        let classified = BUILT_IN.classify(name, &args.to_string(), authority, None, true, &granted);
+        let (asked, asks) = match classified {
+            Classified::Ready { access, ask, .. } => (access, ask),
+            Classified::Invalid { .. } => {
+                prop_assert!(denied, "{name} of {path} is not offered");
+                continue;
+            }
+        };
+        prop_assert_eq!(asks, !denied && !due.is_empty(), "{} of {} in session {}", name, path, of);
+        prop_assert_eq!(BUILT_IN.check(tool, &args, authority, &granted).is_ok(), !denied && due.is_empty());
+        prop_assert_eq!(BUILT_IN.check(tool, &args, authority, &|_| true).is_ok(), !denied);
+        if let (true, Some(asked), Word::Always) = (asks, asked, word) {
+            prop_assert!(due.contains(&asked));
+            words[of].insert(asked);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn p5_a_word_for_good_binds_its_session_alone() {
+    held_and_noticed(
+        || (prop::collection::vec(rule_sets(), 1..=DEPTH + 1), calls()),
+        a_word_binds_one_session,
+        own as Covers,
+        &[("shared", shared), ("inherited", inherited), ("by action", by_action), ("forgotten", forgotten)],
+    );
+}
+
+/// Fields that a model may try, those that exist among them.
+const FIELDS: [&str; 18] = [
+    "subagent_type",
+    "prompt",
+    "background",
+    "session_id",
+    "metadata",
+    "tools",
+    "model",
+    "agent",
+    "cwd",
+    "workspace",
+    "permissions",
+    "authority",
+    "ceiling",
+    "rules",
+    "owner",
+    "detached",
+    "limits",
+    "__proto__",
+];
+
+const AGENTS: [&str; 3] = ["explore", "worker", "build"];
+
+fn values() -> impl Strategy<Value = Value> {
+    let names = select(vec![
+        "explore",
+        "build",
+        "worker",
+        "Build",
+        " build",
+        "build\0",
+        "../build",
+        "explore,build",
+        "explore\nbuild",
+        "*",
+        "root",
+        "/",
+        "..",
+        "allow",
+        "admin",
+        "01890a5d-ac96-774b-bcce-b302099a8057",
+        "9a8057",
+        "root/9a8057",
+        "",
+    ]);
+    let leaf = prop_oneof![
+        4 => names.prop_map(|name| json!(name)),
+        1 => "\\PC{0,12}".prop_map(Value::from),
+        1 => any::<bool>().prop_map(Value::from),
+        1 => any::<i64>().prop_map(Value::from),
+        1 => Just(Value::Null),
+    ];
+    leaf.prop_recursive(2, 8, 3, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
+            prop::collection::vec((select(&FIELDS[..]), inner), 0..3)
+                .prop_map(|entries| entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()),
+        ]
+    })
+}
+
+/// What a model writes: mostly a call with something added or bent, at times no call at all.
+fn written() -> impl Strategy<Value = String> {
+    let fields = prop::collection::vec((select(&FIELDS[..]), values()), 0..3);
+    let whole = (any::<bool>(), fields).prop_map(|(sound, fields)| {
+        let mut call = Map::new();
+        if sound {
+            call.insert("subagent_type".into(), json!("worker"));
+            call.insert("prompt".into(), json!("go"));
+        }
+        call.extend(fields.into_iter().map(|(key, value)| (key.to_owned(), value)));
+        Value::Object(call).to_string()
+    });
+    let cut = (whole, 0..200_usize, any::<bool>())
+        .prop_map(|(text, at, cut)| text[..if cut { text.floor_char_boundary(at) } else { text.len() }].to_owned());
+    prop_oneof![9 => cut, 1 => "\\PC{0,40}"]
+}
+
+/// What a session that may start `offered` makes of the arguments of a call: the agent of its child, and the child's ceiling.
+type Born = fn(
+    args: &str,
+    offered: &[(Text, Text)],
+    parent: &Authority,
+    manifests: &[Authority; 3],
+) -> Option<(Text, Authority)>;
+
+fn manifest<'a>(agent: &str, manifests: &'a [Authority; 3]) -> Option<&'a Authority> {
+    AGENTS.iter().position(|name| *name == agent).map(|at| &manifests[at])
+}
+
+/// As the hub has it: the agent as the dialect reads it, the ceiling a meet of what parent and manifest allow.
+fn real(
+    args: &str,
+    offered: &[(Text, Text)],
+    parent: &Authority,
+    manifests: &[Authority; 3],
+) -> Option<(Text, Authority)> {
+    match task::parse(args, offered) {
+        Ok(Request::Start(start)) => {
+            let ceiling = parent.meet(manifest(&start.agent, manifests)?);
+            Some((start.agent, ceiling))
+        }
+        Ok(Request::Continue(_)) | Err(_) => None,
+    }
+}
+
+/// Seeded: any agent that there is can be named, offered or not.
+fn any_agent(
+    args: &str,
+    _: &[(Text, Text)],
+    parent: &Authority,
+    manifests: &[Authority; 3],
+) -> Option<(Text, Authority)> {
+    let args: Value = serde_json::from_str(args).ok()?;
+    let agent = args.get("subagent_type")?.as_str()?;
+    Some((agent.into(), parent.meet(manifest(agent, manifests)?)))
+}
+
+/// Seeded: a call may bring permissions of its own.
+fn own_permissions(
+    args: &str,
+    offered: &[(Text, Text)],
+    parent: &Authority,
+    manifests: &[Authority; 3],
+) -> Option<(Text, Authority)> {
+    let mut fields: Map<String, Value> = serde_json::from_str(args).ok()?;
+    let raised = ["permissions", "authority", "ceiling", "rules"].iter().any(|key| fields.remove(*key).is_some());
+    let (agent, ceiling) = real(&Value::Object(fields).to_string(), offered, parent, manifests)?;
+    Some((agent, if raised { Authority::allow_all() } else { ceiling }))
+}
+
+/// Seeded: a child goes by its manifest alone.
+fn manifest_only(
+    args: &str,
+    offered: &[(Text, Text)],
+    parent: &Authority,
+    manifests: &[Authority; 3],
+) -> Option<(Text, Authority)> {
+    let (agent, _) = real(args, offered, parent, manifests)?;
+    let own = manifest(&agent, manifests)?.clone();
+    Some((agent, own))
+}
+
+type Written = (RuleSet, [RuleSet; 3], String, &'static str, &'static str);
+
+/// P-6: whatever a model writes, its child is of an agent that it was offered, and may do no more than itself.
+fn no_field_raises(born: Born, (parent, manifests, args, action, resource): Written) -> Result<(), TestCaseError> {
+    let parent = Authority::of(parent);
+    let manifests = manifests.map(Authority::of);
+    let offered: Vec<(Text, Text)> = AGENTS[..2].iter().map(|name| ((*name).into(), "Works.".into())).collect();
+    let Some((agent, ceiling)) = born(&args, &offered, &parent, &manifests) else { return Ok(()) };
+    prop_assert!(offered.iter().any(|(name, _)| *name == agent), "{agent} was not offered");
+    let at = Access { action: action.into(), resource: resource.into() };
+    prop_assert!(ceiling.verdict(&at) <= parent.verdict(&at), "{args} raises {at:?}");
+    prop_assert!(ceiling.verdict(&at) <= manifest(&agent, &manifests).unwrap().verdict(&at));
+    Ok(())
+}
+
+#[test]
+fn p6_nothing_that_a_model_writes_raises_what_its_child_may_do() {
+    let cases = || {
+        let actions = select(vec!["fs.read", "fs.write", "shell.run", "task:build"]);
+        (
+            rule_sets(),
+            [rule_sets(), rule_sets(), rule_sets()],
+            written(),
+            actions,
+            select(vec!["a", "a/b", "b", "../a"]),
+        )
+    };
+    held_and_noticed(
+        cases,
+        no_field_raises,
+        real as Born,
+        &[("any agent", any_agent), ("own permissions", own_permissions), ("manifest only", manifest_only)],
+    );
+}

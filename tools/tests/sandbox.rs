@@ -1,0 +1,334 @@
+//! A command of a session with limits is held to them by the system, whatever it tries; or it is not run.
+//!
+//! Each test says what it saw: `held`, where this system has the sandbox, and `refused`, where it has none. The guard is this
+//! test program, started again in that role.
+#![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "all of this file is a test")]
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::json;
+use subtend_session::authority::{Authority, Rule, RuleSet, Verdict};
+use subtend_session::call::ToolErrorKind;
+use subtend_session::ids::{CallId, RunNo, TurnNo};
+use subtend_tools::guard::{self, Guard};
+use subtend_tools::registry::Registry;
+use subtend_tools::sandbox::{self, Strength};
+use subtend_tools::tool::{Progress, ToolCall, ToolError, ToolKey};
+use subtend_tools::workspace::Workspace;
+use tokio_util::sync::CancellationToken;
+
+const ROLE: &str = "SUBTEND_TEST_ROLE";
+const GUARDED: &str = "SUBTEND_TEST_GUARDED";
+
+/// A guard that is this program in the guard's role; the test harness reads arguments as its own, so that those of the guard
+/// travel in the environment: whether the command is held, and the last of `sh -c script`.
+fn guard() -> Guard {
+    let lead = format!(
+        "export {ROLE}=guard; if [ \"$1\" = --held ]; then export {ROLE}=holder; shift; fi; export {GUARDED}=\"$3\"; \
+         exec \"$0\" --exact role --nocapture"
+    );
+    let program = std::env::current_exe().unwrap();
+    Guard { program: "sh".into(), args: vec!["-c".into(), lead.into(), program.into()] }
+}
+
+/// Not a test of its own: what this program does when it is started in a role.
+#[test]
+fn role() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let script = std::env::var_os(GUARDED).unwrap();
+    let command = ["sh".into(), "-c".into(), script] as [OsString; 3];
+    let held = (role == "holder").then(|| OsString::from("--held"));
+    std::process::exit(guard::main(held.into_iter().chain(command)));
+}
+
+/// A workspace with secrets, and a session that may do all but touch them.
+struct Bench {
+    dir: tempfile::TempDir,
+    authority: Authority,
+}
+
+fn rules(default: Verdict, rules: &[(&str, &str, Verdict)]) -> Authority {
+    let rule = |(action, resource, verdict): &(&str, &str, Verdict)| Rule {
+        action: (*action).into(),
+        resource: (*resource).into(),
+        verdict: *verdict,
+    };
+    Authority::of(RuleSet { default, rules: rules.iter().map(rule).collect() })
+}
+
+/// Everything but what is in `secret`.
+fn but_secrets() -> Authority {
+    rules(Verdict::Allow, &[("fs.*", "secret/**", Verdict::Deny)])
+}
+
+impl Bench {
+    fn new(authority: Authority) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for (path, content) in [("secret/key", "hidden"), ("open/a.txt", "plain"), ("top.txt", "top")] {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, content).unwrap();
+        }
+        Self { dir, authority }
+    }
+
+    fn at(&self, path: &str) -> std::path::PathBuf {
+        self.dir.path().join(path)
+    }
+
+    fn content(&self, path: &str) -> String {
+        std::fs::read_to_string(self.at(path)).unwrap()
+    }
+
+    async fn shell(&self, command: &str) -> Result<String, ToolError> {
+        shell(self.dir.path(), &self.authority, guard(), command).await
+    }
+
+    /// What the command says; `None` where this system has no sandbox and the call was therefore refused.
+    async fn held(&self, command: &str) -> Option<String> {
+        let came = self.shell(command).await;
+        match sandbox::probe() {
+            Ok(Strength::FilesAndNetwork) => {
+                println!("held: {command}: {came:?}");
+                Some(came.unwrap())
+            }
+            Ok(Strength::Files) if self.authority.unrestricted(&["net.fetch"]) => {
+                println!("held: {command}: {came:?}");
+                Some(came.unwrap())
+            }
+            Ok(Strength::Files) | Err(_) => {
+                let error = came.unwrap_err();
+                println!("refused: {command}: {error}");
+                assert!(error.denied && error.message.starts_with("shell is refused: "), "{error:?}");
+                None
+            }
+        }
+    }
+
+    /// That the command learns nothing of the secret and changes nothing of it.
+    async fn keeps(&self, command: &str) {
+        if let Some(said) = self.held(command).await {
+            assert!(!said.contains("hidden"), "`{command}` read it: {said}");
+        }
+        assert_eq!(self.content("secret/key"), "hidden", "`{command}` wrote it");
+    }
+}
+
+async fn shell(dir: &Path, authority: &Authority, guard: Guard, command: &str) -> Result<String, ToolError> {
+    let registry = Registry::builder().tools(Registry::workspace_tools(Some(guard))).unwrap().build();
+    let session = "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap();
+    let call = ToolCall {
+        key: ToolKey { session, run: RunNo(1), call: CallId { turn: TurnNo(1), ix: 0 } },
+        args: json!({"command": command}),
+        workspace: Arc::new(Workspace::open(dir).unwrap()),
+        authority: Arc::new(authority.clone()),
+        cancel: CancellationToken::new(),
+        max_bytes: 10_000,
+        progress: Progress::none(),
+    };
+    let output = registry.get("shell").unwrap().run(call).await?;
+    // The harness of the guard's own role speaks first.
+    let said = output.content.replace("\nrunning 1 test\n", "");
+    Ok(said.trim_start().to_owned())
+}
+
+#[tokio::test]
+async fn what_is_allowed_works_as_without_a_sandbox() {
+    let bench = Bench::new(but_secrets());
+    let Some(said) = bench.held("cat open/a.txt top.txt; echo x > open/new; mkdir open/d; mv open/new open/d/x").await
+    else {
+        return;
+    };
+    assert_eq!(said, "plaintop\n[exit code 0]");
+    assert_eq!(bench.content("open/d/x"), "x\n");
+    let said = bench.held("echo more >> top.txt; cat top.txt; ls open; true > /dev/null").await.unwrap();
+    assert_eq!(said, "topmore\na.txt\nd\n[exit code 0]");
+    let said = bench.held("f=$(mktemp) && echo y > $f && cat $f && cd && echo z > here && cat here").await.unwrap();
+    assert_eq!(said, "y\nz\n[exit code 0]");
+}
+
+#[tokio::test]
+async fn a_denied_file_is_neither_read_nor_written() {
+    let bench = Bench::new(but_secrets());
+    std::os::unix::fs::symlink("secret/key", bench.at("link")).unwrap();
+    std::os::unix::fs::symlink("../secret", bench.at("open/dir")).unwrap();
+    let whole = bench.at("secret/key").display().to_string();
+    for command in [
+        "cat secret/key",
+        "sh -c 'cat secret/key'",
+        "cat ./open/../secret/key",
+        "cat link",
+        "cat open/dir/key",
+        &format!("cat {whole}"),
+        &format!("cat /proc/self/root{whole}"),
+        "cat /proc/self/cwd/secret/key",
+        "cd secret && cat key",
+        "mv secret/key open/key; cat open/key",
+        "mv secret open/secret; cat open/secret/key",
+        "ln secret/key open/key; cat open/key",
+        "cp -r secret open/copy; cat open/copy/key",
+        "tar cf - secret | cat",
+        "exec 3< secret/key; cat <&3",
+        "echo spoiled > secret/key",
+        "echo spoiled >> link",
+        "truncate -s 0 secret/key; : > secret/key",
+        "dd if=/dev/zero of=open/dir/key bs=1 count=3",
+        "rm -rf secret",
+        "mv top.txt secret/key",
+        "ln -sf ../top.txt secret/key",
+        "sh -c 'exec cat secret/key' & wait",
+    ] {
+        bench.keeps(command).await;
+    }
+}
+
+#[tokio::test]
+async fn a_second_name_made_before_is_no_way_to_a_denied_file() {
+    let bench = Bench::new(but_secrets());
+    std::fs::hard_link(bench.at("secret/key"), bench.at("open/alias")).unwrap();
+    std::fs::hard_link(bench.at("open/a.txt"), bench.at("open/b.txt")).unwrap();
+    for command in ["cat open/alias", "echo spoiled > open/alias", "mv open/alias open/x; cat open/x"] {
+        bench.keeps(command).await;
+    }
+    // Second names of what is allowed under each are as good as the first.
+    if let Some(said) = bench.held("cat open/b.txt").await {
+        assert_eq!(said, "plain\n[exit code 0]");
+    }
+}
+
+#[tokio::test]
+async fn what_a_command_leaves_behind_is_held_as_well() {
+    let bench = Bench::new(but_secrets());
+    bench.keeps("(setsid sh -c 'cat secret/key > open/found; echo done > open/done' &); while [ ! -e open/done ]; do :; done").await;
+    if bench.at("open/found").exists() {
+        assert_eq!(bench.content("open/found"), "");
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_is_denied_is_not_made() {
+    let bench = Bench::new(rules(
+        Verdict::Allow,
+        &[("fs.write", "open/key", Verdict::Deny), ("fs.read", "**/.env", Verdict::Deny)],
+    ));
+    std::fs::write(bench.at("open/.env"), "hidden").unwrap();
+    let Some(said) = bench.held("echo x > open/key; echo x > open/other; ls -A open; cat open/a.txt open/.env").await
+    else {
+        return;
+    };
+    // What cannot be said of a directory is not granted: names are shown, nothing new is made in it.
+    assert!(said.contains("open/key: Permission denied") && said.contains("open/other: Permission denied"), "{said}");
+    assert!(said.contains(".env\na.txt\n") && said.contains("plain") && !said.contains("hidden"), "{said}");
+    assert!(!bench.at("open/key").exists());
+}
+
+#[tokio::test]
+async fn a_session_that_may_only_read_writes_nothing() {
+    let bench =
+        Bench::new(rules(Verdict::Ask, &[("fs.read", "*", Verdict::Allow), ("shell.run", "*", Verdict::Allow)]));
+    let Some(said) = bench.held("cat top.txt secret/key; ls; echo x > top.txt || echo x > new").await else { return };
+    assert!(said.starts_with("tophiddenopen\nsecret\ntop.txt\n"), "{said}");
+    assert!(said.contains("it ran in a sandbox"), "{said}");
+    assert_eq!((bench.content("top.txt"), bench.at("new").exists()), ("top".into(), false));
+}
+
+#[tokio::test]
+async fn what_is_outside_is_out_of_reach() {
+    let outside = tempfile::tempdir().unwrap();
+    std::fs::write(outside.path().join("a"), "hidden").unwrap();
+    let bench = Bench::new(but_secrets());
+    let path = outside.path().display();
+    for command in [format!("cat {path}/a"), format!("echo spoiled > {path}/a"), format!("ls {path} ; touch {path}/b")]
+    {
+        bench.keeps(&command).await;
+        assert_eq!(std::fs::read_to_string(outside.path().join("a")).unwrap(), "hidden", "{command}");
+        if sandbox::probe().is_ok() {
+            assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 1, "{command}");
+        }
+    }
+}
+
+/// Tries to reach a listener here, by the means of the shell's own machine.
+const REACH: &str = "import socket, sys\n\
+    def reach(family, kind, to):\n\
+    \x20   try:\n\
+    \x20       s = socket.socket(family, kind); s.connect(to); s.send(b'x'); return 'reached'\n\
+    \x20   except OSError as error: return 'kept'\n\
+    print(reach(socket.AF_INET, socket.SOCK_STREAM, ('127.0.0.1', int(sys.argv[1]))),\n\
+    \x20     reach(socket.AF_INET, socket.SOCK_DGRAM, ('127.0.0.1', int(sys.argv[1]))),\n\
+    \x20     reach(socket.AF_UNIX, socket.SOCK_STREAM, sys.argv[2]))\n";
+
+#[tokio::test]
+async fn no_socket_leads_out_where_the_network_is_denied() {
+    if std::process::Command::new("python3").arg("-V").output().is_err() {
+        println!("not tried: there is no python3 to open sockets with");
+        return;
+    }
+    for (network, expected) in [(Verdict::Deny, "kept kept kept"), (Verdict::Allow, "reached reached kept")] {
+        let bench =
+            Bench::new(rules(Verdict::Allow, &[("net.fetch", "*", network), ("fs.*", "secret/**", Verdict::Deny)]));
+        std::fs::write(bench.at("open/reach.py"), REACH).unwrap();
+        let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = tcp.local_addr().unwrap().port();
+        let _udp = std::net::UdpSocket::bind(("127.0.0.1", port)).unwrap();
+        let _unix = std::os::unix::net::UnixListener::bind(bench.at("open/socket")).unwrap();
+        let Some(said) = bench.held(&format!("python3 open/reach.py {port} open/socket")).await else { continue };
+        assert_eq!(said, format!("{expected}\n[exit code 0]"), "{network:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_command_whose_sandbox_cannot_be_made_is_not_run() {
+    // More single files than there may be rules: what cannot be said in full is not tried in part.
+    let bench =
+        Bench::new(rules(Verdict::Allow, &[("fs.read", "**/.env", Verdict::Deny), ("fs.write", "*", Verdict::Deny)]));
+    for n in 0..20_001 {
+        std::fs::write(bench.at(&format!("open/{n}")), "").unwrap();
+    }
+    let error = bench.shell("touch run; cat top.txt").await.unwrap_err();
+    println!("refused: {error}");
+    assert!(error.message.starts_with("shell is refused: ") && !error.message.contains("top"), "{error:?}");
+    assert!(!bench.at("run").exists());
+    if sandbox::probe() == Ok(Strength::FilesAndNetwork) {
+        assert_eq!(error.kind, ToolErrorKind::Refused);
+        assert!(error.message.contains("takes more than 20000 single rules"), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_guard_that_knows_no_sandbox_runs_nothing() {
+    if sandbox::probe().is_err() {
+        println!("refused before any guard is asked");
+        return;
+    }
+    // A guard of another make takes what it does not know for the command.
+    let old = Guard { program: "sh".into(), args: vec!["-c".into(), "exec \"$@\"".into(), "old".into()] };
+    let bench = Bench::new(but_secrets());
+    let said = shell(bench.dir.path(), &bench.authority, old, "touch run; cat secret/key").await;
+    assert!(!bench.at("run").exists() && !format!("{said:?}").contains("hidden"), "{said:?}");
+    // And without any guard there is no shell for such a session.
+    let registry = Registry::builder().tools(Registry::workspace_tools(None)).unwrap().build();
+    let shell = registry.get("shell").unwrap();
+    assert!(shell.ruled_out(&bench.authority).is_some_and(|error| error.denied));
+    assert_eq!(shell.ruled_out(&rules(Verdict::Allow, &[("task:*", "*", Verdict::Deny)])), None);
+}
+
+#[tokio::test]
+async fn what_the_sandbox_made_is_gone_with_it() {
+    let bench = Bench::new(but_secrets());
+    let Some(said) = bench.held("mkdir -p $TMPDIR/a/b; echo $TMPDIR").await else { return };
+    let path = said.lines().next().unwrap();
+    assert!(path.contains("subtend-") && !Path::new(path).exists(), "{said}");
+}
+
+/// The negative control: the same commands without the sandbox do all that they are kept from.
+#[tokio::test]
+async fn without_limits_the_same_commands_reach_everything() {
+    let bench = Bench::new(Authority::allow_all());
+    assert_eq!(bench.shell("cat secret/key").await.unwrap(), "hidden\n[exit code 0]");
+    bench.shell("echo spoiled > secret/key").await.unwrap();
+    assert_eq!(bench.content("secret/key"), "spoiled\n");
+}
