@@ -72,6 +72,18 @@ fn a_predicate_is_named_where_there_is_one() {
     }
 }
 
+/// What a whole does is judged by predicates, and by something that shows them worlds: no id of these goes without either.
+#[test]
+fn every_invariant_of_the_whole_has_a_predicate_and_a_user() {
+    let functions = functions();
+    let of_the_whole = |id: &str| "STNVBP".contains(id.split('-').next().unwrap_or_default());
+    for [id, _, predicate, checked] in rows().into_iter().filter(|row| of_the_whole(&row[0])) {
+        assert_ne!(predicate, "not judged yet", "{id}");
+        let users = quoted(&checked).filter(|name| functions.contains(*name)).count();
+        assert!(users > 0, "{id}: no test that uses it is named: {checked}");
+    }
+}
+
 #[test]
 fn every_test_that_a_row_names_is_there() {
     let functions = functions();

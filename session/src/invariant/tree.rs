@@ -105,9 +105,9 @@ fn held(world: &World<'_>) -> [BTreeMap<SessionId, u32>; 2] {
 
 pub(super) fn slots(world: &World<'_>) -> Verdict {
     let Some(ledger) = world.ledger else { return Ok(()) };
-    let mut all = 0_u32;
     for (held, pool) in held(world).iter().zip([&ledger.owned, &ledger.persons]) {
         let roots: BTreeSet<&SessionId> = pool.used.keys().chain(held.keys()).collect();
+        let mut all = 0_u32;
         for root in roots {
             let of = |counts: &BTreeMap<SessionId, u32>| counts.get(root).copied().unwrap_or(0);
             let (used, holding) = (of(&pool.used), of(held).saturating_add(of(&pool.on_the_way)));

@@ -72,7 +72,7 @@ pub struct Activation {
 /// Slots and tokens of all trees, and who cancelled what.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ledger {
-    /// Slots of the whole host, of both classes together, where they are bounded.
+    /// Slots of the whole host, of each class, where they are bounded.
     pub global: Option<u32>,
     /// Slots of owned and detached runs.
     pub owned: Pool,

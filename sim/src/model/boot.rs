@@ -7,6 +7,7 @@ use subtend_session::command::{Clock, Command};
 use subtend_session::decide::wake;
 use subtend_session::ids::{RunKey, SessionId};
 use subtend_session::index::RowKind;
+use subtend_session::invariant::observed::Why;
 use subtend_session::place::{Owner, Place};
 use subtend_session::record::Park;
 use subtend_session::state::Phase;
@@ -64,6 +65,15 @@ impl System {
             words.extend(owed.map(|owed| Word::Command(Command::OwnedEnded(owed))));
         }
         self.resting.remove(&session);
+        let died = self.deaths.last().is_some_and(|death| death.session == session);
+        let why = if lost {
+            Why::Boot
+        } else if died {
+            Why::Restart
+        } else {
+            Why::Message
+        };
+        self.activated(session, epoch, why);
         self.active.insert(session, Active { epoch, state: Arc::new(state) });
         if !whole.fault.is(Around::EffectsForgotten) {
             self.recount(whole, session);

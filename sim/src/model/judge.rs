@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use subtend_session::ids::{CallId, SessionId};
+use subtend_session::ids::{CallId, RunKey, SessionId};
 use subtend_session::index::Row;
-use subtend_session::invariant::observed::Causes;
-use subtend_session::invariant::{self, Activation, InvariantId, Ledger, Observed, Pool, View, Violation, World};
+use subtend_session::invariant::observed::{Causes, Effect, Work};
+use subtend_session::invariant::{self, Activation, InvariantId, Ledger, Observed, Pool, View, Violation, When, World};
 use subtend_session::outcome::By;
 use subtend_session::state::State;
 
@@ -128,7 +128,42 @@ impl System {
             boots: u32::from(whole.size.crashes.saturating_sub(self.left.crashes)),
             ..Causes::default()
         };
-        Observed { causes: Some(causes), armed: Some(self.armed.clone()), ..Observed::default() }
+        Observed {
+            causes: Some(causes),
+            armed: Some(self.armed.clone()),
+            effects: self.effects(),
+            activations: self.activations.clone(),
+            deaths: self.deaths.clone(),
+            ..Observed::default()
+        }
+    }
+
+    /// What is at work and not told to stop, for the runs in flight.
+    fn effects(&self) -> Vec<Effect> {
+        let at_work = self.flight.iter().filter_map(|message| {
+            let (session, epoch, work) = match message {
+                Message::Stream { session, epoch, turn, attempt, dropped: None } => {
+                    (*session, *epoch, Work::Model(*turn, *attempt))
+                }
+                Message::Tool { session, epoch, call, dropped: None } => {
+                    (*session, *epoch, Work::Tool { call: *call, repeatable: true })
+                }
+                Message::Stream { .. }
+                | Message::Tool { .. }
+                | Message::Admit { .. }
+                | Message::Granted { .. }
+                | Message::Notice { .. }
+                | Message::Asked { .. }
+                | Message::TreeCancel { .. }
+                | Message::Ask { .. }
+                | Message::OwnerOver { .. }
+                | Message::Restart(_)
+                | Message::Append(_) => return None,
+            };
+            let run = RunKey { session, run: self.run_in_flight(session)? };
+            Some(Effect { run, epoch, work, started: When::default(), durable: None, gone: None })
+        });
+        at_work.collect()
     }
 
     /// The process is up, and only models, tools and persons can act.

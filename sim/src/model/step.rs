@@ -1,5 +1,6 @@
 //! One step: what happened is put to the session, decided, appended and carried out.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use subtend_session::call::{CallEnd, CallResult};
@@ -8,6 +9,7 @@ use subtend_session::decide;
 use subtend_session::effect::{Birth, Effect, Rejection, Reply as Answered};
 use subtend_session::ids::{AttemptNo, CallId, RunKey, SessionId, TurnNo};
 use subtend_session::index::{self, Changes};
+use subtend_session::invariant::observed::Death;
 use subtend_session::outcome::{ModelFail, TimeLimit};
 use subtend_session::record::{AskBy, AskVerdict, Notice, Record, Stop};
 use subtend_session::state::State;
@@ -382,7 +384,10 @@ impl System {
         if let (Some(run), true) = (self.run_in_flight(session), whole.fault.is(Around::SlotLostAtPanic)) {
             self.release(whole, RunKey { session, run });
         }
+        let before: BTreeSet<SessionId> = self.active.keys().copied().filter(|other| *other != session).collect();
         self.active.remove(&session);
+        let took = before.into_iter().filter(|other| !self.active.contains_key(other)).collect();
+        self.deaths.push(Death { session, at: self.now(), command: None, took });
         // Admission is asked for in the handler; what asked is gone.
         self.flight.retain(|message| !matches!(message, Message::Admit { session: of, .. } if *of == session));
         self.send(Message::Restart(session));

@@ -8,6 +8,8 @@ use subtend_session::command::Deadline;
 use subtend_session::effect::Reply as Answered;
 use subtend_session::ids::{AttemptNo, CallId, Epoch, RunKey, RunNo, Seq, SessionId, TurnNo};
 use subtend_session::index::{Changes, Row, RowKey, RowKind};
+use subtend_session::invariant::When;
+use subtend_session::invariant::observed::{Activated, Death, Why};
 use subtend_session::outcome::{OutcomeKind, TimeLimit};
 use subtend_session::record::Record;
 use subtend_session::state::{Due, State};
@@ -287,6 +289,9 @@ pub struct System {
     pub(super) touched: BTreeSet<SessionId>,
     /// Deadlines that are armed. Not part of what a state is: they follow from it.
     pub(super) armed: BTreeSet<(SessionId, Deadline)>,
+    /// Activations and deaths of actors so far. Not part of what a state is: what they do follows from it.
+    pub(super) activations: Vec<Activated>,
+    pub(super) deaths: Vec<Death>,
     /// The session whose lane holds a command; never between two steps.
     pub(super) addressed: Option<SessionId>,
     /// What the last command was answered; never between two steps.
@@ -315,6 +320,8 @@ impl System {
             passed: BTreeSet::new(),
             late: BTreeSet::new(),
             armed: BTreeSet::new(),
+            activations: Vec::new(),
+            deaths: Vec::new(),
             addressed: None,
             answered: Answered::None,
             wrong: None,
@@ -334,10 +341,25 @@ impl System {
         match plan::fold(whole, session, &journal.records) {
             Ok(state) => {
                 self.touched.insert(session);
+                self.activated(session, Epoch(1), Why::Birth);
                 self.active.insert(session, Active { epoch: Epoch(1), state: Arc::new(state) });
             }
             Err(error) => self.wrong = Some(error.to_string()),
         }
+    }
+
+    /// Notes an activation.
+    pub(super) fn activated(&mut self, session: SessionId, epoch: Epoch, why: Why) {
+        let records = self.journals.get(&session).map_or(0, |journal| journal.records.len());
+        let last = Seq(u64::try_from(records).unwrap_or(u64::MAX));
+        let at = self.now();
+        self.activations.push(Activated { session, epoch, at, why, last });
+    }
+
+    /// The next thing is noted. Nothing takes time in the model.
+    pub(super) fn now(&self) -> When {
+        let order = self.activations.len().saturating_add(self.deaths.len());
+        When { order: u64::try_from(order).unwrap_or(u64::MAX), ms: 0 }
     }
 
     pub(super) fn send(&mut self, message: Message) {

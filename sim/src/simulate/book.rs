@@ -40,6 +40,8 @@ pub(crate) struct Pages {
     pub(crate) dead: bool,
     /// The boot sweep is at work.
     pub(crate) booting: bool,
+    /// Somebody is there to be asked.
+    pub(crate) attended: bool,
     pub(crate) writes: u64,
     /// The write at which the process dies, and whether that one still gets through.
     pub(crate) dies_at: Option<(u64, bool)>,
@@ -123,6 +125,7 @@ impl Pages {
         self.dead = false;
         // Those who waited are gone with the process.
         self.waits = 0;
+        self.attended = false;
         self.sights.down(None);
     }
 

@@ -40,17 +40,18 @@ fn answers(world: &World, request: &Request) {
 fn tools(world: &World, request: &Request) {
     let given: Vec<&str> = request.tools.iter().map(|tool| &*tool.name).collect();
     let reader = &*request.agent == READER.0;
+    let mut book = world.book.open();
+    let attended = book.attended;
     let own = hands::names().map(|name| {
         let best = match (reader, hands::is_guarded(name)) {
             (true, _) if !READER.1.contains(&name) => Verdict::Deny,
             (_, true) => Verdict::Ask,
             (_, false) => Verdict::Allow,
         };
-        offer(name, given.contains(&name), best, world.swarm.attended)
+        offer(name, given.contains(&name), best, attended)
     });
     let others = given.iter().filter(|name| !hands::names().any(|own| own == **name));
     let tools = own.chain(others.map(|name| offer(name, true, Verdict::Allow, true))).collect();
-    let mut book = world.book.open();
     let Some(run) = book.archive.state(request.session).and_then(|state| state.run.as_ref()).map(|run| run.no) else {
         return;
     };

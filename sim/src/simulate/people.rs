@@ -52,6 +52,7 @@ impl People {
         }
         if let Some(runtime) = self.runtime().filter(|_| world.swarm.attended) {
             asker::spawn(&world, runtime.approver());
+            world.book.open().attended = true;
         }
         loop {
             if world.book.open().failure.is_some() {

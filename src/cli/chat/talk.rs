@@ -262,10 +262,10 @@ impl<'a> Talk<'a> {
             if let Some(text) = text {
                 self.screen.print(&harmless(text));
             }
-        } else if let Record::RunEnded(ended) = &**record {
-            if ended.outcome != Outcome::Completed {
-                self.screen.alert(&format!("run {} {}", ended.run, cause::sentence(&ended.outcome)));
-            }
+        } else if let Record::RunEnded(ended) = &**record
+            && ended.outcome != Outcome::Completed
+        {
+            self.screen.alert(&format!("run {} {}", ended.run, cause::sentence(&ended.outcome)));
         }
     }
 }

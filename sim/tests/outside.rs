@@ -1,0 +1,216 @@
+//! Parts of the real thing, seen from outside and judged by the predicates that judge the whole.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use subtend_session::authority::{Access, Authority, Rule, RuleSet, Verdict};
+use subtend_session::ids::{CallId, Hash, Interned, MsgRef, Seq, SessionId, Short, TurnNo};
+use subtend_session::invariant::observed::{Probe, Restart, RestartBudget, Under};
+use subtend_session::invariant::{InvariantId, Observed, View, When, World};
+use subtend_session::limits::Limits;
+use subtend_session::place::{BranchKind, OnRestart, Place};
+use subtend_session::record::{Record, SessionCreated};
+use subtend_supervision::{Intensity, RestartBudget as Budget, Verdict as Admission};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+fn session(depth: usize) -> SessionId {
+    SessionId(Uuid::from_u128(depth as u128 + 1))
+}
+
+/// The birth of the session at `depth` of a chain, under `ceiling`.
+fn born(depth: usize, ceiling: &Authority) -> Record {
+    let place = match depth.checked_sub(1) {
+        None => Place::Root,
+        Some(above) => Place::Child {
+            parent: session(above),
+            root: session(0),
+            kind: BranchKind::Subagent,
+            user_msg: MsgRef { session: session(above), seq: Seq(1) },
+            assistant_msg: None,
+            call: Some(CallId { turn: TurnNo(1), ix: 0 }),
+            depth: depth as u32,
+        },
+    };
+    Record::SessionCreated(Box::new(SessionCreated {
+        place,
+        short: Short("aaaaaa".into()),
+        agent: "general".into(),
+        agent_hash: Hash::of(b"general"),
+        model: "model".into(),
+        system: Interned::new("work".into()).expect("text is JSON"),
+        ceiling: Interned::new(Arc::new(ceiling.clone())).expect("plain data"),
+        limits: Interned::new(Arc::new(Limits::default())).expect("plain data"),
+        workspace: "/w".into(),
+        inspectable: true,
+        on_restart: OnRestart::Fail,
+        caller_line: false,
+        dialects: Vec::new(),
+        tools: None,
+        title: None,
+        inherited: Default::default(),
+        metadata: None,
+    }))
+}
+
+/// Judges a chain of sessions under these ceilings, as it was seen.
+fn judge(ids: &[InvariantId], ceilings: &[Authority], observed: &Observed) -> Result<(), InvariantId> {
+    let records: Vec<Vec<Record>> =
+        ceilings.iter().enumerate().map(|(depth, ceiling)| vec![born(depth, ceiling)]).collect();
+    let views =
+        records.iter().enumerate().map(|(depth, records)| (session(depth), View { records, ..View::default() }));
+    let rows = BTreeSet::new();
+    let world = World::new(views, &rows, None, true).seen_as(observed);
+    ids.iter().try_for_each(|id| id.check(&world, false)).map_err(|violation| violation.id)
+}
+
+const AUTHORITY: [InvariantId; 4] = [InvariantId::P1, InvariantId::P2, InvariantId::P3, InvariantId::P4];
+
+fn verdict() -> impl Strategy<Value = Verdict> {
+    prop_oneof![Just(Verdict::Deny), Just(Verdict::Ask), Just(Verdict::Allow)]
+}
+
+fn rule() -> impl Strategy<Value = Rule> {
+    let actions = prop_oneof![Just("*"), Just("fs.*"), Just("fs.read"), Just("shell.run"), Just("task:*")];
+    let resources = prop_oneof![Just("*"), Just("src/**"), Just("src/a"), Just("b")];
+    (actions, resources, verdict()).prop_map(|(action, resource, verdict)| Rule {
+        action: action.into(),
+        resource: resource.into(),
+        verdict,
+    })
+}
+
+fn rules() -> impl Strategy<Value = RuleSet> {
+    (verdict(), prop::collection::vec(rule(), 0..4)).prop_map(|(default, rules)| RuleSet { default, rules })
+}
+
+fn access() -> impl Strategy<Value = Access> {
+    let actions = prop_oneof![Just("fs.read"), Just("shell.run"), Just("task:explore")];
+    let resources = prop_oneof![Just("src/a"), Just("src/c"), Just("b"), Just(".")];
+    (actions, resources).prop_map(|(action, resource)| Access { action: action.into(), resource: resource.into() })
+}
+
+/// Ceilings of a chain: each is met with the one above it.
+fn chain(sets: &[RuleSet]) -> Vec<Authority> {
+    let mut above = Authority::allow_all();
+    let met = sets.iter().map(|set| {
+        above = above.meet(&Authority::of(set.clone()));
+        above.clone()
+    });
+    met.collect()
+}
+
+fn with(sets: &[RuleSet], at: usize, rule: &Rule) -> Vec<RuleSet> {
+    let mut sets = sets.to_vec();
+    sets[at].rules.push(rule.clone());
+    sets
+}
+
+/// What every session of a chain is answered, as things are and under every change of them.
+fn probes(sets: &[RuleSet], accesses: &[Access], at: usize, rule: &Rule) -> Vec<Probe> {
+    let reversed: Vec<RuleSet> = sets
+        .iter()
+        .map(|set| RuleSet { default: set.default, rules: set.rules.iter().rev().cloned().collect() })
+        .collect();
+    let deny = Rule { verdict: Verdict::Deny, ..rule.clone() };
+    let allow = Rule { verdict: Verdict::Allow, ..rule.clone() };
+    let under = [
+        (Under::Present, chain(sets)),
+        (Under::Added { at: session(at), rule: deny.clone() }, chain(&with(sets, at, &deny))),
+        (Under::Added { at: session(at), rule: allow.clone() }, chain(&with(sets, at, &allow))),
+        (Under::Reordered, chain(&reversed)),
+        (Under::After("a restart".into()), restarted(&chain(sets))),
+    ];
+    let mut probes = Vec::new();
+    for (under, ceilings) in under {
+        for (depth, ceiling) in ceilings.iter().enumerate() {
+            // What is added below a session says nothing of it.
+            let above = matches!(under, Under::Added { .. }) && depth < at;
+            let asked = accesses.iter().filter(|_| !above);
+            probes.extend(asked.map(|access| Probe {
+                session: session(depth),
+                access: access.clone(),
+                verdict: ceiling.verdict(access),
+                under: under.clone(),
+            }));
+        }
+    }
+    probes
+}
+
+/// The ceilings as a journal gives them back.
+fn restarted(ceilings: &[Authority]) -> Vec<Authority> {
+    let again = |ceiling| serde_json::from_str(&serde_json::to_string(ceiling).expect("plain data"));
+    ceilings.iter().map(|ceiling| again(ceiling).expect("what was written")).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn authorities_of_any_chain_are_as_the_predicates_say(
+        sets in prop::collection::vec(rules(), 1..=12),
+        accesses in prop::collection::vec(access(), 1..4),
+        at in 0_usize..12,
+        rule in rule(),
+    ) {
+        let at = at % sets.len();
+        let observed = Observed { probes: probes(&sets, &accesses, at, &rule), ..Observed::default() };
+        prop_assert_eq!(judge(&AUTHORITY, &chain(&sets), &observed), Ok(()));
+    }
+
+    /// Two sessions under one supervisor: what one spends is not taken from the other.
+    #[test]
+    fn restarts_after_any_deaths_are_within_their_budgets(
+        deaths in prop::collection::vec((0_usize..2, 0_u64..30_000), 1..40),
+    ) {
+        let ceilings = [Authority::allow_all(), Authority::allow_all()];
+        prop_assert_eq!(judge(&[InvariantId::V1], &ceilings, &restarts(&deaths, false)), Ok(()));
+    }
+}
+
+/// What supervisors say to deaths of these sessions, each so long after the one before.
+fn restarts(deaths: &[(usize, u64)], shared: bool) -> Observed {
+    let intensity = Intensity::default();
+    let start = Instant::now();
+    let mut budgets: BTreeMap<usize, Budget> = BTreeMap::new();
+    let (mut ms, mut restarts) = (0, Vec::new());
+    for (order, (child, after)) in (1..).zip(deaths) {
+        ms += after;
+        let budget = budgets.entry(if shared { 0 } else { *child }).or_insert_with(|| Budget::new(intensity));
+        let admitted = budget.admit(start + Duration::from_millis(ms), 1.0) != Admission::Exhausted;
+        let at = When { order, ms };
+        restarts.push(Restart { session: session(*child), at, supervisor: 0, admitted, run: None });
+    }
+    let within_ms = u64::try_from(intensity.within.as_millis()).expect("a minute");
+    let budget = Some(RestartBudget { max: intensity.max, within_ms, storm: None });
+    Observed { budget, restarts, ..Observed::default() }
+}
+
+#[test]
+fn siblings_that_share_a_budget_are_noticed() {
+    let deaths = [(0, 1), (0, 1), (0, 1), (1, 1)];
+    let ceilings = [Authority::allow_all(), Authority::allow_all()];
+    assert_eq!(judge(&[InvariantId::V1], &ceilings, &restarts(&deaths, true)), Err(InvariantId::V1));
+}
+
+#[test]
+fn a_list_whose_last_rule_wins_is_noticed() {
+    // Rules as a list in which the last match decides: what others ship, and what a deny above does not survive.
+    let sets = [RuleSet { default: Verdict::Allow, rules: vec![] }, RuleSet { default: Verdict::Allow, rules: vec![] }];
+    let rule = Rule { action: "*".into(), resource: "*".into(), verdict: Verdict::Deny };
+    let access = Access { action: "fs.read".into(), resource: "b".into() };
+    let mut probes = probes(&sets, std::slice::from_ref(&access), 0, &rule);
+    for probe in &mut probes {
+        let denied = matches!(&probe.under, Under::Added { rule, .. } if rule.verdict == Verdict::Deny);
+        if denied && probe.session == session(1) {
+            probe.verdict = Verdict::Allow;
+        } else if probe.under == Under::Present {
+            probe.verdict = Verdict::Ask;
+        }
+    }
+    let observed = Observed { probes, ..Observed::default() };
+    assert_eq!(judge(&[InvariantId::P2], &chain(&sets), &observed), Err(InvariantId::P2));
+}
