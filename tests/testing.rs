@@ -120,7 +120,7 @@ fn a_tool_of_ones_own_is_there_when_it_is_allowed() {
     assert_eq!(results(RuleSet::only(Verdict::Allow)), ["rain in Bern"]);
     assert_eq!(results(HostPolicy::allowing(["tool:weather"]).expect("a rule")), ["rain in Bern"]);
     let refused = results(HostPolicy::default_for_workspace());
-    assert!(refused[0].starts_with("the tool `weather` is not available in this session. "), "{refused:?}");
+    assert!(refused[0].starts_with("Not allowed: tool:weather on *; it needs a person's word"), "{refused:?}");
 }
 
 #[test]

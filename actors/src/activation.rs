@@ -128,7 +128,7 @@ impl Hub {
         // What the activation hears first goes before all that waits in the lanes. An end that `Lost` takes must not start a
         // turn first; for any other, the redone turn comes before what it may take.
         let mut asked = rows.asked;
-        asked.extend(self.standing_word(&driver.state).filter(|_| !lost));
+        asked.extend(self.words_from_above(&driver.state).filter(|_| !lost));
         driver.first = Some(First { lost, asked, command, owed: rows.owed });
         Ok(driver)
     }

@@ -70,10 +70,21 @@ impl Hub {
 
     /// The word by which the run in flight of `state` hears that its owner is over, where its queue is to stand: any other end
     /// of an owner it is told with what it hears.
-    pub(crate) fn standing_word(&self, state: &State) -> Option<Command> {
+    fn standing_word(&self, state: &State) -> Option<Command> {
         let outcome = self.owner_over(state)?;
         let owner = state.run.as_ref().and_then(|run| run.opened.owner.run())?;
         self.stands_below(owner).then_some(Command::OwnerOver { owner, outcome, queue_stands: true })
+    }
+
+    /// What the run in flight of `state` hears from above before it is told that its owner is over: that its owner cancels it
+    /// alone, which is the cause then, and that its queue is to stand. Its token may have fired before the row that says so
+    /// can be read, and before the word has reached its lane.
+    pub(crate) fn words_from_above(&self, state: &State) -> impl Iterator<Item = Command> {
+        let owned = state.run.as_ref().and_then(|run| {
+            let owner = run.opened.owner.run()?;
+            self.single_cancel(owner.session, RunKey { session: state.id, run: run.no })
+        });
+        owned.into_iter().chain(self.standing_word(state))
     }
 
     /// What of its owner ends the run `owned`. An owner whose own close is not decided yet closes because its owner does.

@@ -304,12 +304,8 @@ impl Driver {
             return;
         }
         self.lane.hold_slot(slot);
-        // Drained before the owner's word, which cancels this run alone: that is the cause then, and nothing is admitted.
-        let word = self.owner_run().and_then(|owner| self.hub.single_cancel(owner.session, ticket));
-        if let Some(word) = word {
-            self.decide(word, None);
-        }
-        if let Some(word) = self.hub.standing_word(&self.state) {
+        let words: Vec<_> = self.hub.words_from_above(&self.state).collect();
+        for word in words {
             self.decide(word, None);
         }
         let owner_over = self.hub.owner_over(&self.state);

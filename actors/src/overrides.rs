@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use subtend_journal::ReadError;
 use subtend_session::ids::{Seq, SessionId, Text};
 use subtend_session::record::{AgentOverride, Record};
 use subtend_session::state::State;
@@ -34,7 +35,13 @@ impl Hub {
         let unread = |error: String| SendError::Refused(format!("the session cannot be read: {error}"));
         let settled = self.journal.settled().await;
         settled.map_err(|poison| SendError::Stopped(Stopped::Poisoned(poison.to_string())))?;
-        let first = self.journal.records_from(session, Seq(1), 1).map_err(|error| unread(error.to_string()))?;
+        let first = self.journal.records_from(session, Seq(1), 1).map_err(|error| match error {
+            ReadError::Closed => SendError::Stopped(self.stopped()),
+            ReadError::NoSuchSession(_)
+            | ReadError::Damaged { .. }
+            | ReadError::Newer { .. }
+            | ReadError::Engine(_) => unread(error.to_string()),
+        })?;
         let created = first.into_iter().find_map(|stored| {
             let Record::SessionCreated(created) = stored.record else { return None };
             Some(created)

@@ -1,10 +1,14 @@
 //! The command at a terminal: `script` makes one, and what is written to its stdin is typed there.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the command under test runs in real time, and so does what waits for it"
+)]
 
 use std::io::{Read as _, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -61,13 +65,15 @@ impl Typing {
 
     /// Waits until a text shows up; gives all that was shown before it.
     fn until(&mut self, text: &str) -> String {
+        let begun = Instant::now();
         loop {
             if let Some(at) = self.shown.find(text) {
                 let rest = self.shown.split_off(at);
                 let before = std::mem::replace(&mut self.shown, rest[text.len()..].to_owned());
                 return before;
             }
-            let piece = self.out.recv_timeout(LONG);
+            // A tree that is drawn again and again is not what is waited for.
+            let piece = self.out.recv_timeout(LONG.saturating_sub(begun.elapsed()));
             let piece = piece.unwrap_or_else(|_| panic!("`{text}` does not come after: {}", self.shown));
             self.shown.push_str(&String::from_utf8_lossy(&piece));
         }
@@ -75,12 +81,25 @@ impl Typing {
 
     /// Waits for the end, with stdin open all the time; gives the exit code and what was shown last.
     fn ends(mut self) -> (Option<i32>, String) {
-        while let Ok(piece) = self.out.recv_timeout(LONG) {
-            self.shown.push_str(&String::from_utf8_lossy(&piece));
+        let begun = Instant::now();
+        loop {
+            match self.out.recv_timeout(LONG.saturating_sub(begun.elapsed())) {
+                Ok(piece) => self.shown.push_str(&String::from_utf8_lossy(&piece)),
+                Err(mpsc::RecvTimeoutError::Disconnected) => break,
+                Err(mpsc::RecvTimeoutError::Timeout) => panic!("it does not end, and last showed: {}", self.shown),
+            }
         }
         let code = self.child.wait().expect("it ends").code();
         drop(self.stdin.take());
-        (code, self.shown)
+        (code, std::mem::take(&mut self.shown))
+    }
+}
+
+impl Drop for Typing {
+    fn drop(&mut self) {
+        // What a failed test leaves behind would wait for a line for ever; one that ended needs nothing.
+        let _ended = self.child.kill();
+        let _reaped = self.child.wait();
     }
 }
 
@@ -100,6 +119,7 @@ fn a_question_that_is_closed_does_not_take_the_next_line() {
     chat.types("hello\r");
     let before = chat.until("heard: hello");
     assert!(!before.contains("allow?"), "{before}");
+    chat.until("✓"); // until the run is over, Ctrl-C cancels it and the line stays
     chat.types("half a line\u{3}\u{4}"); // Ctrl-C forgets the line, Ctrl-D leaves
     let (code, last) = chat.ends();
     assert_eq!(code, Some(0), "{last}");

@@ -263,10 +263,8 @@ impl SessionHandle {
             |error: &dyn std::fmt::Display| ControlError::Refused(format!("the session cannot be read: {error}"));
         let stored = self.hub.journal.records(self.id).map_err(|error| match error {
             ReadError::NoSuchSession(_) => ControlError::NotFound,
-            other
-            @ (ReadError::Damaged { .. } | ReadError::Newer { .. } | ReadError::Engine(_) | ReadError::Closed) => {
-                unread(&other)
-            }
+            ReadError::Closed => ControlError::Stopped(self.hub.stopped()),
+            other @ (ReadError::Damaged { .. } | ReadError::Newer { .. } | ReadError::Engine(_)) => unread(&other),
         })?;
         State::fold(self.id, stored.iter().map(|stored| &stored.record)).map_err(|error| unread(&error))
     }

@@ -110,7 +110,7 @@ fn sound_bytes_of_a_newer_version_are_news_and_not_damage() {
     let newer = |bytes: &[u8]| matches!(decode(bytes), Err(FrameError::Newer(_)));
     assert!(newer(&sealed(2, 0, 0, b"whatever")));
     assert!(newer(&sealed(1, 1, 0, b"compressed")));
-    assert!(newer(&sealed(1, 0, 1, br#"[{"session_deleted":{}}]"#)));
+    assert!(newer(&sealed(1, 0, 1, br#"[{"session_moved":{}}]"#)));
     assert!(newer(&sealed(1, 0, 1, br#"[{"run_parked":{"run":1,"why":"tide","worked_ms":0}}]"#)));
     assert_eq!(decode(&sealed(1, 0, 0, b"[]")).map(|frame| frame.records), Ok(vec![]));
 }

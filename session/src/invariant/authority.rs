@@ -10,7 +10,7 @@ use crate::invariant::world::{Seen, World};
 use crate::invariant::{InvariantId, Verdict, ensure};
 use crate::outcome::By;
 use crate::place::{Owner, Place};
-use crate::record::{AskVerdict, BranchCreated, From, InputAccepted, Record};
+use crate::record::{AskBy, AskVerdict, BranchCreated, From, InputAccepted, Record};
 
 fn each(world: &World<'_>, judge: impl Fn(&Observed, &Probe) -> Verdict) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
@@ -161,7 +161,8 @@ fn born_below(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict
     Ok(())
 }
 
-/// A tool is offered if it may be allowed, and what was not offered is not run; each call is checked again when it starts.
+/// A tool is offered if it may be allowed, and what was not offered is not run, unless a person who came meanwhile has said so;
+/// each call is checked again when it starts.
 pub(super) fn offered(world: &World<'_>) -> Verdict {
     let contexts = world.observed.map_or(&[][..], |observed| &observed.contexts);
     for given in contexts {
@@ -172,12 +173,20 @@ pub(super) fn offered(world: &World<'_>) -> Verdict {
         let names: BTreeSet<&str> =
             given.tools.iter().filter(|offer| offer.offered).map(|offer| &*offer.tool).collect();
         for (call, tool) in started(seen, given.turn) {
-            ensure(names.contains(tool), InvariantId::P7, session, || {
+            ensure(names.contains(tool) || had_word(seen, call), InvariantId::P7, session, || {
                 format!("call {call} of {tool} started, and it was not offered")
             })?;
         }
     }
     world.sessions.iter().try_for_each(|(session, seen)| checked_again(*session, seen))
+}
+
+/// Whether a person allowed the call, or always allows such.
+fn had_word(seen: &Seen<'_>, call: CallId) -> bool {
+    seen.view.records.iter().any(|record| {
+        let Record::AskAnswered { call: answered, verdict, by: AskBy::Person } = record else { return false };
+        *verdict == AskVerdict::Always || (*answered == call && *verdict == AskVerdict::Allow)
+    })
 }
 
 fn may_be_used(offer: &Offer) -> bool {

@@ -58,7 +58,7 @@ fn at_boundaries(session: SessionId, seen: &Seen<'_>, run: &SeenRun<'_>) -> Verd
             Record::RunHeld { .. } => held = true,
             Record::NoticeTaken(taken) if taken.carrier == Carrier::Message => {
                 due.woken |= wakes(taken, &mine);
-                let stops = records.get(at..).is_some_and(|rest| stops(rest));
+                let stops = records.get(at..).is_some_and(stops);
                 ensure(!streams || held || stops, InvariantId::N5, session, || {
                     format!("{record:?} while a model call is in flight")
                 })?;

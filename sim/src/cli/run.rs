@@ -63,7 +63,7 @@ pub(crate) fn run(args: &RunArgs) -> ExitCode {
         if args.seeds == 1 {
             let (hash, lives) = (&report.hash, report.lives);
             eprintln!("seed {}: {} records, {lives} lives, hash {hash}", report.plan.seed, report.records);
-        } else if done % 100 == 0 {
+        } else if done.is_multiple_of(100) {
             eprintln!("{done} of {} seeds", args.seeds);
         }
     });

@@ -13,6 +13,7 @@ use subtend_tools::tool::ToolKey;
 use tokio::time::Instant;
 
 use crate::simulate::archive::Archive;
+use crate::simulate::context::{self, Contexts};
 use crate::simulate::report::Failure;
 use crate::simulate::sights::Sights;
 use crate::simulate::tally::{Mishap, Tally, Verb};
@@ -40,8 +41,9 @@ pub(crate) struct Pages {
     pub(crate) dead: bool,
     /// The boot sweep is at work.
     pub(crate) booting: bool,
-    /// Somebody is there to be asked.
-    pub(crate) attended: bool,
+    /// Since when somebody is there to be asked.
+    pub(crate) attended_since: Option<Duration>,
+    pub(crate) contexts: Contexts,
     pub(crate) writes: u64,
     /// The write at which the process dies, and whether that one still gets through.
     pub(crate) dies_at: Option<(u64, bool)>,
@@ -51,7 +53,8 @@ pub(crate) struct Pages {
     pub(crate) records: u64,
     pub(crate) sessions: Vec<SessionId>,
     pub(crate) seen: BTreeMap<SessionId, Seen>,
-    turns: BTreeMap<(SessionId, TurnNo, AttemptNo), RunNo>,
+    /// The run of each model call whose start is durable, and when it became so.
+    turns: BTreeMap<(SessionId, TurnNo, AttemptNo), (RunNo, Duration)>,
     calls: BTreeSet<(SessionId, CallId)>,
     owners: BTreeMap<RunKey, RunKey>,
     /// The last run of each session.
@@ -125,7 +128,7 @@ impl Pages {
         self.dead = false;
         // Those who waited are gone with the process.
         self.waits = 0;
-        self.attended = false;
+        self.attended_since = None;
         self.sights.down(None);
     }
 
@@ -135,6 +138,7 @@ impl Pages {
         self.began = None;
         self.dead = true;
         self.sights.all_gone(at);
+        self.contexts.forget();
         for (_, answered) in self.asked.values_mut() {
             answered.get_or_insert(at);
         }
@@ -251,7 +255,8 @@ impl Pages {
         } else if let Record::InputAccepted(input) = record {
             self.inputs.insert((session, input.id), seq);
         } else if let Record::TurnStarted { run, turn, attempt, .. } = record {
-            self.turns.insert((session, *turn, *attempt), *run);
+            self.turns.insert((session, *turn, *attempt), (*run, now));
+            context::judge(self, (session, *turn, *attempt));
         } else if let Record::CallStarted { call, kind, .. } = record {
             self.calls.insert((session, *call));
             if kind.is_child() {
@@ -264,6 +269,11 @@ impl Pages {
         }
     }
 
+    /// When the start of a turn became durable.
+    pub(crate) fn started_at(&self, turn: (SessionId, TurnNo, AttemptNo)) -> Option<Duration> {
+        self.turns.get(&turn).map(|(_, at)| *at)
+    }
+
     fn closes(&mut self, run: RunKey, outcome: &Outcome) {
         let at = self.now();
         self.over.entry(run).or_insert_with(|| Over { at, outcome: outcome.clone() });
@@ -272,7 +282,7 @@ impl Pages {
     /// An effect begins: its intent is durable if it leaves the process, and no run above it is over (J-5, T-4).
     pub(crate) fn effect(&mut self, session: SessionId, intent: Intent, leaves: bool) -> Option<usize> {
         let run = match intent {
-            Intent::Turn(turn, attempt) => self.turns.get(&(session, turn, attempt)).copied(),
+            Intent::Turn(turn, attempt) => self.turns.get(&(session, turn, attempt)).map(|(run, _)| *run),
             Intent::Call(run, call, _) => self.calls.contains(&(session, call)).then_some(run),
         };
         let Some(run) = run else {

@@ -16,11 +16,6 @@ impl Chance {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Any number.
-    pub(crate) fn any(&self) -> u64 {
-        self.rng().u64(..)
-    }
-
     /// From 0 to `most` - 1; 0 where `most` is 0.
     pub(crate) fn below(&self, most: u64) -> u64 {
         if most == 0 { 0 } else { self.rng().u64(..most) }

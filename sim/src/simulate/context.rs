@@ -1,60 +1,112 @@
 //! Contexts: whether a model is given what the journal says, and the tools that it may use.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use subtend_models::model::Request;
 use subtend_session::authority::Verdict;
-use subtend_session::ids::RunKey;
+use subtend_session::ids::{AttemptNo, RunKey, Seq, SessionId, Text, TurnNo};
 use subtend_session::invariant::observed::ContextGiven;
 use subtend_session::message::Message;
 use subtend_session::record::Record;
 
+use crate::simulate::book::Pages;
 use crate::simulate::hands;
 use crate::simulate::life::READER;
 use crate::simulate::sights::offer;
 use crate::simulate::world::World;
 
+/// How long the disk takes at most until a turn that was started is durable, roughly: who came meanwhile may have been there
+/// when its tools were chosen, or not.
+const MEANWHILE: Duration = Duration::from_secs(5);
+
+/// A model call's place.
+type At = (SessionId, TurnNo, AttemptNo);
+
+/// Contexts that models were given, until the start of their turn is durable: a call that stays in the process goes out before
+/// that, and what it was told may be younger than what the disk holds.
+#[derive(Default)]
+pub(crate) struct Contexts(BTreeMap<At, Given>);
+
+/// What one model call was given.
+struct Given {
+    /// Its own answers, without those that it inherited.
+    answers: Vec<(Seq, Option<Text>)>,
+    /// The names of its tools, where they are looked at.
+    tools: Option<Vec<Text>>,
+    reader: bool,
+}
+
+impl Contexts {
+    /// The process is dead, and what was not durable never was.
+    pub(crate) fn forget(&mut self) {
+        self.0.clear();
+    }
+}
+
 /// One model call is given its context.
 pub(crate) fn given(world: &World, request: &Request) {
-    answers(world, request);
-    if world.chance.one_in(8) {
-        tools(world, request);
+    let looked_at = world.chance.one_in(8);
+    let mut book = world.book.open();
+    let answers = request.messages.iter().filter_map(|message| {
+        let Message::Assistant { seq, text, .. } = message else { return None };
+        Some((*seq, text.clone()))
+    });
+    let given = Given {
+        answers: answers.collect(),
+        tools: looked_at.then(|| request.tools.iter().map(|tool| tool.name.clone()).collect()),
+        reader: &*request.agent == READER.0,
+    };
+    let at = (request.session, request.turn, request.attempt);
+    book.contexts.0.insert(at, given);
+    if book.started_at(at).is_some() {
+        judge(&mut book, at);
+    }
+}
+
+/// The start of a turn is durable: what its model was given must follow from what is.
+pub(crate) fn judge(book: &mut Pages, at: At) {
+    let Some(given) = book.contexts.0.remove(&at) else { return };
+    answers(book, at, &given);
+    if let Some(names) = &given.tools {
+        tools(book, at, names, given.reader);
     }
 }
 
 /// Answers are as they were given, where no alternative of them is seen (B13, E-2).
-fn answers(world: &World, request: &Request) {
-    let mut book = world.book.open();
-    let Some(state) = book.archive.state(request.session) else { return };
-    let inherited = state.created.inherited.len();
-    let wrong = request.messages.iter().skip(inherited).find_map(|message| {
-        let Message::Assistant { seq, text, .. } = message else { return None };
+fn answers(book: &mut Pages, (session, turn, _): At, given: &Given) {
+    let Some(state) = book.archive.state(session) else { return };
+    let inherited =
+        state.created.inherited.iter().filter(|message| matches!(message, Message::Assistant { .. })).count();
+    let wrong = given.answers.iter().skip(inherited).find_map(|(seq, text)| {
         let seen = state.alternatives.get(seq).is_some_and(|known| known.active != 0);
-        let Some(Record::TurnAnswered(answered)) = book.archive.record(request.session, *seq) else { return None };
+        let Some(Record::TurnAnswered(answered)) = book.archive.record(session, *seq) else { return None };
         (!seen && answered.text != *text).then(|| format!("message {seq} is {text:?}, and was {:?}", answered.text))
     });
     if let Some(wrong) = wrong {
-        book.wrong("E-2", format!("turn {} of {} is given another context: {wrong}", request.turn, request.session));
+        book.wrong("E-2", format!("turn {turn} of {session} is given another context: {wrong}"));
     }
 }
 
 /// Tools are offered if they may be used (P-7).
-fn tools(world: &World, request: &Request) {
-    let given: Vec<&str> = request.tools.iter().map(|tool| &*tool.name).collect();
-    let reader = &*request.agent == READER.0;
-    let mut book = world.book.open();
-    let attended = book.attended;
+fn tools(book: &mut Pages, (session, turn, attempt): At, given: &[Text], reader: bool) {
+    let started = book.started_at((session, turn, attempt)).unwrap_or_default();
+    let unsure =
+        book.attended_since.is_some_and(|since| started < since.saturating_add(MEANWHILE).saturating_add(book.jumped));
+    let attended = book.attended_since.is_some();
+    let offered = |name: &str| given.iter().any(|given| **given == *name);
     let own = hands::names().map(|name| {
         let best = match (reader, hands::is_guarded(name)) {
             (true, _) if !READER.1.contains(&name) => Verdict::Deny,
             (_, true) => Verdict::Ask,
             (_, false) => Verdict::Allow,
         };
-        offer(name, given.contains(&name), best, attended)
+        let offered = offered(name);
+        offer(name, offered, best, if unsure { offered } else { attended })
     });
-    let others = given.iter().filter(|name| !hands::names().any(|own| own == **name));
+    let others = given.iter().filter(|name| !hands::names().any(|own| *own == ***name));
     let tools = own.chain(others.map(|name| offer(name, true, Verdict::Allow, true))).collect();
-    let Some(run) = book.archive.state(request.session).and_then(|state| state.run.as_ref()).map(|run| run.no) else {
-        return;
-    };
-    let (run, turn, attempt) = (RunKey { session: request.session, run }, request.turn, request.attempt);
+    let Some(run) = book.archive.state(session).and_then(|state| state.run.as_ref()).map(|run| run.no) else { return };
+    let run = RunKey { session, run };
     book.sights.offered(ContextGiven { run, turn, attempt, messages: None, tools });
 }

@@ -68,7 +68,7 @@ impl Disk {
                 frame.changes.inflight = InflightChange::Delete;
             }
         }
-        if self.rots(Rot::BatchTorn) && self.book.open().writes % 50 == 0 && group.frames.len() > 1 {
+        if self.rots(Rot::BatchTorn) && self.book.open().writes.is_multiple_of(50) && group.frames.len() > 1 {
             group.frames.truncate(1);
         }
     }

@@ -1,6 +1,6 @@
 //! One life of a process: a runtime on virtual time, from its start over the store as it is to its end.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use subtend_actors::faults::{Faults, Point};
@@ -12,7 +12,7 @@ use subtend_journal::faulty::Faulty;
 use subtend_journal::stepped::{Stepped, Stepper};
 use subtend_session::authority::{Rule, RuleSet, Verdict};
 use subtend_session::invariant::observed::Shutdown;
-use subtend_tools::workspace::Workspace;
+use subtend_tools::workspace::{Workspace, WorkspaceError};
 
 use crate::simulate::hands::{GUARDED, registry};
 use crate::simulate::judge;
@@ -71,6 +71,7 @@ pub(crate) fn live(world: &Arc<World>, number: u32) -> End {
     let handle = tokio.handle().clone();
     let _inside = handle.enter();
     drop(tokio);
+    drop(world.leave(None));
     end
 }
 
@@ -103,7 +104,6 @@ async fn life(world: &Arc<World>, number: u32) -> End {
     };
     match end {
         End::Crashed | End::Over => {
-            // Forgotten, so that nothing of it runs: a process that is killed has no last words.
             people.abandon();
             end
         }
@@ -202,7 +202,7 @@ async fn start(world: &Arc<World>, journal: &Journal, number: u32) -> Result<Run
     };
     Runtime::builder()
         .journal(journal.clone())
-        .workspace(Arc::new(Workspace::open("/")?))
+        .workspace(workspace()?)
         .catalog(catalog())
         .tools(tools)
         .model(Arc::new(Voice(Arc::clone(world))))
@@ -212,6 +212,16 @@ async fn start(world: &Arc<World>, journal: &Journal, number: u32) -> Result<Run
         .faults(faults(world))
         .start()
         .await
+}
+
+/// The workspace, one for all processes of all simulations: nobody writes to it.
+fn workspace() -> Result<Arc<Workspace>, WorkspaceError> {
+    static WORKSPACE: OnceLock<Arc<Workspace>> = OnceLock::new();
+    if let Some(workspace) = WORKSPACE.get() {
+        return Ok(Arc::clone(workspace));
+    }
+    let opened = Arc::new(Workspace::open("/")?);
+    Ok(Arc::clone(WORKSPACE.get_or_init(|| opened)))
 }
 
 fn catalog() -> Catalog {

@@ -36,12 +36,10 @@ impl People {
         self.runtime.take()
     }
 
-    /// They are gone with the process.
+    /// They are gone with the process. Its runtime is buried when nothing of it can run any more: a process that is killed
+    /// has no last words.
     pub(crate) fn abandon(mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            // Its drop would stop actors and say so, which a process that is killed does not do.
-            std::mem::forget(runtime);
-        }
+        self.world.leave(self.runtime.take());
     }
 
     /// Acts until the process ends or there is nothing more to do.
@@ -52,7 +50,8 @@ impl People {
         }
         if let Some(runtime) = self.runtime().filter(|_| world.swarm.attended) {
             asker::spawn(&world, runtime.approver());
-            world.book.open().attended = true;
+            let mut book = world.book.open();
+            book.attended_since = Some(book.now());
         }
         loop {
             if world.book.open().failure.is_some() {
@@ -96,6 +95,7 @@ impl People {
         self.runtime.as_ref()
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "all other verbs are said to a session")]
     async fn act(&mut self, verb: Verb) -> Option<End> {
         match verb {
             Verb::Open => self.open(),

@@ -161,6 +161,7 @@ impl Swarm {
 
 /// Each of them now and then, a few of them often, and people with something to say always.
 fn verbs(chance: &Chance) -> Vec<(Verb, u32)> {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "all other verbs are as likely as each other")]
     let weight = |verb: &Verb| match verb {
         Verb::Open => 3,
         Verb::Send => chance.pick(&[10, 20, 40]).unwrap_or(20),

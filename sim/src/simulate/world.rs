@@ -1,7 +1,9 @@
 //! The world of a simulation: what every part of it shares, from the first process to the last.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+use subtend_actors::Runtime;
 
 use crate::simulate::book::Book;
 use crate::simulate::chance::Chance;
@@ -16,6 +18,8 @@ pub(crate) struct World {
     pub(crate) chance: Chance,
     pub(crate) book: Arc<Book>,
     pub(crate) disk: Disk,
+    /// What a process that was killed leaves behind.
+    left: Mutex<Option<Runtime>>,
 }
 
 impl World {
@@ -25,7 +29,12 @@ impl World {
         let book = Arc::<Book>::default();
         book.open().told = plan.told;
         let disk = Disk::new(Arc::clone(&book), plan.bug);
-        Arc::new(Self { plan, swarm, chance, book, disk })
+        Arc::new(Self { plan, swarm, chance, book, disk, left: Mutex::default() })
+    }
+
+    /// Keeps what a dead process leaves behind; gives what the one before left.
+    pub(crate) fn leave(&self, runtime: Option<Runtime>) -> Option<Runtime> {
+        std::mem::replace(&mut *self.left.lock().unwrap_or_else(PoisonError::into_inner), runtime)
     }
 
     /// Counts an action or an event. Tells whether it is the last one or beyond.

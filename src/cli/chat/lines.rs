@@ -79,19 +79,23 @@ impl Lines {
             KeyCode::Char('c') if control => Some(Key::Break),
             KeyCode::Char('d') if control && self.input.value().is_empty() => Some(Key::End),
             KeyCode::Esc => Some(Key::Escape),
-            KeyCode::Enter => {
-                let line = self.input.value().to_owned();
-                self.input.reset();
-                self.back = 0;
-                if !line.trim().is_empty() {
-                    self.before.push(line.clone());
-                }
-                Some(Key::Line(line))
-            }
+            // What was typed before the keyboard was taken has a line feed at its end.
+            KeyCode::Char('j') if control => Some(self.enter()),
+            KeyCode::Enter => Some(self.enter()),
             KeyCode::Up => self.recall(self.back.saturating_add(1)),
             KeyCode::Down => self.recall(self.back.saturating_sub(1)),
             _ => self.input.handle_event(event).map(|_| Key::Changed),
         }
+    }
+
+    fn enter(&mut self) -> Key {
+        let line = self.input.value().to_owned();
+        self.input.reset();
+        self.back = 0;
+        if !line.trim().is_empty() {
+            self.before.push(line.clone());
+        }
+        Key::Line(line)
     }
 
     fn recall(&mut self, back: usize) -> Option<Key> {

@@ -52,10 +52,11 @@ enum On {
 impl<'a> Talk<'a> {
     /// Takes the terminal.
     pub(super) fn begin(work: &'a mut Work<'_>, session: SessionHandle, agent: Text) -> Result<Self, Fail> {
-        work.screen.watch(session.id(), agent);
-        work.screen.note(&format!("session {} · /help tells the commands", session.id()));
+        // Before anything is shown: who sees it may type.
         let lines = Lines::take().map_err(|error| Fail::Other(format!("the terminal cannot be used: {error}")))?;
         work.screen.prompt(Some(("", 0)));
+        work.screen.watch(session.id(), agent);
+        work.screen.note(&format!("session {} · /help tells the commands", session.id()));
         Ok(Self {
             events: session.watch(),
             approver: work.approver.take().unwrap_or_else(|| work.runtime.approver()),
