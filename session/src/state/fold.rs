@@ -57,13 +57,20 @@ impl State {
             Some(Record::SessionCreated(created)) => Self::born(id, created)?,
             Some(other) => return Err(FoldError::NotABirth { session: id, found: other.kind() }),
         };
-        for record in records {
-            if let Err(why) = state.fits(record) {
-                return Err(FoldError::Illegal { session: id, seq: state.next_seq, found: record.kind(), why });
-            }
-            state.apply(record);
-        }
+        records.try_for_each(|record| state.follow(record))?;
         Ok(state)
+    }
+
+    /// Goes on with the next record of the journal.
+    ///
+    /// # Errors
+    /// When it does not fit what precedes it: the state is as it was.
+    pub fn follow(&mut self, record: &Record) -> Result<(), FoldError> {
+        if let Err(why) = self.fits(record) {
+            return Err(FoldError::Illegal { session: self.id, seq: self.next_seq, found: record.kind(), why });
+        }
+        self.apply(record);
+        Ok(())
     }
 
     /// The state right after the birth.

@@ -26,7 +26,7 @@ pub(crate) struct ControlsArgs {
     #[arg(long, default_value_t = 0)]
     base: u64,
     /// Seeds within which the simulator must notice a bug.
-    #[arg(long, default_value_t = 400)]
+    #[arg(long, default_value_t = 1_000)]
     seeds: u64,
     /// Steps of each seed.
     #[arg(long, default_value_t = 500)]

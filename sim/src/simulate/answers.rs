@@ -7,7 +7,9 @@ use subtend_journal::ReadError;
 use subtend_session::ids::{RunKey, RunNo, SessionId};
 use subtend_session::invariant::observed::{Answer, Given};
 use subtend_session::outcome::By;
+use subtend_session::state::Phase;
 
+use crate::simulate::archive::blocking;
 use crate::simulate::deed::Deed;
 use crate::simulate::tally::Verb;
 use crate::simulate::world::World;
@@ -41,6 +43,12 @@ pub(crate) fn controlled(world: &World, deed: &Deed, told: Result<Control, WaitE
             let done = book.fixed(key).is_some() || (verb == Verb::Interrupt && book.was_held(key));
             if !done {
                 book.wrong("J-5", format!("{verb:?} of {key:?} is acknowledged and not durable"));
+            }
+            let held = book.archive.state(session).filter(|state| state.phase() == Phase::HeldInterrupted);
+            let missed =
+                held.and_then(|state| blocking(state).find(|owned| !owned.cancel_asked).map(|owned| owned.child));
+            if let Some(child) = missed {
+                book.wrong("T-6", format!("{verb:?} of {key:?} did not reach the run of {child} that it waits for"));
             }
         }
         Ok(Control::AlreadyEnded(outcome)) => {

@@ -9,7 +9,9 @@ use subtend_session::invariant::{self, Frame, Ledger, Observed, Verdict, View, W
 use subtend_session::outcome::{By, Outcome};
 use subtend_session::place::Owner;
 use subtend_session::record::Record;
-use subtend_session::state::State;
+use subtend_session::state::{Owned, State};
+
+use crate::simulate::tally::Verb;
 
 /// All sessions of a simulation.
 #[derive(Default)]
@@ -30,7 +32,7 @@ impl Archive {
         let Payload::Records(records) = &placed.payload else { return Ok(()) };
         let frame = Frame { first_seq: placed.first_seq, count: placed.count, epoch: placed.epoch };
         if let Some(kept) = self.0.get_mut(&placed.session) {
-            records.iter().for_each(|record| kept.state.apply(record));
+            records.iter().try_for_each(|record| kept.state.follow(record)).map_err(|error| error.to_string())?;
             kept.records.extend(records.iter().cloned());
             kept.frames.push(frame);
             return Ok(());
@@ -43,6 +45,38 @@ impl Archive {
     /// The present state of a session.
     pub(crate) fn state(&self, session: SessionId) -> Option<&State> {
         self.0.get(&session).map(|kept| &kept.state)
+    }
+
+    /// Sessions in which a verb finds something to do: one is picked from all of them far too seldom.
+    pub(crate) fn likely(&self, verb: Verb) -> Vec<SessionId> {
+        let fits = |state: &State| match verb {
+            Verb::Switch => !state.alternatives.is_empty(),
+            Verb::Close => state.created.place.parent().is_some(),
+            Verb::Background | Verb::Interrupt => blocking(state).next().is_some(),
+            Verb::Open
+            | Verb::Send
+            | Verb::Steer
+            | Verb::Override
+            | Verb::Continue
+            | Verb::Cancel
+            | Verb::CancelRun
+            | Verb::CancelTree
+            | Verb::Delete
+            | Verb::DeleteForced
+            | Verb::Queue
+            | Verb::QueueRemove
+            | Verb::QueueClear
+            | Verb::Branch
+            | Verb::Regenerate
+            | Verb::Detach
+            | Verb::Answer
+            | Verb::Look
+            | Verb::Wait
+            | Verb::Crash
+            | Verb::Shutdown
+            | Verb::ClockJump => false,
+        };
+        self.0.iter().filter(|(_, kept)| fits(&kept.state)).map(|(session, _)| *session).collect()
     }
 
     /// A record.
@@ -105,6 +139,12 @@ impl Archive {
         ledger.global = (most > slots.of_class).then_some(slots.of_class);
         ledger
     }
+}
+
+/// Owned runs for which an open call of the run in flight waits.
+pub(crate) fn blocking(state: &State) -> impl Iterator<Item = &Owned> {
+    let owned = state.run.iter().flat_map(|run| &run.owned);
+    owned.filter(|(key, _)| state.is_open(**key)).map(|(_, owned)| owned)
 }
 
 /// Slots that there are.

@@ -252,6 +252,12 @@ impl Pages {
             if self.ends.insert(key, ended.outcome.clone()).is_some() {
                 self.wrong("S-1", format!("run {} of {session} has a second end", ended.run));
             }
+        } else if let Record::RunStarted { run, .. } = record {
+            let run = RunKey { session, run: *run };
+            let over = self.over_above(run).map(|(key, over)| format!("{run:?} starts; {key:?} is over: {over:?}"));
+            if let Some(what) = over {
+                self.wrong("T-4", what);
+            }
         } else if let Record::InputAccepted(input) = record {
             self.inputs.insert((session, input.id), seq);
         } else if let Record::TurnStarted { run, turn, attempt, .. } = record {
@@ -292,18 +298,26 @@ impl Pages {
             return None;
         };
         let now = self.now();
-        let mut at = Some(RunKey { session, run });
-        while let Some(key) = at {
-            if let Some(over) = self.over.get(&key).filter(|over| self.binds(over)) {
-                let what = format!("{intent:?} of {session} begins at {now:?}; {key:?} is over: {over:?}");
-                self.wrong("T-4", what);
-                return None;
-            }
-            at = self.owners.get(&key).copied();
+        if let Some((key, over)) = self.over_above(RunKey { session, run }) {
+            let what = format!("{intent:?} of {session} begins at {now:?}; {key:?} is over: {over:?}");
+            self.wrong("T-4", what);
+            return None;
         }
         let last = self.seen.get(&session).map(|seen| seen.last);
         // One that stays in the process may be made again when what intended it is lost with it.
         leaves.then(|| self.sights.begins(now, RunKey { session, run }, intent.work(), last))
+    }
+
+    /// The run itself or one above it that is over, so that nothing may begin any more.
+    fn over_above(&self, run: RunKey) -> Option<(RunKey, &Over)> {
+        let mut at = Some(run);
+        while let Some(key) = at {
+            if let Some(over) = self.over.get(&key).filter(|over| self.binds(over)) {
+                return Some((key, over));
+            }
+            at = self.owners.get(&key).copied();
+        }
+        None
     }
 
     /// An effect that may not be repeated is made.

@@ -94,6 +94,11 @@ async fn ask(world: &Arc<World>, deed: &Deed) {
             let call = world.book.open().child_calls.get(&session.id()).copied();
             if let Some(call) = call {
                 answers::told(world, deed, session.background(call).await);
+                // An interrupt right after it must leave that run alone.
+                if world.chance.one_in(3) {
+                    let deed = Deed { verb: Verb::Interrupt, session: session.clone() };
+                    answers::controlled(world, &deed, session.interrupt().await);
+                }
             }
         }
         Verb::Close => answers::told(world, deed, session.close().await),

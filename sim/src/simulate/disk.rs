@@ -81,7 +81,7 @@ impl Disk {
             let line = serde_json::to_vec(&(place, records)).unwrap_or_default();
             book.hash.update(&line);
             if let Err(why) = book.archive.keep(frame) {
-                book.wrong("J-4", format!("the birth of {} does not fold: {why}", frame.session));
+                book.wrong("J-4", why);
             }
             for (record, seq) in records.iter().zip(frame.first_seq.0..) {
                 book.durable(frame.session, Seq(seq), record);

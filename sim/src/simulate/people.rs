@@ -116,7 +116,7 @@ impl People {
                 if self.sessions().is_empty() {
                     self.open();
                 }
-                let session = self.session()?;
+                let session = self.session(verb)?;
                 spawn(&self.world, Deed { verb, session });
             }
         }
@@ -149,12 +149,14 @@ impl People {
         sessions
     }
 
-    /// One of them, the latest more often than the others.
-    fn session(&self) -> Option<SessionHandle> {
+    /// One of them: where the verb finds something to do, and the latest, more often than others.
+    fn session(&self, verb: Verb) -> Option<SessionHandle> {
         let sessions = self.sessions();
         let recent = sessions.len().saturating_sub(6);
         let some = if self.world.chance.one_in(2) { sessions.get(recent..) } else { None };
-        let id = self.world.chance.pick(some.unwrap_or(&sessions))?;
+        let likely = if self.world.chance.one_in(2) { self.world.book.open().archive.likely(verb) } else { Vec::new() };
+        let likely = self.world.chance.pick(&likely);
+        let id = likely.or_else(|| self.world.chance.pick(some.unwrap_or(&sessions)))?;
         match self.runtime()?.session(id) {
             Ok(found) => found,
             Err(error) => {

@@ -24,7 +24,11 @@ async fn read(world: Arc<World>, mut subscription: Subscription) {
     let slow = world.chance.one_in(3);
     let name = if slow { "a slow watcher" } else { "a watcher" };
     let reader = world.book.open().sights.reads(name.into(), None);
-    let (since, mut last) = (world.book.open().now(), BTreeMap::<SessionId, Seq>::new());
+    let (since, before) = {
+        let book = world.book.open();
+        (book.now(), book.jumped)
+    };
+    let mut last = BTreeMap::<SessionId, Seq>::new();
     // Records that came before the first of a session are not missed; after a gap nothing is known of any.
     let mut missed = false;
     while let Some(next) = subscription.next().await {
@@ -49,7 +53,8 @@ async fn read(world: Arc<World>, mut subscription: Subscription) {
             book.wrong("J-5", format!("record {seq} of {} is shown and not durable", event.session));
         }
         // What was appended before, and not durable yet, is not shown.
-        let born_here = !missed && seen.is_some_and(|seen| seen.born_at > since.saturating_add(DISK));
+        let disk = DISK.saturating_add(book.jumped.saturating_sub(before));
+        let born_here = !missed && seen.is_some_and(|seen| seen.born_at > since.saturating_add(disk));
         let expected = last.get(&event.session).map(|last| last.next()).or(born_here.then_some(Seq(1)));
         if expected.is_some_and(|expected| expected != seq) {
             book.wrong("N-6", format!("record {seq} of {} is shown where {expected:?} is next", event.session));
