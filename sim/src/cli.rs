@@ -1,5 +1,6 @@
 //! The commands, one file for each.
 
 pub(crate) mod controls;
+pub(crate) mod matrix;
 pub(crate) mod model;
 pub(crate) mod run;

@@ -7,6 +7,8 @@ use clap::Args;
 use serde_json::{Value, json};
 use subtend_sim::simulate::{Crowd, CrowdResult, Seeded};
 
+use crate::cli::matrix;
+
 /// Runs the real runtime in virtual time, one seed for one run.
 #[derive(Args)]
 pub(crate) struct RunArgs {
@@ -34,6 +36,9 @@ pub(crate) struct RunArgs {
     /// Print what happened how often.
     #[arg(long)]
     tally: bool,
+    /// Draw which mishap came down on which verb how often, and fail if one never did.
+    #[arg(long, conflicts_with = "json")]
+    matrix: bool,
     /// Write JSON.
     #[arg(long)]
     json: bool,
@@ -72,7 +77,12 @@ pub(crate) fn run(args: &RunArgs) -> ExitCode {
     } else {
         tell(&result, args.tally);
     }
-    if result.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let empty = if args.matrix { matrix::empty(&result.tally) } else { Vec::new() };
+    empty.iter().for_each(|cell| println!("never seen: {cell}; run more seeds"));
+    if args.matrix {
+        matrix::draw(&result.tally);
+    }
+    if result.failed.is_empty() && empty.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn tell(result: &CrowdResult, tally: bool) {

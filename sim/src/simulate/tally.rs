@@ -93,6 +93,35 @@ impl Verb {
     ];
 }
 
+impl Verb {
+    /// What is answered, so that something may go wrong before the answer.
+    pub const ANSWERED: [Self; 23] = [
+        Self::Open,
+        Self::Send,
+        Self::Steer,
+        Self::Override,
+        Self::Continue,
+        Self::Cancel,
+        Self::CancelRun,
+        Self::CancelTree,
+        Self::Interrupt,
+        Self::Close,
+        Self::Delete,
+        Self::DeleteForced,
+        Self::Background,
+        Self::Queue,
+        Self::QueueRemove,
+        Self::QueueClear,
+        Self::Branch,
+        Self::Regenerate,
+        Self::Switch,
+        Self::Detach,
+        Self::Answer,
+        Self::Look,
+        Self::Wait,
+    ];
+}
+
 /// Something that goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -115,6 +144,20 @@ pub enum Mishap {
     ClockJump,
 }
 
+impl Mishap {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::HandlerPanic,
+        Self::AppendPanic,
+        Self::TaskPanic,
+        Self::WriteFails,
+        Self::SyncFails,
+        Self::Crash,
+        Self::CrashInRecovery,
+        Self::ClockJump,
+    ];
+}
+
 /// What happened, counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
@@ -125,6 +168,11 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// How often a mishap came down on a verb.
+    pub fn cell(&self, mishap: Mishap, verb: Verb) -> u64 {
+        self.matrix.get(&(mishap, verb)).copied().unwrap_or_default()
+    }
+
     /// Counts one more of `mark`.
     pub fn mark(&mut self, mark: &str) {
         if let Some(count) = self.marks.get_mut(mark) {
