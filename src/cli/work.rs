@@ -209,10 +209,27 @@ fn told_place(place: &Place, screen: &mut Screen) {
     }
 }
 
+/// What the tools of the command do; `task:` is followed by the name of an agent.
+const ACTIONS: [&str; 5] = ["fs.read", "fs.write", "net.fetch", "shell.run", "task:"];
+
+/// Whether a rule about `named`, a pattern perhaps, may be about `action`.
+fn may_mean(named: &str, action: &str) -> bool {
+    match named.split_once('*') {
+        Some((start, _)) => action.starts_with(start) || (action.ends_with(':') && start.starts_with(action)),
+        None if action.ends_with(':') => named.len() > action.len() && named.starts_with(action),
+        None => named == action,
+    }
+}
+
 fn policy(allow: &[String], ask: &[String]) -> Result<RuleSet, Fail> {
     let mut policy = HostPolicy::default_for_workspace();
     let rule = |word: &String, option: &str| {
-        HostPolicy::allow(word).map_err(|error| Fail::Usage(format!("{error} ({option})")))
+        let rule = HostPolicy::allow(word).map_err(|error| Fail::Usage(format!("{error} ({option})")))?;
+        if ACTIONS.iter().any(|action| may_mean(&rule.action, action)) {
+            return Ok(rule);
+        }
+        let known = ACTIONS.join(", ");
+        Err(Fail::Usage(format!("no tool here does {:?} ({option}); what they do: {known}", rule.action)))
     };
     for word in allow {
         policy.rules.push(rule(word, "--allow")?);

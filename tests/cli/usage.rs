@@ -13,7 +13,7 @@ fn help_lists_the_verbs_and_the_exit_codes() {
 #[test]
 fn what_cannot_be_is_a_usage_error_that_says_what_to_do() {
     let user = User::new();
-    let cases: [(&[&str], &[&str]); 12] = [
+    let cases: [(&[&str], &[&str]); 14] = [
         (&[], &["Usage: subtend"]),
         (&["juggle"], &["juggle"]),
         (&["run"], &["<PROMPT>"]),
@@ -24,6 +24,8 @@ fn what_cannot_be_is_a_usage_error_that_says_what_to_do() {
         (&["run", "--workspace", "/no/such/place", "hi"], &["/no/such/place", "--workspace"]),
         (&["run", "--store", "tape:0", "hi"], &["tape:0", "redb:PATH"]),
         (&["run", "--allow", "fs.write=", "hi"], &["fs.write=", "--allow"]),
+        (&["run", "--allow", "fs.wirte=a.txt", "hi"], &["fs.wirte", "--allow", "fs.write"]),
+        (&["run", "--ask", "task:", "hi"], &["task:", "--ask"]),
         (&["run", "--agent", "nobody", "hi"], &["nobody", "general", "subtend agents"]),
         (&["run", "--agent", "explore", "hi"], &["explore", "general"]),
     ];

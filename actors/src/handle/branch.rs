@@ -25,7 +25,7 @@ pub struct BranchOptions {
     pub kind: BranchKind,
     /// The agent that answers in it; the one that answers in the session if not given.
     pub agent: Option<Text>,
-    /// A title for listings.
+    /// A title for listings; that of the session if absent.
     pub title: Option<Text>,
 }
 
@@ -114,7 +114,11 @@ impl SessionHandle {
         }
         let state = self.state().await?;
         let (mut created, manifest) = hub.branched(&state, agent.as_ref(), kind)?;
-        created.title = title;
+        // Else a listing would show nothing of it before its first input.
+        created.title = title.or_else(|| {
+            let head = hub.journal.head(self.id).ok().flatten()?;
+            Some(head.title).filter(|title| !title.is_empty())
+        });
         // A person who makes a branch for a person wants to find it again.
         created.inspectable |= kind == BranchKind::Human;
         let child = hub.mint.session();

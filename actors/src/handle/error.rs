@@ -51,7 +51,7 @@ pub enum ControlError {
     #[error("{0}")]
     Stopped(Stopped),
     /// The session works, and what is asked for needs a quiet one.
-    #[error("the session is at work: {0}; wait for its end, or cancel it")]
+    #[error("the session is at work: {0}")]
     Working(String),
     /// What was named is not there.
     #[error("there is no such session, message or call here")]
@@ -68,7 +68,7 @@ impl ControlError {
     /// What a rejected control is to who gave it.
     pub(crate) fn of(rejection: &Rejection) -> Self {
         match rejection {
-            Rejection::Working { why, .. } => Self::Working((*why).to_owned()),
+            Rejection::Working { command, why } => Self::Working(format!("{command} needs a quiet session, and {why}")),
             Rejection::Deleted => Self::Deleted,
             Rejection::Stale(_)
             | Rejection::Busy { .. }

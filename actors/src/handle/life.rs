@@ -179,7 +179,10 @@ impl SessionHandle {
             self.cancel_tree().await?;
             self.ended_below().await?;
         } else if let Some((key, _)) = self.in_flight().await?.first() {
-            return Err(ControlError::Working(format!("run {} of session {} is in flight", key.run, key.session)));
+            return Err(ControlError::Working(format!(
+                "run {} of session {} is in flight: wait for its end, or let the deletion cancel it (force)",
+                key.run, key.session
+            )));
         }
         self.all_settled().await?;
         let mut deleted = 0;

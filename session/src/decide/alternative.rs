@@ -140,7 +140,7 @@ fn wanted(alternatives: &Alternatives, to: SwitchTo) -> Result<u32, Rejection> {
 impl Draft<'_> {
     fn needs_quiet(&self, command: &'static str) -> Result<(), Rejection> {
         match self.run() {
-            Some(_) => Err(Rejection::Working { command, why: "a run is in flight" }),
+            Some(_) => Err(Rejection::Working { command, why: "a run is in flight: wait for its end, or cancel it" }),
             None => Ok(()),
         }
     }

@@ -11,7 +11,10 @@ pub(super) fn close(draft: &mut Draft<'_>, by: By) -> Result<(), Rejection> {
     }
     quiet(draft, "close")?;
     if !draft.state.queue.is_empty() {
-        return Err(Rejection::Working { command: "close", why: "inputs wait in its queue" });
+        return Err(Rejection::Working {
+            command: "close",
+            why: "inputs wait in its queue: let it take them, or clear them",
+        });
     }
     draft.reply(Reply::Done(draft.state.last_run));
     if !draft.state.closed {
@@ -24,6 +27,6 @@ pub(super) fn close(draft: &mut Draft<'_>, by: By) -> Result<(), Rejection> {
 pub(super) fn quiet(draft: &Draft<'_>, command: &'static str) -> Result<(), Rejection> {
     match draft.run() {
         None => Ok(()),
-        Some(_) => Err(Rejection::Working { command, why: "a run is in flight" }),
+        Some(_) => Err(Rejection::Working { command, why: "a run is in flight: wait for its end, or cancel it" }),
     }
 }

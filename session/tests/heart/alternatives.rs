@@ -170,7 +170,7 @@ fn what_cannot_be_regenerated_or_switched_is_refused_with_what_there_is() {
 #[test]
 fn a_session_at_work_is_too_busy_for_alternatives() {
     let mut heart = talked().then(regenerate(1, None)).then(send(3, "three"));
-    let busy = |command| Err(Rejection::Working { command, why: "a run is in flight" });
+    let busy = |command| Err(Rejection::Working { command, why: "a run is in flight: wait for its end, or cancel it" });
     assert_eq!(heart.tell(regenerate(2, None)), busy("regenerate"));
     assert_eq!(heart.tell(switch(SwitchTo::Next)), busy("switch"));
 }

@@ -76,7 +76,8 @@ impl Watch<'_> {
             "{why}: cancelling the run and all that it started, then shutting down; Ctrl-C leaves at once"
         ));
         let session = self.session.clone();
-        tokio::spawn(async move { session.cancel().await });
+        // Detached runs too: with the process they would end as lost.
+        tokio::spawn(async move { session.cancel_tree().await });
     }
 
     /// Shows what was published before the end but arrives after it.

@@ -61,7 +61,9 @@ const NO_ALTERNATIVE: &str = "bad input: no answer of this session has alternati
 #[test]
 fn alternatives() {
     let working = |command: &str, quiet| {
-        let cell: &'static str = format!("busy: {command} needs a quiet session, and a run is in flight").leak();
+        let cell: &'static str =
+            format!("busy: {command} needs a quiet session, and a run is in flight: wait for its end, or cancel it")
+                .leak();
         [cell, cell, cell, cell, cell, cell, cell, quiet]
     };
     let deleted = |command: &str| working(command, "the session is deleted");

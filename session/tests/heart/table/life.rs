@@ -256,13 +256,15 @@ fn both() -> Command {
 #[test]
 fn closing_and_deleting() {
     let working = |command: &str, quiet: &'static str| {
-        let cell: &'static str = format!("busy: {command} needs a quiet session, and a run is in flight").leak();
+        let cell: &'static str =
+            format!("busy: {command} needs a quiet session, and a run is in flight: wait for its end, or cancel it")
+                .leak();
         and([cell; 7], quiet)
     };
     let close = || Command::Close { by: By::Person };
     let delete = || Command::Delete { by: By::Person };
     let row = |name, doing, command, cells| Row { name, doing, command, cells };
-    let waits = "busy: close needs a quiet session, and inputs wait in its queue";
+    let waits = "busy: close needs a quiet session, and inputs wait in its queue: let it take them, or clear them";
     walk(&[
         row("close", Doing::Stream, close, working("close", "session_closed Done > E")),
         row("close, an input waits", Doing::Waits, close, working("close", waits)),

@@ -175,3 +175,33 @@ async fn a_patience_beyond_all_clocks_waits_on() {
     first.give_back();
     assert_eq!(second.await.unwrap().reserved(), tokens(60));
 }
+
+#[test]
+fn a_limit_of_either_is_a_limit() {
+    let limits = [
+        (SpendLimit::default(), true),
+        (SpendLimit { tokens: Some(1), cost_micro: None }, false),
+        (SpendLimit { tokens: None, cost_micro: Some(1) }, false),
+        (SpendLimit { tokens: Some(1), cost_micro: Some(1) }, false),
+    ];
+    assert_eq!(limits.map(|(limit, _)| limit.is_none()), limits.map(|(_, none)| none));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_book_without_an_account_names_what_is_limited() {
+    let none: Callers = Callers::new(None);
+    assert_eq!((none.budgets.is_empty(), format!("{:?}", none.budgets)), (true, "Budgets { roots: 0 }".to_owned()));
+    let mut callers = scene();
+    assert_eq!(
+        (callers.budgets.is_empty(), format!("{:?}", callers.budgets)),
+        (false, "Budgets { roots: 1 }".to_owned())
+    );
+    callers.come(1, 2, tokens(1), SpendLimit { tokens: None, cost_micro: Some(1) });
+    callers.come(2, 2, tokens(1), SpendLimit { tokens: Some(1), cost_micro: Some(1) });
+    callers.come(3, 2, tokens(1), up_to(1));
+    assert_eq!(
+        callers.refused,
+        refused([(1, Currency::Money), (2, Currency::Tokens), (3, Currency::Tokens)]),
+        "there is no account 2"
+    );
+}
