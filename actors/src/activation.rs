@@ -190,7 +190,7 @@ impl Hub {
                 Owner::Run { .. } => false,
                 Owner::Person | Owner::Host(_) | Owner::Detached { .. } => true,
             });
-            return Command::Lost { owner_survives: survives };
+            return Command::Lost { owner_survives: survives, queue_stands: self.options.leaves_waiting };
         }
         let owner_over = self.owner_over(&driver.state);
         Command::Reactivated { calls: driver.unstarted(), owner_over }

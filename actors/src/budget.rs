@@ -36,7 +36,8 @@ pub(crate) struct Due {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claim {
     root: RunKey,
-    reserved: Reserved,
+    /// What the session recorded.
+    pub(crate) reserved: Reserved,
     want: Spend,
     limit: SpendLimit,
 }

@@ -131,11 +131,16 @@ impl Driver {
         }
         self.renew_offer();
         let at = Address { session: self.session(), root: self.root(), run, turn, attempt };
-        let (called, request) = self.request(&at);
+        let (called, mut request) = self.request(&at);
         let claim = match self.claim(&called, (turn, attempt)) {
             Ok(claim) => claim,
             Err(which) => return self.next.push_back(Command::BudgetRefused { turn, attempt, which }),
         };
+        if let Some(claim) = &claim {
+            // An answer may not be longer than what was set aside for it.
+            let cap = request.settings.output_tokens.map_or(claim.reserved.output, |cap| cap.min(claim.reserved.output));
+            request.settings.output_tokens = Some(cap);
+        }
         let pulse = Pulse::new();
         // Always heard, if only by the pulse: a model that streams for long is not stalled because nobody listens.
         let deltas = self.hub.deltas(at, &pulse);

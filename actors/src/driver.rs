@@ -266,7 +266,8 @@ impl Driver {
 
     /// A run that was queued when the host died, and whose owner survives, asks for its slot again.
     fn keep_place(&mut self) {
-        let Some(key) = self.run_key().filter(|_| self.state.phase() == Phase::Queued) else { return };
+        let waits = self.state.phase() == Phase::Queued && !self.hub.options.leaves_waiting;
+        let Some(key) = self.run_key().filter(|_| waits) else { return };
         self.hub.tokens.open(key, self.owner_run());
         let clock = self.clock.read(&self.hub.mint);
         self.pending.effects.extend(wake(&self.state, clock));
@@ -362,6 +363,7 @@ impl Driver {
             ask.owner_over = self.hub.asker_over(RunKey { session: ask.owner, run: ask.run });
         } else if let Command::ModelAnswered(answer) = &mut command {
             self.settle_names(answer);
+            self.settle_continues(answer);
             self.hub.settle_words(&self.state, &self.offer, answer);
         }
         let clock = self.clock.read(&self.hub.mint);

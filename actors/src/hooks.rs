@@ -1,7 +1,8 @@
 //! Hooks: a host's own code where the course of a session can still be changed.
 //!
 //! A hook may narrow what happens and change what is said; nothing that it gives is trusted more than a model's word. What it
-//! changes is in the command that is decided, so that the journal tells what was done.
+//! changes is in the command that is decided, so that the journal tells what was done; but for the arguments of a tool: the record
+//! that intends the call comes before the hook, and names what the model asked for.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;

@@ -1,15 +1,18 @@
 //! Names that a model gives to tasks: only its session's own are found by them, whatever it writes (P-6).
 
 use subtend_journal::ReadError;
+use subtend_session::authority::{Access, Verdict};
 use subtend_session::call::{CallKind, Invalid};
 use subtend_session::command::{Answered, Deadline};
 use subtend_session::ids::{RunKey, RunNo, SessionId, Text};
 use subtend_session::state::State;
 use subtend_tools::dialect::manage;
+use subtend_tools::dialect::task::{self, Request};
 use uuid::Uuid;
 
 use crate::driver::Driver;
 use crate::hub::Hub;
+use crate::offer::spawning;
 
 /// Tasks that an error names.
 const SHOWN: usize = 20;
@@ -57,6 +60,26 @@ impl Driver {
         for call in &mut answer.calls {
             self.settle_name(&call.asked.args, &mut call.kind, &mut call.note);
         }
+    }
+
+    /// Settles whether a person is to be asked before a task goes on: as before one of its agent starts.
+    pub(crate) fn settle_continues(&self, answer: &mut Answered) {
+        for call in &mut answer.calls {
+            if let CallKind::Continue(_) = call.kind {
+                call.access = self.word_to_continue(&call.asked.args);
+                call.ask = call.access.is_some();
+            }
+        }
+    }
+
+    /// What is asked for, where a person's word is needed for the task that the arguments name to go on. A call that names none
+    /// is told so when it is admitted.
+    pub(crate) fn word_to_continue(&self, args: &str) -> Option<Box<Access>> {
+        let Ok(Request::Continue(again)) = task::parse(args, &self.offer.agents) else { return None };
+        let child = self.state.children.get(&own_task(&self.state, &again.task).ok()?)?;
+        let access = spawning(&child.agent);
+        let asked = self.offer.authority.verdict(&access) == Verdict::Ask && !self.state.always.contains(&access);
+        asked.then(|| Box::new(access))
     }
 
     /// Settles which task a call means; one that means none becomes invalid, with what the model is told.

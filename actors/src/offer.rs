@@ -7,7 +7,7 @@ use serde_json::Value;
 use subtend_agents::manifest::Manifest;
 use subtend_session::authority::{Access, Authority, Verdict};
 use subtend_session::call::{CallKind, Invalid};
-use subtend_session::command::Answered;
+use subtend_session::command::{Answered, AskedCall};
 use subtend_session::ids::{Hash, Interned, Short, Text};
 use subtend_session::message::ToolSpec;
 use subtend_session::place::Place;
@@ -254,7 +254,9 @@ impl Hub {
         if state.always.is_empty() {
             return;
         }
-        for call in answer.calls.iter_mut().filter(|call| call.ask) {
+        // Those that let a task go on are settled by who knows the tasks.
+        let asks = |call: &&mut AskedCall| call.ask && !matches!(call.kind, CallKind::Continue(_));
+        for call in answer.calls.iter_mut().filter(asks) {
             let found = self.classify(offer, &state.always, &call.asked.tool, &call.asked.args);
             (call.access, call.ask) = (found.access, found.ask);
         }
@@ -262,7 +264,7 @@ impl Hub {
 }
 
 /// What a call that starts `agent` does.
-fn spawning(agent: &Text) -> Access {
+pub(crate) fn spawning(agent: &Text) -> Access {
     Access { action: format!("task:{agent}").into(), resource: ".".into() }
 }
 

@@ -21,6 +21,9 @@ pub struct Options {
     pub manage_tasks: bool,
     /// Whether in-process models and read-only tools wait for their intent record too, as drills want.
     pub durable_before_call: bool,
+    /// Whether the start leaves alone what waits: queues stay as they are, and a run that was queued stays queued, until a host
+    /// that works starts. For a process that only looks at sessions or changes them.
+    pub leaves_waiting: bool,
     /// Seed of ids and jitter, for tests: the same in every run.
     pub seed: Option<u64>,
 }
@@ -35,6 +38,7 @@ impl Default for Options {
             restarts: Intensity::default(),
             manage_tasks: true,
             durable_before_call: false,
+            leaves_waiting: false,
             seed: None,
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::task::noop_waker_ref;
 use serde_json::Value;
-use subtend_session::call::{CallEnd, CallResult, ToolEffect, ToolErrorKind};
+use subtend_session::call::{CallEnd, CallKind, CallResult, ToolEffect, ToolErrorKind};
 use subtend_session::command::{Command, Deadline, FoundCall};
 use subtend_session::ids::{CallId, Lsn, RunNo};
 use subtend_session::state::{CallPhase, Phase};
@@ -245,6 +245,10 @@ impl Driver {
                 let id = CallId { turn: turn.no, ix: u32::try_from(ix).unwrap_or(u32::MAX) };
                 let mut found = self.hub.classify(&self.offer, &self.state.always, &call.tool, &call.args);
                 self.settle_name(&call.args, &mut found.kind, &mut found.note);
+                if let CallKind::Continue(_) = found.kind {
+                    found.access = self.word_to_continue(&call.args);
+                    found.ask = found.access.is_some();
+                }
                 FoundCall { call: id, kind: found.kind, access: found.access, ask: found.ask }
             })
         });

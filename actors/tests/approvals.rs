@@ -23,6 +23,7 @@ use subtend_session::authority::{Access, Rule, RuleSet, Verdict};
 use subtend_session::call::{CallEnd, ToolEffect};
 use subtend_session::ids::{CallId, RunNo, TurnNo};
 use subtend_session::limits::Limits;
+use subtend_session::message::Message;
 use subtend_session::outcome::Outcome;
 use subtend_session::record::{AskBy, AskVerdict, Record};
 use subtend_tools::closure::FnTool;
@@ -283,6 +284,48 @@ async fn starting_an_agent_may_need_a_word_too() {
     approver.answer(&asked, AskVerdict::Allow).await.expect("it is answered");
     assert_eq!(ended(&session).await, Outcome::Completed);
     assert_eq!(journal.kids(session.id()).expect("kids").len(), 1);
+    drop(approver);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn letting_a_task_go_on_needs_a_word_as_starting_one_does() {
+    let journal = journal();
+    let rule = Rule { action: "task:*".into(), resource: "*".into(), verdict: Verdict::Ask };
+    let answering = model(|request| async move {
+        let told = request.messages.iter().find_map(|message| match message {
+            Message::Result { content, .. } => serde_json::from_str::<serde_json::Value>(content).ok(),
+            _ => None,
+        });
+        let result = |of: &Message| matches!(of, Message::Result { .. });
+        let on =
+            request.messages.iter().any(|message| matches!(message, Message::User { text, .. } if &**text == "on"));
+        let results = request.messages.iter().filter(|message| result(message)).count();
+        Ok(match (&*prompt(&request), results, told) {
+            ("child" | "more", ..) => text("done"),
+            (_, 0, _) => calls([task("child", true)]),
+            (_, 1, Some(told)) if on => {
+                calls([("task", serde_json::json!({"session_id": told["session_id"], "prompt": "more"}))])
+            }
+            _ => text("done"),
+        })
+    });
+    let policy = RuleSet { default: Verdict::Allow, rules: vec![rule] };
+    let runtime = builder(&journal).policy(policy).model(answering).start().await.expect("it starts");
+    let mut approver = runtime.approver();
+    let session = open(&runtime);
+    session.send("go").await.expect("accepted");
+    let asked = approver.next().await;
+    approver.answer(&asked, AskVerdict::Allow).await.expect("it is answered");
+    session.run_ended(RunNo(1)).await.expect("an end");
+    session.send("on").await.expect("accepted");
+    let asked = approver.next().await;
+    assert_eq!((&*asked.tool, &*asked.action, &*asked.resource), ("task", "task:worker", "."));
+    approver.answer(&asked, AskVerdict::Deny).await.expect("it is answered");
+    session.run_ended(RunNo(2)).await.expect("an end");
+    let child = journal.kids(session.id()).expect("kids")[0];
+    let runs = records(&journal, child).await.into_iter().filter(|record| matches!(record, Record::RunOpened(_)));
+    assert_eq!(runs.count(), 1, "nobody allowed a second one");
     drop(approver);
     shut(runtime).await;
 }

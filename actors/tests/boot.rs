@@ -16,9 +16,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use subtend_actors::Options;
+use subtend_journal::Journal;
 use subtend_journal::memory::Memory;
-use subtend_journal::{Journal, Options};
 use subtend_models::model::{Answer, ModelError, Request};
+use subtend_session::ids::RunNo;
 use subtend_session::message::Message;
 use subtend_session::outcome::Outcome;
 use subtend_session::record::Record;
@@ -34,7 +36,7 @@ async fn tree(request: Request) -> Result<Answer, ModelError> {
 }
 
 fn reopen(memory: &Memory) -> Journal {
-    Journal::open(Box::new(memory.clone()), Options::default()).expect("the journal opens")
+    Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("the journal opens")
 }
 
 #[tokio::test(start_paused = true)]
@@ -114,5 +116,36 @@ async fn a_finished_tree_is_left_alone() {
     let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
     assert_eq!(runtime.boot().swept, 0);
     assert_eq!(records(&journal, session.id()).await, before);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_leaves_alone_what_waits_spends_no_input() {
+    let memory = Memory::new();
+    let journal = reopen(&memory);
+    let runtime = builder(&journal).model(model(tree)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("1").await.expect("accepted");
+    session.send("and then").await.expect("accepted");
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(session.queue().await.expect("a queue").len(), 1);
+    drop((runtime, journal));
+
+    let looks = Options { leaves_waiting: true, ..Options::default() };
+    let journal = reopen(&memory);
+    let runtime = builder(&journal).options(looks).model(model(tree)).start().await.expect("a runtime");
+    let session = runtime.session(session.id()).expect("readable").expect("there");
+    assert_eq!(session.run_ended(RunNo(1)).await.expect("an end").outcome, Outcome::Lost);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let waits = session.queue().await.expect("a queue");
+    assert_eq!(waits.iter().map(|entry| &*entry.text).collect::<Vec<_>>(), ["and then"]);
+    shut(runtime).await;
+
+    let journal = reopen(&memory);
+    let runtime = builder(&journal).model(model(tree)).start().await.expect("a runtime");
+    let session = runtime.session(session.id()).expect("readable").expect("there");
+    session.send("2").await.expect("accepted");
+    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    assert_eq!(session.queue().await.expect("a queue"), [], "with the next input the queue is taken up again");
     shut(runtime).await;
 }

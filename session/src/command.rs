@@ -146,6 +146,8 @@ pub enum Command {
     Lost {
         /// Whether the owner of the run in flight survived (rule of the `Lost` row).
         owner_survives: bool,
+        /// Whether inputs that wait stand: nobody is there yet who could work on them.
+        queue_stands: bool,
     },
     /// Change the queue.
     ChangeQueue {

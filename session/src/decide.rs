@@ -120,7 +120,7 @@ pub fn decide(state: &mut State, command: Command, clock: Clock) -> Result<Decis
         Command::ToolPanicked { call, message } => panicked::tool(&mut draft, call, &message)?,
         Command::Reactivated { calls, owner_over } => reactivated::reactivated(&mut draft, calls, owner_over),
         Command::RestartsExhausted { command } => restarts::exhausted(&mut draft, command)?,
-        Command::Lost { owner_survives } => lost::lost(&mut draft, owner_survives)?,
+        Command::Lost { owner_survives, queue_stands } => lost::lost(&mut draft, owner_survives, queue_stands)?,
         Command::Interrupt { by } => interrupt::interrupt(&mut draft, by),
         Command::OwnerCancels { owner, key, by } => owner_cancels::owner_cancels(&mut draft, owner, key, by)?,
         Command::BudgetRefused { turn, attempt, which } => budget::refused(&mut draft, turn, attempt, which)?,

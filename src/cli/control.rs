@@ -4,7 +4,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use subtend_actors::{Control, ControlError, Runtime, SessionHandle};
+use subtend_actors::{Control, ControlError, Options, Runtime, SessionHandle};
+use subtend_agents::catalog::Catalog;
 use subtend_models::closure::fn_model;
 use subtend_models::model::ModelError;
 use subtend_session::ids::{Seq, SessionId};
@@ -23,8 +24,8 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// Finds the session that `name` means, and does `job` with it.
 ///
-/// Opening the store ends what an earlier process left in flight, as every opening does. No agent works: a run that an input
-/// in the queue opens finds no model, and is ended by the next opening.
+/// Opening the store ends what an earlier process left in flight, as every opening does. No agent works, and what waits goes on
+/// waiting.
 pub(crate) fn with<J, F>(store: &StoreArgs, name: &str, job: J) -> Result<Code, Fail>
 where
     J: FnOnce(SessionHandle) -> F,
@@ -50,9 +51,12 @@ where
         let none = fn_model("none", |_, _| async {
             Err(ModelError::new(ModelFail::Unavailable, "this process only changes sessions: no agent works in it"))
         });
+        let workspace = workspace::open(".".as_ref())?;
         let builder = Runtime::builder()
             .journal(place.open()?)
-            .workspace(workspace::open(".".as_ref())?)
+            .catalog(Catalog::load(workspace.path()))
+            .workspace(workspace)
+            .options(Options { leaves_waiting: true, ..Options::default() })
             .tools(Registry::builder().build())
             .model(Arc::new(none));
         let runtime = work::hub::begin(builder).await?;

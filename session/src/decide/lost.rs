@@ -8,7 +8,8 @@ use crate::outcome::{By, Outcome};
 use crate::record::Hold;
 use crate::state::Phase;
 
-pub(super) fn lost(draft: &mut Draft<'_>, owner_survives: bool) -> Result<(), Rejection> {
+pub(super) fn lost(draft: &mut Draft<'_>, owner_survives: bool, queue_stands: bool) -> Result<(), Rejection> {
+    draft.queue_stands = queue_stands;
     if draft.state.phase() == Phase::Queued {
         if !owner_survives {
             draft.end(Outcome::Cancelled { by: By::Sweep });

@@ -240,6 +240,9 @@ fn a_branch_is_bounded_by_what_it_may_inherit() {
     let mut heart = Heart::root_with(limits).then(send(1, "one")).then(answers(1, "first"));
     let says = refusal(&mut heart, human(1, None));
     assert_eq!(says, "the branch would inherit 8 bytes, the limit is 5: branch off at an earlier message");
+    let limits = Limits { inherited_bytes: 8, ..Limits::default() };
+    let mut heart = Heart::root_with(limits).then(send(1, "one")).then(answers(1, "first"));
+    assert!(heart.tell(human(1, None)).is_ok(), "as many as there may be are not too many");
 }
 
 #[test]

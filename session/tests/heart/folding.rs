@@ -75,7 +75,7 @@ impl Life {
             },
             21 if a < 10 => Command::RestartsExhausted { command: None },
             21 => Command::ToolPanicked { call, message: "boom".into() },
-            22 if a < 10 => Command::Lost { owner_survives: b > 100 },
+            22 if a < 10 => Command::Lost { owner_survives: b > 100, queue_stands: false },
             24.. => self.of_life(what % 31, a, b),
             _ => Command::TurnPanicked { turn: no, attempt, part: Part::Model, message: "boom".into() },
         }
@@ -374,6 +374,23 @@ fn what_is_no_journal_is_a_typed_error() {
         error.to_string(),
         format!("session {id}, record 7: turn_started does not fit: attempts are numbered one by one")
     );
+}
+
+#[test]
+fn a_notice_is_named_once_in_a_message() {
+    let heart = Heart::root()
+        .then(send(1, "go"))
+        .then(calls(1, vec![background(), background()]))
+        .then(spawn(1, Mode::Background, &[(0, 0xB1), (1, 0xB2)]))
+        .then(answers(2, "later"));
+    let named = |children: [(u128, CallId); 2]| {
+        let items = children.map(|(child, key)| notice(child, key, Outcome::Completed, "done")).to_vec();
+        let taken = Record::NoticeTaken(Box::new(NoticeTaken { items, carrier: Carrier::Message }));
+        State::fold(session(ME), heart.log.iter().chain([&taken])).map(drop).map_err(|error| error.to_string())
+    };
+    assert_eq!(named([(0xB1, call(1, 0)), (0xB2, call(1, 1))]), Ok(()));
+    let twice = named([(0xB1, call(1, 0)), (0xB1, call(1, 0))]);
+    assert!(twice.as_ref().is_err_and(|error| error.ends_with("does not fit: a notice is named twice")), "{twice:?}");
 }
 
 #[test]

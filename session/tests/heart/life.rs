@@ -166,7 +166,7 @@ fn a_child_is_not_asked_while_its_owner_has_not_heard_of_it() {
         .then(calls(3, vec![CallKind::Continue(Mode::Blocking)]));
     assert_eq!(told.says(go_on(3, Mode::Blocking, &[(0, 0xB2)])), "+0 -0:error message[1] turn > W");
     let mut lost = goes_on(Mode::Background)
-        .then(Command::Lost { owner_survives: true })
+        .then(Command::Lost { owner_survives: true, queue_stands: false })
         .then(send(2, "and now?"))
         .then(calls(4, vec![CallKind::Continue(Mode::Blocking)]));
     assert_eq!(lost.says(go_on(4, Mode::Blocking, &[(0, 0xB1)])), "+0 -0:error turn > W");

@@ -50,6 +50,15 @@ fn a_failed_child_says_why_and_fences_its_partial_output() {
 }
 
 #[test]
+fn a_failed_child_whose_output_came_in_part_says_so_behind_the_fence() {
+    let part = Notice { len: 40, ..of(Outcome::OutOfTurns, "half") };
+    let (_, text) = result(Limits::default(), part);
+    assert!(text.contains("```\nhalf\n```\n[cut: 4 of 40 bytes shown]\n"), "{text}");
+    let (_, whole) = result(Limits::default(), of(Outcome::OutOfTurns, "half"));
+    assert!(!whole.contains("[cut"), "{whole}");
+}
+
+#[test]
 fn every_outcome_has_words_for_its_cause() {
     let model = FailKind::Model { error: ModelFail::Rate, message: "slow down".into() };
     let causes = [

@@ -240,6 +240,17 @@ fn return_waits_for_the_other_calls_and_ends_the_run_with_its_argument() {
 }
 
 #[test]
+fn a_cut_answer_in_the_last_turn_takes_the_end_that_waits_for_it() {
+    let mut owner = Heart::root_with(Limits { turns: 2, ..Limits::default() })
+        .then(send(1, "go"))
+        .then(calls(1, vec![background()]))
+        .then(spawn(1, Mode::Background, &[(0, 0xB1)]))
+        .then(ended(0xB1, call(1, 0)));
+    let says = owner.says(answer(2, 1, Some("cut"), Vec::new(), Stop::Length));
+    assert_eq!(says, "answered message[1] ended(out_of_turns) > E");
+}
+
+#[test]
 fn out_of_turns_alone_ends_the_run_and_with_children_holds_it() {
     let mut alone = Heart::root_with(Limits { turns: 1, ..Limits::default() }).then(send(1, "go"));
     assert_eq!(alone.says(calls(1, vec![reads()])), "answered +0 > W");
@@ -419,7 +430,7 @@ fn a_late_notice_of_a_lost_run_is_stored_and_wakes_nothing() {
     let mut heart = started()
         .then(calls(1, vec![background()]))
         .then(spawn(1, Mode::Background, &[(0, 0xB1)]))
-        .then(Command::Lost { owner_survives: true });
+        .then(Command::Lost { owner_survives: true, queue_stands: false });
     assert_eq!(heart.says(ended(0xB1, call(1, 0))), "message[1] > E");
     assert_eq!(heart.says(ended(0xB1, call(1, 0))), "S");
 }

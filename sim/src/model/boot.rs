@@ -46,7 +46,10 @@ impl System {
         let Rows { asked, owed } = self.rows_to(session);
         let first = state.run.as_ref().map(|run| {
             if lost {
-                return Command::Lost { owner_survives: !matches!(run.opened.owner, Owner::Run { .. }) };
+                return Command::Lost {
+                    owner_survives: !matches!(run.opened.owner, Owner::Run { .. }),
+                    queue_stands: false,
+                };
             }
             let owner_over = self.owner_over(RunKey { session, run: run.no });
             Command::Reactivated { calls: plan::found(&state), owner_over }

@@ -316,7 +316,7 @@ fn activations_that_end_runs() {
         Row {
             name: "lost, a stream",
             doing: Doing::Stream,
-            command: || Command::Lost { owner_survives: true },
+            command: || Command::Lost { owner_survives: true, queue_stands: false },
             cells: [
                 "> Q",
                 "discarded ended(lost) > E",
@@ -331,7 +331,7 @@ fn activations_that_end_runs() {
         Row {
             name: "lost, a tool, no owner",
             doing: Doing::Tool,
-            command: || Command::Lost { owner_survives: false },
+            command: || Command::Lost { owner_survives: false, queue_stands: false },
             cells: [
                 "ended(cancelled) > E",
                 "-0:unknown ended(lost) > E",

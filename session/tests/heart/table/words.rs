@@ -89,7 +89,7 @@ fn ends_and_holds_of_a_run_that_asks() {
         Row {
             name: "lost",
             doing: Doing::Asks,
-            command: || Command::Lost { owner_survives: true },
+            command: || Command::Lost { owner_survives: true, queue_stands: false },
             cells: [
                 "> Q",
                 "ask_answered -0:interrupted -1:interrupted ended(lost) > E",
