@@ -138,7 +138,8 @@ impl Driver {
         };
         if let Some(claim) = &claim {
             // An answer may not be longer than what was set aside for it.
-            let cap = request.settings.output_tokens.map_or(claim.reserved.output, |cap| cap.min(claim.reserved.output));
+            let cap =
+                request.settings.output_tokens.map_or(claim.reserved.output, |cap| cap.min(claim.reserved.output));
             request.settings.output_tokens = Some(cap);
         }
         let pulse = Pulse::new();

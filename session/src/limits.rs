@@ -159,20 +159,36 @@ mod tests {
             Limits { run_ms: None, max_depth: 0, spawns: 0, inherited_bytes: 0, ..Limits::default() }.check(),
             Ok(())
         );
-        let refused = [
-            Limits { live_runs: 0, ..Limits::default() },
-            Limits { attempts: 0, ..Limits::default() },
-            Limits { run_ms: Some(0), ..Limits::default() },
-            Limits { tokens: Some(0), ..Limits::default() },
-            Limits { cost_micro: Some(0), ..Limits::default() },
-            Limits { ask_ms: 0, ..Limits::default() },
-            Limits { check_ms: 0, ..Limits::default() },
-            Limits { detached_ms: 0, ..Limits::default() },
-        ];
-        let names = refused.map(|limits| limits.check().unwrap_err().name);
-        assert_eq!(
-            names,
-            ["live_runs", "attempts", "run_ms", "tokens", "cost_micro", "ask_ms", "check_ms", "detached_ms"]
-        );
+        // Those of which 0 means something: none.
+        const ZERO: [&str; 3] = ["max_depth", "spawns", "inherited_bytes"];
+        let limits = serde_json::to_value(Limits::default()).unwrap();
+        let given = |name: &str, value: u64| {
+            let mut limits = limits.clone();
+            limits[name] = value.into();
+            serde_json::from_value::<Limits>(limits).unwrap().check().map_err(|bad| bad.name)
+        };
+        for name in [
+            "live_runs",
+            "live_person_runs",
+            "turns",
+            "run_ms",
+            "turn_ms",
+            "first_byte_ms",
+            "stall_ms",
+            "attempts",
+            "local_calls",
+            "queue",
+            "input_bytes",
+            "output_tokens",
+            "tokens",
+            "cost_micro",
+            "wall_ms",
+            "ask_ms",
+            "check_ms",
+            "detached_ms",
+        ] {
+            assert_eq!((given(name, 0), given(name, 1)), (Err(name), Ok(())));
+        }
+        assert_eq!(ZERO.map(|name| given(name, 0)), [Ok(()); 3]);
     }
 }

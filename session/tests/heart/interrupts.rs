@@ -256,6 +256,9 @@ fn a_lost_run_that_was_held_ends_interrupted() {
     let lost = Outcome::Lost;
     let rows = vec![notice(0xB1, call(1, 0), lost.clone(), ""), notice(0xB2, call(1, 1), lost, "")];
     let mut heart = held.then(Command::OwnedEnded(rows));
-    assert_eq!(heart.says(Command::Lost { owner_survives: true, queue_stands: false }), "-2:unknown ended(interrupted) > E");
+    assert_eq!(
+        heart.says(Command::Lost { owner_survives: true, queue_stands: false }),
+        "-2:unknown ended(interrupted) > E"
+    );
     assert_eq!(heart.state.last.unwrap().outcome, Outcome::Interrupted { by: By::Person });
 }

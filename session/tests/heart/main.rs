@@ -15,6 +15,7 @@ mod branches;
 mod budgets;
 mod folding;
 mod given;
+mod guards;
 mod index;
 mod interrupts;
 mod life;

@@ -1,0 +1,98 @@
+//! Guards that no other story walks past: each is one condition of a decision or of the fold.
+
+use subtend_session::command::{Command, Deadline};
+use subtend_session::effect::{Effect, Rejection};
+use subtend_session::ids::{AttemptNo, RunNo};
+use subtend_session::record::{Park, Record};
+use subtend_session::state::State;
+use subtend_session::usage::Usage;
+
+use crate::given::*;
+
+/// What keeps the journal of `heart` from going on with `record`.
+fn unfit(heart: &Heart, record: &Record) -> Option<&'static str> {
+    let fold = State::fold(session(ME), heart.log.iter().chain([record]));
+    fold.err().map(|error| match error {
+        subtend_session::state::FoldError::Illegal { why, .. } => why,
+        other => panic!("{other}"),
+    })
+}
+
+#[test]
+fn a_slot_that_a_working_run_did_not_ask_for_is_stale() {
+    let mut heart = Heart::child().then(admitted());
+    assert_eq!(heart.tell(admitted()), Err(Rejection::Stale("a slot")));
+    let mut held = Heart::child().then(admitted()).then(calls(1, vec![writes()])).then(interrupt());
+    assert_eq!(held.tell(admitted()), Err(Rejection::Stale("a slot")));
+}
+
+#[test]
+fn an_activation_asks_for_a_slot_only_where_one_is_awaited() {
+    let asks = |heart: Heart| {
+        let mut heart = heart.refolded();
+        let decision = heart.tell(Command::Reactivated { calls: Vec::new(), owner_over: None }).unwrap();
+        let slots = decision.effects.into_iter().filter_map(|effect| match effect {
+            Effect::RequestSlot { again, .. } => Some(again),
+            _ => None,
+        });
+        slots.collect::<Vec<_>>()
+    };
+    assert_eq!(asks(Heart::child()), vec![false]);
+    assert_eq!(asks(Heart::child().then(admitted())), Vec::<bool>::new());
+    assert_eq!(asks(Heart::root().then(send(1, "go"))), Vec::<bool>::new());
+}
+
+#[test]
+fn the_grace_of_a_run_that_owns_nothing_cancels_no_owned_run() {
+    let mut heart = Heart::root().then(send(1, "go")).then(calls(1, vec![writes()])).then(cancel());
+    let decision = heart.tell(Command::Deadline(Deadline::Grace(RunNo(1)))).unwrap();
+    assert!(decision.effects.contains(&Effect::CancelLocal), "{:?}", decision.effects);
+    assert!(
+        !decision.effects.iter().any(|effect| matches!(effect, Effect::CancelOwned { .. })),
+        "{:?}",
+        decision.effects
+    );
+}
+
+#[test]
+fn a_run_is_parked_for_a_new_reason_and_never_while_it_is_held() {
+    let parked = |why| Record::RunParked { run: RunNo(1), why, worked_ms: 0 };
+    let heart = Heart::child().then(admitted()).then(calls(1, vec![blocking()])).then(spawn(1, MODE, &[(0, 0xB1)]));
+    let at = heart.state.run.as_ref().and_then(|run| run.parked).expect("it waits");
+    let other = if at == Park::Slot { Park::Ask } else { Park::Slot };
+    assert_eq!(unfit(&heart, &parked(at)), Some("the run waits for that, or is held"));
+    assert_eq!(unfit(&heart, &parked(other)), None);
+    let held = heart.then(interrupt());
+    assert_eq!(unfit(&held, &parked(other)), Some("the run waits for that, or is held"));
+}
+
+#[test]
+fn only_the_attempt_at_hand_is_answered_or_discarded() {
+    let heart = Heart::root().then(send(1, "go"));
+    let answered = heart.clone().then(answers(1, "there"));
+    let answer = answered.log.iter().find(|record| matches!(record, Record::TurnAnswered(_))).expect("an answer");
+    assert_eq!(unfit(&heart, answer), None);
+    let Record::TurnAnswered(answer) = answer else { panic!("no answer") };
+    let mut other = answer.clone();
+    other.attempt = AttemptNo(2);
+    assert_eq!(unfit(&heart, &Record::TurnAnswered(other)), Some("no such attempt is awaited"));
+    let mut other = answer.clone();
+    other.turn = other.turn.next();
+    assert_eq!(unfit(&heart, &Record::TurnAnswered(other)), Some("no such attempt is awaited"));
+    assert_eq!(unfit(&answered, &Record::TurnAnswered(answer.clone())), Some("the run is not in flight"));
+}
+
+#[test]
+fn a_sum_with_an_unknown_part_is_unreliable() {
+    let sure = Usage { input: 1, output: 2, ..Usage::default() };
+    let add = |mut one: Usage, other: Usage| {
+        one.add(&other);
+        (one.tokens(), one.unreliable)
+    };
+    assert_eq!(add(sure, sure), (6, false));
+    assert_eq!(add(sure, Usage { unreliable: true, ..sure }), (6, true));
+    assert_eq!(add(Usage { unreliable: true, ..sure }, sure), (6, true));
+    assert_eq!(add(Usage { unreliable: true, ..sure }, Usage { unreliable: true, ..sure }), (6, true));
+}
+
+const MODE: subtend_session::place::Mode = subtend_session::place::Mode::Blocking;
