@@ -62,7 +62,7 @@ pub use subtend_actors::past::Past;
 pub use subtend_actors::tree::TreeError;
 pub use subtend_actors::{
     Alternative, Alternatives, AnswerError, Answered, Approval, Approver, AskError, AskOptions, BadPrice, BeforeTool,
-    BootError, BootProgress, BootReport, BranchInfo, BranchOptions, Builder, Census, ContextShare, Control,
+    BootError, BootProgress, BootReport, BranchInfo, BranchOptions, Builder, Census, ChildUsage, ContextShare, Control,
     ControlError, Decided, DecidedBy, Decision, Ended, Event, Events, EventsError, FindError, Hooks, Input,
     ModelChoice, Next, OpenOptions, OpenSessionError, Options, Price, Prices, QueueEntry, QueueKind, Receipt, Refused,
     RunHandle, Runtime, SendError, SessionHandle, ShutdownReport, StartError, Stopped, SubagentStart, SubagentStop,

@@ -74,4 +74,4 @@ pub use runtime::{OpenOptions, OpenSessionError, Runtime, ShutdownReport};
 pub use tasks::{Task, TaskFilter, TaskStatus};
 pub use tree::Tree;
 pub use typed::{AskError, AskOptions};
-pub use usage::{ContextShare, UsageView};
+pub use usage::{ChildUsage, ContextShare, UsageView};

@@ -220,6 +220,11 @@ impl Runtime {
         Ok(SessionHandle { hub: Arc::clone(&self.hub), id: session, root: session })
     }
 
+    /// The agents that a person may pick: to open a session with, and for an input ([`crate::Input::agent`]).
+    pub fn agents(&self) -> impl Iterator<Item = Text> {
+        self.hub.catalog.pickable().map(|manifest| Arc::clone(&manifest.name))
+    }
+
     /// A session that is in the journal.
     ///
     /// # Errors

@@ -1,13 +1,16 @@
 //! Tasks: what agents were given to do by others, in the words of a task list (R1, R2).
 
-use subtend_journal::ReadError;
-use subtend_session::ids::{SessionId, Short, Text};
+use subtend_journal::{Journal, ReadError};
+use subtend_session::ids::{Seq, SessionId, Short, Text};
 use subtend_session::index::Head;
-use subtend_session::outcome::OutcomeKind;
+use subtend_session::outcome::{Outcome, OutcomeKind};
 use subtend_session::place::BranchKind;
 use subtend_session::state::Phase;
 
 use crate::runtime::Runtime;
+use told::Told;
+
+mod told;
 
 /// How far a task is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -96,15 +99,60 @@ pub struct Task {
     pub status: TaskStatus,
     /// How its last run ended; absent while one is in flight and before the first end.
     pub outcome: Option<OutcomeKind>,
+    /// The same with its cause, as its records have it.
+    pub cause: Option<Outcome>,
+    /// What it was told first: at most the first 4 KiB of it.
+    pub prompt: Option<Text>,
+    /// What its last run came to: the answer, or what there was of it; at most the first 4 KiB. Absent as the outcome is.
+    pub result: Option<Text>,
+    /// What the host attached: JSON text.
+    pub metadata: Option<Text>,
     /// Wall clock of its birth, milliseconds since the epoch; informative.
     pub created_ms: i64,
     /// Wall clock of its last record; informative.
     pub updated_ms: i64,
+    /// Wall clock of the last end; informative. Absent as the outcome is.
+    pub ended_ms: Option<i64>,
 }
 
 impl Task {
-    /// The session of `head` as a task, if it is one.
-    fn of(session: SessionId, head: Head) -> Option<Self> {
+    /// Lists the tasks of a journal that no runtime needs to have, newest first. Blocks while it reads: the rows of all
+    /// sessions, and a few records of each task that is listed. What cannot be read of one is left out of it.
+    ///
+    /// # Errors
+    /// When the journal cannot be read as a whole.
+    pub fn list(journal: &Journal, filter: TaskFilter) -> Result<Vec<Self>, ReadError> {
+        let tasks = journal.heads()?.into_iter().filter_map(|(session, head)| Self::of(session, head));
+        let mut found: Vec<(Self, Seq)> = tasks
+            .filter(|(task, _)| filter.status.is_none_or(|status| task.status == status))
+            .filter(|(task, _)| filter.parent.is_none_or(|parent| task.parent == Some(parent)))
+            .collect();
+        // Those of one moment stand in the order of their ids: the same in every listing.
+        found.sort_unstable_by_key(|(task, _)| std::cmp::Reverse((task.created_ms, task.session)));
+        found.truncate(filter.limit.unwrap_or(usize::MAX));
+        found.into_iter().map(|(task, last)| task.told(journal, last)).collect()
+    }
+
+    /// Adds what the records tell.
+    fn told(mut self, journal: &Journal, last: Seq) -> Result<Self, ReadError> {
+        let told = match Told::read(journal, self.session, self.outcome.map(|_| last)) {
+            Ok(told) => told,
+            Err(error @ (ReadError::Engine(_) | ReadError::Closed)) => return Err(error),
+            // The others are listed all the same.
+            Err(error @ (ReadError::NoSuchSession(_) | ReadError::Damaged { .. } | ReadError::Newer { .. })) => {
+                tracing::warn!(session = %self.session, %error, "a task is listed without what its records tell");
+                Told::default()
+            }
+        };
+        (self.prompt, self.metadata) = (told.prompt, told.metadata);
+        if let Some(end) = told.end {
+            (self.cause, self.result, self.ended_ms) = (Some(end.outcome), end.text, Some(end.at_ms));
+        }
+        Ok(self)
+    }
+
+    /// The session of `head` as a task, if it is one, and its last record.
+    fn of(session: SessionId, head: Head) -> Option<(Self, Seq)> {
         let subagent = match head.kind {
             Some(BranchKind::Subagent) => true,
             Some(BranchKind::Human | BranchKind::Alternative | BranchKind::Service) => false,
@@ -112,7 +160,7 @@ impl Task {
             None => head.parent.is_some(),
         };
         let status = TaskStatus::of(head.state, head.last_outcome);
-        (subagent && !head.deleted).then(|| Self {
+        let task = || Self {
             session,
             short: head.short,
             parent: head.parent,
@@ -121,9 +169,15 @@ impl Task {
             title: head.title,
             status,
             outcome: head.last_outcome.filter(|_| head.state == Phase::Quiet),
+            cause: None,
+            prompt: None,
+            result: None,
+            metadata: None,
             created_ms: head.created_ms,
             updated_ms: head.updated_ms,
-        })
+            ended_ms: None,
+        };
+        (subagent && !head.deleted).then(|| (task(), head.last_seq))
     }
 }
 
@@ -141,14 +195,6 @@ impl Runtime {
     pub async fn tasks(&self, filter: TaskFilter) -> Result<Vec<Task>, ReadError> {
         // A journal that failed still says what it has.
         drop(self.hub.journal.settled().await);
-        let tasks = self.hub.journal.heads()?.into_iter().filter_map(|(session, head)| Task::of(session, head));
-        let mut found: Vec<Task> = tasks
-            .filter(|task| filter.status.is_none_or(|status| task.status == status))
-            .filter(|task| filter.parent.is_none_or(|parent| task.parent == Some(parent)))
-            .collect();
-        // Those of one moment stand in the order of their ids: the same in every listing.
-        found.sort_unstable_by_key(|task| std::cmp::Reverse((task.created_ms, task.session)));
-        found.truncate(filter.limit.unwrap_or(usize::MAX));
-        Ok(found)
+        Task::list(&self.hub.journal, filter)
     }
 }

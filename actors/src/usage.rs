@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use subtend_journal::{Journal, ReadError, Stored};
-use subtend_session::ids::{RunKey, RunNo, Seq, SessionId, Text};
+use subtend_session::ids::{RunKey, RunNo, Seq, SessionId, Short, Text};
 use subtend_session::record::Record;
 use subtend_session::usage::Usage;
 
@@ -19,7 +19,11 @@ pub struct UsageView {
     pub owned: Usage,
     /// Model calls of the session and of all sessions below it, whoever owns their runs.
     pub tree: Usage,
-    /// How full the model's context was at the last answer; absent where no window is known, and before the first answer.
+    /// The session above it; none for a root.
+    pub parent: Option<SessionId>,
+    /// Its children, oldest first, with what each cost by itself.
+    pub children: Vec<ChildUsage>,
+    /// How full the model's context was at the last answer; absent before the first answer.
     pub context: Option<ContextShare>,
     /// Wall clock of its birth, milliseconds since the epoch; informative.
     pub created_ms: i64,
@@ -32,14 +36,28 @@ pub struct UsageView {
 pub struct ContextShare {
     /// Tokens of the last answer and of what it answered.
     pub used: u64,
-    /// Tokens that the model takes.
-    pub window: u64,
+    /// Tokens that the model takes, where that is known.
+    pub window: Option<u64>,
+}
+
+/// What a child of a session cost by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChildUsage {
+    /// The child.
+    pub session: SessionId,
+    /// Its short name.
+    pub short: Short,
+    /// Its agent.
+    pub agent: Text,
+    /// Its own model calls, of all its runs; unreliable where its records cannot be read.
+    pub own: Usage,
 }
 
 impl ContextShare {
-    /// The part of the window that is used, in hundredths; above 100 where a provider counts otherwise.
-    pub fn percent(&self) -> u64 {
-        self.used.saturating_mul(100).checked_div(self.window).unwrap_or(0)
+    /// The part of the window that is used, in hundredths, where the window is known; above 100 where a provider counts
+    /// otherwise.
+    pub fn percent(&self) -> Option<u64> {
+        self.used.saturating_mul(100).checked_div(self.window?)
     }
 }
 
@@ -60,9 +78,11 @@ impl UsageView {
         let mut sum = Sum::default();
         let last = sum.read(journal, session)?;
         sum.below(journal, session)?;
-        let context = last.and_then(|(model, used)| Some(ContextShare { used, window: window(&model)? }));
+        let context = last.map(|(model, used)| ContextShare { used, window: window(&model) });
         let (own, owned, tree) = sum.views(session);
-        Ok(Self { own, owned, tree, context, created_ms: head.created_ms, updated_ms: head.updated_ms })
+        let children = sum.children(journal, session)?;
+        let (parent, created_ms, updated_ms) = (head.parent, head.created_ms, head.updated_ms);
+        Ok(Self { own, owned, tree, parent, children, context, created_ms, updated_ms })
     }
 }
 
@@ -78,8 +98,8 @@ struct Spent {
 struct Sum {
     runs: BTreeMap<RunKey, Spent>,
     seen: BTreeSet<SessionId>,
-    /// A session could not be read.
-    holes: bool,
+    /// Those that could not be read.
+    holes: BTreeSet<SessionId>,
 }
 
 impl Sum {
@@ -128,7 +148,7 @@ impl Sum {
                 continue;
             }
             if self.read(journal, session).is_err() {
-                self.holes = true;
+                self.holes.insert(session);
             }
             todo.extend(journal.kids(session)?);
         }
@@ -137,7 +157,7 @@ impl Sum {
 
     /// What `top` cost itself, what the runs that it owns cost, and what all runs did.
     fn views(&self, top: SessionId) -> (Usage, Usage, Usage) {
-        let nothing = Usage { unreliable: self.holes, ..Usage::default() };
+        let nothing = Usage { unreliable: !self.holes.is_empty(), ..Usage::default() };
         let (mut own, mut owned, mut tree) = (Usage::default(), nothing, nothing);
         for (key, spent) in &self.runs {
             tree.add(&spent.usage);
@@ -148,6 +168,20 @@ impl Sum {
             }
         }
         (own, owned, tree)
+    }
+
+    /// The children of `top`, oldest first, each by itself. One whose row is damaged has no name to be listed by.
+    fn children(&self, journal: &Journal, top: SessionId) -> Result<Vec<ChildUsage>, ReadError> {
+        let mut kids = Vec::new();
+        for session in journal.kids(top)? {
+            let Ok(Some(head)) = journal.head(session) else { continue };
+            let mut own = Usage { unreliable: self.holes.contains(&session), ..Usage::default() };
+            let runs = RunKey { session, run: RunNo(0) }..=RunKey { session, run: RunNo(u32::MAX) };
+            self.runs.range(runs).for_each(|(_, spent)| own.add(&spent.usage));
+            kids.push((head.created_ms, ChildUsage { session, short: head.short, agent: head.agent, own }));
+        }
+        kids.sort_by_key(|(created_ms, kid)| (*created_ms, kid.session));
+        Ok(kids.into_iter().map(|(_, kid)| kid).collect())
     }
 
     fn is_owned(&self, mut owner: Option<RunKey>, top: SessionId) -> bool {

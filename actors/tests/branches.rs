@@ -16,20 +16,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use subtend_actors::{Alternative, BranchOptions, ControlError, SessionHandle, Switched};
+use subtend_actors::{Alternative, BranchInfo, BranchOptions, Builder, ControlError, Options, SessionHandle, Switched};
+use subtend_agents::catalog::Catalog;
+use subtend_agents::manifest::{AgentMode, Manifest};
 use subtend_journal::Journal;
+use subtend_journal::memory::Memory;
 use subtend_models::model::{Model, ModelError, Request};
+use subtend_session::authority::Access;
 use subtend_session::call::ToolEffect;
 use subtend_session::command::SwitchTo;
-use subtend_session::ids::{RunNo, Seq, SessionId};
+use subtend_session::ids::{Interned, RunNo, Seq, SessionId, Text};
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::outcome::{ModelFail, Outcome, OutcomeKind};
 use subtend_session::place::BranchKind;
-use subtend_session::record::Record;
+use subtend_session::record::{Record, SessionCreated};
 use subtend_session::state::Phase;
 use subtend_tools::tool::ToolOutput;
-use support::{answers, builder, calls, journal, kinds, model, open, prompt, records, shut, task, text, tool, tools};
+use support::{
+    answers, ask, builder, calls, journal, kinds, model, open, prompt, records, shut, task, text, tool, tools,
+};
 
 /// What models were asked: the session, and its messages in short.
 type Seen = Arc<Mutex<Vec<(SessionId, Vec<String>)>>>;
@@ -328,5 +334,167 @@ async fn persons_runs_in_branches_do_not_queue_behind_owned_ones() {
     let (child, own) = ((BranchKind::Subagent, true, Phase::Working, None), Some(OutcomeKind::Completed));
     assert_eq!(seen, [child, (BranchKind::Subagent, true, Phase::Quiet, own)]);
     session.run_ended(RunNo(1)).await.expect("an end");
+    shut(runtime).await;
+}
+
+/// Agents to work, and one besides.
+fn workers_and(other: Manifest) -> Catalog {
+    let mut catalog = Catalog::builtin();
+    catalog.insert(Manifest::new("worker", AgentMode::All, "You are a worker."));
+    catalog.insert(other);
+    catalog
+}
+
+/// Turn allowances of the session's runs, in order.
+async fn allowances(journal: &Journal, session: SessionId) -> Vec<u32> {
+    let opened = |record| match record {
+        Record::RunOpened(opened) => Some(opened.max_turns),
+        _ => None,
+    };
+    records(journal, session).await.into_iter().filter_map(opened).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_allowance_of_a_manifest_holds_for_branches_that_name_its_agent_and_for_detached_work() {
+    let journal = journal();
+    let catalog = workers_and(Manifest { turns: Some(3), ..Manifest::new("brief", AgentMode::All, "You are brief.") });
+    let start = serde_json::json!({"subagent_type": "brief", "prompt": "look"});
+    let answering = model(move |request| {
+        let spawns = prompt(&request) == "one" && answers(&request) == 0;
+        let answer = if spawns { calls([("task", start.clone())]) } else { text("fine") };
+        async move { Ok(answer) }
+    });
+    let limits = Limits { turns: 9, ..Limits::default() };
+    let runtime = builder(&journal).catalog(catalog).limits(limits).model(answering).start().await.expect("it starts");
+    let session = open(&runtime);
+    say(&session, "one").await;
+    let brief = |kind| BranchOptions { kind, agent: Some("brief".into()), ..BranchOptions::default() };
+    for kind in [BranchKind::Human, BranchKind::Subagent] {
+        let branch = session.branch(brief(kind)).await.expect("a branch");
+        say(&branch, "two").await;
+        say(&branch, "three").await;
+        assert_eq!(allowances(&journal, branch.id()).await, [3, 3], "{kind:?}");
+    }
+    for (agent, allowed) in [("brief", 3), ("worker", 9)] {
+        let detached = session.detach(agent, "watch").await.expect("it is at work");
+        detached.run_ended(RunNo(1)).await.expect("an end");
+        assert_eq!(allowances(&journal, detached.id()).await, [allowed], "{agent}");
+    }
+    // Whoever goes on in a branch has the allowance that it has in the session, whether limits or a manifest gave it.
+    let child = session.branches().await.expect("a list")[0].id;
+    let child = runtime.session(child).expect("readable").expect("there");
+    for (session, allowed) in [(&session, 9), (&child, 3)] {
+        let branch = session.branch(BranchOptions::default()).await.expect("a branch");
+        say(&branch, "four").await;
+        let (anew, run) = session.regenerate(None).await.expect("an alternative");
+        anew.run_ended(run).await.expect("an end");
+        say(&anew, "five").await;
+        assert_eq!(allowances(&journal, branch.id()).await, [allowed]);
+        assert_eq!(allowances(&journal, anew.id()).await, [allowed, allowed]);
+    }
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_of_branches_says_when_each_was_made_and_what_is_attached_to_it() {
+    let (journal, seen) = (journal(), Seen::default());
+    let runtime = builder(&journal).model(echo(&seen)).start().await.expect("it starts");
+    let session = open(&runtime);
+    say(&session, "one").await;
+    let at = answered(&journal, &session).await[0];
+    let attached = BranchOptions { metadata: Some(r#"{"view":"left"}"#.into()), ..BranchOptions::at(at) };
+    let first = session.branch(attached).await.expect("a branch");
+    say(&first, "two").await;
+    let second = session.branch(BranchOptions::default()).await.expect("a branch");
+    let listed = session.branches().await.expect("a list");
+    let info = |branch: &SessionHandle, outcome, metadata: Option<&str>| {
+        let head = journal.head(branch.id()).expect("a store").expect("a head");
+        assert!(head.created_ms > 0 && head.created_ms <= head.updated_ms, "{head:?}");
+        let (id, short, kind, at, agent) = (branch.id(), head.short, BranchKind::Human, Some(at), "worker".into());
+        let (title, inspectable, state) = ("one".into(), true, Phase::Quiet);
+        let (created_ms, updated_ms, metadata) = (head.created_ms, head.updated_ms, metadata.map(Into::into));
+        BranchInfo { id, short, kind, at, agent, title, inspectable, state, outcome, created_ms, updated_ms, metadata }
+    };
+    let worked = info(&first, Some(OutcomeKind::Completed), Some(r#"{"view":"left"}"#));
+    assert_eq!(listed, [worked, info(&second, None, None)]);
+    shut(runtime).await;
+}
+
+fn stored(memory: &Memory) -> Journal {
+    Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("it opens")
+}
+
+/// The birth `made` of a branch in which the agent of a session goes on as it is recorded in the session's own birth.
+fn goes_on(of_session: SessionCreated, made: &SessionCreated, branch: &SessionHandle) -> SessionCreated {
+    let (place, inherited, title) = (made.place.clone(), Arc::clone(&made.inherited), Some("one".into()));
+    let short = branch.id().short();
+    SessionCreated { place, inherited, short, title, inspectable: true, ..of_session }
+}
+
+/// A host that comes after another one, and makes ids of its own.
+fn next_host(journal: &Journal) -> Builder {
+    builder(journal).options(Options { seed: Some(8), ..Options::default() })
+}
+
+/// The birth of a session.
+async fn birth(journal: &Journal, session: &SessionHandle) -> SessionCreated {
+    match records(journal, session.id()).await.into_iter().next() {
+        Some(Record::SessionCreated(created)) => *created,
+        other => panic!("no birth: {other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_whose_agent_the_host_does_not_know_is_branched_as_it_was_recorded_and_may_do_nothing() {
+    let (memory, offered) = (Memory::new(), Arc::new(Mutex::new(Vec::<Vec<Text>>::new())));
+    let asked = Arc::clone(&offered);
+    let answering = model(move |request| {
+        asked.lock().unwrap().push(request.tools.iter().map(|spec| Arc::clone(&spec.name)).collect());
+        async { Ok(text("fine")) }
+    });
+    let made = |name| tool(name, ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("seen")) });
+    let needs = |_: Option<&serde_json::Value>| vec![Access { action: "look".into(), resource: ".".into() }];
+    let look = || tools([made("look").access(needs), made("free")]);
+    let known = builder(&stored(&memory)).tools(look()).model(Arc::clone(&answering)).start().await.expect("it starts");
+    let (session, _) = ask(&known, "one").await;
+    assert_eq!(known.shutdown(Duration::from_secs(1)).await.actors, 0);
+    let journal = stored(&memory);
+    let next = next_host(&journal).catalog(Catalog::builtin()).tools(look()).model(answering);
+    let runtime = next.start().await.expect("it starts");
+    let session = runtime.session(session.id()).expect("readable").expect("there");
+    let before: Vec<_> = offered.lock().unwrap().drain(..).collect();
+    assert!(before.len() == 1 && before[0].iter().any(|name| &**name == "look"), "{before:?}");
+    let of_session = birth(&journal, &session).await;
+    let branch = session.branch(BranchOptions::default()).await.expect("a branch");
+    let made = birth(&journal, &branch).await;
+    assert_eq!((made.place.root(branch.id()), made.inherited.len()), (session.id(), 2));
+    assert_eq!(made, goes_on(of_session, &made, &branch), "prompt, model and ceiling are the session's");
+    say(&branch, "two").await;
+    let (anew, run) = session.regenerate(None).await.expect("an alternative");
+    anew.run_ended(run).await.expect("an end");
+    let free: [Text; 1] = ["free".into()];
+    assert_eq!(*offered.lock().unwrap(), [&free, &free], "nothing is allowed to whom nobody vouches for");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_agent_that_answers_and_is_not_known_any_more_goes_on_in_a_branch() {
+    let (memory, seen) = (Memory::new(), Seen::default());
+    let guest = Manifest { model: Some("other".into()), ..Manifest::new("guest", AgentMode::All, "You visit.") };
+    let known = builder(&stored(&memory)).catalog(workers_and(guest.clone())).model(echo(&seen));
+    let known = known.start().await.expect("it starts");
+    let session = open(&known);
+    let receipt = session.input("one").agent("guest").send().await.expect("accepted");
+    session.run_ended(receipt.run).await.expect("an end");
+    assert_eq!(known.shutdown(Duration::from_secs(1)).await.actors, 0);
+    let journal = stored(&memory);
+    let runtime = next_host(&journal).model(echo(&seen)).start().await.expect("it starts");
+    let session = runtime.session(session.id()).expect("readable").expect("there");
+    let branch = session.branch(BranchOptions::default()).await.expect("a branch");
+    let (of_session, made) = (birth(&journal, &session).await, birth(&journal, &branch).await);
+    let (agent, agent_hash, model) = ("guest".into(), guest.hash(), "other".into());
+    let system = Interned::new(guest.system()).expect("JSON");
+    let expected = SessionCreated { agent, agent_hash, model, system, ..goes_on(of_session, &made, &branch) };
+    assert_eq!(made, expected);
     shut(runtime).await;
 }

@@ -14,11 +14,11 @@ mod support;
 
 use std::time::Duration;
 
-use subtend_actors::{BranchOptions, FindError, Runtime, SessionHandle, TaskFilter, TaskStatus};
+use subtend_actors::{BranchOptions, FindError, Runtime, SessionHandle, Task, TaskFilter, TaskStatus};
 use subtend_models::model::ModelError;
 use subtend_session::ids::RunNo;
 use subtend_session::limits::Limits;
-use subtend_session::outcome::{ModelFail, OutcomeKind};
+use subtend_session::outcome::{FailKind, ModelFail, Outcome, OutcomeKind};
 use support::{answers, builder, calls, journal, model, open, prompt, shut, task, text};
 
 /// A runtime whose sessions start `completes`, `fails`, `hangs` and `waits` in turn, in the background, with three slots.
@@ -29,7 +29,8 @@ async fn busy() -> (Runtime, SessionHandle) {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 Ok(calls([task(["hangs", "completes", "fails", "waits"][at], true)]))
             }
-            ("hangs", _) => std::future::pending().await,
+            // Told to go on, the one that completes does not a second time.
+            ("hangs", _) | ("completes", 1) => std::future::pending().await,
             ("fails", _) => Err(ModelError::new(ModelFail::InvalidRequest, "no")),
             _ => Ok(text("done")),
         }
@@ -72,11 +73,60 @@ async fn tasks_are_listed_newest_first_with_their_status_and_outcome() {
     branch.run_ended(RunNo(1)).await.expect("an end");
     assert_eq!(listed(&runtime, of_other).await, [completed("completes")]);
 
+    // One that was told to go on has no outcome until that has ended, too.
+    branch.send("go on").await.expect("accepted");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(listed(&runtime, of_other).await, [row("completes", TaskStatus::Running, None)]);
+    let again = runtime.tasks(of_other).await.expect("a list").remove(0);
+    assert_eq!((again.cause, again.result, again.ended_ms), (None, None, None));
+    branch.cancel().await.expect("it is cancelled");
+    branch.run_ended(RunNo(2)).await.expect("an end");
+
     session.cancel().await.expect("it is cancelled");
     session.run_ended(RunNo(1)).await.expect("an end");
-    let cancelled = TaskFilter { status: Some(TaskStatus::Cancelled), ..TaskFilter::default() };
+    let of_session = TaskFilter { parent: Some(session.id()), ..TaskFilter::default() };
+    let cancelled = TaskFilter { status: Some(TaskStatus::Cancelled), ..of_session };
     let hung = row("hangs", TaskStatus::Cancelled, Some(OutcomeKind::Cancelled));
     assert_eq!(listed(&runtime, cancelled).await, [hung]);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_tells_its_prompt_what_it_came_to_why_and_when() {
+    let answering = model(|request| async move {
+        let long = "é".repeat(3_000);
+        match (&*prompt(&request), answers(&request)) {
+            ("go", 0) => Ok(calls([task("answers", true), task("fails", true), task(&long, true)])),
+            ("fails", _) => Err(ModelError::new(ModelFail::InvalidRequest, "no")),
+            ("answers", _) => Ok(text("the answer")),
+            _ => Ok(text(&long)),
+        }
+    });
+    let journal = journal();
+    let runtime = builder(&journal).model(answering).start().await.expect("it starts");
+    let session = open(&runtime);
+    session.send("go").await.expect("accepted");
+    session.run_ended(RunNo(1)).await.expect("an end");
+    let all = runtime.tasks(TaskFilter::default()).await.expect("a list");
+    assert_eq!(Task::list(&journal, TaskFilter::default()).expect("a list"), all, "as without a runtime");
+    let of = |prompt: &str| all.iter().find(|task| task.prompt.as_deref() == Some(prompt)).expect(prompt);
+    let answered = of("answers");
+    assert_eq!((answered.result.as_deref(), &answered.cause), (Some("the answer"), &Some(Outcome::Completed)));
+    assert!(answered.ended_ms.is_some_and(|at| (answered.created_ms..=answered.updated_ms).contains(&at)));
+    let kind = FailKind::Model { error: ModelFail::InvalidRequest, message: "no".into() };
+    let failed = of("fails");
+    assert_eq!((&failed.result, &failed.cause), (&None, &Some(Outcome::Failed { kind })));
+    let bounded = format!("{}…", "é".repeat(2_048));
+    assert_eq!(of(&bounded).result.as_deref(), Some(&*bounded));
+
+    // Whatever stands behind it, an end is found.
+    let quiet = runtime.session(answered.session).expect("a store").expect("a session");
+    for _ in 0..40 {
+        quiet.branch(BranchOptions::default()).await.expect("a branch");
+    }
+    let later = runtime.tasks(TaskFilter::default()).await.expect("a list");
+    let later = later.iter().find(|task| task.session == answered.session).expect("it is listed");
+    assert_eq!((&later.result, later.ended_ms), (&answered.result, answered.ended_ms));
     shut(runtime).await;
 }
 

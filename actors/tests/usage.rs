@@ -73,8 +73,11 @@ async fn the_share_of_the_window_is_that_of_the_last_answer_and_times_are_told()
     session.send("one").await.expect("accepted").answer().await.expect("an answer");
     session.run_ended(RunNo(1)).await.expect("an end");
     let view = session.usage().await.expect("a view");
-    let context = ContextShare { used: 3_000, window: 10_000 };
-    assert_eq!((view.context, context.percent()), (Some(context), 30));
+    let context = ContextShare { used: 3_000, window: Some(10_000) };
+    assert_eq!((view.context, context.percent()), (Some(context), Some(30)));
+    let unknown = UsageView::read(&journal, session.id(), |_| None).expect("a view").context.expect("an answer");
+    assert_eq!((unknown, unknown.percent()), (ContextShare { used: 3_000, window: None }, None));
+    assert_eq!((view.parent, view.children), (None, Vec::new()));
     assert_eq!((view.own, view.owned, view.tree), (cost(2_000), Usage::default(), cost(2_000)));
     let head = journal.head(session.id()).expect("a store").expect("a head");
     assert_eq!((view.created_ms, view.updated_ms), (head.created_ms, head.updated_ms));
@@ -119,6 +122,11 @@ async fn owned_runs_persons_branches_and_failed_attempts_count_where_they_belong
     let below = child.usage().await.expect("a view");
     assert_eq!((below.own, below.owned), (sum([cost(100), cost(20), cost(20)]), cost(1_000)));
     assert_eq!(below.tree, sum([below.own, below.owned, cost(10_000)]));
+
+    let own = |view: &UsageView| view.children.iter().map(|kid| (kid.session, kid.own)).collect::<Vec<_>>();
+    assert_eq!((below.parent, own(&view)), (Some(session.id()), vec![(child.id(), below.own)]));
+    let grandchild = child.branches().await.expect("a list")[0].id;
+    assert_eq!(own(&below), [(grandchild, cost(1_000)), (branch.id(), cost(10_000))]);
     shut(runtime).await;
 }
 

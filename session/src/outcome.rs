@@ -95,6 +95,19 @@ pub enum OutcomeKind {
 }
 
 impl OutcomeKind {
+    /// All of them, in the order of their declaration.
+    pub const ALL: [Self; 9] = [
+        Self::Completed,
+        Self::Failed,
+        Self::Cancelled,
+        Self::Interrupted,
+        Self::TimedOut,
+        Self::OutOfTurns,
+        Self::OutOfBudget,
+        Self::Lost,
+        Self::RestartsExhausted,
+    ];
+
     /// The word for listings.
     pub fn word(self) -> &'static str {
         match self {
@@ -237,4 +250,29 @@ pub enum Budget {
     Tokens,
     /// Money.
     Money,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::OutcomeKind;
+
+    /// The place of each in [`OutcomeKind::ALL`]: a new one does not compile until it has one.
+    fn place(kind: OutcomeKind) -> usize {
+        match kind {
+            OutcomeKind::Completed => 0,
+            OutcomeKind::Failed => 1,
+            OutcomeKind::Cancelled => 2,
+            OutcomeKind::Interrupted => 3,
+            OutcomeKind::TimedOut => 4,
+            OutcomeKind::OutOfTurns => 5,
+            OutcomeKind::OutOfBudget => 6,
+            OutcomeKind::Lost => 7,
+            OutcomeKind::RestartsExhausted => 8,
+        }
+    }
+
+    #[test]
+    fn all_outcomes_are_listed_once_and_in_order() {
+        assert_eq!(OutcomeKind::ALL.map(place), [0, 1, 2, 3, 4, 5, 6, 7, 8]);
+    }
 }

@@ -62,6 +62,9 @@ pub struct State {
     pub accepted: Vec<InputId>,
     /// The transcript.
     pub transcript: Transcript,
+    /// Inputs that were taken and ask for more than their text, by the record that took them: an answer that is given anew is
+    /// asked for as it was the first time.
+    pub asked: BTreeMap<Seq, Arc<InputAccepted>>,
     /// The last user message: what a child's birth names as `user_msg`.
     pub about: Option<MsgRef>,
     /// Children by id.

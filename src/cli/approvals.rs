@@ -1,14 +1,18 @@
 //! `subtend approvals`: what agents asked a person for, and what became of it.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io::Write as _;
 
 use serde::Serialize;
+use subtend_journal::ReadError;
 use subtend_session::ids::{CallId, SessionId, Short, Text};
+use subtend_session::index::{Head, RowKey, RowKind};
 use subtend_session::record::{AskBy, AskVerdict, Record};
 
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
-use super::paint::{BAD, DIM, GOOD, In, ODD, clip};
+use super::paint::{BAD, DIM, GOOD, In, ODD, clip, harmless};
 use super::shelf::Shelf;
 
 /// Lists what agents asked a person for: what still waits, or with --all everything that was ever asked.
@@ -47,14 +51,13 @@ struct Row {
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let Some(shelf) = Shelf::open(&args.store)? else { return nothing(args) };
     let above = args.session.as_deref().map(|name| shelf.find(name)).transpose()?;
-    let mut rows = Vec::new();
-    for (id, head) in shelf.heads() {
-        if above.is_none_or(|above| below(&shelf, *id, above)) {
-            let records = shelf.records(*id)?;
-            let asked = asked(*id, &head.short, head.root, records.iter().map(|stored| &stored.record));
-            rows.extend(asked.into_iter().filter(|row| args.all || row.verdict.is_none()));
+    // A session whose head is damaged is in no listing.
+    for (session, error) in shelf.journal().damaged()? {
+        if let Some(session) = session {
+            left_out(session, &error)?;
         }
     }
+    let rows = if args.all { ever(&shelf, above)? } else { open(&shelf, above)? };
     let mut out = anstream::stdout().lock();
     if args.json {
         serde_json::to_writer(&mut out, &rows)?;
@@ -66,6 +69,55 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     }
     rows.iter().try_for_each(|row| writeln!(out, "{}", line(row)))?;
     Ok(Code::Done)
+}
+
+/// What was ever asked, by session.
+fn ever(shelf: &Shelf, above: Option<SessionId>) -> Result<Vec<Row>, Fail> {
+    let mut rows = Vec::new();
+    for (id, head) in shelf.heads() {
+        if above.is_none_or(|above| below(shelf, *id, above)) {
+            rows.extend(readable(shelf, *id, head)?);
+        }
+    }
+    Ok(rows)
+}
+
+/// What waits, oldest first: the rows that oblige to a word name it, and no other session needs to be read.
+fn open(shelf: &Shelf, above: Option<SessionId>) -> Result<Vec<Row>, Fail> {
+    let mut rows = Vec::new();
+    let mut read: BTreeMap<SessionId, Vec<Row>> = BTreeMap::new();
+    for (row, _) in shelf.journal().outbox()? {
+        let (RowKind::Ask, RowKey::Call(call), Some(head)) = (row.kind, row.key, shelf.heads().get(&row.from)) else {
+            continue;
+        };
+        if !above.is_none_or(|above| below(shelf, row.from, above)) {
+            continue;
+        }
+        let asked = match read.entry(row.from) {
+            Entry::Occupied(asked) => asked.into_mut(),
+            Entry::Vacant(none) => none.insert(readable(shelf, row.from, head)?),
+        };
+        let at = asked.iter().position(|asked| asked.call == call && asked.verdict.is_none());
+        rows.extend(at.map(|at| asked.remove(at)));
+    }
+    Ok(rows)
+}
+
+/// What a session asked; nothing, and a warning, where it cannot be read: the others are not concerned.
+fn readable(shelf: &Shelf, id: SessionId, head: &Head) -> Result<Vec<Row>, Fail> {
+    match shelf.journal().records(id) {
+        Ok(records) => Ok(asked(id, &head.short, head.root, records.iter().map(|stored| &stored.record))),
+        Err(error @ (ReadError::NoSuchSession(_) | ReadError::Damaged { .. } | ReadError::Newer { .. })) => {
+            left_out(id, &error)?;
+            Ok(Vec::new())
+        }
+        Err(error @ (ReadError::Engine(_) | ReadError::Closed)) => Err(error.into()),
+    }
+}
+
+fn left_out(session: SessionId, error: &ReadError) -> Result<(), Fail> {
+    let why = harmless(&error.to_string());
+    Ok(writeln!(anstream::stderr(), "session {session} cannot be read and is left out: {why}")?)
 }
 
 fn nothing(args: &Args) -> Result<Code, Fail> {
@@ -81,7 +133,9 @@ fn nothing(args: &Args) -> Result<Code, Fail> {
 /// Whether `id` is `above` or stands below it.
 fn below(shelf: &Shelf, id: SessionId, above: SessionId) -> bool {
     let mut at = Some(id);
-    while let Some(session) = at {
+    // No chain is longer than there are sessions: a damaged store may hold a ring.
+    for _ in 0..=shelf.heads().len() {
+        let Some(session) = at else { return false };
         if session == above {
             return true;
         }

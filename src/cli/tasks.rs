@@ -3,14 +3,14 @@
 use std::io::Write as _;
 
 use serde::Serialize;
-use subtend_actors::tasks::TaskStatus;
+use serde_json::Value;
+use subtend_actors::tasks::{Task, TaskFilter, TaskStatus};
 use subtend_session::ids::{SessionId, Short, Text};
-use subtend_session::outcome::OutcomeKind;
-use subtend_session::place::BranchKind;
+use subtend_session::outcome::{Outcome, OutcomeKind};
 
+use super::cause;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
-use super::find::{Heads, find};
 use super::paint::{BAD, DIM, GOOD, In, LIVE, ODD, ago, clip, fill};
 use super::shelf::Shelf;
 
@@ -47,17 +47,22 @@ struct Row {
     title: Text,
     parent: Option<SessionId>,
     root: SessionId,
+    prompt: Option<Text>,
+    /// What the last run came to.
+    result: Option<Text>,
+    /// Why it came to nothing, in words.
+    error: Option<String>,
+    /// What the host attached.
+    metadata: Option<Value>,
     created_ms: i64,
     updated_ms: i64,
+    ended_ms: Option<i64>,
 }
 
 /// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let shelf = Shelf::open(&args.store)?;
-    let none = Heads::new();
-    let heads = shelf.as_ref().map_or(&none, Shelf::heads);
-    let parent = args.parent.as_deref().map(|name| find(heads, name)).transpose()?;
-    let rows = listed(heads, args.status.as_deref(), parent, args.limit.unwrap_or(usize::MAX));
+    let rows = shelf.map_or_else(|| Ok(Vec::new()), |shelf| listed(&shelf, args))?;
     let mut out = anstream::stdout().lock();
     if args.json {
         serde_json::to_writer(&mut out, &rows)?;
@@ -72,27 +77,34 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     Ok(Code::Done)
 }
 
-fn listed(heads: &Heads, status: Option<&str>, parent: Option<SessionId>, limit: usize) -> Vec<Row> {
-    let tasks = heads.iter().filter(|(_, head)| head.kind == Some(BranchKind::Subagent));
-    let mut rows: Vec<Row> = tasks
-        .map(|(id, head)| Row {
-            id: *id,
-            short: head.short.clone(),
-            status: TaskStatus::of(head.state, head.last_outcome).word(),
-            outcome: head.last_outcome,
-            agent: head.agent.clone(),
-            title: head.title.clone(),
-            parent: head.parent,
-            root: head.root,
-            created_ms: head.created_ms,
-            updated_ms: head.updated_ms,
-        })
-        .filter(|row| status.is_none_or(|status| row.status == status))
-        .filter(|row| parent.is_none_or(|parent| row.parent == Some(parent)))
-        .collect();
-    rows.sort_by_key(|row| std::cmp::Reverse((row.created_ms, row.id)));
-    rows.truncate(limit);
-    rows
+fn listed(shelf: &Shelf, args: &Args) -> Result<Vec<Row>, Fail> {
+    let status = args.status.as_deref().and_then(|word| TaskStatus::ALL.into_iter().find(|of| of.word() == word));
+    let parent = args.parent.as_deref().map(|name| shelf.find(name)).transpose()?;
+    let tasks = Task::list(shelf.journal(), TaskFilter { status, parent, limit: args.limit })?;
+    Ok(tasks.into_iter().map(row).collect())
+}
+
+fn row(task: Task) -> Row {
+    let error = task.cause.filter(|cause| *cause != Outcome::Completed);
+    // What a host attached is JSON; a text that is none is shown as it is.
+    let metadata = task.metadata.map(|text| serde_json::from_str(&text).unwrap_or_else(|_| Value::from(&*text)));
+    Row {
+        id: task.session,
+        short: task.short,
+        status: task.status.word(),
+        outcome: task.outcome,
+        agent: task.agent,
+        title: task.title,
+        parent: task.parent,
+        root: task.root,
+        prompt: task.prompt,
+        result: task.result,
+        error: error.as_ref().map(cause::sentence),
+        metadata,
+        created_ms: task.created_ms,
+        updated_ms: task.updated_ms,
+        ended_ms: task.ended_ms,
+    }
 }
 
 fn line(row: &Row, now: i64) -> String {
@@ -104,65 +116,75 @@ fn line(row: &Row, now: i64) -> String {
         _ => BAD,
     };
     let agent = clip(&row.agent, 24);
+    let error = row.error.as_ref().map(|error| format!("  {}", In(DIM, clip(error, 80)))).unwrap_or_default();
     format!(
-        "{id}  {short}  {status}{gap}  {agent}{pad}  {age}  {title}",
+        "{id}  {short}  {status}{gap}  {agent}{pad}  {age}  {title}{error}",
         id = In(DIM, row.id),
         short = row.short,
         status = In(style, row.status),
         gap = fill(row.status, 9),
         pad = fill(&agent, 12),
-        age = In(DIM, ago(now, row.updated_ms)),
+        age = In(DIM, ago(now, row.ended_ms.unwrap_or(row.updated_ms))),
         title = clip(&row.title, 60),
     )
 }
 
 #[cfg(test)]
 mod tests {
-    use subtend_session::ids::{Epoch, Seq};
-    use subtend_session::index::Head;
-    use subtend_session::state::Phase;
+    use subtend_session::outcome::FailKind;
 
     use super::*;
 
-    const ROOT: &str = "0192f0c1-2d3e-7abc-8def-0123456789ab";
-
-    fn id(word: &str) -> SessionId {
-        word.parse().expect("an id")
-    }
-
-    fn head(kind: Option<BranchKind>, state: Phase, last_outcome: Option<OutcomeKind>, created_ms: i64) -> Head {
-        Head {
-            parent: kind.map(|_| id(ROOT)),
-            root: id(ROOT),
+    fn failed() -> Task {
+        let id: SessionId = "0192f0c1-2d3e-7abc-8def-0123456789ab".parse().expect("an id");
+        Task {
+            session: id,
             short: Short("a3f9c1".into()),
+            parent: Some(id),
+            root: id,
             agent: "explore".into(),
-            depth: 1,
-            inspectable: false,
-            last_seq: Seq(3),
-            epoch: Epoch(1),
-            state,
-            kind,
-            closed: false,
-            deleted: false,
-            last_outcome,
             title: "look".into(),
-            created_ms,
-            updated_ms: created_ms,
+            status: TaskStatus::Failed,
+            outcome: Some(OutcomeKind::Failed),
+            cause: Some(Outcome::Failed { kind: FailKind::Refused }),
+            prompt: Some("look around".into()),
+            result: None,
+            metadata: Some(r#"{"ticket":7}"#.into()),
+            created_ms: 1,
+            updated_ms: 3,
+            ended_ms: Some(2),
         }
     }
 
     #[test]
-    fn tasks_are_subagents_newest_first_by_status_and_number() {
-        let task = Some(BranchKind::Subagent);
-        let heads = Heads::from([
-            (id(ROOT), head(None, Phase::Quiet, Some(OutcomeKind::Completed), 1)),
-            (id("0192f0c2-0000-7abc-8def-000000000002"), head(task, Phase::Working, None, 2)),
-            (id("0192f0c2-0000-7abc-8def-000000000003"), head(task, Phase::Quiet, Some(OutcomeKind::Lost), 3)),
-            (id("0192f0c2-0000-7abc-8def-000000000004"), head(task, Phase::Quiet, Some(OutcomeKind::OutOfTurns), 4)),
-        ]);
-        let statuses = |rows: Vec<Row>| rows.iter().map(|row| (row.created_ms, row.status)).collect::<Vec<_>>();
-        assert_eq!(statuses(listed(&heads, None, None, 9)), [(4, "failed"), (3, "failed"), (2, "running")]);
-        assert_eq!(statuses(listed(&heads, Some("failed"), Some(id(ROOT)), 1)), [(4, "failed")]);
-        assert_eq!(statuses(listed(&heads, None, Some(id("0192f0c2-0000-7abc-8def-000000000004")), 9)), []);
+    fn a_task_that_came_to_nothing_says_why() {
+        let row = row(failed());
+        assert_eq!(
+            (row.error.as_deref(), &row.metadata),
+            (Some("failed: the model refused"), &Some(serde_json::json!({ "ticket": 7 })))
+        );
+        let line = anstream::adapter::strip_str(&line(&row, 60_002)).to_string();
+        assert!(line.ends_with("1 minute ago  look  failed: the model refused"), "{line}");
+    }
+
+    #[test]
+    fn a_task_that_completed_has_no_error_and_metadata_that_is_no_json_is_a_text() {
+        let task = Task { cause: Some(Outcome::Completed), metadata: Some("plain".into()), ..failed() };
+        let row = row(task);
+        assert_eq!((row.error, row.metadata), (None, Some(Value::from("plain"))));
+    }
+
+    #[test]
+    fn the_words_of_the_option_are_those_of_the_list() {
+        use clap::CommandFactory as _;
+        #[derive(clap::Parser)]
+        struct Verb {
+            #[command(flatten)]
+            args: Args,
+        }
+        let command = Verb::command();
+        let option = command.get_arguments().find(|option| option.get_id() == "status").expect("--status");
+        let words: Vec<_> = option.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
+        assert_eq!(words, TaskStatus::ALL.map(TaskStatus::word));
     }
 }

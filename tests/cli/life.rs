@@ -1,3 +1,5 @@
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use super::call::User;
@@ -141,6 +143,22 @@ fn tasks_and_usage_are_told_without_a_runtime() {
     let tokens = |part: &str| (usage[part]["in"].clone(), usage[part]["out"].clone());
     assert_eq!(tokens("own"), (json!(10), json!(2)), "{usage:#}");
     assert_eq!((tokens("owned"), tokens("tree")), ((json!(6), json!(2)), (json!(16), json!(4))), "{usage:#}");
+    let task = &tasks[0];
+    assert_eq!((&task["result"], &task["error"]), (&json!("found"), &Value::Null), "{tasks:#}");
+    assert!(task["prompt"].as_str().is_some_and(|prompt| prompt.contains("Look at part ")), "{tasks:#}");
+    assert!(task["ended_ms"].as_i64() >= task["created_ms"].as_i64(), "{tasks:#}");
+    let children = usage["children"].as_array().expect("children");
+    let own = |kid: &Value| (kid["agent"].clone(), kid["own"]["in"].clone());
+    assert_eq!(children.iter().map(own).collect::<Vec<_>>(), vec![(json!("explore"), json!(3)); 2], "{usage:#}");
+    let context = json!({ "used": 12, "window": null, "percent": null });
+    assert_eq!((&usage["parent"], &usage["context"]), (&Value::Null, &context), "{usage:#}");
+    let child = children[0]["id"].as_str().expect("an id");
+    assert_eq!(user.json(&["usage", child, "--json"])["parent"], json!(root));
+    let told = user.call(&["usage", child]).out;
+    assert!(
+        told.contains("begun              just now") && told.contains(&format!("parent             {root}")),
+        "{told}"
+    );
     assert_eq!(user.json(&["approvals", "--json", "--all"]), json!([]));
 }
 
@@ -181,6 +199,41 @@ fn what_nobody_can_be_asked_for_is_denied_and_told() {
     let model = user.script(&format!(r#"{{ "rules": [ {{ "agent": "*", "steps": [ {write} ] }} ] }}"#));
     let done = user.call(&["run", "--quiet", "--model", &model, "--ask", "fs.write=*.txt", "hi"]);
     assert_eq!((done.code, user.workspace().join("a.txt").exists()), (Some(0), false), "{done:?}");
+}
+
+/// Changes a text in the files of a store that nobody has open, as a failing disk would.
+fn damage(folder: &Path, text: &str) {
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            damage(&path, text);
+            continue;
+        }
+        let mut bytes = std::fs::read(&path).expect("a file");
+        let places: Vec<_> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(text.as_bytes())).collect();
+        places.iter().for_each(|at| bytes[*at] ^= 1);
+        std::fs::write(&path, bytes).expect("it is damaged");
+    }
+}
+
+#[test]
+fn questions_are_listed_beside_a_session_that_cannot_be_read() {
+    let user = User::new();
+    let write =
+        r#"{ "calls": [ { "tool": "write", "args": { "path": "a.txt", "content": "hi" } } ] }, { "text": "no" }"#;
+    let model = user.script(&format!(r#"{{ "rules": [ {{ "agent": "*", "steps": [ {write} ] }} ] }}"#));
+    assert_eq!(user.call(&["run", "--quiet", "--model", &model, "--ask", "fs.write", "hi"]).code, Some(0));
+    let asked = user.json(&["approvals", "--json", "--all"]);
+    assert_eq!((&asked[0]["verdict"], &asked[0]["by"]), (&json!("deny"), &json!("no_approver")), "{asked:#}");
+    let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "a peculiar answer" } ] } ] }"#);
+    assert_eq!(user.call(&["run", "--quiet", "--model", &model, "later"]).code, Some(0));
+    damage(&user.data(), "peculiar");
+    let listed = user.call(&["approvals", "--json", "--all"]);
+    assert!(listed.code == Some(0) && listed.err.contains("is left out: session "), "{listed:?}");
+    assert_eq!(serde_json::from_str::<Value>(&listed.out).expect("json"), asked);
+    // What waits needs no look into it.
+    let waiting = user.call(&["approvals", "--json"]);
+    assert_eq!((waiting.code, &*waiting.out, &*waiting.err), (Some(0), "[]\n", ""));
 }
 
 #[test]

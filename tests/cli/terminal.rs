@@ -10,7 +10,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::call::{User, no_forks};
 
@@ -139,6 +139,27 @@ fn a_person_at_the_terminal_is_there_before_the_prompt_is_sent() {
 }
 
 #[test]
+fn a_question_that_nobody_answered_before_a_crash_waits_in_the_store() {
+    let user = User::new();
+    let model = user.script(MODEL);
+    let mut run = Typing::at_terminal(&user, &["run", "please write", "--model", &model, "--ask", "fs.write"]);
+    run.until("allow?");
+    let refused = user.call(&["approvals"]).err;
+    let (_, pid) = refused.split_once("is in use by process ").expect("who has the store");
+    let pid: String = pid.chars().take_while(char::is_ascii_digit).collect();
+    let killed = Command::new("kill").args(["-KILL", &pid]).status();
+    assert!(killed.expect("kill runs").success());
+    run.ends();
+    let waiting = user.json(&["approvals", "--json"]);
+    let row = |at: usize, part: &str| waiting[at][part].clone();
+    assert_eq!(waiting.as_array().map(Vec::len), Some(1), "{waiting:#}");
+    assert_eq!((row(0, "action"), row(0, "verdict")), (json!("fs.write"), Value::Null), "{waiting:#}");
+    let id = row(0, "session");
+    assert_eq!(user.json(&["approvals", "--json", id.as_str().expect("an id")]), waiting);
+    assert_eq!(user.json(&["approvals", "--json", "--all"]), waiting);
+}
+
+#[test]
 fn what_was_typed_before_the_question_is_no_word_on_it() {
     let user = User::new();
     let model = user.script(MODEL);
@@ -166,6 +187,75 @@ fn leaving_a_chat_cancels_what_runs_and_leaves_the_terminal_in_order() {
     let drawn = left.contains("cancelled") && left.matches('■').count() == 1;
     assert!(drawn && !left.replace("\r\n", "").contains('\n'), "the tree is left, once and at the left edge: {left:?}");
     assert_eq!(user.json(&["sessions", "--json"])[0]["outcome"], json!("cancelled"));
+}
+
+#[test]
+fn an_answer_that_is_given_anew_is_what_controls_and_lines_mean() {
+    let user = User::new();
+    let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "as it was" } ] } ] }"#);
+    let done = user.call(&["run", "--quiet", "--model", &model, "please hang"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
+    let model = user.script(MODEL);
+    let mut chat = Typing::at_terminal(&user, &["chat", &id, "--model", &model]);
+    chat.until("/help tells the commands");
+    chat.types("\u{1b}");
+    chat.until("nothing runs here");
+    for stop in ["/interrupt\r", "\u{3}"] {
+        chat.types("/regenerate\r");
+        chat.until("thinking");
+        chat.types("/regenerate\r");
+        chat.until("given anew already");
+        chat.types("hello\r");
+        chat.until("send the line when it is there");
+        chat.until("> hello"); // it is on the line still
+        if stop.starts_with('/') {
+            chat.types("\u{15}");
+        }
+        chat.types(stop);
+        chat.until("cancelled by a person");
+    }
+    chat.types("\r");
+    chat.until("heard: hello");
+    chat.until("✓");
+    chat.types("/cancel tree\r");
+    chat.until("nothing runs here");
+    chat.types("\u{4}");
+    let (code, last) = chat.ends();
+    assert_eq!(code, Some(0), "{last}");
+    let tree = user.json(&["tree", "--json", &id]);
+    let outcomes: Vec<_> =
+        tree["children"].as_array().expect("children").iter().map(|kid| &kid["outcome"]["cancelled"]["by"]).collect();
+    assert_eq!(outcomes, [&json!("person"), &json!("person")], "{tree:#}");
+}
+
+#[test]
+fn an_agent_is_checked_when_it_is_picked_and_kept_with_a_line_that_is_not_taken() {
+    let user = User::new();
+    user.file(".subtend/agents/poet.md", "---\nmode: primary\n---\nYou write poems.\n");
+    let model = user.script(
+        r#"{ "rules": [
+            { "agent": "poet", "steps": [ { "text": "a poem", "repeat": true } ] },
+            { "agent": "*", "steps": [ { "text": "plain", "repeat": true } ] } ] }"#,
+    );
+    let mut chat = Typing::at_terminal(&user, &["chat", "--model", &model, "--limit", "input_bytes=12"]);
+    chat.until("/help tells the commands");
+    for nobody in ["nobody", "explore"] {
+        chat.types(&format!("/agent {nobody}\r"));
+        chat.until(&format!("there is no agent {nobody} that could answer; agents to pick: "));
+        chat.until("general");
+    }
+    chat.types("/agent poet\r");
+    chat.until("poet answers from the next line on");
+    chat.types("a line too long\r");
+    chat.until("the limit is 12");
+    chat.until("> a line too long");
+    chat.types("\u{15}short\r");
+    chat.until("a poem");
+    chat.until("✓");
+    chat.types("\u{4}");
+    let (code, last) = chat.ends();
+    assert_eq!(code, Some(0), "{last}");
 }
 
 #[test]

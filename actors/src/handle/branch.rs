@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use subtend_agents::manifest::Manifest;
 use subtend_journal::ReadError;
+use subtend_session::authority::Authority;
 use subtend_session::command::{BranchPlan, Command, RegeneratePlan, SwitchTo};
 use subtend_session::effect::Reply;
 use subtend_session::ids::{Interned, RunNo, Seq, SessionId, Short, Text, TurnNo};
+use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::outcome::{By, OutcomeKind};
 use subtend_session::place::BranchKind;
@@ -14,6 +17,7 @@ use subtend_session::state::{Phase, State};
 
 use super::{ControlError, SessionHandle};
 use crate::hub::Hub;
+use crate::offer::Template;
 use crate::overrides::{agent_of, model_of};
 
 /// How a branch is made.
@@ -27,11 +31,13 @@ pub struct BranchOptions {
     pub agent: Option<Text>,
     /// A title for listings; that of the session if absent.
     pub title: Option<Text>,
+    /// What is attached to it; JSON text.
+    pub metadata: Option<Text>,
 }
 
 impl Default for BranchOptions {
     fn default() -> Self {
-        Self { at: None, kind: BranchKind::Human, agent: None, title: None }
+        Self { at: None, kind: BranchKind::Human, agent: None, title: None, metadata: None }
     }
 }
 
@@ -63,6 +69,12 @@ pub struct BranchInfo {
     pub state: Phase,
     /// How its last run ended.
     pub outcome: Option<OutcomeKind>,
+    /// Wall clock of its birth, milliseconds since the epoch.
+    pub created_ms: i64,
+    /// Wall clock of its last change.
+    pub updated_ms: i64,
+    /// What was attached at its birth; JSON text.
+    pub metadata: Option<Text>,
 }
 
 /// An answer with its alternatives.
@@ -108,12 +120,13 @@ impl SessionHandle {
     /// The branch is durable when its handle is returned.
     pub async fn branch(&self, options: BranchOptions) -> Result<SessionHandle, ControlError> {
         let hub = &self.hub;
-        let BranchOptions { at, kind, agent, title } = options;
+        let BranchOptions { at, kind, agent, title, metadata } = options;
         if kind == BranchKind::Alternative {
             return Err(ControlError::Refused("an alternative is made by `regenerate`".to_owned()));
         }
         let state = self.state().await?;
         let (mut created, manifest) = hub.branched(&state, agent.as_ref(), kind)?;
+        created.metadata = metadata;
         // Else a listing would show nothing of it before its first input.
         created.title = title.or_else(|| {
             let head = hub.journal.head(self.id).ok().flatten()?;
@@ -235,6 +248,11 @@ impl SessionHandle {
                 continue;
             };
             let Some(head) = journal.head(id)?.filter(|head| !head.deleted) else { continue };
+            let births = journal.records_from(id, Seq(1), 1)?;
+            let metadata = births.into_iter().find_map(|stored| {
+                let Record::SessionCreated(created) = stored.record else { return None };
+                created.metadata
+            });
             found.push(BranchInfo {
                 id,
                 short: head.short,
@@ -245,6 +263,9 @@ impl SessionHandle {
                 inspectable: head.inspectable,
                 state: head.state,
                 outcome: head.last_outcome,
+                created_ms: head.created_ms,
+                updated_ms: head.updated_ms,
+                metadata,
             });
         }
         Ok(found)
@@ -281,9 +302,32 @@ impl Hub {
         state: &State,
         agent: Option<&Text>,
         kind: BranchKind,
-    ) -> Result<(SessionCreated, Arc<subtend_session::authority::Authority>), ControlError> {
-        let name = agent.unwrap_or_else(|| agent_of(state));
-        let startable = |manifest: &subtend_agents::manifest::Manifest| {
+    ) -> Result<(SessionCreated, Arc<Authority>), ControlError> {
+        let own = agent_of(state);
+        let name = agent.unwrap_or(own);
+        // Who goes on in the branch is who answers in the session.
+        let goes_on = name == own;
+        let (mut created, manifest, turns) = if goes_on && self.catalog.get(own).is_none() {
+            (recorded(state)?, Arc::new(Authority::allow_all()), state.own_turns)
+        } else {
+            let template = self.branching(state, name, kind)?;
+            let mut created = template.created.clone();
+            if goes_on {
+                (created.model, created.system) = answering(state)?;
+            }
+            // Who is given work of its own has the allowance that its manifest gives it, as whoever a model starts.
+            let given = agent.is_some() && (!goes_on || kind == BranchKind::Subagent);
+            let turns = if given { template.turns } else { state.own_turns };
+            (created, Arc::clone(&template.manifest), turns)
+        };
+        created.limits = within(state, turns)?;
+        created.workspace = Arc::clone(&state.created.workspace);
+        Ok((created, manifest))
+    }
+
+    /// The birth template of a branch in which `name` answers.
+    fn branching(&self, state: &State, name: &Text, kind: BranchKind) -> Result<Arc<Template>, ControlError> {
+        let startable = |manifest: &Manifest| {
             let fits = match kind {
                 BranchKind::Human => manifest.pickable(),
                 BranchKind::Subagent => manifest.pickable() || manifest.spawnable(),
@@ -298,22 +342,42 @@ impl Hub {
             ControlError::Refused(format!("there is no agent {name:?} for a branch; there are: {}", names.join(", ")))
         };
         let manifest = self.catalog.get(name).filter(|manifest| startable(manifest)).ok_or_else(known)?;
-        let template = self.template(&manifest.name, model_of(state)).map_err(|_| known())?;
-        let mut created = template.created.clone();
-        if agent.is_none() || *name == *agent_of(state) {
-            // Who goes on in the branch is who answers in the session: its model, and its prompt as it was recorded.
-            created.model = Arc::clone(model_of(state));
-            let system = match &state.agent {
-                Some(other) => Interned::new(Arc::clone(&other.system)).ok(),
-                None => Some(state.created.system.clone()),
-            };
-            created.system = system.unwrap_or(created.system);
-        }
-        created.limits = state.created.limits.clone();
-        created.limits.body = Some(Arc::clone(&state.limits));
-        created.workspace = Arc::clone(&state.created.workspace);
-        Ok((created, Arc::clone(&template.manifest)))
+        self.template(&manifest.name, model_of(state)).map_err(|_| known())
     }
+}
+
+/// The birth of a branch in which an agent goes on that this host does not know: as it was recorded. It may do nothing until
+/// a host knows it, and then no more than the session, whose ceiling the branch has.
+fn recorded(state: &State) -> Result<SessionCreated, ControlError> {
+    let mut created = SessionCreated::clone(&state.created);
+    if let Some(other) = &state.agent {
+        (created.agent, created.agent_hash) = (Arc::clone(&other.agent), other.agent_hash);
+    }
+    (created.model, created.system) = answering(state)?;
+    (created.title, created.metadata) = (None, None);
+    Ok(created)
+}
+
+/// The model and the prompt of whoever answers in the session, as they were recorded.
+fn answering(state: &State) -> Result<(Text, Interned<str>), ControlError> {
+    let system = match &state.agent {
+        Some(other) => Interned::new(Arc::clone(&other.system)).map_err(unwritten)?,
+        None => state.created.system.clone(),
+    };
+    Ok((Arc::clone(model_of(state)), system))
+}
+
+/// The limits of the session, with another turn allowance.
+fn within(state: &State, turns: u32) -> Result<Interned<Limits>, ControlError> {
+    if state.limits.turns == turns {
+        return Ok(Interned { hash: state.created.limits.hash, body: Some(Arc::clone(&state.limits)) });
+    }
+    let limits = Limits { turns, ..Limits::clone(&state.limits) };
+    Interned::new(Arc::new(limits)).map_err(unwritten)
+}
+
+fn unwritten(error: serde_json::Error) -> ControlError {
+    ControlError::Refused(format!("the branch's birth cannot be written down: {error}"))
 }
 
 fn unexpected(reply: &Reply) -> ControlError {

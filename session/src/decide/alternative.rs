@@ -32,6 +32,7 @@ pub(super) fn regenerate(draft: &mut Draft<'_>, plan: RegeneratePlan) -> Result<
     let place = draft.place(BranchKind::Alternative, exchange.user, Some(of), draft.state.created.place.depth());
     let created = SessionCreated { place, inherited, ..created };
     let from = if by == By::Person { From::Person } else { From::Host };
+    let asked = draft.state.asked.get(&exchange.user);
     let accepted = InputAccepted {
         id: input,
         key: None,
@@ -39,9 +40,9 @@ pub(super) fn regenerate(draft: &mut Draft<'_>, plan: RegeneratePlan) -> Result<
         lane: Lane::Send,
         text,
         agent_override: None,
-        turns: None,
-        metadata: None,
-        format: None,
+        turns: asked.and_then(|asked| asked.turns),
+        metadata: asked.and_then(|asked| asked.metadata.clone()),
+        format: asked.and_then(|asked| asked.format.clone()),
         as_owner: Owner::Person,
     };
     let opened = draft.first_run(&created, &accepted);
@@ -153,7 +154,7 @@ impl Draft<'_> {
             owner: input.as_owner.clone(),
             inputs: vec![input.id],
             mode: Mode::Background,
-            max_turns: limits.turns,
+            max_turns: input.turns.unwrap_or(self.state.own_turns),
             base_turns: 0,
             deadline_ms: None,
             wall_cap_at: limits.wall_ms.map(|ms| self.clock.wall_ms.saturating_add_unsigned(ms)),

@@ -97,6 +97,7 @@ impl State {
             seen: Default::default(),
             accepted: Vec::new(),
             transcript: Arc::clone(&created.inherited),
+            asked: Default::default(),
             about: None,
             children: Default::default(),
             shorts: Default::default(),

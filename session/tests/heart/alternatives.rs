@@ -56,18 +56,7 @@ fn an_alternative_is_born_with_its_question_and_a_run_of_a_person() {
     assert_eq!((*kind, *user_msg, *assistant_msg), (BranchKind::Alternative, here(two), Some(here(second))));
     assert_eq!(*depth, 0);
     let asked = InputAccepted { id: InputId(session(CHILD).0), ..said(0, "two", Lane::Send) };
-    let opened = RunOpened {
-        run: RunNo(1),
-        owner: Owner::Person,
-        inputs: vec![asked.id],
-        mode: Mode::Background,
-        max_turns: 50,
-        base_turns: 0,
-        deadline_ms: None,
-        wall_cap_at: None,
-        on_restart: OnRestart::Fail,
-        slot: true,
-    };
+    let opened = plainly_opened(50);
     assert_eq!(birth.records[1..], [Record::InputAccepted(Box::new(asked)), Record::RunOpened(Box::new(opened))]);
     assert_eq!(decision.effects, [Effect::StartChild { child: session(CHILD) }, Effect::Unload]);
     assert_eq!(decision.reply, Reply::Branched { child: session(CHILD), short: session(CHILD).short() });
@@ -75,14 +64,83 @@ fn an_alternative_is_born_with_its_question_and_a_run_of_a_person() {
     assert_eq!(seen(&context(&child.state).messages), "U:one A:first U:two");
 }
 
+/// The birth of an alternative's run, with the limits that the branch is born with.
+fn opened(heart: &mut Heart, limits: Limits) -> RunOpened {
+    let Command::Regenerate(mut plan) = regenerate(CHILD, None) else { unreachable!() };
+    plan.created.limits = Interned::new(Arc::new(limits)).unwrap();
+    let decision = heart.tell(Command::Regenerate(plan)).unwrap();
+    let Record::RunOpened(opened) = &birth(&decision).0.records[2] else { panic!() };
+    RunOpened::clone(opened)
+}
+
+/// What every run of an alternative of [`CHILD`] has, where nothing caps it.
+fn plainly_opened(max_turns: u32) -> RunOpened {
+    RunOpened {
+        run: RunNo(1),
+        owner: Owner::Person,
+        inputs: vec![InputId(session(CHILD).0)],
+        mode: Mode::Background,
+        max_turns,
+        base_turns: 0,
+        deadline_ms: None,
+        wall_cap_at: None,
+        on_restart: OnRestart::Fail,
+        slot: true,
+    }
+}
+
 #[test]
 fn a_run_of_an_alternative_has_the_wall_cap_of_its_limits() {
-    let capped = Limits { wall_ms: Some(5), turns: 7, ..Limits::default() };
-    let Command::Regenerate(mut plan) = regenerate(CHILD, None) else { unreachable!() };
-    plan.created.limits = Interned::new(Arc::new(capped)).unwrap();
-    let decision = talked().tell(Command::Regenerate(plan)).unwrap();
-    let Record::RunOpened(opened) = &birth(&decision).0.records[2] else { panic!() };
-    assert_eq!((opened.wall_cap_at, opened.max_turns), (Some(1_000_005), 7));
+    let capped = Limits { wall_ms: Some(5), ..Limits::default() };
+    let expected = RunOpened { wall_cap_at: Some(1_000_005), ..plainly_opened(50) };
+    assert_eq!(opened(&mut talked(), capped), expected);
+}
+
+#[test]
+fn a_run_of_an_alternative_has_the_allowance_of_its_session() {
+    // A child works with the allowance of its agent, whatever the limits of its tree say.
+    let child = Heart::child_with(Limits { turns: 9, ..Limits::default() }, 3);
+    let child = child.then(admitted()).then(answers(1, "first"));
+    let root =
+        Heart::root_with(Limits { turns: 9, ..Limits::default() }).then(send(1, "one")).then(answers(1, "first"));
+    for (mut heart, own) in [(child, 3), (root, 9)] {
+        assert_eq!(opened(&mut heart, Limits { turns: 7, ..Limits::default() }), plainly_opened(own));
+    }
+}
+
+/// What an alternative of the last answer is asked for, and the allowance of its run.
+fn asked_anew(heart: &mut Heart) -> (InputAccepted, u32) {
+    let decision = heart.tell(regenerate(CHILD, None)).unwrap();
+    let [_, Record::InputAccepted(asked), Record::RunOpened(opened)] = &birth(&decision).0.records[..] else {
+        panic!()
+    };
+    (InputAccepted::clone(asked), opened.max_turns)
+}
+
+#[test]
+fn an_answer_is_asked_for_anew_as_it_was_the_first_time() {
+    let wishes = InputAccepted {
+        turns: Some(4),
+        metadata: Some(r#"{"view":1}"#.into()),
+        format: Some(r#"{"type":"object"}"#.into()),
+        ..said(3, "three", Lane::Send)
+    };
+    let heart = talked().then(Command::Submit(Box::new(wishes.clone()))).then(answers(3, "{}"));
+    let expected = InputAccepted { id: InputId(session(CHILD).0), ..wishes };
+    assert_eq!(asked_anew(&mut heart.refolded()), (expected, 4), "also after a restart");
+    // The wish was for that answer: the next one is asked for plainly.
+    let mut later = heart.then(send(4, "four")).then(answers(4, "fourth"));
+    let plain = InputAccepted { id: InputId(session(CHILD).0), ..said(4, "four", Lane::Send) };
+    assert_eq!(asked_anew(&mut later), (plain, 50));
+}
+
+#[test]
+fn of_inputs_that_were_taken_together_the_last_is_asked_anew() {
+    let wishes = InputAccepted { turns: Some(4), ..said(3, "wide", Lane::Steer) };
+    let heart = Heart::root().then(send(1, "one")).then(Command::Submit(Box::new(wishes))).then(steer(4, "narrow"));
+    let mut heart = heart.then(answers(1, "first")).then(answers(2, "second"));
+    let plain = InputAccepted { id: InputId(session(CHILD).0), ..said(4, "narrow", Lane::Send) };
+    assert_eq!(asked_anew(&mut heart), (plain, 50));
 }
 
 #[test]

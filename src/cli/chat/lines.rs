@@ -49,6 +49,11 @@ impl Lines {
         was
     }
 
+    /// Puts a line that was not taken back under the cursor.
+    pub(super) fn put_back(&mut self, line: String) {
+        self.input = Input::new(line);
+    }
+
     /// The next thing that happens.
     ///
     /// Cancel safe: what was typed stays.
@@ -92,7 +97,7 @@ impl Lines {
         let line = self.input.value().to_owned();
         self.input.reset();
         self.back = 0;
-        if !line.trim().is_empty() {
+        if !line.trim().is_empty() && self.before.last() != Some(&line) {
             self.before.push(line.clone());
         }
         Key::Line(line)

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use subtend_actors::event::{Event, Next, Subscription, What};
-use subtend_actors::{Approval, Approver, SessionHandle};
+use subtend_actors::{Approval, Approver, Control, Runtime, SessionHandle};
 use subtend_session::command::SwitchTo;
 use subtend_session::ids::{SessionId, Text};
 use subtend_session::outcome::Outcome;
@@ -13,7 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::super::cause;
 use super::super::fail::{Code, Fail};
-use super::super::paint::{clip, count, harmless};
+use super::super::paint::{clip, count, harmless, in_flight};
 use super::super::work::approve::{is_closed, question, verdict};
 use super::super::work::{Screen, Stop, Work};
 use super::command::{HELP, Line, Word, read};
@@ -26,7 +26,10 @@ const LEAVING: Duration = Duration::from_secs(5);
 
 /// A conversation at a terminal.
 pub(super) struct Talk<'a> {
+    runtime: &'a Runtime,
     session: SessionHandle,
+    /// Where the last answer that was asked for anew is given.
+    anew: Option<SessionHandle>,
     events: Subscription,
     approver: Approver,
     /// What an agent asks; the next line answers it.
@@ -58,6 +61,8 @@ impl<'a> Talk<'a> {
         work.screen.watch(session.id(), agent);
         work.screen.note(&format!("session {} · /help tells the commands", session.id()));
         Ok(Self {
+            runtime: work.runtime,
+            anew: None,
             events: session.watch(),
             approver: work.approver.take().unwrap_or_else(|| work.runtime.approver()),
             asked: None,
@@ -125,16 +130,21 @@ impl<'a> Talk<'a> {
         self.at_work.contains(&self.session.id())
     }
 
+    /// Where an answer is being given anew.
+    fn anew(&self) -> Option<&SessionHandle> {
+        self.anew.as_ref().filter(|alternative| self.at_work.contains(&alternative.id()))
+    }
+
     async fn key(&mut self, key: Key) -> On {
         match key {
             Key::Changed => On::Go,
             // A question does not stand in the way of commands.
             Key::Line(line) => match self.asked.take_if(|_| !line.trim_start().starts_with('/')) {
                 Some(approval) => self.answer(approval, &line).await,
-                None => self.line(read(&line)).await,
+                None => self.line(line).await,
             },
-            Key::Escape => self.line(Line::Do(Word::Interrupt)).await,
-            Key::Break if self.works() => self.line(Line::Do(Word::Cancel)).await,
+            Key::Escape => self.act(Word::Interrupt).await,
+            Key::Break if self.works() || self.anew().is_some() => self.act(Word::Cancel).await,
             Key::Break if self.lines.clear() => On::Go,
             Key::Break | Key::End => On::Leave(Code::Done),
         }
@@ -152,35 +162,57 @@ impl<'a> Talk<'a> {
         self.said(answered.map(drop).map_err(Fail::from))
     }
 
-    async fn line(&mut self, line: Line) -> On {
-        match line {
+    async fn line(&mut self, typed: String) -> On {
+        match read(&typed) {
             Line::Empty => On::Go,
             Line::Unknown(command) => {
                 self.screen.alert(&format!("there is no command /{}: /help tells them", clip(&command, 40)));
                 On::Go
             }
-            Line::Agent(name) => {
-                self.screen.note(&format!("{} answers from the next line on", clip(&name, 40)));
-                self.agent = Some(name);
-                On::Go
-            }
-            Line::Say(text) => self.send(text, self.works()).await,
-            Line::Queue(text) => self.send(text, false).await,
+            Line::Agent(name) => self.pick(name),
+            Line::Say(text) => self.send(text, self.works(), typed).await,
+            Line::Queue(text) => self.send(text, false, typed).await,
             Line::Do(word) => self.act(word).await,
         }
     }
 
-    async fn send(&mut self, text: String, steer: bool) -> On {
-        self.screen.note(&format!("> {text}"));
-        let mut input = self.session.input(text);
-        if let Some(agent) = self.agent.take() {
-            input = input.agent(agent);
+    fn pick(&mut self, name: String) -> On {
+        let known: Vec<Text> = self.runtime.agents().collect();
+        let name_shown = clip(&name, 40);
+        if known.iter().any(|known| **known == *name) {
+            self.screen.note(&format!("{name_shown} answers from the next line on"));
+            self.agent = Some(name);
+        } else {
+            let known = known.join(", ");
+            self.screen.alert(&format!("there is no agent {name_shown} that could answer; agents to pick: {known}"));
         }
-        let sent = if steer { input.steer().await } else { input.send().await };
-        if sent.is_ok() {
-            self.at_work.insert(self.session.id());
+        On::Go
+    }
+
+    /// Sends a text. What is not taken stays on the line, as it was typed.
+    async fn send(&mut self, text: String, steer: bool, typed: String) -> On {
+        // Beside it, the line would be answered without the answer that is on its way.
+        if self.anew().is_some() {
+            self.screen.alert("an answer is being given anew: send the line when it is there, or /cancel it (Ctrl-C)");
+            self.lines.put_back(typed);
+            return On::Go;
         }
-        self.said(sent.map(drop).map_err(Fail::from))
+        let mut input = self.session.input(text.clone());
+        if let Some(agent) = &self.agent {
+            input = input.agent(agent.clone());
+        }
+        match if steer { input.steer().await } else { input.send().await } {
+            Ok(_) => {
+                self.screen.note(&format!("> {text}"));
+                self.agent = None;
+                self.at_work.insert(self.session.id());
+                On::Go
+            }
+            Err(error) => {
+                self.lines.put_back(typed);
+                self.said(Err(error.into()))
+            }
+        }
     }
 
     async fn act(&mut self, word: Word) -> On {
@@ -191,12 +223,9 @@ impl<'a> Talk<'a> {
                 Ok(())
             }
             Word::Quit => return On::Leave(Code::Done),
-            Word::Interrupt => session.interrupt().await.map(drop).map_err(Fail::from),
-            Word::Cancel => session.cancel().await.map(drop).map_err(Fail::from),
-            Word::CancelTree => session.cancel_tree().await.map(drop).map_err(Fail::from),
-            Word::Regenerate => session.regenerate(None).await.map_err(Fail::from).map(|(alternative, _)| {
-                self.heard.push(alternative.id());
-            }),
+            Word::Interrupt | Word::Cancel => self.stop_run(word).await,
+            Word::CancelTree => session.cancel_tree().await.map_err(Fail::from).map(|told| self.idle(told == 0)),
+            Word::Regenerate => self.regenerate().await,
             Word::Previous => self.switch(SwitchTo::Previous).await,
             Word::Next => self.switch(SwitchTo::Next).await,
             Word::Waiting => session.queue().await.map_err(Fail::from).map(|entries| {
@@ -212,6 +241,39 @@ impl<'a> Talk<'a> {
             }),
         };
         self.said(done)
+    }
+
+    /// Stops the run that the person sees: the session's, or that of the answer that is given anew.
+    async fn stop_run(&mut self, word: Word) -> Result<(), Fail> {
+        let stopped = match self.anew().cloned() {
+            // No line goes there: held by an interrupt, it would wait for ever.
+            Some(alternative) => alternative.cancel().await?,
+            None if word == Word::Interrupt => self.session.interrupt().await?,
+            None => self.session.cancel().await?,
+        };
+        match stopped {
+            Control::Done(_) => {}
+            Control::AlreadyEnded(_) | Control::NotFound => self.idle(true),
+        }
+        Ok(())
+    }
+
+    fn idle(&mut self, idle: bool) {
+        if idle {
+            self.screen.note("nothing runs here");
+        }
+    }
+
+    async fn regenerate(&mut self) -> Result<(), Fail> {
+        if self.anew().is_some() {
+            return Err(Fail::Other("an answer is being given anew already: /cancel ends that (Ctrl-C)".to_owned()));
+        }
+        let (alternative, _) = self.session.regenerate(None).await?;
+        self.heard.push(alternative.id());
+        // Its events come later than the next key perhaps.
+        self.at_work.insert(alternative.id());
+        self.anew = Some(alternative);
+        Ok(())
     }
 
     async fn switch(&mut self, to: SwitchTo) -> Result<(), Fail> {
@@ -234,9 +296,19 @@ impl<'a> Talk<'a> {
                 self.note(event);
                 self.show(event);
             }
-            Next::Missed(events) => self.screen.missed(*events),
+            Next::Missed(events) => {
+                self.screen.missed(*events);
+                self.look();
+            }
         }
         On::Go
+    }
+
+    /// Looks who is at work still: ends may be among the events that were missed, and lines wait for them.
+    fn look(&mut self) {
+        let journal = self.runtime.journal();
+        // One that cannot be read ends nowhere else.
+        self.at_work.retain(|id| journal.head(*id).is_ok_and(|head| head.is_some_and(|head| in_flight(head.state))));
     }
 
     /// Who is at work, and whether a question is open still.

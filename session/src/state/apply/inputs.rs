@@ -36,6 +36,12 @@ impl State {
         for id in ids {
             let Some(input) = self.take_queued(*id) else { continue };
             self.say(Message::User { seq: self.next_seq, text: Arc::clone(&input.text) });
+            // Of those that one record takes, the last is the one that an answer is of.
+            if input.format.is_some() || input.metadata.is_some() || input.turns.is_some() {
+                self.asked.insert(self.next_seq, Arc::clone(&input));
+            } else {
+                self.asked.remove(&self.next_seq);
+            }
             if input.agent_override.is_some() {
                 self.agent = input.agent_override.clone();
             }

@@ -1,0 +1,162 @@
+//! How the dialects name ends: one table of words for the one taxonomy of outcomes, and the way back from a word.
+
+use subtend_session::outcome::OutcomeKind;
+
+/// A family of tools for children, with words of its own for how a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Dialect {
+    /// `subagent`: states of a branch.
+    Subagent,
+    /// `task`: an output, or a tool error.
+    Task,
+    /// `spawn` and `spawn_await`: one marked block for each job.
+    Spawn,
+    /// `spawn_task`, `check_task` and `cancel_task`: the status of a task.
+    SpawnTask,
+    /// `minion` and `return`: a result, or an error.
+    Minion,
+}
+
+impl Dialect {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Subagent, Self::Task, Self::Spawn, Self::SpawnTask, Self::Minion];
+
+    /// The dialect's word for a run that ended so.
+    ///
+    /// What a run found before it ended otherwise than well is told beside the word: no dialect has one for it.
+    pub const fn word(self, kind: OutcomeKind) -> &'static str {
+        match self {
+            Self::Subagent => subagent(kind),
+            Self::Task => task(kind),
+            Self::Spawn => spawn(kind),
+            Self::SpawnTask => spawn_task(kind),
+            Self::Minion => minion(kind),
+        }
+    }
+
+    /// The outcome that a word of the dialect stands for; `None` where it stands for several, or is no word of the dialect for
+    /// an end.
+    pub fn kind(self, word: &str) -> Option<OutcomeKind> {
+        let mut meant = OutcomeKind::ALL.into_iter().filter(|kind| self.word(*kind) == word);
+        match (meant.next(), meant.next()) {
+            (Some(kind), None) => Some(kind),
+            (None, _) | (Some(_), Some(_)) => None,
+        }
+    }
+}
+
+const fn subagent(kind: OutcomeKind) -> &'static str {
+    match kind {
+        OutcomeKind::Completed => "complete",
+        OutcomeKind::Cancelled => "cancelled",
+        OutcomeKind::OutOfTurns => "max_iterations",
+        // A branch whose run a restart of the host ended: nobody works on it any more, and nobody stopped it.
+        OutcomeKind::Lost => "abandoned",
+        OutcomeKind::Failed
+        | OutcomeKind::Interrupted
+        | OutcomeKind::TimedOut
+        | OutcomeKind::OutOfBudget
+        | OutcomeKind::RestartsExhausted => "error",
+    }
+}
+
+const fn task(kind: OutcomeKind) -> &'static str {
+    match kind {
+        // An answer that was cut short by the allowance is an answer still, and says in its text what it is.
+        OutcomeKind::Completed | OutcomeKind::OutOfTurns => "output",
+        OutcomeKind::Failed
+        | OutcomeKind::Cancelled
+        | OutcomeKind::Interrupted
+        | OutcomeKind::TimedOut
+        | OutcomeKind::OutOfBudget
+        | OutcomeKind::Lost
+        | OutcomeKind::RestartsExhausted => "error",
+    }
+}
+
+const fn spawn(kind: OutcomeKind) -> &'static str {
+    if well(kind) { "OK" } else { "ERROR" }
+}
+
+const fn spawn_task(kind: OutcomeKind) -> &'static str {
+    match kind {
+        OutcomeKind::Completed => "completed",
+        OutcomeKind::Cancelled => "cancelled",
+        OutcomeKind::Failed
+        | OutcomeKind::Interrupted
+        | OutcomeKind::TimedOut
+        | OutcomeKind::OutOfTurns
+        | OutcomeKind::OutOfBudget
+        | OutcomeKind::Lost
+        | OutcomeKind::RestartsExhausted => "failed",
+    }
+}
+
+const fn minion(kind: OutcomeKind) -> &'static str {
+    if well(kind) { "result" } else { "error" }
+}
+
+const fn well(kind: OutcomeKind) -> bool {
+    matches!(kind, OutcomeKind::Completed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One row for each outcome, in the order of [`Dialect::ALL`].
+    const TABLE: [(OutcomeKind, [&str; 5]); 9] = [
+        (OutcomeKind::Completed, ["complete", "output", "OK", "completed", "result"]),
+        (OutcomeKind::Failed, ["error", "error", "ERROR", "failed", "error"]),
+        (OutcomeKind::Cancelled, ["cancelled", "error", "ERROR", "cancelled", "error"]),
+        (OutcomeKind::Interrupted, ["error", "error", "ERROR", "failed", "error"]),
+        (OutcomeKind::TimedOut, ["error", "error", "ERROR", "failed", "error"]),
+        (OutcomeKind::OutOfTurns, ["max_iterations", "output", "ERROR", "failed", "error"]),
+        (OutcomeKind::OutOfBudget, ["error", "error", "ERROR", "failed", "error"]),
+        (OutcomeKind::Lost, ["abandoned", "error", "ERROR", "failed", "error"]),
+        (OutcomeKind::RestartsExhausted, ["error", "error", "ERROR", "failed", "error"]),
+    ];
+
+    #[test]
+    fn every_outcome_has_the_word_of_each_dialect() {
+        let told = OutcomeKind::ALL.map(|kind| (kind, Dialect::ALL.map(|dialect| dialect.word(kind))));
+        assert_eq!(told, TABLE);
+    }
+
+    #[test]
+    fn a_word_with_one_meaning_leads_back_to_it_and_others_to_none() {
+        let back = |dialect: Dialect| {
+            let mut words: Vec<_> = OutcomeKind::ALL.map(|kind| dialect.word(kind)).to_vec();
+            words.sort_unstable();
+            words.dedup();
+            words.into_iter().map(|word| (word, dialect.kind(word))).collect::<Vec<_>>()
+        };
+        use OutcomeKind::{Cancelled, Completed, Lost, OutOfTurns};
+        let subagent = [
+            ("abandoned", Some(Lost)),
+            ("cancelled", Some(Cancelled)),
+            ("complete", Some(Completed)),
+            ("error", None),
+            ("max_iterations", Some(OutOfTurns)),
+        ];
+        assert_eq!(back(Dialect::Subagent), subagent);
+        assert_eq!(back(Dialect::Task), [("error", None), ("output", None)]);
+        assert_eq!(back(Dialect::Spawn), [("ERROR", None), ("OK", Some(Completed))]);
+        let spawn_task = [("cancelled", Some(Cancelled)), ("completed", Some(Completed)), ("failed", None)];
+        assert_eq!(back(Dialect::SpawnTask), spawn_task);
+        assert_eq!(back(Dialect::Minion), [("error", None), ("result", Some(Completed))]);
+    }
+
+    #[test]
+    fn a_word_of_another_dialect_or_of_a_run_at_work_is_no_outcome() {
+        for (dialect, word) in [
+            (Dialect::Subagent, "completed"),
+            (Dialect::Subagent, "running"),
+            (Dialect::Spawn, "ok"),
+            (Dialect::SpawnTask, "pending"),
+            (Dialect::Minion, ""),
+        ] {
+            assert_eq!(dialect.kind(word), None, "{dialect:?} {word:?}");
+        }
+    }
+}
