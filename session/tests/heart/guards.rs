@@ -55,6 +55,16 @@ fn the_grace_of_a_run_that_owns_nothing_cancels_no_owned_run() {
 }
 
 #[test]
+fn the_end_of_a_queued_run_takes_its_place_in_the_queue_away_and_that_of_another_has_none() {
+    let disarms = |mut heart: Heart, command: Command| {
+        let decision = heart.tell(command).unwrap();
+        decision.effects.contains(&Effect::Disarm { deadline: Deadline::Queue(RunNo(1)) })
+    };
+    assert!(disarms(Heart::child(), cancel()));
+    assert!(!disarms(Heart::child().then(admitted()), answers(1, "done")));
+}
+
+#[test]
 fn a_run_is_parked_for_a_new_reason_and_never_while_it_is_held() {
     let parked = |why| Record::RunParked { run: RunNo(1), why, worked_ms: 0 };
     let heart = Heart::child().then(admitted()).then(calls(1, vec![blocking()])).then(spawn(1, MODE, &[(0, 0xB1)]));
