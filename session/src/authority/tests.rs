@@ -457,3 +457,21 @@ fn an_authority_out_of_order_in_json_is_read_in_order() {
     let sorted = r#"[{"default":"deny","rules":[{"action":"*","resource":"x","verdict":"ask"},{"action":"fs.*","verdict":"allow"}]}]"#;
     assert_eq!(written, sorted);
 }
+
+#[test]
+fn of_two_rules_for_the_same_the_deny_decides_in_any_order() {
+    let (allow, deny) = (("fs.write", "*", Verdict::Allow), ("fs.write", "*", Verdict::Deny));
+    for rules in [[allow, deny], [deny, allow]] {
+        assert!(!Authority::of(set(Verdict::Deny, &rules)).unrestricted(&["fs.write"]));
+    }
+    assert!(Authority::of(set(Verdict::Deny, &[allow, allow])).unrestricted(&["fs.write"]));
+}
+
+#[test]
+fn a_pattern_is_the_same_as_itself_and_all_that_match_everything_are_the_same() {
+    for syntax in [Syntax::Plain, Syntax::Path] {
+        assert!(pattern::same("src/a", "src/a", syntax));
+        assert!(!pattern::same("src/a", "src/b", syntax));
+        assert!(!pattern::same("**", "src/a", syntax));
+    }
+}
