@@ -48,7 +48,7 @@ impl Hub {
             // Actors are being stopped, deepest first: one that came back now would outlive its owner. Its rows stay.
             return self.directory.remove(session);
         }
-        let making = std::panic::AssertUnwindSafe(self.make(session, lane, hot));
+        let making = std::panic::AssertUnwindSafe(self.make(session, Arc::clone(&lane), hot));
         let made = match making.catch_unwind().await {
             Ok(made) => made,
             Err(panic) => Err(ActivationError::Panic(crate::turn::panic_text(&*panic).to_string())),
@@ -56,6 +56,10 @@ impl Hub {
         if let Err(error) = made {
             if !self.is_stopping() {
                 tracing::error!(%session, %error, "the session could not be activated");
+            }
+            if lane.is_lost() {
+                // The mark goes with the lane: an activation that comes later must not go on with a lost run.
+                self.boot.lock().unwrap_or_else(PoisonError::into_inner).insert(session);
             }
             self.directory.remove(session);
             self.waiters.forget(session);
@@ -152,7 +156,7 @@ impl Hub {
             if row.from == session
                 && let Some(command) = self.row_at(&row, lsn)?
             {
-                self.tell(row.to, command);
+                self.tell_after_sweep(row.to, command);
             }
         }
         // A child that was born and never started asks for its slot when it is activated: also one that no run owns, such as an

@@ -8,16 +8,19 @@ use std::sync::{Arc, PoisonError};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use subtend_journal::{Poisoned, ReadError};
+use subtend_session::command::Command;
 use subtend_session::ids::SessionId;
 use subtend_session::index::{Inflight, RowKind};
 use tokio::sync::oneshot;
 
 use crate::hub::Hub;
-use crate::lane::Item;
+use crate::lane::{Item, Probed};
 use crate::mint::now;
 
 /// Sessions that are swept at the same time.
 const WIDTH: usize = 256;
+/// Restarts that the sweep waits for: the first, the one that gives the run up, and one more.
+const REVIVALS: u32 = 3;
 
 /// What the boot found and did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -121,15 +124,8 @@ impl Hub {
             {
                 failed += usize::from(!settled);
             }
-            let (tell, told) = oneshot::channel();
-            self.deliver(session, Item::Probe(tell));
-            let journal = self.journal.clone();
-            waiting.push(Box::pin(async move {
-                match told.await {
-                    Ok(probed) => journal.wait(probed.lsn).await.is_ok(),
-                    Err(_) => false,
-                }
-            }));
+            let first = self.probed(session);
+            waiting.push(Box::pin(Arc::clone(self).heard(session, first)));
         }
         while let Some(settled) = waiting.next().await {
             failed += usize::from(!settled);
@@ -138,5 +134,40 @@ impl Hub {
             Some(poison) => Err(poison),
             None => Ok(failed),
         }
+    }
+
+    /// Queues what a row holds for `to`. One that the sweep has not reached yet finds the row in the outbox when it does: woken
+    /// now, by an end or by an actor that makes good what it had appended, it would end before its other owned runs (T-7).
+    pub(crate) fn tell_after_sweep(self: &Arc<Self>, to: SessionId, command: Command) {
+        let waits = self.boot.lock().unwrap_or_else(PoisonError::into_inner).contains(&to);
+        if !waits {
+            self.tell(to, command);
+        }
+    }
+
+    /// Asks `session` to tell when all that waits for it now is decided.
+    fn probed(self: &Arc<Self>, session: SessionId) -> oneshot::Receiver<Probed> {
+        let (tell, told) = oneshot::channel();
+        self.deliver(session, Item::Probe(tell));
+        told
+    }
+
+    /// Waits until what `session` hears first is decided and durable; tells whether it is.
+    ///
+    /// An actor that panics takes its probe along, and is restarted: the next one is asked, or its owner would be swept before
+    /// it and end before what it owns (T-7). One that dies at being given up too (V-3) is left to its slow restarts, so that the
+    /// others start.
+    async fn heard(self: Arc<Self>, session: SessionId, mut told: oneshot::Receiver<Probed>) -> bool {
+        for _ in 0..=REVIVALS {
+            if let Ok(probed) = told.await {
+                return self.journal.wait(probed.lsn).await.is_ok();
+            }
+            let restarts = self.directory.with(session, |_| ()).is_some();
+            if !restarts || self.is_stopping() {
+                return false;
+            }
+            told = self.probed(session);
+        }
+        false
     }
 }

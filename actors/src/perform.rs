@@ -1,7 +1,7 @@
 //! Effects: done in the order of the decision, after the records that intend them are in the log.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use subtend_session::call::CallKind;
@@ -9,7 +9,7 @@ use subtend_session::command::{Command, Deadline};
 use subtend_session::effect::Effect;
 use subtend_session::ids::{CallId, RunKey, RunNo, SessionId};
 use subtend_session::outcome::{By, OutcomeKind};
-use subtend_session::record::{Notice, Record};
+use subtend_session::record::Record;
 use subtend_session::state::State;
 use subtend_supervision::{Class, Whose};
 
@@ -42,7 +42,7 @@ impl Driver {
                 // Kept back by `take_effect`: it is part of deciding.
                 Effect::Admit { turn, calls } => self.admit.push_back((turn, calls)),
                 Effect::StartChild { child } => Box::pin(self.start_child(child, &mut hot)).await,
-                Effect::Tell { to, notice } => self.tell(to, *notice),
+                Effect::Tell { to, notice } => self.hub.tell_after_sweep(to, Command::OwnedEnded(vec![*notice])),
                 Effect::CancelLocal => self.cancel_local(),
                 Effect::CancelOwned { run, outcome, queue_stands } => self.cancel_owned(run, outcome, queue_stands),
                 Effect::CancelChild { run: _, child, key, by } => self.cancel_child(child, key, by),
@@ -67,15 +67,6 @@ impl Driver {
                 }
                 None => self.disarm(deadline),
             }
-        }
-    }
-
-    /// Tells an owner of an end. One that the boot sweep has not reached yet finds the row in the outbox when it does:
-    /// woken now, it would be ended before its other owned runs (deepest first).
-    fn tell(&self, to: SessionId, notice: Notice) {
-        let boot = self.hub.boot.lock().unwrap_or_else(PoisonError::into_inner).contains(&to);
-        if !boot {
-            self.hub.tell(to, Command::OwnedEnded(vec![notice]));
         }
     }
 

@@ -101,3 +101,44 @@ async fn a_queued_run_that_survives_the_host_is_started() {
     assert!(matches!(all.last(), Some(Record::RunEnded(ended)) if ended.outcome == Outcome::Completed), "{all:#?}");
     shut(runtime).await;
 }
+
+/// One child's actor panics at its sweep, and the other's after its end is in the log, so that it tells its owner again: neither
+/// brings the owner to its own end before both have ended (T-7).
+#[tokio::test(start_paused = true)]
+async fn an_owner_waits_in_the_sweep_for_an_owned_session_that_is_restarted() {
+    for panicking in [1, 2] {
+        let journal = journal();
+        let answer = |request: Request| async move {
+            match (prompt(&request).as_str(), answers(&request)) {
+                ("parent", 0) => Ok(calls([task("one", true), task("two", true)])),
+                (_, _) => {
+                    std::future::pending::<()>().await;
+                    Ok(text("never"))
+                }
+            }
+        };
+        let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+        let parent = open(&runtime).id();
+        runtime.session(parent).unwrap().unwrap().send("parent").await.expect("accepted");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        drop(runtime);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let (lost, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let faults = Faults::new(move |at, what| {
+            let nth = |count: &AtomicUsize| count.fetch_add(1, Ordering::Relaxed) + 1;
+            assert!(!(at == Point::Handler && what == "lost" && nth(&lost) == panicking), "a fault before the end");
+            assert!(!(at == Point::AfterAppend && what == "run_ended" && nth(&ended) == 1), "a fault after the end");
+        });
+        let runtime = builder(&journal).model(model(answer)).faults(faults).start().await.expect("a runtime");
+        let all = records(&journal, parent).await;
+        let heard: Vec<_> = all
+            .iter()
+            .take_while(|record| !matches!(record, Record::RunEnded(_)))
+            .filter_map(|record| if let Record::NoticeTaken(taken) = record { Some(&taken.items) } else { None })
+            .flatten()
+            .map(|notice| notice.outcome.clone())
+            .collect();
+        assert_eq!(heard, [Outcome::Lost, Outcome::Lost], "{:?}", all.iter().map(Record::kind).collect::<Vec<_>>());
+        shut(runtime).await;
+    }
+}

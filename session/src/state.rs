@@ -63,7 +63,7 @@ pub struct State {
     /// The transcript.
     pub transcript: Transcript,
     /// Inputs that were taken and ask for more than their text, by the record that took them: an answer that is given anew is
-    /// asked for as it was the first time.
+    /// asked for as it was the first time. Like the transcript, it holds all of the session.
     pub asked: BTreeMap<Seq, Arc<InputAccepted>>,
     /// The last user message: what a child's birth names as `user_msg`.
     pub about: Option<MsgRef>,

@@ -181,11 +181,21 @@ pub(super) fn offered(world: &World<'_>) -> Verdict {
     world.sessions.iter().try_for_each(|(session, seen)| checked_again(*session, seen))
 }
 
-/// Whether a person allowed the call, or always allows such.
+/// Whether a person allowed the call, or always allows what it started with.
 fn had_word(seen: &Seen<'_>, call: CallId) -> bool {
+    let access = seen.view.records.iter().find_map(|record| match record {
+        Record::CallStarted { call: started, access, .. } if *started == call => access.as_deref(),
+        _ => None,
+    });
+    let same = |answered: &CallId| {
+        let asked = seen.asks.get(answered).map(|ask| ask.access);
+        access
+            .is_some_and(|access| asked.is_some_and(|(action, on)| (action, on) == (&access.action, &access.resource)))
+    };
     seen.view.records.iter().any(|record| {
         let Record::AskAnswered { call: answered, verdict, by: AskBy::Person } = record else { return false };
-        *verdict == AskVerdict::Always || (*answered == call && *verdict == AskVerdict::Allow)
+        let allows = matches!(verdict, AskVerdict::Allow | AskVerdict::Always);
+        (*answered == call && allows) || (*verdict == AskVerdict::Always && same(answered))
     })
 }
 

@@ -15,7 +15,7 @@ use crate::invariant::observed::{
 };
 use crate::message::Message;
 use crate::outcome::{By, Outcome};
-use crate::record::{AskBy, Record};
+use crate::record::{AskBy, AskVerdict, Record};
 
 const OF_ROOT: RunKey = RunKey { session: ROOT, run: RunNo(1) };
 const OF_CHILD: RunKey = RunKey { session: CHILD, run: RunNo(1) };
@@ -175,6 +175,18 @@ fn a_good_world_holds_as_it_is_seen() {
     assert_eq!(scene.with(crate::invariant::always), Ok(()));
     assert_eq!(scene.with(crate::invariant::quiescent), Ok(()));
     assert_eq!(child_at_work().with(crate::invariant::always), Ok(()));
+}
+
+/// What is kept back and run on a word for it is no fault.
+#[test]
+fn a_person_s_word_is_for_what_was_asked_and_an_always_for_what_is_the_same() {
+    for word in [AskVerdict::Allow, AskVerdict::Always] {
+        let mut scene = Scene::allowed();
+        scene.root[13] = Record::AskAnswered { call: AGAIN, verdict: word, by: AskBy::Person };
+        let mut scene = Scene::of(scene.root, scene.child);
+        scene.observed.contexts.push(context(2, vec![offer(false, Answered::Deny)], None));
+        assert_eq!(scene.with(crate::invariant::always), Ok(()), "{word:?}");
+    }
 }
 
 pub(super) const SIGHTS: &[Case] = &[
@@ -383,6 +395,15 @@ pub(super) const SIGHTS: &[Case] = &[
         "kept back, and run",
         good,
         |s| s.observed.contexts[0].tools = vec![offer(false, Answered::Deny)],
+        &[InvariantId::P7],
+    ),
+    (
+        "kept back, and run on a word for something else",
+        Scene::allowed,
+        |s| {
+            s.root[13] = Record::AskAnswered { call: AGAIN, verdict: AskVerdict::Always, by: AskBy::Person };
+            s.observed.contexts.push(context(1, vec![offer(false, Answered::Deny)], None));
+        },
         &[InvariantId::P7],
     ),
 ];
