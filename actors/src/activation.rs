@@ -13,6 +13,7 @@ use subtend_session::state::{FoldError, Phase, State};
 use subtend_supervision::{Exit, How, RestartBudget, Verdict};
 use tokio::sync::oneshot;
 
+use crate::boot::AtBoot;
 use crate::directory::{Hot, Presence};
 use crate::driver::{Driver, First};
 use crate::hub::Hub;
@@ -59,7 +60,7 @@ impl Hub {
             }
             if lane.is_lost() {
                 // The mark goes with the lane: an activation that comes later must not go on with a lost run.
-                self.boot.lock().unwrap_or_else(PoisonError::into_inner).insert(session);
+                self.boot.lock().unwrap_or_else(PoisonError::into_inner).insert(session, AtBoot::Lost);
             }
             self.directory.remove(session);
             self.waiters.forget(session);
@@ -83,6 +84,11 @@ impl Hub {
             }
             None => Box::pin(self.load(session, lane)).await?,
         };
+        if self.halt.is_cancelled() {
+            // While it was loaded the actors were stopped: as above.
+            self.directory.remove(session);
+            return Ok(());
+        }
         // Before the spawn: an exit of the new actor must find an active entry.
         self.directory.active(session);
         let spawned = Box::pin(self.supervisors.spawn(SessionActor, driver)).await;
@@ -92,8 +98,9 @@ impl Hub {
     /// Folds the journal, and puts what a new activation must see first: token, outbox rows, then the state's own check.
     async fn load(self: &Arc<Self>, session: SessionId, lane: Arc<Lane>) -> Result<Box<Driver>, ActivationError> {
         // First: an end that is appended from here on is told live; one before is found in the outbox. Either way it arrives.
-        if self.boot.lock().unwrap_or_else(PoisonError::into_inner).remove(&session) {
-            lane.lose();
+        match self.boot.lock().unwrap_or_else(PoisonError::into_inner).remove(&session) {
+            Some(AtBoot::Lost) => lane.lose(),
+            Some(AtBoot::GoesOn) | None => {}
         }
         self.journal.settled().await?;
         let activation = self.journal.activate(session)?;

@@ -6,7 +6,7 @@ use subtend_session::authority::Authority;
 use subtend_session::call::ToolErrorKind;
 use subtend_session::command::{ChildPlan, Command, ContinuePlan, Plan, Refusal, SpawnVerdict};
 use subtend_session::ids::{CallId, RunKey, RunNo, SessionId, Text, TurnNo};
-use subtend_session::place::{Mode, OnRestart};
+use subtend_session::place::Mode;
 use subtend_session::record::SpawnGranted;
 use subtend_session::state::State;
 use subtend_supervision::SpawnGrants;
@@ -131,7 +131,7 @@ impl Hub {
             mode: asked.mode,
             max_turns: template.turns,
             deadline_ms: state.limits.run_ms,
-            on_restart: OnRestart::Fail,
+            on_restart: template.created.on_restart,
             detached_ms: template.detached.then_some(state.limits.detached_ms),
             grant,
         })

@@ -1,9 +1,10 @@
-//! The boot sweep: what was in flight when the host died ends `Lost`, and every owner hears of it, before new work starts.
+//! The boot sweep: what was in flight when the host died ends `Lost`, and every owner hears of it, before new work starts; what
+//! was opened to go on goes on.
 //!
 //! Ordinary commands through ordinary activations: recovery has no writer of its own, so it may die at any write and be done
 //! again (J-7).
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -17,6 +18,10 @@ use crate::hub::Hub;
 use crate::lane::{Item, Probed};
 use crate::mint::now;
 
+mod going_on;
+
+pub(crate) use going_on::AtBoot;
+
 /// Sessions that are swept at the same time.
 const WIDTH: usize = 256;
 /// Restarts that the sweep waits for: the first, the one that gives the run up, and one more.
@@ -27,6 +32,8 @@ const REVIVALS: u32 = 3;
 pub struct BootReport {
     /// Runs that were in flight and were swept.
     pub swept: usize,
+    /// Runs that were in flight and go on (`on_restart: resume`); with [`crate::Options::leaves_waiting`] they are left as they are.
+    pub resumed: usize,
     /// Notices that were owed and delivered.
     pub notices: usize,
     /// Sessions that could not be read: they stay as they are; `verify` says what is wrong with them.
@@ -56,7 +63,7 @@ pub enum BootError {
 }
 
 impl Hub {
-    /// Sweeps what was in flight, deepest first, then delivers what is owed to sessions at rest.
+    /// Sweeps what was in flight, deepest first, then delivers what is owed to sessions at rest, then lets go on what goes on.
     pub(crate) async fn boot(
         self: &Arc<Self>,
         progress: &(dyn Fn(BootProgress) + Sync),
@@ -68,16 +75,23 @@ impl Hub {
             tracing::error!(?session, %error, "a damaged session is left alone");
         }
         let inflight = self.journal.inflight()?;
-        let mut report = BootReport { swept: inflight.len(), unreadable: damaged.len(), ..BootReport::default() };
+        let levels = going_on::levels(&inflight);
+        let at_boot = self.at_boot(&inflight, &levels)?;
+        let going: Vec<SessionId> = inflight
+            .iter()
+            .filter(|(session, _)| at_boot.get(session) == Some(&AtBoot::GoesOn))
+            .map(|(session, _)| *session)
+            .collect();
+        let mut report = BootReport { unreadable: damaged.len(), resumed: going.len(), ..BootReport::default() };
+        report.swept = inflight.len().saturating_sub(going.len());
         let mut by_depth: BTreeMap<u32, Vec<SessionId>> = BTreeMap::new();
-        for (session, row) in &inflight {
-            by_depth.entry(row.depth).or_default().push(*session);
+        for (session, _) in inflight.iter().filter(|(session, _)| at_boot.get(session) == Some(&AtBoot::Lost)) {
+            by_depth.entry(levels.get(session).copied().unwrap_or_default()).or_default().push(*session);
         }
         for (session, depth) in self.asked(&inflight)? {
             by_depth.entry(depth).or_default().push(session);
         }
-        let swept: HashSet<SessionId> = inflight.into_iter().map(|(session, _)| session).collect();
-        self.boot.lock().unwrap_or_else(PoisonError::into_inner).extend(swept.iter().copied());
+        self.boot.lock().unwrap_or_else(PoisonError::into_inner).extend(at_boot);
         let mut at = BootProgress { done: 0, total: by_depth.values().map(Vec::len).sum() };
         for (_, level) in by_depth.into_iter().rev() {
             let count = level.len();
@@ -88,7 +102,11 @@ impl Hub {
         let owed = self.journal.outbox()?;
         report.notices = owed.len();
         let to: BTreeSet<SessionId> = owed.into_iter().map(|(row, _)| row.to).collect();
-        report.unreadable += self.visit(to.into_iter().collect()).await?;
+        let to = to.into_iter().filter(|session| !self.awaits_boot(*session)).collect();
+        report.unreadable += self.visit(to).await?;
+        if !self.options.leaves_waiting {
+            report.unreadable += self.visit(going).await?;
+        }
         report.took_ms = u64::try_from(now().duration_since(started).as_millis()).unwrap_or(u64::MAX);
         Ok(report)
     }
@@ -139,10 +157,13 @@ impl Hub {
     /// Queues what a row holds for `to`. One that the sweep has not reached yet finds the row in the outbox when it does: woken
     /// now, by an end or by an actor that makes good what it had appended, it would end before its other owned runs (T-7).
     pub(crate) fn tell_after_sweep(self: &Arc<Self>, to: SessionId, command: Command) {
-        let waits = self.boot.lock().unwrap_or_else(PoisonError::into_inner).contains(&to);
-        if !waits {
+        if !self.awaits_boot(to) {
             self.tell(to, command);
         }
+    }
+
+    fn awaits_boot(&self, session: SessionId) -> bool {
+        self.boot.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&session)
     }
 
     /// Asks `session` to tell when all that waits for it now is decided.

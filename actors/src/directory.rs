@@ -102,6 +102,11 @@ impl Directory {
         self.shard(session).entry(session).or_insert(entry);
     }
 
+    /// The lane of `session`, which outlives its activations.
+    pub(crate) fn lane(&self, session: SessionId) -> Arc<Lane> {
+        Arc::clone(&self.shard(session).entry(session).or_insert_with(absent).lane)
+    }
+
     /// The activation of `session` runs.
     pub(crate) fn active(&self, session: SessionId) {
         if let Some(entry) = self.shard(session).get_mut(&session) {

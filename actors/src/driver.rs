@@ -304,6 +304,10 @@ impl Driver {
             // Dropping a slot that nobody waits for returns it.
             return;
         }
+        if self.hub.halt.is_cancelled() {
+            // It came free because an actor is gone whose run still holds it by its records (T-3): the next start decides.
+            return;
+        }
         self.lane.hold_slot(slot);
         let words: Vec<_> = self.hub.words_from_above(&self.state).collect();
         for word in words {

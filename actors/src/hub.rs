@@ -81,7 +81,7 @@ pub(crate) struct Hub {
     /// Tasks of turns and tools that are alive (E-5).
     pub(crate) tasks: tokio_util::task::TaskTracker,
     /// Sessions whose run was in flight when the host died: the next activation ends it `Lost` before all else.
-    pub(crate) boot: Mutex<std::collections::HashSet<SessionId>>,
+    pub(crate) boot: Mutex<std::collections::HashMap<SessionId, crate::boot::AtBoot>>,
     pub(crate) faults: crate::faults::Faults,
     /// The task that waits for the journal to fail.
     pub(crate) watch: Mutex<Option<AbortHandle>>,

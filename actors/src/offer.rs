@@ -170,7 +170,7 @@ impl Hub {
             limits: self.limits.clone(),
             workspace: self.workspace_name(),
             inspectable: manifest.inspectable,
-            on_restart: subtend_session::place::OnRestart::Fail,
+            on_restart: manifest.on_restart,
             caller_line: manifest.caller,
             dialects: vec![TASK.into()],
             tools: None,

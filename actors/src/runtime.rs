@@ -9,7 +9,7 @@ use subtend_journal::{AppendError, Journal, ReadError};
 use subtend_session::birth;
 use subtend_session::ids::{Interned, SessionId, Text};
 use subtend_session::limits::{BadLimit, Limits};
-use subtend_session::place::Place;
+use subtend_session::place::{OnRestart, Place};
 
 use crate::boot::BootReport;
 use crate::builder::Builder;
@@ -47,6 +47,8 @@ pub struct OpenOptions {
     pub limits: Option<Limits>,
     /// The model, by name; the manifest's, or the runtime's, if not given.
     pub model: Option<Text>,
+    /// What a restart of the host does with its runs; what the agent's manifest says if not given.
+    pub on_restart: Option<OnRestart>,
 }
 
 impl OpenOptions {
@@ -206,6 +208,7 @@ impl Runtime {
         created.short = session.short();
         created.title = options.title;
         created.metadata = options.metadata;
+        created.on_restart = options.on_restart.unwrap_or(created.on_restart);
         if let Some(model) = options.model {
             created.model = model;
         }

@@ -142,9 +142,15 @@ impl Driver {
             max_bytes: self.state.limits.tool_result_bytes,
             progress: self.progress(call),
         };
+        let owned = self.run_key().and_then(|key| self.hub.tokens.token(&key)).unwrap_or_default();
         let start = if let Some(hooked) = hooked {
             Start::Hooked(Box::new(hooked), tool_call)
         } else if intent.is_none() {
+            // The owner may have closed since this call was decided: what has not begun does not begin (T-4).
+            if owned.is_cancelled() {
+                self.next.push_back(tool_task::finished(call, Err(tool_task::never_begun()), 0));
+                return;
+            }
             let mut running = tool_task::run(&tool, tool_call);
             match running.as_mut().poll(&mut Context::from_waker(noop_waker_ref())) {
                 Poll::Ready(came) => {
@@ -157,7 +163,6 @@ impl Driver {
             Start::Later(tool, tool_call)
         };
         let (hub, session) = (Arc::clone(&self.hub), self.session());
-        let owned = self.run_key().and_then(|key| self.hub.tokens.token(&key)).unwrap_or_default();
         let task_stop = stop.clone();
         let started = now();
         let task = self.hub.tasks.spawn(async move {

@@ -78,3 +78,28 @@ async fn after_a_failed_write_nothing_is_acknowledged_any_more() {
     assert!(matches!(again, Err(SendError::Stopped(_))), "{again:?}");
     runtime.shutdown(Duration::from_secs(1)).await;
 }
+
+#[tokio::test]
+async fn after_a_failed_sync_nothing_is_acknowledged_any_more() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (runtime, journal, faults, session, made) = quiet(dir.path()).await;
+    faults.fail_sync(faults.writes() + 1);
+    let sent = session.send("two").await;
+    assert!(matches!(sent, Err(SendError::Stopped(_))), "{sent:?}");
+    assert!(journal.poisoned().is_some());
+    assert_eq!(made.load(Ordering::Relaxed), 1, "the call whose intent failed was never made");
+    let again = session.send("three").await;
+    assert!(matches!(again, Err(SendError::Stopped(_))), "{again:?}");
+    runtime.shutdown(Duration::from_secs(1)).await;
+}
+
+/// What reads the journal before it is answered says that the runtime has stopped, and not that it was asked for something wrong.
+#[tokio::test]
+async fn an_override_after_the_end_hears_of_the_end() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (runtime, journal, _, session, _) = quiet(dir.path()).await;
+    runtime.shutdown(Duration::from_secs(1)).await;
+    journal.close().await.expect("closed");
+    let sent = session.input("two").agent("worker").send().await;
+    assert!(matches!(sent, Err(SendError::Stopped(_))), "{sent:?}");
+}

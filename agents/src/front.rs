@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 use subtend_session::ids::Text;
+use subtend_session::place::OnRestart;
 use subtend_session::settings::{Effort, Settings};
 
 use crate::manifest::{AgentMode, Manifest, Source, first_sentence};
@@ -9,7 +10,7 @@ use crate::name::{self, BadName};
 use crate::permissions::{self, shown};
 
 /// The keys that mean something here.
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 17] = [
     "name",
     "mode",
     "description",
@@ -25,6 +26,7 @@ const KEYS: [&str; 16] = [
     "caller",
     "turns",
     "detached",
+    "on_restart",
     "hidden",
 ];
 
@@ -95,6 +97,7 @@ pub(crate) fn parse(text: &str, stem: &str, source: Source) -> Result<Parsed, Ba
         caller: fields.caller()?,
         turns: fields.count("turns")?,
         detached: fields.flag("detached")?,
+        on_restart: fields.on_restart()?,
         body: body.into(),
         hidden: fields.flag("hidden")?,
         extra: fields.0.into_iter().collect(),
@@ -180,6 +183,14 @@ impl Fields {
         }
         let why = format!("must be `agent` or be left out, not {}", shown(&value));
         Err(BadManifest::Field { key: "caller", why })
+    }
+
+    fn on_restart(&mut self) -> Result<OnRestart, BadManifest> {
+        let Some(value) = self.take("on_restart") else { return Ok(OnRestart::Fail) };
+        serde_json::from_value(value.clone()).map_err(|_| BadManifest::Field {
+            key: "on_restart",
+            why: format!("must be fail or resume, not {}", shown(&value)),
+        })
     }
 
     /// A whole number of at least 1.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use subtend_session::authority::{Authority, RuleSet, Verdict};
 use subtend_session::ids::{Hash, Text};
+use subtend_session::place::OnRestart;
 use subtend_session::settings::Settings;
 
 /// The one line that `caller: agent` adds to a system prompt (G10).
@@ -39,6 +40,9 @@ pub struct Manifest {
     /// it, and it has a wall-clock cap of its own. Never a model's choice.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub detached: bool,
+    /// What a restart of the host does with its runs: they go on only if all their owners do (X2).
+    #[serde(skip_serializing_if = "fails")]
+    pub on_restart: OnRestart,
     /// The prompt.
     pub body: Text,
     /// Whether it is kept out of pickers and of the types that `task` accepts.
@@ -48,6 +52,12 @@ pub struct Manifest {
     /// Where it comes from. Not part of what it is: the same agent elsewhere has the same hash.
     #[serde(skip)]
     pub source: Source,
+}
+
+/// Agents that say nothing of restarts have the hash that they had before there was a word for it.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference to what it asks")]
+fn fails(on_restart: &OnRestart) -> bool {
+    *on_restart == OnRestart::Fail
 }
 
 /// Who may start an agent (G1).
@@ -108,6 +118,7 @@ impl Manifest {
             caller: false,
             turns: None,
             detached: false,
+            on_restart: OnRestart::Fail,
             body,
             hidden: false,
             extra: std::collections::BTreeMap::new(),

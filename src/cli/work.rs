@@ -248,6 +248,12 @@ fn recovered(boot: &BootReport, screen: &mut Screen) {
             "an earlier process ended with {runs} in flight, which ended as lost: `subtend sessions` lists them"
         ));
     }
+    if boot.resumed > 0 {
+        let runs = count(boot.resumed as u64, "run");
+        screen.note(&format!(
+            "an earlier process ended with {runs} in flight that go on now: `subtend tasks` lists them"
+        ));
+    }
     if boot.unreadable > 0 {
         let sessions = count(boot.unreadable as u64, "session");
         screen.alert(&format!("{sessions} in the store cannot be read: `subtend verify` tells why"));

@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 use subtend_session::authority::{Rule, RuleSet, Verdict};
+use subtend_session::place::OnRestart;
 use subtend_session::settings::{Effort, Settings};
 
 use super::*;
@@ -34,6 +35,7 @@ inspectable: true
 caller: agent
 turns: 12
 detached: true
+on_restart: resume
 hidden: true
 colour: {shade: blue}
 ---
@@ -61,13 +63,14 @@ Review the change.
         caller: true,
         turns: Some(12),
         detached: true,
+        on_restart: OnRestart::Resume,
         body: "Review the change.\n".into(),
         hidden: true,
         extra: BTreeMap::from([("colour".to_owned(), json!({"shade": "blue"}))]),
         source: Source::Host,
     };
     let warning = "`colour` is not a key that is known here, and is kept without effect; known are name, mode, \
-                   description, model, pool, temperature, top_p, output_tokens, effort, tools, permissions, inspectable, caller, turns, detached, hidden";
+                   description, model, pool, temperature, top_p, output_tokens, effort, tools, permissions, inspectable, caller, turns, detached, on_restart, hidden";
     assert_eq!(read(text), Ok(Parsed { manifest, warnings: vec![warning.to_owned()] }));
 }
 
@@ -121,6 +124,7 @@ fn refusals_say_what_is_wrong_and_what_to_write() {
         ),
         ("---\nmode: all\ninspectable: maybe\n---\nx", "`inspectable` must be true or false, not \"maybe\""),
         ("---\nmode: all\ncaller: person\n---\nx", "`caller` must be `agent` or be left out, not \"person\""),
+        ("---\nmode: all\non_restart: retry\n---\nx", "`on_restart` must be fail or resume, not \"retry\""),
         ("---\nmode: all\nturns: 0\n---\nx", "`turns` must be a whole number of at least 1, not 0"),
         ("---\nmode: all\nturns: 5000000000\n---\nx", "`turns` must be a whole number of at least 1, not 5000000000"),
         ("---\nmode: all\ndescription: [a]\n---\nx", "`description` must be a text, not [\"a\"]"),

@@ -183,9 +183,9 @@ pub(super) fn offered(world: &World<'_>) -> Verdict {
 
 /// Whether a person allowed the call, or always allows what it started with.
 fn had_word(seen: &Seen<'_>, call: CallId) -> bool {
-    let access = seen.view.records.iter().find_map(|record| match record {
-        Record::CallStarted { call: started, access, .. } if *started == call => access.as_deref(),
-        _ => None,
+    let access = seen.view.records.iter().find_map(|record| {
+        let Record::CallStarted { call: started, access, .. } = record else { return None };
+        access.as_deref().filter(|_| *started == call)
     });
     let same = |answered: &CallId| {
         let asked = seen.asks.get(answered).map(|ask| ask.access);

@@ -7,7 +7,7 @@ pub(crate) fn draw(tally: &Tally) {
     print!("{:14}", "");
     Mishap::ALL.iter().for_each(|mishap| print!("{:>17}", format!("{mishap:?}")));
     println!();
-    for verb in Verb::ANSWERED {
+    for verb in Verb::answered() {
         print!("{:14}", format!("{verb:?}"));
         Mishap::ALL.iter().for_each(|mishap| print!("{:17}", tally.cell(*mishap, verb)));
         println!();
@@ -16,6 +16,6 @@ pub(crate) fn draw(tally: &Tally) {
 
 /// Cells that nothing was seen of.
 pub(crate) fn empty(tally: &Tally) -> Vec<String> {
-    let cells = Verb::ANSWERED.iter().flat_map(|verb| Mishap::ALL.iter().map(move |mishap| (mishap, verb)));
-    cells.filter(|(mishap, verb)| tally.cell(**mishap, **verb) == 0).map(|(m, v)| format!("{m:?} × {v:?}")).collect()
+    let cells = Verb::answered().flat_map(|verb| Mishap::ALL.iter().map(move |mishap| (mishap, verb)));
+    cells.filter(|(mishap, verb)| tally.cell(**mishap, *verb) == 0).map(|(m, v)| format!("{m:?} × {v:?}")).collect()
 }

@@ -17,7 +17,7 @@ use subtend_tools::workspace::{Workspace, WorkspaceError};
 use crate::simulate::hands::{GUARDED, registry};
 use crate::simulate::judge;
 use crate::simulate::people::People;
-use crate::simulate::plan::Sync;
+use crate::simulate::plan::{Plan, Sync};
 use crate::simulate::seeded::{Rot, Seeded};
 use crate::simulate::tally::Mishap;
 use crate::simulate::voice::{Voice, strike_turn_task};
@@ -203,7 +203,7 @@ async fn start(world: &Arc<World>, journal: &Journal, number: u32) -> Result<Run
     Runtime::builder()
         .journal(journal.clone())
         .workspace(workspace()?)
-        .catalog(catalog())
+        .catalog(catalog(&world.plan))
         .tools(tools)
         .model(Arc::new(Voice(Arc::clone(world))))
         .limits(swarm.limits.clone())
@@ -224,11 +224,13 @@ fn workspace() -> Result<Arc<Workspace>, WorkspaceError> {
     Ok(Arc::clone(WORKSPACE.get_or_init(|| opened)))
 }
 
-fn catalog() -> Catalog {
+fn catalog(plan: &Plan) -> Catalog {
     let mut catalog = Catalog::builtin();
-    catalog.insert(Manifest::new("worker", AgentMode::All, "You work."));
+    let worker = Manifest::new("worker", AgentMode::All, "You work.");
+    catalog.insert(Manifest { on_restart: plan.on_restart(3), ..worker });
     let reads = READER.1.map(Into::into).to_vec();
-    catalog.insert(Manifest { tools: Some(reads), ..Manifest::new(READER.0, AgentMode::All, "You read.") });
+    let reader = Manifest { tools: Some(reads), ..Manifest::new(READER.0, AgentMode::All, "You read.") };
+    catalog.insert(Manifest { on_restart: plan.on_restart(6), ..reader });
     catalog
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use subtend_session::limits::Limits;
+use subtend_session::place::OnRestart;
 
 use crate::simulate::chance::Chance;
 use crate::simulate::seeded::Seeded;
@@ -19,6 +20,14 @@ pub struct Plan {
     pub bug: Option<Seeded>,
     /// Whether what happens is told on the error stream as it happens.
     pub told: bool,
+}
+
+impl Plan {
+    /// What a restart does with the runs of an agent that goes on in one of so many seeds. Not drawn, so that seeds that were kept
+    /// before there was a choice still show what they showed.
+    pub(crate) fn on_restart(&self, one_in: u64) -> OnRestart {
+        if self.seed.is_multiple_of(one_in) { OnRestart::Resume } else { OnRestart::Fail }
+    }
 }
 
 /// What is demanded of a run.

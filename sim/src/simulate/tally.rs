@@ -94,32 +94,12 @@ impl Verb {
 }
 
 impl Verb {
-    /// What is answered, so that something may go wrong before the answer.
-    pub const ANSWERED: [Self; 23] = [
-        Self::Open,
-        Self::Send,
-        Self::Steer,
-        Self::Override,
-        Self::Continue,
-        Self::Cancel,
-        Self::CancelRun,
-        Self::CancelTree,
-        Self::Interrupt,
-        Self::Close,
-        Self::Delete,
-        Self::DeleteForced,
-        Self::Background,
-        Self::Queue,
-        Self::QueueRemove,
-        Self::QueueClear,
-        Self::Branch,
-        Self::Regenerate,
-        Self::Switch,
-        Self::Detach,
-        Self::Answer,
-        Self::Look,
-        Self::Wait,
-    ];
+    /// What is answered, so that something may go wrong before the answer: all that people draw but what ends or moves the whole
+    /// process, and their words for calls, which they give when they are asked.
+    pub fn answered() -> impl Iterator<Item = Self> {
+        let whole = [Self::Crash, Self::Shutdown, Self::ClockJump];
+        Self::PEOPLE.into_iter().filter(move |verb| !whole.contains(verb)).chain([Self::Answer])
+    }
 }
 
 /// Something that goes wrong.

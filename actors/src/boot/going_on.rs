@@ -1,0 +1,118 @@
+//! Runs that go on after a restart of the host: they and all their owners were opened to (`on_restart: resume`).
+
+use std::collections::{BTreeMap, HashMap};
+
+use subtend_journal::ReadError;
+use subtend_session::ids::{RunKey, RunNo, SessionId};
+use subtend_session::index::Inflight;
+use subtend_session::place::{OnRestart, Owner};
+use subtend_session::state::{Phase, State};
+use subtend_supervision::slots::Class;
+
+use crate::activation::owner_key;
+use crate::hub::Hub;
+use crate::slots::pool;
+
+/// Starts of a run without a record in between, after which it is given up: whatever it does first ends its host (V-3).
+const STARTS: u32 = 2;
+
+/// What the boot does with a run that was in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AtBoot {
+    /// It ends `Lost`, or keeps its place in the queue.
+    Lost,
+    /// It goes on.
+    GoesOn,
+}
+
+/// How deep each run stands below the run that nobody in flight owns: what is owned stands deeper than its owner, also where a
+/// branch of the same depth was asked to go on.
+pub(super) fn levels(inflight: &[(SessionId, Inflight)]) -> HashMap<SessionId, u32> {
+    let rows: HashMap<SessionId, &Inflight> = inflight.iter().map(|(session, row)| (*session, row)).collect();
+    let level = |(session, row): &(SessionId, Inflight)| {
+        let mut chain = vec![row];
+        // As many owners as there are rows: a damaged store may hold a ring.
+        while let Some(Owner::Run { session: owner, .. }) = chain.last().map(|row| &row.owner)
+            && let Some(above) = rows.get(owner).filter(|_| chain.len() < rows.len())
+        {
+            chain.push(above);
+        }
+        let below = |owner: Option<u32>, row: &&Inflight| {
+            Some(owner.map_or(row.depth, |owner| row.depth.max(owner.saturating_add(1))))
+        };
+        (*session, chain.iter().rev().fold(None, below).unwrap_or_default())
+    };
+    inflight.iter().map(level).collect()
+}
+
+impl Hub {
+    /// Settles what becomes of each run in flight.
+    ///
+    /// One that goes on has its token, its account and its slot again before anything works, owners first: a run whose owner is
+    /// not known here would start cancelled, and what starts anew must not take the places of those that hold theirs (T-3).
+    pub(super) fn at_boot(
+        &self,
+        inflight: &[(SessionId, Inflight)],
+        levels: &HashMap<SessionId, u32>,
+    ) -> Result<HashMap<SessionId, AtBoot>, ReadError> {
+        let mut by_level: BTreeMap<u32, Vec<&(SessionId, Inflight)>> = BTreeMap::new();
+        for row in inflight {
+            by_level.entry(levels.get(&row.0).copied().unwrap_or_default()).or_default().push(row);
+        }
+        let mut going: HashMap<SessionId, RunNo> = HashMap::new();
+        for (session, row) in by_level.into_values().flatten() {
+            if may_go_on(row, &going) && self.readmit(*session, row)? {
+                going.insert(*session, row.run);
+            }
+        }
+        let of = |session: &SessionId| if going.contains_key(session) { AtBoot::GoesOn } else { AtBoot::Lost };
+        Ok(inflight.iter().map(|(session, _)| (*session, of(session))).collect())
+    }
+
+    /// Gives a run back what it held; tells whether it could. One whose place is gone, since the limits are lower now, cannot
+    /// go on; one that cannot be read is for the sweep to report.
+    fn readmit(&self, session: SessionId, row: &Inflight) -> Result<bool, ReadError> {
+        let Ok(stored) = self.journal.records(session) else { return Ok(false) };
+        let Ok(state) = State::fold(session, stored.iter().map(|stored| &stored.record)) else { return Ok(false) };
+        let Some(run) = state.run.as_ref().filter(|run| run.no == row.run) else { return Ok(false) };
+        let key = RunKey { session, run: run.no };
+        if run.slot {
+            let (whose, bound) = pool(&state);
+            let root = state.created.place.root(session);
+            let Some(slot) = self.slots.of(whose).request(root, key, Class::Again, bound) else {
+                self.slots.withdraw(key);
+                return Ok(false);
+            };
+            self.directory.lane(session).hold_slot(slot);
+        }
+        if row.starts >= STARTS {
+            self.directory.lane(session).exhaust(None);
+        }
+        self.tokens.open(key, owner_key(&run.opened.owner));
+        self.restore_accounts(key)?;
+        Ok(true)
+    }
+}
+
+/// Whether a run was opened to go on, and its owner goes on too. One that never started has nothing to lose: it keeps its place.
+fn may_go_on(row: &Inflight, going: &HashMap<SessionId, RunNo>) -> bool {
+    let owned = match &row.owner {
+        Owner::Run { session, run, .. } => {
+            if going.get(session) != Some(run) {
+                return false;
+            }
+            true
+        }
+        Owner::Person | Owner::Host(_) | Owner::Detached { .. } => false,
+    };
+    match row.state {
+        // A closing run ends as it was to end.
+        Phase::Closing | Phase::Quiet => false,
+        Phase::Queued => owned || row.on_restart == OnRestart::Resume,
+        Phase::Working
+        | Phase::WaitingMidTurn
+        | Phase::WaitingAtRest
+        | Phase::HeldInterrupted
+        | Phase::HeldOutOfTurns => row.on_restart == OnRestart::Resume,
+    }
+}

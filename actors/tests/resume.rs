@@ -1,0 +1,290 @@
+//! Runs that go on after a restart of the host: `on_restart: resume` (X2).
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use subtend_actors::builder::Builder;
+use subtend_actors::{OpenOptions, Options, Runtime};
+use subtend_agents::catalog::Catalog;
+use subtend_agents::manifest::{AgentMode, Manifest};
+use subtend_journal::Journal;
+use subtend_journal::memory::Memory;
+use subtend_models::model::{Answer, ModelError, Request};
+use subtend_session::call::{CallEnd, ToolEffect};
+use subtend_session::ids::{RunNo, SessionId};
+use subtend_session::message::Message;
+use subtend_session::outcome::{By, Outcome, OutcomeKind};
+use subtend_session::place::OnRestart;
+use subtend_session::record::Record;
+use subtend_tools::tool::ToolOutput;
+use support::{answers, builder, calls, model, prompt, records, shut, task, text, tool, tools};
+
+fn reopen(memory: &Memory) -> Journal {
+    Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("the journal opens")
+}
+
+/// A runtime whose workers go on or do not.
+fn workers(journal: &Journal, on_restart: OnRestart, seed: u64) -> Builder {
+    let mut catalog = Catalog::builtin();
+    let worker = Manifest::new("worker", AgentMode::All, "You are a worker.");
+    catalog.insert(Manifest { on_restart, ..worker });
+    builder(journal).catalog(catalog).options(Options { seed: Some(seed), ..Options::default() })
+}
+
+async fn opened(runtime: &Runtime, on_restart: OnRestart, words: &str) -> SessionId {
+    let options = OpenOptions { agent: "worker".into(), on_restart: Some(on_restart), ..OpenOptions::default() };
+    let session = runtime.open(options).expect("a session");
+    session.send(words).await.expect("accepted");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    session.id()
+}
+
+/// What a run that has to wait for the end of the first host waits for.
+fn slow() -> Duration {
+    Duration::from_secs(60)
+}
+
+async fn tree(request: Request) -> Result<Answer, ModelError> {
+    if prompt(&request) == "parent" && answers(&request) == 0 {
+        return Ok(calls([task("one", false), task("two", true)]));
+    }
+    tokio::time::sleep(slow()).await;
+    Ok(text(&format!("{} is done", prompt(&request))))
+}
+
+/// How each run of each session ended, parents first.
+async fn outcomes(journal: &Journal) -> Vec<(String, Vec<Outcome>)> {
+    let mut found = Vec::new();
+    for (id, head) in journal.heads().expect("heads") {
+        let ends = records(journal, id).await.into_iter().filter_map(|record| match record {
+            Record::RunEnded(ended) => Some(ended.outcome),
+            _ => None,
+        });
+        found.push((head.title.to_string(), ends.collect()));
+    }
+    found.sort_by(|one: &(String, _), other| one.0.cmp(&other.0));
+    found
+}
+
+async fn ended(runtime: &Runtime, session: SessionId) -> Outcome {
+    let handle = runtime.session(session).expect("readable").expect("there");
+    let ended = tokio::time::timeout(Duration::from_secs(7200), handle.run_ended(RunNo(1))).await;
+    ended.expect("it ends").expect("the runtime lives").outcome
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tree_that_was_opened_to_go_on_goes_on_and_hears_of_no_failure() {
+    let memory = Memory::new();
+    let journal = reopen(&memory);
+    let runtime = workers(&journal, OnRestart::Resume, 7).model(model(tree)).start().await.expect("a runtime");
+    let parent = opened(&runtime, OnRestart::Resume, "parent").await;
+    drop((runtime, journal));
+
+    let journal = reopen(&memory);
+    let runtime = workers(&journal, OnRestart::Resume, 8).model(model(tree)).start().await.expect("a runtime");
+    assert_eq!((runtime.boot().swept, runtime.boot().resumed), (0, 3));
+    assert_eq!(ended(&runtime, parent).await, Outcome::Completed);
+    let done = |name: &str| (name.to_owned(), vec![Outcome::Completed]);
+    assert_eq!(outcomes(&journal).await, [done("one"), done("parent"), done("two")]);
+    let child = journal.kids(parent).expect("kids")[0];
+    let attempts: Vec<_> = records(&journal, child)
+        .await
+        .iter()
+        .filter_map(|record| match record {
+            Record::TurnStarted { turn, attempt, .. } => Some((turn.0, attempt.0)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(attempts, [(1, 1), (1, 2)], "the model is asked again, as another attempt");
+    assert_eq!((journal.outbox().expect("outbox"), journal.inflight().expect("inflight")), (vec![], vec![]));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_that_was_not_opened_to_go_on_ends_lost_and_its_owner_goes_on_with_that() {
+    let memory = Memory::new();
+    let journal = reopen(&memory);
+    let runtime = workers(&journal, OnRestart::Fail, 7).model(model(tree)).start().await.expect("a runtime");
+    let parent = opened(&runtime, OnRestart::Resume, "parent").await;
+    drop((runtime, journal));
+
+    let journal = reopen(&memory);
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let answer = {
+        let told = Arc::clone(&told);
+        move |request: Request| {
+            let failures = request.messages.iter().filter(|message| match message {
+                Message::Result { content, .. } => content.contains("lost"),
+                Message::Notice { text, .. } => text.contains("lost"),
+                _ => false,
+            });
+            told.lock().unwrap().push(failures.count());
+            async { Ok(text("I see")) }
+        }
+    };
+    let runtime = workers(&journal, OnRestart::Fail, 8).model(model(answer)).start().await.expect("a runtime");
+    assert_eq!((runtime.boot().swept, runtime.boot().resumed), (2, 1));
+    assert_eq!(ended(&runtime, parent).await, Outcome::Completed);
+    let lost = |name: &str| (name.to_owned(), vec![Outcome::Lost]);
+    assert_eq!(outcomes(&journal).await, [lost("one"), ("parent".into(), vec![Outcome::Completed]), lost("two")]);
+    assert_eq!(*told.lock().unwrap(), [2], "the blocking and the background child, in one turn, once each");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_owned_does_not_go_on_without_its_owner() {
+    let memory = Memory::new();
+    let journal = reopen(&memory);
+    let runtime = workers(&journal, OnRestart::Resume, 7).model(model(tree)).start().await.expect("a runtime");
+    let parent = opened(&runtime, OnRestart::Fail, "parent").await;
+    drop((runtime, journal));
+
+    let journal = reopen(&memory);
+    let runtime = workers(&journal, OnRestart::Resume, 8).model(model(tree)).start().await.expect("a runtime");
+    assert_eq!((runtime.boot().swept, runtime.boot().resumed), (3, 0));
+    assert_eq!(ended(&runtime, parent).await, Outcome::Lost);
+    let lost = |name: &str| (name.to_owned(), vec![Outcome::Lost]);
+    assert_eq!(outcomes(&journal).await, [lost("one"), lost("parent"), lost("two")]);
+    shut(runtime).await;
+}
+
+/// E-1: what only reads and what is declared idempotent is called again under its key; of the rest the model hears that nobody
+/// knows what it did.
+#[tokio::test(start_paused = true)]
+async fn calls_are_repeated_only_where_that_does_no_harm() {
+    let memory = Memory::new();
+    let keys = Arc::new(Mutex::new(BTreeMap::<String, Vec<String>>::new()));
+    let hangs = Arc::new(AtomicBool::new(true));
+    let registry = || {
+        let effects =
+            [("reading", ToolEffect::ReadOnly), ("keyed", ToolEffect::Idempotent), ("acting", ToolEffect::SideEffect)];
+        tools(effects.map(|(name, effect)| {
+            let (keys, hangs) = (Arc::clone(&keys), Arc::clone(&hangs));
+            tool(name, effect, move |call| {
+                let key = format!("{} {} {}", call.key.session, call.key.run, call.key.call);
+                keys.lock().unwrap().entry(name.to_owned()).or_default().push(key);
+                let hangs = hangs.load(Ordering::Relaxed);
+                async move {
+                    if hangs {
+                        std::future::pending::<()>().await;
+                    }
+                    Ok(ToolOutput::text("fine"))
+                }
+            })
+        }))
+    };
+    let none = || serde_json::json!({});
+    for acting in ["keyed", "acting"] {
+        keys.lock().unwrap().clear();
+        hangs.store(true, Ordering::Relaxed);
+        let answer = move |request: Request| async move {
+            if answers(&request) == 0 {
+                return Ok(calls([("reading", none()), (acting, none())]));
+            }
+            Ok(text("done"))
+        };
+        let journal = reopen(&memory);
+        let start = |journal: &Journal, seed| workers(journal, OnRestart::Resume, seed).tools(registry());
+        let first = u64::from(acting == "keyed") * 2 + 1;
+        let runtime = start(&journal, first).model(model(answer)).start().await.expect("a runtime");
+        let session = opened(&runtime, OnRestart::Resume, "go").await;
+        drop((runtime, journal));
+        hangs.store(false, Ordering::Relaxed);
+        let journal = reopen(&memory);
+        let runtime = start(&journal, first + 1).model(model(answer)).start().await.expect("a runtime");
+        assert_eq!(ended(&runtime, session).await, Outcome::Completed);
+        let called = |name: &str| keys.lock().unwrap().get(name).cloned().unwrap_or_default();
+        let (read, acted) = (called("reading"), called(acting));
+        assert_eq!((read.len(), &read[0]), (2, &read[1]), "under the same key");
+        let again = usize::from(acting == "keyed");
+        assert_eq!(acted.len(), 1 + again, "{acting}");
+        assert!(acted.iter().all(|key| *key == acted[0]), "under the same key: {acted:?}");
+        let ends: Vec<_> = records(&journal, session)
+            .await
+            .into_iter()
+            .filter_map(|record| match record {
+                Record::CallFinished(finished) => Some((finished.call.ix, finished.end)),
+                _ => None,
+            })
+            .collect();
+        let acted = if again == 1 { CallEnd::Ok } else { CallEnd::UnknownEffects };
+        assert!(ends.contains(&(0, CallEnd::Ok)) && ends.contains(&(1, acted)) && ends.len() == 2, "{ends:?}");
+        shut(runtime).await;
+    }
+}
+
+/// T-3: a run that goes on has its slot before one that waits is given it, and a cancel reaches it as it would have.
+#[tokio::test(start_paused = true)]
+async fn what_goes_on_keeps_its_slot_and_can_be_cancelled() {
+    let memory = Memory::new();
+    let limits = subtend_session::limits::Limits { live_runs: 1, ..Default::default() };
+    let answer = |request: Request| async move {
+        match (prompt(&request).as_str(), answers(&request)) {
+            ("parent", 0) => Ok(calls([task("one", true), task("two", true)])),
+            ("parent", _) => Ok(text("resting")),
+            (_, _) => {
+                tokio::time::sleep(slow()).await;
+                Ok(text("done"))
+            }
+        }
+    };
+    let journal = reopen(&memory);
+    let start = |journal: &Journal, seed| workers(journal, OnRestart::Resume, seed).limits(limits.clone());
+    let runtime = start(&journal, 7).model(model(answer)).start().await.expect("a runtime");
+    let parent = opened(&runtime, OnRestart::Resume, "parent").await;
+    drop((runtime, journal));
+
+    let journal = reopen(&memory);
+    let runtime = start(&journal, 8).model(model(answer)).start().await.expect("a runtime");
+    assert_eq!((runtime.boot().swept, runtime.boot().resumed, runtime.slots_in_use()), (0, 3, 1));
+    tokio::time::sleep(slow() + Duration::from_secs(5)).await;
+    let finished: usize = outcomes(&journal).await.iter().map(|(_, ends)| ends.len()).sum();
+    assert_eq!((finished, runtime.slots_in_use()), (1, 1), "one after the other");
+    let handle = runtime.session(parent).expect("readable").expect("there");
+    handle.cancel().await.expect("told");
+    assert_eq!(ended(&runtime, parent).await, Outcome::Cancelled { by: By::Person });
+    let by_owner = Outcome::Cancelled { by: By::Owner { outcome: OutcomeKind::Cancelled } };
+    let ends: Vec<Outcome> = outcomes(&journal).await.into_iter().flat_map(|(_, ends)| ends).collect();
+    assert!(ends.contains(&Outcome::Completed) && ends.contains(&by_owner), "{ends:?}");
+    assert_eq!(runtime.slots_in_use(), 0);
+    shut(runtime).await;
+}
+
+/// A process that only looks leaves what would go on to a host that works.
+#[tokio::test(start_paused = true)]
+async fn a_start_that_leaves_alone_what_waits_lets_nothing_go_on() {
+    let memory = Memory::new();
+    let journal = reopen(&memory);
+    let runtime = workers(&journal, OnRestart::Resume, 7).model(model(tree)).start().await.expect("a runtime");
+    let parent = opened(&runtime, OnRestart::Resume, "parent").await;
+    drop((runtime, journal));
+
+    let journal = reopen(&memory);
+    let before = records(&journal, parent).await;
+    let looks = Options { seed: Some(8), leaves_waiting: true, ..Options::default() };
+    let runtime = workers(&journal, OnRestart::Resume, 8).options(looks).model(model(tree)).start().await;
+    let runtime = runtime.expect("a runtime");
+    tokio::time::sleep(slow() * 2).await;
+    assert_eq!(records(&journal, parent).await, before);
+    runtime.shutdown(Duration::from_secs(1)).await;
+    drop(journal);
+
+    let journal = reopen(&memory);
+    let runtime = workers(&journal, OnRestart::Resume, 9).model(model(tree)).start().await.expect("a runtime");
+    assert_eq!(ended(&runtime, parent).await, Outcome::Completed);
+    shut(runtime).await;
+}
