@@ -288,3 +288,41 @@ async fn a_start_that_leaves_alone_what_waits_lets_nothing_go_on() {
     assert_eq!(ended(&runtime, parent).await, Outcome::Completed);
     shut(runtime).await;
 }
+
+/// V-3 across hosts: what a run does first may be what ends them. It is not known, so a run that only waits is never blamed.
+#[tokio::test(start_paused = true)]
+async fn a_run_at_work_that_three_hosts_did_not_survive_is_given_up_and_one_that_waits_is_not() {
+    let memory = Memory::new();
+    let answer = |request: Request| async move {
+        match (prompt(&request).as_str(), answers(&request)) {
+            ("parent", 0) => Ok(calls([task("child", false)])),
+            ("child", 0) => Ok(calls([("reading", serde_json::json!({}))])),
+            (_, _) => Ok(text("done")),
+        }
+    };
+    let hangs = || {
+        tools([tool("reading", ToolEffect::ReadOnly, |_| async {
+            std::future::pending::<()>().await;
+            Ok(ToolOutput::text("never"))
+        })])
+    };
+    let start = |journal: &Journal, seed| workers(journal, OnRestart::Resume, seed).tools(hangs()).model(model(answer));
+    let journal = reopen(&memory);
+    let runtime = start(&journal, 1).start().await.expect("a runtime");
+    let parent = opened(&runtime, OnRestart::Resume, "parent").await;
+    drop((runtime, journal));
+    for host in 2..=3 {
+        let journal = reopen(&memory);
+        let runtime = start(&journal, host).start().await.expect("a runtime");
+        assert_eq!((runtime.boot().swept, runtime.boot().resumed), (0, 2), "host {host}");
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        drop((runtime, journal));
+    }
+    let journal = reopen(&memory);
+    let runtime = start(&journal, 4).start().await.expect("a runtime");
+    assert_eq!(ended(&runtime, parent).await, Outcome::Completed);
+    let given_up = Outcome::RestartsExhausted { command: None };
+    let ends = [("child".into(), vec![given_up]), ("parent".into(), vec![Outcome::Completed])];
+    assert_eq!(outcomes(&journal).await, ends);
+    shut(runtime).await;
+}

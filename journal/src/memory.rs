@@ -16,7 +16,7 @@ pub struct Memory {
     tables: Arc<Mutex<Tables>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Tables {
     last: Lsn,
     log: Vec<(Lsn, KeptRecords)>,
@@ -25,7 +25,7 @@ struct Tables {
 }
 
 /// All rows of one session, so that a frame costs one look-up.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Slot {
     /// Places in `log`.
     frames: Vec<usize>,
@@ -35,7 +35,7 @@ struct Slot {
 }
 
 /// What most sessions, being leaves, never have.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct More {
     kids: Vec<SessionId>,
     outbox: IdMap<(SessionId, RowKind, RowKey), Lsn>,
@@ -45,6 +45,12 @@ impl Memory {
     /// An empty store.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A store of its own with the same content, as the image of a disk.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        Self { tables: Arc::new(Mutex::new(self.lock().clone())) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Tables> {

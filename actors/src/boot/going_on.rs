@@ -13,7 +13,7 @@ use crate::activation::owner_key;
 use crate::hub::Hub;
 use crate::slots::pool;
 
-/// Starts of a run without a record in between, after which it is given up: whatever it does first ends its host (V-3).
+/// Starts of a run at work without a record in between, after which it is given up: whatever it does first ends its host (V-3).
 const STARTS: u32 = 2;
 
 /// What the boot does with a run that was in flight.
@@ -85,7 +85,8 @@ impl Hub {
             };
             self.directory.lane(session).hold_slot(slot);
         }
-        if row.starts >= STARTS {
+        // One that waits does nothing that could: it may see any number of hosts.
+        if row.starts >= STARTS && row.state == Phase::Working {
             self.directory.lane(session).exhaust(None);
         }
         self.tokens.open(key, owner_key(&run.opened.owner));
