@@ -20,6 +20,7 @@ mod completions;
 mod control;
 mod data;
 mod delete;
+mod drill;
 mod fail;
 mod find;
 mod guard;
@@ -78,9 +79,12 @@ enum Verb {
     Show(show::Args),
     Agents(agents::Args),
     Verify(verify::Args),
+    Drill(drill::Args),
     Completions(completions::Args),
     #[command(hide = true)]
     Guard(guard::Args),
+    #[command(hide = true)]
+    DrillChild(drill::child::Args),
 }
 
 /// Reads the command line, does what it says, and tells the outcome as an exit code.
@@ -115,8 +119,10 @@ pub(crate) fn main() -> ExitCode {
         Verb::Show(args) => show::verb(&args),
         Verb::Agents(args) => agents::verb(&args),
         Verb::Verify(args) => verify::verb(&args),
+        Verb::Drill(args) => drill::verb(&args),
         Verb::Completions(args) => completions::verb(&args),
         Verb::Guard(args) => return guard::verb(args),
+        Verb::DrillChild(args) => drill::child::verb(&args),
     };
     done.unwrap_or_else(|fail| tell(&fail)).into()
 }

@@ -6,6 +6,7 @@ mod cli {
     pub(crate) mod repository;
 
     mod cancel;
+    mod drill;
     mod life;
     mod reading;
     mod runs;

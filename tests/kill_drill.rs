@@ -1,83 +1,108 @@
-//! Kills real runs on redb with SIGKILL at random moments, and checks what is on the disk after each.
-//!
-//! After every kill: the store opens, `verify` is clean, nothing that was acknowledged is missing; after recovery every run
-//! has one end and every owned run one notice, and no side effect happened twice. Two sabotages show that the drill can fail.
+//! The kill drill as its users call it: `subtend drill` kills real runs on redb with SIGKILL, and checks what is on the disk after
+//! each kill and after each recovery. Each sabotage shows that the drill can fail.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
+#![expect(clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
-#[path = "drill/check.rs"]
-mod check;
-#[path = "drill/child.rs"]
-mod child;
-#[path = "drill/kill.rs"]
-mod kill;
+use std::process::{Command, Output};
+use std::sync::{Mutex, PoisonError};
 
-use check::Violations;
-use kill::Drill;
+use serde_json::Value;
 
-/// One drill at a time: a process that is being started still holds the files of its parent, the lock of a store too.
-static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+/// Repeats a drill.
+const SEED: &str = "SUBTEND_DRILL_SEED";
 
-/// The child's side: does nothing unless the drill started it.
-#[test]
-fn child_process() {
-    if let Ok(dir) = std::env::var(child::DIR) {
-        child::run(std::path::Path::new(&dir));
+/// One drill at a time: each keeps two cores busy.
+static ONE: Mutex<()> = Mutex::new(());
+
+fn call(args: &[&str]) -> Output {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_subtend"));
+    command.arg("drill").args(args);
+    if let Ok(seed) = std::env::var(SEED) {
+        command.args(["--seed", &seed]);
     }
+    command.output().expect("the drill starts")
 }
 
-/// Twenty kills: ten on one store that ages, ten on fresh ones.
+/// Runs a drill; gives its exit code and its report.
+fn drill(args: &[&str]) -> (Option<i32>, Value) {
+    let output = call(&[&["--json"], args].concat());
+    let report = serde_json::from_slice(&output.stdout);
+    let report = report.unwrap_or_else(|error| Value::String(format!("{error}: {output:?}")));
+    (output.status.code(), report)
+}
+
+/// Twenty kills: on one store that ages and on fresh ones, at work and within recovery.
 #[test]
 fn twenty_kills_lose_and_double_nothing() {
-    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let seed = kill::seed();
-    println!("drill seed {seed} (set {} to repeat)", kill::SEED);
-    let mut drill = Drill::new(seed, None);
-    let aged = tempfile::tempdir().expect("a directory");
-    for _ in 0..10 {
-        let violations = drill.once(aged.path());
-        assert_eq!(violations, Violations::default(), "aged store, {}", drill.told());
+    let (code, report) = drill(&["--kills", "20"]);
+    println!("{report}");
+    assert_eq!((code, &report["verdict"]), (Some(0), &"sound".into()), "{report:#}");
+    assert_eq!((&report["kills"], &report["violations"]), (&20.into(), &0.into()), "{report:#}");
+    assert!(report["acknowledged"].as_u64() > Some(500), "the drill hit nothing: {report:#}");
+    assert!(report["processes"].as_u64() > Some(0), "no tool started a process: {report:#}");
+}
+
+/// The report for people, of the shortest drill that there is, in a directory that it makes and removes.
+#[test]
+fn a_drill_tells_what_it_did_and_leaves_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = dir.path().join("drilled");
+    let output = call(&["--kills", "10", "--store", &format!("redb:{}", store.display())]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    for words in [
+        "redb, seed ",
+        ": 10 kills in ",
+        "  kills hit      open call ",
+        "  acknowledged   ",
+        " · 0 lost\n",
+        "  notices        0 duplicated · 0 missing\n",
+        "  calls and runs 0 dangling · 0 without one end\n",
+        "  side effects   0 repeated · 0 unintended\n",
+        " started by tools · 0 orphaned\n",
+        "  stores         0 unsound · 0 unfenced · 0 broke off\n",
+        "✓ 0 violations\n",
+    ] {
+        assert!(text.contains(words), "{words} is not in {text}");
     }
-    for _ in 0..10 {
-        let fresh = tempfile::tempdir().expect("a directory");
-        let violations = drill.once(fresh.path());
-        assert_eq!(violations, Violations::default(), "fresh store, {}", drill.told());
-    }
-    println!("{}", drill.told());
-    assert!(drill.acknowledged > 100, "the drill hit nothing: {}", drill.told());
-    assert!(drill.in_flight > 0, "no kill hit a run in flight: {}", drill.told());
+    assert!(!store.exists(), "{text}");
+}
+
+/// A bug that the drill must notice, by what it leads to. It shows at nearly every kill.
+fn is_caught(sabotage: &str, shows: &[&str]) {
+    let (code, report) = drill(&["--kills", "60", "--sabotage", sabotage]);
+    println!("{sabotage}: after {} kills", report["kills"]);
+    assert_eq!((code, &report["verdict"]), (Some(0), &"caught".into()), "{report:#}");
+    assert!(shows.iter().any(|kind| report[kind].as_u64() > Some(0)), "{report:#}");
 }
 
 /// A journal that acknowledges 50 ms before it commits loses what it acknowledged.
 #[test]
 fn acknowledging_before_the_commit_is_caught() {
-    let caught = sabotaged("ack-before-commit", |violations| !violations.lost.is_empty());
-    assert!(caught, "{CONTROL} kills did not catch it");
+    is_caught("ack-before-commit", &["lost"]);
 }
 
 /// A journal without an outbox loses notices, so that owners wait for ever or end without them.
 #[test]
 fn a_missing_outbox_is_caught() {
-    let caught = sabotaged("no-outbox", |violations| !violations.notices.is_empty() || !violations.endless.is_empty());
-    assert!(caught, "{CONTROL} kills did not catch it");
+    is_caught("no-outbox", &["unsound", "missing", "endless"]);
 }
 
-/// Kills that a sabotage may take: one kill in a few hits the moment that shows it, and fewer on a machine that is busy.
-const CONTROL: u32 = 60;
+/// An owner that takes the same row again hears of an end twice.
+#[test]
+fn taking_a_row_twice_is_caught() {
+    is_caught("no-dedup", &["duplicated"]);
+}
 
-fn sabotaged(fault: &'static str, caught: impl Fn(&Violations) -> bool) -> bool {
-    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let mut drill = Drill::new(kill::seed(), Some(fault));
-    (0..CONTROL).any(|_| {
-        let dir = tempfile::tempdir().expect("a directory");
-        caught(&drill.once(dir.path()))
-    })
+/// An activation that has the epoch of the one before it does not fence it.
+#[test]
+fn giving_an_epoch_again_is_caught() {
+    is_caught("no-epoch", &["unfenced"]);
+}
+
+/// A tool that does not wait for its intent leaves an effect that nothing on the disk tells of.
+#[test]
+fn an_effect_before_its_intent_is_caught() {
+    is_caught("no-intent", &["unintended"]);
 }

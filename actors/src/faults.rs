@@ -27,13 +27,35 @@ pub struct Faults {
     /// Rules of sessions that are switched off.
     #[cfg(feature = "fault-points")]
     sabotage: Sabotage,
+    /// Tools do not wait for their intents.
+    #[cfg(feature = "fault-points")]
+    hasty: bool,
 }
 
 impl Faults {
+    /// Whether this build has the fault points that drills sabotage.
+    pub const COMPILED: bool = cfg!(all(feature = "fault-points", feature = "sabotage"));
+
+    /// The sabotage that `words` names, separated by commas, for drills that must notice it: `no-dedup` (a row that was taken is
+    /// taken again), `no-intent` (tools do not wait for their intents). Other words mean nothing here.
+    #[cfg(all(feature = "fault-points", feature = "sabotage"))]
+    pub fn named(words: &str) -> Self {
+        let has = |name| words.split(',').any(|word| word.trim() == name);
+        let dedup = Sabotage::none().with(subtend_session::sabotage::Bug::RowTakenTwice);
+        let sabotage = if has("no-dedup") { dedup } else { Sabotage::none() };
+        Self { strike: None, sabotage, hasty: has("no-intent") }
+    }
+
+    /// Without the features nothing can be sabotaged.
+    #[cfg(not(all(feature = "fault-points", feature = "sabotage")))]
+    pub fn named(_words: &str) -> Self {
+        Self::default()
+    }
+
     /// Calls `strike` at each point with a detail (the command's name, for a handler). It may panic: that is the fault.
     #[cfg(feature = "fault-points")]
     pub fn new(strike: impl Fn(Point, &str) + Send + Sync + 'static) -> Self {
-        Self { strike: Some(std::sync::Arc::new(strike)), sabotage: Sabotage::none() }
+        Self { strike: Some(std::sync::Arc::new(strike)), ..Self::default() }
     }
 
     /// Switches rules of every session off: a bug that is to be noticed.
@@ -55,6 +77,18 @@ impl Faults {
     #[cfg(feature = "fault-points")]
     pub(crate) fn spoil(&self, state: &mut State) {
         state.sabotage = self.sabotage;
+    }
+
+    /// Whether tools do not wait for their intents.
+    #[cfg(feature = "fault-points")]
+    pub(crate) fn hasty(&self) -> bool {
+        self.hasty
+    }
+
+    #[cfg(not(feature = "fault-points"))]
+    #[expect(clippy::unused_self, reason = "the same signature as with the feature")]
+    pub(crate) fn hasty(&self) -> bool {
+        false
     }
 
     #[cfg(not(feature = "fault-points"))]

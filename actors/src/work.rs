@@ -49,6 +49,9 @@ impl ToolAtWork {
 impl Driver {
     /// Whether the tool of `call` must wait for its intent record: if it leaves the process or has side effects.
     pub(crate) fn tool_waits(&self, call: CallId) -> bool {
+        if self.hub.faults.hasty() {
+            return false;
+        }
         let found = self.state.call(call).and_then(|call| self.hub.tools.get(&call.tool));
         self.hub.options.durable_before_call
             || found.is_none_or(|tool| tool.leaves_process() || tool.effect() != ToolEffect::ReadOnly)

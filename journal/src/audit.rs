@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use subtend_session::ids::SessionId;
+use subtend_session::ids::{Epoch, Seq, SessionId};
 use subtend_session::index::Row;
 use subtend_session::invariant::{self, Frame, View, Violation, World};
 use subtend_session::record::Record;
@@ -30,12 +30,6 @@ pub enum AuditError {
     },
 }
 
-struct Held {
-    records: Vec<Record>,
-    frames: Vec<Frame>,
-    state: State,
-}
-
 /// Judges what must hold in every state, and with `at_rest` what must hold when nothing is in flight any more.
 ///
 /// Reads every session into memory: for drills, tests and operators. Callers wait for `settled` first.
@@ -43,33 +37,95 @@ struct Held {
 /// # Errors
 /// The first violation, or what keeps the store from being read.
 pub fn audit(journal: &Journal, at_rest: bool) -> Result<(), AuditError> {
-    let mut held = BTreeMap::new();
-    for (session, _) in journal.heads()? {
-        held.insert(session, read(journal, session)?);
-    }
-    let rows: BTreeSet<Row> = journal.outbox()?.into_iter().map(|(row, _)| row).collect();
-    let views = held.iter().map(|(session, held)| {
-        let view = View {
-            records: &held.records,
-            frames: &held.frames,
-            state: Some(&held.state),
-            folded: None,
-            activation: None,
-        };
-        (*session, view)
-    });
-    let world = World::new(views, &rows, None, true);
-    invariant::always(&world)?;
-    if at_rest {
-        invariant::quiescent(&world)?;
-    }
-    Ok(())
+    let mut auditor = Auditor::default();
+    auditor.read(journal)?;
+    auditor.judge(at_rest)
 }
 
-fn read(journal: &Journal, session: SessionId) -> Result<Held, AuditError> {
+/// Whoever audits one store again and again: sessions that have not changed since are not read again.
+#[derive(Debug, Default)]
+pub struct Auditor {
+    held: BTreeMap<SessionId, Held>,
+    rows: BTreeSet<Row>,
+}
+
+#[derive(Debug)]
+struct Held {
+    /// Its head, as far as that tells one state of the session from another.
+    head: (Seq, Epoch),
+    records: Vec<Record>,
+    frames: Vec<Frame>,
+    /// The fold, or why there is none.
+    state: Result<Box<State>, String>,
+}
+
+impl Auditor {
+    /// Reads what has changed.
+    ///
+    /// # Errors
+    /// What keeps the store from being read.
+    pub fn read(&mut self, journal: &Journal) -> Result<(), ReadError> {
+        let heads = journal.heads()?;
+        self.rows = journal.outbox()?.into_iter().map(|(row, _)| row).collect();
+        let mut before = std::mem::take(&mut self.held);
+        for (session, head) in heads {
+            // A session grows. One that lost its end and grew again was written by a later activation.
+            let head = (head.last_seq, head.epoch);
+            let held = match before.remove(&session).filter(|held| held.head == head) {
+                Some(held) => held,
+                None => read(journal, session, head)?,
+            };
+            self.held.insert(session, held);
+        }
+        Ok(())
+    }
+
+    /// Judges what was read last.
+    ///
+    /// # Errors
+    /// The first violation.
+    pub fn judge(&self, at_rest: bool) -> Result<(), AuditError> {
+        let mut views = Vec::with_capacity(self.held.len());
+        for (session, held) in &self.held {
+            let state = held.state.as_ref().map_err(|why| AuditError::Fold { session: *session, why: why.clone() })?;
+            let view = View {
+                records: &held.records,
+                frames: &held.frames,
+                state: Some(&**state),
+                folded: None,
+                activation: None,
+            };
+            views.push((*session, view));
+        }
+        let world = World::new(views, &self.rows, None, true);
+        invariant::always(&world)?;
+        if at_rest {
+            invariant::quiescent(&world)?;
+        }
+        Ok(())
+    }
+
+    /// The records of every session, as they were read last. They come without gaps, from the first.
+    pub fn sessions(&self) -> impl Iterator<Item = (SessionId, &[Record])> {
+        self.held.iter().map(|(session, held)| (*session, held.records.as_slice()))
+    }
+
+    /// The activation that wrote record `seq` of `session`, if that was read.
+    pub fn epoch(&self, session: SessionId, seq: Seq) -> Option<Epoch> {
+        let frames = &self.held.get(&session)?.frames;
+        let until = |frame: &Frame| frame.first_seq.0.saturating_add(u64::from(frame.count));
+        frames.iter().find(|frame| frame.first_seq <= seq && seq.0 < until(frame)).map(|frame| frame.epoch)
+    }
+
+    /// Obligations that nobody has taken, as they were read last.
+    pub fn rows(&self) -> &BTreeSet<Row> {
+        &self.rows
+    }
+}
+
+fn read(journal: &Journal, session: SessionId, head: (Seq, Epoch)) -> Result<Held, ReadError> {
     let stored = journal.records(session)?;
-    let state = State::fold(session, stored.iter().map(|stored| &stored.record))
-        .map_err(|error| AuditError::Fold { session, why: error.to_string() })?;
+    let state = State::fold(session, stored.iter().map(|stored| &stored.record));
     // What one activation wrote stands together: a frame here is a run of records of one epoch.
     let mut frames: Vec<Frame> = Vec::new();
     for stored in &stored {
@@ -78,5 +134,10 @@ fn read(journal: &Journal, session: SessionId) -> Result<Held, AuditError> {
             _ => frames.push(Frame { first_seq: stored.seq, count: 1, epoch: stored.epoch }),
         }
     }
-    Ok(Held { records: stored.into_iter().map(|stored| stored.record).collect(), frames, state })
+    Ok(Held {
+        head,
+        records: stored.into_iter().map(|stored| stored.record).collect(),
+        frames,
+        state: state.map(Box::new).map_err(|error| error.to_string()),
+    })
 }

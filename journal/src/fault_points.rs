@@ -2,6 +2,9 @@
 
 use subtend_session::index::Changes;
 
+/// Whether this build has the fault points that drills sabotage.
+pub const FAULT_POINTS: bool = cfg!(feature = "fault-points");
+
 /// What is sabotaged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FaultPoints {
@@ -9,6 +12,10 @@ pub(crate) struct FaultPoints {
     pub(crate) ack_before_commit: bool,
     /// Obligations are dropped.
     pub(crate) no_outbox: bool,
+    /// An activation is given the epoch of the one before it.
+    pub(crate) no_epoch: bool,
+    /// Commits take 50 ms longer, so that a tool that does not wait for its intent is seen to be ahead of it.
+    pub(crate) no_intent: bool,
 }
 
 impl FaultPoints {
@@ -26,7 +33,12 @@ impl FaultPoints {
     #[cfg(any(feature = "fault-points", test))]
     fn parse(words: &str) -> Self {
         let has = |name| words.split(',').any(|word| word.trim() == name);
-        Self { ack_before_commit: has("ack-before-commit"), no_outbox: has("no-outbox") }
+        Self {
+            ack_before_commit: has("ack-before-commit"),
+            no_outbox: has("no-outbox"),
+            no_epoch: has("no-epoch"),
+            no_intent: has("no-intent"),
+        }
     }
 
     pub(crate) fn spoil(self, changes: &mut Changes) {
@@ -43,10 +55,13 @@ mod tests {
     #[test]
     fn only_named_faults_are_on() {
         assert_eq!(FaultPoints::parse(""), FaultPoints::default());
-        assert_eq!(FaultPoints::parse("no-outbox"), FaultPoints { ack_before_commit: false, no_outbox: true });
+        let none = FaultPoints::default();
+        assert_eq!(FaultPoints::parse("no-outbox"), FaultPoints { no_outbox: true, ..none });
+        assert_eq!(FaultPoints::parse("no-epoch"), FaultPoints { no_epoch: true, ..none });
+        assert_eq!(FaultPoints::parse("no-intent"), FaultPoints { no_intent: true, ..none });
         assert_eq!(
             FaultPoints::parse("ack-before-commit, no-outbox"),
-            FaultPoints { ack_before_commit: true, no_outbox: true }
+            FaultPoints { ack_before_commit: true, no_outbox: true, ..none }
         );
     }
 }

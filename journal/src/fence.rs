@@ -62,6 +62,8 @@ pub(crate) struct Fences {
     map: IdMap<SessionId, Fence>,
     leaving: BTreeSet<(Lsn, SessionId)>,
     removals: u64,
+    /// Sabotage: an activation is given the epoch of the one before it.
+    same_epoch: bool,
 }
 
 /// What a session's next activation starts from.
@@ -72,6 +74,15 @@ pub(crate) struct Known {
 }
 
 impl Fences {
+    /// Fences of a journal that was just opened.
+    pub(crate) fn new(same_epoch: bool) -> Self {
+        Self { same_epoch, ..Self::default() }
+    }
+
+    fn after(&self, epoch: Epoch) -> Epoch {
+        if self.same_epoch { epoch } else { epoch.next() }
+    }
+
     /// Checks the frames and gives them their places from `first` on: all of them or none.
     pub(crate) fn admit(&mut self, frames: &mut [Placed], first: Lsn) -> Result<(), AppendError> {
         let mut lsn = first;
@@ -139,8 +150,9 @@ impl Fences {
 
     /// Takes the next epoch of a session that is remembered.
     pub(crate) fn activate(&mut self, session: SessionId) -> Option<Known> {
+        let epoch = self.after(self.map.get(&session)?.epoch);
         let fence = self.map.get_mut(&session)?;
-        fence.epoch = fence.epoch.next();
+        fence.epoch = epoch;
         fence.marked = Lsn(0);
         fence.active = true;
         Some(Known { epoch: fence.epoch, next_seq: fence.next_seq })
@@ -156,7 +168,7 @@ impl Fences {
         if self.removals != removals {
             return None;
         }
-        let epoch = last.epoch.next();
+        let epoch = self.after(last.epoch);
         let fence = Fence { epoch, next_seq: last.next_seq, last: Lsn(0), marked: Lsn(0), active: true };
         self.map.insert(session, fence);
         Some(Known { epoch, next_seq: last.next_seq })

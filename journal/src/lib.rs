@@ -30,9 +30,10 @@ mod waiters;
 mod watermark;
 mod writer;
 
-pub use audit::{AuditError, audit};
+pub use audit::{AuditError, Auditor, audit};
 pub use engine::Engine;
 pub use error::{AppendError, EngineError, OpenError, Poisoned, ReadError};
+pub use fault_points::FAULT_POINTS;
 pub use frame::{Appended, Batch, Frame, Stored};
 pub use journal::{Activation, Info, Journal, Options};
 pub use store::{StoreSpec, open_store, open_store_with};

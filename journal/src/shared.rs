@@ -78,9 +78,11 @@ impl Shared {
             max_body: engine.max_body(),
             queue_bytes,
         };
+        let faults = FaultPoints::read();
+        let core = Core { fences: Fences::new(faults.no_epoch), ..Core::default() };
         Self {
             about,
-            core: Mutex::default(),
+            core: Mutex::new(core),
             work: Condvar::new(),
             stirred: Notify::new(),
             waiters: Waiters::new(last),
@@ -88,7 +90,7 @@ impl Shared {
             batches: AtomicU64::new(0),
             pressure: watch::Sender::new(false),
             closed: watch::Sender::new(false),
-            faults: FaultPoints::read(),
+            faults,
             engine: RwLock::new(Some(engine)),
             lock: Mutex::new(lock),
         }

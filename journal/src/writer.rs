@@ -113,6 +113,9 @@ fn commit(shared: &Shared, engine: &dyn Engine, group: Group, last: Lsn) -> Resu
         shared.waiters.publish(last);
         std::thread::sleep(Duration::from_millis(50));
     }
+    if shared.faults.no_intent {
+        std::thread::sleep(Duration::from_millis(50));
+    }
     guarded("write", || engine.write(group))
 }
 

@@ -10,7 +10,7 @@ pub(crate) struct Stop(watch::Receiver<bool>);
 
 impl Stop {
     /// Listens from here on. A second signal ends the process wherever it is.
-    pub(super) fn listen() -> Result<Self, Fail> {
+    pub(crate) fn listen() -> Result<Self, Fail> {
         let (tell, told) = watch::channel(false);
         let mut signals = Signals::new()
             .map_err(|error| Fail::Other(format!("the system does not let us listen to signals: {error}")))?;

@@ -1,0 +1,130 @@
+//! `subtend drill-child`: the process that is killed. Started by `subtend drill`.
+
+use std::io::Read as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use subtend_actors::faults::Faults;
+use subtend_actors::{Options, Runtime};
+use subtend_agents::catalog::Catalog;
+use subtend_agents::manifest::{AgentMode, Manifest};
+use subtend_journal::Journal;
+use subtend_session::authority::{RuleSet, Verdict};
+use subtend_session::place::OnRestart;
+use subtend_tools::registry::Registry;
+use subtend_tools::workspace::Workspace;
+use tokio::time::Instant;
+
+use super::super::fail::{Code, Fail};
+use super::super::{guard, work};
+use super::home::Home;
+use super::line::Line;
+use super::plan::Strike;
+use super::sabotage::VARIABLE;
+use super::trigger::{Trigger, die};
+use super::{model, tools, workload};
+
+/// Works on a store until it is killed; `subtend drill` starts it.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// Where it works
+    #[arg(long)]
+    dir: PathBuf,
+
+    /// The engine of the store
+    #[arg(long)]
+    engine: String,
+
+    /// Seed of what it does
+    #[arg(long)]
+    seed: u64,
+
+    /// When it is killed; without it, it recovers, comes to rest and ends
+    #[arg(long)]
+    strike: Option<Strike>,
+
+    /// How long it waits for rest
+    #[arg(long)]
+    patience_ms: u64,
+}
+
+/// Does it.
+pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+    follow_the_drill();
+    let home = Home::of(&args.engine, &args.dir);
+    let trigger = Arc::new(Trigger::new(args.strike));
+    work::threads()?.block_on(async {
+        let started = Instant::now();
+        let journal = home.open()?;
+        Line::Opened.say();
+        trigger.recovers(&journal);
+        let runtime = start(&home, journal, args.seed, &trigger).await?;
+        Line::Ready(u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX)).say();
+        trigger.recovered();
+        if args.strike.is_some() {
+            workload::run(runtime, args.seed, trigger).await;
+        } else {
+            let left = rest(&runtime, Duration::from_millis(args.patience_ms)).await?;
+            runtime.shutdown(Duration::from_secs(2)).await;
+            Line::Quiet(left).say();
+        }
+        Ok(Code::Done)
+    })
+}
+
+/// Dies with the drill: its stdin is a pipe that ends when the drill does, however that is.
+fn follow_the_drill() {
+    std::thread::spawn(|| {
+        let mut byte = [0];
+        while matches!(std::io::stdin().read(&mut byte), Ok(read) if read > 0) {}
+        die()
+    });
+}
+
+async fn start(home: &Home, journal: Journal, seed: u64, trigger: &Arc<Trigger>) -> Result<Runtime, Fail> {
+    let workspace = Workspace::open(home.workspace())
+        .map_err(|error| Fail::Other(format!("the drill's workspace cannot be opened: {error}")))?;
+    let guard = guard::guard()
+        .map_err(|error| Fail::Other(format!("the running program cannot be found, so it guards nothing: {error}")))?;
+    let unfit = |error| Fail::Other(format!("the tools do not fit together: {error}"));
+    let mut registry = Registry::builder().tools(Registry::workspace_tools(Some(guard))).map_err(unfit)?;
+    for tool in tools::all(home, trigger) {
+        registry = registry.tool(tool).map_err(unfit)?;
+    }
+    let mut catalog = Catalog::builtin();
+    let worker = Manifest::new(workload::WORKER, AgentMode::All, "You are at work in a drill.");
+    let steady = Manifest { name: workload::STEADY.into(), on_restart: OnRestart::Resume, ..worker.clone() };
+    catalog.insert(worker);
+    catalog.insert(steady);
+    let builder = Runtime::builder()
+        .journal(journal)
+        .workspace(Arc::new(workspace))
+        .catalog(catalog)
+        .tools(registry.build())
+        .model(Arc::new(model::model(seed)))
+        .policy(RuleSet { default: Verdict::Allow, rules: Vec::new() })
+        .faults(Faults::named(&std::env::var(VARIABLE).unwrap_or_default()))
+        // Owners that wait leave memory at once, so that ends find them there and not there.
+        .options(Options { durable_before_call: true, idle: Duration::from_millis(10), ..Options::default() });
+    work::hub::begin(builder).await
+}
+
+/// Waits until nothing is in flight any more and nobody is owed anything; tells how many runs are when patience is at an end.
+async fn rest(runtime: &Runtime, patience: Duration) -> Result<usize, Fail> {
+    const LOOK: Duration = Duration::from_millis(10);
+    let journal = runtime.journal();
+    let until = Instant::now() + patience;
+    let mut quiet = 0_u32;
+    loop {
+        // A poisoned journal is told by what is read next, or by who looks at the store afterwards.
+        drop(journal.settled().await);
+        let (inflight, owed) = (journal.inflight()?.len(), journal.outbox()?.len());
+        quiet = if inflight == 0 && owed == 0 { quiet.saturating_add(1) } else { 0 };
+        // Twice in a row: between the end of a run and the beginning of the next there may be a moment.
+        if quiet == 2 || Instant::now() > until {
+            return Ok(inflight);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}

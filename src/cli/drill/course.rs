@@ -1,0 +1,198 @@
+//! The course of a drill: kill, look, recover, look again; round after round.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::super::fail::Fail;
+use super::finding::{Kind, Violation};
+use super::home::{Ground, Home};
+use super::judge::Judge;
+use super::look::Look;
+use super::orphans::Orphans;
+use super::plan::{Order, Plan, Round, Strike};
+use super::process::{Left, Start};
+use super::progress::Progress;
+use super::report::{Report, Verdict};
+use super::sabotage::Sabotage;
+
+/// How long runs may take to end after a recovery, before they count as endless.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// With a sabotage: those that never end are what is looked for.
+const SABOTAGED_PATIENCE: Duration = Duration::from_secs(10);
+/// Kills after which another store begins to age: to look at one takes longer each time.
+const AGE: u64 = 100;
+
+/// One drill.
+pub(super) struct Course<'a> {
+    ground: Ground,
+    plan: Plan,
+    kills: u64,
+    sabotage: Option<Sabotage>,
+    report: Report,
+    progress: Progress,
+    stop: &'a AtomicBool,
+}
+
+/// A store that is drilled, with what is known of it.
+struct Subject {
+    home: Home,
+    judge: Judge,
+    name: &'static str,
+    kills: u64,
+    /// Processes that its tools started.
+    processes: u64,
+    /// How it was seen after the last kill.
+    look: Option<Look>,
+}
+
+impl<'a> Course<'a> {
+    pub(super) fn new(ground: Ground, seed: u64, kills: u64, sabotage: Option<Sabotage>, stop: &'a AtomicBool) -> Self {
+        let report = Report { engine: ground.engine().to_owned(), seed, sabotage, ..Report::default() };
+        Self { ground, plan: Plan::new(seed), kills, sabotage, report, progress: Progress::new(), stop }
+    }
+
+    /// Runs it to its end, to a sabotage that is caught, or until it is asked to stop.
+    pub(super) fn run(mut self) -> Result<Report, Fail> {
+        let started = Instant::now();
+        let mut aged: Option<Subject> = None;
+        while !self.is_over() {
+            let left = usize::try_from(self.kills.saturating_sub(self.report.kills)).unwrap_or(usize::MAX);
+            let round = self.plan.next(left);
+            let subject = match aged.take() {
+                Some(subject) if round.aged => subject,
+                other => {
+                    aged = other;
+                    self.subject(round.aged)?
+                }
+            };
+            match self.round(subject, &round)? {
+                Some(subject) if round.aged && subject.kills < AGE => aged = Some(subject),
+                Some(subject) => self.leave(&subject),
+                None => {}
+            }
+        }
+        if let Some(subject) = aged {
+            self.leave(&subject);
+        }
+        self.progress.clear();
+        self.report.took = started.elapsed();
+        self.report.stopped = self.is_stopped() && self.report.kills < self.kills && !self.is_caught();
+        Ok(self.report)
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn is_caught(&self) -> bool {
+        self.report.verdict() == Verdict::Caught
+    }
+
+    fn is_over(&self) -> bool {
+        self.report.kills >= self.kills || self.is_stopped() || self.is_caught()
+    }
+
+    fn subject(&mut self, aged: bool) -> Result<Subject, Fail> {
+        let name = if aged { "aged" } else { "fresh" };
+        Ok(Subject { home: self.ground.home()?, judge: Judge::default(), name, kills: 0, processes: 0, look: None })
+    }
+
+    /// The kills of one round, and the recovery from the last of them. `None` where something was wrong: then the store stays as
+    /// it is, and is killed no more.
+    fn round(&mut self, mut subject: Subject, round: &Round) -> Result<Option<Subject>, Fail> {
+        let before = self.report.violations();
+        for order in &round.orders {
+            if self.is_over() {
+                break;
+            }
+            self.kill(&mut subject, *order)?;
+            if self.report.violations() > before {
+                return Ok(self.set_aside(&subject));
+            }
+        }
+        if self.is_stopped() {
+            return Ok(Some(subject));
+        }
+        let seed = round.orders.first().map_or(0, |order| order.seed);
+        self.recover(&mut subject, seed)?;
+        Ok(if self.report.violations() > before { self.set_aside(&subject) } else { Some(subject) })
+    }
+
+    fn kill(&mut self, subject: &mut Subject, order: Order) -> Result<(), Fail> {
+        let before = subject.look.unwrap_or_default();
+        let strike = match order.strike {
+            Strike::Recovery(thousandths) => Strike::Recovery(before.in_flight.saturating_mul(thousandths) / 1_000),
+            Strike::Opening | Strike::Seen(_) | Strike::Ended(_) | Strike::Marked(_) => order.strike,
+        };
+        let left = self.start(&subject.home).and_kill(&Order { strike, ..order })?;
+        self.report.kills = self.report.kills.saturating_add(1);
+        subject.kills = subject.kills.saturating_add(1);
+        let in_recovery = left.opened && left.ready.is_none() && before.needs_recovery();
+        self.look(subject, left, false);
+        let look = subject.look.unwrap_or_default();
+        let hits = &mut self.report.hits;
+        hits.recovery = hits.recovery.saturating_add(in_recovery.into());
+        hits.open_call = hits.open_call.saturating_add(look.open_call.into());
+        hits.outbox = hits.outbox.saturating_add((look.owed > 0).into());
+        self.report.in_flight = self.report.in_flight.saturating_add(look.in_flight);
+        self.progress.tell(&self.report, self.kills);
+        Ok(())
+    }
+
+    fn recover(&mut self, subject: &mut Subject, seed: u64) -> Result<(), Fail> {
+        let left = self.start(&subject.home).and_recover(seed)?;
+        self.report.recoveries.extend(left.ready);
+        self.look(subject, left, true);
+        self.progress.tell(&self.report, self.kills);
+        Ok(())
+    }
+
+    fn start<'h>(&'h self, home: &'h Home) -> Start<'h> {
+        let patience = if self.sabotage.is_some() { SABOTAGED_PATIENCE } else { PATIENCE };
+        Start { home, engine: self.ground.engine(), sabotage: self.sabotage, patience }
+    }
+
+    /// Looks at what a process left: at its store, and at what it had started.
+    fn look(&mut self, subject: &mut Subject, left: Left, at_rest: bool) {
+        let orphans = Orphans::watch(&subject.home, left.gone);
+        self.report.acknowledged = self.report.acknowledged.saturating_add(left.told.count());
+        subject.judge.hears(left.told);
+        let (look, mut found) = subject.judge.look(&subject.home, at_rest);
+        let broke = left.broke.map(|what| Violation { kind: Kind::Broken, what });
+        found.extend(broke.and_then(|broke| subject.judge.unknown(vec![broke]).pop()));
+        let (processes, orphans) = orphans.left();
+        subject.processes = processes;
+        found.extend(orphans.into_iter().map(|process| Violation {
+            kind: Kind::Orphaned,
+            what: format!("process {process}, which a tool started, was alive a second after the end of its runtime"),
+        }));
+        self.report.take(subject.name, found);
+        subject.look = look;
+    }
+
+    fn count(&mut self, subject: &Subject) {
+        let look = subject.look.unwrap_or_default();
+        self.report.sessions = self.report.sessions.saturating_add(look.sessions);
+        self.report.processes = self.report.processes.saturating_add(subject.processes);
+    }
+
+    /// The store has done its part.
+    fn leave(&mut self, subject: &Subject) {
+        self.count(subject);
+        subject.home.remove();
+    }
+
+    /// Something was wrong in the store: it is for a person to look at, unless that was to be expected.
+    fn set_aside(&mut self, subject: &Subject) -> Option<Subject> {
+        self.count(subject);
+        if self.sabotage.is_none() {
+            let kept = self.ground.keep(&subject.home);
+            self.report.kept.push(kept.display().to_string());
+        } else {
+            subject.home.remove();
+        }
+        None
+    }
+}

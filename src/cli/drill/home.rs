@@ -1,0 +1,199 @@
+//! Where a drill takes place: directories with a store each.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use subtend_journal::{Journal, OpenError, StoreSpec, open_store};
+use tokio::time::Instant;
+
+use super::super::fail::Fail;
+
+/// How long the store of a process that was killed may still be held: by a child of it that had not become another program.
+const HELD: Duration = Duration::from_secs(5);
+
+/// The directory of a drill. It is removed at the end, but for what a person is to look at.
+#[derive(Debug)]
+pub(super) struct Ground {
+    engine: String,
+    dir: PathBuf,
+    homes: u32,
+    /// Whether the directory was there before.
+    found: bool,
+    kept: bool,
+}
+
+impl Ground {
+    /// Prepares the directory of a store specification that names an engine, and a directory if it is not to be a temporary one.
+    pub(super) fn prepare(store: &str, seed: u64) -> Result<Self, Fail> {
+        let (engine, dir) = store.split_once(':').map_or((store, None), |(engine, dir)| (engine, Some(dir)));
+        if engine == "memory" {
+            return Err(Fail::Usage(
+                "`memory` cannot be drilled: nothing of it is there after a kill (--store ENGINE or ENGINE:DIR)".into(),
+            ));
+        }
+        // The engine's own word on what is possible.
+        StoreSpec::parse(&format!("{engine}:{}", dir.unwrap_or("store")))?;
+        let dir = match dir {
+            Some(dir) => std::path::absolute(dir)
+                .map_err(|error| Fail::Usage(format!("--store {store}: {dir} is no path: {error}")))?,
+            None => std::env::temp_dir().join(format!("subtend-drill-{}-{seed:x}", std::process::id())),
+        };
+        let found = dir.exists();
+        let taken = found && std::fs::read_dir(&dir).map_or(true, |mut entries| entries.next().is_some());
+        if taken {
+            return Err(Fail::Usage(format!(
+                "--store {store}: {} is not an empty directory; a drill kills what works on its stores, so it makes its own",
+                dir.display()
+            )));
+        }
+        std::fs::create_dir_all(&dir).map_err(|error| not_made(&dir, &error))?;
+        Ok(Self { engine: engine.to_owned(), dir, homes: 0, found, kept: false })
+    }
+
+    /// The engine.
+    pub(super) fn engine(&self) -> &str {
+        &self.engine
+    }
+
+    /// A place for another store.
+    pub(super) fn home(&mut self) -> Result<Home, Fail> {
+        self.homes = self.homes.saturating_add(1);
+        let dir = self.dir.join(self.homes.to_string());
+        let workspace = dir.join("workspace");
+        std::fs::create_dir_all(&workspace).map_err(|error| not_made(&workspace, &error))?;
+        Ok(Home { engine: self.engine.clone(), dir })
+    }
+
+    /// Leaves a home where it is, for a person to look at; says where.
+    pub(super) fn keep(&mut self, home: &Home) -> PathBuf {
+        self.kept = true;
+        home.dir.clone()
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        // What cannot be removed is not worth more words: a later drill takes another directory.
+        if !self.kept && !self.found {
+            drop(std::fs::remove_dir_all(&self.dir));
+        }
+    }
+}
+
+fn not_made(dir: &Path, error: &io::Error) -> Fail {
+    Fail::Other(format!("{} cannot be made: {error} (--store ENGINE:DIR names another place)", dir.display()))
+}
+
+/// One store with what its processes leave beside it.
+#[derive(Clone, Debug)]
+pub(super) struct Home {
+    engine: String,
+    dir: PathBuf,
+}
+
+impl Home {
+    /// As the process that works there is told.
+    pub(super) fn of(engine: &str, dir: &Path) -> Self {
+        Self { engine: engine.to_owned(), dir: dir.to_path_buf() }
+    }
+
+    /// Its directory.
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Where tools work.
+    pub(super) fn workspace(&self) -> PathBuf {
+        self.dir.join("workspace")
+    }
+
+    /// A line for each side effect.
+    pub(super) fn marks(&self) -> PathBuf {
+        self.dir.join("marks")
+    }
+
+    /// A line for each process that a tool started.
+    pub(super) fn processes(&self) -> PathBuf {
+        self.workspace().join("processes")
+    }
+
+    /// What the last process said on its standard error.
+    pub(super) fn errors(&self) -> PathBuf {
+        self.dir.join("stderr")
+    }
+
+    /// The store, as `--store` takes it.
+    pub(super) fn spec(&self) -> String {
+        format!("{}:{}", self.engine, self.dir.join("store").display())
+    }
+
+    /// Opens the store.
+    pub(super) fn open(&self) -> Result<Journal, OpenError> {
+        open_store(&StoreSpec::parse(&self.spec())?)
+    }
+
+    /// Opens the store of a process that was killed just now.
+    pub(super) fn open_after_kill(&self) -> Result<Journal, OpenError> {
+        let killed = Instant::now();
+        loop {
+            match self.open() {
+                Err(OpenError::InUse { .. }) if killed.elapsed() < HELD => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                opened => return opened,
+            }
+        }
+    }
+
+    /// Removes all of it.
+    pub(super) fn remove(&self) {
+        // A directory that stays does no harm: it goes with the whole drill's.
+        drop(std::fs::remove_dir_all(&self.dir));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(store: &str) -> String {
+        let Err(Fail::Usage(why)) = Ground::prepare(store, 1) else { panic!("{store} is taken") };
+        why
+    }
+
+    #[test]
+    fn what_cannot_be_drilled_is_a_usage_error() {
+        assert!(refusal("memory").contains("nothing of it is there after a kill"));
+        assert!(refusal("tape").contains("`tape:store` names no store"), "{}", refusal("tape"));
+        assert!(refusal("tape:/x").contains("`tape:/x` names no store"));
+    }
+
+    #[cfg(feature = "redb")]
+    #[test]
+    fn a_directory_with_something_in_it_is_refused() {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::write(dir.path().join("mine"), "").expect("a file");
+        let why = refusal(&format!("redb:{}", dir.path().display()));
+        assert!(why.contains("is not an empty directory"), "{why}");
+        assert!(dir.path().join("mine").exists());
+    }
+
+    #[cfg(feature = "redb")]
+    #[test]
+    fn homes_go_with_their_ground_unless_one_is_kept() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let store = |name: &str| format!("redb:{}", dir.path().join(name).display());
+        let mut ground = Ground::prepare(&store("gone"), 1).expect("a ground");
+        let home = ground.home().expect("a home");
+        assert!(home.workspace().is_dir());
+        drop(ground);
+        assert!(!dir.path().join("gone").exists());
+
+        let mut ground = Ground::prepare(&store("kept"), 1).expect("a ground");
+        let home = ground.home().expect("a home");
+        let kept = ground.keep(&home);
+        drop(ground);
+        assert!(kept.is_dir());
+    }
+}

@@ -1,0 +1,150 @@
+//! What must hold of a store after a kill, and what besides at rest.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use subtend_journal::Auditor;
+use subtend_session::ids::{CallId, Epoch, Seq, SessionId};
+use subtend_session::place::Owner;
+use subtend_session::record::Record;
+
+use super::finding::{Kind, Violation};
+use super::home::Home;
+use super::look::{self, Look, Sessions};
+use super::marks::Marks;
+use super::told::Told;
+
+/// A store through its kills: what was acknowledged on it, and how it was seen last.
+#[derive(Debug, Default)]
+pub(super) struct Judge {
+    told: Told,
+    auditor: Auditor,
+    lasts: BTreeMap<SessionId, (Seq, Epoch)>,
+    /// What was found already: it is found again at every look.
+    known: BTreeSet<Violation>,
+}
+
+impl Judge {
+    /// Takes what a process was told before it died.
+    pub(super) fn hears(&mut self, told: Told) {
+        self.told.add(told);
+    }
+
+    /// Looks at the store: after a kill, or `at_rest` when a recovery is done and nothing is in flight any more. `None` where it
+    /// does not open.
+    pub(super) fn look(&mut self, home: &Home, at_rest: bool) -> (Option<Look>, Vec<Violation>) {
+        let read = home.open_after_kill().map_err(|error| format!("the store does not open: {error}"));
+        let read = read.and_then(|journal| {
+            look::read(&journal, &mut self.auditor, at_rest)
+                .map_err(|error| format!("the store cannot be read: {error}"))
+        });
+        let (look, found) = match read {
+            Ok((look, unsound)) => {
+                let found = self.judge(home, unsound, at_rest);
+                self.lasts = look::lasts(&self.auditor);
+                (Some(look), found)
+            }
+            Err(what) => (None, vec![Violation { kind: Kind::Unsound, what }]),
+        };
+        (look, self.unknown(found))
+    }
+
+    /// Those of `found` that were not found before.
+    pub(super) fn unknown(&mut self, found: Vec<Violation>) -> Vec<Violation> {
+        found.into_iter().filter(|violation| self.known.insert(violation.clone())).collect()
+    }
+
+    fn judge(&self, home: &Home, unsound: Vec<String>, at_rest: bool) -> Vec<Violation> {
+        let (sessions, marks) = (look::sessions(&self.auditor), Marks::read(home));
+        let mut found = of(Kind::Unsound, unsound);
+        found.extend(of(Kind::Lost, self.told.lost(&sessions)));
+        found.extend(of(Kind::Duplicated, duplicated(&sessions)));
+        let unfenced = self.lasts.iter().filter_map(|(session, (seq, epoch))| {
+            let later = self.auditor.epoch(*session, seq.next())?;
+            unfenced(*session, *seq, *epoch, later)
+        });
+        found.extend(of(Kind::Unfenced, unfenced.collect()));
+        found.extend(of(Kind::Repeated, marks.repeated()));
+        found.extend(of(Kind::Unintended, marks.unintended(&sessions)));
+        if at_rest {
+            found.extend(of(Kind::Endless, endless(&sessions)));
+            found.extend(of(Kind::Missing, missing(&sessions)));
+            let owed = self.auditor.rows().iter().map(|row| format!("at rest an obligation stands: {row:?}"));
+            found.extend(of(Kind::Missing, owed.collect()));
+            found.extend(of(Kind::Dangling, dangling(&sessions)));
+        }
+        found
+    }
+}
+
+fn of(kind: Kind, what: Vec<String>) -> Vec<Violation> {
+    what.into_iter().map(|what| Violation { kind, what }).collect()
+}
+
+/// A record behind the last one of an earlier process that is not in a later epoch than that: one that was thought dead could
+/// have written it (J-6).
+fn unfenced(session: SessionId, last: Seq, epoch: Epoch, later: Epoch) -> Option<String> {
+    let next = last.next();
+    (later <= epoch).then(|| {
+        format!(
+            "record {next} of {session} was written by a later process in epoch {later}, and {epoch} was given before"
+        )
+    })
+}
+
+/// Notices that were taken, by owner's session and key.
+fn taken(sessions: &Sessions<'_>) -> BTreeMap<(SessionId, CallId), u32> {
+    let mut taken: BTreeMap<(SessionId, CallId), u32> = BTreeMap::new();
+    for (session, records) in sessions {
+        for key in records.iter().flat_map(keys) {
+            let count = taken.entry((*session, key)).or_default();
+            *count = count.saturating_add(1);
+        }
+    }
+    taken
+}
+
+fn keys(record: &Record) -> Vec<CallId> {
+    let Record::NoticeTaken(taken) = record else { return Vec::new() };
+    taken.items.iter().filter_map(|item| item.key).collect()
+}
+
+/// Ends that their owners heard of twice.
+fn duplicated(sessions: &Sessions<'_>) -> Vec<String> {
+    let twice = taken(sessions).into_iter().filter(|(_, count)| *count > 1);
+    twice.map(|((owner, key), count)| format!("{owner} has {count} notices of its call {key}")).collect()
+}
+
+/// Owned runs of whose ends their owners never heard.
+fn missing(sessions: &Sessions<'_>) -> Vec<String> {
+    let taken = taken(sessions);
+    let mut found = Vec::new();
+    for (session, records) in sessions {
+        for record in *records {
+            let Record::RunOpened(opened) = record else { continue };
+            let Owner::Run { session: owner, call, .. } = &opened.owner else { continue };
+            if !taken.contains_key(&(*owner, *call)) {
+                found.push(format!(
+                    "{owner} never heard of run {} of {session}, which its call {call} opened",
+                    opened.run
+                ));
+            }
+        }
+    }
+    found
+}
+
+/// Runs that have not exactly one end.
+fn endless(sessions: &Sessions<'_>) -> Vec<String> {
+    let ends = sessions.iter().flat_map(|(session, records)| look::ends(*session, records));
+    let wrong = ends.filter(|(_, count)| *count != 1);
+    wrong.map(|(key, count)| format!("run {} of {} has {count} ends", key.run, key.session)).collect()
+}
+
+/// Calls without a result in sessions that are at rest.
+fn dangling(sessions: &Sessions<'_>) -> Vec<String> {
+    let open = sessions.iter().flat_map(|(session, records)| look::open(records).map(move |call| (session, call)));
+    open.map(|(session, call)| format!("call {call} of {session} has no result")).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,185 @@
+use subtend_session::call::CallEnd;
+use subtend_session::ids::{AttemptNo, Hash, InputId, RunNo, TurnNo};
+use subtend_session::outcome::Outcome;
+use subtend_session::place::{Mode, OnRestart};
+use subtend_session::record::{
+    Asked, CallFinished, Carrier, From, InputAccepted, Lane, Notice, NoticeTaken, RunEnded, RunOpened, Stop,
+    TurnAnswered,
+};
+use subtend_session::usage::Usage;
+use uuid::Uuid;
+
+use super::super::line::Line;
+use super::*;
+
+const OWNER: SessionId = SessionId(Uuid::from_u128(1));
+const CHILD: SessionId = SessionId(Uuid::from_u128(2));
+const CALL: CallId = CallId { turn: TurnNo(1), ix: 0 };
+const RUN: RunNo = RunNo(1);
+
+fn opened(owner: Owner) -> Record {
+    Record::RunOpened(Box::new(RunOpened {
+        run: RUN,
+        owner,
+        inputs: Vec::new(),
+        mode: Mode::Background,
+        max_turns: 5,
+        base_turns: 0,
+        deadline_ms: None,
+        wall_cap_at: None,
+        on_restart: OnRestart::Fail,
+        slot: false,
+    }))
+}
+
+fn ended() -> Record {
+    Record::RunEnded(Box::new(RunEnded {
+        run: RUN,
+        outcome: Outcome::Lost,
+        result: None,
+        returned: None,
+        text: None,
+        len: 0,
+        hash: Hash::of(b""),
+        turns: 0,
+        usage_self: Usage::default(),
+        usage_owned: Usage::default(),
+        worked_ms: 0,
+        queue_stands: false,
+        gave_up: None,
+    }))
+}
+
+fn answered() -> Record {
+    Record::TurnAnswered(Box::new(TurnAnswered {
+        run: RUN,
+        turn: CALL.turn,
+        attempt: AttemptNo(1),
+        text: None,
+        reasoning: None,
+        calls: vec![Asked { provider_id: "c".into(), tool: "task".into(), args: "{}".into() }],
+        stop: Stop::Calls,
+        model: None,
+        usage: Usage::default(),
+        answers: Vec::new(),
+        worked_ms: 0,
+    }))
+}
+
+fn finished() -> Record {
+    let finished =
+        CallFinished { call: CALL, end: CallEnd::Ok, content: "".into(), truncated_from: None, worked_ms: 0 };
+    Record::CallFinished(Box::new(finished))
+}
+
+fn noticed(carrier: Carrier) -> Record {
+    let item = Notice {
+        child: CHILD,
+        run: Some(RUN),
+        key: Some(CALL),
+        refused: None,
+        outcome: Outcome::Lost,
+        len: 0,
+        hash: Hash::of(b""),
+        prefix: "".into(),
+        usage: Usage::default(),
+        turns: 0,
+        waking: true,
+    };
+    Record::NoticeTaken(Box::new(NoticeTaken { items: vec![item], carrier }))
+}
+
+fn owned() -> Owner {
+    Owner::Run { session: OWNER, run: RUN, call: CALL }
+}
+
+/// What is found of an owner and its child at rest, by kind.
+fn found(owner: &[Record], child: &[Record]) -> Vec<(Kind, String)> {
+    let sessions = Sessions::from([(OWNER, owner), (CHILD, child)]);
+    let all = [
+        (Kind::Duplicated, duplicated(&sessions)),
+        (Kind::Missing, missing(&sessions)),
+        (Kind::Endless, endless(&sessions)),
+        (Kind::Dangling, dangling(&sessions)),
+    ];
+    all.into_iter().flat_map(|(kind, what)| what.into_iter().map(move |what| (kind, what))).collect()
+}
+
+#[test]
+fn a_tree_at_rest_is_clean() {
+    let owner = [opened(Owner::Person), answered(), finished(), noticed(Carrier::Message), ended()];
+    assert_eq!(found(&owner, &[opened(owned()), ended()]), []);
+    // A blocking call, whose notice is its result; and one that was awaited.
+    for carrier in [Carrier::Result, Carrier::Await { call: CALL }] {
+        let owner = [opened(Owner::Person), answered(), noticed(carrier), ended()];
+        assert_eq!(found(&owner, &[opened(owned()), ended()]), []);
+    }
+}
+
+#[test]
+fn a_notice_that_is_missing_or_taken_twice_is_found() {
+    let child = [opened(owned()), ended()];
+    let deaf = [opened(Owner::Person), answered(), finished(), ended()];
+    let what = format!("{OWNER} never heard of run 1 of {CHILD}, which its call 1.0 opened");
+    assert_eq!(found(&deaf, &child), [(Kind::Missing, what)]);
+    let notice = || noticed(Carrier::Message);
+    let twice = [opened(Owner::Person), answered(), finished(), notice(), notice(), ended()];
+    let what = format!("{OWNER} has 2 notices of its call 1.0");
+    assert_eq!(found(&twice, &child), [(Kind::Duplicated, what)]);
+}
+
+#[test]
+fn a_run_without_one_end_and_a_call_without_a_result_are_found() {
+    let owner = [opened(Owner::Person), answered(), noticed(Carrier::Message)];
+    let child = [opened(owned()), ended(), ended()];
+    let expected = [
+        (Kind::Endless, format!("run 1 of {OWNER} has 0 ends")),
+        (Kind::Endless, format!("run 1 of {CHILD} has 2 ends")),
+        (Kind::Dangling, format!("call 1.0 of {OWNER} has no result")),
+    ];
+    assert_eq!(found(&owner, &child), expected);
+}
+
+#[test]
+fn what_was_acknowledged_and_is_gone_is_found() {
+    let input = InputId(Uuid::from_u128(9));
+    let mut told = Told::default();
+    let lines = [
+        Line::Input(OWNER, input),
+        Line::Ended(OWNER, RUN),
+        Line::Cancelled(CHILD, RUN),
+        Line::Seen(OWNER, Seq(3)),
+        Line::Seen(OWNER, Seq(2)),
+        Line::Strike,
+    ];
+    lines.into_iter().for_each(|line| told.take(line));
+    assert_eq!(told.count(), 5);
+    let accepted = Record::InputAccepted(Box::new(InputAccepted {
+        id: input,
+        key: None,
+        from: From::Person,
+        lane: Lane::Send,
+        text: "hello".into(),
+        agent_override: None,
+        turns: None,
+        metadata: None,
+        format: None,
+        as_owner: Owner::Person,
+    }));
+    let (owner, child) = ([accepted, opened(Owner::Person), ended()], [opened(owned()), ended()]);
+    assert_eq!(told.lost(&Sessions::from([(OWNER, &owner[..]), (CHILD, &child[..])])), Vec::<String>::new());
+    let expected = [
+        format!("the accepted input {input} of {OWNER} is gone"),
+        format!("the end of run 1 of {OWNER}, which was told, is gone"),
+        format!("the cancel of run 1 of {CHILD} is gone"),
+        format!("record 3 of {OWNER}, which was shown, is gone: the last is 1"),
+    ];
+    assert_eq!(told.lost(&Sessions::from([(OWNER, &owner[1..2])])), expected);
+}
+
+#[test]
+fn an_epoch_that_is_given_again_is_found() {
+    assert_eq!(unfenced(OWNER, Seq(4), Epoch(2), Epoch(3)), None);
+    let what = format!("record 5 of {OWNER} was written by a later process in epoch 2, and 2 was given before");
+    assert_eq!(unfenced(OWNER, Seq(4), Epoch(2), Epoch(2)), Some(what));
+}

@@ -1,0 +1,94 @@
+//! What the process that is killed tells the drill: a line for each thing that was acknowledged to it.
+
+use std::fmt;
+use std::io::Write as _;
+
+use subtend_session::ids::{InputId, RunNo, Seq, SessionId};
+
+/// One line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// The store is open; recovery begins.
+    Opened,
+    /// Recovery is done, so many microseconds after the store was to be opened.
+    Ready(u64),
+    /// The moment for the kill has come.
+    Strike,
+    /// An input was accepted.
+    Input(SessionId, InputId),
+    /// A run ended.
+    Ended(SessionId, RunNo),
+    /// A run was cancelled.
+    Cancelled(SessionId, RunNo),
+    /// A durable record was shown.
+    Seen(SessionId, Seq),
+    /// Nothing is in flight any more; or so many runs are, and patience is at an end.
+    Quiet(usize),
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Opened => write!(f, "opened"),
+            Self::Ready(took_us) => write!(f, "ready {took_us}"),
+            Self::Strike => write!(f, "strike"),
+            Self::Input(session, input) => write!(f, "input {session} {input}"),
+            Self::Ended(session, run) => write!(f, "ended {session} {run}"),
+            Self::Cancelled(session, run) => write!(f, "cancelled {session} {run}"),
+            Self::Seen(session, seq) => write!(f, "seen {session} {seq}"),
+            Self::Quiet(left) => write!(f, "quiet {left}"),
+        }
+    }
+}
+
+impl Line {
+    /// Reads a line; `None` for one that the kill tore.
+    pub(super) fn parse(line: &str) -> Option<Self> {
+        let words: Vec<&str> = line.split(' ').collect();
+        Some(match words.as_slice() {
+            ["opened"] => Self::Opened,
+            ["ready", took_us] => Self::Ready(took_us.parse().ok()?),
+            ["strike"] => Self::Strike,
+            ["input", session, input] => Self::Input(session.parse().ok()?, input.parse().ok()?),
+            ["ended", session, run] => Self::Ended(session.parse().ok()?, RunNo(run.parse().ok()?)),
+            ["cancelled", session, run] => Self::Cancelled(session.parse().ok()?, RunNo(run.parse().ok()?)),
+            ["seen", session, seq] => Self::Seen(session.parse().ok()?, Seq(seq.parse().ok()?)),
+            ["quiet", left] => Self::Quiet(left.parse().ok()?),
+            _ => return None,
+        })
+    }
+
+    /// Tells it, in one write, so that a kill tears at most the last line.
+    pub(super) fn say(self) {
+        let line = format!("{self}\n");
+        let mut out = std::io::stdout().lock();
+        // A drill that does not read any more has gone, and this process is about to hear of it.
+        drop(out.write_all(line.as_bytes()).and_then(|()| out.flush()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_reads_back_as_it_was_told_and_a_torn_one_is_none() {
+        let session: SessionId = "01890a5d-ac96-774b-bcce-b302099a8057".parse().expect("an id");
+        let input = InputId(session.0);
+        let lines = [
+            Line::Opened,
+            Line::Ready(12),
+            Line::Strike,
+            Line::Input(session, input),
+            Line::Ended(session, RunNo(2)),
+            Line::Cancelled(session, RunNo(1)),
+            Line::Seen(session, Seq(9)),
+            Line::Quiet(0),
+        ];
+        for line in lines {
+            assert_eq!(Line::parse(&line.to_string()), Some(line));
+        }
+        assert_eq!(Line::parse("seen 01890a5d-ac96-774b"), None);
+        assert_eq!(Line::parse(""), None);
+    }
+}

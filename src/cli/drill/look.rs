@@ -1,0 +1,103 @@
+//! What is on the disk: read after a kill with nothing at work, and again at rest.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use subtend_journal::{Auditor, Journal, ReadError};
+use subtend_session::ids::{CallId, Epoch, RunKey, Seq, SessionId};
+use subtend_session::record::{Carrier, NoticeTaken, Record};
+
+/// Every session's records.
+pub(super) type Sessions<'a> = BTreeMap<SessionId, &'a [Record]>;
+
+/// How a store was seen.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Look {
+    /// How many sessions it holds.
+    pub(super) sessions: u64,
+    /// Runs in flight.
+    pub(super) in_flight: u64,
+    /// Obligations that nobody has taken.
+    pub(super) owed: u64,
+    /// Whether a call is open in a run in flight.
+    pub(super) open_call: bool,
+}
+
+impl Look {
+    /// Whether there is something for a recovery to do.
+    pub(super) fn needs_recovery(self) -> bool {
+        self.in_flight > 0 || self.owed > 0
+    }
+}
+
+/// Reads all of `journal`, and tells what does not hold of it: its bytes and rows, and the predicates that the model checker
+/// uses too.
+pub(super) fn read(journal: &Journal, auditor: &mut Auditor, at_rest: bool) -> Result<(Look, Vec<String>), ReadError> {
+    let report = journal.verify(&mut |_| ())?;
+    let mut unsound: Vec<String> = report.problems.iter().map(|problem| format!("verify: {problem:?}")).collect();
+    auditor.read(journal)?;
+    if let Err(error) = auditor.judge(at_rest) {
+        unsound.push(format!("audit: {error}"));
+    }
+    let inflight = journal.inflight()?;
+    let sessions = sessions(auditor);
+    let mut working = inflight.iter().filter_map(|(session, _)| sessions.get(session));
+    let look = Look {
+        sessions: sessions.len() as u64,
+        in_flight: inflight.len() as u64,
+        owed: auditor.rows().len() as u64,
+        open_call: working.any(|records| open(records).next().is_some()),
+    };
+    Ok((look, unsound))
+}
+
+/// What the auditor has read.
+pub(super) fn sessions(auditor: &Auditor) -> Sessions<'_> {
+    auditor.sessions().collect()
+}
+
+/// Where every session ends, and the epoch in which its last record was written.
+pub(super) fn lasts(auditor: &Auditor) -> BTreeMap<SessionId, (Seq, Epoch)> {
+    let ends = auditor.sessions().map(|(session, records)| (session, Seq(records.len() as u64)));
+    ends.filter_map(|(session, last)| Some((session, (last, auditor.epoch(session, last)?)))).collect()
+}
+
+/// The calls of a session that have no result.
+pub(super) fn open(records: &[Record]) -> impl Iterator<Item = CallId> {
+    let mut open = BTreeSet::new();
+    for record in records {
+        if let Record::TurnAnswered(answer) = record {
+            open.extend((0..).zip(&answer.calls).map(|(ix, _)| CallId { turn: answer.turn, ix }));
+        } else if let Record::CallFinished(finished) = record {
+            open.remove(&finished.call);
+        } else if let Record::NoticeTaken(taken) = record {
+            for call in results(taken) {
+                open.remove(&call);
+            }
+        }
+    }
+    open.into_iter()
+}
+
+/// The calls that are answered by ends which were taken.
+fn results(taken: &NoticeTaken) -> impl Iterator<Item = CallId> {
+    let (own, other) = match taken.carrier {
+        Carrier::Result => (true, None),
+        Carrier::Await { call } => (false, Some(call)),
+        Carrier::Message => (false, None),
+    };
+    taken.items.iter().filter_map(move |item| item.key.filter(|_| own)).chain(other)
+}
+
+/// Every run of a session, and how many ends it has.
+pub(super) fn ends(session: SessionId, records: &[Record]) -> BTreeMap<RunKey, u32> {
+    let mut ends: BTreeMap<RunKey, u32> = BTreeMap::new();
+    for record in records {
+        if let Record::RunOpened(opened) = record {
+            ends.entry(RunKey { session, run: opened.run }).or_default();
+        } else if let Record::RunEnded(ended) = record {
+            let count = ends.entry(RunKey { session, run: ended.run }).or_default();
+            *count = count.saturating_add(1);
+        }
+    }
+    ends
+}

@@ -1,0 +1,111 @@
+//! Side effects: a line in a file for each time that a tool did what cannot be undone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::path::Path;
+
+use subtend_session::ids::{CallId, RunNo, SessionId, TurnNo};
+use subtend_session::record::Record;
+use subtend_tools::tool::ToolKey;
+
+use super::home::Home;
+use super::look::Sessions;
+
+/// A tool that marks what it does, by whether it may be repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Effect {
+    /// Never.
+    Once,
+    /// Under the same key.
+    Idempotent,
+}
+
+impl Effect {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Once => "once",
+            Self::Idempotent => "idempotent",
+        }
+    }
+}
+
+/// Leaves a mark: one write of one line, so that a kill leaves all of it or nothing.
+pub(super) fn leave(path: &Path, effect: Effect, key: ToolKey) -> std::io::Result<()> {
+    let ToolKey { session, run, call } = key;
+    let line = format!("{} {session} {run} {} {}\n", effect.word(), call.turn, call.ix);
+    std::fs::OpenOptions::new().create(true).append(true).open(path)?.write_all(line.as_bytes())
+}
+
+/// The marks of a store, by call.
+#[derive(Debug, Default)]
+pub(super) struct Marks(BTreeMap<(SessionId, RunNo, CallId), (Effect, u32)>);
+
+impl Marks {
+    /// Reads what is there.
+    pub(super) fn read(home: &Home) -> Self {
+        let text = std::fs::read_to_string(home.marks()).unwrap_or_default();
+        let mut marks = Self::default();
+        for (effect, key) in text.lines().filter_map(parse) {
+            let (_, count) = marks.0.entry(key).or_insert((effect, 0));
+            *count = count.saturating_add(1);
+        }
+        marks
+    }
+
+    /// Effects that happened again though they may not.
+    pub(super) fn repeated(&self) -> Vec<String> {
+        let twice = self.0.iter().filter(|(_, (effect, count))| *effect == Effect::Once && *count > 1);
+        twice
+            .map(|((session, _, call), (_, count))| {
+                format!("the side effect of call {call} of {session} happened {count} times")
+            })
+            .collect()
+    }
+
+    /// Effects of calls that nothing on the disk says were to start (J-5).
+    pub(super) fn unintended(&self, sessions: &Sessions<'_>) -> Vec<String> {
+        let mut intended = BTreeSet::new();
+        for (session, records) in sessions {
+            intended.extend(records.iter().filter_map(|record| {
+                let Record::CallStarted { call, .. } = record else { return None };
+                Some((*session, *call))
+            }));
+        }
+        let hasty = self.0.keys().filter(|(session, _, call)| !intended.contains(&(*session, *call)));
+        hasty
+            .map(|(session, _, call)| format!("call {call} of {session} had its effect, and no record intends it"))
+            .collect()
+    }
+}
+
+fn parse(line: &str) -> Option<(Effect, (SessionId, RunNo, CallId))> {
+    let words: Vec<&str> = line.split(' ').collect();
+    let [effect, session, run, turn, ix] = words.as_slice() else { return None };
+    let effect = [Effect::Once, Effect::Idempotent].into_iter().find(|known| known.word() == *effect)?;
+    let call = CallId { turn: TurnNo(turn.parse().ok()?), ix: ix.parse().ok()? };
+    Some((effect, (session.parse().ok()?, RunNo(run.parse().ok()?), call)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_not_be_repeated_is_told_when_it_is_and_what_nobody_intended_too() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let home = Home::of("redb", dir.path());
+        let session: SessionId = "01890a5d-ac96-774b-bcce-b302099a8057".parse().expect("an id");
+        let key = |ix| ToolKey { session, run: RunNo(1), call: CallId { turn: TurnNo(2), ix } };
+        let marks = [(Effect::Once, 0), (Effect::Idempotent, 1), (Effect::Idempotent, 1), (Effect::Once, 2)];
+        for (effect, ix) in marks {
+            leave(&home.marks(), effect, key(ix)).expect("a mark");
+        }
+        assert_eq!(Marks::read(&home).repeated(), Vec::<String>::new());
+        leave(&home.marks(), Effect::Once, key(2)).expect("a mark");
+        let marks = Marks::read(&home);
+        assert_eq!(marks.repeated(), [format!("the side effect of call 2.2 of {session} happened 2 times")]);
+        let unintended = marks.unintended(&Sessions::new());
+        assert_eq!(unintended.len(), 3, "{unintended:?}");
+        assert_eq!(unintended[0], format!("call 2.0 of {session} had its effect, and no record intends it"));
+    }
+}

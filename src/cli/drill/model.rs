@@ -1,0 +1,135 @@
+//! The model of a drill: what it answers follows from the seed and from what it is asked.
+//!
+//! A prompt names its place and how many levels go on below it. The first answer marks, may run a command, and starts children, some
+//! of them in the background; later ones look at those, cancel one, or have one go on.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use subtend_models::closure::fn_model;
+use subtend_models::model::{Answer, Model, Request};
+use subtend_session::message::Message;
+use subtend_session::record::Asked;
+
+use super::chance::Chance;
+use super::orphans::COMMAND;
+use super::{tools, workload};
+
+/// What a session is asked for at the place `name`, with `depth` levels below it.
+pub(super) fn prompt(name: &str, depth: u64) -> String {
+    format!("at {name} depth {depth}")
+}
+
+/// The model.
+pub(super) fn model(seed: u64) -> impl Model {
+    let model = fn_model("drill", move |request: Request, _| {
+        let (nap, answer) = answer(seed, &request);
+        async move {
+            tokio::time::sleep(nap).await;
+            Ok(answer)
+        }
+    });
+    // As a provider's: its calls wait for the records that intend them.
+    model.leaving_process(true)
+}
+
+/// What the transcript says since the last prompt.
+#[derive(Debug, Default)]
+struct Asks {
+    agent: String,
+    name: String,
+    depth: u64,
+    /// Answers since then.
+    answers: u64,
+    /// Children that were started in the background.
+    tasks: Vec<String>,
+}
+
+impl Asks {
+    fn read(request: &Request) -> Self {
+        let agent = request.agent.to_string();
+        let mut asks = Self { agent: agent.clone(), ..Self::default() };
+        for message in request.messages.iter() {
+            match message {
+                Message::User { text, .. } => {
+                    let mut words = text.split_whitespace();
+                    let name = words.nth(1).unwrap_or_default().to_owned();
+                    let depth = words.nth(1).and_then(|depth| depth.parse().ok()).unwrap_or(0);
+                    asks = Self { agent: agent.clone(), name, depth, ..Self::default() };
+                }
+                Message::Assistant { .. } => asks.answers = asks.answers.saturating_add(1),
+                Message::Result { content, .. } => {
+                    let started: Option<Value> = serde_json::from_str(content).ok();
+                    let task = started.as_ref().and_then(|started| started.get("session_id")).and_then(Value::as_str);
+                    asks.tasks.extend(task.map(str::to_owned));
+                }
+                Message::Notice { .. } | Message::Prompt { .. } => {}
+            }
+        }
+        asks
+    }
+}
+
+fn answer(seed: u64, request: &Request) -> (Duration, Answer) {
+    let asks = Asks::read(request);
+    let mut chance = Chance::of(seed.wrapping_add(asks.answers), &asks.name);
+    let calls = match (asks.answers, asks.tasks.first()) {
+        (0, _) => first(&asks, &mut chance),
+        (1, Some(task)) => about(task, &mut chance),
+        // What was looked at has ended, as a rule; where it has not, the call is answered with that.
+        (2, Some(task)) if chance.one_in(2) => {
+            let prompt = prompt(&format!("{}-on", asks.name), 0);
+            vec![asked("task", &json!({"session_id": task, "prompt": prompt, "background": chance.one_in(2)}))]
+        }
+        _ => Vec::new(),
+    };
+    // Owners answer slowly after their calls, so that ends of background children wait in the outbox.
+    let nap = chance.below(if asks.answers == 0 { 15 } else { 80 });
+    let answer = if calls.is_empty() { Answer::of_text("done") } else { Answer::of_calls(None, calls) };
+    (Duration::from_millis(nap), answer)
+}
+
+fn first(asks: &Asks, chance: &mut Chance) -> Vec<Asked> {
+    let mut calls = vec![asked(tools::MARK, &naps(chance))];
+    if chance.one_in(3) {
+        calls.push(asked(tools::NOTE, &naps(chance)));
+    }
+    if chance.one_in(14) {
+        calls.push(asked("shell", &json!({"command": COMMAND})));
+    }
+    let children = if asks.depth == 0 { 0 } else { 1 + chance.below(if asks.depth == 1 { 3 } else { 2 }) };
+    for child in 0..children {
+        calls.push(asked(
+            "task",
+            &json!({
+                "subagent_type": if chance.one_in(4) { other(&asks.agent) } else { asks.agent.as_str() },
+                "prompt": prompt(&format!("{}-{child}", asks.name), asks.depth.saturating_sub(1)),
+                "background": chance.one_in(2),
+            }),
+        ));
+    }
+    calls
+}
+
+fn other(agent: &str) -> &'static str {
+    if agent == workload::STEADY { workload::WORKER } else { workload::STEADY }
+}
+
+/// What a model does about a child in the background.
+fn about(task: &str, chance: &mut Chance) -> Vec<Asked> {
+    match chance.below(5) {
+        0 => vec![asked("cancel_task", &json!({"taskId": task}))],
+        1 | 2 => vec![asked("check_task", &json!({"taskId": task, "timeoutMs": 2_000}))],
+        // It goes on with its own work, and hears of the end at the next boundary.
+        3 => vec![asked(tools::MARK, &naps(chance)), asked(tools::NOTE, &naps(chance))],
+        _ => Vec::new(),
+    }
+}
+
+fn naps(chance: &mut Chance) -> Value {
+    json!({"before_ms": chance.below(12), "after_ms": chance.below(25)})
+}
+
+fn asked(tool: &str, args: &Value) -> Asked {
+    Asked { provider_id: "drill".into(), tool: tool.into(), args: args.to_string().into() }
+}

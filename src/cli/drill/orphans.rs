@@ -1,0 +1,112 @@
+//! Processes that tools started, and whether they outlive the one that is killed.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::home::Home;
+
+/// How long a process of ours may outlive a kill.
+const MOST: Duration = Duration::from_secs(1);
+
+/// What a tool runs: two processes that would live for five minutes, one of them in a session of its own. Each writes its number
+/// and that of the guard over it.
+pub(super) const COMMAND: &str = "\
+    (setsid sh -c 'echo $$ >> processes; exec sleep 300' &); \
+    sh -c 'echo $$ >> processes; exec sleep 300' & \
+    echo $PPID >> processes; sleep 0.05";
+
+/// Those that are left, counted beside what else is looked at after a kill.
+pub(super) struct Orphans(JoinHandle<(u64, Vec<u32>)>);
+
+impl Orphans {
+    /// Watches from the moment of the kill on.
+    pub(super) fn watch(home: &Home, killed: Instant) -> Self {
+        let path = home.processes();
+        Self(std::thread::spawn(move || watch(&path, killed)))
+    }
+
+    /// How many processes there were, and those that live longer than they may; they are ended.
+    pub(super) fn left(self) -> (u64, Vec<u32>) {
+        let (all, left) = self.0.join().unwrap_or_default();
+        left.iter().copied().for_each(end);
+        (all, left)
+    }
+}
+
+fn watch(path: &Path, killed: Instant) -> (u64, Vec<u32>) {
+    loop {
+        let all = read(path);
+        let alive: Vec<u32> = all.iter().copied().filter(|process| is_ours(*process)).collect();
+        if alive.is_empty() || killed.elapsed() > MOST {
+            return (all.len() as u64, alive);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn read(path: &Path) -> BTreeSet<u32> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.lines().filter_map(|line| line.trim().parse().ok()).collect()
+}
+
+/// Whether there is such a process, and it is not another one that was given the same number since.
+#[cfg(target_os = "linux")]
+fn is_ours(process: u32) -> bool {
+    let path = PathBuf::from(format!("/proc/{process}/cmdline"));
+    // One that has ended and was not waited for has an empty one.
+    let words = std::fs::read(path).unwrap_or_default();
+    let mut words = words.split(|byte| *byte == 0);
+    words.any(|word| word == b"guard" || word == b"300" || word.ends_with(b"exec sleep 300"))
+}
+
+#[cfg(all(unix, not(target_os = "linux")))]
+fn is_ours(process: u32) -> bool {
+    pid(process).is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok())
+}
+
+#[cfg(not(unix))]
+fn is_ours(_: u32) -> bool {
+    false
+}
+
+#[cfg(unix)]
+fn end(process: u32) {
+    if let Some(pid) = pid(process) {
+        // It may have ended by itself.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+}
+
+#[cfg(not(unix))]
+fn end(_: u32) {}
+
+#[cfg(unix)]
+fn pid(process: u32) -> Option<rustix::process::Pid> {
+    i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_process_that_outlives_the_kill_is_found_and_ended() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let home = Home::of("redb", dir.path());
+        std::fs::create_dir(home.workspace()).expect("a workspace");
+        let mut sleeper = Command::new("sleep").arg("300").spawn().expect("a process");
+        std::fs::write(home.processes(), format!("{}\n1\n\n", sleeper.id())).expect("a file");
+        // Number 1 lives, and is none of ours.
+        let (all, left) = Orphans::watch(&home, Instant::now() - MOST).left();
+        assert_eq!((all, left), (2, vec![sleeper.id()]));
+        sleeper.wait().expect("it was ended");
+        let (_, left) = Orphans::watch(&home, Instant::now()).left();
+        assert_eq!(left, Vec::<u32>::new());
+    }
+}

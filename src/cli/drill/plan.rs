@@ -1,0 +1,198 @@
+//! What is killed when: rounds of kills on one store each, drawn from the seed.
+//!
+//! A kill is ordered by the progress of the process that dies (its hundredth event, its tenth side effect, the third frame of
+//! its recovery), not by the clock: so a slow machine is struck in the same places as a fast one.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::chance::Chance;
+
+/// When a process is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Strike {
+    /// While it starts, and opens or makes its store.
+    Opening,
+    /// In recovery, when so many frames of it are durable.
+    Recovery(u64),
+    /// At work, when so many records were shown.
+    Seen(u64),
+    /// At work, when so many owned runs have ended.
+    Ended(u64),
+    /// At work, right behind so many side effects.
+    Marked(u64),
+}
+
+impl fmt::Display for Strike {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Opening => write!(f, "opening"),
+            Self::Recovery(at) => write!(f, "recovery:{at}"),
+            Self::Seen(at) => write!(f, "seen:{at}"),
+            Self::Ended(at) => write!(f, "ended:{at}"),
+            Self::Marked(at) => write!(f, "marked:{at}"),
+        }
+    }
+}
+
+impl FromStr for Strike {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (word, at) = text.split_once(':').unwrap_or((text, "0"));
+        let at = at.parse().map_err(|_| format!("`{text}` names no moment: its number is none"))?;
+        match word {
+            "opening" => Ok(Self::Opening),
+            "recovery" => Ok(Self::Recovery(at)),
+            "seen" => Ok(Self::Seen(at)),
+            "ended" => Ok(Self::Ended(at)),
+            "marked" => Ok(Self::Marked(at)),
+            _ => Err(format!("`{text}` names no moment of a drill")),
+        }
+    }
+}
+
+/// A kill that is ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Order {
+    /// When. The number of a [`Strike::Recovery`] is in thousandths of what there is to recover, which is not known yet.
+    pub(super) strike: Strike,
+    /// How long after that, in microseconds, so that kills fall between events too.
+    pub(super) late_us: u64,
+    /// Seed of what the process does.
+    pub(super) seed: u64,
+}
+
+/// Kills one after the other on one store; recovery follows the last of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Round {
+    /// On the store that ages through the whole drill, or on a fresh one.
+    pub(super) aged: bool,
+    /// The kills.
+    pub(super) orders: Vec<Order>,
+}
+
+/// What a round is made of, before its numbers are drawn.
+#[derive(Clone, Copy, Debug)]
+enum Card {
+    Opening,
+    Work,
+    Recovery,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Moment {
+    Seen,
+    Ended,
+    Marked,
+}
+
+/// Rounds without end. They come from a stack of cards that is shuffled anew when it is used up, so that a short drill strikes
+/// everything too: of twelve kills seven strike at work, four in recovery and one while a store is made. Of two at work the second
+/// process recovers by itself, and works on beside the runs that go on.
+#[derive(Debug)]
+pub(super) struct Plan {
+    chance: Chance,
+    rounds: Vec<&'static [Card]>,
+    moments: Vec<Moment>,
+    aged: bool,
+}
+
+impl Plan {
+    /// The plan of `seed`.
+    pub(super) fn new(seed: u64) -> Self {
+        Self { chance: Chance::new(seed), rounds: Vec::new(), moments: Vec::new(), aged: false }
+    }
+
+    /// The next round, of at most `left` kills.
+    pub(super) fn next(&mut self, left: usize) -> Round {
+        use Card::{Opening, Recovery, Work};
+        const ROUNDS: [&[Card]; 6] = [
+            &[Work],
+            &[Work, Work],
+            &[Work, Recovery],
+            &[Work, Recovery],
+            &[Work, Recovery, Recovery],
+            &[Opening, Work],
+        ];
+        self.aged = !self.aged;
+        if self.rounds.is_empty() {
+            self.rounds.extend(ROUNDS);
+            self.chance.shuffle(&mut self.rounds);
+        }
+        let cards = self.rounds.pop().unwrap_or_default();
+        let orders = cards.iter().take(left).map(|card| self.order(*card)).collect();
+        Round { aged: self.aged, orders }
+    }
+
+    fn order(&mut self, card: Card) -> Order {
+        let strike = match card {
+            Card::Opening => Strike::Opening,
+            // The last third is left out: recovery may be over before the kill comes.
+            Card::Recovery => Strike::Recovery(self.chance.below(667)),
+            Card::Work => match self.moment() {
+                Moment::Seen => Strike::Seen(60 + self.chance.below(500)),
+                Moment::Ended => Strike::Ended(2 + self.chance.below(16)),
+                Moment::Marked => Strike::Marked(2 + self.chance.below(30)),
+            },
+        };
+        let late_us = match card {
+            Card::Opening => self.chance.below(20_000),
+            Card::Work | Card::Recovery => self.chance.below(3_000),
+        };
+        Order { strike, late_us, seed: self.chance.draw() }
+    }
+
+    fn moment(&mut self) -> Moment {
+        if self.moments.is_empty() {
+            self.moments.extend([Moment::Seen, Moment::Ended, Moment::Ended, Moment::Marked, Moment::Marked]);
+            self.chance.shuffle(&mut self.moments);
+        }
+        self.moments.pop().unwrap_or(Moment::Seen)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kills(seed: u64, kills: usize) -> Vec<Round> {
+        let mut plan = Plan::new(seed);
+        let (mut rounds, mut left) = (Vec::new(), kills);
+        while left > 0 {
+            let round = plan.next(left);
+            left -= round.orders.len();
+            rounds.push(round);
+        }
+        rounds
+    }
+
+    #[test]
+    fn a_seed_repeats_the_plan() {
+        assert_eq!(kills(7, 40), kills(7, 40));
+        assert_ne!(kills(7, 40), kills(8, 40));
+    }
+
+    #[test]
+    fn a_moment_reads_back_as_it_is_written() {
+        for strike in
+            [Strike::Opening, Strike::Recovery(3), Strike::Seen(60), Strike::Ended(4), Strike::Marked(u64::MAX)]
+        {
+            assert_eq!(strike.to_string().parse(), Ok(strike));
+        }
+        assert_eq!("sometime:1".parse::<Strike>(), Err("`sometime:1` names no moment of a drill".to_owned()));
+    }
+
+    #[test]
+    fn even_the_shortest_drill_of_any_seed_strikes_work_and_recovery_often_enough() {
+        for seed in 0..1_000 {
+            let rounds = kills(seed, 10);
+            let orders: Vec<Order> = rounds.iter().flat_map(|round| round.orders.clone()).collect();
+            assert_eq!(orders.len(), 10);
+            let recovery = orders.iter().filter(|order| matches!(order.strike, Strike::Recovery(_))).count();
+            let opening = orders.iter().filter(|order| order.strike == Strike::Opening).count();
+            assert!(recovery >= 2 && opening <= 1, "seed {seed}: {rounds:?}");
+            assert!(rounds.iter().any(|round| round.aged) && rounds.iter().any(|round| !round.aged));
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! The process that is killed, as the drill sees it.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::super::fail::Fail;
+use super::home::Home;
+use super::line::Line;
+use super::plan::{Order, Strike};
+use super::sabotage::{Sabotage, VARIABLE};
+use super::told::Told;
+
+/// The hidden verb that the process runs.
+pub(super) const VERB: &str = "drill-child";
+/// A process that has not come to its moment, or to rest, by then hangs.
+const LONGEST: Duration = Duration::from_secs(180);
+
+/// How a process is started.
+#[derive(Clone, Debug)]
+pub(super) struct Start<'a> {
+    pub(super) home: &'a Home,
+    pub(super) engine: &'a str,
+    pub(super) sabotage: Option<Sabotage>,
+    /// How long runs may take to end after a recovery.
+    pub(super) patience: Duration,
+}
+
+/// What a process left.
+#[derive(Debug)]
+pub(super) struct Left {
+    /// What was acknowledged to it.
+    pub(super) told: Told,
+    /// Whether its store was open: its recovery had begun.
+    pub(super) opened: bool,
+    /// How long the recovery took, if it was done.
+    pub(super) ready: Option<Duration>,
+    /// Runs that were in flight when it gave up waiting for rest; absent if it did not come so far.
+    pub(super) quiet: Option<usize>,
+    /// When it was gone.
+    pub(super) gone: Instant,
+    /// Why it ended, if it neither came to rest nor was killed.
+    pub(super) broke: Option<String>,
+}
+
+impl Start<'_> {
+    /// Starts the process and kills it when `order` says so.
+    pub(super) fn and_kill(&self, order: &Order) -> Result<Left, Fail> {
+        let mut command = self.command()?;
+        command.arg("--seed").arg(order.seed.to_string()).arg("--strike").arg(order.strike.to_string());
+        let mut child = self.spawn(command)?;
+        let late = Duration::from_micros(order.late_us);
+        if order.strike == Strike::Opening {
+            std::thread::sleep(late);
+            kill(&mut child);
+        }
+        self.follow(child, late)
+    }
+
+    /// Starts the process, has it recover, and waits until it is at rest.
+    pub(super) fn and_recover(&self, seed: u64) -> Result<Left, Fail> {
+        let mut command = self.command()?;
+        command.arg("--seed").arg(seed.to_string());
+        self.follow(self.spawn(command)?, Duration::ZERO)
+    }
+
+    fn command(&self) -> Result<Command, Fail> {
+        let program = std::env::current_exe().map_err(|error| {
+            Fail::Other(format!("the running program cannot be found, so it starts no other: {error}"))
+        })?;
+        let mut command = Command::new(program);
+        command.arg(VERB).arg("--dir").arg(self.home.dir()).arg("--engine").arg(self.engine);
+        command.arg("--patience-ms").arg(self.patience.as_millis().to_string());
+        match self.sabotage {
+            Some(sabotage) => command.env(VARIABLE, sabotage.name()),
+            None => command.env_remove(VARIABLE),
+        };
+        Ok(command)
+    }
+
+    fn spawn(&self, mut command: Command) -> Result<Child, Fail> {
+        let errors = std::fs::File::create(self.home.errors())
+            .map_err(|error| Fail::Other(format!("{} cannot be made: {error}", self.home.errors().display())))?;
+        // Its stdin stays open as long as this process lives: it goes when we go, however that is.
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
+        // A Ctrl-C at the terminal is for the drill, which then kills in its own time.
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        command.spawn().map_err(|error| Fail::Other(format!("the process to be killed cannot be started: {error}")))
+    }
+
+    /// Reads what the process says until it is gone.
+    fn follow(&self, mut child: Child, late: Duration) -> Result<Left, Fail> {
+        let watchdog = Watchdog::over(&child);
+        let mut left =
+            Left { told: Told::default(), opened: false, ready: None, quiet: None, gone: Instant::now(), broke: None };
+        let lines = child.stdout.take().map(BufReader::new).into_iter().flat_map(BufReader::lines);
+        for line in lines.map_while(Result::ok).filter_map(|line| Line::parse(&line)) {
+            left.told.take(line);
+            match line {
+                Line::Opened => left.opened = true,
+                Line::Ready(took_us) => left.ready = Some(Duration::from_micros(took_us)),
+                Line::Quiet(runs) => left.quiet = Some(runs),
+                Line::Strike => {
+                    std::thread::sleep(late);
+                    kill(&mut child);
+                }
+                Line::Input(..) | Line::Ended(..) | Line::Cancelled(..) | Line::Seen(..) => {}
+            }
+        }
+        let hung = watchdog.rest();
+        let status = child.wait().map_err(|error| Fail::Other(format!("the process cannot be waited for: {error}")))?;
+        left.gone = Instant::now();
+        let rested = left.quiet.is_some() && status.success();
+        if hung {
+            left.broke = Some(format!("it hung for {} s", LONGEST.as_secs()));
+        } else if !rested && !was_killed(status) {
+            left.broke = Some(format!("it ended by itself, {status}: {}", self.last_words()));
+        }
+        Ok(left)
+    }
+
+    /// The end of what the process said on stderr.
+    fn last_words(&self) -> String {
+        const ENOUGH: usize = 600;
+        let said = std::fs::read(self.home.errors()).unwrap_or_default();
+        let said = said.get(said.len().saturating_sub(ENOUGH)..).unwrap_or_default();
+        let said = String::from_utf8_lossy(said).trim().to_owned();
+        if said.is_empty() { "it said nothing".to_owned() } else { said }
+    }
+}
+
+fn kill(child: &mut Child) {
+    // It may have ended by itself, which its exit status tells.
+    drop(child.kill());
+}
+
+#[cfg(unix)]
+fn was_killed(status: ExitStatus) -> bool {
+    use std::os::unix::process::ExitStatusExt as _;
+    status.signal() == Some(9)
+}
+
+#[cfg(not(unix))]
+fn was_killed(status: ExitStatus) -> bool {
+    !status.success()
+}
+
+/// Kills a process that hangs.
+struct Watchdog {
+    rest: mpsc::Sender<()>,
+    thread: JoinHandle<bool>,
+}
+
+impl Watchdog {
+    fn over(child: &Child) -> Self {
+        let (rest, told) = mpsc::channel();
+        let process = child.id();
+        let thread = std::thread::spawn(move || {
+            let hangs = told.recv_timeout(LONGEST) == Err(mpsc::RecvTimeoutError::Timeout);
+            if hangs {
+                end(process);
+            }
+            hangs
+        });
+        Self { rest, thread }
+    }
+
+    /// Ends the watch, before the process is waited for: then its number may be another's. Tells whether it hung.
+    fn rest(self) -> bool {
+        drop(self.rest);
+        self.thread.join().unwrap_or(false)
+    }
+}
+
+#[cfg(unix)]
+fn end(process: u32) {
+    if let Some(pid) = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw) {
+        // It ended at this very moment, or does now.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+}
+
+#[cfg(not(unix))]
+fn end(_: u32) {}

@@ -1,0 +1,75 @@
+//! How far the drill is, on stderr: over itself on a terminal, now and then a line elsewhere.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::super::paint::count;
+use super::report::Report;
+
+/// Between two lines where nobody watches.
+const NOW_AND_THEN: Duration = Duration::from_secs(10);
+
+/// Tells progress.
+#[derive(Debug)]
+pub(super) struct Progress {
+    watched: bool,
+    last: Instant,
+    drawn: bool,
+}
+
+impl Progress {
+    pub(super) fn new() -> Self {
+        Self { watched: std::io::stderr().is_terminal(), last: Instant::now(), drawn: false }
+    }
+
+    /// Tells where `report` stands, of `kills` in all.
+    pub(super) fn tell(&mut self, report: &Report, kills: u64) {
+        let line = line(report, kills);
+        let mut err = std::io::stderr();
+        // What cannot be told about progress is no reason to stop.
+        if self.watched {
+            self.drawn = true;
+            drop(write!(err, "\r\u{1b}[K{line}").and_then(|()| err.flush()));
+        } else if self.last.elapsed() >= NOW_AND_THEN {
+            self.last = Instant::now();
+            drop(writeln!(err, "{line}"));
+        }
+    }
+
+    /// Makes room for the report.
+    pub(super) fn clear(&self) {
+        if self.drawn {
+            drop(write!(std::io::stderr(), "\r\u{1b}[K"));
+        }
+    }
+}
+
+fn line(report: &Report, kills: u64) -> String {
+    format!(
+        "{} of {} · hit open calls {}, undelivered rows {}, recovery {} · {} acknowledged · {}",
+        report.kills,
+        count(kills, "kill"),
+        report.hits.open_call,
+        report.hits.outbox,
+        report.hits.recovery,
+        report.acknowledged,
+        count(report.violations(), "violation")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::Hits;
+    use super::*;
+
+    #[test]
+    fn a_line_says_how_far_it_is_and_what_was_hit() {
+        let hits = Hits { open_call: 3, outbox: 2, recovery: 1 };
+        let report = Report { kills: 4, acknowledged: 210, hits, ..Report::default() };
+        let expected =
+            "4 of 50 kills · hit open calls 3, undelivered rows 2, recovery 1 · 210 acknowledged · 0 violations";
+        assert_eq!(line(&report, 50), expected);
+    }
+}

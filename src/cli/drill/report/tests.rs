@@ -1,0 +1,106 @@
+use super::*;
+
+fn report() -> Report {
+    Report {
+        engine: "redb".into(),
+        seed: 7,
+        kills: 50,
+        in_flight: 800,
+        sessions: 1_200,
+        processes: 31,
+        acknowledged: 12_345,
+        hits: Hits { open_call: 40, outbox: 20, recovery: 18 },
+        recoveries: (1..=100).map(Duration::from_millis).collect(),
+        took: Duration::from_secs(61),
+        ..Report::default()
+    }
+}
+
+fn violated() -> Report {
+    let mut report = report();
+    let lost = |what: &str| Violation { kind: Kind::Lost, what: what.to_owned() };
+    report.take("aged", vec![lost("the accepted input a of b is gone"), lost("another")]);
+    report
+}
+
+fn plain(report: &Report) -> String {
+    anstream::adapter::strip_str(&report.text()).to_string()
+}
+
+#[test]
+fn a_sound_drill_says_what_it_hit_and_that_nothing_is_wrong() {
+    let expected = "\
+redb, seed 7: 50 kills in 1m 01s
+  kills hit      open call 40 (80 %) · undelivered row 20 (40 %) · recovery 18 (36 %)
+  on the stores  1200 sessions · 800 runs in flight at a kill
+  acknowledged   12345 · 0 lost
+  notices        0 duplicated · 0 missing
+  calls and runs 0 dangling · 0 without one end
+  side effects   0 repeated · 0 unintended
+  processes      31 started by tools · 0 orphaned
+  stores         0 unsound · 0 unfenced · 0 broke off
+  recovery       100 times · p50 50 ms · p99 99 ms
+✓ 0 violations";
+    assert_eq!(plain(&report()), expected);
+    assert_eq!(report().verdict(), Verdict::Sound);
+}
+
+#[test]
+fn a_violation_is_told_with_its_place() {
+    let report = violated();
+    assert_eq!((report.verdict(), report.violations()), (Verdict::Violated, 2));
+    let text = plain(&report);
+    assert!(
+        text.contains("✗ 2 violations\n  after kill 50, aged, lost: the accepted input a of b is gone\n"),
+        "{text}"
+    );
+    let json: serde_json::Value = serde_json::from_str(&report.json().expect("JSON")).expect("JSON");
+    assert_eq!((&json["violations"], &json["lost"], &json["missing"]), (&2.into(), &2.into(), &0.into()));
+    let told = serde_json::json!({"kill": 50, "store": "aged", "kind": "lost", "what": "another"});
+    assert_eq!(json["what"][1], told);
+}
+
+#[test]
+fn many_violations_are_counted_and_not_all_told() {
+    let mut report = report();
+    let found = (0..80).map(|n| Violation { kind: Kind::Missing, what: n.to_string() });
+    report.take("aged", found.collect());
+    assert_eq!((report.violations(), report.told.len()), (80, 50));
+    assert!(plain(&report).ends_with("\n  and 30 more"));
+}
+
+#[test]
+fn a_drill_that_hits_too_little_is_vacuous() {
+    for hits in [
+        Hits { open_call: 14, outbox: 5, recovery: 5 },
+        Hits { open_call: 15, outbox: 4, recovery: 5 },
+        Hits { open_call: 15, outbox: 5, recovery: 4 },
+    ] {
+        let report = Report { hits, ..report() };
+        assert_eq!((report.verdict(), report.vacuous().len()), (Verdict::Vacuous, 1), "{hits:?}");
+        assert!(plain(&report).contains("✗ the drill is vacuous: "), "{hits:?}");
+    }
+    let enough = Report { hits: Hits { open_call: 15, outbox: 5, recovery: 5 }, ..report() };
+    assert_eq!(enough.verdict(), Verdict::Sound);
+}
+
+#[test]
+fn a_sabotage_is_to_be_caught() {
+    let sabotage = Some(Sabotage::AckBeforeCommit);
+    let uncaught = Report { sabotage, ..report() };
+    assert_eq!(uncaught.verdict(), Verdict::Uncaught);
+    assert!(plain(&uncaught).ends_with("✗ the sabotage ack-before-commit was not caught: the drill is of no use"));
+    let caught = Report { sabotage, kills: 1, hits: Hits::default(), ..violated() };
+    assert_eq!(caught.verdict(), Verdict::Caught);
+    assert!(plain(&caught).contains("✓ the sabotage ack-before-commit was caught after 1 kill: 2 violations"));
+    // What it does not lead to is something else that is wrong.
+    let other = Report { sabotage: Some(Sabotage::NoEpoch), ..violated() };
+    assert_eq!(other.verdict(), Verdict::Uncaught);
+}
+
+#[test]
+fn a_drill_that_was_stopped_says_so() {
+    let stopped = Report { stopped: true, kills: 3, ..report() };
+    assert_eq!(stopped.verdict(), Verdict::Stopped);
+    assert!(plain(&stopped).ends_with("stopped before its end: 0 violations"));
+}

@@ -1,0 +1,87 @@
+//! Bugs that the drill must notice.
+
+use clap::ValueEnum;
+use serde::Serialize;
+use subtend_actors::faults::Faults;
+use subtend_journal::FAULT_POINTS;
+
+use super::finding::Kind;
+
+/// Tells the process that is killed which bug it has.
+pub(super) const VARIABLE: &str = "SUBTEND_FAULT";
+
+/// One bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Sabotage {
+    /// The journal acknowledges before it commits
+    AckBeforeCommit,
+    /// Nobody is obliged to hear of an end
+    NoOutbox,
+    /// An end that was taken is taken again
+    NoDedup,
+    /// A later activation does not fence the ones before it
+    NoEpoch,
+    /// Tools do not wait for the records that intend them
+    NoIntent,
+}
+
+impl Sabotage {
+    /// Its name, as the command line and the environment spell it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::AckBeforeCommit => "ack-before-commit",
+            Self::NoOutbox => "no-outbox",
+            Self::NoDedup => "no-dedup",
+            Self::NoEpoch => "no-epoch",
+            Self::NoIntent => "no-intent",
+        }
+    }
+}
+
+impl Sabotage {
+    /// What it leads to: one of these is to be found, or it was not noticed.
+    pub(super) fn shows(self) -> &'static [Kind] {
+        match self {
+            Self::AckBeforeCommit => &[Kind::Lost],
+            Self::NoOutbox => &[Kind::Unsound, Kind::Missing, Kind::Endless],
+            Self::NoDedup => &[Kind::Duplicated],
+            Self::NoEpoch => &[Kind::Unfenced],
+            Self::NoIntent => &[Kind::Unintended],
+        }
+    }
+}
+
+/// Whether this binary can be sabotaged.
+pub(super) fn is_built_in() -> bool {
+    FAULT_POINTS && Faults::COMPILED
+}
+
+/// Why a binary without fault points sabotages nothing, and where one with them comes from.
+pub(super) fn refusal(sabotage: Sabotage) -> String {
+    format!(
+        "this subtend has no fault points, so that nothing of yours can be sabotaged by it: for --sabotage {} build another, \
+         `cargo build --features fault-points`, and run target/debug/subtend",
+        sabotage.name()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_command_line() {
+        for sabotage in Sabotage::value_variants() {
+            let value = sabotage.to_possible_value().expect("none is hidden");
+            assert_eq!(value.get_name(), sabotage.name());
+            assert_eq!(serde_json::to_value(sabotage).expect("a name"), sabotage.name());
+        }
+    }
+
+    #[test]
+    fn a_binary_without_fault_points_says_how_to_build_one() {
+        let text = refusal(Sabotage::NoEpoch);
+        assert!(text.contains("--sabotage no-epoch") && text.contains("cargo build --features fault-points"), "{text}");
+    }
+}

@@ -1,0 +1,97 @@
+//! What was acknowledged: to be there for ever, whatever is killed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use subtend_session::ids::{InputId, RunNo, Seq, SessionId};
+use subtend_session::record::{Hold, Record};
+
+use super::line::Line;
+use super::look::Sessions;
+
+/// Acknowledgements of one store, of all the processes that worked on it.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    inputs: BTreeSet<(SessionId, InputId)>,
+    ends: BTreeSet<(SessionId, RunNo)>,
+    cancels: BTreeSet<(SessionId, RunNo)>,
+    shown: BTreeMap<SessionId, Seq>,
+    count: u64,
+}
+
+impl Told {
+    /// Takes a line.
+    pub(super) fn take(&mut self, line: Line) {
+        match line {
+            Line::Input(session, input) => drop(self.inputs.insert((session, input))),
+            Line::Ended(session, run) => drop(self.ends.insert((session, run))),
+            Line::Cancelled(session, run) => drop(self.cancels.insert((session, run))),
+            Line::Seen(session, seq) => {
+                let last = self.shown.entry(session).or_default();
+                *last = (*last).max(seq);
+            }
+            Line::Opened | Line::Ready(_) | Line::Strike | Line::Quiet(_) => return,
+        }
+        self.count = self.count.saturating_add(1);
+    }
+
+    /// How many acknowledgements these are.
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Adds what another process was told.
+    pub(super) fn add(&mut self, other: Self) {
+        self.inputs.extend(other.inputs);
+        self.ends.extend(other.ends);
+        self.cancels.extend(other.cancels);
+        for (session, seq) in other.shown {
+            let last = self.shown.entry(session).or_default();
+            *last = (*last).max(seq);
+        }
+        self.count = self.count.saturating_add(other.count);
+    }
+
+    /// What of it is not on the disk.
+    pub(super) fn lost(&self, sessions: &Sessions<'_>) -> Vec<String> {
+        let mut kept = Kept::default();
+        for (session, records) in sessions {
+            records.iter().for_each(|record| kept.take(*session, record));
+        }
+        let mut lost = Vec::new();
+        let inputs = self.inputs.iter().filter(|input| !kept.inputs.contains(input));
+        lost.extend(inputs.map(|(session, input)| format!("the accepted input {input} of {session} is gone")));
+        let ends = self.ends.iter().filter(|end| !kept.ends.contains(end));
+        lost.extend(ends.map(|(session, run)| format!("the end of run {run} of {session}, which was told, is gone")));
+        let cancels = self.cancels.iter().filter(|run| !kept.ends.contains(run) && !kept.closing.contains(run));
+        lost.extend(cancels.map(|(session, run)| format!("the cancel of run {run} of {session} is gone")));
+        for (session, seq) in &self.shown {
+            let last = Seq(sessions.get(session).map_or(0, |records| records.len() as u64));
+            if last < *seq {
+                lost.push(format!("record {seq} of {session}, which was shown, is gone: the last is {last}"));
+            }
+        }
+        lost
+    }
+}
+
+/// What the disk has of what is acknowledged.
+#[derive(Default)]
+struct Kept {
+    inputs: BTreeSet<(SessionId, InputId)>,
+    ends: BTreeSet<(SessionId, RunNo)>,
+    closing: BTreeSet<(SessionId, RunNo)>,
+}
+
+impl Kept {
+    fn take(&mut self, session: SessionId, record: &Record) {
+        if let Record::InputAccepted(accepted) = record {
+            self.inputs.insert((session, accepted.id));
+        } else if let Record::RunEnded(ended) = record {
+            self.ends.insert((session, ended.run));
+        } else if let Record::RunHeld { run, why } = record
+            && matches!(**why, Hold::Closing { .. })
+        {
+            self.closing.insert((session, *run));
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! The tools of a drill, beside those of a workspace: they leave marks that can be counted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use subtend_session::call::ToolEffect;
+use subtend_tools::closure::FnTool;
+use subtend_tools::tool::{Tool, ToolCall, ToolError};
+
+use super::home::Home;
+use super::marks::{self, Effect};
+use super::trigger::Trigger;
+
+/// The tool that may never be repeated.
+pub(super) const MARK: &str = "mark";
+/// The tool that may be repeated under its key.
+pub(super) const NOTE: &str = "note";
+
+/// How long a call takes.
+#[derive(Debug, Deserialize, JsonSchema)]
+struct Args {
+    /// Before its effect.
+    before_ms: u64,
+    /// After it.
+    after_ms: u64,
+}
+
+/// The tools that work at `home`.
+pub(super) fn all(home: &Home, trigger: &Arc<Trigger>) -> [Arc<dyn Tool>; 2] {
+    let mark = tool(MARK, ToolEffect::SideEffect, Effect::Once, home, trigger);
+    let note = tool(NOTE, ToolEffect::Idempotent, Effect::Idempotent, home, trigger);
+    [Arc::new(mark), Arc::new(note)]
+}
+
+fn tool(name: &'static str, effect: ToolEffect, left: Effect, home: &Home, trigger: &Arc<Trigger>) -> FnTool {
+    let (path, trigger) = (home.marks(), Arc::clone(trigger));
+    let about = "Leaves a mark that the drill counts.";
+    FnTool::typed(name, about, effect, move |args: Args, call: ToolCall| {
+        let (path, trigger) = (path.clone(), Arc::clone(&trigger));
+        async move {
+            if args.before_ms > 0 {
+                tokio::time::sleep(Duration::from_millis(args.before_ms)).await;
+            }
+            marks::leave(&path, left, call.key).map_err(|error| ToolError::failed(error.to_string()))?;
+            trigger.marked();
+            tokio::time::sleep(Duration::from_millis(args.after_ms)).await;
+            Ok("marked")
+        }
+    })
+}
