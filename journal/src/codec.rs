@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | 0 | magic u16 | `0x5b7d` |
 //! | 2 | version u8 | 1 |
-//! | 3 | flags u8 | 0; reserved for compression and blobs |
+//! | 3 | flags u8 | 1: the body is in a blob; the others are 0, and reserved |
 //! | 4 | session | 16 bytes |
 //! | 20 | first_seq u64 | |
 //! | 28 | count u32 | 32 bits, since a frame of many births holds more than 65 535 records |
@@ -15,6 +15,8 @@
 //!
 //! Integers are big-endian. Every version keeps this header, so that a frame of a newer one is told from a damaged one. The LSN
 //! is no part of the frame: it is given after the frame is encoded.
+//!
+//! In place of a body that is in a blob stand its hash (16 bytes) and its length (u64); `len` and the checksum are of those.
 
 use std::borrow::Cow;
 
@@ -33,6 +35,9 @@ pub const VERSION: u8 = 1;
 /// Bytes before the body.
 pub const HEADER: usize = 52;
 
+/// Flag of a frame whose body is in a blob.
+const BLOB: u8 = 1;
+const FLAGS_AT: usize = 3;
 const MAGIC: u16 = 0x5b7d;
 const LEN_AT: usize = 44;
 const CRC_AT: usize = 48;
@@ -143,16 +148,72 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded, FrameError> {
         return Err(FrameError::Corrupt(format!("the checksum is {found:#010x}, the header says {sum:#010x}")));
     }
     // Only now: a flipped bit in the version is damage, not news.
-    if version > VERSION || flags != 0 {
+    if version > VERSION || flags & !BLOB != 0 {
         return Err(FrameError::Newer(format!(
-            "version {version}, flags {flags:#04x}; known are version {VERSION} and no flags"
+            "version {version}, flags {flags:#04x}; known are version {VERSION} and flag {BLOB:#04x}"
         )));
+    }
+    if flags == BLOB {
+        let named = Reference::of(body).map(|named| named.hash.to_string()).unwrap_or_default();
+        return Err(FrameError::Corrupt(format!("its body is in the blob {named}, which was not fetched")));
     }
     let records: Vec<Record> = serde_json::from_slice(body).map_err(|error| unknown(&error))?;
     if u32::try_from(records.len()) != Ok(count) {
         return Err(FrameError::Corrupt(format!("it holds {} records, the header says {count}", records.len())));
     }
     Ok(Decoded { session, first_seq, epoch, at_ms, records })
+}
+
+/// What stands in a frame for a body that is in a blob.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reference {
+    /// The blob's name: the hash of what it holds.
+    pub(crate) hash: Hash,
+    /// Bytes of what it holds.
+    pub(crate) len: u64,
+}
+
+impl Reference {
+    fn of(body: &[u8]) -> Option<Self> {
+        let (hash, len) = body.split_first_chunk::<16>()?;
+        Some(Self { hash: Hash(*hash), len: u64::from_be_bytes(len.try_into().ok()?) })
+    }
+
+    /// The reference of a sound frame whose body is in a blob; `None` for any other bytes, for [`decode`] to judge.
+    pub(crate) fn in_frame(frame: &[u8]) -> Option<Self> {
+        let (head, body) = frame.split_first_chunk::<HEADER>()?;
+        let sum = head.get(CRC_AT..)?.first_chunk()?;
+        let sound = head.first_chunk() == Some(&MAGIC.to_be_bytes()) && crc(frame) == u32::from_be_bytes(*sum);
+        (sound && head.get(2..=FLAGS_AT) == Some(&[VERSION, BLOB])).then(|| Self::of(body))?
+    }
+}
+
+/// Splits a frame into one with a reference, and the body that is to be kept in its blob.
+pub(crate) fn split(frame: &[u8]) -> (Vec<u8>, Reference, &[u8]) {
+    let (head, body) = frame.split_at_checked(HEADER).unwrap_or((frame, &[]));
+    let reference = Reference { hash: Hash::of(body), len: body.len() as u64 };
+    let mut named = reference.hash.0.to_vec();
+    named.extend_from_slice(&reference.len.to_be_bytes());
+    (with_body(head, BLOB, &named), reference, body)
+}
+
+/// The frame as it was before [`split`].
+pub(crate) fn join(frame: &[u8], body: &[u8]) -> Vec<u8> {
+    with_body(frame.get(..HEADER).unwrap_or(frame), 0, body)
+}
+
+fn with_body(head: &[u8], flags: u8, body: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(HEADER.saturating_add(body.len()));
+    out.extend_from_slice(head);
+    out.extend_from_slice(body);
+    if let Some(slot) = out.get_mut(FLAGS_AT) {
+        *slot = flags;
+    }
+    // A longer one was not encoded.
+    put(&mut out, LEN_AT, u32::try_from(body.len()).unwrap_or(u32::MAX));
+    let sum = crc(&out);
+    put(&mut out, CRC_AT, sum);
+    out
 }
 
 /// The checksum held, so what was written is there: a word that is not known is a newer version's.

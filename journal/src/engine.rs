@@ -69,6 +69,8 @@ pub enum Kept {
     Bytes(Vec<u8>),
     /// Records as they were given.
     Records(Box<KeptRecords>),
+    /// The frame is there, but not all of it can be had; why, in words.
+    Damaged(String),
 }
 
 /// A frame that was never encoded.

@@ -170,7 +170,7 @@ pub enum OpenError {
         /// What is wrong with it.
         why: &'static str,
         /// What is possible.
-        possible: &'static str,
+        possible: String,
     },
     /// Another process has it.
     #[error("{} is in use by process {pid} (boot {boot}): stop it, or choose another store", .path.display())]
@@ -181,6 +181,16 @@ pub enum OpenError {
         pid: String,
         /// The boot of the machine in which it started.
         boot: String,
+    },
+    /// The directory is the store of another engine.
+    #[error("{} is a store of {found}, not of {wanted}: name it `{found}:PATH`, or choose another directory", .path.display())]
+    OtherEngine {
+        /// The store.
+        path: PathBuf,
+        /// The engine that was asked for.
+        wanted: &'static str,
+        /// The engine whose store it is.
+        found: &'static str,
     },
     /// A file or directory cannot be had.
     #[error("cannot {what} {}: {source}", .path.display())]

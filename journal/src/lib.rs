@@ -4,29 +4,40 @@
 //! disk. What leaves the process waits for that place to be durable ([`Journal::wait`]).
 
 pub mod audit;
+pub mod blobs;
 pub mod codec;
+#[cfg(feature = "disk")]
+mod directory;
 pub mod engine;
 pub mod error;
 mod fault_points;
 pub mod faulty;
 mod fence;
+#[cfg(feature = "fjall")]
+pub mod fjall;
 pub mod frame;
 pub mod journal;
-#[cfg_attr(not(feature = "redb"), allow(dead_code, reason = "only a store in a directory needs it"))]
+#[cfg(feature = "disk")]
+pub mod keyed;
+#[cfg_attr(not(feature = "disk"), allow(dead_code, reason = "only a store in a directory needs it"))]
 mod lock;
 pub mod memory;
 mod queue;
 mod read;
 #[cfg(feature = "redb")]
 pub mod redb;
-#[cfg_attr(not(feature = "redb"), allow(dead_code, reason = "only a store in a directory needs it"))]
+#[cfg_attr(not(feature = "disk"), allow(dead_code, reason = "only a store in a directory needs it"))]
 mod rows;
 mod shared;
+#[cfg(feature = "sled")]
+pub mod sled;
+#[cfg(feature = "disk")]
+mod sorted;
 pub mod stepped;
 pub mod store;
 pub mod verify;
 mod waiters;
-#[cfg_attr(not(feature = "redb"), allow(dead_code, reason = "only a store in a directory needs it"))]
+#[cfg_attr(not(feature = "disk"), allow(dead_code, reason = "only a store in a directory needs it"))]
 mod watermark;
 mod writer;
 

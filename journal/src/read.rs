@@ -273,6 +273,7 @@ pub(crate) fn open_frame(kept: Kept) -> Result<Decoded, FrameError> {
             let crate::engine::KeptRecords { session, first_seq, epoch, at_ms, records } = *kept;
             Ok(Decoded { session, first_seq, epoch, at_ms, records })
         }
+        Kept::Damaged(why) => Err(FrameError::Corrupt(why)),
     }
 }
 

@@ -3,18 +3,18 @@
 //! Bodies lie in `log` under their LSN, so that appends touch the right edge of one tree; `ev` finds them by session. Rows that
 //! change often (`head`, `inflight`, `outbox`) are coalesced over the group and written in key order.
 
-use std::fs::File;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use redb::{
-    AccessGuard, Builder, Database, Key, ReadTransaction, ReadableDatabase as _, ReadableTable as _, StorageError,
-    TableDefinition, TableError, Value,
+    AccessGuard, Builder, Database, Durability, Key, ReadTransaction, ReadableDatabase as _, ReadableTable as _,
+    StorageError, TableDefinition, TableError, Value,
 };
 use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{Head, Inflight, Row};
 
+use crate::directory;
 use crate::engine::{Engine, Go, Group, Kept, Result};
 use crate::error::{EngineError, OpenError};
 use crate::rows::{self, EV, KID, OUTBOX, SESSION};
@@ -35,14 +35,15 @@ const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 pub const FORMAT: u64 = 1;
 const META_FORMAT: &str = "format";
 const META_LSN: &str = "lsn";
-/// Far below what redb takes; a frame of this size is a bug above.
-const MAX_BODY: u64 = 128 << 20;
+/// Far below what redb takes; beyond it a file of its own is cheaper than copying it from page to page.
+const MAX_BODY: u64 = 1 << 20;
 
 /// A store in one redb file.
 #[derive(Debug)]
 pub struct Redb {
     db: Database,
     syncs: AtomicU64,
+    durability: Durability,
 }
 
 fn store<E: std::fmt::Display>(what: &'static str) -> impl Fn(E) -> EngineError {
@@ -72,11 +73,23 @@ impl Redb {
         Ok(engine)
     }
 
+    /// As [`Redb::open`], without syncs: the control of whatever must notice that.
+    ///
+    /// # Errors
+    /// As for [`Redb::open`].
+    ///
+    /// # Durability
+    /// None: what is acknowledged may be gone with the process.
+    #[cfg(feature = "fault-points")]
+    pub fn open_unsynced(file: &Path, cache_bytes: usize) -> std::result::Result<Self, OpenError> {
+        Ok(Self { durability: Durability::None, ..Self::open(file, cache_bytes)? })
+    }
+
     fn at(file: &Path, cache_bytes: usize) -> Result<Self> {
         let db = guarded("open", || {
             Builder::new().set_cache_size(cache_bytes).create(file).map_err(store("open the redb file"))
         })?;
-        Ok(Self { db, syncs: AtomicU64::new(0) })
+        Ok(Self { db, syncs: AtomicU64::new(0), durability: Durability::Immediate })
     }
 
     /// Makes the file whole under another name before it gets its own: a process that is killed while it makes it leaves
@@ -96,7 +109,7 @@ impl Redb {
         drop(engine);
         std::fs::rename(&making, file).map_err(io("rename"))?;
         if let Some(dir) = file.parent() {
-            sync_dir(dir)?;
+            directory::sync(dir)?;
         }
         Ok(())
     }
@@ -170,12 +183,6 @@ impl Redb {
     }
 }
 
-/// Makes the entries of a directory durable.
-pub(crate) fn sync_dir(dir: &Path) -> std::result::Result<(), OpenError> {
-    let synced = File::open(dir).and_then(|dir| dir.sync_all());
-    synced.map_err(|source| OpenError::Io { what: "sync the directory", path: dir.to_owned(), source })
-}
-
 fn session_range(session: SessionId) -> RangeInclusive<[u8; EV]> {
     rows::ev_key(session, Seq(0))..=rows::ev_key(session, Seq(u64::MAX))
 }
@@ -194,8 +201,10 @@ impl Engine for Redb {
     }
 
     fn write(&self, group: Group) -> Result<()> {
-        commit::write(&self.db, group)?;
-        self.syncs.fetch_add(1, Ordering::Relaxed);
+        commit::write(&self.db, self.durability, group)?;
+        if matches!(self.durability, Durability::Immediate) {
+            self.syncs.fetch_add(1, Ordering::Relaxed);
+        }
         Ok(())
     }
 
@@ -343,16 +352,11 @@ impl Engine for Redb {
     }
 
     fn outbox(&self, to: Option<SessionId>, visit: &mut dyn FnMut(Result<(Row, Lsn)>) -> Go) -> Result<()> {
-        let (mut min, mut max) = ([0; OUTBOX], [0xff; OUTBOX]);
-        if let Some(to) = to {
-            let key = rows::session_key(to);
-            min.iter_mut().zip(key).for_each(|(slot, byte)| *slot = byte);
-            max.iter_mut().zip(key).for_each(|(slot, byte)| *slot = byte);
-        }
+        let (min, max) = rows::outbox_range(to);
         self.read(OUTBOX_TABLE, |outbox| {
             for row in outbox.range::<&[u8; OUTBOX]>(&min..=&max).map_err(store("scan `outbox`"))? {
                 let (key, value) = row.map_err(store("scan `outbox`"))?;
-                if visit(obligation(key.value(), value.value())).is_break() {
+                if visit(rows::obligation(key.value(), value.value())).is_break() {
                     break;
                 }
             }
@@ -383,11 +387,4 @@ impl Engine for Redb {
         })
         .map(Option::unwrap_or_default)
     }
-}
-
-fn obligation(key: &[u8; OUTBOX], value: &[u8]) -> Result<(Row, Lsn)> {
-    let lsn = rows::unseal("outbox", key, value)?;
-    let row = rows::outbox_of(key).ok_or_else(|| rows::corrupt("outbox", key, "the key names no row"))?;
-    let lsn = lsn.first_chunk().ok_or_else(|| rows::corrupt("outbox", key, "the value is no lsn"))?;
-    Ok((row, Lsn(u64::from_be_bytes(*lsn))))
 }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use subtend_session::ids::{CallId, RunNo, Seq, SessionId, TurnNo};
+use subtend_session::ids::{CallId, Lsn, RunNo, Seq, SessionId, TurnNo};
 use subtend_session::index::{Row, RowKey, RowKind};
 use uuid::Uuid;
 
@@ -92,6 +92,25 @@ pub(crate) fn outbox_of(key: &[u8; OUTBOX]) -> Option<Row> {
         _ => return None,
     };
     Some(Row { to: session_of(*to), from: session_of(*from), kind, key })
+}
+
+/// The keys of all obligations, or of those to one session: both ends included.
+pub(crate) fn outbox_range(to: Option<SessionId>) -> ([u8; OUTBOX], [u8; OUTBOX]) {
+    let (mut min, mut max) = ([0; OUTBOX], [0xff; OUTBOX]);
+    if let Some(to) = to {
+        let key = session_key(to);
+        min.iter_mut().zip(key).for_each(|(slot, byte)| *slot = byte);
+        max.iter_mut().zip(key).for_each(|(slot, byte)| *slot = byte);
+    }
+    (min, max)
+}
+
+/// A row of `outbox`, unsealed.
+pub(crate) fn obligation(key: &[u8; OUTBOX], value: &[u8]) -> Result<(Row, Lsn), EngineError> {
+    let lsn = unseal("outbox", key, value)?;
+    let row = outbox_of(key).ok_or_else(|| corrupt("outbox", key, "the key names no row"))?;
+    let lsn = lsn.first_chunk().ok_or_else(|| corrupt("outbox", key, "the value is no lsn"))?;
+    Ok((row, Lsn(u64::from_be_bytes(*lsn))))
 }
 
 /// A value behind a checksum of its table, its key and itself: no store tells a flipped bit in every case.

@@ -1,18 +1,17 @@
 //! Stores by name: which engine, where, and what is checked before it opens.
 
 use std::fmt;
-#[cfg(feature = "redb")]
-use std::path::{Path, PathBuf};
+use std::path::Path;
+#[cfg(feature = "disk")]
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::error::OpenError;
 use crate::journal::{Journal, Options};
 use crate::memory::Memory;
 
-#[cfg(feature = "redb")]
-const POSSIBLE: &str = "`redb:PATH` (a directory) and `memory`";
-#[cfg(not(feature = "redb"))]
-const POSSIBLE: &str = "`memory` (`redb:PATH` with the feature `redb`)";
+#[cfg(feature = "disk")]
+mod disk;
 
 /// Which store to open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,24 +21,91 @@ pub enum StoreSpec {
     /// redb, in a directory that is made if it is not there.
     #[cfg(feature = "redb")]
     Redb(PathBuf),
+    /// sled, in a directory that is made if it is not there.
+    #[cfg(feature = "sled")]
+    Sled(PathBuf),
+    /// fjall, in a directory that is made if it is not there.
+    #[cfg(feature = "fjall")]
+    Fjall(PathBuf),
+}
+
+/// The engines that keep a directory: their names, whether this build holds them, and the entry below the directory that is
+/// theirs. Its major version names that, so that no later one can mistake the files for its own.
+const ENGINES: [(&str, bool, &str); 3] = [
+    ("redb", cfg!(feature = "redb"), "redb-4"),
+    ("sled", cfg!(feature = "sled"), "sled-0.34"),
+    ("fjall", cfg!(feature = "fjall"), "fjall-3"),
+];
+
+/// What a specification may say, in words.
+fn possible() -> String {
+    let mut words = Vec::new();
+    for (name, held, _) in ENGINES {
+        words.extend(held.then(|| format!("`{name}:PATH`")));
+    }
+    let memory = if words.is_empty() { "`memory`" } else { "(PATH is a directory) and `memory`" };
+    let missing: Vec<_> = ENGINES.iter().filter(|(_, held, _)| !held).map(|(name, ..)| format!("`{name}`")).collect();
+    let others = if missing.is_empty() {
+        String::new()
+    } else {
+        format!("; a build with the feature of their name has {}", missing.join(" and "))
+    };
+    format!("{} {memory}{others}", words.join(", ")).trim_start().to_owned()
 }
 
 impl StoreSpec {
-    /// Parses `redb:PATH` or `memory`.
+    /// Parses `redb:PATH`, `sled:PATH`, `fjall:PATH` or `memory`.
     ///
     /// # Errors
     /// [`OpenError::BadSpec`], which names what is possible.
     pub fn parse(spec: &str) -> Result<Self, OpenError> {
-        let bad = |why| Err(OpenError::BadSpec { spec: spec.to_owned(), why, possible: POSSIBLE });
-        match spec.split_once(':') {
-            None if spec == "memory" => Ok(Self::Memory),
-            None if spec == "redb" => bad("the directory is missing"),
-            Some(("memory", _)) => bad("a store in memory has no path"),
+        let bad = |why| Err(OpenError::BadSpec { spec: spec.to_owned(), why, possible: possible() });
+        let (engine, path) = match spec.split_once(':') {
+            None if spec == "memory" => return Ok(Self::Memory),
+            None => (spec, ""),
+            Some(("memory", _)) => return bad("a store in memory has no path"),
+            Some(parts) => parts,
+        };
+        match ENGINES.iter().find(|(name, ..)| *name == engine) {
+            None => return bad("its engine is not known"),
+            Some((_, false, _)) => return bad("this build is without its engine"),
+            Some(_) if path.is_empty() => return bad("the directory is missing"),
+            Some(_) => {}
+        }
+        match engine {
             #[cfg(feature = "redb")]
-            Some(("redb", "")) => bad("the directory is missing"),
-            #[cfg(feature = "redb")]
-            Some(("redb", path)) => Ok(Self::Redb(PathBuf::from(path))),
+            "redb" => Ok(Self::Redb(path.into())),
+            #[cfg(feature = "sled")]
+            "sled" => Ok(Self::Sled(path.into())),
+            #[cfg(feature = "fjall")]
+            "fjall" => Ok(Self::Fjall(path.into())),
             _ => bad("its engine is not known"),
+        }
+    }
+
+    /// The engine's name, as a specification spells it.
+    pub fn engine(&self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            #[cfg(feature = "redb")]
+            Self::Redb(_) => "redb",
+            #[cfg(feature = "sled")]
+            Self::Sled(_) => "sled",
+            #[cfg(feature = "fjall")]
+            Self::Fjall(_) => "fjall",
+        }
+    }
+
+    /// The directory; absent for a store in memory.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Memory => None,
+            #[cfg(feature = "redb")]
+            Self::Redb(path) => Some(path),
+            #[cfg(feature = "sled")]
+            Self::Sled(path) => Some(path),
+            #[cfg(feature = "fjall")]
+            Self::Fjall(path) => Some(path),
         }
     }
 }
@@ -54,10 +120,9 @@ impl FromStr for StoreSpec {
 
 impl fmt::Display for StoreSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Memory => f.write_str("memory"),
-            #[cfg(feature = "redb")]
-            Self::Redb(path) => write!(f, "redb:{}", path.display()),
+        match self.path() {
+            None => f.write_str(self.engine()),
+            Some(path) => write!(f, "{}:{}", self.engine(), path.display()),
         }
     }
 }
@@ -73,8 +138,9 @@ pub fn open_store(spec: &StoreSpec) -> Result<Journal, OpenError> {
 /// Opens a store: takes its lock, opens the engine, and compares its end with what was acknowledged.
 ///
 /// # Errors
-/// [`OpenError::InUse`] when another process has it, [`OpenError::Newer`] for a newer format, [`OpenError::Behind`] when an
-/// acknowledged tail is missing and the options do not accept that; and when a file cannot be had.
+/// [`OpenError::InUse`] when another process has it, [`OpenError::OtherEngine`] when the directory is another engine's,
+/// [`OpenError::Newer`] for a newer format, [`OpenError::Behind`] when an acknowledged tail is missing and the options do not
+/// accept that; and when a file cannot be had.
 ///
 /// # Durability
 /// What was created is on stable media.
@@ -82,41 +148,36 @@ pub fn open_store_with(spec: &StoreSpec, options: Options) -> Result<Journal, Op
     match spec {
         StoreSpec::Memory => Journal::open(Box::new(Memory::new()), options),
         #[cfg(feature = "redb")]
-        StoreSpec::Redb(dir) => open_redb(dir, &options),
+        StoreSpec::Redb(dir) => disk::open(dir, "redb", &options, |inner, cache_bytes| {
+            std::fs::create_dir_all(inner).map_err(|source| OpenError::Io {
+                what: "create",
+                path: inner.to_owned(),
+                source,
+            })?;
+            Ok(std::sync::Arc::new(crate::redb::Redb::open(&inner.join("journal.redb"), cache_bytes)?))
+        }),
+        #[cfg(feature = "sled")]
+        StoreSpec::Sled(dir) => disk::open(dir, "sled", &options, |inner, cache_bytes| {
+            Ok(std::sync::Arc::new(crate::sled::open(inner, cache_bytes)?))
+        }),
+        #[cfg(feature = "fjall")]
+        StoreSpec::Fjall(dir) => disk::open(dir, "fjall", &options, |inner, cache_bytes| {
+            Ok(std::sync::Arc::new(crate::fjall::open(inner, cache_bytes)?))
+        }),
     }
 }
 
-#[cfg(feature = "redb")]
-fn open_redb(dir: &Path, options: &Options) -> Result<Journal, OpenError> {
-    use std::sync::Arc;
-
-    use crate::lock::Lock;
-    use crate::redb::{Redb, sync_dir};
-    use crate::watermark::Watermark;
-
-    // The engine's major version names its directory: no later one can mistake the file for its own.
-    let inner = dir.join("redb-4");
-    std::fs::create_dir_all(&inner).map_err(|source| OpenError::Io { what: "create", path: inner.clone(), source })?;
-    let lock = Lock::take(dir)?;
-    let engine = Arc::new(Redb::open(&inner.join("journal.redb"), options.cache_bytes)?);
-    let last = crate::engine::Engine::last_lsn(&*engine)?;
-    let watermark = Watermark::open(dir, last, options.accept_loss)?;
-    sync_dir(dir)?;
-    if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        sync_dir(parent)?;
-    }
-    Journal::start(engine, options.queue_bytes, Some(dir.to_owned()), Some(lock), Some(watermark))
-}
-
-#[cfg(all(test, feature = "redb"))]
+#[cfg(all(test, feature = "redb", feature = "sled", feature = "fjall"))]
 mod tests {
     use super::*;
 
     #[test]
     fn a_specification_reads_back_as_it_is_written() {
-        for spec in ["memory", "redb:/var/lib/subtend", "redb:C:\\store"] {
+        for spec in ["memory", "redb:/var/lib/subtend", "redb:C:\\store", "sled:here", "fjall:a:b"] {
             assert_eq!(StoreSpec::parse(spec).unwrap().to_string(), spec);
         }
+        let sled = StoreSpec::parse("sled:here").unwrap();
+        assert_eq!((sled.engine(), sled.path()), ("sled", Some(Path::new("here"))));
     }
 
     #[test]
@@ -125,13 +186,17 @@ mod tests {
             ("", "its engine is not known"),
             ("mysql:x", "its engine is not known"),
             ("redb", "the directory is missing"),
-            ("redb:", "the directory is missing"),
+            ("sled:", "the directory is missing"),
+            ("fjall", "the directory is missing"),
             ("memory:x", "a store in memory has no path"),
         ] {
             let words = StoreSpec::parse(spec).unwrap_err().to_string();
             assert_eq!(
                 words,
-                format!("`{spec}` names no store: {why}; possible are `redb:PATH` (a directory) and `memory`")
+                format!(
+                    "`{spec}` names no store: {why}; possible are `redb:PATH`, `sled:PATH`, `fjall:PATH` (PATH is a directory) \
+                     and `memory`"
+                )
             );
         }
     }

@@ -109,10 +109,29 @@ fn sealed(version: u8, flags: u8, count: u32, body: &[u8]) -> Vec<u8> {
 fn sound_bytes_of_a_newer_version_are_news_and_not_damage() {
     let newer = |bytes: &[u8]| matches!(decode(bytes), Err(FrameError::Newer(_)));
     assert!(newer(&sealed(2, 0, 0, b"whatever")));
-    assert!(newer(&sealed(1, 1, 0, b"compressed")));
+    assert!(newer(&sealed(1, 2, 0, b"compressed")));
+    assert!(newer(&sealed(1, 3, 0, b"compressed, in a blob")));
     assert!(newer(&sealed(1, 0, 1, br#"[{"session_moved":{}}]"#)));
     assert!(newer(&sealed(1, 0, 1, br#"[{"run_parked":{"run":1,"why":"tide","worked_ms":0}}]"#)));
     assert_eq!(decode(&sealed(1, 0, 0, b"[]")).map(|frame| frame.records), Ok(vec![]));
+}
+
+#[test]
+fn a_frame_and_its_blob_are_the_frame_again() {
+    let whole = encode(&frame(vec![created("be brief")], Changes::default())).unwrap();
+    let (named, reference, body) = split(&whole);
+    assert_eq!((reference.hash, reference.len), (Hash::of(&whole[HEADER..]), (whole.len() - HEADER) as u64));
+    assert_eq!((named.len(), Reference::in_frame(&named), body), (HEADER + 24, Some(reference), &whole[HEADER..]));
+    assert_eq!(join(&named, body), whole);
+    assert_eq!(Reference::in_frame(&whole), None);
+    let alone = decode(&named).unwrap_err().to_string();
+    assert_eq!(alone, format!("corrupt frame: its body is in the blob {}, which was not fetched", reference.hash));
+    for bit in 0..named.len() * 8 {
+        let mut flipped = named.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        assert_eq!(Reference::in_frame(&flipped), None, "bit {bit}");
+        assert!(matches!(decode(&flipped), Err(FrameError::Corrupt(_))), "bit {bit}");
+    }
 }
 
 #[test]

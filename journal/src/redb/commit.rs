@@ -2,95 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use redb::{Database, WriteTransaction};
-use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
-use subtend_session::index::{Changes, Head, Inflight, InflightChange, Row};
+use redb::{Database, Durability, WriteTransaction};
+use subtend_session::index::Row;
 
 use super::{DEF, EV_TABLE, HEAD, INFLIGHT, KID_TABLE, LOG, META, META_LSN, OUTBOX_TABLE, store};
-use crate::engine::{Group, Payload, Result};
+use crate::engine::{Group, Result};
 use crate::error::EngineError;
 use crate::rows;
-
-/// What a group does to one row of the outbox, all in all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    /// It is new.
-    Put(Lsn),
-    /// It goes.
-    Take,
-    /// It goes and comes back: it may be there before, so that going again is more than nothing.
-    Replace(Lsn),
-}
-
-/// A group, sorted by table and key and coalesced.
-#[derive(Debug, Default)]
-struct Sorted {
-    log: Vec<(Lsn, Vec<u8>)>,
-    ev: BTreeMap<(SessionId, Seq), Lsn>,
-    heads: BTreeMap<SessionId, Box<Head>>,
-    inflight: BTreeMap<SessionId, Option<Box<Inflight>>>,
-    kids: Vec<(SessionId, SessionId)>,
-    outbox: BTreeMap<Row, Fate>,
-    defs: BTreeMap<Hash, Text>,
-    last: Lsn,
-}
-
-impl Sorted {
-    fn of(group: Group) -> Result<Self> {
-        let mut sorted = Self { last: group.last().unwrap_or_default(), ..Self::default() };
-        for frame in group.frames {
-            if let Payload::Bytes(bytes) = frame.payload {
-                if sorted.ev.insert((frame.session, frame.first_seq), frame.lsn).is_some() {
-                    return Err(EngineError::Overwrite { session: frame.session, seq: frame.first_seq });
-                }
-                sorted.log.push((frame.lsn, bytes));
-            }
-            sorted.change(frame.session, frame.lsn, frame.changes);
-        }
-        Ok(sorted)
-    }
-
-    fn change(&mut self, session: SessionId, lsn: Lsn, changes: Changes) {
-        let Changes { head, inflight, kid_of, put, take, defs } = changes;
-        if let Some(head) = head {
-            self.heads.insert(session, head);
-        }
-        match inflight {
-            InflightChange::Keep => {}
-            InflightChange::Put(row) => {
-                self.inflight.insert(session, Some(row));
-            }
-            InflightChange::Delete => {
-                self.inflight.insert(session, None);
-            }
-        }
-        self.kids.extend(kid_of.map(|parent| (parent, session)));
-        for row in put {
-            let fate = match self.outbox.get(&row) {
-                None | Some(Fate::Put(_)) => Fate::Put(lsn),
-                Some(Fate::Take | Fate::Replace(_)) => Fate::Replace(lsn),
-            };
-            self.outbox.insert(row, fate);
-        }
-        for row in take {
-            match self.outbox.get(&row) {
-                // Made and taken within the group: it never was.
-                Some(Fate::Put(_)) => {
-                    self.outbox.remove(&row);
-                }
-                None | Some(Fate::Take | Fate::Replace(_)) => {
-                    self.outbox.insert(row, Fate::Take);
-                }
-            }
-        }
-        self.defs.extend(defs);
-    }
-}
+use crate::sorted::{Fate, Sorted};
 
 /// Writes the group in one transaction, durable when this returns; without it, an error leaves the store as it was.
-pub(super) fn write(db: &Database, group: Group) -> Result<()> {
+pub(super) fn write(db: &Database, durability: Durability, group: Group) -> Result<()> {
     let mut sorted = Sorted::of(group)?;
     let mut txn = db.begin_write().map_err(store("begin"))?;
+    txn.set_durability(durability).map_err(store("set the durability"))?;
     // Opening after a crash then takes milliseconds; the frames' own checksums stand in for redb's.
     txn.set_quick_repair(true);
     write_log(&txn, &sorted)?;

@@ -3,7 +3,6 @@
 use subtend_journal::engine::Engine;
 use subtend_journal::faulty::Faulty;
 use subtend_journal::memory::Memory;
-use subtend_journal::redb::Redb;
 use subtend_journal::{AppendError, Appended, Batch, Journal, Options, Stored};
 use subtend_session::ids::{CallId, Epoch, Hash, Lsn, Seq, SessionId, TurnNo};
 use subtend_session::index::{Changes, Row, RowKey, RowKind};
@@ -11,22 +10,22 @@ use subtend_session::record::Record;
 use subtend_session::state::Phase;
 use tempfile::TempDir;
 
+use crate::engines::Kind;
 use crate::scene::{AT_MS, Family, Teller, born, family, id, one, start};
 
 /// A store that can be opened again and again.
 pub(crate) enum Store {
     Memory(Memory),
-    Redb(TempDir),
-    Faulty(TempDir),
+    Disk(Kind, TempDir),
+    Faulty(Kind, TempDir),
 }
 
 impl Store {
     pub(crate) fn engine(&self) -> Box<dyn Engine> {
-        let redb = |dir: &TempDir| Box::new(Redb::open(&dir.path().join("journal.redb"), 1 << 20).unwrap());
         match self {
             Self::Memory(memory) => Box::new(memory.clone()),
-            Self::Redb(dir) => redb(dir),
-            Self::Faulty(dir) => Box::new(Faulty::new(redb(dir)).0),
+            Self::Disk(kind, dir) => kind.engine(dir.path()),
+            Self::Faulty(kind, dir) => Box::new(Faulty::new(kind.with_blobs(dir.path())).0),
         }
     }
 
@@ -288,6 +287,35 @@ async fn writers_at_the_same_time_do_not_meet(store: Store) {
     assert_eq!(journal.outbox().unwrap(), vec![]);
 }
 
+/// A batch is seen whole or not at all, while it is written.
+async fn readers_meet_no_part_of_a_batch(store: Store) {
+    const BATCHES: u128 = 20;
+    const BIRTHS: u128 = 100;
+    let journal = store.open();
+    let writer = std::thread::spawn({
+        let journal = journal.clone();
+        move || {
+            for batch in 0..BATCHES {
+                let birth = |n| born(&mut Teller::new(id(batch * BIRTHS + n)), None, batch == 0);
+                journal.append(Batch { frames: (1..=BIRTHS).map(birth).collect() }).unwrap();
+            }
+        }
+    });
+    for batch in 0..BATCHES {
+        let (first, last) = (id(batch * BIRTHS + 1), id((batch + 1) * BIRTHS));
+        while journal.head(first).unwrap().is_none() {
+            std::hint::spin_loop();
+        }
+        // Whatever an engine writes first or last, all of it is there now.
+        for session in [last, first] {
+            assert!(journal.head(session).unwrap().is_some(), "batch {batch}");
+            assert!(journal.activate(session).unwrap().inflight.is_some(), "batch {batch}");
+            assert_eq!(journal.records(session).map(|records| records.len()).map_err(|e| e.to_string()), Ok(3));
+        }
+    }
+    writer.join().unwrap();
+}
+
 macro_rules! conformance {
     ($($engine:ident => $store:expr;)*) => { $(mod $engine {
         use super::*;
@@ -296,7 +324,7 @@ macro_rules! conformance {
             a_frame_must_follow_the_last_record, a_later_activation_fences_all_earlier_ones,
             a_deactivated_session_goes_on_where_it_was, obligations_are_made_and_taken,
             a_birth_of_a_session_that_exists_poisons_and_leaves_nothing, a_closed_journal_refuses_and_kept_everything,
-            writers_at_the_same_time_do_not_meet);
+            writers_at_the_same_time_do_not_meet, readers_meet_no_part_of_a_batch);
     })* };
     (@ $store:expr; $($test:ident),*) => { $(#[tokio::test]
         async fn $test() {
@@ -306,6 +334,8 @@ macro_rules! conformance {
 
 conformance! {
     memory => Store::Memory(Memory::new());
-    redb => Store::Redb(tempfile::tempdir().unwrap());
-    faulty => Store::Faulty(tempfile::tempdir().unwrap());
+    redb => Store::Disk(Kind::Redb, tempfile::tempdir().unwrap());
+    sled => Store::Disk(Kind::Sled, tempfile::tempdir().unwrap());
+    fjall => Store::Disk(Kind::Fjall, tempfile::tempdir().unwrap());
+    faulty => Store::Faulty(Kind::Redb, tempfile::tempdir().unwrap());
 }

@@ -4,12 +4,14 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use subtend_journal::{Batch, StoreSpec, open_store};
+use subtend_journal::Batch;
 use subtend_session::ids::Seq;
 
+use crate::engines::{Kind, for_each_engine};
 use crate::scene::{Teller, born, family, id, one, start};
 
 const STORE: &str = "SUBTEND_TEST_CRASH_STORE";
+const ENGINE: &str = "SUBTEND_TEST_CRASH_ENGINE";
 const ROUND: &str = "SUBTEND_TEST_CRASH_ROUND";
 
 /// Acknowledgements after which the child is killed: in the first commit, in the middle, and where groups are large.
@@ -20,7 +22,7 @@ const KILLS: [u32; 5] = [1, 3, 40, 150, 7];
 fn writes_until_it_is_killed() {
     let Some(store) = std::env::var_os(STORE) else { return };
     let round: u128 = std::env::var(ROUND).unwrap().parse().unwrap();
-    let journal = open_store(&StoreSpec::Redb(store.into())).unwrap();
+    let journal = Kind::of(&std::env::var(ENGINE).unwrap()).open(Path::new(&store));
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let mut out = std::io::stdout();
     for n in 0..1_000_000_u128 {
@@ -42,10 +44,11 @@ fn writes_until_it_is_killed() {
 }
 
 /// Runs the child until it has told `kills` acknowledgements, kills it, and gives the numbers that it told.
-fn acknowledged(store: &Path, round: usize, kills: u32) -> Vec<u128> {
+fn acknowledged(kind: Kind, store: &Path, round: usize, kills: u32) -> Vec<u128> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "crash::writes_until_it_is_killed", "--nocapture"])
         .env(STORE, store)
+        .env(ENGINE, kind.name())
         .env(ROUND, round.to_string())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -69,13 +72,12 @@ fn acknowledged(store: &Path, round: usize, kills: u32) -> Vec<u128> {
     acked
 }
 
-#[test]
-fn acknowledged_frames_survive_kill_9() {
+async fn acknowledged_frames_survive_kill_9(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     for (round, kills) in KILLS.into_iter().enumerate() {
-        let acked = acknowledged(dir.path(), round, kills);
+        let acked = acknowledged(kind, dir.path(), round, kills);
         assert!(acked.len() >= kills as usize);
-        let journal = open_store(&StoreSpec::Redb(dir.path().into())).unwrap();
+        let journal = kind.open(dir.path());
         let report = journal.verify(&mut |_| {}).unwrap();
         assert_eq!(report.problems, vec![], "round {round}");
         assert!(report.frames >= u64::from(kills));
@@ -89,3 +91,5 @@ fn acknowledged_frames_survive_kill_9() {
         }
     }
 }
+
+for_each_engine!(acknowledged_frames_survive_kill_9);

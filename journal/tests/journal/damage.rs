@@ -2,16 +2,23 @@
 
 use std::path::{Path, PathBuf};
 
-use subtend_journal::{Journal, OpenError, StoreSpec, Stored, open_store};
+use ::fjall::KeyspaceCreateOptions;
+use ::redb::ReadableTable as _;
+use subtend_journal::{Journal, OpenError, Stored};
 use subtend_session::ids::{Lsn, SessionId};
 use subtend_session::index::{Head, Inflight, Row};
 
+use crate::engines::{Kind, for_each_engine};
+use crate::files::{self, Kept};
 use crate::scene::{family, id};
 
 const FAMILIES: u128 = 20;
+/// Bits that are flipped, over all files, and in each at least.
+const FLIPS: usize = 80;
+const FLIPS_EACH: usize = 3;
 
 /// All that a store tells.
-#[derive(Debug, PartialEq)]
+#[derive(PartialEq)]
 struct Told {
     records: Vec<Vec<Stored>>,
     heads: Vec<(SessionId, Head)>,
@@ -20,7 +27,7 @@ struct Told {
 }
 
 /// What a look at a store ends with.
-#[derive(Debug, PartialEq)]
+#[derive(PartialEq)]
 enum Look {
     /// It does not open, or is not read, or its verification tells of damage.
     Noticed,
@@ -52,35 +59,47 @@ fn look(journal: Result<Journal, OpenError>) -> Look {
 
 /// A store of some families that was closed, and what it tells.
 struct Original {
+    kind: Kind,
     _dir: tempfile::TempDir,
     path: PathBuf,
-    file: Vec<u8>,
+    files: Vec<Kept>,
     told: Told,
 }
 
-fn original() -> Original {
+fn original(kind: Kind) -> Original {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
-    let journal = open_store(&StoreSpec::Redb(path.clone())).unwrap();
+    let journal = kind.open(&path);
     for n in 0..FAMILIES {
         family(&journal, 10 * n + 1, n == 0);
     }
     drop(journal);
-    let journal = open_store(&StoreSpec::Redb(path.clone())).unwrap();
+    if kind == Kind::Fjall {
+        into_tables(&path.join(kind.entry()));
+    }
+    let journal = kind.open(&path);
     let told = tell(&journal).unwrap();
     drop(journal);
-    let file = std::fs::read(path.join("redb-4/journal.redb")).unwrap();
-    Original { _dir: dir, path, file, told }
+    let files = files::take(&path.join(kind.entry()));
+    Original { kind, _dir: dir, path, files, told }
 }
 
-/// Opens a copy of the store with `file` in place of its own.
-fn with(original: &Original, file: &[u8]) -> Look {
+/// Has fjall write its tables, which it does of itself only where there is more.
+fn into_tables(entry: &Path) {
+    let db = ::fjall::Database::builder(entry).open().unwrap();
+    for name in ["log", "ev", "head", "inflight", "kid", "outbox", "def", "meta"] {
+        let table = db.keyspace(name, KeyspaceCreateOptions::default).unwrap();
+        table.rotate_memtable_and_wait().unwrap();
+    }
+}
+
+/// Opens a copy of the store with `file` in place of its own one of that name.
+fn with(original: &Original, file: &Kept) -> Look {
     let dir = tempfile::tempdir().unwrap();
-    let inner = dir.path().join("redb-4");
-    std::fs::create_dir_all(&inner).unwrap();
     std::fs::copy(original.path.join("WATERMARK"), dir.path().join("WATERMARK")).unwrap();
-    std::fs::write(inner.join("journal.redb"), file).unwrap();
-    look(open_store(&StoreSpec::Redb(Path::new(dir.path()).to_owned())))
+    let others = original.files.iter().filter(|other| other.path != file.path);
+    files::put(&dir.path().join(original.kind.entry()), others.chain([file]));
+    look(original.kind.try_open(dir.path()))
 }
 
 /// A few numbers that are the same in every run.
@@ -90,72 +109,131 @@ fn scattered(count: usize, bound: usize) -> impl Iterator<Item = usize> {
     states.take(count).map(move |state| (state >> 33) as usize % bound)
 }
 
-#[test]
-fn a_flipped_bit_is_noticed_or_harmless() {
-    let original = original();
-    // Bytes that are zero are mostly free space, where a flip says nothing.
-    let used: Vec<usize> = (0..original.file.len()).filter(|at| original.file[*at] != 0).collect();
+async fn a_flipped_bit_is_noticed_or_harmless(kind: Kind) {
+    let original = original(kind);
     let mut noticed = 0;
-    for (n, ix) in scattered(80, used.len()).enumerate() {
-        let mut file = original.file.clone();
-        file[used[ix]] ^= 1 << (n % 8);
-        match with(&original, &file) {
-            Look::Noticed => noticed += 1,
-            Look::Sound(told) => assert_eq!(*told, original.told, "bit {} of byte {}", n % 8, used[ix]),
+    let mut tries = 0;
+    let each = FLIPS_EACH.max(FLIPS / original.files.len());
+    for file in original.files.iter().filter(|file| !file.bytes.is_empty()) {
+        // Bytes that are zero are mostly free space, where a flip says nothing.
+        let used: Vec<usize> = (0..file.bytes.len()).filter(|at| file.bytes[*at] != 0).collect();
+        for (n, ix) in scattered(each, used.len()).enumerate() {
+            tries += 1;
+            match with(&original, &file.flipped(used[ix], n % 8)) {
+                Look::Noticed => noticed += 1,
+                Look::Sound(told) => {
+                    let same = *told == original.told;
+                    assert!(same, "bit {} of byte {} of {} changes it", n % 8, used[ix], file.path.display());
+                }
+            }
         }
     }
-    assert!(noticed > 15, "only {noticed} of 80 flips hit something");
+    assert!(noticed > 15, "only {noticed} of {tries} flips hit something");
 }
 
-#[test]
-fn a_cut_file_is_noticed_or_harmless() {
-    let original = original();
-    let len = original.file.len();
-    let end = original.file.iter().rposition(|byte| *byte != 0).unwrap_or(0);
-    for cut in [1, 7, 64, 512, 1500, 4096, 20_000] {
-        for keep in [len - cut, end.saturating_sub(cut), end - end.min(cut * 7)] {
-            match with(&original, &original.file[..keep]) {
+/// The ends that a torn write leaves: of the file, and of what is used of it.
+async fn a_torn_tail_is_noticed_or_harmless(kind: Kind) {
+    let original = original(kind);
+    for file in original.files.iter().filter(|file| file.len > 0) {
+        let (len, end) = (file.len, file.bytes.len());
+        let mut torn: Vec<Kept> = Vec::new();
+        for back in [1, 7, 64, 512, 1500, 4096] {
+            torn.extend([file.cut(len.saturating_sub(back)), file.cut(end.saturating_sub(back))]);
+            torn.extend(end.checked_sub(back).map(|at| file.flipped(at, back % 8)));
+        }
+        // Short files are cut to nothing by most of these.
+        torn.dedup();
+        for torn in torn {
+            match with(&original, &torn) {
                 Look::Noticed => {}
-                Look::Sound(told) => assert_eq!(*told, original.told, "the first {keep} of {len} bytes"),
+                Look::Sound(told) => {
+                    let same = *told == original.told;
+                    assert!(same, "{} with {} of {len} bytes tells other things", file.path.display(), torn.len);
+                }
             }
         }
     }
 }
 
-#[test]
-fn bytes_of_something_else_are_no_store() {
-    let original = original();
-    let foreign = b"SQLite format 3\0".repeat(4096);
-    assert_eq!(with(&original, &foreign), Look::Noticed);
-    assert_eq!(with(&original, b""), Look::Noticed, "an empty file is a lost tail");
-    assert_eq!(with(&original, &original.file), Look::Sound(Box::new(tell_again(&original))));
+async fn a_cut_file_is_noticed_or_harmless(kind: Kind) {
+    let original = original(kind);
+    for file in original.files.iter().filter(|file| file.len > 0) {
+        for keep in [0, file.bytes.len() / 3, file.bytes.len() / 2, file.bytes.len().saturating_sub(20_000)] {
+            match with(&original, &file.cut(keep)) {
+                Look::Noticed => {}
+                Look::Sound(told) => {
+                    let same = *told == original.told;
+                    assert!(
+                        same,
+                        "the first {keep} of {} bytes of {} tell other things",
+                        file.len,
+                        file.path.display()
+                    );
+                }
+            }
+        }
+    }
 }
 
-fn tell_again(original: &Original) -> Told {
-    let journal = open_store(&StoreSpec::Redb(original.path.clone())).unwrap();
-    tell(&journal).unwrap()
+async fn bytes_of_something_else_are_no_store(kind: Kind) {
+    let original = original(kind);
+    // What fjall has in tables it does not miss in its journal.
+    let kept = original.files.iter().filter(|file| file.path.extension().is_none_or(|word| word != "jnl"));
+    let main = kept.max_by_key(|file| file.bytes.len()).unwrap();
+    let foreign = b"SQLite format 3\0".repeat(4096);
+    let foreign = Kept { len: foreign.len(), bytes: foreign, ..main.clone() };
+    assert!(with(&original, &foreign) == Look::Noticed, "{} is of another", main.path.display());
+    assert!(with(&original, &main.cut(0)) == Look::Noticed, "an empty {} is a lost tail", main.path.display());
+    let told = tell(&kind.open(&original.path)).unwrap();
+    assert!(with(&original, main) == Look::Sound(Box::new(told)), "its own file is a store");
+}
+
+/// Changes a frame in a way that the engine does not see.
+fn spoil(kind: Kind, entry: &Path, lsn: u64, spoil: impl FnOnce(&mut Vec<u8>)) {
+    match kind {
+        Kind::Redb => {
+            let db = ::redb::Database::create(entry.join("journal.redb")).unwrap();
+            let txn = db.begin_write().unwrap();
+            let mut log = txn.open_table(::redb::TableDefinition::<u64, &[u8]>::new("log")).unwrap();
+            let mut frame = log.get(lsn).unwrap().unwrap().value().to_vec();
+            spoil(&mut frame);
+            log.insert(lsn, frame.as_slice()).unwrap();
+            drop(log);
+            txn.commit().unwrap();
+        }
+        Kind::Sled => {
+            let db = ::sled::Config::new().path(entry).segment_size(4 << 20).open().unwrap();
+            let key = [b"l".as_slice(), &lsn.to_be_bytes()].concat();
+            let mut frame = db.get(&key).unwrap().unwrap().to_vec();
+            spoil(&mut frame);
+            db.insert(key, frame).unwrap();
+            db.flush().unwrap();
+        }
+        Kind::Fjall => {
+            let db = ::fjall::Database::builder(entry).open().unwrap();
+            let log = db.keyspace("log", KeyspaceCreateOptions::default).unwrap();
+            let mut frame = log.get(lsn.to_be_bytes()).unwrap().unwrap().to_vec();
+            spoil(&mut frame);
+            log.insert(lsn.to_be_bytes(), frame).unwrap();
+        }
+    }
 }
 
 /// One session's damaged frame concerns that session alone.
-#[test]
-fn damage_to_one_session_leaves_the_others() {
-    let original = original();
-    let needle = id(31).short().to_string();
-    let mut file = original.file.clone();
-    // Every copy of the birth's JSON, also those in pages that are free by now.
-    let needle = format!("\"short\":\"{needle}\",\"agent\":\"explore\",\"agent_hash\"");
-    let places: Vec<usize> =
-        file.windows(needle.len()).enumerate().filter(|(_, at)| *at == needle.as_bytes()).map(|(at, _)| at).collect();
-    assert!(!places.is_empty());
-    places.iter().for_each(|at| file[at + 10] ^= 1);
-    std::fs::write(original.path.join("redb-4/journal.redb"), file).unwrap();
-    let Original { path, _dir, .. } = original;
-    let journal = open_store(&StoreSpec::Redb(path)).unwrap();
+async fn damage_to_one_session_leaves_the_others(kind: Kind) {
+    let original = original(kind);
+    let needle = format!("\"short\":\"{}\"", id(31).short());
+    // Seven frames a family; this is the first one of the fourth.
+    spoil(kind, &original.path.join(kind.entry()), 22, |frame| {
+        let at = frame.windows(needle.len()).position(|at| at == needle.as_bytes()).unwrap();
+        frame[at + 10] ^= 1;
+    });
+    let journal = kind.open(&original.path);
     for session in sessions() {
         let read = journal.records(session).map_err(|error| error.to_string());
         if session == id(31) {
             let words = read.unwrap_err();
-            assert!(words.starts_with(&format!("session {session} is damaged at record 1 (lsn ")), "{words}");
+            assert!(words.starts_with(&format!("session {session} is damaged at record 1 (lsn 22)")), "{words}");
         } else {
             assert!(read.is_ok(), "{read:?}");
         }
@@ -164,3 +242,11 @@ fn damage_to_one_session_leaves_the_others() {
     let told: Vec<_> = report.problems.iter().filter_map(|problem| problem.session).collect();
     assert_eq!(told, vec![id(31), id(31)], "{:?}", report.problems);
 }
+
+for_each_engine!(
+    a_flipped_bit_is_noticed_or_harmless,
+    a_torn_tail_is_noticed_or_harmless,
+    a_cut_file_is_noticed_or_harmless,
+    bytes_of_something_else_are_no_store,
+    damage_to_one_session_leaves_the_others,
+);

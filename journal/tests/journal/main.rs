@@ -7,10 +7,14 @@
     reason = "test code, also where it is no test function itself"
 )]
 
+mod blobs;
 mod conformance;
 mod crash;
 mod damage;
+mod engines;
+mod files;
 mod opening;
 mod poison;
+mod refusals;
 mod scene;
 mod verifying;

@@ -2,119 +2,174 @@
 
 use std::path::Path;
 
-use subtend_journal::{Journal, OpenError, Options, StoreSpec, open_store, open_store_with};
+use ::fjall::KeyspaceCreateOptions;
+use subtend_journal::{Journal, OpenError, StoreSpec, open_store};
 use subtend_session::ids::Lsn;
 
+use crate::engines::{Kind, for_each_engine};
+use crate::files;
 use crate::scene::{Teller, born, family, id, one};
 
-fn spec(dir: &Path) -> StoreSpec {
-    StoreSpec::parse(&format!("redb:{}", dir.display())).unwrap()
-}
-
-fn open(dir: &Path) -> Journal {
-    open_store(&spec(dir)).unwrap()
-}
-
-#[tokio::test]
-async fn a_store_in_use_names_its_process() {
+async fn a_store_in_use_names_its_process(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let store = dir.path().join("deep").join("store");
-    let journal = open(&store);
-    let refused = open_store(&spec(&store)).unwrap_err();
+    let journal = kind.open(&store);
+    let refused = kind.try_open(&store).unwrap_err();
     let OpenError::InUse { path, pid, boot } = &refused else { panic!("{refused}") };
     assert_eq!((path, pid), (&store, &std::process::id().to_string()));
     assert_ne!(boot, "unknown");
     assert!(refused.to_string().contains(&format!("is in use by process {pid}")), "{refused}");
     journal.close().await.unwrap();
-    assert_eq!(open(&store).durable(), Lsn(0));
+    assert_eq!(kind.open(&store).durable(), Lsn(0));
 }
 
-#[tokio::test]
-async fn dropping_the_last_handle_drains_and_lets_the_store_go() {
+async fn dropping_the_last_handle_drains_and_lets_the_store_go(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
-    let journal = open(dir.path());
+    let journal = kind.open(dir.path());
     let mut teller = Teller::new(id(1));
     journal.append(one(born(&mut teller, None, true))).unwrap();
     drop(journal);
-    assert_eq!(open(dir.path()).records(id(1)).unwrap().len(), 3);
+    assert_eq!(kind.open(dir.path()).records(id(1)).unwrap().len(), 3);
 }
 
-#[test]
-fn a_newer_format_is_refused() {
+/// A row of `meta` as a store of rows keeps it: behind its checksum.
+fn sealed(name: &[u8], value: u64) -> Vec<u8> {
+    let value = value.to_be_bytes();
+    let sum = crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(b"meta"), name), &value);
+    [sum.to_be_bytes().as_slice(), &value].concat()
+}
+
+/// Writes the number of a format that is not known yet.
+fn from_the_future(kind: Kind, entry: &Path) {
+    match kind {
+        Kind::Redb => {
+            let db = ::redb::Database::create(entry.join("journal.redb")).unwrap();
+            let txn = db.begin_write().unwrap();
+            let meta = ::redb::TableDefinition::<&str, u64>::new("meta");
+            txn.open_table(meta).unwrap().insert("format", 2).unwrap();
+            txn.commit().unwrap();
+        }
+        Kind::Sled => {
+            let db = ::sled::Config::new().path(entry).segment_size(4 << 20).open().unwrap();
+            db.insert(b"mformat", sealed(b"format", 2)).unwrap();
+            db.flush().unwrap();
+        }
+        Kind::Fjall => {
+            let db = ::fjall::Database::builder(entry).open().unwrap();
+            let meta = db.keyspace("meta", KeyspaceCreateOptions::default).unwrap();
+            meta.insert(b"format", sealed(b"format", 2)).unwrap();
+        }
+    }
+}
+
+async fn a_newer_format_is_refused(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
-    drop(open(dir.path()));
-    let db = ::redb::Database::create(dir.path().join("redb-4/journal.redb")).unwrap();
-    let txn = db.begin_write().unwrap();
-    let meta = ::redb::TableDefinition::<&str, u64>::new("meta");
-    txn.open_table(meta).unwrap().insert("format", 2).unwrap();
-    txn.commit().unwrap();
-    drop(db);
-    let refused = open_store(&spec(dir.path())).unwrap_err();
+    drop(kind.open(dir.path()));
+    from_the_future(kind, &dir.path().join(kind.entry()));
+    let refused = kind.try_open(dir.path()).unwrap_err();
     assert!(matches!(refused, OpenError::Newer { found: 2, known: 1 }), "{refused:?}");
 }
 
-#[tokio::test]
-async fn a_store_behind_what_was_acknowledged_is_refused() {
+async fn a_store_of_another_engine_is_refused(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("redb-4/journal.redb");
-    let journal = open(dir.path());
+    drop(kind.open(dir.path()));
+    for other in Kind::ALL.into_iter().filter(|other| *other != kind) {
+        let refused = other.try_open(dir.path()).unwrap_err().to_string();
+        let (path, name, wanted) = (dir.path().display(), kind.name(), other.name());
+        let words =
+            format!("{path} is a store of {name}, not of {wanted}: name it `{name}:PATH`, or choose another directory");
+        assert_eq!(refused, words);
+    }
+    assert_eq!(kind.open(dir.path()).durable(), Lsn(0));
+}
+
+async fn a_store_behind_what_was_acknowledged_is_refused(kind: Kind) {
+    let dir = tempfile::tempdir().unwrap();
+    let entry = dir.path().join(kind.entry());
+    let journal = kind.open(dir.path());
     let mut one_ = Teller::new(id(1));
     journal.append(one(born(&mut one_, None, true))).unwrap();
     journal.close().await.unwrap();
-    let old = std::fs::read(&file).unwrap();
-    let journal = open(dir.path());
+    let old = files::take(&entry);
+    let journal = kind.open(dir.path());
     family(&journal, 10, true);
     journal.close().await.unwrap();
-    std::fs::write(&file, old).unwrap();
+    std::fs::remove_dir_all(&entry).unwrap();
+    files::put(&entry, &old);
 
-    let refused = open_store(&spec(dir.path())).unwrap_err();
+    let refused = kind.try_open(dir.path()).unwrap_err();
     assert!(matches!(refused, OpenError::Behind { found: Lsn(1), watermark: Lsn(8) }), "{refused:?}");
-    let accept = Options { accept_loss: true, ..Options::default() };
-    let journal = open_store_with(&spec(dir.path()), accept).unwrap();
+    let journal = kind.accepting_loss(dir.path()).unwrap();
     assert_eq!((journal.durable(), journal.records(id(1)).unwrap().len()), (Lsn(1), 3));
     journal.close().await.unwrap();
-    assert_eq!(open(dir.path()).durable(), Lsn(1));
+    assert_eq!(kind.open(dir.path()).durable(), Lsn(1));
 }
 
-#[test]
-fn a_lost_file_is_a_lost_tail() {
+async fn a_lost_store_is_a_lost_tail(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
-    let journal = open(dir.path());
+    let journal = kind.open(dir.path());
     journal.append(one(born(&mut Teller::new(id(1)), None, true))).unwrap();
     drop(journal);
-    std::fs::remove_file(dir.path().join("redb-4/journal.redb")).unwrap();
-    let refused = open_store(&spec(dir.path())).unwrap_err();
+    std::fs::remove_dir_all(dir.path().join(kind.entry())).unwrap();
+    let refused = kind.try_open(dir.path()).unwrap_err();
     assert!(matches!(refused, OpenError::Behind { found: Lsn(0), watermark: Lsn(1) }), "{refused:?}");
 }
 
-#[test]
-fn a_store_in_memory_is_new_each_time() {
-    let journal = open_store(&StoreSpec::Memory).unwrap();
-    journal.append(one(born(&mut Teller::new(id(1)), None, true))).unwrap();
-    assert_eq!((journal.durable(), open_store(&StoreSpec::Memory).unwrap().durable()), (Lsn(1), Lsn(0)));
-    let info = journal.info();
-    assert_eq!((info.engine, info.path, info.syncs, info.batches), ("memory", None, 0, 1));
+/// What a process that is killed while it makes a store leaves of it, under its first name: some files, the last of them cut.
+async fn a_store_that_was_killed_while_it_was_made_is_made_again(kind: Kind) {
+    let whole = tempfile::tempdir().unwrap();
+    drop(kind.open(whole.path()));
+    let made = files::take(&whole.path().join(kind.entry()));
+    let state = |ix: usize, cut: usize| -> Vec<files::Kept> {
+        made[..ix].iter().cloned().chain([made[ix].cut(cut.min(made[ix].len))]).collect()
+    };
+    let left: Vec<Vec<files::Kept>> = if kind == Kind::Redb {
+        let len = made[0].len;
+        [0, 1, 8, 320, 4_096, len / 2, len - 1, len].map(|cut| state(0, cut)).into()
+    } else {
+        (0..made.len()).step_by(made.len().div_ceil(8)).map(|ix| state(ix, made[ix].bytes.len() / 2)).collect()
+    };
+    let mut refused = 0;
+    for (n, left) in left.iter().enumerate() {
+        let dir = tempfile::tempdir().unwrap();
+        let making = match kind {
+            Kind::Redb => {
+                let file = files::Kept { path: "journal.making".into(), ..left[0].clone() };
+                files::put(&dir.path().join("redb-4"), [&file]);
+                dir.path().join("redb-4/journal.making")
+            }
+            Kind::Sled | Kind::Fjall => {
+                let making = dir.path().join(format!("{}.making", kind.entry()));
+                files::put(&making, left);
+                making
+            }
+        };
+        assert_eq!(kind.open(dir.path()).durable(), Lsn(0), "state {n}");
+        assert!(!making.exists(), "state {n}");
+        // The control: under its last name such a store is refused as damaged.
+        let torn = tempfile::tempdir().unwrap();
+        files::put(&torn.path().join(kind.entry()), left);
+        refused += usize::from(kind.try_open(torn.path()).is_err());
+    }
+    assert!(refused >= 2, "{refused} of {} beginnings are refused where a whole store is expected", left.len());
 }
 
-/// What a process that is killed while it makes a store leaves of it: the first bytes of the file, under its first name.
+for_each_engine!(
+    a_store_in_use_names_its_process,
+    dropping_the_last_handle_drains_and_lets_the_store_go,
+    a_newer_format_is_refused,
+    a_store_of_another_engine_is_refused,
+    a_store_behind_what_was_acknowledged_is_refused,
+    a_lost_store_is_a_lost_tail,
+    a_store_that_was_killed_while_it_was_made_is_made_again,
+);
+
 #[test]
-fn a_store_that_was_killed_while_it_was_made_is_made_again() {
-    let whole = tempfile::tempdir().unwrap();
-    drop(open(whole.path()));
-    let bytes = std::fs::read(whole.path().join("redb-4/journal.redb")).unwrap();
-    let mut refused = 0;
-    for cut in [0, 1, 8, 320, 4_096, bytes.len() / 2, bytes.len() - 1, bytes.len()] {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir(dir.path().join("redb-4")).unwrap();
-        let left = dir.path().join("redb-4/journal.making");
-        std::fs::write(&left, &bytes[..cut]).unwrap();
-        assert_eq!(open(dir.path()).durable(), Lsn(0), "cut at {cut}");
-        assert!(!left.exists(), "cut at {cut}");
-        // The control: under its last name such a file is refused as damaged.
-        let torn = tempfile::tempdir().unwrap();
-        std::fs::create_dir(torn.path().join("redb-4")).unwrap();
-        std::fs::write(torn.path().join("redb-4/journal.redb"), &bytes[..cut]).unwrap();
-        refused += usize::from(open_store(&spec(torn.path())).is_err());
-    }
-    assert!(refused >= 3, "{refused} of 8 beginnings are refused where a whole store is expected");
+fn a_store_in_memory_is_new_each_time() {
+    let open = || -> Journal { open_store(&StoreSpec::Memory).unwrap() };
+    let journal = open();
+    journal.append(one(born(&mut Teller::new(id(1)), None, true))).unwrap();
+    assert_eq!((journal.durable(), open().durable()), (Lsn(1), Lsn(0)));
+    let info = journal.info();
+    assert_eq!((info.engine, info.path, info.syncs, info.batches), ("memory", None, 0, 1));
 }

@@ -3,16 +3,11 @@
 use subtend_journal::engine::Engine;
 use subtend_journal::faulty::{Faults, Faulty};
 use subtend_journal::memory::Memory;
-use subtend_journal::redb::Redb;
 use subtend_journal::{AppendError, Batch, Journal, Options};
 use subtend_session::ids::Lsn;
-use tempfile::TempDir;
 
+use crate::engines::{Kind, for_each_engine};
 use crate::scene::{Teller, born, id, one, start};
-
-fn redb(dir: &TempDir) -> Box<dyn Engine> {
-    Box::new(Redb::open(&dir.path().join("journal.redb"), 1 << 20).unwrap())
-}
 
 fn open(inner: Box<dyn Engine>, options: Options) -> (Journal, Faults) {
     let (engine, faults) = Faulty::new(inner);
@@ -43,26 +38,24 @@ async fn fails_at_the_second(journal: &Journal, faults: &Faults, words: &str) {
     assert_eq!(faults.writes(), 2, "nothing is written again");
 }
 
-#[tokio::test]
-async fn a_failed_write_ends_all_acknowledgement() {
+async fn a_failed_write_ends_all_acknowledgement(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
-    let (journal, faults) = open(redb(&dir), Options::default());
+    let (journal, faults) = open(kind.engine(dir.path()), Options::default());
     faults.fail_write(2);
     fails_at_the_second(&journal, &faults, "a write fails").await;
     assert!(journal.close().await.is_err());
-    let (journal, _) = open(redb(&dir), Options::default());
+    let (journal, _) = open(kind.engine(dir.path()), Options::default());
     assert_eq!(born_in(&journal), [true, false, false]);
 }
 
-#[tokio::test]
-async fn a_failed_sync_acknowledges_nothing_whatever_the_store_then_holds() {
+async fn a_failed_sync_acknowledges_nothing_whatever_the_store_then_holds(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
-    let (journal, faults) = open(redb(&dir), Options::default());
+    let (journal, faults) = open(kind.engine(dir.path()), Options::default());
     faults.fail_sync(2);
     fails_at_the_second(&journal, &faults, "a sync fails").await;
     drop(journal);
     // An unacknowledged tail may be there, or not.
-    let (journal, _) = open(redb(&dir), Options::default());
+    let (journal, _) = open(kind.engine(dir.path()), Options::default());
     assert_eq!(born_in(&journal), [true, true, false]);
     assert_eq!(journal.verify(&mut |_| {}).unwrap().problems, vec![]);
 }
@@ -78,10 +71,9 @@ fn a_store_that_writes_at_once_fails_the_append_itself() {
     assert_eq!(born_in(&journal), [true, false, false]);
 }
 
-#[tokio::test]
-async fn what_waits_while_one_group_syncs_is_one_commit() {
+async fn what_waits_while_one_group_syncs_is_one_commit(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
-    let (journal, faults) = open(redb(&dir), Options::default());
+    let (journal, faults) = open(kind.engine(dir.path()), Options::default());
     let held = faults.hold();
     for n in 1..=200 {
         journal.append(one(born(&mut Teller::new(id(n)), None, n == 1))).unwrap();
@@ -95,21 +87,19 @@ async fn what_waits_while_one_group_syncs_is_one_commit() {
     assert_eq!((faults.writes(), journal.info().syncs, journal.info().batches), (2, 2, 200));
 }
 
-#[tokio::test]
-async fn a_batch_is_never_split_over_commits() {
+async fn a_batch_is_never_split_over_commits(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
-    let (journal, faults) = open(redb(&dir), Options::default());
+    let (journal, faults) = open(kind.engine(dir.path()), Options::default());
     let frames = (1..=5000).map(|n| born(&mut Teller::new(id(n)), None, n == 1)).collect();
     journal.append(Batch { frames }).unwrap();
     journal.settled().await.unwrap();
     assert_eq!((faults.writes(), journal.durable()), (1, Lsn(5000)));
 }
 
-#[tokio::test]
-async fn a_slow_disk_makes_pressure_and_then_refusals() {
+async fn a_slow_disk_makes_pressure_and_then_refusals(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let options = Options { queue_bytes: 20_000, ..Options::default() };
-    let (journal, faults) = open(redb(&dir), options);
+    let (journal, faults) = open(kind.engine(dir.path()), options);
     journal.room().await;
     let held = faults.hold();
     let (mut appended, mut felt) = (0, vec![]);
@@ -134,10 +124,9 @@ async fn a_slow_disk_makes_pressure_and_then_refusals() {
     assert_eq!(journal.heads().unwrap().len() as u128, appended + 1);
 }
 
-#[tokio::test]
-async fn rows_alone_cost_no_frame_but_hold_their_place() {
+async fn rows_alone_cost_no_frame_but_hold_their_place(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
-    let (journal, _) = open(redb(&dir), Options::default());
+    let (journal, _) = open(kind.engine(dir.path()), Options::default());
     let mut teller = Teller::new(id(1));
     teller.opened_lsn = journal.append(one(born(&mut teller, None, true))).unwrap().last;
     journal.append(one(teller.rows())).unwrap();
@@ -148,3 +137,12 @@ async fn rows_alone_cost_no_frame_but_hold_their_place() {
     assert_eq!(frames, [true, false, false, true]);
     assert_eq!(journal.verify(&mut |_| {}).unwrap().problems, vec![]);
 }
+
+for_each_engine!(
+    a_failed_write_ends_all_acknowledgement,
+    a_failed_sync_acknowledges_nothing_whatever_the_store_then_holds,
+    what_waits_while_one_group_syncs_is_one_commit,
+    a_batch_is_never_split_over_commits,
+    a_slow_disk_makes_pressure_and_then_refusals,
+    rows_alone_cost_no_frame_but_hold_their_place,
+);

@@ -1,0 +1,207 @@
+//! Bodies that are too large for an engine: files beside the store, each named by the hash of what it holds.
+//!
+//! A blob is on stable media before the row that names it is written, so that a row without its blob is damage, and a blob
+//! without a row is what a crash left: harmless, and taken when the same body comes again.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
+use subtend_session::index::{Head, Inflight, Row};
+
+use crate::codec::{self, Reference};
+use crate::engine::{Engine, Go, Group, Kept, Payload, Result};
+use crate::error::EngineError;
+
+/// A frame above this size is a bug of whoever appends it.
+const MAX_BODY: u64 = 128 << 20;
+/// Begins a row of `def` whose text is in a blob; no JSON begins with it. The length follows, in decimal.
+const ELSEWHERE: char = '\u{1}';
+
+/// Any engine, with a directory for what is too large for it.
+pub struct Blobs {
+    inner: Arc<dyn Engine>,
+    dir: PathBuf,
+}
+
+impl std::fmt::Debug for Blobs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Blobs").field("engine", &self.inner.name()).field("dir", &self.dir).finish()
+    }
+}
+
+impl Blobs {
+    /// Wraps `inner`; the blobs are in `dir`, which is made with the first of them.
+    pub fn new(inner: Arc<dyn Engine>, dir: PathBuf) -> Self {
+        Self { inner, dir }
+    }
+
+    /// Two hundred and fifty-six directories, so that none gets large.
+    fn place(&self, hash: Hash) -> (PathBuf, PathBuf) {
+        let name = hash.to_string();
+        let shelf = self.dir.join(name.get(..2).unwrap_or_default());
+        let file = shelf.join(name);
+        (shelf, file)
+    }
+
+    /// Keeps `content` in its blob, on stable media with all directory entries when this returns.
+    fn keep(&self, hash: Hash, content: &[u8]) -> io::Result<()> {
+        let (shelf, file) = self.place(hash);
+        // One that is there may have been written by a process that died before it synced the entry, or be damaged by now.
+        if fs::read(&file).is_ok_and(|found| found == content) {
+            File::open(&file)?.sync_all()?;
+        } else {
+            fs::create_dir_all(&shelf)?;
+            let making = file.with_added_extension("making");
+            let mut out = File::create(&making)?;
+            out.write_all(content)?;
+            out.sync_all()?;
+            fs::rename(&making, &file)?;
+        }
+        for dir in [Some(shelf.as_path()), Some(&*self.dir), self.dir.parent()].into_iter().flatten() {
+            File::open(dir)?.sync_all()?;
+        }
+        Ok(())
+    }
+
+    /// What the blob holds, or what is wrong with it.
+    fn fetch(&self, reference: Reference) -> std::result::Result<Vec<u8>, String> {
+        let Reference { hash, len } = reference;
+        let (_, file) = self.place(hash);
+        let content = match fs::read(&file) {
+            Ok(content) => content,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(format!("the blob {hash} is missing")),
+            Err(error) => return Err(format!("the blob {hash} cannot be read: {error}")),
+        };
+        if content.len() as u64 != len {
+            return Err(format!("the blob {hash} has {} bytes, and had {len}", content.len()));
+        }
+        if Hash::of(&content) != hash {
+            return Err(format!("the blob {hash} is not what was written"));
+        }
+        Ok(content)
+    }
+
+    fn whole(&self, kept: Kept) -> Kept {
+        let Kept::Bytes(bytes) = &kept else { return kept };
+        match Reference::in_frame(bytes).map(|reference| self.fetch(reference)) {
+            None => kept,
+            Some(Ok(body)) => Kept::Bytes(codec::join(bytes, &body)),
+            Some(Err(why)) => Kept::Damaged(why),
+        }
+    }
+
+    /// The text of a row of `def`. One that cannot be had is as good as missing, and is told by its hash.
+    fn text(&self, hash: Hash, text: Text) -> Option<Text> {
+        let Some(len) = text.strip_prefix(ELSEWHERE) else { return Some(text) };
+        let content = self.fetch(Reference { hash, len: len.parse().ok()? }).ok()?;
+        String::from_utf8(content).ok().map(Text::from)
+    }
+}
+
+impl Engine for Blobs {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn durability(&self) -> &'static str {
+        self.inner.durability()
+    }
+
+    fn write(&self, mut group: Group) -> Result<()> {
+        let most = self.inner.max_body();
+        let failed = |source| EngineError::Io { what: "write a blob", source };
+        for frame in &mut group.frames {
+            if let Payload::Bytes(bytes) = &mut frame.payload
+                && bytes.len() as u64 > most
+            {
+                let (named, reference, body) = codec::split(bytes);
+                self.keep(reference.hash, body).map_err(failed)?;
+                *bytes = named;
+            }
+            for (hash, text) in frame.changes.defs.iter_mut().filter(|(_, text)| text.len() as u64 > most) {
+                self.keep(*hash, text.as_bytes()).map_err(failed)?;
+                *text = format!("{ELSEWHERE}{}", text.len()).into();
+            }
+        }
+        self.inner.write(group)
+    }
+
+    fn wants_bytes(&self) -> bool {
+        self.inner.wants_bytes()
+    }
+
+    fn max_body(&self) -> u64 {
+        self.inner.max_body().max(MAX_BODY)
+    }
+
+    fn syncs(&self) -> u64 {
+        self.inner.syncs()
+    }
+
+    fn last_lsn(&self) -> Result<Lsn> {
+        self.inner.last_lsn()
+    }
+
+    fn frame(&self, lsn: Lsn) -> Result<Option<Kept>> {
+        Ok(self.inner.frame(lsn)?.map(|kept| self.whole(kept)))
+    }
+
+    fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, Kept) -> Go) -> Result<()> {
+        self.inner.frames(from, &mut |lsn, kept| visit(lsn, self.whole(kept)))
+    }
+
+    fn places(&self, session: SessionId) -> Result<Vec<(Seq, Lsn)>> {
+        self.inner.places(session)
+    }
+
+    fn places_from(&self, session: SessionId, from: Seq, most: usize) -> Result<Vec<(Seq, Lsn)>> {
+        self.inner.places_from(session, from, most)
+    }
+
+    fn last_place(&self, session: SessionId) -> Result<Option<(Seq, Lsn)>> {
+        self.inner.last_place(session)
+    }
+
+    fn all_places(&self, visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> Go) -> Result<()> {
+        self.inner.all_places(visit)
+    }
+
+    fn head(&self, session: SessionId) -> Result<Option<Head>> {
+        self.inner.head(session)
+    }
+
+    fn heads(&self, visit: &mut dyn FnMut(SessionId, Result<Head>) -> Go) -> Result<()> {
+        self.inner.heads(visit)
+    }
+
+    fn inflight(&self, session: SessionId) -> Result<Option<Inflight>> {
+        self.inner.inflight(session)
+    }
+
+    fn inflights(&self, visit: &mut dyn FnMut(SessionId, Result<Inflight>) -> Go) -> Result<()> {
+        self.inner.inflights(visit)
+    }
+
+    fn kids(&self, parent: SessionId) -> Result<Vec<SessionId>> {
+        self.inner.kids(parent)
+    }
+
+    fn all_kids(&self, visit: &mut dyn FnMut(SessionId, SessionId) -> Go) -> Result<()> {
+        self.inner.all_kids(visit)
+    }
+
+    fn outbox(&self, to: Option<SessionId>, visit: &mut dyn FnMut(Result<(Row, Lsn)>) -> Go) -> Result<()> {
+        self.inner.outbox(to, visit)
+    }
+
+    fn def(&self, hash: Hash) -> Result<Option<Text>> {
+        Ok(self.inner.def(hash)?.and_then(|text| self.text(hash, text)))
+    }
+
+    fn defs(&self, visit: &mut dyn FnMut(Hash, Text) -> Go) -> Result<()> {
+        self.inner.defs(&mut |hash, text| visit(hash, self.text(hash, text).unwrap_or_default()))
+    }
+}

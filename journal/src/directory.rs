@@ -1,0 +1,49 @@
+//! Directories of a store: whole or not there, and their entries on stable media.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::error::OpenError;
+
+/// Makes the entries of a directory durable.
+pub(crate) fn sync(dir: &Path) -> Result<(), OpenError> {
+    let synced = File::open(dir).and_then(|dir| dir.sync_all());
+    synced.map_err(|source| OpenError::Io { what: "sync the directory", path: dir.to_owned(), source })
+}
+
+/// Makes `dir` by `make`, under another name before it gets its own: a process that is killed while it makes it leaves nothing
+/// that would be taken for a damaged store. Does nothing where it is there already.
+///
+/// # Durability
+/// All files that `make` left are on stable media, and the entry of the directory too.
+#[cfg_attr(not(any(feature = "sled", feature = "fjall")), allow(dead_code, reason = "redb keeps one file"))]
+pub(crate) fn whole(dir: &Path, make: impl FnOnce(&Path) -> Result<(), OpenError>) -> Result<(), OpenError> {
+    if dir.exists() {
+        return Ok(());
+    }
+    let making = dir.with_added_extension("making");
+    let io = |what: &'static str, path: PathBuf| move |source| OpenError::Io { what, path, source };
+    match std::fs::remove_dir_all(&making) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io("remove", making)(error)),
+        Ok(()) | Err(_) => {}
+    }
+    std::fs::create_dir_all(&making).map_err(io("create", making.clone()))?;
+    make(&making)?;
+    sync_all_below(&making).map_err(io("sync", making.clone()))?;
+    std::fs::rename(&making, dir).map_err(io("rename", making))?;
+    dir.parent().map_or(Ok(()), sync)
+}
+
+#[cfg_attr(not(any(feature = "sled", feature = "fjall")), allow(dead_code, reason = "redb keeps one file"))]
+fn sync_all_below(dir: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            sync_all_below(&entry.path())?;
+        } else {
+            File::open(entry.path())?.sync_all()?;
+        }
+    }
+    File::open(dir)?.sync_all()
+}

@@ -1,0 +1,213 @@
+//! Bodies that are too large for an engine.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use subtend_journal::blobs::Blobs;
+use subtend_journal::faulty::Faulty;
+use subtend_journal::{AppendError, Frame, Journal, Options, ReadError};
+use subtend_session::ids::{Hash, Lsn, SessionId};
+use subtend_session::record::Record;
+
+use crate::engines::{Kind, for_each_engine};
+use crate::files;
+use crate::scene::{Teller, born, id, one, record};
+
+/// A record of about so many bytes.
+fn heard(teller: &Teller, bytes: usize) -> Record {
+    let n = teller.records.len() as u128;
+    record(json!({"input_accepted": {
+        "id": uuid::Uuid::from_u128(teller.id.0.as_u128() * 1_000 + n), "from": "person", "lane": "send",
+        "text": "x".repeat(bytes), "as_owner": "person",
+    }}))
+}
+
+fn said(teller: &mut Teller, bytes: usize) -> Frame {
+    let record = heard(teller, bytes);
+    teller.tell(vec![record])
+}
+
+/// A size that the engine takes, and one that it does not.
+fn sizes(kind: Kind) -> (usize, usize) {
+    let limit = match kind {
+        Kind::Redb | Kind::Fjall => 1 << 20,
+        Kind::Sled => 48 << 10,
+    };
+    (limit / 2, limit + 10)
+}
+
+fn blobs(store: &Path) -> Vec<PathBuf> {
+    let dir = store.join("blobs");
+    if dir.exists() { files::take(&dir).into_iter().map(|file| dir.join(file.path)).collect() } else { Vec::new() }
+}
+
+/// Sessions 1 and 2, each with a small and a large input, in that order.
+fn stored(kind: Kind, store: &Path) -> [Teller; 2] {
+    let journal = kind.open(store);
+    let (small, large) = sizes(kind);
+    [1, 2].map(|n| {
+        let mut teller = Teller::new(id(n));
+        teller.opened_lsn = journal.append(one(born(&mut teller, None, true))).unwrap().last;
+        for bytes in [small, large + n as usize] {
+            let frame = said(&mut teller, bytes);
+            journal.append(one(frame)).unwrap();
+        }
+        teller
+    })
+}
+
+fn records(journal: &Journal, session: SessionId) -> Result<Vec<Record>, String> {
+    let records = journal.records(session).map_err(|error| error.to_string())?;
+    Ok(records.into_iter().map(|stored| stored.record).collect())
+}
+
+fn problems(journal: &Journal) -> Vec<String> {
+    journal.verify(&mut |_| {}).unwrap().problems.iter().map(ToString::to_string).collect()
+}
+
+async fn a_body_above_the_limit_is_read_back_like_any_other(kind: Kind) {
+    let dir = tempfile::tempdir().unwrap();
+    let tellers = stored(kind, dir.path());
+    assert_eq!(blobs(dir.path()).len(), 2);
+    let journal = kind.open(dir.path());
+    for teller in &tellers {
+        assert_eq!(records(&journal, teller.id).as_ref(), Ok(&teller.records));
+        let page = journal.records_from(teller.id, subtend_session::ids::Seq(5), 1).unwrap();
+        assert_eq!(page.into_iter().map(|stored| stored.record).collect::<Vec<_>>(), teller.records[4..]);
+    }
+    let (session, frame) = journal.frame_at(Lsn(3)).unwrap().unwrap();
+    assert_eq!((session, &frame[0].record), (id(1), &tellers[0].records[4]));
+    assert_eq!(problems(&journal), Vec::<String>::new());
+}
+
+async fn a_missing_or_damaged_blob_is_damage_to_its_session_alone(kind: Kind) {
+    for (harm, why) in [("remove", "is missing"), ("cut", "bytes, and had"), ("flip", "is not what was written")] {
+        let dir = tempfile::tempdir().unwrap();
+        let tellers = stored(kind, dir.path());
+        // The second session's is the longer one.
+        let blob = blobs(dir.path()).into_iter().max_by_key(|blob| std::fs::metadata(blob).unwrap().len()).unwrap();
+        let bytes = std::fs::read(&blob).unwrap();
+        match harm {
+            "remove" => std::fs::remove_file(&blob).unwrap(),
+            "cut" => std::fs::write(&blob, &bytes[..bytes.len() - 1]).unwrap(),
+            _ => {
+                let mut flipped = bytes.clone();
+                flipped[bytes.len() / 2] ^= 1;
+                std::fs::write(&blob, flipped).unwrap();
+            }
+        }
+        let name = blob.file_name().unwrap().to_string_lossy().into_owned();
+        let journal = kind.open(dir.path());
+        assert_eq!(records(&journal, id(1)).as_ref(), Ok(&tellers[0].records));
+        let error = journal.records(id(2)).unwrap_err();
+        assert!(matches!(error, ReadError::Damaged { .. }), "{error:?}");
+        let words = format!("session {} is damaged at record 5 (lsn 6): the blob {name}", id(2));
+        assert!(error.to_string().starts_with(&words) && error.to_string().contains(why), "{error}");
+        let told = problems(&journal);
+        assert!(told.iter().any(|told| told.starts_with("lsn 6: ") && told.contains(&name) && told.contains(why)));
+        assert!(told.iter().all(|told| !told.contains(&id(1).to_string())), "{told:#?}");
+        journal.close().await.unwrap();
+        // Put back, all is well.
+        std::fs::write(&blob, &bytes).unwrap();
+        assert_eq!(problems(&kind.open(dir.path())), Vec::<String>::new(), "{harm}");
+    }
+}
+
+/// A crash between the blob and its row leaves a blob that nobody names; the same body comes again after it.
+async fn a_blob_is_there_before_the_row_that_names_it(kind: Kind) {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, large) = sizes(kind);
+    let mut teller = Teller::new(id(1));
+    let birth = born(&mut teller, None, true);
+    let frame = said(&mut teller, large);
+    let open = || {
+        let (engine, faults) = Faulty::new(kind.engine(dir.path()));
+        let blobs = Blobs::new(std::sync::Arc::new(engine), dir.path().join("blobs"));
+        (Journal::open(Box::new(blobs), Options::default()).unwrap(), faults)
+    };
+    let (journal, faults) = open();
+    faults.fail_write(2);
+    journal.append(one(birth)).unwrap();
+    journal.settled().await.unwrap();
+    journal.append(one(frame.clone())).unwrap();
+    assert!(journal.settled().await.is_err());
+    drop(journal);
+    let left = blobs(dir.path());
+    assert_eq!(left.len(), 1, "{left:?}");
+    // As a crash may leave it that the sync of the file did not come before.
+    std::fs::write(&left[0], b"half").unwrap();
+
+    let (journal, _) = open();
+    assert_eq!(problems(&journal), Vec::<String>::new());
+    journal.activate(id(1)).unwrap();
+    let again = Frame { epoch: subtend_session::ids::Epoch(2), ..frame };
+    journal.append(one(again)).unwrap();
+    journal.settled().await.unwrap();
+    assert_eq!(records(&journal, id(1)).as_ref(), Ok(&teller.records));
+    assert_eq!(blobs(dir.path()), left);
+}
+
+async fn bodies_that_births_share_may_be_large_too(kind: Kind) {
+    let dir = tempfile::tempdir().unwrap();
+    let text = format!("\"{}\"", "be brief ".repeat(sizes(kind).1 / 8));
+    let hash = Hash::of(text.as_bytes());
+    let journal = kind.open(dir.path());
+    let mut teller = Teller::new(id(1));
+    let mut frame = born(&mut teller, None, true);
+    frame.changes.defs.push((hash, text.as_str().into()));
+    journal.append(one(frame)).unwrap();
+    journal.close().await.unwrap();
+    let journal = kind.open(dir.path());
+    assert_eq!(journal.def(hash).unwrap().as_deref(), Some(&*text));
+    assert_eq!(problems(&journal), Vec::<String>::new());
+    drop(journal);
+    std::fs::remove_file(&blobs(dir.path())[0]).unwrap();
+    let journal = kind.open(dir.path());
+    assert_eq!(journal.def(hash).unwrap(), None);
+    assert_eq!(problems(&journal), vec![format!("table `def`: the body {hash} is not what was written")]);
+}
+
+/// The bare engine has nowhere to put it.
+async fn without_a_directory_a_body_above_the_limit_is_refused(kind: Kind) {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = Journal::open(kind.engine(dir.path()), Options::default()).unwrap();
+    let mut teller = Teller::new(id(1));
+    journal.append(one(born(&mut teller, None, true))).unwrap();
+    let refused = journal.append(one(said(&mut teller, sizes(kind).1)));
+    assert!(matches!(refused, Err(AppendError::TooLarge { .. })), "{refused:?}");
+}
+
+for_each_engine!(
+    a_body_above_the_limit_is_read_back_like_any_other,
+    a_missing_or_damaged_blob_is_damage_to_its_session_alone,
+    a_blob_is_there_before_the_row_that_names_it,
+    bodies_that_births_share_may_be_large_too,
+    without_a_directory_a_body_above_the_limit_is_refused,
+);
+
+/// sled puts pages above a quarter of a segment into files of its own, which it never syncs: none of ours may get there.
+#[test]
+fn no_page_of_sled_outgrows_its_log() {
+    let largest = (48 << 10) - 600;
+    let dir = tempfile::tempdir().unwrap();
+    let journal = Kind::Sled.open(dir.path());
+    let mut teller = Teller::new(id(1));
+    journal.append(one(born(&mut teller, None, true))).unwrap();
+    for _ in 0..40 {
+        let frame = said(&mut teller, largest);
+        journal.append(one(frame)).unwrap();
+    }
+    drop(journal);
+    assert_eq!(blobs(dir.path()), Vec::<PathBuf>::new());
+    let theirs = |entry: &Path| std::fs::read_dir(entry.join("blobs")).unwrap().count();
+    assert_eq!(theirs(&dir.path().join("sled-0.34")), 0);
+
+    // The control: with segments as sled makes them of itself, such rows do get there.
+    let entry = dir.path().join("plain");
+    let db = ::sled::Config::new().path(&entry).flush_every_ms(None).open().unwrap();
+    for n in 0..40_u64 {
+        db.insert(n.to_be_bytes(), vec![b'x'; largest]).unwrap();
+    }
+    db.flush().unwrap();
+    assert!(theirs(&entry) > 0);
+}

@@ -1,0 +1,113 @@
+//! The engines that keep a directory, for cases that hold for each.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use subtend_journal::blobs::Blobs;
+use subtend_journal::engine::Engine;
+use subtend_journal::redb::Redb;
+use subtend_journal::{Journal, OpenError, Options, StoreSpec, fjall, open_store, open_store_with, sled};
+
+pub(crate) const CACHE: usize = 4 << 20;
+
+/// An engine that keeps a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Redb,
+    Sled,
+    Fjall,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 3] = [Self::Redb, Self::Sled, Self::Fjall];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Redb => "redb",
+            Self::Sled => "sled",
+            Self::Fjall => "fjall",
+        }
+    }
+
+    pub(crate) fn of(name: &str) -> Self {
+        Self::ALL.into_iter().find(|kind| kind.name() == name).unwrap()
+    }
+
+    pub(crate) fn spec(self, dir: &Path) -> StoreSpec {
+        StoreSpec::parse(&format!("{}:{}", self.name(), dir.display())).unwrap()
+    }
+
+    pub(crate) fn open(self, dir: &Path) -> Journal {
+        self.try_open(dir).unwrap()
+    }
+
+    pub(crate) fn try_open(self, dir: &Path) -> Result<Journal, OpenError> {
+        open_store(&self.spec(dir))
+    }
+
+    pub(crate) fn accepting_loss(self, dir: &Path) -> Result<Journal, OpenError> {
+        open_store_with(&self.spec(dir), Options { accept_loss: true, ..Options::default() })
+    }
+
+    /// What the engine calls its own below the store's directory.
+    pub(crate) fn entry(self) -> &'static str {
+        match self {
+            Self::Redb => "redb-4",
+            Self::Sled => "sled-0.34",
+            Self::Fjall => "fjall-3",
+        }
+    }
+
+    /// The bare engine on the store in `dir`, without lock, watermark and blobs.
+    pub(crate) fn engine(self, dir: &Path) -> Box<dyn Engine> {
+        let entry = self.made(dir);
+        match self {
+            Self::Redb => Box::new(Redb::open(&entry.join("journal.redb"), CACHE).unwrap()),
+            Self::Sled => Box::new(sled::open(&entry, CACHE).unwrap()),
+            Self::Fjall => Box::new(fjall::open(&entry, CACHE).unwrap()),
+        }
+    }
+
+    /// The same, sabotaged: it acknowledges without a sync.
+    pub(crate) fn unsynced(self, dir: &Path) -> Box<dyn Engine> {
+        let entry = self.made(dir);
+        match self {
+            Self::Redb => Box::new(Redb::open_unsynced(&entry.join("journal.redb"), CACHE).unwrap()),
+            Self::Sled => Box::new(sled::open_unsynced(&entry, CACHE).unwrap()),
+            Self::Fjall => Box::new(fjall::open_unsynced(&entry, CACHE).unwrap()),
+        }
+    }
+
+    /// The engine with a directory for blobs.
+    pub(crate) fn with_blobs(self, dir: &Path) -> Box<dyn Engine> {
+        Box::new(Blobs::new(Arc::from(self.engine(dir)), dir.join("blobs")))
+    }
+
+    fn made(self, dir: &Path) -> PathBuf {
+        let entry = dir.join(self.entry());
+        // redb takes a file, and so a directory that is there; the others make their own.
+        std::fs::create_dir_all(if self == Self::Redb { &entry } else { dir }).unwrap();
+        entry
+    }
+}
+
+pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(test)
+}
+
+/// Makes a test of each case for each engine that keeps a directory.
+macro_rules! for_each_engine {
+    ($($case:ident),* $(,)?) => {
+        mod redb { $crate::engines::for_each_engine!(@ Redb $($case)*); }
+        mod sled { $crate::engines::for_each_engine!(@ Sled $($case)*); }
+        mod fjall { $crate::engines::for_each_engine!(@ Fjall $($case)*); }
+    };
+    (@ $kind:ident $($case:ident)*) => { $(
+        #[test]
+        fn $case() {
+            $crate::engines::run(super::$case($crate::engines::Kind::$kind));
+        }
+    )* };
+}
+pub(crate) use for_each_engine;

@@ -1,0 +1,214 @@
+//! What a machine refuses: a sync that fails, a full disk, a directory that cannot be written. Nothing is acknowledged then, and
+//! what was acknowledged before is there afterwards.
+//!
+//! The first two are ordered from the kernel, for a process that writes: whatever an engine calls a sync, it must come down to a
+//! call that reaches the disk, and one whose call fails acknowledges nothing (J-1, J-9).
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    apply_filter_all_threads,
+};
+use subtend_journal::blobs::Blobs;
+use subtend_journal::{Journal, Options};
+use subtend_session::ids::Hash;
+
+use crate::engines::{Kind, for_each_engine};
+use crate::scene::{Teller, born, id, one};
+
+const STORE: &str = "SUBTEND_TEST_REFUSED_STORE";
+const ENGINE: &str = "SUBTEND_TEST_REFUSED_ENGINE";
+const ORDER: &str = "SUBTEND_TEST_REFUSED_ORDER";
+
+/// Batches that are acknowledged before the kernel refuses, and those tried after.
+const BEFORE: u128 = 5;
+const AFTER: u128 = 5;
+
+#[cfg(target_arch = "x86_64")]
+mod calls {
+    /// fsync, fdatasync.
+    pub(super) const SYNC: &[i64] = &[74, 75];
+    /// write, pwrite64, writev, pwritev, pwritev2; ftruncate and fallocate, whose first argument is the file too.
+    pub(super) const WRITE: &[i64] = &[1, 18, 20, 296, 328, 77, 285];
+}
+#[cfg(not(target_arch = "x86_64"))]
+mod calls {
+    pub(super) const SYNC: &[i64] = &[82, 83];
+    pub(super) const WRITE: &[i64] = &[64, 68, 66, 70, 287, 46, 47];
+}
+
+const EIO: u32 = 5;
+const ENOSPC: u32 = 28;
+
+/// From here on, the calls fail for every file but the standard ones.
+fn refuse(calls: &[i64], error: u32) {
+    let files = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Gt, 2).unwrap();
+    let rule = SeccompRule::new(vec![files]).unwrap();
+    let rules: BTreeMap<_, _> = calls.iter().map(|call| (*call, vec![rule.clone()])).collect();
+    let arch = std::env::consts::ARCH.try_into().unwrap();
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(error), arch).unwrap();
+    apply_filter_all_threads(&BpfProgram::try_from(filter).unwrap()).unwrap();
+}
+
+/// Not a test of its own: the process that the cases below start.
+#[test]
+fn writes_until_it_is_refused() {
+    let Some(store) = std::env::var_os(STORE) else { return };
+    let (store, order) = (Path::new(&store), std::env::var(ORDER).unwrap());
+    let kind = Kind::of(&std::env::var(ENGINE).unwrap());
+    let (sort, order) = order.split_once(", ").unwrap();
+    let opened = match sort {
+        "as it is" => kind.try_open(store),
+        "unsynced" => Journal::open(kind.unsynced(store), Options::default()),
+        "blobs alone are synced" => {
+            let blobs = Blobs::new(Arc::from(kind.unsynced(store)), store.join("blobs"));
+            Journal::open(Box::new(blobs), Options::default())
+        }
+        other => panic!("{other}"),
+    };
+    let journal = match opened {
+        Ok(journal) => journal,
+        Err(error) => return println!("\nno store: {error}"),
+    };
+    for n in 1..=BEFORE + AFTER {
+        if n == BEFORE + 1 {
+            match order {
+                "no sync" => refuse(calls::SYNC, EIO),
+                "full disk" => refuse(calls::WRITE, ENOSPC),
+                other => panic!("{other}"),
+            }
+        }
+        let mut birth = born(&mut Teller::new(id(n)), None, n == 1);
+        if n == BEFORE + 1 && sort == "blobs alone are synced" {
+            // Larger than any engine takes, so that it goes into a blob.
+            let text = format!("\"{}\"", "be brief ".repeat(200_000));
+            birth.changes.defs.push((Hash::of(text.as_bytes()), text.into()));
+        }
+        let appended = journal.append(one(birth));
+        match appended.map(|appended| crate::engines::run(journal.wait(appended.last))) {
+            Ok(Ok(())) => println!("\nacked {n}"),
+            Ok(Err(error)) => println!("\npoisoned {n}: {error}"),
+            Err(error) => println!("\nnot taken {n}: {error}"),
+        }
+    }
+    // No close: what is not acknowledged is nobody's.
+    std::process::exit(0);
+}
+
+/// What the process says, line by line.
+fn told(command: &mut Command) -> Vec<String> {
+    let output = command
+        .args(["--exact", "refusals::writes_until_it_is_refused", "--nocapture"])
+        .stderr(Stdio::null())
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let ours = ["acked ", "poisoned ", "not taken ", "no store: "];
+    text.lines().filter(|line| ours.iter().any(|word| line.starts_with(word))).map(str::to_owned).collect()
+}
+
+fn ordered(kind: Kind, store: &Path, order: &str) -> Vec<String> {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    told(command.env(STORE, store).env(ENGINE, kind.name()).env(ORDER, order))
+}
+
+/// The process was refused with the batch after the fifth, and all that it acknowledged is there.
+fn refused_once_and_for_all(kind: Kind, order: &str, why: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let told = ordered(kind, dir.path(), order);
+    let acked: Vec<String> = (1..=BEFORE).map(|n| format!("acked {n}")).collect();
+    let (before, after) = told.split_at(BEFORE as usize);
+    assert_eq!(before, acked, "{told:#?}");
+    assert_eq!(after.len(), AFTER as usize, "{told:#?}");
+    assert!(after[0].starts_with("poisoned 6: the journal is poisoned") && after[0].contains(why), "{}", after[0]);
+    assert!(after[1..].iter().all(|line| line.starts_with("not taken ")), "{after:#?}");
+
+    let journal = kind.open(dir.path());
+    assert_eq!(journal.verify(&mut |_| {}).unwrap().problems, vec![]);
+    for n in 1..=BEFORE {
+        assert_eq!(journal.records(id(n)).unwrap().len(), 3, "{n}");
+    }
+}
+
+async fn a_sync_that_fails_acknowledges_nothing(kind: Kind) {
+    refused_once_and_for_all(kind, "as it is, no sync", "Input/output error");
+}
+
+async fn a_full_disk_acknowledges_nothing(kind: Kind) {
+    refused_once_and_for_all(kind, "as it is, full disk", "No space left on device");
+}
+
+/// The control of the two above, and of what is counted: an engine without its sync goes on as if nothing were.
+async fn an_engine_without_its_sync_is_noticed(kind: Kind) {
+    let dir = tempfile::tempdir().unwrap();
+    let told = ordered(kind, dir.path(), "unsynced, no sync");
+    assert_eq!(told, (1..=BEFORE + AFTER).map(|n| format!("acked {n}")).collect::<Vec<_>>());
+
+    let journal = Journal::open(kind.unsynced(tempfile::tempdir().unwrap().path()), Options::default()).unwrap();
+    journal.append(one(born(&mut Teller::new(id(1)), None, true))).unwrap();
+    journal.settled().await.unwrap();
+    assert_eq!(journal.info().syncs, 0);
+}
+
+/// A blob is synced by itself, before the row that names it: here nothing else is.
+async fn a_blob_whose_sync_fails_is_not_named(kind: Kind) {
+    let dir = tempfile::tempdir().unwrap();
+    let told = ordered(kind, dir.path(), "blobs alone are synced, no sync");
+    assert_eq!(told[..BEFORE as usize], (1..=BEFORE).map(|n| format!("acked {n}")).collect::<Vec<_>>());
+    let refused = &told[BEFORE as usize];
+    assert!(refused.starts_with("poisoned 6: ") && refused.contains("write a blob: Input/output error"), "{refused}");
+}
+
+/// A process without rights: as `nobody` where the tests are root's, which no permission binds.
+fn unprivileged(kind: Kind, exe: &Path, store: &Path) -> Vec<String> {
+    let mut command = Command::new(exe);
+    if std::fs::metadata("/proc/self").unwrap().uid() == 0 {
+        command.uid(65_534).gid(65_534);
+    }
+    told(command.env(STORE, store).env(ENGINE, kind.name()).env(ORDER, "as it is, no sync").current_dir("/"))
+}
+
+async fn a_directory_that_cannot_be_written_is_refused_in_words(kind: Kind) {
+    let dir = tempfile::tempdir().unwrap();
+    let mode = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    mode(dir.path(), 0o755);
+    // Whoever has no rights may not reach the directory of the build either.
+    let exe = dir.path().join("tests");
+    std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
+
+    let (empty, full, inner) = (dir.path().join("empty"), dir.path().join("full"), dir.path().join("inner"));
+    std::fs::create_dir(&empty).unwrap();
+    mode(&empty, 0o555);
+    for store in [&full, &inner] {
+        let journal = kind.open(store);
+        journal.append(one(born(&mut Teller::new(id(1)), None, true))).unwrap();
+        journal.close().await.unwrap();
+    }
+    // Here the lock can be taken, and it is the engine that fails.
+    mode(&inner, 0o777);
+    for file in ["LOCK", "WATERMARK"] {
+        mode(&inner.join(file), 0o666);
+    }
+    for (store, words) in [(&empty, "cannot open the lock file"), (&full, "cannot open the lock file"), (&inner, "")] {
+        let told = unprivileged(kind, &exe, store);
+        assert_eq!(told.len(), 1, "{told:#?}");
+        let refused = told[0].starts_with(&format!("no store: {words}"));
+        assert!(refused && told[0].contains("Permission denied"), "{}", told[0]);
+    }
+    // Nothing was done to the store.
+    assert_eq!(kind.open(&inner).records(id(1)).unwrap().len(), 3);
+}
+
+for_each_engine!(
+    a_sync_that_fails_acknowledges_nothing,
+    a_full_disk_acknowledges_nothing,
+    an_engine_without_its_sync_is_noticed,
+    a_blob_whose_sync_fails_is_not_named,
+    a_directory_that_cannot_be_written_is_refused_in_words,
+);
