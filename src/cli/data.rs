@@ -17,7 +17,7 @@ pub(crate) struct StoreArgs {
     #[arg(long, value_name = "DIR", conflicts_with = "store")]
     pub(crate) data: Option<PathBuf>,
 
-    /// Store, named by engine and path: `redb:PATH`, or `memory`
+    /// Store, named by engine and path: `redb:PATH`, `sled:PATH`, `fjall:PATH`, or `memory`
     #[arg(long, value_name = "ENGINE:PATH")]
     pub(crate) store: Option<String>,
 }
@@ -63,10 +63,7 @@ fn platform() -> Result<PathBuf, Fail> {
 impl Place {
     /// The directory, unless the store is in memory.
     pub(crate) fn path(&self) -> Option<&Path> {
-        match &self.spec {
-            StoreSpec::Memory => None,
-            StoreSpec::Redb(path) => Some(path),
-        }
+        self.spec.path()
     }
 
     /// The place for people.

@@ -82,6 +82,7 @@ impl From<OpenError> for Fail {
             OpenError::BadSpec { .. } => Self::Usage(error.to_string()),
             OpenError::InUse { .. } => Self::Store(format!("{error} (--data DIR or --store ENGINE:PATH)")),
             OpenError::Io { .. }
+            | OpenError::OtherEngine { .. }
             | OpenError::Engine(_)
             | OpenError::Newer { .. }
             | OpenError::Behind { .. }

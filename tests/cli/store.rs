@@ -63,6 +63,46 @@ fn a_killed_run_is_told_by_the_next_one_and_ends_as_lost() {
 }
 
 #[test]
+fn each_engine_keeps_what_was_done() {
+    let user = User::new();
+    let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "there" } ] } ] }"#);
+    for engine in ["redb", "sled", "fjall"] {
+        let store = format!("{engine}:{}", user.data().join(engine).display());
+        for _ in 0..2 {
+            let done = user.call(&["run", "--model", &model, "--store", &store, "hi"]);
+            assert_eq!((done.code, done.out.as_str()), (Some(0), "there\n"), "{engine}: {done:?}");
+            assert!(done.err.contains(&format!("--store {store}")), "{engine}: {done:?}");
+        }
+        let sessions = user.json(&["sessions", "--json", "--store", &store]);
+        assert_eq!(sessions.as_array().map(Vec::len), Some(2), "{engine}: {sessions}");
+        assert_eq!(user.call(&["verify", "--store", &store]).code, Some(0), "{engine}");
+    }
+    let other = format!("fjall:{}", user.data().join("sled").display());
+    let refused = user.call(&["sessions", "--store", &other]);
+    assert_eq!((refused.code, refused.out.as_str()), (Some(3), ""), "{refused:?}");
+    assert!(refused.err.contains("is a store of sled, not of fjall: name it `sled:PATH`"), "{refused:?}");
+}
+
+#[test]
+fn a_damaged_store_of_any_engine_is_refused() {
+    for engine in ["sled", "fjall"] {
+        let user = User::new();
+        let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "there" } ] } ] }"#);
+        let folder = user.data().join(engine);
+        let store = format!("{engine}:{}", folder.display());
+        assert_eq!(user.call(&["run", "--model", &model, "--store", &store, "hi"]).code, Some(0));
+        let largest = files(&folder).into_iter().max_by_key(|path| size(path)).expect("a file");
+        std::fs::write(&largest, vec![0x5a; size(&largest)]).expect("it is damaged");
+        for args in [&["verify"][..], &["sessions"], &["run", "--model", &model, "hi"]] {
+            let refused = user.call(&[args, &["--store", &store]].concat());
+            assert_eq!((refused.code, refused.out.as_str()), (Some(3), ""), "{engine} {args:?}: {refused:?}");
+            assert!(refused.err.contains("error: "), "{engine} {args:?}: {refused:?}");
+            assert!(!refused.err.contains("panicked at"), "{engine} {args:?}: {refused:?}");
+        }
+    }
+}
+
+#[test]
 fn a_damaged_store_is_refused_or_told() {
     let user = User::new();
     let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "there" } ] } ] }"#);
