@@ -217,7 +217,7 @@ fn with_body(head: &[u8], flags: u8, body: &[u8]) -> Vec<u8> {
 }
 
 /// The checksum held, so what was written is there: a word that is not known is a newer version's.
-fn unknown(error: &serde_json::Error) -> FrameError {
+pub(crate) fn unknown(error: &serde_json::Error) -> FrameError {
     let words = error.to_string();
     if words.starts_with("unknown variant") || words.starts_with("unknown field") {
         FrameError::Newer(words)

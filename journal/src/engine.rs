@@ -16,7 +16,9 @@ pub type Go = ControlFlow<()>;
 
 /// Frames that become durable together, in LSN order.
 ///
-/// LSNs within a group have no holes; a frame without records is not kept in the log, so the log has.
+/// LSNs within a group have no holes; a frame without records is not kept in the log, so the log has. Before the last frame of a
+/// group there may also be frames without records that stand at an earlier LSN: an import makes good the rows of frames that it
+/// wrote before.
 #[derive(Debug)]
 pub struct Group {
     /// The frames.

@@ -10,12 +10,14 @@ pub mod codec;
 mod directory;
 pub mod engine;
 pub mod error;
+pub mod export;
 mod fault_points;
 pub mod faulty;
 mod fence;
 #[cfg(feature = "fjall")]
 pub mod fjall;
 pub mod frame;
+pub mod import;
 pub mod journal;
 #[cfg(feature = "disk")]
 pub mod keyed;
@@ -44,8 +46,10 @@ mod writer;
 pub use audit::{AuditError, Auditor, audit};
 pub use engine::Engine;
 pub use error::{AppendError, EngineError, OpenError, Poisoned, ReadError};
+pub use export::{ExportError, Scope, Tally};
 pub use fault_points::FAULT_POINTS;
 pub use frame::{Appended, Batch, Frame, Stored};
+pub use import::ImportError;
 pub use journal::{Activation, Info, Journal, Options};
 pub use store::{StoreSpec, open_store, open_store_with};
 pub use verify::{Problem, Progress, Report};

@@ -277,7 +277,7 @@ pub(crate) fn open_frame(kept: Kept) -> Result<Decoded, FrameError> {
     }
 }
 
-fn damaged(session: SessionId, seq: Seq, lsn: Lsn, error: FrameError) -> ReadError {
+pub(crate) fn damaged(session: SessionId, seq: Seq, lsn: Lsn, error: FrameError) -> ReadError {
     match error {
         FrameError::Corrupt(why) => ReadError::Damaged { session, seq, lsn, why },
         FrameError::Newer(why) => ReadError::Newer { session, seq, why },

@@ -136,6 +136,32 @@ impl Shared {
         for frame in batch.frames {
             frames.push(self.place(frame, &mut bytes)?);
         }
+        self.enqueue(frames, bytes, |core, frames, first| core.fences.admit(frames, first))
+    }
+
+    /// Appends frames of sessions that nobody can have activated, since no row names them yet: those of an import. They need no
+    /// fence. A frame without records may come with a place, that of an earlier frame whose rows it makes good; the last has none.
+    pub(crate) fn append_imported(&self, imported: Vec<(Option<Lsn>, Frame)>) -> Result<Appended, AppendError> {
+        let mut bytes = 0_u64;
+        let mut frames = Vec::with_capacity(imported.len());
+        for (lsn, frame) in imported {
+            let placed = self.place(frame, &mut bytes)?;
+            frames.push(Placed { lsn: lsn.unwrap_or_default(), ..placed });
+        }
+        self.enqueue(frames, bytes, |_, frames, first| {
+            let fresh = frames.iter_mut().filter(|frame| frame.lsn == Lsn(0));
+            fresh.zip(first.0..).for_each(|(frame, lsn)| frame.lsn = Lsn(lsn));
+            Ok(())
+        })
+    }
+
+    /// Gives the frames their places by `admit`, and queues them.
+    fn enqueue(
+        &self,
+        mut frames: Vec<Placed>,
+        bytes: u64,
+        admit: impl FnOnce(&mut Core, &mut [Placed], Lsn) -> Result<(), AppendError>,
+    ) -> Result<Appended, AppendError> {
         let mut core = self.core();
         if let Some(poisoned) = self.waiters.poisoned() {
             return Err(poisoned.clone().into());
@@ -153,7 +179,7 @@ impl Shared {
         if queued > self.about.queue_bytes && core.queued_bytes > 0 {
             return Err(AppendError::Full { queued, limit: self.about.queue_bytes });
         }
-        core.fences.admit(&mut frames, first)?;
+        admit(&mut core, &mut frames, first)?;
         let last = frames.last().map_or(before, |frame| frame.lsn);
         self.appended.store(last.0, Ordering::Release);
         self.batches.fetch_add(1, Ordering::Relaxed);

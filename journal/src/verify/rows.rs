@@ -16,6 +16,14 @@ use crate::frame::Stored;
 impl Check<'_> {
     /// The rows of one session whose records are sound; what concerns others is noted for [`Check::rows`].
     pub(super) fn rows_of(&mut self, session: SessionId, records: &[Stored], state: &State) -> Result<(), ReadError> {
+        if let (Ok(None), Ok(None)) = (self.engine.head(session), self.engine.inflight(session)) {
+            self.damaged.insert(session);
+            self.sound.remove(&session);
+            let what =
+                "`head` lacks it: an import that did not finish has left it, and takes it up when it is repeated";
+            self.tell(Some(session), None, what.into());
+            return Ok(());
+        }
         let opened_lsn = self.note_frames(session, records, state)?;
         self.kids.extend(state.created.place.parent().map(|parent| (parent, session)));
         let head = self.engine.head(session);

@@ -12,6 +12,7 @@ mod conformance;
 mod crash;
 mod damage;
 mod engines;
+mod exporting;
 mod files;
 mod opening;
 mod poison;

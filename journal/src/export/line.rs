@@ -1,0 +1,168 @@
+//! Lines of an export: `{"n":N,"KIND":{…},"crc":"…"}`, the checksum being CRC-32C over all bytes of the line before `,"crc"`.
+
+use std::fmt;
+use std::io::{self, Write};
+
+use serde::de::{IgnoredAny, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use subtend_session::ids::{Epoch, Hash, Seq, SessionId, Text};
+
+use super::{Scope, Tally};
+
+/// Bytes of a line, at most: beyond all that an engine takes.
+pub(crate) const LINE_MAX: usize = 1 << 30;
+/// `,"crc":"01234567"}`.
+const SEAL: usize = 18;
+const BEFORE: &[u8; 8] = b",\"crc\":\"";
+const AFTER: &[u8; 2] = b"\"}";
+
+/// What the file is.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Header {
+    /// The version of the export.
+    pub(crate) format: u32,
+    /// The version of the frames whose records it holds.
+    pub(crate) frames: u8,
+    pub(crate) what: Scope,
+}
+
+/// As much of a header as every version has.
+#[derive(Debug, Deserialize)]
+pub(crate) struct AnyHeader {
+    pub(crate) export: Versions,
+}
+
+/// See [`AnyHeader`].
+#[derive(Debug, Deserialize)]
+pub(crate) struct Versions {
+    pub(crate) format: u32,
+    #[serde(default)]
+    pub(crate) frames: u8,
+}
+
+/// A body that births name; a line of its own before the first frame that does.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Def {
+    pub(crate) hash: Hash,
+    /// JSON, as a text: the hash is of its bytes.
+    pub(crate) body: Text,
+}
+
+/// A frame; `R` is its records, or how many they are.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FrameLine<R> {
+    pub(crate) session: SessionId,
+    pub(crate) first_seq: Seq,
+    pub(crate) epoch: Epoch,
+    pub(crate) at_ms: i64,
+    pub(crate) records: R,
+}
+
+/// The last line.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct End {
+    pub(crate) tally: Tally,
+    /// BLAKE3 of all bytes before this line.
+    pub(crate) sum: Text,
+}
+
+/// Any line, as it is read: one of the kinds is there.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, bound(deserialize = "R: Deserialize<'de>"))]
+pub(crate) struct Line<R> {
+    pub(crate) n: u64,
+    #[serde(default = "Option::default")]
+    pub(crate) export: Option<Header>,
+    #[serde(default = "Option::default")]
+    pub(crate) def: Option<Def>,
+    #[serde(default = "Option::default")]
+    pub(crate) frame: Option<FrameLine<R>>,
+    #[serde(default = "Option::default")]
+    pub(crate) end: Option<End>,
+    #[serde(rename = "crc")]
+    _crc: IgnoredAny,
+}
+
+/// How many elements an array has, without keeping one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Count(pub(crate) u64);
+
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Counting;
+        impl<'de> Visitor<'de> for Counting {
+            type Value = Count;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an array of records")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut records: A) -> Result<Count, A::Error> {
+                let mut count = 0_u64;
+                while records.next_element::<IgnoredAny>()?.is_some() {
+                    count = count.saturating_add(1);
+                }
+                Ok(Count(count))
+            }
+        }
+        deserializer.deserialize_seq(Counting)
+    }
+}
+
+/// Writes lines, numbered and sealed, and sums them up.
+pub(crate) struct Writer<'a> {
+    out: &'a mut dyn Write,
+    n: u64,
+    sum: blake3::Hasher,
+    buffer: Vec<u8>,
+}
+
+impl<'a> Writer<'a> {
+    pub(crate) fn new(out: &'a mut dyn Write) -> Self {
+        Self { out, n: 0, sum: blake3::Hasher::new(), buffer: Vec::new() }
+    }
+
+    pub(crate) fn line(&mut self, kind: &str, value: &impl Serialize) -> io::Result<()> {
+        self.n = self.n.saturating_add(1);
+        self.buffer.clear();
+        write!(self.buffer, "{{\"n\":{},\"{kind}\":", self.n)?;
+        serde_json::to_writer(&mut self.buffer, value)?;
+        seal(&mut self.buffer);
+        self.sum.update(&self.buffer);
+        self.out.write_all(&self.buffer)
+    }
+
+    /// The sum of what was written so far.
+    pub(crate) fn sum(&self) -> Text {
+        self.sum.finalize().to_hex().as_str().into()
+    }
+
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// Ends an open line with its checksum.
+pub(crate) fn seal(line: &mut Vec<u8>) {
+    let crc = crc32c::crc32c(line);
+    line.extend_from_slice(BEFORE);
+    line.extend_from_slice(format!("{crc:08x}").as_bytes());
+    line.extend_from_slice(AFTER);
+    line.push(b'\n');
+}
+
+/// Checks the checksum of a line, given without its newline.
+pub(crate) fn check(line: &[u8]) -> Result<(), String> {
+    let none = || format!("it does not end with a checksum, as `{}01234567\"}}`", String::from_utf8_lossy(BEFORE));
+    let (body, tail) = line.len().checked_sub(SEAL).and_then(|at| line.split_at_checked(at)).ok_or_else(none)?;
+    let digits = tail.strip_prefix(BEFORE).and_then(|tail| tail.strip_suffix(AFTER)).ok_or_else(none)?;
+    let found = format!("{:08x}", crc32c::crc32c(body));
+    if digits == found.as_bytes() {
+        return Ok(());
+    }
+    Err(format!("its checksum is {found}, and the line says {}", String::from_utf8_lossy(digits)))
+}

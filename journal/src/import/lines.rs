@@ -1,0 +1,93 @@
+//! Reading lines: each is bounded, sealed and numbered before anything in it is believed.
+
+use std::io::{BufRead, Read as _, Seek, SeekFrom};
+
+use serde::Deserialize;
+
+use super::ImportError;
+use crate::codec::{self, FrameError};
+use crate::export::line::{self, LINE_MAX, Line};
+
+/// Reads a file line by line.
+pub(super) struct Lines<'a, R> {
+    file: &'a mut R,
+    /// The line that was read last, from 1.
+    pub(super) n: u64,
+    /// Where it starts.
+    pub(super) offset: u64,
+    next: u64,
+    buffer: Vec<u8>,
+}
+
+impl<'a, R: BufRead + Seek> Lines<'a, R> {
+    /// From the start of the file.
+    pub(super) fn new(file: &'a mut R) -> Result<Self, ImportError> {
+        file.seek(SeekFrom::Start(0))?;
+        Ok(Self { file, n: 0, offset: 0, next: 0, buffer: Vec::new() })
+    }
+
+    /// Goes to where line `n` starts.
+    pub(super) fn go_to(&mut self, n: u64, offset: u64) -> Result<(), ImportError> {
+        // Within what is buffered, a reader goes there without a call of the system.
+        let way =
+            i64::try_from(offset).ok().zip(i64::try_from(self.next).ok()).map(|(to, from)| to.saturating_sub(from));
+        match way {
+            Some(0) => {}
+            Some(way) => self.file.seek_relative(way)?,
+            None => drop(self.file.seek(SeekFrom::Start(offset))?),
+        }
+        self.n = n.saturating_sub(1);
+        self.next = offset;
+        Ok(())
+    }
+
+    /// Reads the next line, and checks its seal.
+    pub(super) fn read(&mut self) -> Result<&[u8], ImportError> {
+        self.buffer.clear();
+        let read = self.file.by_ref().take(LINE_MAX as u64).read_until(b'\n', &mut self.buffer)?;
+        let line = self.n.saturating_add(1);
+        if self.buffer.last() != Some(&b'\n') {
+            if read >= LINE_MAX {
+                return Err(ImportError::Damaged { line, why: format!("it has more than {LINE_MAX} bytes") });
+            }
+            return Err(ImportError::Cut { line: if read == 0 { self.n } else { line } });
+        }
+        self.offset = self.next;
+        self.next = self.next.saturating_add(read as u64);
+        self.n = line;
+        let sealed = self.buffer.split_last().map(|(_, line)| line).unwrap_or_default();
+        line::check(sealed).map_err(|why| ImportError::Damaged { line, why })?;
+        Ok(&self.buffer)
+    }
+
+    /// The bytes of the line that was read last.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.buffer
+    }
+
+    /// What the line that was read last says.
+    pub(super) fn parse<T: for<'de> Deserialize<'de>>(&self) -> Result<Line<T>, ImportError> {
+        let line: Line<T> = self.json()?;
+        if line.n != self.n {
+            let why = format!("it is line {} of what was exported: lines are missing, doubled or moved", line.n);
+            return Err(self.damaged(why));
+        }
+        Ok(line)
+    }
+
+    pub(super) fn json<T: for<'de> Deserialize<'de>>(&self) -> Result<T, ImportError> {
+        serde_json::from_slice(&self.buffer).map_err(|error| match codec::unknown(&error) {
+            FrameError::Corrupt(why) => self.damaged(why),
+            FrameError::Newer(why) => ImportError::Newer { line: self.n, why },
+        })
+    }
+
+    pub(super) fn damaged(&self, why: impl Into<String>) -> ImportError {
+        ImportError::Damaged { line: self.n, why: why.into() }
+    }
+
+    /// Whether nothing follows.
+    pub(super) fn is_over(&mut self) -> Result<bool, ImportError> {
+        Ok(self.file.fill_buf()?.is_empty())
+    }
+}

@@ -1,0 +1,312 @@
+//! The second reading: session by session, folded as the store would, and what the index will say.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, Seek};
+
+use subtend_session::ids::{Epoch, Hash, Lsn, Seq, SessionId, Text};
+use subtend_session::index::{self, Changes, InflightChange, Row};
+use subtend_session::place::{Owner, Place};
+use subtend_session::record::Record;
+use subtend_session::state::State;
+
+use super::lines::Lines;
+use super::survey::{At, Session, Survey};
+use super::{ImportError, Places};
+use crate::codec::{self, Decoded};
+use crate::engine::Engine;
+use crate::error::ReadError;
+use crate::export::Scope;
+use crate::export::line::{Count, FrameLine};
+use crate::frame::Frame;
+use crate::read;
+use crate::verify::Progress;
+
+/// What is to be written.
+#[derive(Debug)]
+pub(super) struct Planned {
+    /// Frames that an import which did not finish has written, by their place in the survey.
+    pub(super) places: Places,
+    /// The rows of each session: its last frame, without records.
+    pub(super) sessions: Vec<Rows>,
+    /// Obligations, with the frame that makes them.
+    pub(super) owed: Vec<(usize, Row)>,
+}
+
+/// The rows of a session.
+#[derive(Debug)]
+pub(super) struct Rows {
+    pub(super) frame: Frame,
+    /// The frame that opened its run in flight.
+    pub(super) opened: Option<usize>,
+}
+
+/// When an obligation was made last, and when it was taken last.
+#[derive(Clone, Copy, Debug, Default)]
+struct Fate {
+    put: Option<usize>,
+    taken: Option<usize>,
+}
+
+struct Plan<'a, R> {
+    engine: &'a dyn Engine,
+    lines: Lines<'a, R>,
+    survey: &'a Survey,
+    planned: Planned,
+    fates: BTreeMap<Row, Fate>,
+    /// The root of each session, by the frame that is its birth.
+    roots: BTreeMap<usize, SessionId>,
+}
+
+pub(super) fn plan<R: BufRead + Seek>(
+    engine: &dyn Engine,
+    file: &mut R,
+    survey: &Survey,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Planned, ImportError> {
+    // Before the long part: a session that is there is the likeliest reason to refuse.
+    for session in survey.sessions.keys() {
+        if engine.head(*session).map_err(ReadError::from)?.is_some() {
+            return Err(ImportError::Exists(*session));
+        }
+    }
+    let planned = Planned { places: vec![Lsn(0); survey.frames.len()], sessions: Vec::new(), owed: Vec::new() };
+    let lines = Lines::new(file)?;
+    let mut plan = Plan { engine, lines, survey, planned, fates: BTreeMap::new(), roots: BTreeMap::new() };
+    let mut done = Progress::default();
+    for (id, session) in &survey.sessions {
+        plan.session(*id, session)?;
+        done.sessions = done.sessions.saturating_add(1);
+        done.frames = done.frames.saturating_add(session.frames.len() as u64);
+        progress(done);
+    }
+    plan.left_in_order()?;
+    plan.owed()
+}
+
+impl<R: BufRead + Seek> Plan<'_, R> {
+    fn session(&mut self, id: SessionId, session: &Session) -> Result<(), ImportError> {
+        let left = self.engine.places(id).map_err(ReadError::from)?;
+        let mut left = left.into_iter();
+        let mut fold = Fold { id, state: None, place: None, owner: None, opened: None };
+        let (mut last, mut created_ms) = (None, None);
+        for ix in &session.frames {
+            let Some(at) = self.survey.frames.get(*ix).copied() else { continue };
+            let mut frame = self.frame(at)?;
+            created_ms.get_or_insert(frame.at_ms);
+            match left.next() {
+                Some((seq, lsn)) => self.left(*ix, at, lsn, seq, &frame)?,
+                None => self.fits(at, &frame)?,
+            }
+            self.fill(id, at, &mut frame.records)?;
+            let changes = fold.take(*ix, at, &frame.records)?;
+            self.note(*ix, at, changes)?;
+            last = Some((at, frame.epoch, frame.at_ms));
+        }
+        let Some((at, epoch, at_ms)) = last else { return Ok(()) };
+        if left.next().is_some() {
+            return Err(ImportError::Leftover { session: id, line: at.line });
+        }
+        self.stands(id, session, at, fold.place.as_ref())?;
+        let rows = fold.rows(epoch, created_ms.unwrap_or(at_ms), at_ms);
+        self.planned.sessions.extend(rows);
+        Ok(())
+    }
+
+    /// The line at `at`, read again.
+    fn frame(&mut self, at: At) -> Result<FrameLine<Vec<Record>>, ImportError> {
+        self.lines.go_to(at.line, at.offset)?;
+        self.lines.read().map_err(|_| ImportError::Changed { line: at.line })?;
+        self.lines.parse::<Vec<Record>>()?.frame.ok_or(ImportError::Changed { line: at.line })
+    }
+
+    /// Whether the engine takes the frame.
+    fn fits(&self, at: At, frame: &FrameLine<Vec<Record>>) -> Result<(), ImportError> {
+        let limit = self.engine.max_body();
+        // A line is never shorter than the frame's body.
+        if !self.engine.wants_bytes() || (self.lines.bytes().len().saturating_add(codec::HEADER) as u64) <= limit {
+            return Ok(());
+        }
+        let bytes =
+            codec::encode(&to_frame(frame)).map_err(|error| self.lines.damaged(error.to_string()))?.len() as u64;
+        if bytes > limit {
+            return Err(ImportError::TooLarge { line: at.line, bytes, limit });
+        }
+        Ok(())
+    }
+
+    /// A frame that is in the store: the same one, or it is not of this import.
+    fn left(
+        &mut self,
+        ix: usize,
+        at: At,
+        lsn: Lsn,
+        seq: Seq,
+        frame: &FrameLine<Vec<Record>>,
+    ) -> Result<(), ImportError> {
+        let other = || ImportError::Leftover { session: frame.session, line: at.line };
+        let kept = self.engine.frame(lsn).map_err(ReadError::from)?.ok_or_else(other)?;
+        let Decoded { session, first_seq, epoch, at_ms, records } =
+            read::open_frame(kept).map_err(|error| read::damaged(frame.session, seq, lsn, error))?;
+        let same = (session, first_seq, epoch, at_ms) == (frame.session, frame.first_seq, frame.epoch, frame.at_ms);
+        if !same || records != frame.records {
+            return Err(other());
+        }
+        if let Some(place) = self.planned.places.get_mut(ix) {
+            *place = lsn;
+        }
+        Ok(())
+    }
+
+    /// Gives a birth its bodies, which stand in lines before it.
+    fn fill(&mut self, session: SessionId, at: At, records: &mut [Record]) -> Result<(), ImportError> {
+        let damaged = |why: String| ImportError::Damaged { line: at.line, why };
+        for record in records {
+            if let Record::SessionCreated(created) = &*record
+                && (created.system.body.is_some() || created.ceiling.body.is_some() || created.limits.body.is_some())
+            {
+                return Err(damaged(format!(
+                    "the birth of session {session} carries a body: they have their own lines"
+                )));
+            }
+            codec::fill(record, &mut |hash| self.def(hash, at), &damaged)?;
+        }
+        Ok(())
+    }
+
+    fn def(&mut self, hash: Hash, before: At) -> Result<Option<Text>, ImportError> {
+        let Some(at) = self.survey.defs.get(&hash).copied().filter(|at| at.line < before.line) else { return Ok(None) };
+        self.lines.go_to(at.line, at.offset)?;
+        self.lines.read().map_err(|_| ImportError::Changed { line: at.line })?;
+        Ok(self.lines.parse::<Count>()?.def.map(|def| def.body))
+    }
+
+    /// Notes what a frame makes and takes.
+    fn note(&mut self, ix: usize, at: At, changes: Changes) -> Result<(), ImportError> {
+        for row in changes.put.iter().chain(&changes.take) {
+            for end in [row.to, row.from] {
+                if !self.survey.sessions.contains_key(&end) {
+                    let why = format!("it obliges session {end}, which is not in the export");
+                    return Err(ImportError::Damaged { line: at.line, why });
+                }
+            }
+        }
+        for row in changes.put {
+            let fate = self.fates.entry(row).or_default();
+            fate.put = fate.put.max(Some(ix));
+        }
+        for row in changes.take {
+            let fate = self.fates.entry(row).or_default();
+            fate.taken = fate.taken.max(Some(ix));
+        }
+        Ok(())
+    }
+
+    /// Trees come whole: what stands below another session comes with it.
+    fn stands(&mut self, id: SessionId, session: &Session, at: At, place: Option<&Place>) -> Result<(), ImportError> {
+        let damaged = |why| ImportError::Damaged { line: at.line, why };
+        let Some(place) = place else { return Ok(()) };
+        let root = place.root(id);
+        for above in [Some(root), place.parent()].into_iter().flatten() {
+            if !self.survey.sessions.contains_key(&above) {
+                return Err(damaged(format!("session {id} stands below {above}, which is not in the export")));
+            }
+        }
+        if let Scope::Tree(tree) = self.survey.what
+            && tree != root
+        {
+            return Err(damaged(format!("session {id} is of the tree of {root}, in an export of that of {tree}")));
+        }
+        self.roots.extend(session.frames.iter().map(|ix| (*ix, root)));
+        Ok(())
+    }
+
+    /// What an import that did not finish has left of a tree must be its start, in the order of the file.
+    fn left_in_order(&self) -> Result<(), ImportError> {
+        let mut trees: BTreeMap<SessionId, Option<Lsn>> = BTreeMap::new();
+        for (ix, lsn) in self.planned.places.iter().enumerate() {
+            let Some(root) = self.roots.get(&ix) else { continue };
+            let last = trees.entry(*root).or_insert(Some(Lsn(0)));
+            match (*last, *lsn) {
+                (_, Lsn(0)) => *last = None,
+                (Some(before), lsn) if before < lsn => *last = Some(lsn),
+                (Some(_) | None, _) => {
+                    let line = self.survey.frames.get(ix).map_or(0, |at| at.line);
+                    return Err(ImportError::Leftover { session: *root, line });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn owed(mut self) -> Result<Planned, ImportError> {
+        // As the engines do it: in a frame what it makes comes before what it takes.
+        let owed = self.fates.iter().filter_map(|(row, fate)| {
+            let put = fate.put?;
+            fate.taken.is_none_or(|taken| taken < put).then_some((put, *row))
+        });
+        self.planned.owed = owed.collect();
+        Ok(self.planned)
+    }
+}
+
+pub(super) fn to_frame(frame: &FrameLine<Vec<Record>>) -> Frame {
+    let FrameLine { session, first_seq, epoch, at_ms, records } = frame;
+    Frame {
+        session: *session,
+        first_seq: *first_seq,
+        epoch: *epoch,
+        at_ms: *at_ms,
+        records: records.clone(),
+        changes: Changes::default(),
+    }
+}
+
+/// One session, as far as it is folded.
+struct Fold {
+    id: SessionId,
+    state: Option<State>,
+    place: Option<Place>,
+    owner: Option<Owner>,
+    opened: Option<usize>,
+}
+
+impl Fold {
+    /// Folds a frame; gives the obligations that it makes and takes.
+    fn take(&mut self, ix: usize, at: At, records: &[Record]) -> Result<Changes, ImportError> {
+        let damaged = |why: String| ImportError::Damaged { line: at.line, why };
+        let rest = match &self.state {
+            Some(_) => records,
+            None => {
+                let (birth, rest) = records.split_at_checked(1).unwrap_or((records, &[]));
+                let state = State::fold(self.id, birth).map_err(|error| damaged(error.to_string()))?;
+                self.place = Some(state.created.place.clone());
+                self.state = Some(state);
+                rest
+            }
+        };
+        let mut out = Changes::default();
+        if let (Some(state), Some(place)) = (&mut self.state, &self.place) {
+            rest.iter().try_for_each(|record| state.follow(record)).map_err(|error| damaged(error.to_string()))?;
+            index::rows(self.id, place, self.owner.as_ref(), records, &mut out);
+        }
+        for record in records {
+            if let Record::RunOpened(opened) = record {
+                self.owner = Some(opened.owner.clone());
+                self.opened = Some(ix);
+            }
+        }
+        Ok(out)
+    }
+
+    fn rows(self, epoch: Epoch, created_ms: i64, at_ms: i64) -> Option<Rows> {
+        let state = self.state?;
+        let mut frame = super::rows_only(self.id, state.next_seq);
+        frame.epoch = epoch;
+        frame.at_ms = at_ms;
+        frame.changes.kid_of = self.place.as_ref().and_then(Place::parent);
+        frame.changes.head = Some(Box::new(index::head(&state, epoch, created_ms, at_ms)));
+        let row = index::inflight(&state, Lsn(0), epoch, 0);
+        frame.changes.inflight = row.map_or(InflightChange::Keep, |row| InflightChange::Put(Box::new(row)));
+        Some(Rows { frame, opened: self.opened })
+    }
+}

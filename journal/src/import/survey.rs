@@ -1,0 +1,154 @@
+//! The first reading: every line, and where it is.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, Seek};
+
+use subtend_session::ids::{Epoch, Hash, Seq, SessionId, Text};
+
+use super::ImportError;
+use super::lines::Lines;
+use crate::codec;
+use crate::export::line::{AnyHeader, Count, Def, End, FrameLine};
+use crate::export::{FORMAT, Scope, Tally};
+
+/// Where a line is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct At {
+    pub(super) line: u64,
+    pub(super) offset: u64,
+}
+
+/// A session of the file.
+#[derive(Debug, Default)]
+pub(super) struct Session {
+    /// Its frames, as places in [`Survey::frames`].
+    pub(super) frames: Vec<usize>,
+    next: Seq,
+    epoch: Epoch,
+}
+
+/// What the file holds.
+#[derive(Debug)]
+pub(super) struct Survey {
+    pub(super) what: Scope,
+    pub(super) defs: BTreeMap<Hash, At>,
+    pub(super) frames: Vec<At>,
+    pub(super) sessions: BTreeMap<SessionId, Session>,
+    pub(super) tally: Tally,
+    /// Of all bytes before the last line.
+    pub(super) sum: Text,
+}
+
+/// Reads all lines: each whole, in its place, and as many as were written.
+pub(super) fn survey<R: BufRead + Seek>(file: &mut R) -> Result<Survey, ImportError> {
+    let mut lines = Lines::new(file)?;
+    let mut sum = blake3::Hasher::new();
+    sum.update(lines.read().map_err(no_export)?);
+    let mut found = Survey {
+        what: header(&lines)?,
+        defs: BTreeMap::new(),
+        frames: Vec::new(),
+        sessions: BTreeMap::new(),
+        tally: Tally::default(),
+        sum: Text::default(),
+    };
+    loop {
+        lines.read()?;
+        let line = lines.parse::<Count>()?;
+        match (line.export, line.def, line.frame, line.end) {
+            (None, Some(def), None, None) => found.def(&lines, &def)?,
+            (None, None, Some(frame), None) => found.frame(&lines, &frame)?,
+            (None, None, None, Some(end)) => {
+                found.sum = sum.finalize().to_hex().as_str().into();
+                found.end(&mut lines, &end)?;
+                return Ok(found);
+            }
+            _ => return Err(lines.damaged("it is neither a definition, nor a frame, nor the end")),
+        }
+        sum.update(lines.bytes());
+    }
+}
+
+/// A first line without a seal is more likely that of another file than damaged.
+fn no_export(error: ImportError) -> ImportError {
+    if let ImportError::Damaged { line, why } = error {
+        return ImportError::Damaged { line, why: format!("{why}: this may be no export of subtend at all") };
+    }
+    error
+}
+
+fn header<R: BufRead + Seek>(lines: &Lines<'_, R>) -> Result<Scope, ImportError> {
+    let AnyHeader { export } = lines.json().map_err(no_export)?;
+    if export.format > FORMAT || export.frames > codec::VERSION {
+        let why = format!(
+            "export {}, frames {}; known are export {FORMAT} and frames {}",
+            export.format,
+            export.frames,
+            codec::VERSION
+        );
+        return Err(ImportError::Newer { line: lines.n, why });
+    }
+    let line = lines.parse::<Count>()?;
+    match (line.export, line.def, line.frame, line.end) {
+        (Some(header), None, None, None) if header.format == FORMAT && header.frames == codec::VERSION => {
+            Ok(header.what)
+        }
+        (Some(header), None, None, None) => {
+            let (format, frames) = (header.format, header.frames);
+            Err(lines.damaged(format!("export {format} with frames {frames} was never a format")))
+        }
+        _ => Err(lines.damaged("it is more than the header of an export")),
+    }
+}
+
+impl Survey {
+    fn def<R: BufRead + Seek>(&mut self, lines: &Lines<'_, R>, def: &Def) -> Result<(), ImportError> {
+        if Hash::of(def.body.as_bytes()) != def.hash {
+            return Err(lines.damaged(format!("the body is not the one that {} names", def.hash)));
+        }
+        if self.defs.insert(def.hash, At { line: lines.n, offset: lines.offset }).is_some() {
+            return Err(lines.damaged(format!("the body {} came before", def.hash)));
+        }
+        self.tally.defs = self.tally.defs.saturating_add(1);
+        Ok(())
+    }
+
+    fn frame<R: BufRead + Seek>(&mut self, lines: &Lines<'_, R>, frame: &FrameLine<Count>) -> Result<(), ImportError> {
+        let FrameLine { session: id, first_seq, epoch, at_ms: _, records: Count(count) } = *frame;
+        let session = self.sessions.entry(id).or_insert_with(|| Session { next: Seq(1), ..Session::default() });
+        if count == 0 {
+            return Err(lines.damaged(format!("a frame of session {id} without records")));
+        }
+        if first_seq != session.next {
+            let next = session.next;
+            return Err(lines.damaged(format!(
+                "a frame of session {id} starts at record {first_seq}, but record {next} comes next"
+            )));
+        }
+        if epoch < session.epoch {
+            let earlier = session.epoch;
+            return Err(lines.damaged(format!("session {id}: activation {epoch} wrote it after activation {earlier}")));
+        }
+        session.next = Seq(first_seq.0.saturating_add(count));
+        session.epoch = epoch;
+        session.frames.push(self.frames.len());
+        self.frames.push(At { line: lines.n, offset: lines.offset });
+        self.tally.frames = self.tally.frames.saturating_add(1);
+        self.tally.records = self.tally.records.saturating_add(count);
+        self.tally.sessions = self.sessions.len() as u64;
+        Ok(())
+    }
+
+    fn end<R: BufRead + Seek>(&self, lines: &mut Lines<'_, R>, end: &End) -> Result<(), ImportError> {
+        if end.tally != self.tally {
+            return Err(lines.damaged(format!("it counts {:?}, and the lines before hold {:?}", end.tally, self.tally)));
+        }
+        if end.sum != self.sum {
+            return Err(lines.damaged(format!("the lines before sum up to {}, and it says {}", self.sum, end.sum)));
+        }
+        if !lines.is_over()? {
+            return Err(lines.damaged("it is the last line of an export, and more follows"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,126 @@
+//! The third reading: frames are written without rows, then all rows in one batch.
+
+use std::io::{BufRead, Seek};
+
+use subtend_session::ids::{Hash, Lsn, Seq, Text};
+use subtend_session::index::{InflightChange, Row};
+use subtend_session::record::Record;
+
+use super::lines::Lines;
+use super::plan::{Planned, Rows, to_frame};
+use super::survey::Survey;
+use super::{ImportError, Places, rows_only};
+use crate::frame::Frame;
+use crate::journal::Journal;
+use crate::queue::GROUP_BYTES;
+use crate::verify::Progress;
+
+/// Frames of one write, at most: what a killed import has to write again.
+const PILE_FRAMES: usize = 256;
+
+/// Frames that are written together.
+#[derive(Default)]
+struct Pile {
+    frames: Vec<(Option<Lsn>, Frame)>,
+    /// Their places in the survey.
+    at: Vec<usize>,
+    bytes: u64,
+    /// Bodies whose line was read, and which go with the next frame.
+    defs: Vec<(Hash, Text)>,
+}
+
+pub(super) async fn write<R: BufRead + Seek>(
+    journal: &Journal,
+    file: &mut R,
+    survey: &Survey,
+    planned: Planned,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<(), ImportError> {
+    let Planned { mut places, sessions, owed } = planned;
+    let mut lines = Lines::new(file)?;
+    let mut sum = blake3::Hasher::new();
+    let mut pile = Pile::default();
+    let (mut ix, mut done) = (0_usize, Progress { sessions: survey.tally.sessions, frames: 0 });
+    loop {
+        let n = lines.n.saturating_add(1);
+        lines.read().map_err(|_| ImportError::Changed { line: n })?;
+        let line = lines.parse::<Vec<Record>>().map_err(|_| ImportError::Changed { line: n })?;
+        if line.end.is_some() {
+            break;
+        }
+        sum.update(lines.bytes());
+        pile.defs.extend(line.def.map(|def| (def.hash, def.body)));
+        let Some(frame) = line.frame else { continue };
+        if places.get(ix).is_some_and(|lsn| *lsn == Lsn(0)) {
+            pile.take(ix, &to_frame(&frame), lines.bytes().len() as u64);
+        } else {
+            // It is there, and the bodies of its births with it.
+            pile.defs.clear();
+        }
+        ix = ix.saturating_add(1);
+        done.frames = done.frames.saturating_add(1);
+        progress(done);
+        if pile.bytes >= GROUP_BYTES || pile.frames.len() >= PILE_FRAMES {
+            pile.write(journal, &mut places).await?;
+        }
+    }
+    // Nothing of it is to be seen yet, so a file that changed leaves nothing.
+    if *sum.finalize().to_hex().as_str() != *survey.sum {
+        return Err(ImportError::Changed { line: lines.n });
+    }
+    pile.write(journal, &mut places).await?;
+    finish(journal, &places, sessions, owed).await
+}
+
+impl Pile {
+    fn take(&mut self, ix: usize, frame: &Frame, bytes: u64) {
+        let mut frame = frame.clone();
+        frame.changes.defs = std::mem::take(&mut self.defs);
+        self.frames.push((None, frame));
+        self.at.push(ix);
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    /// Writes what is piled up, and notes where it stands.
+    async fn write(&mut self, journal: &Journal, places: &mut Places) -> Result<(), ImportError> {
+        self.bytes = 0;
+        if self.frames.is_empty() {
+            return Ok(());
+        }
+        let appended = journal.shared().append_imported(std::mem::take(&mut self.frames))?;
+        for (ix, lsn) in self.at.drain(..).zip(appended.first.0..) {
+            if let Some(place) = places.get_mut(ix) {
+                *place = Lsn(lsn);
+            }
+        }
+        Ok(journal.wait(appended.last).await?)
+    }
+}
+
+/// All rows at once: with them the sessions are there.
+async fn finish(
+    journal: &Journal,
+    places: &Places,
+    sessions: Vec<Rows>,
+    owed: Vec<(usize, Row)>,
+) -> Result<(), ImportError> {
+    let place = |ix: usize| places.get(ix).copied().unwrap_or_default();
+    let mut frames: Vec<(Option<Lsn>, Frame)> = Vec::with_capacity(sessions.len().saturating_add(owed.len()));
+    for (ix, row) in owed {
+        // It stands where its record does: whoever delivers it reads that frame.
+        let mut frame = rows_only(row.from, Seq(0));
+        frame.changes.put = vec![row];
+        frames.push((Some(place(ix)), frame));
+    }
+    for Rows { mut frame, opened } in sessions {
+        if let (InflightChange::Put(row), Some(ix)) = (&mut frame.changes.inflight, opened) {
+            row.opened_lsn = place(ix);
+        }
+        frames.push((None, frame));
+    }
+    if frames.is_empty() {
+        return Ok(());
+    }
+    let appended = journal.shared().append_imported(frames)?;
+    Ok(journal.wait(appended.last).await?)
+}

@@ -1,0 +1,390 @@
+//! Exports and imports: the same bytes over every engine; whatever is not an export, whole, is refused and leaves nothing.
+
+use std::io::{BufReader, Cursor};
+use std::path::Path;
+
+use proptest::prelude::*;
+use subtend_journal::faulty::Faulty;
+use subtend_journal::memory::Memory;
+use subtend_journal::{ImportError, Journal, Options, Scope, StoreSpec, Tally, open_store};
+use subtend_session::ids::{Lsn, SessionId};
+use subtend_session::record::Record;
+
+use crate::scene::{Teller, born, family, id, one};
+
+fn memory() -> Journal {
+    Journal::open(Box::new(Memory::new()), Options::default()).unwrap()
+}
+
+/// A store of every engine that is built in, by the name of the engine.
+fn stores(dir: &Path) -> Vec<(&'static str, StoreSpec)> {
+    let spec = |engine: &'static str| match engine {
+        "memory" => StoreSpec::parse(engine).ok(),
+        _ => StoreSpec::parse(&format!("{engine}:{}", dir.join(engine).display())).ok(),
+    };
+    ["memory", "redb", "sled", "fjall"].into_iter().filter_map(|engine| Some((engine, spec(engine)?))).collect()
+}
+
+fn write(journal: &Journal, scope: Scope) -> Vec<u8> {
+    let mut out = Vec::new();
+    journal.export(scope, &mut out, &mut |_| {}).unwrap();
+    out
+}
+
+async fn read(journal: &Journal, bytes: &[u8]) -> Result<Tally, ImportError> {
+    journal.import(&mut BufReader::new(Cursor::new(bytes)), &mut |_| {}).await
+}
+
+/// `count` trees: one is whole, of the others the notice of the child is owed.
+async fn told(journal: &Journal, count: u128) {
+    for n in 0..count {
+        let mut family = family(journal, 10 * n + 10, n == 0);
+        if n == 0 {
+            journal.append(one(family.taken())).unwrap();
+        }
+    }
+    journal.settled().await.unwrap();
+}
+
+async fn exported(count: u128) -> Vec<u8> {
+    let journal = memory();
+    told(&journal, count).await;
+    write(&journal, Scope::Store)
+}
+
+fn problems(journal: &Journal) -> Vec<String> {
+    journal.verify(&mut |_| {}).unwrap().problems.iter().map(ToString::to_string).collect()
+}
+
+fn is_empty(journal: &Journal) -> bool {
+    let rows = (journal.heads().unwrap().len(), journal.inflight().unwrap().len(), journal.outbox().unwrap().len());
+    rows == (0, 0, 0) && (0..9).all(|n| journal.kids(id(10 * n + 10)).unwrap().is_empty())
+}
+
+#[tokio::test]
+async fn an_export_comes_back_byte_for_byte_from_every_engine() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = Vec::new();
+    for (engine, spec) in stores(&dir.path().join("from")) {
+        let journal = open_store(&spec).unwrap();
+        told(&journal, 3).await;
+        let files_of = [Scope::Store, Scope::Tree(id(21))].map(|scope| write(&journal, scope));
+        for (to, spec) in stores(&dir.path().join(engine)) {
+            let other = open_store(&spec).unwrap();
+            let tally = read(&other, &files_of[0]).await.unwrap();
+            assert_eq!(tally, Tally { sessions: 6, frames: 22, records: 52, defs: 3 }, "{engine} to {to}");
+            assert_eq!(problems(&other), Vec::<String>::new(), "{engine} to {to}");
+            assert!(write(&other, Scope::Store) == files_of[0], "{engine} to {to}");
+            assert!(write(&other, Scope::Tree(id(20))) == files_of[1], "{engine} to {to}: a tree, named by its root");
+            assert_eq!(other.inflight().unwrap().len(), 3, "the roots are in flight as they were");
+            for (row, lsn) in other.outbox().unwrap() {
+                let (session, frame) = other.frame_at(lsn).unwrap().expect("the frame that obliges");
+                assert_eq!(session, row.from);
+                assert!(frame.iter().any(|stored| matches!(stored.record, Record::RunEnded(_))), "{frame:?}");
+            }
+            assert_eq!(other.outbox().unwrap().len(), 2);
+            for session in [10, 11, 20, 21, 30, 31].map(id) {
+                assert_eq!(other.records(session).unwrap(), journal.records(session).unwrap());
+            }
+        }
+        files.push(files_of);
+    }
+    assert!(files.len() >= 2 && files.iter().all(|of| *of == files[0]), "every engine exports the same bytes");
+}
+
+#[tokio::test]
+async fn a_tree_comes_whole_and_alone() {
+    let journal = memory();
+    told(&journal, 3).await;
+    let other = memory();
+    read(&other, &write(&journal, Scope::Tree(id(21)))).await.unwrap();
+    let there: Vec<SessionId> = other.heads().unwrap().into_iter().map(|(session, _)| session).collect();
+    assert_eq!(there, [id(20), id(21)]);
+    read(&other, &write(&journal, Scope::Tree(id(10)))).await.unwrap();
+    assert_eq!(problems(&other), Vec::<String>::new());
+    assert!(journal.export(Scope::Tree(id(99)), &mut Vec::new(), &mut |_| {}).is_err());
+}
+
+#[tokio::test]
+async fn an_imported_session_goes_on() {
+    let (journal, file) = (memory(), exported(2).await);
+    read(&journal, &file).await.unwrap();
+    let activation = journal.activate(id(20)).unwrap();
+    assert_eq!((activation.epoch.0, activation.next_seq.0), (2, 10));
+    assert_eq!(activation.inflight.unwrap().opened_lsn, Lsn(9), "its place in the queue is that of its frame here");
+}
+
+/// Control: one byte flipped, one line dropped, doubled or moved, each anywhere.
+#[tokio::test]
+async fn whatever_is_changed_is_refused_and_leaves_nothing() {
+    let file = exported(2).await;
+    let lines: Vec<&[u8]> = file.split_inclusive(|byte| *byte == b'\n').collect();
+    let journal = memory();
+    let mut refused = Vec::new();
+    for at in (0..file.len()).step_by(11) {
+        let mut bytes = file.clone();
+        bytes[at] ^= 1 << (at % 8);
+        refused.push((format!("byte {at}"), bytes));
+    }
+    for n in 0..lines.len() {
+        let without = [&lines[..n], &lines[n + 1..]].concat();
+        let doubled = [&lines[..=n], &lines[n..]].concat();
+        refused.push((format!("without line {}", n + 1), without.concat()));
+        refused.push((format!("line {} twice", n + 1), doubled.concat()));
+        if n > 0 {
+            let mut moved = lines.clone();
+            moved.swap(n - 1, n);
+            refused.push((format!("lines {n} and {} swapped", n + 1), moved.concat()));
+        }
+    }
+    refused.push(("something behind it".into(), [&file[..], b"\n"].concat()));
+    for (what, bytes) in refused {
+        let error = read(&journal, &bytes).await.expect_err(&what);
+        let (ImportError::Damaged { line: named, .. }
+        | ImportError::Cut { line: named }
+        | ImportError::Newer { line: named, .. }) = error
+        else {
+            panic!("{what}: {error}")
+        };
+        assert!(named <= lines.len() as u64 + 1, "{what}: line {named}");
+    }
+    assert_eq!(journal.appended(), Lsn(0), "nothing was written");
+    read(&journal, &file).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_cut_export_is_refused_wherever_it_is_cut() {
+    let file = exported(1).await;
+    let journal = memory();
+    for end in (0..file.len()).rev().step_by(7) {
+        let error = read(&journal, &file[..end]).await.expect_err("cut").to_string();
+        assert!(error.starts_with("the export is cut in or after line "), "{end}: {error}");
+    }
+    assert_eq!(journal.appended(), Lsn(0));
+}
+
+/// Seals, numbers and sums lines anew, as somebody would who writes an export by hand.
+fn forged(lines: impl IntoIterator<Item = serde_json::Value>) -> Vec<u8> {
+    let (mut out, mut sum) = (Vec::new(), blake3::Hasher::new());
+    for (n, mut line) in lines.into_iter().enumerate() {
+        let fields = line.as_object_mut().unwrap();
+        fields.remove("crc");
+        fields.insert("n".into(), (n + 1).into());
+        if let Some(end) = fields.get_mut("end") {
+            end["sum"] = sum.finalize().to_hex().as_str().into();
+        }
+        let mut bytes = serde_json::to_vec(&line).unwrap();
+        bytes.pop();
+        let crc = crc32c::crc32c(&bytes);
+        bytes.extend_from_slice(format!(",\"crc\":\"{crc:08x}\"}}\n").as_bytes());
+        sum.update(&bytes);
+        out.extend(bytes);
+    }
+    out
+}
+
+fn values(file: &[u8]) -> Vec<serde_json::Value> {
+    let lines = file.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    lines.map(|line| serde_json::from_slice(line).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn a_sound_file_that_tells_no_story_is_refused_too() {
+    type Spoil = fn(&mut Vec<serde_json::Value>);
+    let cases: [(&str, Spoil); 9] = [
+        ("starts at record 7, but record 4 comes next", |lines| drop(lines.remove(5))),
+        ("is not the one that", |lines| lines[1]["def"]["body"] = "\"other\"".into()),
+        ("is not in the store", |lines| {
+            lines.remove(1);
+            lines.last_mut().unwrap()["end"]["tally"]["defs"] = 2.into();
+        }),
+        ("does not fit", |lines| lines[5]["frame"]["records"][0]["run_started"]["run"] = 7.into()),
+        ("it counts", |lines| lines.last_mut().unwrap()["end"]["tally"]["records"] = 7.into()),
+        ("of a newer format: export 2", |lines| lines[0]["export"]["format"] = 2.into()),
+        ("of a newer format: unknown variant `run_flown`", |lines| {
+            lines[5]["frame"]["records"][0] = serde_json::json!({"run_flown": {}});
+        }),
+        ("was never a format", |lines| lines[0]["export"]["format"] = 0.into()),
+        ("in an export of that of", |lines| {
+            lines[0]["export"]["what"] = serde_json::json!({"tree": id(11)});
+        }),
+    ];
+    let file = exported(1).await;
+    let journal = memory();
+    for (words, spoil) in cases {
+        let mut lines = values(&file);
+        spoil(&mut lines);
+        let error = read(&journal, &forged(lines)).await.expect_err(words).to_string();
+        assert!(error.contains(words), "{words}: {error}");
+    }
+    assert_eq!(journal.appended(), Lsn(0));
+    read(&journal, &forged(values(&file))).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_child_without_its_parent_is_refused() {
+    let journal = memory();
+    journal.append(one(born(&mut Teller::new(id(11)), Some(id(10)), true))).unwrap();
+    let file = write(&journal, Scope::Store);
+    let error = read(&memory(), &file).await.expect_err("half a tree").to_string();
+    assert!(error.contains(&format!("{} stands below {}", id(11), id(10))), "{error}");
+}
+
+#[tokio::test]
+async fn what_is_there_is_not_imported_again() {
+    let (journal, file) = (memory(), exported(2).await);
+    read(&journal, &file).await.unwrap();
+    let before = journal.appended();
+    let error = read(&journal, &file).await.expect_err("a duplicate");
+    assert!(matches!(error, ImportError::Exists(session) if session == id(10)), "{error}");
+    assert_eq!(journal.appended(), before);
+    assert!(write(&journal, Scope::Store) == file);
+}
+
+/// Killed at each of its writes, before it was done and after: nothing is to be seen, and done again it is whole.
+#[tokio::test]
+async fn an_import_is_all_or_nothing_and_can_be_repeated() {
+    let file = exported(90).await;
+    let mut kills = 0;
+    for (n, applied) in (1..9).flat_map(|n| [(n, false), (n, true)]) {
+        let store = Memory::new();
+        let (engine, faults) = Faulty::new(Box::new(store.clone()));
+        let journal = Journal::open(Box::new(engine), Options::default()).unwrap();
+        if applied {
+            faults.fail_sync(n)
+        } else {
+            faults.fail_write(n)
+        }
+        let done = read(&journal, &file).await;
+        let last = faults.writes() == 4;
+        drop(journal);
+        let journal = Journal::open(Box::new(store), Options::default()).unwrap();
+        if done.is_ok() {
+            assert!(n > 4, "write {n} failed");
+            continue;
+        }
+        kills += 1;
+        if last && applied {
+            assert_eq!(problems(&journal), Vec::<String>::new(), "all was written, and nobody was told");
+            continue;
+        }
+        assert!(is_empty(&journal), "write {n}");
+        assert!(problems(&journal).iter().all(|words| words.contains("an import that did not finish")));
+        assert!(write(&journal, Scope::Store).len() < 600, "an export takes no half session along");
+        read(&journal, &file).await.unwrap();
+        assert_eq!(problems(&journal), Vec::<String>::new());
+        assert!(write(&journal, Scope::Store) == file, "write {n}");
+    }
+    assert_eq!(kills, 8, "three writes of frames and one of rows, each before and after");
+}
+
+#[tokio::test]
+async fn what_another_import_left_is_not_mixed_with() {
+    let file = exported(90).await;
+    let store = Memory::new();
+    let (engine, faults) = Faulty::new(Box::new(store.clone()));
+    faults.fail_write(2);
+    read(&Journal::open(Box::new(engine), Options::default()).unwrap(), &file).await.expect_err("killed");
+    let journal = Journal::open(Box::new(store), Options::default()).unwrap();
+    let mut lines = values(&file);
+    lines[4]["frame"]["at_ms"] = 7.into();
+    let error = read(&journal, &forged(lines)).await.expect_err("another file");
+    assert!(matches!(error, ImportError::Leftover { line: 5, .. }), "{error}");
+    read(&journal, &file).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_damaged_tree_is_not_exported_and_the_others_are() {
+    let journal = memory();
+    told(&journal, 2).await;
+    let mut family = family(&journal, 50, false);
+    let mut frame = family.taken();
+    frame.changes.head = None;
+    journal.append(one(frame)).unwrap();
+    let error = journal.export(Scope::Store, &mut Vec::new(), &mut |_| {}).expect_err("damaged").to_string();
+    assert!(error.starts_with(&format!("session {} is damaged at record 11", id(50))), "{error}");
+    journal.export(Scope::Tree(id(51)), &mut Vec::new(), &mut |_| {}).expect_err("the same tree");
+    let other = memory();
+    read(&other, &write(&journal, Scope::Tree(id(10)))).await.unwrap();
+}
+
+/// What was done to a file.
+#[derive(Clone, Debug)]
+enum Mangled {
+    Set(usize, u8),
+    Cut(usize),
+    Gone(usize, usize),
+    Again(usize, usize),
+    Strewn(usize, Vec<u8>),
+}
+
+fn mangled() -> impl Strategy<Value = Mangled> {
+    prop_oneof![
+        (any::<usize>(), any::<u8>()).prop_map(|(at, byte)| Mangled::Set(at, byte)),
+        any::<usize>().prop_map(Mangled::Cut),
+        (any::<usize>(), 1..400_usize).prop_map(|(at, len)| Mangled::Gone(at, len)),
+        (any::<usize>(), 1..400_usize).prop_map(|(at, len)| Mangled::Again(at, len)),
+        (any::<usize>(), prop::collection::vec(any::<u8>(), 1..40)).prop_map(|(at, what)| Mangled::Strewn(at, what)),
+    ]
+}
+
+fn mangle(bytes: &mut Vec<u8>, how: &Mangled) {
+    let len = bytes.len().max(1);
+    let span = |at: usize, length: usize| (at % len).min(bytes.len())..(at % len + length).min(bytes.len());
+    match how {
+        Mangled::Set(at, byte) => bytes.iter_mut().skip(at % len).take(1).for_each(|slot| *slot = *byte),
+        Mangled::Cut(at) => bytes.truncate(at % len),
+        Mangled::Gone(at, length) => drop(bytes.drain(span(*at, *length))),
+        Mangled::Again(at, length) => {
+            let again = bytes[span(*at, *length)].to_vec();
+            let end = span(*at, *length).end;
+            drop(bytes.splice(end..end, again));
+        }
+        Mangled::Strewn(at, what) => {
+            let at = span(*at, 0).start;
+            drop(bytes.splice(at..at, what.iter().copied()));
+        }
+    }
+}
+
+/// Puts right numbers and seals of the lines that are JSON still, so that the damage gets behind the first door.
+fn patched(bytes: &[u8]) -> Vec<u8> {
+    let lines = bytes.split(|byte| *byte == b'\n').filter_map(|line| {
+        let value = serde_json::from_slice::<serde_json::Value>(line).ok()?;
+        value.is_object().then_some(value)
+    });
+    let mut lines: Vec<_> = lines.collect();
+    let count = |kind: &str| lines.iter().filter(|line| line[kind].is_object()).count();
+    let (frames, defs) = (count("frame"), count("def"));
+    if let Some(end) = lines.last_mut().and_then(|line| line.get_mut("end"))
+        && let Some(tally) = end.get_mut("tally").and_then(|tally| tally.as_object_mut())
+    {
+        tally.insert("frames".into(), frames.into());
+        tally.insert("defs".into(), defs.into());
+        return forged(lines);
+    }
+    bytes.to_vec()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_bytes_are_an_export_or_a_typed_error(how in prop::collection::vec(mangled(), 1..4), patch in any::<bool>()) {
+        let threads = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        threads.block_on(async {
+            let file = exported(1).await;
+            let mut bytes = file.clone();
+            how.iter().for_each(|how| mangle(&mut bytes, how));
+            if patch {
+                bytes = patched(&bytes);
+            }
+            let journal = memory();
+            match read(&journal, &bytes).await {
+                // Only the same file, or one that was sealed anew and tells a legal story all the same.
+                Ok(_) => assert!(problems(&journal).is_empty() && (patch || bytes == file)),
+                Err(_) => assert_eq!(journal.appended(), Lsn(0)),
+            }
+        });
+    }
+}
