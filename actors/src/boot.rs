@@ -94,18 +94,18 @@ impl Hub {
         self.boot.lock().unwrap_or_else(PoisonError::into_inner).extend(at_boot);
         let mut at = BootProgress { done: 0, total: by_depth.values().map(Vec::len).sum() };
         for (_, level) in by_depth.into_iter().rev() {
-            let count = level.len();
-            report.unreadable += self.visit(level).await?;
-            at.done += count;
-            progress(at);
+            let before = at;
+            at.done += level.len();
+            let told = |done| progress(BootProgress { done: before.done.saturating_add(done), ..before });
+            report.unreadable += self.visit(level, &told).await?;
         }
         let owed = self.journal.outbox()?;
         report.notices = owed.len();
         let to: BTreeSet<SessionId> = owed.into_iter().map(|(row, _)| row.to).collect();
         let to = to.into_iter().filter(|session| !self.awaits_boot(*session)).collect();
-        report.unreadable += self.visit(to).await?;
+        report.unreadable += self.visit(to, &|_| {}).await?;
         if !self.options.leaves_waiting {
-            report.unreadable += self.visit(going).await?;
+            report.unreadable += self.visit(going, &|_| {}).await?;
         }
         report.took_ms = u64::try_from(now().duration_since(started).as_millis()).unwrap_or(u64::MAX);
         Ok(report)
@@ -132,21 +132,31 @@ impl Hub {
         Ok(found)
     }
 
-    /// Activates each session and waits until what it hears first is decided and durable. Returns how many could not be.
-    async fn visit(self: &Arc<Self>, sessions: Vec<SessionId>) -> Result<usize, Poisoned> {
+    /// Activates each session and waits until what it hears first is decided and durable; tells how many are done with. Returns
+    /// how many could not be.
+    async fn visit(
+        self: &Arc<Self>,
+        sessions: Vec<SessionId>,
+        done: &(dyn Fn(usize) + Sync),
+    ) -> Result<usize, Poisoned> {
         let mut waiting: FuturesUnordered<futures_util::future::BoxFuture<'static, bool>> = FuturesUnordered::new();
-        let mut failed = 0_usize;
+        let (mut failed, mut heard) = (0_usize, 0_usize);
+        let mut count = |settled: bool| {
+            failed += usize::from(!settled);
+            heard += 1;
+            done(heard);
+        };
         for session in sessions {
             if waiting.len() >= WIDTH
                 && let Some(settled) = waiting.next().await
             {
-                failed += usize::from(!settled);
+                count(settled);
             }
             let first = self.probed(session);
             waiting.push(Box::pin(Arc::clone(self).heard(session, first)));
         }
         while let Some(settled) = waiting.next().await {
-            failed += usize::from(!settled);
+            count(settled);
         }
         match self.journal.poisoned() {
             Some(poison) => Err(poison),

@@ -172,7 +172,7 @@ impl SessionHandle {
                 Ok(answer) => return Ok((answer, lost > 0)),
                 // A panic of the session's actor took the command, or its answer; a session that cannot be activated takes each.
                 Err(_) if lost < PROBES && !self.hub.is_stopping() => lost += 1,
-                Err(_) => return Err(self.hub.stopped()),
+                Err(_) => return Err(self.hub.stopped_at(self.id)),
             }
             if let Some(done) = self.done_since(&command, seen).await {
                 return Ok((Ok(done), true));
@@ -237,7 +237,7 @@ impl SessionHandle {
                 Ok(probed) => break probed,
                 // A panic of the session's actor took it; a session that cannot be activated takes each.
                 Err(_) if lost < PROBES && !self.hub.is_stopping() => lost += 1,
-                Err(_) => return Err(self.hub.stopped()),
+                Err(_) => return Err(self.hub.stopped_at(self.id)),
             }
         };
         self.hub.journal.wait(probed.lsn).await.map_err(|poison| Stopped::Poisoned(poison.to_string()))?;

@@ -158,6 +158,20 @@ impl Hub {
         if self.gate.is_closed() { Stopped::Shutdown } else { Stopped::Gone }
     }
 
+    /// Why `session` does not answer: one that cannot be read is left alone, and whoever addresses it hears why (J-8).
+    pub(crate) fn stopped_at(&self, session: SessionId) -> Stopped {
+        let stopped = self.stopped();
+        if stopped != Stopped::Gone {
+            return stopped;
+        }
+        let read = self.journal.records(session).map_err(|error| error.to_string());
+        let folded = read.and_then(|stored| {
+            let folded = State::fold(session, stored.iter().map(|stored| &stored.record));
+            folded.map(drop).map_err(|error| error.to_string())
+        });
+        folded.map_or_else(Stopped::Unreadable, |()| Stopped::Gone)
+    }
+
     /// Keeps the task that waits for the journal to fail.
     pub(crate) fn watch_with(&self, task: AbortHandle) {
         *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);

@@ -101,4 +101,7 @@ pub enum Stopped {
     /// The session's actor went away before it answered; what it acknowledged is kept.
     #[error("the session went away before it answered; what it had acknowledged is in the journal")]
     Gone,
+    /// The session cannot be read: its journal is damaged, or of a newer version. It stays as it is, and the others go on.
+    #[error("the session is left alone, since it cannot be read: {0}; `verify` tells what else is wrong")]
+    Unreadable(String),
 }

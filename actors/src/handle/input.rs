@@ -176,7 +176,7 @@ impl Input {
                 Ok(answer) => break answer,
                 // A panic of the session's actor took the input, or its answer, with it: by its id it is accepted once.
                 Err(_) if !resent && !hub.is_stopping() => resent = true,
-                Err(_) => return Err(SendError::Stopped(hub.stopped())),
+                Err(_) => return Err(SendError::Stopped(hub.stopped_at(session.id))),
             }
         };
         drop(pass);

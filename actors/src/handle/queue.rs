@@ -80,7 +80,7 @@ impl SessionHandle {
                 Ok(listed) => break listed,
                 // A panic of the session's actor took it.
                 Err(_) if lost < PROBES && !self.hub.is_stopping() => lost += 1,
-                Err(_) => return Err(ControlError::Stopped(self.hub.stopped())),
+                Err(_) => return Err(ControlError::Stopped(self.hub.stopped_at(self.id))),
             }
         };
         self.settled(listed.lsn).await?;
@@ -134,7 +134,7 @@ impl SessionHandle {
                 Ok(Ok(_)) => return Ok(told.await.unwrap_or(0)),
                 Ok(Err(rejection)) => return Err(ControlError::of(&rejection)),
                 Err(_) if lost < PROBES && !self.hub.is_stopping() => lost += 1,
-                Err(_) => return Err(ControlError::Stopped(self.hub.stopped())),
+                Err(_) => return Err(ControlError::Stopped(self.hub.stopped_at(self.id))),
             }
         }
     }
