@@ -20,13 +20,18 @@ mod completions;
 mod control;
 mod data;
 mod delete;
+mod doctor;
 mod drill;
+mod export;
 mod fail;
 mod find;
 mod guard;
+mod import;
 mod interrupt;
 mod paint;
+mod progress;
 mod queue;
+mod recover;
 mod regenerate;
 mod resume;
 mod run;
@@ -80,6 +85,10 @@ enum Verb {
     Agents(agents::Args),
     Verify(verify::Args),
     Drill(drill::Args),
+    Recover(recover::Args),
+    Doctor(doctor::Args),
+    Export(export::Args),
+    Import(import::Args),
     Completions(completions::Args),
     #[command(hide = true)]
     Guard(guard::Args),
@@ -120,6 +129,10 @@ pub(crate) fn main() -> ExitCode {
         Verb::Agents(args) => agents::verb(&args),
         Verb::Verify(args) => verify::verb(&args),
         Verb::Drill(args) => drill::verb(&args),
+        Verb::Recover(args) => recover::verb(&args),
+        Verb::Doctor(args) => doctor::verb(&args),
+        Verb::Export(args) => export::verb(&args),
+        Verb::Import(args) => import::verb(&args),
         Verb::Completions(args) => completions::verb(&args),
         Verb::Guard(args) => return guard::verb(args),
         Verb::DrillChild(args) => drill::child::verb(&args),

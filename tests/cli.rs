@@ -8,6 +8,7 @@ mod cli {
     mod cancel;
     mod drill;
     mod life;
+    mod moving;
     mod reading;
     mod runs;
     mod store;

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use subtend_actors::{Control, ControlError, Options, Runtime, SessionHandle};
+use subtend_actors::{BootProgress, Control, ControlError, Options, Runtime, SessionHandle};
 use subtend_agents::catalog::Catalog;
 use subtend_models::closure::fn_model;
 use subtend_models::model::ModelError;
@@ -39,6 +39,15 @@ pub(crate) fn with_runtime<J>(store: &StoreArgs, job: J) -> Result<Code, Fail>
 where
     J: AsyncFnOnce(&Runtime) -> Result<Code, Fail>,
 {
+    with_boot(store, |_| {}, job)
+}
+
+/// As [`with_runtime`], and tells how far the boot sweep is.
+pub(crate) fn with_boot<J, B>(store: &StoreArgs, on_boot: B, job: J) -> Result<Code, Fail>
+where
+    J: AsyncFnOnce(&Runtime) -> Result<Code, Fail>,
+    B: Fn(BootProgress) + Send + Sync + 'static,
+{
     let place = store.place()?;
     if !place.exists() {
         return Err(Fail::Other(format!(
@@ -58,6 +67,7 @@ where
             .workspace(workspace)
             .options(Options { leaves_waiting: true, ..Options::default() })
             .tools(Registry::builder().build())
+            .on_boot(on_boot)
             .model(Arc::new(none));
         let runtime = work::hub::begin(builder).await?;
         let done = job(&runtime).await;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy as _;
-use subtend_journal::{Journal, StoreSpec, open_store};
+use subtend_journal::{Journal, OpenError, StoreSpec, open_store};
 
 use super::fail::Fail;
 
@@ -78,7 +78,12 @@ impl Place {
 
     /// Opens the store, and makes it if it is not there.
     pub(crate) fn open(&self) -> Result<Journal, Fail> {
-        Ok(open_store(&self.spec)?)
+        Ok(self.try_open()?)
+    }
+
+    /// As [`Place::open`], for whoever tells by the reason what to do.
+    pub(crate) fn try_open(&self) -> Result<Journal, OpenError> {
+        open_store(&self.spec)
     }
 }
 

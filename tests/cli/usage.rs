@@ -4,7 +4,21 @@ use super::call::User;
 fn help_lists_the_verbs_and_the_exit_codes() {
     let help = User::new().call(&["--help"]);
     assert_eq!((help.code, help.err.as_str()), (Some(0), ""));
-    for verb in ["run", "sessions", "tree", "show", "agents", "verify", "drill", "completions", "3 store refused"] {
+    for verb in [
+        "run",
+        "sessions",
+        "tree",
+        "show",
+        "agents",
+        "verify",
+        "drill",
+        "recover",
+        "doctor",
+        "export",
+        "import",
+        "completions",
+        "3 store refused",
+    ] {
         assert!(help.out.contains(verb), "{verb}: {}", help.out);
     }
     assert!(!help.out.contains("guard"), "{}", help.out);

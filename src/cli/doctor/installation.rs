@@ -1,0 +1,87 @@
+//! What this program was built with, and what the system gives it.
+
+use subtend_journal::StoreSpec;
+use subtend_tools::sandbox::{self, Strength, Unsupported};
+
+use super::{Area, Finding};
+
+/// Engines that there are; which ones are built in shows when one is named.
+const ENGINES: [&str; 4] = ["redb", "sled", "fjall", "memory"];
+
+pub(super) fn look() -> Vec<Finding> {
+    let providers = if cfg!(feature = "providers") {
+        Finding::good(Area::Installation, "providers", "models of providers can be used")
+    } else {
+        let advice = "build with the feature `providers` to use other models";
+        Finding::note(Area::Installation, "providers", "only the offline and the scripted model are built in", advice)
+    };
+    vec![version(), engines(&built_in()), providers, sandbox(sandbox::probe()), guard()]
+}
+
+fn version() -> Finding {
+    Finding::good(Area::Installation, "version", concat!("subtend ", env!("CARGO_PKG_VERSION")))
+}
+
+fn built_in() -> Vec<&'static str> {
+    let named =
+        |engine: &&str| StoreSpec::parse(engine).is_ok() || StoreSpec::parse(&format!("{engine}:/somewhere")).is_ok();
+    ENGINES.into_iter().filter(named).collect()
+}
+
+fn engines(built_in: &[&str]) -> Finding {
+    let found = built_in.join(", ");
+    if built_in == ["memory"] {
+        let advice = "sessions are gone with each process: build with the feature `redb`";
+        return Finding::bad(Area::Installation, "engines", found, advice);
+    }
+    Finding::good(Area::Installation, "engines", found)
+}
+
+/// Landlock and the filter of system calls: without them a command of a limited session is refused, never run unheld.
+fn sandbox(found: Result<Strength, Unsupported>) -> Finding {
+    match found {
+        Ok(Strength::FilesAndNetwork) => {
+            let found = "commands can be held to their files and kept off the network (Landlock, seccomp)";
+            Finding::good(Area::Installation, "sandbox", found)
+        }
+        Ok(Strength::Files) => Finding::note(
+            Area::Installation,
+            "sandbox",
+            "commands can be held to their files (Landlock), and to the network by seccomp alone",
+            "use Linux 6.7 or later for the network too",
+        ),
+        Err(Unsupported { why }) => Finding::note(
+            Area::Installation,
+            "sandbox",
+            &*why,
+            "sessions whose files or network are limited are refused the shell: allow them all of both, or use such a system",
+        ),
+    }
+}
+
+fn guard() -> Finding {
+    match super::super::guard::guard() {
+        Ok(_) => Finding::good(Area::Installation, "guard", "commands of agents end with the process"),
+        Err(error) => Finding::bad(
+            Area::Installation,
+            "guard",
+            format!("the running program cannot be found: {error}"),
+            "start it from where it is installed: without itself it can guard no command",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Grade;
+    use super::*;
+
+    #[test]
+    fn a_missing_sandbox_and_a_missing_engine_are_told_apart() {
+        assert_eq!(sandbox(Ok(Strength::FilesAndNetwork)).grade, Grade::Good);
+        assert_eq!(sandbox(Err(Unsupported { why: "no Landlock".into() })).grade, Grade::Note);
+        assert_eq!(engines(&["memory"]).grade, Grade::Bad);
+        assert_eq!(engines(&["redb", "memory"]).grade, Grade::Good);
+        assert!(built_in().contains(&"memory"));
+    }
+}

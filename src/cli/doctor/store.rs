@@ -1,0 +1,117 @@
+//! Whether the store opens, and what its rows say.
+
+use subtend_journal::{Journal, OpenError, ReadError};
+
+use super::super::data::Place;
+use super::super::paint::count;
+use super::{Area, Finding};
+
+pub(super) fn look(place: &Place) -> Vec<Finding> {
+    if place.path().is_none() {
+        let advice = "give a directory with --data DIR where sessions are to stay";
+        return vec![Finding::note(Area::Store, "opens", "it is in memory, and gone with the process", advice)];
+    }
+    if !place.exists() {
+        let found = format!("there is none at {}", place.name());
+        return vec![Finding::note(Area::Store, "opens", found, "nothing: `subtend run` makes one")];
+    }
+    match place.try_open() {
+        Err(error) => vec![refused(&error)],
+        Ok(journal) => opened(&journal, place),
+    }
+}
+
+/// Why it does not open, and the way out.
+fn refused(error: &OpenError) -> Finding {
+    let advice = match error {
+        OpenError::InUse { pid, .. } => {
+            let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+            let name = name.map_or_else(|_| String::new(), |name| format!(" ({})", name.trim()));
+            let advice = format!("nothing, if process {pid}{name} is yours; to look inside, stop it first");
+            return Finding::note(Area::Store, "opens", error.to_string(), advice);
+        }
+        OpenError::Newer { .. } => "install that version: this one would not understand what it reads",
+        OpenError::Behind { .. } => {
+            "put the newest copy back; if the tail is lost for good, open the store once through the library with \
+             `Options::accept_loss`"
+        }
+        OpenError::Watermark { .. } => {
+            "run `subtend verify` on a copy of the store; to write the file anew, open it once through the library with \
+             `Options::accept_loss`"
+        }
+        OpenError::Io { .. } => "see to the owner and the permissions of that path, and that its disk is there",
+        OpenError::Engine(_) => {
+            "keep this directory aside, and put back a backup or `subtend import` an export into a new one"
+        }
+        OpenError::Thread(_) => "raise the limit of threads of this user",
+        OpenError::BadSpec { .. } => "name a store with --data DIR or --store ENGINE:PATH",
+    };
+    Finding::bad(Area::Store, "opens", error.to_string(), advice)
+}
+
+fn opened(journal: &Journal, place: &Place) -> Vec<Finding> {
+    let info = journal.info();
+    let found = format!(
+        "{} at {}, frames of format {}, nothing lost up to lsn {}",
+        info.engine,
+        place.name(),
+        info.format,
+        journal.durable()
+    );
+    let mut findings =
+        vec![Finding::good(Area::Store, "opens", found), Finding::good(Area::Store, "durability", info.durability)];
+    findings.push(rows(journal).unwrap_or_else(|error| unread(&error)));
+    findings.push(waits(journal).unwrap_or_else(|error| unread(&error)));
+    findings
+}
+
+fn unread(error: &ReadError) -> Finding {
+    let advice = "`subtend verify` tells what is wrong; put back a backup if it cannot be read either";
+    Finding::bad(Area::Store, "rows", error.to_string(), advice)
+}
+
+fn rows(journal: &Journal) -> Result<Finding, ReadError> {
+    let damaged = journal.damaged()?;
+    let Some((_, error)) = damaged.first() else {
+        let found = format!("those of {} are sound", count(journal.heads()?.len() as u64, "session"));
+        return Ok(Finding::good(Area::Store, "rows", found));
+    };
+    let found = format!("{} not what was written, such as this: {error}", are(damaged.len()));
+    let advice =
+        "`subtend verify` tells all; the sessions concerned are left alone, `subtend export ID` saves the others";
+    Ok(Finding::bad(Area::Store, "rows", found, advice))
+}
+
+fn are(rows: usize) -> String {
+    if rows == 1 { "1 row is".into() } else { format!("{rows} rows are") }
+}
+
+/// What the last process left to do.
+fn waits(journal: &Journal) -> Result<Finding, ReadError> {
+    let (runs, owed) = (journal.inflight()?.len() as u64, journal.outbox()?.len() as u64);
+    if (runs, owed) == (0, 0) {
+        return Ok(Finding::good(Area::Store, "left to do", "nothing: the last process ended in order"));
+    }
+    let found = format!("{} in flight, {} not delivered", count(runs, "run"), count(owed, "message"));
+    Ok(Finding::note(
+        Area::Store,
+        "left to do",
+        found,
+        "nothing: the next process does it; `subtend recover` does it now",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Grade;
+    use super::*;
+
+    #[test]
+    fn a_store_in_use_is_no_fault_and_a_newer_one_is() {
+        let in_use = OpenError::InUse { path: "/data/redb".into(), pid: "0".into(), boot: "b".into() };
+        let finding = refused(&in_use);
+        assert_eq!((finding.grade, finding.found.contains("process 0")), (Grade::Note, true));
+        let newer = refused(&OpenError::Newer { found: 9, known: 1 });
+        assert_eq!((newer.grade, newer.advice.is_some()), (Grade::Bad, true));
+    }
+}

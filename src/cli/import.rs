@@ -1,0 +1,66 @@
+//! `subtend import`: takes in what `subtend export` wrote.
+
+use std::fs::File;
+use std::io::{BufReader, Write as _};
+use std::path::PathBuf;
+
+use subtend_journal::{ImportError, Progress};
+
+use super::data::StoreArgs;
+use super::export::words;
+use super::fail::{Code, Fail};
+use super::progress::Teller;
+use super::work;
+
+/// Takes the sessions of an export into the store: all of them or none.
+///
+/// A file that is damaged, cut or of a newer version is refused, and so is a session that the store has. An import that was
+/// killed can be repeated with the same file. What was in flight when it was exported is ended by whatever opens the store next.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// File that `subtend export` wrote
+    file: PathBuf,
+
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+/// Does it.
+pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+    let said = |error| Fail::Usage(format!("{} cannot be read: {error}", args.file.display()));
+    let file = File::open(&args.file).map_err(said)?;
+    if !file.metadata().map_err(said)?.is_file() {
+        return Err(Fail::Usage(format!("{} is no file: an export is read more than once", args.file.display())));
+    }
+    let threads = work::threads()?;
+    let tally = threads.block_on(async {
+        let journal = args.store.place()?.open()?;
+        let mut teller = Teller::new();
+        let mut file = BufReader::with_capacity(1 << 18, file);
+        let mut told = |at: Progress| {
+            teller.tell(|| format!("{} frames of {} sessions read", at.frames, at.sessions));
+        };
+        let tally = journal.import(&mut file, &mut told).await?;
+        journal.close().await.map_err(|error| Fail::Store(error.to_string()))?;
+        Ok::<_, Fail>(tally)
+    })?;
+    writeln!(anstream::stderr(), "imported {}", words(tally))?;
+    Ok(Code::Done)
+}
+
+impl From<ImportError> for Fail {
+    fn from(error: ImportError) -> Self {
+        match error {
+            ImportError::Read(error) => error.into(),
+            ImportError::Append(_) | ImportError::Poisoned(_) => Self::Store(error.to_string()),
+            ImportError::Io(_)
+            | ImportError::Damaged { .. }
+            | ImportError::Cut { .. }
+            | ImportError::Newer { .. }
+            | ImportError::Exists(_)
+            | ImportError::Leftover { .. }
+            | ImportError::TooLarge { .. }
+            | ImportError::Changed { .. } => Self::Other(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,179 @@
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::call::User;
+
+const ECHO: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "heard: {prompt}" } ] } ] }"#;
+const HANG: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "so far", "hang": true } ] } ] }"#;
+
+fn run(user: &User, script: &str, prompt: &str) {
+    let model = user.script(script);
+    let done = user.call(&["run", "--quiet", "--model", &model, prompt]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+}
+
+/// A run that is killed while its model works.
+fn killed(user: &User) -> String {
+    let model = user.script(HANG);
+    let call = user.start(&["run", "--json", "--model", &model, "hang"]);
+    let event = call.until(|event| event["record"]["turn_started"].is_object());
+    call.signal("KILL");
+    assert_eq!(call.done().code, None);
+    event["session"].as_str().expect("an id").to_owned()
+}
+
+fn word(path: &Path) -> String {
+    path.to_str().expect("a path").to_owned()
+}
+
+fn out(user: &User, name: &str) -> PathBuf {
+    user.workspace().join(name)
+}
+
+#[test]
+fn what_is_exported_is_imported_elsewhere_and_exported_the_same() {
+    let user = User::new();
+    run(&user, ECHO, "first");
+    run(&user, ECHO, "second");
+    let (file, again, other) = (out(&user, "all.jsonl"), out(&user, "again.jsonl"), word(&user.data().join("other")));
+    let done = user.call(&["export", "--out", &word(&file)]);
+    assert_eq!((done.code, done.out.as_str()), (Some(0), ""), "{done:?}");
+    assert!(done.err.starts_with("exported 2 sessions with "), "{done:?}");
+    let done = user.call(&["import", "--data", &other, &word(&file)]);
+    assert_eq!((done.code, done.out.as_str()), (Some(0), ""), "{done:?}");
+    assert!(done.err.starts_with("imported 2 sessions with "), "{done:?}");
+    assert_eq!(user.call(&["verify", "--data", &other]).code, Some(0));
+    assert_eq!(user.call(&["export", "--data", &other, "--out", &word(&again)]).code, Some(0));
+    let read = |path| std::fs::read(path).expect("an export");
+    assert!(read(&file) == read(&again), "byte for byte");
+
+    let sessions = user.json(&["sessions", "--json"]);
+    let id = sessions[0]["id"].as_str().expect("an id");
+    let done = user.call(&["export", id]);
+    let lines: Vec<Value> = done.out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(lines[0]["export"], json!({"format": 1, "frames": 1, "what": {"tree": id}}));
+    assert_eq!(lines.last().expect("a last line")["end"]["tally"]["sessions"], 1);
+}
+
+#[test]
+fn an_export_overwrites_nothing_and_an_import_takes_nothing_else() {
+    let user = User::new();
+    run(&user, ECHO, "first");
+    let file = out(&user, "all.jsonl");
+    assert_eq!(user.call(&["export", "--out", &word(&file)]).code, Some(0));
+    let cases: [(&[&str], i32, &str); 5] = [
+        (&["export", "--out", &word(&file)], 2, "is there already"),
+        (&["export", "nobody"], 1, "no session is called `nobody`"),
+        (&["import", &word(&file)], 1, "is in the store already"),
+        (&["import", "/no/such/file"], 2, "/no/such/file cannot be read"),
+        (&["import", "."], 2, "is no file"),
+    ];
+    for (args, code, words) in cases {
+        let done = user.call(args);
+        assert_eq!((done.code, done.out.as_str()), (Some(code), ""), "{args:?}: {done:?}");
+        assert!(done.err.contains(words), "{args:?}: {done:?}");
+    }
+    let mut bytes = std::fs::read(&file).expect("the export");
+    let at = bytes.len() / 2;
+    bytes[at] ^= 1;
+    user.file("flipped.jsonl", &String::from_utf8_lossy(&bytes));
+    user.file("other.txt", "no export\n");
+    for (name, words) in [("flipped.jsonl", "of the export is damaged"), ("other.txt", "no export of subtend at all")] {
+        let other = word(&user.data().join("other"));
+        let done = user.call(&["import", "--data", &other, name]);
+        assert_eq!(done.code, Some(1), "{name}: {done:?}");
+        assert!(done.err.contains(words), "{name}: {done:?}");
+        assert_eq!(user.json(&["sessions", "--json", "--data", &other]), json!([]));
+    }
+}
+
+#[test]
+fn recover_ends_what_was_killed_and_says_so() {
+    let user = User::new();
+    let done = user.call(&["recover"]);
+    assert_eq!(done.code, Some(1), "{done:?}");
+    assert!(done.err.contains("there is no store at"), "{done:?}");
+    let id = killed(&user);
+    let left = user.json(&["doctor", "--json"]);
+    assert_eq!(finding(&left, "left to do")["grade"], "note", "{left}");
+    let mut report = user.json(&["recover", "--json"]);
+    assert!(report["took_ms"].take().is_u64());
+    let expected = json!({"swept": 1, "goes_on": 0, "notices": 0, "unreadable": [], "took_ms": null});
+    assert_eq!(report, expected);
+    assert_eq!(user.json(&["tree", &id, "--json"])["outcome"], json!("lost"));
+    let done = user.call(&["recover"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(done.out.contains("0 runs swept, 0 notices delivered"), "{done:?}");
+    assert_eq!(finding(&user.json(&["doctor", "--json"]), "left to do")["grade"], "good");
+}
+
+#[test]
+fn recover_names_a_session_that_it_cannot_read() {
+    let user = User::new();
+    let id = killed(&user);
+    let path = user.data().join("redb/redb-4/journal.redb");
+    let mut file = std::fs::read(&path).expect("the store's file");
+    let needle = b"\"session_created\":{\"place\":\"root\"";
+    let found: Vec<usize> = (0..file.len() - needle.len()).filter(|at| file[*at..].starts_with(needle)).collect();
+    assert!(!found.is_empty(), "the birth is in the file");
+    found.iter().for_each(|at| file[at + 3] ^= 1);
+    std::fs::write(&path, file).expect("it is damaged");
+    let done = user.call(&["recover", "--json"]);
+    assert_eq!(done.code, Some(3), "{done:?}");
+    let report: Value = serde_json::from_str(&done.out).expect("JSON");
+    assert_eq!(report["unreadable"].as_array().map(Vec::len), Some(1), "{report}");
+    assert_eq!(report["unreadable"][0]["session"], json!(id));
+    assert!(
+        report["unreadable"][0]["why"].as_str().is_some_and(|why| why.contains("is damaged at record 1")),
+        "{report}"
+    );
+}
+
+fn finding(report: &Value, check: &str) -> Value {
+    let findings = report["findings"].as_array().expect("findings");
+    findings.iter().find(|finding| finding["check"] == check).expect(check).clone()
+}
+
+/// The report and whether the exit code says the same.
+fn doctor(user: &User) -> Value {
+    let done = user.call(&["doctor", "--json"]);
+    let report: Value = serde_json::from_str(&done.out).expect("JSON");
+    let bad = report["findings"].as_array().expect("findings").iter().any(|finding| finding["grade"] == "bad");
+    assert_eq!((report["sound"].as_bool(), done.code), (Some(!bad), Some(i32::from(bad))), "{done:?}");
+    for finding in report["findings"].as_array().expect("findings") {
+        assert_eq!(finding["do"].is_null(), finding["grade"] == "good", "what is not good has an advice: {finding}");
+    }
+    report
+}
+
+#[test]
+fn doctor_looks_at_installation_store_and_disk() {
+    let user = User::new();
+    assert_eq!(finding(&doctor(&user), "opens")["grade"], "note", "there is no store yet, and none is made");
+    assert!(!user.data().exists());
+    run(&user, ECHO, "first");
+    let report = doctor(&user);
+    assert!(finding(&report, "engines")["found"].as_str().is_some_and(|found| found.contains("redb")));
+    for check in ["version", "providers", "sandbox", "guard", "durability", "file system", "free space"] {
+        finding(&report, check);
+    }
+    for check in ["opens", "rows", "left to do"] {
+        assert_eq!(finding(&report, check)["grade"], "good", "{report}");
+    }
+    assert!(finding(&report, "sync")["found"].as_str().is_some_and(|found| found.contains("µs")), "{report}");
+    let names = std::fs::read_dir(user.data().join("redb")).expect("the store");
+    assert!(names.flatten().all(|name| !name.file_name().to_string_lossy().contains("doctor")), "it leaves nothing");
+
+    let model = user.script(HANG);
+    let first = user.start(&["run", "--json", "--model", &model, "hang"]);
+    first.until(|event| event["record"]["turn_started"].is_object());
+    let used = finding(&doctor(&user), "opens");
+    assert_eq!(used["grade"], "note");
+    assert!(used["found"].as_str().is_some_and(|found| found.contains(&first.pid().to_string())), "{used}");
+    first.signal("INT");
+    assert_eq!(first.done().code, Some(130));
+
+    std::fs::write(user.data().join("redb/WATERMARK"), vec![0x5a; 1024]).expect("it is damaged");
+    assert_eq!(finding(&doctor(&user), "opens")["grade"], "bad");
+}
