@@ -44,6 +44,7 @@ fn refused(error: &OpenError) -> Finding {
             "keep this directory aside, and put back a backup or `subtend import` an export into a new one"
         }
         OpenError::Thread(_) => "raise the limit of threads of this user",
+        OpenError::OtherEngine { .. } => "name it with --store as the error says",
         OpenError::BadSpec { .. } => "name a store with --data DIR or --store ENGINE:PATH",
     };
     Finding::bad(Area::Store, "opens", error.to_string(), advice)
