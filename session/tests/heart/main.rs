@@ -26,3 +26,4 @@ mod standing;
 mod table;
 mod texts;
 mod verbs;
+mod words;
