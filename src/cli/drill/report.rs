@@ -9,8 +9,10 @@ use super::super::paint::{BAD, GOOD, In, clip, count, span};
 use super::finding::{Kind, Violation};
 use super::sabotage::Sabotage;
 
-/// Violations that are told one by one; the rest is counted.
+/// Violations that the JSON object tells one by one; the rest is counted.
 const TOLD: usize = 50;
+/// Violations that the text does.
+const SHOWN: usize = 10;
 
 /// What kills hit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -273,14 +275,14 @@ impl Report {
             Verdict::Uncaught => vec![bad(format!("the sabotage {name} was not caught: the drill is of no use"))],
             Verdict::Stopped => vec![format!("stopped before its end: {violations}")],
         };
-        lines.extend(self.told.iter().map(|told| {
+        lines.extend(self.told.iter().take(SHOWN).map(|told| {
             let kind = serde_json::to_value(told.kind).ok();
             let kind = kind.as_ref().and_then(serde_json::Value::as_str).unwrap_or_default().to_owned();
             format!("  after kill {}, {}, {kind}: {}", told.kill, told.store, told.what)
         }));
-        let untold = self.violations().saturating_sub(self.told.len() as u64);
+        let untold = self.violations().saturating_sub(self.told.len().min(SHOWN) as u64);
         if untold > 0 {
-            lines.push(format!("  and {untold} more"));
+            lines.push(format!("  and {untold} more (--json tells up to {TOLD})"));
         }
         lines.extend(self.kept.iter().map(|kept| format!("kept to be looked at: {kept}")));
         lines

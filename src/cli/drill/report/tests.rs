@@ -66,7 +66,7 @@ fn many_violations_are_counted_and_not_all_told() {
     let found = (0..80).map(|n| Violation { kind: Kind::Missing, what: n.to_string() });
     report.take("aged", found.collect());
     assert_eq!((report.violations(), report.told.len()), (80, 50));
-    assert!(plain(&report).ends_with("\n  and 30 more"));
+    assert!(plain(&report).ends_with("\n  and 70 more (--json tells up to 50)"));
 }
 
 #[test]
