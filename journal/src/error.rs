@@ -215,7 +215,7 @@ pub enum OpenError {
     },
     /// Acknowledged frames are missing at the end.
     #[error(
-        "the store ends at lsn {found}, but {watermark} was acknowledged: an old copy or a lost tail; open it with accept-loss to go on without"
+        "the store ends at lsn {found}, but {watermark} was acknowledged: an old copy or a lost tail; open it with --accept-loss (`Options::accept_loss`) to go on without"
     )]
     Behind {
         /// Its last LSN.
@@ -224,7 +224,7 @@ pub enum OpenError {
         watermark: Lsn,
     },
     /// The file that remembers the last acknowledged LSN is unreadable.
-    #[error("{} is damaged, so a lost tail would not be noticed: open the store with accept-loss to write it anew", .path.display())]
+    #[error("{} is damaged, so a lost tail would not be noticed: open the store with --accept-loss (`Options::accept_loss`) to write it anew", .path.display())]
     Watermark {
         /// The file.
         path: PathBuf,

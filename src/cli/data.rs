@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy as _;
-use subtend_journal::{Journal, OpenError, StoreSpec, open_store};
+use subtend_journal::{Journal, OpenError, Options, StoreSpec, open_store_with};
 
 use super::fail::Fail;
 
@@ -20,12 +20,17 @@ pub(crate) struct StoreArgs {
     /// Store, named by engine and path: `redb:PATH`, `sled:PATH`, `fjall:PATH`, or `memory`
     #[arg(long, value_name = "ENGINE:PATH")]
     pub(crate) store: Option<String>,
+
+    /// Open the store although it has lost its end (an older copy was put back, say), and go on without what is missing
+    #[arg(long)]
+    pub(crate) accept_loss: bool,
 }
 
 /// A store, before it is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     spec: StoreSpec,
+    accept_loss: bool,
 }
 
 impl StoreArgs {
@@ -36,7 +41,7 @@ impl StoreArgs {
             Some(spec) => StoreSpec::parse(spec)?,
             None => StoreSpec::Redb(data().map_or_else(platform, Ok)?.join("redb")),
         };
-        Ok(Place { spec })
+        Ok(Place { spec, accept_loss: self.accept_loss })
     }
 
     /// The options that find the store again, as a shell takes them.
@@ -83,7 +88,7 @@ impl Place {
 
     /// As [`Place::open`], for whoever tells by the reason what to do.
     pub(crate) fn try_open(&self) -> Result<Journal, OpenError> {
-        open_store(&self.spec)
+        open_store_with(&self.spec, Options { accept_loss: self.accept_loss, ..Options::default() })
     }
 }
 
@@ -92,7 +97,7 @@ mod tests {
     use super::*;
 
     fn args(data: Option<&str>, store: Option<&str>) -> StoreArgs {
-        StoreArgs { data: data.map(PathBuf::from), store: store.map(str::to_owned) }
+        StoreArgs { data: data.map(PathBuf::from), store: store.map(str::to_owned), accept_loss: false }
     }
 
     #[test]

@@ -62,6 +62,26 @@ fn a_killed_run_is_told_by_the_next_one_and_ends_as_lost() {
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
+/// An older copy of the store under the watermark of a newer one: refused, until somebody says that the loss is known.
+#[test]
+fn a_store_that_lost_its_end_opens_only_where_that_is_accepted() {
+    let user = User::new();
+    let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "there" } ] } ] }"#);
+    assert_eq!(user.call(&["run", "--model", &model, "first"]).code, Some(0));
+    let (file, mark) = (user.data().join("redb/redb-4/journal.redb"), user.data().join("redb/WATERMARK"));
+    let old = std::fs::read(&file).expect("the store");
+    assert_eq!(user.call(&["run", "--model", &model, "second"]).code, Some(0));
+    assert!(mark.exists());
+    std::fs::write(&file, old).expect("an older copy");
+    let refused = user.call(&["recover"]);
+    assert_eq!(refused.code, Some(3), "{refused:?}");
+    assert!(refused.err.contains("--accept-loss"), "{refused:?}");
+    let accepted = user.call(&["recover", "--accept-loss"]);
+    assert_eq!(accepted.code, Some(0), "{accepted:?}");
+    assert_eq!(user.json(&["sessions", "--json"]).as_array().map(Vec::len), Some(1), "the second is gone");
+    assert_eq!(user.call(&["verify"]).code, Some(0));
+}
+
 #[test]
 fn each_engine_keeps_what_was_done() {
     let user = User::new();

@@ -32,12 +32,10 @@ fn refused(error: &OpenError) -> Finding {
         }
         OpenError::Newer { .. } => "install that version: this one would not understand what it reads",
         OpenError::Behind { .. } => {
-            "put the newest copy back; if the tail is lost for good, open the store once through the library with \
-             `Options::accept_loss`"
+            "put the newest copy back; if the tail is lost for good, open the store once with `subtend recover --accept-loss`"
         }
         OpenError::Watermark { .. } => {
-            "run `subtend verify` on a copy of the store; to write the file anew, open it once through the library with \
-             `Options::accept_loss`"
+            "run `subtend verify` on a copy of the store; to write the file anew, `subtend recover --accept-loss`"
         }
         OpenError::Io { .. } => "see to the owner and the permissions of that path, and that its disk is there",
         OpenError::Engine(_) => {
