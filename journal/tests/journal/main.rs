@@ -14,6 +14,7 @@ mod damage;
 mod engines;
 mod exporting;
 mod files;
+mod fixtures;
 mod opening;
 mod poison;
 mod refusals;
