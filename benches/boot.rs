@@ -1,8 +1,9 @@
 //! How long a start takes: a store with many sessions, of which some were in flight when the host died.
 //!
 //! `cargo bench --bench boot --no-default-features --features redb` prints milliseconds (median, least and most of the passes) from opening
-//! the store until `start` has returned, for 100,000 sessions with 1,000 in flight, and for 100,000 in flight. Warm: the store was just
-//! copied. `-- --quick` takes a tenth of the sessions.
+//! the store until `start` has returned, and the most memory that was resident meanwhile, for 100,000 sessions with 1,000 in flight, and
+//! for 100,000 in flight. Each pass is a process of its own on a copy of one store: *warm* as it was just copied, *cold* after the system
+//! was asked to drop the copy's pages from its cache. `-- --quick` takes a tenth of the sessions.
 
 #![allow(
     clippy::expect_used,
@@ -29,6 +30,8 @@ use subtend_session::message::Message;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const PASSES: usize = 3;
+/// The first argument of a process that is one pass.
+const START: &str = "--start";
 /// Inputs that are sent at the same time while a store is made.
 const WIDTH: usize = 512;
 
@@ -97,35 +100,94 @@ async fn made(dir: &Path, quiet: usize, in_flight: usize) {
     journal.close().await.expect("closed");
 }
 
-/// From opening the store until the runtime takes work.
-async fn pass(from: &Path, in_flight: usize) -> Duration {
-    let dir = tempfile::tempdir().expect("a directory for the bench");
-    let copied = std::process::Command::new("cp").arg("-r").arg(from.join("store")).arg(dir.path()).status();
-    assert!(copied.expect("cp").success());
+/// From opening the store in `dir` until the runtime takes work: what one pass does, in a process of its own. Prints milliseconds and
+/// MiB.
+async fn start(dir: &Path, in_flight: usize) {
     let begun = Instant::now();
-    let journal = store(dir.path());
+    let journal = store(dir);
     let runtime = runtime(journal).await;
     let wall = begun.elapsed();
     let report = runtime.boot();
-    assert_eq!((report.swept, report.unreadable), (in_flight, 0));
+    assert_eq!((report.swept, report.undone.len()), (in_flight, 0));
+    println!("{} {}", wall.as_millis(), peak().map_or_else(|| "?".to_owned(), |peak| peak.to_string()));
     runtime.shutdown(Duration::from_secs(5)).await;
-    wall
+}
+
+/// The most memory that this process had resident so far, MiB; `None` where the system does not say.
+fn peak() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kib| kib.div_ceil(1024))
+}
+
+/// Whether the copy is in the system's cache when the store opens.
+#[derive(Clone, Copy, Debug)]
+enum Cache {
+    Warm,
+    Cold,
+}
+
+/// Asks the system to drop the pages of all files below `dir`, which must be on the disk for that.
+#[cfg(target_os = "linux")]
+fn drop_pages(dir: &Path) {
+    for entry in std::fs::read_dir(dir).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            drop_pages(&path);
+        } else {
+            let file = std::fs::File::open(&path).expect("a file");
+            file.sync_all().expect("synced");
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("the system takes the advice");
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn drop_pages(_: &Path) {
+    println!("this system is not asked to drop pages: what is called cold is warm");
+}
+
+/// One pass: milliseconds and MiB.
+fn pass(from: &Path, in_flight: usize, cache: Cache) -> (u64, u64) {
+    let dir = tempfile::tempdir().expect("a directory for the bench");
+    let copied = std::process::Command::new("cp").arg("-r").arg(from.join("store")).arg(dir.path()).status();
+    assert!(copied.expect("cp").success());
+    if matches!(cache, Cache::Cold) {
+        drop_pages(&dir.path().join("store"));
+    }
+    let mut child = std::process::Command::new(std::env::current_exe().expect("this program"));
+    let out = child.arg(START).arg(dir.path()).arg(in_flight.to_string()).output().expect("it starts");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let told = String::from_utf8_lossy(&out.stdout);
+    let mut numbers = told.split_whitespace().map(|word| word.parse().unwrap_or(0));
+    (numbers.next().expect("milliseconds"), numbers.next().expect("MiB"))
+}
+
+async fn measured(all: usize) {
+    println!(
+        "{:>10} {:>10} {:>6} {:>10} {:>8} {:>8} {:>9}",
+        "sessions", "in flight", "cache", "median ms", "least", "most", "peak MiB"
+    );
+    for in_flight in [all / 100, all] {
+        let dir = tempfile::tempdir().expect("a directory for the bench");
+        made(dir.path(), all - in_flight, in_flight).await;
+        for cache in [Cache::Warm, Cache::Cold] {
+            let passes: Vec<(u64, u64)> = (0..PASSES).map(|_| pass(dir.path(), in_flight, cache)).collect();
+            let mut walls: Vec<u64> = passes.iter().map(|(wall, _)| *wall).collect();
+            walls.sort_unstable();
+            let (least, most) = (walls.first().expect("passes"), walls.last().expect("passes"));
+            let (median, peak) = (walls.get(PASSES / 2).expect("passes"), passes.iter().map(|(_, peak)| *peak).max());
+            let (cache, peak) = (format!("{cache:?}").to_lowercase(), peak.expect("passes"));
+            println!("{all:>10} {in_flight:>10} {cache:>6} {median:>10} {least:>8} {most:>8} {peak:>9}");
+        }
+    }
 }
 
 #[tokio::main]
 async fn main() {
-    let tenth = std::env::args().any(|arg| arg == "--quick");
-    let all = if tenth { 10_000 } else { 100_000 };
-    println!("{:>10} {:>10} {:>10} {:>8} {:>8}", "sessions", "in flight", "median ms", "least", "most");
-    for in_flight in [all / 100, all] {
-        let dir = tempfile::tempdir().expect("a directory for the bench");
-        made(dir.path(), all - in_flight, in_flight).await;
-        let mut walls = Vec::with_capacity(PASSES);
-        for _ in 0..PASSES {
-            walls.push(pass(dir.path(), in_flight).await.as_millis());
-        }
-        walls.sort_unstable();
-        let (least, most) = (walls.first().expect("passes"), walls.last().expect("passes"));
-        println!("{all:>10} {in_flight:>10} {:>10} {least:>8} {most:>8}", walls.get(PASSES / 2).expect("passes"));
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        [START, dir, in_flight] => start(Path::new(dir), in_flight.parse().expect("a number")).await,
+        others => measured(if others.contains(&"--quick") { 10_000 } else { 100_000 }).await,
     }
 }

@@ -36,11 +36,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let ended = session.run_ended(receipt.run).await?; // a run ends when all that it owns has ended
     println!("{} after {} turns", ended.text.as_deref().unwrap_or_default(), ended.turns);
     let tree = session.tree().await?;
-    tree.each(&mut |session| {
-        let word = session.outcome.as_ref().map_or("in flight", |outcome| outcome.kind().word());
-        let branch = if session.depth == 0 { "" } else { "├ " };
-        println!("{branch}{} {}  {word}, turns: {}", session.agent, session.short, session.turns);
-    });
+    println!("{tree}");
     assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("All are back.")));
     assert_eq!(tree.children.len(), usize::try_from(CHILDREN)?);
     assert!(tree.children.iter().all(|child| child.outcome == Some(Outcome::Completed)));

@@ -10,6 +10,7 @@ use paint::{BAD, In};
 
 mod agents;
 mod approvals;
+mod aside;
 mod branch;
 mod cancel;
 mod cause;
@@ -17,6 +18,7 @@ mod chat;
 mod clock;
 mod close;
 mod completions;
+mod config;
 mod control;
 mod data;
 mod delete;
@@ -30,6 +32,7 @@ mod import;
 mod interrupt;
 mod paint;
 mod progress;
+mod prompt;
 mod queue;
 mod recover;
 mod regenerate;
@@ -37,6 +40,7 @@ mod resume;
 mod run;
 mod send;
 mod sessions;
+mod settings;
 mod shelf;
 mod show;
 mod switch;
@@ -83,6 +87,8 @@ enum Verb {
     Tree(tree::Args),
     Show(show::Args),
     Agents(agents::Args),
+    Prompt(prompt::Args),
+    Config(config::Args),
     Verify(verify::Args),
     Drill(drill::Args),
     Recover(recover::Args),
@@ -127,6 +133,8 @@ pub(crate) fn main() -> ExitCode {
         Verb::Tree(args) => tree::verb(&args),
         Verb::Show(args) => show::verb(&args),
         Verb::Agents(args) => agents::verb(&args),
+        Verb::Prompt(args) => prompt::verb(&args),
+        Verb::Config(args) => config::verb(&args),
         Verb::Verify(args) => verify::verb(&args),
         Verb::Drill(args) => drill::verb(&args),
         Verb::Recover(args) => recover::verb(&args),

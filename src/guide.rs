@@ -5,9 +5,11 @@
 //! | [`start`] | embed a runtime, send an input, take the answer |
 //! | [`agents`] | say what an agent is, in code or in files |
 //! | [`tools`] | give agents tools of your own, and say what they may do |
+//! | [`configuration`] | settle things once for a workspace: limits, models, profiles, and see who said what |
 //! | [`models`] | choose models, write one, and know what happens when one fails |
 //! | [`approvals`] | say what agents may do, ask a person about the rest, and see what was decided |
 //! | [`subagents`] | let agents hand work to other agents, within limits |
+//! | [`patterns`] | let agents vote, judge, review and plan |
 //! | [`branches`] | go back to a message and on from there, and have an answer given anew |
 //! | [`hooks`] | put code of your own where the course of a session can be changed, and let another agent answer |
 //! | [`events`] | show what happens while it happens, and read what happened |
@@ -25,6 +27,9 @@ pub mod approvals {}
 #[doc = include_str!("guide/branches.md")]
 pub mod branches {}
 
+#[doc = include_str!("guide/configuration.md")]
+pub mod configuration {}
+
 #[doc = include_str!("guide/durability.md")]
 pub mod durability {}
 
@@ -39,6 +44,9 @@ pub mod models {}
 
 #[doc = include_str!("guide/operations.md")]
 pub mod operations {}
+
+#[doc = include_str!("guide/patterns.md")]
+pub mod patterns {}
 
 #[doc = include_str!("guide/start.md")]
 pub mod start {}

@@ -36,7 +36,8 @@
 //! | module | what |
 //! |---|---|
 //! | [`guide`] | how to do what, page by page |
-//! | [`agents`] | manifests: prompt, model, tools, authority, as data |
+//! | [`agents`] | manifests: prompt, model, tools, authority, as data; profiles, and how prompts are put together |
+//! | [`config`] | `subtend.yaml` and variables of the environment, with who said what |
 //! | [`models`] | the [`models::Model`] trait; models that need no network, and those of providers |
 //! | [`tools`] | the [`tools::Tool`] trait, typed tools; the workspace and its tools; the host's policy |
 //! | [`journal`] | stores, and reading what sessions did |
@@ -52,13 +53,16 @@
 //!
 //! Embedders say `default-features = false, features = ["redb", "providers"]`.
 
+pub mod config;
 pub mod guide;
 #[cfg(feature = "testing")]
 pub mod testing;
 
 pub use schemars;
+pub use subtend_actors::activity::{Activity, Nested, Seen};
 pub use subtend_actors::event::{Kind, Line, QueueEvent, QueueEvents};
 pub use subtend_actors::past::Past;
+pub use subtend_actors::tool_options::BadToolOptions;
 pub use subtend_actors::tree::TreeError;
 pub use subtend_actors::{
     Alternative, Alternatives, AnswerError, Answered, Approval, Approver, AskError, AskOptions, BadPrice, BeforeTool,
@@ -66,15 +70,21 @@ pub use subtend_actors::{
     ControlError, Decided, DecidedBy, Decision, Ended, Event, Events, EventsError, FindError, Hooks, Input,
     ModelChoice, Next, OpenOptions, OpenSessionError, Options, Price, Prices, QueueEntry, QueueKind, Receipt, Refused,
     RunHandle, Runtime, SendError, SessionHandle, ShutdownReport, StartError, Stopped, SubagentStart, SubagentStop,
-    Subscription, Switched, Task, TaskFilter, TaskStatus, ToolAsked, ToolDone, Tree, UsageView, UserMessage, WaitError,
-    What,
+    Subscription, Switched, Task, TaskFilter, TaskStatus, ToolAsked, ToolDone, Tree, Undone, UsageView, UserMessage,
+    WaitError, What,
 };
 pub use subtend_supervision::{Intensity, StartError as SupervisorsError};
 
 /// Agents: manifests and the catalog that holds them.
 pub mod agents {
     pub use subtend_agents::catalog::{Catalog, NotSpawnable, Problem, ProblemKind};
+    pub use subtend_agents::dialect::{Dialects, MinionOptions, SubagentOptions};
+    pub use subtend_agents::lint::{Checked, lint};
     pub use subtend_agents::manifest::{AgentMode, Manifest, Source};
+    pub use subtend_agents::profile::{BadProfile, Inherit, Profile, Profiles};
+    pub use subtend_agents::prompt::{Assembled, FileText, Named, Parts, assemble};
+    pub use subtend_agents::schema::front_matter;
+    pub use subtend_session::dialect::Dialect;
 }
 
 /// The journal: stores, and reading what sessions did.
@@ -103,7 +113,9 @@ pub mod models {
 /// Tools: the trait, typed tools, the registry and the workspace.
 pub mod tools {
     pub use subtend_tools::closure::{FnTool, fn_tool};
+    pub use subtend_tools::display::{Display, Shown};
     pub use subtend_tools::guard::{self, Guard};
+    pub use subtend_tools::option::{self, BadOption, OptionKind, ToolOption, ToolOptions};
     pub use subtend_tools::policy::{BadRule, HostPolicy};
     pub use subtend_tools::registry::{Classified, Registry, RegistryBuilder, RegistryError, Ruling};
     pub use subtend_tools::sandbox;
@@ -125,7 +137,7 @@ pub mod session {
     pub use subtend_session::limits::Limits;
     pub use subtend_session::message::{Message, ToolSpec, Transcript};
     pub use subtend_session::outcome::{Budget, By, FailKind, ModelFail, Outcome, OutcomeKind, Part, TimeLimit};
-    pub use subtend_session::place::{BranchKind, Mode, OnRestart, Owner, Place, Service};
+    pub use subtend_session::place::{BranchKind, Mode, OnRestart, Owner, Place, Service, Source};
     pub use subtend_session::record::{
         AgentOverride, AskBy, AskVerdict, Asked, AttemptDiscarded, BranchCreated, CallFinished, Carrier, ChildSpawned,
         ContinueAsked, ContinueRefusal, From, Hold, InputAccepted, Lane, Notice, NoticeTaken, Park, Prompt,

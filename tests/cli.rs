@@ -5,10 +5,13 @@ mod cli {
     pub(crate) mod call;
     pub(crate) mod repository;
 
+    mod agents;
     mod cancel;
+    mod config;
     mod drill;
     mod life;
     mod moving;
+    mod prompt;
     mod reading;
     mod runs;
     mod store;

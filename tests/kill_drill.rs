@@ -101,6 +101,12 @@ fn giving_an_epoch_again_is_caught() {
     is_caught("no-epoch", &["unfenced"]);
 }
 
+/// Without a guard over them, processes that tools started outlive the runtime.
+#[test]
+fn processes_without_a_guard_are_caught() {
+    is_caught("no-guard", &["orphaned"]);
+}
+
 /// A tool that does not wait for its intent leaves an effect that nothing on the disk tells of.
 #[test]
 fn an_effect_before_its_intent_is_caught() {

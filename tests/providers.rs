@@ -26,6 +26,7 @@ mod providers {
     mod cancel;
     mod controls;
     mod conversation;
+    mod dialects;
     mod fallback;
     mod faults;
     mod keys;

@@ -55,7 +55,7 @@ impl Hub {
             let Some(id) = at else { break };
             match self.journal.head(id)? {
                 Some(head) => {
-                    agents.insert(head.agent);
+                    agents.insert(self.bounding(head.agent, head.parent.is_none()));
                     at = head.parent;
                 }
                 None if agents.is_empty() => return Ok(None),

@@ -64,6 +64,7 @@ impl Hub {
             }
             self.directory.remove(session);
             self.waiters.forget(session);
+            self.not_activated(session, &error);
         }
     }
 
@@ -106,7 +107,8 @@ impl Hub {
         let activation = self.journal.activate(session)?;
         let stored = self.journal.records(session)?;
         let state = Box::new(State::fold(session, stored.iter().map(|stored| &stored.record))?);
-        let rows = self.rows_to(session)?;
+        let mut rows = self.rows_to(session)?;
+        rows.owed.extend(self.unreadable.owed(&state));
         if state.run.is_none() && rows.asked.is_empty() {
             // A quiet session that was given up (its inputs panicked) has nothing to give up; a later run is not meant. One that
             // a row kills has it again each time: that it was given up is what slows it down.
@@ -228,7 +230,11 @@ impl Hub {
             let delay = match verdict {
                 Verdict::After(delay) if !again => delay,
                 // One that cannot even be given up is tried again, so that its run ends when the fault is gone (S-6), but slowly.
-                Verdict::After(_) | Verdict::Exhausted if entry.lane.exhaust(killer) => intensity.cap,
+                Verdict::After(_) | Verdict::Exhausted if entry.lane.exhaust(killer) => {
+                    // It may die for ever at what it hears first, and never come to what waits behind.
+                    entry.lane.drop_probes();
+                    intensity.cap
+                }
                 Verdict::After(_) | Verdict::Exhausted => std::time::Duration::ZERO,
             };
             (Arc::clone(&entry.lane), delay, killer)

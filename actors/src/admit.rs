@@ -2,21 +2,25 @@
 
 use std::sync::Arc;
 
-use subtend_session::authority::Authority;
+use subtend_agents::profile::Reader;
+use subtend_session::authority::{Authority, Verdict};
 use subtend_session::call::ToolErrorKind;
 use subtend_session::command::{ChildPlan, Command, ContinuePlan, Plan, Refusal, SpawnVerdict};
+use subtend_session::dialect::Dialect;
 use subtend_session::ids::{CallId, RunKey, RunNo, SessionId, Text, TurnNo};
 use subtend_session::place::Mode;
 use subtend_session::record::SpawnGranted;
 use subtend_session::state::State;
 use subtend_supervision::SpawnGrants;
-use subtend_tools::dialect::task::{self, ContinueRequest, Request, TaskRequest};
+use subtend_tools::dialect::{ContinueRequest, Request, StartRequest, subagent};
 
+use crate::births::{Born, Template, whitelist};
 use crate::hooks::{self, SubagentStart};
 use crate::hub::Hub;
 use crate::names;
-use crate::offer::{Offer, Template};
+use crate::offer::{Offer, spawning};
 use crate::overrides::model_of;
+use crate::reading::Read;
 
 impl Hub {
     /// Answers for `calls` of one answer, as the value that `decide(Spawn)` takes.
@@ -29,6 +33,7 @@ impl Hub {
         offer: &Offer,
         turn: TurnNo,
         calls: &[u32],
+        read: &Read,
     ) -> (Command, SpawnGrants<RunKey>) {
         let root = self.root_run(state);
         let wanted = u32::try_from(calls.len()).unwrap_or(u32::MAX);
@@ -41,9 +46,10 @@ impl Hub {
                 let call = CallId { turn, ix: *ix };
                 let verdict = if used < granted {
                     let left = left.saturating_add(granted.saturating_sub(used).saturating_sub(1));
-                    self.plan(state, offer, call, left).inspect(|_| used = used.saturating_add(1))
+                    self.plan(state, offer, call, left, read).inspect(|_| used = used.saturating_add(1))
                 } else {
-                    Err(over_limit(state.limits.spawns))
+                    let dialect = state.call(call).and_then(|call| Dialect::by_name(&call.tool)).unwrap_or_default();
+                    Err(shaped(dialect, over_limit(state.limits.spawns)))
                 };
                 SpawnVerdict { call, verdict }
             })
@@ -58,19 +64,39 @@ impl Hub {
         self.tokens.root(&key).unwrap_or(key)
     }
 
-    fn plan(&self, state: &State, offer: &Offer, call: CallId, left: u32) -> Result<Plan, Refusal> {
+    fn plan(&self, state: &State, offer: &Offer, call: CallId, left: u32, read: &Read) -> Result<Plan, Refusal> {
         let missing = || Refusal {
             kind: ToolErrorKind::Failed,
             message: "the call is not there any more; call again if it is still needed".into(),
         };
         let asked = state.call(call).ok_or_else(missing)?;
-        let request = task::parse(&asked.args, &offer.agents)
-            .map_err(|error| Refusal { kind: error.kind, message: error.message.into() })?;
-        let grant = SpawnGranted { spawns_left: left };
+        let gone = || Refusal {
+            kind: ToolErrorKind::UnknownTool,
+            message: format!("{} is not offered any more", asked.tool).into(),
+        };
+        let request = offer.opens.read(&asked.tool, &asked.args).ok_or_else(gone)?;
+        let request = request.map_err(|error| Refusal { kind: error.kind, message: error.message.into() })?;
+        let (grant, dialect) = (SpawnGranted { spawns_left: left }, request.dialect());
+        let texts = |path: &str| match read.get(&(call.ix, path.into())) {
+            Some(Ok(text)) => Ok(text.to_string()),
+            Some(Err(why)) => Err(why.to_string()),
+            None => Err("it was not read".to_owned()),
+        };
+        self.planned(state, offer, call, (request, &texts), grant).map_err(|refusal| shaped(dialect, refusal))
+    }
+
+    fn planned(
+        &self,
+        state: &State,
+        offer: &Offer,
+        call: CallId,
+        (request, read): (Request, Reader<'_>),
+        grant: SpawnGranted,
+    ) -> Result<Plan, Refusal> {
         match request {
             Request::Start(start) => {
                 let (agent, prompt) = (Arc::clone(&start.agent), Arc::clone(&start.prompt));
-                let plan = self.child(state, offer, start, grant)?;
+                let plan = self.child(state, offer, (&start, read), grant)?;
                 self.may_start(state, call, &agent, &prompt, plan.mode, None)?;
                 Ok(Plan::Child(Box::new(plan)))
             }
@@ -111,25 +137,27 @@ impl Hub {
         &self,
         state: &State,
         offer: &Offer,
-        asked: TaskRequest,
+        (asked, read): (&StartRequest, Reader<'_>),
         grant: SpawnGranted,
     ) -> Result<ChildPlan, Refusal> {
         let template = self
-            .template(&asked.agent, model_of(state))
+            .template(&asked.agent, model_of(state), state.created.source)
             .map_err(|error| Refusal { kind: ToolErrorKind::NotFound, message: error.to_string().into() })?;
-        let mut created = template.created.clone();
-        created.limits = state.created.limits.clone();
-        created.limits.body = Some(Arc::clone(&state.limits));
-        created.workspace = Arc::clone(&state.created.workspace);
-        created.metadata = asked.metadata;
+        let Born { created, first: prompt, skipped } = self.born(state, offer, asked, &template, read)?;
+        // The call's word, then the manifest's, then the dialect's own (K21).
+        let of_dialect = (asked.dialect == Dialect::Subagent).then_some(subagent::ITERATIONS);
+        let turns = asked.turns.or(template.own_turns).or(of_dialect).unwrap_or(template.turns);
         Ok(ChildPlan {
             child: self.mint.session(),
             input: self.mint.input(),
-            prompt: asked.prompt,
+            prompt,
             created,
             manifest: self.below(state, offer, &template),
+            dialect: asked.dialect,
+            label: asked.label.clone(),
+            skipped,
             mode: asked.mode,
-            max_turns: template.turns,
+            max_turns: turns,
             deadline_ms: state.limits.run_ms,
             on_restart: template.created.on_restart,
             detached_ms: template.detached.then_some(state.limits.detached_ms),
@@ -146,7 +174,7 @@ impl Hub {
         grant: SpawnGranted,
     ) -> Result<ContinuePlan, Refusal> {
         let refusal = |kind, message: String| Refusal { kind, message: message.into() };
-        let task = names::own_task(state, &asked.task)
+        let task = names::own_task(state, &asked.task, &[asked.dialect])
             .map_err(|message| Refusal { kind: ToolErrorKind::NotFound, message })?;
         let unknown = || refusal(ToolErrorKind::NotFound, format!("There is no task {} of yours.", asked.task));
         let known = state.children.get(&task).ok_or_else(unknown)?;
@@ -155,7 +183,7 @@ impl Hub {
             let told = format!("Task {short} is worked on by {agent}, not by {other}: leave subagent_type out.");
             return Err(refusal(ToolErrorKind::BadArgs, told));
         }
-        if !offer.agents.iter().any(|(name, _)| name == agent) {
+        if offer.authority.verdict(&spawning(agent)) == Verdict::Deny || self.catalog.get(agent).is_none() {
             let told = format!("Task {short} is worked on by {agent}, which you may not start any more.");
             return Err(refusal(ToolErrorKind::Refused, told));
         }
@@ -169,7 +197,9 @@ impl Hub {
                 Err(refusal(ToolErrorKind::Refused, format!("Task {short} is closed: start a new one.")))
             }
             Some((false, false)) | None => {
-                Ok(ContinuePlan { child: task, text: asked.prompt, mode: asked.mode, grant })
+                let (text, mode, turns) = (asked.prompt, asked.mode, asked.turns);
+                let tools = asked.tools.and_then(|tools| whitelist(Some(&tools), offer.only.as_ref()));
+                Ok(ContinuePlan { child: task, text, mode, turns, tools, grant })
             }
         }
     }
@@ -183,6 +213,23 @@ impl Hub {
             return Arc::clone(&template.manifest);
         }
         Arc::new(template.manifest.meet(&offer.authority))
+    }
+}
+
+/// A refusal in the shape of its dialect's results.
+fn shaped(dialect: Dialect, refusal: Refusal) -> Refusal {
+    Refusal { message: dialect.refused(code(refusal.kind), &refusal.message), ..refusal }
+}
+
+/// The code of a refusal, for the dialect that has codes.
+fn code(kind: ToolErrorKind) -> &'static str {
+    match kind {
+        ToolErrorKind::UnknownTool => "UNKNOWN_TOOL",
+        ToolErrorKind::BadArgs => "INVALID_ARGUMENTS",
+        ToolErrorKind::NotFound => "NOT_FOUND",
+        ToolErrorKind::Limit => "LIMIT_REACHED",
+        ToolErrorKind::Refused => "REFUSED",
+        ToolErrorKind::Failed | ToolErrorKind::Panicked => "FAILED",
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use subtend_journal::ReadError;
 use subtend_session::command::Command;
+use subtend_session::dialect::discovery;
 use subtend_session::effect::Rejection;
 use subtend_session::ids::{CallId, Lsn, SessionId, Text};
 use subtend_session::index::{RowKey, RowKind};
@@ -18,6 +19,7 @@ use tokio::sync::Notify;
 use crate::driver::Driver;
 use crate::handle::{Control, ControlError, SessionHandle};
 use crate::hub::Hub;
+use crate::proposing::plan_of;
 use crate::runtime::Runtime;
 
 /// A call that waits for a person's word.
@@ -37,6 +39,8 @@ pub struct Approval {
     pub action: Text,
     /// With what.
     pub resource: Text,
+    /// The plan that it proposes to carry out, where that is what is asked (`plan_exit`): the whole of it, as the model wrote it.
+    pub plan: Option<Text>,
 }
 
 /// Someone who can give a person's word. While one lives, calls that need a word wait for it; without one they are denied at
@@ -232,9 +236,10 @@ impl Driver {
             session,
             path: String::new(),
             call,
-            tool: Arc::clone(&at.tool),
+            tool: discovery::named(&at.tool, &at.args).into(),
             action: Arc::clone(&access.action),
             resource: Arc::clone(&access.resource),
+            plan: plan_of(&at.tool, &at.args),
         };
         let (hub, lsn) = (Arc::clone(&self.hub), self.last_lsn);
         tokio::spawn(async move {
@@ -292,14 +297,14 @@ impl Hub {
         let tool = records.iter().find_map(|stored| {
             let Record::TurnAnswered(answered) = &stored.record else { return None };
             let asked = answered.calls.get(call.ix as usize).filter(|_| answered.turn == call.turn)?;
-            Some(Arc::clone(&asked.tool))
+            Some((Text::from(discovery::named(&asked.tool, &asked.args)), plan_of(&asked.tool, &asked.args)))
         });
         let asked = records.iter().rev().find_map(|stored| {
             let Record::AskOpened { call: of, action, resource, .. } = &stored.record else { return None };
             (*of == call).then(|| (Arc::clone(action), Arc::clone(resource)))
         });
-        let Some((tool, (action, resource))) = tool.zip(asked) else { return Ok(None) };
-        Ok(Some(Approval { root, session, path: self.path(session)?, call, tool, action, resource }))
+        let Some(((tool, plan), (action, resource))) = tool.zip(asked) else { return Ok(None) };
+        Ok(Some(Approval { root, session, path: self.path(session)?, call, tool, action, resource, plan }))
     }
 
     async fn answer_ask(

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use subtend_journal::Stored;
 use subtend_session::authority::Access;
 use subtend_session::call::CallEnd;
+use subtend_session::dialect::discovery;
 use subtend_session::ids::{CallId, Seq, Text, TurnNo};
 use subtend_session::record::{AskBy, AskVerdict, Asked, Record};
 
@@ -122,7 +123,7 @@ impl Audit {
         why: Option<Text>,
     ) {
         let asked = self.tools.get(&call.turn).and_then(|calls| calls.get(call.ix as usize));
-        let tool = asked.map_or_else(|| "".into(), |asked| Arc::clone(&asked.tool));
+        let tool = asked.map_or_else(|| "".into(), |asked| Text::from(discovery::named(&asked.tool, &asked.args)));
         self.decisions.push(Decision { seq, call, tool, access, verdict, by, why });
     }
 }

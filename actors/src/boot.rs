@@ -11,7 +11,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use subtend_journal::{Poisoned, ReadError};
 use subtend_session::command::Command;
 use subtend_session::ids::SessionId;
-use subtend_session::index::{Inflight, RowKind};
+use subtend_session::index::{Inflight, Row, RowKind};
 use tokio::sync::oneshot;
 
 use crate::hub::Hub;
@@ -19,36 +19,39 @@ use crate::lane::{Item, Probed};
 use crate::mint::now;
 
 mod going_on;
+mod report;
 
 pub(crate) use going_on::AtBoot;
+pub use going_on::at_next_boot;
+use report::Aims;
+pub use report::{BootReport, Undone};
 
 /// Sessions that are swept at the same time.
 const WIDTH: usize = 256;
 /// Restarts that the sweep waits for: the first, the one that gives the run up, and one more.
 const REVIVALS: u32 = 3;
 
-/// What the boot found and did.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct BootReport {
-    /// Runs that were in flight and were swept.
-    pub swept: usize,
-    /// Runs that were in flight and go on (`on_restart: resume`); with [`crate::Options::leaves_waiting`] they are left as they are.
-    pub resumed: usize,
-    /// Notices that were owed and delivered.
-    pub notices: usize,
-    /// Sessions that could not be read: they stay as they are; `verify` says what is wrong with them.
-    pub unreadable: usize,
-    /// How long it took, in milliseconds.
-    pub took_ms: u64,
-}
-
 /// How far the boot is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BootProgress {
-    /// Sessions swept.
+    /// Sessions that are done with.
     pub done: usize,
-    /// Sessions to be swept.
+    /// Sessions that something is to be done with, as far as that is known.
     pub total: usize,
+}
+
+/// How far it is, and who is told.
+struct Course<'a> {
+    done: usize,
+    total: usize,
+    progress: &'a (dyn Fn(BootProgress) + Sync),
+}
+
+impl Course<'_> {
+    fn step(&mut self) {
+        self.done = self.done.saturating_add(1);
+        (self.progress)(BootProgress { done: self.done, total: self.total });
+    }
 }
 
 /// Why the boot could not be finished.
@@ -73,6 +76,9 @@ impl Hub {
         for (session, error) in &damaged {
             // Quarantined: it stays as it is, and whoever addresses it gets the error; the others start (J-8).
             tracing::error!(?session, %error, "a damaged session is left alone");
+            if let Some(session) = session {
+                self.unreadable.add(*session, &error.to_string());
+            }
         }
         let inflight = self.journal.inflight()?;
         let levels = going_on::levels(&inflight);
@@ -82,33 +88,39 @@ impl Hub {
             .filter(|(session, _)| at_boot.get(session) == Some(&AtBoot::GoesOn))
             .map(|(session, _)| *session)
             .collect();
-        let mut report = BootReport { unreadable: damaged.len(), resumed: going.len(), ..BootReport::default() };
-        report.swept = inflight.len().saturating_sub(going.len());
+        let lost = inflight.iter().filter(|(session, _)| at_boot.get(session) == Some(&AtBoot::Lost));
+        let mut aims =
+            Aims { lost: lost.map(|(session, row)| (*session, row.run)).collect(), going, ..Aims::default() };
         let mut by_depth: BTreeMap<u32, Vec<SessionId>> = BTreeMap::new();
-        for (session, _) in inflight.iter().filter(|(session, _)| at_boot.get(session) == Some(&AtBoot::Lost)) {
+        for session in aims.lost.keys() {
             by_depth.entry(levels.get(session).copied().unwrap_or_default()).or_default().push(*session);
         }
         for (session, depth) in self.asked(&inflight)? {
             by_depth.entry(depth).or_default().push(session);
         }
         self.boot.lock().unwrap_or_else(PoisonError::into_inner).extend(at_boot);
-        let mut at = BootProgress { done: 0, total: by_depth.values().map(Vec::len).sum() };
+        let mut at = Course { done: 0, total: by_depth.values().map(Vec::len).sum(), progress };
+        aims.owed.extend(self.owed()?);
         for (_, level) in by_depth.into_iter().rev() {
-            let before = at;
-            at.done += level.len();
-            let told = |done| progress(BootProgress { done: before.done.saturating_add(done), ..before });
-            report.unreadable += self.visit(level, &told).await?;
+            aims.failed.extend(self.visit(level, &mut at).await?);
+            aims.owed.extend(self.owed()?);
         }
-        let owed = self.journal.outbox()?;
-        report.notices = owed.len();
-        let to: BTreeSet<SessionId> = owed.into_iter().map(|(row, _)| row.to).collect();
-        let to = to.into_iter().filter(|session| !self.awaits_boot(*session)).collect();
-        report.unreadable += self.visit(to, &|_| {}).await?;
+        let to: BTreeSet<SessionId> = self.owed()?.map(|row| row.to).collect();
+        let to: Vec<SessionId> = to.into_iter().filter(|session| !self.awaits_boot(*session)).collect();
+        at.total = at.total.saturating_add(to.len());
+        aims.failed.extend(self.visit(to, &mut at).await?);
         if !self.options.leaves_waiting {
-            report.unreadable += self.visit(going, &|_| {}).await?;
+            at.total = at.total.saturating_add(aims.going.len());
+            aims.failed.extend(self.visit(aims.going.clone(), &mut at).await?);
         }
-        report.took_ms = u64::try_from(now().duration_since(started).as_millis()).unwrap_or(u64::MAX);
-        Ok(report)
+        self.journal.settled().await?;
+        let took_ms = u64::try_from(now().duration_since(started).as_millis()).unwrap_or(u64::MAX);
+        Ok(BootReport { took_ms, ..self.told(&aims, damaged)? })
+    }
+
+    /// What one session owes another.
+    fn owed(&self) -> Result<impl Iterator<Item = Row>, ReadError> {
+        Ok(self.journal.outbox()?.into_iter().map(|(row, _)| row))
     }
 
     /// Quiet sessions that their owners asked to go on, with their depths: they answer before the owners end, so that these
@@ -127,36 +139,44 @@ impl Hub {
         }
         let mut found = Vec::with_capacity(asked.len());
         for session in asked {
-            found.extend(self.journal.head(session)?.map(|head| (session, head.depth)));
+            match self.journal.head(session) {
+                Ok(head) => found.extend(head.map(|head| (session, head.depth))),
+                // Its row stands: it is for whoever mends the session.
+                Err(error @ (ReadError::Damaged { .. } | ReadError::Newer { .. })) => {
+                    tracing::error!(%session, %error, "it was asked to go on, and cannot be read: it is left alone");
+                }
+                Err(error) => return Err(error),
+            }
         }
         Ok(found)
     }
 
     /// Activates each session and waits until what it hears first is decided and durable; tells how many are done with. Returns
-    /// how many could not be.
+    /// those that could not be.
     async fn visit(
         self: &Arc<Self>,
         sessions: Vec<SessionId>,
-        done: &(dyn Fn(usize) + Sync),
-    ) -> Result<usize, Poisoned> {
-        let mut waiting: FuturesUnordered<futures_util::future::BoxFuture<'static, bool>> = FuturesUnordered::new();
-        let (mut failed, mut heard) = (0_usize, 0_usize);
-        let mut count = |settled: bool| {
-            failed += usize::from(!settled);
-            heard += 1;
-            done(heard);
+        at: &mut Course<'_>,
+    ) -> Result<Vec<SessionId>, Poisoned> {
+        type Heard = futures_util::future::BoxFuture<'static, (SessionId, bool)>;
+        let mut waiting: FuturesUnordered<Heard> = FuturesUnordered::new();
+        let mut failed = Vec::new();
+        let mut count = |(session, settled): (SessionId, bool)| {
+            failed.extend((!settled).then_some(session));
+            at.step();
         };
         for session in sessions {
             if waiting.len() >= WIDTH
-                && let Some(settled) = waiting.next().await
+                && let Some(heard) = waiting.next().await
             {
-                count(settled);
+                count(heard);
             }
             let first = self.probed(session);
-            waiting.push(Box::pin(Arc::clone(self).heard(session, first)));
+            let hub = Arc::clone(self);
+            waiting.push(Box::pin(async move { (session, hub.heard(session, first).await) }));
         }
-        while let Some(settled) = waiting.next().await {
-            count(settled);
+        while let Some(heard) = waiting.next().await {
+            count(heard);
         }
         match self.journal.poisoned() {
             Some(poison) => Err(poison),

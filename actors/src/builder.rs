@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
 use subtend_agents::catalog::Catalog;
+use subtend_agents::dialect::Dialects;
 use subtend_journal::{Journal, OpenError};
 use subtend_models::model::Model;
 use subtend_models::models::{BadPool, Models, Source};
@@ -14,6 +15,7 @@ use subtend_session::authority::{Authority, RuleSet};
 use subtend_session::ids::{Interned, Text};
 use subtend_session::limits::{BadLimit, Limits};
 use subtend_supervision::{Budgets, Gate, Ledger, StartError as SupervisorsError, TokenTree};
+use subtend_tools::option::ToolOptions;
 use subtend_tools::policy::HostPolicy;
 use subtend_tools::registry::Registry;
 use subtend_tools::workspace::{Workspace, WorkspaceError};
@@ -32,6 +34,8 @@ use crate::options::Options;
 use crate::prices::{BadPrice, Prices};
 use crate::publisher::Publisher;
 use crate::runtime::Runtime;
+use crate::tool_options::{self, BadToolOptions};
+use crate::unreadable::Unreadable;
 use crate::waiters::Waiters;
 
 /// What a runtime is made of. Everything has a default but the model.
@@ -54,6 +58,8 @@ pub struct Builder {
     options: Options,
     faults: Faults,
     hooks: Option<Arc<dyn Hooks>>,
+    dialects: Dialects,
+    tool_options: ToolOptions,
     on_boot: Box<dyn Fn(BootProgress) + Send + Sync>,
 }
 
@@ -83,6 +89,9 @@ pub enum StartError {
         "money is limited (cost_micro), and the model {0:?} has no price: give it one with `prices`, or limit tokens instead"
     )]
     NoPrice(Text),
+    /// Options of a tool cannot be used.
+    #[error(transparent)]
+    ToolOptions(#[from] BadToolOptions),
     /// The journal could not be opened.
     #[error(transparent)]
     Journal(#[from] OpenError),
@@ -120,6 +129,8 @@ impl Default for Builder {
             options: Options::default(),
             faults: Faults::default(),
             hooks: None,
+            dialects: Dialects::default(),
+            tool_options: ToolOptions::new(),
             on_boot: Box::new(|_| ()),
         }
     }
@@ -230,6 +241,19 @@ impl Builder {
         self
     }
 
+    /// Which families of tools for children models are offered, and with what: profiles, options. `task` alone if not given.
+    pub fn dialects(mut self, dialects: Dialects) -> Self {
+        self.dialects = dialects;
+        self
+    }
+
+    /// Values of the options that tools declare, by the tool's name and the option's id; those that are left out are filled in.
+    /// The options of `minion` are among its dialect's ([`Builder::dialects`]).
+    pub fn tool_options(mut self, options: ToolOptions) -> Self {
+        self.tool_options = options;
+        self
+    }
+
     /// Takes progress of the boot sweep.
     pub fn on_boot(mut self, progress: impl Fn(BootProgress) + Send + Sync + 'static) -> Self {
         self.on_boot = Box::new(progress);
@@ -253,6 +277,8 @@ impl Builder {
         if let Some(model) = lacking {
             return Err(StartError::NoPrice(model));
         }
+        let tools = self.tools.unwrap_or_else(|| Registry::builder().build());
+        tool_options::check(&tools, &self.tool_options, &self.dialects.minion)?;
         let journal = match self.journal {
             Some(journal) => journal,
             None => {
@@ -268,7 +294,7 @@ impl Builder {
             events: Publisher::start(journal.clone(), self.options.events),
             journal,
             catalog: self.catalog.unwrap_or_else(Catalog::builtin),
-            tools: self.tools.unwrap_or_else(|| Registry::builder().build()),
+            tools,
             models,
             default_model,
             throttles,
@@ -288,6 +314,8 @@ impl Builder {
             mint: Mint::new(self.options.seed),
             options: self.options,
             offers: Offers::default(),
+            dialects: self.dialects,
+            tool_options: self.tool_options,
             hooks: self.hooks,
             approvals: Approvals::default(),
             waiters: Waiters::default(),
@@ -295,8 +323,10 @@ impl Builder {
             closing: std::sync::Mutex::default(),
             defs: std::sync::Mutex::default(),
             stale: AtomicU64::new(0),
+            readings: AtomicU64::new(0),
             tasks: tokio_util::task::TaskTracker::new(),
             boot: std::sync::Mutex::default(),
+            unreadable: Unreadable::default(),
             faults: self.faults,
             watch: std::sync::Mutex::default(),
             stopping: AtomicBool::new(false),

@@ -5,6 +5,7 @@ use std::sync::{MutexGuard, PoisonError};
 
 use subtend_session::command::Command;
 use subtend_session::ids::{CallId, RunKey, SessionId};
+use subtend_session::index::{Row, RowKey, RowKind};
 use subtend_session::outcome::{By, Outcome, OutcomeKind};
 use subtend_session::place::Owner;
 use subtend_session::record::Hold;
@@ -149,14 +150,24 @@ impl Hub {
         let stored = self.journal.records(key.session).ok()?;
         let state = State::fold(key.session, stored.iter().map(|stored| &stored.record)).ok()?;
         if let Some(run) = state.run.as_ref().filter(|run| run.no == key.run) {
-            return run.hold.as_ref().map(|hold| match hold {
+            let held = run.hold.as_ref().map(|hold| match hold {
                 Hold::Interrupted { .. } => OutcomeKind::Interrupted,
                 Hold::OutOfTurns => OutcomeKind::OutOfTurns,
                 Hold::Closing { outcome, .. } => outcome.kind(),
             });
+            // A cancel that it has yet to hear of comes before the sweep's own word.
+            return held
+                .or_else(|| self.is_to_cancel(key.session, &run.opened.owner).then_some(OutcomeKind::Cancelled));
         }
         let at = usize::try_from(key.run.0).ok()?.checked_sub(1)?;
         state.outcomes.get(at).map(Outcome::kind)
+    }
+
+    /// Whether a row that is not delivered yet cancels the run in flight of `session`, which `owner` owns.
+    fn is_to_cancel(&self, session: SessionId, owner: &Owner) -> bool {
+        let Owner::Run { session: from, call, .. } = owner else { return false };
+        let cancels = |row: &Row| row.kind == RowKind::Cancel && row.from == *from && row.key == RowKey::Call(*call);
+        self.journal.outbox_to(session).is_ok_and(|rows| rows.iter().any(|(row, _)| cancels(row)))
     }
 
     fn lock_closing(&self) -> MutexGuard<'_, Closing> {

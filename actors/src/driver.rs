@@ -27,6 +27,7 @@ use crate::handle::{Ended, QueueEntry};
 use crate::hub::Hub;
 use crate::lane::{Answer, Item, Lane, Listed, Probed, ReplyTo};
 use crate::offer::Offer;
+use crate::reading::Reading;
 use crate::turn::Ready;
 use crate::work::ToolAtWork;
 
@@ -64,6 +65,8 @@ pub(crate) struct Pending {
     pub(crate) probes: Vec<(oneshot::Sender<Probed>, Probed)>,
     /// Answered as probes are.
     pub(crate) queues: Vec<(oneshot::Sender<Listed>, Vec<QueueEntry>)>,
+    /// Slots that came while one was to be given back: looked at when that is done.
+    pub(crate) granted: Vec<(RunKey, Slot)>,
     /// An effect that waits for the commit stops local work or ends a run: work that is decided after it starts after it.
     pub(crate) stops: bool,
 }
@@ -101,6 +104,8 @@ pub(crate) struct Driver {
     pub(crate) items: VecDeque<Item>,
     pub(crate) next: VecDeque<Command>,
     pub(crate) admit: VecDeque<(TurnNo, Vec<u32>)>,
+    /// The files that are read for calls before they are admitted: those behind them wait.
+    pub(crate) reading: Option<Reading>,
     pub(crate) turn: Option<TurnAtWork>,
     /// What the attempt that was decided last is to reserve, in a tree with a budget.
     pub(crate) reserved: Option<Due>,
@@ -143,6 +148,7 @@ impl Driver {
             items: VecDeque::new(),
             next: VecDeque::new(),
             admit: VecDeque::new(),
+            reading: None,
             turn: None,
             reserved: None,
             tools: BTreeMap::new(),
@@ -179,7 +185,7 @@ impl Driver {
         }
         for _ in 0..ROUNDS {
             self.lane.drain(BATCH, &mut self.items);
-            if self.items.is_empty() && self.next.is_empty() && self.admit.is_empty() {
+            if self.items.is_empty() && self.next.is_empty() && !self.may_admit() {
                 self.lane.put_down();
                 return self.rest();
             }
@@ -284,6 +290,7 @@ impl Driver {
                 Item::Probe(tell) => self.probe(tell),
                 Item::Queue(tell) => self.pending.queues.push((tell, QueueEntry::all(&self.state))),
                 Item::ClearQueue(tell, reply) => self.clear_queue(tell, reply),
+                Item::HasRead(came) => self.has_read(*came),
             }
         }
         // All notices that are pending go into one decision; inputs that were drained with them come first.
@@ -304,6 +311,13 @@ impl Driver {
             // Dropping a slot that nobody waits for returns it.
             return;
         }
+        let gives_back = |effect: &Effect| matches!(effect, Effect::ReleaseSlot { .. });
+        if self.pending.effects.iter().any(gives_back) {
+            // It was granted for a wait that ended in this batch, an interrupt's perhaps, and the run waits anew: what gives the
+            // old one back, when the batch is committed, must not give back this one (T-3).
+            self.pending.granted.push((ticket, slot));
+            return;
+        }
         if self.hub.halt.is_cancelled() {
             // It came free because an actor is gone whose run still holds it by its records (T-3): the next start decides.
             return;
@@ -321,7 +335,8 @@ impl Driver {
     }
 
     fn idle(&mut self) {
-        let busy = !self.lane.is_empty() || !self.next.is_empty() || !self.admit.is_empty() || self.lane.holds_slot();
+        let waits = !self.lane.is_empty() || !self.next.is_empty() || !self.admit.is_empty() || self.is_reading();
+        let busy = waits || self.lane.holds_slot();
         if busy || !self.tools.is_empty() || !self.state.can_unload() {
             return;
         }
@@ -370,6 +385,8 @@ impl Driver {
             self.settle_continues(answer);
             self.hub.settle_words(&self.state, &self.offer, answer);
         }
+        self.recall(&command);
+        self.look_at_checked(&command);
         let clock = self.clock.read(&self.hub.mint);
         match decide(&mut self.state, command, clock) {
             Ok(decision) => self.absorb(decision, reply),
@@ -393,6 +410,8 @@ impl Driver {
                 self.stop_tool(finished.call);
             } else if let Record::AskAnswered { call, .. } = record {
                 self.hub.approvals.closed(self.session(), *call);
+            } else if let Record::RunEnded(_) = record {
+                self.state.recalled.clear();
             } else if let Record::TurnStarted { turn, attempt, reserved: Some(reserved), .. } = record {
                 self.reserved = Some(Due { turn: *turn, attempt: *attempt, reserved: **reserved });
             } else if let Record::RunOpened(opened) = record {

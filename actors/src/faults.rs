@@ -14,6 +14,8 @@ pub enum Point {
     AfterAppend,
     /// In the turn task, around the model.
     TurnTask,
+    /// In the task that reads the files of calls that are to be admitted, before it reads; the detail is `files`.
+    Reading,
 }
 
 #[cfg(feature = "fault-points")]

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use subtend_agents::catalog::Catalog;
+use subtend_agents::dialect::Dialects;
 use subtend_journal::{Journal, ReadError};
 use subtend_models::models::Models;
 use subtend_models::throttle::Throttles;
@@ -15,6 +16,7 @@ use subtend_session::limits::Limits;
 use subtend_session::record::Record;
 use subtend_session::state::State;
 use subtend_supervision::{Budgets, Gate, Ledger, SlotPools, Supervisors, Timers, TokenTree};
+use subtend_tools::option::ToolOptions;
 use subtend_tools::registry::Registry;
 use subtend_tools::workspace::Workspace;
 
@@ -24,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use crate::approvals::Approvals;
 use crate::closing::Closing;
 use crate::directory::{Directory, Next};
-use crate::handle::{Ended, Stopped};
+use crate::handle::{Ended, Stopped, WaitError};
 use crate::hooks::Hooks;
 use crate::lane::{Full, Item};
 use crate::mint::Mint;
@@ -33,6 +35,7 @@ use crate::options::Options;
 use crate::prices::Prices;
 use crate::publisher::Publisher;
 use crate::ticket::{Ticket, Timer};
+use crate::unreadable::Unreadable;
 use crate::waiters::Waiters;
 
 /// What sessions of one runtime share.
@@ -65,8 +68,14 @@ pub(crate) struct Hub {
     pub(crate) tokens: TokenTree<RunKey>,
     pub(crate) mint: Mint,
     pub(crate) offers: Offers,
+    /// Which dialects sessions are offered, and with what.
+    pub(crate) dialects: Dialects,
+    /// What persons set of the options of tools.
+    pub(crate) tool_options: ToolOptions,
     pub(crate) events: Publisher,
     pub(crate) waiters: Waiters,
+    /// Sessions that cannot be read any more.
+    pub(crate) unreadable: Unreadable,
     pub(crate) gate: Gate,
     /// A host's own code at the points where a session's course can be changed.
     pub(crate) hooks: Option<Arc<dyn Hooks>>,
@@ -78,6 +87,8 @@ pub(crate) struct Hub {
     pub(crate) defs: Mutex<std::collections::HashSet<Hash>>,
     /// Completions that came too late: counted, not recorded.
     pub(crate) stale: AtomicU64,
+    /// Numbers readings of files.
+    pub(crate) readings: AtomicU64,
     /// Tasks of turns and tools that are alive (E-5).
     pub(crate) tasks: tokio_util::task::TaskTracker,
     /// Sessions whose run was in flight when the host died: the next activation ends it `Lost` before all else.
@@ -156,6 +167,17 @@ impl Hub {
             return Stopped::Poisoned(poison.to_string());
         }
         if self.gate.is_closed() { Stopped::Shutdown } else { Stopped::Gone }
+    }
+
+    /// What somebody hears who waits, where the journal cannot be read: of one that was closed meanwhile, why it was.
+    pub(crate) fn unread(&self, error: &ReadError) -> WaitError {
+        match error {
+            ReadError::Closed => WaitError::Stopped(self.stopped()),
+            ReadError::NoSuchSession(_)
+            | ReadError::Damaged { .. }
+            | ReadError::Newer { .. }
+            | ReadError::Engine(_) => WaitError::Refused(error.to_string()),
+        }
     }
 
     /// Why `session` does not answer: one that cannot be read is left alone, and whoever addresses it hears why (J-8).

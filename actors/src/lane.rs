@@ -14,6 +14,7 @@ use subtend_supervision::slots::Slot;
 use tokio::sync::oneshot;
 
 use crate::handle::QueueEntry;
+use crate::reading::HasRead;
 use crate::ticket::Ticket;
 
 /// The answer to a command, with the run that was in flight, or the last one, when it was decided.
@@ -43,6 +44,8 @@ pub(crate) enum Item {
     Queue(oneshot::Sender<Listed>),
     /// Clears the queue, and tells first how many inputs wait in it.
     ClearQueue(oneshot::Sender<u32>, ReplyTo),
+    /// Files were read that children begin with.
+    HasRead(Box<HasRead>),
 }
 
 /// The inputs that wait.
@@ -112,7 +115,12 @@ impl Lane {
         let mut inner = self.lock();
         let control = match &item {
             Item::Command(command, _) => is_control(command),
-            Item::Granted(..) | Item::Idle | Item::Probe(_) | Item::Queue(_) | Item::ClearQueue(..) => false,
+            Item::Granted(..)
+            | Item::Idle
+            | Item::Probe(_)
+            | Item::Queue(_)
+            | Item::ClearQueue(..)
+            | Item::HasRead(_) => false,
         };
         if control {
             inner.control.push_back(item);
@@ -187,6 +195,11 @@ impl Lane {
         if into.is_empty() {
             inner.awake = false;
         }
+    }
+
+    /// Lets go whoever waits for what is before it to be decided.
+    pub(crate) fn drop_probes(&self) {
+        self.lock().data.retain(|item| !matches!(item, Item::Probe(_)));
     }
 
     /// Whether nothing waits.
@@ -327,6 +340,7 @@ mod tests {
             turns: None,
             metadata: None,
             format: None,
+            tools: None,
             as_owner: Owner::Person,
         };
         Item::Command(Command::Submit(Box::new(input)), None)
@@ -337,7 +351,12 @@ mod tests {
             .iter()
             .map(|item| match item {
                 Item::Command(command, _) => command.name(),
-                Item::Granted(..) | Item::Idle | Item::Probe(_) | Item::Queue(_) | Item::ClearQueue(..) => "other",
+                Item::Granted(..)
+                | Item::Idle
+                | Item::Probe(_)
+                | Item::Queue(_)
+                | Item::ClearQueue(..)
+                | Item::HasRead(_) => "other",
             })
             .collect()
     }

@@ -5,27 +5,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 use subtend_agents::manifest::Manifest;
+use subtend_agents::profile::Profile;
 use subtend_session::authority::{Access, Authority, Verdict};
-use subtend_session::call::{CallKind, Invalid};
+use subtend_session::call::{CallKind, Invalid, ToolEffect};
 use subtend_session::command::{Answered, AskedCall};
-use subtend_session::ids::{Hash, Interned, Short, Text};
+use subtend_session::dialect::Dialect;
+use subtend_session::ids::{Hash, Text};
 use subtend_session::message::ToolSpec;
-use subtend_session::place::Place;
-use subtend_session::record::SessionCreated;
+use subtend_session::place::{BranchKind, Place};
+use subtend_session::record::AgentOverride;
 use subtend_session::settings::Settings;
 use subtend_session::state::State;
-use subtend_tools::dialect::manage;
-use subtend_tools::dialect::task::{self, Request};
+use subtend_tools::dialect::{Offered, OfferedProfile, Request, Source, discovery, minion};
+use subtend_tools::plan_exit;
 use subtend_tools::tool::Tool;
 
 use crate::above::Lines;
+use crate::births::Births;
 use crate::builder::pool_name;
 use crate::hub::Hub;
 use crate::names;
 use crate::overrides::agent_of;
-
-/// The dialect that every session with spawnable agents is offered.
-pub(crate) const TASK: &str = "task";
 
 /// What sessions of one agent under one ceiling are offered.
 pub(crate) struct Offer {
@@ -39,12 +39,24 @@ pub(crate) struct Offer {
     pub(crate) authority: Arc<Authority>,
     /// The whitelist of the session or its manifest.
     pub(crate) only: Option<Vec<Text>>,
-    /// Agents that may be spawned, with their descriptions; those that need a person's word among them.
-    pub(crate) agents: Vec<(Text, Text)>,
-    /// Whether the `task` tool is among the tools.
-    pub(crate) spawns: bool,
+    /// What may be opened: agents that need a person's word among them.
+    pub(crate) opens: Offered,
+    /// Whether `return` is among the tools.
+    pub(crate) returns: bool,
+    /// What the session finds besides what it is shown.
+    pub(crate) finds: Option<Finds>,
+    /// Who would go on, where the session may propose that its plan be carried out.
+    pub(crate) proposes: Option<Arc<AgentOverride>>,
     /// How the agent's model is to answer, by the present manifest.
     pub(crate) settings: Settings,
+}
+
+/// Tools of a session that is not shown all of them in full (B8).
+pub(crate) struct Finds {
+    /// All that it may use.
+    all: Arc<[ToolSpec]>,
+    /// The names of those that it is shown.
+    shown: Vec<Text>,
 }
 
 #[derive(PartialEq, Eq, Hash)]
@@ -53,6 +65,13 @@ struct Key {
     ceiling: Hash,
     only: Option<Vec<Text>>,
     attended: bool,
+    dialects: Vec<Dialect>,
+    nested: bool,
+    returns: bool,
+    in_full: Option<Vec<Text>>,
+    source: Source,
+    /// The session's model, where it may propose that its plan be carried out.
+    plans: Option<Text>,
     /// Agents of the sessions above.
     above: Arc<[Text]>,
 }
@@ -61,41 +80,29 @@ struct Key {
 #[derive(Default)]
 pub(crate) struct Offers {
     made: Mutex<HashMap<Key, Arc<Offer>>>,
-    births: Mutex<HashMap<(Text, Text), Arc<Template>>>,
+    pub(crate) births: Births,
     pub(crate) lines: Lines,
-}
-
-/// What all children of one agent have in common.
-pub(crate) struct Template {
-    /// Birth record but for what `decide` settles.
-    pub(crate) created: SessionCreated,
-    /// The manifest's own authority.
-    pub(crate) manifest: Arc<Authority>,
-    /// Turn allowance.
-    pub(crate) turns: u32,
-    /// Whether nobody owns its runs.
-    pub(crate) detached: bool,
-}
-
-/// An agent that this host does not know.
-#[derive(Debug, thiserror::Error)]
-#[error("there is no agent {name:?}; there are: {known}")]
-pub(crate) struct UnknownAgent {
-    /// The name.
-    pub(crate) name: Text,
-    /// The agents that there are, joined.
-    pub(crate) known: String,
 }
 
 impl Hub {
     /// What `state`'s session is offered.
     pub(crate) fn offer(&self, state: &State) -> Arc<Offer> {
-        let agent = agent_of(state);
-        let manifest = self.catalog.get(agent);
-        let only = narrowed(state.created.tools.as_ref(), manifest.and_then(|manifest| manifest.tools.as_ref()));
+        let (agent, only) = (agent_of(state), self.listed(state));
         let attended = self.approvals.attended();
         let above = self.agents_above(state);
-        let key = Key { agent: Arc::clone(agent), ceiling: state.created.ceiling.hash, only, attended, above };
+        let key = Key {
+            agent: Arc::clone(agent),
+            ceiling: state.created.ceiling.hash,
+            only,
+            attended,
+            dialects: self.dialects_of(state),
+            nested: matches!(state.created.place, Place::Child { kind: BranchKind::Subagent, .. }),
+            returns: state.created.returns,
+            in_full: state.created.in_full.clone(),
+            source: self.source(state.created.source),
+            plans: self.plans(state),
+            above,
+        };
         let mut made = self.offers.made.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(offer) = made.get(&key) {
             return Arc::clone(offer);
@@ -105,16 +112,38 @@ impl Hub {
         offer
     }
 
+    /// The dialects of `state`'s session: those of the host for one that no call made, else those of its birth that the host
+    /// still has (K18).
+    fn dialects_of(&self, state: &State) -> Vec<Dialect> {
+        let host = self.dialects.offered().iter().copied();
+        match state.created.place {
+            Place::Child { call: Some(_), .. } => {
+                host.filter(|dialect| state.created.dialects.iter().any(|name| **name == *dialect.name())).collect()
+            }
+            Place::Root | Place::Child { call: None, .. } => host.collect(),
+        }
+    }
+
+    /// The tools that `state`'s session is offered at most, by its own list and its present manifest's.
+    pub(crate) fn listed(&self, state: &State) -> Option<Vec<Text>> {
+        let manifest = self.catalog.get(agent_of(state));
+        narrowed(state.tools.as_ref(), manifest.and_then(|manifest| manifest.tools.as_ref()))
+    }
+
     fn make_offer(&self, state: &State, key: &Key) -> Offer {
-        let Key { agent, only, attended, above, .. } = key;
+        let Key { agent, only, attended, above, dialects, nested, returns, in_full, source, plans, .. } = key;
         let manifest = self.catalog.get(agent);
         let above: Vec<Authority> = above.iter().map(|agent| self.present(agent)).collect();
         let policy = self.policy.body.as_deref().cloned().unwrap_or_else(Authority::deny_all);
         let authority = Arc::new(state.ceiling.at_use(&policy, &self.present(agent), &above));
         let mut specs = self.tools.offered(&authority, only.as_deref(), *attended);
-        let may_spawn = only.as_ref().is_none_or(|only| only.iter().any(|name| &**name == TASK));
+        let finds = in_full.as_ref().map(|shown| Finds { all: specs.as_slice().into(), shown: shown.clone() });
+        if let Some(finds) = &finds {
+            specs.retain(|tool| finds.shown.contains(&tool.name));
+            specs.extend(discovery::specs());
+        }
         let (mut agents, mut shown) = (Vec::new(), Vec::new());
-        for manifest in self.catalog.spawnable().filter(|_| may_spawn) {
+        for manifest in self.catalog.spawnable() {
             let entry = (Arc::clone(&manifest.name), Arc::clone(&manifest.description));
             let verdict = authority.verdict(&spawning(&manifest.name));
             if verdict == Verdict::Allow || (verdict == Verdict::Ask && *attended) {
@@ -124,14 +153,41 @@ impl Hub {
                 agents.push(entry);
             }
         }
-        let spawns = !agents.is_empty();
-        if !shown.is_empty() {
-            specs.push(task::spec(&shown));
-            specs.extend(manage::specs());
+        let may = |dialect: &Dialect| {
+            let listed = only.as_ref().is_none_or(|only| only.iter().any(|name| **name == *dialect.name()));
+            let any = !agents.is_empty() || authority.verdict(&spawning(agent)) > Verdict::Deny;
+            listed && any && (!agents.is_empty() || !dialect.nests())
+        };
+        let opens = Offered {
+            dialects: dialects.iter().copied().filter(may).collect(),
+            own: Arc::clone(agent),
+            profiles: self.offered_profiles(),
+            nested: *nested,
+            source: *source,
+            agents,
+        };
+        specs.extend(opens.specs(&shown, self.options.manage_tasks));
+        if *returns {
+            specs.push(minion::return_spec());
         }
+        // A host's own tool of that name is used in its place.
+        let own = specs.iter().any(|spec| *spec.name == *plan_exit::NAME);
+        let proposes = plans.as_ref().filter(|_| !own).and_then(|model| self.proposed(model, *source));
+        // Nobody could approve it: the plan is the answer.
+        specs.extend(proposes.as_ref().filter(|_| *attended).map(|_| plan_exit::spec()));
         let settings = manifest.map(|manifest| manifest.settings).unwrap_or_default();
-        let (agent, only, attended) = (Arc::clone(agent), only.clone(), *attended);
-        Offer { specs: specs.into(), agent, attended, authority, only, agents, spawns, settings }
+        let (agent, only, attended, returns) = (Arc::clone(agent), only.clone(), *attended, *returns);
+        Offer { specs: specs.into(), agent, attended, authority, only, opens, returns, finds, proposes, settings }
+    }
+
+    fn offered_profiles(&self) -> Vec<OfferedProfile> {
+        let offered = |profile: &Arc<Profile>| OfferedProfile {
+            name: Arc::clone(&profile.name),
+            description: profile.about().into(),
+            agent: profile.agent.clone(),
+            tools: profile.tools.clone(),
+        };
+        self.dialects.profiles.all().map(offered).collect()
     }
 
     /// The model that sessions of `manifest` name: its pool, its model, or the one that they inherit.
@@ -145,47 +201,6 @@ impl Hub {
         }
         tracing::warn!(agent = %manifest.name, %pool, model = %inherited, "there is no such pool: its caller's model is used");
         Arc::clone(inherited)
-    }
-
-    /// The birth template of children of `agent`.
-    pub(crate) fn template(&self, agent: &Text, inherited_model: &Text) -> Result<Arc<Template>, UnknownAgent> {
-        let key = (Arc::clone(agent), Arc::clone(inherited_model));
-        let mut births = self.offers.births.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(template) = births.get(&key) {
-            return Ok(Arc::clone(template));
-        }
-        let unknown = || UnknownAgent {
-            name: Arc::clone(agent),
-            known: self.catalog.all().map(|manifest| &*manifest.name).collect::<Vec<_>>().join(", "),
-        };
-        let manifest = self.catalog.get(agent).ok_or_else(unknown)?;
-        let created = SessionCreated {
-            place: Place::Root,
-            short: Short("".into()),
-            agent: Arc::clone(agent),
-            agent_hash: manifest.hash(),
-            model: self.model_name(manifest, inherited_model),
-            system: Interned::new(manifest.system()).map_err(|_| unknown())?,
-            ceiling: self.policy.clone(),
-            limits: self.limits.clone(),
-            workspace: self.workspace_name(),
-            inspectable: manifest.inspectable,
-            on_restart: manifest.on_restart,
-            caller_line: manifest.caller,
-            dialects: vec![TASK.into()],
-            tools: None,
-            title: None,
-            inherited: Default::default(),
-            metadata: None,
-        };
-        let template = Arc::new(Template {
-            created,
-            manifest: Arc::new(manifest.authority()),
-            turns: manifest.turns.unwrap_or(self.limits_body().turns),
-            detached: manifest.detached,
-        });
-        births.insert(key, Arc::clone(&template));
-        Ok(template)
     }
 }
 
@@ -214,15 +229,52 @@ impl Classified {
     }
 }
 
+/// What a call of a session that finds tools means.
+enum Meant {
+    /// The tool that it names.
+    Plain,
+    /// That tool, with those arguments.
+    Used(String, String),
+    /// Nothing that the registry has.
+    Other(Classified),
+}
+
+impl Finds {
+    fn meant(&self, offer: &Offer, tool: &str, args: &str) -> Meant {
+        match tool {
+            discovery::GET => Meant::Other(match discovery::GetTools::asked(args, &self.all, &self.shown) {
+                Ok(ready) => {
+                    Classified { ready: Some(ready), ..Classified::tree(Ok(CallKind::Local(ToolEffect::ReadOnly))) }
+                }
+                Err(error) => Classified::tree(Err(error.message.into())),
+            }),
+            discovery::USE => match discovery::parse_use(args) {
+                Ok((tool, args)) => Meant::Used(tool, args),
+                Err(error) => {
+                    // What a dialect refuses has its shape, however it is called.
+                    let used = subtend_session::dialect::discovery::used(tool, args);
+                    let refused = used.and_then(|(tool, args)| offer.opens.read(&tool, &args)).and_then(Result::err);
+                    Meant::Other(Classified::tree(Err(refused.unwrap_or(error).message.into())))
+                }
+            },
+            _ => Meant::Plain,
+        }
+    }
+}
+
 impl Hub {
     /// Settles what a call is, where a person allowed `always` for good. Deterministic in these: a later activation finds the
     /// same, whether anybody is there to be asked or not.
     pub(crate) fn classify(&self, offer: &Offer, always: &BTreeSet<Access>, tool: &str, args: &str) -> Classified {
         use subtend_tools::registry::Classified as Found;
-        if offer.spawns && tool == TASK {
-            return match task::parse(args, &offer.agents) {
+        if let Some(read) = offer.opens.read(tool, args) {
+            return match read {
                 Ok(Request::Start(start)) => {
                     let access = spawning(&start.agent);
+                    if offer.authority.verdict(&access) == Verdict::Deny {
+                        let told = format!("{} may not be started here: do the work yourself", start.agent);
+                        return Classified::tree(Err(start.dialect.refused("NOT_ALLOWED", &told)));
+                    }
                     // What is allowed needs no record: a birth has its own.
                     let ask = offer.authority.verdict(&access) != Verdict::Allow && !always.contains(&access);
                     let access = ask.then(|| Box::new(access));
@@ -232,11 +284,19 @@ impl Hub {
                 Err(error) => Classified::tree(Err(error.message.into())),
             };
         }
-        if offer.spawns
-            && let Some(kind) = names::unnamed(tool, args)
-        {
+        if let Some(kind) = names::unnamed(offer, tool, args) {
             return Classified::tree(kind);
         }
+        let (used, found);
+        let (tool, args) = match offer.finds.as_ref().map(|finds| finds.meant(offer, tool, args)) {
+            None | Some(Meant::Plain) => (tool, args),
+            Some(Meant::Other(other)) => return other,
+            // Judged as if it had been called by its own name: no rule is on the way that it does not meet.
+            Some(Meant::Used(tool, args)) => {
+                (used, found) = (tool, args);
+                (&*used, &*found)
+            }
+        };
         let granted = |access: &Access| always.contains(access);
         match self.tools.classify(tool, args, &offer.authority, offer.only.as_deref(), true, &granted) {
             Found::Ready { tool, args, kind, access, ask } => {
@@ -269,7 +329,7 @@ pub(crate) fn spawning(agent: &Text) -> Access {
 }
 
 /// The tools that both lists have; no list has all.
-fn narrowed(session: Option<&Vec<Text>>, manifest: Option<&Vec<Text>>) -> Option<Vec<Text>> {
+pub(crate) fn narrowed(session: Option<&Vec<Text>>, manifest: Option<&Vec<Text>>) -> Option<Vec<Text>> {
     match (session, manifest) {
         (Some(session), Some(manifest)) => {
             Some(session.iter().filter(|name| manifest.contains(name)).map(Arc::clone).collect())

@@ -24,6 +24,8 @@ pub struct Options {
     /// Whether the start leaves alone what waits: queues stay as they are, and a run that was queued stays queued, until a host
     /// that works starts. For a process that only looks at sessions or changes them.
     pub leaves_waiting: bool,
+    /// Whether sessions of MCP clients are offered tools that are internal only (K24).
+    pub mcp_internal: bool,
     /// Seed of ids and jitter, for tests: the same in every run.
     pub seed: Option<u64>,
 }
@@ -39,6 +41,7 @@ impl Default for Options {
             manage_tasks: true,
             durable_before_call: false,
             leaves_waiting: false,
+            mcp_internal: false,
             seed: None,
         }
     }

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use subtend_agents::manifest::Manifest;
 use subtend_journal::ReadError;
 use subtend_session::ids::{Seq, SessionId, Text};
+use subtend_session::place::Source;
 use subtend_session::record::{AgentOverride, Record};
 use subtend_session::state::State;
 
@@ -47,17 +49,32 @@ impl Hub {
             Some(created)
         });
         let created = created.ok_or_else(|| unread("it has no birth".to_owned()))?;
+        let other = self.in_place(manifest, &created.model, created.source);
         // Back to the session's own agent is back to its own model, which a host may have given it.
-        let model = if created.agent == *name { created.model } else { self.model_name(manifest, &created.model) };
-        Ok(AgentOverride { agent: Arc::clone(name), agent_hash: manifest.hash(), model, system: manifest.system() })
+        let model = if created.agent == *name { created.model } else { other.model };
+        Ok(AgentOverride { model, ..other })
+    }
+
+    /// `manifest` in the place of the agent of a session that was opened with `model`.
+    pub(crate) fn in_place(&self, manifest: &Manifest, model: &Text, source: Source) -> AgentOverride {
+        // With what is said to those who are offered tools to start others by (R11).
+        let born =
+            self.template(&manifest.name, model, source).ok().and_then(|template| template.created.system.body.clone());
+        AgentOverride {
+            agent: Arc::clone(&manifest.name),
+            agent_hash: manifest.hash(),
+            model: self.model_name(manifest, model),
+            system: born.unwrap_or_else(|| manifest.system()),
+        }
     }
 }
 
 impl Driver {
-    /// What the session is offered, where that may have changed: another agent answers, or someone came who can be asked, or
+    /// What the session is offered, where that may have changed: another agent answers, it goes on with other tools, or someone came who can be asked, or
     /// left.
     pub(crate) fn renew_offer(&mut self) {
-        if self.offer.agent != *agent_of(&self.state) || self.offer.attended != self.hub.approvals.attended() {
+        let same = self.offer.agent == *agent_of(&self.state) && self.offer.only == self.hub.listed(&self.state);
+        if !same || self.offer.attended != self.hub.approvals.attended() {
             self.offer = self.hub.offer(&self.state);
         }
     }

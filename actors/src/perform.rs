@@ -7,7 +7,7 @@ use std::time::Duration;
 use subtend_session::call::CallKind;
 use subtend_session::command::{Command, Deadline};
 use subtend_session::effect::Effect;
-use subtend_session::ids::{CallId, RunKey, RunNo, SessionId};
+use subtend_session::ids::{CallId, RunKey, RunNo, SessionId, TurnNo};
 use subtend_session::outcome::{By, OutcomeKind};
 use subtend_session::record::Record;
 use subtend_session::state::State;
@@ -17,6 +17,7 @@ use crate::activation::owner_key;
 use crate::directory::{Hot, Next};
 use crate::driver::{Driver, Pending};
 use crate::lane::Item;
+use crate::reading::Read;
 use crate::slots::pool;
 use crate::ticket::Timer;
 
@@ -24,6 +25,7 @@ impl Driver {
     /// Does what was decided.
     pub(crate) async fn perform(&mut self, pending: Pending) {
         let mut hot = pending.hot;
+        self.items.extend(pending.granted.into_iter().map(|(ticket, slot)| Item::Granted(ticket, slot)));
         // A deadline that is armed and disarmed by the same batch never reaches the wheel.
         let mut timers: Vec<(Deadline, Option<u64>)> = Vec::new();
         for effect in pending.effects {
@@ -75,6 +77,10 @@ impl Driver {
             return;
         }
         let ticket = RunKey { session: self.session(), run };
+        // It came already, in the batch that asks for it.
+        if self.items.iter().any(|item| matches!(item, Item::Granted(granted, _) if *granted == ticket)) {
+            return;
+        }
         let class = if again { Class::Again } else { Class::Start };
         let (whose, bound) = pool(&self.state);
         if let Some(slot) = self.hub.slots.of(whose).request(self.root(), ticket, class, bound) {
@@ -237,6 +243,9 @@ impl Driver {
 
     /// Asks for child calls that wait for admission: a chunk at a time, so that the lanes are looked at between two.
     pub(crate) fn admit_chunk(&mut self) {
+        if !self.may_admit() {
+            return;
+        }
         let Some((turn, mut calls)) = self.admit.pop_front() else { return };
         if self.is_cut_off() {
             // Nothing is born any more below a close: not even what would not end by it.
@@ -246,8 +255,15 @@ impl Driver {
         if !rest.is_empty() {
             self.admit.push_front((turn, rest));
         }
+        if let Some(calls) = self.read_first(turn, calls) {
+            self.admit_now(turn, &calls, &Read::new());
+        }
+    }
+
+    /// Asks for child calls whose files, where they begin with some, were read.
+    pub(crate) fn admit_now(&mut self, turn: TurnNo, calls: &[u32], read: &Read) {
         let (hub, offer) = (Arc::clone(&self.hub), Arc::clone(&self.offer));
-        let (command, grants) = hub.admit(&self.state, &offer, turn, &calls);
+        let (command, grants) = hub.admit(&self.state, &offer, turn, calls, read);
         let before = self.pending.records.len();
         self.decide(command, None);
         let opens = |record: &&Record| matches!(record, Record::ChildSpawned(_) | Record::ContinueAsked(_));

@@ -70,11 +70,11 @@ impl Hub {
         let Some(place) = place else { return Ok(None) };
         Ok(frame.iter().find_map(|stored| {
             let Record::RunEnded(ended) = &stored.record else { return None };
-            let owner = all.iter().find_map(|stored| {
+            let opened = all.iter().find_map(|stored| {
                 let Record::RunOpened(opened) = &stored.record else { return None };
-                (opened.run == ended.run).then_some(&opened.owner)
+                (opened.run == ended.run).then_some(opened)
             })?;
-            let (to, notice) = index::notice_from(child, place, owner, ended)?;
+            let (to, notice) = index::notice_from(child, place, opened, ended)?;
             (to == row.to && notice.row_key() == Some(row.key)).then_some(notice)
         }))
     }

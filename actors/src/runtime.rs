@@ -9,7 +9,9 @@ use subtend_journal::{AppendError, Journal, ReadError};
 use subtend_session::birth;
 use subtend_session::ids::{Interned, SessionId, Text};
 use subtend_session::limits::{BadLimit, Limits};
-use subtend_session::place::{OnRestart, Place};
+use subtend_session::place::{OnRestart, Place, Source};
+
+use subtend_tools::display::Shown;
 
 use crate::boot::BootReport;
 use crate::builder::Builder;
@@ -49,6 +51,9 @@ pub struct OpenOptions {
     pub model: Option<Text>,
     /// What a restart of the host does with its runs; what the agent's manifest says if not given.
     pub on_restart: Option<OnRestart>,
+    /// Where its calls come from: a session that an MCP client works in is not offered what is internal only (B10), nor is what it
+    /// starts.
+    pub source: Source,
 }
 
 impl OpenOptions {
@@ -193,7 +198,7 @@ impl Runtime {
             return Err(OpenSessionError::UnknownPool(pool.clone()));
         }
         let inherited: Text = options.model.clone().unwrap_or_else(|| self.hub.default_model.clone());
-        let Ok(template) = self.hub.template(&name, &inherited) else {
+        let Ok(template) = self.hub.template(&name, &inherited, options.source) else {
             return Err(OpenSessionError::UnknownAgent { name, pickable: pickable() });
         };
         let model = options.model.as_ref().unwrap_or(&template.created.model);
@@ -215,7 +220,7 @@ impl Runtime {
         if let Some(limits) = options.limits {
             created.limits = Interned::new(Arc::new(limits))?;
         }
-        let ceiling = self.hub.policy.body.as_ref().map(|policy| policy.meet(&template.manifest));
+        let ceiling = self.hub.policy.body.as_ref().map(|policy| policy.meet(&self.hub.ceiling_of(manifest)));
         if let Some(ceiling) = ceiling {
             created.ceiling = Interned::new(Arc::new(ceiling))?;
         }
@@ -244,6 +249,11 @@ impl Runtime {
     /// before the call and is not durable yet is in neither.
     pub fn subscribe(&self, root: Option<SessionId>) -> Subscription {
         self.hub.events.subscribe(root.map_or(Scope::All, Scope::Tree))
+    }
+
+    /// A call as people see it: its tool by the name and sign that it has for them, what it takes and gave in its own words (M13).
+    pub fn shown(&self, tool: &str, args: &str, result: Option<&str>) -> Shown {
+        self.hub.tools.shown(tool, args, result)
     }
 
     /// Sessions in memory, for operators and tests.

@@ -1,6 +1,7 @@
 //! Trees: a session and all below it, read from the journal.
 
 use std::collections::HashSet;
+use std::fmt;
 
 use subtend_journal::{Journal, Poisoned, ReadError};
 use subtend_session::ids::{RunNo, Seq, SessionId, Short, Text};
@@ -14,6 +15,8 @@ use crate::past::Past;
 
 /// Records that are read from the journal at a time.
 const PAGE: usize = 256;
+/// Characters of a title that a drawn tree shows.
+const TITLE: usize = 60;
 
 /// A session and all below it, for people.
 #[derive(Clone, Debug, PartialEq)]
@@ -147,10 +150,52 @@ impl Tree {
         }
     }
 
+    fn draw(&self, f: &mut fmt::Formatter<'_>, before: &str, below: &str) -> fmt::Result {
+        let word = match (&self.outcome, self.phase) {
+            (Some(outcome), _) => outcome.kind().word(),
+            (None, Phase::Queued) => "queued",
+            (None, Phase::Quiet) => "quiet",
+            (
+                None,
+                Phase::Working
+                | Phase::WaitingMidTurn
+                | Phase::WaitingAtRest
+                | Phase::HeldInterrupted
+                | Phase::HeldOutOfTurns
+                | Phase::Closing,
+            ) => "in flight",
+        };
+        let turns = if self.turns == 1 { "turn" } else { "turns" };
+        write!(f, "{before}{} {}  {word}, {} {turns}", self.agent, self.short, self.turns)?;
+        // One line, whatever was said.
+        let title: String = self.title.split_whitespace().collect::<Vec<_>>().join(" ");
+        let mut shown: String = title.chars().filter(|c| !c.is_control()).take(TITLE).collect();
+        if shown.len() < title.len() {
+            shown.push('…');
+        }
+        if !shown.is_empty() {
+            write!(f, "  {shown}")?;
+        }
+        let last = self.children.len().saturating_sub(1);
+        for (at, child) in self.children.iter().enumerate() {
+            let (hook, line) = if at == last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+            writeln!(f)?;
+            child.draw(f, &format!("{below}{hook}"), &format!("{below}{line}"))?;
+        }
+        Ok(())
+    }
+
     /// Visits each session, parents before children.
     pub fn each<'a>(&'a self, visit: &mut dyn FnMut(&'a Tree)) {
         visit(self);
         self.children.iter().for_each(|child| child.each(visit));
+    }
+}
+
+/// A session a line, those below it indented: its agent and short name, how its last run ended, and what it is about.
+impl fmt::Display for Tree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.draw(f, "", "")
     }
 }
 

@@ -8,6 +8,7 @@ use futures_util::task::noop_waker_ref;
 use serde_json::Value;
 use subtend_session::call::{CallEnd, CallKind, CallResult, ToolEffect, ToolErrorKind};
 use subtend_session::command::{Command, Deadline, FoundCall};
+use subtend_session::dialect::discovery;
 use subtend_session::ids::{CallId, Lsn, RunNo};
 use subtend_session::state::{CallPhase, Phase};
 use subtend_tools::registry::Registry;
@@ -52,7 +53,11 @@ impl Driver {
         if self.hub.faults.hasty() {
             return false;
         }
-        let found = self.state.call(call).and_then(|call| self.hub.tools.get(&call.tool));
+        let named = self.state.call(call).map(|call| discovery::named(&call.tool, &call.args));
+        if named.as_deref() == Some(discovery::GET) {
+            return self.hub.options.durable_before_call;
+        }
+        let found = named.and_then(|named| self.hub.tools.get(&named));
         self.hub.options.durable_before_call
             || found.is_none_or(|tool| tool.leaves_process() || tool.effect() != ToolEffect::ReadOnly)
     }
@@ -139,6 +144,7 @@ impl Driver {
         let tool_call = ToolCall {
             key: ToolKey { session: self.session(), run, call },
             args,
+            options: self.hub.options_of(&self.state, &*tool),
             workspace: Arc::clone(&self.hub.workspace),
             authority: Arc::clone(&self.offer.authority),
             cancel: stop.ask.clone(),
@@ -254,7 +260,7 @@ impl Driver {
                 let mut found = self.hub.classify(&self.offer, &self.state.always, &call.tool, &call.args);
                 self.settle_name(&call.args, &mut found.kind, &mut found.note);
                 if let CallKind::Continue(_) = found.kind {
-                    found.access = self.word_to_continue(&call.args);
+                    found.access = self.word_to_continue(&call.tool, &call.args);
                     found.ask = found.access.is_some();
                 }
                 FoundCall { call: id, kind: found.kind, access: found.access, ask: found.ask }

@@ -118,6 +118,7 @@ async fn an_approver_is_given_the_question_and_its_word_starts_the_call_once() {
         tool: "make".into(),
         action: "make.thing".into(),
         resource: "a".into(),
+        plan: None,
     };
     assert_eq!(asked, expected);
     assert_eq!(runtime.approvals().await.expect("a list"), [expected]);

@@ -53,7 +53,8 @@ async fn every_run_in_flight_ends_lost_and_every_owner_hears_of_it_once() {
 
     let journal = reopen(&memory);
     let runtime = builder(&journal).model(model(tree)).start().await.expect("a runtime");
-    assert_eq!((runtime.boot().swept, runtime.boot().unreadable), (in_flight, 0));
+    let boot = runtime.boot();
+    assert_eq!((boot.swept, boot.waiting, boot.notices, &*boot.undone), (in_flight, 0, in_flight - 1, &[][..]));
     assert_eq!(journal.inflight().expect("inflight"), []);
     assert_eq!(journal.outbox().expect("outbox"), []);
     let mut lost = 0;

@@ -493,7 +493,11 @@ async fn another_agent_that_answers_and_is_not_known_any_more_goes_on_in_a_branc
     let branch = session.branch(BranchOptions::default()).await.expect("a branch");
     let (of_session, made) = (birth(&journal, &session).await, birth(&journal, &branch).await);
     let (agent, agent_hash, model) = ("guest".into(), guest.hash(), "other".into());
-    let system = Interned::new(guest.system()).expect("JSON");
+    let recorded = records(&journal, session.id()).await.into_iter().find_map(|record| match record {
+        Record::InputAccepted(input) => input.agent_override.clone(),
+        _ => None,
+    });
+    let system = Interned::new(Arc::clone(&recorded.expect("it was named").system)).expect("JSON");
     let expected = SessionCreated { agent, agent_hash, model, system, ..goes_on(of_session, &made, &branch) };
     assert_eq!(made, expected);
     shut(runtime).await;

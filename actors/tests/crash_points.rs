@@ -16,6 +16,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::json;
@@ -28,7 +29,9 @@ use subtend_journal::memory::Memory;
 use subtend_journal::{Engine, Journal};
 use subtend_models::model::{Answer, ModelError, Request};
 use subtend_session::call::ToolEffect;
-use subtend_session::ids::{InputId, SessionId};
+use subtend_session::ids::{InputId, RunKey, RunNo, SessionId};
+use subtend_session::invariant::observed::Recovery;
+use subtend_session::invariant::{self, InvariantId, Observed};
 use subtend_session::outcome::Outcome;
 use subtend_session::place::OnRestart;
 use subtend_session::record::Record;
@@ -239,6 +242,11 @@ async fn recovered(
     begun.iter().map(of).collect()
 }
 
+fn recovery(crash: &str, cut: u32, begun: &[(SessionId, usize)], ends: &[Outcome]) -> Recovery {
+    let run = |(session, run): &(SessionId, usize)| RunKey { session: *session, run: RunNo(*run as u32 + 1) };
+    Recovery { crash: crash.into(), cut, ends: begun.iter().map(run).zip(ends.iter().cloned()).collect() }
+}
+
 /// Every write of every story, before and after it; then every write of the recovery, before and after it (J-1, J-7, N-1, S-1).
 async fn sweep(world: World) {
     let world = &world;
@@ -249,19 +257,27 @@ async fn sweep(world: World) {
                 let memory = Memory::new();
                 let (told, writes) = dies(&memory, story, world, at, n).await;
                 let (left, begun) = (memory.copy(), begun(&memory));
-                let what = format!("{story:?}, {at:?} write {n}");
-                let once = recovered(&memory, world, &told, &begun, &what).await;
+                let crash = format!("{story:?}, {at:?} write {n}");
+                let once = recovered(&memory, world, &told, &begun, &crash).await;
+                let mut observed =
+                    Observed { recoveries: vec![recovery(&crash, 0, &begun, &once)], ..Observed::default() };
                 for (second, m) in (1..).flat_map(|m| At::ALL.map(|second| (second, m))) {
                     let memory = left.copy();
-                    let what = format!("{what}, then {second:?} write {m} of the recovery");
+                    let what = format!("{crash}, then {second:?} write {m} of the recovery");
                     let there = dies_in_recovery(&memory, world, second, m).await;
                     points += 1;
                     let twice = recovered(&memory, world, &told, &begun, &what).await;
-                    assert!(world.word == OnRestart::Resume || twice == once, "{what}: {twice:?}, and once {once:?}");
+                    // What goes on may end otherwise: it was at work for longer.
+                    if world.word == OnRestart::Fail {
+                        observed.recoveries.push(recovery(&crash, 1, &begun, &twice));
+                    }
                     if there < m {
                         break;
                     }
                 }
+                let nothing = BTreeSet::new();
+                let seen = invariant::World::new([], &nothing, None, false).seen_as(&observed);
+                InvariantId::J7.check(&seen, true).unwrap_or_else(|violation| panic!("{violation}"));
                 if writes < n {
                     break;
                 }

@@ -12,16 +12,21 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use subtend_actors::{ControlError, Options, SendError, SessionHandle, Stopped, WaitError};
+use subtend_actors::{ControlError, OpenOptions, Options, Runtime, SendError, SessionHandle, Stopped, WaitError};
 use subtend_journal::{Journal, ReadError, StoreSpec, open_store};
 use subtend_models::model::{Answer, ModelError, Request};
 use subtend_session::ids::{RunNo, SessionId};
+use subtend_session::invariant::observed::Aside;
+use subtend_session::invariant::{self, InvariantId, Observed};
+use subtend_session::message::Message;
 use subtend_session::outcome::Outcome;
-use support::{builder, model, open, prompt, text};
+use subtend_session::place::OnRestart;
+use support::{answers as answers_of, builder, model, open, prompt, task, text};
 use tokio::sync::Semaphore;
 
 fn store(dir: &Path) -> Journal {
@@ -47,13 +52,18 @@ async fn killed(dir: &Path, sessions: usize) -> Vec<SessionId> {
     }
     drop(asked.acquire_many(u32::try_from(sessions).expect("few")).await.expect("every model is asked"));
     journal.settled().await.expect("settled");
+    copied(dir);
+    runtime.shutdown(Duration::from_secs(1)).await;
+    ids
+}
+
+/// Copies the store as it is on the disk.
+fn copied(dir: &Path) {
     let copy = dir.join("copy");
     std::fs::create_dir_all(copy.join("redb-4")).expect("a directory");
     for file in ["WATERMARK", "redb-4/journal.redb"] {
         std::fs::copy(dir.join("live").join(file), copy.join(file)).expect("a copy");
     }
-    runtime.shutdown(Duration::from_secs(1)).await;
-    ids
 }
 
 /// Flips a bit of the session's birth, in every copy of it that the file has.
@@ -73,6 +83,20 @@ fn words(stopped: &Stopped, session: &SessionHandle) -> bool {
     why.starts_with(&format!("session {} is damaged at record 1 (lsn ", session.id()))
 }
 
+/// How each session answers a person's words.
+async fn answers(runtime: &Runtime, ids: &[SessionId], damaged: [SessionId; 1]) -> Aside {
+    let mut aside = Aside { damaged: damaged.into(), ..Aside::default() };
+    for id in ids {
+        let session = runtime.session(*id).expect("a sound row").expect("it is there");
+        match session.send("once more").await {
+            Ok(_) => _ = aside.served.insert(*id),
+            Err(SendError::Stopped(why)) if words(&why, &session) => _ = aside.refused.insert(*id),
+            Err(other) => panic!("{other}"),
+        }
+    }
+    aside
+}
+
 #[tokio::test]
 async fn the_others_start_and_the_damaged_one_answers_with_a_typed_error() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -82,7 +106,10 @@ async fn the_others_start_and_the_damaged_one_answers_with_a_typed_error() {
     let journal = store(&dir.path().join("copy"));
     let says = |request: Request| async move { Ok(text(&prompt(&request))) };
     let runtime = builder(&journal).model(model(says)).start().await.expect("it boots beside the damage");
-    assert_eq!((runtime.boot().swept, runtime.boot().unreadable), (3, 1));
+    assert_eq!(runtime.boot().swept, 2, "what could not be read was not swept");
+    let undone: Vec<_> = runtime.boot().undone.iter().map(|undone| (undone.session, &*undone.why)).collect();
+    let why = journal.records(ids[1]).expect_err("it is damaged").to_string();
+    assert_eq!(undone, [(Some(ids[1]), &*why)]);
     let session = |ix: usize| runtime.session(ids[ix]).expect("a sound row").expect("it is there");
     for ix in [0, 2] {
         assert_eq!(session(ix).run_ended(RunNo(1)).await.expect("an end").outcome, Outcome::Lost);
@@ -96,6 +123,11 @@ async fn the_others_start_and_the_damaged_one_answers_with_a_typed_error() {
     assert!(matches!(bad.cancel().await, Err(WaitError::Stopped(why)) if words(&why, &bad)));
     assert!(matches!(bad.queue().await, Err(ControlError::Stopped(why)) if words(&why, &bad)));
     assert!(matches!(journal.records(bad.id()), Err(ReadError::Damaged { session, .. }) if session == bad.id()));
+    let observed = Observed { aside: Some(answers(&runtime, &ids, [ids[1]]).await), ..Observed::default() };
+    let nothing = BTreeSet::new();
+    let views = ids.iter().filter(|id| **id != ids[1]).map(|id| (*id, invariant::View::default()));
+    let seen = invariant::World::new(views, &nothing, None, false).seen_as(&observed);
+    assert_eq!(InvariantId::J8.check(&seen, true), Ok(()));
     let fresh = open(&runtime).send("new work").await.expect("new work is taken");
     assert_eq!(fresh.run, RunNo(1));
     runtime.shutdown(Duration::from_secs(1)).await;
@@ -109,10 +141,154 @@ async fn nothing_is_unreadable_where_nothing_is_damaged() {
     let journal = store(&dir.path().join("copy"));
     let says = |request: Request| async move { Ok(text(&prompt(&request))) };
     let runtime = builder(&journal).model(model(says)).start().await.expect("it boots");
-    assert_eq!((runtime.boot().swept, runtime.boot().unreadable), (3, 0));
+    assert_eq!((runtime.boot().swept, &*runtime.boot().undone), (3, &[][..]));
     for id in ids {
         let session = runtime.session(id).expect("a sound row").expect("it is there");
         assert_eq!(session.run_ended(RunNo(1)).await.expect("an end").outcome, Outcome::Lost);
     }
+    runtime.shutdown(Duration::from_secs(1)).await;
+}
+
+/// The owner ends; its child's run stays in flight, is not counted as swept, and is told.
+#[tokio::test]
+async fn what_is_counted_as_swept_has_ended_and_the_rest_is_told() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let journal = store(&dir.path().join("live"));
+    let asked = Arc::new(Semaphore::new(0));
+    let asks = Arc::clone(&asked);
+    let works = move |request: Request| {
+        let first = &*prompt(&request) == "work" && answers_of(&request) == 0;
+        let part = first.then(|| support::calls([task("part", true)]));
+        asks.add_permits(usize::from(part.is_none()));
+        async move {
+            match part {
+                Some(part) => Ok(part),
+                None => std::future::pending().await,
+            }
+        }
+    };
+    let options = Options { seed: Some(7), durable_before_call: true, ..Options::default() };
+    let runtime = builder(&journal).options(options).model(model(works)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("work").await.expect("accepted");
+    drop(asked.acquire_many(2).await.expect("both models are asked"));
+    journal.settled().await.expect("settled");
+    copied(dir.path());
+    let (id, child) = (session.id(), session.tree().await.expect("a tree").children[0].id);
+    runtime.shutdown(Duration::from_secs(1)).await;
+    damage(dir.path(), child);
+
+    let journal = store(&dir.path().join("copy"));
+    let says = |_: Request| async { Ok(text("more")) };
+    let options = Options { seed: Some(8), ..Options::default() };
+    let runtime =
+        builder(&journal).options(options).model(model(says)).start().await.expect("it boots beside the damage");
+    assert_eq!(journal.inflight().expect("inflight").iter().map(|(id, _)| *id).collect::<Vec<_>>(), [child]);
+    assert_eq!(runtime.boot().swept, 1);
+    let session = runtime.session(id).expect("a sound row").expect("it is there");
+    assert_eq!(session.run_ended(RunNo(1)).await.expect("an end").outcome, Outcome::Lost);
+    let undone: Vec<_> = runtime.boot().undone.iter().map(|undone| (undone.session, &*undone.why)).collect();
+    let why = journal.records(child).expect_err("it is damaged").to_string();
+    assert_eq!(undone, [(Some(child), &*why)]);
+    runtime.shutdown(Duration::from_secs(1)).await;
+}
+
+/// What an ended child used is a part of its owner's account: that it cannot be read any more stops nobody.
+#[tokio::test]
+async fn an_owner_goes_on_over_a_restart_beside_a_child_that_cannot_be_read() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let journal = store(&dir.path().join("live"));
+    let asked = Arc::new(Semaphore::new(0));
+    let asks = Arc::clone(&asked);
+    let works = move |request: Request| {
+        let answer = match (&*prompt(&request), answers_of(&request)) {
+            ("work", 0) => Some(support::calls([task("part", false)])),
+            ("work", _) => None,
+            _ => Some(text("done")),
+        };
+        asks.add_permits(usize::from(answer.is_none()));
+        async move {
+            match answer {
+                Some(answer) => Ok(answer),
+                None => std::future::pending().await,
+            }
+        }
+    };
+    let options = || Options { seed: Some(7), durable_before_call: true, ..Options::default() };
+    let runtime = builder(&journal).options(options()).model(model(works)).start().await.expect("a runtime");
+    let resumes = OpenOptions { agent: "worker".into(), on_restart: Some(OnRestart::Resume), ..OpenOptions::default() };
+    let session = runtime.open(resumes).expect("a session");
+    session.send("work").await.expect("accepted");
+    drop(asked.acquire().await.expect("the model is asked again"));
+    journal.settled().await.expect("settled");
+    copied(dir.path());
+    let (id, child) = (session.id(), session.tree().await.expect("a tree").children[0].id);
+    runtime.shutdown(Duration::from_secs(1)).await;
+    damage(dir.path(), child);
+
+    let journal = store(&dir.path().join("copy"));
+    let says = |_: Request| async { Ok(text("went on")) };
+    let options = Options { seed: Some(8), ..options() };
+    let runtime =
+        builder(&journal).options(options).model(model(says)).start().await.expect("it boots beside the damage");
+    assert_eq!((runtime.boot().resumed, runtime.boot().swept), (1, 0));
+    let session = runtime.session(id).expect("a sound row").expect("it is there");
+    let ended = session.run_ended(RunNo(1)).await.expect("an end");
+    assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("went on")));
+    assert!(matches!(journal.records(child), Err(ReadError::Damaged { .. })));
+    runtime.shutdown(Duration::from_secs(1)).await;
+}
+
+/// A child at work in the background, and its owner at rest until it ends: both go on over a restart, but the child cannot
+/// be read by then. Without a word of the hub its owner would wait for ever, and a cancel of it too (S-6).
+#[tokio::test]
+async fn an_owner_hears_of_a_child_in_flight_that_cannot_be_read_and_comes_to_its_end() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let journal = store(&dir.path().join("live"));
+    let working = Arc::new(Semaphore::new(0));
+    let at_work = Arc::clone(&working);
+    let works = move |request: Request| {
+        let answer = match (&*prompt(&request), answers_of(&request)) {
+            ("work", 0) => Some(support::calls([task("part", true)])),
+            ("work", _) => Some(text("so far")),
+            _ => None,
+        };
+        at_work.add_permits(usize::from(answers_of(&request) > 0 || answer.is_none()));
+        async move {
+            match answer {
+                Some(answer) => Ok(answer),
+                None => std::future::pending().await,
+            }
+        }
+    };
+    let options = |seed| Options { seed: Some(seed), durable_before_call: true, ..Options::default() };
+    let runtime = builder(&journal).options(options(7)).model(model(works)).start().await.expect("a runtime");
+    let resumes = OpenOptions { agent: "worker".into(), on_restart: Some(OnRestart::Resume), ..OpenOptions::default() };
+    let session = runtime.open(resumes).expect("a session");
+    session.send("work").await.expect("accepted");
+    drop(working.acquire_many(2).await.expect("the owner answered, and the child is at work"));
+    journal.settled().await.expect("settled");
+    copied(dir.path());
+    let (id, child) = (session.id(), session.tree().await.expect("a tree").children[0].id);
+    runtime.shutdown(Duration::from_secs(1)).await;
+    damage(dir.path(), child);
+
+    let journal = store(&dir.path().join("copy"));
+    let says = |request: Request| async move {
+        let told = request.messages.iter().filter_map(|message| match message {
+            Message::Notice { text, .. } => Some(text.to_string()),
+            _ => None,
+        });
+        Ok(text(&format!("heard: {}", told.collect::<String>())))
+    };
+    let runtime =
+        builder(&journal).options(options(8)).model(model(says)).start().await.expect("it boots beside the damage");
+    let session = runtime.session(id).expect("a sound row").expect("it is there");
+    let ended = session.run_ended(RunNo(1)).await.expect("an end");
+    assert_eq!(ended.outcome, Outcome::Completed);
+    let heard = ended.text.expect("a text");
+    assert!(heard.contains("failed: its session cannot be read any more (session "), "{heard}");
+    assert!(heard.contains("how far it was is not known, and what it had begun may have had effects"), "{heard}");
+    assert_eq!(heard.matches("cannot be read").count(), 1, "told once: {heard}");
     runtime.shutdown(Duration::from_secs(1)).await;
 }

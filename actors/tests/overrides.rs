@@ -59,7 +59,9 @@ fn watching(seen: &Seen) -> Arc<dyn Model> {
     model(move |request| {
         let tools =
             request.tools.iter().map(|tool| tool.name.to_string()).filter(|name| !name.contains("task")).collect();
-        let at = (request.agent.to_string(), request.model.to_string(), request.system.to_string());
+        // What is said of handing work to others is not the agent's.
+        let own = request.system.split("\n\nWhen to hand").next().unwrap_or_default().to_owned();
+        let at = (request.agent.to_string(), request.model.to_string(), own);
         seen.lock().unwrap().push((at.0, at.1, at.2, tools, request.settings.temperature));
         async move { Ok(text("fine")) }
     })
@@ -124,7 +126,10 @@ async fn the_override_holds_from_its_message_on_under_the_sessions_ceiling_and_o
         })
         .map(|other| (other.agent.to_string(), other.model.to_string(), other.system.to_string()))
         .collect();
-    let words = |agent: &str, model: &str, system: &str| (agent.to_owned(), model.to_owned(), system.to_owned());
+    // R11: with what is said to those who may hand work to others.
+    let hint = "\n\nWhen to hand work to other agents:\n\n- Work that needs much reading for a short conclusion, or independent parts \
+                that can go on side by side: hand each to an agent with `task`.";
+    let words = |agent: &str, model: &str, own: &str| (agent.to_owned(), model.to_owned(), format!("{own}{hint}"));
     assert_eq!(recorded, [words("planner", "deep", "You plan."), words("worker", "test", "You are a worker.")]);
     shut(runtime).await;
 }

@@ -14,7 +14,7 @@
 mod support;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use subtend_actors::Options;
@@ -54,6 +54,33 @@ async fn a_panic_in_the_sweep_does_not_resume_the_run() {
         "{:?}",
         all.iter().map(Record::kind).collect::<Vec<_>>()
     );
+    shut(runtime).await;
+}
+
+/// An actor that dies at whatever it hears: its run is not over, and the report does not say that it was swept.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_no_actor_lives_to_end_is_told_and_not_counted() {
+    let journal = journal();
+    let answer = |_| async {
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        Ok(text("hello"))
+    };
+    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+    let session = open(&runtime).id();
+    runtime.session(session).unwrap().unwrap().send("one").await.expect("accepted");
+    drop(runtime);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let dies = Arc::new(AtomicBool::new(true));
+    let still = Arc::clone(&dies);
+    let faults = Faults::new(move |at, _| assert!(at != Point::Handler || !still.load(Ordering::Relaxed), "a fault"));
+    let runtime = builder(&journal).model(model(answer)).faults(faults).start().await.expect("a runtime");
+    let boot = runtime.boot();
+    let told: Vec<_> = boot.undone.iter().map(|undone| (undone.session, &*undone.why)).collect();
+    let why = "its actor ended each time it was started: the log says why";
+    assert_eq!((boot.swept, told), (0, vec![(Some(session), why)]));
+    // It is tried again, slowly: when the fault is gone the run ends.
+    dies.store(false, Ordering::Relaxed);
+    tokio::time::sleep(SOON).await;
     shut(runtime).await;
 }
 

@@ -1,35 +1,110 @@
 //! The agents that are there without any file.
 
 use subtend_session::authority::{Rule, RuleSet, Verdict};
+use subtend_session::settings::{Effort, Settings};
 
 use crate::manifest::{AgentMode, Manifest, Source};
 
+/// The pool of models that costs little: where it is not there, the caller's model is used.
+const CHEAP: &str = "cheap";
+
 /// All built-in agents.
 pub(crate) fn all() -> Vec<Manifest> {
-    vec![general(), explore()]
+    vec![general(), plan(), build(), explore(), research(), title(), summary(), compaction()]
 }
 
 /// The agent for everything: narrows nothing, and may be picked and spawned alike.
 fn general() -> Manifest {
+    let about = "General agent: answers questions and carries out tasks of several steps, with all tools that its caller may \
+                 use. Use it when no narrower agent fits.";
+    Manifest { description: about.into(), ..builtin("general", AgentMode::All, include_str!("builtin/general.md")) }
+}
+
+/// The planner: reads, and may have others read for it. A person's may propose that its plan be carried out.
+fn plan() -> Manifest {
+    let about = "Plans a change and makes none: reads the code that it touches and returns ordered steps with concrete file \
+                 paths, risks and checks. Give it the goal and what is already decided.";
     Manifest {
-        description: "General agent: answers questions and carries out tasks of several steps, \
-                      with all tools that its caller may use. Use it when no narrower agent fits."
-            .into(),
-        source: Source::Builtin,
-        ..Manifest::new("general", AgentMode::All, include_str!("builtin/general.md"))
+        description: about.into(),
+        rules: Some(only_allows(&["fs.read", "net.*", "task:explore", "task:research"])),
+        turns: Some(50),
+        plan_exit: true,
+        ..builtin("plan", AgentMode::All, include_str!("builtin/plan.md"))
     }
+}
+
+/// The one that carries a plan out, for people to pick.
+fn build() -> Manifest {
+    let about = "Makes changes: edits files, runs what checks them, and reports what was done. What it may do is what you allow.";
+    Manifest { description: about.into(), ..builtin("build", AgentMode::Primary, include_str!("builtin/build.md")) }
 }
 
 /// The reader: finds things in the workspace and changes nothing.
 fn explore() -> Manifest {
-    let read = Rule { action: "fs.read".into(), resource: "*".into(), verdict: Verdict::Allow };
+    let about = "Reads the workspace and reports: where something is, how parts fit together, what a word means here. Lists, \
+                 searches and reads, and changes nothing. Give it one area or one question.";
     Manifest {
-        description: "Reads the workspace and reports: where something is, how parts fit together, what a word means \
-                      here. Lists, searches and reads, and changes nothing. Give it one area or one question."
-            .into(),
-        rules: Some(RuleSet { default: Verdict::Deny, rules: vec![read] }),
+        description: about.into(),
+        rules: Some(only_allows(&["fs.read"])),
         turns: Some(30),
-        source: Source::Builtin,
-        ..Manifest::new("explore", AgentMode::Subagent, include_str!("builtin/explore.md"))
+        ..builtin("explore", AgentMode::Subagent, include_str!("builtin/explore.md"))
     }
+}
+
+/// The one that looks things up outside.
+fn research() -> Manifest {
+    let about = "Looks things up on the web and in the workspace: documentation, interfaces, known problems, practice. Reports \
+                 with sources, and changes nothing. Give it the question and the versions that matter.";
+    Manifest {
+        description: about.into(),
+        rules: Some(only_allows(&["fs.read", "net.*"])),
+        turns: Some(40),
+        ..builtin("research", AgentMode::Subagent, include_str!("builtin/research.md"))
+    }
+}
+
+/// A session's title.
+fn title() -> Manifest {
+    let settings =
+        Settings { output_tokens: Some(80), temperature: Some(0.3), top_p: None, effort: Some(Effort::None) };
+    service("title", "Names a session by its first message.", settings, include_str!("builtin/title.md"))
+}
+
+/// What was done in a session.
+fn summary() -> Manifest {
+    let settings =
+        Settings { output_tokens: Some(1_200), temperature: Some(0.2), top_p: None, effort: Some(Effort::Low) };
+    service("summary", "Sums up what was done in a session.", settings, include_str!("builtin/summary.md"))
+}
+
+/// What takes the place of old history.
+fn compaction() -> Manifest {
+    let settings =
+        Settings { output_tokens: Some(4_000), temperature: Some(0.1), top_p: None, effort: Some(Effort::Low) };
+    let about = "Puts the old part of a long session into few words, so that it can go on.";
+    service("compaction", about, settings, include_str!("builtin/compaction.md"))
+}
+
+/// An agent that the host calls for itself (G11): in no list, cheap, cool, without tools or any right; the second turn is for an answer that was cut.
+fn service(name: &str, about: &str, settings: Settings, body: &str) -> Manifest {
+    Manifest {
+        description: about.into(),
+        pool: Some(CHEAP.into()),
+        settings,
+        tools: Some(Vec::new()),
+        rules: Some(only_allows(&[])),
+        turns: Some(2),
+        hidden: true,
+        ..builtin(name, AgentMode::Subagent, body)
+    }
+}
+
+fn builtin(name: &str, mode: AgentMode, body: &str) -> Manifest {
+    Manifest { source: Source::Builtin, ..Manifest::new(name, mode, body) }
+}
+
+/// Shell and all that is not named are denied (K13).
+fn only_allows(actions: &[&str]) -> RuleSet {
+    let allow = |action: &&str| Rule { action: (*action).into(), resource: "*".into(), verdict: Verdict::Allow };
+    RuleSet { default: Verdict::Deny, rules: actions.iter().map(allow).collect() }
 }

@@ -129,8 +129,13 @@ impl Catalog {
         &self.problems
     }
 
+    /// Whether an agent stands in the place of a built-in one (R12).
+    pub fn replaces_builtin(manifest: &Manifest) -> bool {
+        manifest.source != Source::Builtin && builtin::all().iter().any(|builtin| builtin.name == manifest.name)
+    }
+
     /// Collects the agent files below `folder`.
-    fn find(&mut self, folder: &Path, depth: usize, files: &mut Vec<PathBuf>) {
+    pub(crate) fn find(&mut self, folder: &Path, depth: usize, files: &mut Vec<PathBuf>) {
         let entries = match fs::read_dir(folder) {
             Ok(entries) => entries,
             // A workspace without agents of its own is the common case.
@@ -199,7 +204,7 @@ impl Catalog {
     }
 }
 
-fn read_bounded(path: &Path) -> Result<String, String> {
+pub(crate) fn read_bounded(path: &Path) -> Result<String, String> {
     let cannot = |error: std::io::Error| format!("cannot be read: {error}");
     let mut bytes = Vec::new();
     let file = fs::File::open(path).map_err(cannot)?;

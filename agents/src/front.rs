@@ -10,7 +10,7 @@ use crate::name::{self, BadName};
 use crate::permissions::{self, shown};
 
 /// The keys that mean something here.
-const KEYS: [&str; 17] = [
+pub(crate) const KEYS: [&str; 18] = [
     "name",
     "mode",
     "description",
@@ -28,6 +28,7 @@ const KEYS: [&str; 17] = [
     "detached",
     "on_restart",
     "hidden",
+    "plan_exit",
 ];
 
 /// Why a file is no manifest.
@@ -100,6 +101,7 @@ pub(crate) fn parse(text: &str, stem: &str, source: Source) -> Result<Parsed, Ba
         on_restart: fields.on_restart()?,
         body: body.into(),
         hidden: fields.flag("hidden")?,
+        plan_exit: fields.flag("plan_exit")?,
         extra: fields.0.into_iter().collect(),
         source,
     };
@@ -250,7 +252,7 @@ impl Fields {
     }
 }
 
-fn is_tool_name(name: &str) -> bool {
+pub(crate) fn is_tool_name(name: &str) -> bool {
     (1..=64).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
 }

@@ -47,6 +47,9 @@ pub struct Manifest {
     pub body: Text,
     /// Whether it is kept out of pickers and of the types that `task` accepts.
     pub hidden: bool,
+    /// Whether its root sessions are offered `plan_exit`, by which it proposes that its plan be carried out (G12, K14).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub plan_exit: bool,
     /// Keys of the front matter that mean nothing here: kept, so that a host can read them.
     pub extra: std::collections::BTreeMap<String, serde_json::Value>,
     /// Where it comes from. Not part of what it is: the same agent elsewhere has the same hash.
@@ -121,6 +124,7 @@ impl Manifest {
             on_restart: OnRestart::Fail,
             body,
             hidden: false,
+            plan_exit: false,
             extra: std::collections::BTreeMap::new(),
             source: Source::Host,
         }
@@ -141,6 +145,11 @@ impl Manifest {
     pub fn authority(&self) -> Authority {
         let all = || RuleSet { default: Verdict::Allow, rules: Vec::new() };
         Authority::of(self.rules.clone().unwrap_or_else(all))
+    }
+
+    /// Whether a session of it is offered `plan_exit`: a root session only, since nobody could approve it elsewhere (K14).
+    pub fn offers_plan_exit(&self, is_root: bool) -> bool {
+        self.plan_exit && is_root
     }
 
     /// Whether another agent may start it.
@@ -189,6 +198,7 @@ mod tests {
             Manifest { settings: Settings { temperature: Some(0.5), ..Settings::default() }, ..critic() },
             Manifest { body: "Praise.\n".into(), ..critic() },
             Manifest { hidden: true, ..critic() },
+            Manifest { plan_exit: true, ..critic() },
             Manifest { detached: true, ..critic() },
             Manifest { rules: Some(RuleSet { default: Verdict::Deny, rules: Vec::new() }), ..critic() },
         ] {

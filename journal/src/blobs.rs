@@ -14,6 +14,7 @@ use subtend_session::index::{Head, Inflight, Row};
 use crate::codec::{self, Reference};
 use crate::engine::{Engine, Go, Group, Kept, Payload, Result};
 use crate::error::EngineError;
+use crate::rows;
 
 /// A frame above this size is a bug of whoever appends it.
 const MAX_BODY: u64 = 128 << 20;
@@ -24,6 +25,8 @@ const ELSEWHERE: char = '\u{1}';
 pub struct Blobs {
     inner: Arc<dyn Engine>,
     dir: PathBuf,
+    /// Nothing may be written.
+    read_only: bool,
 }
 
 impl std::fmt::Debug for Blobs {
@@ -35,7 +38,12 @@ impl std::fmt::Debug for Blobs {
 impl Blobs {
     /// Wraps `inner`; the blobs are in `dir`, which is made with the first of them.
     pub fn new(inner: Arc<dyn Engine>, dir: PathBuf) -> Self {
-        Self { inner, dir }
+        Self { inner, dir, read_only: false }
+    }
+
+    /// As [`Blobs::new`], to be read alone: a write fails.
+    pub fn to_read(inner: Arc<dyn Engine>, dir: PathBuf) -> Self {
+        Self { inner, dir, read_only: true }
     }
 
     /// Two hundred and fifty-six directories, so that none gets large.
@@ -93,11 +101,13 @@ impl Blobs {
         }
     }
 
-    /// The text of a row of `def`. One that cannot be had is as good as missing, and is told by its hash.
-    fn text(&self, hash: Hash, text: Text) -> Option<Text> {
-        let Some(len) = text.strip_prefix(ELSEWHERE) else { return Some(text) };
-        let content = self.fetch(Reference { hash, len: len.parse().ok()? }).ok()?;
-        String::from_utf8(content).ok().map(Text::from)
+    /// The text of a row of `def`, or what is wrong with its blob.
+    fn text(&self, hash: Hash, text: Text) -> Result<Text> {
+        let Some(len) = text.strip_prefix(ELSEWHERE) else { return Ok(text) };
+        let bad = |why: String| rows::corrupt("def", &hash.0, &why);
+        let len = len.parse().map_err(|_| bad(format!("{len:?} is no length of a blob")))?;
+        let content = self.fetch(Reference { hash, len }).map_err(bad)?;
+        String::from_utf8(content).map(Text::from).map_err(|error| bad(error.to_string()))
     }
 }
 
@@ -111,6 +121,10 @@ impl Engine for Blobs {
     }
 
     fn write(&self, mut group: Group) -> Result<()> {
+        if self.read_only {
+            let why = "the store was opened to be read alone".to_owned();
+            return Err(EngineError::Store { what: "write", why });
+        }
         let most = self.inner.max_body();
         let failed = |source| EngineError::Io { what: "write a blob", source };
         for frame in &mut group.frames {
@@ -198,10 +212,10 @@ impl Engine for Blobs {
     }
 
     fn def(&self, hash: Hash) -> Result<Option<Text>> {
-        Ok(self.inner.def(hash)?.and_then(|text| self.text(hash, text)))
+        self.inner.def(hash)?.map(|text| self.text(hash, text)).transpose()
     }
 
-    fn defs(&self, visit: &mut dyn FnMut(Hash, Text) -> Go) -> Result<()> {
-        self.inner.defs(&mut |hash, text| visit(hash, self.text(hash, text).unwrap_or_default()))
+    fn defs(&self, visit: &mut dyn FnMut(Hash, Result<Text>) -> Go) -> Result<()> {
+        self.inner.defs(&mut |hash, text| visit(hash, text.and_then(|text| self.text(hash, text))))
     }
 }

@@ -287,6 +287,10 @@ where
     }
     let hash = interned.hash;
     let text = def(hash)?.ok_or_else(|| damaged(format!("the body {hash} is not in the store")))?;
+    // An engine returns a flipped byte as good data.
+    if Hash::of(text.as_bytes()) != hash {
+        return Err(damaged(format!("the body {hash} is not what was written")));
+    }
     let body =
         serde_json::from_str(&text).map_err(|error| damaged(format!("the body {hash} is unreadable: {error}")))?;
     interned.body = Some(body);

@@ -274,5 +274,5 @@ pub trait Engine: Send + Sync + 'static {
     ///
     /// # Durability
     /// Only durable rows are seen.
-    fn defs(&self, visit: &mut dyn FnMut(Hash, Text) -> Go) -> Result<()>;
+    fn defs(&self, visit: &mut dyn FnMut(Hash, Result<Text>) -> Go) -> Result<()>;
 }

@@ -1,5 +1,6 @@
 //! What can go wrong: at the opening, in an append, in a read, in an engine.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -123,6 +124,46 @@ pub enum EngineError {
     Injected(&'static str),
 }
 
+/// Words of a full disk, where an engine gives words alone.
+const FULL: [&str; 2] = ["No space left on device", "Disk quota exceeded"];
+
+fn is_full(error: &std::io::Error) -> bool {
+    let kind = error.kind();
+    matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded) || says_full(&error.to_string())
+}
+
+fn says_full(words: &str) -> bool {
+    FULL.iter().any(|full| words.contains(full))
+}
+
+impl EngineError {
+    /// Whether the disk has no room left, or its user no quota: nothing is wrong with what is there.
+    pub fn is_full(&self) -> bool {
+        match self {
+            Self::Io { source, .. } => is_full(source),
+            Self::Store { why, .. } | Self::Panicked { why, .. } => says_full(why),
+            Self::Corrupt { .. } | Self::Overwrite { .. } | Self::Injected(_) => false,
+        }
+    }
+}
+
+impl OpenError {
+    /// Whether the disk has no room left, or its user no quota: nothing is wrong with what is there.
+    pub fn is_full(&self) -> bool {
+        match self {
+            Self::Io { source, .. } => is_full(source),
+            Self::Engine(error) => error.is_full(),
+            Self::BadSpec { .. }
+            | Self::InUse { .. }
+            | Self::OtherEngine { .. }
+            | Self::Newer { .. }
+            | Self::Behind { .. }
+            | Self::Watermark { .. }
+            | Self::Thread(_) => false,
+        }
+    }
+}
+
 /// Why a read gives nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
@@ -223,11 +264,13 @@ pub enum OpenError {
         /// The acknowledged LSN.
         watermark: Lsn,
     },
-    /// The file that remembers the last acknowledged LSN is unreadable.
-    #[error("{} is damaged, so a lost tail would not be noticed: open the store with --accept-loss (`Options::accept_loss`) to write it anew", .path.display())]
+    /// The file that remembers the last acknowledged LSN says nothing, although the store holds something.
+    #[error("{} {state}, so a lost tail would not be noticed: put it back, or open the store with --accept-loss (`Options::accept_loss`) to write it anew", .path.display())]
     Watermark {
         /// The file.
         path: PathBuf,
+        /// What is wrong with it, in words.
+        state: &'static str,
     },
     /// The writer thread cannot start.
     #[error("the writer thread cannot start: {0}")]

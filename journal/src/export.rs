@@ -21,6 +21,9 @@ use crate::verify::Progress;
 use line::{Def, End, FrameLine, Header, Writer};
 
 pub(crate) mod line;
+mod sound;
+
+pub use sound::Skipped;
 
 /// The version of exports that is written, and the newest that is read.
 pub const FORMAT: u32 = 1;
@@ -76,14 +79,32 @@ impl Journal {
     ) -> Result<Tally, ExportError> {
         let engine = self.shared().engine()?;
         let (scope, told) = sessions(&*engine, scope)?;
-        let mut work =
-            Work { engine: &*engine, out: Writer::new(out), told, defs: BTreeSet::new(), tally: Tally::default() };
-        work.out.line("export", &Header { format: FORMAT, frames: crate::codec::VERSION, what: scope })?;
+        let mut work = Work::new(&*engine, out, scope, told)?;
         match scope {
             Scope::Store => work.log(progress)?,
             Scope::Tree(_) => work.places(progress)?,
         }
         work.end()
+    }
+
+    /// Writes all trees in which nothing is damaged, and tells what is: the way on where [`Journal::export`] refuses a store.
+    /// For one without damage it writes the same. Reads everything twice.
+    ///
+    /// # Errors
+    /// When the engine fails as a whole, or `out` does.
+    ///
+    /// # Durability
+    /// As for [`Journal::export`].
+    pub fn export_sound(
+        &self,
+        out: &mut dyn Write,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(Tally, Vec<Skipped>), ExportError> {
+        let engine = self.shared().engine()?;
+        let (told, skipped) = sound::trees(&*engine, progress)?;
+        let mut work = Work::new(&*engine, out, Scope::Store, told)?;
+        work.places(progress)?;
+        Ok((work.end()?, skipped))
     }
 }
 
@@ -148,6 +169,19 @@ struct Work<'a> {
     tally: Tally,
 }
 
+impl<'a> Work<'a> {
+    fn new(
+        engine: &'a dyn Engine,
+        out: &'a mut dyn Write,
+        scope: Scope,
+        told: BTreeMap<SessionId, Told>,
+    ) -> Result<Self, ExportError> {
+        let mut out = Writer::new(out);
+        out.line("export", &Header { format: FORMAT, frames: crate::codec::VERSION, what: scope })?;
+        Ok(Self { engine, out, told, defs: BTreeSet::new(), tally: Tally::default() })
+    }
+}
+
 impl Work<'_> {
     /// All of the log, as it stands.
     fn log(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<(), ExportError> {
@@ -188,9 +222,16 @@ impl Work<'_> {
         kept: Kept,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(), ExportError> {
-        let nobody = SessionId(uuid::Uuid::nil());
-        let mut frame =
-            read::open_frame(kept).map_err(|error| read::damaged(expected.unwrap_or(nobody), Seq(0), lsn, error))?;
+        let mut frame = match read::open_frame(kept) {
+            Ok(frame) => frame,
+            Err(error) => {
+                // The frame itself would say whose it is.
+                let owner = read::owner(self.engine, lsn)?.filter(|(owner, _)| self.told.contains_key(owner));
+                let owner = expected.map(|session| (session, self.next(session))).or(owner);
+                // One of nobody is missing from somebody, or was never there to be seen: the end tells.
+                return owner.map_or(Ok(()), |(session, seq)| Err(read::damaged(session, seq, lsn, error).into()));
+            }
+        };
         let session = frame.session;
         if let Some(expected) = expected.filter(|expected| *expected != session) {
             return Err(self.bad(expected, lsn, format!("its frame is of session {session}")).into());
@@ -246,21 +287,34 @@ impl Work<'_> {
         if !self.defs.insert(hash) {
             return Ok(());
         }
-        let body: Text = match (self.engine.def(hash).map_err(ReadError::from)?, inline) {
-            (Some(kept), _) => kept,
-            (None, Some(inline)) => serde_json::to_string(&*inline).map_err(std::io::Error::from)?.into(),
-            (None, None) => return Err(self.bad(session, lsn, format!("the body {hash} is not in the store")).into()),
+        let damaged = |why| self.bad(session, lsn, why);
+        let sound = |body: &Text| Hash::of(body.as_bytes()) == hash;
+        let kept = match self.engine.def(hash).map_err(|error| read::unread(error, &damaged)) {
+            Ok(Some(kept)) if sound(&kept) => Ok(kept),
+            Ok(Some(_)) => Err(damaged(format!("the body {hash} is not what was written"))),
+            Ok(None) => Err(damaged(format!("the body {hash} is not in the store"))),
+            Err(error) => Err(error),
         };
-        if Hash::of(body.as_bytes()) != hash {
-            return Err(self.bad(session, lsn, format!("the body {hash} is not what was written")).into());
-        }
+        let body = match (kept, inline) {
+            (Ok(kept), _) => kept,
+            // What is damaged beside the frame may be sound in it.
+            (Err(error), Some(inline)) => {
+                let body: Text = serde_json::to_string(&*inline).map_err(std::io::Error::from)?.into();
+                if sound(&body) { body } else { return Err(error.into()) }
+            }
+            (Err(error), None) => return Err(error.into()),
+        };
         self.tally.defs = self.tally.defs.saturating_add(1);
         Ok(self.out.line("def", &Def { hash, body })?)
     }
 
     fn bad(&self, session: SessionId, lsn: Lsn, why: String) -> ReadError {
-        let seq = self.told.get(&session).map_or(Seq(1), |told| told.next);
-        ReadError::Damaged { session, seq, lsn, why }
+        ReadError::Damaged { session, seq: self.next(session), lsn, why }
+    }
+
+    /// The record that comes next.
+    fn next(&self, session: SessionId) -> Seq {
+        self.told.get(&session).map_or(Seq(1), |told| told.next)
     }
 
     fn end(mut self) -> Result<Tally, ExportError> {

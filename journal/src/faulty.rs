@@ -29,6 +29,18 @@ struct Plan {
     tear: Option<u64>,
     delay: Duration,
     held: bool,
+    before: Before,
+    hidden: bool,
+}
+
+/// Who is told of a failure.
+#[derive(Clone, Default)]
+struct Before(Option<Arc<dyn Fn() + Send + Sync>>);
+
+impl std::fmt::Debug for Before {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.0.is_some() { "told" } else { "not told" })
+    }
 }
 
 impl Faults {
@@ -45,6 +57,16 @@ impl Faults {
     /// From the `n`-th on, writes report success and nothing of them is applied: the tail is lost, as on a disk that lies.
     pub fn tear(&self, n: u64) {
         self.plan().tear = Some(n);
+    }
+
+    /// Tells of each failure that was ordered, before anything of that write is applied.
+    pub fn on_failure(&self, told: impl Fn() + Send + Sync + 'static) {
+        self.plan().before = Before(Some(Arc::new(told)));
+    }
+
+    /// Failures are reported as successes: the bug that whoever checks them must notice.
+    pub fn hide_failures(&self) {
+        self.plan().hidden = true;
     }
 
     /// Every write takes this much longer.
@@ -89,18 +111,22 @@ impl Faults {
         if !delay.is_zero() {
             std::thread::sleep(delay);
         }
-        let (fail_write, fail_sync, tear) = {
+        let (fail_write, fail_sync, tear, before, hidden) = {
             let plan = self.plan();
-            (plan.fail_write == Some(n), plan.fail_sync == Some(n), plan.tear.is_some_and(|from| n >= from))
+            let (fail_write, fail_sync) = (plan.fail_write == Some(n), plan.fail_sync == Some(n));
+            (fail_write, fail_sync, plan.tear.is_some_and(|from| n >= from), plan.before.clone(), plan.hidden)
         };
+        if let Some(told) = before.0.filter(|_| fail_write || fail_sync) {
+            told();
+        }
         if fail_write {
-            return Err(EngineError::Injected("a write fails"));
+            return if hidden { Ok(()) } else { Err(EngineError::Injected("a write fails")) };
         }
         if tear {
             return Ok(());
         }
         inner.write(group)?;
-        if fail_sync {
+        if fail_sync && !hidden {
             return Err(EngineError::Injected("a sync fails"));
         }
         Ok(())
@@ -212,7 +238,7 @@ impl Engine for Faulty {
         self.inner.def(hash)
     }
 
-    fn defs(&self, visit: &mut dyn FnMut(Hash, Text) -> Go) -> Result<()> {
+    fn defs(&self, visit: &mut dyn FnMut(Hash, Result<Text>) -> Go) -> Result<()> {
         self.inner.defs(visit)
     }
 }

@@ -11,6 +11,8 @@ use crate::directory;
 use crate::engine::Result;
 use crate::error::{EngineError, OpenError};
 use crate::keyed::{Edit, Keyed, Rows, Table, Visit};
+use crate::private::{How, Private};
+use crate::store::Copied;
 use crate::writer::guarded;
 
 mod manifest;
@@ -28,6 +30,8 @@ pub struct Fjall {
     db: Database,
     syncs: AtomicU64,
     persist: PersistMode,
+    /// The directory, where it is a copy; it goes after the store.
+    _copy: Option<Private>,
 }
 
 struct Tables {
@@ -56,6 +60,28 @@ impl std::fmt::Debug for Fjall {
 /// A store that was created is on stable media, its directory entry included.
 pub fn open(dir: &Path, cache_bytes: usize) -> std::result::Result<Keyed<Fjall>, OpenError> {
     open_with(dir, cache_bytes, PersistMode::SyncData)
+}
+
+/// Opens a copy of the store in `dir`, to be read: fjall cuts a torn journal where it opens it, and removes what it does not know.
+///
+/// Tables are not copied: fjall never writes to one that is there.
+///
+/// # Errors
+/// As for [`open`], and when there is no room for the copy.
+///
+/// # Durability
+/// None: the store itself is not written to.
+pub fn open_to_read(
+    dir: &Path,
+    cache_bytes: usize,
+    progress: &mut dyn FnMut(Copied),
+) -> std::result::Result<Keyed<Fjall>, OpenError> {
+    // Here the words name the store, and not its copy.
+    manifest::check(dir)?;
+    let is_table = |path: &Path| path.parent().is_some_and(|dir| dir.ends_with("tables"));
+    let copy = Private::of(dir, |path| if is_table(path) { How::Linked } else { How::Copied }, progress)?;
+    let fjall = Fjall::at(&copy.path(), cache_bytes, PersistMode::Buffer)?;
+    Keyed::open(Fjall { _copy: Some(copy), ..fjall })
 }
 
 /// As [`open`], without syncs: the control of whatever must notice that.
@@ -92,7 +118,7 @@ impl Fjall {
             let builder = Database::builder(dir).cache_size(cache_bytes as u64).max_journaling_size(JOURNAL);
             let db = builder.open().map_err(store("open the fjall store"))?;
             let tables = Tables::of(&db)?;
-            Ok(Self { tables, db, syncs: AtomicU64::new(0), persist })
+            Ok(Self { tables, db, syncs: AtomicU64::new(0), persist, _copy: None })
         })
     }
 

@@ -242,8 +242,8 @@ impl Journal {
             }
         };
         let Known { epoch, next_seq } = known;
-        let head = engine.head(session)?;
-        let inflight = engine.inflight(session)?;
+        let head = read::head_of(&*engine, session)?;
+        let inflight = read::inflight_of(&*engine, session)?;
         Ok(Activation { epoch, next_seq, head, inflight })
     }
 

@@ -390,11 +390,10 @@ impl<R: Rows> Engine for Keyed<R> {
         self.get(Table::Def, &hash.0)?.map(|body| text(hash, &body)).transpose()
     }
 
-    fn defs(&self, visit: &mut dyn FnMut(Hash, Text) -> Go) -> Result<()> {
+    fn defs(&self, visit: &mut dyn FnMut(Hash, Result<Text>) -> Go) -> Result<()> {
         self.scan(Table::Def, &[], &END, |key, body| {
             let hash = Hash(*sized::<SESSION>(Table::Def, key)?);
-            // A body that is no text is seen by its hash, as any other damage is.
-            Ok(visit(hash, text(hash, body).unwrap_or_default()))
+            Ok(visit(hash, text(hash, body)))
         })
     }
 }

@@ -24,6 +24,8 @@ pub mod keyed;
 #[cfg_attr(not(feature = "disk"), allow(dead_code, reason = "only a store in a directory needs it"))]
 mod lock;
 pub mod memory;
+#[cfg(any(feature = "sled", feature = "fjall"))]
+mod private;
 mod queue;
 mod read;
 #[cfg(feature = "redb")]
@@ -46,10 +48,10 @@ mod writer;
 pub use audit::{AuditError, Auditor, audit};
 pub use engine::Engine;
 pub use error::{AppendError, EngineError, OpenError, Poisoned, ReadError};
-pub use export::{ExportError, Scope, Tally};
+pub use export::{ExportError, Scope, Skipped, Tally};
 pub use fault_points::FAULT_POINTS;
 pub use frame::{Appended, Batch, Frame, Stored};
 pub use import::ImportError;
 pub use journal::{Activation, Info, Journal, Options};
-pub use store::{StoreSpec, open_store, open_store_with};
+pub use store::{Copied, StoreSpec, discard_store, open_store, open_store_to_read, open_store_with};
 pub use verify::{Problem, Progress, Report};

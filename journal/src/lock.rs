@@ -1,7 +1,7 @@
 //! The lock file: one process per store.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -43,6 +43,36 @@ impl Lock {
         file.write_all(words().as_bytes()).map_err(io("write"))?;
         Ok(Self { _file: file })
     }
+}
+
+impl Lock {
+    /// As [`Lock::take`]; where nothing may be written, the lock is taken and its holder not named. `None` where there is no lock
+    /// file, and nobody could make one.
+    pub(crate) fn take_to_read(dir: &Path) -> Result<Option<Self>, OpenError> {
+        let path = dir.join("LOCK");
+        match Self::take(dir) {
+            Ok(lock) => return Ok(Some(lock)),
+            Err(OpenError::Io { source, .. }) if may_not_write(source.kind()) => {}
+            Err(error) => return Err(error),
+        }
+        let mut file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(OpenError::Io { what: "open the lock file", path, source }),
+        };
+        match file.try_lock_shared() {
+            Ok(()) => Ok(Some(Self { _file: file })),
+            Err(TryLockError::WouldBlock) => Err(in_use(dir, &mut file)),
+            Err(TryLockError::Error(source)) => Err(OpenError::Io { what: "lock", path, source }),
+        }
+    }
+}
+
+fn may_not_write(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem | ErrorKind::StorageFull | ErrorKind::QuotaExceeded
+    )
 }
 
 /// Tries before a store that this process itself held is refused, and the time between two: a quarter of a second in all.

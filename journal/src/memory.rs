@@ -262,8 +262,8 @@ impl Engine for Memory {
         Ok(self.lock().defs.get(&hash).cloned())
     }
 
-    fn defs(&self, visit: &mut dyn FnMut(Hash, Text) -> Go) -> Result<()> {
+    fn defs(&self, visit: &mut dyn FnMut(Hash, Result<Text>) -> Go) -> Result<()> {
         let defs = self.lock().defs.clone();
-        visit_all(defs, |(hash, text)| visit(hash, text))
+        visit_all(defs, |(hash, text)| visit(hash, Ok(text)))
     }
 }

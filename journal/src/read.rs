@@ -1,11 +1,13 @@
 //! Reads. They see what is durable: `Journal::settled` before them makes that everything appended so far.
 
+use std::collections::BTreeSet;
+
 use subtend_session::ids::{Epoch, Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{Head, Inflight, Row};
 
 use crate::codec::{self, Decoded, FrameError};
 use crate::engine::{Engine, Go, Kept};
-use crate::error::ReadError;
+use crate::error::{EngineError, ReadError};
 use crate::fence::Known;
 use crate::frame::Stored;
 use crate::journal::Journal;
@@ -21,6 +23,17 @@ impl Journal {
     pub fn records(&self, session: SessionId) -> Result<Vec<Stored>, ReadError> {
         let engine = self.shared().engine()?;
         records(&*engine, session)
+    }
+
+    /// What there is of a session whose head is damaged: its records, checked as by [`Journal::records`], but for what only the
+    /// head tells, whether they are all. To be shown to people; nothing may go on from it.
+    ///
+    /// # Errors
+    /// As for [`Journal::records`].
+    pub fn salvage(&self, session: SessionId) -> Result<Vec<Stored>, ReadError> {
+        let engine = self.shared().engine()?;
+        let (out, _) = walk(&*engine, session, Seq(1), engine.places(session)?, usize::MAX)?;
+        if out.is_empty() { Err(ReadError::NoSuchSession(session)) } else { Ok(out) }
     }
 
     /// Records of a session from `from` on, in order, without a gap and checked as by [`Journal::records`]; none if `from` is
@@ -43,9 +56,14 @@ impl Journal {
     pub fn frame_at(&self, lsn: Lsn) -> Result<Option<(SessionId, Vec<Stored>)>, ReadError> {
         let engine = self.shared().engine()?;
         let Some(kept) = engine.frame(lsn)? else { return Ok(None) };
-        // The frame itself says whose it is, so damage to it has no session to name but the nil one.
-        let nobody = SessionId(uuid::Uuid::nil());
-        let frame = open_frame(kept).map_err(|error| damaged(nobody, Seq(0), lsn, error))?;
+        let frame = match open_frame(kept) {
+            Ok(frame) => frame,
+            Err(error) => {
+                // The frame itself would say whose it is.
+                let (session, seq) = owner(&*engine, lsn)?.unwrap_or((SessionId(uuid::Uuid::nil()), Seq(0)));
+                return Err(damaged(session, seq, lsn, error));
+            }
+        };
         let session = frame.session;
         let mut out = Vec::with_capacity(frame.records.len());
         keep(&*engine, frame, lsn, &mut out)?;
@@ -57,7 +75,7 @@ impl Journal {
     /// # Errors
     /// When the row is damaged or the engine fails.
     pub fn head(&self, session: SessionId) -> Result<Option<Head>, ReadError> {
-        Ok(self.shared().engine()?.head(session)?)
+        head_of(&*self.shared().engine()?, session)
     }
 
     /// All heads, by session. Damaged rows are left out and named by [`Journal::damaged`].
@@ -71,6 +89,27 @@ impl Journal {
             GO
         })?;
         Ok(heads)
+    }
+
+    /// The session's row of the boot scan; `None` where no run of it is in flight.
+    ///
+    /// # Errors
+    /// When the row is damaged or the engine fails.
+    pub fn inflight_of(&self, session: SessionId) -> Result<Option<Inflight>, ReadError> {
+        inflight_of(&*self.shared().engine()?, session)
+    }
+
+    /// The sessions whose heads are damaged: those that [`Journal::heads`] leaves out.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    pub fn damaged_heads(&self) -> Result<Vec<(SessionId, ReadError)>, ReadError> {
+        let mut found = Vec::new();
+        self.shared().engine()?.heads(&mut |session, head| {
+            found.extend(head.err().map(|error| (session, error.into())));
+            GO
+        })?;
+        Ok(found)
     }
 
     /// The session's children.
@@ -128,11 +167,8 @@ impl Journal {
     /// When the engine fails.
     pub fn damaged(&self) -> Result<Vec<(Option<SessionId>, ReadError)>, ReadError> {
         let engine = self.shared().engine()?;
-        let mut found = Vec::new();
-        engine.heads(&mut |session, head| {
-            found.extend(head.err().map(|error| (Some(session), error.into())));
-            GO
-        })?;
+        let mut found: Vec<_> =
+            self.damaged_heads()?.into_iter().map(|(session, error)| (Some(session), error)).collect();
         engine.inflights(&mut |session, row| {
             found.extend(row.err().map(|error| (Some(session), error.into())));
             GO
@@ -142,6 +178,38 @@ impl Journal {
             GO
         })?;
         Ok(found)
+    }
+
+    /// Sessions that an import has left which did not finish: they have frames, and no row names them. Nothing but
+    /// [`Journal::verify`] sees them; the same import takes them up when it is repeated.
+    ///
+    /// Reads no frame, but the place of each.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    pub fn unfinished_import(&self) -> Result<Vec<SessionId>, ReadError> {
+        let engine = self.shared().engine()?;
+        let mut named = BTreeSet::new();
+        engine.heads(&mut |session, _| {
+            named.insert(session);
+            GO
+        })?;
+        engine.inflights(&mut |session, _| {
+            named.insert(session);
+            GO
+        })?;
+        engine.all_kids(&mut |_, kid| {
+            named.insert(kid);
+            GO
+        })?;
+        let mut left = BTreeSet::new();
+        engine.all_places(&mut |session, _, _| {
+            if !named.contains(&session) {
+                left.insert(session);
+            }
+            GO
+        })?;
+        Ok(left.into_iter().collect())
     }
 
     /// The body that a hash names, as JSON.
@@ -163,10 +231,35 @@ impl Journal {
     }
 }
 
+/// A head that is not what was written is damage to its session, and no failure of the engine as a whole: the others go on (J-8).
+pub(crate) fn head_of(engine: &dyn Engine, session: SessionId) -> Result<Option<Head>, ReadError> {
+    let damaged = |why| ReadError::Damaged { session, seq: Seq(0), lsn: Lsn(0), why };
+    engine.head(session).map_err(|error| unread(error, &damaged))
+}
+
+/// As [`head_of`], of the row of the boot scan.
+pub(crate) fn inflight_of(engine: &dyn Engine, session: SessionId) -> Result<Option<Inflight>, ReadError> {
+    let damaged = |why| ReadError::Damaged { session, seq: Seq(0), lsn: Lsn(0), why };
+    engine.inflight(session).map_err(|error| unread(error, &damaged))
+}
+
+/// Whose frame stands at `lsn`, and its first record, as the index has it: for a frame that cannot say so itself.
+pub(crate) fn owner(engine: &dyn Engine, lsn: Lsn) -> Result<Option<(SessionId, Seq)>, ReadError> {
+    let mut found = None;
+    engine.all_places(&mut |session, seq, at| {
+        if at != lsn {
+            return GO;
+        }
+        found = Some((session, seq));
+        Go::Break(())
+    })?;
+    Ok(found)
+}
+
 /// All records of a session, or why they cannot be had.
 pub(crate) fn records(engine: &dyn Engine, session: SessionId) -> Result<Vec<Stored>, ReadError> {
     // The head first: the writer may commit in between, and then there are more records than it says, never fewer.
-    let head = engine.head(session)?;
+    let head = head_of(engine, session)?;
     let (out, last) = walk(engine, session, Seq(1), engine.places(session)?, usize::MAX)?;
     let end = out.last().map_or(Seq(1), |stored| stored.seq.next());
     whole(session, head.as_ref(), end, last.unwrap_or_default())?;
@@ -175,7 +268,7 @@ pub(crate) fn records(engine: &dyn Engine, session: SessionId) -> Result<Vec<Sto
 
 /// Records from `from` on: `most`, and the rest of the frame of the last.
 fn page(engine: &dyn Engine, session: SessionId, from: Seq, most: usize) -> Result<Vec<Stored>, ReadError> {
-    let head = engine.head(session)?;
+    let head = head_of(engine, session)?;
     // A frame holds one record at least. The first one may start before the record that is wanted.
     let places = engine.places_from(session, from, most.saturating_add(1))?;
     let Some((first, _)) = places.first().copied() else { return Err(ReadError::NoSuchSession(session)) };
@@ -245,18 +338,23 @@ fn keep(engine: &dyn Engine, frame: Decoded, lsn: Lsn, out: &mut Vec<Stored>) ->
     let mut seq = first_seq;
     for mut record in records {
         let bad = |why| ReadError::Damaged { session, seq, lsn, why };
-        codec::fill(&mut record, &mut |hash| engine.def(hash).map_err(ReadError::from), &bad)?;
+        codec::fill(&mut record, &mut |hash| engine.def(hash).map_err(|error| unread(error, &bad)), &bad)?;
         out.push(Stored { seq, at_ms, epoch, record });
         seq = seq.next();
     }
     Ok(())
 }
 
+/// A body that cannot be had is damage to whoever was born with it, and no failure of the engine as a whole.
+pub(crate) fn unread(error: EngineError, damaged: &dyn Fn(String) -> ReadError) -> ReadError {
+    if matches!(error, EngineError::Corrupt { .. }) { damaged(error.to_string()) } else { error.into() }
+}
+
 /// What the next activation of a session starts from, as far as it is durable.
 pub(crate) fn last_known(engine: &dyn Engine, session: SessionId) -> Result<Known, ReadError> {
     // The rows first, for the same reason as in `records`. They may hold an epoch that wrote no records.
-    let head = engine.head(session)?.map(|head| head.epoch);
-    let inflight = engine.inflight(session)?.map(|row| row.epoch);
+    let head = head_of(engine, session)?.map(|head| head.epoch);
+    let inflight = inflight_of(engine, session)?.map(|row| row.epoch);
     let (seq, lsn) = engine.last_place(session)?.ok_or(ReadError::NoSuchSession(session))?;
     let missing = || ReadError::Damaged { session, seq, lsn, why: "its frame is not in the log".into() };
     let kept = engine.frame(lsn)?.ok_or_else(missing)?;

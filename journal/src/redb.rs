@@ -21,6 +21,7 @@ use crate::rows::{self, EV, KID, OUTBOX, SESSION};
 use crate::writer::guarded;
 
 mod commit;
+mod overlay;
 
 const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("log");
 const EV_TABLE: TableDefinition<'_, &[u8; EV], u64> = TableDefinition::new("ev");
@@ -63,14 +64,38 @@ impl Redb {
         if !file.exists() {
             Self::create(file, cache_bytes)?;
         }
-        let engine = Self::at(file, cache_bytes)?;
-        match engine.meta(META_FORMAT)? {
-            None => engine.write_format()?,
-            Some(FORMAT) => {}
-            Some(found) if found > FORMAT => return Err(OpenError::Newer { found, known: FORMAT }),
-            Some(found) => return Err(rows::corrupt("meta", b"format", &format!("{found} was never a format")).into()),
-        }
-        Ok(engine)
+        Self::at(file, cache_bytes)?.of_our_format()
+    }
+
+    /// Opens the store in `file` to be read: what redb writes at an opening and at a closing, repairs among them, stays in memory.
+    ///
+    /// # Errors
+    /// As for [`Redb::open`], and when there is no file.
+    ///
+    /// # Durability
+    /// None: nothing is written.
+    pub fn open_to_read(file: &Path, cache_bytes: usize) -> std::result::Result<Self, OpenError> {
+        let overlay = overlay::Overlay::over(file);
+        let overlay = overlay.map_err(|source| OpenError::Io { what: "open", path: file.to_owned(), source })?;
+        let db = guarded("open", || {
+            Builder::new().set_cache_size(cache_bytes).create_with_backend(overlay).map_err(store("open the redb file"))
+        })?;
+        Self::of(db).of_our_format()
+    }
+
+    /// As [`Redb::open`], over whatever stands for the file: for tests of what a loss of power leaves of it.
+    ///
+    /// # Errors
+    /// As for [`Redb::open`].
+    ///
+    /// # Durability
+    /// As good as the syncs of `medium`.
+    #[cfg(feature = "fault-points")]
+    pub fn over(medium: impl redb::StorageBackend, cache_bytes: usize) -> std::result::Result<Self, OpenError> {
+        let db = guarded("open", || {
+            Builder::new().set_cache_size(cache_bytes).create_with_backend(medium).map_err(store("open the medium"))
+        })?;
+        Self::of(db).of_our_format()
     }
 
     /// As [`Redb::open`], without syncs: the control of whatever must notice that.
@@ -89,7 +114,21 @@ impl Redb {
         let db = guarded("open", || {
             Builder::new().set_cache_size(cache_bytes).create(file).map_err(store("open the redb file"))
         })?;
-        Ok(Self { db, syncs: AtomicU64::new(0), durability: Durability::Immediate })
+        Ok(Self::of(db))
+    }
+
+    fn of(db: Database) -> Self {
+        Self { db, syncs: AtomicU64::new(0), durability: Durability::Immediate }
+    }
+
+    fn of_our_format(self) -> std::result::Result<Self, OpenError> {
+        match self.meta(META_FORMAT)? {
+            None => self.write_format()?,
+            Some(FORMAT) => {}
+            Some(found) if found > FORMAT => return Err(OpenError::Newer { found, known: FORMAT }),
+            Some(found) => return Err(rows::corrupt("meta", b"format", &format!("{found} was never a format")).into()),
+        }
+        Ok(self)
     }
 
     /// Makes the file whole under another name before it gets its own: a process that is killed while it makes it leaves
@@ -373,13 +412,12 @@ impl Engine for Redb {
         .map(Option::flatten)
     }
 
-    fn defs(&self, visit: &mut dyn FnMut(Hash, Text) -> Go) -> Result<()> {
+    fn defs(&self, visit: &mut dyn FnMut(Hash, Result<Text>) -> Go) -> Result<()> {
         self.read(DEF, |defs| {
             for row in defs.iter().map_err(store("scan `def`"))? {
                 let (hash, body) = row.map_err(store("scan `def`"))?;
                 let hash = Hash(*hash.value());
-                // A body that is no text is seen by its hash, as any other damage is.
-                if visit(hash, text(hash, body.value()).unwrap_or_default()).is_break() {
+                if visit(hash, text(hash, body.value())).is_break() {
                     break;
                 }
             }

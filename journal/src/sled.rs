@@ -17,6 +17,8 @@ use crate::directory;
 use crate::engine::Result;
 use crate::error::{EngineError, OpenError};
 use crate::keyed::{Edit, Keyed, Rows, Table, Visit};
+use crate::private::{How, Private};
+use crate::store::Copied;
 use crate::writer::guarded;
 
 /// What a value may have: a leaf of sled holds seventeen, and is to stay below a quarter of a segment.
@@ -37,6 +39,8 @@ pub struct Sled {
     synced: bool,
     /// Held by the writer from the first edit until all are durable.
     gate: RwLock<()>,
+    /// The directory, where it is a copy; it goes after the store.
+    _copy: Option<Private>,
 }
 
 /// Opens the store in `dir`, or creates it.
@@ -48,6 +52,23 @@ pub struct Sled {
 /// A store that was created is on stable media, its directory entry included.
 pub fn open(dir: &Path, cache_bytes: usize) -> std::result::Result<Keyed<Sled>, OpenError> {
     open_with(dir, cache_bytes, true)
+}
+
+/// Opens a copy of the store in `dir`, to be read: sled writes over the end of the file that it opens.
+///
+/// # Errors
+/// As for [`open`], and when there is no room for the copy.
+///
+/// # Durability
+/// None: the store itself is not written to.
+pub fn open_to_read(
+    dir: &Path,
+    cache_bytes: usize,
+    progress: &mut dyn FnMut(Copied),
+) -> std::result::Result<Keyed<Sled>, OpenError> {
+    let copy = Private::of(dir, |_| How::Copied, progress)?;
+    let sled = Sled::at(&copy.path(), cache_bytes, false)?;
+    Keyed::open(Sled { _copy: Some(copy), ..sled })
 }
 
 /// As [`open`], without the sync that sled leaves out: the control of whatever must notice that.
@@ -85,12 +106,21 @@ impl Sled {
             .segment_size(SEGMENT)
             // Each write flushes; a thread that does so now and then would only be in its way.
             .flush_every_ms(None);
+        drop_unfinished(dir)?;
         let db = opened(&config)?;
         let path = dir.join("db");
-        let file = File::open(&path).map_err(|source| OpenError::Io { what: "open", path, source })?;
+        let io = |what, path: &Path| {
+            let path = path.to_owned();
+            move |source| OpenError::Io { what, path, source }
+        };
+        let file = File::open(&path).map_err(io("open", &path))?;
+        if synced {
+            // What a killed process wrote, and nobody synced, is read from here on.
+            file.sync_data().map_err(io("sync", &path))?;
+        }
         // sled may have made a snapshot, or the file itself.
         directory::sync(dir)?;
-        Ok(Self { db, file, syncs: AtomicU64::new(0), synced, gate: RwLock::new(()) })
+        Ok(Self { db, file, syncs: AtomicU64::new(0), synced, gate: RwLock::new(()), _copy: None })
     }
 
     fn read(&self) -> RwLockReadGuard<'_, ()> {
@@ -128,6 +158,29 @@ impl Sled {
         }
         Ok((rows, false))
     }
+}
+
+/// Removes snapshots that sled did not finish: it writes one under this name before it gets its own, and takes it for a damaged one
+/// at the next opening, for ever.
+fn drop_unfinished(dir: &Path) -> std::result::Result<(), OpenError> {
+    let io = |what, path: &Path| {
+        let path = path.to_owned();
+        move |source| OpenError::Io { what, path, source }
+    };
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        // sled makes it.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(io("read the directory", dir)(error)),
+    };
+    for entry in entries {
+        let path = entry.map_err(io("read the directory", dir))?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if name.starts_with("snap.") && name.ends_with(".generating") {
+            std::fs::remove_file(&path).map_err(io("remove", &path))?;
+        }
+    }
+    Ok(())
 }
 
 /// Tries before a store that another has is refused, and the time between two: a quarter of a second in all.

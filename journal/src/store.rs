@@ -1,9 +1,7 @@
 //! Stores by name: which engine, where, and what is checked before it opens.
 
 use std::fmt;
-use std::path::Path;
-#[cfg(feature = "disk")]
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::error::OpenError;
@@ -59,28 +57,44 @@ impl StoreSpec {
     /// # Errors
     /// [`OpenError::BadSpec`], which names what is possible.
     pub fn parse(spec: &str) -> Result<Self, OpenError> {
+        match spec.split_once(':') {
+            None if spec == "memory" => Ok(Self::Memory),
+            None => Self::named(spec, spec, PathBuf::new()),
+            Some((engine, path)) => Self::named(spec, engine, path.into()),
+        }
+    }
+
+    /// The store of the engine with this name, in this directory.
+    ///
+    /// # Errors
+    /// [`OpenError::BadSpec`], which names what is possible.
+    pub fn of(engine: &str, dir: PathBuf) -> Result<Self, OpenError> {
+        Self::named(&format!("{engine}:{}", dir.display()), engine, dir)
+    }
+
+    fn named(spec: &str, engine: &str, dir: PathBuf) -> Result<Self, OpenError> {
         let bad = |why| Err(OpenError::BadSpec { spec: spec.to_owned(), why, possible: possible() });
-        let (engine, path) = match spec.split_once(':') {
-            None if spec == "memory" => return Ok(Self::Memory),
-            None => (spec, ""),
-            Some(("memory", _)) => return bad("a store in memory has no path"),
-            Some(parts) => parts,
-        };
         match ENGINES.iter().find(|(name, ..)| *name == engine) {
+            None if engine == "memory" => return bad("a store in memory has no path"),
             None => return bad("its engine is not known"),
             Some((_, false, _)) => return bad("this build is without its engine"),
-            Some(_) if path.is_empty() => return bad("the directory is missing"),
+            Some(_) if dir.as_os_str().is_empty() => return bad("the directory is missing"),
             Some(_) => {}
         }
         match engine {
             #[cfg(feature = "redb")]
-            "redb" => Ok(Self::Redb(path.into())),
+            "redb" => Ok(Self::Redb(dir)),
             #[cfg(feature = "sled")]
-            "sled" => Ok(Self::Sled(path.into())),
+            "sled" => Ok(Self::Sled(dir)),
             #[cfg(feature = "fjall")]
-            "fjall" => Ok(Self::Fjall(path.into())),
+            "fjall" => Ok(Self::Fjall(dir)),
             _ => bad("its engine is not known"),
         }
+    }
+
+    /// Names of the engines of this build that keep a directory.
+    pub fn engines() -> impl Iterator<Item = &'static str> {
+        ENGINES.iter().filter(|(_, held, _)| *held).map(|(name, ..)| *name)
     }
 
     /// The engine's name, as a specification spells it.
@@ -163,6 +177,59 @@ pub fn open_store_with(spec: &StoreSpec, options: Options) -> Result<Journal, Op
         #[cfg(feature = "fjall")]
         StoreSpec::Fjall(dir) => disk::open(dir, "fjall", &options, |inner, cache_bytes| {
             Ok(std::sync::Arc::new(crate::fjall::open(inner, cache_bytes)?))
+        }),
+    }
+}
+
+/// Removes a store that nothing was ever written to, and its directory unless something else is there; tells whether it did.
+/// For whoever made one by opening it, and closed it again without a use for it.
+///
+/// # Errors
+/// As for [`open_store_with`], and when a file cannot be removed.
+pub fn discard_store(spec: &StoreSpec) -> Result<bool, OpenError> {
+    match spec.path() {
+        None => Ok(true),
+        #[cfg(feature = "disk")]
+        Some(dir) if dir.exists() => disk::discard(dir, spec.engine()),
+        Some(_) => Ok(false),
+    }
+}
+
+/// How far the copy is that an engine may need to read a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copied {
+    /// Bytes that are copied.
+    pub bytes: u64,
+    /// Bytes in all.
+    pub of: u64,
+}
+
+/// Opens a store to read it, and changes nothing in it but its lock file: appends are refused, and what the engine writes when
+/// it opens a store goes elsewhere. redb's writes stay in memory; sled gets a copy of its file in the directory for temporary
+/// files, and fjall one of its journals.
+///
+/// # Errors
+/// As for [`open_store_with`], and when there is no store, or no room for a copy.
+pub fn open_store_to_read(
+    spec: &StoreSpec,
+    options: Options,
+    progress: &mut dyn FnMut(Copied),
+) -> Result<Journal, OpenError> {
+    #[cfg(not(any(feature = "sled", feature = "fjall")))]
+    let _ = progress;
+    match spec {
+        StoreSpec::Memory => Journal::open(Box::new(Memory::new()), options),
+        #[cfg(feature = "redb")]
+        StoreSpec::Redb(dir) => disk::open_to_read(dir, "redb", &options, |inner, cache_bytes| {
+            Ok(std::sync::Arc::new(crate::redb::Redb::open_to_read(&inner.join("journal.redb"), cache_bytes)?))
+        }),
+        #[cfg(feature = "sled")]
+        StoreSpec::Sled(dir) => disk::open_to_read(dir, "sled", &options, |inner, cache_bytes| {
+            Ok(std::sync::Arc::new(crate::sled::open_to_read(inner, cache_bytes, progress)?))
+        }),
+        #[cfg(feature = "fjall")]
+        StoreSpec::Fjall(dir) => disk::open_to_read(dir, "fjall", &options, |inner, cache_bytes| {
+            Ok(std::sync::Arc::new(crate::fjall::open_to_read(inner, cache_bytes, progress)?))
         }),
     }
 }

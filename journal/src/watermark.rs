@@ -1,22 +1,26 @@
 //! The watermark: a small file beside the store that remembers how far it was acknowledged.
 //!
-//! A cleanly lost tail takes its index rows with it and cannot be seen from inside the store; this sees it.
+//! A cleanly lost tail takes its index rows with it and cannot be seen from inside the store; this sees it. A store has it from
+//! its making on, so one that holds anything and has none has lost it.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use subtend_session::ids::Lsn;
 
 use crate::error::OpenError;
 
+const NAME: &str = "WATERMARK";
 const MAGIC: u32 = 0x5375_576d;
 const SLOT: usize = 24;
 /// A sector a slot: a torn write cannot reach both.
 const STRIDE: u64 = 512;
-/// Time of the frames between two writes.
-const INTERVAL_MS: u64 = 1000;
-/// Commits between two writes where the frames' clock stands.
+/// How long something acknowledged waits for its mark. The writing of a group and of the mark come on top, and the promise is a
+/// second: so half of one.
+pub(crate) const INTERVAL: Duration = Duration::from_millis(500);
+/// Commits between two writes, however soon they follow each other.
 const INTERVAL_COMMITS: u32 = 256;
 
 /// The watermark of an open store.
@@ -26,7 +30,8 @@ pub(crate) struct Watermark {
     path: PathBuf,
     lsn: Lsn,
     at_ms: i64,
-    seen_ms: i64,
+    /// When the first frame behind the mark was acknowledged.
+    since: Option<Instant>,
     commits: u32,
     next_slot: u64,
 }
@@ -37,69 +42,115 @@ struct Slot {
     at_ms: i64,
 }
 
+/// What the file says.
+struct Found {
+    path: PathBuf,
+    slots: [Option<Slot>; 2],
+    /// What is wrong with it, where it says nothing.
+    state: &'static str,
+}
+
+impl Found {
+    fn read(dir: &Path) -> Result<Self, OpenError> {
+        let path = dir.join(NAME);
+        let (bytes, missing) = match std::fs::read(&path) {
+            Ok(bytes) => (bytes, false),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => (Vec::new(), true),
+            Err(source) => return Err(OpenError::Io { what: "read", path, source }),
+        };
+        let state = match (missing, bytes.is_empty()) {
+            (true, _) => "is missing",
+            (false, true) => "is empty",
+            (false, false) => "is damaged",
+        };
+        Ok(Self { path, slots: [slot_at(&bytes, 0), slot_at(&bytes, STRIDE)], state })
+    }
+
+    fn best(&self) -> Option<Slot> {
+        self.slots.iter().flatten().max_by_key(|slot| slot.lsn).copied()
+    }
+
+    /// Refuses a store that ends before the mark, and one that holds something and has no mark.
+    fn judge(&self, found: Lsn) -> Result<(), OpenError> {
+        match self.best() {
+            Some(slot) if slot.lsn > found => Err(OpenError::Behind { found, watermark: slot.lsn }),
+            None if found > Lsn(0) || self.state == "is damaged" => {
+                Err(OpenError::Watermark { path: self.path.clone(), state: self.state })
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
 impl Watermark {
     /// Opens the watermark of the store in `dir`, which ends at `found`; refuses a store that ends before it.
     pub(crate) fn open(dir: &Path, found: Lsn, accept_loss: bool) -> Result<Self, OpenError> {
-        let path = dir.join("WATERMARK");
+        let kept = Found::read(dir)?;
+        if !accept_loss {
+            kept.judge(found)?;
+        }
         let io = |what| {
-            let path = path.clone();
+            let path = kept.path.clone();
             move |source| OpenError::Io { what, path, source }
         };
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(io("open the watermark"))?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(io("read"))?;
-        let slots = [slot_at(&bytes, 0), slot_at(&bytes, STRIDE)];
-        let best = slots.iter().flatten().max_by_key(|slot| slot.lsn).copied();
-        let newest_is_first = best.is_some() && slots.first().copied().flatten() == best;
-        match best {
-            Some(slot) if slot.lsn > found && !accept_loss => {
-                return Err(OpenError::Behind { found, watermark: slot.lsn });
-            }
-            // An empty file is one that was never written: the store is younger than the interval.
-            None if !bytes.is_empty() && !accept_loss => return Err(OpenError::Watermark { path }),
-            _ => {}
-        }
-        let at_ms = best.map_or(0, |slot| slot.at_ms);
+        // Not truncated, so that no crash finds it without a mark.
+        let options = OpenOptions::new().write(true).create(true).truncate(false).open(&kept.path);
+        let best = kept.best();
+        let newest_is_first = best.is_some() && kept.slots.first().copied().flatten() == best;
         let mut mark = Self {
-            file,
-            path: path.clone(),
+            file: options.map_err(io("open the watermark"))?,
+            path: kept.path.clone(),
             lsn: best.map_or(Lsn(0), |slot| slot.lsn),
-            at_ms,
-            seen_ms: at_ms,
+            at_ms: best.map_or(0, |slot| slot.at_ms),
+            since: None,
             commits: 0,
             next_slot: if newest_is_first { STRIDE } else { 0 },
         };
-        if mark.lsn > found || (best.is_none() && !bytes.is_empty()) {
-            // The loss is accepted: both slots are written anew, or the old one would win again.
+        if best.is_none_or(|slot| slot.lsn != found) {
+            // A store that is made, one whose process was killed before the mark was due, or a loss that is accepted: there
+            // both slots are written anew, or the old one would win again.
             mark.put(found).map_err(io("write"))?;
             mark.put(found).map_err(io("write"))?;
         }
         Ok(mark)
     }
 
+    /// Refuses as [`Watermark::open`] does, and writes nothing.
+    pub(crate) fn look(dir: &Path, found: Lsn, accept_loss: bool) -> Result<(), OpenError> {
+        let kept = Found::read(dir)?;
+        if accept_loss { Ok(()) } else { kept.judge(found) }
+    }
+
+    /// Whether the store in `dir` never acknowledged anything, as far as its mark says.
+    pub(crate) fn is_at_the_start(dir: &Path) -> Result<bool, OpenError> {
+        Ok(Found::read(dir)?.best().is_some_and(|slot| slot.lsn == Lsn(0)))
+    }
+
+    #[cfg(test)]
     pub(crate) fn lsn(&self) -> Lsn {
         self.lsn
     }
 
-    /// Notes that everything up to `lsn` was acknowledged; writes it when the last writing is long enough ago.
-    ///
-    /// The frames' own clock tells the time, since none is read here. When it stands, commits are counted.
-    pub(crate) fn passed(&mut self, lsn: Lsn, at_ms: i64) {
-        self.seen_ms = at_ms;
+    /// When the mark has to be written; `None` where all that was acknowledged is behind it.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.since.and_then(|since| since.checked_add(INTERVAL))
+    }
+
+    /// Notes that everything up to `lsn`, whose last frame is of `at_ms`, was acknowledged `now`; writes it when it is due.
+    pub(crate) fn passed(&mut self, lsn: Lsn, at_ms: i64, now: Instant) {
+        self.at_ms = at_ms;
+        self.since.get_or_insert(now);
         self.commits = self.commits.saturating_add(1);
-        if at_ms.abs_diff(self.at_ms) >= INTERVAL_MS || self.commits >= INTERVAL_COMMITS {
+        if self.due().is_some_and(|due| due <= now) || self.commits >= INTERVAL_COMMITS {
             self.write(lsn);
         }
     }
 
-    /// Writes `lsn` now. A failure leaves the old mark, which only sees less; it is told once in the log.
+    /// Writes `lsn` now. A failure leaves the old mark, which only sees less; it is told in the log.
     pub(crate) fn write(&mut self, lsn: Lsn) {
+        // Also after a failure: the next one is as far away as ever.
+        self.since = None;
+        self.commits = 0;
         if lsn <= self.lsn {
             return;
         }
@@ -108,9 +159,7 @@ impl Watermark {
         }
     }
 
-    fn put(&mut self, lsn: Lsn) -> std::io::Result<()> {
-        self.at_ms = self.seen_ms;
-        self.commits = 0;
+    fn put(&mut self, lsn: Lsn) -> io::Result<()> {
         self.file.seek(SeekFrom::Start(self.next_slot))?;
         self.file.write_all(&slot_bytes(Slot { lsn, at_ms: self.at_ms }))?;
         self.file.sync_data()?;
@@ -149,6 +198,13 @@ mod tests {
         Watermark::open(dir, Lsn(found), accept).map(|mark| mark.lsn()).map_err(|error| error.to_string())
     }
 
+    fn look(dir: &Path, found: u64, accept: bool) -> Result<(), String> {
+        let before = std::fs::read(dir.join(NAME)).ok();
+        let told = Watermark::look(dir, Lsn(found), accept).map_err(|error| error.to_string());
+        assert_eq!(std::fs::read(dir.join(NAME)).ok(), before, "a look writes nothing");
+        told
+    }
+
     #[test]
     fn a_store_behind_its_mark_is_refused_until_the_loss_is_accepted() {
         let dir = tempfile::tempdir().unwrap();
@@ -159,6 +215,7 @@ mod tests {
         assert_eq!(open(dir.path(), 9, false), Ok(Lsn(9)));
         let refused = open(dir.path(), 8, false).unwrap_err();
         assert!(refused.contains("ends at lsn 8, but 9 was acknowledged"), "{refused}");
+        assert_eq!((look(dir.path(), 8, false), look(dir.path(), 8, true)), (Err(refused), Ok(())));
         assert_eq!(open(dir.path(), 8, true), Ok(Lsn(8)));
         assert_eq!(open(dir.path(), 8, false), Ok(Lsn(8)));
     }
@@ -170,7 +227,7 @@ mod tests {
         mark.write(Lsn(7));
         mark.write(Lsn(9));
         drop(mark);
-        let path = dir.path().join("WATERMARK");
+        let path = dir.path().join(NAME);
         let mut bytes = std::fs::read(&path).unwrap();
         bytes[STRIDE as usize + 9] ^= 1;
         std::fs::write(&path, &bytes).unwrap();
@@ -183,17 +240,44 @@ mod tests {
     }
 
     #[test]
-    fn the_frames_clock_spaces_the_writes() {
+    fn a_mark_that_is_gone_is_noticed_wherever_the_store_holds_something() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(NAME);
+        assert_eq!(open(dir.path(), 0, false), Ok(Lsn(0)), "a store that is made has none");
+        assert_ne!(std::fs::read(&path).unwrap(), b"", "and has one from then on");
+        assert_eq!(open(dir.path(), 7, false), Ok(Lsn(7)), "what a killed process did not mark any more");
+        std::fs::write(&path, b"").unwrap();
+        for (state, again) in [("is empty", true), ("is missing", false)] {
+            let refused = open(dir.path(), 7, false).unwrap_err();
+            assert!(refused.contains(state) && refused.contains("--accept-loss"), "{refused}");
+            assert_eq!(look(dir.path(), 7, false), Err(refused));
+            if again {
+                std::fs::remove_file(&path).unwrap();
+            }
+        }
+        assert!(!path.exists(), "a refusal makes none");
+        assert_eq!(open(dir.path(), 7, true), Ok(Lsn(7)));
+        assert_eq!(open(dir.path(), 7, false), Ok(Lsn(7)));
+    }
+
+    #[test]
+    fn nothing_acknowledged_waits_longer_than_the_interval_for_its_mark() {
         let dir = tempfile::tempdir().unwrap();
         let mut mark = Watermark::open(dir.path(), Lsn(0), false).unwrap();
-        mark.passed(Lsn(1), 999);
-        assert_eq!(mark.lsn(), Lsn(0));
-        mark.passed(Lsn(2), 1000);
-        assert_eq!(mark.lsn(), Lsn(2));
-        mark.passed(Lsn(3), 1999);
-        assert_eq!(mark.lsn(), Lsn(2));
-        // The clock went back by an hour.
-        mark.passed(Lsn(4), -3_600_000);
-        assert_eq!(mark.lsn(), Lsn(4));
+        #[expect(clippy::disallowed_methods, reason = "any moment, from which the others are told")]
+        let begun = Instant::now();
+        let at = |ms| begun + Duration::from_millis(ms);
+        // Whatever the clock of the frames says: it may stand, or jump.
+        mark.passed(Lsn(1), 5_000, at(0));
+        mark.passed(Lsn(2), 5_000, at(499));
+        assert_eq!((mark.lsn(), mark.due()), (Lsn(0), Some(at(500))), "whoever is idle writes it then");
+        mark.passed(Lsn(3), -3_600_000, at(501));
+        assert_eq!((mark.lsn(), mark.due()), (Lsn(3), None));
+        mark.passed(Lsn(4), 9_000, at(900));
+        assert_eq!((mark.lsn(), mark.due()), (Lsn(3), Some(at(1_400))));
+        mark.write(Lsn(4));
+        assert_eq!((mark.lsn(), mark.due()), (Lsn(4), None));
+        (5..5 + u64::from(INTERVAL_COMMITS)).for_each(|lsn| mark.passed(Lsn(lsn), 9_000, at(901)));
+        assert_eq!(mark.lsn(), Lsn(4 + u64::from(INTERVAL_COMMITS)), "many commits have it written too");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use subtend_session::ids::Lsn;
 
@@ -12,13 +12,10 @@ use crate::queue::{Queued, next_group};
 use crate::shared::Shared;
 use crate::watermark::Watermark;
 
-/// How long the watermark may lag behind when nothing is written.
-const WATERMARK_IDLE: Duration = Duration::from_secs(1);
-
 enum Work {
     Batches(Vec<Queued>),
-    /// Nothing came for a while.
-    Idle,
+    /// Nothing came until the watermark was due.
+    Due,
     Close,
 }
 
@@ -35,10 +32,9 @@ pub(crate) fn run(shared: &Shared, engine: Arc<dyn Engine>, watermark: Option<Wa
 
 fn drain(shared: &Shared, engine: &dyn Engine, mut watermark: Option<Watermark>) -> Result<(), EngineError> {
     loop {
-        let behind = watermark.as_ref().is_some_and(|mark| mark.lsn() < shared.waiters.durable());
-        match next(shared, behind) {
+        match next(shared, watermark.as_ref().and_then(Watermark::due)) {
             Work::Batches(batches) => write_all(shared, engine, batches, watermark.as_mut())?,
-            Work::Idle => mark(shared, watermark.as_mut()),
+            Work::Due => mark(shared, watermark.as_mut()),
             Work::Close => {
                 mark(shared, watermark.as_mut());
                 return Ok(());
@@ -56,7 +52,12 @@ pub(crate) fn fail(shared: &Shared, error: EngineError) {
     shared.feel_pressure();
 }
 
-fn next(shared: &Shared, behind: bool) -> Work {
+#[expect(clippy::disallowed_methods, reason = "how old a mark is on the real disk; nothing is decided by it")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+fn next(shared: &Shared, due: Option<Instant>) -> Work {
     let mut core = shared.core();
     loop {
         if !core.queue.is_empty() {
@@ -67,12 +68,12 @@ fn next(shared: &Shared, behind: bool) -> Work {
             return Work::Close;
         }
         core.idle = true;
-        if behind {
-            let (woken, timeout) =
-                shared.work.wait_timeout(core, WATERMARK_IDLE).unwrap_or_else(PoisonError::into_inner);
+        if let Some(due) = due {
+            let left = due.saturating_duration_since(now());
+            let (woken, timeout) = shared.work.wait_timeout(core, left).unwrap_or_else(PoisonError::into_inner);
             core = woken;
             if timeout.timed_out() && core.queue.is_empty() && !core.closing {
-                return Work::Idle;
+                return Work::Due;
             }
         } else {
             core = shared.work.wait(core).unwrap_or_else(PoisonError::into_inner);
@@ -102,7 +103,7 @@ fn write_all(
         }
         // After the release: nobody waits for it.
         if let Some(watermark) = watermark.as_deref_mut() {
-            watermark.passed(last, at_ms);
+            watermark.passed(last, at_ms, now());
         }
     }
     Ok(())

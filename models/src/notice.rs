@@ -107,7 +107,8 @@ half
 ```
 [cut: 4 of 9000 bytes shown]
 
-[01890a5d-ac96-774b-bcce-b302099a8057] was lost: the host restarted while it was in flight; no output
+[01890a5d-ac96-774b-bcce-b302099a8057] was lost: the host restarted while it was in flight, before its first turn was answered; no output
+Its task: Count the files.
 
 [c0ffee (explore)] completed; 70000 bytes, not shown: read it by its id
 ";
@@ -122,7 +123,7 @@ half
                 end("b00c12", "failed: the model refused (no)", Some("half")),
                 end(
                     "01890a5d-ac96-774b-bcce-b302099a8057",
-                    "was lost: the host restarted while it was in flight",
+                    "was lost: the host restarted while it was in flight, before its first turn was answered",
                     None
                 ),
                 end("c0ffee", "completed; 70000 bytes, not shown: read it by its id", None),

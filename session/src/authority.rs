@@ -113,10 +113,6 @@ impl RuleSet {
         self
     }
 
-    fn is_canonical(&self) -> bool {
-        self.rules.is_sorted_by(|a, b| a < b)
-    }
-
     fn verdict(&self, access: &Access, syntax: Syntax) -> Verdict {
         let mut matching = self.rules.iter().filter(|rule| rule.matches(access, syntax));
         let Some(first) = matching.next() else { return self.default };
@@ -318,7 +314,7 @@ impl Authority {
     /// Where it holds, meeting this with `above` changes nothing.
     pub fn within(&self, above: &Self) -> bool {
         let mut mine = self.sets.iter();
-        above.sets.iter().all(|set| mine.any(|own| Arc::ptr_eq(own, set) || own == set))
+        above.sets.iter().all(|set| mine.any(|own| own == set))
     }
 
     fn least(&self, verdict: impl Fn(&RuleSet) -> Verdict) -> Verdict {
@@ -333,9 +329,7 @@ impl Authority {
     }
 
     fn collect(sets: impl IntoIterator<Item = Arc<RuleSet>>) -> Self {
-        let canonical = |set: Arc<RuleSet>| {
-            if set.is_canonical() { set } else { Arc::new(Arc::unwrap_or_clone(set).canonical()) }
-        };
+        let canonical = |set: Arc<RuleSet>| Arc::new(Arc::unwrap_or_clone(set).canonical());
         let mut sets: Vec<_> = sets.into_iter().map(canonical).filter(|set| **set != ALLOW_ALL).collect();
         sets.sort();
         sets.dedup();

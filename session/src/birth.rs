@@ -55,6 +55,7 @@ pub(crate) fn child(
         turns: None,
         metadata: None,
         format: None,
+        tools: None,
         as_owner: owner.clone(),
     };
     let opened = RunOpened {

@@ -1,9 +1,12 @@
 //! Tool calls: what kind they are and how they end.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{RunKey, SessionId, Text};
 use crate::place::Mode;
+use crate::record::AgentOverride;
 
 /// What a call is, settled before it starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +39,8 @@ pub enum CallKind {
     },
     /// Ends the run with an explicit result.
     Return,
+    /// Proposes that this agent goes on with the session from here: a person decides, always (G12).
+    Propose(Arc<AgentOverride>),
     /// Never starts: answered with a tool error that the model can correct.
     Invalid(Invalid),
 }

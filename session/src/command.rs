@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::authority::{Access, Authority};
 use crate::call::{CallKind, CallResult};
+use crate::dialect::Dialect;
 use crate::ids::{AttemptNo, CallId, InputId, RunKey, RunNo, Seq, SessionId, Text, TurnNo};
 use crate::outcome::{Budget, By, ModelFail, OutcomeKind, Part};
 use crate::place::BranchKind;
@@ -320,6 +321,10 @@ pub struct ContinuePlan {
     pub text: Text,
     /// Whether the call waits.
     pub mode: crate::place::Mode,
+    /// Turn allowance, where the call names one.
+    pub turns: Option<u32>,
+    /// The tools that it is offered from here on, where the call says so.
+    pub tools: Option<Vec<Text>>,
     /// What the ledger granted.
     pub grant: SpawnGranted,
 }
@@ -383,6 +388,12 @@ pub struct ChildPlan {
     pub created: SessionCreated,
     /// The manifest's own authority: met with the parent's ceiling.
     pub manifest: Arc<Authority>,
+    /// The dialect whose call asks.
+    pub dialect: Dialect,
+    /// What it is called in the words of that call; bounded.
+    pub label: Option<Text>,
+    /// Tools that the call wanted described to it and that it is not offered.
+    pub skipped: Vec<Text>,
     /// Whether the call waits.
     pub mode: crate::place::Mode,
     /// Turn allowance.
@@ -421,6 +432,10 @@ pub struct Continue {
     pub text: Text,
     /// Whether the call waits.
     pub mode: crate::place::Mode,
+    /// Turn allowance, where the call names one.
+    pub turns: Option<u32>,
+    /// The tools that it is offered from here on, where the call says so.
+    pub tools: Option<Vec<Text>>,
     /// The wall-clock cap of its run, which binds all that it owns (E-4).
     pub wall_cap_at: Option<i64>,
     /// Whether the owner is over.

@@ -8,7 +8,7 @@ use crate::place::{BranchKind, OnRestart, Owner};
 use crate::state::Phase;
 
 pub use changes::{Before, Stamp, born, changes, defs, head, inflight, rows};
-pub use obliged::{cancel_by, continue_from, continue_input, notice_from, refusal_from};
+pub use obliged::{cancel_by, continue_from, continue_input, notice_from, refusal_from, unreadable_from};
 
 mod changes;
 mod obliged;

@@ -18,6 +18,7 @@ pub mod observed;
 mod outside;
 mod queue;
 mod session;
+mod store;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -84,6 +85,10 @@ pub const ALWAYS: &[Predicate] = predicates! {
     J4 => journal::fold_is_state,
     J5 => effects::intended,
     J6 => journal::one_writer,
+    J7 => store::rest_is_left,
+    J7 => store::same_recovery,
+    J8 => store::set_aside,
+    J9 => store::poisoned,
     S1 => session::one_end,
     S2 => session::ends_stand,
     S2 => outside::one_winner,

@@ -9,6 +9,7 @@ pub mod call;
 pub mod command;
 pub mod context;
 pub mod decide;
+pub mod dialect;
 pub mod effect;
 pub mod ids;
 pub mod index;

@@ -179,6 +179,11 @@ pub enum FailKind {
         /// Why.
         why: ContinueRefusal,
     },
+    /// The session cannot be read any more: nobody knows how it ended. In notices only.
+    Unreadable {
+        /// What is wrong with it.
+        message: Text,
+    },
     /// The authority needed for the run is not there.
     Authority,
     /// A fault of ours; the message is for a bug report.

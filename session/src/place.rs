@@ -57,6 +57,25 @@ impl Place {
     }
 }
 
+/// Where a session's calls come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// A model of this runtime.
+    #[default]
+    Internal,
+    /// A client of an MCP server: tools that are internal only are hidden from it, and refused to it.
+    Mcp,
+}
+
+impl Source {
+    /// Whether it is the one that records leave out.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference to what it asks")]
+    pub(crate) fn is_internal(&self) -> bool {
+        *self == Self::Internal
+    }
+}
+
 /// Kinds of branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

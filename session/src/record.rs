@@ -192,37 +192,48 @@ pub enum Record {
     },
 }
 
-impl Record {
-    /// The record's kind, as the journal spells it.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::SessionCreated(_) => "session_created",
-            Self::RunOpened(_) => "run_opened",
-            Self::RunStarted { .. } => "run_started",
-            Self::InputAccepted(_) => "input_accepted",
-            Self::InputsTaken { .. } => "inputs_taken",
-            Self::QueueChanged { .. } => "queue_changed",
-            Self::TurnStarted { .. } => "turn_started",
-            Self::AttemptDiscarded(_) => "attempt_discarded",
-            Self::TurnAnswered(_) => "turn_answered",
-            Self::CallStarted { .. } => "call_started",
-            Self::CallFinished(_) => "call_finished",
-            Self::ChildSpawned(_) => "child_spawned",
-            Self::ContinueAsked(_) => "continue_asked",
-            Self::ContinueRefused { .. } => "continue_refused",
-            Self::CancelAsked { .. } => "cancel_asked",
-            Self::RunParked { .. } => "run_parked",
-            Self::RunResumed { .. } => "run_resumed",
-            Self::RunHeld { .. } => "run_held",
-            Self::RunEnded(_) => "run_ended",
-            Self::NoticeTaken(_) => "notice_taken",
-            Self::AskOpened { .. } => "ask_opened",
-            Self::AskAnswered { .. } => "ask_answered",
-            Self::BranchCreated(_) => "branch_created",
-            Self::AlternativeSwitched { .. } => "alternative_switched",
-            Self::SessionDeleted { .. } => "session_deleted",
-            Self::SessionClosed { .. } => "session_closed",
-            Self::SessionReopened { .. } => "session_reopened",
+macro_rules! kinds {
+    ($($record:pat => $kind:literal,)*) => {
+        impl Record {
+            /// Every kind, as the journal spells them.
+            pub const KINDS: &'static [&'static str] = &[$($kind),*];
+
+            /// The record's kind, as the journal spells it.
+            pub fn kind(&self) -> &'static str {
+                match self {
+                    $($record => $kind,)*
+                }
+            }
         }
-    }
+    };
+}
+
+kinds! {
+    Self::SessionCreated(_) => "session_created",
+    Self::RunOpened(_) => "run_opened",
+    Self::RunStarted { .. } => "run_started",
+    Self::InputAccepted(_) => "input_accepted",
+    Self::InputsTaken { .. } => "inputs_taken",
+    Self::QueueChanged { .. } => "queue_changed",
+    Self::TurnStarted { .. } => "turn_started",
+    Self::AttemptDiscarded(_) => "attempt_discarded",
+    Self::TurnAnswered(_) => "turn_answered",
+    Self::CallStarted { .. } => "call_started",
+    Self::CallFinished(_) => "call_finished",
+    Self::ChildSpawned(_) => "child_spawned",
+    Self::ContinueAsked(_) => "continue_asked",
+    Self::ContinueRefused { .. } => "continue_refused",
+    Self::CancelAsked { .. } => "cancel_asked",
+    Self::RunParked { .. } => "run_parked",
+    Self::RunResumed { .. } => "run_resumed",
+    Self::RunHeld { .. } => "run_held",
+    Self::RunEnded(_) => "run_ended",
+    Self::NoticeTaken(_) => "notice_taken",
+    Self::AskOpened { .. } => "ask_opened",
+    Self::AskAnswered { .. } => "ask_answered",
+    Self::BranchCreated(_) => "branch_created",
+    Self::AlternativeSwitched { .. } => "alternative_switched",
+    Self::SessionDeleted { .. } => "session_deleted",
+    Self::SessionClosed { .. } => "session_closed",
+    Self::SessionReopened { .. } => "session_reopened",
 }

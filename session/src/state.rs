@@ -7,23 +7,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::authority::{Access, Authority};
 use crate::call::{CallKind, CallResult};
+use crate::dialect::Dialect;
 use crate::ids::{AttemptNo, CallId, InputId, MsgRef, RunNo, Seq, SessionId, Short, Text, TurnNo};
 use crate::limits::Limits;
 use crate::message::{Message, Transcript};
 use crate::outcome::{By, Outcome};
 use crate::place::{BranchKind, Mode, Owner};
-use crate::record::{AgentOverride, Hold, InputAccepted, Lane, Park, Prompt, RunOpened, SessionCreated};
+use crate::record::{AgentOverride, Hold, InputAccepted, Lane, Notice, Park, Prompt, RunOpened, SessionCreated};
 use crate::sabotage::Sabotage;
 use crate::usage::Usage;
 
 pub use arrived::Arrived;
 pub use due::Due;
 pub use fold::FoldError;
+pub use kept::Kept;
 
 mod apply;
 mod arrived;
 mod due;
 mod fold;
+mod kept;
 mod legal;
 mod view;
 
@@ -69,6 +72,8 @@ pub struct State {
     pub about: Option<MsgRef>,
     /// Children by id.
     pub children: BTreeMap<SessionId, Child>,
+    /// Children whose texts are kept to be read again. Others are read from their own journals when they are asked for.
+    pub kept: Kept,
     /// Short names of the children.
     pub shorts: BTreeSet<Short>,
     /// Keys of ended runs whose owned runs sent no notice yet, with the child (after a boot only).
@@ -77,6 +82,8 @@ pub struct State {
     pub noticed: BTreeSet<(SessionId, RunNo)>,
     /// The agent that answers, where an input named another than the session's own (G12).
     pub agent: Option<Arc<AgentOverride>>,
+    /// The tools that it is offered, if fewer than the host has: those of its birth, until a call that lets it go on says others.
+    pub tools: Option<Vec<Text>>,
     /// What a person allowed for good, in this session only (P-5).
     pub always: BTreeSet<Access>,
     /// Answers that have alternatives.
@@ -95,6 +102,10 @@ pub struct State {
     pub arrived: Arrived,
     /// Volatile: calls of the turn at hand that did not start yet, by what they wait for.
     pub due: Due,
+    /// Volatile: texts that are not kept and that calls of the turn at hand want to read again, as their journals have them.
+    pub recalled: BTreeMap<SessionId, Text>,
+    /// Volatile: children whose run waits for its first slot, of those that a check asks about; as the hub found it last.
+    pub queued_children: BTreeSet<SessionId>,
     /// Rules that are switched off to see whether a check notices; nothing without the feature.
     pub sabotage: Sabotage,
 }
@@ -150,6 +161,17 @@ pub struct Child {
     pub key: Option<CallId>,
     /// The last of its runs that this session owned and heard of; 0 before. One that is owned and in flight is a later one.
     pub heard: RunNo,
+    /// The dialect whose call made it.
+    pub dialect: Dialect,
+    /// What it is called in the words of that call.
+    pub label: Option<Text>,
+    /// Whether people are shown its session as one of its own.
+    pub inspectable: bool,
+    /// The answer whose call made it.
+    pub at: Option<Seq>,
+    /// The end that was heard of last, in a dialect in which it may be read again: without its text, where that is not kept any
+    /// more (see [`State::kept`]).
+    pub given: Option<Arc<Notice>>,
 }
 
 /// The run in flight.

@@ -4,6 +4,7 @@
 
 pub mod check;
 pub mod fault;
+pub mod fuzz;
 pub mod model;
 pub mod simulate;
 pub mod size;

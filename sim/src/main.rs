@@ -11,6 +11,10 @@ use crate::cli::controls::{self, ControlsArgs};
 use crate::cli::model::{self, ModelArgs};
 use crate::cli::run::{self, RunArgs};
 
+/// A quarter of a simulation is allocating.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Model checker and simulator of subtend.
 #[derive(Parser)]
 #[command(name = "subtend-sim", version)]

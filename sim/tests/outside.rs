@@ -42,6 +42,10 @@ fn born(depth: usize, ceiling: &Authority) -> Record {
         },
     };
     Record::SessionCreated(Box::new(SessionCreated {
+        returns: false,
+        joins: false,
+        in_full: None,
+        source: Default::default(),
         place,
         short: Short("aaaaaa".into()),
         agent: "general".into(),

@@ -94,3 +94,24 @@ fn every_test_that_a_row_names_is_there() {
         assert_eq!(gone, Vec::<&str>::new(), "{id}");
     }
 }
+
+/// README.md: each fault and each clause of the promise names something that shows it, and that is there.
+#[test]
+fn every_clause_of_the_promise_names_its_check() {
+    let text = std::fs::read_to_string(Path::new(ROOT).join("README.md")).expect("README.md");
+    let (_, promise) = text.split_once("## What it promises").expect("the promise");
+    let (promise, _) = promise.split_once("\n## ").expect("what follows it");
+    let functions = functions();
+    let rows = promise.lines().filter_map(|line| line.strip_prefix('|')?.strip_suffix('|'));
+    let cells = rows.map(|row| row.split('|').map(str::trim).collect::<Vec<_>>());
+    let heads = ["shown by", "---"];
+    let clauses: Vec<_> = cells.filter(|cells| !heads.contains(&cells[2]) && cells[0] != "*Not covered*").collect();
+    assert!(clauses.len() > 20, "{clauses:#?}");
+    for cells in clauses {
+        assert_eq!(cells.len(), 3, "{cells:?}");
+        let names: Vec<&str> = quoted(cells[2]).filter(|name| !name.contains(' ')).collect();
+        assert!(!names.is_empty(), "nothing shows this: {}", cells[..2].join(" "));
+        let gone: Vec<&str> = names.into_iter().filter(|name| !functions.contains(*name)).collect();
+        assert_eq!(gone, Vec::<&str>::new(), "{}", cells[..2].join(" "));
+    }
+}

@@ -1,20 +1,33 @@
-//! `subtend agents`: which agents a workspace has.
+//! `subtend agents`: which agents a workspace has, what one is, and what is wrong with their files.
 
 use std::io::Write as _;
 use std::path::PathBuf;
 
 use serde::Serialize;
-use subtend_agents::catalog::{Catalog, ProblemKind};
+use subtend::config::Key;
+use subtend_agents::catalog::{Catalog, Problem, ProblemKind};
 use subtend_agents::manifest::{AgentMode, Manifest, Source};
 use subtend_session::ids::Text;
 use subtend_session::settings::Settings;
 
 use super::fail::{Code, Fail};
 use super::paint::{BAD, BOLD, DIM, In, ODD, clip, fill};
+use super::{settings, workspace};
 
-/// Lists the agents of a workspace: the built-in ones and those in `.subtend/agents/`, with what is wrong with their files.
+mod check;
+mod one;
+
+/// Lists the agents of a workspace: the built-in ones, those in `.subtend/agents/` and the profiles of subtend.yaml, with what is
+/// wrong with them. With a name, shows one whole.
 #[derive(clap::Args, Debug)]
+#[command(args_conflicts_with_subcommands = true, subcommand_value_name = "COMMAND")]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    what: Option<What>,
+
+    /// Agent to show whole
+    name: Option<String>,
+
     /// Workspace whose agents count
     #[arg(long, value_name = "DIR", default_value = ".")]
     workspace: PathBuf,
@@ -24,9 +37,15 @@ pub(crate) struct Args {
     json: bool,
 }
 
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    Check(check::Args),
+}
+
 #[derive(Serialize)]
 struct Listing<'a> {
     agents: Vec<Row<'a>>,
+    profiles: Vec<ProfileRow>,
     warnings: Vec<Warning>,
 }
 
@@ -35,6 +54,7 @@ struct Row<'a> {
     name: &'a Text,
     mode: AgentMode,
     source: String,
+    replaces_builtin: bool,
     description: &'a Text,
     model: Option<&'a Text>,
     pool: Option<&'a Text>,
@@ -48,6 +68,16 @@ struct Row<'a> {
 }
 
 #[derive(Serialize)]
+struct ProfileRow {
+    name: Text,
+    source: String,
+    description: String,
+    agent: Option<Text>,
+    tools: Vec<Text>,
+    pool: Option<Text>,
+}
+
+#[derive(Serialize)]
 struct Warning {
     path: String,
     refused: bool,
@@ -56,9 +86,27 @@ struct Warning {
 
 /// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    let catalog = Catalog::load(super::workspace::open(&args.workspace)?.path());
+    if let Some(What::Check(check)) = &args.what {
+        return check::verb(check);
+    }
+    let workspace = workspace::open(&args.workspace)?;
+    let catalog = Catalog::load(workspace.path());
+    if let Some(name) = &args.name {
+        return one::show(super::prompt::agent(&catalog, name)?, &catalog, args.json);
+    }
+    let loaded = settings::load(&workspace)?;
+    let dialects = settings::dialects(&loaded, &workspace)?;
+    let profile = |profile: &std::sync::Arc<subtend_agents::profile::Profile>| ProfileRow {
+        name: profile.name.clone(),
+        source: loaded.origin(&Key::from(["tools", "spawn", "profiles", &profile.name])).to_string(),
+        description: profile.about(),
+        agent: profile.agent.clone(),
+        tools: profile.tools.clone(),
+        pool: profile.pool.clone(),
+    };
     let listing = Listing {
         agents: catalog.all().map(|manifest| row(manifest)).collect(),
+        profiles: dialects.profiles.all().map(profile).collect(),
         warnings: catalog.problems().iter().map(warning).collect(),
     };
     let mut out = anstream::stdout().lock();
@@ -67,24 +115,30 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         writeln!(out)?;
         return Ok(Code::Done);
     }
-    let width = listing.agents.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
+    let agents = listing.agents.iter().map(|row| row.name.chars().count());
+    let width = agents.chain(listing.profiles.iter().map(|row| row.name.chars().count())).max().unwrap_or(0);
     listing.agents.iter().try_for_each(|row| writeln!(out, "{}", line(row, width)))?;
+    listing.profiles.iter().try_for_each(|row| writeln!(out, "{}", profile_line(row, width)))?;
     drop(out);
+    settings::warn(&loaded)?;
     warn(&catalog)
 }
 
 /// Tells on stderr what is wrong with agent files.
 pub(crate) fn warn(catalog: &Catalog) -> Result<Code, Fail> {
-    let mut err = anstream::stderr().lock();
-    for problem in catalog.problems() {
-        let (style, word) = match problem.kind {
-            ProblemKind::Refused => (BAD, "refused"),
-            ProblemKind::Warning => (ODD, "warning"),
-        };
-        let path = problem.path.display().to_string();
-        writeln!(err, "{}: {}: {}", In(style, word), clip(&path, 400), clip(&problem.message, 400))?;
-    }
+    catalog.problems().iter().try_for_each(tell)?;
     Ok(Code::Done)
+}
+
+/// Tells one thing that is wrong with an agent file.
+fn tell(problem: &Problem) -> Result<(), Fail> {
+    let (style, word) = match problem.kind {
+        ProblemKind::Refused => (BAD, "refused"),
+        ProblemKind::Warning => (ODD, "warning"),
+    };
+    let path = problem.path.display().to_string();
+    writeln!(anstream::stderr(), "{}: {}: {}", In(style, word), clip(&path, 400), clip(&problem.message, 400))?;
+    Ok(())
 }
 
 fn row(manifest: &Manifest) -> Row<'_> {
@@ -92,6 +146,7 @@ fn row(manifest: &Manifest) -> Row<'_> {
         name: &manifest.name,
         mode: manifest.mode,
         source: source(&manifest.source),
+        replaces_builtin: Catalog::replaces_builtin(manifest),
         description: &manifest.description,
         model: manifest.model.as_ref(),
         pool: manifest.pool.as_ref(),
@@ -113,7 +168,7 @@ fn source(source: &Source) -> String {
     }
 }
 
-fn warning(problem: &subtend_agents::catalog::Problem) -> Warning {
+fn warning(problem: &Problem) -> Warning {
     Warning {
         path: problem.path.display().to_string(),
         refused: problem.kind == ProblemKind::Refused,
@@ -129,6 +184,22 @@ fn line(row: &Row<'_>, width: usize) -> String {
         pad = fill(row.name, width),
         gap = fill(mode, 8),
         description = clip(row.description, 100),
-        source = In(DIM, format!("({}{})", clip(&row.source, 200), if row.hidden { ", hidden" } else { "" })),
+        source = In(DIM, format!("({}{})", clip(&row.source, 200), marks(row))),
+    )
+}
+
+fn marks(row: &Row<'_>) -> String {
+    let marks = [(row.hidden, ", hidden"), (row.replaces_builtin, ", instead of the built-in one")];
+    marks.into_iter().filter(|(is, _)| *is).map(|(_, mark)| mark).collect()
+}
+
+fn profile_line(row: &ProfileRow, width: usize) -> String {
+    format!(
+        "{name}{pad}  profile{gap}  {description}  {source}",
+        name = In(BOLD, &row.name),
+        pad = fill(&row.name, width),
+        gap = fill("profile", 8),
+        description = clip(&row.description, 100),
+        source = In(DIM, format!("({})", clip(&row.source, 200))),
     )
 }

@@ -9,6 +9,7 @@ use subtend_journal::ReadError;
 use subtend_session::ids::{CallId, SessionId, Short, Text};
 use subtend_session::index::{Head, RowKey, RowKind};
 use subtend_session::record::{AskBy, AskVerdict, Record};
+use subtend_tools::plan_exit;
 
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
@@ -45,6 +46,9 @@ struct Row {
     resource: Text,
     verdict: Option<AskVerdict>,
     by: Option<AskBy>,
+    /// The plan that is proposed, where that is what is asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plan: Option<Text>,
 }
 
 /// Does it.
@@ -151,9 +155,14 @@ fn asked<'a>(
     records: impl Iterator<Item = &'a Record>,
 ) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
+    let mut answers = BTreeMap::new();
     for record in records {
-        if let Record::AskOpened { call, action, resource, .. } = record {
+        if let Record::TurnAnswered(answer) = record {
+            answers.insert(answer.turn, &answer.calls);
+        } else if let Record::AskOpened { call, action, resource, .. } = record {
             let (action, resource) = (action.clone(), resource.clone());
+            let of = answers.get(&call.turn).and_then(|calls| calls.get(call.ix as usize));
+            let plan = of.filter(|of| *of.tool == *plan_exit::NAME).and_then(|of| plan_exit::parse(&of.args).ok());
             rows.push(Row {
                 session,
                 short: short.clone(),
@@ -163,6 +172,7 @@ fn asked<'a>(
                 resource,
                 verdict: None,
                 by: None,
+                plan,
             });
         } else if let Record::AskAnswered { call, verdict, by } = record
             && let Some(row) = rows.iter_mut().rfind(|row| row.call == *call)
@@ -184,8 +194,10 @@ fn line(row: &Row) -> String {
         (Some(AskVerdict::Deny), Some(AskBy::Closed)) => ("denied: the call was closed before", BAD),
         (Some(AskVerdict::Deny), Some(AskBy::Person) | None) => ("denied", BAD),
     };
+    let lines = row.plan.iter().flat_map(|plan| plan.trim_end().lines());
+    let plan: String = lines.map(|line| format!("\n    {}", harmless(line)).trim_end_matches(' ').to_owned()).collect();
     format!(
-        "{session} call {call}  {action} on {resource}  {word}",
+        "{session} call {call}  {action} on {resource}  {word}{plan}",
         session = In(DIM, row.session),
         call = row.call,
         action = clip(&row.action, 40),

@@ -4,6 +4,7 @@ use subtend_session::outcome::{Budget, By, FailKind, ModelFail, Outcome, Part, T
 use subtend_session::record::ContinueRefusal;
 
 use super::fail::Code;
+use super::paint::harmless;
 
 /// The exit code of a run.
 pub(crate) fn code(outcome: &Outcome) -> Code {
@@ -57,6 +58,9 @@ fn failure(kind: &FailKind) -> String {
         FailKind::NotContinued { why: ContinueRefusal::InFlight } => "it is at work already".to_owned(),
         FailKind::NotContinued { why: ContinueRefusal::Closed } => "it is closed".to_owned(),
         FailKind::NotContinued { why: ContinueRefusal::Deleted } => "it is deleted".to_owned(),
+        FailKind::Unreadable { message } => {
+            format!("its session cannot be read any more ({}): `subtend verify` tells what is wrong", harmless(message))
+        }
         FailKind::AgentMissing => "its agent is not known here: `subtend agents` lists those that are".to_owned(),
         FailKind::Authority => "the authority that it needs is not there".to_owned(),
         FailKind::Internal { message } => format!("a fault in subtend, please report it: {message}"),

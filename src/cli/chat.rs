@@ -23,9 +23,9 @@ pub(crate) struct Args {
     /// Session to go on with: an id, a unique part of one, or a path such as `root/a3f9c1` [default: a new one]
     session: Option<String>,
 
-    /// Agent that answers in a new session
-    #[arg(long, value_name = "NAME", default_value = "general")]
-    agent: String,
+    /// Agent that answers in a new session [default: `agent` in subtend.yaml, else `general`]
+    #[arg(long, value_name = "NAME")]
+    agent: Option<String>,
 
     #[command(flatten)]
     work: WorkArgs,
@@ -42,15 +42,20 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         // A new session may not be in the journal yet.
         let agent = match args.session {
             Some(_) => work.agent_of(session.id())?,
-            None => args.agent.as_str().into(),
+            None => agent(args, &work).into(),
         };
         Talk::begin(&mut work, session, agent)?.talk().await
     })
 }
 
+/// The agent of a new session.
+fn agent<'a>(args: &'a Args, work: &'a Work<'_>) -> &'a str {
+    args.agent.as_deref().unwrap_or(&work.agent)
+}
+
 fn session(args: &Args, work: &Work<'_>) -> Result<SessionHandle, Fail> {
     match &args.session {
         Some(name) => control::session(work.runtime, name),
-        None => hub::open(work.runtime, &args.agent),
+        None => hub::open(work.runtime, agent(args, work)),
     }
 }

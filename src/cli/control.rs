@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use subtend_actors::{BootProgress, Control, ControlError, Options, Runtime, SessionHandle};
+use subtend_actors::{Control, ControlError, Options, Runtime, SessionHandle};
 use subtend_agents::catalog::Catalog;
 use subtend_models::closure::fn_model;
 use subtend_models::model::ModelError;
@@ -12,11 +12,13 @@ use subtend_session::ids::{Seq, SessionId};
 use subtend_session::outcome::ModelFail;
 use subtend_tools::registry::Registry;
 
+use super::aside::Aside;
 use super::cause;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
-use super::find::{Heads, find};
+use super::find::find;
 use super::paint::clip;
+use super::progress::Teller;
 use super::{work, workspace};
 
 /// Time for an orderly end: nothing is at work.
@@ -39,21 +41,9 @@ pub(crate) fn with_runtime<J>(store: &StoreArgs, job: J) -> Result<Code, Fail>
 where
     J: AsyncFnOnce(&Runtime) -> Result<Code, Fail>,
 {
-    with_boot(store, |_| {}, job)
-}
-
-/// As [`with_runtime`], and tells how far the boot sweep is.
-pub(crate) fn with_boot<J, B>(store: &StoreArgs, on_boot: B, job: J) -> Result<Code, Fail>
-where
-    J: AsyncFnOnce(&Runtime) -> Result<Code, Fail>,
-    B: Fn(BootProgress) + Send + Sync + 'static,
-{
     let place = store.place()?;
     if !place.exists() {
-        return Err(Fail::Other(format!(
-            "there is no store at {}: `subtend run` makes one, or choose another with --data DIR or --store ENGINE:PATH",
-            place.name()
-        )));
+        return Err(place.none());
     }
     let threads = work::threads()?;
     let done = threads.block_on(async {
@@ -67,9 +57,8 @@ where
             .workspace(workspace)
             .options(Options { leaves_waiting: true, ..Options::default() })
             .tools(Registry::builder().build())
-            .on_boot(on_boot)
             .model(Arc::new(none));
-        let runtime = work::hub::begin(builder).await?;
+        let runtime = work::hub::begin(builder, Some(Teller::new())).await?;
         let done = job(&runtime).await;
         work::hub::shut_down(runtime, GRACE).await;
         done
@@ -80,12 +69,9 @@ where
 
 /// The session that a person means.
 pub(crate) fn session(runtime: &Runtime, name: &str) -> Result<SessionHandle, Fail> {
-    let id = find(&heads(runtime)?, name)?;
+    let (heads, aside) = Aside::of(runtime.journal())?;
+    let id = find(&heads, name).map_err(|none| aside.told(name, none))?;
     runtime.session(id)?.ok_or_else(|| Fail::Other(format!("session {id} is not in the store")))
-}
-
-fn heads(runtime: &Runtime) -> Result<Heads, Fail> {
-    Ok(runtime.journal().heads()?.into_iter().filter(|(_, head)| !head.deleted).collect())
 }
 
 /// A message, as a person names it: `SESSION:RECORD`, or `SESSION` for its last one.

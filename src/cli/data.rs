@@ -3,12 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy as _;
-use subtend_journal::{Journal, OpenError, Options, StoreSpec, open_store_with};
+use subtend_journal::{Journal, OpenError, Options, StoreSpec, discard_store, open_store_to_read, open_store_with};
 
 use super::fail::Fail;
+use super::progress::Teller;
 
 /// The variable that names the data directory where no option does.
 const DATA_VARIABLE: &str = "SUBTEND_DATA";
+
+/// Engines of a data directory, the default first; each keeps its store in a directory of its name.
+const ENGINES: [&str; 3] = ["redb", "fjall", "sled"];
 
 /// Which store a verb works on.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -39,7 +43,7 @@ impl StoreArgs {
         let data = || self.data.clone().or_else(|| std::env::var_os(DATA_VARIABLE).map(PathBuf::from));
         let spec = match &self.store {
             Some(spec) => StoreSpec::parse(spec)?,
-            None => StoreSpec::Redb(data().map_or_else(platform, Ok)?.join("redb")),
+            None => kept_in(&data().map_or_else(platform, Ok)?)?,
         };
         Ok(Place { spec, accept_loss: self.accept_loss })
     }
@@ -65,6 +69,18 @@ fn platform() -> Result<PathBuf, Fail> {
     Ok(base.data_dir().join("subtend"))
 }
 
+/// The store of a data directory: the one that is there, else one of the first engine that this build holds. A build without the
+/// engine of the one that is there must not begin another beside it.
+fn kept_in(data: &Path) -> Result<StoreSpec, Fail> {
+    let there = ENGINES.into_iter().find(|name| data.join(name).exists());
+    let held = || ENGINES.into_iter().find(|name| StoreSpec::engines().any(|held| held == *name));
+    let engine = there.or_else(held).ok_or_else(|| {
+        let how = "use `--store memory`, or build with the feature `redb`, `fjall` or `sled`";
+        Fail::Usage(format!("this build has no engine that keeps sessions on disk: {how}"))
+    })?;
+    Ok(StoreSpec::of(engine, data.join(engine))?)
+}
+
 impl Place {
     /// The directory, unless the store is in memory.
     pub(crate) fn path(&self) -> Option<&Path> {
@@ -83,17 +99,84 @@ impl Place {
 
     /// Opens the store, and makes it if it is not there.
     pub(crate) fn open(&self) -> Result<Journal, Fail> {
-        Ok(self.try_open()?)
+        self.try_open().map_err(|error| self.refused(error))
+    }
+
+    /// Why it does not open, for people.
+    fn refused(&self, error: OpenError) -> Fail {
+        if error.is_full() { Fail::Store(full(&self.name(), &error.to_string())) } else { error.into() }
     }
 
     /// As [`Place::open`], for whoever tells by the reason what to do.
     pub(crate) fn try_open(&self) -> Result<Journal, OpenError> {
-        open_store_with(&self.spec, Options { accept_loss: self.accept_loss, ..Options::default() })
+        open_store_with(&self.spec, self.options())
     }
+
+    /// Removes the store, if it was made for nothing, with the directories that were not there before it.
+    pub(crate) fn discard(&self, made: &[PathBuf]) {
+        // Whatever is not empty stays, and what cannot be removed is told by nobody: why it was for nothing is told already.
+        if discard_store(&self.spec).unwrap_or(false) {
+            made.iter().for_each(|dir| drop(std::fs::remove_dir(dir)));
+        }
+    }
+
+    /// The directories that an opening would have to make, deepest first.
+    pub(crate) fn missing(&self) -> Vec<PathBuf> {
+        let dirs = self.path().into_iter().flat_map(Path::ancestors);
+        dirs.take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists()).map(Path::to_owned).collect()
+    }
+
+    /// As [`Place::try_read`], for people.
+    pub(crate) fn read(&self) -> Result<Journal, Fail> {
+        self.try_read().map_err(|error| if error.is_full() { Fail::Store(no_room(&error)) } else { error.into() })
+    }
+
+    /// Opens the store to read it, and changes nothing in it but its lock file; tells how far a copy is that this needs.
+    pub(crate) fn try_read(&self) -> Result<Journal, OpenError> {
+        let mut teller = Teller::new();
+        open_store_to_read(&self.spec, self.options(), &mut |copied| {
+            teller.tell(|| {
+                format!("{} of {} MiB of the store copied, to be read there", copied.bytes >> 20, copied.of >> 20)
+            });
+        })
+    }
+
+    fn options(&self) -> Options {
+        Options { accept_loss: self.accept_loss, ..Options::default() }
+    }
+
+    /// That there is no store here.
+    pub(crate) fn none(&self) -> Fail {
+        Fail::Other(format!(
+            "there is no store at {}: `subtend run` makes one, or choose another with --data DIR or --store ENGINE:PATH",
+            self.name()
+        ))
+    }
+}
+
+/// That the disk is full, where, and what to do.
+pub(crate) fn full(place: &str, why: &str) -> String {
+    format!(
+        "the disk that holds {place} is full, and nothing more can be kept there: make room on it, and call this again; what was \
+         acknowledged is there ({why})"
+    )
+}
+
+/// What to do where a store cannot be copied to be read.
+pub(crate) fn no_room(error: &OpenError) -> String {
+    let temporary = std::env::temp_dir();
+    format!(
+        "there is no room in {} for what an engine writes when it opens a store: make room there, or name another directory by \
+         TMPDIR ({error})",
+        temporary.display()
+    )
 }
 
 #[cfg(test)]
 mod tests {
+    use subtend_journal::EngineError;
+
+    use super::super::fail::Code;
     use super::*;
 
     fn args(data: Option<&str>, store: Option<&str>) -> StoreArgs {
@@ -101,9 +184,30 @@ mod tests {
     }
 
     #[test]
-    fn a_data_directory_holds_a_redb_store() {
+    fn a_data_directory_holds_a_store_of_the_first_engine_of_the_build() {
+        let Some(engine) = ENGINES.into_iter().find(|name| StoreSpec::engines().any(|held| held == *name)) else {
+            let fail = args(Some("/srv/agents"), None).place().expect_err("no engine");
+            assert!(fail.to_string().contains("use `--store memory`, or build with the feature `redb`"), "{fail}");
+            return;
+        };
         let place = args(Some("/srv/agents"), None).place().expect("a place");
-        assert_eq!(place.path(), Some(Path::new("/srv/agents/redb")));
+        assert_eq!(place.path(), Some(&*Path::new("/srv/agents").join(engine)));
+    }
+
+    #[test]
+    fn a_store_that_is_in_the_data_directory_is_taken_whatever_its_engine() {
+        for engine in ENGINES {
+            let data = tempfile::tempdir().expect("a directory");
+            std::fs::create_dir(data.path().join(engine)).expect("a store");
+            let found = kept_in(data.path());
+            if StoreSpec::engines().any(|held| held == engine) {
+                let spec = found.expect("a store");
+                assert_eq!((spec.engine(), spec.path()), (engine, Some(&*data.path().join(engine))));
+            } else {
+                let why = found.expect_err("an engine that is not there").to_string();
+                assert!(why.contains(engine) && why.contains("this build is without its engine"), "{why}");
+            }
+        }
     }
 
     #[test]
@@ -111,6 +215,26 @@ mod tests {
         let place = args(None, Some("redb:here")).place().expect("a place");
         assert_eq!(place.path(), Some(Path::new("here")));
         assert_eq!(args(None, Some("memory")).place().expect("a place").name(), "memory");
+    }
+
+    #[test]
+    fn a_full_disk_is_told_with_its_directory_and_what_to_do() {
+        let place = args(Some("/srv/agents"), Some("memory"));
+        let place = StoreArgs { store: None, ..place }.place().expect("a place");
+        let io = || std::io::Error::from(std::io::ErrorKind::StorageFull);
+        let words = "open the sled store: I/O error: No space left on device (os error 28)".to_owned();
+        for error in [
+            OpenError::Engine(EngineError::Io { what: "open the sled store", source: io() }),
+            OpenError::Engine(EngineError::Store { what: "open the redb file", why: words }),
+            OpenError::Io { what: "write", path: "/srv/agents/redb/LOCK".into(), source: io() },
+        ] {
+            let fail = place.refused(error);
+            let text = fail.to_string();
+            assert_eq!(fail.code(), Code::Store);
+            assert!(text.starts_with("the disk that holds /srv/agents/") && text.contains("make room on it"), "{text}");
+        }
+        let other = OpenError::Engine(EngineError::Store { what: "open the sled store", why: "corrupted".into() });
+        assert_eq!(place.refused(other).to_string(), "the store cannot be opened: open the sled store: corrupted");
     }
 
     #[test]

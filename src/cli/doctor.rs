@@ -14,7 +14,8 @@ mod store;
 
 /// Checks installation, store and disk, and says what to do; the exit code is 1 if something must be done.
 ///
-/// Changes nothing but for a small file that it writes beside the store and removes.
+/// Changes nothing in the store but its lock file, which names this process meanwhile, and writes a small file beside it that it
+/// removes. What the engine writes whenever it opens a store goes elsewhere, as for `subtend verify`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Print one JSON object

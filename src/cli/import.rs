@@ -10,12 +10,12 @@ use super::data::StoreArgs;
 use super::export::words;
 use super::fail::{Code, Fail};
 use super::progress::Teller;
-use super::work;
+use super::work::{self, hub};
 
 /// Takes the sessions of an export into the store: all of them or none.
 ///
 /// A file that is damaged, cut or of a newer version is refused, and so is a session that the store has. An import that was
-/// killed can be repeated with the same file. What was in flight when it was exported is ended by whatever opens the store next.
+/// killed can be repeated with the same file; until then `verify` and `doctor` tell of it. What was in flight when it was exported is ended by whatever opens the store next.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// File that `subtend export` wrote
@@ -33,17 +33,30 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         return Err(Fail::Usage(format!("{} is no file: an export is read more than once", args.file.display())));
     }
     let threads = work::threads()?;
-    let tally = threads.block_on(async {
-        let journal = args.store.place()?.open()?;
+    let place = args.store.place()?;
+    let made = place.missing();
+    let done = threads.block_on(async {
+        let journal = place.open()?;
         let mut teller = Teller::new();
         let mut file = BufReader::with_capacity(1 << 18, file);
         let mut told = |at: Progress| {
             teller.tell(|| format!("{} frames of {} sessions read", at.frames, at.sessions));
         };
-        let tally = journal.import(&mut file, &mut told).await?;
-        journal.close().await.map_err(|error| Fail::Store(error.to_string()))?;
-        Ok::<_, Fail>(tally)
-    })?;
+        let done = journal.import(&mut file, &mut told).await;
+        drop(teller);
+        let full = hub::full(&journal);
+        let closed = journal.close().await;
+        match (done, full) {
+            (Err(_), Some(full)) => Err(Fail::Store(full)),
+            (Err(error), None) => Err(error.into()),
+            (Ok(tally), _) => closed.map(|()| tally).map_err(|error| Fail::Store(error.to_string())),
+        }
+    });
+    if done.is_err() && !made.is_empty() {
+        // A refusal leaves nothing that was not there.
+        place.discard(&made);
+    }
+    let tally = done?;
     writeln!(anstream::stderr(), "imported {}", words(tally))?;
     Ok(Code::Done)
 }

@@ -1,7 +1,16 @@
 //! How far a verb is, on stderr, once it takes longer than a second.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::{IsTerminal as _, Write};
 use std::time::{Duration, Instant};
+
+/// When is told.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    /// Nothing is told before.
+    first: Duration,
+    /// Between two lines, or two rewritings of the one line of a terminal.
+    step: Duration,
+}
 
 /// Nothing is told before.
 const FIRST: Duration = Duration::from_secs(1);
@@ -12,7 +21,9 @@ const REWRITES: Duration = Duration::from_millis(200);
 
 /// Tells how far a verb is; the line of a terminal goes when it is dropped.
 pub(crate) struct Teller {
+    out: Box<dyn Write + Send>,
     watched: bool,
+    step: Duration,
     next: Instant,
     told: bool,
 }
@@ -25,8 +36,14 @@ fn now() -> Instant {
 impl Teller {
     /// From now on.
     pub(crate) fn new() -> Self {
+        let watched = std::io::stderr().is_terminal();
+        let step = if watched { REWRITES } else { LINES };
+        Self::paced(Box::new(std::io::stderr()), watched, Pace { first: FIRST, step })
+    }
+
+    fn paced(out: Box<dyn Write + Send>, watched: bool, pace: Pace) -> Self {
         let now = now();
-        Self { watched: std::io::stderr().is_terminal(), next: now.checked_add(FIRST).unwrap_or(now), told: false }
+        Self { out, watched, step: pace.step, next: now.checked_add(pace.first).unwrap_or(now), told: false }
     }
 
     /// Tells `words`, if it is time to.
@@ -35,19 +52,56 @@ impl Teller {
         if now < self.next {
             return;
         }
-        let (step, line) =
-            if self.watched { (REWRITES, format!("\r\u{1b}[K{}", words())) } else { (LINES, words() + "\n") };
-        self.next = now.checked_add(step).unwrap_or(now);
+        let line = if self.watched { format!("\r\u{1b}[K{}", words()) } else { words() + "\n" };
+        self.next = now.checked_add(self.step).unwrap_or(now);
         self.told = true;
         // What cannot be told about progress is no reason to stop.
-        drop(std::io::stderr().write_all(line.as_bytes()));
+        drop(self.out.write_all(line.as_bytes()));
     }
 }
 
 impl Drop for Teller {
     fn drop(&mut self) {
         if self.told && self.watched {
-            drop(write!(std::io::stderr(), "\r\u{1b}[K"));
+            drop(write!(self.out, "\r\u{1b}[K"));
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) use tests::Told;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    /// What was told, in place of stderr.
+    #[derive(Clone, Default)]
+    pub(crate) struct Told(Arc<Mutex<Vec<u8>>>);
+
+    impl Told {
+        pub(crate) fn text(&self) -> String {
+            String::from_utf8(self.0.lock().expect("nobody panicked").clone()).expect("a text")
+        }
+    }
+
+    impl Write for Told {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().expect("nobody panicked").extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Teller {
+        /// One that tells everything that is told `first` after its start or later.
+        pub(crate) fn of(told: Told, watched: bool, first: Duration) -> Self {
+            Self::paced(Box::new(told), watched, Pace { first, step: Duration::ZERO })
         }
     }
 }

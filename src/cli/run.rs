@@ -11,9 +11,9 @@ pub(crate) struct Args {
     /// What to do; `-` reads it from stdin
     prompt: String,
 
-    /// Agent that answers
-    #[arg(long, value_name = "NAME", default_value = "general")]
-    agent: String,
+    /// Agent that answers [default: `agent` in subtend.yaml, else `general`]
+    #[arg(long, value_name = "NAME")]
+    agent: Option<String>,
 
     #[command(flatten)]
     work: WorkArgs,
@@ -23,7 +23,7 @@ pub(crate) struct Args {
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let prompt = prompt::read(&args.prompt, std::io::stdin())?;
     work::verb(&args.work, async |mut work: Work<'_>| {
-        let session = hub::open(work.runtime, &args.agent)?;
+        let session = hub::open(work.runtime, args.agent.as_deref().unwrap_or(&work.agent))?;
         let events = session.watch();
         let receipt = session.send(prompt).await?;
         work.follow(events, &session, receipt.run).await

@@ -9,10 +9,11 @@ use subtend_session::outcome::OutcomeKind;
 use subtend_session::place::BranchKind;
 use subtend_session::state::Phase;
 
+use super::aside::Aside;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::find::Heads;
-use super::paint::{DIM, In, LIVE, ago, clip, fill, in_flight, mark, phase_word};
+use super::paint::{BAD, DIM, In, LIVE, ago, clip, fill, in_flight, mark, phase_word};
 use super::shelf::Shelf;
 
 /// Lists sessions, newest first: those that a person opened, branches too, and children that ask to be listed.
@@ -46,13 +47,20 @@ struct Row<'a> {
     kind: Option<BranchKind>,
     created_ms: i64,
     updated_ms: i64,
+    /// What is wrong with its row in the index, where something is: the rest is told by its own records then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    damaged: Option<&'a str>,
 }
 
 /// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let shelf = Shelf::open(&args.store)?;
-    let none = Heads::new();
-    let rows = listed(shelf.as_ref().map_or(&none, Shelf::heads), args.all);
+    let none = (Heads::new(), Aside::default());
+    let (heads, aside) = shelf.as_ref().map_or((&none.0, &none.1), |shelf| (shelf.heads(), shelf.aside()));
+    let rows = listed(heads, aside, args.all);
+    for (session, why) in aside.all().filter(|(session, _)| !heads.contains_key(session)) {
+        writeln!(anstream::stderr(), "session {session} cannot be read and is left out: {why}")?;
+    }
     let mut out = anstream::stdout().lock();
     if args.json {
         serde_json::to_writer(&mut out, &rows)?;
@@ -72,15 +80,16 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     Ok(Code::Done)
 }
 
-fn listed(heads: &Heads, all: bool) -> Vec<Row<'_>> {
+fn listed<'a>(heads: &'a Heads, aside: &'a Aside, all: bool) -> Vec<Row<'a>> {
     let own = |head: &Head| head.parent.is_none() || head.kind == Some(BranchKind::Human);
     let shown = |head: &Head| all || own(head) || head.inspectable;
-    let mut rows: Vec<_> = heads.iter().filter(|(_, head)| shown(head)).map(|(id, head)| row(*id, head)).collect();
+    let mut rows: Vec<_> =
+        heads.iter().filter(|(_, head)| shown(head)).map(|(id, head)| row(*id, head, aside)).collect();
     rows.sort_by_key(|row| std::cmp::Reverse((row.created_ms, row.id)));
     rows
 }
 
-fn row(id: SessionId, head: &Head) -> Row<'_> {
+fn row<'a>(id: SessionId, head: &'a Head, aside: &'a Aside) -> Row<'a> {
     Row {
         id,
         short: &head.short,
@@ -96,12 +105,14 @@ fn row(id: SessionId, head: &Head) -> Row<'_> {
         kind: head.kind,
         created_ms: head.created_ms,
         updated_ms: head.updated_ms,
+        damaged: aside.why(id),
     }
 }
 
 fn line(row: &Row<'_>, agents: usize, now: i64) -> String {
     let agent = clip(row.agent, agents);
     let (sign, style, word) = match row.outcome {
+        _ if row.damaged.is_some() => ("✗", BAD, "damaged"),
         _ if in_flight(row.state) => ("●", LIVE, phase_word(row.state)),
         _ if row.closed => ("◦", DIM, "closed"),
         Some(outcome) => {
@@ -161,7 +172,8 @@ mod tests {
         session(&mut heads, root, None, false, 1_000);
         session(&mut heads, hidden, Some(root), false, 2_000);
         session(&mut heads, shown, Some(root), true, 3_000);
-        let ids = |all| listed(&heads, all).iter().map(|row| row.id.to_string()).collect::<Vec<_>>();
+        let none = Aside::default();
+        let ids = |all| listed(&heads, &none, all).iter().map(|row| row.id.to_string()).collect::<Vec<_>>();
         assert_eq!(ids(false), [shown, root]);
         assert_eq!(ids(true), [shown, hidden, root]);
     }
@@ -171,7 +183,8 @@ mod tests {
         let root = "0192f0c1-2d3e-7abc-8def-0123456789ab";
         let mut heads = Heads::new();
         session(&mut heads, root, None, false, 0);
-        let rows = listed(&heads, false);
+        let none = Aside::default();
+        let rows = listed(&heads, &none, false);
         let text = anstream::adapter::strip_str(&line(&rows[0], 7, 120_000)).to_string();
         assert_eq!(text, format!("{root}  ✓ general  completed           2 minutes ago   count the lines"));
     }

@@ -3,6 +3,7 @@
 use subtend_journal::{Journal, Stored};
 use subtend_session::ids::{Interned, SessionId};
 
+use super::aside::Aside;
 use super::data::StoreArgs;
 use super::fail::Fail;
 use super::find::{Heads, find};
@@ -11,6 +12,7 @@ use super::find::{Heads, find};
 pub(crate) struct Shelf {
     journal: Journal,
     heads: Heads,
+    aside: Aside,
 }
 
 impl Shelf {
@@ -21,34 +23,37 @@ impl Shelf {
             return Ok(None);
         }
         let journal = place.open()?;
-        let heads = journal.heads()?.into_iter().filter(|(_, head)| !head.deleted).collect();
-        Ok(Some(Self { journal, heads }))
+        let (heads, aside) = Aside::read(&journal)?;
+        Ok(Some(Self { journal, heads, aside }))
     }
 
     /// As [`Shelf::open`], for a verb that needs a session or a store to work on.
     pub(crate) fn must_open(args: &StoreArgs) -> Result<Self, Fail> {
         match Self::open(args)? {
             Some(shelf) => Ok(shelf),
-            None => Err(Fail::Other(format!(
-                "there is no store at {}: `subtend run` makes one, or choose another with --data DIR or --store ENGINE:PATH",
-                args.place()?.name()
-            ))),
+            None => Err(args.place()?.none()),
         }
     }
 
-    /// All sessions that are not deleted.
+    /// The sessions whose heads are damaged.
+    pub(crate) fn aside(&self) -> &Aside {
+        &self.aside
+    }
+
+    /// All sessions that are not deleted; where a row is damaged, as their records have it.
     pub(crate) fn heads(&self) -> &Heads {
         &self.heads
     }
 
     /// The session that a person means.
     pub(crate) fn find(&self, name: &str) -> Result<SessionId, Fail> {
-        find(&self.heads, name)
+        find(&self.heads, name).map_err(|none| self.aside.told(name, none))
     }
 
     /// What a session's journal holds.
     pub(crate) fn records(&self, session: SessionId) -> Result<Vec<Stored>, Fail> {
-        Ok(self.journal.records(session)?)
+        let damaged = self.aside.why(session).is_some();
+        Ok(if damaged { self.journal.salvage(session) } else { self.journal.records(session) }?)
     }
 
     /// A text that records name by its hash.

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use serde::Serialize;
+use subtend_actors::boot::at_next_boot;
 use subtend_actors::past::Past;
 use subtend_session::ids::{SessionId, Short, Text};
 use subtend_session::index::Head;
@@ -68,7 +69,11 @@ struct Node {
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let shelf = Shelf::must_open(&args.store)?;
     let top = shelf.find(&args.session)?;
-    let read = |id| shelf.records(id).map(|records| Past::of(&records));
+    let read = |id| {
+        let past = shelf.records(id).map(|records| Past::of(&records))?;
+        let why = shelf.aside().why(id).map(|why| format!("its row in the index is damaged: {why}"));
+        Ok((past, why))
+    };
     let tree = grow(shelf.heads(), top, &read)?;
     let mut out = anstream::stdout().lock();
     if args.json {
@@ -78,13 +83,17 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         let mut text = String::new();
         draw(&tree, &mut Vec::new(), &mut text);
         write!(out, "{text}")?;
-        writeln!(out, "{}", footer(&tree))?;
+        let (goes_on, keeps) = at_next_boot(&shelf.journal().inflight()?);
+        writeln!(out, "{}", footer(&tree, &goes_on, &keeps))?;
     }
     Ok(if broken(&tree) { Code::Failed } else { Code::Done })
 }
 
+/// What is read of a session, and what is wrong with it all the same.
+type Read<'a> = dyn Fn(SessionId) -> Result<(Past, Option<String>), Fail> + 'a;
+
 /// Builds the tree below `top`. A session that cannot be read is shown with the reason and hides no other.
-fn grow(heads: &Heads, top: SessionId, read: &dyn Fn(SessionId) -> Result<Past, Fail>) -> Result<Node, Fail> {
+fn grow(heads: &Heads, top: SessionId, read: &Read<'_>) -> Result<Node, Fail> {
     let mut kids: BTreeMap<SessionId, Vec<SessionId>> = BTreeMap::new();
     for (id, parent) in heads.iter().filter_map(|(id, head)| head.parent.map(|parent| (id, parent))) {
         kids.entry(parent).or_default().push(*id);
@@ -102,7 +111,7 @@ fn grow(heads: &Heads, top: SessionId, read: &dyn Fn(SessionId) -> Result<Past, 
     for id in order.into_iter().rev() {
         let head = heads.get(&id).ok_or_else(|| Fail::Other(format!("session {id} is not in the index")))?;
         let (past, error) = match read(id) {
-            Ok(past) => (past, None),
+            Ok(read) => read,
             Err(fail) => (Past::default(), Some(fail.to_string())),
         };
         let known: Vec<_> = kids.get(&id).into_iter().flatten().copied().collect();
@@ -189,20 +198,41 @@ fn standing(node: &Node) -> (&'static str, anstyle::Style, String) {
     }
 }
 
-fn footer(tree: &Node) -> String {
-    let (mut sessions, mut usage, mut live) = (0_u64, Usage::default(), 0_u64);
+/// `goes_on` and `keeps` are what becomes of runs that were left in flight; the others end as lost.
+fn footer(tree: &Node, goes_on: &BTreeSet<SessionId>, keeps: &BTreeSet<SessionId>) -> String {
+    let (mut sessions, mut usage) = (0_u64, Usage::default());
+    let (mut live, mut going, mut kept) = (0_u64, 0_u64, 0_u64);
     each(tree, &mut |node| {
         sessions = sessions.saturating_add(1);
         usage.add(&node.usage);
-        live = live.saturating_add(u64::from(in_flight(node.state)));
+        if in_flight(node.state) {
+            live = live.saturating_add(1);
+            going = going.saturating_add(u64::from(goes_on.contains(&node.id)));
+            kept = kept.saturating_add(u64::from(keeps.contains(&node.id)));
+        }
     });
     let mut text = format!("{}, {} in all; session {}", count(sessions, "session"), tokens(usage.tokens()), tree.id);
     if live > 0 {
         // Nobody else has the store while we read it: what is in flight there was left by a process that is gone.
+        let were = if live == 1 { "1 run was".to_owned() } else { format!("{live} runs were") };
+        let lost = live.saturating_sub(going).saturating_sub(kept);
+        let fates = [
+            (going, "goes on", "go on"),
+            (kept, "keeps its place", "keep their places"),
+            (lost, "ends as lost", "end as lost"),
+        ];
+        let fates = fates.into_iter().filter(|(runs, ..)| *runs > 0);
+        let fates: Vec<String> = fates
+            .map(|(runs, one, more)| match (runs, live) {
+                (1, 1) => format!("it {one}"),
+                (all, _) if all == live => format!("they {more}"),
+                (1, _) => format!("1 {one}"),
+                (some, _) => format!("{some} {more}"),
+            })
+            .collect();
         text.push_str(&format!(
-            "\n{} in flight when the last process ended: the next `subtend run` on this store ends {} as lost",
-            if live == 1 { "1 run was".to_owned() } else { format!("{live} runs were") },
-            if live == 1 { "it" } else { "them" },
+            "\n{were} in flight when the last process ended: with the next `subtend run` on this store {}",
+            fates.join(", ")
         ));
     }
     In(DIM, text).to_string()

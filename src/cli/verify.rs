@@ -1,6 +1,6 @@
 //! `subtend verify`: reads everything and tells what does not hold.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 
 use serde::Serialize;
 use subtend_journal::{Problem, Progress, Report};
@@ -9,9 +9,13 @@ use subtend_session::ids::{Lsn, Seq, SessionId};
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::paint::{BAD, GOOD, In, clip, count};
-use super::shelf::Shelf;
+use super::progress::Teller;
 
 /// Reads the whole store and tells what does not hold; the exit code is 1 if anything does not.
+///
+/// Changes nothing in the store but its lock file, which names this process meanwhile. What the engine writes whenever it opens a
+/// store, such as the cutting of a torn end, goes elsewhere: into memory for redb, and for sled and fjall into a copy of the files
+/// that they write to, in the directory for temporary files (TMPDIR).
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Print one JSON object
@@ -42,10 +46,15 @@ struct Finding<'a> {
 
 /// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    let shelf = Shelf::must_open(&args.store)?;
+    let place = args.store.place()?;
+    if !place.exists() {
+        return Err(place.none());
+    }
+    let journal = place.read()?;
     let mut teller = Teller::new();
-    let report = shelf.journal().verify(&mut |progress| teller.tell(progress))?;
-    teller.clear();
+    let words = |at: Progress| format!("{} frames, {} sessions read", at.frames, at.sessions);
+    let report = journal.verify(&mut |at| teller.tell(|| words(at)))?;
+    drop(teller);
     let mut out = anstream::stdout().lock();
     if args.json {
         serde_json::to_writer(&mut out, &findings(&report))?;
@@ -93,33 +102,6 @@ fn text(report: &Report) -> String {
         format!("  {place}: {}", clip(&problem.what, 1_000))
     }));
     lines.join("\n")
-}
-
-/// Tells on stderr how far it is, where somebody watches.
-struct Teller {
-    watched: bool,
-    told: u64,
-}
-
-impl Teller {
-    fn new() -> Self {
-        Self { watched: std::io::stderr().is_terminal(), told: 0 }
-    }
-
-    fn tell(&mut self, progress: Progress) {
-        const STEP: u64 = 10_000;
-        if self.watched && progress.frames >= self.told.saturating_add(STEP) {
-            self.told = progress.frames;
-            // What cannot be told about progress is no reason to stop.
-            drop(write!(std::io::stderr(), "\r{} frames, {} sessions read", progress.frames, progress.sessions));
-        }
-    }
-
-    fn clear(&self) {
-        if self.told > 0 {
-            drop(write!(std::io::stderr(), "\r\u{1b}[K"));
-        }
-    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use subtend::config::DefaultModel;
 use subtend_actors::event::Subscription;
 use subtend_actors::{Approver, BootReport, Ended, Runtime, SessionHandle};
 use subtend_agents::catalog::Catalog;
@@ -13,8 +14,8 @@ use subtend_tools::policy::HostPolicy;
 
 use super::data::{Place, StoreArgs};
 use super::fail::{Code, Fail};
-use super::paint::count;
-use super::{agents, cause, workspace};
+use super::paint::{count, harmless};
+use super::{agents, cause, settings, workspace};
 use approve::Approving;
 use choice::ModelArgs;
 use watch::Watch;
@@ -90,6 +91,8 @@ pub(crate) struct Work<'a> {
     pub(crate) screen: &'a mut Screen,
     /// Whether we were asked to stop.
     pub(crate) stop: &'a mut Stop,
+    /// The agent of new sessions, where no option names one.
+    pub(crate) agent: Text,
     /// A person at the terminal: there before the first input, so that nothing that it leads to finds nobody.
     pub(crate) approver: Option<Approver>,
 }
@@ -100,7 +103,8 @@ where
     J: AsyncFnOnce(Work<'_>) -> Result<Code, Fail>,
 {
     let mut screen = Screen::new(args.quiet, args.json);
-    let parts = parts(args, &mut screen)?;
+    let (parts, agent) = parts(args, &mut screen)?;
+    screen.show_calls_by(parts.tools.clone());
     let threads = threads()?;
     let done = threads.block_on(async {
         let mut stop = Stop::listen()?;
@@ -113,7 +117,7 @@ where
         };
         recovered(runtime.boot(), &mut screen);
         let approver = approve::somebody(&runtime, args.json || args.quiet);
-        let done = job(Work { args, runtime: &runtime, screen: &mut screen, stop: &mut stop, approver }).await;
+        let done = job(Work { args, runtime: &runtime, screen: &mut screen, stop: &mut stop, agent, approver }).await;
         hub::shut_down(runtime, GRACE).await;
         done
     });
@@ -181,18 +185,24 @@ impl Work<'_> {
 }
 
 /// Looks at everything that can be wrong before anything is started.
-fn parts(args: &WorkArgs, screen: &mut Screen) -> Result<hub::Parts, Fail> {
+fn parts(args: &WorkArgs, screen: &mut Screen) -> Result<(hub::Parts, Text), Fail> {
     let policy = policy(&args.allow, &args.ask)?;
-    let limits = limit::read(&args.limit)?;
-    let prices = price::read(&args.price)?;
-    let models = args.models.choose()?;
     let workspace = workspace::open(&args.workspace)?;
+    let loaded = settings::load(&workspace)?;
+    if !args.quiet {
+        settings::warn(&loaded)?;
+    }
+    // Read here too: a profile that cannot be used is a mistake to be told before any work is done.
+    let dialects = settings::dialects(&loaded, &workspace)?;
+    let limits = limit::read(&args.limit, &loaded.config.limits)?;
+    let prices = price::read(&args.price, loaded.config.prices.clone())?;
+    let models = args.models.choose(&loaded)?;
     let place = args.store.place()?;
     let tools = hub::tools()?;
     if !args.quiet {
         hub::withheld(&tools, &policy).iter().for_each(|why| screen.alert(why));
     }
-    if !args.models.is_given() {
+    if !args.models.is_given() && loaded.default_model() == DefaultModel::Unsaid {
         screen.note("no model was named: the built-in rule-based model `offline` answers; name another with --model");
     }
     told_place(&place, screen);
@@ -200,7 +210,11 @@ fn parts(args: &WorkArgs, screen: &mut Screen) -> Result<hub::Parts, Fail> {
     if !args.quiet {
         agents::warn(&catalog)?;
     }
-    Ok(hub::Parts { place, workspace, catalog, tools, models, prices, limits, policy })
+    let tool_options = loaded.config.tool_options();
+    let quiet = args.quiet;
+    let parts =
+        hub::Parts { place, workspace, catalog, tools, models, prices, limits, policy, dialects, tool_options, quiet };
+    Ok((parts, loaded.config.agent))
 }
 
 fn told_place(place: &Place, screen: &mut Screen) {
@@ -221,7 +235,7 @@ fn may_mean(named: &str, action: &str) -> bool {
     }
 }
 
-fn policy(allow: &[String], ask: &[String]) -> Result<RuleSet, Fail> {
+pub(crate) fn policy(allow: &[String], ask: &[String]) -> Result<RuleSet, Fail> {
     let mut policy = HostPolicy::default_for_workspace();
     let rule = |word: &String, option: &str| {
         let rule = HostPolicy::allow(word).map_err(|error| Fail::Usage(format!("{error} ({option})")))?;
@@ -254,8 +268,13 @@ fn recovered(boot: &BootReport, screen: &mut Screen) {
             "an earlier process ended with {runs} in flight that go on now: `subtend tasks` lists them"
         ));
     }
-    if boot.unreadable > 0 {
-        let sessions = count(boot.unreadable as u64, "session");
-        screen.alert(&format!("{sessions} in the store cannot be read: `subtend verify` tells why"));
+    if let Some(first) = boot.undone.first() {
+        let things = count(boot.undone.len() as u64, "thing");
+        let session = first.session.map_or_else(String::new, |session| format!("session {session}: "));
+        screen.alert(&format!(
+            "{things} that an earlier process left could not be brought to an end, such as this: {session}{} (`subtend recover` \
+             lists all)",
+            harmless(&first.why)
+        ));
     }
 }

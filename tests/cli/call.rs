@@ -11,7 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// A call that takes longer hangs.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(240);
 
 /// Held while a process is made, and by whoever opens a store in this process: a new process has all open files, and with
 /// them the lock of the store, until it becomes the command.
@@ -57,6 +57,11 @@ impl User {
         self.home.path().join("data")
     }
 
+    /// Where the user's own configurations are.
+    pub(crate) fn config(&self) -> PathBuf {
+        self.home.path().join("config")
+    }
+
     /// Writes a file of the workspace.
     pub(crate) fn file(&self, path: &str, text: &str) {
         write(&self.workspace().join(path), text);
@@ -69,6 +74,14 @@ impl User {
         format!("scripted:{}", path.display())
     }
 
+    /// Writes a script that always answers with `text`; gives the model that plays it.
+    pub(crate) fn script_named(&self, name: &str, text: &str) -> String {
+        let path = self.home.path().join(format!("{name}.json"));
+        let script = serde_json::json!({ "rules": [ { "agent": "*", "steps": [ { "text": text } ] } ] });
+        write(&path, &script.to_string());
+        format!("scripted:{}", path.display())
+    }
+
     /// A call, before it is started.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_subtend"));
@@ -76,6 +89,7 @@ impl User {
             .args(args)
             .current_dir(self.workspace())
             .env("SUBTEND_DATA", self.data())
+            .env("XDG_CONFIG_HOME", self.config())
             .env_remove("RUST_BACKTRACE")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

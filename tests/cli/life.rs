@@ -236,6 +236,30 @@ fn questions_are_listed_beside_a_session_that_cannot_be_read() {
     assert_eq!((waiting.code, &*waiting.out, &*waiting.err), (Some(0), "[]\n", ""));
 }
 
+/// Its own records still tell what there was: only nothing goes on in it.
+#[test]
+fn a_session_whose_row_is_damaged_is_shown_and_told_and_takes_nothing() {
+    let talk = Talk::begun();
+    // A name of a field that only rows of the index hold.
+    damage(&talk.user.data(), "last_outcome");
+    let model = talk.user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "sound" } ] } ] }"#);
+    assert_eq!(talk.user.call(&["run", "--quiet", "--model", &model, "later"]).code, Some(0));
+
+    let rows = talk.user.json(&["sessions", "--json"]);
+    let told: Vec<_> =
+        rows.as_array().expect("rows").iter().map(|row| (row["id"] == talk.id, !row["damaged"].is_null())).collect();
+    assert_eq!(told, [(false, false), (true, true)], "{rows:#}");
+    assert!(talk.tells(&["sessions"]).contains("damaged"));
+    assert!(!talk.tells(&["show", &talk.id]).is_empty());
+    let tree = talk.user.call(&["tree", &talk.id]);
+    assert!(tree.code == Some(1) && tree.out.contains("its row in the index is damaged"), "{tree:?}");
+    for verb in [&["send", &talk.id, "hi"][..], &["cancel", &talk.id], &["delete", &talk.id]] {
+        let done = talk.user.call(verb);
+        assert_eq!((done.code, &*done.out), (Some(3), ""), "{verb:?}: {done:?}");
+        assert!(done.err.contains(&format!("session {} is damaged and is left alone", talk.id)), "{done:?}");
+    }
+}
+
 #[test]
 fn listings_tell_branches_and_closed_sessions_apart() {
     let talk = Talk::begun();

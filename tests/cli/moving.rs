@@ -84,8 +84,43 @@ fn an_export_overwrites_nothing_and_an_import_takes_nothing_else() {
         let done = user.call(&["import", "--data", &other, name]);
         assert_eq!(done.code, Some(1), "{name}: {done:?}");
         assert!(done.err.contains(words), "{name}: {done:?}");
-        assert_eq!(user.json(&["sessions", "--json", "--data", &other]), json!([]));
+        assert!(!user.data().join("other").exists(), "{name}: a refusal leaves nothing that was not there");
+        let deep = format!("fjall:{}", user.data().join("not/there/yet").display());
+        assert_eq!(user.call(&["import", "--store", &deep, name]).code, Some(1), "{name}");
+        assert!(!user.data().join("not").exists(), "{name}");
     }
+}
+
+/// One session is damaged: an export of all is refused and names it; the way on leaves out its tree, and brings the others.
+#[test]
+fn an_export_goes_around_damage_where_it_is_told_to() {
+    let user = User::new();
+    run(&user, ECHO, "first");
+    run(&user, ECHO, "second");
+    let sessions = user.json(&["sessions", "--json"]);
+    let (bad, good) = (sessions[1]["id"].as_str().expect("an id"), sessions[0]["id"].as_str().expect("an id"));
+    let path = user.data().join("redb/redb-4/journal.redb");
+    let mut file = std::fs::read(&path).expect("the store's file");
+    let needle = b"heard: first";
+    let found: Vec<usize> = (0..file.len() - needle.len()).filter(|at| file[*at..].starts_with(needle)).collect();
+    assert!(!found.is_empty(), "what was answered is in the file");
+    found.iter().for_each(|at| file[at + 3] ^= 1);
+    std::fs::write(&path, file).expect("it is damaged");
+
+    let all = out(&user, "all.jsonl");
+    let refused = user.call(&["export", "--out", &word(&all)]);
+    assert_eq!((refused.code, all.exists()), (Some(3), false), "{refused:?}");
+    assert!(refused.err.contains(&format!("session {bad} is damaged")), "{refused:?}");
+    assert!(refused.err.contains("--skip-damaged"), "{refused:?}");
+    let done = user.call(&["export", "--skip-damaged", "--out", &word(&all)]);
+    assert_eq!(done.code, Some(1), "something is left out: {done:?}");
+    assert!(done.err.contains(&format!("left out: the tree of {bad} (1 session)")), "{done:?}");
+    assert!(done.err.contains("exported 1 session with ") && !done.err.contains(good), "{done:?}");
+    let other = word(&user.data().join("other"));
+    assert_eq!(user.call(&["import", "--data", &other, &word(&all)]).code, Some(0));
+    let there = user.json(&["sessions", "--json", "--data", &other]);
+    assert_eq!((there.as_array().map(Vec::len), &there[0]["id"]), (Some(1), &json!(good)), "{there}");
+    assert_eq!(user.call(&["verify", "--data", &other]).code, Some(0));
 }
 
 #[test]
@@ -99,7 +134,7 @@ fn recover_ends_what_was_killed_and_says_so() {
     assert_eq!(finding(&left, "left to do")["grade"], "note", "{left}");
     let mut report = user.json(&["recover", "--json"]);
     assert!(report["took_ms"].take().is_u64());
-    let expected = json!({"swept": 1, "goes_on": 0, "notices": 0, "unreadable": [], "took_ms": null});
+    let expected = json!({"swept": 1, "waiting": 0, "goes_on": 0, "notices": 0, "undone": [], "took_ms": null});
     assert_eq!(report, expected);
     assert_eq!(user.json(&["tree", &id, "--json"])["outcome"], json!("lost"));
     let done = user.call(&["recover"]);
@@ -122,12 +157,9 @@ fn recover_names_a_session_that_it_cannot_read() {
     let done = user.call(&["recover", "--json"]);
     assert_eq!(done.code, Some(3), "{done:?}");
     let report: Value = serde_json::from_str(&done.out).expect("JSON");
-    assert_eq!(report["unreadable"].as_array().map(Vec::len), Some(1), "{report}");
-    assert_eq!(report["unreadable"][0]["session"], json!(id));
-    assert!(
-        report["unreadable"][0]["why"].as_str().is_some_and(|why| why.contains("is damaged at record 1")),
-        "{report}"
-    );
+    assert_eq!((&report["swept"], report["undone"].as_array().map(Vec::len)), (&json!(0), Some(1)), "{report}");
+    assert_eq!(report["undone"][0]["session"], json!(id));
+    assert!(report["undone"][0]["why"].as_str().is_some_and(|why| why.contains("is damaged at record 1")), "{report}");
 }
 
 fn finding(report: &Value, check: &str) -> Value {
@@ -158,7 +190,7 @@ fn doctor_looks_at_installation_store_and_disk() {
     for check in ["version", "providers", "sandbox", "guard", "durability", "file system", "free space"] {
         finding(&report, check);
     }
-    for check in ["opens", "rows", "left to do"] {
+    for check in ["opens", "rows", "left to do", "imports"] {
         assert_eq!(finding(&report, check)["grade"], "good", "{report}");
     }
     assert!(finding(&report, "sync")["found"].as_str().is_some_and(|found| found.contains("µs")), "{report}");

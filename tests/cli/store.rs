@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
@@ -60,6 +61,28 @@ fn a_killed_run_is_told_by_the_next_one_and_ends_as_lost() {
     assert!(next.err.contains("an earlier process ended with 1 run in flight"), "{next:?}");
     assert_eq!(user.json(&["tree", id, "--json"])["outcome"], json!("lost"));
     assert_eq!(user.call(&["verify"]).code, Some(0));
+}
+
+/// A run whose agent goes on over a restart is not announced as lost, and is not.
+#[test]
+fn a_killed_run_that_is_to_go_on_is_told_so_and_does() {
+    let user = User::new();
+    user.file(
+        ".subtend/agents/steady.md",
+        "---\nmode: primary\ndescription: Goes on.\non_restart: resume\n---\nGo on.\n",
+    );
+    let model = user.script(HANG);
+    let killed = user.start(&["run", "--json", "--agent", "steady", "--model", &model, "hang"]);
+    let event = killed.until(|event| event["record"]["turn_started"].is_object());
+    killed.signal("KILL");
+    assert_eq!(killed.done().code, None);
+    let id = event["session"].as_str().expect("an id");
+    let before = user.call(&["tree", id]);
+    assert!(before.out.contains("with the next `subtend run` on this store it goes on"), "{before:?}");
+    let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "back" } ] } ] }"#);
+    let next = user.call(&["run", "--model", &model, "again"]);
+    assert!(next.err.contains("1 run in flight that go on now"), "{next:?}");
+    assert_ne!(user.json(&["tree", id, "--json"])["outcome"], json!("lost"));
 }
 
 /// An older copy of the store under the watermark of a newer one: refused, until somebody says that the loss is known.
@@ -134,6 +157,34 @@ fn a_damaged_store_is_refused_or_told() {
         assert_eq!((refused.code, refused.out.as_str()), (Some(3), ""), "{args:?}: {refused:?}");
         assert!(refused.err.starts_with("error: ") || refused.err.contains("\nerror: "), "{args:?}: {refused:?}");
         assert!(!refused.err.contains("panicked at"), "{args:?}: {refused:?}");
+    }
+}
+
+fn taken(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let files = files(folder).into_iter().filter(|path| !path.ends_with("LOCK"));
+    files.map(|path| (path.clone(), std::fs::read(path).expect("a file"))).collect()
+}
+
+/// Whoever only looks finds what a killed process left, and leaves it so: no engine gets to mend or to cut anything.
+#[test]
+fn verify_and_doctor_change_nothing_in_a_store_that_was_left_in_the_middle() {
+    for engine in ["redb", "sled", "fjall"] {
+        let user = User::new();
+        let store = format!("{engine}:{}", user.data().join(engine).display());
+        let model = user.script(HANG);
+        let killed = user.start(&["run", "--json", "--model", &model, "--store", &store, "hang"]);
+        killed.until(|event| event["record"]["turn_started"].is_object());
+        killed.signal("KILL");
+        assert_eq!(killed.done().code, None);
+        let left = taken(&user.data());
+        for args in [&["verify"][..], &["doctor"], &["verify", "--json"]] {
+            let done = user.call(&[args, &["--store", &store]].concat());
+            assert_eq!(done.code, Some(0), "{engine} {args:?}: {done:?}");
+            assert!(taken(&user.data()) == left, "{engine}: {args:?} has changed the store");
+        }
+        // The control: whoever opens it to work writes to it.
+        assert_eq!(user.call(&["recover", "--store", &store]).code, Some(0));
+        assert!(taken(&user.data()) != left, "{engine}");
     }
 }
 

@@ -159,6 +159,48 @@ fn a_question_that_nobody_answered_before_a_crash_waits_in_the_store() {
     assert_eq!(user.json(&["approvals", "--json", "--all"]), waiting);
 }
 
+/// A planner that proposes a plan, and somebody who carries it out.
+const PLAN: &str = r##"{ "rules": [
+    { "agent": "plan", "steps": [ [
+        { "when": { "last_contains": "not approved" }, "repeat": true, "calls": [ { "tool": "plan_exit", "args": { "plan": "# Better\n\n1. Write `a.txt`." } } ] },
+        { "repeat": true, "calls": [ { "tool": "plan_exit", "args": { "plan": "# Rough" } } ] } ] ] },
+    { "agent": "build", "steps": [ [
+        { "when": { "last_contains": "approved" }, "repeat": true, "calls": [ { "tool": "write", "args": { "path": "a.txt", "content": "hi" } } ] },
+        { "text": "carried out", "repeat": true } ] ] } ] }"##;
+
+#[test]
+fn g12_a_plan_is_read_at_the_terminal_and_carried_out_when_it_is_approved() {
+    let user = User::new();
+    let model = user.script(PLAN);
+    let mut chat = Typing::at_terminal(&user, &["chat", "--agent", "plan", "--model", &model, "--allow", "fs.write"]);
+    chat.until("/help tells the commands");
+    chat.types("plan it\r");
+    let shown = chat.until("let build carry it out?");
+    assert!(shown.contains("has a plan:") && shown.contains("# Rough"), "{shown}");
+    chat.types("n\r");
+    let shown = chat.until("let build carry it out?");
+    assert!(shown.contains("# Better") && shown.contains("1. Write `a.txt`."), "{shown}");
+    assert!(!user.workspace().join("a.txt").exists());
+    chat.types("y\r");
+    chat.until("carried out");
+    chat.until("✓");
+    chat.types("\u{4}");
+    let (code, last) = chat.ends();
+    assert_eq!((code, user.workspace().join("a.txt").exists()), (Some(0), true), "{last}");
+    let asked = user.json(&["approvals", "--json", "--all"]);
+    let row = |at: usize| (asked[at]["plan"].clone(), asked[at]["verdict"].clone());
+    assert_eq!(
+        [row(0), row(1)],
+        [(json!("# Rough"), json!("deny")), (json!("# Better\n\n1. Write `a.txt`."), json!("allow")),]
+    );
+    let listed = user.call(&["approvals", "--all"]).out;
+    assert!(listed.contains("plan_exit on build  allowed\n    # Better\n\n    1. Write `a.txt`.\n"), "{listed}");
+    // The session is build's from here on, in another process too.
+    let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
+    let sent = user.call(&["send", &id, "and now", "--quiet", "--model", &model]);
+    assert_eq!(sent.out.trim(), "carried out", "{sent:?}");
+}
+
 #[test]
 fn what_was_typed_before_the_question_is_no_word_on_it() {
     let user = User::new();

@@ -14,6 +14,8 @@ use subtend_session::call::ToolEffect;
 use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
 
+use crate::display::Display;
+use crate::option::ToolOption;
 use crate::tool::{Tool, ToolCall, ToolError, ToolOutput};
 use crate::typed::{self, IntoOutput};
 
@@ -29,6 +31,8 @@ where
 }
 
 type Run = dyn Fn(ToolCall) -> BoxFuture<'static, Result<ToolOutput, ToolError>> + Send + Sync;
+type Input = dyn Fn(&Value) -> Option<Text> + Send + Sync;
+type Output = dyn Fn(&str) -> Option<Text> + Send + Sync;
 type AccessOf = dyn Fn(Option<&Value>) -> Vec<Access> + Send + Sync;
 
 /// A tool whose work is a closure.
@@ -37,6 +41,10 @@ pub struct FnTool {
     effect: ToolEffect,
     leaves_process: bool,
     access: Box<AccessOf>,
+    options: Vec<ToolOption>,
+    display: Display,
+    input: Option<Box<Input>>,
+    output: Option<Box<Output>>,
     run: Box<Run>,
 }
 
@@ -53,6 +61,10 @@ impl FnTool {
             effect,
             leaves_process: true,
             access: Box::new(move |_| typed::own(&name)),
+            options: Vec::new(),
+            display: Display::default(),
+            input: None,
+            output: None,
             run: Box::new(move |call| run(call).boxed()),
         }
     }
@@ -104,6 +116,10 @@ impl FnTool {
                 let name = Text::clone(&spec.name);
                 Box::new(move |call| typed::run(Text::clone(&name), call, &run))
             },
+            options: Vec::new(),
+            display: Display::default(),
+            input: None,
+            output: None,
             spec,
             effect,
             leaves_process: true,
@@ -121,6 +137,34 @@ impl FnTool {
     #[must_use]
     pub fn access(mut self, access: impl Fn(Option<&Value>) -> Vec<Access> + Send + Sync + 'static) -> Self {
         self.access = Box::new(access);
+        self
+    }
+
+    /// Adds an option that a person sets; see [`Tool::options`].
+    #[must_use]
+    pub fn option(mut self, option: ToolOption) -> Self {
+        self.options.push(option);
+        self
+    }
+
+    /// Says how it is shown to people.
+    #[must_use]
+    pub fn display(mut self, display: Display) -> Self {
+        self.display = display;
+        self
+    }
+
+    /// Says what a call takes, in words for people; see [`Tool::render_input`].
+    #[must_use]
+    pub fn render_input(mut self, words: impl Fn(&Value) -> Option<Text> + Send + Sync + 'static) -> Self {
+        self.input = Some(Box::new(words));
+        self
+    }
+
+    /// Says what a result says, in words for people; see [`Tool::render_output`].
+    #[must_use]
+    pub fn render_output(mut self, words: impl Fn(&str) -> Option<Text> + Send + Sync + 'static) -> Self {
+        self.output = Some(Box::new(words));
         self
     }
 }
@@ -146,6 +190,22 @@ impl Tool for FnTool {
 
     fn access(&self, args: Option<&Value>) -> Vec<Access> {
         (self.access)(args)
+    }
+
+    fn options(&self) -> &[ToolOption] {
+        &self.options
+    }
+
+    fn display(&self) -> Display {
+        self.display.clone()
+    }
+
+    fn render_input(&self, args: &Value) -> Option<Text> {
+        self.input.as_ref().and_then(|words| words(args))
+    }
+
+    fn render_output(&self, result: &str) -> Option<Text> {
+        self.output.as_ref().and_then(|words| words(result))
     }
 
     fn run(&self, call: ToolCall) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {

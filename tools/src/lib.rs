@@ -6,7 +6,10 @@
 
 pub mod closure;
 pub mod dialect;
+pub mod display;
 pub mod guard;
+pub mod option;
+pub mod plan_exit;
 pub mod policy;
 pub mod registry;
 pub mod sandbox;

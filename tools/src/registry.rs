@@ -17,15 +17,13 @@ use subtend_session::call::{CallKind, Invalid};
 use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
 
-use crate::dialect::{manage, task};
+use crate::dialect;
 use crate::guard::Guard;
+use crate::option::{self, BadOption};
 use crate::tool::{Tool, ToolError};
 use crate::workspace;
 
 pub use ruling::Ruling;
-
-/// Names that belong to dialects: no other tool can take them (G15).
-const LOCKED: [&str; 3] = [task::NAME, manage::CHECK, manage::CANCEL];
 
 /// Tools by name. Cheap to clone.
 #[derive(Clone, Default)]
@@ -75,6 +73,14 @@ pub enum RegistryError {
         /// The tool.
         name: Text,
     },
+    /// One of its options cannot be one.
+    #[error("the options of the tool `{name}` cannot be used: {why}")]
+    BadOption {
+        /// The tool.
+        name: Text,
+        /// What is wrong.
+        why: BadOption,
+    },
     /// The schema is none, or not one of an object.
     #[error("the schema of the tool `{name}` cannot be used: {why}")]
     BadSchema {
@@ -116,7 +122,7 @@ impl RegistryBuilder {
     /// Adds a tool and compiles its schema.
     ///
     /// # Errors
-    /// When its name is taken, locked or not a name, or its schema is not one of an object.
+    /// When its name is taken, locked or not a name, its schema is not one of an object, or its options cannot be told apart.
     pub fn tool(mut self, tool: Arc<dyn Tool>) -> Result<Self, RegistryError> {
         let spec = tool.spec();
         let name = spec.name.clone();
@@ -124,12 +130,14 @@ impl RegistryBuilder {
         if name.is_empty() || name.len() > 64 || !name.chars().all(valid) {
             return Err(RegistryError::BadName { name });
         }
-        // Names that differ in case alone are one name to a model.
-        if LOCKED.iter().any(|locked| locked.eq_ignore_ascii_case(&name)) {
+        if dialect::is_locked(&name) {
             return Err(RegistryError::Locked { name });
         }
         if self.tools.contains_key(&name) {
             return Err(RegistryError::Duplicate { name });
+        }
+        if let Err(why) = option::declared(tool.options()) {
+            return Err(RegistryError::BadOption { name, why });
         }
         let validator = match arguments::compile(&spec.schema) {
             Ok(validator) => validator,

@@ -4,13 +4,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use subtend_session::authority::{Access, Authority};
 use subtend_session::call::{ToolEffect, ToolErrorKind};
 use subtend_session::ids::{CallId, RunNo, SessionId, Text};
 use subtend_session::message::ToolSpec;
 use tokio_util::sync::CancellationToken;
 
+use crate::display::Display;
+use crate::option::ToolOption;
 use crate::workspace::Workspace;
 
 /// Something a model may call.
@@ -39,6 +41,26 @@ pub trait Tool: Send + Sync + 'static {
         None
     }
 
+    /// Options that a person sets (M3); their values come with each call.
+    fn options(&self) -> &[ToolOption] {
+        &[]
+    }
+
+    /// How it is shown to people.
+    fn display(&self) -> Display {
+        Display::default()
+    }
+
+    /// What a call with these arguments takes, in words for people; `None` for the arguments as they are.
+    fn render_input(&self, _args: &Value) -> Option<Text> {
+        None
+    }
+
+    /// What a result says, in words for people; `None` for the result as it is.
+    fn render_output(&self, _result: &str) -> Option<Text> {
+        None
+    }
+
     /// Runs one call. The arguments fit the schema.
     fn run(&self, call: ToolCall) -> BoxFuture<'static, Result<ToolOutput, ToolError>>;
 }
@@ -50,6 +72,8 @@ pub struct ToolCall {
     pub key: ToolKey,
     /// The arguments: valid against the tool's schema.
     pub args: Value,
+    /// The values of its tool's options: all that it declares, filled in where nobody said anything.
+    pub options: Arc<Map<String, Value>>,
     /// The workspace.
     pub workspace: Arc<Workspace>,
     /// What the session may do: tools that touch several resources check each.

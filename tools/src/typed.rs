@@ -19,6 +19,8 @@ use subtend_session::call::ToolEffect;
 use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
 
+use crate::display::Display;
+use crate::option::ToolOption;
 use crate::registry::{RegistryBuilder, RegistryError, arguments};
 use crate::schema;
 use crate::tool::{Tool, ToolCall, ToolError, ToolOutput};
@@ -93,6 +95,16 @@ pub trait TypedTool: DeserializeOwned + JsonSchema + Send + 'static {
         own(&Self::name())
     }
 
+    /// Options that a person sets; see [`Tool::options`].
+    fn options() -> Vec<ToolOption> {
+        Vec::new()
+    }
+
+    /// How it is shown to people.
+    fn display() -> Display {
+        Display::default()
+    }
+
     /// Runs one call. The arguments are `self`; those of `call` are taken out of it.
     ///
     /// # Cancel safety
@@ -140,13 +152,14 @@ impl RegistryBuilder {
         if spec.description.trim().is_empty() {
             return Err(RegistryError::NoDescription { name: spec.name });
         }
-        self.tool(Arc::new(Typed::<T> { spec, tool: PhantomData }))
+        self.tool(Arc::new(Typed::<T> { spec, options: T::options(), tool: PhantomData }))
     }
 }
 
 /// A [`TypedTool`] as a tool.
 struct Typed<T> {
     spec: ToolSpec,
+    options: Vec<ToolOption>,
     tool: PhantomData<fn() -> T>,
 }
 
@@ -173,6 +186,14 @@ impl<T: TypedTool> Tool for Typed<T> {
         // Arguments that are none have no access to speak of: their call fails before it does anything.
         let args: Option<T> = args.and_then(|args| serde_json::from_value(args.clone()).ok());
         T::access(args.as_ref())
+    }
+
+    fn options(&self) -> &[ToolOption] {
+        &self.options
+    }
+
+    fn display(&self) -> Display {
+        T::display()
     }
 
     fn run(&self, call: ToolCall) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {

@@ -93,12 +93,41 @@ impl Workspace {
         &self.path
     }
 
+    /// The text of the file at `path`, for the host itself: a configuration, a prompt. Paths are held to the workspace as those
+    /// of tools are, links included. Blocks.
+    ///
+    /// # Errors
+    /// When the path leads out, nothing is there, it is no file, is larger than `most` bytes, or holds no UTF-8.
+    pub fn text(&self, path: &str, most: u64) -> io::Result<String> {
+        use std::io::Read as _;
+        let path = resource(path).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.message))?;
+        let file = self.open_file(Path::new(&*path)).map_err(|error| {
+            // The handle's own refusal carries no code of the system.
+            let escapes = error.kind() == io::ErrorKind::PermissionDenied && error.raw_os_error().is_none();
+            let why = "a link on the way leads out of the workspace";
+            if escapes { io::Error::new(io::ErrorKind::InvalidInput, why) } else { error }
+        })?;
+        let wrong = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
+        if !file.metadata()?.is_file() {
+            return Err(wrong("it is no file".to_owned()));
+        }
+        let mut bytes = Vec::new();
+        file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+        if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > most {
+            return Err(wrong(format!("it is larger than {most} bytes")));
+        }
+        String::from_utf8(bytes).map_err(|error| wrong(format!("it is not UTF-8 text: {}", error.utf8_error())))
+    }
+
     pub(crate) fn dir(&self) -> &Dir {
         &self.dir
     }
 
     /// The path that `resource` stands for once links are followed; it is the same one where there are none.
-    pub(crate) fn real(&self, resource: &str) -> Result<Text, ToolError> {
+    ///
+    /// # Errors
+    /// When nothing is there, when a link leads out of the workspace, when the name is not UTF-8.
+    pub fn real(&self, resource: &str) -> Result<Text, ToolError> {
         let real = self.dir.canonicalize(resource).map_err(|error| failure("open", resource, &error))?;
         match real.to_str() {
             Some("") => Ok(".".into()),

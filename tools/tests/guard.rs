@@ -47,6 +47,7 @@ async fn shell(
     let call = ToolCall {
         key: ToolKey { session, run: RunNo(1), call: CallId { turn: TurnNo(1), ix: 0 } },
         args,
+        options: Default::default(),
         workspace: Arc::new(Workspace::open(dir).unwrap()),
         authority: Arc::new(Authority::allow_all()),
         cancel,

@@ -11,7 +11,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, Test
 use serde_json::{Map, Value, json};
 use subtend_session::authority::{Access, Authority, Rule, RuleSet, Verdict};
 use subtend_session::ids::Text;
-use subtend_tools::dialect::task::{self, Request};
+use subtend_tools::dialect::{Offered, Request, task};
 use subtend_tools::registry::{Classified, Registry};
 
 const CASES: u32 = 10_000;
@@ -261,7 +261,7 @@ fn real(
     parent: &Authority,
     manifests: &[Authority; 3],
 ) -> Option<(Text, Authority)> {
-    match task::parse(args, offered) {
+    match task::parse(args, &Offered { agents: offered.to_vec(), ..Offered::default() }) {
         Ok(Request::Start(start)) => {
             let ceiling = parent.meet(manifest(&start.agent, manifests)?);
             Some((start.agent, ceiling))

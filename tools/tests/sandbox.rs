@@ -123,6 +123,7 @@ async fn shell(dir: &Path, authority: &Authority, guard: Guard, command: &str) -
     let call = ToolCall {
         key: ToolKey { session, run: RunNo(1), call: CallId { turn: TurnNo(1), ix: 0 } },
         args: json!({"command": command}),
+        options: Default::default(),
         workspace: Arc::new(Workspace::open(dir).unwrap()),
         authority: Arc::new(authority.clone()),
         cancel: CancellationToken::new(),

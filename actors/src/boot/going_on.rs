@@ -1,6 +1,6 @@
 //! Runs that go on after a restart of the host: they and all their owners were opened to (`on_restart: resume`).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use subtend_journal::ReadError;
 use subtend_session::ids::{RunKey, RunNo, SessionId};
@@ -45,6 +45,38 @@ pub(super) fn levels(inflight: &[(SessionId, Inflight)]) -> HashMap<SessionId, u
     inflight.iter().map(level).collect()
 }
 
+/// Of the runs in flight that a process has left, those that the next one lets go on, and those that never started and keep
+/// their place; the others end as lost. As far as rows tell: a run whose place is gone, or that cannot be read, does not go on.
+pub fn at_next_boot(inflight: &[(SessionId, Inflight)]) -> (BTreeSet<SessionId>, BTreeSet<SessionId>) {
+    let admitted = going(inflight, &levels(inflight), |_, _| Ok::<_, std::convert::Infallible>(true));
+    let goes: BTreeSet<SessionId> = admitted.unwrap_or_default().into_keys().collect();
+    let keeps = inflight.iter().filter(|(session, row)| {
+        let owned = matches!(row.owner, Owner::Run { .. });
+        row.state == Phase::Queued && !owned && !goes.contains(session)
+    });
+    let keeps = keeps.map(|(session, _)| *session).collect();
+    (goes, keeps)
+}
+
+/// The runs that go on, owners first, as far as `admit` has room for them.
+fn going<E>(
+    inflight: &[(SessionId, Inflight)],
+    levels: &HashMap<SessionId, u32>,
+    mut admit: impl FnMut(SessionId, &Inflight) -> Result<bool, E>,
+) -> Result<HashMap<SessionId, RunNo>, E> {
+    let mut by_level: BTreeMap<u32, Vec<&(SessionId, Inflight)>> = BTreeMap::new();
+    for row in inflight {
+        by_level.entry(levels.get(&row.0).copied().unwrap_or_default()).or_default().push(row);
+    }
+    let mut going = HashMap::new();
+    for (session, row) in by_level.into_values().flatten() {
+        if may_go_on(row, &going) && admit(*session, row)? {
+            going.insert(*session, row.run);
+        }
+    }
+    Ok(going)
+}
+
 impl Hub {
     /// Settles what becomes of each run in flight.
     ///
@@ -55,16 +87,7 @@ impl Hub {
         inflight: &[(SessionId, Inflight)],
         levels: &HashMap<SessionId, u32>,
     ) -> Result<HashMap<SessionId, AtBoot>, ReadError> {
-        let mut by_level: BTreeMap<u32, Vec<&(SessionId, Inflight)>> = BTreeMap::new();
-        for row in inflight {
-            by_level.entry(levels.get(&row.0).copied().unwrap_or_default()).or_default().push(row);
-        }
-        let mut going: HashMap<SessionId, RunNo> = HashMap::new();
-        for (session, row) in by_level.into_values().flatten() {
-            if may_go_on(row, &going) && self.readmit(*session, row)? {
-                going.insert(*session, row.run);
-            }
-        }
+        let going = going(inflight, levels, |session, row| self.readmit(session, row))?;
         let of = |session: &SessionId| if going.contains_key(session) { AtBoot::GoesOn } else { AtBoot::Lost };
         Ok(inflight.iter().map(|(session, _)| (*session, of(session))).collect())
     }

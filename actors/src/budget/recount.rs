@@ -31,19 +31,32 @@ struct Open {
 impl Hub {
     /// Recounts what `root` has used. Reads every record of the sessions that it owns runs of.
     ///
-    /// Never less than the account had when the host died: of what is unreliable at least the reservation counts.
+    /// Never less than the account had when the host died: of what is unreliable at least the reservation counts. What a session
+    /// used that cannot be read counts for nothing: it does not work any more, and it must not stop those that do (J-8).
     pub(crate) fn recount(&self, root: RunKey) -> Result<Recount, ReadError> {
         let mut count = Recount::default();
         let (mut seen, mut todo) = (BTreeSet::from([root]), vec![root]);
         while let Some(key) = todo.pop() {
-            let stored = self.journal.records(key.session)?;
+            let Some(stored) = self.readable(key.session, root.session)? else { continue };
             for child in self.recount_run(key.run, &stored, &mut count) {
-                let owned = self.journal.records(child)?;
+                let Some(owned) = self.readable(child, root.session)? else { continue };
                 // Each once: a damaged store may hold a ring.
                 todo.extend(owned_by(key, child, &owned).filter(|owned| seen.insert(*owned)));
             }
         }
         Ok(count)
+    }
+
+    /// The records of a session below `root`; none where they are damaged, or of a newer format.
+    fn readable(&self, session: SessionId, root: SessionId) -> Result<Option<Vec<Stored>>, ReadError> {
+        match self.journal.records(session) {
+            Ok(stored) => Ok(Some(stored)),
+            Err(error @ (ReadError::Damaged { .. } | ReadError::Newer { .. })) if session != root => {
+                tracing::warn!(%session, %error, "what it used is not counted: it cannot be read");
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Adds what one run used; returns the sessions that it owns runs of.

@@ -16,8 +16,8 @@ use subtend_session::record::{Record, SessionCreated};
 use subtend_session::state::{Phase, State};
 
 use super::{ControlError, SessionHandle};
+use crate::births::Template;
 use crate::hub::Hub;
-use crate::offer::Template;
 use crate::overrides::{agent_of, model_of};
 
 /// How a branch is made.
@@ -314,6 +314,8 @@ impl Hub {
             let mut created = template.created.clone();
             if goes_on {
                 (created.model, created.system) = answering(state)?;
+                // The prompt speaks of how it comes by its tools.
+                created.in_full = state.created.in_full.clone();
             }
             // Who is given work of its own has the allowance that its manifest gives it, as whoever a model starts.
             let given = agent.is_some() && (!goes_on || kind == BranchKind::Subagent);
@@ -322,6 +324,9 @@ impl Hub {
         };
         created.limits = within(state, turns)?;
         created.workspace = Arc::clone(&state.created.workspace);
+        // Neither is lost by branching off.
+        created.tools = state.tools.clone();
+        created.source = state.created.source;
         Ok((created, manifest))
     }
 
@@ -342,7 +347,7 @@ impl Hub {
             ControlError::Refused(format!("there is no agent {name:?} for a branch; there are: {}", names.join(", ")))
         };
         let manifest = self.catalog.get(name).filter(|manifest| startable(manifest)).ok_or_else(known)?;
-        self.template(&manifest.name, model_of(state)).map_err(|_| known())
+        self.template(&manifest.name, model_of(state), state.created.source).map_err(|_| known())
     }
 }
 

@@ -52,6 +52,7 @@ impl SessionHandle {
             turns: None,
             metadata: None,
             format: None,
+            tools: None,
             as_owner: Owner::Person,
         };
         Input { session: self.clone(), input, agent: None }

@@ -17,6 +17,8 @@ use crate::answer::Receipt;
 
 /// What an ended session is told that is to go on, where nothing else is said (B6).
 const GO_ON: &str = "Continue your previous work.";
+/// Bytes of the title of a detached session: the start of its prompt.
+const TITLE: usize = 80;
 /// How often a tree is looked at for runs that were opened while it was cancelled.
 const ROUNDS: usize = 16;
 /// What a forced delete waits for ends beyond their grace: for the store, and for actors that are restarted meanwhile.
@@ -135,8 +137,8 @@ impl SessionHandle {
     async fn in_flight(&self) -> Result<Vec<(RunKey, Owner)>, ControlError> {
         self.all_settled().await?;
         let mut found = Vec::new();
-        for (session, row) in self.hub.journal.inflight().map_err(unread)? {
-            if row.root == self.root && self.is_above(session).map_err(unread)? {
+        for (session, row) in self.hub.journal.inflight().map_err(|error| self.hub.unread(&error))? {
+            if row.root == self.root && self.is_above(session).map_err(|error| self.hub.unread(&error))? {
                 found.push((RunKey { session, run: row.run }, row.owner));
             }
         }
@@ -188,7 +190,7 @@ impl SessionHandle {
         let mut deleted = 0;
         // A branch may be born while its siblings are deleted: looked at again until nothing is left.
         for _ in 0..ROUNDS {
-            let mut left = self.children_first().map_err(unread)?;
+            let mut left = self.children_first().map_err(|error| self.hub.unread(&error))?;
             left.retain(|(_, head)| !head.deleted);
             if left.is_empty() {
                 break;
@@ -245,9 +247,11 @@ impl SessionHandle {
     /// # Durability
     /// The prompt is durable when the handle is returned.
     pub async fn detach(&self, agent: &str, prompt: impl Into<Text>) -> Result<Self, ControlError> {
-        let agent = Some(agent.into());
-        let child =
-            self.branch(BranchOptions { kind: BranchKind::Subagent, agent, ..BranchOptions::default() }).await?;
+        let (agent, prompt) = (Some(agent.into()), prompt.into());
+        // Listings show what it works on, not what the session is about.
+        let title = prompt.get(..prompt.floor_char_boundary(TITLE)).map(Text::from);
+        let options = BranchOptions { kind: BranchKind::Subagent, agent, title, ..BranchOptions::default() };
+        let child = self.branch(options).await?;
         let sent = child.input(prompt).by(From::Host, Owner::Detached { by_host: true }).send().await;
         sent.map(|_| child).map_err(|error| match error {
             SendError::Stopped(stopped) => ControlError::Stopped(stopped),
@@ -256,8 +260,4 @@ impl SessionHandle {
             }
         })
     }
-}
-
-fn unread(error: ReadError) -> ControlError {
-    ControlError::Refused(error.to_string())
 }

@@ -55,7 +55,7 @@ impl RunHandle {
                 }
                 // It may have ended before the last one: an input that was queued opens the next run at once.
                 Some(_) | None => {
-                    let ended = hub.ended(*id, run).map_err(|error| WaitError::Refused(error.to_string()))?;
+                    let ended = hub.ended(*id, run).map_err(|error| hub.unread(&error))?;
                     return ended.ok_or(WaitError::NoSuchRun { session: *id, run });
                 }
             }

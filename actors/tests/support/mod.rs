@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+pub mod talk;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -141,4 +143,18 @@ pub async fn shut(runtime: Runtime) {
     subtend_journal::audit(&journal, true).expect("every invariant holds");
     let report = runtime.shutdown(Duration::from_secs(1)).await;
     assert_eq!((report.actors, report.tasks), (0, 0), "{report:?}");
+}
+
+/// The results of all calls that the request shows, in order.
+pub fn results(request: &Request) -> Vec<String> {
+    let result = |message: &Message| match message {
+        Message::Result { content, .. } => Some(content.to_string()),
+        _ => None,
+    };
+    request.messages.iter().filter_map(result).collect()
+}
+
+/// The names of the tools that the request offers.
+pub fn offered(request: &Request) -> Vec<String> {
+    request.tools.iter().map(|tool| tool.name.to_string()).collect()
 }

@@ -3,6 +3,7 @@ use subtend_session::authority::Verdict;
 use tempfile::TempDir;
 
 use super::*;
+use crate::lint::{Checked, lint};
 use crate::manifest::AgentMode;
 
 /// A workspace with agent files, by path below the folder.
@@ -27,14 +28,72 @@ fn problems(workspace: &TempDir, catalog: &Catalog) -> Vec<(String, ProblemKind,
     catalog.problems().iter().map(|problem| (path(problem), problem.kind, problem.message.clone())).collect()
 }
 
+/// What is built in, and what a test's own files add; the hidden ones aside.
+fn listed(catalog: &Catalog) -> Vec<&str> {
+    names(catalog.all().filter(|manifest| !(manifest.hidden && manifest.source == Source::Builtin)))
+}
+
 #[test]
-fn general_and_explore_are_there_without_any_file() {
+fn g1_who_may_start_the_built_in_agents() {
     let workspace = tempfile::tempdir().unwrap();
     let catalog = Catalog::load(workspace.path());
-    assert_eq!(names(catalog.all()), ["explore", "general"]);
-    assert_eq!(names(catalog.spawnable()), ["explore", "general"]);
-    assert_eq!(names(catalog.pickable()), ["general"]);
+    let all = ["build", "compaction", "explore", "general", "plan", "research", "summary", "title"];
+    assert_eq!(names(catalog.all()), all);
+    assert_eq!(names(catalog.spawnable()), ["explore", "general", "plan", "research"]);
+    assert_eq!(names(catalog.pickable()), ["build", "general", "plan"]);
     assert_eq!(catalog.problems(), []);
+}
+
+/// What a built-in agent allows of some accesses.
+fn allowed(agent: &str) -> Vec<&'static str> {
+    const ACTIONS: [&str; 8] =
+        ["fs.read", "fs.write", "shell.run", "net.fetch", "task:explore", "task:research", "task:general", "mcp:a:b"];
+    let authority = Catalog::builtin().get(agent).unwrap().authority();
+    let allows = |action: &&str| {
+        authority.verdict(&Access { action: (*action).into(), resource: "src/lib.rs".into() }) == Verdict::Allow
+    };
+    ACTIONS.into_iter().filter(allows).collect()
+}
+
+#[test]
+fn r7_explore_research_and_plan_only_read() {
+    let catalog = Catalog::builtin();
+    let turns = |name| catalog.get(name).unwrap().turns;
+    assert_eq!((turns("explore"), turns("research"), turns("plan")), (Some(30), Some(40), Some(50)));
+    assert_eq!(allowed("explore"), ["fs.read"]);
+    assert_eq!(allowed("research"), ["fs.read", "net.fetch"]);
+    assert_eq!(allowed("plan"), ["fs.read", "net.fetch", "task:explore", "task:research"]);
+    let prompts = ["explore", "research", "plan"].map(|name| Arc::clone(&catalog.get(name).unwrap().body));
+    assert!(prompts[1].contains("`web_search`") && prompts[1].contains("`fetch`"));
+    assert!(prompts[2].contains("full paths"));
+    let distinct: std::collections::BTreeSet<_> = catalog.all().map(|manifest| &*manifest.body).collect();
+    assert_eq!(distinct.len(), 8, "each has a prompt of its own");
+}
+
+#[test]
+fn k14_plan_exit_is_for_root_sessions_of_plan_alone() {
+    let catalog = Catalog::builtin();
+    let offering: Vec<_> = catalog.all().filter(|manifest| manifest.offers_plan_exit(true)).collect();
+    assert_eq!(names(offering.into_iter()), ["plan"]);
+    assert!(!catalog.get("plan").unwrap().offers_plan_exit(false));
+    assert_eq!(catalog.get("plan").unwrap().mode, AgentMode::All);
+}
+
+#[test]
+fn g11_the_hosts_agents_are_cheap_cool_capped_and_without_tools() {
+    let catalog = Catalog::builtin();
+    for name in ["title", "summary", "compaction"] {
+        let manifest = catalog.get(name).unwrap();
+        assert_eq!(
+            (manifest.mode, manifest.hidden, manifest.inspectable),
+            (AgentMode::Subagent, true, false),
+            "{name}"
+        );
+        assert_eq!((manifest.pool.as_deref(), manifest.tools.as_deref()), (Some("cheap"), Some(&[][..])), "{name}");
+        assert!(manifest.settings.temperature.is_some_and(|temperature| temperature <= 0.3), "{name}");
+        assert!(manifest.settings.output_tokens.is_some_and(|cap| cap <= 4_000), "{name}");
+        assert_eq!(allowed(name), [""; 0], "{name}");
+    }
 }
 
 #[test]
@@ -66,9 +125,9 @@ fn one_bad_file_never_hides_the_rest() {
         ("silent.md", b"---\ndescription: which mode?\n---\nx"),
     ]);
     let catalog = Catalog::load(workspace.path());
-    assert_eq!(names(catalog.all()), ["a", "deep", "explore", "general", "secret"]);
-    assert_eq!(names(catalog.spawnable()), ["a", "explore", "general"]);
-    assert_eq!(names(catalog.pickable()), ["deep", "general"]);
+    assert_eq!(listed(&catalog), ["a", "build", "deep", "explore", "general", "plan", "research", "secret"]);
+    assert_eq!(names(catalog.spawnable()), ["a", "explore", "general", "plan", "research"]);
+    assert_eq!(names(catalog.pickable()), ["build", "deep", "general", "plan"]);
     assert_eq!(catalog.get("deep").unwrap().source, Source::File(workspace.path().join(FOLDER).join("c/d/deep.md")));
     let refused = |path: &str, message: &str| (path.to_owned(), ProblemKind::Refused, message.to_owned());
     assert_eq!(
@@ -95,6 +154,46 @@ fn a_file_replaces_a_builtin_of_its_name_and_that_is_said() {
 }
 
 #[test]
+fn r12_an_agent_that_replaces_a_built_in_one_is_known() {
+    let workspace = workspace(&[
+        ("explore.md", b"---\nmode: subagent\n---\nLook around."),
+        ("mine.md", b"---\nmode: all\n---\nMine."),
+    ]);
+    let catalog = Catalog::load(workspace.path());
+    let replacing = catalog.all().filter(|manifest| Catalog::replaces_builtin(manifest));
+    assert_eq!(names(replacing), ["explore"]);
+}
+
+#[test]
+fn files_and_folders_are_linted_without_a_workspace() {
+    let workspace = workspace(&[
+        ("good.md", b"---\nmode: all\ncolour: blue\n---\nGood."),
+        ("sub/bad.md", b"---\nmode: never\n---\nBad."),
+        ("sub/good.md", b"---\nmode: all\n---\nAnother."),
+    ]);
+    let folder = workspace.path().join(FOLDER);
+    let told = |path: &Path| {
+        let told = |checked: Checked| {
+            let name = checked.path.strip_prefix(&folder).unwrap().display().to_string();
+            let problems = checked.problems.into_iter().map(|problem| (problem.kind, problem.message));
+            (name, checked.agent.map(|manifest| manifest.name.to_string()), problems.collect::<Vec<_>>())
+        };
+        lint(&[path.to_owned()]).into_iter().map(told).collect::<Vec<_>>()
+    };
+    let unknown = told(&folder.join("good.md"));
+    assert_eq!((unknown.len(), unknown[0].1.as_deref(), unknown[0].2[0].0), (1, Some("good"), ProblemKind::Warning));
+    assert!(unknown[0].2[0].1.starts_with("`colour` is not a key that is known here"));
+    let all = told(&folder);
+    let mode = "`mode` must be primary, subagent or all, not \"never\"".to_owned();
+    assert_eq!(all[1], ("sub/bad.md".to_owned(), None, vec![(ProblemKind::Refused, mode)]));
+    let first = format!("`good` is already there, from {}: rename one", folder.join("good.md").display());
+    assert_eq!(all[2], ("sub/good.md".to_owned(), None, vec![(ProblemKind::Refused, first)]));
+    assert_eq!(all.len(), 3);
+    let gone = told(&folder.join("gone"));
+    assert_eq!((&*gone[0].0, gone[0].1.as_ref(), gone[0].2[0].0), ("gone", None, ProblemKind::Refused));
+}
+
+#[test]
 fn of_two_files_with_one_name_the_first_counts_and_the_second_is_refused() {
     let workspace = workspace(&[
         ("one.md", b"---\nmode: all\nname: twin\n---\nFirst."),
@@ -115,7 +214,7 @@ fn symbolic_links_are_not_followed() {
     std::os::unix::fs::symlink(folder.join("real.md"), folder.join("linked.md")).unwrap();
     std::os::unix::fs::symlink(&folder, folder.join("loop")).unwrap();
     let catalog = Catalog::load(workspace.path());
-    assert_eq!(names(catalog.all()), ["explore", "general", "real"]);
+    assert_eq!(listed(&catalog), ["build", "explore", "general", "plan", "real", "research"]);
     let said = "is a symbolic link, which is not followed: copy the file".to_owned();
     assert_eq!(
         problems(&workspace, &catalog),
@@ -133,7 +232,9 @@ fn spawning_an_unknown_hidden_or_primary_agent_lists_the_valid_names() {
     for name in ["front", "quiet", "nobody"] {
         let refused =
             catalog.spawn_target(name).map(|manifest| manifest.name.clone()).map_err(|error| error.to_string());
-        let says = format!("there is no agent `{name}` that can be started here; use one of: explore, general");
+        let says = format!(
+            "there is no agent `{name}` that can be started here; use one of: explore, general, plan, research"
+        );
         assert_eq!(refused, Err(says));
     }
     assert_eq!(catalog.spawn_target("explore").map(|manifest| &*manifest.name), Ok("explore"));

@@ -37,6 +37,7 @@ turns: 12
 detached: true
 on_restart: resume
 hidden: true
+plan_exit: true
 colour: {shade: blue}
 ---
 
@@ -66,11 +67,12 @@ Review the change.
         on_restart: OnRestart::Resume,
         body: "Review the change.\n".into(),
         hidden: true,
+        plan_exit: true,
         extra: BTreeMap::from([("colour".to_owned(), json!({"shade": "blue"}))]),
         source: Source::Host,
     };
     let warning = "`colour` is not a key that is known here, and is kept without effect; known are name, mode, \
-                   description, model, pool, temperature, top_p, output_tokens, effort, tools, permissions, inspectable, caller, turns, detached, on_restart, hidden";
+                   description, model, pool, temperature, top_p, output_tokens, effort, tools, permissions, inspectable, caller, turns, detached, on_restart, hidden, plan_exit";
     assert_eq!(read(text), Ok(Parsed { manifest, warnings: vec![warning.to_owned()] }));
 }
 

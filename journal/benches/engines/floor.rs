@@ -117,7 +117,7 @@ impl Engine for Floor {
         Ok(None)
     }
 
-    fn defs(&self, _: &mut dyn FnMut(Hash, Text) -> Go) -> Result<()> {
+    fn defs(&self, _: &mut dyn FnMut(Hash, Result<Text>) -> Go) -> Result<()> {
         Ok(())
     }
 }

@@ -39,6 +39,7 @@ fn input(text: String, key: Option<String>, id: u128) -> Record {
         turns: None,
         metadata: None,
         format: None,
+        tools: None,
         as_owner: Owner::Person,
     }))
 }
@@ -82,6 +83,14 @@ fn a_missing_body_is_told_by_its_hash() {
     let mut decoded = decode(&encode(&frame(vec![created("be brief")], Changes::default())).unwrap()).unwrap();
     let told = fill(&mut decoded.records[0], &mut |_| Ok(None), &|why| why).unwrap_err();
     assert_eq!(told, format!("the body {} is not in the store", Hash::of(b"\"be brief\"")));
+}
+
+/// An engine returns a flipped byte as good data, also where what it makes of a text is another text.
+#[test]
+fn a_body_that_is_not_what_its_hash_names_is_damage() {
+    let mut decoded = decode(&encode(&frame(vec![created("be brief")], Changes::default())).unwrap()).unwrap();
+    let told = fill(&mut decoded.records[0], &mut |_| Ok(Some("\"be grief\"".into())), &|why| why).unwrap_err();
+    assert_eq!(told, format!("the body {} is not what was written", Hash::of(b"\"be brief\"")));
 }
 
 #[test]

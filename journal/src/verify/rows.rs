@@ -9,7 +9,7 @@ use subtend_session::place::Owner;
 use subtend_session::record::Record;
 use subtend_session::state::State;
 
-use super::{Check, GO, frames};
+use super::{Check, GO, UNFINISHED, frames};
 use crate::error::ReadError;
 use crate::frame::Stored;
 
@@ -19,9 +19,7 @@ impl Check<'_> {
         if let (Ok(None), Ok(None)) = (self.engine.head(session), self.engine.inflight(session)) {
             self.damaged.insert(session);
             self.sound.remove(&session);
-            let what =
-                "`head` lacks it: an import that did not finish has left it, and takes it up when it is repeated";
-            self.tell(Some(session), None, what.into());
+            self.left.insert(session);
             return Ok(());
         }
         let opened_lsn = self.note_frames(session, records, state)?;
@@ -73,7 +71,19 @@ impl Check<'_> {
     pub(super) fn rows(&mut self) -> Result<(), ReadError> {
         self.orphans()?;
         self.kid_rows()?;
+        self.left_by_an_import();
         self.outbox_rows()
+    }
+
+    /// One problem, however many sessions: there is one thing to do about them.
+    fn left_by_an_import(&mut self) {
+        if let Some(first) = self.left.first() {
+            let what = format!(
+                "an import that did not finish has left {} of its sessions, such as {first}: {UNFINISHED}",
+                self.left.len()
+            );
+            self.tell(None, None, what);
+        }
     }
 
     fn orphans(&mut self) -> Result<(), ReadError> {
@@ -99,7 +109,11 @@ impl Check<'_> {
         let engine = self.engine;
         let mut expected = std::mem::take(&mut self.kids);
         engine.all_kids(&mut |parent, kid| {
-            if !expected.remove(&(parent, kid)) && !self.damaged.contains(&kid) {
+            let known = expected.remove(&(parent, kid));
+            if self.left.remove(&kid) {
+                // An import writes all rows at once.
+                self.tell(Some(kid), None, format!("it has no row in `head`, and `kid` names it below {parent}"));
+            } else if !known && !self.damaged.contains(&kid) {
                 self.tell(Some(kid), None, format!("`kid` names it below {parent}, its records do not"));
             }
             GO

@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use subtend_journal::blobs::Blobs;
 use subtend_journal::faulty::Faulty;
-use subtend_journal::{AppendError, Frame, Journal, Options, ReadError};
-use subtend_session::ids::{Hash, Lsn, SessionId};
+use subtend_journal::{AppendError, Frame, Journal, Options, ReadError, Scope};
+use subtend_session::ids::{Hash, Interned, Lsn, SessionId};
+use subtend_session::index;
 use subtend_session::record::Record;
 
 use crate::engines::{Kind, for_each_engine};
 use crate::files;
-use crate::scene::{Teller, born, id, one, record};
+use crate::scene::{Teller, birth, born, id, one, record};
 
 /// A record of about so many bytes.
 fn heard(teller: &Teller, bytes: usize) -> Record {
@@ -163,8 +164,51 @@ async fn bodies_that_births_share_may_be_large_too(kind: Kind) {
     drop(journal);
     std::fs::remove_file(&blobs(dir.path())[0]).unwrap();
     let journal = kind.open(dir.path());
-    assert_eq!(journal.def(hash).unwrap(), None);
-    assert_eq!(problems(&journal), vec![format!("table `def`: the body {hash} is not what was written")]);
+    let why = format!("table `def` is corrupt at {hash}: the blob {hash} is missing");
+    assert_eq!(journal.def(hash).unwrap_err().to_string(), why);
+    assert_eq!(problems(&journal), vec![why]);
+}
+
+/// The frame that defines a body has it too; those that are born with it later have it from the blob alone.
+async fn a_body_that_cannot_be_had_is_damage_to_whoever_was_born_with_it(kind: Kind) {
+    for harm in ["remove", "flip"] {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = kind.open(dir.path());
+        let system: Interned<str> = Interned::new("be brief ".repeat(sizes(kind).1 / 8).into()).unwrap();
+        let briefed = |n: u128, defines: bool| {
+            let mut records = birth(id(n), None);
+            let Some(Record::SessionCreated(created)) = records.first_mut() else { panic!("no birth") };
+            created.system = system.clone();
+            let defs = index::defs(created).unwrap();
+            let mut frame = Teller::new(id(n)).tell(records);
+            frame.changes.defs = if defines { defs } else { Vec::new() };
+            frame
+        };
+        for frame in [briefed(1, true), briefed(2, false), born(&mut Teller::new(id(3)), None, true)] {
+            journal.append(one(frame)).unwrap();
+        }
+        journal.close().await.unwrap();
+        let blob = blobs(dir.path()).into_iter().find(|blob| blob.ends_with(system.hash.to_string())).unwrap();
+        let mut bytes = std::fs::read(&blob).unwrap();
+        if harm == "flip" {
+            bytes[7] ^= 1;
+            std::fs::write(&blob, bytes).unwrap();
+        } else {
+            std::fs::remove_file(&blob).unwrap();
+        }
+        let journal = kind.open(dir.path());
+        let error = journal.records(id(2)).unwrap_err();
+        let words = format!("session {} is damaged at record 1 (lsn 2): table `def`", id(2));
+        assert!(matches!(error, ReadError::Damaged { .. }) && error.to_string().starts_with(&words), "{error}");
+        assert!(records(&journal, id(1)).is_ok() && records(&journal, id(3)).is_ok());
+        let told = problems(&journal);
+        assert!(told.iter().any(|told| told.starts_with("table `def`") && told.contains(&system.hash.to_string())));
+        assert!(told.iter().any(|told| told.contains(&words)), "{told:#?}");
+        // The first one's frame has the body still, and so the whole store can go out; the second one cannot alone.
+        let export = |what| journal.export(what, &mut std::io::sink(), &mut |_| {}).map(|tally| tally.sessions);
+        assert_eq!(export(Scope::Store).unwrap(), 3);
+        assert!(export(Scope::Tree(id(2))).unwrap_err().to_string().contains("table `def` is corrupt"));
+    }
 }
 
 /// The bare engine has nowhere to put it.
@@ -182,6 +226,7 @@ for_each_engine!(
     a_missing_or_damaged_blob_is_damage_to_its_session_alone,
     a_blob_is_there_before_the_row_that_names_it,
     bodies_that_births_share_may_be_large_too,
+    a_body_that_cannot_be_had_is_damage_to_whoever_was_born_with_it,
     without_a_directory_a_body_above_the_limit_is_refused,
 );
 

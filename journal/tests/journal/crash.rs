@@ -93,3 +93,21 @@ async fn acknowledged_frames_survive_kill_9(kind: Kind) {
 }
 
 for_each_engine!(acknowledged_frames_survive_kill_9);
+
+/// sled writes a snapshot at each opening, and takes one that it did not finish for a damaged store, at every opening after.
+#[test]
+fn a_snapshot_that_sled_did_not_finish_is_no_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let entry = dir.path().join(Kind::Sled.entry());
+    let journal = Kind::Sled.open(dir.path());
+    journal.append(one(born(&mut Teller::new(id(1)), None, true))).unwrap();
+    crate::engines::run(journal.close()).unwrap();
+    for torn in [&b""[..], b"a part of a snapshot"] {
+        std::fs::write(entry.join("snap.00000000FFFFFFFF.generating"), torn).unwrap();
+        // The control: so it is for sled itself.
+        assert!(::sled::Config::new().path(&entry).segment_size(4 << 20).open().is_err());
+        let journal = Kind::Sled.open(dir.path());
+        assert_eq!(journal.records(id(1)).unwrap().len(), 3);
+        drop(journal);
+    }
+}

@@ -1,10 +1,12 @@
 //! Damaged files: a typed error, or a verification that tells it; never a panic, never other data than was written (J-8).
 
+use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
 use ::fjall::KeyspaceCreateOptions;
 use ::redb::ReadableTable as _;
-use subtend_journal::{Journal, OpenError, Stored};
+use subtend_journal::memory::Memory;
+use subtend_journal::{Journal, OpenError, Options, Scope, Stored};
 use subtend_session::ids::{Lsn, SessionId};
 use subtend_session::index::{Head, Inflight, Row};
 
@@ -219,6 +221,47 @@ fn spoil(kind: Kind, entry: &Path, lsn: u64, spoil: impl FnOnce(&mut Vec<u8>)) {
     }
 }
 
+/// Puts something else in place of the head of a session.
+fn behead(kind: Kind, entry: &Path, session: SessionId) {
+    let (key, other) = (session.0.as_bytes(), b"no head at all".as_slice());
+    match kind {
+        Kind::Redb => {
+            let db = ::redb::Database::create(entry.join("journal.redb")).unwrap();
+            let txn = db.begin_write().unwrap();
+            let mut heads = txn.open_table(::redb::TableDefinition::<&[u8; 16], &[u8]>::new("head")).unwrap();
+            assert!(heads.insert(key, other).unwrap().is_some());
+            drop(heads);
+            txn.commit().unwrap();
+        }
+        Kind::Sled => {
+            let db = ::sled::Config::new().path(entry).segment_size(4 << 20).open().unwrap();
+            assert!(db.insert([b"h".as_slice(), key].concat(), other).unwrap().is_some());
+            db.flush().unwrap();
+        }
+        Kind::Fjall => {
+            let db = ::fjall::Database::builder(entry).open().unwrap();
+            let heads = db.keyspace("head", KeyspaceCreateOptions::default).unwrap();
+            assert!(heads.get(key).unwrap().is_some());
+            heads.insert(key, other).unwrap();
+        }
+    }
+}
+
+/// A child whose head is damaged takes its tree along, of which its birth and its parent still tell.
+async fn a_damaged_head_leaves_out_its_tree_and_no_other(kind: Kind) {
+    let original = original(kind);
+    behead(kind, &original.path.join(kind.entry()), id(32));
+    let journal = kind.open(&original.path);
+    let refused = journal.export(Scope::Store, &mut Vec::new(), &mut |_| {}).unwrap_err().to_string();
+    assert!(refused.contains("`head` is corrupt"), "{refused}");
+    let mut out = Vec::new();
+    let (tally, skipped) = journal.export_sound(&mut out, &mut |_| {}).unwrap();
+    let skipped: Vec<_> = skipped.iter().map(|one| (one.session, one.root, one.sessions)).collect();
+    assert_eq!((tally.sessions, skipped), (2 * FAMILIES as u64 - 2, vec![(id(32), id(31), 2)]));
+    let other = Journal::open(Box::new(Memory::new()), Options::default()).unwrap();
+    assert_eq!(other.import(&mut Cursor::new(out), &mut |_| {}).await.unwrap(), tally);
+}
+
 /// One session's damaged frame concerns that session alone.
 async fn damage_to_one_session_leaves_the_others(kind: Kind) {
     let original = original(kind);
@@ -241,6 +284,17 @@ async fn damage_to_one_session_leaves_the_others(kind: Kind) {
     let report = journal.verify(&mut |_| {}).unwrap();
     let told: Vec<_> = report.problems.iter().filter_map(|problem| problem.session).collect();
     assert_eq!(told, vec![id(31), id(31)], "{:?}", report.problems);
+    // An export of all names it too, and one that goes around it brings the other trees, each of them whole.
+    let refused = journal.export(Scope::Store, &mut Vec::new(), &mut |_| {}).unwrap_err().to_string();
+    assert!(refused.starts_with(&format!("session {} is damaged at record 1 (lsn 22)", id(31))), "{refused}");
+    let mut out = Vec::new();
+    let (tally, skipped) = journal.export_sound(&mut out, &mut |_| {}).unwrap();
+    let skipped: Vec<_> = skipped.iter().map(|one| (one.session, one.root, one.sessions, &*one.why)).collect();
+    let why = journal.records(id(31)).unwrap_err().to_string();
+    assert_eq!((tally.sessions, skipped), (2 * FAMILIES as u64 - 2, vec![(id(31), id(31), 2, &*why)]));
+    let other = Journal::open(Box::new(Memory::new()), Options::default()).unwrap();
+    assert_eq!(other.import(&mut Cursor::new(out), &mut |_| {}).await.unwrap(), tally);
+    assert_eq!(other.verify(&mut |_| {}).unwrap().problems, vec![]);
 }
 
 for_each_engine!(
@@ -248,5 +302,6 @@ for_each_engine!(
     a_torn_tail_is_noticed_or_harmless,
     a_cut_file_is_noticed_or_harmless,
     bytes_of_something_else_are_no_store,
+    a_damaged_head_leaves_out_its_tree_and_no_other,
     damage_to_one_session_leaves_the_others,
 );

@@ -3,7 +3,6 @@
 use std::io::{BufReader, Cursor};
 use std::path::Path;
 
-use proptest::prelude::*;
 use subtend_journal::faulty::Faulty;
 use subtend_journal::memory::Memory;
 use subtend_journal::{ImportError, Journal, Options, Scope, StoreSpec, Tally, open_store};
@@ -12,7 +11,7 @@ use subtend_session::record::Record;
 
 use crate::scene::{Teller, born, family, id, one};
 
-fn memory() -> Journal {
+pub(crate) fn memory() -> Journal {
     Journal::open(Box::new(Memory::new()), Options::default()).unwrap()
 }
 
@@ -25,18 +24,18 @@ fn stores(dir: &Path) -> Vec<(&'static str, StoreSpec)> {
     ["memory", "redb", "sled", "fjall"].into_iter().filter_map(|engine| Some((engine, spec(engine)?))).collect()
 }
 
-fn write(journal: &Journal, scope: Scope) -> Vec<u8> {
+pub(crate) fn write(journal: &Journal, scope: Scope) -> Vec<u8> {
     let mut out = Vec::new();
     journal.export(scope, &mut out, &mut |_| {}).unwrap();
     out
 }
 
-async fn read(journal: &Journal, bytes: &[u8]) -> Result<Tally, ImportError> {
+pub(crate) async fn read(journal: &Journal, bytes: &[u8]) -> Result<Tally, ImportError> {
     journal.import(&mut BufReader::new(Cursor::new(bytes)), &mut |_| {}).await
 }
 
 /// `count` trees: one is whole, of the others the notice of the child is owed.
-async fn told(journal: &Journal, count: u128) {
+pub(crate) async fn told(journal: &Journal, count: u128) {
     for n in 0..count {
         let mut family = family(journal, 10 * n + 10, n == 0);
         if n == 0 {
@@ -46,17 +45,17 @@ async fn told(journal: &Journal, count: u128) {
     journal.settled().await.unwrap();
 }
 
-async fn exported(count: u128) -> Vec<u8> {
+pub(crate) async fn exported(count: u128) -> Vec<u8> {
     let journal = memory();
     told(&journal, count).await;
     write(&journal, Scope::Store)
 }
 
-fn problems(journal: &Journal) -> Vec<String> {
+pub(crate) fn problems(journal: &Journal) -> Vec<String> {
     journal.verify(&mut |_| {}).unwrap().problems.iter().map(ToString::to_string).collect()
 }
 
-fn is_empty(journal: &Journal) -> bool {
+pub(crate) fn is_empty(journal: &Journal) -> bool {
     let rows = (journal.heads().unwrap().len(), journal.inflight().unwrap().len(), journal.outbox().unwrap().len());
     rows == (0, 0, 0) && (0..9).all(|n| journal.kids(id(10 * n + 10)).unwrap().is_empty())
 }
@@ -90,6 +89,16 @@ async fn an_export_comes_back_byte_for_byte_from_every_engine() {
         files.push(files_of);
     }
     assert!(files.len() == 4 && files.iter().all(|of| *of == files[0]), "every engine exports the same bytes");
+}
+
+#[tokio::test]
+async fn where_nothing_is_damaged_nothing_is_left_out() {
+    let journal = memory();
+    told(&journal, 3).await;
+    let mut out = Vec::new();
+    let (tally, skipped) = journal.export_sound(&mut out, &mut |_| {}).unwrap();
+    assert_eq!((tally.sessions, skipped), (6, vec![]));
+    assert!(out == write(&journal, Scope::Store));
 }
 
 #[tokio::test]
@@ -166,7 +175,7 @@ async fn a_cut_export_is_refused_wherever_it_is_cut() {
 }
 
 /// Seals, numbers and sums lines anew, as somebody would who writes an export by hand.
-fn forged(lines: impl IntoIterator<Item = serde_json::Value>) -> Vec<u8> {
+pub(crate) fn forged(lines: impl IntoIterator<Item = serde_json::Value>) -> Vec<u8> {
     let (mut out, mut sum) = (Vec::new(), blake3::Hasher::new());
     for (n, mut line) in lines.into_iter().enumerate() {
         let fields = line.as_object_mut().unwrap();
@@ -185,7 +194,7 @@ fn forged(lines: impl IntoIterator<Item = serde_json::Value>) -> Vec<u8> {
     out
 }
 
-fn values(file: &[u8]) -> Vec<serde_json::Value> {
+pub(crate) fn values(file: &[u8]) -> Vec<serde_json::Value> {
     let lines = file.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     lines.map(|line| serde_json::from_slice(line).unwrap()).collect()
 }
@@ -271,10 +280,18 @@ async fn an_import_is_all_or_nothing_and_can_be_repeated() {
             continue;
         }
         assert!(is_empty(&journal), "write {n}");
-        assert!(problems(&journal).iter().all(|words| words.contains("an import that did not finish")));
+        let left = journal.unfinished_import().unwrap();
+        let words =
+            |first| format!("an import that did not finish has left {} of its sessions, such as {first}: ", left.len());
+        match (left.first(), problems(&journal).as_slice()) {
+            (None, []) => {}
+            (Some(first), [told]) => assert!(told.starts_with(&words(first)) && told.contains("repeat it"), "{told}"),
+            (left, told) => panic!("{left:?}: {told:?}"),
+        }
+        assert_eq!(left.is_empty(), n == 1 && !applied, "write {n}");
         assert!(write(&journal, Scope::Store).len() < 600, "an export takes no half session along");
         read(&journal, &file).await.unwrap();
-        assert_eq!(problems(&journal), Vec::<String>::new());
+        assert_eq!((problems(&journal), journal.unfinished_import().unwrap()), (Vec::new(), Vec::new()));
         assert!(write(&journal, Scope::Store) == file, "write {n}");
     }
     assert_eq!(kills, 8, "three writes of frames and one of rows, each before and after");
@@ -308,85 +325,4 @@ async fn a_damaged_tree_is_not_exported_and_the_others_are() {
     journal.export(Scope::Tree(id(51)), &mut Vec::new(), &mut |_| {}).expect_err("the same tree");
     let other = memory();
     read(&other, &write(&journal, Scope::Tree(id(10)))).await.unwrap();
-}
-
-/// What was done to a file.
-#[derive(Clone, Debug)]
-enum Mangled {
-    Set(usize, u8),
-    Cut(usize),
-    Gone(usize, usize),
-    Again(usize, usize),
-    Strewn(usize, Vec<u8>),
-}
-
-fn mangled() -> impl Strategy<Value = Mangled> {
-    prop_oneof![
-        (any::<usize>(), any::<u8>()).prop_map(|(at, byte)| Mangled::Set(at, byte)),
-        any::<usize>().prop_map(Mangled::Cut),
-        (any::<usize>(), 1..400_usize).prop_map(|(at, len)| Mangled::Gone(at, len)),
-        (any::<usize>(), 1..400_usize).prop_map(|(at, len)| Mangled::Again(at, len)),
-        (any::<usize>(), prop::collection::vec(any::<u8>(), 1..40)).prop_map(|(at, what)| Mangled::Strewn(at, what)),
-    ]
-}
-
-fn mangle(bytes: &mut Vec<u8>, how: &Mangled) {
-    let len = bytes.len().max(1);
-    let span = |at: usize, length: usize| (at % len).min(bytes.len())..(at % len + length).min(bytes.len());
-    match how {
-        Mangled::Set(at, byte) => bytes.iter_mut().skip(at % len).take(1).for_each(|slot| *slot = *byte),
-        Mangled::Cut(at) => bytes.truncate(at % len),
-        Mangled::Gone(at, length) => drop(bytes.drain(span(*at, *length))),
-        Mangled::Again(at, length) => {
-            let again = bytes[span(*at, *length)].to_vec();
-            let end = span(*at, *length).end;
-            drop(bytes.splice(end..end, again));
-        }
-        Mangled::Strewn(at, what) => {
-            let at = span(*at, 0).start;
-            drop(bytes.splice(at..at, what.iter().copied()));
-        }
-    }
-}
-
-/// Puts right numbers and seals of the lines that are JSON still, so that the damage gets behind the first door.
-fn patched(bytes: &[u8]) -> Vec<u8> {
-    let lines = bytes.split(|byte| *byte == b'\n').filter_map(|line| {
-        let value = serde_json::from_slice::<serde_json::Value>(line).ok()?;
-        value.is_object().then_some(value)
-    });
-    let mut lines: Vec<_> = lines.collect();
-    let count = |kind: &str| lines.iter().filter(|line| line[kind].is_object()).count();
-    let (frames, defs) = (count("frame"), count("def"));
-    if let Some(end) = lines.last_mut().and_then(|line| line.get_mut("end"))
-        && let Some(tally) = end.get_mut("tally").and_then(|tally| tally.as_object_mut())
-    {
-        tally.insert("frames".into(), frames.into());
-        tally.insert("defs".into(), defs.into());
-        return forged(lines);
-    }
-    bytes.to_vec()
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
-
-    #[test]
-    fn any_bytes_are_an_export_or_a_typed_error(how in prop::collection::vec(mangled(), 1..4), patch in any::<bool>()) {
-        let threads = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        threads.block_on(async {
-            let file = exported(1).await;
-            let mut bytes = file.clone();
-            how.iter().for_each(|how| mangle(&mut bytes, how));
-            if patch {
-                bytes = patched(&bytes);
-            }
-            let journal = memory();
-            match read(&journal, &bytes).await {
-                // Only the same file, or one that was sealed anew and tells a legal story all the same.
-                Ok(_) => assert!(problems(&journal).is_empty() && (patch || bytes == file)),
-                Err(_) => assert_eq!(journal.appended(), Lsn(0)),
-            }
-        });
-    }
 }

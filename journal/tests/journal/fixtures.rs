@@ -6,45 +6,57 @@ use std::io::{BufReader, Cursor};
 use subtend_journal::memory::Memory;
 use subtend_journal::{Journal, Options, Scope, Tally, codec};
 
-const EXPORT: &str = include_str!("../../fixtures/1/example.jsonl");
-/// The bytes of frames as an engine keeps them, in hexadecimal digits: of each session of the export its records as one frame.
-const FRAMES: &str = include_str!("../../fixtures/1/frames.hex");
+/// An export; the bytes of frames as an engine keeps them, in hexadecimal digits: of each session of the export its records as one
+/// frame; how many sessions and records there are.
+type Fixture = (&'static str, &'static str, u64, u64);
 
-async fn imported() -> (Journal, Tally) {
+/// What the command wrote of an afternoon.
+const EXAMPLE: Fixture =
+    (include_str!("../../fixtures/1/example.jsonl"), include_str!("../../fixtures/1/frames.hex"), 11, 271);
+/// The kinds of records that were not in it.
+const KINDS: Fixture =
+    (include_str!("../../fixtures/1/kinds.jsonl"), include_str!("../../fixtures/1/kinds.hex"), 3, 55);
+
+async fn imported(export: &'static str) -> (Journal, Tally) {
     let journal = Journal::open(Box::new(Memory::new()), Options::default()).unwrap();
-    let tally = journal.import(&mut BufReader::new(Cursor::new(EXPORT)), &mut |_| {}).await.unwrap();
+    let tally = journal.import(&mut BufReader::new(Cursor::new(export)), &mut |_| {}).await.unwrap();
     (journal, tally)
+}
+
+/// The bytes that a line of hexadecimal digits says.
+pub(crate) fn bytes(line: &str) -> Vec<u8> {
+    let digits: Vec<char> = line.chars().collect();
+    digits.chunks(2).map(|pair| u8::from_str_radix(&pair.iter().collect::<String>(), 16).unwrap()).collect()
 }
 
 #[tokio::test]
 async fn an_export_of_format_1_is_read_holds_and_is_what_it_was() {
-    let (journal, tally) = imported().await;
-    assert_eq!((tally.sessions, tally.records), (11, 271));
-    let report = journal.verify(&mut |_| {}).unwrap();
-    assert_eq!((report.problems, report.records), (Vec::new(), 271));
-    let mut out = Vec::new();
-    journal.export(Scope::Store, &mut out, &mut |_| {}).unwrap();
-    assert!(out == EXPORT.as_bytes(), "it comes out as it came in");
+    for (export, _, sessions, records) in [EXAMPLE, KINDS] {
+        let (journal, tally) = imported(export).await;
+        assert_eq!((tally.sessions, tally.records), (sessions, records));
+        let report = journal.verify(&mut |_| {}).unwrap();
+        assert_eq!((report.problems, report.records), (Vec::new(), records));
+        let mut out = Vec::new();
+        journal.export(Scope::Store, &mut out, &mut |_| {}).unwrap();
+        assert!(out == export.as_bytes(), "it comes out as it came in");
+    }
 }
 
 #[tokio::test]
 async fn frames_of_format_1_are_read_as_what_they_were() {
-    let (journal, _) = imported().await;
-    let mut sessions = 0;
-    for line in FRAMES.lines() {
-        let digits: Vec<char> = line.chars().collect();
-        let byte = |pair: &[char]| u8::from_str_radix(&pair.iter().collect::<String>(), 16).unwrap();
-        let bytes: Vec<u8> = digits.chunks(2).map(byte).collect();
-        let decoded = codec::decode(&bytes).unwrap();
-        let records: Vec<_> =
-            journal.records(decoded.session).unwrap().into_iter().map(|stored| stored.record).collect();
-        assert_eq!(decoded.records, records, "{}", decoded.session);
-        sessions += 1;
-        for at in (0..bytes.len()).step_by(97) {
-            let mut spoilt = bytes.clone();
-            spoilt[at] ^= 1;
-            assert!(codec::decode(&spoilt).is_err(), "a bit flipped at {at} is noticed");
+    for (export, frames, sessions, _) in [EXAMPLE, KINDS] {
+        let (journal, _) = imported(export).await;
+        assert_eq!(frames.lines().count() as u64, sessions);
+        for bytes in frames.lines().map(bytes) {
+            let decoded = codec::decode(&bytes).unwrap();
+            let records: Vec<_> =
+                journal.records(decoded.session).unwrap().into_iter().map(|stored| stored.record).collect();
+            assert_eq!(decoded.records, records, "{}", decoded.session);
+            for at in (0..bytes.len()).step_by(97) {
+                let mut spoilt = bytes.clone();
+                spoilt[at] ^= 1;
+                assert!(codec::decode(&spoilt).is_err(), "a bit flipped at {at} is noticed");
+            }
         }
     }
-    assert_eq!(sessions, 11);
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ::fjall::KeyspaceCreateOptions;
-use subtend_journal::{Journal, OpenError, StoreSpec, open_store};
+use subtend_journal::{Journal, OpenError, StoreSpec, discard_store, open_store};
 use subtend_session::ids::Lsn;
 
 use crate::engines::{Kind, for_each_engine};
@@ -115,6 +115,63 @@ async fn a_lost_store_is_a_lost_tail(kind: Kind) {
     assert!(matches!(refused, OpenError::Behind { found: Lsn(0), watermark: Lsn(1) }), "{refused:?}");
 }
 
+/// Whoever made a store for nothing can be rid of it; one that something was written to stays.
+async fn a_store_that_was_never_written_to_can_be_discarded(kind: Kind) {
+    let dir = tempfile::tempdir().unwrap();
+    let store = dir.path().join("store");
+    assert!(!discard_store(&kind.spec(&store)).unwrap(), "there is none");
+    let journal = kind.open(&store);
+    assert!(matches!(discard_store(&kind.spec(&store)), Err(OpenError::InUse { .. })));
+    journal.close().await.unwrap();
+    assert!(discard_store(&kind.spec(&store)).unwrap());
+    assert!(!store.exists());
+    let journal = kind.open(&store);
+    journal.append(one(born(&mut Teller::new(id(1)), None, true))).unwrap();
+    journal.close().await.unwrap();
+    assert!(!discard_store(&kind.spec(&store)).unwrap());
+    assert_eq!(kind.open(&store).durable(), Lsn(1));
+}
+
+/// Whoever empties or removes the mark takes away what would notice a lost tail.
+async fn a_mark_that_is_gone_is_noticed(kind: Kind) {
+    let dir = tempfile::tempdir().unwrap();
+    let mark = dir.path().join("WATERMARK");
+    drop(kind.open(dir.path()));
+    assert!(!std::fs::read(&mark).unwrap().is_empty(), "a store has it from its making on");
+    let journal = kind.open(dir.path());
+    family(&journal, 10, true);
+    journal.close().await.unwrap();
+    std::fs::write(&mark, b"").unwrap();
+    let refused = kind.try_open(dir.path()).unwrap_err().to_string();
+    assert!(refused.contains("WATERMARK is empty, so a lost tail would not be noticed"), "{refused}");
+    std::fs::remove_file(&mark).unwrap();
+    let refused = kind.try_open(dir.path()).unwrap_err().to_string();
+    assert!(refused.contains("WATERMARK is missing") && refused.contains("--accept-loss"), "{refused}");
+    kind.accepting_loss(dir.path()).unwrap().close().await.unwrap();
+    assert_eq!(kind.open(dir.path()).durable(), Lsn(7));
+}
+
+/// The mark follows by itself: nothing is appended and nothing closed after the batch that it names.
+async fn what_is_acknowledged_is_marked_though_nothing_follows(kind: Kind) {
+    let (dir, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let journal = kind.open(dir.path());
+    family(&journal, 10, true);
+    journal.settled().await.unwrap();
+    let mark = || std::fs::read(dir.path().join("WATERMARK")).unwrap();
+    let (unmarked, begun) = (mark(), tokio::time::Instant::now());
+    let marked = loop {
+        let now = mark();
+        if now != unmarked {
+            break now;
+        }
+        assert!(begun.elapsed().as_secs() < 10, "nobody writes the mark");
+        std::thread::yield_now();
+    };
+    std::fs::write(copy.path().join("WATERMARK"), marked).unwrap();
+    let refused = kind.try_open(copy.path()).unwrap_err();
+    assert!(matches!(refused, OpenError::Behind { found: Lsn(0), watermark: Lsn(7) }), "{refused:?}");
+}
+
 /// What a process that is killed while it makes a store leaves of it, under its first name: some files, the last of them cut.
 async fn a_store_that_was_killed_while_it_was_made_is_made_again(kind: Kind) {
     let whole = tempfile::tempdir().unwrap();
@@ -161,6 +218,9 @@ for_each_engine!(
     a_store_of_another_engine_is_refused,
     a_store_behind_what_was_acknowledged_is_refused,
     a_lost_store_is_a_lost_tail,
+    a_store_that_was_never_written_to_can_be_discarded,
+    a_mark_that_is_gone_is_noticed,
+    what_is_acknowledged_is_marked_though_nothing_follows,
     a_store_that_was_killed_while_it_was_made_is_made_again,
 );
 

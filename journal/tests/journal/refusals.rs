@@ -16,10 +16,11 @@ use seccompiler::{
     apply_filter_all_threads,
 };
 use subtend_journal::blobs::Blobs;
-use subtend_journal::{Journal, Options};
+use subtend_journal::{Journal, Options, open_store_to_read};
 use subtend_session::ids::Hash;
 
 use crate::engines::{Kind, for_each_engine};
+use crate::files;
 use crate::scene::{Teller, born, id, one};
 
 const STORE: &str = "SUBTEND_TEST_REFUSED_STORE";
@@ -65,6 +66,10 @@ fn writes_until_it_is_refused() {
     let (sort, order) = order.split_once(", ").unwrap();
     let opened = match sort {
         "as it is" => kind.try_open(store),
+        "to be read" => match open_store_to_read(&kind.spec(store), Options::default(), &mut |_| {}) {
+            Ok(journal) => return println!("\nno store: read up to {}", journal.durable()),
+            Err(error) => Err(error),
+        },
         "unsynced" => Journal::open(kind.unsynced(store), Options::default()),
         "blobs alone are synced" => {
             let blobs = Blobs::new(Arc::from(kind.unsynced(store)), store.join("blobs"));
@@ -93,7 +98,9 @@ fn writes_until_it_is_refused() {
         let appended = journal.append(one(birth));
         match appended.map(|appended| crate::engines::run(journal.wait(appended.last))) {
             Ok(Ok(())) => println!("\nacked {n}"),
-            Ok(Err(error)) => println!("\npoisoned {n}: {error}"),
+            Ok(Err(error)) => {
+                println!("\npoisoned {n}{}: {error}", if error.0.is_full() { ", for want of room" } else { "" })
+            }
             Err(error) => println!("\nnot taken {n}: {error}"),
         }
     }
@@ -119,14 +126,18 @@ fn ordered(kind: Kind, store: &Path, order: &str) -> Vec<String> {
 }
 
 /// The process was refused with the batch after the fifth, and all that it acknowledged is there.
-fn refused_once_and_for_all(kind: Kind, order: &str, why: &str) {
+fn refused_once_and_for_all(kind: Kind, order: &str, room: &str, why: &str) {
     let dir = tempfile::tempdir().unwrap();
     let told = ordered(kind, dir.path(), order);
     let acked: Vec<String> = (1..=BEFORE).map(|n| format!("acked {n}")).collect();
     let (before, after) = told.split_at(BEFORE as usize);
     assert_eq!(before, acked, "{told:#?}");
     assert_eq!(after.len(), AFTER as usize, "{told:#?}");
-    assert!(after[0].starts_with("poisoned 6: the journal is poisoned") && after[0].contains(why), "{}", after[0]);
+    assert!(
+        after[0].starts_with(&format!("poisoned 6{room}: the journal is poisoned")) && after[0].contains(why),
+        "{}",
+        after[0]
+    );
     assert!(after[1..].iter().all(|line| line.starts_with("not taken ")), "{after:#?}");
 
     let journal = kind.open(dir.path());
@@ -137,11 +148,11 @@ fn refused_once_and_for_all(kind: Kind, order: &str, why: &str) {
 }
 
 async fn a_sync_that_fails_acknowledges_nothing(kind: Kind) {
-    refused_once_and_for_all(kind, "as it is, no sync", "Input/output error");
+    refused_once_and_for_all(kind, "as it is, no sync", "", "Input/output error");
 }
 
 async fn a_full_disk_acknowledges_nothing(kind: Kind) {
-    refused_once_and_for_all(kind, "as it is, full disk", "No space left on device");
+    refused_once_and_for_all(kind, "as it is, full disk", ", for want of room", "No space left on device");
 }
 
 /// The control of the two above, and of what is counted: an engine without its sync goes on as if nothing were.
@@ -166,12 +177,12 @@ async fn a_blob_whose_sync_fails_is_not_named(kind: Kind) {
 }
 
 /// A process without rights: as `nobody` where the tests are root's, which no permission binds.
-fn unprivileged(kind: Kind, exe: &Path, store: &Path) -> Vec<String> {
+fn unprivileged(kind: Kind, exe: &Path, store: &Path, order: &str) -> Vec<String> {
     let mut command = Command::new(exe);
     if std::fs::metadata("/proc/self").unwrap().uid() == 0 {
         command.uid(65_534).gid(65_534);
     }
-    told(command.env(STORE, store).env(ENGINE, kind.name()).env(ORDER, "as it is, no sync").current_dir("/"))
+    told(command.env(STORE, store).env(ENGINE, kind.name()).env(ORDER, order).current_dir("/"))
 }
 
 async fn a_directory_that_cannot_be_written_is_refused_in_words(kind: Kind) {
@@ -196,11 +207,14 @@ async fn a_directory_that_cannot_be_written_is_refused_in_words(kind: Kind) {
         mode(&inner.join(file), 0o666);
     }
     for (store, words) in [(&empty, "cannot open the lock file"), (&full, "cannot open the lock file"), (&inner, "")] {
-        let told = unprivileged(kind, &exe, store);
+        let told = unprivileged(kind, &exe, store, "as it is, no sync");
         assert_eq!(told.len(), 1, "{told:#?}");
         let refused = told[0].starts_with(&format!("no store: {words}"));
         assert!(refused && told[0].contains("Permission denied"), "{}", told[0]);
     }
+    // Whoever only reads needs no such right, but that to read.
+    files::take(&full).iter().for_each(|file| mode(&full.join(&file.path), 0o644));
+    assert_eq!(unprivileged(kind, &exe, &full, "to be read, no sync"), ["no store: read up to 1"]);
     // Nothing was done to the store.
     assert_eq!(kind.open(&inner).records(id(1)).unwrap().len(), 3);
 }

@@ -401,6 +401,25 @@ fn the_most_specific_rule_wins_and_ties_take_the_lower_verdict() {
 }
 
 #[test]
+fn a_path_without_a_span_is_more_specific_than_one_with_the_same_names_and_spans_in_a_row_are_one() {
+    let say = |allowed, denied| {
+        let rules = set(Verdict::Ask, &[("fs.*", allowed, Verdict::Allow), ("fs.*", denied, Verdict::Deny)]);
+        Authority::of(rules).verdict(&access("fs.read", "src/a.rs"))
+    };
+    assert_eq!(say("src/a.rs", "src/**/a.rs"), Verdict::Allow);
+    assert_eq!(say("src/**/a.rs", "src/a.rs"), Verdict::Deny);
+    assert_eq!(say("src/**/a.rs", "src/**/**/a.rs"), Verdict::Deny, "of equals the lower one");
+    assert_eq!(say("src/**/**/a.rs", "src/**/a.rs"), Verdict::Deny);
+}
+
+#[test]
+fn a_rule_that_stands_twice_stands_once() {
+    let read = ("fs.read", "src/**", Verdict::Allow);
+    let (once, twice) = (set(Verdict::Deny, &[read]), set(Verdict::Deny, &[read, read]));
+    assert_eq!(Authority::of(twice), Authority::of(once));
+}
+
+#[test]
 fn a_tool_whose_every_resource_is_denied_is_not_offered() {
     let reader = set(
         Verdict::Deny,

@@ -12,9 +12,8 @@ pub(super) fn admitted(draft: &mut Draft<'_>, run: RunNo, owner_over: Option<Out
     let stale = Rejection::Stale("a slot");
     let run = draft.run_is(run).ok_or(stale.clone())?;
     let (no, started) = (run.no, run.started);
-    let waits = if started { run.parked == Some(Park::Slot) && run.hold.is_none() } else { run.opened.slot };
-    let careless = draft.bug(Bug::StaleAccepted) && !started;
-    if !waits && !careless {
+    let waits = if started { run.parked == Some(Park::Slot) } else { run.opened.slot };
+    if !waits {
         return Err(stale);
     }
     if let Some(outcome) = owner_over.filter(|_| !draft.bug(Bug::OwnerNotChecked)) {

@@ -12,7 +12,7 @@ use crate::context::{self, Exchange};
 use crate::effect::{Birth, Effect, Rejection, Reply};
 use crate::ids::{RunNo, Seq};
 use crate::message::Message;
-use crate::outcome::{By, Outcome};
+use crate::outcome::By;
 use crate::place::{BranchKind, Mode, Owner};
 use crate::record::{From, InputAccepted, Lane, Notice, Record, RunOpened, SessionCreated};
 use crate::state::Alternatives;
@@ -43,6 +43,7 @@ pub(super) fn regenerate(draft: &mut Draft<'_>, plan: RegeneratePlan) -> Result<
         turns: asked.and_then(|asked| asked.turns),
         metadata: asked.and_then(|asked| asked.metadata.clone()),
         format: asked.and_then(|asked| asked.format.clone()),
+        tools: None,
         as_owner: Owner::Person,
     };
     let opened = draft.first_run(&created, &accepted);
@@ -168,14 +169,15 @@ impl Draft<'_> {
         if self.state.alternatives.is_empty() {
             return self.take_notices();
         }
-        let completed = |row: &&Notice| row.key.is_none() && row.outcome == Outcome::Completed;
-        let ended: Vec<_> = self.state.arrived.iter().filter(completed).map(|row| (row.child, row.run)).collect();
+        // What is said in the branch after its first run answers something else.
+        let first = |row: &&Notice| row.run == Some(RunNo(1));
+        let ended: Vec<_> = self.state.arrived.iter().filter(first).map(|row| row.child).collect();
         self.take_notices();
         // A deleted session shows nothing any more.
         if self.state.deleted {
             return;
         }
-        for (child, run) in ended {
+        for child in ended {
             let found = self.state.alternatives.iter().find_map(|(of, alternatives)| {
                 let at = alternatives.branches.iter().position(|branch| branch.child == child)?;
                 let to = u32::try_from(at.saturating_add(1)).ok()?;
@@ -184,7 +186,6 @@ impl Draft<'_> {
                 Some((*of, to, by, alternatives.active))
             });
             if let Some((of, to, by, active)) = found
-                && run == Some(RunNo(1))
                 && active != to
                 && self.is_last_word(of)
             {

@@ -20,6 +20,10 @@ pub(super) fn answered(draft: &mut Draft<'_>, call: CallId, verdict: AskVerdict,
     let access = draft.asked_for(call).ok_or(STALE)?;
     let run = draft.run().map(|run| run.no).ok_or(STALE)?;
     draft.reply(Reply::Done(run));
+    // Each proposal is a question of its own: a word for one is none for the next.
+    let once =
+        verdict == AskVerdict::Always && matches!(draft.state.due.asked.get(&call.ix), Some(CallKind::Propose(_)));
+    let verdict = if once { AskVerdict::Allow } else { verdict };
     let alike = if verdict == AskVerdict::Always { draft.asks_alike(call, &access) } else { Vec::new() };
     draft.give(call, access, verdict, by);
     for (call, access) in alike {
@@ -40,7 +44,7 @@ impl Draft<'_> {
     /// Asks for a person's word, unless the call needs none or has it. Tells whether the call waits for it.
     pub(super) fn ask(&mut self, call: CallId, kind: &CallKind) -> bool {
         let needs = match kind {
-            CallKind::Local(_) | CallKind::Child(_) | CallKind::Continue(_) => true,
+            CallKind::Local(_) | CallKind::Child(_) | CallKind::Continue(_) | CallKind::Propose(_) => true,
             CallKind::Await { .. }
             | CallKind::Check { .. }
             | CallKind::Cancel { .. }
@@ -48,7 +52,8 @@ impl Draft<'_> {
             | CallKind::Invalid(_) => false,
         };
         let Some(asked) = self.state.call(call).filter(|asked| needs && !asked.allowed) else { return false };
-        let named = || Access { action: asked.tool.clone(), resource: ".".into() };
+        let on = if let CallKind::Propose(other) = kind { other.agent.clone() } else { ".".into() };
+        let named = || Access { action: asked.tool.clone(), resource: on };
         let access = self.state.due.access.get(&call.ix);
         let Access { action, resource } = access.map_or_else(named, |access| (**access).clone());
         let root = self.state.created.place.root(self.state.id);
@@ -96,13 +101,19 @@ impl Draft<'_> {
         self.disarm(Deadline::Ask(call));
         let kind = self.state.due.asked.remove(&call.ix);
         match verdict {
-            AskVerdict::Deny => self.finish_call(call, CallEnd::Denied, refusal(&access, by)),
+            AskVerdict::Deny => {
+                let proposed = matches!(kind, Some(CallKind::Propose(_)));
+                let told = if proposed { go_on_planning(by) } else { refusal(&access, by) };
+                self.finish_call(call, CallEnd::Denied, told);
+            }
             AskVerdict::Allow | AskVerdict::Always => match kind {
                 Some(CallKind::Invalid(_)) | None => {
                     let text = "There is no such tool any more: use one of those that you were offered.";
                     let kind = CallKind::Invalid(Invalid::UnknownTool);
                     self.refuse(call, kind, ToolErrorKind::UnknownTool, text.into());
                 }
+                // In one batch with the word: nobody who gave it has to give it twice.
+                Some(CallKind::Propose(other)) => self.hand_over(call, other),
                 Some(kind) => {
                     self.state.due.access.insert(call.ix, Box::new(access));
                     self.state.due.put(call.ix, kind);
@@ -114,19 +125,15 @@ impl Draft<'_> {
     /// Whether calls that are due may start. A run that waits goes on for them, with a slot first where it needs one.
     pub(super) fn may_start(&mut self) -> bool {
         let Some(run) = self.run() else { return false };
-        let (no, parked, slot) = (run.no, run.parked, run.slot);
-        let wants = run.opened.slot && !slot;
-        if (parked.is_none() && !wants) || !self.state.due.is_due() {
-            return true;
-        }
-        if wants {
+        let (no, slot) = (run.no, run.opened.slot);
+        let Some(why) = run.parked.filter(|_| self.state.due.is_due()) else { return true };
+        // Its slot went back when it began to wait.
+        if slot {
             self.emit(Record::RunParked { run: no, why: Park::Slot, worked_ms: self.clock.worked_ms });
             self.effect(Effect::RequestSlot { run: no, again: true });
             return false;
         }
-        if let Some(why) = parked {
-            self.resume(why, slot);
-        }
+        self.resume(why, false);
         true
     }
 
@@ -156,6 +163,24 @@ impl Draft<'_> {
             _ => Some(Park::Ask),
         }
     }
+}
+
+/// What a planner is told whose plan nobody approved.
+fn go_on_planning(by: AskBy) -> Text {
+    let told = match by {
+        AskBy::Person => {
+            "The plan is not approved: a person read it and said no. Go on planning: find out what is wrong with it or missing, \
+             by asking where you cannot tell, and change nothing."
+        }
+        AskBy::Deadline => {
+            "The plan is not approved: nobody answered in time. Change nothing: give the plan as your answer."
+        }
+        AskBy::NoApprover => {
+            "The plan is not approved: nobody is there who could. Change nothing: give the plan as your answer."
+        }
+        AskBy::Closed => "The plan is not approved: it was withdrawn before anyone answered. Change nothing.",
+    };
+    told.into()
 }
 
 /// What the model is told of a call that nobody allowed.

@@ -1,15 +1,18 @@
 //! Calls of an answer: what starts when, and what closes at once.
 
+use std::sync::Arc;
+
 use super::draft::Draft;
 use super::owner_cancels;
 use crate::authority::Access;
 use crate::call::{CallEnd, CallKind, Invalid, ToolEffect, ToolErrorKind};
 use crate::command::Deadline;
+use crate::dialect::{Dialect, jobs};
 use crate::effect::Effect;
 use crate::ids::{CallId, RunKey, Text, TurnNo};
 use crate::index::RowKey;
-use crate::record::{CallFinished, Carrier, NoticeTaken, Record};
-use crate::state::{Owned, Run};
+use crate::record::{AgentOverride, CallFinished, Carrier, NoticeTaken, Record};
+use crate::render;
 
 /// A call that did not start, with what the hub found out about it.
 pub(super) struct Wanted {
@@ -34,7 +37,7 @@ impl Draft<'_> {
             if let Some(access) = access {
                 self.state.due.access.insert(ix, access);
             }
-            if ask && self.ask(id, &kind) {
+            if (ask || matches!(kind, CallKind::Propose(_))) && self.ask(id, &kind) {
                 continue;
             }
             match kind {
@@ -53,8 +56,9 @@ impl Draft<'_> {
                         self.state.due.waits.push_back((ix, kind));
                     }
                 },
+                CallKind::Propose(other) => self.hand_over(id, other),
                 CallKind::Invalid(invalid) => {
-                    let text = note.filter(|_| !over).unwrap_or_else(|| self.correction(invalid));
+                    let text = note.filter(|_| !over).unwrap_or_else(|| self.correction(id, invalid));
                     self.refuse(id, kind, error_kind(invalid), text);
                 }
             }
@@ -80,15 +84,29 @@ impl Draft<'_> {
         }
     }
 
-    fn correction(&self, invalid: Invalid) -> Text {
+    /// A proposal was approved: the other agent answers from the next turn on.
+    pub(super) fn hand_over(&mut self, call: CallId, other: Arc<AgentOverride>) {
+        let told = format!(
+            "The plan is approved. From here on this session is worked on by `{}`, with what it may do: carry the plan out now, \
+             step by step.",
+            other.agent
+        );
+        let kind = Box::new(CallKind::Propose(other));
+        self.emit(Record::CallStarted { call, kind, timeout_ms: None, access: None });
+        self.finish_call(call, CallEnd::Ok, told.into());
+    }
+
+    fn correction(&self, call: CallId, invalid: Invalid) -> Text {
+        let dialect = self.state.call(call).and_then(|call| Dialect::by_name(&call.tool)).unwrap_or_default();
         match invalid {
             Invalid::UnknownTool => "There is no such tool: use one of those that you were offered.".into(),
             Invalid::BadArgs => "The arguments are not valid for this tool: correct them and call again.".into(),
-            Invalid::OverLimit => format!(
-                "Not started: one answer may hold {} calls at most. Call again in your next answer.",
-                self.state.limits.calls_per_answer
-            )
-            .into(),
+            Invalid::OverLimit => {
+                let most = self.state.limits.calls_per_answer;
+                let text =
+                    format!("Not started: one answer may hold {most} calls at most. Call again in your next answer.");
+                dialect.refused("LIMIT_REACHED", &text)
+            }
         }
     }
 
@@ -132,6 +150,10 @@ impl Draft<'_> {
                 owner_cancels::ask(self, call, child);
                 continue;
             }
+            if let CallKind::Propose(other) = kind {
+                self.hand_over(call, other);
+                continue;
+            }
             let timeout_ms = matches!(kind, CallKind::Check { wait: true, .. }).then_some(self.state.limits.check_ms);
             self.emit(Record::CallStarted { call, kind: Box::new(kind), timeout_ms, access: None });
             if let Some(ms) = timeout_ms {
@@ -156,86 +178,64 @@ impl Draft<'_> {
         for ix in turn.waits.clone() {
             let call = CallId { turn: no, ix };
             let Some(kind) = self.state.call(call).and_then(|call| call.kind.clone()) else { continue };
-            if self.is_covered(&kind) {
+            if self.is_covered(call, &kind) {
                 self.close_wait(call, &kind);
             }
         }
     }
 
-    fn is_covered(&self, kind: &CallKind) -> bool {
+    fn is_covered(&self, call: CallId, kind: &CallKind) -> bool {
         let Some(run) = self.run() else { return false };
         match kind {
+            CallKind::Await { all: true, .. } if self.awaits_jobs(call) => {
+                jobs::in_flight(self.state).all(|(child, key)| self.state.arrived.contains(child, RowKey::Call(key)))
+            }
             CallKind::Await { all: true, .. } => {
                 // Rows of former runs may be among those that arrived: then the keys are looked at one by one.
                 self.state.arrived.len() >= run.owned.len()
                     && run.owned.iter().all(|(key, owned)| self.state.arrived.contains(owned.child, RowKey::Call(*key)))
             }
-            CallKind::Await { all: false, runs } => runs.iter().all(|awaited| self.has_ended(awaited)),
-            CallKind::Check { run, wait } => !wait || self.has_ended(run),
+            CallKind::Await { all: false, runs } => runs.iter().all(|awaited| render::has_ended(self.state, awaited)),
+            CallKind::Check { run, wait } => !wait || render::has_ended(self.state, run),
             CallKind::Local(_)
             | CallKind::Child(_)
             | CallKind::Continue(_)
             | CallKind::Cancel { .. }
             | CallKind::Return
+            | CallKind::Propose(_)
             | CallKind::Invalid(_) => false,
         }
     }
 
-    /// Whether the run is none that this one still owns, or its end has arrived. A later run of its child says nothing of it.
-    fn has_ended(&self, awaited: &RunKey) -> bool {
-        let key = self.state.owned_key(awaited);
-        key.is_none_or(|key| self.state.arrived.contains(awaited.session, RowKey::Call(key)))
+    /// Whether the call is of `spawn_await`: jobs alone are meant by it.
+    fn awaits_jobs(&self, call: CallId) -> bool {
+        self.state.call(call).is_some_and(|call| *call.tool == *jobs::AWAIT)
     }
 
     fn close_wait(&mut self, call: CallId, kind: &CallKind) {
-        let is = |run: &RunKey, child, key| run.session == child && self.state.owned_key(run) == Some(key);
+        let jobs_only = self.awaits_jobs(call);
+        let is = |run: &RunKey, child, key| run.session == child && self.state.awaited_key(run) == Some(key);
         let covers = |child, key| match kind {
-            CallKind::Await { all, runs } => *all || runs.iter().any(|run| is(run, child, key)),
+            CallKind::Await { all: true, .. } => !jobs_only || jobs::is_one(self.state, child),
+            CallKind::Await { all: false, runs } => runs.iter().any(|run| is(run, child, key)),
             CallKind::Check { run, .. } => is(run, child, key),
             CallKind::Local(_)
             | CallKind::Child(_)
             | CallKind::Continue(_)
             | CallKind::Cancel { .. }
             | CallKind::Return
+            | CallKind::Propose(_)
             | CallKind::Invalid(_) => false,
         };
         let items = self.arrived_owned(covers);
         if items.is_empty() {
-            let content = self.wait_status(kind);
-            return self.finish_call(call, CallEnd::Ok, content);
+            let told = render::waited(self.state, call, kind, self.clock.wall_ms);
+            return self.finish_call(call, told.end, told.content);
         }
         self.emit(Record::NoticeTaken(Box::new(NoticeTaken { items, carrier: Carrier::Await { call } })));
         if has_deadline(kind) {
             self.disarm(Deadline::Call(call));
         }
-    }
-
-    /// What a wait says that takes no row: one line per run.
-    pub(super) fn wait_status(&self, kind: &CallKind) -> Text {
-        let owned = |run: &Run| {
-            let key = |owned: &Owned| self.state.owned_run(owned.child);
-            run.owned.values().map(key).collect::<Vec<_>>()
-        };
-        let named = match kind {
-            CallKind::Await { all: true, .. } => self.run().map(owned).unwrap_or_default(),
-            CallKind::Await { all: false, runs } => runs.clone(),
-            CallKind::Check { run, .. } => vec![*run],
-            CallKind::Local(_)
-            | CallKind::Child(_)
-            | CallKind::Continue(_)
-            | CallKind::Cancel { .. }
-            | CallKind::Return
-            | CallKind::Invalid(_) => Vec::new(),
-        };
-        if named.is_empty() {
-            return "No task of yours is running.".into();
-        }
-        let line = |run: &RunKey| match self.state.children.get(&run.session) {
-            None => format!("[{}] not found\n", run.session),
-            Some(child) if self.has_ended(run) => format!("[{}] ended; its result was given before\n", child.short),
-            Some(child) => format!("[{}] still running\n", child.short),
-        };
-        named.iter().map(line).collect::<String>().into()
     }
 
     /// Ends the run by its `return` call, if all other calls of the answer have their results.

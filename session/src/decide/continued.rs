@@ -9,6 +9,7 @@ use crate::index;
 use crate::outcome::{By, Outcome};
 use crate::place::{Mode, Owner};
 use crate::record::{ContinueAsked, ContinueRefusal, From, InputAccepted, Lane, Record};
+use crate::render;
 use crate::sabotage::Bug;
 
 /// The child's side: the row is answered once, by a run that it opens or by a refusal (rule 6).
@@ -50,7 +51,7 @@ fn refuse(draft: &mut Draft<'_>, ask: &Continue, why: ContinueRefusal) {
 }
 
 fn go_on(draft: &mut Draft<'_>, ask: Continue) {
-    let Continue { owner: session, run, key, input, text, mode, wall_cap_at, owner_over } = ask;
+    let Continue { owner: session, run, key, input, text, mode, turns, tools, wall_cap_at, owner_over } = ask;
     let input = InputAccepted {
         id: input,
         key: None,
@@ -58,9 +59,10 @@ fn go_on(draft: &mut Draft<'_>, ask: Continue) {
         lane: Lane::Send,
         text,
         agent_override: None,
-        turns: None,
+        turns,
         metadata: None,
         format: None,
+        tools,
         as_owner: Owner::Run { session, run, call: key },
     };
     // Inputs that a cancel of the whole tree left standing are not opened by a run that never works.
@@ -79,10 +81,10 @@ fn go_on(draft: &mut Draft<'_>, ask: Continue) {
 
 /// The parent's side: the row, and the call that may wait for its run. Owned from here on.
 pub(super) fn ask(draft: &mut Draft<'_>, call: CallId, plan: ContinuePlan) {
-    let ContinuePlan { child, text, mode, grant: _ } = plan;
+    let ContinuePlan { child, text, mode, turns, tools, grant: _ } = plan;
     let kind = CallKind::Continue(mode);
     let known = draft.state.children.get(&child).filter(|child| child.call.is_some());
-    let Some(short) = known.map(|child| child.short.clone()) else {
+    let Some((short, dialect)) = known.map(|child| (child.short.clone(), child.dialect)) else {
         let text = format!("There is no task {child} of yours: start one, or use the id that you were given.");
         return draft.refuse(call, kind, ToolErrorKind::NotFound, text.into());
     };
@@ -93,21 +95,21 @@ pub(super) fn ask(draft: &mut Draft<'_>, call: CallId, plan: ContinuePlan) {
         } else {
             format!("Task {short} is still running: wait for its end or cancel it, then continue it.")
         };
-        return draft.refuse(call, kind, ToolErrorKind::Refused, text.into());
+        return draft.refuse(call, kind, ToolErrorKind::Refused, dialect.refused("REFUSED", &text));
     }
     if draft.state.owed.values().any(|owed| *owed == child) {
         let text = format!("Task {short} has an earlier run that has not ended yet: try again later.");
-        return draft.refuse(call, kind, ToolErrorKind::Refused, text.into());
+        return draft.refuse(call, kind, ToolErrorKind::Refused, dialect.refused("REFUSED", &text));
     }
     let access = draft.state.due.access.remove(&call.ix);
     draft.emit(Record::CallStarted { call, kind: Box::new(kind), timeout_ms: None, access });
-    let asked = ContinueAsked { call, child, input: text, mode };
+    let asked = ContinueAsked { call, child, input: text, mode, turns, tools };
     let opened = draft.run().map(|run| std::sync::Arc::clone(&run.opened));
     let ask = opened.map(|opened| index::continue_from(draft.state.id, &opened, &asked));
     draft.emit(Record::ContinueAsked(Box::new(asked)));
     if mode == Mode::Background {
-        let text = format!("{{\"session_id\":\"{short}\",\"status\":\"continued\"}}");
-        draft.finish_call(call, CallEnd::Ok, text.into());
+        let text = render::continued(dialect, child, &short);
+        draft.finish_call(call, CallEnd::Ok, text);
     }
     if let Some(ask) = ask {
         draft.effect(Effect::AskToContinue { child, ask: Box::new(ask) });

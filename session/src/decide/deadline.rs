@@ -9,6 +9,7 @@ use crate::effect::{Effect, Rejection};
 use crate::ids::{CallId, RunNo, TurnNo};
 use crate::outcome::{Outcome, TimeLimit};
 use crate::record::Hold;
+use crate::render;
 use crate::state::{CallPhase, Phase};
 
 const STALE: Rejection = Rejection::Stale("a deadline");
@@ -70,7 +71,8 @@ fn call_time(draft: &mut Draft<'_>, id: CallId) -> Result<(), Rejection> {
             draft.effect(Effect::StopTool { call: id });
         }
         Some(kind @ (CallKind::Await { .. } | CallKind::Check { .. })) => {
-            let content = format!("The wait is over; nothing else ended by it.\n{}", draft.wait_status(&kind));
+            let told = render::waited(draft.state, id, &kind, draft.clock.wall_ms);
+            let content = format!("The wait is over; nothing else ended by it.\n{}", told.content);
             draft.finish_call(id, CallEnd::TimedOut, content.into());
         }
         // A child's run has deadlines of its own; its call waits for the notice.
@@ -79,6 +81,7 @@ fn call_time(draft: &mut Draft<'_>, id: CallId) -> Result<(), Rejection> {
             | CallKind::Continue(_)
             | CallKind::Cancel { .. }
             | CallKind::Return
+            | CallKind::Propose(_)
             | CallKind::Invalid(_),
         )
         | None => return Err(STALE),

@@ -79,7 +79,7 @@ impl Draft<'_> {
         let opened = run.opened.clone();
         let grace = matches!(run.hold, Some(Hold::Closing { .. } | Hold::Interrupted { .. }));
         let queued = !run.started && opened.slot;
-        let notice = index::notice_from(self.state.id, &self.state.created.place, &opened.owner, &ended);
+        let notice = index::notice_from(self.state.id, &self.state.created.place, &opened, &ended);
         self.stop_clock();
         let (no, outcome, stands) = (ended.run, ended.outcome.clone(), ended.queue_stands);
         self.emit(Record::RunEnded(Box::new(ended)));
@@ -107,6 +107,7 @@ impl Draft<'_> {
         let answer = run.answer.as_ref().filter(|_| completed);
         let (result, whole) = match returned.and_then(|id| self.state.call(id)) {
             Some(call) => (run.turn.as_ref().and_then(|turn| turn.answered), render::returned(&call.args)),
+            None if self.state.created.joins => (answer.map(|answer| answer.seq), run.partial.clone()),
             None => (answer.map(|answer| answer.seq), answer.map_or_else(|| run.partial.clone(), |it| it.text.clone())),
         };
         Some(RunEnded {

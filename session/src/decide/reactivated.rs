@@ -82,7 +82,7 @@ fn redo_turn(draft: &mut Draft<'_>, found: Vec<FoundCall>) {
     for call in checks {
         draft.arm(Deadline::Call(call), draft.state.limits.check_ms);
     }
-    if !draft.bug(Bug::UnstartedForgotten) && !wanted.is_empty() {
+    if !draft.bug(Bug::UnstartedForgotten) {
         draft.enqueue(no, wanted);
     }
     // Still asked for: whoever is to answer may never have heard of it.
@@ -124,10 +124,9 @@ pub(super) fn wake(state: &State, clock: Clock) -> Vec<Effect> {
             }
         }
     }
-    let slot = run.opened.slot && run.hold.is_none();
-    if slot && !run.started {
+    if run.opened.slot && !run.started {
         effects.push(Effect::RequestSlot { run: no, again: false });
-    } else if slot && run.parked == Some(Park::Slot) {
+    } else if run.parked == Some(Park::Slot) {
         effects.push(Effect::RequestSlot { run: no, again: true });
     }
     effects

@@ -12,18 +12,18 @@ use crate::effect::{Effect, Rejection};
 use crate::ids::{CallId, Interned, TurnNo};
 use crate::place::Mode;
 use crate::record::{ChildSpawned, Record};
+use crate::render;
 use crate::state::CallPhase;
 
 /// The ceiling of the last plan: one chunk may hold hundreds of children of one manifest.
 type Met = Option<(Arc<Authority>, Interned<Authority>)>;
 
 pub(super) fn spawn(draft: &mut Draft<'_>, turn: TurnNo, verdicts: Vec<SpawnVerdict>) -> Result<(), Rejection> {
-    let works = draft.run().is_some_and(|run| run.started && run.hold.is_none());
     let awaited = draft.state.turn().is_some_and(|at_hand| at_hand.no == turn);
     let due = |id: CallId| draft.state.call(id).is_some_and(|call| call.phase == CallPhase::Unstarted);
     let any = verdicts.iter().any(|verdict| due(verdict.call));
-    // Not awaited any more: the plans are dropped, and with them the grants that they hold.
-    if !(works && awaited && any) {
+    // Not awaited any more, as none is whose run is held or ends: the plans are dropped, and with them the grants that they hold.
+    if !(awaited && any) {
         return Err(Rejection::Stale("the admission of child calls"));
     }
     let mut met: Met = None;
@@ -58,11 +58,13 @@ fn admissible(draft: &Draft<'_>, plan: Box<ChildPlan>) -> Result<Box<ChildPlan>,
             "Not started: the limit of {max} levels of tasks is reached (this task is at level {depth}, 0 levels remain). \
              Do the work yourself."
         );
-        return Err(Refusal { kind: ToolErrorKind::Limit, message: message.into() });
+        let message = plan.dialect.refused("DEPTH_LIMIT", &message);
+        return Err(Refusal { kind: ToolErrorKind::Limit, message });
     }
     if draft.state.children.contains_key(&plan.child) {
         let message = format!("Not started: there is a task {} already. Call again.", plan.child);
-        return Err(Refusal { kind: ToolErrorKind::Failed, message: message.into() });
+        let message = plan.dialect.refused("FAILED", &message);
+        return Err(Refusal { kind: ToolErrorKind::Failed, message });
     }
     Ok(plan)
 }
@@ -73,7 +75,7 @@ fn bear(draft: &mut Draft<'_>, call: CallId, plan: ChildPlan, met: &mut Met) {
     let kind = CallKind::Child(mode);
     let Some(ceiling) = ceiling(draft, &plan.manifest, met) else {
         let text = "Not started: its authority cannot be written down. This is a fault of the host.";
-        return draft.refuse(call, kind, ToolErrorKind::Failed, text.into());
+        return draft.refuse(call, kind, ToolErrorKind::Failed, plan.dialect.refused("FAILED", text));
     };
     let short = birth::short(&draft.state.shorts, plan.child);
     let spawned = ChildSpawned {
@@ -83,17 +85,21 @@ fn bear(draft: &mut Draft<'_>, call: CallId, plan: ChildPlan, met: &mut Met) {
         agent: plan.created.agent.clone(),
         mode,
         detached,
+        dialect: plan.dialect,
+        label: plan.label.clone(),
+        skipped: plan.skipped.clone(),
+        inspectable: plan.created.inspectable,
         depth: draft.state.created.place.depth().saturating_add(1),
         grant: plan.grant,
     };
-    let child = plan.child;
+    let (child, dialect, inspectable) = (plan.child, plan.dialect, plan.created.inspectable);
     let birth = birth::child(draft.state, call, plan, short.clone(), ceiling, draft.clock.wall_ms);
     let access = draft.state.due.access.remove(&call.ix);
     draft.emit(Record::CallStarted { call, kind: Box::new(kind), timeout_ms: None, access });
     draft.emit(Record::ChildSpawned(Box::new(spawned)));
     if mode == Mode::Background {
-        let text = format!("{{\"session_id\":\"{short}\",\"status\":\"started\"}}");
-        draft.finish_call(call, CallEnd::Ok, text.into());
+        let text = render::started(dialect, child, &short, inspectable);
+        draft.finish_call(call, CallEnd::Ok, text);
     }
     draft.decision.births.push(birth);
     draft.effect(Effect::StartChild { child });

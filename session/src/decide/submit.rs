@@ -54,16 +54,9 @@ fn fits(draft: &Draft<'_>, input: &InputAccepted) -> Result<(), Rejection> {
             "the schema of its answer has {schema} bytes, the limit is {MAX_FORMAT}: ask for a smaller type"
         )));
     }
-    let queues = match draft.state.phase() {
-        // It opens a run, which takes one out of the queue: one that stands full is no trap.
-        Phase::Quiet => false,
-        Phase::WaitingAtRest => !draft.state.queue.is_empty(),
-        Phase::HeldInterrupted | Phase::HeldOutOfTurns => {
-            draft.run().is_some_and(|run| run.has_local_work() || run.open_calls() > 0)
-        }
-        Phase::Queued | Phase::Working | Phase::WaitingMidTurn | Phase::Closing => true,
-    };
-    if queues && draft.state.queue.len() >= limits.queue as usize {
+    // With no run in flight it opens one, which takes an input out of the queue: one that stands full is no trap. A run that would
+    // take it at once has left none in the queue.
+    if draft.run().is_some() && draft.state.queue.len() >= limits.queue as usize {
         return Err(Rejection::Busy { what: "the session's queue", limit: limits.queue.into() });
     }
     Ok(())

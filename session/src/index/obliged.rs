@@ -10,10 +10,15 @@ use crate::usage::Usage;
 
 /// The notice that `ended` obliges to, and to whom; `None` where nobody is to hear of it.
 ///
-/// Needs no state of the child, so that the boot can tell of ends from their records alone: `owner` is that of the run's
-/// `RunOpened`, `place` that of the session's birth.
-pub fn notice_from(child: SessionId, place: &Place, owner: &Owner, ended: &RunEnded) -> Option<(SessionId, Notice)> {
-    let (to, key) = told(place, owner, ended.run)?;
+/// Needs no state of the child, so that the boot can tell of ends from their records alone: `opened` is the run's birth, `place`
+/// that of the session's.
+pub fn notice_from(
+    child: SessionId,
+    place: &Place,
+    opened: &RunOpened,
+    ended: &RunEnded,
+) -> Option<(SessionId, Notice)> {
+    let (to, key) = told(place, &opened.owner, ended.run)?;
     let mut usage = ended.usage_self;
     usage.add(&ended.usage_owned);
     let (key, waking) = match key {
@@ -31,7 +36,9 @@ pub fn notice_from(child: SessionId, place: &Place, owner: &Owner, ended: &RunEn
         prefix: ended.text.clone().unwrap_or_default(),
         usage,
         turns: ended.turns,
+        base_turns: opened.base_turns,
         waking,
+        returned: ended.returned.is_some(),
     };
     Some((to, notice))
 }
@@ -56,6 +63,8 @@ pub fn continue_from(session: SessionId, opened: &RunOpened, asked: &ContinueAsk
         input: continue_input(session, asked.call),
         text: asked.input.clone(),
         mode: asked.mode,
+        turns: asked.turns,
+        tools: asked.tools.clone(),
         wall_cap_at: opened.wall_cap_at,
         owner_over: None,
     }
@@ -71,11 +80,15 @@ pub fn continue_input(owner: SessionId, key: CallId) -> InputId {
 /// The notice that a refusal to go on obliges to: `child` refused the row of a call, `key`, of its receiver.
 pub fn refusal_from(child: SessionId, key: CallId, why: ContinueRefusal) -> Notice {
     let outcome = Outcome::Failed { kind: FailKind::NotContinued { why } };
+    without_run(child, key, outcome, Some(why))
+}
+
+fn without_run(child: SessionId, key: CallId, outcome: Outcome, refused: Option<ContinueRefusal>) -> Notice {
     Notice {
         child,
         run: None,
         key: Some(key),
-        refused: Some(why),
+        refused,
         waking: outcome.wakes(),
         outcome,
         len: 0,
@@ -83,7 +96,15 @@ pub fn refusal_from(child: SessionId, key: CallId, why: ContinueRefusal) -> Noti
         prefix: Default::default(),
         usage: Usage::default(),
         turns: 0,
+        base_turns: 0,
+        returned: false,
     }
+}
+
+/// The end that an owner is told of a child that cannot be read any more: nobody knows how it ended.
+pub fn unreadable_from(child: SessionId, key: CallId, why: &str) -> Notice {
+    let outcome = Outcome::Failed { kind: FailKind::Unreadable { message: why.into() } };
+    without_run(child, key, outcome, None)
 }
 
 /// The cause that a `cancel` row names: its `CancelAsked` has the call of the model that asked; an interrupt has none.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::authority::{Access, Verdict as Answer};
-use crate::call::CallKind;
+use crate::call::{CallEnd, CallKind};
 use crate::ids::{CallId, SessionId, TurnNo};
 use crate::invariant::observed::{Observed, Offer, Probe, Under};
 use crate::invariant::world::{Seen, World};
@@ -113,6 +113,10 @@ pub(super) fn model_fields(world: &World<'_>) -> Verdict {
                 format!("{:?} names an agent, an allowance or an owner that it may not: {input:?}", input.from)
             })?;
         }
+        let unasked = handed_over(seen).find(|(at, call)| !approved(seen, *at, *call));
+        ensure(unasked.is_none(), InvariantId::P6, *session, || {
+            format!("call {unasked:?} handed the session to another agent, and no person approved it")
+        })?;
         for (at, asked) in &seen.continued {
             let child = |id: SessionId| id == asked.child;
             let mine = seen.spawned.iter().any(|(born, spawned)| born < at && child(spawned.child))
@@ -130,6 +134,21 @@ pub(super) fn model_fields(world: &World<'_>) -> Verdict {
         born_below(world, *session, seen)?;
     }
     Ok(())
+}
+
+/// Proposals that were carried out, each with the place of its result.
+fn handed_over<'a>(seen: &'a Seen<'_>) -> impl Iterator<Item = (usize, CallId)> + 'a {
+    let proposes = |of: CallId| move |record: &Record| matches!(record, Record::CallStarted { call, kind, .. } if *call == of && matches!(**kind, CallKind::Propose(_)));
+    seen.view.records.iter().enumerate().filter_map(move |(at, record)| {
+        let Record::CallFinished(finished) = record else { return None };
+        let carried_out = finished.end == CallEnd::Ok && seen.view.records.iter().any(proposes(finished.call));
+        carried_out.then_some((at, finished.call))
+    })
+}
+
+fn approved(seen: &Seen<'_>, at: usize, call: CallId) -> bool {
+    let word = seen.asks.get(&call).and_then(|ask| ask.answered).filter(|(answered, ..)| *answered < at);
+    matches!(word, Some((_, AskVerdict::Allow | AskVerdict::Always, AskBy::Person)))
 }
 
 fn input_is_plain(input: &InputAccepted) -> bool {

@@ -138,6 +138,7 @@ impl<'a> Traces<'a> {
             FailKind::Refused => need(ended(Some(Stop::Refused)), "the model did not refuse"),
             FailKind::Model { error, .. } => need(self.failed == Some(*error), "its last attempt did not fail so"),
             FailKind::Panic { .. } => need(self.failed.is_some(), "its last attempt did not fail"),
+            FailKind::Unreadable { .. } => Err("a session that tells its own end can be read"),
             FailKind::NotContinued { .. } => Err("only a run that was never opened is refused"),
         };
         own.and(need(!held, "it was held, and called no model"))

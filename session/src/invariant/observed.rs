@@ -7,12 +7,14 @@ mod actor;
 mod authority;
 mod control;
 mod heard;
+mod store;
 mod work;
 
 pub use actor::{Activated, Death, Restart, RestartBudget, Stop, Why};
 pub use authority::{Approver, AskSeen, Offer, Probe, Under};
 pub use control::{Answer, AnswerSeen, Causes, ControlSeen, Given, Listing, QueueAnswer, QueueSeen, Shutdown};
 pub use heard::{Acked, Heard, SubscriberLog};
+pub use store::{Aside, Boot, Failure, Recovery};
 pub use work::{ContextGiven, Effect, Work};
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,6 +66,14 @@ pub struct Observed {
     pub queues: Vec<QueueSeen>,
     /// What was acknowledged, or shown to anyone, and with that is in the journal for ever (J-1).
     pub acked: Vec<Acked>,
+    /// Starts of hosts (J-7).
+    pub boots: Vec<Boot>,
+    /// What recoveries from crashes came to (J-7).
+    pub recoveries: Vec<Recovery>,
+    /// Which sessions were damaged, and how all answered (J-8).
+    pub aside: Option<Aside>,
+    /// Writes and syncs that failed, and were known to (J-9).
+    pub failures: Vec<Failure>,
     /// What subscribers heard (N-6).
     pub subscribers: Vec<SubscriberLog>,
     /// Live descendants as listed from a root, at the instant (T-9).

@@ -254,7 +254,13 @@ fn is_over(world: &World<'_>, owner: RunKey, kind: OutcomeKind) -> bool {
 }
 
 /// Whether the host died over `owner`, which the sweep has not reached: it will end so. What it asked for is answered before.
+/// One whose end as lost brought its actor down again and again was given up in that very command: what it owned was told
+/// before that it would be lost.
 fn is_left(world: &World<'_>, owner: RunKey, kind: OutcomeKind) -> bool {
+    let given_up = |outcome: &Outcome| matches!(outcome, Outcome::RestartsExhausted { command: Some(command) } if &**command == "lost");
+    if kind == OutcomeKind::Lost && world.run(owner).is_some_and(|run| run.fixed().is_some_and(given_up)) {
+        return true;
+    }
     let restarted = world.causes().is_none_or(|causes| causes.boots > 0);
     let will_end = matches!(kind, OutcomeKind::Lost | OutcomeKind::Interrupted | OutcomeKind::OutOfTurns);
     restarted && will_end && world.run(owner).is_some_and(|run| run.fixed().is_none())
@@ -299,12 +305,19 @@ fn running_down(world: &World<'_>, key: RunKey) -> bool {
     world.run(key).is_some_and(|run| run.closing.is_some())
 }
 
-/// No run ends while one that it owns has not been noticed; only a lost one may, for it cannot wait.
+/// Whether a start of the host ended a run that an earlier one had held: with the outcome of its hold.
+fn swept(world: &World<'_>, seen: &Seen<'_>, run: &SeenRun<'_>) -> bool {
+    let epochs = run.held.and_then(|at| seen.epoch(at)).zip(run.ended.and_then(|(at, _)| seen.epoch(at)));
+    world.causes().is_none_or(|causes| causes.boots > 0) && epochs.is_some_and(|(held, ended)| held < ended)
+}
+
+/// No run ends while one that it owns has not been noticed; only one that a start of the host ends may, for it cannot wait
+/// for a child that has yet to hear that it is to go on.
 pub(super) fn ends_after_owned(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         for (no, run) in &seen.runs {
             let (Some((opened, _)), Some((ended, end))) = (run.opened, run.ended) else { continue };
-            if end.outcome == Outcome::Lost {
+            if end.outcome == Outcome::Lost || swept(world, seen, run) {
                 continue;
             }
             for (at, key, child) in seen.keys().filter(|(at, _, _)| (opened..ended).contains(at)) {

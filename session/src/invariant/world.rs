@@ -135,6 +135,8 @@ pub(super) struct SeenRun<'a> {
     pub(super) started: bool,
     pub(super) interrupted: bool,
     pub(super) closing: Option<(usize, &'a Outcome, bool)>,
+    /// The record that held it last.
+    pub(super) held: Option<usize>,
     pub(super) ended: Option<(usize, &'a RunEnded)>,
     pub(super) ends: usize,
 }
@@ -160,6 +162,14 @@ impl SeenRun<'_> {
 }
 
 impl<'a> Seen<'a> {
+    /// The activation that wrote the record `at`, where that is known.
+    pub(super) fn epoch(&self, at: usize) -> Option<Epoch> {
+        let at = u64::try_from(at).ok()?.checked_add(1)?;
+        let holds =
+            |frame: &&Frame| (frame.first_seq.0..frame.first_seq.0.saturating_add(frame.count.into())).contains(&at);
+        self.view.frames.iter().find(holds).map(|frame| frame.epoch)
+    }
+
     fn new(view: View<'a>) -> Self {
         let mut seen = Self {
             view,
@@ -191,6 +201,7 @@ impl<'a> Seen<'a> {
             }
             Record::RunHeld { run, why } => {
                 let run = self.runs.entry(*run).or_default();
+                run.held = Some(at);
                 match &**why {
                     Hold::Closing { outcome, queue_stands } => {
                         run.closing = run.closing.or(Some((at, outcome, *queue_stands)));

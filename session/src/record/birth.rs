@@ -6,7 +6,7 @@ use crate::authority::Authority;
 use crate::ids::{Hash, InputId, Interned, RunNo, Short, Text};
 use crate::limits::Limits;
 use crate::message::Transcript;
-use crate::place::{Mode, OnRestart, Owner, Place};
+use crate::place::{Mode, OnRestart, Owner, Place, Source};
 
 /// The birth of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +44,19 @@ pub struct SessionCreated {
     /// The tools that it is offered, if fewer than the host has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<Text>>,
+    /// The tools that it is shown in full, where it finds the others by `get_tools` and calls them by `use_tool` (B8). Absent: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_full: Option<Vec<Text>>,
+    /// Where its calls come from (B10); what it starts has the same.
+    #[serde(default, skip_serializing_if = "Source::is_internal")]
+    pub source: Source,
+    /// Whether it is offered `return`: its caller's dialect lets it end by an explicit result (M4).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub returns: bool,
+    /// Whether the result of a run is all text that it sent, joined, rather than its final answer: its caller's dialect reads it
+    /// so (S7, K12).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub joins: bool,
     /// A title, where one was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<Text>,

@@ -33,6 +33,9 @@ pub struct InputAccepted {
     /// JSON schema that the answer is to keep, as JSON text: a request to the model, checked by whoever asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<Text>,
+    /// The tools that the session is offered from here on, if other ones than before: only a call that lets it go on says so (M5).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<Text>>,
     /// The owner of a run that this input opens.
     pub as_owner: Owner,
 }

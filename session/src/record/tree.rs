@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::dialect::Dialect;
 use crate::ids::{CallId, Hash, RunNo, Seq, SessionId, Short, Text};
 use crate::index::RowKey;
 use crate::outcome::{By, Outcome};
@@ -24,6 +25,18 @@ pub struct ChildSpawned {
     /// Whether the run is detached: not owned by this one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub detached: bool,
+    /// The dialect whose call made it: it is told of in its words.
+    #[serde(default, skip_serializing_if = "Dialect::is_task")]
+    pub dialect: Dialect,
+    /// What it is called in the words of the call, where that gives it a name; bounded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<Text>,
+    /// Tools that the call wanted described to it and that it is not offered: they were left out (B8).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub skipped: Vec<Text>,
+    /// Whether people are shown its session as one of its own: then its full id is told too (K9).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub inspectable: bool,
     /// Its depth.
     pub depth: u32,
     /// What the ledger granted.
@@ -48,6 +61,12 @@ pub struct ContinueAsked {
     pub input: Text,
     /// Whether the call waits.
     pub mode: Mode,
+    /// Turn allowance, where the call names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turns: Option<u32>,
+    /// The tools that the child is offered from here on, where the call says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<Text>>,
 }
 
 /// Why a child refuses to go on.
@@ -131,8 +150,19 @@ pub struct Notice {
     /// Answered turns.
     #[serde(default)]
     pub turns: u32,
+    /// Turns that earlier runs of the child answered: a count of iterations goes on from there (B6).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub base_turns: u32,
     /// Whether it wakes a run at rest.
     pub waking: bool,
+    /// Whether the run ended by a `return` call: its text is an explicit result (M4).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub returned: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference to what it asks")]
+fn is_zero(turns: &u32) -> bool {
+    *turns == 0
 }
 
 impl Notice {

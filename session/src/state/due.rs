@@ -64,11 +64,11 @@ impl Due {
     pub(crate) fn put(&mut self, ix: u32, kind: CallKind) {
         match kind {
             CallKind::Local(ToolEffect::ReadOnly) => {
-                let at = self.reads.partition_point(|before| *before < ix);
+                let (Ok(at) | Err(at)) = self.reads.binary_search(&ix);
                 self.reads.insert(at, ix);
             }
             CallKind::Local(effect @ (ToolEffect::Idempotent | ToolEffect::SideEffect)) => {
-                let at = self.writes.partition_point(|(before, _)| *before < ix);
+                let (Ok(at) | Err(at)) = self.writes.binary_search_by_key(&ix, |(ix, _)| *ix);
                 self.writes.insert(at, (ix, effect));
             }
             CallKind::Child(_) | CallKind::Continue(_) => self.children.push(ix),
@@ -76,8 +76,9 @@ impl Due {
             | CallKind::Check { .. }
             | CallKind::Cancel { .. }
             | CallKind::Return
+            | CallKind::Propose(_)
             | CallKind::Invalid(_) => {
-                let at = self.waits.partition_point(|(before, _)| *before < ix);
+                let (Ok(at) | Err(at)) = self.waits.binary_search_by_key(&ix, |(ix, _)| *ix);
                 self.waits.insert(at, (ix, kind));
             }
         }

@@ -100,10 +100,12 @@ impl State {
             asked: Default::default(),
             about: None,
             children: Default::default(),
+            kept: Default::default(),
             shorts: Default::default(),
             owed: Default::default(),
             noticed: Default::default(),
             agent: None,
+            tools: created.tools.clone(),
             always: Default::default(),
             alternatives: Default::default(),
             turns: 0,
@@ -113,6 +115,8 @@ impl State {
             usage: Default::default(),
             arrived: Default::default(),
             due: Default::default(),
+            recalled: Default::default(),
+            queued_children: Default::default(),
             sabotage: Default::default(),
         })
     }

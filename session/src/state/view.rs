@@ -50,6 +50,8 @@ impl State {
     pub fn forget_volatile(&mut self) {
         self.arrived.clear();
         self.due.clear();
+        self.recalled.clear();
+        self.queued_children.clear();
     }
 
     /// What a name of `child` stands for in an await or check: the owned run of it that this session hears of next.
@@ -63,6 +65,12 @@ impl State {
     /// The key of the owned run in flight that `run` stands for; none if that has ended, or was never owned.
     pub fn owned_key(&self, run: &RunKey) -> Option<CallId> {
         self.children.get(&run.session).filter(|child| run.run > child.heard).and_then(|child| child.key)
+    }
+
+    /// As [`State::owned_key`]; also the key of an earlier run that ended before it had heard of `run`'s end.
+    pub fn awaited_key(&self, run: &RunKey) -> Option<CallId> {
+        let owed = || self.owed.iter().find(|(_, child)| **child == run.session).map(|(key, _)| *key);
+        self.owned_key(run).or_else(owed)
     }
 
     /// The turn at hand.

@@ -123,6 +123,7 @@ fn an_answer_is_asked_for_anew_as_it_was_the_first_time() {
         turns: Some(4),
         metadata: Some(r#"{"view":1}"#.into()),
         format: Some(r#"{"type":"object"}"#.into()),
+        tools: None,
         ..said(3, "three", Lane::Send)
     };
     let heart = talked().then(Command::Submit(Box::new(wishes.clone()))).then(answers(3, "{}"));
@@ -132,6 +133,20 @@ fn an_answer_is_asked_for_anew_as_it_was_the_first_time() {
     let mut later = heart.then(send(4, "four")).then(answers(4, "fourth"));
     let plain = InputAccepted { id: InputId(session(CHILD).0), ..said(4, "four", Lane::Send) };
     assert_eq!(asked_anew(&mut later), (plain, 50));
+}
+
+#[test]
+fn each_wish_of_an_input_is_asked_for_anew() {
+    let plain = || said(3, "three", Lane::Send);
+    let wishes = [
+        (InputAccepted { turns: Some(4), ..plain() }, 4),
+        (InputAccepted { metadata: Some(r#"{"view":1}"#.into()), ..plain() }, 50),
+        (InputAccepted { format: Some(r#"{"type":"object"}"#.into()), ..plain() }, 50),
+    ];
+    for (wish, turns) in wishes {
+        let mut heart = talked().then(Command::Submit(Box::new(wish.clone()))).then(answers(3, "{}"));
+        assert_eq!(asked_anew(&mut heart), (InputAccepted { id: InputId(session(CHILD).0), ..wish }, turns));
+    }
 }
 
 #[test]
@@ -269,6 +284,20 @@ fn an_alternative_stands_for_all_that_led_to_the_answer() {
     let back = Command::Switch { of: Some(Seq(points(&heart)[6])), to: SwitchTo::Index(0), by: By::Person };
     heart = heart.then(back).then(human(4, Some(hidden)));
     assert_eq!(seen(&visible(&heart.state)), format!("{whole} U:three A:third"));
+}
+
+#[test]
+fn an_answer_that_is_seen_in_another_form_is_asked_for_with_what_was_before_its_question() {
+    let mut heart = worked().then(regenerate(CHILD, None)).then(completed(CHILD, "other"));
+    assert_eq!(inherits(&mut heart, regenerate(3, None)), "U:one A:first");
+}
+
+#[test]
+fn only_the_answer_that_ends_an_exchange_can_be_given_anew() {
+    let mut heart = worked();
+    let [_, first, _, on_the_way, .., second] = points(&heart)[..] else { panic!() };
+    let says = refusal(&mut heart, regenerate(CHILD, Some(on_the_way)));
+    assert_eq!(says, format!("record {on_the_way} is no answer that can be given anew; there are {first}, {second}"));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::given::*;
 
 pub(crate) fn kind_of(n: u8) -> CallKind {
     let run = RunKey { session: session(0xB0 + u128::from(n % 4)), run: RunNo(1) };
-    match n % 14 {
+    match n % 15 {
         0 | 1 => reads(),
         2 => writes(),
         3 => CallKind::Local(ToolEffect::Idempotent),
@@ -23,6 +23,7 @@ pub(crate) fn kind_of(n: u8) -> CallKind {
         10 => CallKind::Return,
         11 => CallKind::Continue(if n > 100 { Mode::Blocking } else { Mode::Background }),
         12 => CallKind::Cancel { child: run.session },
+        13 => proposal(),
         _ => CallKind::Invalid(Invalid::BadArgs),
     }
 }
@@ -73,6 +74,7 @@ fn of_runs_and_turns([kind, a, b, c, d, e, ..]: [u8; 12]) -> Record {
                 [usize::from(c % 4)]
             .clone(),
             format: (d > 200).then(|| text(d)),
+            tools: None,
             turns: (d > 150).then_some(e.into()),
             as_owner: owner_of(d, call),
             ..said(a.into(), "hello", if e > 99 { Lane::Send } else { Lane::Steer })
@@ -130,6 +132,10 @@ fn of_calls_and_ends([kind, a, b, c, d, e, ..]: [u8; 12]) -> Record {
             worked_ms: 3,
         })),
         13 => Record::ChildSpawned(Box::new(ChildSpawned {
+            inspectable: false,
+            dialect: subtend_session::dialect::Dialect::Task,
+            label: None,
+            skipped: Vec::new(),
             call,
             child,
             short: child.short(),
@@ -139,7 +145,14 @@ fn of_calls_and_ends([kind, a, b, c, d, e, ..]: [u8; 12]) -> Record {
             depth: 1,
             grant: SpawnGranted { spawns_left: 2 },
         })),
-        14 => Record::ContinueAsked(Box::new(ContinueAsked { call, child, input: text(a), mode: Mode::Blocking })),
+        14 => Record::ContinueAsked(Box::new(ContinueAsked {
+            turns: None,
+            tools: None,
+            call,
+            child,
+            input: text(a),
+            mode: Mode::Blocking,
+        })),
         15 => Record::ContinueRefused { owner: child, key: call, why: ContinueRefusal::Closed },
         16 => Record::CancelAsked { call: (a > 9).then_some(call), child, key: call },
         17 => Record::RunParked {

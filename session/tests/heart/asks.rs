@@ -44,7 +44,7 @@ fn word(ix: u32, verdict: AskVerdict) -> Command {
     Command::AskAnswered { call: call(1, ix), verdict, by: AskBy::Person }
 }
 
-fn allow(ix: u32) -> Command {
+pub(crate) fn allow(ix: u32) -> Command {
     word(ix, AskVerdict::Allow)
 }
 
@@ -58,7 +58,7 @@ fn root(calls: Vec<(CallKind, Option<&str>)>) -> Heart {
 }
 
 /// The same of a child that has a slot.
-fn child(calls: Vec<(CallKind, Option<&str>)>) -> Heart {
+pub(crate) fn child(calls: Vec<(CallKind, Option<&str>)>) -> Heart {
     Heart::child().then(admitted()).then(asking(1, calls))
 }
 
@@ -205,6 +205,33 @@ fn a_child_call_that_is_allowed_is_admitted_with_a_slot_and_waits_see_it() {
     };
     assert_eq!(heart.log.iter().find_map(of_child), Some(Box::new(access("a"))), "its record says what was allowed");
     assert_eq!(heart.says(ended(0xB1, call(1, 0))), "await[1] parked(slot) > Wm");
+}
+
+#[test]
+fn a_read_that_is_allowed_takes_its_place_among_those_that_wait() {
+    let kinds = vec![(reads(), None), (reads(), None), (reads(), Some("a")), (reads(), None)];
+    let heart = Heart::root_with(Limits { local_calls: 1, ..Limits::default() }).then(send(1, "go"));
+    let mut heart = heart.then(asking(1, kinds)).then(allow(2));
+    assert_eq!(heart.says(tool(1, 0, "read")), "-0:ok +1 > W");
+    assert_eq!(heart.says(tool(1, 1, "read")), "-1:ok +2 > W");
+    assert_eq!(heart.says(tool(1, 2, "read")), "-2:ok +3 > W");
+}
+
+#[test]
+fn a_run_that_waits_for_a_word_and_for_an_admission_keeps_its_slot_until_it_has_the_admission() {
+    let mut heart = child(vec![(blocking(), None), (writes(), Some("a"))]);
+    let run = heart.state.run.as_ref().unwrap();
+    assert_eq!((heart.state.phase(), run.slot, run.parked), (Phase::Working, true, None));
+    assert_eq!(heart.says(spawn(1, Mode::Blocking, &[(0, 0xB1)])), "+0 spawned parked(ask) > Wm");
+}
+
+#[test]
+fn a_row_that_comes_before_its_calls_are_found_anew_parks_no_run() {
+    let heart = child(vec![(blocking(), None), (blocking(), None)]).then(spawn(1, Mode::Blocking, &[(0, 0xB1)]));
+    let mut again = heart.refolded();
+    assert_eq!(again.says(ended(0xB1, call(1, 0))), "result > W", "the second is still to be admitted");
+    assert_eq!(again.says(found(vec![(1, blocking(), false)])), "> W");
+    assert_eq!(again.says(spawn(1, Mode::Blocking, &[(1, 0xB2)])), "+1 spawned parked(midturn) > Wm");
 }
 
 #[test]

@@ -135,6 +135,8 @@ impl Life {
             let verdict = match b {
                 231.. => Err(refusal),
                 110.. => Ok(Plan::Continue(Box::new(ContinuePlan {
+                    turns: None,
+                    tools: None,
                     child: born.unwrap_or(session(child)),
                     text: "go on".into(),
                     mode,

@@ -18,7 +18,8 @@ use subtend_session::limits::Limits;
 use subtend_session::outcome::{By, ModelFail, Outcome, OutcomeKind};
 use subtend_session::place::{BranchKind, Mode, OnRestart, Owner, Place};
 use subtend_session::record::{
-    Asked, Carrier, From, Hold, InputAccepted, Lane, Notice, Record, RunOpened, SessionCreated, SpawnGranted, Stop,
+    AgentOverride, Asked, Carrier, From, Hold, InputAccepted, Lane, Notice, Record, RunOpened, SessionCreated,
+    SpawnGranted, Stop,
 };
 use subtend_session::sabotage::Sabotage;
 use subtend_session::state::{Phase, State};
@@ -50,6 +51,10 @@ pub(crate) fn authority() -> Arc<Authority> {
 
 pub(crate) fn created(place: Place, limits: Limits) -> SessionCreated {
     SessionCreated {
+        returns: false,
+        joins: false,
+        in_full: None,
+        source: Default::default(),
         place,
         short: Short("me".into()),
         agent: "general".into(),
@@ -201,6 +206,7 @@ pub(crate) fn said(n: u128, text: &str, lane: Lane) -> InputAccepted {
         turns: None,
         metadata: None,
         format: None,
+        tools: None,
         as_owner: Owner::Person,
     }
 }
@@ -236,6 +242,16 @@ pub(crate) fn blocking() -> CallKind {
 
 pub(crate) fn background() -> CallKind {
     CallKind::Child(Mode::Background)
+}
+
+/// Proposes that `build` goes on.
+pub(crate) fn proposal() -> CallKind {
+    CallKind::Propose(Arc::new(AgentOverride {
+        agent: "build".into(),
+        agent_hash: Hash::of(b"build"),
+        model: "maker".into(),
+        system: "You build.".into(),
+    }))
 }
 
 pub(crate) fn answer(turn: u32, attempt: u32, text: Option<&str>, kinds: Vec<CallKind>, stop: Stop) -> Command {
@@ -283,6 +299,9 @@ pub(crate) fn owner_run() -> RunKey {
 
 pub(crate) fn plan(n: u128, mode: Mode) -> ChildPlan {
     ChildPlan {
+        dialect: subtend_session::dialect::Dialect::Task,
+        label: None,
+        skipped: Vec::new(),
         child: session(n),
         input: input_id(n),
         prompt: "do".into(),
@@ -308,8 +327,14 @@ pub(crate) fn spawn(turn: u32, mode: Mode, children: &[(u32, u128)]) -> Command 
 
 /// Grants the continue calls `(ix, session)` of a turn.
 pub(crate) fn go_on(turn: u32, mode: Mode, children: &[(u32, u128)]) -> Command {
-    let plan =
-        |n| ContinuePlan { child: session(n), text: "go on".into(), mode, grant: SpawnGranted { spawns_left: 3 } };
+    let plan = |n| ContinuePlan {
+        turns: None,
+        tools: None,
+        child: session(n),
+        text: "go on".into(),
+        mode,
+        grant: SpawnGranted { spawns_left: 3 },
+    };
     let verdict =
         |(ix, n): &(u32, u128)| SpawnVerdict { call: call(turn, *ix), verdict: Ok(Plan::Continue(Box::new(plan(*n)))) };
     Command::Spawn { turn: TurnNo(turn), verdicts: children.iter().map(verdict).collect() }
@@ -318,6 +343,8 @@ pub(crate) fn go_on(turn: u32, mode: Mode, children: &[(u32, u128)]) -> Command 
 /// The `continue` row of the owner's call `key`.
 pub(crate) fn continued(key: CallId, owner_over: Option<OutcomeKind>) -> Command {
     Command::Continue(Box::new(Continue {
+        turns: None,
+        tools: None,
         owner: session(OWNER),
         run: RunNo(1),
         key,
@@ -340,6 +367,7 @@ pub(crate) fn cancel_tree() -> Command {
 
 pub(crate) fn notice(child: u128, key: CallId, outcome: Outcome, text: &str) -> Notice {
     Notice {
+        returned: false,
         child: session(child),
         run: Some(RunNo(1)),
         key: Some(key),
@@ -351,6 +379,7 @@ pub(crate) fn notice(child: u128, key: CallId, outcome: Outcome, text: &str) -> 
         prefix: text.into(),
         usage: Usage { input: 1, output: 1, ..Usage::default() },
         turns: 1,
+        base_turns: 0,
     }
 }
 

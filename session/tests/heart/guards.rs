@@ -1,16 +1,20 @@
 //! Guards that no other story walks past: each is one condition of a decision or of the fold.
 
+use subtend_session::call::CallKind;
 use subtend_session::command::{Command, Deadline};
-use subtend_session::effect::{Effect, Rejection};
+use subtend_session::decide::arrive;
+use subtend_session::effect::{Decision, Effect, Rejection};
 use subtend_session::ids::{AttemptNo, RunNo};
-use subtend_session::record::{Park, Record};
+use subtend_session::limits::Limits;
+use subtend_session::outcome::{By, Outcome};
+use subtend_session::record::{Carrier, From, NoticeTaken, Park, Record};
 use subtend_session::state::State;
 use subtend_session::usage::Usage;
 
 use crate::given::*;
 
 /// What keeps the journal of `heart` from going on with `record`.
-fn unfit(heart: &Heart, record: &Record) -> Option<&'static str> {
+pub(crate) fn unfit(heart: &Heart, record: &Record) -> Option<&'static str> {
     let fold = State::fold(session(ME), heart.log.iter().chain([record]));
     fold.err().map(|error| match error {
         subtend_session::state::FoldError::Illegal { why, .. } => why,
@@ -106,3 +110,74 @@ fn a_sum_with_an_unknown_part_is_unreliable() {
 }
 
 const MODE: subtend_session::place::Mode = subtend_session::place::Mode::Blocking;
+
+#[test]
+fn a_full_queue_takes_no_input_in_any_column_where_it_would_wait() {
+    let full = || Heart::child_with(Limits { queue: 1, ..Limits::default() }, 50);
+    let works = || full().then(admitted());
+    let waits = || works().then(calls(1, vec![blocking()])).then(spawn(1, MODE, &[(0, 0xB1)]));
+    let aside = || works().then(calls(1, vec![CHILD])).then(spawn(1, BACKGROUND, &[(0, 0xB1)]));
+    let columns = [
+        ("Q", full()),
+        ("W", works()),
+        ("Wm", waits()),
+        // At rest an input is taken; what comes behind it waits for the slot.
+        ("Wr", aside().then(answers(2, "so far")).then(send(2, "and?"))),
+        ("Hi", waits().then(interrupt())),
+        ("Hi", works().then(calls(1, vec![writes()])).then(interrupt())),
+        ("Hc", works().then(cancel())),
+    ];
+    for (column, heart) in columns {
+        let mut heart = heart.then(send(70, "waits"));
+        assert_eq!(crate::given::column(heart.state.phase()), column);
+        let busy = Rejection::Busy { what: "the session's queue", limit: 1 };
+        assert_eq!(heart.tell(send(71, "one too many")), Err(busy), "{column}");
+    }
+    let mut quiet = works().then(send(70, "waits")).then(cancel_tree()).then(answers(1, "late"));
+    assert_eq!(quiet.says(send(71, "go on")), "accepted opened > Q", "what opens a run takes one out of it");
+}
+
+#[test]
+fn an_input_that_reopens_a_session_says_whose_it_is() {
+    let reopened = |from| {
+        let mut heart = Heart::root().recorded(Record::SessionClosed { by: By::Person });
+        let Command::Submit(mut input) = send(1, "hello") else { panic!("no input") };
+        input.from = from;
+        heart.tell(Command::Submit(input)).unwrap().records.remove(0)
+    };
+    assert_eq!(reopened(From::Person), Record::SessionReopened { by: By::Person });
+    assert_eq!(reopened(From::Host), Record::SessionReopened { by: By::Host });
+}
+
+#[test]
+fn the_form_of_an_answer_may_be_as_large_as_its_bound() {
+    let Command::Submit(mut input) = send(1, "a person?") else { panic!("no input") };
+    input.format = Some("x".repeat(64 << 10).into());
+    assert!(Heart::root().tell(Command::Submit(input)).is_ok());
+}
+
+#[test]
+fn rows_that_arrive_are_taken_without_the_check_that_follows_an_end() {
+    let heart = Heart::root().then(send(1, "go")).then(calls(1, vec![blocking()])).then(spawn(1, MODE, &[(0, 0xB1)]));
+    let mut state = heart.refolded().state;
+    let row = notice(0xB1, call(1, 0), Outcome::Completed, "done");
+    let taken = NoticeTaken { items: vec![row.clone()], carrier: Carrier::Result };
+    let expected = Decision {
+        records: vec![Record::NoticeTaken(Box::new(taken))],
+        effects: vec![Effect::Unload],
+        ..Decision::default()
+    };
+    assert_eq!(arrive(&mut state, vec![row.clone()], clock()), expected, "no turn follows");
+    assert_eq!(arrive(&mut state, vec![row], clock()), Decision::default(), "once");
+}
+
+#[test]
+fn an_await_of_all_is_not_over_by_the_end_of_a_run_that_nobody_here_owns() {
+    let heart = Heart::root().then(send(1, "go")).then(calls(1, vec![CHILD])).then(spawn(1, BACKGROUND, &[(0, 0xB1)]));
+    let mut heart = heart.then(calls(2, vec![CallKind::Await { all: true, runs: Vec::new() }]));
+    assert_eq!(heart.says(Command::OwnedEnded(vec![persons(0xB1, 2)])), "> Wm");
+    assert_eq!(heart.says(ended(0xB1, call(1, 0))), "await[1] message[1] turn > W");
+}
+
+const CHILD: CallKind = CallKind::Child(BACKGROUND);
+const BACKGROUND: subtend_session::place::Mode = subtend_session::place::Mode::Background;

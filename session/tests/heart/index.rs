@@ -1,16 +1,17 @@
 //! Index rows are a pure function of the records.
 
 use subtend_session::birth;
+use subtend_session::command::Command;
 use subtend_session::effect::Effect;
 use subtend_session::ids::{Epoch, Lsn, RunNo, Seq};
 use subtend_session::index::{
-    Before, Changes, InflightChange, Row, RowKey, RowKind, Stamp, born, cancel_by, changes, continue_input, defs,
-    notice_from, refusal_from, rows,
+    Before, Changes, Inflight, InflightChange, Row, RowKey, RowKind, Stamp, born, cancel_by, changes, continue_input,
+    defs, head, inflight, notice_from, refusal_from, rows,
 };
 use subtend_session::limits::Limits;
 use subtend_session::outcome::{By, FailKind, Outcome, OutcomeKind};
-use subtend_session::place::{Mode, Owner, Place, Service};
-use subtend_session::record::{ContinueAsked, ContinueRefusal, Record};
+use subtend_session::place::{BranchKind, Mode, OnRestart, Owner, Place, Service};
+use subtend_session::record::{ContinueAsked, ContinueRefusal, Record, RunOpened, SessionCreated};
 use subtend_session::state::Phase;
 
 use crate::given::*;
@@ -19,7 +20,7 @@ fn stamp() -> Stamp {
     Stamp { epoch: Epoch(3), starts: 0, opened_lsn: Lsn(70), created_ms: 5, updated_ms: 9 }
 }
 
-fn frame(heart: &mut Heart, command: subtend_session::command::Command) -> Changes {
+fn frame(heart: &mut Heart, command: Command) -> Changes {
     let before = Before::of(&heart.state);
     let decision = heart.tell(command).unwrap();
     changes(&before, &heart.state, &decision.records, stamp())
@@ -73,13 +74,15 @@ fn taken_notices_take_their_rows_and_the_cancels_that_crossed_them() {
     let taken = frame(&mut heart, ended(0xB2, call(1, 1)));
     let key = RowKey::Call(call(1, 1));
     assert_eq!(taken.take, [row(ME, 0xB2, RowKind::Notice, key), row(0xB2, ME, RowKind::Cancel, key)]);
-    let persons = frame(&mut heart, subtend_session::command::Command::OwnedEnded(vec![persons(0xB1, 2)]));
+    let persons = frame(&mut heart, Command::OwnedEnded(vec![persons(0xB1, 2)]));
     assert_eq!(persons.take, [], "it waits for the boundary");
 }
 
 #[test]
 fn asks_of_one_session_to_another_are_rows() {
     let asked = Record::ContinueAsked(Box::new(ContinueAsked {
+        turns: None,
+        tools: None,
         call: call(4, 0),
         child: session(0xB1),
         input: "go on".into(),
@@ -105,22 +108,31 @@ fn the_notice_is_the_end_record_seen_from_the_owner() {
     let Some(Record::RunEnded(ended)) = decision.records.last() else { panic!("no end") };
     let owner = Owner::Run { session: session(OWNER), run: RunNo(1), call: call(1, 0) };
     let place = &heart.state.created.place;
-    let (to, notice) = notice_from(session(ME), place, &owner, ended).unwrap();
+    let born = heart.log.iter().find_map(|record| match record {
+        Record::RunOpened(opened) => Some((**opened).clone()),
+        _ => None,
+    });
+    let born = born.expect("the run was opened");
+    let opened = |owner: Owner| RunOpened { owner, base_turns: 3, ..born.clone() };
+    let (to, notice) = notice_from(session(ME), place, &born, ended).unwrap();
+    assert_eq!(born.owner, owner);
     assert_eq!(
         (to, notice.key, notice.waking, notice.len, notice.hash),
         (session(OWNER), Some(call(1, 0)), true, 4, ended.hash)
     );
     assert!(decision.effects.contains(&Effect::Tell { to, notice: Box::new(notice) }));
-    let told =
-        |owner| notice_from(session(ME), place, &owner, ended).map(|(to, notice)| (to, notice.key, notice.waking));
+    let told = |owner| {
+        notice_from(session(ME), place, &opened(owner), ended).map(|(to, notice)| (to, notice.key, notice.waking))
+    };
     assert_eq!(told(Owner::Person), Some((session(OWNER), None, false)));
     assert_eq!(told(Owner::Detached { by_host: true }), Some((session(OWNER), None, false)));
     assert_eq!(told(Owner::Host(Service::Title)), None);
-    assert_eq!(notice_from(session(ME), &Place::Root, &Owner::Person, ended), None);
+    assert_eq!(notice_from(session(ME), &Place::Root, &opened(Owner::Person), ended), None);
     let mut by_person = (**ended).clone();
     by_person.outcome = Outcome::Cancelled { by: By::Person };
-    let (_, notice) = notice_from(session(ME), place, &owner, &by_person).unwrap();
+    let (_, notice) = notice_from(session(ME), place, &opened(owner), &by_person).unwrap();
     assert!(!notice.waking, "the end that a person made wakes nobody");
+    assert_eq!((notice.turns, notice.base_turns), (1, 3), "what it counts from is said too");
 }
 
 #[test]
@@ -145,4 +157,49 @@ fn what_a_row_says_is_the_same_whenever_it_is_read() {
     let refused = refusal_from(session(ME), call(5, 0), ContinueRefusal::Closed);
     let outcome = Outcome::Failed { kind: FailKind::NotContinued { why: ContinueRefusal::Closed } };
     assert_eq!((refused.run, refused.key, refused.outcome, refused.waking), (None, Some(call(5, 0)), outcome, true));
+}
+
+#[test]
+fn listings_say_what_kind_of_branch_a_session_is() {
+    let kind = |heart: &Heart| head(&heart.state, Epoch(1), 5, 9).kind;
+    assert_eq!((kind(&Heart::child()), kind(&Heart::root())), (Some(BranchKind::Subagent), None));
+}
+
+#[test]
+fn a_frame_without_a_run_leaves_the_boot_scan_as_it_is() {
+    let mut heart = Heart::root();
+    let closed = frame(&mut heart, Command::Close { by: By::Person });
+    assert_eq!(closed.inflight, InflightChange::Keep);
+}
+
+#[test]
+fn the_row_of_the_boot_scan_counts_the_starts_of_its_activations() {
+    let heart = Heart::child();
+    let row = Inflight {
+        run: RunNo(1),
+        state: Phase::Queued,
+        owner: Owner::Run { session: session(OWNER), run: RunNo(1), call: call(1, 0) },
+        root: session(OWNER),
+        depth: 1,
+        opened_lsn: Lsn(70),
+        deadline_left_ms: Some(480_000),
+        wall_cap_at: Some(9_000_000),
+        on_restart: OnRestart::Fail,
+        epoch: Epoch(3),
+        starts: 2,
+    };
+    assert_eq!(inflight(&heart.state, Lsn(70), Epoch(3), 2), Some(row));
+    assert_eq!(inflight(&Heart::root().state, Lsn(70), Epoch(3), 2), None);
+}
+
+#[test]
+fn only_the_birth_of_a_branch_writes_what_it_inherits() {
+    let written = |created: &SessionCreated| {
+        let json = serde_json::to_value(created).unwrap();
+        json.get("inherited").map(|messages| messages.as_array().unwrap().len())
+    };
+    let plain = created(Place::Root, Limits::default());
+    let said = Heart::root().then(send(1, "one")).then(answers(1, "first"));
+    let branch = SessionCreated { inherited: said.state.transcript, ..plain.clone() };
+    assert_eq!((written(&plain), written(&branch)), (None, Some(2)));
 }

@@ -353,3 +353,32 @@ fn every_seeded_bug_shows() {
         assert_ne!(story(Sabotage::none().with(bug)), story(Sabotage::none()), "{bug:?} does not show");
     }
 }
+
+/// A seeded bug shows where its rule is asked for, and nowhere else: what is noticed is the rule, not a wreck.
+#[cfg(feature = "sabotage")]
+#[test]
+fn a_seeded_bug_is_the_rule_alone() {
+    use subtend_session::sabotage::Bug;
+    let with = |bug| Sabotage::none().with(bug);
+    let live = || Heart::root().sabotaged(with(Bug::OpenCallsFromLiveSet)).then(send(1, "go"));
+    let mut children = live();
+    assert_eq!(children.says(calls(1, vec![blocking(), blocking()])), "answered > W", "none is born yet");
+    assert_eq!(children.says(spawn(1, Mode::Blocking, &[(0, 0xB1)])), "+0 spawned > W");
+    assert_eq!(live().then(calls(1, vec![reads(), reads()])).says(tool(1, 0, "read")), "-0:ok > W", "one is at work");
+    assert_eq!(live().says(answers(1, "done")), "answered ended(completed) > E", "it asks for none");
+    let mut last =
+        Heart::root().sabotaged(with(Bug::NoCheckAfterLast)).then(send(1, "go")).then(calls(1, vec![reads()]));
+    assert_eq!(last.says(tool(1, 0, "read")), "-0:ok > W", "a tool is local work as a stream is");
+    let mut slotted = Heart::child().sabotaged(with(Bug::SlotWithoutTaking)).then(admitted()).then(send(5, "then"));
+    assert_eq!(slotted.says(answers(1, "so far")), "answered taken turn > W", "it has its slot");
+    let mut moved = Heart::root()
+        .sabotaged(with(Bug::BackgroundStaysBlocking))
+        .then(send(1, "go"))
+        .then(calls(1, vec![blocking(), writes(), background()]));
+    moved = moved.then(spawn(1, Mode::Blocking, &[(0, 0xB1)])).then(spawn(1, Mode::Background, &[(2, 0xB2)]));
+    assert_eq!(
+        reached(moved.then(Command::Background { call: call(1, 0) })),
+        "b1",
+        "0xB2 was in the background always"
+    );
+}

@@ -207,7 +207,7 @@ fn a_cut_answer_is_continued_once_and_both_parts_are_the_result() {
     assert_eq!(twice.says(cut(2)), "answered ended(failed) > E");
     let (outcome, partial) = last(&twice);
     assert_eq!(outcome, Outcome::Failed { kind: FailKind::Truncated });
-    assert_eq!(partial.as_deref(), Some("first \n\nfirst "), "partial output is kept");
+    assert_eq!(partial.as_deref(), Some("first first "), "partial output is kept");
 }
 
 #[test]

@@ -56,6 +56,10 @@ fn interned<T: serde::Serialize + ?Sized>(body: Arc<T>) -> Interned<T> {
 
 fn created(whole: &Whole, place: Place, session: SessionId) -> SessionCreated {
     SessionCreated {
+        returns: false,
+        joins: false,
+        in_full: None,
+        source: Default::default(),
         place,
         short: session.short(),
         agent: "general".into(),
@@ -102,6 +106,7 @@ fn given(id: u128) -> InputAccepted {
         turns: None,
         metadata: None,
         format: None,
+        tools: None,
         as_owner: Owner::Person,
     }
 }
@@ -152,6 +157,8 @@ pub(super) fn verdict(whole: &Whole, state: &State, call: CallId, left: (u8, u8)
         Some(CallKind::Child(mode)) if left.0 > 0 => Ok(Plan::Child(Box::new(plan(whole, state, call, mode, left.0)))),
         Some(CallKind::Continue(mode)) if left.1 > 0 => match eldest(state) {
             Some(child) => Ok(Plan::Continue(Box::new(ContinuePlan {
+                turns: None,
+                tools: None,
                 child,
                 text: "go on".into(),
                 mode,
@@ -167,6 +174,7 @@ pub(super) fn verdict(whole: &Whole, state: &State, call: CallId, left: (u8, u8)
             | CallKind::Check { .. }
             | CallKind::Cancel { .. }
             | CallKind::Return
+            | CallKind::Propose(_)
             | CallKind::Invalid(_),
         ) => refuse("no spawn is left"),
         None => refuse("the call is not there any more"),
@@ -182,6 +190,9 @@ pub(super) fn eldest(state: &State) -> Option<SessionId> {
 fn plan(whole: &Whole, state: &State, call: CallId, mode: Mode, left: u8) -> ChildPlan {
     let child = child_of(state.id, call);
     ChildPlan {
+        dialect: subtend_session::dialect::Dialect::Task,
+        label: None,
+        skipped: Vec::new(),
         child,
         input: InputId(child.0),
         prompt: "do".into(),

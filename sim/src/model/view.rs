@@ -102,7 +102,7 @@ pub(super) fn notice(from: SessionId, to: SessionId, journal: &Journal, key: Row
     };
     let ended = |opened: &RunOpened| {
         let ended = ends(journal).find(|ended| ended.run == opened.run)?;
-        index::notice_from(from, place, &opened.owner, ended).map(|(_, notice)| notice)
+        index::notice_from(from, place, opened, ended).map(|(_, notice)| notice)
     };
     refused.or_else(|| openings.into_iter().find(|opened| told(opened)).and_then(|opened| ended(opened)))
 }

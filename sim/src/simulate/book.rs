@@ -66,6 +66,8 @@ pub(crate) struct Pages {
     /// When an actor died last, and when the clock jumped last.
     last_death: Option<Duration>,
     last_jump: Option<Duration>,
+    /// When the clock had jumped.
+    last_landing: Option<Duration>,
     /// How far the clock has jumped in all.
     pub(crate) jumped: Duration,
     /// Waits for ends that were not answered.
@@ -102,6 +104,8 @@ struct Over {
     outcome: Outcome,
 }
 
+/// For which all that ran out of time while the clock jumped may keep the disk busy: it ends at once then.
+const BACKLOG: Duration = Duration::from_secs(5);
 /// What a restarted actor takes at most until what its run owns has heard.
 const RESTARTS: Duration = Duration::from_secs(60);
 
@@ -177,6 +181,16 @@ impl Pages {
         restarted && self.last_jump.is_none_or(|last| last < then)
     }
 
+    /// The clock has jumped that far.
+    pub(crate) fn landed(&mut self) {
+        self.last_landing = Some(self.now());
+    }
+
+    /// Whether all was well since `then`, and the disk was not busy with what a jump of the clock brought to its end.
+    pub(crate) fn was_quick(&self, then: Duration) -> bool {
+        self.was_well(then) && self.last_landing.is_none_or(|last| last.saturating_add(BACKLOG) < then)
+    }
+
     /// Whether nothing that the run owns may begin any more. In the same instant the word may be under way: virtual time
     /// stands still until all of it is done. An actor that died meanwhile gives it when it is restarted.
     fn binds(&self, over: &Over) -> bool {
@@ -205,7 +219,12 @@ impl Pages {
     pub(crate) fn mishap(&mut self, mishap: Mishap) {
         self.tally.mark(&format!("{mishap:?}"));
         match mishap {
-            Mishap::HandlerPanic | Mishap::AppendPanic => self.last_death = Some(self.now()),
+            Mishap::HandlerPanic | Mishap::AppendPanic => {
+                self.last_death = Some(self.now());
+                // A batch that was decided and not appended is gone with its actor, and the calls that it made in this process
+                // never were: the turn of that number comes again, with another context.
+                self.contexts.forget();
+            }
             Mishap::ClockJump => self.last_jump = Some(self.now()),
             Mishap::TaskPanic | Mishap::WriteFails | Mishap::SyncFails | Mishap::Crash | Mishap::CrashInRecovery => {}
         }
@@ -345,6 +364,12 @@ impl Pages {
         } else {
             self.wrong("J-5", format!("input {input} of {session} is acknowledged and not durable"));
         }
+    }
+
+    /// The store is about to fail: no word may rest any more on what is not durable yet (J-9).
+    pub(crate) fn fails(&mut self) {
+        let (now, durable) = (self.now(), self.seen.iter().map(|(session, seen)| (*session, seen.last)).collect());
+        self.sights.fails(now, durable);
     }
 
     /// The outcome of a run that is over, or will be.

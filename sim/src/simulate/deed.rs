@@ -47,7 +47,7 @@ pub(crate) fn spawn(world: &Arc<World>, deed: Deed) {
         book.answer(asked);
         book.tell(|| format!("< {:?} {}", deed.verb, book.nick(deed.session.id())));
         let took = book.now().saturating_sub(began);
-        if is_prompt(deed.verb) && took > PROMPT && book.was_well(began) {
+        if is_prompt(deed.verb) && took > PROMPT && book.was_quick(began) {
             let what = format!("{:?} of {} was answered after {took:?}", deed.verb, deed.session.id());
             book.wrong("B-2", what);
         }

@@ -198,7 +198,7 @@ impl Engine for Disk {
         self.memory.def(hash)
     }
 
-    fn defs(&self, visit: &mut dyn FnMut(Hash, Text) -> Go) -> Result<()> {
+    fn defs(&self, visit: &mut dyn FnMut(Hash, Result<Text>) -> Go) -> Result<()> {
         self.memory.defs(visit)
     }
 }

@@ -79,6 +79,7 @@ async fn life(world: &Arc<World>, number: u32) -> End {
     let Some(journal) = open(world) else { return End::Over };
     doom(world);
     world.book.open().booting = true;
+    let (at_rest, before) = (is_at_rest(&journal), journal.appended());
     let starting = start(world, &journal, number);
     let started = tokio::time::timeout(START, starting).await;
     let runtime = match started {
@@ -95,7 +96,15 @@ async fn life(world: &Arc<World>, number: u32) -> End {
             return End::Over;
         }
     };
-    world.book.open().booting = false;
+    {
+        let mut book = world.book.open();
+        book.booting = false;
+        let (now, wrote) = (book.now(), journal.appended().0.saturating_sub(before.0));
+        book.sights.booted(now, at_rest, wrote);
+        if at_rest {
+            book.tally.mark("started at rest");
+        }
+    }
     let mut people = People::new(world, runtime);
     let end = tokio::select! {
         biased;
@@ -114,6 +123,12 @@ async fn life(world: &Arc<World>, number: u32) -> End {
             End::Down
         }
     }
+}
+
+/// Whether the last process left nothing to do.
+fn is_at_rest(journal: &Journal) -> bool {
+    let nothing_in_flight = journal.inflight().is_ok_and(|rows| rows.is_empty());
+    nothing_in_flight && journal.outbox().is_ok_and(|rows| rows.is_empty())
 }
 
 /// Shuts down, and checks that nothing is left alive.
@@ -143,6 +158,13 @@ async fn down(world: &World, runtime: Runtime) {
 /// Opens the journal, with what may go wrong in its life.
 fn open(world: &Arc<World>) -> Option<Journal> {
     let (faulty, faults) = Faulty::new(Box::new(world.disk.clone()));
+    {
+        let mut book = world.book.open();
+        let now = book.now();
+        book.sights.reopens(now);
+    }
+    let book = Arc::clone(&world.book);
+    faults.on_failure(move || book.open().fails());
     let at = world.chance.between(1, 60);
     if world.strikes(world.swarm.write_fails, Mishap::WriteFails) {
         faults.fail_write(at);
@@ -151,6 +173,10 @@ fn open(world: &Arc<World>) -> Option<Journal> {
     }
     if world.plan.bug == Some(Seeded::Disk(Rot::TailLost)) && world.chance.one_in(2) {
         faults.tear(at);
+    }
+    if world.plan.bug == Some(Seeded::Disk(Rot::FailureHidden)) {
+        faults.hide_failures();
+        faults.fail_sync(at);
     }
     let options = subtend_journal::Options::default();
     let opened = match world.swarm.sync {
@@ -253,6 +279,8 @@ fn faults(world: &Arc<World>) -> Faults {
             }
         }
         Point::TurnTask => strike_turn_task(&of),
+        // Nobody there names a file.
+        Point::Reading => {}
     });
     match bug {
         Some(Seeded::Heart(bug)) => faults.sabotage(subtend_session::sabotage::Sabotage::none().with(bug)),

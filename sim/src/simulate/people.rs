@@ -109,6 +109,7 @@ impl People {
                     book.jumped = book.jumped.saturating_add(far);
                 }
                 tokio::time::advance(far).await;
+                self.world.book.open().landed();
             }
             // Answered by whoever is asked.
             Verb::Answer => {}

@@ -18,11 +18,14 @@ pub enum Rot {
     BatchTorn,
     /// What is acknowledged is not kept, now and then.
     TailLost,
+    /// A sync that fails is not told to anyone.
+    FailureHidden,
 }
 
 impl Rot {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::RowsLost, Self::RowsStay, Self::InflightLost, Self::BatchTorn, Self::TailLost];
+    pub const ALL: [Self; 6] =
+        [Self::RowsLost, Self::RowsStay, Self::InflightLost, Self::BatchTorn, Self::TailLost, Self::FailureHidden];
 }
 
 /// A seeded bug.

@@ -6,7 +6,8 @@ use std::time::Duration;
 use subtend_session::authority::Verdict;
 use subtend_session::ids::{Epoch, RunKey, Seq, SessionId, Text};
 use subtend_session::invariant::observed::{
-    Acked, Answer, AnswerSeen, ContextGiven, Effect, Given, Heard, Listing, Offer, Shutdown, SubscriberLog, Work,
+    Acked, Answer, AnswerSeen, Boot, ContextGiven, Effect, Failure, Given, Heard, Listing, Offer, Shutdown,
+    SubscriberLog, Work,
 };
 use subtend_session::invariant::{Observed, When};
 
@@ -42,6 +43,26 @@ impl Sights {
     pub(crate) fn acked(&mut self, now: Duration, session: SessionId, seq: Seq, durable: Option<Seq>) {
         let at = self.tick(now);
         self.seen.acked.push(Acked { session, seq, at, durable });
+    }
+
+    /// A write is about to fail.
+    pub(crate) fn fails(&mut self, now: Duration, durable: BTreeMap<SessionId, Seq>) {
+        let at = self.tick(now);
+        self.seen.failures.push(Failure { at, reopened: None, durable });
+    }
+
+    /// The store is opened again.
+    pub(crate) fn reopens(&mut self, now: Duration) {
+        let at = self.tick(now);
+        if let Some(failure) = self.seen.failures.last_mut() {
+            failure.reopened.get_or_insert(at);
+        }
+    }
+
+    /// A start has returned.
+    pub(crate) fn booted(&mut self, now: Duration, at_rest: bool, wrote: u64) {
+        let at = self.tick(now);
+        self.seen.boots.push(Boot { at, at_rest, wrote });
     }
 
     /// A control, or a wait, was answered.

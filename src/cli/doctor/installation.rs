@@ -5,9 +5,6 @@ use subtend_tools::sandbox::{self, Strength, Unsupported};
 
 use super::{Area, Finding};
 
-/// Engines that there are; which ones are built in shows when one is named.
-const ENGINES: [&str; 4] = ["redb", "sled", "fjall", "memory"];
-
 pub(super) fn look() -> Vec<Finding> {
     let providers = if cfg!(feature = "providers") {
         Finding::good(Area::Installation, "providers", "models of providers can be used")
@@ -23,9 +20,7 @@ fn version() -> Finding {
 }
 
 fn built_in() -> Vec<&'static str> {
-    let named =
-        |engine: &&str| StoreSpec::parse(engine).is_ok() || StoreSpec::parse(&format!("{engine}:/somewhere")).is_ok();
-    ENGINES.into_iter().filter(named).collect()
+    StoreSpec::engines().chain(["memory"]).collect()
 }
 
 fn engines(built_in: &[&str]) -> Finding {

@@ -1,8 +1,9 @@
 //! Whether the store opens, and what its rows say.
 
+use subtend_journal::verify::UNFINISHED;
 use subtend_journal::{Journal, OpenError, ReadError};
 
-use super::super::data::Place;
+use super::super::data::{Place, no_room};
 use super::super::paint::count;
 use super::{Area, Finding};
 
@@ -15,7 +16,7 @@ pub(super) fn look(place: &Place) -> Vec<Finding> {
         let found = format!("there is none at {}", place.name());
         return vec![Finding::note(Area::Store, "opens", found, "nothing: `subtend run` makes one")];
     }
-    match place.try_open() {
+    match place.try_read() {
         Err(error) => vec![refused(&error)],
         Ok(journal) => opened(&journal, place),
     }
@@ -30,6 +31,7 @@ fn refused(error: &OpenError) -> Finding {
             let advice = format!("nothing, if process {pid}{name} is yours; to look inside, stop it first");
             return Finding::note(Area::Store, "opens", error.to_string(), advice);
         }
+        error if error.is_full() => return Finding::bad(Area::Store, "opens", error.to_string(), no_room(error)),
         OpenError::Newer { .. } => "install that version: this one would not understand what it reads",
         OpenError::Behind { .. } => {
             "put the newest copy back; if the tail is lost for good, open the store once with `subtend recover --accept-loss`"
@@ -61,6 +63,7 @@ fn opened(journal: &Journal, place: &Place) -> Vec<Finding> {
         vec![Finding::good(Area::Store, "opens", found), Finding::good(Area::Store, "durability", info.durability)];
     findings.push(rows(journal).unwrap_or_else(|error| unread(&error)));
     findings.push(waits(journal).unwrap_or_else(|error| unread(&error)));
+    findings.push(imports(journal).unwrap_or_else(|error| unread(&error)));
     findings
 }
 
@@ -76,13 +79,26 @@ fn rows(journal: &Journal) -> Result<Finding, ReadError> {
         return Ok(Finding::good(Area::Store, "rows", found));
     };
     let found = format!("{} not what was written, such as this: {error}", are(damaged.len()));
-    let advice =
-        "`subtend verify` tells all; the sessions concerned are left alone, `subtend export ID` saves the others";
+    let advice = "`subtend verify` tells all; the sessions concerned are left alone, `subtend export --skip-damaged` saves the trees of all others";
     Ok(Finding::bad(Area::Store, "rows", found, advice))
 }
 
 fn are(rows: usize) -> String {
     if rows == 1 { "1 row is".into() } else { format!("{rows} rows are") }
+}
+
+/// Whether an import was broken off and not repeated.
+fn imports(journal: &Journal) -> Result<Finding, ReadError> {
+    let left = journal.unfinished_import()?;
+    let Some(first) = left.first() else {
+        return Ok(Finding::good(Area::Store, "imports", "none was left half done"));
+    };
+    let found = format!("one did not finish and has left {}, such as {first}", count(left.len() as u64, "session"));
+    let advice = format!(
+        "{UNFINISHED}: to be rid of them, take the store into a new one with `subtend export --out FILE` and \
+         `subtend import --data DIR FILE`"
+    );
+    Ok(Finding::note(Area::Store, "imports", found, advice))
 }
 
 /// What the last process left to do.
@@ -102,6 +118,12 @@ fn waits(journal: &Journal) -> Result<Finding, ReadError> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufReader, Cursor};
+
+    use subtend_journal::faulty::Faulty;
+    use subtend_journal::memory::Memory;
+    use subtend_journal::{EngineError, Options};
+
     use super::super::Grade;
     use super::*;
 
@@ -110,7 +132,29 @@ mod tests {
         let in_use = OpenError::InUse { path: "/data/redb".into(), pid: "0".into(), boot: "b".into() };
         let finding = refused(&in_use);
         assert_eq!((finding.grade, finding.found.contains("process 0")), (Grade::Note, true));
+        let full = EngineError::Io { what: "open the sled store", source: std::io::ErrorKind::StorageFull.into() };
+        let full = refused(&OpenError::Engine(full));
+        let advice = full.advice.expect("what to do");
+        assert!(advice.contains("make room") && advice.contains("TMPDIR") && !advice.contains("backup"), "{advice}");
         let newer = refused(&OpenError::Newer { found: 9, known: 1 });
         assert_eq!((newer.grade, newer.advice.is_some()), (Grade::Bad, true));
+    }
+
+    #[tokio::test]
+    async fn an_import_that_did_not_finish_is_told_until_it_is_repeated() {
+        const EXPORT: &str = include_str!("../../../journal/fixtures/1/example.jsonl");
+        let store = Memory::new();
+        let open = |engine| Journal::open(engine, Options::default()).expect("a journal");
+        let (engine, faults) = Faulty::new(Box::new(store.clone()));
+        faults.fail_write(2);
+        let file = || BufReader::new(Cursor::new(EXPORT));
+        open(Box::new(engine)).import(&mut file(), &mut |_| {}).await.expect_err("it breaks off before its rows");
+        let journal = open(Box::new(store));
+        let told = imports(&journal).expect("a finding");
+        let advice = told.advice.expect("what to do");
+        assert_eq!((told.grade, told.found.contains("has left 1")), (Grade::Note, true), "{}", told.found);
+        assert!(advice.starts_with("repeat it with its own file") && advice.contains("subtend export"), "{advice}");
+        journal.import(&mut file(), &mut |_| {}).await.expect("it goes on");
+        assert_eq!(imports(&journal).expect("a finding").grade, Grade::Good);
     }
 }

@@ -10,7 +10,7 @@ use subtend_actors::{Options, Runtime};
 use subtend_agents::catalog::Catalog;
 use subtend_agents::manifest::{AgentMode, Manifest};
 use subtend_journal::Journal;
-use subtend_session::authority::{RuleSet, Verdict};
+use subtend_session::authority::{Rule, RuleSet, Verdict};
 use subtend_session::place::OnRestart;
 use subtend_tools::registry::Registry;
 use subtend_tools::workspace::Workspace;
@@ -21,9 +21,9 @@ use super::super::{guard, work};
 use super::home::Home;
 use super::line::Line;
 use super::plan::Strike;
-use super::sabotage::VARIABLE;
+use super::sabotage::{Sabotage, VARIABLE};
 use super::trigger::{Trigger, die};
-use super::{model, tools, workload};
+use super::{model, sabotage, tools, workload};
 
 /// Works on a store until it is killed; `subtend drill` starts it.
 #[derive(clap::Args, Debug)]
@@ -62,10 +62,12 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         let runtime = start(&home, journal, args.seed, &trigger).await?;
         Line::Ready(u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX)).say();
         trigger.recovered();
+        let people = tokio::spawn(workload::answer(runtime.approver(), args.seed));
         if args.strike.is_some() {
             workload::run(runtime, args.seed, trigger).await;
         } else {
             let left = rest(&runtime, Duration::from_millis(args.patience_ms)).await?;
+            people.abort();
             runtime.shutdown(Duration::from_secs(2)).await;
             Line::Quiet(left).say();
         }
@@ -87,8 +89,9 @@ async fn start(home: &Home, journal: Journal, seed: u64, trigger: &Arc<Trigger>)
         .map_err(|error| Fail::Other(format!("the drill's workspace cannot be opened: {error}")))?;
     let guard = guard::guard()
         .map_err(|error| Fail::Other(format!("the running program cannot be found, so it guards nothing: {error}")))?;
+    let guard = Some(guard).filter(|_| !sabotage::is_on(Sabotage::NoGuard));
     let unfit = |error| Fail::Other(format!("the tools do not fit together: {error}"));
-    let mut registry = Registry::builder().tools(Registry::workspace_tools(Some(guard))).map_err(unfit)?;
+    let mut registry = Registry::builder().tools(Registry::workspace_tools(guard)).map_err(unfit)?;
     for tool in tools::all(home, trigger) {
         registry = registry.tool(tool).map_err(unfit)?;
     }
@@ -97,17 +100,18 @@ async fn start(home: &Home, journal: Journal, seed: u64, trigger: &Arc<Trigger>)
     let steady = Manifest { name: workload::STEADY.into(), on_restart: OnRestart::Resume, ..worker.clone() };
     catalog.insert(worker);
     catalog.insert(steady);
+    let asked = Rule { action: tools::NOTE.into(), resource: "*".into(), verdict: Verdict::Ask };
     let builder = Runtime::builder()
         .journal(journal)
         .workspace(Arc::new(workspace))
         .catalog(catalog)
         .tools(registry.build())
         .model(Arc::new(model::model(seed)))
-        .policy(RuleSet { default: Verdict::Allow, rules: Vec::new() })
+        .policy(RuleSet { default: Verdict::Allow, rules: vec![asked] })
         .faults(Faults::named(&std::env::var(VARIABLE).unwrap_or_default()))
         // Owners that wait leave memory at once, so that ends find them there and not there.
         .options(Options { durable_before_call: true, idle: Duration::from_millis(10), ..Options::default() });
-    work::hub::begin(builder).await
+    work::hub::begin(builder, None).await
 }
 
 /// Waits until nothing is in flight any more and nobody is owed anything; tells how many runs are when patience is at an end.

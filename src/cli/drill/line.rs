@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::Write as _;
 
-use subtend_session::ids::{InputId, RunNo, Seq, SessionId};
+use subtend_session::ids::{CallId, InputId, RunNo, Seq, SessionId, TurnNo};
 
 /// One line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,12 @@ pub(super) enum Line {
     Ended(SessionId, RunNo),
     /// A run was cancelled.
     Cancelled(SessionId, RunNo),
+    /// A run was interrupted.
+    Interrupted(SessionId, RunNo),
+    /// A branch was made.
+    Branched(SessionId),
+    /// A person's word was given for a call.
+    Word(SessionId, CallId),
     /// A durable record was shown.
     Seen(SessionId, Seq),
     /// Nothing is in flight any more; or so many runs are, and patience is at an end.
@@ -35,6 +41,9 @@ impl fmt::Display for Line {
             Self::Input(session, input) => write!(f, "input {session} {input}"),
             Self::Ended(session, run) => write!(f, "ended {session} {run}"),
             Self::Cancelled(session, run) => write!(f, "cancelled {session} {run}"),
+            Self::Interrupted(session, run) => write!(f, "interrupted {session} {run}"),
+            Self::Branched(session) => write!(f, "branched {session}"),
+            Self::Word(session, call) => write!(f, "word {session} {} {}", call.turn, call.ix),
             Self::Seen(session, seq) => write!(f, "seen {session} {seq}"),
             Self::Quiet(left) => write!(f, "quiet {left}"),
         }
@@ -52,6 +61,12 @@ impl Line {
             ["input", session, input] => Self::Input(session.parse().ok()?, input.parse().ok()?),
             ["ended", session, run] => Self::Ended(session.parse().ok()?, RunNo(run.parse().ok()?)),
             ["cancelled", session, run] => Self::Cancelled(session.parse().ok()?, RunNo(run.parse().ok()?)),
+            ["interrupted", session, run] => Self::Interrupted(session.parse().ok()?, RunNo(run.parse().ok()?)),
+            ["branched", session] => Self::Branched(session.parse().ok()?),
+            ["word", session, turn, ix] => {
+                let call = CallId { turn: TurnNo(turn.parse().ok()?), ix: ix.parse().ok()? };
+                Self::Word(session.parse().ok()?, call)
+            }
             ["seen", session, seq] => Self::Seen(session.parse().ok()?, Seq(seq.parse().ok()?)),
             ["quiet", left] => Self::Quiet(left.parse().ok()?),
             _ => return None,
@@ -82,6 +97,9 @@ mod tests {
             Line::Input(session, input),
             Line::Ended(session, RunNo(2)),
             Line::Cancelled(session, RunNo(1)),
+            Line::Interrupted(session, RunNo(3)),
+            Line::Branched(session),
+            Line::Word(session, CallId { turn: TurnNo(4), ix: 1 }),
             Line::Seen(session, Seq(9)),
             Line::Quiet(0),
         ];

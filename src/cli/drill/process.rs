@@ -109,7 +109,13 @@ impl Start<'_> {
                     std::thread::sleep(late);
                     kill(&mut child);
                 }
-                Line::Input(..) | Line::Ended(..) | Line::Cancelled(..) | Line::Seen(..) => {}
+                Line::Input(..)
+                | Line::Ended(..)
+                | Line::Cancelled(..)
+                | Line::Interrupted(..)
+                | Line::Branched(_)
+                | Line::Word(..)
+                | Line::Seen(..) => {}
             }
         }
         let hung = watchdog.rest();

@@ -162,11 +162,11 @@ impl Report {
     pub(super) fn verdict(&self) -> Verdict {
         match (self.sabotage, self.violations()) {
             (Some(sabotage), _) if sabotage.shows().iter().any(|kind| self.of(*kind) > 0) => Verdict::Caught,
+            (None, 1..) => Verdict::Violated,
             _ if self.stopped => Verdict::Stopped,
             (Some(_), _) => Verdict::Uncaught,
             (None, 0) if !self.vacuous().is_empty() => Verdict::Vacuous,
             (None, 0) => Verdict::Sound,
-            (None, _) => Verdict::Violated,
         }
     }
 
@@ -264,6 +264,7 @@ impl Report {
         let bad = |text: String| format!("{} {text}", In(BAD, "✗"));
         let mut lines = match self.verdict() {
             Verdict::Sound => vec![format!("{} {violations}", In(GOOD, "✓"))],
+            Verdict::Violated if self.stopped => vec![bad(format!("{violations}; stopped before its end"))],
             Verdict::Violated => vec![bad(violations)],
             Verdict::Vacuous => {
                 self.vacuous().into_iter().map(|what| bad(format!("the drill is vacuous: {what}"))).collect()

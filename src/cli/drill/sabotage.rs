@@ -24,6 +24,8 @@ pub(super) enum Sabotage {
     NoEpoch,
     /// Tools do not wait for the records that intend them
     NoIntent,
+    /// Nothing stands over the processes that tools start
+    NoGuard,
 }
 
 impl Sabotage {
@@ -35,6 +37,7 @@ impl Sabotage {
             Self::NoDedup => "no-dedup",
             Self::NoEpoch => "no-epoch",
             Self::NoIntent => "no-intent",
+            Self::NoGuard => "no-guard",
         }
     }
 }
@@ -48,8 +51,15 @@ impl Sabotage {
             Self::NoDedup => &[Kind::Duplicated],
             Self::NoEpoch => &[Kind::Unfenced],
             Self::NoIntent => &[Kind::Unintended],
+            Self::NoGuard => &[Kind::Orphaned],
         }
     }
+}
+
+/// Whether the process has that bug, of which the drill tells it.
+pub(super) fn is_on(sabotage: Sabotage) -> bool {
+    let named = |words: String| words.split(',').any(|word| word.trim() == sabotage.name());
+    is_built_in() && std::env::var(VARIABLE).is_ok_and(named)
 }
 
 /// Whether this binary can be sabotaged.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use subtend_session::ids::{InputId, RunNo, Seq, SessionId};
+use subtend_session::ids::{CallId, InputId, RunNo, Seq, SessionId};
 use subtend_session::record::{Hold, Record};
 
 use super::line::Line;
@@ -14,6 +14,9 @@ pub(super) struct Told {
     inputs: BTreeSet<(SessionId, InputId)>,
     ends: BTreeSet<(SessionId, RunNo)>,
     cancels: BTreeSet<(SessionId, RunNo)>,
+    interrupts: BTreeSet<(SessionId, RunNo)>,
+    branches: BTreeSet<SessionId>,
+    words: BTreeSet<(SessionId, CallId)>,
     shown: BTreeMap<SessionId, Seq>,
     count: u64,
 }
@@ -25,6 +28,9 @@ impl Told {
             Line::Input(session, input) => drop(self.inputs.insert((session, input))),
             Line::Ended(session, run) => drop(self.ends.insert((session, run))),
             Line::Cancelled(session, run) => drop(self.cancels.insert((session, run))),
+            Line::Interrupted(session, run) => drop(self.interrupts.insert((session, run))),
+            Line::Branched(session) => drop(self.branches.insert(session)),
+            Line::Word(session, call) => drop(self.words.insert((session, call))),
             Line::Seen(session, seq) => {
                 let last = self.shown.entry(session).or_default();
                 *last = (*last).max(seq);
@@ -44,6 +50,9 @@ impl Told {
         self.inputs.extend(other.inputs);
         self.ends.extend(other.ends);
         self.cancels.extend(other.cancels);
+        self.interrupts.extend(other.interrupts);
+        self.branches.extend(other.branches);
+        self.words.extend(other.words);
         for (session, seq) in other.shown {
             let last = self.shown.entry(session).or_default();
             *last = (*last).max(seq);
@@ -64,6 +73,13 @@ impl Told {
         lost.extend(ends.map(|(session, run)| format!("the end of run {run} of {session}, which was told, is gone")));
         let cancels = self.cancels.iter().filter(|run| !kept.ends.contains(run) && !kept.closing.contains(run));
         lost.extend(cancels.map(|(session, run)| format!("the cancel of run {run} of {session} is gone")));
+        let interrupts =
+            self.interrupts.iter().filter(|run| !kept.ends.contains(run) && !kept.interrupted.contains(run));
+        lost.extend(interrupts.map(|(session, run)| format!("the interrupt of run {run} of {session} is gone")));
+        let branches = self.branches.iter().filter(|branch| !sessions.contains_key(branch));
+        lost.extend(branches.map(|branch| format!("the branch {branch} is gone")));
+        let words = self.words.iter().filter(|word| !kept.words.contains(word));
+        lost.extend(words.map(|(session, call)| format!("a person's word for call {call} of {session} is gone")));
         for (session, seq) in &self.shown {
             let last = Seq(sessions.get(session).map_or(0, |records| records.len() as u64));
             if last < *seq {
@@ -80,6 +96,8 @@ struct Kept {
     inputs: BTreeSet<(SessionId, InputId)>,
     ends: BTreeSet<(SessionId, RunNo)>,
     closing: BTreeSet<(SessionId, RunNo)>,
+    interrupted: BTreeSet<(SessionId, RunNo)>,
+    words: BTreeSet<(SessionId, CallId)>,
 }
 
 impl Kept {
@@ -88,10 +106,14 @@ impl Kept {
             self.inputs.insert((session, accepted.id));
         } else if let Record::RunEnded(ended) = record {
             self.ends.insert((session, ended.run));
-        } else if let Record::RunHeld { run, why } = record
-            && matches!(**why, Hold::Closing { .. })
-        {
-            self.closing.insert((session, *run));
+        } else if let Record::AskAnswered { call, .. } = record {
+            self.words.insert((session, *call));
+        } else if let Record::RunHeld { run, why } = record {
+            match **why {
+                Hold::Closing { .. } => _ = self.closing.insert((session, *run)),
+                Hold::Interrupted { .. } => _ = self.interrupted.insert((session, *run)),
+                Hold::OutOfTurns => {}
+            }
         }
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use subtend_session::authority::Access;
 use subtend_session::call::ToolEffect;
 use subtend_tools::closure::FnTool;
 use subtend_tools::tool::{Tool, ToolCall, ToolError};
@@ -31,6 +32,8 @@ struct Args {
 pub(super) fn all(home: &Home, trigger: &Arc<Trigger>) -> [Arc<dyn Tool>; 2] {
     let mark = tool(MARK, ToolEffect::SideEffect, Effect::Once, home, trigger);
     let note = tool(NOTE, ToolEffect::Idempotent, Effect::Idempotent, home, trigger);
+    // A person is asked before it.
+    let note = note.access(|_| vec![Access { action: NOTE.into(), resource: "*".into() }]);
     [Arc::new(mark), Arc::new(note)]
 }
 

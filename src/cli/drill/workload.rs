@@ -1,11 +1,13 @@
-//! The people of a drill: they open trees, send, cancel, go on, and tell what was acknowledged to them.
+//! The people of a drill: they open trees, send, cancel, interrupt, go on, branch off, give their word for calls, and tell what was
+//! acknowledged to them.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use subtend_actors::event::{Next, What};
-use subtend_actors::{Control, Runtime, SessionHandle};
-use subtend_session::record::Record;
+use subtend_actors::{Approver, BranchOptions, Control, Runtime, SessionHandle};
+use subtend_session::ids::RunNo;
+use subtend_session::record::{AskVerdict, Record};
 use tokio::task::JoinSet;
 
 use super::chance::Chance;
@@ -60,19 +62,32 @@ async fn one_tree(runtime: &Runtime, seed: u64, tree: u32, round: u32) -> Option
     let mut chance = Chance::of(seed, &name);
     let session = runtime.open(if chance.one_in(3) { STEADY } else { WORKER }).ok()?;
     let depth = 1 + chance.below(4);
-    let receipt = session.send(model::prompt(&name, depth)).await.ok()?;
-    Line::Input(session.id(), receipt.input).say();
+    let first = send(&session, &name, depth).await?;
     if chance.one_in(4) {
         // Behind the first: it waits in the queue, or opens the next run.
-        let queued = session.send(model::prompt(&format!("{name}-queued"), 1)).await.ok()?;
-        Line::Input(session.id(), queued.input).say();
+        send(&session, &format!("{name}-queued"), 1).await?;
     }
     if chance.one_in(5) {
         tokio::time::sleep(Duration::from_millis(chance.below(60))).await;
         cancel(&session).await?;
     }
-    let ended = session.run_ended(receipt.run).await.ok()?;
+    if chance.one_in(6) {
+        tokio::time::sleep(Duration::from_millis(chance.below(80))).await;
+        interrupt(&session).await?;
+        if chance.one_in(2) {
+            // It takes the run up again, or opens the next one.
+            send(&session, &format!("{name}-on"), 1).await?;
+        }
+    }
+    let ended = session.run_ended(first).await.ok()?;
     Line::Ended(session.id(), ended.run).say();
+    if chance.one_in(4) {
+        let branch = session.branch(BranchOptions::default()).await.ok()?;
+        Line::Branched(branch.id()).say();
+        let run = send(&branch, &format!("{name}-branch"), 1).await?;
+        let ended = branch.run_ended(run).await.ok()?;
+        Line::Ended(branch.id(), ended.run).say();
+    }
     if chance.one_in(3) {
         let again = session.continue_with(Some(&model::prompt(&format!("{name}-again"), 1))).await.ok()?;
         Line::Input(session.id(), again.input).say();
@@ -80,6 +95,33 @@ async fn one_tree(runtime: &Runtime, seed: u64, tree: u32, round: u32) -> Option
         Line::Ended(session.id(), ended.run).say();
     }
     Some(())
+}
+
+async fn send(session: &SessionHandle, name: &str, depth: u64) -> Option<RunNo> {
+    let receipt = session.send(model::prompt(name, depth)).await.ok()?;
+    Line::Input(session.id(), receipt.input).say();
+    Some(receipt.run)
+}
+
+async fn interrupt(session: &SessionHandle) -> Option<()> {
+    if let Control::Done(run) = session.interrupt().await.ok()? {
+        Line::Interrupted(session.id(), run).say();
+    }
+    Some(())
+}
+
+/// Gives a person's word for each call that needs one, sooner or later.
+pub(super) async fn answer(mut approver: Approver, seed: u64) {
+    loop {
+        let asked = approver.next().await;
+        let mut chance = Chance::of(seed, &format!("{} {}", asked.session, asked.call));
+        tokio::time::sleep(Duration::from_millis(chance.below(40))).await;
+        let verdict = if chance.one_in(4) { AskVerdict::Deny } else { AskVerdict::Allow };
+        // Refused where the run ended meanwhile.
+        if let Ok(Control::Done(_)) = approver.answer(&asked, verdict).await {
+            Line::Word(asked.session, asked.call).say();
+        }
+    }
 }
 
 async fn cancel(session: &SessionHandle) -> Option<()> {

@@ -7,6 +7,7 @@ use subtend_session::call::CallEnd;
 use subtend_session::ids::{Seq, Short};
 use subtend_session::place::BranchKind;
 use subtend_session::record::{AskBy, AskVerdict, From, Hold};
+use subtend_tools::registry::Registry;
 
 use super::Transcript;
 use super::entry::{Call, Came, End, Entry};
@@ -168,8 +169,17 @@ fn hold(why: &Hold) -> String {
 
 fn call(out: &mut dyn Write, call: &Call, full: bool) -> io::Result<()> {
     let child = call.child.map(|child| format!("  → {}", child.short())).unwrap_or_default();
-    let args = if full { harmless(&call.args) } else { clip(&call.args, COLUMNS) };
-    writeln!(out, "  {} {} {args}{}", In(LIVE, "▸"), In(BOLD, clip(&call.tool, 64)), In(DIM, child))?;
+    // Cut, a call is told in the words that its tool has for people (M13); whole, as the model wrote it.
+    let shown = Registry::default().shown(&call.tool, &call.args, None);
+    let named = !full && !shown.display.name.is_empty();
+    let icon = if named { format!("{} ", clip(&shown.display.icon, 4)) } else { String::new() };
+    let tool = if named { &shown.display.name } else { &call.tool };
+    let args = match shown.input.filter(|_| !full) {
+        Some(input) => clip(&input, COLUMNS),
+        None if full => harmless(&call.args),
+        None => clip(&call.args, COLUMNS),
+    };
+    writeln!(out, "  {} {icon}{} {args}{}", In(LIVE, "▸"), In(BOLD, clip(tool, 64)), In(DIM, child))?;
     match &call.result {
         None => writeln!(out, "    {}", In(ODD, "no result")),
         Some(Came::Ends(ends)) => ends.iter().try_for_each(|end| self::end(out, end, full)),

@@ -44,7 +44,7 @@ fn heads() -> Heads {
     ])
 }
 
-fn read(session: SessionId) -> Result<Past, Fail> {
+fn read(session: SessionId) -> Result<(Past, Option<String>), Fail> {
     let ended = |outcome, born| Past {
         outcome: Some(outcome),
         background: session != id(ROOT),
@@ -56,9 +56,9 @@ fn read(session: SessionId) -> Result<Past, Fail> {
     };
     match session.to_string().as_str() {
         // The elder was born first, though its id sorts last.
-        ROOT => Ok(ended(Outcome::Completed, vec![id(ELDER), id(YOUNGER)])),
-        ELDER => Ok(ended(Outcome::Failed { kind: FailKind::Refused }, vec![id(GRANDCHILD)])),
-        YOUNGER => Ok(Past { turns: 1, ..Past::default() }),
+        ROOT => Ok((ended(Outcome::Completed, vec![id(ELDER), id(YOUNGER)]), None)),
+        ELDER => Ok((ended(Outcome::Failed { kind: FailKind::Refused }, vec![id(GRANDCHILD)]), None)),
+        YOUNGER => Ok((Past { turns: 1, ..Past::default() }, None)),
         _ => Err(Fail::Store("a frame does not check".into())),
     }
 }
@@ -85,18 +85,29 @@ fn a_tree_is_drawn_in_the_order_of_birth() {
 #[test]
 fn the_footer_says_what_a_dead_process_left() {
     let tree = grow(&heads(), id(ROOT), &read).expect("a tree");
-    let expected = format!(
-        "4 sessions, 2.4k tokens in all; session {ROOT}\n\
-         1 run was in flight when the last process ended: the next `subtend run` on this store ends it as lost"
-    );
-    assert_eq!(plain(&footer(&tree)), expected);
+    let first = format!("4 sessions, 2.4k tokens in all; session {ROOT}");
+    let (none, it) = (BTreeSet::new(), BTreeSet::from([id(YOUNGER)]));
+    for (goes_on, keeps, fate) in
+        [(&none, &none, "it ends as lost"), (&it, &none, "it goes on"), (&none, &it, "it keeps its place")]
+    {
+        let expected = format!(
+            "{first}\n1 run was in flight when the last process ended: with the next `subtend run` on this store {fate}"
+        );
+        assert_eq!(plain(&footer(&tree, goes_on, keeps)), expected);
+    }
+    let mut heads = heads();
+    heads.get_mut(&id(ROOT)).expect("the root").state = Phase::WaitingAtRest;
+    heads.get_mut(&id(ELDER)).expect("the elder").state = Phase::Working;
+    let tree = grow(&heads, id(ROOT), &read).expect("a tree");
+    let told = plain(&footer(&tree, &it, &none));
+    assert!(told.ends_with("with the next `subtend run` on this store 1 goes on, 2 end as lost"), "{told}");
 }
 
 #[test]
 fn a_subtree_can_be_shown_and_is_one_json_object() {
     let mut heads = heads();
     heads.remove(&id(GRANDCHILD));
-    let cancelled = |_| Ok(Past { outcome: Some(Outcome::Cancelled { by: By::Person }), ..Past::default() });
+    let cancelled = |_| Ok((Past { outcome: Some(Outcome::Cancelled { by: By::Person }), ..Past::default() }, None));
     let tree = grow(&heads, id(ELDER), &cancelled).expect("a tree");
     let expected = json!({
         "id": ELDER, "agent": "explore", "state": "quiet",
@@ -109,7 +120,7 @@ fn a_subtree_can_be_shown_and_is_one_json_object() {
 #[test]
 fn sessions_that_name_each_other_as_parent_are_no_endless_tree() {
     let ring = Heads::from([head(ELDER, Some(YOUNGER), 1, Phase::Quiet), head(YOUNGER, Some(ELDER), 1, Phase::Quiet)]);
-    let tree = grow(&ring, id(ELDER), &|_| Ok(Past::default())).expect("a tree");
+    let tree = grow(&ring, id(ELDER), &|_| Ok((Past::default(), None))).expect("a tree");
     let mut seen = Vec::new();
     each(&tree, &mut |node| seen.push(node.id));
     assert_eq!(seen, [id(ELDER), id(YOUNGER)]);

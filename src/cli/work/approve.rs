@@ -7,7 +7,7 @@ use subtend_actors::{Approval, Approver, Runtime};
 use subtend_session::record::{AskVerdict, Record};
 use tokio::sync::mpsc;
 
-use super::super::paint::clip;
+use super::super::paint::{clip, harmless};
 
 /// Columns of what an agent wants to do.
 const COLUMNS: usize = 90;
@@ -93,8 +93,13 @@ pub(crate) fn is_closed(asked: &Approval, event: &Event) -> bool {
     event.session == asked.session && *call == asked.call
 }
 
-/// The question.
+/// The question. A plan is shown whole: whoever approves it has read it.
 pub(crate) fn question(approval: &Approval) -> String {
+    if let Some(plan) = &approval.plan {
+        let (path, agent) = (clip(&approval.path, 40), clip(&approval.resource, 64));
+        let plan = harmless(plan.trim_end());
+        return format!("{path} has a plan:\n\n{plan}\n\nlet {agent} carry it out? [y]es, [N]o: go on planning");
+    }
     format!(
         "{} wants to {} on {} ({})\nallow? [y]es, [a]lways in this session, [N]o",
         clip(&approval.path, 40),
@@ -117,6 +122,36 @@ pub(crate) fn verdict(line: &str) -> Option<AskVerdict> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_plan_is_shown_whole_and_cannot_move_the_cursor() {
+        let id: subtend_session::ids::SessionId = "0192f0c1-2d3e-7abc-8def-0123456789ab".parse().expect("an id");
+        let approval = Approval {
+            root: id,
+            session: id,
+            path: "a3f9c1".to_owned(),
+            call: subtend_session::ids::CallId { turn: subtend_session::ids::TurnNo(1), ix: 0 },
+            tool: "plan_exit".into(),
+            action: "plan_exit".into(),
+            resource: "build".into(),
+            plan: Some("1. Write `a`.\n2. Test it.\u{1b}[2J\n".into()),
+        };
+        let told = question(&approval);
+        assert!(told.starts_with("a3f9c1 has a plan:\n\n1. Write `a`.\n2. Test it."), "{told}");
+        assert!(told.ends_with("\n\nlet build carry it out? [y]es, [N]o: go on planning"), "{told}");
+        assert!(!told.contains('\u{1b}'), "{told:?}");
+        let other = Approval {
+            plan: None,
+            action: "shell.run".into(),
+            resource: "make".into(),
+            tool: "shell".into(),
+            ..approval
+        };
+        assert_eq!(
+            question(&other),
+            "a3f9c1 wants to shell.run on make (shell)\nallow? [y]es, [a]lways in this session, [N]o"
+        );
+    }
 
     #[test]
     fn a_word_is_a_verdict_and_anything_else_is_asked_again() {

@@ -1,6 +1,9 @@
 //! A call in a few words: `search "error"`, `read src/main.rs`.
 
 use serde_json::Value;
+use subtend_session::dialect::discovery;
+use subtend_tools::display::Shown;
+use subtend_tools::registry::Registry;
 
 use super::super::paint::clip;
 
@@ -20,10 +23,17 @@ const TELLING: [(&str, bool); 9] = [
     ("prompt", true),
 ];
 
-/// The call in a few words, without anything that a terminal would obey.
-pub(super) fn call(tool: &str, args: &str) -> String {
-    let tool = clip(tool, 24);
-    match serde_json::from_str::<Value>(args).ok().as_ref().and_then(about) {
+/// The call in a few words, without anything that a terminal would obey: by the sign and name that its tool has for people, and in
+/// the tool's own words, where it has some (M13).
+pub(super) fn call(named: &str, args: &str, tools: &Registry) -> String {
+    let Shown { tool, display, input, .. } = tools.shown(named, args, None);
+    let used = discovery::used(named, args);
+    let args = used.as_ref().map_or(args, |(_, args)| args);
+    let tool = if display.name.is_empty() { tool } else { display.name };
+    let icon = if display.icon.is_empty() { String::new() } else { format!("{} ", clip(&display.icon, 4)) };
+    let tool = format!("{icon}{}", clip(&tool, 24));
+    let own = input.map(|input| clip(&input, COLUMNS));
+    match own.or_else(|| serde_json::from_str::<Value>(args).ok().as_ref().and_then(about)) {
         Some(about) => format!("{tool} {about}"),
         None => tool,
     }
@@ -42,6 +52,7 @@ mod tests {
 
     #[test]
     fn a_call_is_named_by_its_telling_argument() {
+        let call = |tool: &str, args: &str| call(tool, args, &Registry::default());
         let cases = [
             (call("search", r#"{"path":"src","pattern":"error"}"#), "search \"error\""),
             (call("read", r#"{"path":"src/main.rs","from":3}"#), "read src/main.rs"),
@@ -49,6 +60,8 @@ mod tests {
             (call("shell", r#"{"command":"a\u001b[2J\nb"}"#), "shell a [2J b"),
             (call("read", "{\"path\":"), "read"),
             (call("odd", "[1]"), "odd"),
+            (call("use_tool", r#"{"tool":"read","args":{"path":"a"}}"#), "read a"),
+            (call("minion", r#"{"message":"Count\u001b them."}"#), "🤖 Minion Count them."),
         ];
         for (brief, expected) in cases {
             assert_eq!(brief, expected);

@@ -2,14 +2,21 @@
 
 use std::sync::Arc;
 
+use subtend::config::{DefaultModel, Loaded};
 use subtend_actors::builder::Builder;
 use subtend_models::closure::fn_model;
 use subtend_models::model::{Model, ModelError};
 use subtend_models::spec::{BadModel, ModelSpec};
 use subtend_models::throttle::Rates;
+use subtend_session::ids::Text;
 use subtend_session::outcome::ModelFail;
 
 use super::super::fail::Fail;
+
+/// Models by name.
+type Named = Vec<(String, Arc<dyn Model>)>;
+/// Pools, with the names of their models.
+type Pools = Vec<(String, Vec<String>)>;
 
 const MODEL: &str = "SUBTEND_MODEL";
 const BASE_URL: &str = "SUBTEND_BASE_URL";
@@ -40,7 +47,13 @@ pub(crate) struct ModelArgs {
 
 /// The models of a run.
 pub(crate) struct Choice {
-    models: Vec<(String, Arc<dyn Model>)>,
+    /// Those that answer where an agent names none; several are a pool of their own.
+    models: Named,
+    /// The pool that answers there instead.
+    default_pool: Option<String>,
+    /// Pools of the configuration, and those of their models that call no server.
+    pools: Pools,
+    members: Named,
     servers: Servers,
     rates: Rates,
     /// Whether agents that name a provider's model get it: not where `offline` or a script was asked for.
@@ -58,35 +71,30 @@ impl ModelArgs {
         self.model.as_deref().filter(|words| !(words.is_empty() && is_empty(MODEL)))
     }
 
-    /// Reads and makes what was chosen.
-    pub(crate) fn choose(&self) -> Result<Choice, Fail> {
+    /// Reads and makes what was chosen, here or in the configuration.
+    pub(crate) fn choose(&self, said: &Loaded) -> Result<Choice, Fail> {
         let urls: Vec<&str> = self.base_url.iter().map(String::as_str).collect();
         let servers = Servers::read(urls.iter().copied().filter(|url| !(url.is_empty() && is_empty(BASE_URL))))?;
         let rates = self.rates()?;
-        let words: Vec<&str> = match self.words() {
-            None => vec!["offline"],
-            // A script's file may have a comma in its name.
-            Some(word) if word.trim_start().starts_with("scripted:") => vec![word],
-            Some(words) => words.split(',').map(str::trim).collect(),
+        let configured = said.default_model();
+        let (words, default_pool) = match (self.words(), &configured) {
+            (Some(words), _) => (words, None),
+            (None, DefaultModel::Model(words)) => (&**words, None),
+            (None, DefaultModel::Pool(pool)) => ("", Some(pool.to_string())),
+            (None, DefaultModel::Unsaid) => ("offline", None),
         };
-        let said = |error: BadModel| Fail::Usage(format!("{error} (--model or SUBTEND_MODEL)"));
-        let mut models = Vec::with_capacity(words.len());
-        let mut providers = false;
-        let several = words.len() > 1;
-        for word in words {
-            if several && word.is_empty() {
-                return Err(Fail::Usage(
-                    "a model is missing before or after a comma (--model or SUBTEND_MODEL)".to_owned(),
-                ));
+        let (models, mut providers) = match &default_pool {
+            Some(pool) => {
+                (Named::new(), said.config.llm.pools.get(&**pool).is_some_and(|members| call_servers(members)))
             }
-            let spec = ModelSpec::parse(word).map_err(said)?;
-            let calls_nobody = matches!(spec, ModelSpec::Offline | ModelSpec::Scripted(_));
-            providers |= !calls_nobody;
-            let spec = servers.place(spec, calls_nobody)?;
-            let model = spec.build().map_err(|error| Fail::Usage(error.to_string()))?;
-            models.push((model.name().to_owned(), model));
+            None => models(words, &servers)?,
+        };
+        // Who names a model that calls nobody is not to have another one called by a pool.
+        if self.words().is_none() && configured == DefaultModel::Unsaid {
+            providers |= said.config.llm.pools.values().any(|members| call_servers(members));
         }
-        Ok(Choice { models, servers, rates, providers })
+        let (pools, members) = pools(said, &servers, providers)?;
+        Ok(Choice { models, default_pool, pools, members, servers, rates, providers })
     }
 
     fn rates(&self) -> Result<Rates, Fail> {
@@ -101,6 +109,61 @@ impl ModelArgs {
     }
 }
 
+/// Whether one of these models is a provider's.
+fn call_servers(members: &[Text]) -> bool {
+    let calls_nobody = |spec| matches!(spec, Ok(ModelSpec::Offline | ModelSpec::Scripted(_)));
+    !members.iter().all(|member| calls_nobody(ModelSpec::parse(member)))
+}
+
+/// The models that `words` name, and whether one of them is a provider's.
+fn models(words: &str, servers: &Servers) -> Result<(Named, bool), Fail> {
+    let words: Vec<&str> = match words {
+        // A script's file may have a comma in its name.
+        word if word.trim_start().starts_with("scripted:") => vec![word],
+        words => words.split(',').map(str::trim).collect(),
+    };
+    let said = |error: BadModel| Fail::Usage(format!("{error} (--model or SUBTEND_MODEL)"));
+    let mut models = Vec::with_capacity(words.len());
+    let mut providers = false;
+    let several = words.len() > 1;
+    for word in words {
+        if several && word.is_empty() {
+            return Err(Fail::Usage(
+                "a model is missing before or after a comma (--model or SUBTEND_MODEL)".to_owned(),
+            ));
+        }
+        let spec = ModelSpec::parse(word).map_err(said)?;
+        let calls_nobody = matches!(spec, ModelSpec::Offline | ModelSpec::Scripted(_));
+        providers |= !calls_nobody;
+        let spec = servers.place(spec, calls_nobody)?;
+        let model = spec.build().map_err(|error| Fail::Usage(error.to_string()))?;
+        models.push((model.name().to_owned(), model));
+    }
+    Ok((models, providers))
+}
+
+/// The pools of the configuration, and those of their models that call no server; the others are made when they are first asked.
+/// Without `providers`, a pool with a provider's model is left out: agents that want it use their caller's model.
+fn pools(said: &Loaded, servers: &Servers, providers: bool) -> Result<(Pools, Named), Fail> {
+    let (mut pools, mut made) = (Vec::new(), Named::new());
+    for (name, members) in &said.config.llm.pools {
+        let mut local = Vec::new();
+        for member in members {
+            let refused = |error: String| Fail::Usage(format!("the pool `{name}`: {error}"));
+            let spec = ModelSpec::parse(member).map_err(|error| refused(error.to_string()))?;
+            if matches!(spec, ModelSpec::Offline | ModelSpec::Scripted(_)) {
+                let spec = servers.place(spec, true)?;
+                local.push((member.to_string(), spec.build().map_err(|error| refused(error.to_string()))?));
+            }
+        }
+        if providers || local.len() == members.len() {
+            pools.push((name.to_string(), members.iter().map(ToString::to_string).collect()));
+            made.extend(local);
+        }
+    }
+    Ok((pools, made))
+}
+
 /// Whether the variable is set to nothing, as shells do that pass on one that they do not have.
 fn is_empty(variable: &str) -> bool {
     std::env::var_os(variable).is_some_and(|value| value.is_empty())
@@ -109,10 +172,19 @@ fn is_empty(variable: &str) -> bool {
 impl Choice {
     /// Gives the models to the runtime.
     pub(crate) fn give(self, builder: Builder) -> Builder {
-        let Self { mut models, servers, rates, providers } = self;
+        let Self { mut models, default_pool, pools, members, servers, rates, providers } = self;
         let mut builder = builder.rates(rates);
         if providers {
             builder = builder.model_source(move |name| servers.model(name));
+        }
+        for (name, model) in members {
+            builder = builder.named_model(name, model);
+        }
+        for (name, members) in pools {
+            builder = builder.pool(&name, members);
+        }
+        if let Some(pool) = default_pool {
+            return builder.default_model(format!("pool:{pool}"));
         }
         if models.len() == 1
             && let Some((_, model)) = models.pop()
@@ -205,7 +277,7 @@ mod tests {
     fn said(model: &str, base_url: &[&str], calls: u32) -> String {
         let base_url = base_url.iter().map(|url| (*url).to_owned()).collect();
         let args = ModelArgs { model: Some(model.to_owned()), base_url, calls, calls_per_minute: None };
-        args.choose().err().map(|error| error.to_string()).unwrap_or_default()
+        args.choose(&Loaded::of([]).expect("a configuration")).err().map(|error| error.to_string()).unwrap_or_default()
     }
 
     #[test]

@@ -1,21 +1,27 @@
 //! The one place where the command line meets the runtime.
 
-use std::sync::Arc;
+use std::io::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use subtend_actors::builder::Builder;
 use subtend_actors::prices::Prices;
-use subtend_actors::{OpenSessionError, Runtime, SendError, SessionHandle, StartError, WaitError};
+use subtend_actors::{BootProgress, OpenSessionError, Runtime, SendError, SessionHandle, StartError, WaitError};
 use subtend_agents::catalog::Catalog;
+use subtend_agents::dialect::Dialects;
+use subtend_journal::Journal;
 use subtend_session::authority::{Authority, RuleSet, Verdict};
 use subtend_session::limits::Limits;
+use subtend_tools::option::ToolOptions;
 use subtend_tools::registry::Registry;
 use subtend_tools::tool::Tool;
 use subtend_tools::workspace::Workspace;
 
-use super::super::data::Place;
+use super::super::data::{self, Place};
 use super::super::fail::Fail;
 use super::super::guard;
+use super::super::paint::count;
+use super::super::progress::Teller;
 use super::choice::Choice;
 
 /// What a runtime is made of.
@@ -28,6 +34,10 @@ pub(crate) struct Parts {
     pub(crate) prices: Prices,
     pub(crate) limits: Limits,
     pub(crate) policy: RuleSet,
+    pub(crate) dialects: Dialects,
+    pub(crate) tool_options: ToolOptions,
+    /// Nothing is told but errors.
+    pub(crate) quiet: bool,
 }
 
 /// The tools of the workspace.
@@ -59,13 +69,21 @@ pub(crate) async fn start(parts: Parts) -> Result<Runtime, Fail> {
         .tools(parts.tools)
         .policy(parts.policy)
         .prices(parts.prices)
-        .limits(parts.limits);
-    begin(parts.models.give(builder)).await
+        .limits(parts.limits)
+        .dialects(parts.dialects)
+        .tool_options(parts.tool_options);
+    begin(parts.models.give(builder), (!parts.quiet).then(Teller::new)).await
 }
 
-/// Starts what was built.
-pub(crate) async fn begin(builder: Builder) -> Result<Runtime, Fail> {
-    builder.start().await.map_err(|error| match error {
+/// Starts what was built: the one place where a verb does, and where it is told how far the boot is.
+pub(crate) async fn begin(builder: Builder, teller: Option<Teller>) -> Result<Runtime, Fail> {
+    let teller = teller.map(Mutex::new);
+    let told = move |at: BootProgress| {
+        let Some(teller) = &teller else { return };
+        let words = || format!("recovering: {} of {} done", at.done, count(at.total as u64, "session"));
+        teller.lock().unwrap_or_else(PoisonError::into_inner).tell(words);
+    };
+    builder.on_boot(told).start().await.map_err(|error| match error {
         StartError::Journal(error) => Fail::from(error),
         StartError::Boot(error) => Fail::Store(error.to_string()),
         StartError::Limits(_)
@@ -73,7 +91,8 @@ pub(crate) async fn begin(builder: Builder) -> Result<Runtime, Fail> {
         | StartError::Rates(..)
         | StartError::Price(..)
         | StartError::NoPrice(_)
-        | StartError::NoSuchDefault(_) => Fail::Usage(error.to_string()),
+        | StartError::NoSuchDefault(_)
+        | StartError::ToolOptions(_) => Fail::Usage(error.to_string()),
         StartError::NoModel | StartError::Workspace(_) | StartError::Supervisors(_) | StartError::Unrecordable(_) => {
             Fail::Other(error.to_string())
         }
@@ -97,7 +116,18 @@ pub(crate) fn open(runtime: &Runtime, agent: &str) -> Result<SessionHandle, Fail
 
 /// Ends everything within `grace`.
 pub(crate) async fn shut_down(runtime: Runtime, grace: Duration) {
+    if let Some(full) = full(runtime.journal()) {
+        // Whatever the verb says of a journal that failed does not say what to do.
+        drop(writeln!(anstream::stderr(), "{full}"));
+    }
     runtime.shutdown(grace).await;
+}
+
+/// That the journal failed for want of room, and what to do; `None` if it did not.
+pub(crate) fn full(journal: &Journal) -> Option<String> {
+    let poisoned = journal.poisoned().filter(|poisoned| poisoned.0.is_full())?;
+    let place = journal.info().path.map_or_else(|| "the store".to_owned(), |path| path.display().to_string());
+    Some(data::full(&place, &poisoned.to_string()))
 }
 
 impl From<SendError> for Fail {
@@ -112,5 +142,53 @@ impl From<SendError> for Fail {
 impl From<WaitError> for Fail {
     fn from(error: WaitError) -> Self {
         Self::Other(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use subtend_journal::Options;
+    use subtend_journal::memory::Memory;
+    use subtend_models::closure::fn_model;
+
+    use super::super::super::progress::Told;
+    use super::*;
+
+    /// A runtime over `memory` whose model never answers.
+    fn built(memory: &Memory) -> Builder {
+        let journal = Journal::open(Box::new(memory.clone()), Options::default()).expect("a journal");
+        let silent = fn_model("silent", |_, _| std::future::pending());
+        Runtime::builder().journal(journal).model(Arc::new(silent))
+    }
+
+    /// What is on stderr of a start that finds three runs in flight, each step of which comes a second after the one before.
+    async fn told(teller: impl FnOnce(Told) -> Option<Teller>) -> String {
+        let memory = Memory::new();
+        let runtime = begin(built(&memory), None).await.expect("a runtime");
+        for _ in 0..3 {
+            open(&runtime, "general").expect("a session").send("work").await.expect("accepted");
+        }
+        drop(runtime);
+        let told = Told::default();
+        let runtime = begin(built(&memory), teller(told.clone())).await.expect("a runtime");
+        assert_eq!(runtime.boot().swept, 3);
+        shut_down(runtime, Duration::ZERO).await;
+        told.text()
+    }
+
+    #[tokio::test]
+    async fn a_boot_that_takes_long_is_told_in_lines_or_on_one_line_and_not_where_nobody_wants_it() {
+        let step =
+            "recovering: 1 of 3 sessions done\nrecovering: 2 of 3 sessions done\nrecovering: 3 of 3 sessions done\n";
+        assert_eq!(told(|told| Some(Teller::of(told, false, Duration::ZERO))).await, step);
+        let clear = "\r\u{1b}[K";
+        let drawn: String = step.lines().flat_map(|line| [clear, line]).chain([clear]).collect();
+        assert_eq!(told(|told| Some(Teller::of(told, true, Duration::ZERO))).await, drawn);
+        assert_eq!(
+            told(|told| Some(Teller::of(told, false, Duration::from_secs(3_600)))).await,
+            "",
+            "it is not long yet"
+        );
+        assert_eq!(told(|_| None).await, "");
     }
 }

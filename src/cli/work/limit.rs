@@ -5,13 +5,13 @@ use subtend_session::limits::Limits;
 
 use super::super::fail::Fail;
 
-/// The default limits, with what `words` change of them.
-pub(super) fn read(words: &[String]) -> Result<Limits, Fail> {
+/// The limits of `base`, with what `words` change of them.
+pub(super) fn read(words: &[String], base: &Limits) -> Result<Limits, Fail> {
     let known = |limits: &Limits| match serde_json::to_value(limits) {
         Ok(Value::Object(fields)) => Ok(fields),
         Ok(_) | Err(_) => Err(Fail::Other("the limits have no names".into())),
     };
-    let mut fields = known(&Limits::default())?;
+    let mut fields = known(base)?;
     for word in words {
         let (name, value) = split(word, &fields)?;
         fields.insert(name.clone(), value);
@@ -58,7 +58,7 @@ mod tests {
 
     fn said(words: &[&str]) -> Result<Limits, String> {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        read(&words).map_err(|error| error.to_string())
+        read(&words, &Limits::default()).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -66,6 +66,13 @@ mod tests {
         let set = Limits { turns: 5, run_ms: None, first_byte_ms: 2_000, ..Limits::default() };
         assert_eq!(said(&["turns=5", "run-ms = none", "first_byte_ms=2000"]), Ok(set));
         assert_eq!(said(&[]), Ok(Limits::default()));
+    }
+
+    #[test]
+    fn what_is_not_named_stays_as_the_configuration_has_it() {
+        let base = Limits { spawns: 7, turns: 3, ..Limits::default() };
+        let set = read(&["turns=5".to_owned()], &base).map_err(|error| error.to_string());
+        assert_eq!(set, Ok(Limits { turns: 5, ..base }));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use subtend_session::call::CallKind;
 use subtend_session::ids::{CallId, SessionId, Text};
 use subtend_session::outcome::Outcome;
 use subtend_session::record::{AttemptDiscarded, Carrier, Hold, NoticeTaken, Park, Record, TurnAnswered};
+use subtend_tools::registry::Registry;
 use tokio::time::Instant;
 
 /// Of a session that asked a person.
@@ -45,6 +46,8 @@ pub(super) struct Node {
     /// When its last run ended.
     pub(super) ended: Option<Instant>,
     kids: Vec<SessionId>,
+    /// How calls are shown.
+    registry: Registry,
     /// Calls of the last answer that have no result.
     open: BTreeMap<CallId, Open>,
 }
@@ -89,9 +92,9 @@ pub(super) enum News {
 }
 
 impl Live {
-    /// A tree of its root alone.
-    pub(super) fn new(root: SessionId, agent: Text, now: Instant) -> Self {
-        let nodes = BTreeMap::from([(root, Node::new(agent, "".into(), 0, now))]);
+    /// A tree of its root alone, whose calls are shown as the tools of `registry` say.
+    pub(super) fn new(root: SessionId, agent: Text, now: Instant, registry: Registry) -> Self {
+        let nodes = BTreeMap::from([(root, Node::new(agent, "".into(), 0, now, registry))]);
         Self { nodes, root, early: BTreeMap::new(), missed: 0 }
     }
 
@@ -147,7 +150,7 @@ impl Live {
         if let Some((child, agent, short)) = born {
             node.kids.push(child);
             let depth = node.depth.saturating_add(1);
-            let mut node = Node::new(agent.clone(), short.0.clone(), depth, now);
+            let mut node = Node::new(agent.clone(), short.0.clone(), depth, now, node.registry.clone());
             for record in self.early.remove(&child).unwrap_or_default() {
                 node.record(&record, now);
             }
@@ -159,8 +162,9 @@ impl Live {
 }
 
 impl Node {
-    fn new(agent: Text, short: Text, depth: usize, now: Instant) -> Self {
+    fn new(agent: Text, short: Text, depth: usize, now: Instant, registry: Registry) -> Self {
         Self {
+            registry,
             agent,
             short,
             depth,
@@ -242,7 +246,11 @@ impl Node {
         let asked = answered.calls.iter().zip(0_u32..);
         self.open = asked
             .map(|(asked, ix)| {
-                let open = Open { brief: super::brief::call(&asked.tool, &asked.args), started: false, local: false };
+                let open = Open {
+                    brief: super::brief::call(&asked.tool, &asked.args, &self.registry),
+                    started: false,
+                    local: false,
+                };
                 (CallId { turn: answered.turn, ix }, open)
             })
             .collect();

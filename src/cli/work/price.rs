@@ -5,9 +5,9 @@ use subtend_actors::prices::{Price, Prices};
 use super::super::fail::Fail;
 use super::super::paint::clip;
 
-/// The prices that `words` name, in US dollars a million tokens.
-pub(super) fn read(words: &[String]) -> Result<Prices, Fail> {
-    let prices = words.iter().try_fold(Prices::new(), |prices, word| {
+/// The prices of `base`, and those that `words` name, in US dollars a million tokens.
+pub(super) fn read(words: &[String], base: Prices) -> Result<Prices, Fail> {
+    let prices = words.iter().try_fold(base, |prices, word| {
         let (name, price) = one(word)?;
         Ok::<_, Fail>(prices.with(name, price))
     })?;
@@ -53,6 +53,6 @@ mod tests {
         for wrong in ["gpt", "gpt=1", "gpt=1,2,3,4,5,6", "=1,2", "gpt=1,x"] {
             assert!(one(wrong).expect_err("no price").to_string().contains("MODEL=IN,OUT"), "{wrong}");
         }
-        assert!(read(&["gpt=-1,2".to_owned()]).is_err());
+        assert!(read(&["gpt=-1,2".to_owned()], Prices::new()).is_err());
     }
 }

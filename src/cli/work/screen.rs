@@ -5,6 +5,7 @@ use std::io::{IsTerminal as _, Write as _};
 use anstream::{AutoStream, ColorChoice};
 use subtend_actors::event::Event;
 use subtend_session::ids::{SessionId, Text};
+use subtend_tools::registry::Registry;
 use tokio::time::Instant;
 use unicode_width::UnicodeWidthChar as _;
 
@@ -28,6 +29,8 @@ enum Manner {
 pub(crate) struct Screen {
     manner: Manner,
     colours: bool,
+    /// How calls are shown.
+    tools: Registry,
     live: Option<Live>,
     /// Lines of the tree that are on the terminal.
     drawn: usize,
@@ -48,7 +51,12 @@ impl Screen {
             (false, false) => Manner::Lines,
         };
         let colours = !matches!(AutoStream::choice(&stderr), ColorChoice::Never);
-        Self { manner, colours, live: None, drawn: 0, beat: 0, quiet, prompt: None }
+        Self { manner, colours, tools: Registry::default(), live: None, drawn: 0, beat: 0, quiet, prompt: None }
+    }
+
+    /// Shows calls from here on as the tools say.
+    pub(crate) fn show_calls_by(&mut self, tools: Registry) {
+        self.tools = tools;
     }
 
     /// Whether there is a terminal to draw on.
@@ -58,7 +66,7 @@ impl Screen {
 
     /// Shows the tree below `root` from here on.
     pub(crate) fn watch(&mut self, root: SessionId, agent: Text) {
-        self.live = Some(Live::new(root, agent, Instant::now()));
+        self.live = Some(Live::new(root, agent, Instant::now(), self.tools.clone()));
         self.draw();
     }
 

@@ -3,13 +3,10 @@
 use std::sync::Arc;
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::json;
 use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
 
-use crate::bounded;
-use crate::registry::arguments;
 use crate::tool::ToolError;
 
 /// The tool that looks at a task, and may wait for it: locked, as `task` is (G15).
@@ -40,14 +37,16 @@ Bad: checking the same task again and again with `wait: false`.";
 
 const ABOUT_CANCEL: &str = "\
 End a task that you started and whose answer you do not need any more, with all that it started itself. What it found so far \
-comes to you as its result; the task can go on later with `task` and its session_id.
+comes to you as its result{later}.
 
 Use it when the question has settled itself, or when the task was started with a wrong prompt. Do not use it because a task takes \
 long: ask with `check_task` first. A task that has ended already stays as it is.";
 
-/// The tools, as they are offered beside `task`.
-pub fn specs() -> [ToolSpec; 2] {
-    let task = json!({"type": "string", "description": "The task, by the session_id that you were given when you started it."});
+/// The tools, as they are offered beside `task`, if that `continues` what was ended, and beside `spawn_task`.
+pub fn specs(continues: bool) -> [ToolSpec; 2] {
+    let later = if continues { "; a task that you started with `task` can go on later, by its session_id" } else { "" };
+    let about_cancel = ABOUT_CANCEL.replace("{later}", later);
+    let task = json!({"type": "string", "description": "The task, by the id that you were given when you started it."});
     let check = json!({
         "type": "object",
         "properties": {
@@ -71,7 +70,7 @@ pub fn specs() -> [ToolSpec; 2] {
     });
     [
         ToolSpec { name: CHECK.into(), description: ABOUT_CHECK.into(), schema: Arc::new(check) },
-        ToolSpec { name: CANCEL.into(), description: ABOUT_CANCEL.into(), schema: Arc::new(cancel) },
+        ToolSpec { name: CANCEL.into(), description: about_cancel.into(), schema: Arc::new(cancel) },
     ]
 }
 
@@ -97,7 +96,7 @@ struct Cancel {
 /// # Errors
 /// When they do not fit.
 pub fn parse_check(args: &str) -> Result<CheckRequest, ToolError> {
-    let asked: Check = read(CHECK, args, "taskId, wait and timeoutMs")?;
+    let asked: Check = super::arguments(CHECK, args, "taskId, wait and timeoutMs")?;
     if asked.timeout_ms == Some(0) {
         return Err(ToolError::bad_args("timeoutMs is 0: to look without waiting, say `wait: false`"));
     }
@@ -110,26 +109,13 @@ pub fn parse_check(args: &str) -> Result<CheckRequest, ToolError> {
 /// # Errors
 /// When they do not fit.
 pub fn parse_cancel(args: &str) -> Result<Text, ToolError> {
-    let asked: Cancel = read(CANCEL, args, "taskId")?;
+    let asked: Cancel = super::arguments(CANCEL, args, "taskId")?;
     named(CANCEL, &asked.task)
-}
-
-fn read<T: DeserializeOwned>(tool: &str, args: &str, takes: &str) -> Result<T, ToolError> {
-    let value = arguments::parse(tool, args).map_err(ToolError::bad_args)?;
-    serde_json::from_value(value).map_err(|error| {
-        let error = error.to_string();
-        ToolError::bad_args(format!(
-            "the arguments of {tool} do not fit: {}; it takes {takes}",
-            bounded::shown(&error, 300)
-        ))
-    })
 }
 
 fn named(tool: &str, task: &str) -> Result<Text, ToolError> {
     match task.trim() {
-        "" => {
-            Err(ToolError::bad_args(format!("{tool} needs a taskId: the session_id that you were given for the task")))
-        }
+        "" => Err(ToolError::bad_args(format!("{tool} needs a taskId: the id that you were given for the task"))),
         task => Ok(task.into()),
     }
 }
@@ -139,6 +125,7 @@ mod tests {
     use subtend_session::call::ToolErrorKind;
 
     use super::*;
+    use crate::registry::arguments;
 
     fn check(task: &str, wait: bool, timeout_ms: Option<u64>) -> Result<CheckRequest, ToolError> {
         Ok(CheckRequest { task: task.into(), wait, timeout_ms })
@@ -152,7 +139,7 @@ mod tests {
 
     #[test]
     fn the_schemas_fit_what_is_parsed() {
-        let [check, cancel] = specs().map(|spec| (arguments::compile(&spec.schema).unwrap(), spec.name));
+        let [check, cancel] = specs(true).map(|spec| (arguments::compile(&spec.schema).unwrap(), spec.name));
         assert_eq!((&*check.1, &*cancel.1), ("check_task", "cancel_task"));
         for (args, fits) in [
             (json!({"taskId": "9a8057"}), true),
@@ -170,6 +157,15 @@ mod tests {
     }
 
     #[test]
+    fn task_is_named_where_it_is_offered_alone() {
+        let about = |continues| specs(continues).map(|spec| spec.description.to_string());
+        let [with, without] = [about(true), about(false)];
+        assert!(with[1].contains("`task`") && !with[1].contains("{later}"), "{}", with[1]);
+        assert!(without.iter().all(|about| !about.contains("`task`") && !about.contains("session_id")), "{without:?}");
+        assert!(without[1].contains("comes to you as its result.\n"), "{}", without[1]);
+    }
+
+    #[test]
     fn a_check_waits_unless_it_says_otherwise() {
         assert_eq!(parse_check(r#"{"taskId":" 9a8057 "}"#), check("9a8057", true, None));
         assert_eq!(parse_check(r#"{"taskId":"x","wait":null,"timeoutMs":null}"#), check("x", true, None));
@@ -181,7 +177,7 @@ mod tests {
     fn wrong_arguments_say_what_is_right() {
         assert_eq!(
             error(parse_cancel(r#"{"taskId":" "}"#)),
-            "cancel_task needs a taskId: the session_id that you were given for the task"
+            "cancel_task needs a taskId: the id that you were given for the task"
         );
         assert_eq!(
             error(parse_check(r#"{"taskId":"x","timeoutMs":0}"#)),

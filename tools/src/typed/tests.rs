@@ -85,6 +85,7 @@ fn call(args: Value) -> ToolCall {
     ToolCall {
         key: ToolKey { session, run: RunNo(1), call: CallId { turn: TurnNo(2), ix: 3 } },
         args,
+        options: Default::default(),
         workspace: Arc::new(Workspace::open(".").unwrap()),
         authority: Arc::new(Authority::allow_all()),
         cancel: CancellationToken::new(),

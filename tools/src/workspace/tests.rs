@@ -87,6 +87,7 @@ impl Bench {
         let call = ToolCall {
             key,
             args,
+            options: Default::default(),
             workspace: Arc::clone(&self.workspace),
             authority: Arc::new(self.authority.clone()),
             cancel: self.cancel.clone(),

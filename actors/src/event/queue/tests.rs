@@ -24,6 +24,7 @@ fn input(n: u32, from: From, lane: Lane) -> Record {
         turns: None,
         metadata: None,
         format: None,
+        tools: None,
         as_owner: Owner::Person,
     }))
 }

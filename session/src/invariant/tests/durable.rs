@@ -406,6 +406,22 @@ pub(super) const STORIES: &[Case] = &[
         &[InvariantId::P6],
     ),
     (
+        "a model that hands the session over",
+        Scene::good,
+        |s| {
+            let other = AgentOverride {
+                agent: "build".into(),
+                agent_hash: crate::ids::Hash::of(b"build"),
+                model: "m".into(),
+                system: "do all".into(),
+            };
+            let Some(Record::CallStarted { kind, .. }) = s.root.get_mut(7) else { panic!("a call starts") };
+            **kind = CallKind::Propose(Arc::new(other));
+            s.root[TAKEN] = finished(CALL);
+        },
+        &[InvariantId::P6],
+    ),
+    (
         "a person who gives a run to a run",
         Scene::good,
         |s| {

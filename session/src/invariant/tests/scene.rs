@@ -38,6 +38,10 @@ pub(super) fn ceiling() -> Authority {
 
 pub(super) fn created(place: Place) -> Record {
     Record::SessionCreated(Box::new(SessionCreated {
+        returns: false,
+        joins: false,
+        in_full: None,
+        source: Default::default(),
         place,
         short: Short("aaaaaa".into()),
         agent: "general".into(),
@@ -85,6 +89,7 @@ pub(super) fn input(n: u128) -> InputAccepted {
         turns: None,
         metadata: None,
         format: None,
+        tools: None,
         as_owner: Owner::Person,
     }
 }
@@ -191,6 +196,7 @@ pub(super) fn ended_after(run: u32, outcome: Outcome, turns: u32) -> Record {
 
 pub(super) fn notice(run: u32, outcome: Outcome) -> Notice {
     Notice {
+        returned: false,
         child: CHILD,
         run: Some(RunNo(run)),
         key: Some(CALL),
@@ -201,6 +207,7 @@ pub(super) fn notice(run: u32, outcome: Outcome) -> Notice {
         prefix: "do".into(),
         usage: Usage::default(),
         turns: 1,
+        base_turns: 0,
         waking: true,
     }
 }
@@ -287,6 +294,10 @@ impl Scene {
             answered(1, 1, 1),
             started(CALL, CallKind::Child(Mode::Blocking)),
             Record::ChildSpawned(Box::new(ChildSpawned {
+                inspectable: false,
+                dialect: crate::dialect::Dialect::Task,
+                label: None,
+                skipped: Vec::new(),
                 call: CALL,
                 child: CHILD,
                 short: Short("bbbbbb".into()),
@@ -346,6 +357,8 @@ impl Scene {
             answered(2, 1, 1),
             started(AGAIN, CallKind::Continue(Mode::Blocking)),
             Record::ContinueAsked(Box::new(ContinueAsked {
+                turns: None,
+                tools: None,
                 call: AGAIN,
                 child: CHILD,
                 input: "go on".into(),

@@ -7,15 +7,16 @@ use super::Case;
 use super::scene::{AGAIN, CALL, CHILD, ROOT, Scene, ended, id};
 use crate::authority::{Access, Rule, Verdict as Answered};
 use crate::ids::{AttemptNo, Epoch, RunKey, RunNo, Seq, SessionId, TurnNo};
-use crate::invariant::InvariantId;
 use crate::invariant::observed::{
-    Acked, Activated, Answer, AnswerSeen, Approver, AskSeen, Causes, ContextGiven, ControlSeen, Death, Effect, Given,
-    Heard, Listing, Observed, Offer, Probe, QueueAnswer, QueueSeen, Restart, RestartBudget, Shutdown, Stop,
-    SubscriberLog, Under, When, Why, Work,
+    Acked, Activated, Answer, AnswerSeen, Approver, Aside, AskSeen, Boot, Causes, ContextGiven, ControlSeen, Death,
+    Effect, Failure, Given, Heard, Listing, Observed, Offer, Probe, QueueAnswer, QueueSeen, Recovery, Restart,
+    RestartBudget, Shutdown, Stop, SubscriberLog, Under, When, Why, Work,
 };
+use crate::invariant::world::Frame;
+use crate::invariant::{InvariantId, tree};
 use crate::message::Message;
-use crate::outcome::{By, Outcome};
-use crate::record::{AskBy, AskVerdict, Record};
+use crate::outcome::{By, FailKind, Outcome};
+use crate::record::{AskBy, AskVerdict, Hold, Record};
 
 const OF_ROOT: RunKey = RunKey { session: ROOT, run: RunNo(1) };
 const OF_CHILD: RunKey = RunKey { session: CHILD, run: RunNo(1) };
@@ -96,6 +97,14 @@ fn ask(opened: u64, answered: Option<(u64, AskBy)>) -> AskSeen {
     AskSeen { session: ROOT, call: AGAIN, opened: when(opened), answered }
 }
 
+fn recovery(cut: u32, outcome: Outcome) -> Recovery {
+    Recovery { crash: "after write 7".into(), cut, ends: [(OF_CHILD, outcome)].into() }
+}
+
+fn aside(scene: &mut Scene) -> &mut Aside {
+    scene.observed.aside.as_mut().expect("damage was seen")
+}
+
 fn all_heard() -> Vec<Heard> {
     (1..=13).map(|seq| Heard::Record(ROOT, Seq(seq))).collect()
 }
@@ -153,6 +162,14 @@ fn seen() -> Observed {
             ask(6, Some((16, AskBy::Deadline))),
         ],
         ask_ms: Some(100),
+        boots: vec![Boot { at: when(1), at_rest: false, wrote: 3 }, Boot { at: when(2), at_rest: true, wrote: 0 }],
+        recoveries: vec![recovery(0, Outcome::Lost), recovery(2, Outcome::Lost)],
+        aside: Some(Aside {
+            damaged: [id(77)].map(|input| SessionId(input.0)).into(),
+            refused: [id(77)].map(|input| SessionId(input.0)).into(),
+            served: [ROOT, CHILD].into(),
+        }),
+        failures: vec![Failure { at: when(11), reopened: Some(when(13)), durable: [(ROOT, Seq(13))].into() }],
         ..Observed::default()
     }
 }
@@ -189,10 +206,53 @@ fn a_person_s_word_is_for_what_was_asked_and_an_always_for_what_is_the_same() {
     }
 }
 
+/// A root that closes over a child that has not been told of its end, and the child's end as its own matter.
+fn closes_over_a_child(ended_by: Epoch) -> Scene {
+    let mut scene = child_at_work();
+    let outcome = Outcome::Failed { kind: FailKind::Refused };
+    let why = Box::new(Hold::Closing { outcome: outcome.clone(), queue_stands: true });
+    scene.root.extend([Record::RunHeld { run: RunNo(1), why }, ended(1, outcome)]);
+    scene.child.push(ended(1, Outcome::Lost));
+    let at = u64::try_from(scene.root.len()).unwrap();
+    scene.frames[1].count += 1;
+    scene.frames.push(Frame { first_seq: Seq(at), count: 1, epoch: ended_by });
+    scene
+}
+
+/// Nor may another activation of the same life: only a start of the host cannot wait.
+#[test]
+fn a_start_may_end_what_an_earlier_one_held_before_what_it_owns_and_nothing_else_may() {
+    let held = |ended_by, boots| {
+        let mut scene = closes_over_a_child(ended_by);
+        scene.observed.causes = Some(Causes { boots, ..Causes::default() });
+        scene.with(tree::ends_after_owned).is_ok()
+    };
+    assert_eq!([held(Epoch(3), 1), held(Epoch(2), 1), held(Epoch(3), 0)], [true, false, false]);
+}
+
 pub(super) const SIGHTS: &[Case] = &[
     ("an acknowledged record is gone", good, |s| s.observed.acked[0].seq = Seq(99), &[InvariantId::J1]),
     ("a call before its intent", good, |s| s.observed.effects[0].durable = Some(Seq(5)), &[InvariantId::J5]),
     ("a word before its record", good, |s| s.observed.acked[0].durable = Some(Seq(12)), &[InvariantId::J5]),
+    ("a start at rest that writes", good, |s| s.observed.boots[1].wrote = 1, &[InvariantId::J7]),
+    (
+        "another end where a recovery was cut",
+        good,
+        |s| s.observed.recoveries[1] = recovery(2, Outcome::Completed),
+        &[InvariantId::J7],
+    ),
+    ("no end where a recovery was cut", good, |s| s.observed.recoveries[1].ends.clear(), &[InvariantId::J7]),
+    ("damaged, and it answers", good, |s| _ = aside(s).damaged.insert(ROOT), &[InvariantId::J8]),
+    ("damaged, and it is silent", good, |s| aside(s).refused.clear(), &[InvariantId::J8]),
+    ("refused, and nothing is wrong with it", good, |s| _ = aside(s).refused.insert(CHILD), &[InvariantId::J8]),
+    ("one that does not start beside the damage", good, |s| _ = aside(s).served.remove(&CHILD), &[InvariantId::J8]),
+    (
+        "a word on what came after a failure",
+        good,
+        |s| _ = s.observed.failures[0].durable.insert(ROOT, Seq(12)),
+        &[InvariantId::J9],
+    ),
+    ("a word of a session that was not there", good, |s| s.observed.failures[0].durable.clear(), &[InvariantId::J9]),
     ("told of another end", good, |s| s.observed.answers[0].answer = Answer::Ended(Outcome::Lost), &[InvariantId::S2]),
     ("a cancel that was done and was not", good, |s| s.observed.answers[0].answer = Answer::Done, &[InvariantId::S2]),
     (

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::dialect::Dialect;
 use crate::ids::{RunNo, Seq, Text};
 use crate::message::Message;
 use crate::outcome::Outcome;
@@ -15,8 +16,20 @@ impl State {
     pub(super) fn branch_created(&mut self, created: &BranchCreated) {
         self.shorts.insert(created.short.clone());
         let (short, agent, kind) = (created.short.clone(), created.agent.clone(), created.kind);
-        self.children
-            .insert(created.child, Child { short, agent, kind, call: None, key: None, heard: Default::default() });
+        let child = Child {
+            short,
+            agent,
+            kind,
+            call: None,
+            key: None,
+            heard: Default::default(),
+            dialect: Dialect::default(),
+            label: None,
+            inspectable: false,
+            at: Some(created.at),
+            given: None,
+        };
+        self.children.insert(created.child, child);
         if kind == BranchKind::Alternative {
             let branch = Alternative { child: created.child, text: None, by: created.by.clone() };
             self.alternatives.entry(created.at).or_default().branches.push(branch);

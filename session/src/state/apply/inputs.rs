@@ -45,6 +45,9 @@ impl State {
             if input.agent_override.is_some() {
                 self.agent = input.agent_override.clone();
             }
+            if input.tools.is_some() {
+                self.tools = input.tools.clone();
+            }
             if let Some(run) = &mut self.run {
                 run.unanswered.push(*id);
                 run.format = input.format.clone().or(run.format.take());

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::call::CallResult;
 use crate::ids::{CallId, RunNo};
 use crate::message::Message;
 use crate::place::BranchKind;
@@ -14,6 +13,7 @@ impl State {
     pub(super) fn child_spawned(&mut self, spawned: &ChildSpawned) {
         let key = (!spawned.detached).then_some(spawned.call);
         self.shorts.insert(spawned.short.clone());
+        let at = self.turn().and_then(|turn| turn.answered);
         self.children.insert(
             spawned.child,
             Child {
@@ -23,6 +23,11 @@ impl State {
                 call: Some(spawned.call),
                 key,
                 heard: RunNo::default(),
+                dialect: spawned.dialect,
+                label: spawned.label.clone(),
+                inspectable: spawned.inspectable,
+                at,
+                given: None,
             },
         );
         if let (Some(key), Some(run)) = (key, &mut self.run) {
@@ -54,6 +59,7 @@ impl State {
                 (Some(key), _) => self.settle_owned(key, item),
                 (None, Some(run)) => {
                     self.noticed.insert((item.child, run));
+                    self.give(item);
                 }
                 (None, None) => {}
             }
@@ -68,8 +74,8 @@ impl State {
                 }
             }
             Carrier::Await { call } => {
-                let content = render::awaited(&taken.items, &self.children, &self.limits);
-                self.close_call(call, CallResult::ok(content));
+                let result = render::awaited(self, call, &taken.items);
+                self.close_call(call, result);
             }
             Carrier::Message => self.notice_message(taken),
         }
@@ -80,6 +86,7 @@ impl State {
             child.key = child.key.filter(|open| *open != key);
             child.heard = child.heard.max(item.run.unwrap_or_default());
         }
+        self.give(item);
         if self.owed.remove(&key).is_some() {
             return;
         }
@@ -90,15 +97,23 @@ impl State {
         }
     }
 
+    /// Keeps an end that may be read again.
+    fn give(&mut self, item: &Notice) {
+        let pulled = |child: &Child| child.call.is_some() && child.dialect.is_pulled();
+        if self.children.get(&item.child).is_some_and(pulled) {
+            self.kept.keep(&mut self.children, item);
+        }
+    }
+
     fn notice_message(&mut self, taken: &NoticeTaken) {
         let text = if self.alternatives.is_empty() {
-            render::notices(&taken.items, &self.children, &self.limits)
+            render::notices(self, &taken.items)
         } else {
             let told: Vec<Notice> = taken.items.iter().filter(|item| !self.alternative_ended(item)).cloned().collect();
             if told.is_empty() {
                 return;
             }
-            render::notices(&told, &self.children, &self.limits)
+            render::notices(self, &told)
         };
         let message = Message::Notice { seq: self.next_seq, text };
         let Some(run) = &mut self.run else { return self.say(message) };

@@ -107,7 +107,9 @@ impl State {
             run.answer = None;
         }
         if let Some(text) = text {
-            run.partial = if run.partial.is_empty() { Arc::clone(text) } else { joined(&run.partial, "\n\n", text) };
+            // What goes on where an answer was cut off is one text with it.
+            let between = if continued && run.answer.is_some() { "" } else { "\n\n" };
+            run.partial = if run.partial.is_empty() { Arc::clone(text) } else { joined(&run.partial, between, text) };
             if answered.calls.is_empty() && answered.stop != Stop::Refused {
                 let before = run.answer.take().filter(|_| continued);
                 let text = before.map_or_else(|| Arc::clone(text), |before| joined(&before.text, "", text));
@@ -135,7 +137,11 @@ impl State {
             }
             CallKind::Await { .. } | CallKind::Check { .. } => turn.waits.push(id.ix),
             CallKind::Return => turn.returning = Some(id.ix),
-            CallKind::Child(_) | CallKind::Continue(_) | CallKind::Cancel { .. } | CallKind::Invalid(_) => {}
+            CallKind::Child(_)
+            | CallKind::Continue(_)
+            | CallKind::Cancel { .. }
+            | CallKind::Propose(_)
+            | CallKind::Invalid(_) => {}
         }
     }
 
@@ -146,12 +152,24 @@ impl State {
         {
             owned.mode = Mode::Background;
         }
+        if finished.end == CallEnd::Ok {
+            self.handed_over(finished.call);
+        }
         let result = CallResult {
             end: finished.end.clone(),
             content: Arc::clone(&finished.content),
             truncated_from: finished.truncated_from,
         };
         self.close_call(finished.call, result);
+    }
+
+    /// An approved proposal: the other agent answers from here on, with an allowance of turns anew, as after a person's message.
+    fn handed_over(&mut self, id: CallId) {
+        let Some(Some(CallKind::Propose(other))) = self.call(id).map(|call| call.kind.clone()) else { return };
+        self.agent = Some(other);
+        if let Some(run) = &mut self.run {
+            run.spent = 0;
+        }
     }
 
     /// Gives a call its one result; the last of an answer puts all of them into the transcript, in call order (N-4).
@@ -168,7 +186,13 @@ impl State {
                 }
                 Some(CallKind::Await { .. } | CallKind::Check { .. }) => turn.waits.retain(|ix| *ix != id.ix),
                 Some(CallKind::Return) => turn.returning = None,
-                Some(CallKind::Child(_) | CallKind::Continue(_) | CallKind::Cancel { .. } | CallKind::Invalid(_))
+                Some(
+                    CallKind::Child(_)
+                    | CallKind::Continue(_)
+                    | CallKind::Cancel { .. }
+                    | CallKind::Propose(_)
+                    | CallKind::Invalid(_),
+                )
                 | None => {}
             },
             CallPhase::Closed(_) => return,

@@ -3,8 +3,8 @@ use subtend_session::ids::{AttemptNo, Hash, InputId, RunNo, TurnNo};
 use subtend_session::outcome::Outcome;
 use subtend_session::place::{Mode, OnRestart};
 use subtend_session::record::{
-    Asked, CallFinished, Carrier, From, InputAccepted, Lane, Notice, NoticeTaken, RunEnded, RunOpened, Stop,
-    TurnAnswered,
+    AskBy, AskVerdict, Asked, CallFinished, Carrier, From, InputAccepted, Lane, Notice, NoticeTaken, RunEnded,
+    RunOpened, Stop, TurnAnswered,
 };
 use subtend_session::usage::Usage;
 use uuid::Uuid;
@@ -15,6 +15,7 @@ use super::*;
 const OWNER: SessionId = SessionId(Uuid::from_u128(1));
 const CHILD: SessionId = SessionId(Uuid::from_u128(2));
 const CALL: CallId = CallId { turn: TurnNo(1), ix: 0 };
+const WORD: CallId = CallId { turn: TurnNo(2), ix: 1 };
 const RUN: RunNo = RunNo(1);
 
 fn opened(owner: Owner) -> Record {
@@ -74,6 +75,7 @@ fn finished() -> Record {
 
 fn noticed(carrier: Carrier) -> Record {
     let item = Notice {
+        returned: false,
         child: CHILD,
         run: Some(RUN),
         key: Some(CALL),
@@ -84,6 +86,7 @@ fn noticed(carrier: Carrier) -> Record {
         prefix: "".into(),
         usage: Usage::default(),
         turns: 0,
+        base_turns: 0,
         waking: true,
     };
     Record::NoticeTaken(Box::new(NoticeTaken { items: vec![item], carrier }))
@@ -148,12 +151,15 @@ fn what_was_acknowledged_and_is_gone_is_found() {
         Line::Input(OWNER, input),
         Line::Ended(OWNER, RUN),
         Line::Cancelled(CHILD, RUN),
+        Line::Interrupted(CHILD, RUN),
+        Line::Branched(CHILD),
+        Line::Word(OWNER, WORD),
         Line::Seen(OWNER, Seq(3)),
         Line::Seen(OWNER, Seq(2)),
         Line::Strike,
     ];
     lines.into_iter().for_each(|line| told.take(line));
-    assert_eq!(told.count(), 5);
+    assert_eq!(told.count(), 8);
     let accepted = Record::InputAccepted(Box::new(InputAccepted {
         id: input,
         key: None,
@@ -164,14 +170,19 @@ fn what_was_acknowledged_and_is_gone_is_found() {
         turns: None,
         metadata: None,
         format: None,
+        tools: None,
         as_owner: Owner::Person,
     }));
-    let (owner, child) = ([accepted, opened(Owner::Person), ended()], [opened(owned()), ended()]);
+    let word = Record::AskAnswered { call: WORD, verdict: AskVerdict::Allow, by: AskBy::Person };
+    let (owner, child) = ([accepted, opened(Owner::Person), ended(), word], [opened(owned()), ended()]);
     assert_eq!(told.lost(&Sessions::from([(OWNER, &owner[..]), (CHILD, &child[..])])), Vec::<String>::new());
     let expected = [
         format!("the accepted input {input} of {OWNER} is gone"),
         format!("the end of run 1 of {OWNER}, which was told, is gone"),
         format!("the cancel of run 1 of {CHILD} is gone"),
+        format!("the interrupt of run 1 of {CHILD} is gone"),
+        format!("the branch {CHILD} is gone"),
+        format!("a person's word for call 2.1 of {OWNER} is gone"),
         format!("record 3 of {OWNER}, which was shown, is gone: the last is 1"),
     ];
     assert_eq!(told.lost(&Sessions::from([(OWNER, &owner[1..2])])), expected);

@@ -46,6 +46,16 @@ redb, seed 7: 50 kills in 1m 01s
 }
 
 #[test]
+fn a_violation_is_one_also_where_the_drill_was_stopped() {
+    let stopped = Report { stopped: true, ..violated() };
+    assert_eq!(
+        (stopped.verdict(), Report { stopped: true, ..report() }.verdict()),
+        (Verdict::Violated, Verdict::Stopped)
+    );
+    assert!(plain(&stopped).contains("✗ 2 violations; stopped before its end\n"), "{}", plain(&stopped));
+}
+
+#[test]
 fn a_violation_is_told_with_its_place() {
     let report = violated();
     assert_eq!((report.verdict(), report.violations()), (Verdict::Violated, 2));

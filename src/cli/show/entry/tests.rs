@@ -26,6 +26,7 @@ fn accepted(n: u8, text: &str) -> Record {
         turns: None,
         metadata: None,
         format: None,
+        tools: None,
         as_owner: Owner::Person,
     }))
 }
@@ -67,6 +68,10 @@ fn finished(id: CallId, end: CallEnd, content: &str) -> Record {
 
 fn spawned(id: CallId) -> Record {
     Record::ChildSpawned(Box::new(ChildSpawned {
+        dialect: subtend_session::dialect::Dialect::Task,
+        inspectable: false,
+        label: None,
+        skipped: Vec::new(),
         call: id,
         child: child(),
         short: Short("a3f9c1".into()),
@@ -80,6 +85,7 @@ fn spawned(id: CallId) -> Record {
 
 fn notice(key: CallId, carrier: Carrier) -> Record {
     let item = Notice {
+        returned: false,
         child: child(),
         run: Some(RunNo(1)),
         key: Some(key),
@@ -90,6 +96,7 @@ fn notice(key: CallId, carrier: Carrier) -> Record {
         prefix: "found".into(),
         usage: Usage::default(),
         turns: 1,
+        base_turns: 0,
         waking: true,
     };
     Record::NoticeTaken(Box::new(NoticeTaken { items: vec![item], carrier }))

@@ -21,6 +21,10 @@ pub(in crate::cli::work) fn event(session: &str, record: Record) -> Event {
 
 pub(in crate::cli::work) fn born(child: &str, agent: &str) -> Record {
     Record::ChildSpawned(Box::new(ChildSpawned {
+        dialect: subtend_session::dialect::Dialect::Task,
+        inspectable: false,
+        label: None,
+        skipped: Vec::new(),
         call: CallId { turn: TurnNo(1), ix: 0 },
         child: id(child),
         short: Short(id(child).short().0),
@@ -97,7 +101,7 @@ pub(in crate::cli::work) fn ended(outcome: Outcome) -> Record {
 #[tokio::test(start_paused = true)]
 async fn a_child_is_followed_from_birth_to_end() {
     let now = Instant::now();
-    let mut live = Live::new(id(ROOT), "general".into(), now);
+    let mut live = Live::new(id(ROOT), "general".into(), now, Default::default());
     assert_eq!(live.take(&event(ROOT, born(CHILD, "explore")), now), Some((id(CHILD), News::Born)));
     let doing = |live: &Live| live.node(id(CHILD)).expect("the child").doing.clone();
     assert_eq!(doing(&live), Doing::Queued);
@@ -125,7 +129,7 @@ async fn a_child_is_followed_from_birth_to_end() {
 #[tokio::test(start_paused = true)]
 async fn a_childs_records_that_overtake_its_birth_are_not_lost() {
     let now = Instant::now();
-    let mut live = Live::new(id(ROOT), "general".into(), now);
+    let mut live = Live::new(id(ROOT), "general".into(), now, Default::default());
     assert_eq!(live.take(&event(CHILD, answered(&[])), now), None);
     assert_eq!(live.take(&event(CHILD, ended(Outcome::Lost)), now), None);
     live.take(&event(ROOT, born(CHILD, "explore")), now);

@@ -12,7 +12,7 @@ fn child(n: usize) -> String {
 
 /// A root with so many children, of which the first `ended` have ended, one a second; the last one searches.
 fn family(children: usize, done: usize, now: Instant) -> Live {
-    let mut live = Live::new(id(ROOT), "general".into(), now);
+    let mut live = Live::new(id(ROOT), "general".into(), now, Default::default());
     live.take(&event(ROOT, asked()), now);
     for n in 1..=children {
         live.take(&event(ROOT, born(&child(n), "explore")), now);

@@ -205,3 +205,13 @@ async fn a_book_without_an_account_names_what_is_limited() {
         "there is no account 2"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_is_set_aside_and_what_waits_say_how_much_it_is() {
+    let mut callers = scene();
+    callers.come(1, 1, tokens(60), up_to(100));
+    callers.come(2, 1, tokens(80), up_to(100));
+    let (running, waiting) = (format!("{:?}", callers.take(1)), format!("{:?}", callers.waiting[&2]));
+    assert_eq!(running, "Reservation { want: Spend { tokens: 60, cost_micro: 0 }, .. }");
+    assert_eq!(waiting, "Waiting { want: Spend { tokens: 80, cost_micro: 0 }, .. }");
+}

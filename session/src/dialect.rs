@@ -1,13 +1,23 @@
-//! How the dialects name ends: one table of words for the one taxonomy of outcomes, and the way back from a word.
+//! Dialects: families of tools that a model sees over the same few commands, and their words for how a run ended: one table of
+//! words for the one taxonomy of outcomes, and the way back from a word (K6).
 
-use subtend_session::outcome::OutcomeKind;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::ids::{SessionId, Text};
+use crate::outcome::OutcomeKind;
+
+pub mod discovery;
+pub mod jobs;
 
 /// A family of tools for children, with words of its own for how a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Dialect {
     /// `subagent`: states of a branch.
     Subagent,
     /// `task`: an output, or a tool error.
+    #[default]
     Task,
     /// `spawn` and `spawn_await`: one marked block for each job.
     Spawn,
@@ -20,6 +30,66 @@ pub enum Dialect {
 impl Dialect {
     /// All of them.
     pub const ALL: [Self; 5] = [Self::Subagent, Self::Task, Self::Spawn, Self::SpawnTask, Self::Minion];
+
+    /// The dialect's name, as settings and records spell it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Subagent => "subagent",
+            Self::Task => "task",
+            Self::Spawn => "spawn",
+            Self::SpawnTask => "spawn_task",
+            Self::Minion => "minion",
+        }
+    }
+
+    /// The dialect of that name.
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|dialect| dialect.name() == name)
+    }
+
+    /// Whether its ends are fetched, by `spawn_await` or `check_task`, and may be read again: then they are kept (K2).
+    pub const fn is_pulled(self) -> bool {
+        match self {
+            Self::Spawn | Self::SpawnTask => true,
+            Self::Subagent | Self::Task | Self::Minion => false,
+        }
+    }
+
+    /// Whether those that it starts may start others themselves (K18).
+    pub const fn nests(self) -> bool {
+        match self {
+            Self::Task | Self::SpawnTask => true,
+            Self::Subagent | Self::Spawn | Self::Minion => false,
+        }
+    }
+
+    /// Whether its tools are internal only: hidden from MCP clients, and refused to them (B10).
+    pub const fn is_internal_only(self) -> bool {
+        match self {
+            Self::Subagent => true,
+            Self::Task | Self::Spawn | Self::SpawnTask | Self::Minion => false,
+        }
+    }
+
+    /// What a model is told whose call opens nothing: `subagent` answers with an object also then (B10).
+    pub fn refused(self, code: &str, message: &str) -> Text {
+        match self {
+            Self::Subagent => {
+                let told = json!({
+                    "success": false, "subagentId": "", "branchId": "", "status": "error", "message": message, "error": code,
+                });
+                told.to_string().into()
+            }
+            Self::Minion => format!("Minion error: {message}").into(),
+            Self::Task | Self::Spawn | Self::SpawnTask => message.into(),
+        }
+    }
+
+    /// Whether it is the one that records leave out.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference to what it asks")]
+    pub(crate) fn is_task(&self) -> bool {
+        *self == Self::Task
+    }
 
     /// The dialect's word for a run that ended so.
     ///
@@ -43,6 +113,11 @@ impl Dialect {
             (None, _) | (Some(_), Some(_)) => None,
         }
     }
+}
+
+/// The id of a task in the words of `spawn_task`: sortable by its birth.
+pub fn task_id(child: SessionId) -> String {
+    format!("task_{}", child.0.simple())
 }
 
 const fn subagent(kind: OutcomeKind) -> &'static str {
@@ -118,7 +193,16 @@ mod tests {
     ];
 
     #[test]
-    fn every_outcome_has_the_word_of_each_dialect() {
+    fn a_name_is_one_dialect_and_what_records_spell() {
+        for dialect in Dialect::ALL {
+            assert_eq!(Dialect::by_name(dialect.name()), Some(dialect));
+            assert_eq!(serde_json::to_value(dialect).unwrap(), dialect.name());
+        }
+        assert_eq!(Dialect::by_name("tasks"), None);
+    }
+
+    #[test]
+    fn k6_every_outcome_has_the_word_of_each_dialect() {
         let told = OutcomeKind::ALL.map(|kind| (kind, Dialect::ALL.map(|dialect| dialect.word(kind))));
         assert_eq!(told, TABLE);
     }

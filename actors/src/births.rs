@@ -1,0 +1,269 @@
+//! Births: what a session is born with, from its manifest and from the call that asks for it.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use subtend_agents::manifest::Manifest;
+use subtend_agents::profile::Reader;
+use subtend_agents::prompt::{self, Assembled, FileText, Parts};
+use subtend_session::authority::Authority;
+use subtend_session::call::ToolErrorKind;
+use subtend_session::command::Refusal;
+use subtend_session::dialect::Dialect;
+use subtend_session::ids::{Interned, Short, Text};
+use subtend_session::message::ToolSpec;
+use subtend_session::place::{Place, Source};
+use subtend_session::record::SessionCreated;
+use subtend_session::state::State;
+use subtend_tools::dialect::{StartRequest, is_locked};
+
+use crate::hub::Hub;
+use crate::offer::{Offer, narrowed};
+use crate::overrides::{agent_of, model_of};
+
+/// Bytes of a name that is no tool's, as records keep it.
+const SHOWN: usize = 64;
+
+/// Templates, made once for each agent, model and source of calls.
+pub(crate) type Births = Mutex<HashMap<(Text, Text, Source), Arc<Template>>>;
+
+/// What all children of one agent have in common.
+pub(crate) struct Template {
+    /// Birth record but for what `decide` settles.
+    pub(crate) created: SessionCreated,
+    /// The manifest's own authority.
+    pub(crate) manifest: Arc<Authority>,
+    /// Turn allowance.
+    pub(crate) turns: u32,
+    /// Turn allowance, where the manifest itself says one.
+    pub(crate) own_turns: Option<u32>,
+    /// Whether nobody owns its runs.
+    pub(crate) detached: bool,
+}
+
+/// A child that is to be born.
+pub(crate) struct Born {
+    /// Its birth record, but for what `decide` settles.
+    pub(crate) created: SessionCreated,
+    /// Its first message.
+    pub(crate) first: Text,
+    /// Tools that the call wanted described to it and that it is not offered.
+    pub(crate) skipped: Vec<Text>,
+}
+
+impl Born {
+    /// One that is told `prompt` and nothing else.
+    fn told(created: SessionCreated, prompt: &Text) -> Self {
+        Self { created, first: Arc::clone(prompt), skipped: Vec::new() }
+    }
+}
+
+/// An agent that this host does not know.
+#[derive(Debug, thiserror::Error)]
+#[error("there is no agent {name:?}; there are: {known}")]
+pub(crate) struct UnknownAgent {
+    /// The name.
+    pub(crate) name: Text,
+    /// The agents that there are, joined.
+    pub(crate) known: String,
+}
+
+impl Hub {
+    /// The birth template of sessions of `agent` whose calls come from `source`.
+    pub(crate) fn template(
+        &self,
+        agent: &Text,
+        inherited_model: &Text,
+        source: Source,
+    ) -> Result<Arc<Template>, UnknownAgent> {
+        let key = (Arc::clone(agent), Arc::clone(inherited_model), source);
+        let mut births = self.offers.births.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(template) = births.get(&key) {
+            return Ok(Arc::clone(template));
+        }
+        let unknown = || UnknownAgent {
+            name: Arc::clone(agent),
+            known: self.catalog.all().map(|manifest| &*manifest.name).collect::<Vec<_>>().join(", "),
+        };
+        let manifest = self.catalog.get(agent).ok_or_else(unknown)?;
+        let dialects = self.dialects.offered();
+        let system = self.assembled(Parts::of_agent(manifest), manifest, (dialects, source)).system;
+        let created = SessionCreated {
+            place: Place::Root,
+            short: Short("".into()),
+            agent: Arc::clone(agent),
+            agent_hash: manifest.hash(),
+            model: self.model_name(manifest, inherited_model),
+            system: Interned::new(system).map_err(|_| unknown())?,
+            ceiling: self.policy.clone(),
+            limits: self.limits.clone(),
+            workspace: self.workspace_name(),
+            inspectable: manifest.inspectable,
+            on_restart: manifest.on_restart,
+            caller_line: manifest.caller,
+            dialects: names(dialects),
+            tools: None,
+            returns: false,
+            joins: false,
+            in_full: None,
+            source,
+            title: None,
+            inherited: Default::default(),
+            metadata: None,
+        };
+        let template = Arc::new(Template {
+            created,
+            manifest: Arc::new(manifest.authority()),
+            turns: manifest.turns.unwrap_or(self.limits_body().turns),
+            own_turns: manifest.turns,
+            detached: manifest.detached,
+        });
+        births.insert(key, Arc::clone(&template));
+        Ok(template)
+    }
+
+    /// Whether a session whose calls come from `source` is shown the tools of `dialect` (B10).
+    fn shows(&self, dialect: Dialect, source: Source) -> bool {
+        self.source(source) == Source::Internal || !dialect.is_internal_only()
+    }
+
+    /// What `source` counts as: the host may lift what MCP clients are refused (K24).
+    pub(crate) fn source(&self, source: Source) -> Source {
+        if self.options.mcp_internal { Source::Internal } else { source }
+    }
+
+    /// What a session of `manifest` is told that is offered `dialects`, as far as the manifest lets it use them.
+    fn assembled(&self, parts: Parts, manifest: &Manifest, (dialects, source): (&[Dialect], Source)) -> Assembled {
+        let mut usable = self.dialects.offered_to(manifest, &manifest.authority(), &self.catalog);
+        usable.retain(|dialect| dialects.contains(dialect) && self.shows(*dialect, source));
+        let assembled = prompt::assemble(&parts.offering(&usable, &self.dialects));
+        assembled.warnings.iter().for_each(|warning| tracing::warn!(agent = %manifest.name, "{warning}"));
+        assembled
+    }
+
+    /// The birth of a child that a call asks for, with the files that `read` gives.
+    pub(crate) fn born(
+        &self,
+        state: &State,
+        offer: &Offer,
+        asked: &StartRequest,
+        template: &Template,
+        read: Reader<'_>,
+    ) -> Result<Born, Refusal> {
+        let mut created = template.created.clone();
+        created.limits = state.created.limits.clone();
+        created.limits.body = Some(Arc::clone(&state.limits));
+        created.workspace = Arc::clone(&state.created.workspace);
+        created.metadata = asked.metadata.clone();
+        let dialects: &[Dialect] = if asked.dialect.nests() { &offer.opens.dialects } else { &[] };
+        created.dialects = names(dialects);
+        created.returns = asked.dialect == Dialect::Minion;
+        created.joins = asked.dialect == Dialect::Spawn;
+        // A list that its caller has binds all that is below.
+        created.tools = state.tools.clone();
+        if asked.dialect == Dialect::Task {
+            return Ok(Born::told(created, &asked.prompt));
+        }
+        created.title = asked.label.clone().filter(|_| asked.dialect == Dialect::SpawnTask);
+        created.tools = whitelist(asked.tools.as_ref(), offer.only.as_ref());
+        self.choose_model(state, asked, &mut created);
+        let manifest = self.catalog.get(&asked.agent);
+        let Some(manifest) = manifest else { return Ok(Born::told(created, &asked.prompt)) };
+        let authority = offer.authority.meet(&template.manifest);
+        let only = narrowed(created.tools.as_ref(), manifest.tools.as_ref());
+        let (tools, skipped) = self.prefetched(asked, offer, only.as_deref(), &authority, &mut created);
+        let parts = Parts {
+            tools,
+            task: Some(Arc::clone(&asked.prompt)),
+            discovers: created.in_full.is_some(),
+            ..self.parts(state, asked, manifest, read)
+        };
+        let assembled = self.assembled(parts, manifest, (dialects, created.source));
+        created.system = Interned::new(assembled.system).map_err(|error| Refusal {
+            kind: ToolErrorKind::Failed,
+            message: format!("its prompt cannot be written down: {error}").into(),
+        })?;
+        let first = assembled.first.unwrap_or_else(|| Arc::clone(&asked.prompt));
+        Ok(Born { created, first, skipped })
+    }
+
+    fn parts(&self, state: &State, asked: &StartRequest, manifest: &Manifest, read: Reader<'_>) -> Parts {
+        let own = match asked.dialect {
+            Dialect::Spawn => {
+                let profile = asked.profile.as_ref().and_then(|name| self.dialects.profiles.get(name));
+                let named = profile.and_then(|profile| profile.agent.as_ref()).map(|_| manifest);
+                let caller = self.catalog.get(agent_of(state)).map_or(manifest, Arc::as_ref);
+                Parts::of_spawn(profile.map(Arc::as_ref), caller, named, read)
+            }
+            Dialect::Minion => {
+                let (inline, _) = self.minions(state);
+                Parts { inline, ..Parts::of_agent(manifest) }
+            }
+            Dialect::Task | Dialect::Subagent | Dialect::SpawnTask => Parts::of_agent(manifest),
+        };
+        Parts {
+            parameter: asked.system.clone(),
+            started_by: Some(asked.dialect),
+            context: asked.context.clone(),
+            files: asked.files.iter().map(|file| FileText::read(file, read)).collect(),
+            ..own
+        }
+    }
+
+    /// The tools whose schemas the call wants in the first message, and those of them that the child is not offered. Where it may
+    /// use many, it is shown these in full and finds the others (B8).
+    fn prefetched(
+        &self,
+        asked: &StartRequest,
+        offer: &Offer,
+        only: Option<&[Text]>,
+        authority: &Authority,
+        created: &mut SessionCreated,
+    ) -> (Vec<ToolSpec>, Vec<Text>) {
+        if asked.dialect != Dialect::Subagent {
+            return (Vec::new(), Vec::new());
+        }
+        let offered = self.tools.offered(authority, only, offer.attended);
+        let names: BTreeSet<&Text> = asked.prefetch.iter().flat_map(|(_, names)| names).collect();
+        let (found, lacking): (Vec<&Text>, Vec<&Text>) =
+            names.into_iter().partition(|name| offered.iter().any(|tool| tool.name == **name));
+        let many = offered.len() > usize::try_from(self.dialects.subagent.tools_in_full).unwrap_or(usize::MAX);
+        created.in_full = many.then(|| found.iter().map(|name| Arc::clone(name)).collect());
+        let tools = offered.into_iter().filter(|tool| found.contains(&&tool.name)).collect();
+        // A name is a model's word, and may be as long as it likes.
+        let shown = |name: &Text| name.get(..name.floor_char_boundary(SHOWN)).unwrap_or_default().into();
+        (tools, lacking.into_iter().map(shown).collect())
+    }
+
+    fn choose_model(&self, state: &State, asked: &StartRequest, created: &mut SessionCreated) {
+        let profile = asked.profile.as_ref().and_then(|name| self.dialects.profiles.get(name));
+        if let Some(pool) = profile.and_then(|profile| profile.pool.as_ref()) {
+            let manifest = Manifest { pool: Some(Arc::clone(pool)), ..nobody() };
+            created.model = self.model_name(&manifest, model_of(state));
+        }
+        if asked.dialect == Dialect::Minion {
+            (_, created.model) = self.minions(state);
+        }
+    }
+}
+
+fn nobody() -> Manifest {
+    Manifest::new("", subtend_agents::manifest::AgentMode::Subagent, "")
+}
+
+/// The names of dialects, as a birth records them.
+fn names(dialects: &[Dialect]) -> Vec<Text> {
+    dialects.iter().map(|dialect| dialect.name().into()).collect()
+}
+
+/// The tools of a child: those that its call names, and no more than its caller is offered (S4, K20). What ends or starts runs
+/// is not theirs to name.
+pub(crate) fn whitelist(asked: Option<&Vec<Text>>, caller: Option<&Vec<Text>>) -> Option<Vec<Text>> {
+    match (asked, caller) {
+        (Some(asked), caller) => {
+            let theirs = |name: &&Text| !is_locked(name) && caller.is_none_or(|caller| caller.contains(name));
+            Some(asked.iter().filter(theirs).map(Arc::clone).collect())
+        }
+        (None, caller) => caller.cloned(),
+    }
+}

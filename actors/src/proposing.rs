@@ -1,0 +1,66 @@
+//! `plan_exit`: which sessions may propose that another agent goes on, and as what it would (G12, K14).
+
+use std::sync::Arc;
+
+use subtend_agents::manifest::Manifest;
+use subtend_session::authority::{Access, Authority, Verdict};
+use subtend_session::call::CallKind;
+use subtend_session::ids::Text;
+use subtend_session::place::{Place, Source};
+use subtend_session::record::AgentOverride;
+use subtend_session::state::State;
+use subtend_tools::plan_exit;
+
+use crate::hub::Hub;
+use crate::offer::Offer;
+use crate::overrides::agent_of;
+
+impl Hub {
+    /// The model that a session of `state`'s was opened with, if it may propose that its plan be carried out: a root session whose agent
+    /// plans, where the host has somebody to carry it out and its policy does not forbid it.
+    pub(crate) fn plans(&self, state: &State) -> Option<Text> {
+        let plans = |manifest: &Manifest| manifest.offers_plan_exit(state.created.place == Place::Root);
+        self.catalog.get(agent_of(state)).filter(|manifest| plans(manifest))?;
+        self.carries_out()?;
+        let access = Access { action: plan_exit::NAME.into(), resource: plan_exit::CARRIES_OUT.into() };
+        (state.ceiling.verdict(&access) > Verdict::Deny).then(|| Arc::clone(&state.created.model))
+    }
+
+    /// Who answers after a plan was approved, in a session that was opened with `model`.
+    pub(crate) fn proposed(&self, model: &Text, source: Source) -> Option<Arc<AgentOverride>> {
+        self.carries_out().map(|manifest| Arc::new(self.in_place(manifest, model, source)))
+    }
+
+    /// What a root session of `manifest` may do at most by its agents' words: one that plans is to be carried on by who carries
+    /// plans out, and what the planner may do meanwhile is met at use.
+    pub(crate) fn ceiling_of(&self, manifest: &Manifest) -> Authority {
+        self.carries_on(manifest).unwrap_or(manifest).authority()
+    }
+
+    /// The agent whose manifest bounds what stands below a session that was opened with `agent`.
+    pub(crate) fn bounding(&self, agent: Text, is_root: bool) -> Text {
+        let manifest = self.catalog.get(&agent).filter(|_| is_root);
+        let other = manifest.and_then(|manifest| self.carries_on(manifest)).map(|other| Arc::clone(&other.name));
+        other.unwrap_or(agent)
+    }
+
+    fn carries_on(&self, manifest: &Manifest) -> Option<&Manifest> {
+        self.carries_out().filter(|_| manifest.offers_plan_exit(true))
+    }
+
+    fn carries_out(&self) -> Option<&Manifest> {
+        self.catalog.get(plan_exit::CARRIES_OUT).map(Arc::as_ref).filter(|manifest| manifest.pickable())
+    }
+}
+
+/// What a call of `plan_exit` is, in a session that may propose.
+pub(crate) fn proposal(offer: &Offer, args: &str) -> Option<Result<CallKind, Text>> {
+    let other = offer.proposes.as_ref()?;
+    let read = plan_exit::parse(args).map_err(|error| error.message.into());
+    Some(read.map(|_| CallKind::Propose(Arc::clone(other))))
+}
+
+/// The plan that a call of `plan_exit` brings to whoever decides.
+pub(crate) fn plan_of(tool: &str, args: &str) -> Option<Text> {
+    (tool == plan_exit::NAME).then(|| plan_exit::parse(args).ok()).flatten()
+}

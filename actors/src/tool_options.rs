@@ -1,0 +1,87 @@
+//! Options of tools: what persons set, checked when the runtime starts, and filled in where they did not (M3).
+//!
+//! What fills in a model is the model that the session was born with. The journal has it: it is the same in every activation and
+//! after every restart, whatever answers in the session by then.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use subtend_agents::dialect::MinionOptions;
+use subtend_session::ids::Text;
+use subtend_session::state::State;
+use subtend_tools::dialect::minion;
+use subtend_tools::option::{self, BadOption, ToolOption, ToolOptions};
+use subtend_tools::registry::Registry;
+use subtend_tools::tool::Tool;
+
+use crate::hub::Hub;
+
+/// Options that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadToolOptions {
+    /// There is no such tool, or it has none.
+    #[error("options are given for `{tool}`, which is no tool that has any; those that have: {known}")]
+    NoSuchTool {
+        /// The name.
+        tool: Text,
+        /// The tools that have options, joined.
+        known: String,
+    },
+    /// One does not hold what it should.
+    #[error("the options of the tool `{tool}` cannot be used: {why}")]
+    Bad {
+        /// The tool.
+        tool: Text,
+        /// What is wrong.
+        why: BadOption,
+    },
+}
+
+/// Checks what persons gave.
+pub(crate) fn check(tools: &Registry, given: &ToolOptions, of_minion: &MinionOptions) -> Result<(), BadToolOptions> {
+    for (name, values) in given {
+        let Some(tool) = tools.get(name).filter(|tool| !tool.options().is_empty()) else {
+            let has = |name: &&Text| tools.get(name).is_some_and(|tool| !tool.options().is_empty());
+            let known: Vec<&str> = tools.names().filter(has).map(|name| &**name).collect();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            return Err(BadToolOptions::NoSuchTool { tool: Arc::clone(name), known });
+        };
+        let bad = |why| BadToolOptions::Bad { tool: Arc::clone(name), why };
+        option::given(tool.options(), values).map_err(bad)?;
+    }
+    let bad = |why| BadToolOptions::Bad { tool: minion::NAME.into(), why };
+    option::given(&minion::options(), &said(of_minion)).map_err(bad)
+}
+
+/// What was said of minions: an option that is left out is missing, and is filled in as any other.
+fn said(of_minion: &MinionOptions) -> Map<String, Value> {
+    let values = serde_json::to_value(of_minion).ok();
+    let Some(Value::Object(mut values)) = values else { return Map::new() };
+    values.retain(|_, value| !value.is_null());
+    values
+}
+
+impl Hub {
+    /// The values of `tool`'s options in `state`'s session.
+    pub(crate) fn options_of(&self, state: &State, tool: &dyn Tool) -> Arc<Map<String, Value>> {
+        let options = tool.options();
+        if options.is_empty() {
+            return Arc::default();
+        }
+        let given = self.tool_options.get(&tool.spec().name).cloned().unwrap_or_default();
+        filled(state, options, given)
+    }
+
+    /// What is told to minions of `state`'s session besides, and which model they have (M7).
+    pub(crate) fn minions(&self, state: &State) -> (Option<Text>, Text) {
+        let values = filled(state, &minion::options(), said(&self.dialects.minion));
+        let text = |id: &str| values.get(id).and_then(Value::as_str).filter(|text| !text.trim().is_empty());
+        let model = text("model").map_or_else(|| Arc::clone(&state.created.model), Text::from);
+        (text("systemPrompt").map(Text::from), model)
+    }
+}
+
+fn filled(state: &State, options: &[ToolOption], mut given: Map<String, Value>) -> Arc<Map<String, Value>> {
+    option::fill(options, &mut given, Some(&*state.created.model));
+    Arc::new(given)
+}

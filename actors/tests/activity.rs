@@ -1,0 +1,171 @@
+//! Activity: whoever watches a session sees what works for it as it works, under the call that started it (features M6, M13).
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use subtend_actors::activity::{Activity, Nested, Seen};
+use subtend_actors::{Event, OpenOptions, Runtime, SessionHandle, What};
+use subtend_agents::dialect::Dialects;
+use subtend_journal::Journal;
+use subtend_models::closure::fn_model;
+use subtend_models::model::Delta;
+use subtend_session::call::ToolEffect;
+use subtend_session::dialect::Dialect;
+use subtend_session::ids::{CallId, SessionId};
+use subtend_session::outcome::Outcome;
+use subtend_session::record::Record;
+use subtend_tools::closure::FnTool;
+use subtend_tools::display::Display;
+use subtend_tools::tool::ToolOutput;
+use support::{answers, builder, calls, journal, open, prompt, shut, text, tool, tools};
+
+/// What happened, in a word.
+fn word(event: &Event) -> Option<String> {
+    match &event.what {
+        What::Delta { delta: Delta::Text(text), .. } => Some(format!("said {text}")),
+        What::Delta { .. } => None,
+        What::Progress { line, .. } => Some(format!("did {line}")),
+        What::Record { record, .. } => match &**record {
+            Record::SessionCreated(_) => Some("born".into()),
+            Record::RunEnded(ended) if ended.outcome == Outcome::Completed => Some("ended".into()),
+            _ => None,
+        },
+    }
+}
+
+/// All that was seen by now: whose it is, under which call, how deep, and what.
+fn seen(activity: &mut Activity) -> Vec<(SessionId, Option<CallId>, u32, String)> {
+    let mut all = Vec::new();
+    while let Some(next) = activity.try_next() {
+        let Seen::Event(nested) = next else { panic!("{next:?}") };
+        let Nested { event, under, depth } = *nested;
+        all.extend(word(&event).map(|word| (event.session, under, depth, word)));
+    }
+    all
+}
+
+/// `slow` tells how far it is.
+fn slow() -> FnTool {
+    tool("slow", ToolEffect::ReadOnly, |call| async move {
+        call.progress.send("half of it");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        Ok(ToolOutput::text("done"))
+    })
+}
+
+/// `go` starts `mid` and then `other`; `mid` starts the minion `low`, which uses a tool. Each says what it is as it answers.
+async fn host(journal: &Journal) -> Runtime {
+    let answering = fn_model("test", |request, deltas| async move {
+        let (whose, at) = (prompt(&request), answers(&request));
+        deltas.send(Delta::Text(format!("{whose} {at}").into()));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let task = |prompt: &str| ("task", json!({"subagent_type": "worker", "prompt": prompt}));
+        Ok(match (&*whose, at) {
+            ("go", 0) => calls([task("mid"), task("other")]),
+            ("mid", 0) => calls([("minion", json!({"message": "low", "enableWeb": false, "enabledTools": ["slow"]}))]),
+            ("low", 0) => calls([("slow", json!({}))]),
+            _ => text("found"),
+        })
+    });
+    let dialects = Dialects { offered: vec![Dialect::Task, Dialect::Minion], ..Dialects::default() };
+    let builder = builder(journal).dialects(dialects).tools(tools([slow()]));
+    builder.model(Arc::new(answering)).start().await.expect("it starts")
+}
+
+async fn only(session: &SessionHandle, at: usize) -> SessionId {
+    session.tree().await.expect("a tree").children[at].id
+}
+
+#[tokio::test(start_paused = true)]
+async fn m6_a_watcher_of_a_parent_sees_its_children_at_work_under_the_calls_that_started_them() {
+    let journal = journal();
+    let runtime = host(&journal).await;
+    let session = open(&runtime);
+    let mut whole = session.activity();
+    let receipt = session.send("go").await.expect("accepted");
+    // Watched from when it is at work: its own child is not born yet.
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let mid = runtime.session(only(&session, 0).await).expect("readable").expect("there");
+    let mut below = mid.activity();
+    session.run_ended(receipt.run).await.expect("it ends");
+    let tree = session.tree().await.expect("a tree");
+    let (other, low) = (tree.children[1].id, tree.children[0].children[0].id);
+    let of = |id: SessionId, words: &[(&str, Option<CallId>, u32)]| {
+        words.iter().map(|(word, under, depth)| (id, *under, *depth, (*word).to_owned())).collect::<Vec<_>>()
+    };
+    let sorted = |mut all: Vec<(SessionId, Option<CallId>, u32, String)>| {
+        // Of one session in their order; sessions among themselves in any.
+        all.sort_by_key(|(id, ..)| *id);
+        all
+    };
+    let call = |ix| Some(CallId { turn: subtend_session::ids::TurnNo(1), ix });
+    let under = |call: Option<CallId>, depth: u32, words: &[&'static str]| {
+        words.iter().map(|word| (*word, call, depth)).collect::<Vec<_>>()
+    };
+    let low_did = ["born", "said low 0", "did half of it", "said low 1", "ended"];
+    let seen_below = seen(&mut below);
+    let expected =
+        [of(mid.id(), &under(None, 0, &["said mid 0", "said mid 1", "ended"])), of(low, &under(call(0), 1, &low_did))];
+    assert_eq!(sorted(seen_below), sorted(expected.concat()), "neither its parent nor its sibling");
+    let expected = [
+        of(session.id(), &under(None, 0, &["said go 0", "said go 1", "ended"])),
+        of(mid.id(), &under(call(0), 1, &["born", "said mid 0", "said mid 1", "ended"])),
+        of(low, &under(call(0), 2, &low_did)),
+        of(other, &under(call(1), 1, &["born", "said other 0", "ended"])),
+    ];
+    assert_eq!(sorted(seen(&mut whole)), sorted(expected.concat()));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn m6_who_comes_late_sees_the_rest_and_sessions_of_other_trees_are_not_seen() {
+    let journal = journal();
+    let runtime = host(&journal).await;
+    let session = open(&runtime);
+    let stranger = runtime.open(OpenOptions::agent("worker")).expect("a session");
+    let receipt = session.send("go").await.expect("accepted");
+    // `low` is at work by now.
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    let mid = runtime.session(only(&session, 0).await).expect("readable").expect("there");
+    let low = only(&mid, 0).await;
+    let mut late = mid.activity();
+    let other = stranger.send("other").await.expect("accepted");
+    stranger.run_ended(other.run).await.expect("it ends");
+    session.run_ended(receipt.run).await.expect("it ends");
+    let all = seen(&mut late);
+    assert!(all.iter().all(|(id, ..)| [mid.id(), low].contains(id)), "{all:?}");
+    let of_low: Vec<_> = all
+        .iter()
+        .filter(|(id, ..)| *id == low)
+        .map(|(_, under, depth, word)| (under.is_some(), *depth, word.as_str()))
+        .collect();
+    let expected = ["said low 0", "did half of it", "said low 1", "ended"].map(|word| (true, 1, word));
+    assert_eq!(of_low, expected, "what streams is told from its beginning");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn m13_a_host_is_told_how_a_call_is_shown() {
+    let journal = journal();
+    let display = Display::named("Slow work").subtitle("Takes its time").icons("🐢", "🏁");
+    let tool = slow().display(display.clone()).render_output(|text| Some(text.to_uppercase().into()));
+    let answering = support::model(|_| async { Ok(text("done")) });
+    let runtime = builder(&journal).tools(tools([tool])).model(answering).start().await.expect("it starts");
+    let shown = runtime.shown("slow", "{}", Some("done"));
+    assert_eq!((shown.display, shown.input, shown.output.as_deref()), (display, None, Some("DONE")));
+    assert_eq!(runtime.shown("nonesuch", "{}", None).display, Display::default());
+    shut(runtime).await;
+}

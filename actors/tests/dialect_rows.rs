@@ -1,0 +1,116 @@
+//! What the dialects promise, row by row, where `dialects.rs` does not tell it yet.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use subtend_models::model::Request;
+use subtend_session::dialect::Dialect;
+use subtend_session::limits::Limits;
+use support::talk::{SLOW, converse, converse_in, found, notices, offering, parsed, told};
+use support::{calls, journal, shut, task, text};
+
+/// When the root's model was asked, by how many answers it had given.
+type Asked = Arc<Mutex<Vec<Duration>>>;
+
+/// Notes when it was asked.
+fn noting(asked: &Asked) -> impl Fn() + Send + Sync + 'static {
+    let (asked, begun) = (Arc::clone(asked), tokio::time::Instant::now());
+    move || asked.lock().unwrap().push(begun.elapsed())
+}
+
+#[tokio::test(start_paused = true)]
+async fn s2_a_star_is_all_own_jobs_ended_ones_too_and_nothing_else_that_works() {
+    let asked = Asked::default();
+    let note = noting(&asked);
+    let root = move |_: &Request, at: usize| {
+        note();
+        match at {
+            0 => calls([("spawn", json!({"task": "a"})), ("spawn", json!({"task": "b"})), task("slow", true)]),
+            1 => calls([("spawn_await", json!({"job_ids": "*"}))]),
+            2 => calls([("spawn", json!({"task": "c"})), ("spawn_await", json!({"job_ids": "*"}))]),
+            _ => text("done"),
+        }
+    };
+    let (_, runtime, _, last) = converse(&[Dialect::Spawn, Dialect::Task], root, found).await;
+    let results = told(&last);
+    let block = |at: usize, name: &str| format!("[{}: OK]\n{name} found", results[at]);
+    assert_eq!(results[3], format!("{}\n\n{}", block(0, "a"), block(1, "b")));
+    assert_eq!(results[5], format!("{}\n\n{}\n\n{}", block(0, "a"), block(1, "b"), block(4, "c")));
+    assert_eq!(notices(&last).len(), 1, "the task is told of by itself: {:?}", notices(&last));
+    assert!(notices(&last)[0].contains("slow found"));
+    let asked = asked.lock().unwrap().clone();
+    assert!(asked[3] < SLOW && asked[4] >= SLOW, "no wait was for the task: {asked:?}");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn r3_a_task_that_waits_for_its_turn_is_pending_and_one_at_work_is_running() {
+    let root = |request: &Request, at: usize| {
+        let start = |prompt: &str| ("spawn_task", json!({"type": "worker", "prompt": prompt, "description": prompt}));
+        let id = |at: usize| parsed(&told(request)[at])["taskId"].clone();
+        let check = |at: usize, args: Value| {
+            let mut asked = json!({"taskId": id(at)});
+            asked.as_object_mut().expect("an object").extend(args.as_object().expect("an object").clone());
+            ("check_task", asked)
+        };
+        match at {
+            0 => calls([start("slow one"), start("slow two")]),
+            1 => calls([check(0, json!({"wait": false})), check(1, json!({"wait": false}))]),
+            2 => calls([check(1, json!({"timeoutMs": 1000}))]),
+            3 => calls([check(0, json!({}))]),
+            4 => calls([check(1, json!({"wait": false})), check(1, json!({}))]),
+            _ => text("done"),
+        }
+    };
+    let journal = journal();
+    let one = offering(&journal, &[Dialect::SpawnTask]).limits(Limits { live_runs: 1, ..Limits::default() });
+    let (runtime, _, last) = converse_in(one, root, found).await;
+    let results = told(&last);
+    let id = |at: usize| parsed(&results[at])["taskId"].as_str().expect("an id").to_owned();
+    assert_eq!(results[2], format!("Task {} is still running (0 s elapsed).", id(0)));
+    let pending = |elapsed: u32| {
+        format!("Task {} is still pending: it is queued and has not started ({elapsed} s elapsed).", id(1))
+    };
+    assert_eq!(results[3], pending(0));
+    assert_eq!(results[4], format!("The wait is over; nothing else ended by it.\n{}", pending(1)));
+    assert_eq!(results[5], "slow one found");
+    assert_eq!(results[6], format!("Task {} is still running (45 s elapsed).", id(1)));
+    assert_eq!(results[7], "slow two found");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn b6_iterations_go_on_from_those_of_the_runs_before() {
+    let root = |request: &Request, at: usize| match at {
+        0 => calls([("subagent", json!({"task": "a", "maxIterations": 2}))]),
+        2 | 4 => {
+            let branch = parsed(&told(request)[0])["branchId"].clone();
+            calls([("subagent", json!({"continueBranchId": branch, "maxIterations": 1}))])
+        }
+        1 | 3 | 5 => text("waiting"),
+        _ => text("done"),
+    };
+    let child = |_: &Request, at: usize| Ok(if at < 3 { calls([("look", json!({}))]) } else { text("found") });
+    let (_, runtime, _, last) = converse(&[Dialect::Subagent], root, child).await;
+    let ends: Vec<_> = notices(&last)
+        .iter()
+        .map(|notice| parsed(notice.lines().find(|line| line.starts_with('{')).expect("an object")))
+        .map(|end| (end["status"].clone(), end["iterations"].clone()))
+        .collect();
+    let end = |status: &str, iterations: u32| (json!(status), json!(iterations));
+    assert_eq!(ends, [end("max_iterations", 2), end("max_iterations", 3), end("complete", 4)]);
+    shut(runtime).await;
+}

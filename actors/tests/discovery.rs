@@ -1,0 +1,397 @@
+//! Tools that a subagent finds by itself, and calls that come from an MCP client (features B7, B8, B10).
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use serde_json::{Value, json};
+use subtend_actors::audit::{Decided, DecidedBy};
+use subtend_actors::event::{Next, What};
+use subtend_actors::{BeforeTool, Builder, Hooks, OpenOptions, Options, Runtime, SessionHandle, ToolAsked};
+use subtend_agents::catalog::Catalog;
+use subtend_agents::dialect::{Dialects, SubagentOptions};
+use subtend_agents::manifest::{AgentMode, Manifest};
+use subtend_journal::Journal;
+use subtend_journal::memory::Memory;
+use subtend_models::model::Request;
+use subtend_session::authority::{Access, Rule, RuleSet, Verdict};
+use subtend_session::call::{CallKind, ToolEffect};
+use subtend_session::dialect::Dialect;
+use subtend_session::place::{OnRestart, Source};
+use subtend_session::record::{AskVerdict, Record};
+use subtend_tools::closure::FnTool;
+use subtend_tools::tool::ToolOutput;
+use support::{
+    answers, ask, builder, calls, journal, model, offered, open, prompt, records, results, shut, text, tool, tools,
+};
+
+type Seen = Arc<Mutex<Vec<Request>>>;
+
+/// `look` reads, `make` writes what it is told to, if `make.thing` of that is allowed, and counts.
+fn toolbox(ran: &Arc<AtomicUsize>) -> [FnTool; 2] {
+    let ran = Arc::clone(ran);
+    let make = tool("make", ToolEffect::SideEffect, move |call| {
+        ran.fetch_add(1, Ordering::Relaxed);
+        async move { Ok(ToolOutput::text(format!("made {}", call.args["what"].as_str().unwrap_or("nothing")))) }
+    });
+    let make = make.access(|args| {
+        let what = args.and_then(|args| args["what"].as_str()).unwrap_or("*");
+        vec![Access { action: "make.thing".into(), resource: what.into() }]
+    });
+    [tool("look", ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("looked")) }), make]
+}
+
+/// A host whose sessions are offered `subagent`, and whose subagents are shown `in_full` tools at most.
+fn host(journal: &Journal, in_full: u32, ran: &Arc<AtomicUsize>) -> Builder {
+    let dialects = Dialects {
+        offered: vec![Dialect::Subagent, Dialect::Task],
+        subagent: SubagentOptions { tools_in_full: in_full },
+        ..Dialects::default()
+    };
+    builder(journal).dialects(dialects).tools(tools(toolbox(ran)))
+}
+
+/// A model whose root starts a subagent with `asked`, and whose subagent calls in turn what `steps` says, then ends.
+fn subagent(asked: Value, steps: Vec<(&'static str, Value)>, seen: &Seen) -> Arc<dyn subtend_models::model::Model> {
+    let seen = Arc::clone(seen);
+    model(move |request| {
+        let answer = match (&*prompt(&request), answers(&request)) {
+            ("go", 0) => calls([("subagent", asked.clone())]),
+            ("go", _) => text("done"),
+            (_, at) => {
+                seen.lock().unwrap().push(request);
+                steps.get(at).map_or_else(|| text("found"), |step| calls([step.clone()]))
+            }
+        };
+        async move { Ok(answer) }
+    })
+}
+
+/// What the subagent was told last.
+fn told(seen: &Seen) -> Vec<String> {
+    results(seen.lock().unwrap().last().expect("the subagent was asked"))
+}
+
+async fn child(session: &SessionHandle) -> subtend_session::ids::SessionId {
+    session.tree().await.expect("a tree").children[0].id
+}
+
+#[tokio::test(start_paused = true)]
+async fn b8_a_subagent_finds_tools_that_it_is_not_shown_and_uses_them() {
+    let (journal, seen, ran) = (journal(), Seen::default(), Arc::default());
+    let asked = json!({"task": "a", "tools": {"workspace": ["look"]}});
+    let steps = vec![
+        ("get_tools", json!({})),
+        ("get_tools", json!({"tools": ["make", "nonesuch"]})),
+        ("use_tool", json!({"tool": "make", "args": {"what": "cake"}})),
+        ("make", json!({"what": "tea"})),
+    ];
+    let answering = subagent(asked, steps, &seen);
+    let runtime = host(&journal, 1, &ran).model(answering).start().await.expect("it starts");
+    let (session, _) = ask(&runtime, "go").await;
+    let first = seen.lock().unwrap()[0].clone();
+    assert_eq!(offered(&first), ["look", "get_tools", "use_tool"]);
+    assert!(prompt(&first).contains("### look\n"), "{}", prompt(&first));
+    assert!(
+        first.system.contains("`get_tools` lists what else you may use, and `use_tool` calls it."),
+        "{}",
+        first.system
+    );
+    let make = json!({"name": "make", "description": "a tool of a test"});
+    let described = json!({"name": "make", "description": "a tool of a test", "parameters": {"type": "object"}});
+    assert_eq!(
+        told(&seen),
+        [
+            json!({"tools": [make]}).to_string(),
+            json!({"tools": [described], "unknown": ["nonesuch"]}).to_string(),
+            "made cake".to_owned(),
+            // What it has found may be called by its own name as well: nothing is narrowed.
+            "made tea".to_owned(),
+        ]
+    );
+    // Its effect is that of the tool that is used: it waited for its intent, and is never repeated silently.
+    let started = |record: &Record| match record {
+        Record::CallStarted { kind, access, .. } => Some((CallKind::clone(kind), access.as_deref().cloned())),
+        _ => None,
+    };
+    let of = |resource: &str| Some(Access { action: "make.thing".into(), resource: resource.into() });
+    let begun: Vec<_> = records(&journal, child(&session).await).await.iter().filter_map(started).collect();
+    let (read, write) = (CallKind::Local(ToolEffect::ReadOnly), CallKind::Local(ToolEffect::SideEffect));
+    assert_eq!(begun, [(read.clone(), None), (read, None), (write.clone(), of("cake")), (write, of("tea"))]);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn b7_b8_where_there_are_few_tools_all_are_shown_and_no_prompt_speaks_of_finding_any() {
+    let (journal, seen, ran) = (journal(), Seen::default(), Arc::default());
+    let steps = vec![("use_tool", json!({"tool": "look"}))];
+    let answering = subagent(json!({"task": "a", "tools": {"workspace": ["look"]}}), steps, &seen);
+    let runtime = host(&journal, 2, &ran).model(answering).start().await.expect("it starts");
+    ask(&runtime, "go").await;
+    let first = seen.lock().unwrap()[0].clone();
+    assert_eq!(offered(&first), ["look", "make"]);
+    for said in [&*first.system, &*prompt(&first)] {
+        assert!(!said.contains("get_tools") && !said.contains("use_tool") && !said.contains("{discovery}"), "{said}");
+    }
+    assert!(told(&seen)[0].starts_with("no tool is named `use_tool`. "), "{:?}", told(&seen));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn b8_named_tools_that_are_none_are_skipped_and_whoever_watches_sees_which() {
+    let (journal, seen, ran) = (journal(), Seen::default(), Arc::default());
+    let long = "x".repeat(500);
+    let asked = json!({"task": "a", "tools": {"workspace": ["look", "nonesuch"], "other": [long, "make"]}});
+    let answering = subagent(asked, Vec::new(), &seen);
+    let runtime = host(&journal, 16, &ran).model(answering).start().await.expect("it starts");
+    let mut events = runtime.subscribe(None);
+    ask(&runtime, "go").await;
+    let mut skipped = Vec::new();
+    while let Some(next) = events.try_next() {
+        if let Next::Event(event) = next
+            && let What::Record { record, .. } = event.what
+            && let Record::ChildSpawned(spawned) = &*record
+        {
+            skipped.push(spawned.skipped.clone());
+        }
+    }
+    assert_eq!(skipped, [["nonesuch".into(), "x".repeat(64).into()]]);
+    let first = seen.lock().unwrap()[0].clone();
+    assert_eq!(offered(&first), ["look", "make"]);
+    assert!(prompt(&first).contains("### look\n") && !prompt(&first).contains("nonesuch"), "{}", prompt(&first));
+    shut(runtime).await;
+}
+
+/// A hook that denies what is to be made for `spite`, by the tool's own name and arguments.
+struct NoSpite(Mutex<Vec<(String, Value)>>);
+
+impl Hooks for NoSpite {
+    fn before_tool(&self, call: ToolAsked) -> BoxFuture<'_, BeforeTool> {
+        let spite = &*call.tool == "make" && call.args["what"] == "spite";
+        self.0.lock().unwrap().push((call.tool.to_string(), call.args));
+        Box::pin(async move { if spite { BeforeTool::Deny("no".into()) } else { BeforeTool::Go } })
+    }
+}
+
+/// What is allowed, asked for and denied of `make.thing`.
+fn policy() -> RuleSet {
+    let rule = |resource: &str, verdict| Rule { action: "make.thing".into(), resource: resource.into(), verdict };
+    RuleSet { default: Verdict::Allow, rules: vec![rule("fuss", Verdict::Ask), rule("harm", Verdict::Deny)] }
+}
+
+#[tokio::test(start_paused = true)]
+async fn b8_use_tool_is_no_way_around_a_rule_a_person_or_a_hook() {
+    let made = |what: &str| json!({"what": what});
+    let named = |tool: &str, args: Value| ("use_tool", json!({"tool": tool, "args": args}));
+    let mut told_by = Vec::new();
+    for through in [true, false] {
+        let call = |what: &str| if through { named("make", made(what)) } else { ("make", made(what)) };
+        let (journal, seen, ran) = (journal(), Seen::default(), Arc::new(AtomicUsize::new(0)));
+        let steps = ["harm", "fuss", "spite", "cake"].map(call).to_vec();
+        let answering = subagent(json!({"task": "a"}), steps, &seen);
+        let hook = Arc::new(NoSpite(Mutex::default()));
+        let builder = host(&journal, 0, &ran).policy(policy()).hooks(Arc::clone(&hook) as Arc<dyn Hooks>);
+        let runtime = builder.model(answering).start().await.expect("it starts");
+        let mut approver = runtime.approver();
+        let session = open(&runtime);
+        let receipt = session.send("go").await.expect("accepted");
+        let approval = approver.next().await;
+        assert_eq!((&*approval.tool, &*approval.action, &*approval.resource), ("make", "make.thing", "fuss"));
+        assert_eq!(runtime.approvals().await.expect("approvals"), std::slice::from_ref(&approval));
+        approver.answer(&approval, AskVerdict::Deny).await.expect("answered");
+        session.run_ended(receipt.run).await.expect("it ends");
+        assert_eq!(ran.load(Ordering::Relaxed), 1, "cake alone was made");
+        let hooked = std::mem::take(&mut *hook.0.lock().unwrap());
+        assert_eq!(hooked, [("make".to_owned(), made("spite")), ("make".to_owned(), made("cake"))]);
+        let child = runtime.session(child(&session).await).expect("readable").expect("there");
+        let decisions = child.audit().await.expect("decisions");
+        let brief: Vec<_> = decisions
+            .iter()
+            .map(|it| {
+                (it.tool.to_string(), it.access.as_ref().map(|access| access.resource.to_string()), it.verdict, it.by)
+            })
+            .collect();
+        told_by.push((told(&seen), brief));
+    }
+    // Called by its own name nothing is otherwise: what is judged is the tool, with its arguments.
+    assert_eq!(told_by[0], told_by[1]);
+    let decided: Vec<_> = told_by[0].1.iter().map(|(tool, _, verdict, by)| (&**tool, *verdict, *by)).collect();
+    assert_eq!(decided.len(), 5, "{decided:?}");
+    assert!(decided.iter().all(|(tool, ..)| *tool == "make"), "{decided:?}");
+    assert_eq!(decided[0], ("make", Decided::Denied, DecidedBy::Rules));
+}
+
+#[tokio::test(start_paused = true)]
+async fn b8_what_starts_sessions_is_not_called_through_use_tool_and_keeps_its_own_words() {
+    let (journal, seen, ran) = (journal(), Seen::default(), Arc::default());
+    let steps = vec![
+        ("use_tool", json!({"tool": "use_tool", "args": {"tool": "look"}})),
+        ("use_tool", json!({"tool": "task", "args": {"subagent_type": "worker", "prompt": "p"}})),
+        ("use_tool", json!({"tool": "subagent", "args": {"task": "b"}})),
+        ("use_tool", json!({"tool": "nonesuch"})),
+        ("use_tool", json!({"tool": "make", "args": [1]})),
+        ("use_tool", json!({})),
+    ];
+    let answering = subagent(json!({"task": "a"}), steps, &seen);
+    let runtime = host(&journal, 0, &ran).model(answering).start().await.expect("it starts");
+    let (session, _) = ask(&runtime, "go").await;
+    let told = told(&seen);
+    assert!(told[0].starts_with("use_tool cannot be called by use_tool: "), "{}", told[0]);
+    assert!(told[1].starts_with("task cannot be called by use_tool: "), "{}", told[1]);
+    let nested: Value = serde_json::from_str(&told[2]).expect("an object");
+    assert_eq!((&nested["success"], &nested["error"]), (&json!(false), &json!("NESTED_SUBAGENT_NOT_ALLOWED")));
+    assert!(told[3].starts_with("no tool is named `nonesuch`. "), "{}", told[3]);
+    assert!(told[4].starts_with("the arguments of make are an array, not an object"), "{}", told[4]);
+    assert!(told[5].contains("missing field `tool`"), "{}", told[5]);
+    let tree = session.tree().await.expect("a tree");
+    assert_eq!((tree.children.len(), tree.children[0].children.len()), (1, 0));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn b8_a_tool_that_the_child_lost_is_neither_found_nor_used() {
+    let (journal, seen, ran) = (journal(), Seen::default(), Arc::new(AtomicUsize::new(0)));
+    let steps = vec![
+        ("get_tools", json!({"tools": ["make", "look"]})),
+        ("use_tool", json!({"tool": "make", "args": {"what": "cake"}})),
+    ];
+    let answering = subagent(json!({"task": "a", "tools": {"any": ["make"]}}), steps, &seen);
+    let deny = Rule { action: "make.thing".into(), resource: "*".into(), verdict: Verdict::Deny };
+    let builder = host(&journal, 0, &ran).policy(RuleSet { default: Verdict::Allow, rules: vec![deny] });
+    let runtime = builder.model(answering).start().await.expect("it starts");
+    ask(&runtime, "go").await;
+    let first = seen.lock().unwrap()[0].clone();
+    assert_eq!(offered(&first), ["get_tools", "use_tool"]);
+    let look = json!({"name": "look", "description": "a tool of a test", "parameters": {"type": "object"}});
+    assert_eq!(told(&seen)[0], json!({"tools": [look], "unknown": ["make"]}).to_string());
+    assert!(told(&seen)[1].contains("make") && ran.load(Ordering::Relaxed) == 0, "{}", told(&seen)[1]);
+    shut(runtime).await;
+}
+
+/// Kills the host while a tool of `effect` is used, and starts another: how often the tool ran, and what the subagent was told.
+async fn restarted(effect: ToolEffect) -> (usize, Vec<String>) {
+    let (memory, seen, ran) = (Memory::new(), Seen::default(), Arc::new(AtomicUsize::new(0)));
+    let host = |seed: u64| {
+        let journal = Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("a journal");
+        let count = Arc::clone(&ran);
+        let slow = tool("slow", effect, move |_| {
+            count.fetch_add(1, Ordering::Relaxed);
+            async {
+                tokio::time::sleep(Duration::from_secs(60)).await;
+                Ok(ToolOutput::text("slowly done"))
+            }
+        });
+        let mut catalog = Catalog::builtin();
+        let worker = Manifest::new("worker", AgentMode::All, "You are a worker.");
+        catalog.insert(Manifest { on_restart: OnRestart::Resume, ..worker });
+        let dialects = Dialects {
+            offered: vec![Dialect::Subagent],
+            subagent: SubagentOptions { tools_in_full: 0 },
+            ..Dialects::default()
+        };
+        let steps = vec![("use_tool", json!({"tool": "slow"}))];
+        let options = Options { seed: Some(seed), ..Options::default() };
+        let builder = builder(&journal).catalog(catalog).dialects(dialects).tools(tools([slow])).options(options);
+        builder.model(subagent(json!({"task": "a"}), steps, &seen)).start()
+    };
+    let runtime = host(7).await.expect("it starts");
+    let session = open(&runtime);
+    let receipt = session.send("go").await.expect("accepted");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let root = session.id();
+    drop((session, runtime));
+
+    let runtime = host(8).await.expect("it starts");
+    let session = runtime.session(root).expect("readable").expect("there");
+    session.run_ended(receipt.run).await.expect("it ends");
+    let found = (ran.load(Ordering::Relaxed), told(&seen));
+    shut(runtime).await;
+    found
+}
+
+#[tokio::test(start_paused = true)]
+async fn b8_a_used_tool_has_its_own_effects_after_a_restart() {
+    let unknown = "Interrupted: side effects unknown. Look before you call it again.".to_owned();
+    assert_eq!(restarted(ToolEffect::SideEffect).await, (1, vec![unknown]));
+    assert_eq!(restarted(ToolEffect::ReadOnly).await, (2, vec!["slowly done".to_owned()]));
+}
+
+/// A runtime that offers everything, and a model that calls `subagent` wherever it is, and `task` at the root.
+async fn mcp(lifted: bool, source: Source) -> (Journal, Runtime, SessionHandle, Vec<Request>) {
+    let (journal, seen) = (journal(), Seen::default());
+    let shown = Arc::clone(&seen);
+    let answering = model(move |request| {
+        shown.lock().unwrap().push(request.clone());
+        let answer = match (&*prompt(&request), answers(&request)) {
+            ("go", 0) => calls([
+                ("subagent", json!({"no": "arguments that fit"})),
+                ("task", json!({"subagent_type": "worker", "prompt": "below"})),
+            ]),
+            ("below", 0) => calls([("subagent", json!({"task": "b"}))]),
+            _ => text("done"),
+        };
+        async move { Ok(answer) }
+    });
+    let ran = Arc::default();
+    let options = Options { seed: Some(7), mcp_internal: lifted, ..Options::default() };
+    let runtime = host(&journal, 16, &ran).options(options).model(answering).start().await.expect("it starts");
+    let session = runtime.open(OpenOptions { source, ..OpenOptions::agent("worker") }).expect("a session");
+    let receipt = session.send("go").await.expect("accepted");
+    session.run_ended(receipt.run).await.expect("it ends");
+    let seen = std::mem::take(&mut *seen.lock().unwrap());
+    (journal, runtime, session, seen)
+}
+
+#[tokio::test(start_paused = true)]
+async fn b10_to_an_mcp_client_subagent_is_hidden_and_refused_before_all_else_also_below() {
+    let (journal, runtime, session, seen) = mcp(false, Source::Mcp).await;
+    let refused = json!({
+        "success": false,
+        "subagentId": "",
+        "branchId": "",
+        "status": "error",
+        "message": "Subagents can be started in an internal chat only, not by an MCP client.",
+        "error": "MCP_NOT_SUPPORTED",
+    });
+    for whose in ["go", "below"] {
+        let last = seen.iter().rfind(|request| prompt(request) == whose).expect("asked");
+        assert_eq!(serde_json::from_str::<Value>(&results(last)[0]).expect("an object"), refused, "{whose}");
+        assert!(!offered(last).iter().any(|tool| tool == "subagent"), "{:?}", offered(last));
+        assert!(offered(last).iter().any(|tool| tool == "task"), "what is not internal only is there");
+        assert!(!last.system.contains("`subagent`") && last.system.contains("`task`"), "{}", last.system);
+    }
+    // It is recorded, so that a restart knows it, and what it starts is recorded as it.
+    for session in [session.id(), child(&session).await] {
+        let born = records(&journal, session).await;
+        let Record::SessionCreated(created) = &born[0] else { panic!("a birth") };
+        assert_eq!(created.source, Source::Mcp);
+    }
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn b10_k24_internal_calls_and_those_that_the_host_lets_are_not_refused() {
+    for (lifted, source) in [(false, Source::Internal), (true, Source::Mcp)] {
+        let (_, runtime, session, seen) = mcp(lifted, source).await;
+        let last = seen.iter().rfind(|request| prompt(request) == "go").expect("asked");
+        assert!(results(last)[0].contains("INVALID_ARGUMENTS"), "{}", results(last)[0]);
+        assert!(offered(last).iter().any(|tool| tool == "subagent"), "{:?}", offered(last));
+        assert!(last.system.contains("`subagent`"), "{}", last.system);
+        let tree = session.tree().await.expect("a tree");
+        assert_eq!(tree.children[0].children.len(), 1, "the child of `task` started one");
+        shut(runtime).await;
+    }
+}

@@ -1,0 +1,146 @@
+//! Jobs that are read again and lists that name nothing (features S2, S4, S7, R3).
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use subtend_actors::{Runtime, SessionHandle};
+use subtend_agents::dialect::Dialects;
+use subtend_journal::Journal;
+use subtend_models::model::{Answer, Request};
+use subtend_session::call::{CallEnd, ToolEffect, ToolErrorKind};
+use subtend_session::dialect::Dialect;
+use subtend_session::limits::Limits;
+use subtend_session::outcome::Outcome;
+use subtend_session::record::{Record, Stop};
+use subtend_session::state::State;
+use subtend_tools::tool::ToolOutput;
+use support::{
+    answers, ask, builder, calls, journal, model, offered, prompt, records, results, shut, text, tool, tools,
+};
+
+/// Runs one conversation: `root` answers the person's session, `child` everybody else.
+async fn converse<R, C>(limits: Limits, root: R, child: C) -> (Journal, Runtime, SessionHandle, Vec<String>)
+where
+    R: Fn(&Request, usize) -> Answer + Send + Sync + 'static,
+    C: Fn(&Request, usize) -> Answer + Send + Sync + 'static,
+{
+    let (journal, last) = (journal(), Arc::new(Mutex::new(Vec::new())));
+    let seen = Arc::clone(&last);
+    let answering = model(move |request| {
+        let at = answers(&request);
+        let answer = if prompt(&request) == "go" {
+            *seen.lock().unwrap() = results(&request);
+            root(&request, at)
+        } else {
+            child(&request, at)
+        };
+        async move { Ok(answer) }
+    });
+    let offered = vec![Dialect::Spawn, Dialect::SpawnTask];
+    let dialects = Dialects { offered, ..Dialects::default() };
+    let noop = |name: &str| tool(name, ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("looked")) });
+    let builder = builder(&journal).dialects(dialects).tools(tools([noop("look"), noop("write")])).limits(limits);
+    let runtime = builder.model(answering).start().await.expect("it starts");
+    let (session, ended) = ask(&runtime, "go").await;
+    assert_eq!(ended.outcome, Outcome::Completed);
+    let told = std::mem::take(&mut *last.lock().unwrap());
+    (journal, runtime, session, told)
+}
+
+fn id(told: &str) -> Value {
+    serde_json::from_str::<Value>(told).expect("an object")["taskId"].clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn s4_a_list_that_names_no_tool_is_an_error_and_an_empty_text_is_no_list() {
+    let spawn = |tools: &str| ("spawn", json!({"task": "a", "tools": tools}));
+    let root = move |_: &Request, at: usize| match at {
+        0 => calls([spawn(","), spawn(" , ,"), spawn(" "), spawn("nonesuch")]),
+        1 => calls([("spawn_await", json!({"job_ids": "*"}))]),
+        _ => text("done"),
+    };
+    let child = |request: &Request, _: usize| text(&format!("has: {}", offered(request).join(" ")));
+    let (journal, runtime, session, told) = converse(Limits::default(), root, child).await;
+    let error =
+        "tools names no tool: name some with commas between them, or leave it out for all that the job can have";
+    assert_eq!(told[..2], [error, error]);
+    assert_eq!(told[4], format!("[{}: OK]\nhas: look write\n\n[{}: OK]\nhas: ", told[2], told[3]));
+    let refused = |record: &Record| match record {
+        Record::CallFinished(it) => {
+            Some(it.end == CallEnd::ToolError { kind: ToolErrorKind::BadArgs, retryable: false })
+        }
+        _ => None,
+    };
+    let ends: Vec<bool> = records(&journal, session.id()).await.iter().filter_map(refused).take(2).collect();
+    assert_eq!(ends, [true, true]);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s2_r3_results_that_are_not_kept_any_more_are_read_again_from_those_that_gave_them() {
+    const JOBS: usize = 50;
+    // More than what is kept of all of them, and each is told whole.
+    let limits = Limits { spawns: 200, live_runs: 200, calls_per_answer: 200, ..Limits::default() };
+    let large = |of: &str| format!("{of} {}", "x".repeat(30_000));
+    let started = |request: &Request| results(request)[..2 * JOBS].to_vec();
+    let root = move |request: &Request, at: usize| match at {
+        0 => calls((0..JOBS).map(|at| ("spawn", json!({"task": format!("job {at}")}))).chain((0..JOBS).map(|at| {
+            let prompt = format!("task {at}");
+            ("spawn_task", json!({"type": "worker", "prompt": prompt, "description": prompt}))
+        }))),
+        1 => calls([("spawn_await", json!({"job_ids": "*"}))]),
+        2 => calls(started(request)[JOBS..].iter().map(|told| ("check_task", json!({"taskId": id(told)})))),
+        3 => {
+            let ids = started(request);
+            calls([
+                ("spawn_await", json!({"job_ids": format!("{}, {}", ids[0], ids[JOBS - 1])})),
+                ("check_task", json!({"taskId": id(&ids[JOBS]), "wait": false})),
+                ("check_task", json!({"taskId": id(&ids[2 * JOBS - 1]), "wait": false})),
+            ])
+        }
+        _ => text("done"),
+    };
+    let child = move |request: &Request, _: usize| text(&large(&prompt(request)));
+    let (journal, runtime, session, told) = converse(limits, root, child).await;
+    let again = &told[2 * JOBS + 1 + JOBS..];
+    let ok = |at: usize| format!("[{}: OK]\n{}", told[at], large(&format!("job {at}")));
+    let expected = [format!("{}\n\n{}", ok(0), ok(JOBS - 1)), large("task 0"), large(&format!("task {}", JOBS - 1))];
+    assert!(again == expected, "{:?}", again.iter().map(String::len).collect::<Vec<_>>());
+    // What the session holds of them all is bounded, and the same after a restart.
+    let stored = records(&journal, session.id()).await;
+    let state = State::fold(session.id(), &stored).expect("it folds");
+    let texts: usize = state.children.values().filter_map(|child| child.given.as_ref()).map(|it| it.prefix.len()).sum();
+    assert!(state.kept.bytes() <= 1 << 20 && texts <= 1 << 20 && texts > 1 << 19, "{texts}");
+    assert_eq!(state.children.values().filter(|child| child.given.is_some()).count(), 2 * JOBS);
+    assert_eq!(state.kept.len(), texts / 30_000);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s7_an_answer_that_was_cut_off_is_one_text_with_what_continues_it() {
+    let root = |_: &Request, at: usize| match at {
+        0 => calls([("spawn", json!({"task": "x"}))]),
+        1 => calls([("spawn_await", json!({"job_ids": "*"}))]),
+        _ => text("done"),
+    };
+    let child = |_: &Request, at: usize| match at {
+        0 => Answer { text: Some("first".into()), ..calls([("look", json!({}))]) },
+        1 => Answer { stop: Stop::Length, ..text("then it was cu") },
+        _ => text("t off"),
+    };
+    let (_, runtime, _, told) = converse(Limits::default(), root, child).await;
+    assert_eq!(told[1], format!("[{}: OK]\nfirst\n\nthen it was cut off", told[0]));
+    shut(runtime).await;
+}

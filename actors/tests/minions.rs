@@ -1,0 +1,128 @@
+//! Minions that go on, and those that work on their own (features M4, M5).
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use subtend_agents::catalog::Catalog;
+use subtend_agents::dialect::Dialects;
+use subtend_agents::manifest::{AgentMode, Manifest};
+use subtend_session::call::ToolEffect;
+use subtend_session::dialect::Dialect;
+use subtend_session::record::Record;
+use subtend_session::state::State;
+use subtend_tools::tool::ToolOutput;
+use support::{
+    answers, ask, builder, calls, journal, model, offered, prompt, records, results, shut, text, tool, tools,
+};
+
+fn minion(chat: Option<&Value>, names: &[&str]) -> (&'static str, Value) {
+    let mut asked = json!({"message": "m", "enableWeb": false, "enabledTools": names});
+    if let (Some(chat), Some(asked)) = (chat, asked.as_object_mut()) {
+        asked.insert("minionChatId".into(), chat.clone());
+    }
+    ("minion", asked)
+}
+
+fn parsed(text: &str) -> Value {
+    serde_json::from_str(text).expect("an object")
+}
+
+#[tokio::test(start_paused = true)]
+async fn m5_a_minion_that_goes_on_has_the_tools_of_this_call_and_no_more_than_its_callers() {
+    let (journal, told) = (journal(), Arc::new(Mutex::new(Vec::new())));
+    let seen = Arc::clone(&told);
+    let answering = model(move |request| {
+        let answer = if prompt(&request) == "go" {
+            let results = results(&request);
+            let chat = results.first().map(|first| parsed(first)["minionChatId"].clone());
+            let next = match answers(&request) {
+                0 => calls([minion(None, &["look"])]),
+                // Fewer, others, more than the caller has, none.
+                1 => calls([minion(chat.as_ref(), &[])]),
+                2 => calls([minion(chat.as_ref(), &["write", "secret", "minion", "return"])]),
+                3 => calls([minion(chat.as_ref(), &["write", "look", "nonesuch"])]),
+                _ => text("done"),
+            };
+            *seen.lock().unwrap() = results;
+            next
+        } else {
+            text(&offered(&request).join(" "))
+        };
+        async move { Ok(answer) }
+    });
+    let mut catalog = Catalog::builtin();
+    let listed = ["look", "write", "minion"].map(Into::into).to_vec();
+    let worker = Manifest::new("worker", AgentMode::All, "You are a worker.");
+    catalog.insert(Manifest { tools: Some(listed), ..worker });
+    let noop = |name: &str| tool(name, ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("looked")) });
+    let dialects = Dialects { offered: vec![Dialect::Minion], ..Dialects::default() };
+    let builder = builder(&journal).catalog(catalog).dialects(dialects);
+    let builder = builder.tools(tools([noop("look"), noop("write"), noop("secret")]));
+    let runtime = builder.model(answering).start().await.expect("it starts");
+    let (session, _) = ask(&runtime, "go").await;
+    let told: Vec<Value> = told.lock().unwrap().iter().map(|told| parsed(told)).collect();
+    let had: Vec<&str> = told.iter().map(|told| told["response"].as_str().expect("a text")).collect();
+    assert_eq!(had, ["look return", "return", "write return", "look write return"]);
+    // Recorded where they are asked for and where they count, so that a later activation offers the same.
+    let child = session.tree().await.expect("a tree").children[0].id;
+    let stored = records(&journal, child).await;
+    let state = State::fold(child, &stored).expect("it folds");
+    let names = |names: &[&str]| Some(names.iter().map(|name| Arc::from(*name)).collect::<Vec<_>>());
+    assert_eq!((&state.created.tools, &state.tools), (&names(&["look"]), &names(&["write", "look"])));
+    let asked: Vec<_> = records(&journal, session.id())
+        .await
+        .into_iter()
+        .filter_map(|record| match record {
+            Record::ContinueAsked(asked) => Some(asked.tools),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(asked, [names(&[]), names(&["write"]), names(&["write", "look"])]);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn m5_a_minion_that_its_manifest_detaches_is_answered_in_a_minions_words() {
+    let (journal, told) = (journal(), Arc::new(Mutex::new(Vec::new())));
+    let seen = Arc::clone(&told);
+    let answering = model(move |request| {
+        let answer = match (&*prompt(&request), answers(&request)) {
+            ("go", 0) => calls([minion(None, &[])]),
+            ("go", _) => {
+                *seen.lock().unwrap() = results(&request);
+                text("done")
+            }
+            _ => text("on its own"),
+        };
+        async move { Ok(answer) }
+    });
+    let mut catalog = Catalog::builtin();
+    catalog.insert(Manifest { detached: true, ..Manifest::new("worker", AgentMode::All, "You are a worker.") });
+    let dialects = Dialects { offered: vec![Dialect::Minion], ..Dialects::default() };
+    let builder = builder(&journal).catalog(catalog).dialects(dialects).model(answering);
+    let runtime = builder.start().await.expect("it starts");
+    let (session, _) = ask(&runtime, "go").await;
+    let short = session.tree().await.expect("a tree").children[0].short.to_string();
+    let expected = json!({
+        "minionChatId": short,
+        "response": "",
+        "usedReturnTool": false,
+        "activity": {"turns": 0},
+        "status": "started",
+        "message": "This minion works on its own: no call waits for it, and its end is told by itself.",
+    });
+    assert_eq!(parsed(&told.lock().unwrap()[0]), expected);
+    shut(runtime).await;
+}

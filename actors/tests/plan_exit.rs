@@ -1,0 +1,255 @@
+//! `plan_exit`: a planner proposes, a person decides, and the session goes on with whoever carries plans out (G12, K14).
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::json;
+use subtend_actors::{Builder, OpenOptions, Runtime, SessionHandle};
+use subtend_journal::memory::Memory;
+use subtend_journal::{Journal, Options as JournalOptions};
+use subtend_models::model::{Answer, Request};
+use subtend_session::authority::{Access, Rule, RuleSet, Verdict};
+use subtend_session::call::ToolEffect;
+use subtend_session::ids::{RunNo, SessionId};
+use subtend_session::message::Message;
+use subtend_session::outcome::Outcome;
+use subtend_session::place::BranchKind;
+use subtend_session::record::{AskBy, AskVerdict, Record};
+use subtend_tools::closure::FnTool;
+use subtend_tools::tool::ToolOutput;
+use support::{answers, builder, calls, journal, model, prompt, records, shut, text, tool, tools};
+
+/// What a model was asked: who answers, and the tools that it was shown.
+type Seen = Arc<Mutex<Vec<(String, Vec<String>)>>>;
+
+fn writing() -> FnTool {
+    tool("write", ToolEffect::SideEffect, |_| async { Ok(ToolOutput::text("written")) })
+        .access(|_| vec![Access { action: "fs.write".into(), resource: "a".into() }])
+}
+
+fn exit(plan: &str) -> (&'static str, serde_json::Value) {
+    ("plan_exit", json!({"plan": plan}))
+}
+
+fn results(request: &Request) -> Vec<String> {
+    let result = |message: &Message| match message {
+        Message::Result { content, .. } => Some(content.to_string()),
+        _ => None,
+    };
+    request.messages.iter().filter_map(result).collect()
+}
+
+/// A runtime with the tool `write`, whose models answer by `say`.
+fn start(journal: &Journal, seen: &Seen, say: impl Fn(&Request, usize) -> Answer + Send + Sync + 'static) -> Builder {
+    let seen = Arc::clone(seen);
+    let answering = model(move |request| {
+        let offered = request.tools.iter().map(|tool| tool.name.to_string()).collect();
+        seen.lock().unwrap().push((request.agent.to_string(), offered));
+        let answer = say(&request, answers(&request));
+        async move { Ok(answer) }
+    });
+    builder(journal).tools(tools([writing()])).model(answering)
+}
+
+/// Plans, then writes once as `build`, then tells what came of the calls.
+fn plans_and_builds(request: &Request, at: usize) -> Answer {
+    match (&*request.agent, at) {
+        ("plan", 0) => calls([exit("1. Write `a`.")]),
+        ("build", 1) => calls([("write", json!({}))]),
+        _ => text(&results(request).join(" | ")),
+    }
+}
+
+fn open(runtime: &Runtime, agent: &str) -> SessionHandle {
+    runtime.open(OpenOptions { agent: agent.into(), ..OpenOptions::default() }).expect("a session")
+}
+
+async fn ended(session: &SessionHandle, run: u32) -> (Outcome, String) {
+    let ended = tokio::time::timeout(Duration::from_secs(7200), session.run_ended(RunNo(run))).await;
+    let ended = ended.expect("the run ends").expect("the runtime lives");
+    (ended.outcome, ended.text.map(|text| text.to_string()).unwrap_or_default())
+}
+
+fn agents(seen: &Seen) -> Vec<String> {
+    seen.lock().unwrap().iter().map(|(agent, _)| agent.clone()).collect()
+}
+
+fn was_shown(seen: &Seen, at: usize, tool: &str) -> bool {
+    seen.lock().unwrap()[at].1.iter().any(|name| name == tool)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_approved_plan_is_carried_out_by_build_in_the_same_session_also_after_a_restart() {
+    let memory = Memory::new();
+    let store = || Journal::open(Box::new(memory.clone()), JournalOptions::default()).expect("it opens");
+    let (journal, seen) = (store(), Seen::default());
+    let runtime = start(&journal, &seen, plans_and_builds).start().await.expect("it starts");
+    let mut approver = runtime.approver();
+    let session = open(&runtime, "plan");
+    session.send("go").await.expect("accepted");
+    let asked = approver.next().await;
+    assert_eq!((&*asked.tool, &*asked.action, &*asked.resource), ("plan_exit", "plan_exit", "build"));
+    assert_eq!(asked.plan.as_deref(), Some("1. Write `a`."), "the person is shown the whole plan");
+    assert_eq!(runtime.approvals().await.expect("a list"), std::slice::from_ref(&asked));
+    approver.answer(&asked, AskVerdict::Allow).await.expect("heard");
+    let (outcome, told) = ended(&session, 1).await;
+    assert_eq!(outcome, Outcome::Completed);
+    assert!(told.starts_with("The plan is approved.") && told.ends_with("| written"), "{told}");
+    assert_eq!(agents(&seen), ["plan", "build", "build"]);
+    assert!(
+        was_shown(&seen, 0, "plan_exit") && !was_shown(&seen, 0, "write"),
+        "a planner proposes, and does not write"
+    );
+    assert!(!was_shown(&seen, 1, "plan_exit") && was_shown(&seen, 1, "write"));
+    assert_eq!(&*journal.head(session.id()).expect("a store").expect("a head").agent, "plan", "as it was opened");
+    let id = session.id();
+    drop((session, approver));
+    runtime.shutdown(Duration::from_secs(1)).await;
+
+    let (journal, seen) = (store(), Seen::default());
+    let runtime = start(&journal, &seen, |_, _| text("more")).start().await.expect("it starts");
+    let session = runtime.session(id).expect("a store").expect("a session");
+    session.send("and now").await.expect("accepted");
+    assert_eq!(ended(&session, 2).await, (Outcome::Completed, "more".to_owned()));
+    assert_eq!(agents(&seen), ["build"]);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_that_is_not_approved_leaves_the_planner_planning_until_one_is() {
+    let (journal, seen) = (journal(), Seen::default());
+    let runtime = start(&journal, &seen, |request, at| match (&*request.agent, at) {
+        ("plan", 0) => calls([exit("rough")]),
+        ("plan", 1) => calls([exit("")]),
+        ("plan", 2) => calls([exit("better")]),
+        _ => text(&results(request).join("\n")),
+    });
+    let runtime = runtime.start().await.expect("it starts");
+    let mut approver = runtime.approver();
+    let session = open(&runtime, "plan");
+    session.send("go").await.expect("accepted");
+    for (plan, verdict) in [("rough", AskVerdict::Deny), ("better", AskVerdict::Always)] {
+        let asked = approver.next().await;
+        assert_eq!(asked.plan.as_deref(), Some(plan));
+        approver.answer(&asked, verdict).await.expect("heard");
+    }
+    let (_, told) = ended(&session, 1).await;
+    let lines: Vec<&str> = told.lines().collect();
+    assert!(lines[0].starts_with("The plan is not approved: a person read it and said no. Go on planning"), "{told}");
+    assert_eq!(lines[1], "the plan is empty: a person decides by what it says, so put all of it there");
+    assert!(lines[2].starts_with("The plan is approved."), "{told}");
+    assert_eq!(agents(&seen), ["plan", "plan", "plan", "build"]);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_anyone_to_approve_it_plan_exit_is_not_offered_and_a_call_of_it_is_denied() {
+    let (journal, seen) = (journal(), Seen::default());
+    let runtime = start(&journal, &seen, plans_and_builds).start().await.expect("it starts");
+    let session = open(&runtime, "plan");
+    session.send("go").await.expect("accepted");
+    let (_, told) = ended(&session, 1).await;
+    assert!(told.starts_with("The plan is not approved: nobody is there who could."), "{told}");
+    assert!(!was_shown(&seen, 0, "plan_exit"));
+    let by = records(&journal, session.id()).await.into_iter().find_map(|record| match record {
+        Record::AskAnswered { verdict, by, .. } => Some((verdict, by)),
+        _ => None,
+    });
+    assert_eq!(by, Some((AskVerdict::Deny, AskBy::NoApprover)));
+    shut(runtime).await;
+}
+
+/// Opens a session of `agent` with somebody there, and tells which of those that answered were offered `plan_exit`, with
+/// what they were told when they called it.
+async fn offered_in(policy: RuleSet, agent: &str) -> (Vec<(String, bool)>, String) {
+    let (journal, seen) = (journal(), Seen::default());
+    let say = |request: &Request, at: usize| match (&*prompt(request), at) {
+        ("go", 0) if &*request.agent == "general" => {
+            calls([("task", json!({"subagent_type": "plan", "prompt": "plan"}))])
+        }
+        (_, 0) => calls([exit("all")]),
+        _ => text(&results(request).join("|")),
+    };
+    let runtime = start(&journal, &seen, say).policy(policy).start().await.expect("it starts");
+    let approver = runtime.approver();
+    let session = open(&runtime, agent);
+    session.send("go").await.expect("accepted");
+    let (_, told) = ended(&session, 1).await;
+    drop(approver);
+    shut(runtime).await;
+    let seen = seen.lock().unwrap().clone();
+    (seen.into_iter().map(|(agent, tools)| (agent, tools.contains(&"plan_exit".to_owned()))).collect(), told)
+}
+
+#[tokio::test(start_paused = true)]
+async fn k14_plan_as_a_subagent_and_other_agents_are_not_offered_plan_exit() {
+    let all = || RuleSet { default: Verdict::Allow, rules: Vec::new() };
+    let (seen, told) = offered_in(all(), "general").await;
+    let not = |agent: &str| (agent.to_owned(), false);
+    assert_eq!(seen, [not("general"), not("plan"), not("plan"), not("general")]);
+    assert!(told.contains("no tool is named `plan_exit`"), "{told}");
+    let deny = Rule { action: "plan_exit".into(), resource: "*".into(), verdict: Verdict::Deny };
+    let (seen, told) = offered_in(RuleSet { rules: vec![deny], ..all() }, "plan").await;
+    assert_eq!(seen, [not("plan"), not("plan")], "a host may forbid it");
+    assert!(told.contains("no tool is named `plan_exit`"), "{told}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_stands_below_a_planner_may_not_write_and_what_stands_below_build_may() {
+    let (journal, seen) = (journal(), Seen::default());
+    let say = |request: &Request, at: usize| match (&*request.agent, at) {
+        ("plan", 0) => calls([("task", json!({"subagent_type": "explore", "prompt": "read"}))]),
+        ("plan", 1) => calls([exit("all")]),
+        ("build", 2) => calls([("task", json!({"subagent_type": "worker", "prompt": "write"}))]),
+        ("explore" | "worker", 0) => calls([("write", json!({}))]),
+        _ => text(results(request).last().map_or("", String::as_str)),
+    };
+    let runtime = start(&journal, &seen, say).start().await.expect("it starts");
+    let mut approver = runtime.approver();
+    let session = open(&runtime, "plan");
+    session.send("go").await.expect("accepted");
+    let asked = approver.next().await;
+    approver.answer(&asked, AskVerdict::Allow).await.expect("heard");
+    let (_, told) = ended(&session, 1).await;
+    assert_eq!(told, "written", "what build started wrote");
+    let wrote = |id: SessionId| {
+        let journal = journal.clone();
+        async move {
+            let started = records(&journal, id).await.into_iter().any(|record| match record {
+                Record::CallStarted { access: Some(access), .. } => *access.action == *"fs.write",
+                _ => false,
+            });
+            (journal.head(id).expect("a store").expect("a head").agent.to_string(), started)
+        }
+    };
+    let mut wrotes = Vec::new();
+    for kid in journal.kids(session.id()).expect("a store") {
+        wrotes.push(wrote(kid).await);
+    }
+    wrotes.sort();
+    assert_eq!(wrotes, [("explore".to_owned(), false), ("worker".to_owned(), true)]);
+    // A person's branch of it is no root session, and who plans in it goes no further than the planner.
+    let branch =
+        session.branch(subtend_actors::BranchOptions { agent: Some("plan".into()), ..Default::default() }).await;
+    let branch = branch.expect("a branch");
+    let head = journal.head(branch.id()).expect("a store").expect("a head");
+    assert_eq!(head.kind, Some(BranchKind::Human));
+    branch.send("go").await.expect("accepted");
+    ended(&branch, 1).await;
+    let last = seen.lock().unwrap().len() - 1;
+    assert_eq!(agents(&seen)[last], "plan");
+    assert!(!was_shown(&seen, last, "plan_exit") && !was_shown(&seen, last, "write"));
+    shut(runtime).await;
+}

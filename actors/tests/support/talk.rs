@@ -1,0 +1,102 @@
+//! Conversations by a dialect: what a root's model was shown.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::Value;
+use subtend_actors::{Builder, Runtime, SessionHandle};
+use subtend_agents::dialect::Dialects;
+use subtend_journal::Journal;
+use subtend_models::model::{Answer, ModelError, Request};
+use subtend_session::call::ToolEffect;
+use subtend_session::dialect::Dialect;
+use subtend_session::message::Message;
+use subtend_session::outcome::{ModelFail, Outcome};
+use subtend_tools::tool::ToolOutput;
+
+use super::{answers, ask, builder, journal, model, prompt, text, tool, tools};
+
+/// A runtime whose sessions are offered `offered`, with the tools `look` and `write`.
+pub fn offering(journal: &Journal, offered: &[Dialect]) -> Builder {
+    let dialects = Dialects { offered: offered.to_vec(), ..Dialects::default() };
+    let noop = |name: &str| tool(name, ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("looked")) });
+    builder(journal).dialects(dialects).tools(tools([noop("look"), noop("write")]))
+}
+
+/// The results of all calls that the request shows, in order.
+pub fn told(request: &Request) -> Vec<String> {
+    let result = |message: &Message| match message {
+        Message::Result { content, .. } => Some(content.to_string()),
+        _ => None,
+    };
+    request.messages.iter().filter_map(result).collect()
+}
+
+/// The synthetic completions that the request shows.
+pub fn notices(request: &Request) -> Vec<String> {
+    let notice = |message: &Message| match message {
+        Message::Notice { text, .. } => Some(text.to_string()),
+        _ => None,
+    };
+    request.messages.iter().filter_map(notice).collect()
+}
+
+/// An object.
+pub fn parsed(text: &str) -> Value {
+    serde_json::from_str(text).expect("an object")
+}
+
+/// How long a child takes whose prompt begins with `slow`.
+pub const SLOW: Duration = Duration::from_secs(45);
+
+/// Runs one conversation in a runtime that offers `offers`: `root` answers the person's session, `child` everybody else. The last
+/// request of the root comes with it.
+pub async fn converse<R, C>(offers: &[Dialect], root: R, child: C) -> (Journal, Runtime, SessionHandle, Request)
+where
+    R: Fn(&Request, usize) -> Answer + Send + Sync + 'static,
+    C: Fn(&Request, usize) -> Result<Answer, ModelError> + Send + Sync + 'static,
+{
+    let journal = journal();
+    let builder = offering(&journal, offers);
+    let (runtime, session, last) = converse_in(builder, root, child).await;
+    (journal, runtime, session, last)
+}
+
+/// As [`converse`], in a runtime of the caller's own.
+pub async fn converse_in<R, C>(builder: Builder, root: R, child: C) -> (Runtime, SessionHandle, Request)
+where
+    R: Fn(&Request, usize) -> Answer + Send + Sync + 'static,
+    C: Fn(&Request, usize) -> Result<Answer, ModelError> + Send + Sync + 'static,
+{
+    let last = Arc::new(Mutex::new(None));
+    let seen = Arc::clone(&last);
+    let answering = model(move |request| {
+        let at = answers(&request);
+        let slow = prompt(&request).starts_with("slow");
+        let answer = if prompt(&request) == "go" {
+            *seen.lock().unwrap() = Some(request.clone());
+            Ok(root(&request, at))
+        } else {
+            child(&request, at)
+        };
+        async move {
+            if slow {
+                tokio::time::sleep(SLOW).await;
+            }
+            answer
+        }
+    });
+    let runtime = builder.model(answering).start().await.expect("it starts");
+    let (session, ended) = ask(&runtime, "go").await;
+    assert_eq!(ended.outcome, Outcome::Completed);
+    let last = last.lock().unwrap().take().expect("the root was asked");
+    (runtime, session, last)
+}
+
+/// `bad` fails, all else is found.
+pub fn found(request: &Request, _: usize) -> Result<Answer, ModelError> {
+    match &*prompt(request) {
+        "bad" => Err(ModelError::new(ModelFail::InvalidRequest, "no")),
+        other => Ok(text(&format!("{other} found"))),
+    }
+}

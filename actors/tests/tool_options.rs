@@ -1,0 +1,199 @@
+//! Options of tools: declared, set, filled in once, and given to every call (features M3, M7).
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Map, Value, json};
+use subtend_actors::{Builder, OpenOptions, Options, StartError};
+use subtend_agents::catalog::Catalog;
+use subtend_agents::dialect::{Dialects, MinionOptions};
+use subtend_agents::manifest::{AgentMode, Manifest};
+use subtend_journal::Journal;
+use subtend_journal::memory::Memory;
+use subtend_models::model::{Model, Request};
+use subtend_session::call::ToolEffect;
+use subtend_session::dialect::Dialect;
+use subtend_tools::closure::FnTool;
+use subtend_tools::option::{ToolOption, ToolOptions};
+use subtend_tools::tool::ToolOutput;
+use support::{answers, builder, calls, journal, model, prompt, results, shut, text, tool, tools};
+
+/// A tool that gives back the options that its call came with.
+fn digest() -> FnTool {
+    tool("digest", ToolEffect::ReadOnly, |call| async move {
+        Ok(ToolOutput::text(Value::Object(Map::clone(&call.options)).to_string()))
+    })
+    .option(ToolOption::boolean("images", "Images", true))
+    .option(ToolOption::long_text("notes", "Notes", "What a reader should look for"))
+    .option(ToolOption::model("model", "Model"))
+}
+
+fn given(values: Value) -> ToolOptions {
+    [("digest".into(), values.as_object().cloned().expect("an object"))].into()
+}
+
+/// A host with the tool, whose worker calls it once for each message.
+fn host(journal: &Journal, answering: &Arc<dyn Model>, seed: u64) -> Builder {
+    let mut catalog = Catalog::builtin();
+    catalog.insert(Manifest::new("worker", AgentMode::All, "You are a worker."));
+    catalog
+        .insert(Manifest { model: Some("other".into()), ..Manifest::new("other", AgentMode::All, "You are another.") });
+    let options = Options { seed: Some(seed), ..Options::default() };
+    let builder = builder(journal).catalog(catalog).tools(tools([digest()])).options(options);
+    builder.model(Arc::clone(answering))
+}
+
+type Seen = Arc<Mutex<Vec<Request>>>;
+
+/// Calls `digest` after each message, then ends; requests are kept.
+fn digesting(seen: &Seen) -> Arc<dyn Model> {
+    let seen = Arc::clone(seen);
+    model(move |request| {
+        let answer = if answers(&request).is_multiple_of(2) { calls([("digest", json!({}))]) } else { text("done") };
+        seen.lock().unwrap().push(request);
+        async move { Ok(answer) }
+    })
+}
+
+fn last(seen: &Seen) -> Value {
+    let seen = seen.lock().unwrap();
+    let told = results(seen.last().expect("asked"));
+    serde_json::from_str(told.last().expect("a result")).expect("an object")
+}
+
+#[tokio::test(start_paused = true)]
+async fn m3_a_call_has_what_was_set_and_what_is_missing_is_filled_in() {
+    for (set, expected) in [
+        (json!({}), json!({"images": true, "notes": "", "model": "big"})),
+        (
+            json!({"images": false, "notes": "Look for dates.", "model": "small"}),
+            json!({"images": false, "notes": "Look for dates.", "model": "small"}),
+        ),
+        (json!({"notes": "Look."}), json!({"images": true, "notes": "Look.", "model": "big"})),
+    ] {
+        let (journal, seen) = (journal(), Seen::default());
+        let runtime = host(&journal, &digesting(&seen), 7).tool_options(given(set)).start().await.expect("it starts");
+        let options = OpenOptions { model: Some("big".into()), ..OpenOptions::agent("worker") };
+        let session = runtime.open(options).expect("a session");
+        let receipt = session.send("go").await.expect("accepted");
+        session.run_ended(receipt.run).await.expect("it ends");
+        assert_eq!(last(&seen), expected);
+        shut(runtime).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn m3_a_model_is_filled_in_once_whoever_answers_later_and_whatever_the_host_has_by_then() {
+    let (memory, seen) = (Memory::new(), Seen::default());
+    let journal = || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("a journal");
+    let store = journal();
+    let runtime = host(&store, &digesting(&seen), 7).start().await.expect("it starts");
+    let options = OpenOptions { model: Some("first".into()), ..OpenOptions::agent("worker") };
+    let session = runtime.open(options).expect("a session");
+    let receipt = session.send("go").await.expect("accepted");
+    session.run_ended(receipt.run).await.expect("it ends");
+    let filled = json!({"images": true, "notes": "", "model": "first"});
+    assert_eq!(last(&seen), filled);
+    // Another agent answers, with a model of its own.
+    let receipt = session.input("again").agent("other").send().await.expect("accepted");
+    session.run_ended(receipt.run).await.expect("it ends");
+    let answered = seen.lock().unwrap().last().expect("asked").model.to_string();
+    assert_eq!((answered.as_str(), last(&seen)), ("other", filled.clone()));
+    let id = session.id();
+    shut(runtime).await;
+
+    let store = journal();
+    let builder = host(&store, &digesting(&seen), 8).default_model("third");
+    let builder = builder.named_model("third", digesting(&seen));
+    let runtime = builder.start().await.expect("it starts");
+    let session = runtime.session(id).expect("readable").expect("there");
+    let receipt = session.send("once more").await.expect("accepted");
+    session.run_ended(receipt.run).await.expect("it ends");
+    assert_eq!(last(&seen), filled);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn m3_what_no_tool_declares_or_holds_starts_no_host() {
+    let seen = Seen::default();
+    let other: ToolOptions = [("look".into(), Map::new())].into();
+    let minion = MinionOptions { model: Some(" ".into()), ..MinionOptions::default() };
+    let cases = [
+        (
+            given(json!({"images": "yes"})),
+            MinionOptions::default(),
+            "the options of the tool `digest` cannot be used: the option `images` must be true or false, not \"yes\"",
+        ),
+        (
+            given(json!({"model": ""})),
+            MinionOptions::default(),
+            "the options of the tool `digest` cannot be used: the option `model` must be the name of a model, not \"\"",
+        ),
+        (
+            given(json!({"image": true})),
+            MinionOptions::default(),
+            "the options of the tool `digest` cannot be used: the option `image` is none of the tool's; there are: images, notes, model",
+        ),
+        (
+            other,
+            MinionOptions::default(),
+            "options are given for `look`, which is no tool that has any; those that have: digest",
+        ),
+        (
+            ToolOptions::new(),
+            minion,
+            "the options of the tool `minion` cannot be used: the option `model` must be the name of a model, not \" \"",
+        ),
+    ];
+    for (set, minion, expected) in cases {
+        let dialects = Dialects { minion, ..Dialects::default() };
+        let builder = host(&journal(), &digesting(&seen), 7).tool_options(set).dialects(dialects);
+        let error = builder.start().await.expect_err("it does not start");
+        assert!(matches!(error, StartError::ToolOptions(_)), "{error:?}");
+        assert_eq!(error.to_string(), expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn m7_minions_are_told_their_prompt_and_have_their_model_or_that_of_the_session() {
+    for (set, prompted, model_of) in [
+        (MinionOptions::default(), "You are a worker.", "first"),
+        (
+            MinionOptions { system_prompt: "Be brief.".into(), model: Some("small".into()) },
+            "You are a worker.\n\nBe brief.",
+            "small",
+        ),
+    ] {
+        let (journal, seen) = (journal(), Seen::default());
+        let kept = Arc::clone(&seen);
+        let answering = model(move |request| {
+            let answer = match (&*prompt(&request), answers(&request)) {
+                ("go", 0) => calls([("minion", json!({"message": "m", "enableWeb": false, "enabledTools": []}))]),
+                _ => text("done"),
+            };
+            kept.lock().unwrap().push(request);
+            async move { Ok(answer) }
+        });
+        let dialects = Dialects { offered: vec![Dialect::Minion], minion: set, ..Dialects::default() };
+        let runtime = host(&journal, &answering, 7).dialects(dialects).start().await.expect("it starts");
+        let options = OpenOptions { model: Some("first".into()), ..OpenOptions::agent("worker") };
+        let session = runtime.open(options).expect("a session");
+        let receipt = session.send("go").await.expect("accepted");
+        session.run_ended(receipt.run).await.expect("it ends");
+        let seen = std::mem::take(&mut *seen.lock().unwrap());
+        let minion = seen.iter().find(|request| prompt(request) == "m").expect("a minion");
+        assert_eq!((&*minion.system, &*minion.model), (prompted, model_of));
+        shut(runtime).await;
+    }
+}

@@ -1,0 +1,163 @@
+//! Dialects: families of tools by which a model starts children, and which of them sessions are offered.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use subtend_session::authority::{Access, Authority, Verdict};
+use subtend_session::dialect::Dialect;
+use subtend_session::ids::Text;
+
+use crate::catalog::Catalog;
+use crate::manifest::Manifest;
+use crate::profile::{Profiles, none_if_empty};
+
+/// When to reach for it: a line or two for the system prompt of a session that is offered it (R11). What the tools' own
+/// descriptions teach is not said again.
+pub fn hint(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Task => {
+            "- Work that needs much reading for a short conclusion, or independent parts that can go on side by side: \
+             hand each to an agent with `task`."
+        }
+        Dialect::Spawn => {
+            "- Several long pieces of work at the same time: start each with `spawn`, go on meanwhile, and collect \
+             them with `spawn_await`."
+        }
+        Dialect::SpawnTask => {
+            "- Code to explore, documentation to look up, a change to plan: `spawn_task`, then `check_task` when you \
+             need the result; `cancel_task` when you no longer do. Independent questions: one task each, then check \
+             them all."
+        }
+        Dialect::Minion => {
+            "- A step whose details you do not need in front of you: give it to a `minion` with only the tools that it \
+             needs, and take its result."
+        }
+        Dialect::Subagent => {
+            "- A separable job that an agent can finish alone: `subagent`. One that ran out of turns goes on with its \
+             `continueBranchId`."
+        }
+    }
+}
+
+/// What a child that this dialect started is told about its situation, where its system prompt says it at all (K15). One that
+/// `discovers` is told how it comes by tools that it is not shown (B7).
+pub fn instructions(dialect: Dialect, discovers: bool) -> Option<String> {
+    const DISCOVERY: &str = include_str!("dialect/discovery.md");
+    match dialect {
+        Dialect::Subagent => {
+            let told = if discovers { DISCOVERY } else { "" };
+            Some(include_str!("dialect/subagent.md").replace("{discovery}\n", told))
+        }
+        Dialect::SpawnTask => Some(include_str!("dialect/spawn_task.md").to_owned()),
+        Dialect::Task | Dialect::Spawn | Dialect::Minion => None,
+    }
+}
+
+/// Which dialects sessions are offered, and with what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dialects {
+    /// Whether models may start children at all; where not, what is there can still be read (R8).
+    pub enabled: bool,
+    /// Those that are offered, each once, in the order of [`Dialect::ALL`].
+    pub offered: Vec<Dialect>,
+    /// Profiles for `spawn`.
+    pub profiles: Profiles,
+    /// Options of `minion`.
+    pub minion: MinionOptions,
+    /// Options of `subagent`.
+    pub subagent: SubagentOptions,
+}
+
+impl Default for Dialects {
+    /// `task` alone (K25).
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            offered: vec![Dialect::Task],
+            profiles: Profiles::default(),
+            minion: MinionOptions::default(),
+            subagent: SubagentOptions::default(),
+        }
+    }
+}
+
+impl Dialects {
+    /// Those that a session may be offered: none where children are switched off.
+    pub fn offered(&self) -> &[Dialect] {
+        if self.enabled { &self.offered } else { &[] }
+    }
+
+    /// Those that a session of `manifest` is offered under `authority`: where it may start some agent, and its list of tools, if
+    /// it has one, names the dialect's.
+    pub fn offered_to(&self, manifest: &Manifest, authority: &Authority, catalog: &Catalog) -> Vec<Dialect> {
+        let may_start = |agent: &Arc<Manifest>| {
+            let access = Access { action: format!("task:{}", agent.name).into(), resource: ".".into() };
+            authority.verdict(&access) > Verdict::Deny
+        };
+        if !catalog.spawnable().any(may_start) {
+            return Vec::new();
+        }
+        let is_listed = |dialect: &Dialect| {
+            manifest.tools.as_ref().is_none_or(|tools| tools.iter().any(|tool| &**tool == dialect.name()))
+        };
+        self.offered().iter().copied().filter(is_listed).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r8_switched_off_nothing_is_offered() {
+        let dialects = Dialects { enabled: false, offered: Dialect::ALL.to_vec(), ..Dialects::default() };
+        assert_eq!(dialects.offered(), []);
+        let on = Dialects { enabled: true, ..dialects };
+        assert_eq!(on.offered(), Dialect::ALL);
+    }
+
+    #[test]
+    fn k25_without_a_word_task_alone_is_offered() {
+        assert_eq!(Dialects::default().offered(), [Dialect::Task]);
+    }
+
+    #[test]
+    fn who_may_start_nobody_or_does_not_list_the_tool_is_offered_nothing() {
+        let catalog = Catalog::builtin();
+        let dialects = Dialects { offered: Dialect::ALL.to_vec(), ..Dialects::default() };
+        let offered = |manifest: &Manifest| dialects.offered_to(manifest, &manifest.authority(), &catalog);
+        let builtin = |name: &str| Manifest::clone(catalog.get(name).unwrap());
+        assert_eq!(offered(&builtin("general")), Dialect::ALL);
+        assert_eq!(offered(&builtin("explore")), []);
+        let listing = Manifest { tools: Some(vec!["read".into(), "spawn".into()]), ..builtin("plan") };
+        assert_eq!(offered(&listing), [Dialect::Spawn]);
+    }
+}
+
+/// Options of the `minion` tool (M7), by the names that they have in a configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MinionOptions {
+    /// What every minion is told besides; nothing if empty.
+    pub system_prompt: Text,
+    /// The model of minions, a cheaper one perhaps. Filled from the session's model when `minion` is first enabled by
+    /// `config set`; without it a minion has its caller's model.
+    #[serde(deserialize_with = "none_if_empty")]
+    pub model: Option<Text>,
+}
+
+/// Options of the `subagent` tool, by the names that they have in a configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SubagentOptions {
+    /// So many tools are shown to a subagent in full. One that may use more is shown those that its call names, and finds the
+    /// others by `get_tools` and `use_tool`.
+    pub tools_in_full: u32,
+}
+
+impl Default for SubagentOptions {
+    fn default() -> Self {
+        Self { tools_in_full: 16 }
+    }
+}

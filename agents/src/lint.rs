@@ -1,0 +1,79 @@
+//! Agent files, checked wherever they lie.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::catalog::{Catalog, Problem, ProblemKind, read_bounded};
+use crate::front;
+use crate::manifest::{Manifest, Source};
+
+/// What was found in one file, or in place of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Checked {
+    /// The file.
+    pub path: PathBuf,
+    /// The agent that it gives, unless it is refused.
+    pub agent: Option<Arc<Manifest>>,
+    /// What is wrong.
+    pub problems: Vec<Problem>,
+}
+
+impl Checked {
+    /// Whether the file gives no agent.
+    pub fn is_refused(&self) -> bool {
+        self.agent.is_none()
+    }
+}
+
+/// Checks agent files, and all `*.md` below folders, as they would be loaded from a workspace: of two with one name the second
+/// is refused. Files come in the order of `paths`, those of a folder in the order of their own.
+pub fn lint(paths: &[PathBuf]) -> Vec<Checked> {
+    let mut all: Vec<Checked> = Vec::new();
+    for path in paths {
+        if !path.is_dir() {
+            let checked = one(path, &all);
+            all.push(checked);
+            continue;
+        }
+        let (mut seen, mut files) = (Catalog::default(), Vec::new());
+        seen.find(path, 0, &mut files);
+        for problem in seen.problems() {
+            all.push(Checked { path: problem.path.clone(), agent: None, problems: vec![problem.clone()] });
+        }
+        files.sort_unstable();
+        for file in files {
+            let checked = one(&file, &all);
+            all.push(checked);
+        }
+    }
+    all
+}
+
+fn one(path: &Path, before: &[Checked]) -> Checked {
+    let problem = |kind, message| Problem { path: path.to_owned(), kind, message };
+    let refused = |message| Checked {
+        path: path.to_owned(),
+        agent: None,
+        problems: vec![problem(ProblemKind::Refused, message)],
+    };
+    let text = match read_bounded(path) {
+        Ok(text) => text,
+        Err(message) => return refused(message),
+    };
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let parsed = match front::parse(&text, &stem, Source::File(path.to_owned())) {
+        Ok(parsed) => parsed,
+        Err(error) => return refused(error.to_string()),
+    };
+    let name = &parsed.manifest.name;
+    let twin = before.iter().find(|other| other.agent.as_ref().is_some_and(|agent| agent.name == *name));
+    if let Some(twin) = twin {
+        return refused(format!("`{name}` is already there, from {}: rename one", twin.path.display()));
+    }
+    let mut problems = Vec::new();
+    if Catalog::replaces_builtin(&parsed.manifest) {
+        problems.push(problem(ProblemKind::Warning, format!("replaces the built-in agent `{name}`")));
+    }
+    problems.extend(parsed.warnings.into_iter().map(|warning| problem(ProblemKind::Warning, warning)));
+    Checked { path: path.to_owned(), agent: Some(Arc::new(parsed.manifest)), problems }
+}

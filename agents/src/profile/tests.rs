@@ -1,0 +1,115 @@
+use serde_json::json;
+
+use super::*;
+
+/// A workspace with one file.
+fn read(path: &str) -> Result<String, String> {
+    match path {
+        "RESEARCHER.md" => Ok("Look everything up twice. Then say it.\n".into()),
+        _ => Err("no such file".into()),
+    }
+}
+
+fn load(profiles: serde_json::Value) -> Result<Profiles, BadProfile> {
+    Profiles::load(serde_json::from_value(profiles).unwrap(), &read)
+}
+
+fn refused(profile: serde_json::Value) -> String {
+    load(json!({"researcher": profile})).map_or_else(|error| error.to_string(), |found| format!("loaded: {found:?}"))
+}
+
+#[test]
+fn s5_a_profile_is_read_whole() {
+    let profiles = load(json!({
+        "researcher": {
+            "bootstrap_files": ["SOUL.md", "AGENTS.md"],
+            "system_prompt_file": "RESEARCHER.md",
+            "system_prompt": "Focus on academic sources.",
+            "tools": ["web_search", "shell", "read_file"],
+            "pool": "smart",
+        },
+        "coder": {"agent": "build", "prompt": "inherit", "description": "Writes\ncode.", "pool": "", "system_prompt": ""},
+    }))
+    .unwrap();
+    let researcher = Profile {
+        name: "researcher".into(),
+        description: "".into(),
+        agent: None,
+        bootstrap_files: vec!["SOUL.md".into(), "AGENTS.md".into()],
+        system_prompt_file: Some("RESEARCHER.md".into()),
+        system_prompt: Some("Focus on academic sources.".into()),
+        prompt: Inherit::Own,
+        tools: vec!["web_search".into(), "shell".into(), "read_file".into()],
+        pool: Some("smart".into()),
+        file_text: Some("Look everything up twice. Then say it.\n".into()),
+    };
+    let coder = Profile {
+        name: "coder".into(),
+        description: "Writes\ncode.".into(),
+        agent: Some("build".into()),
+        prompt: Inherit::Inherit,
+        ..Profile::default()
+    };
+    assert_eq!(profiles.all().map(|profile| (**profile).clone()).collect::<Vec<_>>(), [coder, researcher]);
+    assert_eq!(profiles.names(), ["coder".into(), "researcher".into()] as [Text; 2]);
+}
+
+#[test]
+fn s5_what_a_profile_is_for_falls_back_to_the_first_sentence_of_its_prompt() {
+    let about = |profile| load(json!({"researcher": profile})).unwrap().get("researcher").unwrap().about();
+    assert_eq!(about(json!({"description": "Reads\n  papers.", "system_prompt": "Read."})), "Reads papers.");
+    assert_eq!(about(json!({"system_prompt": "Read papers. Quote them."})), "Read papers.");
+    assert_eq!(about(json!({"system_prompt_file": "RESEARCHER.md"})), "Look everything up twice.");
+    assert_eq!(about(json!({})), "");
+}
+
+#[test]
+fn s3_without_bootstrap_files_there_are_the_default_ones() {
+    let bootstrap = |profile| load(json!({"researcher": profile})).unwrap().get("researcher").unwrap().bootstrap();
+    assert_eq!(bootstrap(json!({"bootstrap_files": []})), BOOTSTRAP.map(Text::from));
+    assert_eq!(bootstrap(json!({"bootstrap_files": ["SOUL.md"]})), [Text::from("SOUL.md")]);
+}
+
+#[test]
+fn s3_a_missing_prompt_file_is_an_error_that_names_file_and_profile() {
+    assert_eq!(
+        refused(json!({"system_prompt_file": "GONE.md"})),
+        "the profile `researcher` cannot be used: its `system_prompt_file` `GONE.md` cannot be read: no such file"
+    );
+}
+
+#[test]
+fn s3_files_stay_in_the_workspace() {
+    for (path, why) in [
+        ("/etc/passwd", "is not relative: paths start at the workspace"),
+        ("~/notes.md", "is not relative: paths start at the workspace"),
+        ("C:\\notes.md", "is not relative: paths start at the workspace"),
+        ("docs/../../x.md", "leads out of the workspace by `..`: name a file in it"),
+        ("..", "leads out of the workspace by `..`: name a file in it"),
+    ] {
+        let says =
+            |key: &str| format!("the profile `researcher` cannot be used: its `{key}` names `{path}`, which {why}");
+        assert_eq!(refused(json!({"system_prompt_file": path})), says("system_prompt_file"));
+        assert_eq!(refused(json!({"bootstrap_files": ["AGENTS.md", path]})), says("bootstrap_files"));
+    }
+    assert_eq!(confined(" "), Err("is no path: name a file of the workspace"));
+    assert_eq!(confined("docs/..hidden/a.md"), Ok(()));
+}
+
+#[test]
+fn names_of_profiles_agents_and_tools_are_checked() {
+    assert_eq!(
+        load(json!({"Re searcher": {}})).unwrap_err().to_string(),
+        "the profile `Re searcher` cannot be used: a name has 1 to 64 of a-z, 0-9, `-` and `_`, and begins with a letter or \
+         a digit"
+    );
+    assert_eq!(
+        refused(json!({"tools": ["read", "no tool"]})),
+        "the profile `researcher` cannot be used: its `tools` name \"no tool\", which no tool can be called: names have at \
+         most 64 of [a-zA-Z0-9_-]"
+    );
+    assert!(
+        refused(json!({"agent": "Nobody!"}))
+            .starts_with("the profile `researcher` cannot be used: its `agent`: `Nobody!` is not an agent's name: ")
+    );
+}

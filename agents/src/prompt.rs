@@ -1,0 +1,207 @@
+//! Prompts: what a session's model is told before it begins, put together from its parts in one order.
+//!
+//! The system prompt is, each part only where there is one: the agent's prompt; bootstrap files, the profile's file, the
+//! profile's own words, the words of the call (S3, K11: appended, never instead); what the dialect that started it tells its
+//! children (B7, R10); what to reach for of the dialects that it is offered itself (R11); the profiles that it may name (S5);
+//! and the caller line (G10).
+//!
+//! The first user message is the task. What comes with it stands before it, in headed blocks: context, files, tools.
+
+use std::sync::Arc;
+
+use subtend_session::dialect::Dialect;
+use subtend_session::ids::Text;
+use subtend_session::message::ToolSpec;
+
+use crate::dialect::{self, Dialects};
+use crate::manifest::{CALLER_LINE, Manifest};
+use crate::profile::{BOOTSTRAP, Inherit, Profile, Reader};
+
+mod message;
+
+/// What a prompt is put together from. What is left empty adds nothing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Parts {
+    /// The prompt of the agent.
+    pub body: Option<Text>,
+    /// Bootstrap files.
+    pub bootstrap: Vec<FileText>,
+    /// The text of the profile's `system_prompt_file`.
+    pub prompt_file: Option<Text>,
+    /// The profile's own words.
+    pub inline: Option<Text>,
+    /// The words of the call: its `system_prompt`.
+    pub parameter: Option<Text>,
+    /// The dialect that started the session; `None` where a person or `task` did.
+    pub started_by: Option<Dialect>,
+    /// Whether it finds tools that it is not shown by `get_tools`.
+    pub discovers: bool,
+    /// The dialects that the session is offered.
+    pub offered: Vec<Dialect>,
+    /// The profiles that it may name.
+    pub profiles: Vec<Named>,
+    /// Whether the caller line is added.
+    pub caller: bool,
+    /// The task: the first user message.
+    pub task: Option<Text>,
+    /// A text that comes with the task.
+    pub context: Option<Text>,
+    /// Files that come with the task.
+    pub files: Vec<FileText>,
+    /// Tools that are described with the task; they narrow nothing (B8).
+    pub tools: Vec<ToolSpec>,
+}
+
+/// A file that a prompt takes in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileText {
+    /// Its path in the workspace, or whatever it was called.
+    pub name: Text,
+    /// What stands in it, or why that is not known.
+    pub text: Result<Text, Text>,
+}
+
+impl FileText {
+    /// Reads a file.
+    pub fn read(name: &Text, read: Reader<'_>) -> Self {
+        let text = crate::profile::confined(name).map_err(|why| format!("it {why}"));
+        let text = text.and_then(|()| read(name));
+        Self { name: Arc::clone(name), text: text.map(Text::from).map_err(Text::from) }
+    }
+}
+
+/// A profile, as those read of it who may name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// Its name.
+    pub name: Text,
+    /// What it is for.
+    pub about: String,
+    /// Its tools; empty: all of the caller's.
+    pub tools: Vec<Text>,
+}
+
+/// A prompt, put together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assembled {
+    /// The system prompt.
+    pub system: Text,
+    /// The first user message, where there is a task or something that comes with it.
+    pub first: Option<Text>,
+    /// What a person should know: files that were left out.
+    pub warnings: Vec<String>,
+}
+
+impl Parts {
+    /// A session of an agent: its prompt, and the caller line where its manifest asks for it.
+    pub fn of_agent(manifest: &Manifest) -> Self {
+        Self { body: Some(Arc::clone(&manifest.body)), caller: manifest.caller, ..Self::default() }
+    }
+
+    /// A child by `spawn`: by its profile, or by none. `caller` is the agent of the session that calls, `named` that of the
+    /// profile where it names one.
+    pub fn of_spawn(profile: Option<&Profile>, caller: &Manifest, named: Option<&Manifest>, read: Reader<'_>) -> Self {
+        let files = profile.map_or_else(|| BOOTSTRAP.map(Text::from).to_vec(), Profile::bootstrap);
+        let inherits = profile.is_some_and(|profile| profile.prompt == Inherit::Inherit);
+        let bodies = [inherits.then_some(caller), named].into_iter().flatten().map(|manifest| &*manifest.body);
+        Self {
+            body: joined(bodies),
+            bootstrap: files.iter().map(|file| FileText::read(file, read)).collect(),
+            prompt_file: profile.and_then(|profile| profile.file_text.clone()),
+            inline: profile.and_then(|profile| profile.system_prompt.clone()),
+            started_by: Some(Dialect::Spawn),
+            caller: named.unwrap_or(caller).caller,
+            ..Self::default()
+        }
+    }
+
+    /// With the dialects that the session is offered, and their profiles.
+    #[must_use]
+    pub fn offering(mut self, offered: &[Dialect], dialects: &Dialects) -> Self {
+        self.offered = offered.to_vec();
+        if offered.contains(&Dialect::Spawn) {
+            let named = |profile: &Arc<Profile>| Named {
+                name: Arc::clone(&profile.name),
+                about: profile.about(),
+                tools: profile.tools.clone(),
+            };
+            self.profiles = dialects.profiles.all().map(named).collect();
+        }
+        self
+    }
+}
+
+/// Puts a prompt together. The same parts give the same prompt.
+pub fn assemble(parts: &Parts) -> Assembled {
+    let mut warnings = Vec::new();
+    let mut system: Vec<&str> = Vec::new();
+    system.extend(parts.body.as_deref());
+    for file in &parts.bootstrap {
+        match &file.text {
+            Ok(text) => system.push(text),
+            Err(why) => warnings.push(format!("the bootstrap file `{}` is left out: {why}", file.name)),
+        }
+    }
+    let own = [&parts.prompt_file, &parts.inline, &parts.parameter];
+    system.extend(own.into_iter().filter_map(|part| part.as_deref()));
+    let instructions = parts.started_by.and_then(|dialect| dialect::instructions(dialect, parts.discovers));
+    system.extend(instructions.as_deref());
+    let (hints, profiles) = (hints(&parts.offered), profile_block(&parts.profiles));
+    system.extend(hints.as_deref());
+    system.extend(profiles.as_deref());
+    system.extend(parts.caller.then_some(CALLER_LINE));
+    Assembled { system: joined(system).unwrap_or_else(|| "".into()), first: message::first(parts), warnings }
+}
+
+/// Parts with an empty line between; those of nothing but space are left out.
+fn joined<'a>(parts: impl IntoIterator<Item = &'a str>) -> Option<Text> {
+    let parts: Vec<&str> = parts
+        .into_iter()
+        .map(|part| part.trim_start_matches(['\r', '\n']).trim_end())
+        .filter(|part| !part.trim().is_empty())
+        .collect();
+    (!parts.is_empty()).then(|| parts.join("\n\n").into())
+}
+
+/// What to reach for (R11): one heading, a hint for each dialect.
+fn hints(offered: &[Dialect]) -> Option<String> {
+    const HEADING: &str = "When to hand work to other agents:";
+    let hints: Vec<&str> = offered.iter().map(|dialect| dialect::hint(*dialect)).collect();
+    (!hints.is_empty()).then(|| format!("{HEADING}\n\n{}", hints.join("\n")))
+}
+
+/// The profiles, for the prompt of whoever may name them (S5). Nothing where there are none.
+pub fn profile_block(profiles: &[Named]) -> Option<String> {
+    if profiles.is_empty() {
+        return None;
+    }
+    let mut block = String::from("<available_spawn_profiles>\n");
+    for profile in profiles {
+        let tools = if profile.tools.is_empty() { "all of yours".to_owned() } else { profile.tools.join(", ") };
+        let stop = if profile.about.ends_with(['.', '!', '?']) || profile.about.is_empty() { "" } else { "." };
+        let text = format!("{}{stop} Tools: {tools}.", profile.about);
+        block.push_str(&format!("  <profile name=\"{}\">{}</profile>\n", escaped(&profile.name), escaped(text.trim())));
+    }
+    block.push_str("</available_spawn_profiles>");
+    Some(block)
+}
+
+/// Text that XML takes as text, in an attribute too.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&apos;"),
+            c if c.is_control() => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,265 @@
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use super::*;
+use crate::manifest::AgentMode;
+use crate::profile::Profiles;
+
+fn text(name: &str, text: &str) -> FileText {
+    FileText { name: name.into(), text: Ok(text.into()) }
+}
+
+fn missing(name: &str) -> FileText {
+    FileText { name: name.into(), text: Err("no such file".into()) }
+}
+
+fn system(parts: &Parts) -> String {
+    assemble(parts).system.to_string()
+}
+
+fn first(parts: &Parts) -> String {
+    assemble(parts).first.unwrap().to_string()
+}
+
+/// A workspace with three files.
+fn read(path: &str) -> Result<String, String> {
+    match path {
+        "AGENTS.md" => Ok("House rules.\n".into()),
+        "SOUL.md" => Ok("You are kind.\n".into()),
+        "RESEARCHER.md" => Ok("\nLook things up.\n\n".into()),
+        _ => Err("no such file".into()),
+    }
+}
+
+fn profiles(of: serde_json::Value) -> Dialects {
+    let of: BTreeMap<Text, Profile> = serde_json::from_value(of).unwrap();
+    Dialects { profiles: Profiles::load(of, &read).unwrap(), offered: Dialect::ALL.to_vec(), ..Dialects::default() }
+}
+
+#[test]
+fn s3_all_parts_stand_in_their_order() {
+    let parts = Parts {
+        body: Some("Agent.".into()),
+        bootstrap: vec![text("AGENTS.md", "House rules.\n"), missing("ENVIRONMENT.md")],
+        prompt_file: Some("\nFile.\n\n".into()),
+        inline: Some("Inline.".into()),
+        parameter: Some("Call.".into()),
+        started_by: Some(Dialect::Spawn),
+        offered: vec![Dialect::Spawn],
+        profiles: vec![Named { name: "a".into(), about: "A.".into(), tools: vec![] }],
+        caller: true,
+        task: Some("Do it.".into()),
+        ..Parts::default()
+    };
+    let system = "Agent.\n\nHouse rules.\n\nFile.\n\nInline.\n\nCall.\n\nWhen to hand work to other agents:\n\n\
+                  - Several long pieces of work at the same time: start each with `spawn`, go on meanwhile, and collect them \
+                  with `spawn_await`.\n\n\
+                  <available_spawn_profiles>\n  <profile name=\"a\">A. Tools: all of yours.</profile>\n\
+                  </available_spawn_profiles>\n\n\
+                  Your caller is another agent; return structured output.";
+    let expected = Assembled {
+        system: system.into(),
+        first: Some("Do it.".into()),
+        warnings: vec!["the bootstrap file `ENVIRONMENT.md` is left out: no such file".into()],
+    };
+    assert_eq!(assemble(&parts), expected);
+}
+
+#[test]
+fn nothing_gives_nothing() {
+    assert_eq!(assemble(&Parts::default()), Assembled { system: "".into(), first: None, warnings: vec![] });
+    let blank = Parts { body: Some("\n \n".into()), inline: Some("".into()), ..Parts::default() };
+    assert_eq!(system(&blank), "");
+}
+
+#[test]
+fn s3_a_profile_gives_bootstrap_files_its_file_and_its_own_words() {
+    let dialects = profiles(json!({"researcher": {
+        "bootstrap_files": ["SOUL.md", "GONE.md", "AGENTS.md"],
+        "system_prompt_file": "RESEARCHER.md",
+        "system_prompt": "Focus on academic sources.",
+    }}));
+    let caller = Manifest::new("general", AgentMode::All, "You do everything.");
+    let parts = Parts::of_spawn(dialects.profiles.get("researcher").map(|p| &**p), &caller, None, &read);
+    let parts = Parts { parameter: Some("In French.".into()), ..parts };
+    let expected = Assembled {
+        system: "You are kind.\n\nHouse rules.\n\nLook things up.\n\nFocus on academic sources.\n\nIn French.".into(),
+        first: None,
+        warnings: vec!["the bootstrap file `GONE.md` is left out: no such file".into()],
+    };
+    assert_eq!(assemble(&parts), expected);
+}
+
+#[test]
+fn s3_without_a_profile_there_are_the_default_files() {
+    let caller = Manifest::new("general", AgentMode::All, "You do everything.");
+    let assembled = assemble(&Parts::of_spawn(None, &caller, None, &read));
+    let warning = "the bootstrap file `ENVIRONMENT.md` is left out: no such file".to_owned();
+    assert_eq!(assembled, Assembled { system: "House rules.".into(), first: None, warnings: vec![warning] });
+}
+
+#[test]
+fn s3_a_profile_may_inherit_and_name_an_agent() {
+    let dialects = profiles(json!({
+        "both": {"prompt": "inherit", "agent": "critic", "bootstrap_files": ["SOUL.md"]},
+        "named": {"agent": "critic", "bootstrap_files": ["SOUL.md"]},
+    }));
+    let caller = Manifest { caller: true, ..Manifest::new("general", AgentMode::All, "You do everything.\n") };
+    let critic = Manifest::new("critic", AgentMode::Subagent, "Criticise.\n");
+    let of = |name: &str, agent| {
+        let profile = dialects.profiles.get(name).map(|profile| &**profile);
+        system(&Parts::of_spawn(profile, &caller, agent, &read))
+    };
+    assert_eq!(of("both", Some(&critic)), "You do everything.\n\nCriticise.\n\nYou are kind.");
+    assert_eq!(of("named", Some(&critic)), "Criticise.\n\nYou are kind.");
+    let line = "Your caller is another agent; return structured output.";
+    assert_eq!(of("named", None), format!("You are kind.\n\n{line}"));
+}
+
+#[test]
+fn s3_a_bootstrap_file_outside_is_never_asked_for() {
+    let read = |path: &str| panic!("{path} was read");
+    let outside = FileText::read(&"../secret.md".into(), &read);
+    let why = "it leads out of the workspace by `..`: name a file in it";
+    assert_eq!(outside, FileText { name: "../secret.md".into(), text: Err(why.into()) });
+}
+
+#[test]
+fn k11_the_words_of_a_call_are_appended() {
+    let parts = Parts { body: Some("Agent.".into()), parameter: Some("Call.".into()), ..Parts::default() };
+    assert_eq!(system(&parts), "Agent.\n\nCall.");
+}
+
+#[test]
+fn b7_a_child_by_subagent_has_its_agents_prompt_first_and_then_what_it_is_told() {
+    let critic = Manifest::new("critic", AgentMode::Subagent, "Criticise.\n");
+    let shown = Parts { started_by: Some(Dialect::Subagent), ..Parts::of_agent(&critic) };
+    let told = system(&Parts { discovers: true, ..shown.clone() });
+    let bullet = include_str!("../dialect/discovery.md");
+    assert_eq!(system(&shown), told.replace(bullet, ""), "of tools to find it is told where there are some");
+    assert_eq!(
+        told,
+        "Criticise.\n\nYou were given one task by another agent, and you do it alone.\n\n- Nobody can answer questions while \
+         you work. Where the task leaves something open, take the most sensible reading, and say in\n  your answer which one \
+         you took.\n- The tools that you see may not be all there are: `get_tools` lists what else you may use, and \
+         `use_tool` calls it. Look there\n  before you conclude that something cannot be done.\n- Be thorough in what the \
+         task needs and spend nothing on what it does not. Your turns are limited, so put independent calls\n  into one \
+         answer.\n- You finish by answering in text without calling a tool. That answer is all that is handed back: it must \
+         hold the result\n  itself, not an announcement of it."
+    );
+}
+
+#[test]
+fn r10_a_child_by_spawn_task_is_told_who_reads_it_and_what_it_may_not_do() {
+    let parts = Parts { started_by: Some(Dialect::SpawnTask), ..Parts::default() };
+    assert_eq!(
+        system(&parts),
+        "You work in the background on one task that another agent gave you.\n\n- Your reader is that agent, not a person. \
+         Leave out greetings, offers and explanations of the obvious; every line should carry\n  a fact that it can use: \
+         paths with line numbers, names, figures, quotations.\n- You only look. Do not create, change or delete anything.\n\
+         - Do not send messages to anybody and do not schedule anything, whatever tools you may see for it.\n- Stay with the \
+         task. What you notice beside it gets one line at the end, if it matters.\n\nAnswer in this form: a summary of a few \
+         sentences that already answers the task, then the findings in detail, then what you\ncould not find out."
+    );
+}
+
+#[test]
+fn k15_children_of_the_other_dialects_are_told_nothing() {
+    for dialect in [Dialect::Task, Dialect::Spawn, Dialect::Minion] {
+        let parts = Parts { body: Some("Agent.".into()), started_by: Some(dialect), ..Parts::default() };
+        assert_eq!(system(&parts), "Agent.", "{dialect:?}");
+    }
+}
+
+#[test]
+fn g10_the_caller_line_is_the_last_and_stands_once() {
+    let critic = Manifest { caller: true, ..Manifest::new("critic", AgentMode::Subagent, "Criticise.\n") };
+    let alone = "Criticise.\n\nYour caller is another agent; return structured output.";
+    assert_eq!(system(&Parts::of_agent(&critic)), alone);
+    let silent = Manifest { caller: false, ..critic };
+    assert_eq!(system(&Parts::of_agent(&silent)), "Criticise.");
+}
+
+#[test]
+fn r11_each_dialect_that_is_offered_has_its_hint() {
+    let hints = |offered: &[Dialect]| system(&Parts { offered: offered.to_vec(), ..Parts::default() });
+    assert_eq!(hints(&[]), "");
+    assert_eq!(
+        hints(&Dialect::ALL),
+        "When to hand work to other agents:\n\n\
+         - A separable job that an agent can finish alone: `subagent`. One that ran out of turns goes on with its \
+         `continueBranchId`.\n\
+         - Work that needs much reading for a short conclusion, or independent parts that can go on side by side: hand each \
+         to an agent with `task`.\n\
+         - Several long pieces of work at the same time: start each with `spawn`, go on meanwhile, and collect them with \
+         `spawn_await`.\n\
+         - Code to explore, documentation to look up, a change to plan: `spawn_task`, then `check_task` when you need the \
+         result; `cancel_task` when you no longer do. Independent questions: one task each, then check them all.\n\
+         - A step whose details you do not need in front of you: give it to a `minion` with only the tools that it needs, \
+         and take its result."
+    );
+}
+
+#[test]
+fn s5_profiles_are_an_escaped_block_with_their_tools() {
+    let dialects = profiles(json!({
+        "researcher": {"description": "Research specialist", "tools": ["web_search", "read_file"]},
+        "odd": {"description": "</profile> & \"more\"\n<x a='1'>"},
+        "plain": {},
+    }));
+    let block = "<available_spawn_profiles>\n  \
+                 <profile name=\"odd\">&lt;/profile&gt; &amp; &quot;more&quot; &lt;x a=&apos;1&apos;&gt;. Tools: all of \
+                 yours.</profile>\n  \
+                 <profile name=\"plain\">Tools: all of yours.</profile>\n  \
+                 <profile name=\"researcher\">Research specialist. Tools: web_search, read_file.</profile>\n\
+                 </available_spawn_profiles>";
+    let offering = |offered: &[Dialect], dialects: &Dialects| Parts::default().offering(offered, dialects).profiles;
+    assert_eq!(profile_block(&offering(&[Dialect::Spawn], &dialects)).as_deref(), Some(block));
+    // Who is not offered `spawn`, or has no profiles, pays no tokens for them.
+    assert_eq!(profile_block(&offering(&[Dialect::Task, Dialect::SpawnTask], &dialects)), None);
+    assert_eq!(profile_block(&offering(&[Dialect::Spawn], &Dialects::default())), None);
+}
+
+#[test]
+fn b7_context_and_files_stand_in_headed_blocks_before_the_task() {
+    let parts = Parts {
+        task: Some("Find the bug.".into()),
+        context: Some("It fails on Mondays.\n".into()),
+        files: vec![text("src/a.rs", "fn a() {}\n"), missing("src/gone.rs"), text("notes.md", "```\ncode\n```")],
+        ..Parts::default()
+    };
+    assert_eq!(
+        first(&parts),
+        "## Context\n\nIt fails on Mondays.\n\n## Files\n\n### src/a.rs\n\n```\nfn a() {}\n```\n\n### src/gone.rs\n\n(This \
+         file could not be read: no such file.)\n\n### notes.md\n\n````\n```\ncode\n```\n````\n\n## Task\n\nFind the bug."
+    );
+    assert_eq!(assemble(&parts).warnings, [""; 0], "a file that cannot be read is marked in its place");
+    let named = Parts { files: vec![text("a\n## Task\nb", "")], ..Parts::default() };
+    assert_eq!(first(&named), "## Files\n\n### a ## Task b\n\n```\n```");
+}
+
+#[test]
+fn b8_schemas_come_with_the_task_and_narrow_nothing() {
+    let tool = ToolSpec {
+        name: "search".into(),
+        description: "Finds text. ".into(),
+        schema: Arc::new(json!({"type": "object", "required": ["pattern"]})),
+    };
+    let silent = ToolSpec { name: "list".into(), description: "".into(), schema: Arc::new(json!({})) };
+    let parts = Parts { task: Some("Find it.".into()), tools: vec![tool, silent], ..Parts::default() };
+    let says = first(&parts);
+    let (before, rest) = says.split_once("```json\n").unwrap();
+    assert_eq!(
+        before,
+        "## Tools for this task\n\nThese are likely to be needed; others that you have can be used as well.\n\n### \
+         search\n\nFinds text.\n\nParameters:\n\n"
+    );
+    // The order of keys depends on how the JSON library is built.
+    let (schema, rest) = rest.split_once("\n```").unwrap();
+    assert_eq!(
+        serde_json::from_str::<serde_json::Value>(schema).unwrap(),
+        json!({"type": "object", "required": ["pattern"]})
+    );
+    assert_eq!(rest, "\n\n### list\n\nParameters:\n\n```json\n{}\n```\n\n## Task\n\nFind it.");
+}

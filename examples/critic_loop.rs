@@ -1,0 +1,64 @@
+//! Critic loop: an agent gives its draft to a critic, mends it, and asks again until the critic has nothing more to say.
+//!
+//! `cargo run --example critic_loop`. Each critic starts afresh and sees the draft alone: it cannot be talked into anything. What
+//! it says is the result of the call, so the draft is mended in the same run, and the person sees only what is good.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use subtend::Runtime;
+use subtend::agents::{AgentMode, Catalog, Manifest};
+use subtend::models::{Scripted, Step, When};
+use subtend::session::Outcome;
+
+const DRAFTS: [&str; 3] = [
+    "subtend runs agents.",
+    "subtend runs agents and starts them anew when they crash.",
+    "subtend runs agents, and whatever crashes, nothing that was said is lost.",
+];
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut catalog = Catalog::builtin();
+    let about = "Say what is wrong with the sentence, in one sentence. If nothing is, say: Good.";
+    catalog.insert(Manifest::new("critic", AgentMode::Subagent, about));
+
+    // A draft is put before a critic; what comes back decides whether there is a next one.
+    let put = |draft: &str| Step::call("task", json!({"subagent_type": "critic", "prompt": draft}));
+    let good = When { result_contains: Some("Good.".into()), ..When::default() };
+    let [first, second, third] = DRAFTS;
+    let told = |draft: &str| Step::text(draft).when(good.clone());
+    let holds = |part: &str| When { prompt_contains: Some(part.into()), ..When::default() };
+    let model = Scripted::builder("script")
+        .choices(
+            "general",
+            [vec![put(first)], vec![told(first), put(second)], vec![told(second), put(third)], vec![told(third)]],
+        )
+        .choices(
+            "critic",
+            [vec![
+                Step::text("Good.").when(holds("nothing that was said is lost")),
+                Step::text("And what becomes of their work?").when(holds("crash")),
+                Step::text("That says nothing that others do not say.").repeat(),
+            ]],
+        )
+        .build()?;
+    let runtime = Runtime::builder().catalog(catalog).model(Arc::new(model)).start().await?;
+
+    let session = runtime.open("general")?;
+    let receipt = session.send("Say in one sentence what subtend is for.").await?;
+    let ended = session.run_ended(receipt.run).await?;
+
+    let tree = session.tree().await?;
+    println!("{tree}\n");
+    for critic in &tree.children {
+        let said = runtime.session(critic.id)?.ok_or("it is there")?.run_ended(critic.run).await?;
+        println!("  {}\n    {}", critic.title, said.text.as_deref().unwrap_or_default());
+    }
+    println!("\n{}", ended.text.as_deref().unwrap_or_default());
+    assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some(third)));
+    assert_eq!((tree.children.len(), ended.turns), (3, 4), "three critics, and a last turn for the person");
+    runtime.shutdown(Duration::from_secs(1)).await;
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! Review, then merge: a review works in the background, and the person's next message waits for what it says.
+//!
+//! `cargo run --example review_then_merge`. The gate is a hook of the host: it sees each message before the session does. While a
+//! review is at work it refuses; what the review holds against the change goes along with the message; what it approves passes.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, ready};
+use subtend::agents::{AgentMode, Catalog, Manifest};
+use subtend::models::{Scripted, Step, When};
+use subtend::session::RunNo;
+use subtend::{Hooks, Refused, Runtime, SessionHandle, UserMessage};
+
+/// What the last review came to.
+#[derive(Clone, Default)]
+enum Review {
+    /// There is nothing to review, or it was approved.
+    #[default]
+    Open,
+    /// It is at work.
+    AtWork,
+    /// It holds something against the change.
+    Holds(String),
+}
+
+#[derive(Clone, Default)]
+struct Gate(Arc<Mutex<Review>>);
+
+impl Gate {
+    fn set(&self, review: Review) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = review;
+    }
+
+    fn review(&self) -> Review {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Hooks for Gate {
+    fn user_message(&self, message: UserMessage) -> BoxFuture<'_, Result<UserMessage, Refused>> {
+        Box::pin(ready(match self.review() {
+            // What the reviewer itself is told passes: it works in a session below.
+            _ if message.session != message.root => Ok(message),
+            Review::Open => Ok(message),
+            Review::AtWork => Err(Refused::because("the change is being reviewed: say it again when that is over")),
+            Review::Holds(why) => {
+                let text =
+                    format!("Before anything else: the review holds against the change that {why}\n\n{}", message.text);
+                Ok(UserMessage { text: text.into(), ..message })
+            }
+        }))
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut catalog = Catalog::builtin();
+    let about = "Review a change. Answer `Hold: …` with what must be mended first, or `Approve.`";
+    catalog.insert(Manifest::new("reviewer", AgentMode::Subagent, about));
+    let user = |part: &str| When { user_contains: Some(part.into()), ..When::default() };
+    let model = Scripted::builder("script")
+        .choices(
+            "build",
+            [vec![
+                Step::text("There is a test for it now.").when(user("the review holds")).repeat(),
+                Step::text("Merged.").when(user("Merge")).repeat(),
+                Step::text("The greeting is French.").repeat(),
+            ]],
+        )
+        .choices(
+            "reviewer",
+            [vec![
+                Step::text("Hold: no test covers the greeting.").when(user("first")).latency_ms(50),
+                Step::text("Approve.").latency_ms(50),
+            ]],
+        )
+        .build()?;
+    let gate = Gate::default();
+    let runtime =
+        Runtime::builder().catalog(catalog).model(Arc::new(model)).hooks(Arc::new(gate.clone())).start().await?;
+    let session = runtime.open("build")?;
+
+    let mut said = vec![say(&session, "Greet in French.").await?];
+    review(&session, &gate, "Review the first change.").await?;
+    said.push(say(&session, "Merge it.").await?);
+    review(&session, &gate, "Review the second change.").await?;
+    said.push(say(&session, "Merge it.").await?);
+
+    let tree = session.tree().await?;
+    println!("\n{tree}");
+    assert_eq!(said, ["The greeting is French.", "There is a test for it now.", "Merged."]);
+    assert_eq!(tree.children.len(), 2);
+    runtime.shutdown(Duration::from_secs(1)).await;
+    Ok(())
+}
+
+/// What a person says, and what is answered.
+async fn say(session: &SessionHandle, text: &str) -> Result<String, Box<dyn std::error::Error>> {
+    let answered = session.send(text).await?.answer().await?;
+    println!("> {text}\n{}", answered.text);
+    Ok(answered.text.to_string())
+}
+
+/// Has a change reviewed beside the session: the session goes on meanwhile, and no end of its own ends the review.
+async fn review(session: &SessionHandle, gate: &Gate, what: &str) -> Result<(), Box<dyn std::error::Error>> {
+    gate.set(Review::AtWork);
+    let reviewer = session.detach("reviewer", what).await?;
+    let early = session.send("Merge it.").await.err().ok_or("it was not held back")?;
+    println!("> Merge it.\n  ({early})");
+    let verdict = reviewer.run_ended(RunNo(1)).await?.text.unwrap_or_default();
+    println!("  (the review: {verdict})");
+    gate.set(match verdict.strip_prefix("Hold: ") {
+        Some(why) => Review::Holds(why.to_owned()),
+        None => Review::Open,
+    });
+    Ok(())
+}

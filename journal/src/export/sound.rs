@@ -1,0 +1,155 @@
+//! What of a damaged store can be exported: the trees that are sound, each of them whole.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use subtend_session::ids::{Seq, SessionId};
+use subtend_session::index::{self, Changes, Head};
+use subtend_session::record::Record;
+use subtend_session::state::State;
+
+use super::Told;
+use crate::engine::{Engine, Go};
+use crate::error::ReadError;
+use crate::read;
+use crate::verify::Progress;
+
+/// A damaged session, for which an export leaves out its tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// The session.
+    pub session: SessionId,
+    /// The root of its tree, as far as that is known.
+    pub root: SessionId,
+    /// Sessions of the tree that stand in listings: all of them are left out.
+    pub sessions: u64,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+/// What is known of the store.
+struct Survey<'a> {
+    engine: &'a dyn Engine,
+    heads: BTreeMap<SessionId, Head>,
+    damaged: BTreeMap<SessionId, String>,
+}
+
+/// The sessions of all trees without damage, and the damaged ones.
+///
+/// The whole tree goes, and not only what stands below the damage: its other sessions name the damaged one in their records, as
+/// a child or by what it is owed, and no import takes words to a session that it does not bring.
+pub(super) fn trees(
+    engine: &dyn Engine,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<(BTreeMap<SessionId, Told>, Vec<Skipped>), ReadError> {
+    let mut survey = Survey { engine, heads: BTreeMap::new(), damaged: BTreeMap::new() };
+    engine.heads(&mut |session, head| {
+        match head {
+            Ok(head) => _ = survey.heads.insert(session, head),
+            Err(error) => _ = survey.damaged.insert(session, error.to_string()),
+        }
+        Go::Continue(())
+    })?;
+    let mut done = Progress::default();
+    let all: Vec<SessionId> = survey.heads.keys().copied().collect();
+    for session in all {
+        if let Some(why) = survey.wrong(session)? {
+            survey.damaged.insert(session, why);
+        }
+        done.sessions = done.sessions.saturating_add(1);
+        progress(done);
+    }
+    survey.parted()
+}
+
+impl Survey<'_> {
+    /// What is wrong with a session whose head is sound; `None` if an import would take it with its tree.
+    fn wrong(&self, session: SessionId) -> Result<Option<String>, ReadError> {
+        let Some(head) = self.heads.get(&session) else { return Ok(None) };
+        let stored = match read::records(self.engine, session) {
+            Ok(stored) => stored,
+            Err(error @ (ReadError::Damaged { .. } | ReadError::Newer { .. } | ReadError::NoSuchSession(_))) => {
+                return Ok(Some(error.to_string()));
+            }
+            Err(error @ (ReadError::Engine(_) | ReadError::Closed)) => return Err(error),
+        };
+        let last = stored.last().map_or(Seq(0), |stored| stored.seq);
+        if last != head.last_seq {
+            return Ok(Some(format!("it ends with record {last}, and its head says with {}", head.last_seq)));
+        }
+        let records: Vec<_> = stored.into_iter().map(|stored| stored.record).collect();
+        let state = match State::fold(session, records.iter()) {
+            Ok(state) => state,
+            Err(error) => return Ok(Some(error.to_string())),
+        };
+        let place = &state.created.place;
+        let mut rows = Changes::default();
+        index::rows(session, place, None, &records, &mut rows);
+        let named = rows.put.iter().chain(&rows.take).flat_map(|row| [row.to, row.from]);
+        let gone = named.chain([place.root(session)]).chain(place.parent()).find(|other| !self.knows(*other));
+        Ok(gone.map(|gone| format!("it names session {gone}, which is not in the store")))
+    }
+
+    fn knows(&self, session: SessionId) -> bool {
+        self.heads.contains_key(&session) || self.damaged.contains_key(&session)
+    }
+
+    /// Sound trees here, damaged sessions there.
+    fn parted(self) -> Result<(BTreeMap<SessionId, Told>, Vec<Skipped>), ReadError> {
+        let mut parents = BTreeMap::new();
+        self.engine.all_kids(&mut |parent, kid| {
+            parents.insert(kid, parent);
+            Go::Continue(())
+        })?;
+        let roots: BTreeMap<SessionId, SessionId> =
+            self.damaged.keys().map(|session| (*session, self.root(*session, &parents))).collect();
+        let lost: BTreeSet<SessionId> = roots.values().copied().collect();
+        let (mut told, mut left) = (BTreeMap::new(), BTreeMap::<SessionId, u64>::new());
+        for (session, head) in &self.heads {
+            if lost.contains(&head.root) {
+                let sessions = left.entry(head.root).or_default();
+                *sessions = sessions.saturating_add(1);
+            } else {
+                told.insert(*session, Told::of(head));
+            }
+        }
+        // One whose head is damaged is not among the others.
+        for session in self.damaged.keys().filter(|session| !self.heads.contains_key(*session)) {
+            let sessions = left.entry(roots.get(session).copied().unwrap_or(*session)).or_default();
+            *sessions = sessions.saturating_add(1);
+        }
+        let skipped = self.damaged.into_iter().map(|(session, why)| {
+            let root = roots.get(&session).copied().unwrap_or(session);
+            Skipped { session, root, sessions: left.get(&root).copied().unwrap_or_default(), why }
+        });
+        Ok((told, skipped.collect()))
+    }
+
+    /// The root of a damaged session: as its head says, or its birth, or the head of whoever stands above it.
+    fn root(&self, session: SessionId, parents: &BTreeMap<SessionId, SessionId>) -> SessionId {
+        if let Some(root) = self.born_below(session).filter(|_| !self.heads.contains_key(&session)) {
+            return root;
+        }
+        let mut at = session;
+        // A damaged store may hold a ring.
+        for _ in 0..=parents.len() {
+            if let Some(head) = self.heads.get(&at) {
+                return head.root;
+            }
+            match parents.get(&at) {
+                Some(parent) => at = *parent,
+                None => break,
+            }
+        }
+        at
+    }
+
+    /// The root as the session's first record says.
+    fn born_below(&self, session: SessionId) -> Option<SessionId> {
+        let (_, lsn) = self.engine.places_from(session, Seq(1), 1).ok()?.into_iter().next()?;
+        let frame = read::open_frame(self.engine.frame(lsn).ok()??).ok()?;
+        match frame.records.first() {
+            Some(Record::SessionCreated(created)) if frame.session == session => Some(created.place.root(session)),
+            Some(_) | None => None,
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! A private copy of an engine's directory, for one that writes into whatever it opens: it may, and the store stays as it is.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+
+use crate::error::OpenError;
+use crate::store::Copied;
+
+const PREFIX: &str = "subtend-read-";
+const LOCK: &str = "LOCK";
+const STORE: &str = "store";
+const CHUNK: usize = 1 << 20;
+/// Copies of one process at a time; beyond it something is wrong.
+const MOST: u32 = 10_000;
+
+/// The copy; it goes when it is dropped. One that a killed process has left goes with the next that is made.
+#[derive(Debug)]
+pub(crate) struct Private {
+    dir: PathBuf,
+    /// Says that somebody has the copy.
+    _lock: File,
+}
+
+impl Drop for Private {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.dir) {
+            tracing::warn!(%error, dir = %self.dir.display(), "a copy of a store cannot be removed");
+        }
+    }
+}
+
+/// How a file comes into the copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    /// The engine may write to it.
+    Copied,
+    /// The engine reads it, and removes its name at most.
+    #[cfg_attr(not(feature = "fjall"), allow(dead_code, reason = "sled writes to its one file"))]
+    Linked,
+}
+
+impl Private {
+    /// A copy of the directory `of`, in the directory for temporary files; `how` says for a path below it what is done.
+    pub(crate) fn of(
+        of: &Path,
+        how: impl Fn(&Path) -> How,
+        progress: &mut dyn FnMut(Copied),
+    ) -> Result<Self, OpenError> {
+        let io = |what, path: &Path| {
+            let path = path.to_owned();
+            move |source| OpenError::Io { what, path, source }
+        };
+        let temporary = std::env::temp_dir();
+        sweep(&temporary);
+        let dir = fresh(&temporary).map_err(io("make a directory for a copy of the store in", &temporary))?;
+        let lock = File::create_new(dir.join(LOCK)).and_then(|lock| {
+            lock.try_lock()?;
+            Ok(lock)
+        });
+        let copy = Self { _lock: lock.map_err(io("lock", &dir))?, dir };
+        let files = below(of).map_err(io("read the directory", of))?;
+        let mut work = Work { how, copied: Copied { bytes: 0, of: 0 }, progress, buffer: vec![0; CHUNK] };
+        work.copied.of = files.iter().filter(|file| work.copies(&file.path)).map(|file| file.len).sum();
+        for file in files {
+            let (from, to) = (of.join(&file.path), copy.path().join(&file.path));
+            let done = work.bring(&file, &from, &to);
+            done.map_err(io("copy (to the directory for temporary files, which TMPDIR names)", &from))?;
+        }
+        Ok(copy)
+    }
+
+    /// Where the copy is.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.dir.join(STORE)
+    }
+}
+
+/// A file or an empty directory below the one that is copied.
+struct Found {
+    path: PathBuf,
+    len: u64,
+    is_dir: bool,
+}
+
+fn below(dir: &Path) -> io::Result<Vec<Found>> {
+    let mut found = Vec::new();
+    let mut open = vec![PathBuf::new()];
+    while let Some(path) = open.pop() {
+        for entry in fs::read_dir(dir.join(&path))? {
+            let entry = entry?;
+            let path = path.join(entry.file_name());
+            if entry.file_type()?.is_dir() {
+                open.push(path);
+            } else {
+                found.push(Found { path, len: entry.metadata()?.len(), is_dir: false });
+            }
+        }
+        found.push(Found { path, len: 0, is_dir: true });
+    }
+    Ok(found)
+}
+
+struct Work<'a, H> {
+    how: H,
+    copied: Copied,
+    progress: &'a mut dyn FnMut(Copied),
+    buffer: Vec<u8>,
+}
+
+impl<H: Fn(&Path) -> How> Work<'_, H> {
+    fn copies(&self, path: &Path) -> bool {
+        cfg!(not(unix)) || (self.how)(path) == How::Copied
+    }
+
+    fn bring(&mut self, file: &Found, from: &Path, to: &Path) -> io::Result<()> {
+        if file.is_dir {
+            return fs::create_dir_all(to);
+        }
+        to.parent().map_or(Ok(()), fs::create_dir_all)?;
+        #[cfg(unix)]
+        if !self.copies(&file.path) {
+            return std::os::unix::fs::symlink(std::path::absolute(from)?, to);
+        }
+        self.copy(from, to)
+    }
+
+    /// Copies a file; what is zero in it takes no room, since engines allot much of it beforehand.
+    fn copy(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        const ZEROS: &[u8] = &[0; CHUNK];
+        let (mut from, mut to) = (File::open(from)?, File::create_new(to)?);
+        let mut len = 0_u64;
+        loop {
+            let read = from.read(&mut self.buffer)?;
+            let Some(chunk) = self.buffer.get(..read).filter(|chunk| !chunk.is_empty()) else { break };
+            if ZEROS.starts_with(chunk) {
+                to.seek(SeekFrom::Current(i64::try_from(read).unwrap_or(i64::MAX)))?;
+            } else {
+                to.write_all(chunk)?;
+            }
+            len = len.saturating_add(read as u64);
+            self.copied.bytes = self.copied.bytes.saturating_add(read as u64);
+            (self.progress)(self.copied);
+        }
+        to.set_len(len)
+    }
+}
+
+/// A new directory that nobody else may read.
+fn fresh(temporary: &Path) -> io::Result<PathBuf> {
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    for n in 0..MOST {
+        let dir = temporary.join(format!("{PREFIX}{}-{n}", std::process::id()));
+        match builder.create(&dir) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => return made.map(|()| dir),
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{MOST} copies of this process are there")))
+}
+
+/// Removes copies whose processes are gone, as far as it may.
+fn sweep(temporary: &Path) {
+    let Ok(entries) = fs::read_dir(temporary) else { return };
+    for entry in entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)) {
+        let Ok(lock) = File::open(entry.path().join(LOCK)) else { continue };
+        if lock.try_lock().is_ok() {
+            // Whatever stays of another user's is not ours to remove.
+            drop(fs::remove_dir_all(entry.path()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_has_all_that_is_there_and_goes_with_its_owner() {
+        let dir = tempfile::tempdir().unwrap();
+        let of = dir.path().join("store");
+        fs::create_dir_all(of.join("deep/empty")).unwrap();
+        let mut long = vec![0; 3 * CHUNK + 5];
+        long[2 * CHUNK + 1] = 7;
+        for (name, bytes) in [("long", &long[..]), ("deep/table", b"rows"), ("none", b"")] {
+            fs::write(of.join(name), bytes).unwrap();
+        }
+        let mut told = Vec::new();
+        let how = |path: &Path| if path.ends_with("table") { How::Linked } else { How::Copied };
+        let copy = Private::of(&of, how, &mut |copied| told.push(copied)).unwrap();
+        let path = copy.path();
+        assert!(fs::read(path.join("long")).unwrap() == long && path.join("deep/empty").is_dir());
+        assert_eq!(
+            (fs::read(path.join("deep/table")).unwrap(), fs::read(path.join("none")).unwrap()),
+            (b"rows".to_vec(), vec![])
+        );
+        let all = long.len() as u64;
+        assert_eq!(told.last(), Some(&Copied { bytes: all, of: all }));
+        fs::remove_file(path.join("deep/table")).unwrap();
+        fs::write(path.join("long"), b"other").unwrap();
+        drop(copy);
+        assert!(!path.exists());
+        assert!(fs::read(of.join("long")).unwrap() == long && of.join("deep/table").exists());
+    }
+
+    #[test]
+    fn what_a_killed_process_left_goes_and_what_is_in_use_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let (left, used, other) =
+            (dir.path().join("subtend-read-1-0"), dir.path().join("subtend-read-2-0"), dir.path().join("other"));
+        for place in [&left, &used, &other] {
+            fs::create_dir(place).unwrap();
+            fs::write(place.join(LOCK), b"").unwrap();
+        }
+        let lock = File::open(used.join(LOCK)).unwrap();
+        lock.lock().unwrap();
+        sweep(dir.path());
+        assert_eq!((left.exists(), used.exists(), other.exists()), (false, true, true));
+    }
+}

@@ -1,0 +1,94 @@
+//! An import whose process is killed in the middle of its writes: nothing of it is to be seen, what to do is told, and it can be
+//! done again with its own file and with no other.
+
+use std::io::{BufRead as _, BufReader, Cursor};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use subtend_journal::{ImportError, Scope};
+
+use crate::engines::{Kind, for_each_engine, run};
+use crate::exporting::{exported, forged, is_empty, problems, read, values, write};
+
+const STORE: &str = "SUBTEND_TEST_IMPORT_STORE";
+const ENGINE: &str = "SUBTEND_TEST_IMPORT_ENGINE";
+const FILE: &str = "SUBTEND_TEST_IMPORT_FILE";
+
+/// Trees of the export: a thousand frames and more, which four writes take, and then the rows.
+const TREES: u128 = 150;
+/// Frames at which the process stands still, to be killed: two writes are behind it.
+const MIDDLE: u64 = 600;
+
+/// Not a test of its own: the process that the case below starts and kills.
+#[test]
+fn imports_until_it_is_killed() {
+    let Some(store) = std::env::var_os(STORE) else { return };
+    let journal = Kind::of(&std::env::var(ENGINE).unwrap()).open(Path::new(&store));
+    let mut file = Cursor::new(std::fs::read(std::env::var_os(FILE).unwrap()).unwrap());
+    // The frames are counted twice: while they are folded, and while they are written.
+    let (mut last, mut writes) = (0, false);
+    let imported = run(journal.import(&mut file, &mut |at| {
+        writes |= at.frames < last;
+        last = at.frames;
+        if writes && at.frames == MIDDLE {
+            println!("\nin the middle");
+            loop {
+                std::thread::park();
+            }
+        }
+    }));
+    println!("\nover: {imported:?}");
+}
+
+fn killed_in_the_middle(kind: Kind, store: &Path, file: &Path) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "importing::imports_until_it_is_killed", "--nocapture"])
+        .env(STORE, store)
+        .env(ENGINE, kind.name())
+        .env(FILE, file)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let told = lines.find(|line| line == "in the middle" || line.starts_with("over: "));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(told.as_deref(), Some("in the middle"));
+}
+
+async fn an_import_that_is_killed_is_told_hidden_and_done_again(kind: Kind) {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, path) = (dir.path().join("store"), dir.path().join("all.jsonl"));
+    let file = exported(TREES).await;
+    std::fs::write(&path, &file).unwrap();
+    killed_in_the_middle(kind, &store, &path);
+
+    let journal = kind.open(&store);
+    assert!(is_empty(&journal), "no row of it is there");
+    let left = journal.unfinished_import().unwrap();
+    assert!(left.len() > 100 && left.len() < 2 * TREES as usize, "{} of {}", left.len(), 2 * TREES);
+    let [told] = problems(&journal).try_into().unwrap();
+    let words = format!("an import that did not finish has left {} of its sessions, such as {}: ", left.len(), left[0]);
+    assert!(told.starts_with(&words) && told.contains("repeat it with its own file and it goes on"), "{told}");
+    // Killed again, on its way on, it has done no harm either.
+    drop(journal);
+    killed_in_the_middle(kind, &store, &path);
+    let journal = kind.open(&store);
+    assert_eq!(journal.unfinished_import().unwrap(), left);
+
+    let mut lines = values(&file);
+    lines[4]["frame"]["at_ms"] = 7.into();
+    let other = read(&journal, &forged(lines)).await.unwrap_err();
+    assert!(matches!(other, ImportError::Leftover { line: 5, .. }), "{other}");
+    assert!(other.to_string().contains("repeat that import with its own file, or choose another store"), "{other}");
+
+    let tally = read(&journal, &file).await.unwrap();
+    assert_eq!((tally.sessions, problems(&journal)), (2 * TREES as u64, Vec::<String>::new()));
+    assert_eq!(journal.unfinished_import().unwrap(), []);
+    assert!(write(&journal, Scope::Store) == file, "byte for byte");
+    let twice = read(&journal, &file).await.unwrap_err().to_string();
+    assert!(twice.contains("is in the store already; nothing was imported"), "{twice}");
+}
+
+for_each_engine!(an_import_that_is_killed_is_told_hidden_and_done_again);

@@ -1,0 +1,254 @@
+//! A story in which there is a record of each kind that `fixtures/1/example.jsonl` has not: what persons do to queues, calls and
+//! sessions, and what goes wrong. Whoever adds a kind tells of it here, and writes a fixture of its own with
+//! `SUBTEND_WRITE_FIXTURES=DIR cargo test -p subtend-journal --test journal kinds::`; those that are there stay as they are.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use subtend_journal::memory::Memory;
+use subtend_journal::{Batch, Frame, Journal, Options, Scope, codec};
+use subtend_session::ids::{CallId, Hash, SessionId, TurnNo};
+use subtend_session::index::continue_input;
+use subtend_session::record::Record;
+
+use crate::scene::{Teller, birth, born, id, one, record, start};
+
+/// Writes what is told of a session as its next frame.
+fn tell(journal: &Journal, teller: &mut Teller, records: &[Value]) {
+    let frame = teller.tell(records.iter().cloned().map(record).collect());
+    journal.append(one(frame)).unwrap();
+}
+
+fn turn(no: u32, attempt: u32, run: u32) -> Value {
+    json!({"turn_started": {"run": run, "turn": no, "attempt": attempt, "prompt": "plain", "model": "scripted"}})
+}
+
+fn answer(run: u32, no: u32, attempt: u32, tools: &[&str]) -> Value {
+    let call = |tool: &&str| json!({"provider_id": format!("{tool}-{no}"), "tool": tool, "args": "{}"});
+    let calls: Vec<Value> = tools.iter().map(call).collect();
+    json!({"turn_answered": {
+        "run": run, "turn": no, "attempt": attempt, "text": "so far", "calls": calls,
+        "stop": if tools.is_empty() { "end" } else { "calls" }, "usage": {}, "worked_ms": 3,
+    }})
+}
+
+fn call(turn: u32, ix: u32) -> Value {
+    json!({"turn": turn, "ix": ix})
+}
+
+fn finished(turn: u32, ix: u32, content: &str) -> Value {
+    json!({"call_finished": {"call": call(turn, ix), "end": "ok", "content": content, "worked_ms": 1}})
+}
+
+fn ended(run: u32, turns: u32, outcome: Value) -> Value {
+    json!({"run_ended": {
+        "run": run, "outcome": outcome, "text": "so far", "len": 6, "hash": Hash::of(b"so far"), "turns": turns,
+        "usage_self": {}, "usage_owned": {}, "worked_ms": 3,
+    }})
+}
+
+fn heard(child: SessionId, run: Option<u32>, key: Value, outcome: Value, refused: Option<&str>) -> Value {
+    let turns = u32::from(run == Some(1));
+    let (len, hash, prefix) =
+        if refused.is_some() { (0, Hash::of(b""), "") } else { (6, Hash::of(b"so far"), "so far") };
+    json!({"notice_taken": {"carrier": "message", "items": [{
+        "child": child, "run": run, "key": key, "refused": refused, "outcome": outcome, "len": len, "hash": hash,
+        "prefix": prefix, "usage": {}, "turns": turns, "waking": true,
+    }]}})
+}
+
+fn input(n: u128, text: &str) -> Value {
+    json!({"input_accepted": {
+        "id": id(n).0, "from": "person", "lane": "send", "text": text, "as_owner": "person",
+    }})
+}
+
+/// The child's first life: it works and ends, is closed by a person, and is opened again.
+fn of_the_child(journal: &Journal, child: &mut Teller) {
+    journal.append(one(child.tell(start(child.id)))).unwrap();
+    tell(journal, child, &[answer(1, 1, 1, &[]), ended(1, 1, json!("completed"))]);
+    tell(journal, child, &[json!({"session_closed": {"by": "person"}})]);
+}
+
+/// An attempt fails, a child is born, a call waits for a person's word, and an input is taken back.
+fn of_the_first_turn(journal: &Journal, root: &mut Teller, child: &mut Teller) {
+    journal.append(one(root.tell(start(root.id)))).unwrap();
+    let discarded = json!({"attempt_discarded": {
+        "turn": 1, "attempt": 1, "error": "rate", "message": "slow down", "again_ms": 5,
+    }});
+    tell(journal, root, &[discarded, turn(1, 2, 1)]);
+    tell(journal, root, &[answer(1, 1, 2, &["task", "shell"])]);
+    let asked = json!({"ask_opened": {
+        "call": call(1, 1), "action": "shell.run", "resource": "make", "root": root.id,
+    }});
+    let spawned = root.tell(vec![
+        record(json!({"call_started": {"call": call(1, 0), "kind": {"child": "background"}}})),
+        record(json!({"child_spawned": {
+            "call": call(1, 0), "child": child.id, "short": child.id.short(), "agent": "explore", "mode": "background",
+            "depth": 1, "grant": {"spawns_left": 9},
+        }})),
+        record(finished(1, 0, "started")),
+        record(asked),
+    ]);
+    let births = born(child, Some(root.id), false);
+    journal.append(Batch { frames: vec![spawned, births] }).unwrap();
+    tell(
+        journal,
+        root,
+        &[
+            input(21, "never mind"),
+            json!({"queue_changed": {
+                "change": {"removed": [id(21).0]}, "by": "person",
+            }}),
+        ],
+    );
+    tell(
+        journal,
+        root,
+        &[
+            json!({"ask_answered": {"call": call(1, 1), "verdict": "always", "by": "person"}}),
+            json!({"call_started": {"call": call(1, 1), "kind": {"local": "side_effect"}}}),
+        ],
+    );
+    tell(journal, root, &[finished(1, 1, "made")]);
+}
+
+/// The child is asked to go on while it is closed, refuses; is asked again, goes on, and is cancelled.
+fn of_the_others(journal: &Journal, root: &mut Teller, child: &mut Teller) {
+    tell(journal, root, &[heard(child.id, Some(1), call(1, 0), json!("completed"), None)]);
+    let asked = child.id;
+    let ask = |journal: &Journal, root: &mut Teller, no: u32| {
+        tell(journal, root, &[turn(no, 1, 1), answer(1, no, 1, &["task"])]);
+        tell(
+            journal,
+            root,
+            &[
+                json!({"call_started": {"call": call(no, 0), "kind": {"continue": "background"}}}),
+                json!({"continue_asked": {
+                    "call": call(no, 0), "child": asked, "input": "go on", "mode": "background",
+                }}),
+                finished(no, 0, "asked"),
+            ],
+        );
+    };
+    let why = json!({"failed": {"kind": {"not_continued": {"why": "closed"}}}});
+    let owner = json!({"run": {"session": root.id, "run": 1, "call": call(3, 0)}});
+    ask(journal, root, 2);
+    let refused = json!({"continue_refused": {"owner": root.id, "key": call(2, 0), "why": "closed"}});
+    tell(journal, child, &[refused]);
+    tell(journal, root, &[heard(child.id, None, call(2, 0), why, Some("closed"))]);
+    tell(journal, child, &[json!({"session_reopened": {"by": "person"}})]);
+    ask(journal, root, 3);
+    let brings = continue_input(root.id, CallId { turn: TurnNo(3), ix: 0 });
+    let from = json!({"model": {"session": root.id, "run": 1, "call": call(3, 0)}});
+    tell(
+        journal,
+        child,
+        &[
+            json!({"input_accepted": {
+                "id": brings, "from": from, "lane": "send", "text": "go on", "as_owner": owner,
+            }}),
+            json!({"run_opened": {
+                "run": 2, "owner": owner, "inputs": [brings], "mode": "background", "max_turns": 9, "slot": true,
+            }}),
+        ],
+    );
+    tell(journal, root, &[turn(4, 1, 1), answer(1, 4, 1, &["cancel_task"])]);
+    tell(
+        journal,
+        root,
+        &[
+            json!({"call_started": {"call": call(4, 0), "kind": {"cancel": {"child": child.id}}}}),
+            json!({"cancel_asked": {"call": call(4, 0), "child": child.id, "key": call(3, 0)}}),
+            finished(4, 0, "it is asked to end"),
+        ],
+    );
+    let cancelled = json!({"cancelled": {"by": {"model": {"call": call(4, 0)}}}});
+    tell(journal, child, &[ended(2, 0, cancelled.clone())]);
+    tell(journal, root, &[heard(child.id, Some(2), call(3, 0), cancelled, None)]);
+}
+
+async fn story() -> Journal {
+    let journal = Journal::open(Box::new(Memory::new()), Options::default()).unwrap();
+    let (mut root, mut child, mut gone) = (Teller::new(id(10)), Teller::new(id(11)), Teller::new(id(30)));
+    let birth_of_root = born(&mut root, None, true);
+    journal.append(one(birth_of_root)).unwrap();
+    of_the_first_turn(&journal, &mut root, &mut child);
+    of_the_child(&journal, &mut child);
+    of_the_others(&journal, &mut root, &mut child);
+    let held = json!({"run_held": {"run": 1, "why": {"interrupted": {"by": "person"}}}});
+    tell(&journal, &mut root, &[held]);
+    let by_person = json!({"cancelled": {"by": "person"}});
+    let closing = json!({"closing": {"outcome": by_person}});
+    tell(&journal, &mut root, &[json!({"run_held": {"run": 1, "why": closing}}), ended(1, 4, by_person)]);
+    // Born without a run, and deleted.
+    let empty = gone.tell(birth(gone.id, None).into_iter().take(1).collect());
+    journal.append(one(empty)).unwrap();
+    tell(&journal, &mut gone, &[json!({"session_deleted": {"by": "host"}})]);
+    journal.settled().await.unwrap();
+    journal
+}
+
+/// The records of each session as one frame, in hexadecimal digits.
+fn frames(journal: &Journal) -> String {
+    let hex = |bytes: Vec<u8>| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let frame = |session: SessionId| {
+        let stored = journal.records(session).unwrap();
+        let Some(Record::SessionCreated(created)) = stored.first().map(|stored| &stored.record) else {
+            panic!("no birth")
+        };
+        let defs = subtend_session::index::defs(created).unwrap();
+        let changes = subtend_session::index::Changes { defs, ..Default::default() };
+        let records = stored.iter().map(|stored| stored.record.clone()).collect();
+        let first = stored.first().unwrap();
+        Frame { session, first_seq: first.seq, epoch: first.epoch, at_ms: first.at_ms, records, changes }
+    };
+    let sessions = journal.heads().unwrap().into_iter().map(|(session, _)| session);
+    sessions.map(|session| hex(codec::encode(&frame(session)).unwrap()) + "\n").collect()
+}
+
+#[tokio::test]
+async fn the_story_of_the_other_kinds_holds() {
+    let journal = story().await;
+    assert_eq!(journal.verify(&mut |_| {}).unwrap().problems, Vec::new());
+    subtend_journal::audit(&journal, false).unwrap();
+    if let Some(dir) = std::env::var_os("SUBTEND_WRITE_FIXTURES").map(PathBuf::from) {
+        let mut export = Vec::new();
+        journal.export(Scope::Store, &mut export, &mut |_| {}).unwrap();
+        std::fs::write(dir.join("kinds.jsonl"), export).unwrap();
+        std::fs::write(dir.join("kinds.hex"), frames(&journal)).unwrap();
+    }
+}
+
+/// The kinds of the records in an export or in frames of hexadecimal digits.
+fn kinds_of(file: &std::path::Path) -> BTreeSet<String> {
+    let text = std::fs::read_to_string(file).unwrap();
+    let records: Vec<Record> = if file.extension().is_some_and(|extension| extension == "hex") {
+        text.lines().flat_map(|line| codec::decode(&crate::fixtures::bytes(line)).unwrap().records).collect()
+    } else {
+        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let frames = lines.filter_map(|line| line["frame"]["records"].as_array().cloned()).flatten();
+        frames.map(record).collect()
+    };
+    records.iter().map(|record| record.kind().to_owned()).collect()
+}
+
+/// Both as an export and as frames: a kind that is new has neither.
+#[test]
+fn each_kind_of_record_has_a_fixture() {
+    for extension in ["jsonl", "hex"] {
+        let mut found = BTreeSet::new();
+        let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures");
+        for format in std::fs::read_dir(fixtures).unwrap() {
+            for file in std::fs::read_dir(format.unwrap().path()).unwrap() {
+                let path = file.unwrap().path();
+                if path.extension().is_some_and(|found| found == extension) {
+                    found.extend(kinds_of(&path));
+                }
+            }
+        }
+        let without: Vec<&&str> = Record::KINDS.iter().filter(|kind| !found.contains(**kind)).collect();
+        assert!(without.is_empty(), "no fixture of {without:?} as {extension}: see {}", file!());
+    }
+}

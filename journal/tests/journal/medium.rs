@@ -1,0 +1,187 @@
+//! A medium that loses power: what was written since its last sync is kept apart, and a loss of power keeps some of it.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use fastrand::Rng;
+use redb::StorageBackend;
+
+/// What a disk writes at once; a write that is torn is torn between two of these.
+const SECTOR: usize = 512;
+
+/// A medium in memory. Clones are the same one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Medium {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// What reads see.
+    live: Vec<u8>,
+    /// What is on it for good.
+    synced: Vec<u8>,
+    /// What came after the last sync, in order.
+    since: Vec<Change>,
+    /// Writes, resizes and syncs so far.
+    steps: u64,
+    /// The step at which power is lost: it and all later ones fail.
+    dies_at: Option<u64>,
+    /// Syncs report success and do nothing.
+    lies: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Write(usize, Vec<u8>),
+    Resize(usize),
+}
+
+/// What a loss of power keeps of the changes since the last sync. Whatever is kept is kept in its order; a change that is
+/// dropped before one that is kept is what a disk that reorders leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    Nothing,
+    All,
+    /// Those before one that is drawn.
+    First,
+    /// Each by the toss of a coin.
+    Some,
+    /// All but the end of the last.
+    Torn,
+}
+
+impl Kept {
+    pub(crate) const ALL: [Self; 5] = [Self::Nothing, Self::All, Self::First, Self::Some, Self::Torn];
+
+    fn of(self, changes: &[Change], rng: &mut Rng) -> Vec<Change> {
+        match self {
+            Self::Nothing => Vec::new(),
+            Self::All => changes.to_vec(),
+            Self::First => changes[..rng.usize(..=changes.len())].to_vec(),
+            Self::Some => changes.iter().filter(|_| rng.bool()).cloned().collect(),
+            Self::Torn => {
+                let mut kept = changes.to_vec();
+                if let Some(Change::Write(_, bytes)) = kept.last_mut() {
+                    bytes.truncate(rng.usize(..=bytes.len() / SECTOR) * SECTOR);
+                }
+                kept
+            }
+        }
+    }
+}
+
+fn apply(to: &mut Vec<u8>, change: &Change) {
+    match change {
+        Change::Resize(len) => to.resize(*len, 0),
+        Change::Write(at, bytes) => {
+            // The resize before it may be lost; a file grows by what is written behind its end.
+            if to.len() < at + bytes.len() {
+                to.resize(at + bytes.len(), 0);
+            }
+            to[*at..at + bytes.len()].copy_from_slice(bytes);
+        }
+    }
+}
+
+impl Medium {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    /// A medium that holds what this one has for good.
+    pub(crate) fn copy(&self) -> Self {
+        let synced = self.state().synced.clone();
+        Self::holding(synced)
+    }
+
+    fn holding(image: Vec<u8>) -> Self {
+        let state = State { live: image.clone(), synced: image, ..State::default() };
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    pub(crate) fn dies_at(self, step: u64) -> Self {
+        self.state().dies_at = Some(step);
+        self
+    }
+
+    pub(crate) fn lying(self) -> Self {
+        self.state().lies = true;
+        self
+    }
+
+    pub(crate) fn steps(&self) -> u64 {
+        self.state().steps
+    }
+
+    /// Whether something was written that no sync has reached.
+    pub(crate) fn owes(&self) -> bool {
+        !self.state().since.is_empty()
+    }
+
+    /// The medium after the loss of power.
+    pub(crate) fn after_power_cut(&self, kept: Kept, rng: &mut Rng) -> Self {
+        let state = self.state();
+        let mut image = state.synced.clone();
+        for change in kept.of(&state.since, rng) {
+            apply(&mut image, &change);
+        }
+        Self::holding(image)
+    }
+}
+
+impl State {
+    fn step(&mut self) -> io::Result<()> {
+        self.steps += 1;
+        if self.dies_at.is_some_and(|at| self.steps >= at) { Err(lost()) } else { Ok(()) }
+    }
+
+    /// The change that power is lost at may be on the medium or not.
+    fn change(&mut self, change: Change) -> io::Result<()> {
+        let dead = self.dies_at.is_some_and(|at| self.steps >= at);
+        let stepped = self.step();
+        if !dead {
+            apply(&mut self.live, &change);
+            self.since.push(change);
+        }
+        stepped
+    }
+}
+
+fn lost() -> io::Error {
+    io::Error::other("the power is lost")
+}
+
+impl StorageBackend for Medium {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.state().live.len() as u64)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let at = usize::try_from(offset).unwrap();
+        let state = self.state();
+        let found = state.live.get(at..at + out.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+        out.copy_from_slice(found);
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.state().change(Change::Resize(usize::try_from(len).unwrap()))
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let mut state = self.state();
+        state.step()?;
+        if !state.lies {
+            let since = std::mem::take(&mut state.since);
+            for change in &since {
+                apply(&mut state.synced, change);
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.state().change(Change::Write(usize::try_from(offset).unwrap(), data.to_vec()))
+    }
+}

@@ -1,0 +1,112 @@
+//! Opening a store to read it: whatever its last process left, nothing in it changes.
+
+use std::path::{Path, PathBuf};
+
+use subtend_journal::{Journal, OpenError, Options, open_store_to_read};
+use subtend_session::ids::Lsn;
+
+use crate::engines::{Kind, for_each_engine};
+use crate::files::{self, Kept};
+use crate::scene::{Teller, born, family, id, one};
+
+fn read(kind: Kind, dir: &Path) -> Result<Journal, OpenError> {
+    open_store_to_read(&kind.spec(dir), Options::default(), &mut |_| {})
+}
+
+/// All files but the lock's.
+fn taken(dir: &Path) -> Vec<Kept> {
+    files::take(dir).into_iter().filter(|file| file.path != Path::new("LOCK")).collect()
+}
+
+/// What a killed process leaves: it closed nothing, and was writing to the end of a journal of fjall.
+async fn killed(kind: Kind, dir: &Path) -> PathBuf {
+    let (whole, left) = (dir.join("whole"), dir.join("left"));
+    let journal = kind.open(&whole);
+    family(&journal, 10, true);
+    journal.settled().await.unwrap();
+    let mut kept = files::take(&whole);
+    for file in kept.iter_mut().filter(|file| file.path.extension().is_some_and(|word| word == "jnl")) {
+        let begun = file.bytes[..60].to_vec();
+        file.bytes.extend(begun);
+        file.len = file.len.max(file.bytes.len());
+    }
+    files::put(&left, &kept);
+    left
+}
+
+async fn a_store_that_is_read_stays_as_it_is(kind: Kind) {
+    let dir = tempfile::tempdir().unwrap();
+    let left = killed(kind, dir.path()).await;
+    let before = taken(&left);
+    let journal = read(kind, &left).unwrap();
+    assert_eq!(journal.verify(&mut |_| {}).unwrap().problems, vec![]);
+    assert_eq!((journal.durable(), journal.heads().unwrap().len()), (Lsn(7), 2));
+    drop(journal);
+    assert!(taken(&left) == before, "a file of the store has changed");
+    // The control: whoever opens it to work changes it, though nothing is done then.
+    drop(kind.open(&left));
+    let changed: Vec<_> = taken(&left).into_iter().filter(|file| !before.contains(file)).collect();
+    assert!(changed.iter().any(|file| file.path.starts_with(kind.entry())), "{}", changed.len());
+}
+
+async fn a_store_that_is_read_takes_nothing(kind: Kind) {
+    let dir = tempfile::tempdir().unwrap();
+    let left = killed(kind, dir.path()).await;
+    let before = taken(&left);
+    let journal = read(kind, &left).unwrap();
+    let appended = journal.append(one(born(&mut Teller::new(id(1)), None, true))).unwrap();
+    let refused = journal.wait(appended.last).await.unwrap_err().to_string();
+    assert!(refused.contains("the store was opened to be read alone"), "{refused}");
+    drop(journal);
+    assert!(taken(&left) == before);
+}
+
+async fn a_store_that_is_read_is_nobody_elses_meanwhile(kind: Kind) {
+    let dir = tempfile::tempdir().unwrap();
+    drop(kind.open(dir.path()));
+    let journal = read(kind, dir.path()).unwrap();
+    assert!(matches!(kind.try_open(dir.path()), Err(OpenError::InUse { .. })));
+    drop(journal);
+    let journal = kind.open(dir.path());
+    assert!(matches!(read(kind, dir.path()), Err(OpenError::InUse { .. })));
+    drop(journal);
+}
+
+async fn what_is_not_there_is_not_made(kind: Kind) {
+    let dir = tempfile::tempdir().unwrap();
+    let refused = read(kind, &dir.path().join("none")).unwrap_err().to_string();
+    assert!(refused.contains("No such file or directory"), "{refused}");
+    assert!(!dir.path().join("none").exists());
+
+    let journal = kind.open(dir.path());
+    family(&journal, 10, true);
+    journal.close().await.unwrap();
+    std::fs::remove_dir_all(dir.path().join(kind.entry())).unwrap();
+    let refused = read(kind, dir.path()).unwrap_err();
+    assert!(matches!(refused, OpenError::Behind { found: Lsn(0), watermark: Lsn(7) }), "{refused:?}");
+    assert!(!dir.path().join(kind.entry()).exists());
+}
+
+async fn a_lost_tail_is_told_and_stays_told(kind: Kind) {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = kind.open(dir.path());
+    family(&journal, 10, true);
+    journal.close().await.unwrap();
+    std::fs::remove_file(dir.path().join("WATERMARK")).unwrap();
+    let before = taken(dir.path());
+    let refused = read(kind, dir.path()).unwrap_err().to_string();
+    assert!(refused.contains("WATERMARK is missing"), "{refused}");
+    let accepted = Options { accept_loss: true, ..Options::default() };
+    let journal = open_store_to_read(&kind.spec(dir.path()), accepted, &mut |_| {}).unwrap();
+    assert_eq!(journal.durable(), Lsn(7));
+    drop(journal);
+    assert!(taken(dir.path()) == before, "a loss is accepted by whoever goes on without");
+}
+
+for_each_engine!(
+    a_store_that_is_read_stays_as_it_is,
+    a_store_that_is_read_takes_nothing,
+    a_store_that_is_read_is_nobody_elses_meanwhile,
+    what_is_not_there_is_not_made,
+    a_lost_tail_is_told_and_stays_told,
+);

@@ -1,0 +1,162 @@
+//! Ends of runs in the words of `spawn` and `spawn_await`: one marked block for each job.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use crate::dialect::Dialect;
+use crate::dialect::jobs::{self, Jobs, Own};
+use crate::ids::{SessionId, Text};
+use crate::limits::Limits;
+use crate::outcome::Outcome;
+use crate::record::Notice;
+use crate::render::{cut, cut_line, fenced, how};
+use crate::state::{Child, State};
+
+/// The ends that a wait takes, by whose they are.
+type Taken<'a> = BTreeMap<SessionId, &'a Notice>;
+
+/// The result of `spawn_await`: the jobs that it names, in its order, with the ends that it takes and those that were given before.
+///
+/// However many it names, it is no longer than what a boundary tells: what does not fit is counted, and can be awaited by itself.
+pub(super) fn jobs(state: &State, args: &str, items: &[Notice]) -> Text {
+    let max = usize::try_from(state.limits.notices_bytes).unwrap_or(usize::MAX);
+    let taken: Taken<'_> = items.iter().map(|item| (item.child, item)).collect();
+    let (mut out, mut left) = (String::new(), 0_u32);
+    let mut add = |block: &dyn Fn() -> String, short: &dyn Fn() -> String| {
+        // The first is always shown: a job that is awaited alone can be read.
+        let fits = |out: &String, block: &String| {
+            out.is_empty() || out.len().saturating_add(block.len()).saturating_add(2) <= max
+        };
+        let Some(told) = [block, short].into_iter().map(|told| told()).find(|told| fits(&out, told)) else {
+            left = left.saturating_add(1);
+            return;
+        };
+        if !out.is_empty() {
+            out.push_str("\n\n");
+        }
+        out.push_str(&told);
+    };
+    match Jobs::asked(args).unwrap_or(Jobs::All) {
+        Jobs::All => {
+            for (id, child) in all(state) {
+                add(&|| ended(state, id, child, &taken), &|| unshown(state, id, child, &taken));
+            }
+        }
+        Jobs::Named(named) => {
+            let own = Own::of(state);
+            for name in named {
+                match own.named(&name) {
+                    Some((id, child)) => {
+                        add(&|| ended(state, id, child, &taken), &|| unshown(state, id, child, &taken));
+                    }
+                    None => {
+                        let shown: String = name.chars().take(60).filter(|c| !c.is_control() && *c != ']').collect();
+                        let told = || format!("[{shown}: NOT FOUND]");
+                        add(&told, &told);
+                    }
+                }
+            }
+        }
+    }
+    if left > 0 {
+        // Writing to a String cannot fail.
+        let _ = write!(out, "\n\n[and {left} more, not shown: wait for them by their ids, fewer at a time]");
+    }
+    if out.is_empty() { "No jobs found.".into() } else { out.into() }
+}
+
+/// One job that has ended: its marker, and its text on the lines that follow.
+pub(super) fn job(item: &Notice, child: &Child, limits: &Limits) -> String {
+    let (mut out, text) = (marked(item, child), cut(&item.prefix, limits.result_bytes));
+    out.push_str(&why(item, &text));
+    out.push_str(&told_apart(&text));
+    if item.len > text.len() as u64 {
+        out.push('\n');
+        out.push_str(&cut_line(&text, item.len));
+    }
+    out
+}
+
+/// One job among other ends: what it says stands between fences, as theirs does.
+pub(super) fn block(item: &Notice, child: &Child, limits: &Limits) -> String {
+    let (mut out, text) = (format!("\n{}", marked(item, child)), cut(&item.prefix, limits.result_bytes));
+    let why = why(item, &text);
+    out.push_str(&why);
+    if !why.is_empty() && !why.ends_with('\n') {
+        out.push('\n');
+    }
+    if !text.is_empty() {
+        fenced(&mut out, &text, item.len);
+    }
+    out
+}
+
+fn marked(item: &Notice, child: &Child) -> String {
+    format!("[{}: {}]\n", child.short, Dialect::Spawn.word(item.outcome.kind()))
+}
+
+/// Why it is not what it was to be; nothing where it is.
+fn why(item: &Notice, text: &Text) -> String {
+    if item.outcome == Outcome::Completed {
+        return String::new();
+    }
+    // A cause may quote others: a provider, a tool that panicked.
+    let why = told_apart(&format!("The job {}.", how(item)));
+    if text.is_empty() { why } else { format!("{why} Its partial output:\n") }
+}
+
+/// The jobs of the caller, in the order of their births.
+fn all(state: &State) -> Vec<(SessionId, &Child)> {
+    let own = state.children.iter().filter(|(id, _)| jobs::is_one(state, **id));
+    let mut all: Vec<_> = own.map(|(id, it)| (*id, it)).collect();
+    all.sort_by_key(|(_, child)| child.call);
+    all
+}
+
+/// The end of a job: one that is taken, else one that was given before. With a text that was let go only where a wait takes no
+/// end: what it says is recorded then, and what is told with an end is made anew whenever the journal is folded.
+fn known<'a>(state: &State, id: SessionId, child: &'a Child, taken: &Taken<'a>) -> Option<Cow<'a, Notice>> {
+    if let Some(item) = taken.get(&id) {
+        return Some(Cow::Borrowed(item));
+    }
+    let text = child.let_go().filter(|_| taken.is_empty()).and_then(|given| Some((given, state.recalled.get(&id)?)));
+    match text {
+        Some((given, text)) => Some(Cow::Owned(Notice { prefix: Arc::clone(text), ..given.clone() })),
+        None => child.given.as_deref().map(Cow::Borrowed),
+    }
+}
+
+fn ended(state: &State, id: SessionId, child: &Child, taken: &Taken<'_>) -> String {
+    match known(state, id, child, taken) {
+        Some(item) if item.prefix.is_empty() && item.len > 0 => unread(&item, child),
+        Some(item) => job(&item, child, &state.limits),
+        None if child.key.is_none() && !state.owed.values().any(|owed| *owed == id) => {
+            format!(
+                "[{}: ERROR]\nThe job works on its own: nothing waits for it, and its end is told by itself.",
+                child.short
+            )
+        }
+        None => format!("[{}: ERROR]\nThe job is still running: wait for it again.", child.short),
+    }
+}
+
+fn unshown(state: &State, id: SessionId, child: &Child, taken: &Taken<'_>) -> String {
+    known(state, id, child, taken).map_or_else(|| ended(state, id, child, taken), |item| unread(&item, child))
+}
+
+fn unread(item: &Notice, child: &Child) -> String {
+    let word = Dialect::Spawn.word(item.outcome.kind());
+    format!("[{}: {word}]\n[not shown: {} bytes; wait for this job alone to read it]", child.short, item.len)
+}
+
+/// A job's text cannot pass for the block of another: a line that looks like a marker is indented.
+fn told_apart(text: &str) -> String {
+    let marker = |line: &str| {
+        line.starts_with('[') && [": OK]", ": ERROR]", ": NOT FOUND]"].iter().any(|end| line.trim_end().ends_with(end))
+    };
+    let lines: Vec<String> =
+        text.split('\n').map(|line| if marker(line) { format!(" {line}") } else { line.to_owned() }).collect();
+    lines.join("\n")
+}

@@ -1,0 +1,65 @@
+//! Starts and ends of runs in the words of `subagent`: results as objects.
+
+use serde_json::{Map, Value, json};
+
+use crate::dialect::Dialect;
+use crate::ids::{Short, Text};
+use crate::outcome::Outcome;
+use crate::record::Notice;
+use crate::render::{cut_in_json, how, refusal};
+use crate::state::{Child, State};
+
+/// What the call says that started one.
+pub(super) fn started(short: &Short) -> Text {
+    let message = "The subagent is at work. Its result comes to you by itself: go on, or end your turn.";
+    answered(short, message)
+}
+
+/// What the call says that lets one go on.
+pub(super) fn continued(short: &Short) -> Text {
+    let message = "The subagent goes on where it stopped. Its result comes to you by itself: go on, or end your turn.";
+    answered(short, message)
+}
+
+fn answered(short: &Short, message: &str) -> Text {
+    let id = &*short.0;
+    let started = json!({"success": true, "subagentId": id, "branchId": id, "status": "started", "message": message});
+    started.to_string().into()
+}
+
+/// The completion of one: what became of it, whose it is, and on which message its branch hangs.
+pub(super) fn ended(state: &State, item: &Notice, child: &Child) -> String {
+    let text = cut_in_json(&item.prefix, state.limits.result_bytes);
+    let completed = item.outcome == Outcome::Completed;
+    let word = Dialect::Subagent.word(item.outcome.kind());
+    let id = &*child.short.0;
+    let mut told = Map::new();
+    let mut put = |key: &str, value: Value| _ = told.insert(key.to_owned(), value);
+    put("success", completed.into());
+    put("subagentId", id.into());
+    put("branchId", id.into());
+    put("conversationId", state.id.to_string().into());
+    if let Some(at) = child.at {
+        put("parentMessageId", at.to_string().into());
+    }
+    if let Some(label) = &child.label {
+        put("task", (**label).into());
+    }
+    put("status", word.into());
+    put("iterations", item.base_turns.saturating_add(item.turns).into());
+    let why = item.refused.map_or_else(
+        || format!("The subagent {}.", how(item)),
+        |why| format!("The subagent did not go on: {}.", refusal(why)),
+    );
+    put("message", why.clone().into());
+    if !text.is_empty() {
+        put("result", (*text).into());
+    }
+    if item.len > text.len() as u64 {
+        put("truncatedFrom", item.len.into());
+    }
+    if !completed {
+        put("error", why.into());
+    }
+    format!("\n{}\n", Value::Object(told))
+}

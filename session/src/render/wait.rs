@@ -1,0 +1,75 @@
+//! What a wait says that takes no row.
+
+use std::sync::Arc;
+
+use crate::call::{CallKind, CallResult};
+use crate::dialect::{Dialect, jobs};
+use crate::ids::{CallId, RunKey, Text};
+use crate::index::RowKey;
+use crate::record::Notice;
+use crate::render::{spawn, spawn_task};
+use crate::state::{Owned, State};
+
+/// The result of an await or check call that closes without an end to take: those that were given before, and what still runs.
+pub(crate) fn waited(state: &State, call: CallId, kind: &CallKind, now_ms: i64) -> CallResult {
+    if let Some(open) = state.call(call).filter(|open| *open.tool == *jobs::AWAIT) {
+        return CallResult::ok(spawn::jobs(state, &open.args, &[]));
+    }
+    if let CallKind::Check { run, .. } = kind
+        && let Some(child) = state.children.get(&run.session).filter(|child| child.dialect == Dialect::SpawnTask)
+    {
+        return match &child.given {
+            Some(given) if state.awaited_key(run).is_none() => match (child.let_go(), state.recalled.get(&run.session))
+            {
+                (Some(given), Some(text)) => {
+                    let whole = Notice { prefix: Arc::clone(text), ..given.clone() };
+                    spawn_task::ended(&whole, child, &state.limits)
+                }
+                (Some(_) | None, _) => spawn_task::ended(given, child, &state.limits),
+            },
+            None if state.awaited_key(run).is_none() => CallResult::ok(spawn_task::detached(run.session)),
+            Some(_) | None => {
+                let queued = state.queued_children.contains(&run.session);
+                CallResult::ok(spawn_task::unfinished(run.session, queued, now_ms))
+            }
+        };
+    }
+    CallResult::ok(status(state, kind))
+}
+
+/// One line for each run.
+fn status(state: &State, kind: &CallKind) -> Text {
+    let named = match kind {
+        CallKind::Await { all: true, .. } => {
+            let owned = state.run.iter().flat_map(|run| run.owned.values());
+            owned.map(|owned: &Owned| state.owned_run(owned.child)).collect()
+        }
+        CallKind::Await { all: false, runs } => runs.clone(),
+        CallKind::Check { run, .. } => vec![*run],
+        CallKind::Local(_)
+        | CallKind::Child(_)
+        | CallKind::Continue(_)
+        | CallKind::Cancel { .. }
+        | CallKind::Return
+        | CallKind::Propose(_)
+        | CallKind::Invalid(_) => Vec::new(),
+    };
+    if named.is_empty() {
+        return "No task of yours is running.".into();
+    }
+    let line = |run: &RunKey| match state.children.get(&run.session) {
+        None => format!("[{}] not found\n", run.session),
+        Some(child) if has_ended(state, run) => format!("[{}] ended; its result was given before\n", child.short),
+        Some(child) if state.queued_children.contains(&run.session) => {
+            format!("[{}] queued: it waits for its turn to start\n", child.short)
+        }
+        Some(child) => format!("[{}] still running\n", child.short),
+    };
+    named.iter().map(line).collect::<String>().into()
+}
+
+/// Whether the run is none that is owned any more, or its end has arrived. A later run of its child says nothing of it.
+pub(crate) fn has_ended(state: &State, awaited: &RunKey) -> bool {
+    let key = state.awaited_key(awaited);
+    key.is_none_or(|key| state.arrived.contains(awaited.session, RowKey::Call(key)))
+}

@@ -1,0 +1,89 @@
+//! Waits for jobs: which runs they mean (S2).
+
+use subtend_session::call::CallKind;
+use subtend_session::command::{Answered, AskedCall, Command, Plan, SpawnVerdict};
+use subtend_session::dialect::{Dialect, jobs};
+use subtend_session::ids::{AttemptNo, RunKey, RunNo, TurnNo};
+use subtend_session::place::Mode;
+use subtend_session::record::{Asked, Record, Stop};
+
+use crate::given::*;
+
+/// A call of `spawn_await` for all jobs, or for these.
+fn awaits(turn: u32, named: &[u128]) -> Command {
+    let runs = named.iter().map(|job| RunKey { session: session(*job), run: RunNo(1) }).collect();
+    let ids = named.iter().map(|job| session(*job).to_string()).collect::<Vec<_>>().join(",");
+    let ids = if named.is_empty() { "*".to_owned() } else { ids };
+    let args = serde_json::json!({"job_ids": ids}).to_string();
+    let asked = Asked { provider_id: "p".into(), tool: jobs::AWAIT.into(), args: args.into() };
+    let kind = CallKind::Await { all: named.is_empty(), runs };
+    Command::ModelAnswered(Box::new(Answered {
+        turn: TurnNo(turn),
+        attempt: AttemptNo(1),
+        text: None,
+        reasoning: None,
+        calls: vec![AskedCall { asked, kind, note: None, access: None, ask: false }],
+        stop: Stop::Calls,
+        model: None,
+        usage: Default::default(),
+    }))
+}
+
+/// A root that started the job 0xB1 and, by `task`, 0xB2, and has the turn after that.
+fn started() -> Heart {
+    let verdict = |ix, n, dialect| SpawnVerdict {
+        call: call(1, ix),
+        verdict: Ok(Plan::Child(Box::new(subtend_session::command::ChildPlan {
+            dialect,
+            ..plan(n, Mode::Background)
+        }))),
+    };
+    let verdicts = vec![verdict(0, 0xB1, Dialect::Spawn), verdict(1, 0xB2, Dialect::Task)];
+    Heart::root()
+        .then(send(1, "go"))
+        .then(calls(1, vec![background(), background()]))
+        .then(Command::Spawn { turn: TurnNo(1), verdicts })
+}
+
+/// The result of the wait, and whether it has one.
+fn result(heart: &Heart) -> Option<String> {
+    heart.state.transcript.iter().rev().find_map(|message| match message {
+        subtend_session::message::Message::Result { call, content, .. } if call.ix == 0 && call.turn.0 > 1 => {
+            Some(content.to_string())
+        }
+        _ => None,
+    })
+}
+
+#[test]
+fn a_star_waits_for_jobs_and_not_for_what_other_dialects_started() {
+    let heart = started().then(awaits(2, &[]));
+    assert_eq!(result(&heart), None);
+    let other = heart.clone().then(ended(0xB2, call(1, 1)));
+    assert_eq!(result(&other), None, "the end of a task is no end of a job");
+    let heart = heart.then(ended(0xB1, call(1, 0)));
+    let short = heart.state.children[&session(0xB1)].short.clone();
+    assert_eq!(result(&heart), Some(format!("[{short}: OK]\ndone")));
+    let other = other.then(ended(0xB1, call(1, 0)));
+    assert_eq!(result(&other), Some(format!("[{short}: OK]\ndone")));
+    let taken = other.log.iter().filter_map(|record| match record {
+        Record::NoticeTaken(taken) => Some(taken.items.iter().map(|item| item.child).collect::<Vec<_>>()),
+        _ => None,
+    });
+    // The task is told of at the boundary, with its own words.
+    assert_eq!(taken.collect::<Vec<_>>(), [vec![session(0xB1)], vec![session(0xB2)]]);
+}
+
+#[test]
+fn jobs_of_a_run_that_a_restart_ended_are_waited_for_and_told_like_any_other() {
+    for named in [&[][..], &[0xB1][..]] {
+        let lost = started().then(Command::Lost { owner_survives: true, queue_stands: false });
+        assert_eq!(lost.state.owed.len(), 2, "the run ended, and has heard of neither");
+        let heart = lost.then(send(2, "again")).then(awaits(3, named));
+        assert_eq!(result(&heart), None, "its end is on its way");
+        let heart = heart.then(ended(0xB1, call(1, 0)));
+        let short = heart.state.children[&session(0xB1)].short.clone();
+        assert_eq!(result(&heart), Some(format!("[{short}: OK]\ndone")));
+        assert_eq!(heart.state.owed.len(), 1);
+    }
+}

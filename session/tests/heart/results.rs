@@ -1,0 +1,72 @@
+//! Which of its answers is the result of a run.
+
+use subtend_session::call::CallKind;
+use subtend_session::limits::Limits;
+use subtend_session::outcome::Outcome;
+use subtend_session::place::Mode;
+use subtend_session::record::Stop;
+
+use crate::given::*;
+
+/// A root that has answered, and whose turn 3 was opened by the end of 0xB1; 0xB2 is in flight.
+fn told() -> Heart {
+    Heart::root()
+        .then(send(1, "go"))
+        .then(calls(1, vec![background(), background()]))
+        .then(spawn(1, Mode::Background, &[(0, 0xB1), (1, 0xB2)]))
+        .then(answers(2, "so far"))
+        .then(ended(0xB1, call(1, 0)))
+}
+
+/// The result so far of the run in flight.
+fn so_far(heart: &Heart) -> Option<String> {
+    heart.state.run.as_ref().unwrap().answer.as_ref().map(|answer| answer.text.to_string())
+}
+
+/// How the last run ended, and the text that it leaves.
+fn left(heart: &Heart) -> (Outcome, Option<String>) {
+    let last = heart.state.last.as_ref().unwrap();
+    (last.outcome.clone(), last.text.as_ref().map(ToString::to_string))
+}
+
+#[test]
+fn what_is_returned_is_kept_whole_whatever_was_said_beside_it() {
+    for said in [None, Some("I return.")] {
+        let heart = Heart::root_with(Limits { result_bytes: 3, ..Limits::default() }).then(send(1, "go"));
+        let heart = heart.then(answer(1, 1, said, vec![CallKind::Return], Stop::Calls));
+        assert_eq!(left(&heart), (Outcome::Completed, Some("given".into())));
+    }
+}
+
+#[test]
+fn an_answer_stands_where_the_model_has_nothing_to_say_to_notices() {
+    let mut heart = told().then(ended(0xB2, call(1, 1)));
+    assert_eq!(heart.says(answer(3, 1, None, Vec::new(), Stop::End)), "answered message[1] turn > W");
+    assert_eq!(heart.says(answer(4, 1, None, Vec::new(), Stop::End)), "answered ended(completed) > E");
+    assert_eq!(left(&heart), (Outcome::Completed, Some("so far".into())));
+}
+
+#[test]
+fn results_that_came_with_notices_are_to_be_answered() {
+    let mut heart = told().then(calls(3, vec![reads()])).then(ended(0xB2, call(1, 1)));
+    assert_eq!(heart.says(tool(3, 0, "read")), "-0:ok message[1] turn > W");
+    assert_eq!(heart.says(answer(4, 1, None, Vec::new(), Stop::End)), "answered turn(nudge) > W");
+}
+
+#[test]
+fn what_is_said_beside_calls_is_no_result() {
+    for (said, stop) in [(None, Stop::Calls), (Some("a call"), Stop::Calls), (Some("a call"), Stop::Length)] {
+        let heart = told().then(answer(3, 1, said, vec![reads()], stop));
+        assert_eq!(so_far(&heart), Some("so far".into()), "{said:?}, {stop:?}");
+    }
+}
+
+#[test]
+fn what_continues_an_answer_of_nothing_is_an_answer_of_its_own() {
+    let heart = told().then(answer(3, 1, None, Vec::new(), Stop::Length));
+    assert_eq!(so_far(&heart), None);
+    let heart = heart.then(answer(4, 1, Some("anew"), Vec::new(), Stop::End));
+    assert_eq!(so_far(&heart), Some("anew".into()));
+    let half = told().then(answer(3, 1, Some("half"), Vec::new(), Stop::Length));
+    assert_eq!(so_far(&half.then(answers(4, " more"))), Some("half more".into()));
+}

@@ -1,0 +1,137 @@
+//! What is armed and disarmed, and what a fresh activation arms anew: nothing runs on for what is over.
+
+use subtend_session::call::CallKind;
+use subtend_session::command::{Command, Deadline};
+use subtend_session::decide::wake;
+use subtend_session::effect::Effect;
+use subtend_session::ids::{RunKey, RunNo, TurnNo};
+use subtend_session::limits::Limits;
+use subtend_session::outcome::{By, Outcome, OutcomeKind};
+use subtend_session::place::Mode;
+
+use crate::given::*;
+
+const RUN: RunNo = RunNo(1);
+
+fn arm(deadline: Deadline, after_ms: u64) -> Effect {
+    Effect::Arm { deadline, after_ms }
+}
+
+fn disarm(deadline: Deadline) -> Effect {
+    Effect::Disarm { deadline }
+}
+
+/// The wall-clock cap of the child's run, which is armed in every column.
+fn cap() -> Effect {
+    arm(Deadline::WallCap(RUN), 8_000_000)
+}
+
+fn slot(again: bool) -> Effect {
+    Effect::RequestSlot { run: RUN, again }
+}
+
+fn works() -> Heart {
+    Heart::child().then(admitted())
+}
+
+/// Waits mid-turn for its blocking child 0xB1.
+fn waits() -> Heart {
+    works().then(calls(1, vec![blocking()])).then(spawn(1, Mode::Blocking, &[(0, 0xB1)]))
+}
+
+/// Turn 2 streams, and the background child 0xB1 is in flight.
+fn aside() -> Heart {
+    works().then(calls(1, vec![background()])).then(spawn(1, Mode::Background, &[(0, 0xB1)]))
+}
+
+fn grace() -> Effect {
+    arm(Deadline::Grace(RUN), Limits::default().grace_ms)
+}
+
+#[test]
+fn a_fresh_activation_arms_what_runs_in_its_column_and_nothing_else() {
+    let limits = Limits::default();
+    // 100 ms of its working time are over.
+    let run = arm(Deadline::Run(RUN), 479_900);
+    let turn = arm(Deadline::Turn(TurnNo(1)), limits.turn_ms);
+    let out = Heart::child_with(Limits::default(), 2).then(admitted()).then(calls(1, vec![background()]));
+    let out = out.then(spawn(1, Mode::Background, &[(0, 0xB1)])).then(calls(2, vec![reads()])).then(tool(2, 0, "read"));
+    let columns = [
+        ("queued", Heart::child(), vec![cap(), arm(Deadline::Queue(RUN), limits.queue_ms), slot(false)]),
+        ("streams", works(), vec![cap(), run.clone(), turn.clone()]),
+        ("a tool runs", works().then(calls(1, vec![writes()])), vec![cap(), run]),
+        ("waits mid-turn", waits(), vec![cap()]),
+        ("waits for a slot", waits().then(ended(0xB1, call(1, 0))), vec![cap(), slot(true)]),
+        ("waits at rest", aside().then(answers(2, "so far")), vec![cap()]),
+        ("held, with a tool at work", works().then(calls(1, vec![writes()])).then(interrupt()), vec![cap(), grace()]),
+        ("held, with a child to stop", waits().then(interrupt()), vec![cap(), grace()]),
+        ("held, with nothing to stop", aside().then(answers(2, "so far")).then(interrupt()), vec![cap()]),
+        ("held out of turns", out, vec![cap()]),
+        ("closing", works().then(cancel()), vec![cap(), grace()]),
+        ("quiet", works().then(answers(1, "done")), vec![]),
+        ("a root streams", Heart::root().then(send(1, "go")), vec![turn]),
+    ];
+    for (column, heart, expected) in columns {
+        assert_eq!(wake(&heart.refolded().state, clock()), expected, "{column}");
+    }
+}
+
+#[test]
+fn the_end_of_a_run_disarms_what_was_armed_for_it_and_no_more() {
+    let mut root = Heart::root().then(send(1, "go"));
+    let ended = Effect::Ended { run: RUN, outcome: Outcome::Completed };
+    let effects = root.tell(answers(1, "done")).unwrap().effects;
+    assert_eq!(effects, [disarm(Deadline::Turn(TurnNo(1))), ended, Effect::Unload], "a root has no other deadline");
+    let untold = |effect: &Effect| !matches!(effect, Effect::Tell { .. });
+    let mut child = works();
+    let mut effects = child.tell(answers(1, "done")).unwrap().effects;
+    effects.retain(untold);
+    assert_eq!(
+        effects,
+        [
+            disarm(Deadline::Turn(TurnNo(1))),
+            Effect::ReleaseSlot { run: RUN },
+            disarm(Deadline::Run(RUN)),
+            disarm(Deadline::WallCap(RUN)),
+            Effect::Ended { run: RUN, outcome: Outcome::Completed },
+            Effect::Unload,
+        ]
+    );
+    // Its clock stands already while it waits.
+    let effects = waits().tell(cancel()).unwrap().effects;
+    let owned = Effect::CancelOwned { run: RUN, outcome: OutcomeKind::Cancelled, queue_stands: false };
+    assert_eq!(effects, [owned, grace(), Effect::Unload]);
+}
+
+#[test]
+fn a_run_whose_child_is_to_be_admitted_is_not_folded_away() {
+    let mut root = Heart::root().then(send(1, "go"));
+    let admit = Effect::Admit { turn: TurnNo(1), calls: vec![0] };
+    let effects = root.tell(calls(1, vec![blocking()])).unwrap().effects;
+    assert_eq!(effects, [disarm(Deadline::Turn(TurnNo(1))), admit]);
+}
+
+#[test]
+fn an_interrupt_has_a_grace_while_a_child_is_to_stop_and_none_where_nothing_is() {
+    let cancel = Effect::CancelChild {
+        run: RUN,
+        child: session(0xB1),
+        key: call(1, 0),
+        by: By::Owner { outcome: OutcomeKind::Interrupted },
+    };
+    assert_eq!(waits().tell(interrupt()).unwrap().effects, [cancel, grace(), Effect::Unload]);
+    assert_eq!(aside().then(answers(2, "so far")).tell(interrupt()).unwrap().effects, [Effect::Unload]);
+}
+
+#[test]
+fn a_call_that_closes_disarms_its_deadline_where_it_has_one() {
+    let check = CallKind::Check { run: RunKey { session: session(0xB1), run: RunNo(1) }, wait: true };
+    let mut checks = aside().then(calls(2, vec![check]));
+    let effects = checks.tell(cancel()).unwrap().effects;
+    let owned = Effect::CancelOwned { run: RUN, outcome: OutcomeKind::Cancelled, queue_stands: false };
+    assert_eq!(effects, [disarm(Deadline::Call(call(2, 0))), owned, grace(), Effect::Unload]);
+    // That of a child has none: its run has deadlines of its own.
+    let root = || Heart::root().then(send(1, "go")).then(calls(1, vec![blocking(), writes()]));
+    let mut root = root().then(spawn(1, Mode::Blocking, &[(0, 0xB1)]));
+    assert_eq!(root.tell(Command::Background { call: call(1, 0) }).unwrap().effects, []);
+}

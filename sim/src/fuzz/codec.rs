@@ -1,0 +1,99 @@
+//! Frames.
+
+use subtend_journal::Frame;
+use subtend_journal::codec::{self, Decoded, FrameError, HEADER};
+use subtend_session::ids::{Epoch, Seq};
+use subtend_session::index::{self, Changes};
+use subtend_session::record::Record;
+
+use super::{Came, tape};
+
+const LEN_AT: usize = 44;
+const CRC_AT: usize = 48;
+
+/// The bytes as they are; as a frame whose length and checksum hold, behind which alone most of the decoder is; and as a story whose
+/// frame is encoded, decoded and spoilt.
+pub fn any_bytes(bytes: &[u8]) -> Came {
+    let came = one(bytes);
+    let sealed = sealed(bytes).map_or(Came::Refused, |sealed| one(&sealed));
+    let (session, records) = tape::story(bytes);
+    if !records.is_empty() {
+        let story = Decoded { session, first_seq: Seq(1), epoch: Epoch(1), at_ms: -1, records };
+        assert_eq!(again(&framed(story.clone())), story, "what is encoded is decoded");
+    }
+    came.max(sealed)
+}
+
+fn one(bytes: &[u8]) -> Came {
+    match codec::decode(bytes) {
+        Ok(decoded) => {
+            // Another spelling of the same records may be another frame; it means the same.
+            assert_eq!(again(&framed(decoded.clone())), decoded, "what decodes is encoded to what decodes the same");
+            spoilt(bytes);
+            Came::Taken
+        }
+        Err(error) => {
+            clear(&error);
+            Came::Refused
+        }
+    }
+}
+
+/// A frame of these records that carries the bodies of its births, as they do.
+fn framed(decoded: Decoded) -> Frame {
+    let Decoded { session, first_seq, epoch, at_ms, records } = decoded;
+    let mut changes = Changes::default();
+    for record in &records {
+        if let Record::SessionCreated(created) = record {
+            changes.defs.extend(index::defs(created).into_iter().flatten());
+        }
+    }
+    Frame { session, first_seq, epoch, at_ms, records, changes }
+}
+
+fn again(frame: &Frame) -> Decoded {
+    let encoded = codec::encode(frame);
+    assert!(encoded.is_ok(), "a record cannot be encoded: {encoded:?}");
+    let bytes = encoded.unwrap_or_default();
+    spoilt(&bytes);
+    let decoded = codec::decode(&bytes);
+    assert!(decoded.is_ok(), "what was encoded is refused: {decoded:?}");
+    decoded.unwrap_or(Decoded {
+        session: frame.session,
+        first_seq: Seq(0),
+        epoch: Epoch(0),
+        at_ms: 0,
+        records: Vec::new(),
+    })
+}
+
+/// A sound frame that is cut, longer, or has a bit flipped is damage: of each one, at a place that its bytes choose.
+fn spoilt(sound: &[u8]) {
+    let at = crc32c::crc32c(sound) as usize % sound.len().max(1);
+    let mut flipped = sound.to_vec();
+    if let Some(byte) = flipped.get_mut(at) {
+        *byte ^= 1 << (at % 8);
+    }
+    let longer: Vec<u8> = sound.iter().copied().chain([b' ']).collect();
+    for bad in [sound.get(..at).unwrap_or_default(), &flipped, &longer] {
+        let refused = codec::decode(bad);
+        assert!(matches!(refused, Err(FrameError::Corrupt(_))), "spoilt at {at}, it is {refused:?}");
+    }
+}
+
+fn clear(error: &FrameError) {
+    let words = error.to_string();
+    let said = words.split_once(": ").is_some_and(|(what, why)| what.contains("frame") && !why.is_empty());
+    assert!(said, "an error that says nothing: {words:?}");
+}
+
+/// The bytes with the length and the checksum of a frame that was written so; `None` where they are too few.
+pub fn sealed(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut out = bytes.to_vec();
+    let len = u32::try_from(out.len().checked_sub(HEADER)?).ok()?;
+    out.get_mut(..2)?.copy_from_slice(&[0x5b, 0x7d]);
+    out.get_mut(LEN_AT..CRC_AT)?.copy_from_slice(&len.to_be_bytes());
+    let sum = crc32c::crc32c_append(crc32c::crc32c(out.get(..CRC_AT)?), out.get(HEADER..)?);
+    out.get_mut(CRC_AT..HEADER)?.copy_from_slice(&sum.to_be_bytes());
+    Some(out)
+}

@@ -1,0 +1,97 @@
+//! Stories from bytes: what is in the fixtures, cut up, repeated, mixed and altered. Random records are refused at the second; these
+//! come far, and go wrong late.
+
+use serde_json::Value;
+use subtend_session::ids::SessionId;
+use subtend_session::record::Record;
+use uuid::Uuid;
+
+use super::pool;
+
+/// Begins bytes that are records as JSON, rather than a tape.
+pub const JSON: u8 = b'[';
+/// More are of no use, and slow.
+const MOST: usize = 400;
+
+/// A session and its records: as JSON where the bytes are that, else as the tape says.
+pub fn story(bytes: &[u8]) -> (SessionId, Vec<Record>) {
+    if bytes.first() == Some(&JSON) {
+        return (SessionId(Uuid::from_u128(1)), serde_json::from_slice(bytes).unwrap_or_default());
+    }
+    let sessions = pool::sessions();
+    let mut at = Head { session: 0, record: 0 };
+    let mut out: Vec<Record> = Vec::new();
+    for step in bytes.chunks_exact(3).take(MOST) {
+        let &[what, a, b] = step else { continue };
+        match what {
+            0..160 => out.extend(at.next(sessions).cloned()),
+            160..176 => drop(at.next(sessions)),
+            176..192 => out.extend(out.last().cloned()),
+            192..208 => drop(out.pop()),
+            208..224 => {
+                let mut other = Head { session: usize::from(a), record: usize::from(b) };
+                out.extend(other.next(sessions).cloned());
+            }
+            224..240 => at = Head { session: usize::from(a), record: usize::from(b) },
+            240..=255 => out.extend(at.next(sessions).and_then(|record| altered(record, a, b))),
+        }
+    }
+    (sessions.get(at.session % sessions.len().max(1)).map_or(SessionId(Uuid::nil()), |(id, _)| *id), out)
+}
+
+/// The tape that plays a session of the pool as it was.
+pub fn whole(session: u8, records: usize) -> Vec<u8> {
+    let mut tape = vec![224, session, 0];
+    tape.extend(std::iter::repeat_n([0, 0, 0], records).flatten());
+    tape
+}
+
+/// Where in the pool the tape is.
+struct Head {
+    session: usize,
+    record: usize,
+}
+
+impl Head {
+    fn next<'a>(&mut self, sessions: &'a [(SessionId, Vec<Record>)]) -> Option<&'a Record> {
+        let (_, records) = sessions.get(self.session % sessions.len().max(1))?;
+        let record = records.get(self.record % records.len().max(1))?;
+        self.record = self.record.saturating_add(1);
+        Some(record)
+    }
+}
+
+/// The record with its `a`-th number or flag set by `b`; `None` where that is no record any more.
+fn altered(record: &Record, a: u8, b: u8) -> Option<Record> {
+    let mut json = serde_json::to_value(record).ok()?;
+    let mut left = usize::from(a);
+    set(&mut json, &mut left, b);
+    serde_json::from_value(json).ok()
+}
+
+fn set(json: &mut Value, left: &mut usize, b: u8) -> bool {
+    match json {
+        Value::Array(all) => all.iter_mut().any(|one| set(one, left, b)),
+        Value::Object(all) => all.values_mut().any(|one| set(one, left, b)),
+        Value::Null | Value::String(_) => false,
+        Value::Bool(_) | Value::Number(_) => match left.checked_sub(1) {
+            Some(fewer) => {
+                *left = fewer;
+                false
+            }
+            None => {
+                *json = if json.is_boolean() { Value::Bool(b > 127) } else { Value::from(number(b)) };
+                true
+            }
+        },
+    }
+}
+
+/// Small, or where counting ends.
+fn number(b: u8) -> u64 {
+    match b {
+        0..240 => u64::from(b % 24),
+        240..248 => u64::from(u32::MAX) - u64::from(b - 240),
+        248..=255 => u64::MAX - u64::from(b - 248),
+    }
+}

@@ -1,0 +1,67 @@
+//! `subtend agents check`: agent files, before they are used.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use serde::Serialize;
+use subtend_agents::lint::{Checked, lint};
+use subtend_session::ids::Text;
+
+use super::super::fail::{Code, Fail};
+use super::super::paint::{DIM, GOOD, In, clip, count};
+use super::{Warning, tell, warning};
+
+/// Checks agent files, and those in folders, wherever they lie; the exit code is 1 if one is refused.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// Files, and folders in which every `*.md` is checked
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Shown {
+    sound: bool,
+    files: Vec<File>,
+}
+
+#[derive(Serialize)]
+struct File {
+    path: String,
+    /// The agent that it gives; absent where it is refused.
+    agent: Option<Text>,
+    problems: Vec<Warning>,
+}
+
+/// Does it.
+pub(super) fn verb(args: &Args) -> Result<Code, Fail> {
+    let checked = lint(&args.paths);
+    let refused = checked.iter().filter(|file| file.is_refused()).count();
+    let sound = refused == 0;
+    let mut out = anstream::stdout().lock();
+    if args.json {
+        let file = |file: &Checked| File {
+            path: file.path.display().to_string(),
+            agent: file.agent.as_ref().map(|agent| agent.name.clone()),
+            problems: file.problems.iter().map(warning).collect(),
+        };
+        serde_json::to_writer(&mut out, &Shown { sound, files: checked.iter().map(file).collect() })?;
+        writeln!(out)?;
+        return Ok(if sound { Code::Done } else { Code::Failed });
+    }
+    for file in &checked {
+        if let Some(agent) = &file.agent {
+            let path = clip(&file.path.display().to_string(), 400);
+            writeln!(out, "{} {} {}", In(GOOD, "✓"), agent.name, In(DIM, format!("({path})")))?;
+        }
+    }
+    drop(out);
+    checked.iter().flat_map(|file| &file.problems).try_for_each(tell)?;
+    let mut err = anstream::stderr().lock();
+    writeln!(err, "{} checked, {refused} refused", count(checked.len() as u64, "file"))?;
+    Ok(if sound { Code::Done } else { Code::Failed })
+}

@@ -1,0 +1,94 @@
+//! One agent, whole.
+
+use std::io::Write as _;
+
+use serde::Serialize;
+use subtend_agents::catalog::{Catalog, Problem};
+use subtend_agents::manifest::{Manifest, Source};
+use subtend_session::authority::RuleSet;
+
+use super::super::fail::{Code, Fail};
+use super::super::paint::{BOLD, DIM, In, clip, harmless};
+use super::{Warning, source, tell, warning};
+
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    manifest: &'a Manifest,
+    source: String,
+    replaces_builtin: bool,
+    pickable: bool,
+    spawnable: bool,
+    warnings: Vec<Warning>,
+}
+
+/// Shows it.
+pub(super) fn show(manifest: &Manifest, catalog: &Catalog, json: bool) -> Result<Code, Fail> {
+    let own = |problem: &&Problem| matches!(&manifest.source, Source::File(path) if *path == problem.path);
+    let problems = || catalog.problems().iter().filter(own);
+    let replaces_builtin = Catalog::replaces_builtin(manifest);
+    let mut out = anstream::stdout().lock();
+    if json {
+        let (pickable, spawnable) = (manifest.pickable(), manifest.spawnable());
+        let (source, warnings) = (source(&manifest.source), problems().map(warning).collect());
+        let shown = Shown { manifest, source, replaces_builtin, pickable, spawnable, warnings };
+        serde_json::to_writer(&mut out, &shown)?;
+        writeln!(out)?;
+        return Ok(Code::Done);
+    }
+    let instead = if replaces_builtin { ", instead of the built-in one" } else { "" };
+    writeln!(
+        out,
+        "{}  {}  {}",
+        In(BOLD, &manifest.name),
+        manifest.mode.word(),
+        In(DIM, format!("({}{instead})", clip(&source(&manifest.source), 400)))
+    )?;
+    writeln!(out, "{}", harmless(&manifest.description))?;
+    for (name, value) in facts(manifest) {
+        writeln!(out, "{}: {}", In(DIM, name), clip(&value, 400))?;
+    }
+    writeln!(out, "\n{}", harmless(manifest.body.trim_end()))?;
+    drop(out);
+    problems().try_for_each(tell)?;
+    Ok(Code::Done)
+}
+
+/// What its manifest says, as a person reads it.
+fn facts(manifest: &Manifest) -> Vec<(&'static str, String)> {
+    let settings = &manifest.settings;
+    let effort = settings.effort.and_then(|effort| serde_json::to_value(effort).ok());
+    let tools = manifest.tools.as_ref().map(|tools| match tools.is_empty() {
+        true => "none".to_owned(),
+        false => tools.join(", "),
+    });
+    let yes = |is: bool| is.then(|| "yes".to_owned());
+    let all = [
+        ("model", manifest.model.as_ref().map(ToString::to_string)),
+        ("pool", manifest.pool.as_ref().map(ToString::to_string)),
+        ("temperature", settings.temperature.map(|number| number.to_string())),
+        ("top_p", settings.top_p.map(|number| number.to_string())),
+        ("output_tokens", settings.output_tokens.map(|count| count.to_string())),
+        ("effort", effort.and_then(|effort| effort.as_str().map(str::to_owned))),
+        ("tools", tools),
+        ("permissions", manifest.rules.as_ref().map(rules)),
+        ("turns", manifest.turns.map(|turns| turns.to_string())),
+        ("inspectable", yes(manifest.inspectable)),
+        ("caller line", yes(manifest.caller)),
+        ("detached", yes(manifest.detached)),
+        ("hidden", yes(manifest.hidden)),
+        ("plan_exit", yes(manifest.plan_exit)),
+    ];
+    all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+}
+
+fn rules(set: &RuleSet) -> String {
+    let word = |verdict| format!("{verdict:?}").to_lowercase();
+    let rule = |rule: &subtend_session::authority::Rule| {
+        let on = if &*rule.resource == "*" { String::new() } else { format!(" on {}", rule.resource) };
+        format!("{} {}{on}", word(rule.verdict), rule.action)
+    };
+    let mut all: Vec<String> = set.rules.iter().map(rule).collect();
+    all.push(format!("else {}", word(set.default)));
+    all.join(", ")
+}

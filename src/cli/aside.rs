@@ -1,0 +1,75 @@
+//! Sessions whose row in the index is not what was written: they are left alone, and must not seem never to have been.
+
+use std::collections::BTreeMap;
+
+use subtend_journal::{Journal, ReadError};
+use subtend_session::ids::SessionId;
+use subtend_session::index::{self, Head};
+use subtend_session::state::State;
+
+use super::fail::Fail;
+use super::find::Heads;
+use super::paint::harmless;
+
+/// Why each of them cannot be read.
+#[derive(Debug, Default)]
+pub(crate) struct Aside(BTreeMap<SessionId, String>);
+
+impl Aside {
+    /// The heads of a store, and the sessions whose head is damaged.
+    pub(crate) fn of(journal: &Journal) -> Result<(Heads, Self), Fail> {
+        let heads = journal.heads()?.into_iter().filter(|(_, head)| !head.deleted).collect();
+        let aside =
+            journal.damaged_heads()?.into_iter().map(|(session, error)| (session, harmless(&error.to_string())));
+        Ok((heads, Self(aside.collect())))
+    }
+
+    /// As [`Aside::of`], for reading: what their own records say stands in for rows that are damaged.
+    pub(crate) fn read(journal: &Journal) -> Result<(Heads, Self), Fail> {
+        let (mut heads, aside) = Self::of(journal)?;
+        for session in aside.0.keys() {
+            if let Some(head) = stand_in(journal, *session)?.filter(|head| !head.deleted) {
+                heads.insert(*session, head);
+            }
+        }
+        Ok((heads, aside))
+    }
+
+    /// Why a session is left alone, if it is.
+    pub(crate) fn why(&self, session: SessionId) -> Option<&str> {
+        self.0.get(&session).map(String::as_str)
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (SessionId, &str)> {
+        self.0.iter().map(|(session, why)| (*session, why.as_str()))
+    }
+
+    /// What to say of a name that no sound row answers to: which damaged session it may mean.
+    pub(crate) fn told(&self, name: &str, none: Fail) -> Fail {
+        let word = name.trim().trim_start_matches("root/").to_ascii_lowercase();
+        let part: String = word.chars().filter(|c| *c != '-').collect();
+        let means = |id: &SessionId| !part.is_empty() && id.0.simple().to_string().contains(&part);
+        match self.0.iter().find(|(id, _)| means(id)) {
+            Some((id, why)) => Fail::Store(format!(
+                "session {id} is damaged and is left alone: {why}; the others are not touched by it. `subtend verify` tells \
+                 all that is wrong, and a backup of the store is the way back"
+            )),
+            None => none,
+        }
+    }
+}
+
+/// What the records of a session make of its row; `None` where they cannot be read either.
+fn stand_in(journal: &Journal, session: SessionId) -> Result<Option<Head>, Fail> {
+    let stored = match journal.salvage(session) {
+        Ok(stored) => stored,
+        Err(ReadError::NoSuchSession(_) | ReadError::Damaged { .. } | ReadError::Newer { .. }) => return Ok(None),
+        Err(error @ (ReadError::Engine(_) | ReadError::Closed)) => return Err(error.into()),
+    };
+    let (Some(first), Some(last)) = (stored.first(), stored.last()) else { return Ok(None) };
+    let times = (last.epoch, first.at_ms, last.at_ms);
+    let records: Vec<_> = stored.iter().map(|stored| stored.record.clone()).collect();
+    let state = State::fold(session, &records).ok();
+    Ok(state.map(|state| index::head(&state, times.0, times.1, times.2)))
+}

@@ -1,0 +1,198 @@
+//! `subtend config`: what is configured, by whom, and how to change it.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde_json::Value;
+use subtend::agents::front_matter;
+use subtend::config::{self as configuration, Key, Loaded, MAX_FILE_BYTES, Origin, Setting, Warning, schema, shipped};
+
+use super::fail::{Code, Fail};
+use super::paint::{BOLD, DIM, In, clip, fill};
+use super::{settings, work, workspace};
+
+mod options;
+
+const AFTER: &str = "\
+A value is said, from weakest to strongest, by its default, by your own file, by the workspace's file, by a variable of the \
+environment, by an option of the command.
+
+Examples:
+  subtend config set limits.turns 20
+  subtend config set llm.pools.cheap '[anthropic/claude-haiku-4-5, offline]'
+  SUBTEND_MAX_CONCURRENT=8 subtend config show";
+
+/// Shows and changes the configuration: `subtend.yaml` of the workspace, your own, and variables of the environment.
+#[derive(clap::Args, Debug)]
+#[command(after_help = AFTER)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Prints every value with who said it
+    Show {
+        /// Workspace whose file counts
+        #[arg(long, value_name = "DIR", default_value = ".")]
+        workspace: PathBuf,
+
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Writes a value into subtend.yaml of the workspace; comments and everything else stay as they are
+    ///
+    /// A file that is written in a way that one value cannot be changed in is left alone, and you are told the line to write.
+    Set {
+        /// Key, such as `limits.turns`; a name that holds a dot stands in quotes
+        key: String,
+
+        /// Value; a list as `[a, b]`
+        value: String,
+
+        /// Workspace whose file is written
+        #[arg(long, value_name = "DIR", default_value = ".")]
+        workspace: PathBuf,
+
+        /// Write your own file, which counts in all workspaces, instead
+        #[arg(long, conflicts_with = "workspace")]
+        user: bool,
+    },
+    /// Prints a JSON Schema, for editors: of `subtend.yaml`, or of the front matter of agent files
+    Schema {
+        /// Which
+        of: Of,
+    },
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Of {
+    /// `subtend.yaml`
+    Config,
+    /// The front matter of agent files
+    Agent,
+}
+
+#[derive(Serialize)]
+struct Shown<'a> {
+    values: &'a [Setting],
+    warnings: &'a [Warning],
+}
+
+/// Does it.
+pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+    match &args.what {
+        What::Show { workspace, json } => show(workspace, *json),
+        What::Set { key, value, workspace, user } => set(key, value, workspace, *user),
+        What::Schema { of } => {
+            let schema = match of {
+                Of::Config => schema(),
+                Of::Agent => front_matter(),
+            };
+            write!(anstream::stdout(), "{}", shipped(&schema))?;
+            Ok(Code::Done)
+        }
+    }
+}
+
+fn show(folder: &Path, json: bool) -> Result<Code, Fail> {
+    let loaded = settings::load(&*workspace::open(folder)?)?;
+    let mut out = anstream::stdout().lock();
+    if json {
+        serde_json::to_writer(&mut out, &Shown { values: &loaded.values, warnings: &loaded.warnings })?;
+        writeln!(out)?;
+        return Ok(Code::Done);
+    }
+    let rows: Vec<_> = loaded.values.iter().map(|one| (one.key.to_string(), text(&one.value), &one.origin)).collect();
+    let width = |lengths: &mut dyn Iterator<Item = usize>, most: usize| lengths.max().unwrap_or(0).min(most);
+    let keys = width(&mut rows.iter().map(|(key, ..)| key.chars().count()), 48);
+    let values = width(&mut rows.iter().map(|(_, value, _)| value.chars().count()), 32);
+    for (key, value, origin) in &rows {
+        let (key, value) = (clip(key, 200), clip(value, 400));
+        let (gap, space) = (fill(&key, keys), fill(&value, values));
+        let said = clip(&origin.to_string(), 400);
+        match origin {
+            Origin::Default => writeln!(out, "{key}{gap}  {value}{space}  {}", In(DIM, said))?,
+            Origin::User(_) | Origin::Project(_) | Origin::Variable(_) => {
+                writeln!(out, "{}{gap}  {value}{space}  {said}", In(BOLD, key))?;
+            }
+        }
+    }
+    drop(out);
+    settings::warn(&loaded)
+}
+
+/// A value as a person reads it.
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => "none".to_owned(),
+        Value::String(text) if text.is_empty() => "\"\"".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => format!("[{}]", items.iter().map(text_of_item).collect::<Vec<_>>().join(", ")),
+        other @ (Value::Bool(_) | Value::Number(_) | Value::Object(_)) => other.to_string(),
+    }
+}
+
+fn text_of_item(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn set(key: &str, value: &str, folder: &Path, user: bool) -> Result<Code, Fail> {
+    let refused = |error: &dyn std::fmt::Display| Fail::Usage(error.to_string());
+    let key: Key = key.parse().map_err(|error| refused(&error))?;
+    let text = value;
+    let value = key.value(text).map_err(|error| refused(&error))?.map_err(|error| refused(&error))?;
+    let tools = work::hub::tools()?;
+    let value = options::checked(&key, value, text, &tools)?;
+    let workspace = workspace::open(folder)?;
+    let (path, written) = if user {
+        let path =
+            settings::user_file().ok_or_else(|| Fail::Usage("there is no home directory to keep it in".into()))?;
+        let text = std::fs::read_to_string(&path);
+        (path, text)
+    } else {
+        (workspace.path().join(configuration::FILE), workspace.text(configuration::FILE, MAX_FILE_BYTES))
+    };
+    let before = settings::found(&path.display().to_string(), written)?.unwrap_or_default();
+    let said = |error: configuration::CannotEdit| Fail::Other(format!("{} was left as it is: {error}", path.display()));
+    let mut after = configuration::set(&before, &key, &value).map_err(said)?;
+    let origin = if user { Origin::User(path.clone()) } else { Origin::Project(path.clone()) };
+    let mut loaded = read(origin.clone(), &after)?;
+    for (key, value) in options::filled(&key, &value, &loaded, &workspace, &tools)? {
+        after = configuration::set(&after, &key, &value).map_err(said)?;
+        loaded = read(origin.clone(), &after)?;
+    }
+    write(&path, &after)?;
+    let mut err = anstream::stderr().lock();
+    writeln!(err, "{key} is set in {}", clip(&path.display().to_string(), 400))?;
+    drop(err);
+    // A stronger word may stand against it.
+    let now = settings::load(&workspace)?;
+    let counts = now.origin(&key);
+    if counts.rank() > origin.rank() {
+        writeln!(anstream::stderr(), "it has no effect here: {counts} says otherwise, and goes before it")?;
+    }
+    settings::warn(&loaded)
+}
+
+/// The file alone, so that nothing is written that could not be read again.
+fn read(origin: Origin, text: &str) -> Result<Loaded, Fail> {
+    Ok(Loaded::of([configuration::Layer::file(origin, text)?])?)
+}
+
+/// Puts the file in its place whole: who reads it meanwhile has the old one or the new one.
+fn write(path: &Path, text: &str) -> Result<(), Fail> {
+    let failed = |error: std::io::Error| Fail::Other(format!("{} cannot be written: {error}", path.display()));
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(failed)?;
+    }
+    let beside = path.with_extension(format!("yaml.{}", std::process::id()));
+    std::fs::write(&beside, text).map_err(failed)?;
+    std::fs::rename(&beside, path).map_err(|error| {
+        drop(std::fs::remove_file(&beside));
+        failed(error)
+    })
+}

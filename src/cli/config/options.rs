@@ -1,0 +1,104 @@
+//! Options of tools, as they are set and filled in (M3).
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use subtend::config::{DefaultModel, Key, Loaded};
+use subtend_tools::dialect::minion;
+use subtend_tools::option::{self, OptionKind, ToolOption};
+use subtend_tools::registry::Registry;
+use subtend_tools::tool::Tool;
+use subtend_tools::workspace::Workspace;
+
+use super::super::fail::Fail;
+use super::super::settings;
+
+/// What a key says of a tool's options.
+enum Of<'a> {
+    /// Nothing.
+    Nothing,
+    /// That `minion` is enabled.
+    Minions,
+    /// The option of a tool.
+    Option { tool: &'a str, id: &'a str },
+}
+
+fn of<'a>(key: &'a Key, value: &Value) -> Of<'a> {
+    let names: Vec<&str> = key.names().iter().map(String::as_str).collect();
+    match names.as_slice() {
+        ["tools", "minion", "enabled"] if *value == Value::Bool(true) => Of::Minions,
+        ["tools", "options", tool, id] => Of::Option { tool, id },
+        _ => Of::Nothing,
+    }
+}
+
+/// The value as its option holds it, if `key` is one of a tool's: checked by what the tool declares.
+pub(super) fn checked(key: &Key, value: Value, text: &str, tools: &Registry) -> Result<Value, Fail> {
+    let Of::Option { tool, id } = of(key, &value) else {
+        let several = key.names().iter().map(String::as_str).take(2).eq(["tools", "options"]);
+        return if several {
+            Err(Fail::Usage("name one option, as tools.options.TOOL.OPTION".into()))
+        } else {
+            Ok(value)
+        };
+    };
+    let options = declared(tool, tools)?;
+    let known = options.iter().find(|option| *option.id == *id);
+    // A text may be the word for yes.
+    let value = match known.map(|option| &option.kind) {
+        Some(OptionKind::Boolean { .. }) => text.trim().parse().map_or(value, Value::Bool),
+        Some(OptionKind::LongText { .. } | OptionKind::Model) | None => text.into(),
+    };
+    option::given(&options, &Map::from_iter([(id.to_owned(), value.clone())]))
+        .map_err(|bad| Fail::Usage(format!("`{key}` cannot be set: {bad}")))?;
+    Ok(value)
+}
+
+fn declared(tool: &str, tools: &Registry) -> Result<Vec<ToolOption>, Fail> {
+    let has = |tool: &&Arc<dyn Tool>| !tool.options().is_empty();
+    if let Some(tool) = tools.get(tool).filter(has) {
+        return Ok(tool.options().to_vec());
+    }
+    if tool == minion::NAME {
+        return Err(Fail::Usage("the options of `minion` stand under `tools.minion.options`".into()));
+    }
+    let known: Vec<&str> =
+        tools.names().filter(|name| tools.get(name).as_ref().is_some_and(has)).map(|name| &**name).collect();
+    let known = if known.is_empty() { "none of this command's tools".to_owned() } else { known.join(", ") };
+    Err(Fail::Usage(format!(
+        "`{tool}` is no tool that has options; those that have: {known}, and `minion` under `tools.minion.options`"
+    )))
+}
+
+/// What is filled in beside the value of `key`: when a tool is enabled, or first given an option, the model that it lacks becomes
+/// that of sessions, once.
+pub(super) fn filled(
+    key: &Key,
+    value: &Value,
+    written: &Loaded,
+    workspace: &Workspace,
+    tools: &Registry,
+) -> Result<Vec<(Key, Value)>, Fail> {
+    let (options, given, place) = match of(key, value) {
+        Of::Nothing => return Ok(Vec::new()),
+        Of::Minions => {
+            let said = &written.config.tools.minion.options.model;
+            let given = said.iter().map(|model| ("model".to_owned(), Value::from(&**model))).collect();
+            (minion::options().to_vec(), given, Key::from(["tools", "minion", "options"]))
+        }
+        Of::Option { tool, .. } => {
+            let given = written.config.tool_options().remove(tool).unwrap_or_default();
+            (declared(tool, tools)?, given, Key::from(["tools", "options", tool]))
+        }
+    };
+    let model = match settings::load(workspace)?.default_model() {
+        DefaultModel::Model(model) => Some(model.to_string()),
+        DefaultModel::Pool(_) | DefaultModel::Unsaid => None,
+    };
+    let mut all = given.clone();
+    option::fill(&options, &mut all, model.as_deref());
+    // Defaults need no line: they are what counts without one.
+    let is_model = |id: &str| options.iter().any(|option| *option.id == *id && option.kind == OptionKind::Model);
+    let lacked = all.into_iter().filter(|(id, _)| is_model(id) && !given.contains_key(id));
+    Ok(lacked.map(|(id, value)| (place.with(&id), value)).collect())
+}

@@ -1,0 +1,100 @@
+//! The configuration of a workspace, as the command reads it: both files, and the environment.
+
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+
+use etcetera::BaseStrategy as _;
+use subtend::config::{ConfigError, FILE, Layer, Loaded, MAX_FILE_BYTES, Origin, Warning};
+use subtend_agents::dialect::Dialects;
+use subtend_tools::workspace::Workspace;
+
+use super::fail::{Code, Fail};
+use super::paint::{In, ODD, harmless};
+
+/// Bytes of one file that a prompt takes in at most.
+const MAX_PROMPT_BYTES: u64 = 256 << 10;
+
+/// The user's own file, where there is a home.
+pub(crate) fn user_file() -> Option<PathBuf> {
+    etcetera::choose_base_strategy().ok().map(|base| base.config_dir().join("subtend").join(FILE))
+}
+
+/// Reads what counts in a workspace.
+pub(crate) fn load(workspace: &Workspace) -> Result<Loaded, Fail> {
+    let (mut layers, mut unread) = (Vec::new(), None);
+    if let Some(path) = user_file() {
+        match read(&path) {
+            // A home that is not the user's own, under `sudo` say, must not keep them from working.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let message = format!("it cannot be read, and says nothing: {error}");
+                unread = Some(Warning { origin: Origin::User(path), message });
+            }
+            text => {
+                let text = found(&path.display().to_string(), text)?;
+                layers.extend(text.map(|text| Layer::file(Origin::User(path), &text)).transpose()?);
+            }
+        }
+    }
+    let path = workspace.path().join(FILE);
+    if let Some(text) = found(&path.display().to_string(), workspace.text(FILE, MAX_FILE_BYTES))? {
+        layers.push(Layer::file(Origin::Project(path), &text)?);
+    }
+    let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| Some((name.into_string().ok()?, value));
+    let variables = std::env::vars_os().filter_map(text).filter(|(name, _)| name.starts_with("SUBTEND_"));
+    layers.push(Layer::variables(variables.map(|(name, value)| (name, value.to_string_lossy().into_owned())))?);
+    let mut loaded = Loaded::of(layers)?;
+    loaded.warnings.extend(unread);
+    Ok(loaded)
+}
+
+fn read(path: &std::path::Path) -> io::Result<String> {
+    use std::io::Read as _;
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(MAX_FILE_BYTES.saturating_add(1)).read_to_string(&mut text)?;
+    if text.len() as u64 > MAX_FILE_BYTES {
+        return Err(io::Error::other(format!("it is larger than {MAX_FILE_BYTES} bytes")));
+    }
+    Ok(text)
+}
+
+/// A file that is not there says nothing.
+pub(crate) fn found(path: &str, text: io::Result<String>) -> Result<Option<String>, Fail> {
+    match text {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Fail::Usage(format!("the configuration {path} cannot be read: {error}"))),
+    }
+}
+
+/// The dialects that sessions are offered, with their profiles.
+pub(crate) fn dialects(loaded: &Loaded, workspace: &Workspace) -> Result<Dialects, Fail> {
+    loaded.config.dialects(&reader(workspace)).map_err(|error| {
+        let profile = subtend::config::Key::from(["tools", "spawn", "profiles", &error.profile]);
+        Fail::Usage(format!("{}: {error}", loaded.origin(&profile)))
+    })
+}
+
+/// Reads files that prompts take in, from the workspace and from nowhere else.
+pub(crate) fn reader(workspace: &Workspace) -> impl Fn(&str) -> Result<String, String> {
+    |path| {
+        workspace.text(path, MAX_PROMPT_BYTES).map_err(|error| {
+            let gone = error.kind() == io::ErrorKind::NotFound;
+            if gone { "there is no such file".to_owned() } else { error.to_string() }
+        })
+    }
+}
+
+/// Tells on stderr what has no effect.
+pub(crate) fn warn(loaded: &Loaded) -> Result<Code, Fail> {
+    let mut err = anstream::stderr().lock();
+    for warning in &loaded.warnings {
+        writeln!(err, "{}: {}", In(ODD, "warning"), harmless(&warning.to_string()))?;
+    }
+    Ok(Code::Done)
+}
+
+impl From<ConfigError> for Fail {
+    fn from(error: ConfigError) -> Self {
+        Self::Usage(error.to_string())
+    }
+}

@@ -1,0 +1,242 @@
+//! Configuration: `subtend.yaml` of a workspace and of its user, and variables `SUBTEND_*`.
+//!
+//! A value is said, from weakest to strongest, by nobody (its default), by the user's file, by the workspace's file, by a
+//! variable of the environment, by an option of the command. Each key is settled by itself: [`Loaded::values`] tells which
+//! of them said it. A pool, a price and a profile are settled whole.
+//!
+//! ```
+//! use subtend::config::{Layer, Loaded, Origin};
+//!
+//! let project = Layer::file(Origin::Project("subtend.yaml".into()), "limits: {turns: 20, live_runs: 8}")?;
+//! let variables = Layer::variables([("SUBTEND_MAX_CONCURRENT", "2")])?;
+//! let loaded = Loaded::of([project, variables])?;
+//! assert_eq!((loaded.config.limits.turns, loaded.config.limits.live_runs), (20, 2));
+//! # Ok::<(), subtend::config::ConfigError>(())
+//! ```
+//!
+//! What agents may do is not said here: a file that comes with a workspace could then raise it. Nor is where calls of models go,
+//! since keys go with them.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use subtend_actors::prices::Prices;
+use subtend_agents::dialect::{Dialects, MinionOptions, SubagentOptions};
+use subtend_agents::profile::{Profile, Profiles, Reader};
+use subtend_session::dialect::Dialect;
+use subtend_session::ids::Text;
+use subtend_session::limits::Limits;
+use subtend_tools::option::ToolOptions;
+
+pub use edit::{CannotEdit, set};
+pub use error::{BadKey, BadValue, ConfigError};
+pub use key::Key;
+pub use layer::Layer;
+pub use loaded::{DefaultModel, Loaded, Setting};
+pub use origin::{Origin, Warning};
+pub use schema::{schema, shipped};
+
+mod check;
+mod edit;
+mod error;
+mod key;
+mod layer;
+mod loaded;
+mod near;
+mod origin;
+mod schema;
+mod shape;
+#[cfg(test)]
+mod tests;
+mod variable;
+
+/// The name of the file, in a workspace and in the user's directory of configurations.
+pub const FILE: &str = "subtend.yaml";
+
+/// Bytes of one file at most.
+pub const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// What `subtend.yaml` may say.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Config {
+    /// The agent of new sessions.
+    pub agent: Text,
+    /// Language models.
+    pub llm: Llm,
+    /// Subagents, by whatever tools they are started.
+    pub subagents: Subagents,
+    /// Tools by which models start subagents: which are offered, and with what.
+    pub tools: Tools,
+    /// Limits of a run and of all below it. Times are milliseconds, sizes bytes; `none` is no limit.
+    #[schemars(schema_with = "schema::limits")]
+    pub limits: Limits,
+    /// What models cost, in US dollars a million tokens, by the name of the model; a name may end with `*`.
+    #[schemars(schema_with = "schema::prices")]
+    pub prices: Prices,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            agent: "general".into(),
+            llm: Llm::default(),
+            subagents: Subagents::default(),
+            tools: Tools::default(),
+            limits: Limits::default(),
+            prices: Prices::new(),
+        }
+    }
+}
+
+/// Language models.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Llm {
+    /// The model of sessions whose agent names none: `offline`, `scripted:FILE`, or a provider's as `PROVIDER/MODEL`; several
+    /// with commas between, of which the next is asked where one fails.
+    pub model: Option<Text>,
+    /// The pool of sessions whose agent names no model; instead of `model`.
+    pub default_pool: Option<Text>,
+    /// Pools: names for several models, which are asked in their order where one fails.
+    pub pools: BTreeMap<Text, Vec<Text>>,
+}
+
+/// Subagents, by whatever tools they are started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Subagents {
+    /// Whether models may start any. Where not, no tool for it is offered; what there is can still be read.
+    pub enabled: bool,
+}
+
+impl Default for Subagents {
+    fn default() -> Self {
+        Self { enabled: true }
+    }
+}
+
+/// Tools by which models start subagents.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Tools {
+    /// `task`.
+    pub task: Switch,
+    /// `spawn` and `spawn_await`.
+    pub spawn: Spawn,
+    /// `spawn_task`, `check_task` and `cancel_task`.
+    pub spawn_task: Switch,
+    /// `minion`.
+    pub minion: Minion,
+    /// `subagent`.
+    pub subagent: Subagent,
+    /// Options that other tools declare, by the names of tool and option; a text, true or false. Those that are left out are
+    /// filled in.
+    pub options: BTreeMap<Text, BTreeMap<Text, OptionValue>>,
+}
+
+impl Default for Tools {
+    /// `task` is there without a word, the others are not (K25).
+    fn default() -> Self {
+        let [task, off] = [true, false].map(|enabled| Switch { enabled });
+        Self {
+            task,
+            spawn: Spawn::default(),
+            spawn_task: off,
+            minion: Minion::default(),
+            subagent: Subagent::default(),
+            options: BTreeMap::new(),
+        }
+    }
+}
+
+/// A tool that is there or not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Switch {
+    /// Whether sessions are offered it.
+    pub enabled: bool,
+}
+
+/// `spawn` and `spawn_await`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Spawn {
+    /// Whether sessions are offered it.
+    pub enabled: bool,
+    /// Named ways to start a child.
+    pub profiles: BTreeMap<Text, Profile>,
+}
+
+/// `minion`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Minion {
+    /// Whether sessions are offered it.
+    pub enabled: bool,
+    /// Its options.
+    pub options: MinionOptions,
+}
+
+/// `subagent`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Subagent {
+    /// Whether sessions are offered it.
+    pub enabled: bool,
+    /// Its options.
+    pub options: SubagentOptions,
+}
+
+/// What is said of an option of a tool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum OptionValue {
+    /// True or false.
+    Flag(bool),
+    /// A text, or the name of a model.
+    Text(Text),
+}
+
+impl Tools {
+    /// The dialects that are offered.
+    fn offered(&self) -> Vec<Dialect> {
+        let is_offered = |dialect: &Dialect| match dialect {
+            Dialect::Task => self.task.enabled,
+            Dialect::Spawn => self.spawn.enabled,
+            Dialect::SpawnTask => self.spawn_task.enabled,
+            Dialect::Minion => self.minion.enabled,
+            Dialect::Subagent => self.subagent.enabled,
+        };
+        Dialect::ALL.into_iter().filter(is_offered).collect()
+    }
+}
+
+impl Config {
+    /// The dialects that sessions are offered, with their profiles; `read` reads the profiles' files in the workspace.
+    ///
+    /// # Errors
+    /// When a profile cannot be used: its prompt file is missing, say.
+    pub fn dialects(&self, read: Reader<'_>) -> Result<Dialects, subtend_agents::profile::BadProfile> {
+        Ok(Dialects {
+            enabled: self.subagents.enabled,
+            offered: self.tools.offered(),
+            profiles: Profiles::load(self.tools.spawn.profiles.clone(), read)?,
+            minion: self.tools.minion.options.clone(),
+            subagent: self.tools.subagent.options.clone(),
+        })
+    }
+
+    /// What is said of the options of tools, for [`Builder::tool_options`](crate::Builder::tool_options).
+    pub fn tool_options(&self) -> ToolOptions {
+        let value = |value: &OptionValue| match value {
+            OptionValue::Flag(flag) => Value::Bool(*flag),
+            OptionValue::Text(text) => Value::from(&**text),
+        };
+        let values =
+            |said: &BTreeMap<Text, OptionValue>| said.iter().map(|(id, said)| (id.to_string(), value(said))).collect();
+        self.tools.options.iter().map(|(tool, said)| (tool.clone(), values(said))).collect()
+    }
+}

@@ -1,0 +1,109 @@
+//! What a configuration must hold as a whole.
+
+use subtend_agents::name;
+use subtend_models::models::MAX_MEMBERS;
+use subtend_models::spec::ModelSpec;
+
+use super::error::ConfigError;
+use super::key::Key;
+use super::loaded::Loaded;
+use super::origin::Warning;
+
+/// Checks what no value shows by itself; what can be lived with is a warning.
+pub(super) fn together(loaded: &Loaded) -> Result<Vec<Warning>, ConfigError> {
+    agent(loaded)?;
+    models(loaded)?;
+    pools(loaded)?;
+    figures(loaded)?;
+    Ok(profiles(loaded))
+}
+
+fn refuse<T>(loaded: &Loaded, key: &Key, why: String) -> Result<T, ConfigError> {
+    Err(ConfigError::Together { origin: loaded.origin(key), why: format!("`{key}`: {why}") })
+}
+
+fn agent(loaded: &Loaded) -> Result<(), ConfigError> {
+    match name::check(&loaded.config.agent) {
+        Ok(()) => Ok(()),
+        Err(error) => refuse(loaded, &Key::from(["agent"]), error.to_string()),
+    }
+}
+
+fn models(loaded: &Loaded) -> Result<(), ConfigError> {
+    let llm = &loaded.config.llm;
+    let key = Key::from(["llm", "model"]);
+    if let Some(words) = &llm.model {
+        // A script's file may have a comma in its name.
+        let words =
+            if words.trim_start().starts_with("scripted:") { vec![&**words] } else { words.split(',').collect() };
+        for word in words {
+            if let Err(error) = ModelSpec::parse(word) {
+                return refuse(loaded, &key, error.to_string());
+            }
+        }
+    }
+    let pool_key = Key::from(["llm", "default_pool"]);
+    if llm.model.is_some()
+        && llm.default_pool.is_some()
+        && loaded.origin(&key).rank() == loaded.origin(&pool_key).rank()
+    {
+        return refuse(
+            loaded,
+            &pool_key,
+            "stands beside `llm.model`: a pool says which models there are, so leave one out".into(),
+        );
+    }
+    match &llm.default_pool {
+        Some(pool) if !llm.pools.contains_key(pool) => {
+            let there: Vec<&str> = llm.pools.keys().map(|name| &**name).collect();
+            let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
+            refuse(loaded, &pool_key, format!("there is no pool `{pool}` under `llm.pools`; there are: {there}"))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn pools(loaded: &Loaded) -> Result<(), ConfigError> {
+    for (pool, members) in &loaded.config.llm.pools {
+        let key = Key::from(["llm", "pools", pool]);
+        if name::check(pool).is_err() {
+            return refuse(loaded, &key, "a pool's name has 1 to 64 of a-z, 0-9, `-` and `_`".into());
+        }
+        if members.is_empty() || members.len() > MAX_MEMBERS {
+            return refuse(loaded, &key, format!("names {} models: give from 1 to {MAX_MEMBERS}", members.len()));
+        }
+        for (at, member) in members.iter().enumerate() {
+            if members.iter().take(at).any(|before| before == member) {
+                return refuse(loaded, &key, format!("names `{member}` twice: each is asked once"));
+            }
+            if let Err(error) = ModelSpec::parse(member) {
+                return refuse(loaded, &key, error.to_string());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn figures(loaded: &Loaded) -> Result<(), ConfigError> {
+    if let Err(error) = loaded.config.limits.check() {
+        return refuse(loaded, &Key::from(["limits", error.name]), error.to_string());
+    }
+    match loaded.config.prices.check() {
+        Ok(()) => Ok(()),
+        Err((model, error)) => refuse(loaded, &Key::from(["prices", &model]), error.to_string()),
+    }
+}
+
+/// A profile whose pool is not there is used all the same, as an agent's is.
+fn profiles(loaded: &Loaded) -> Vec<Warning> {
+    let config = &loaded.config;
+    let named = config.tools.spawn.profiles.iter().filter_map(|(name, profile)| Some((name, profile.pool.as_ref()?)));
+    let lacking = named.filter(|(_, pool)| !config.llm.pools.contains_key(*pool));
+    lacking
+        .map(|(name, pool)| {
+            let key = Key::from(["tools", "spawn", "profiles", name]);
+            let message = format!("`{key}` wants the pool `{pool}`, which is not there: its caller's model is used");
+            Warning { origin: loaded.origin(&key), message }
+        })
+        .collect()
+}

@@ -1,0 +1,67 @@
+//! Why a configuration is not taken.
+
+use std::fmt;
+
+use super::key::Key;
+use super::origin::Origin;
+
+/// Why a configuration is not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// A file is no YAML.
+    #[error("{origin} is not valid YAML: {why}")]
+    Yaml {
+        /// The file.
+        origin: Origin,
+        /// What the reader says, on one line.
+        why: String,
+    },
+    /// A key holds what it cannot.
+    #[error("{origin}: {bad}")]
+    Value {
+        /// Who said it.
+        origin: Origin,
+        /// Which key, what it holds, and what is allowed.
+        bad: BadValue,
+    },
+    /// Values that are fine each by itself do not go together.
+    #[error("{origin}: {why}")]
+    Together {
+        /// Who said the one that does not fit.
+        origin: Origin,
+        /// What does not fit, and what to do.
+        why: String,
+    },
+}
+
+/// A key that holds what it cannot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadValue {
+    /// The key.
+    pub key: Key,
+    /// What it holds, cut to a length that can be shown.
+    pub value: String,
+    /// What it may hold.
+    pub allowed: String,
+}
+
+impl fmt::Display for BadValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.key.is_whole() {
+            return write!(f, "it holds {}, and must hold {}", self.value, self.allowed);
+        }
+        write!(f, "`{}` is {}, and must be {}", self.key, self.value, self.allowed)
+    }
+}
+
+impl std::error::Error for BadValue {}
+
+/// A key that there is not.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no key `{key}`{hint}")]
+pub struct BadKey {
+    /// As it was asked for.
+    pub key: String,
+    /// What was probably meant, to follow the key; may be empty.
+    pub hint: String,
+}

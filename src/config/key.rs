@@ -1,0 +1,117 @@
+//! Keys: the way from the top of a configuration to a value.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Serialize, Serializer};
+
+/// A key, such as `limits.turns` or `prices."gpt-4.1*".input`: names with dots between; one that holds a dot stands in quotes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key(Vec<String>);
+
+impl Key {
+    /// The key of the whole.
+    pub(super) fn whole() -> Self {
+        Self::default()
+    }
+
+    /// Whether it is the key of the whole.
+    pub(super) fn is_whole(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The key of `name` under this one.
+    #[must_use]
+    pub fn with(&self, name: &str) -> Self {
+        let mut names = self.0.clone();
+        names.push(name.to_owned());
+        Self(names)
+    }
+
+    /// The names on the way.
+    pub fn names(&self) -> &[String] {
+        &self.0
+    }
+
+    /// Whether `other` is this key or lies under it.
+    pub(super) fn holds(&self, other: &Self) -> bool {
+        other.0.starts_with(&self.0)
+    }
+}
+
+impl<const N: usize> From<[&str; N]> for Key {
+    fn from(names: [&str; N]) -> Self {
+        Self(names.map(str::to_owned).to_vec())
+    }
+}
+
+fn is_plain(name: &str) -> bool {
+    !name.is_empty() && !name.contains(['.', '"', '`']) && !name.contains(char::is_whitespace)
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, name) in self.0.iter().enumerate() {
+            let dot = if at == 0 { "" } else { "." };
+            match is_plain(name) {
+                true => write!(f, "{dot}{name}")?,
+                false => write!(f, "{dot}{name:?}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for Key {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl FromStr for Key {
+    type Err = super::error::BadKey;
+
+    /// Reads a key as it is written.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let bad = |hint: &str| super::error::BadKey { key: text.to_owned(), hint: format!(": {hint}") };
+        let (mut names, mut name, mut quoted) = (Vec::new(), String::new(), false);
+        for c in text.chars() {
+            match c {
+                '"' => quoted = !quoted,
+                '.' if !quoted => names.push(std::mem::take(&mut name)),
+                c => name.push(c),
+            }
+        }
+        if quoted {
+            return Err(bad("a quotation mark is not closed"));
+        }
+        names.push(name);
+        if names.iter().any(|name| name.trim().is_empty()) {
+            return Err(bad("a name is missing before or after a dot"));
+        }
+        Ok(Self(names))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_read_as_they_are_shown() {
+        for (shown, names) in [
+            ("agent", vec!["agent"]),
+            ("limits.turns", vec!["limits", "turns"]),
+            ("prices.\"gpt-4.1*\".input", vec!["prices", "gpt-4.1*", "input"]),
+        ] {
+            let key: Key = shown.parse().unwrap();
+            assert_eq!(
+                (key.names(), key.to_string().as_str()),
+                (&*names.into_iter().map(str::to_owned).collect::<Vec<_>>(), shown)
+            );
+        }
+        let said = |text: &str| text.parse::<Key>().unwrap_err().to_string();
+        assert_eq!(said("a..b"), "there is no key `a..b`: a name is missing before or after a dot");
+        assert_eq!(said("a.\"b"), "there is no key `a.\"b`: a quotation mark is not closed");
+    }
+}

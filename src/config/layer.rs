@@ -1,0 +1,76 @@
+//! Layers: what one file says, or the environment.
+
+use serde_json::Value;
+
+use super::error::ConfigError;
+use super::key::Key;
+use super::near::hint;
+use super::origin::{Origin, Warning};
+use super::shape::{Found, Shape};
+use super::variable;
+
+/// What one file says, or the environment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Layer {
+    pub(super) said: Vec<(Key, Value, Origin)>,
+    pub(super) warnings: Vec<Warning>,
+}
+
+impl Layer {
+    /// Reads a file; an empty one says nothing.
+    ///
+    /// # Errors
+    /// When it is no YAML, or a key holds what it cannot. A key that there is not is a warning.
+    pub fn file(origin: Origin, text: &str) -> Result<Self, ConfigError> {
+        let value = yaml(text).map_err(|why| ConfigError::Yaml { origin: origin.clone(), why })?;
+        let mut found = Found::default();
+        Shape::whole()
+            .part(&Key::whole(), value, &mut found)
+            .map_err(|bad| ConfigError::Value { origin: origin.clone(), bad })?;
+        let warning = |(key, near): (Key, Option<String>)| {
+            let near = near.map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
+            Warning { origin: origin.clone(), message: format!("`{key}` is no key here, and has no effect{near}") }
+        };
+        found.unknown.sort_unstable();
+        let warnings = found.unknown.into_iter().map(warning).collect();
+        let said = found.values.into_iter().map(|(key, value)| (key, value, origin.clone())).collect();
+        Ok(Self { said, warnings })
+    }
+
+    /// Reads the variables `SUBTEND_*` among `all`; one that is empty says nothing.
+    ///
+    /// # Errors
+    /// When one holds what its key cannot. One that there is not is a warning.
+    pub fn variables<N: AsRef<str>, V: AsRef<str>>(all: impl IntoIterator<Item = (N, V)>) -> Result<Self, ConfigError> {
+        let shape = Shape::whole();
+        let known: Vec<_> = shape.leaves().into_iter().map(|(key, leaf)| (variable::name(&key), key, leaf)).collect();
+        let mut layer = Self::default();
+        for (name, text) in all {
+            let (name, text) = (name.as_ref(), text.as_ref());
+            if variable::is_other(name) || text.trim().is_empty() {
+                continue;
+            }
+            let origin = Origin::Variable(name.to_owned());
+            let Some((_, key, leaf)) = known.iter().find(|(of, ..)| of == name) else {
+                let near = hint(name, known.iter().map(|(name, ..)| name.as_str()));
+                let message = format!("there is no such variable, and it has no effect{near}");
+                layer.warnings.push(Warning { origin, message });
+                continue;
+            };
+            let mut found = Found::default();
+            Shape::Leaf((*leaf).clone())
+                .part(key, variable::value(leaf, text), &mut found)
+                .map_err(|bad| ConfigError::Value { origin: origin.clone(), bad })?;
+            layer.said.extend(found.values.into_iter().map(|(key, value)| (key, value, origin.clone())));
+        }
+        Ok(layer)
+    }
+}
+
+/// The value that YAML says.
+pub(super) fn yaml(text: &str) -> Result<Value, String> {
+    let options = serde_saphyr::options! { with_snippet: false, strict_booleans: true };
+    serde_saphyr::from_str_with_options::<Option<Value>>(text, options)
+        .map(Option::unwrap_or_default)
+        .map_err(|error| error.to_string().split_whitespace().collect::<Vec<_>>().join(" "))
+}

@@ -1,0 +1,167 @@
+//! A configuration put together from its layers.
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+use subtend_session::ids::Text;
+
+use super::error::{BadKey, BadValue, ConfigError};
+use super::key::Key;
+use super::layer::Layer;
+use super::origin::{Origin, Warning};
+use super::shape::{Found, Shape};
+use super::{Config, check, variable};
+
+/// A configuration, with who said what.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loaded {
+    /// What counts.
+    pub config: Config,
+    /// Every value, in the order of the keys.
+    pub values: Vec<Setting>,
+    /// What has no effect, or another one than it seems.
+    pub warnings: Vec<Warning>,
+}
+
+/// A value.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Setting {
+    /// Its key.
+    pub key: Key,
+    /// What it is; null is none.
+    pub value: Value,
+    /// Who said so.
+    pub origin: Origin,
+    /// The variable of the environment that says it too, if there is one.
+    pub variable: Option<String>,
+}
+
+/// The model of sessions whose agent names none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DefaultModel {
+    /// Nobody said one.
+    Unsaid,
+    /// A model, or several with commas between.
+    Model(Text),
+    /// A pool.
+    Pool(Text),
+}
+
+impl Loaded {
+    /// Puts layers together: of two that say the same key, the stronger counts, and of equally strong ones the later.
+    ///
+    /// # Errors
+    /// When values do not go together: a pool that is named and not there, say.
+    pub fn of(layers: impl IntoIterator<Item = Layer>) -> Result<Self, ConfigError> {
+        let (mut said, mut warnings) = (Vec::new(), Vec::new());
+        for layer in layers {
+            said.extend(layer.said);
+            warnings.extend(layer.warnings);
+        }
+        said.sort_by_key(|(_, _, origin)| origin.rank());
+        let unreadable = |error: serde_json::Error| ConfigError::Together {
+            origin: Origin::Default,
+            why: format!("the values cannot be read together: {error}"),
+        };
+        let mut tree = serde_json::to_value(Config::default()).map_err(unreadable)?;
+        for (key, value, _) in &said {
+            place(&mut tree, key.names(), value.clone());
+        }
+        let config: Config = serde_json::from_value(tree).map_err(unreadable)?;
+        let values = settings(&config, &said).map_err(unreadable)?;
+        let mut loaded = Self { config, values, warnings };
+        let more = check::together(&loaded)?;
+        loaded.warnings.extend(more);
+        Ok(loaded)
+    }
+
+    /// Who said the value of `key`, or the first of those below it.
+    pub fn origin(&self, key: &Key) -> Origin {
+        let said = self.values.iter().find(|setting| key.holds(&setting.key));
+        said.map_or(Origin::Default, |setting| setting.origin.clone())
+    }
+
+    /// The model of sessions whose agent names none: that which was said more strongly, where a model and a pool were.
+    pub fn default_model(&self) -> DefaultModel {
+        let rank = |name| self.origin(&Key::from(["llm", name])).rank();
+        let over = rank("model") > rank("default_pool");
+        match (&self.config.llm.model, &self.config.llm.default_pool) {
+            (Some(model), pool) if over || pool.is_none() => DefaultModel::Model(model.clone()),
+            (_, Some(pool)) => DefaultModel::Pool(pool.clone()),
+            (_, None) => DefaultModel::Unsaid,
+        }
+    }
+}
+
+impl Key {
+    /// The value that `text` says for this key, as `subtend.yaml` would say it.
+    ///
+    /// # Errors
+    /// [`BadKey`] where there is no such key; [`BadValue`] in it where the text says what the key cannot hold.
+    pub fn value(&self, text: &str) -> Result<Result<Value, BadValue>, BadKey> {
+        let shape = Shape::whole();
+        let here = shape.at(self)?;
+        let said = match here {
+            Shape::Leaf(leaf) => variable::value(leaf, text),
+            Shape::Table { .. } | Shape::Map(_) => super::layer::yaml(text).unwrap_or_else(|_| text.into()),
+        };
+        // A list may be written as YAML has it too.
+        let said = if text.trim_start().starts_with('[') { super::layer::yaml(text).unwrap_or(said) } else { said };
+        let mut found = Found::default();
+        let checked = here.part(self, said.clone(), &mut found);
+        let unknown = found.unknown.first();
+        Ok(match (checked, unknown) {
+            (Err(bad), _) => Err(bad),
+            (Ok(()), Some((key, _))) => {
+                let allowed = "left out: there is no such key".to_owned();
+                Err(BadValue { key: key.clone(), value: super::shape::shown(&said), allowed })
+            }
+            (Ok(()), None) => Ok(said),
+        })
+    }
+}
+
+/// Puts `value` where `names` lead.
+fn place(tree: &mut Value, names: &[String], value: Value) {
+    let Some((name, rest)) = names.split_first() else {
+        *tree = value;
+        return;
+    };
+    if !tree.is_object() {
+        *tree = Value::Object(Map::new());
+    }
+    if let Value::Object(map) = tree {
+        place(map.entry(name.clone()).or_insert(Value::Null), rest, value);
+    }
+}
+
+/// All values, with who said them.
+fn settings(config: &Config, said: &[(Key, Value, Origin)]) -> Result<Vec<Setting>, serde_json::Error> {
+    let shape = Shape::whole();
+    let (tree, mut settings) = (serde_json::to_value(config)?, Vec::new());
+    list(&shape, &Key::whole(), &tree, &mut settings);
+    for setting in &mut settings {
+        let last = said.iter().rev().find(|(key, ..)| *key == setting.key);
+        setting.origin = last.map_or(Origin::Default, |(_, _, origin)| origin.clone());
+    }
+    Ok(settings)
+}
+
+fn list(shape: &Shape, key: &Key, value: &Value, settings: &mut Vec<Setting>) {
+    let setting =
+        |key: Key, value: &Value, variable| Setting { key, value: value.clone(), origin: Origin::Default, variable };
+    match (shape, value) {
+        (Shape::Table { fields, .. }, Value::Object(map)) => {
+            for (name, field) in fields {
+                list(field, &key.with(name), map.get(name).unwrap_or(&Value::Null), settings);
+            }
+        }
+        (Shape::Map(entry), Value::Object(map)) if matches!(**entry, Shape::Map(_)) && !map.is_empty() => {
+            map.iter().for_each(|(name, value)| list(entry, &key.with(name), value, settings));
+        }
+        (Shape::Map(_), Value::Object(map)) if !map.is_empty() => {
+            settings.extend(map.iter().map(|(name, value)| setting(key.with(name), value, None)));
+        }
+        (Shape::Leaf(_), value) => settings.push(setting(key.clone(), value, Some(variable::name(key)))),
+        (Shape::Table { .. } | Shape::Map(_), value) => settings.push(setting(key.clone(), value, None)),
+    }
+}

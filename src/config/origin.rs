@@ -1,0 +1,80 @@
+//! Who said a value.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::{Serialize, Serializer};
+
+/// Who said a value; a later one is stronger.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Origin {
+    /// Nobody.
+    Default,
+    /// The user's own file.
+    User(PathBuf),
+    /// The file of the workspace.
+    Project(PathBuf),
+    /// A variable of the environment, by its name.
+    Variable(String),
+}
+
+impl Origin {
+    /// How strong its word is: the greater counts.
+    pub fn rank(&self) -> u8 {
+        match self {
+            Self::Default => 0,
+            Self::User(_) => 1,
+            Self::Project(_) => 2,
+            Self::Variable(_) => 3,
+        }
+    }
+
+    /// Its kind, in a word.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::User(_) => "user",
+            Self::Project(_) => "project",
+            Self::Variable(_) => "environment",
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::User(path) | Self::Project(path) => path.display().fmt(f),
+            Self::Variable(name) => write!(f, "${name}"),
+        }
+    }
+}
+
+impl Serialize for Origin {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeMap as _;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("kind", self.kind())?;
+        match self {
+            Self::Default => {}
+            Self::User(path) | Self::Project(path) => map.serialize_entry("path", &path.display().to_string())?,
+            Self::Variable(name) => map.serialize_entry("variable", name)?,
+        }
+        map.end()
+    }
+}
+
+/// Something that has no effect, or another one than it seems.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Warning {
+    /// Where it stands.
+    pub origin: Origin,
+    /// What is wrong, and what to do.
+    pub message: String,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.origin, self.message)
+    }
+}

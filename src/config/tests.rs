@@ -1,0 +1,421 @@
+use serde_json::json;
+use subtend_actors::prices::Price;
+use subtend_agents::profile::Inherit;
+
+use super::*;
+
+fn project(text: &str) -> Result<Layer, ConfigError> {
+    Layer::file(Origin::Project("w/subtend.yaml".into()), text)
+}
+
+fn user(text: &str) -> Layer {
+    Layer::file(Origin::User("home/subtend.yaml".into()), text).unwrap()
+}
+
+fn loaded(text: &str) -> Loaded {
+    Loaded::of([project(text).unwrap()]).unwrap()
+}
+
+/// What is said of a file that is not taken.
+fn refused(text: &str) -> String {
+    match project(text).and_then(|layer| Loaded::of([layer])) {
+        Err(error) => error.to_string(),
+        Ok(loaded) => format!("taken: {loaded:?}"),
+    }
+}
+
+fn warnings(text: &str) -> Vec<String> {
+    loaded(text).warnings.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn k25_nothing_said_is_task_alone_and_the_limits_of_the_hub() {
+    let loaded = Loaded::of([]).unwrap();
+    assert_eq!(loaded.config, Config::default());
+    assert_eq!(loaded.config.limits, Limits::default());
+    assert_eq!(loaded.config.tools.offered(), [Dialect::Task]);
+    assert!(loaded.values.iter().all(|setting| setting.origin == Origin::Default));
+    assert_eq!(loaded.default_model(), DefaultModel::Unsaid);
+}
+
+#[test]
+fn a_whole_file_is_read() {
+    let text = r#"
+agent: plan
+llm:
+  default_pool: smart
+  pools:
+    smart: [offline]
+subagents: {enabled: false}
+tools:
+  task: {enabled: false}
+  spawn:
+    enabled: true
+    profiles:
+      researcher:
+        bootstrap_files: ["SOUL.md", "AGENTS.md"]
+        system_prompt_file: "RESEARCHER.md"
+        system_prompt: "Focus on academic sources."
+        tools: [web_search, shell, read_file]
+        pool: "smart"
+        prompt: inherit
+  minion:
+    enabled: true
+    options: {systemPrompt: "Be brief.", model: offline}
+limits: {turns: 7, run_ms: none, tokens: 1000}
+prices:
+  "gpt-4.1*": {input: 2, output: 8, cache_read: 0.5}
+"#;
+    let researcher = Profile {
+        bootstrap_files: vec!["SOUL.md".into(), "AGENTS.md".into()],
+        system_prompt_file: Some("RESEARCHER.md".into()),
+        system_prompt: Some("Focus on academic sources.".into()),
+        tools: vec!["web_search".into(), "shell".into(), "read_file".into()],
+        pool: Some("smart".into()),
+        prompt: Inherit::Inherit,
+        ..Profile::default()
+    };
+    let mut price = Price::new(2.0, 8.0);
+    price.cache_read = Some(0.5);
+    let options = MinionOptions { system_prompt: "Be brief.".into(), model: Some("offline".into()) };
+    let expected = Config {
+        agent: "plan".into(),
+        llm: Llm {
+            model: None,
+            default_pool: Some("smart".into()),
+            pools: [("smart".into(), vec!["offline".into()])].into(),
+        },
+        subagents: Subagents { enabled: false },
+        tools: Tools {
+            task: Switch { enabled: false },
+            spawn: Spawn { enabled: true, profiles: [("researcher".into(), researcher)].into() },
+            minion: Minion { enabled: true, options: options.clone() },
+            ..Tools::default()
+        },
+        limits: Limits { turns: 7, run_ms: None, tokens: Some(1_000), ..Limits::default() },
+        prices: Prices::new().with("gpt-4.1*", price),
+    };
+    let loaded = loaded(text);
+    assert_eq!((&loaded.config, &*loaded.warnings), (&expected, &[][..]));
+    assert_eq!(loaded.default_model(), DefaultModel::Pool("smart".into()));
+    let read = |path: &str| Ok(format!("{path}."));
+    let dialects = loaded.config.dialects(&read).unwrap();
+    assert_eq!((dialects.offered.as_slice(), dialects.offered()), (&[Dialect::Spawn, Dialect::Minion][..], &[][..]));
+    assert_eq!((dialects.profiles.names(), dialects.minion), (vec!["researcher".into()], options));
+}
+
+#[test]
+fn r8_variables_go_before_the_projects_file_and_that_before_the_users() {
+    let user = || user("limits: {turns: 1, live_runs: 1, run_ms: 1, spawns: 1}\nagent: mine");
+    let project = || project("limits: {turns: 2, live_runs: 2, run_ms: 2}").unwrap();
+    let variables = [("SUBTEND_MAX_CONCURRENT", "4"), ("SUBTEND_TIMEOUT_MS", "none"), ("SUBTEND_ENABLED", "false")];
+    let variables = || Layer::variables(variables).unwrap();
+    let expected = Limits { turns: 2, live_runs: 4, run_ms: None, spawns: 1, ..Limits::default() };
+    for layers in [[user(), project(), variables()], [variables(), project(), user()]] {
+        let loaded = Loaded::of(layers).unwrap();
+        assert_eq!((&loaded.config.limits, loaded.config.subagents.enabled), (&expected, false));
+        let said = |key: &str| loaded.origin(&key.parse().unwrap()).to_string();
+        assert_eq!(
+            [
+                "limits.turns",
+                "limits.live_runs",
+                "limits.run_ms",
+                "limits.spawns",
+                "agent",
+                "subagents.enabled",
+                "limits.queue"
+            ]
+            .map(said),
+            [
+                "w/subtend.yaml",
+                "$SUBTEND_MAX_CONCURRENT",
+                "$SUBTEND_TIMEOUT_MS",
+                "home/subtend.yaml",
+                "home/subtend.yaml",
+                "$SUBTEND_ENABLED",
+                "default"
+            ]
+        );
+    }
+}
+
+#[test]
+fn r8_the_variables_have_the_defaults_that_they_are_known_by() {
+    let values = Loaded::of([]).unwrap().values;
+    let default = |variable: &str| {
+        values.iter().find(|one| one.variable.as_deref() == Some(variable)).map(|one| one.value.clone())
+    };
+    assert_eq!(
+        ["SUBTEND_ENABLED", "SUBTEND_MAX_CONCURRENT", "SUBTEND_TIMEOUT_MS", "SUBTEND_MODEL"].map(default),
+        [Some(json!(true)), Some(json!(3)), Some(json!(480_000)), Some(json!(null))]
+    );
+    assert_eq!(default("SUBTEND_TOOLS_MINION_OPTIONS_SYSTEM_PROMPT"), Some(json!("")));
+    assert_eq!(default("SUBTEND_TOOLS_SPAWN_ENABLED"), Some(json!(false)), "S8");
+}
+
+#[test]
+fn a_pool_a_price_and_a_profile_are_settled_whole() {
+    let user = user(
+        "llm: {pools: {a: [offline], b: [offline]}}\ntools: {spawn: {profiles: {p: {tools: [read], description: Old.}}}}",
+    );
+    let project =
+        project("llm: {pools: {b: ['scripted:x']}}\ntools: {spawn: {profiles: {p: {description: New.}}}}").unwrap();
+    let loaded = Loaded::of([user, project]).unwrap();
+    let pools: Vec<_> = loaded.config.llm.pools.iter().map(|(name, of)| (&**name, &*of[0])).collect();
+    assert_eq!(pools, [("a", "offline"), ("b", "scripted:x")]);
+    let profile = Profile { description: "New.".into(), ..Profile::default() };
+    assert_eq!(loaded.config.tools.spawn.profiles["p"], profile);
+    assert_eq!(loaded.origin(&Key::from(["llm", "pools", "a"])).kind(), "user");
+    assert_eq!(loaded.origin(&Key::from(["llm", "pools", "b"])).kind(), "project");
+}
+
+#[test]
+fn the_stronger_word_chooses_between_model_and_pool() {
+    let chosen = |layers: Vec<Layer>| Loaded::of(layers).unwrap().default_model();
+    let pools = "llm: {default_pool: p, pools: {p: [offline]}}";
+    let model = DefaultModel::Model("scripted:x".into());
+    assert_eq!(
+        chosen(vec![user("llm: {model: 'scripted:x'}"), project(pools).unwrap()]),
+        DefaultModel::Pool("p".into())
+    );
+    assert_eq!(chosen(vec![user(pools), project("llm: {model: 'scripted:x'}").unwrap()]), model);
+    let variable = Layer::variables([("SUBTEND_MODEL", "scripted:x")]).unwrap();
+    assert_eq!(chosen(vec![project(pools).unwrap(), variable]), model);
+    assert_eq!(
+        refused("llm: {default_pool: p, model: offline, pools: {p: [offline]}}"),
+        "w/subtend.yaml: `llm.default_pool`: stands beside `llm.model`: a pool says which models there are, so leave one out"
+    );
+}
+
+#[test]
+fn a_bad_value_names_file_key_value_and_what_is_allowed() {
+    for (text, says) in [
+        ("limits: {turns: many}", "`limits.turns` is \"many\", and must be a whole number from 1 to 4294967295"),
+        ("limits: {turns: 0}", "`limits.turns` is 0, and must be a whole number from 1 to 4294967295"),
+        ("limits: {run_ms: -1}", "`limits.run_ms` is -1, and must be a whole number of at least 1, or none"),
+        ("limits: {queue_ms: none}", "`limits.queue_ms` is \"none\", and must be a whole number of at least 0"),
+        ("subagents: {enabled: yes}", "`subagents.enabled` is \"yes\", and must be true or false"),
+        ("agent: [a]", "`agent` is [\"a\"], and must be a text"),
+        ("llm: {pools: {p: offline}}", "`llm.pools.p` is \"offline\", and must be a list of texts"),
+        ("llm: offline", "`llm` is \"offline\", and must be a map of keys to values"),
+        ("- a", "it holds [\"a\"], and must hold a map of keys to values"),
+        (
+            "tools: {spawn: {profiles: {p: {prompt: mine}}}}",
+            "`tools.spawn.profiles.p.prompt` is \"mine\", and must be own or inherit",
+        ),
+        (
+            "prices: {\"gpt-4.1\": {input: 1}}",
+            "`prices.\"gpt-4.1\"` is {\"input\":1}, and must be a map that says `output` too",
+        ),
+        ("prices: {m: {input: -1, output: 1}}", "`prices.m.input` is -1, and must be a number from 0 to 1000000"),
+        (
+            "llm: {default_pool: q, pools: {p: [offline]}}",
+            "`llm.default_pool`: there is no pool `q` under `llm.pools`; there are: p",
+        ),
+        ("llm: {pools: {p: []}}", "`llm.pools.p`: names 0 models: give from 1 to 16"),
+        ("llm: {pools: {p: [offline, offline]}}", "`llm.pools.p`: names `offline` twice: each is asked once"),
+    ] {
+        assert_eq!(refused(text), format!("w/subtend.yaml: {says}"), "{text}");
+    }
+    assert!(refused("llm: {model: gpt}").starts_with("w/subtend.yaml: `llm.model`: there is no model `gpt`"));
+    assert!(refused("agent: A B").starts_with("w/subtend.yaml: `agent`: `A B` is not an agent's name"));
+    assert!(refused("a: [").starts_with("w/subtend.yaml is not valid YAML: "));
+    assert!(refused("a: 1\na: 2").starts_with("w/subtend.yaml is not valid YAML: "), "keys twice");
+    let variable = Layer::variables([("SUBTEND_TIMEOUT_MS", "soon")]).unwrap_err().to_string();
+    let says = "$SUBTEND_TIMEOUT_MS: `limits.run_ms` is \"soon\", and must be a whole number of at least 1, or none";
+    assert_eq!(variable, says);
+}
+
+#[test]
+fn unknown_keys_and_variables_are_warned_of_with_what_was_meant() {
+    assert_eq!(
+        warnings(
+            "limts: {turns: 1}\nlimits: {truns: 1}\ntools: {spawn: {profiles: {p: {systm_prompt: x}}}}\nwhatever: 1"
+        ),
+        [
+            "w/subtend.yaml: `limits.truns` is no key here, and has no effect; did you mean `turns`?",
+            "w/subtend.yaml: `limts` is no key here, and has no effect; did you mean `limits`?",
+            "w/subtend.yaml: `tools.spawn.profiles.p.systm_prompt` is no key here, and has no effect; did you mean \
+             `system_prompt`?",
+            "w/subtend.yaml: `whatever` is no key here, and has no effect",
+        ]
+    );
+    let other = [("SUBTEND_DATA", "/x"), ("HOME", "/y"), ("SUBTEND_MODEL", " "), ("SUBTEND_MAX_CONCURENT", "1")];
+    let said: Vec<_> = Layer::variables(other).unwrap().warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        said,
+        [
+            "$SUBTEND_MAX_CONCURENT: there is no such variable, and it has no effect: did you mean `SUBTEND_MAX_CONCURRENT`?"
+        ]
+    );
+    assert_eq!(
+        warnings("tools: {spawn: {profiles: {p: {pool: smart}}}}"),
+        [
+            "w/subtend.yaml: `tools.spawn.profiles.p` wants the pool `smart`, which is not there: its caller's model is used"
+        ]
+    );
+}
+
+#[test]
+fn what_has_no_value_says_nothing() {
+    assert_eq!(loaded("agent:\nlimits:\n  turns:\nllm: ~\n").config, Config::default());
+    for empty in ["", "# nothing yet\n", "---\n"] {
+        assert_eq!(loaded(empty).config, Config::default(), "{empty:?}");
+    }
+}
+
+#[test]
+fn a_profile_that_cannot_be_used_is_refused_when_it_is_loaded() {
+    let config = loaded("tools: {spawn: {profiles: {p: {system_prompt_file: GONE.md}}}}").config;
+    let missing = |_: &str| Err("no such file".to_owned());
+    assert_eq!(
+        config.dialects(&missing).unwrap_err().to_string(),
+        "the profile `p` cannot be used: its `system_prompt_file` `GONE.md` cannot be read: no such file"
+    );
+}
+
+#[test]
+fn a_key_says_what_it_takes() {
+    let value = |key: &str, text: &str| {
+        let key: Key = key.parse().unwrap();
+        match key.value(text) {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(bad)) => Err(bad.to_string()),
+            Err(bad) => Err(bad.to_string()),
+        }
+    };
+    assert_eq!(value("limits.turns", "7"), Ok(json!(7)));
+    assert_eq!(value("limits.run_ms", "none"), Ok(json!("none")));
+    assert_eq!(value("agent", "7"), Ok(json!("7")));
+    assert_eq!(value("llm.pools.smart", "[offline, a/b]"), Ok(json!(["offline", "a/b"])));
+    assert_eq!(value("llm.pools.smart", "offline, a/b"), Ok(json!(["offline", "a/b"])));
+    assert_eq!(value("prices.\"gpt-4.1\".input", "1.5"), Ok(json!(1.5)));
+    assert_eq!(
+        value("limits.turns", "many"),
+        Err("`limits.turns` is \"many\", and must be a whole number from 1 to 4294967295".into())
+    );
+    assert_eq!(value("limits.truns", "1"), Err("there is no key `limits.truns`: did you mean `turns`?".into()));
+    assert_eq!(
+        value("nothing", "1"),
+        Err("there is no key `nothing`; there are: agent, limits, llm, prices, subagents, tools".into())
+    );
+    assert_eq!(value("agent.name", "x"), Err("there is no key `agent.name`: what stands above it is a text".into()));
+    assert_eq!(
+        value("tools.spawn.profiles.p", "{pol: x}"),
+        Err("`tools.spawn.profiles.p.pol` is {\"pol\":\"x\"}, and must be left out: there is no such key".into())
+    );
+}
+
+const WRITTEN: &str = "\
+# For everybody here.
+llm:
+  # two of them
+  pools:
+    smart: [offline] # for now
+  default_pool: smart   # used
+
+limits:
+  turns: 5 # few
+tools:
+    spawn:
+        profiles:
+            coder:
+                tools:
+                - read
+                - write
+                # end of the list
+                description: |
+                  Writes code: all of it.
+                  limits: none
+";
+
+fn edited(text: &str, key: &str, value: &str) -> Result<String, String> {
+    let key: Key = key.parse().unwrap();
+    let value = key.value(value).unwrap().unwrap();
+    set(text, &key, &value).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_value_is_set_and_everything_else_stays_as_it_was_written() {
+    let changed = |key: &str, value: &str, old: &str, new: &str| {
+        assert!(WRITTEN.contains(old) || old.is_empty());
+        let expected = if old.is_empty() { format!("{WRITTEN}{new}") } else { WRITTEN.replacen(old, new, 1) };
+        assert_eq!(edited(WRITTEN, key, value), Ok(expected), "{key}");
+    };
+    changed("limits.turns", "9", "turns: 5 # few", "turns: 9 # few");
+    changed("limits.spawns", "9", "turns: 5 # few\n", "turns: 5 # few\n  spawns: 9\n");
+    changed("llm.default_pool", "cheap", "default_pool: smart   # used", "default_pool: cheap   # used");
+    changed("llm.pools.smart", "[a/b, offline]", "[offline] # for now", "[a/b, offline] # for now");
+    changed("llm.pools.cheap", "[offline]", "# for now\n", "# for now\n    cheap: [offline]\n");
+    changed("tools.spawn.enabled", "true", "limits: none\n", "limits: none\n        enabled: true\n");
+    changed(
+        "tools.spawn.profiles.coder.tools",
+        "[list]",
+        "tools:\n                - read\n                - write\n",
+        "tools: [list]\n",
+    );
+    changed(
+        "tools.spawn.profiles.a.pool",
+        "smart",
+        "limits: none\n",
+        "limits: none\n            a:\n              pool: smart\n",
+    );
+    changed(
+        "tools.spawn.profiles.coder.description",
+        "No: really",
+        "description: |\n                  Writes code: all of it.\n                  limits: none\n",
+        "description: \"No: really\"\n",
+    );
+    changed("prices.\"gpt-4.1*\".input", "2", "", "prices:\n  \"gpt-4.1*\":\n    input: 2.0\n");
+    assert_eq!(edited("", "agent", "plan"), Ok("agent: plan\n".into()));
+    assert_eq!(edited("# mine", "agent", "no"), Ok("agent: \"no\"\n# mine\n".into()));
+    assert_eq!(edited("limits: {}\n", "limits.turns", "2"), Ok("limits:\n  turns: 2\n".into()));
+    assert_eq!(edited("limits:\n", "limits.turns", "2"), Ok("limits:\n  turns: 2\n".into()));
+    assert_eq!(edited("\"agent\": 'a # b' # c\n", "agent", "d"), Ok("\"agent\": d # c\n".into()));
+}
+
+#[test]
+fn what_cannot_be_changed_line_by_line_is_left_alone_and_said() {
+    assert_eq!(
+        edited("limits: {turns: 5}\n", "limits.spawns", "2"),
+        Err("what it stands under is written on one line: write `limits.spawns: 2` there by hand".into())
+    );
+    // What was anchored there would be gone for whoever refers to it.
+    let anchored = "agent: &a plan\nllm:\n  default_pool: *a\n";
+    let says = "the file is written in a way that one value cannot be changed in: write `agent: build` there by hand";
+    assert_eq!(edited(anchored, "agent", "build"), Err(says.into()));
+    assert!(edited("a: [", "agent", "x").unwrap_err().starts_with("the file is not valid YAML"));
+}
+
+#[test]
+fn m3_options_of_tools_are_settled_one_by_one_with_who_said_each() {
+    let user = user("tools: {options: {digest: {images: false, notes: Mine.}}}");
+    let project = project("tools: {options: {digest: {notes: Ours., model: offline}, other: {on: true}}}").unwrap();
+    let loaded = Loaded::of([user, project]).unwrap();
+    let given = |value: serde_json::Value| value.as_object().cloned().unwrap();
+    let expected: subtend_tools::option::ToolOptions = [
+        ("digest".into(), given(json!({"images": false, "notes": "Ours.", "model": "offline"}))),
+        ("other".into(), given(json!({"on": true}))),
+    ]
+    .into();
+    assert_eq!((loaded.config.tool_options(), &*loaded.warnings), (expected, &[][..]));
+    let shown: Vec<_> = loaded
+        .values
+        .iter()
+        .filter(|one| one.key.to_string().starts_with("tools.options"))
+        .map(|one| (one.key.to_string(), one.value.clone(), one.origin.to_string()))
+        .collect();
+    let row = |key: &str, value: serde_json::Value, origin: &str| (key.to_owned(), value, origin.to_owned());
+    assert_eq!(
+        shown,
+        [
+            row("tools.options.digest.images", json!(false), "home/subtend.yaml"),
+            row("tools.options.digest.model", json!("offline"), "w/subtend.yaml"),
+            row("tools.options.digest.notes", json!("Ours."), "w/subtend.yaml"),
+            row("tools.options.other.on", json!(true), "w/subtend.yaml"),
+        ]
+    );
+    let bad = |text: &str| Layer::file(Origin::Project("w/subtend.yaml".into()), text).unwrap_err().to_string();
+    let number = bad("tools: {options: {digest: {images: 7}}}");
+    assert!(number.contains("tools.options.digest.images") && number.contains("a text, or true or false"), "{number}");
+}

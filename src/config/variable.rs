@@ -1,0 +1,56 @@
+//! Variables of the environment: each value that has a key of its own has one.
+
+use serde_json::Value;
+
+use super::key::Key;
+use super::shape::{Kind, Leaf};
+
+/// What all of them begin with.
+pub(super) const PREFIX: &str = "SUBTEND_";
+
+/// Variables that say something else than a value of the configuration, by their beginnings.
+const OTHERS: [&str; 6] = ["DATA", "BASE_URL", "DRILL_", "FAULT", "PROVIDER_", "TEST_"];
+
+/// Those with a name of their own, instead of one made of the key.
+const NAMED: [(&str, &[&str]); 4] = [
+    ("ENABLED", &["subagents", "enabled"]),
+    ("MAX_CONCURRENT", &["limits", "live_runs"]),
+    ("TIMEOUT_MS", &["limits", "run_ms"]),
+    ("MODEL", &["llm", "model"]),
+];
+
+/// The variable of a key.
+pub(super) fn name(key: &Key) -> String {
+    let named = NAMED.iter().find(|(_, names)| key.names() == *names);
+    let rest = named.map_or_else(|| made(key), |(name, _)| (*name).to_owned());
+    format!("{PREFIX}{rest}")
+}
+
+fn made(key: &Key) -> String {
+    let mut name = String::new();
+    for c in key.names().join("_").chars() {
+        if c.is_ascii_uppercase() {
+            name.push('_');
+        }
+        name.push(c.to_ascii_uppercase());
+    }
+    name
+}
+
+/// Whether a variable is one of ours that says something else.
+pub(super) fn is_other(name: &str) -> bool {
+    name.strip_prefix(PREFIX).is_none_or(|rest| OTHERS.iter().any(|other| rest.starts_with(other)))
+}
+
+/// What a variable's text says; where it cannot be read as what it must be, the text itself, which the check refuses.
+pub(super) fn value(leaf: &Leaf, text: &str) -> Value {
+    let text = text.trim();
+    let read = match leaf.kind {
+        Kind::Flag => text.parse::<bool>().ok().map(Value::from),
+        Kind::Count { .. } => text.parse::<u64>().ok().map(Value::from),
+        Kind::Number { .. } => text.parse::<f64>().ok().map(Value::from),
+        Kind::Texts => Some(text.split(',').map(str::trim).filter(|part| !part.is_empty()).collect()),
+        Kind::Words(_) | Kind::Text | Kind::FlagOrText => None,
+    };
+    read.unwrap_or_else(|| text.into())
+}

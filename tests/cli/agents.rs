@@ -1,0 +1,89 @@
+//! Agents: one whole, and files checked before they are used.
+
+use serde_json::{Value, json};
+
+use super::call::User;
+
+#[test]
+fn r12_a_file_that_replaces_a_built_in_agent_is_shown_as_such() {
+    let user = User::new();
+    user.file(".subtend/agents/explore.md", "---\nmode: subagent\nturns: 5\ncolour: blue\n---\nLook around.\n");
+    let shown = user.json(&["agents", "explore", "--json"]);
+    let fields = ["body", "turns", "replaces_builtin", "spawnable"].map(|name| shown[name].clone());
+    assert_eq!(fields, [json!("Look around.\n"), json!(5), json!(true), json!(true)]);
+    let messages: Vec<_> = shown["warnings"].as_array().expect("warnings").iter().map(|one| &one["message"]).collect();
+    assert!(messages.contains(&&json!("replaces the built-in agent `explore`")), "{messages:?}");
+    assert_eq!(messages.len(), 2, "the unknown key too");
+
+    let done = user.call(&["agents", "explore"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let path = user.workspace().join(".subtend/agents/explore.md");
+    let head =
+        format!("explore  subagent  ({}, instead of the built-in one)\nLook around.\nturns: 5\n", path.display());
+    assert_eq!(done.out, format!("{head}\nLook around.\n"));
+    assert!(
+        done.err.contains("replaces the built-in agent `explore`") && done.err.contains("`colour`"),
+        "{}",
+        done.err
+    );
+
+    let listed = user.json(&["agents", "--json"]);
+    let replacing: Vec<_> = rows(&listed, "agents", |row| row["replaces_builtin"] == true);
+    assert_eq!(replacing, ["explore"]);
+    assert!(user.call(&["agents"]).out.contains("instead of the built-in one"));
+}
+
+fn rows(listing: &Value, of: &str, wanted: impl Fn(&Value) -> bool) -> Vec<String> {
+    let rows = listing[of].as_array().expect("rows").iter().filter(|row| wanted(row));
+    rows.map(|row| row["name"].as_str().expect("a name").to_owned()).collect()
+}
+
+#[test]
+fn g1_the_built_in_agents_and_the_profiles_are_listed() {
+    let user = User::new();
+    user.file("subtend.yaml", "tools: {spawn: {profiles: {writer: {system_prompt: Writes well. Always.}}}}\n");
+    let listed = user.json(&["agents", "--json"]);
+    assert_eq!(rows(&listed, "agents", |row| row["pickable"] == true), ["build", "general", "plan"]);
+    assert_eq!(rows(&listed, "agents", |row| row["spawnable"] == true), ["explore", "general", "plan", "research"]);
+    assert_eq!(rows(&listed, "agents", |row| row["hidden"] == true), ["compaction", "summary", "title"]);
+    assert_eq!(rows(&listed, "profiles", |row| row["description"] == "Writes well."), ["writer"]);
+    let done = user.call(&["agents"]);
+    let line = done.out.lines().find(|line| line.starts_with("writer")).expect("the profile").to_owned();
+    assert!(line.contains("profile") && line.contains("Writes well.") && line.contains("subtend.yaml"), "{line}");
+}
+
+#[test]
+fn a_built_in_agent_is_shown_whole() {
+    let user = User::new();
+    let done = user.call(&["agents", "research"]);
+    assert_eq!((done.code, done.err.as_str()), (Some(0), ""), "{done:?}");
+    assert!(done.out.starts_with("research  subagent  (built in)\n"), "{}", done.out);
+    assert!(done.out.contains("\npermissions: allow fs.read, allow net.*, else deny\nturns: 40\n"), "{}", done.out);
+    let nobody = user.call(&["agents", "nobody"]);
+    assert_eq!(nobody.code, Some(2), "{nobody:?}");
+    assert!(nobody.err.contains("there is no agent `nobody`; there are: build,"), "{}", nobody.err);
+}
+
+#[test]
+fn agent_files_are_checked_wherever_they_lie() {
+    let user = User::new();
+    user.file("drafts/good.md", "---\nmode: all\n---\nGood.\n");
+    user.file("drafts/odd.md", "---\nmode: all\ncolour: blue\n---\nOdd.\n");
+    let sound = user.call(&["agents", "check", "drafts"]);
+    assert_eq!(sound.code, Some(0), "{sound:?}");
+    assert_eq!(sound.out, "✓ good (drafts/good.md)\n✓ odd (drafts/odd.md)\n");
+    assert!(sound.err.starts_with("warning: drafts/odd.md: `colour` is not a key that is known here"), "{}", sound.err);
+    assert!(sound.err.ends_with("2 files checked, 0 refused\n"), "{}", sound.err);
+
+    user.file("drafts/bad.md", "---\nmode: never\n---\nBad.\n");
+    let bad = user.call(&["agents", "check", "drafts/good.md", "drafts/bad.md", "drafts/gone.md"]);
+    assert_eq!((bad.code, bad.out.as_str()), (Some(1), "✓ good (drafts/good.md)\n"), "{bad:?}");
+    let says = "refused: drafts/bad.md: `mode` must be primary, subagent or all, not \"never\"\nrefused: drafts/gone.md: cannot be \
+                read: ";
+    assert!(bad.err.starts_with(says), "{}", bad.err);
+    assert!(bad.err.ends_with("3 files checked, 2 refused\n"), "{}", bad.err);
+    let json = user.call(&["agents", "check", "drafts/bad.md", "--json"]);
+    let problem = json!({"path": "drafts/bad.md", "refused": true, "message": "`mode` must be primary, subagent or all, not \"never\""});
+    let expected = json!({"sound": false, "files": [{"path": "drafts/bad.md", "agent": null, "problems": [problem]}]});
+    assert_eq!((json.code, serde_json::from_str::<Value>(&json.out).expect("JSON")), (Some(1), expected));
+}

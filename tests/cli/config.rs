@@ -1,0 +1,201 @@
+//! What is configured, who said so, and what counts when agents work.
+
+use serde_json::{Value, json};
+
+use super::call::User;
+
+/// The values that somebody said: key, value, kind of who said it.
+fn said(user: &User) -> Vec<(String, Value, String)> {
+    let shown = user.json(&["config", "show", "--json"]);
+    let row = |value: &Value| {
+        let text = |value: &Value| value.as_str().expect("a text").to_owned();
+        (text(&value["key"]), value["value"].clone(), text(&value["origin"]["kind"]))
+    };
+    let values = shown["values"].as_array().expect("values");
+    values.iter().map(row).filter(|(_, _, kind)| kind != "default").collect()
+}
+
+fn user_file(user: &User, text: &str) {
+    std::fs::create_dir_all(user.config().join("subtend")).expect("a folder");
+    std::fs::write(user.config().join("subtend/subtend.yaml"), text).expect("a file");
+}
+
+#[test]
+fn every_value_is_shown_with_who_said_it() {
+    let user = User::new();
+    user_file(&user, "limits: {turns: 1, spawns: 1}\n");
+    user.file("subtend.yaml", "limits: {turns: 2}\nllm: {pools: {cheap: [offline]}}\nlmits: {}\n");
+    let row = |key: &str, value: Value, kind: &str| (key.to_owned(), value, kind.to_owned());
+    let expected = [
+        row("limits.spawns", json!(1), "user"),
+        row("limits.turns", json!(2), "project"),
+        row("llm.pools.cheap", json!(["offline"]), "project"),
+    ];
+    assert_eq!(said(&user), expected);
+
+    let mut command = user.command(&["config", "show"]);
+    command.env("SUBTEND_TIMEOUT_MS", "9000");
+    let done = super::call::Under::start(command, "").done();
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let line = |key: &str| done.out.lines().find(|line| line.starts_with(&format!("{key} "))).expect(key).to_owned();
+    let words = |key: &str| line(key).split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(words("limits.run_ms"), ["limits.run_ms", "9000", "$SUBTEND_TIMEOUT_MS"]);
+    assert_eq!(words("tools.spawn.enabled"), ["tools.spawn.enabled", "false", "default"], "S8");
+    assert_eq!(words("subagents.enabled"), ["subagents.enabled", "true", "default"], "R8");
+    assert!(line("limits.turns").ends_with("workspace/subtend.yaml"), "{}", line("limits.turns"));
+    assert!(done.err.contains("`lmits` is no key here, and has no effect; did you mean `limits`?"), "{}", done.err);
+}
+
+#[test]
+fn a_value_is_set_among_the_comments_that_are_there() {
+    let user = User::new();
+    user.file("subtend.yaml", "# ours\nlimits:\n  turns: 5 # few\n");
+    let done = user.call(&["config", "set", "limits.turns", "9"]);
+    assert_eq!((done.code, done.out.as_str()), (Some(0), ""), "{done:?}");
+    assert_eq!(user.call(&["config", "set", "llm.pools.cheap", "[offline]"]).code, Some(0));
+    let text = std::fs::read_to_string(user.workspace().join("subtend.yaml")).expect("the file");
+    assert_eq!(text, "# ours\nlimits:\n  turns: 9 # few\nllm:\n  pools:\n    cheap: [offline]\n");
+    assert_eq!(user.call(&["config", "set", "--user", "agent", "plan"]).code, Some(0));
+    let text = std::fs::read_to_string(user.config().join("subtend/subtend.yaml")).expect("the user's file");
+    assert_eq!(text, "agent: plan\n");
+    assert_eq!(std::fs::read_dir(user.workspace()).expect("the workspace").count(), 1, "nothing else is left there");
+}
+
+#[test]
+fn what_may_not_be_set_is_refused_and_nothing_is_written() {
+    let user = User::new();
+    user.file("subtend.yaml", "limits: {turns: 5}\n");
+    for (args, says) in [
+        (["limits.truns", "9"], "there is no key `limits.truns`: did you mean `turns`?"),
+        (["limits.turns", "many"], "`limits.turns` is \"many\", and must be a whole number from 1 to 4294967295"),
+        (["llm.default_pool", "smart"], "there is no pool `smart` under `llm.pools`; there are: none"),
+    ] {
+        let done = user.call(&["config", "set", args[0], args[1]]);
+        assert_eq!(done.code, Some(2), "{done:?}");
+        assert!(done.err.contains(says), "{}", done.err);
+    }
+    let by_hand = user.call(&["config", "set", "limits.spawns", "9"]);
+    assert_eq!(by_hand.code, Some(1), "{by_hand:?}");
+    assert!(by_hand.err.contains("write `limits.spawns: 9` there by hand"), "{}", by_hand.err);
+    let text = std::fs::read_to_string(user.workspace().join("subtend.yaml")).expect("the file");
+    assert_eq!(text, "limits: {turns: 5}\n");
+}
+
+#[test]
+fn m3_enabling_minion_fills_its_model_once_from_the_sessions() {
+    let user = User::new();
+    user.file("subtend.yaml", "llm:\n  model: offline\n");
+    assert_eq!(user.call(&["config", "set", "tools.minion.enabled", "true"]).code, Some(0));
+    let rows = || said(&user).into_iter().filter(|(key, ..)| key.starts_with("tools.minion")).collect::<Vec<_>>();
+    let row = |key: &str, value: Value| (format!("tools.minion.{key}"), value, "project".to_owned());
+    assert_eq!(rows(), [row("enabled", json!(true)), row("options.model", json!("offline"))]);
+    assert_eq!(user.call(&["config", "set", "tools.minion.options.model", "scripted:x"]).code, Some(0));
+    assert_eq!(user.call(&["config", "set", "tools.minion.enabled", "false"]).code, Some(0));
+    assert_eq!(user.call(&["config", "set", "tools.minion.enabled", "true"]).code, Some(0));
+    assert_eq!(
+        rows(),
+        [row("enabled", json!(true)), row("options.model", json!("scripted:x"))],
+        "what is there is kept"
+    );
+}
+
+#[test]
+fn a_run_takes_limits_agent_and_model_from_the_configuration_unless_an_option_says_otherwise() {
+    let user = User::new();
+    let model = user.script(
+        r#"{ "rules": [ { "agent": "poet", "steps": [ { "text": "A poem." } ] },
+                        { "agent": "general", "steps": [ { "calls": [ { "tool": "list", "args": {} } ] }, { "text": "A list." } ] } ] }"#,
+    );
+    user.file(".subtend/agents/poet.md", "---\nmode: primary\n---\nYou write poems.\n");
+    user.file("subtend.yaml", &format!("agent: poet\nllm: {{model: \"{model}\"}}\nlimits: {{turns: 1}}\n"));
+    let done = user.call(&["run", "hi"]);
+    assert_eq!((done.code, done.out.as_str()), (Some(0), "A poem.\n"), "{done:?}");
+    assert!(!done.err.contains("no model was named"), "{}", done.err);
+    let bounded = user.call(&["run", "--agent", "general", "hi"]);
+    assert_eq!(bounded.code, Some(4), "out of turns: {bounded:?}");
+    let free = user.call(&["run", "--agent", "general", "--limit", "turns=5", "hi"]);
+    assert_eq!((free.code, free.out.as_str()), (Some(0), "A list.\n"), "{free:?}");
+}
+
+#[test]
+fn s6_the_default_pool_answers_and_agents_find_theirs() {
+    let user = User::new();
+    let (first, rest) = (user.script_named("first", "First."), user.script_named("second", "Second."));
+    user.file(".subtend/agents/frugal.md", "---\nmode: primary\npool: cheap\n---\nYou save.\n");
+    let text = format!("llm:\n  default_pool: smart\n  pools:\n    smart: [\"{first}\"]\n    cheap: [\"{rest}\"]\n");
+    user.file("subtend.yaml", &text);
+    let run = |args: &[&str]| user.call(&[&["run"], args, &["hi"]].concat()).out;
+    assert_eq!([run(&[]), run(&["--agent", "frugal"])], ["First.\n", "Second.\n"]);
+}
+
+#[test]
+fn a_configuration_that_cannot_be_taken_stops_the_run_before_it_begins() {
+    let user = User::new();
+    for (text, says) in [
+        ("limits: {turns: 0}", "subtend.yaml: `limits.turns` is 0, and must be a whole number from 1 to 4294967295"),
+        ("a: [", "subtend.yaml is not valid YAML"),
+        (
+            "tools: {spawn: {profiles: {r: {system_prompt_file: GONE.md}}}}",
+            "the profile `r` cannot be used: its `system_prompt_file` `GONE.md` cannot be read: there is no such file",
+        ),
+    ] {
+        user.file("subtend.yaml", text);
+        let done = user.call(&["run", "hi"]);
+        assert_eq!((done.code, done.out.as_str()), (Some(2), ""), "{done:?}");
+        assert!(done.err.contains(says), "{}", done.err);
+        assert!(!user.data().exists(), "no store was made");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_configuration_or_prompt_file_that_leads_out_of_the_workspace_is_refused() {
+    let user = User::new();
+    std::fs::write(user.workspace().join("../secret.md"), "secret").expect("a file");
+    std::os::unix::fs::symlink("../secret.md", user.workspace().join("P.md")).expect("a link");
+    user.file("subtend.yaml", "tools: {spawn: {profiles: {r: {system_prompt_file: P.md}}}}");
+    let done = user.call(&["agents"]);
+    assert_eq!(done.code, Some(2), "{done:?}");
+    assert!(done.err.contains("`P.md` cannot be read: a link on the way leads out of the workspace"), "{}", done.err);
+    std::fs::remove_file(user.workspace().join("subtend.yaml")).expect("removed");
+    std::os::unix::fs::symlink("../secret.md", user.workspace().join("subtend.yaml")).expect("a link");
+    let done = user.call(&["config", "show"]);
+    assert_eq!(done.code, Some(2), "{done:?}");
+    assert!(done.err.contains("leads out of the workspace"), "{}", done.err);
+}
+
+#[test]
+fn the_schemas_that_are_shipped_are_those_that_are_printed() {
+    let user = User::new();
+    for (of, file) in [("config", "subtend.schema.json"), ("agent", "agent.schema.json")] {
+        let shipped = std::fs::read_to_string(format!("docs/schemas/{file}")).unwrap_or_default();
+        let printed = user.call(&["config", "schema", of]);
+        let again = format!("cargo run -- config schema {of} > docs/schemas/{file}");
+        let value = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
+        assert_eq!(value(&shipped), value(&printed.out), "out of date; make it anew: {again}");
+    }
+}
+
+#[test]
+fn m3_an_option_that_no_tool_has_is_not_set_and_those_of_minions_have_their_place() {
+    let user = User::new();
+    let refused = |key: &str| {
+        let done = user.call(&["config", "set", key, "true"]);
+        assert_eq!(done.code, Some(2), "{done:?}");
+        done.err
+    };
+    let unknown = refused("tools.options.digest.images");
+    assert!(
+        unknown.contains("`digest` is no tool that has options; those that have: none of this command's tools"),
+        "{unknown}"
+    );
+    assert!(refused("tools.options.minion.model").contains("stand under `tools.minion.options`"));
+    let whole = user.call(&["config", "set", "tools.options.digest", "{images: true}"]);
+    assert!(whole.err.contains("name one option, as tools.options.TOOL.OPTION"), "{whole:?}");
+    assert!(!user.workspace().join("subtend.yaml").exists());
+    // In a file it is told when work begins.
+    user.file("subtend.yaml", "tools: {options: {digest: {images: true}}}\n");
+    let done = user.call(&["run", "hello"]);
+    assert_eq!(done.code, Some(2), "{done:?}");
+    assert!(done.err.contains("options are given for `digest`, which is no tool that has any"), "{}", done.err);
+}

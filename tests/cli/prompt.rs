@@ -1,0 +1,105 @@
+//! What a session's model is told, as `subtend prompt` prints it.
+
+use super::call::User;
+
+const HINT: &str = "When to hand work to other agents:\n\n- Work that needs much reading for a short conclusion, or \
+                    independent parts that can go on side by side: hand each to an agent with `task`.";
+
+fn file(user: &User) {
+    user.file(".subtend/agents/poet.md", "---\nmode: primary\ncaller: agent\n---\nYou write poems.\n");
+    user.file(".subtend/agents/mute.md", "---\nmode: primary\ntools: [read]\n---\nYou read.\n");
+}
+
+/// The prompt, and what is said on stderr.
+fn prompt(user: &User, args: &[&str]) -> (String, String) {
+    let done = user.call(&[&["prompt"], args].concat());
+    assert_eq!(done.code, Some(0), "{done:?}");
+    (done.out, done.err)
+}
+
+#[test]
+fn g10_r11_an_agents_prompt_has_its_hint_and_the_caller_line_last() {
+    let user = User::new();
+    file(&user);
+    let line = "Your caller is another agent; return structured output.";
+    assert_eq!(prompt(&user, &["poet"]), (format!("You write poems.\n\n{HINT}\n\n{line}\n"), String::new()));
+    assert_eq!(prompt(&user, &["mute"]), ("You read.\n".to_owned(), String::new()));
+    let json = user.json(&["prompt", "mute", "--json"]);
+    assert_eq!(json, serde_json::json!({"agent": "mute", "profile": null, "system": "You read.", "warnings": []}));
+}
+
+#[test]
+fn r8_with_subagents_switched_off_no_prompt_speaks_of_them() {
+    let user = User::new();
+    file(&user);
+    user.file("subtend.yaml", "subagents: {enabled: false}\ntools: {spawn: {enabled: true, profiles: {a: {}}}}\n");
+    let line = "Your caller is another agent; return structured output.";
+    assert_eq!(prompt(&user, &["poet"]).0, format!("You write poems.\n\n{line}\n"));
+}
+
+#[test]
+fn s5_profiles_are_told_to_whoever_is_offered_spawn() {
+    let user = User::new();
+    user.file(".subtend/agents/chief.md", "---\nmode: primary\ntools: [spawn, spawn_await]\n---\nYou lead.\n");
+    let profiles = "profiles: {researcher: {description: Looks <things> up, tools: [read, search]}}";
+    user.file("subtend.yaml", &format!("tools: {{spawn: {{enabled: true, {profiles}}}}}\n"));
+    let block = "<available_spawn_profiles>\n  <profile name=\"researcher\">Looks &lt;things&gt; up. Tools: read, \
+                 search.</profile>\n</available_spawn_profiles>";
+    let hint = "When to hand work to other agents:\n\n- Several long pieces of work at the same time: start each with \
+                `spawn`, go on meanwhile, and collect them with `spawn_await`.";
+    assert_eq!(prompt(&user, &["chief"]).0, format!("You lead.\n\n{hint}\n\n{block}\n"));
+    user.file("subtend.yaml", &format!("tools: {{spawn: {{{profiles}}}}}\n"));
+    assert_eq!(prompt(&user, &["chief"]).0, "You lead.\n", "S8: not offered unless it is enabled");
+}
+
+#[test]
+fn s3_a_childs_prompt_is_bootstrap_files_prompt_file_and_inline_words() {
+    let user = User::new();
+    file(&user);
+    user.file("AGENTS.md", "House rules.\n");
+    user.file("docs/RESEARCHER.md", "Look things up.\n");
+    user.file(
+        "subtend.yaml",
+        "tools:
+  spawn:
+    profiles:
+      plain: {}
+      researcher:
+        bootstrap_files: [AGENTS.md, ../outside.md]
+        system_prompt_file: docs/RESEARCHER.md
+        system_prompt: Quote.
+        prompt: inherit
+",
+    );
+    let refused = user.call(&["prompt", "poet", "--profile", "researcher"]);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(
+        refused.err.contains("`bootstrap_files` names `../outside.md`, which leads out of the workspace"),
+        "{refused:?}"
+    );
+    let text = std::fs::read_to_string(user.workspace().join("subtend.yaml")).expect("the file");
+    user.file("subtend.yaml", &text.replace("../outside.md", "GONE.md"));
+    let line = "Your caller is another agent; return structured output.";
+    let (out, err) = prompt(&user, &["poet", "--profile", "researcher"]);
+    assert_eq!(out, format!("You write poems.\n\nHouse rules.\n\nLook things up.\n\nQuote.\n\n{line}\n"));
+    assert_eq!(err, "warning: the bootstrap file `GONE.md` is left out: there is no such file\n");
+    let (out, err) = prompt(&user, &["mute", "--profile", "plain"]);
+    assert_eq!(out, "House rules.\n");
+    assert_eq!(err, "warning: the bootstrap file `ENVIRONMENT.md` is left out: there is no such file\n");
+}
+
+#[test]
+fn nobody_s_prompt_is_a_usage_error_that_lists_who_there_is() {
+    let user = User::new();
+    for (args, says) in [
+        (
+            &["prompt", "nobody"][..],
+            "there is no agent `nobody`; there are: build, compaction, explore, general, plan,",
+        ),
+        (&["prompt", "general", "--profile", "x"], "there is no profile `x`; there are: none"),
+    ] {
+        let done = user.call(args);
+        assert_eq!((done.code, done.out.as_str()), (Some(2), ""), "{done:?}");
+        assert!(done.err.contains(says), "{}", done.err);
+    }
+}

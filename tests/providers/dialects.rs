@@ -1,0 +1,277 @@
+//! The real model uses each family of tools: it writes the calls itself, and the tests hold no word of what it says against it.
+//! Three speak one protocol and two another, since each takes its time.
+
+use serde_json::{Value, json};
+
+use super::call::User;
+use super::kept::{Kept, kept};
+use super::llm::{Llm, llm};
+use super::protocol::Protocol;
+use super::relay::{Exchange, Relay};
+use super::said::{Part, refused, said};
+use super::talk::{Talk, Told};
+
+/// A word of the first message that no other session's request has.
+const ROOT: &str = "Kestrel";
+
+/// A tool that the model must call, and the arguments that its grammar leaves to it, by what it was told so far.
+type Step = (&'static str, fn(&[String]) -> Value);
+
+/// A short text, in the model's own words.
+fn words() -> Value {
+    json!({"type": "string", "minLength": 3, "maxLength": 30})
+}
+
+/// Only this.
+fn only(value: impl Into<Value>) -> Value {
+    json!({"type": "string", "enum": [value.into()]})
+}
+
+/// Arguments with these properties, all of them required.
+fn takes(properties: Value) -> Value {
+    let names: Vec<String> = properties.as_object().expect("properties").keys().cloned().collect();
+    json!({"type": "object", "properties": properties, "required": names, "additionalProperties": false})
+}
+
+/// Results of calls that the request shows, in order.
+fn results(protocol: Protocol, body: &Value) -> Vec<String> {
+    let said = said(protocol, body);
+    let parts = said.iter().flat_map(|said| &said.parts);
+    parts.filter_map(|part| if let Part::Result(_, text) = part { Some(text.clone()) } else { None }).collect()
+}
+
+/// Has the model make one call of `step` in this request.
+fn lead(protocol: Protocol, body: &mut Value, (tool, arguments): Step) {
+    let arguments = arguments(&results(protocol, body));
+    let anthropic = protocol == Protocol::Anthropic;
+    let name = |spec: &Value| spec[if anthropic { "name" } else { "/" }].as_str().map(str::to_owned);
+    let named = |spec: &Value| name(spec).or_else(|| spec["function"]["name"].as_str().map(str::to_owned));
+    let tools = body["tools"].as_array_mut().expect("tools");
+    tools.retain(|spec| named(spec).as_deref() == Some(tool));
+    let spec = tools.first_mut().unwrap_or_else(|| panic!("{tool} is not offered"));
+    *(if anthropic { &mut spec["input_schema"] } else { &mut spec["function"]["parameters"] }) = arguments;
+    body["tool_choice"] = if anthropic { json!({"type": "any"}) } else { json!("required") };
+    // One call and no more, with room for all the blanks that it puts into it.
+    body[stop(protocol)] = json!(["</tool_call>"]);
+    body["max_tokens"] = json!(160);
+    let prefill = json!({"role": "assistant", "content": "<tool_call>\n"});
+    body["messages"].as_array_mut().expect("messages").push(prefill);
+}
+
+/// It has made its calls: the answer is one sentence.
+fn answer(protocol: Protocol, body: &mut Value) {
+    body.as_object_mut().expect("a body").remove("tools");
+    body[stop(protocol)] = json!(["."]);
+}
+
+/// The key for what ends an answer.
+fn stop(protocol: Protocol) -> &'static str {
+    if protocol == Protocol::Anthropic { "stop_sequences" } else { "stop" }
+}
+
+/// What came of a conversation.
+struct Came {
+    kept: Vec<Kept>,
+    /// Requests of the root.
+    root: Vec<Exchange>,
+    told: Told,
+}
+
+impl Came {
+    /// Results of the root's calls, as its last request shows them.
+    fn results(&self, protocol: Protocol) -> Vec<String> {
+        results(protocol, &self.root.last().expect("a request").sent)
+    }
+
+    /// The child, with its birth and the parent's record of it.
+    fn child(&self) -> (&Kept, &Value, &Value) {
+        assert_eq!(self.kept.len(), 2, "{:#?}", self.told);
+        (&self.kept[1], self.kept[1].of("session_created")[0], self.kept[0].of("child_spawned")[0])
+    }
+}
+
+/// Runs one conversation: the root makes the calls of `steps`, one in each turn, the child those of `below`; then they answer.
+fn converse(llm: &Llm, protocol: Protocol, dialect: &str, steps: &'static [Step], below: &'static [Step]) -> Came {
+    let user = User::new();
+    let dialects = ["task", "spawn", "spawn_task", "minion", "subagent"];
+    let keys = dialects.map(|name| format!("  {name}: {{enabled: {}}}\n", name == dialect));
+    user.file("subtend.yaml", &format!("tools:\n{}", keys.concat()));
+    let agent = |mode: &str, prompt: &str| {
+        format!("---\nmode: {mode}\ndescription: One of two.\ntemperature: 0\noutput_tokens: 24\n---\n{prompt}\n")
+    };
+    user.file(".subtend/agents/lead.md", &agent("primary", "You lead."));
+    user.file(".subtend/agents/scout.md", &agent("subagent", "You scout."));
+    let real = llm.origin();
+    let relay = Relay::start(move |_, body| {
+        let turn = said(protocol, body).iter().filter(|said| said.role == super::said::Role::Model).count();
+        let steps = if body.to_string().contains(ROOT) { steps } else { below };
+        match steps.get(turn) {
+            Some(step) => lead(protocol, body, *step),
+            None => answer(protocol, body),
+        }
+        real.to_owned()
+    });
+    let talk = Talk { agent: "lead", model: "smollm2", ..Talk::new(protocol, relay.origin()) };
+    let told = talk.run(&user, &format!("{ROOT}: have somebody look, and tell me."));
+    let seen = relay.seen();
+    for exchange in &seen {
+        let said = said(protocol, &exchange.sent);
+        assert_eq!(refused(protocol, &said), [""; 0], "{protocol:?}: {:#}", exchange.sent);
+        assert!(exchange.status.contains(" 200 "), "{protocol:?}: {exchange:#?}");
+    }
+    let root = seen.into_iter().filter(|exchange| exchange.sent.to_string().contains(ROOT)).collect();
+    let kept = kept(&user);
+    // What so small a model makes of the end is its own affair: it may well ramble until it is cut off.
+    for end in kept.iter().flat_map(|kept| kept.of("run_ended")) {
+        let fine = [json!("completed"), json!({"failed": {"kind": "truncated"}})].contains(&end["outcome"]);
+        assert!(fine, "{protocol:?}: {end:#}");
+    }
+    Came { kept, root, told }
+}
+
+/// How the child's run ended, in the words of its dialect.
+fn ended<'a>(came: &Came, well: &'a str, ill: &'a str) -> &'a str {
+    let (child, ..) = came.child();
+    let end = child.of("run_ended");
+    assert_eq!(end.len(), 1, "{:#?}", came.told);
+    if end[0]["outcome"] == "completed" { well } else { ill }
+}
+
+/// Each of the root's calls, with the arguments that the model wrote.
+fn calls(came: &Came) -> Vec<(String, Value)> {
+    let answers = came.kept[0].of("turn_answered");
+    let all = answers.clone().into_iter().flat_map(|answer| answer["calls"].as_array().cloned().unwrap_or_default());
+    let call = |call: Value| {
+        let args = call["args"].as_str().expect("arguments");
+        let args = serde_json::from_str(args).unwrap_or_else(|_| panic!("no JSON: {answers:#?}"));
+        (call["tool"].as_str().expect("a tool").to_owned(), args)
+    };
+    all.map(call).collect()
+}
+
+fn names(came: &Came) -> Vec<String> {
+    calls(came).into_iter().map(|(tool, _)| tool).collect()
+}
+
+/// The first message of the child: what the model had it told.
+fn prompt(child: &Kept) -> &str {
+    child.of("input_accepted")[0]["text"].as_str().expect("a text")
+}
+
+#[test]
+fn a_real_model_starts_jobs_by_spawn_and_awaits_them() {
+    const STEPS: &[Step] =
+        &[("spawn", |_| takes(json!({"task": words()}))), ("spawn_await", |_| takes(json!({"job_ids": only("*")})))];
+    let (llm, protocol) = (llm(), Protocol::Chat);
+    let came = converse(&llm, protocol, "spawn", STEPS, &[]);
+    assert_eq!(names(&came), ["spawn", "spawn_await"], "{protocol:?}");
+    let (child, created, spawned) = came.child();
+    assert_eq!((&spawned["dialect"], &spawned["mode"]), (&json!("spawn"), &json!("background")), "{protocol:?}");
+    assert_eq!(created["joins"], true, "{protocol:?}");
+    assert!(prompt(child).contains(calls(&came)[0].1["task"].as_str().expect("a task")), "{protocol:?}");
+    let told = came.results(protocol);
+    assert_eq!(told[0], child.short, "{protocol:?}");
+    let marker = format!("[{}: {}]\n", child.short, ended(&came, "OK", "ERROR"));
+    assert!(told[1].starts_with(&marker), "{protocol:?}: {told:?}");
+    let taken = &came.kept[0].of("notice_taken")[0]["carrier"];
+    assert!(taken["await"].is_object(), "{protocol:?}: {taken}");
+}
+
+#[test]
+fn a_real_model_starts_a_task_by_spawn_task_and_checks_it() {
+    const STEPS: &[Step] = &[
+        ("spawn_task", |_| takes(json!({"type": only("scout"), "prompt": words(), "description": words()}))),
+        ("check_task", |told| {
+            let started: Value = serde_json::from_str(&told[0]).expect("an object");
+            takes(json!({"taskId": only(started["taskId"].clone())}))
+        }),
+    ];
+    let (llm, protocol) = (llm(), Protocol::Anthropic);
+    let came = converse(&llm, protocol, "spawn_task", STEPS, &[]);
+    assert_eq!(names(&came), ["spawn_task", "check_task"], "{protocol:?}");
+    let (child, created, spawned) = came.child();
+    assert_eq!((&created["agent"], &spawned["dialect"]), (&json!("scout"), &json!("spawn_task")), "{protocol:?}");
+    let told = came.results(protocol);
+    let id = format!("task_{}", child.id.replace('-', ""));
+    assert_eq!(serde_json::from_str::<Value>(&told[0]).ok(), Some(json!({"taskId": id, "status": "pending"})));
+    let answer = child.of("run_ended")[0]["text"].as_str().unwrap_or_default();
+    match ended(&came, "result", "failed") {
+        "result" => assert_eq!(told[1], answer, "{protocol:?}"),
+        _ => assert!(told[1].starts_with(&format!("Task {id} failed: ")), "{protocol:?}: {told:?}"),
+    }
+}
+
+#[test]
+fn a_real_model_hands_work_to_a_minion_that_returns() {
+    const STEPS: &[Step] = &[("minion", |_| {
+        takes(json!({
+            "message": words(),
+            "enableWeb": {"type": "boolean"},
+            "enabledTools": {"type": "array", "items": words(), "maxItems": 1},
+        }))
+    })];
+    const BELOW: &[Step] = &[("return", |_| takes(json!({"result": words()})))];
+    let (llm, protocol) = (llm(), Protocol::Chat);
+    let came = converse(&llm, protocol, "minion", STEPS, BELOW);
+    assert_eq!(names(&came), ["minion"], "{protocol:?}");
+    let (child, created, spawned) = came.child();
+    assert_eq!((&created["returns"], &spawned["dialect"]), (&json!(true), &json!("minion")), "{protocol:?}");
+    let end = child.of("run_ended")[0];
+    assert_eq!(
+        (&end["outcome"], end["returned"].is_string() || end["returned"].is_object()),
+        (&json!("completed"), true)
+    );
+    let told: Value = serde_json::from_str(&came.results(protocol)[0]).expect("an object");
+    let returned = &child.of("turn_answered")[0]["calls"][0]["args"];
+    let returned: Value = serde_json::from_str(returned.as_str().expect("arguments")).expect("JSON");
+    assert_eq!(
+        told,
+        json!({
+            "minionChatId": child.short,
+            "response": returned["result"],
+            "usedReturnTool": true,
+            "activity": {"turns": 1},
+        }),
+        "{protocol:?}"
+    );
+}
+
+#[test]
+fn a_real_model_starts_a_subagent_and_is_told_when_it_is_complete() {
+    const STEPS: &[Step] = &[("subagent", |_| takes(json!({"task": words(), "agent": only("scout")})))];
+    let (llm, protocol) = (llm(), Protocol::Anthropic);
+    let came = converse(&llm, protocol, "subagent", STEPS, &[]);
+    assert_eq!(names(&came), ["subagent"], "{protocol:?}");
+    let (child, created, spawned) = came.child();
+    assert_eq!((&created["agent"], &spawned["dialect"]), (&json!("scout"), &json!("subagent")), "{protocol:?}");
+    assert!(prompt(child).contains(calls(&came)[0].1["task"].as_str().expect("a task")), "{protocol:?}");
+    let told = came.results(protocol);
+    let started: Value = serde_json::from_str(&told[0]).expect("an object");
+    let parts = |of: &Value| (of["success"].clone(), of["branchId"].clone(), of["status"].clone());
+    assert_eq!(parts(&started), (json!(true), json!(child.short), json!("started")), "{protocol:?}: {told:?}");
+    // Its end comes by itself, in one message.
+    let notice = told.last().expect("a notice");
+    let end = notice.lines().find(|line| line.starts_with('{')).unwrap_or_else(|| panic!("{protocol:?}: {told:?}"));
+    let end: Value = serde_json::from_str(end).expect("an object");
+    let status = ended(&came, "complete", "error");
+    assert_eq!(parts(&end), (json!(status == "complete"), json!(child.short), json!(status)), "{protocol:?}");
+    assert_eq!(end["iterations"], child.of("run_ended")[0]["turns"], "{protocol:?}");
+}
+
+#[test]
+fn a_real_model_gives_a_task_and_has_its_answer_as_the_result() {
+    const STEPS: &[Step] = &[("task", |_| takes(json!({"subagent_type": only("scout"), "prompt": words()})))];
+    let (llm, protocol) = (llm(), Protocol::Chat);
+    let came = converse(&llm, protocol, "task", STEPS, &[]);
+    assert_eq!(names(&came), ["task"], "{protocol:?}");
+    let (child, created, spawned) = came.child();
+    assert_eq!((&created["agent"], &spawned["mode"]), (&json!("scout"), &json!("blocking")), "{protocol:?}");
+    assert!(spawned.get("dialect").is_none(), "the first dialect is left out: {spawned}");
+    assert_eq!(prompt(child), calls(&came)[0].1["prompt"], "{protocol:?}");
+    let told = came.results(protocol);
+    let answer = child.of("run_ended")[0]["text"].as_str().unwrap_or_default();
+    match ended(&came, "output", "error") {
+        "output" => assert_eq!(told[0], answer, "{protocol:?}"),
+        _ => assert!(told[0].starts_with(&format!("Task {} (scout) failed: ", child.short)), "{protocol:?}: {told:?}"),
+    }
+}

@@ -1,0 +1,94 @@
+use subtend_session::authority::Authority;
+use subtend_session::call::ToolErrorKind;
+use subtend_session::ids::{CallId, RunNo, TurnNo};
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::registry::arguments;
+use crate::tool::{Progress, ToolKey};
+use crate::workspace::Workspace;
+
+fn all() -> Arc<[ToolSpec]> {
+    let spec = |name: &str, about: &str| ToolSpec {
+        name: name.into(),
+        description: about.into(),
+        schema: Arc::new(json!({"type": "object"})),
+    };
+    [spec("look", "Looks at\na thing."), spec("read", "Reads a file."), spec("write", "Writes a file.")].into()
+}
+
+fn got(args: &str, shown: &[Text], max_bytes: u64) -> Value {
+    let (tool, args) = GetTools::asked(args, &all(), shown).unwrap();
+    let call = ToolCall {
+        key: ToolKey {
+            session: "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap(),
+            run: RunNo(1),
+            call: CallId { turn: TurnNo(1), ix: 0 },
+        },
+        args,
+        options: Default::default(),
+        workspace: Arc::new(Workspace::open(std::env::temp_dir()).unwrap()),
+        authority: Arc::new(Authority::deny_all()),
+        cancel: CancellationToken::new(),
+        max_bytes,
+        progress: Progress::none(),
+    };
+    let output = tool.run(call).now_or_never().unwrap().unwrap();
+    assert!(output.content.len() as u64 <= max_bytes);
+    serde_json::from_str(&output.content).unwrap()
+}
+
+#[test]
+fn b8_a_listing_has_what_is_not_shown_already_and_has_all_words() {
+    let line = |name: &str, about: &str| json!({"name": name, "description": about});
+    let (look, read, write) =
+        (line("look", "Looks at a thing."), line("read", "Reads a file."), line("write", "Writes a file."));
+    assert_eq!(got("{}", &[], 8_000), json!({"tools": [look, read, write]}));
+    assert_eq!(got("", &["read".into()], 8_000), json!({"tools": [look, write]}));
+    assert_eq!(got(r#"{"query":"FILE wri"}"#, &[], 8_000), json!({"tools": [write]}));
+    assert_eq!(got(r#"{"query":"nothing"}"#, &[], 8_000), json!({"tools": []}));
+}
+
+#[test]
+fn b8_a_description_is_whole_also_of_what_is_shown_and_says_what_is_unknown() {
+    let read = json!({"name": "read", "description": "Reads a file.", "parameters": {"type": "object"}});
+    let told = got(r#"{"tools":["read","nonesuch"," read "]}"#, &["read".into()], 8_000);
+    assert_eq!(told, json!({"tools": [read], "unknown": ["nonesuch"]}));
+}
+
+#[test]
+fn b8_what_does_not_fit_is_counted() {
+    let told = got("{}", &[], 180);
+    let look = json!({"name": "look", "description": "Looks at a thing."});
+    assert_eq!(told, json!({"tools": [look], "more": "2 more are not shown: say a `query`"}));
+}
+
+#[test]
+fn the_schemas_fit_what_is_parsed() {
+    let [get, call] = specs().map(|spec| arguments::compile(&spec.schema).unwrap());
+    for (args, fits) in
+        [(json!({}), true), (json!({"tools": ["a"], "query": "b"}), true), (json!({"tool": "a"}), false)]
+    {
+        assert_eq!(get.is_valid(&args), fits, "{args}");
+        assert_eq!(GetTools::asked(&args.to_string(), &all(), &[]).is_ok(), fits, "{args}");
+    }
+    for (args, fits) in [
+        (json!({"tool": "read", "args": {"path": "a"}}), true),
+        (json!({"tool": "read"}), true),
+        (json!({"args": {}}), false),
+        (json!({"tool": "read", "path": "a"}), false),
+    ] {
+        assert_eq!(call.is_valid(&args), fits, "{args}");
+        assert_eq!(parse_use(&args.to_string()).is_ok(), fits, "{args}");
+    }
+}
+
+#[test]
+fn b8_what_starts_sessions_and_use_tool_itself_are_not_called_by_it() {
+    for tool in ["use_tool", "get_tools", "subagent", "task", "Task", "spawn_await", "return"] {
+        let error = parse_use(&json!({"tool": tool}).to_string()).unwrap_err();
+        assert_eq!(error.kind, ToolErrorKind::BadArgs);
+        assert!(error.message.starts_with(&format!("{tool} cannot be called by use_tool: ")), "{}", error.message);
+    }
+    assert_eq!(parse_use(r#"{"tool":"read","args":{"path":"a"}}"#), Ok(("read".into(), r#"{"path":"a"}"#.into())));
+}

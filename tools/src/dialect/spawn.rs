@@ -1,0 +1,144 @@
+//! The `spawn` dialect: jobs that are started at once and waited for later.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::json;
+use subtend_session::dialect::Dialect;
+use subtend_session::dialect::jobs::{self, Jobs};
+use subtend_session::message::ToolSpec;
+use subtend_session::place::Mode;
+
+use super::{Offered, OfferedProfile, Request, StartRequest, beside, label, names, not_too_many, says_something};
+use crate::registry::near;
+use crate::tool::ToolError;
+
+/// The tool that starts a job.
+pub const NAME: &str = "spawn";
+/// The tool that waits for jobs.
+pub const AWAIT: &str = jobs::AWAIT;
+
+const ABOUT: &str = "\
+Start a job: an isolated agent that works on one task beside you, in a context of its own. You get a short job id at once and go \
+on; fetch the result later with spawn_await.
+
+Use it for research that takes long, for parts that are independent and can go on at the same time, and for work that needs \
+other tools or another manner than yours. Do not use it for what one or two direct tool calls settle, or where the next step \
+needs the result at once.
+
+The job sees none of this conversation: put the goal, the names and paths involved and the form of the answer into the task. It \
+cannot start jobs of its own.
+Good: \"List every place in src/net that opens a socket, with file and line. Change nothing.\"
+Bad: \"check the thing from before\"";
+
+const ABOUT_AWAIT: &str = "\
+Wait for jobs that you started with spawn, and get their results: one block for each job, `[id: OK]` or `[id: ERROR]` with its \
+text below, `[id: NOT FOUND]` for an id that is none of yours. Results stay: a job can be awaited again.
+
+Start all jobs that can go on at the same time first, do what needs none of them, then wait for them together.";
+
+/// The tools, with the profiles that may be named.
+pub fn specs(profiles: &[OfferedProfile]) -> [ToolSpec; 2] {
+    let mut profile =
+        json!({"type": "string", "description": "Which kind of agent does the job; leave it out for one like you."});
+    if !profiles.is_empty() {
+        let names: Vec<&str> = profiles.iter().map(|profile| &*profile.name).collect();
+        if let Some(profile) = profile.as_object_mut() {
+            profile.insert("enum".to_owned(), json!(names));
+        }
+    }
+    let spawn = json!({
+        "type": "object",
+        "properties": {
+            "task": {"type": "string", "minLength": 1, "description": "What the job is to do: all that it needs to know."},
+            "profile": profile,
+            "context": {"type": "string", "description": "More that the job should know: it stands below its task."},
+            "system_prompt": {"type": "string", "description": "Instructions that are added to those of the profile."},
+            "tools": {
+                "type": "string",
+                "description": "The tools that the job may use, with commas between them; leave it out for those of the profile, or all of yours.",
+            },
+        },
+        "required": ["task"],
+        "additionalProperties": false,
+    });
+    let wait = json!({
+        "type": "object",
+        "properties": {
+            "job_ids": {"type": "string", "description": "Job ids with commas between them, or `*` for all of yours."},
+        },
+        "required": ["job_ids"],
+        "additionalProperties": false,
+    });
+    [
+        ToolSpec { name: NAME.into(), description: ABOUT.into(), schema: Arc::new(spawn) },
+        ToolSpec { name: AWAIT.into(), description: ABOUT_AWAIT.into(), schema: Arc::new(wait) },
+    ]
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    task: Option<String>,
+    profile: Option<String>,
+    context: Option<String>,
+    system_prompt: Option<String>,
+    tools: Option<String>,
+}
+
+/// Reads the arguments of `spawn`, as the model wrote them.
+///
+/// # Errors
+/// When they do not fit, when the task is missing or empty, when there is no such profile.
+pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
+    let asked: Arguments = super::arguments(NAME, args, "task, profile, context, system_prompt and tools")?;
+    let task = asked.task.unwrap_or_default();
+    says_something("task", &task)?;
+    let profile = asked.profile.as_deref().map(str::trim).filter(|name| !name.is_empty());
+    let profile = profile.map(|name| find(name, &offered.profiles)).transpose()?;
+    let agent = profile.and_then(|profile| profile.agent.clone()).unwrap_or_else(|| Arc::clone(&offered.own));
+    // Models write an empty text for what they leave out; one that names nothing all the same is no way to ask for everything.
+    let listed = asked.tools.as_deref().filter(|list| !list.trim().is_empty()).map(names);
+    if listed.as_ref().is_some_and(Vec::is_empty) {
+        let told =
+            "tools names no tool: name some with commas between them, or leave it out for all that the job can have";
+        return Err(ToolError::bad_args(told));
+    }
+    not_too_many("tools", listed.as_ref().map_or(0, Vec::len))?;
+    let of_profile = profile.filter(|profile| !profile.tools.is_empty()).map(|profile| profile.tools.clone());
+    Ok(Request::Start(Box::new(StartRequest {
+        label: label(&task),
+        tools: listed.or(of_profile),
+        profile: profile.map(|profile| Arc::clone(&profile.name)),
+        system: beside("system_prompt", asked.system_prompt)?,
+        context: beside("context", asked.context)?,
+        ..StartRequest::plain(Dialect::Spawn, agent, task.into(), Mode::Background)
+    })))
+}
+
+fn find<'a>(name: &str, profiles: &'a [OfferedProfile]) -> Result<&'a OfferedProfile, ToolError> {
+    profiles.iter().find(|profile| *profile.name == *name).ok_or_else(|| {
+        let shown: String = name.chars().take(60).collect();
+        if profiles.is_empty() {
+            return ToolError::bad_args(format!("no profile `{shown}`: there are none here, so leave profile out"));
+        }
+        let names: Vec<&str> = profiles.iter().map(|profile| &*profile.name).collect();
+        ToolError::bad_args(format!("no profile `{shown}`. Valid: {}.", near::listed(&names)))
+    })
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Awaited {
+    job_ids: String,
+}
+
+/// Reads the arguments of `spawn_await`, as the model wrote them: which jobs it waits for.
+///
+/// # Errors
+/// When they do not fit.
+pub fn parse_await(args: &str) -> Result<Jobs, ToolError> {
+    let asked: Awaited = super::arguments(AWAIT, args, "job_ids")?;
+    Jobs::asked(&json!({"job_ids": asked.job_ids}).to_string())
+        .ok_or_else(|| ToolError::bad_args("job_ids must be a text: ids with commas between them, or `*`"))
+}

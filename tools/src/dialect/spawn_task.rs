@@ -1,0 +1,76 @@
+//! The `spawn_task` dialect: background tasks by type, looked at by `check_task` and ended by `cancel_task`.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use subtend_session::dialect::Dialect;
+use subtend_session::ids::Text;
+use subtend_session::message::ToolSpec;
+use subtend_session::place::Mode;
+
+use super::{Offered, Request, StartRequest, label, listed, metadata, says_something};
+use crate::tool::ToolError;
+
+/// The tool that starts a task.
+pub const NAME: &str = "spawn_task";
+
+const ABOUT: &str = "\
+Start a background task and go on with your own work. It returns a task id at once; fetch the result with check_task when you \
+need it.
+
+When: a question about the codebase that needs much reading; documentation or facts that have to be looked up; a plan for a \
+change of several steps. Start several at once where the questions are independent.
+When not: what you can settle with one or two calls of your own tools, what you know already, and changes to files, unless a \
+type below says that it makes them.
+
+The task runs in a session of its own and knows nothing of this conversation: its prompt must stand alone. Give the paths, names \
+and facts that you have, and say what the answer should contain.
+Good: \"Read src/cache/ and say which functions write to disk, with file and line, and in which order they do it on shutdown.\"
+Bad: \"Why is it slow?\"
+
+Workflow: start one or more tasks; go on with what does not need them; check_task with wait when you need a result; answer with \
+what they found, checked. cancel_task ends one that you no longer need.
+
+Types:";
+
+/// The tool as it is offered where tasks of `types` (name, description) can be started.
+pub fn spec(types: &[(Text, Text)]) -> ToolSpec {
+    let names: Vec<&str> = types.iter().map(|(name, _)| &**name).collect();
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "type": {"type": "string", "enum": names, "description": "Which kind of task."},
+            "prompt": {"type": "string", "minLength": 1, "description": "All that the task needs to know: it sees nothing else."},
+            "description": {"type": "string", "description": "A few words that name the task in listings."},
+            "metadata": {"type": "object", "description": "Labels to keep with the task. They change nothing about the work."},
+        },
+        "required": ["type", "prompt", "description"],
+        "additionalProperties": false,
+    });
+    ToolSpec { name: NAME.into(), description: format!("{ABOUT}{}", listed(types)).into(), schema: Arc::new(schema) }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    r#type: String,
+    prompt: String,
+    description: String,
+    metadata: Option<Map<String, Value>>,
+}
+
+/// Reads the arguments of a call, as the model wrote them.
+///
+/// # Errors
+/// When they do not fit; when there is no such type; when the prompt is empty or too long.
+pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
+    let asked: Arguments = super::arguments(NAME, args, "type, prompt, description and metadata")?;
+    let agent = offered.agent(NAME, asked.r#type.trim())?;
+    says_something("prompt", &asked.prompt)?;
+    Ok(Request::Start(Box::new(StartRequest {
+        label: label(&asked.description),
+        metadata: metadata(asked.metadata)?,
+        ..StartRequest::plain(Dialect::SpawnTask, agent, asked.prompt.into(), Mode::Background)
+    })))
+}

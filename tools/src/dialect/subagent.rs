@@ -1,0 +1,146 @@
+//! The `subagent` dialect: background work in a branch, told of when it is complete, and continued by its branch.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::json;
+use subtend_session::dialect::Dialect;
+use subtend_session::ids::Text;
+use subtend_session::message::ToolSpec;
+use subtend_session::place::Mode;
+
+use super::{
+    ContinueRequest, Offered, Request, Source, StartRequest, beside, label, listed, not_too_many, says_something,
+};
+use crate::tool::ToolError;
+
+/// The tool.
+pub const NAME: &str = "subagent";
+
+/// Iterations of one run where the call names none.
+pub const ITERATIONS: u32 = 10;
+
+/// What a branch is told that goes on and is told nothing else.
+pub const GO_ON: &str = "Continue your previous work.";
+
+const ABOUT: &str = "\
+Start a subagent that works on a task in the background, in a branch of this conversation with a context of its own. The call \
+returns at once; the result comes to you by itself when it is complete, so go on or end your turn.
+
+Use it for research that needs several searches, for analysis that reads many files, and for parts that can go on at the same \
+time. Do not use it for a single look-up. It sees none of this conversation: give it the whole task, and with contextFiles and \
+context what it should know from the start. It has the tools that you have, but cannot start subagents.
+Good: \"Compare how src/a and src/b parse dates, and list the inputs on which they differ, with file and line.\"
+Bad: \"continue with that\"
+
+A subagent that stopped at its maximum of iterations, or that you want to ask more, goes on with continueBranchId.";
+
+/// The tool as it is offered where `agents` (name, description) can be named.
+pub fn spec(agents: &[(Text, Text)]) -> ToolSpec {
+    let mut description = ABOUT.to_owned();
+    if !agents.is_empty() {
+        description.push_str("\n\nAgents that can be named:");
+        description.push_str(&listed(agents));
+    }
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "task": {"type": "string", "description": "What it is to accomplish. Needed unless continueBranchId is given."},
+            "agent": {"type": "string", "description": "The agent to work as; leave it out for one like you."},
+            "tools": {
+                "type": "object",
+                "additionalProperties": {"type": "array", "items": {"type": "string"}},
+                "description": "Tools whose schemas it gets from the start, by agent: {\"agent\": [\"tool\"]}. It may use its other tools all the same.",
+            },
+            "contextFiles": {"type": "array", "items": {"type": "string"}, "description": "Files whose content it gets from the start."},
+            "context": {"type": "string", "description": "More that it should know from the start."},
+            "maxIterations": {"type": "integer", "minimum": 1, "default": ITERATIONS, "description": "After how many iterations it pauses."},
+            "continueBranchId": {"type": "string", "description": "The branch of an ended subagent of yours that is to go on."},
+        },
+        "additionalProperties": false,
+    });
+    ToolSpec { name: NAME.into(), description: description.into(), schema: Arc::new(schema) }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    task: Option<String>,
+    agent: Option<String>,
+    tools: Option<BTreeMap<String, Vec<String>>>,
+    #[serde(rename = "contextFiles", alias = "context_files")]
+    files: Option<Vec<String>>,
+    context: Option<String>,
+    #[serde(rename = "maxIterations", alias = "max_iterations")]
+    iterations: Option<u32>,
+    #[serde(rename = "continueBranchId", alias = "continue_branch_id")]
+    branch: Option<String>,
+}
+
+/// Why no subagent can be started at all, if so: from outside first, then from within one.
+pub(super) fn refusal(offered: &Offered) -> Option<ToolError> {
+    if offered.source == Source::Mcp {
+        return Some(refused(
+            "MCP_NOT_SUPPORTED",
+            "Subagents can be started in an internal chat only, not by an MCP client.",
+        ));
+    }
+    if offered.nested && !offered.has(Dialect::Subagent) {
+        let message = "A subagent cannot start subagents: say in your answer what else should be looked into.";
+        return Some(refused("NESTED_SUBAGENT_NOT_ALLOWED", message));
+    }
+    None
+}
+
+fn refused(code: &str, message: &str) -> ToolError {
+    ToolError::refused(Dialect::Subagent.refused(code, message).to_string())
+}
+
+/// Reads the arguments of a call, as the model wrote them.
+///
+/// # Errors
+/// In the shape of a result: when they do not fit, when the task is empty, when there is no such agent.
+pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
+    read(args, offered).map_err(|error| {
+        let message = Dialect::Subagent.refused("INVALID_ARGUMENTS", &error.message).to_string();
+        ToolError { message, ..error }
+    })
+}
+
+fn read(args: &str, offered: &Offered) -> Result<Request, ToolError> {
+    let takes = "task, agent, tools, contextFiles, context, maxIterations and continueBranchId";
+    let asked: Arguments = super::arguments(NAME, args, takes)?;
+    if asked.iterations == Some(0) {
+        return Err(ToolError::bad_args("maxIterations is 0: give 1 or more"));
+    }
+    let task = asked.task.unwrap_or_default();
+    let turns = Some(asked.iterations.unwrap_or(ITERATIONS));
+    let agent = asked.agent.as_deref().map(str::trim).filter(|agent| !agent.is_empty());
+    if let Some(branch) = asked.branch.as_deref().map(str::trim).filter(|branch| !branch.is_empty()) {
+        let prompt = if task.trim().is_empty() { GO_ON.into() } else { task.into() };
+        return Ok(Request::Continue(ContinueRequest {
+            dialect: Dialect::Subagent,
+            task: branch.into(),
+            agent: agent.map(Text::from),
+            prompt,
+            mode: Mode::Background,
+            turns,
+            tools: None,
+        }));
+    }
+    says_something("task", &task)?;
+    let agent = agent.map_or_else(|| Ok(Arc::clone(&offered.own)), |agent| offered.agent(NAME, agent))?;
+    not_too_many("contextFiles", asked.files.as_ref().map_or(0, Vec::len))?;
+    not_too_many("tools", asked.tools.iter().flat_map(BTreeMap::values).map(Vec::len).sum())?;
+    let texts = |names: Vec<String>| names.into_iter().map(Text::from).collect::<Vec<_>>();
+    let prefetch = asked.tools.unwrap_or_default().into_iter().map(|(agent, slugs)| (Text::from(agent), texts(slugs)));
+    Ok(Request::Start(Box::new(StartRequest {
+        label: label(&task),
+        turns,
+        context: beside("context", asked.context)?,
+        files: texts(asked.files.unwrap_or_default()),
+        prefetch: prefetch.collect(),
+        ..StartRequest::plain(Dialect::Subagent, agent, task.into(), Mode::Background)
+    })))
+}

@@ -1,0 +1,289 @@
+//! Options of a tool that a person sets: what there is, and what is filled in where nothing was said (M3).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+use subtend_session::ids::Text;
+
+/// An option of a tool, as a settings page or a command shows it.
+///
+/// ```
+/// use subtend_tools::option::ToolOption;
+///
+/// let options = [
+///     ToolOption::boolean("images", "Images", true).subtitle("Whether pages come with their images"),
+///     ToolOption::long_text("notes", "Notes", "What a reader should look for"),
+///     ToolOption::model("model", "Model").subtitle("The model that shortens pages"),
+/// ];
+/// assert!(subtend_tools::option::declared(&options).is_ok());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ToolOption {
+    /// Its name among the tool's options.
+    pub id: Text,
+    /// What a person reads.
+    pub label: Text,
+    /// The same at more length; empty for none.
+    pub subtitle: Text,
+    /// What it holds.
+    #[serde(flatten)]
+    pub kind: OptionKind,
+}
+
+/// What an option holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum OptionKind {
+    /// Yes or no.
+    Boolean {
+        /// Without a word.
+        default: bool,
+    },
+    /// A text of several lines; empty without a word.
+    LongText {
+        /// What an empty field shows.
+        placeholder: Text,
+    },
+    /// A model. There is no default: it is filled once from the session's model when the tool is first enabled, and required
+    /// from then on.
+    Model,
+}
+
+/// An option that does not hold what it should, or cannot be one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the option `{id}` {why}")]
+pub struct BadOption {
+    /// Which.
+    pub id: Text,
+    /// What is wrong.
+    pub why: String,
+}
+
+/// Values of the options of tools, by the tool's name and the option's id.
+pub type ToolOptions = BTreeMap<Text, Map<String, Value>>;
+
+impl ToolOption {
+    /// Yes or no.
+    pub fn boolean(id: impl Into<Text>, label: impl Into<Text>, default: bool) -> Self {
+        Self::new(id.into(), label.into(), OptionKind::Boolean { default })
+    }
+
+    /// A text of several lines; `placeholder` is what an empty field shows.
+    pub fn long_text(id: impl Into<Text>, label: impl Into<Text>, placeholder: impl Into<Text>) -> Self {
+        Self::new(id.into(), label.into(), OptionKind::LongText { placeholder: placeholder.into() })
+    }
+
+    /// A model.
+    pub fn model(id: impl Into<Text>, label: impl Into<Text>) -> Self {
+        Self::new(id.into(), label.into(), OptionKind::Model)
+    }
+
+    /// With more words for a person.
+    #[must_use]
+    pub fn subtitle(mut self, subtitle: impl Into<Text>) -> Self {
+        self.subtitle = subtitle.into();
+        self
+    }
+
+    fn new(id: Text, label: Text, kind: OptionKind) -> Self {
+        Self { id, label, subtitle: "".into(), kind }
+    }
+
+    /// Whether it may hold `value`.
+    ///
+    /// # Errors
+    /// [`BadOption`], which says what it may hold.
+    pub fn takes(&self, value: &Value) -> Result<(), BadOption> {
+        if self.kind.fits(value) {
+            return Ok(());
+        }
+        let shown = value.to_string();
+        let shown = crate::bounded::shown(&shown, 100);
+        Err(BadOption { id: Arc::clone(&self.id), why: format!("must be {}, not {shown}", self.kind.wants()) })
+    }
+}
+
+impl OptionKind {
+    /// What is filled in where nothing was said and the session's model is `model`.
+    fn filling(&self, model: Option<&str>) -> Option<Value> {
+        match self {
+            Self::Boolean { default } => Some((*default).into()),
+            Self::LongText { .. } => Some("".into()),
+            Self::Model => model.map(Value::from),
+        }
+    }
+
+    fn wants(&self) -> &'static str {
+        match self {
+            Self::Boolean { .. } => "true or false",
+            Self::LongText { .. } => "a text",
+            Self::Model => "the name of a model",
+        }
+    }
+
+    fn fits(&self, value: &Value) -> bool {
+        match self {
+            Self::Boolean { .. } => value.is_boolean(),
+            Self::LongText { .. } => value.is_string(),
+            Self::Model => value.as_str().is_some_and(|model| !model.trim().is_empty()),
+        }
+    }
+}
+
+/// Fills in what `given` lacks, as a tool is enabled; what is there is kept. `model` is the session's.
+///
+/// ```
+/// use serde_json::json;
+/// use subtend_tools::dialect::minion;
+/// use subtend_tools::option::fill;
+///
+/// let mut given = serde_json::Map::new();
+/// fill(&minion::options(), &mut given, Some("anthropic/small"));
+/// assert_eq!(given, *json!({"model": "anthropic/small", "systemPrompt": ""}).as_object().ok_or("no object")?);
+/// # Ok::<(), &str>(())
+/// ```
+pub fn fill(options: &[ToolOption], given: &mut Map<String, Value>, model: Option<&str>) {
+    for option in options {
+        if !given.contains_key(&*option.id)
+            && let Some(value) = option.kind.filling(model)
+        {
+            given.insert(option.id.to_string(), value);
+        }
+    }
+}
+
+/// Whether an enabled tool's options hold what they should: models too, which are required now.
+///
+/// # Errors
+/// [`BadOption`], for the first that does not.
+pub fn check(options: &[ToolOption], given: &Map<String, Value>) -> Result<(), BadOption> {
+    for option in options {
+        match given.get(&*option.id) {
+            Some(value) => option.takes(value)?,
+            None => {
+                let why = format!("is missing: give {}", option.kind.wants());
+                return Err(BadOption { id: Arc::clone(&option.id), why });
+            }
+        }
+    }
+    known(options, given)
+}
+
+/// Whether what a person gave can be given: options that there are, each with what it may hold. What is missing is filled in when
+/// the tool is enabled.
+///
+/// # Errors
+/// [`BadOption`], for the first that cannot.
+pub fn given(options: &[ToolOption], given: &Map<String, Value>) -> Result<(), BadOption> {
+    options.iter().filter_map(|option| Some(option.takes(given.get(&*option.id)?))).collect::<Result<(), _>>()?;
+    known(options, given)
+}
+
+fn known(options: &[ToolOption], given: &Map<String, Value>) -> Result<(), BadOption> {
+    let unknown = given.keys().find(|id| !options.iter().any(|option| *option.id == ***id));
+    let Some(id) = unknown else { return Ok(()) };
+    let ids: Vec<&str> = options.iter().map(|option| &*option.id).collect();
+    let there = if ids.is_empty() { "none".to_owned() } else { ids.join(", ") };
+    let id = Text::from(&*crate::bounded::shown(id, 60));
+    Err(BadOption { id, why: format!("is none of the tool's; there are: {there}") })
+}
+
+/// Whether a tool can have these options: each has a name of its own, and words for a person.
+///
+/// # Errors
+/// [`BadOption`], for the first that cannot be one.
+pub fn declared(options: &[ToolOption]) -> Result<(), BadOption> {
+    for (at, option) in options.iter().enumerate() {
+        let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        let id = &option.id;
+        let why = if id.is_empty() || id.len() > 64 || !id.chars().all(valid) {
+            "has a name that is not 1 to 64 of the characters a-z A-Z 0-9 _ -"
+        } else if options.iter().take(at).any(|before| before.id == *id) {
+            "stands twice: options are told apart by their names"
+        } else if option.label.trim().is_empty() {
+            "has no label, so a person cannot know what it is"
+        } else {
+            continue;
+        };
+        return Err(BadOption { id: Arc::clone(id), why: why.to_owned() });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::dialect::minion;
+
+    fn web() -> ToolOption {
+        ToolOption::boolean("web", "Web", true).subtitle("Whether pages may be fetched")
+    }
+
+    fn map(value: Value) -> Map<String, Value> {
+        value.as_object().cloned().unwrap()
+    }
+
+    #[test]
+    fn m3_what_is_missing_is_filled_and_what_is_there_is_kept() {
+        let options = [&minion::options()[..], &[web()]].concat();
+        let filled = |given: Value, model| {
+            let mut given = map(given);
+            fill(&options, &mut given, model);
+            Value::Object(given)
+        };
+        assert_eq!(filled(json!({}), Some("big")), json!({"systemPrompt": "", "model": "big", "web": true}));
+        assert_eq!(
+            filled(json!({"systemPrompt": "Be brief.", "model": "small", "web": false, "other": 1}), Some("big")),
+            json!({"systemPrompt": "Be brief.", "model": "small", "web": false, "other": 1})
+        );
+        assert_eq!(filled(json!({}), None), json!({"systemPrompt": "", "web": true}));
+    }
+
+    #[test]
+    fn m3_a_model_is_required_once_the_tool_is_enabled() {
+        let said = |given: Value| check(&minion::options(), &map(given)).map_err(|bad| bad.to_string());
+        assert_eq!(said(json!({"systemPrompt": "", "model": "m"})), Ok(()));
+        let missing = "the option `model` is missing: give the name of a model";
+        assert_eq!(said(json!({"systemPrompt": ""})), Err(missing.to_owned()));
+        let empty = "the option `model` must be the name of a model, not \" \"";
+        assert_eq!(said(json!({"systemPrompt": "", "model": " "})), Err(empty.to_owned()));
+        let number = "the option `systemPrompt` must be a text, not 7";
+        assert_eq!(said(json!({"systemPrompt": 7, "model": "m"})), Err(number.to_owned()));
+    }
+
+    #[test]
+    fn m3_what_a_person_gives_is_an_option_that_there_is_with_what_it_holds() {
+        let said = |value: Value| given(&[web()], &map(value)).map_err(|bad| bad.to_string());
+        assert_eq!((said(json!({})), said(json!({"web": false}))), (Ok(()), Ok(())));
+        let text = "the option `web` must be true or false, not \"no\"";
+        assert_eq!(said(json!({"web": "no"})), Err(text.to_owned()));
+        let other = "the option `wep` is none of the tool's; there are: web";
+        assert_eq!(said(json!({"wep": true})), Err(other.to_owned()));
+    }
+
+    #[test]
+    fn m3_options_are_told_apart_and_say_what_they_are() {
+        let said = |options: &[ToolOption]| declared(options).map_err(|bad| bad.to_string());
+        assert_eq!(said(&minion::options()), Ok(()));
+        assert!(said(&[web(), web()]).unwrap_err().contains("stands twice"));
+        assert!(said(&[ToolOption::model("a model", "Model")]).unwrap_err().contains("has a name"));
+        assert!(said(&[ToolOption::model("model", " ")]).unwrap_err().contains("has no label"));
+    }
+
+    #[test]
+    fn m3_options_say_what_a_settings_page_shows() {
+        let shown = json!({
+            "id": "systemPrompt",
+            "label": "System prompt",
+            "subtitle": "What every minion is told besides its task",
+            "type": "long_text",
+            "placeholder": "Nothing: a minion is told its task alone",
+        });
+        assert_eq!(serde_json::to_value(&minion::options()[0]).unwrap(), shown);
+        assert_eq!(serde_json::to_value(&web().kind).unwrap(), json!({"type": "boolean", "default": true}));
+    }
+}

@@ -1,0 +1,67 @@
+//! `plan_exit`: a planner proposes that its plan be carried out. A person decides; the call itself changes nothing (G12).
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::json;
+use subtend_session::ids::Text;
+use subtend_session::message::ToolSpec;
+
+use crate::dialect::{self, says_something};
+use crate::tool::ToolError;
+
+/// The tool's name. Not a locked one: a host's own tool of that name is used in its place.
+pub const NAME: &str = "plan_exit";
+
+/// The agent that carries plans out.
+pub const CARRIES_OUT: &str = "build";
+
+const ABOUT: &str = "\
+Propose that your plan be carried out. A person reads it and decides; if they approve it, the session goes on with the agent that \
+makes changes, which has all of this conversation before it. If they do not, you go on planning.
+
+Call it once, when the plan is complete: every step named with its files, and nothing left to ask. Do not call it to show progress, \
+or to ask a question. Put the whole plan into the call: it is what the person is shown.";
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    plan: String,
+}
+
+/// The tool, as it is offered.
+pub fn spec() -> ToolSpec {
+    let schema = json!({
+        "type": "object",
+        "properties": {"plan": {"type": "string", "description": "The whole plan, as the person is to read it."}},
+        "required": ["plan"],
+        "additionalProperties": false,
+    });
+    ToolSpec { name: NAME.into(), description: ABOUT.into(), schema: Arc::new(schema) }
+}
+
+/// The plan of a call, as the model wrote it.
+///
+/// # Errors
+/// When the arguments do not fit, or the plan is empty or too long.
+pub fn parse(args: &str) -> Result<Text, ToolError> {
+    let asked: Arguments = dialect::arguments(NAME, args, "plan")?;
+    if asked.plan.trim().is_empty() {
+        return Err(ToolError::bad_args("the plan is empty: a person decides by what it says, so put all of it there"));
+    }
+    says_something("plan", &asked.plan)?;
+    Ok(asked.plan.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_is_a_text_that_says_something() {
+        assert_eq!(parse(r#"{"plan":"1. a"}"#).map(|plan| plan.to_string()).ok().as_deref(), Some("1. a"));
+        for bad in ["{}", r#"{"plan":" "}"#, r#"{"plan":"1","agent":"build"}"#, "plan"] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+}
