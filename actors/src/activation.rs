@@ -13,7 +13,7 @@ use subtend_session::state::{FoldError, Phase, State};
 use subtend_supervision::{Exit, How, RestartBudget, Verdict};
 use tokio::sync::oneshot;
 
-use crate::boot::AtBoot;
+use crate::boot::{AtBoot, Lost};
 use crate::directory::{Hot, Presence};
 use crate::driver::{Driver, First};
 use crate::hub::Hub;
@@ -58,9 +58,9 @@ impl Hub {
             if !self.is_stopping() {
                 tracing::error!(%session, %error, "the session could not be activated");
             }
-            if lane.is_lost() {
+            if let Some(lost) = lane.lost() {
                 // The mark goes with the lane: an activation that comes later must not go on with a lost run.
-                self.boot.lock().unwrap_or_else(PoisonError::into_inner).insert(session, AtBoot::Lost);
+                self.boot.lock().unwrap_or_else(PoisonError::into_inner).insert(session, AtBoot::Lost(lost));
             }
             self.directory.remove(session);
             self.waiters.forget(session);
@@ -100,7 +100,7 @@ impl Hub {
     async fn load(self: &Arc<Self>, session: SessionId, lane: Arc<Lane>) -> Result<Box<Driver>, ActivationError> {
         // First: an end that is appended from here on is told live; one before is found in the outbox. Either way it arrives.
         match self.boot.lock().unwrap_or_else(PoisonError::into_inner).remove(&session) {
-            Some(AtBoot::Lost) => lane.lose(),
+            Some(AtBoot::Lost(lost)) => lane.lose(lost),
             Some(AtBoot::GoesOn) | None => {}
         }
         self.journal.settled().await?;
@@ -114,7 +114,7 @@ impl Hub {
             // a row kills has it again each time: that it was given up is what slows it down.
             lane.settle();
         }
-        let lost = lane.is_lost();
+        let lost = lane.lost();
         let mut driver = Box::new(Driver::new(Arc::clone(self), state, Arc::clone(&lane), activation.epoch));
         driver.created_ms = activation.head.as_ref().map_or(driver.created_ms, |head| head.created_ms);
         driver.last_lsn = self.journal.durable();
@@ -127,22 +127,22 @@ impl Hub {
             Some(run) => {
                 driver.unmarked = true;
                 let key = RunKey { session, run: run.no };
-                if !lost && self.tokens.token(&key).is_none() {
+                if lost.is_none() && self.tokens.token(&key).is_none() {
                     self.tokens.open(key, owner_key(&run.opened.owner));
                     self.restore_accounts(key)?;
                 }
                 Some(self.first_command(&driver, &lane, lost))
             }
         };
-        if lane.take_crashed() && !lost {
+        if lane.take_crashed() && lost.is_none() {
             self.make_good(&driver)?;
             self.give_back(&driver);
         }
         // What the activation hears first goes before all that waits in the lanes. An end that `Lost` takes must not start a
         // turn first; for any other, the redone turn comes before what it may take.
         let mut asked = rows.asked;
-        asked.extend(self.words_from_above(&driver.state).filter(|_| !lost));
-        driver.first = Some(First { lost, asked, command, owed: rows.owed });
+        asked.extend(self.words_from_above(&driver.state).filter(|_| lost.is_none()));
+        driver.first = Some(First { lost: lost.is_some(), asked, command, owed: rows.owed });
         Ok(driver)
     }
 
@@ -194,16 +194,16 @@ impl Hub {
     }
 
     /// What a folded run in flight hears first.
-    fn first_command(&self, driver: &Driver, lane: &Lane, lost: bool) -> Command {
+    fn first_command(&self, driver: &Driver, lane: &Lane, lost: Option<Lost>) -> Command {
         if let Some(command) = lane.exhausted() {
             return Command::RestartsExhausted { command: command.map(Into::into) };
         }
-        if lost {
+        if let Some(Lost { queue_stands }) = lost {
             let survives = driver.state.run.as_ref().is_some_and(|run| match run.opened.owner {
                 Owner::Run { .. } => false,
                 Owner::Person | Owner::Host(_) | Owner::Detached { .. } => true,
             });
-            return Command::Lost { owner_survives: survives, queue_stands: self.options.leaves_waiting };
+            return Command::Lost { owner_survives: survives, queue_stands };
         }
         let owner_over = self.owner_over(&driver.state);
         Command::Reactivated { calls: driver.unstarted(), owner_over }

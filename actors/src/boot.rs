@@ -20,9 +20,10 @@ use crate::mint::now;
 
 mod going_on;
 mod report;
+mod standing;
 
-pub(crate) use going_on::AtBoot;
 pub use going_on::at_next_boot;
+pub(crate) use going_on::{AtBoot, Lost};
 use report::Aims;
 pub use report::{BootReport, Undone};
 
@@ -88,7 +89,7 @@ impl Hub {
             .filter(|(session, _)| at_boot.get(session) == Some(&AtBoot::GoesOn))
             .map(|(session, _)| *session)
             .collect();
-        let lost = inflight.iter().filter(|(session, _)| at_boot.get(session) == Some(&AtBoot::Lost));
+        let lost = inflight.iter().filter(|(session, _)| matches!(at_boot.get(session), Some(AtBoot::Lost(_))));
         let mut aims =
             Aims { lost: lost.map(|(session, row)| (*session, row.run)).collect(), going, ..Aims::default() };
         let mut by_depth: BTreeMap<u32, Vec<SessionId>> = BTreeMap::new();

@@ -13,6 +13,7 @@ use subtend_session::ids::{Lsn, RunNo};
 use subtend_supervision::slots::Slot;
 use tokio::sync::oneshot;
 
+use crate::boot::Lost;
 use crate::handle::QueueEntry;
 use crate::reading::HasRead;
 use crate::ticket::Ticket;
@@ -91,7 +92,7 @@ struct Inner {
     killer: Option<&'static str>,
     /// The run was in flight when the host died. Here and not in the actor, as the next: a panic before the end is in the log
     /// must not turn a lost run into one that goes on.
-    lost: bool,
+    lost: Option<Lost>,
     /// The run is to be given up, naming the command.
     exhausted: Option<Option<&'static str>>,
     /// The slot of the run in flight. Here and not in the actor: a run that goes on after a panic still holds it (T-3).
@@ -244,19 +245,19 @@ impl Lane {
     }
 
     /// The run was in flight when the host died.
-    pub(crate) fn lose(&self) {
-        self.lock().lost = true;
+    pub(crate) fn lose(&self, lost: Lost) {
+        self.lock().lost = Some(lost);
     }
 
-    /// Whether the run was in flight when the host died.
-    pub(crate) fn is_lost(&self) -> bool {
+    /// Whether the run was in flight when the host died, and how it is lost then.
+    pub(crate) fn lost(&self) -> Option<Lost> {
         self.lock().lost
     }
 
     /// What was to become of the run is in the log, or there is no run: it concerns no later one.
     pub(crate) fn settle(&self) {
         let mut inner = self.lock();
-        inner.lost = false;
+        inner.lost = None;
         inner.exhausted = None;
     }
 

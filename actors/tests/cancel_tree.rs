@@ -19,12 +19,15 @@ use std::time::Duration;
 use subtend_actors::{
     Census, ControlError, Ended, Next, Options, Runtime, SendError, SessionHandle, Subscription, What,
 };
+use subtend_journal::faulty::Faulty;
+use subtend_journal::memory::Memory;
+use subtend_journal::{Engine, Journal};
 use subtend_models::model::{Answer, ModelError, Request};
 use subtend_session::ids::{RunNo, SessionId};
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::outcome::{By, Outcome, OutcomeKind};
-use subtend_session::record::Record;
+use subtend_session::record::{Hold, Record};
 use support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text};
 
 async fn seconds(n: u64) {
@@ -116,6 +119,78 @@ async fn persons_runs_end_too_and_inputs_that_wait_stand() {
     assert_eq!(texts, ["quick", "for a person", "and later", "last"]);
     assert_eq!(quick.queue().await, Ok(Vec::new()), "the input that waited went first, and the other after it");
     shut(runtime).await;
+}
+
+fn on(engine: Box<dyn Engine>) -> Journal {
+    Journal::open(engine, subtend_journal::Options::default()).expect("the journal opens")
+}
+
+/// A host with a child and a grandchild at work, for each of which an input waits, is told to cancel the tree and dies at the
+/// `n`-th write from there on. Tells the three sessions, and whether that write came.
+async fn dies_while_it_cancels(memory: &Memory, n: u64) -> ([SessionId; 3], bool) {
+    let line = |request: Request| async move {
+        match (prompt(&request).as_str(), answers(&request)) {
+            ("parent", 0) => Ok(calls([task("child", false)])),
+            ("child", 0) => Ok(calls([task("grandchild", false)])),
+            _ => {
+                seconds(100).await;
+                Ok(text("done"))
+            }
+        }
+    };
+    let (faulty, faults) = Faulty::new(Box::new(memory.clone()));
+    let journal = on(Box::new(faulty));
+    let runtime = builder(&journal).model(model(line)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("parent").await.expect("accepted");
+    seconds(5).await;
+    let [child] = children(&runtime, &session).await.try_into().expect("one");
+    let [grandchild] = children(&runtime, &child).await.try_into().expect("one");
+    child.send("for later").await.expect("accepted");
+    grandchild.send("for later").await.expect("accepted");
+    seconds(5).await;
+    let last = faults.writes() + n;
+    faults.fail_sync(last);
+    // Its answer dies with the host, or tells what the host had done before.
+    let told = tokio::time::timeout(Duration::from_secs(60), session.cancel_tree()).await;
+    seconds(60).await;
+    let dead = faults.writes() >= last;
+    assert!(dead || told == Ok(Ok(1)), "{told:?}");
+    runtime.shutdown(Duration::from_secs(1)).await;
+    ([session.id(), child.id(), grandchild.id()], dead)
+}
+
+#[tokio::test(start_paused = true)]
+async fn inputs_that_wait_in_a_cancelled_tree_stand_whenever_the_host_dies() {
+    let mut unheard = 0;
+    for n in 1.. {
+        let memory = Memory::new();
+        let (line, dead) = dies_while_it_cancels(&memory, n).await;
+        let left = on(Box::new(memory.copy()));
+        let [root, _, grandchild] = line;
+        let stands = |record: &Record| match record {
+            Record::RunHeld { why, .. } => matches!(**why, Hold::Closing { queue_stands: true, .. }),
+            Record::RunEnded(ended) => ended.queue_stands,
+            _ => false,
+        };
+        assert!(records(&left, root).await.iter().any(stands), "its cancel is the first write");
+        unheard += usize::from(!records(&left, grandchild).await.iter().any(stands));
+        let journal = on(Box::new(memory));
+        let runtime = builder(&journal).model(model(family)).start().await.expect("it starts again");
+        seconds(1_000).await;
+        for session in line {
+            let handle = runtime.session(session).expect("readable").expect("there");
+            let waits = handle.queue().await.expect("listed").len();
+            let runs =
+                records(&journal, session).await.iter().filter(|record| matches!(record, Record::RunOpened(_))).count();
+            assert_eq!((waits, runs), (usize::from(session != root), 1), "write {n}, {session}");
+        }
+        shut(runtime).await;
+        if !dead {
+            break;
+        }
+    }
+    assert!(unheard > 0, "none died between the word to the parent and that to the grandchild");
 }
 
 #[tokio::test(start_paused = true)]

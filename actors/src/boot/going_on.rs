@@ -20,9 +20,16 @@ const STARTS: u32 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AtBoot {
     /// It ends `Lost`, or keeps its place in the queue.
-    Lost,
+    Lost(Lost),
     /// It goes on.
     GoesOn,
+}
+
+/// How a run that was in flight is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lost {
+    /// What waits in its session stays where it is.
+    pub(crate) queue_stands: bool,
 }
 
 /// How deep each run stands below the run that nobody in flight owns: what is owned stands deeper than its owner, also where a
@@ -88,7 +95,11 @@ impl Hub {
         levels: &HashMap<SessionId, u32>,
     ) -> Result<HashMap<SessionId, AtBoot>, ReadError> {
         let going = going(inflight, levels, |session, row| self.readmit(session, row))?;
-        let of = |session: &SessionId| if going.contains_key(session) { AtBoot::GoesOn } else { AtBoot::Lost };
+        let standing = self.standing(inflight)?;
+        let of = |session: &SessionId| match going.contains_key(session) {
+            true => AtBoot::GoesOn,
+            false => AtBoot::Lost(Lost { queue_stands: self.options.leaves_waiting || standing.contains(session) }),
+        };
         Ok(inflight.iter().map(|(session, _)| (*session, of(session))).collect())
     }
 

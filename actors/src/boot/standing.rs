@@ -1,0 +1,51 @@
+//! Runs below which a whole tree was being cancelled when the host died: what waits in their sessions stays where it is.
+
+use std::collections::{HashMap, HashSet};
+
+use subtend_journal::ReadError;
+use subtend_session::ids::{RunKey, SessionId};
+use subtend_session::index::Inflight;
+use subtend_session::record::Hold;
+use subtend_session::state::{Phase, State};
+
+use crate::hub::Hub;
+
+impl Hub {
+    /// The sessions whose runs in flight stand below one that closes with the whole tree below it.
+    ///
+    /// That run had heard of the cancel when the host died, and what it owns may not have: its word was on its way. The journal
+    /// of the one that closes knows, and the sweep ends what it owns first.
+    pub(super) fn standing(&self, inflight: &[(SessionId, Inflight)]) -> Result<HashSet<SessionId>, ReadError> {
+        let rows: HashMap<SessionId, &Inflight> = inflight.iter().map(|(session, row)| (*session, row)).collect();
+        let owners: HashSet<RunKey> = inflight.iter().filter_map(|(_, row)| row.owner.run()).collect();
+        let mut closing = HashSet::new();
+        for (session, row) in inflight {
+            let key = RunKey { session: *session, run: row.run };
+            if row.state == Phase::Closing && owners.contains(&key) && self.closes_the_tree(key)? {
+                closing.insert(key);
+            }
+        }
+        let below = |row: &Inflight| {
+            let above = std::iter::successors(row.owner.run(), |key| {
+                let row = rows.get(&key.session).filter(|row| row.run == key.run)?;
+                row.owner.run()
+            });
+            // As many owners as there are rows: a damaged store may hold a ring.
+            above.take(rows.len()).any(|key| closing.contains(&key))
+        };
+        let standing = inflight.iter().filter(|(_, row)| !closing.is_empty() && below(row));
+        Ok(standing.map(|(session, _)| *session).collect())
+    }
+
+    /// Whether the run in flight closes with the whole tree below it. One that cannot be read is for the sweep to report.
+    fn closes_the_tree(&self, key: RunKey) -> Result<bool, ReadError> {
+        let stored = match self.journal.records(key.session) {
+            Ok(stored) => stored,
+            Err(ReadError::Damaged { .. } | ReadError::Newer { .. }) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let state = State::fold(key.session, stored.iter().map(|stored| &stored.record));
+        let run = state.ok().and_then(|state| state.run).filter(|run| run.no == key.run);
+        Ok(run.is_some_and(|run| matches!(run.hold, Some(Hold::Closing { queue_stands: true, .. }))))
+    }
+}
