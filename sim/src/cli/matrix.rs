@@ -2,15 +2,20 @@
 
 use subtend_sim::simulate::{Mishap, Tally, Verb};
 
-/// Draws it, a line for each verb.
+/// Columns of one block: as many as a wide terminal shows.
+const COLUMNS: usize = 9;
+
+/// Draws it, a line for each verb, in blocks.
 pub(crate) fn draw(tally: &Tally) {
-    print!("{:14}", "");
-    Mishap::ALL.iter().for_each(|mishap| print!("{:>17}", format!("{mishap:?}")));
-    println!();
-    for verb in Verb::answered() {
-        print!("{:14}", format!("{verb:?}"));
-        Mishap::ALL.iter().for_each(|mishap| print!("{:17}", tally.cell(*mishap, verb)));
+    for block in Mishap::ALL.chunks(COLUMNS) {
+        print!("{:14}", "");
+        block.iter().for_each(|mishap| print!("{:>17}", format!("{mishap:?}")));
         println!();
+        for verb in Verb::answered() {
+            print!("{:14}", format!("{verb:?}"));
+            block.iter().for_each(|mishap| print!("{:17}", tally.cell(*mishap, verb)));
+            println!();
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use subtend_session::state::Phase;
 
 use crate::simulate::archive::blocking;
 use crate::simulate::deed::Deed;
-use crate::simulate::tally::Verb;
+use crate::simulate::tally::{Mishap, Verb};
 use crate::simulate::world::World;
 
 /// An input was sent.
@@ -20,7 +20,7 @@ pub(crate) fn sent(world: &World, deed: &Deed, sent: Result<Receipt, SendError>)
     let mut book = world.book.open();
     match sent {
         Ok(receipt) => book.acknowledged(session, receipt.input),
-        Err(SendError::Busy { .. }) => book.tally.mark("busy"),
+        Err(SendError::Busy { .. }) => book.mishap(Mishap::FullQueue),
         Err(SendError::Stopped(_)) => book.tally.mark("sent to one that stopped"),
         Err(error @ (SendError::BadInput(_) | SendError::Refused(_))) => {
             // A deleted session takes nothing.

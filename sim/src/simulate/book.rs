@@ -226,7 +226,20 @@ impl Pages {
                 self.contexts.forget();
             }
             Mishap::ClockJump => self.last_jump = Some(self.now()),
-            Mishap::TaskPanic | Mishap::WriteFails | Mishap::SyncFails | Mishap::Crash | Mishap::CrashInRecovery => {}
+            Mishap::TaskPanic
+            | Mishap::WriteFails
+            | Mishap::SyncFails
+            | Mishap::Crash
+            | Mishap::CrashInRecovery
+            | Mishap::ModelPanic
+            | Mishap::ModelHangs
+            | Mishap::ModelFails
+            | Mishap::ModelGarbage
+            | Mishap::ToolPanic
+            | Mishap::ToolHangs
+            | Mishap::ToolFails
+            | Mishap::SlowSubscriber
+            | Mishap::FullQueue => {}
         }
         self.tell(|| format!("! {mishap:?}"));
         let now = self.now();

@@ -12,6 +12,7 @@ use subtend_tools::tool::{ToolCall, ToolError, ToolOutput};
 
 use crate::simulate::book::Intent;
 use crate::simulate::plan::Takes;
+use crate::simulate::tally::Mishap;
 use crate::simulate::world::{AtWork, World, ordered_panic};
 
 /// What a tool is like.
@@ -92,9 +93,13 @@ async fn work(world: Arc<World>, hand: Hand, call: ToolCall) -> Result<ToolOutpu
     }
     if hand.panics && !world.is_calm() {
         world.pass(world.takes()).await;
+        world.book.open().mishap(Mishap::ToolPanic);
         ordered_panic();
     }
     let takes = if hand.slow && !world.is_calm() { Takes::Long } else { world.takes() };
+    if takes == Takes::Long {
+        world.book.open().mishap(Mishap::ToolHangs);
+    }
     if hand.stubborn {
         world.pass(takes).await;
     } else {
@@ -105,6 +110,7 @@ async fn work(world: Arc<World>, hand: Hand, call: ToolCall) -> Result<ToolOutpu
         }
     }
     if world.chance.one_in(6) && !world.is_calm() {
+        world.book.open().mishap(Mishap::ToolFails);
         return Err(ToolError::failed("it failed, as drawn"));
     }
     Ok(ToolOutput::text(format!("{} {}", hand.name, world.chance.below(1000))))

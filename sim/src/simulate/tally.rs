@@ -122,11 +122,29 @@ pub enum Mishap {
     CrashInRecovery,
     /// The clock jumps.
     ClockJump,
+    /// A model panics.
+    ModelPanic,
+    /// A model never answers.
+    ModelHangs,
+    /// A model fails, or answers with nothing, half of it, or a refusal.
+    ModelFails,
+    /// A model asks for tools that there are not, or with arguments that they do not take.
+    ModelGarbage,
+    /// A tool panics.
+    ToolPanic,
+    /// A tool goes on for long, also when it is told to stop.
+    ToolHangs,
+    /// A tool fails.
+    ToolFails,
+    /// A subscriber was so slow that it missed something.
+    SlowSubscriber,
+    /// A queue is full, and refuses an input.
+    FullQueue,
 }
 
 impl Mishap {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 17] = [
         Self::HandlerPanic,
         Self::AppendPanic,
         Self::TaskPanic,
@@ -135,6 +153,15 @@ impl Mishap {
         Self::Crash,
         Self::CrashInRecovery,
         Self::ClockJump,
+        Self::ModelPanic,
+        Self::ModelHangs,
+        Self::ModelFails,
+        Self::ModelGarbage,
+        Self::ToolPanic,
+        Self::ToolHangs,
+        Self::ToolFails,
+        Self::SlowSubscriber,
+        Self::FullQueue,
     ];
 }
 

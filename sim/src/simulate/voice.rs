@@ -41,8 +41,11 @@ impl Model for Voice {
         let takes = world.takes();
         world.book.mark(&format!("model {says:?}"));
         {
-            let book = world.book.open();
+            let mut book = world.book.open();
             book.tell(|| format!("  {} turn {} {says:?} {takes:?}", book.nick(request.session), request.turn));
+            if let Some(mishap) = mishap(says) {
+                book.mishap(mishap);
+            }
         }
         if says == Says::Panics && world.chance.one_in(2) {
             ordered_panic();
@@ -60,6 +63,16 @@ impl Model for Voice {
                 }
             }
         })
+    }
+}
+
+/// What of it goes wrong.
+fn mishap(says: Says) -> Option<Mishap> {
+    match says {
+        Says::Text | Says::Calls => None,
+        Says::Cut | Says::CutCalls | Says::Empty | Says::Refuses | Says::Fails => Some(Mishap::ModelFails),
+        Says::Hangs => Some(Mishap::ModelHangs),
+        Says::Panics => Some(Mishap::ModelPanic),
     }
 }
 
@@ -131,6 +144,9 @@ fn calls(world: &World, request: &Request) -> Vec<Asked> {
 fn call(world: &World, request: &Request, ix: u32) -> Option<Asked> {
     let asks = world.chance.weighted(&world.swarm.asks)?;
     world.book.mark(&format!("asks {asks:?}"));
+    if matches!(asks, Asks::Unknown | Asks::Garbage) {
+        world.book.open().mishap(Mishap::ModelGarbage);
+    }
     let back = world.chance.one_in(2);
     let (tool, args): (&str, Value) = match asks {
         Asks::Task => ("task", task(world, false)),

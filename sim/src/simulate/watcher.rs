@@ -9,6 +9,7 @@ use subtend_actors::event::{Next, Subscription, What};
 use subtend_session::ids::{Seq, SessionId};
 use subtend_session::invariant::observed::Heard;
 
+use crate::simulate::tally::Mishap;
 use crate::simulate::world::World;
 
 /// What the disk takes at most.
@@ -38,8 +39,9 @@ async fn read(world: Arc<World>, mut subscription: Subscription) {
         let event = match next {
             Next::Event(event) => event,
             Next::Missed(count) => {
-                world.book.open().sights.hears(reader, Heard::Missed(count));
-                world.book.mark("missed events");
+                let mut book = world.book.open();
+                book.sights.hears(reader, Heard::Missed(count));
+                book.mishap(Mishap::SlowSubscriber);
                 missed = true;
                 last.clear();
                 continue;
