@@ -34,6 +34,7 @@ use crate::options::Options;
 use crate::prices::{BadPrice, Prices};
 use crate::publisher::Publisher;
 use crate::runtime::Runtime;
+use crate::services::Services;
 use crate::tool_options::{self, BadToolOptions};
 use crate::unreadable::Unreadable;
 use crate::waiters::Waiters;
@@ -319,6 +320,7 @@ impl Builder {
             hooks: self.hooks,
             approvals: Approvals::default(),
             waiters: Waiters::default(),
+            services: Services::default(),
             gate: Gate::new(),
             closing: std::sync::Mutex::default(),
             defs: std::sync::Mutex::default(),

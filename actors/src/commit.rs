@@ -15,6 +15,7 @@ use crate::driver::{Driver, Pending};
 use crate::faults::Point;
 use crate::hub::Hub;
 use crate::lane::Listed;
+use crate::services::Heard;
 use crate::publisher::{self, Shown};
 use crate::streams::Ends;
 
@@ -65,6 +66,7 @@ impl Driver {
         let before = self.before.take().unwrap_or_default();
         let changes = index::changes(&before, &self.state, &records, stamp);
         let ends = Ends::of(&records);
+        let heard = Heard::of(&self.state, &records);
         let shown = self.hub.events.any().then(|| {
             let own = Shown { session: self.state.id, first, records: records.clone() };
             let born = |birth: &Birth| Shown { session: birth.session, first: Seq(1), records: birth.records.clone() };
@@ -101,6 +103,7 @@ impl Driver {
         self.last_lsn = appended.last;
         let (root, session) = (self.root(), self.state.id);
         self.hub.events.appended(publisher::Batch { root, session, at: appended, ends, shown });
+        self.hub.serve(session, heard);
         Ok(hot)
     }
 

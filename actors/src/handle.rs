@@ -23,6 +23,7 @@ pub use run::RunHandle;
 
 mod asking;
 mod branch;
+mod describe;
 mod error;
 mod input;
 mod life;

@@ -34,6 +34,7 @@ use crate::offer::Offers;
 use crate::options::Options;
 use crate::prices::Prices;
 use crate::publisher::Publisher;
+use crate::services::Services;
 use crate::ticket::{Ticket, Timer};
 use crate::unreadable::Unreadable;
 use crate::waiters::Waiters;
@@ -74,6 +75,8 @@ pub(crate) struct Hub {
     pub(crate) tool_options: ToolOptions,
     pub(crate) events: Publisher,
     pub(crate) waiters: Waiters,
+    /// What works for sessions on the host's own word.
+    pub(crate) services: Services,
     /// Sessions that cannot be read any more.
     pub(crate) unreadable: Unreadable,
     pub(crate) gate: Gate,

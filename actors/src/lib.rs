@@ -43,6 +43,7 @@ mod reading;
 mod recall;
 mod rows;
 pub mod runtime;
+mod services;
 mod session_actor;
 mod slots;
 mod streams;

@@ -26,6 +26,12 @@ pub struct Options {
     pub leaves_waiting: bool,
     /// Whether sessions of MCP clients are offered tools that are internal only (K24).
     pub mcp_internal: bool,
+    /// Whether a root session without a title is named by the agent `title` at the first message of a person: one more model call
+    /// for each session, beside its run.
+    pub titles: bool,
+    /// Whether a root session that is closed is summed up by the agent `summary`. One that is asked for
+    /// ([`SessionHandle::summarise`](crate::SessionHandle::summarise)) is made in any case.
+    pub summaries: bool,
     /// Seed of ids and jitter, for tests: the same in every run.
     pub seed: Option<u64>,
 }
@@ -42,6 +48,9 @@ impl Default for Options {
             durable_before_call: false,
             leaves_waiting: false,
             mcp_internal: false,
+            // What costs money is asked for.
+            titles: false,
+            summaries: false,
             seed: None,
         }
     }

@@ -73,6 +73,8 @@ impl Past {
             | Record::CallFinished(_)
             | Record::ContinueAsked(_)
             | Record::AlternativeSwitched { .. }
+            | Record::TitleSet(_)
+            | Record::SummarySet(_)
             | Record::SessionDeleted { .. }
             | Record::ContinueRefused { .. }
             | Record::CancelAsked { .. }

@@ -277,6 +277,8 @@ impl Runtime {
         let hub = Arc::clone(&self.hub);
         hub.gate.close();
         hub.stopping.store(true, Ordering::Release);
+        // Nobody waits for them.
+        hub.services.stop(None);
         hub.tasks.close();
         let drained = tokio::time::timeout(grace, hub.tasks.wait()).await.is_ok();
         hub.halt.cancel();

@@ -8,7 +8,9 @@ use crate::dialect::Dialect;
 use crate::ids::{AttemptNo, CallId, InputId, RunKey, RunNo, Seq, SessionId, Text, TurnNo};
 use crate::outcome::{Budget, By, ModelFail, OutcomeKind, Part};
 use crate::place::BranchKind;
-use crate::record::{AskBy, AskVerdict, Asked, InputAccepted, Notice, QueueChange, SessionCreated, SpawnGranted, Stop};
+use crate::record::{
+    AskBy, AskVerdict, Asked, InputAccepted, Notice, QueueChange, SessionCreated, SpawnGranted, Stop, SummarySet, TitleSet,
+};
 use crate::usage::Usage;
 
 /// What the clock says when a command is decided.
@@ -180,6 +182,8 @@ pub enum Command {
         /// On whose word.
         by: By,
     },
+    /// Give the session a title or a summary.
+    Describe(Box<Description>),
 }
 
 impl Command {
@@ -213,6 +217,7 @@ impl Command {
             Self::Branch(_) => "branch",
             Self::Regenerate(_) => "regenerate",
             Self::Switch { .. } => "switch",
+            Self::Describe(_) => "describe",
         }
     }
 }
@@ -362,6 +367,15 @@ pub struct RegeneratePlan {
     pub manifest: Arc<Authority>,
     /// On whose word.
     pub by: By,
+}
+
+/// What a session is to be given.
+#[derive(Clone, Debug)]
+pub enum Description {
+    /// A title.
+    Title(TitleSet),
+    /// A summary.
+    Summary(SummarySet),
 }
 
 /// Which alternative is to be seen.

@@ -38,6 +38,7 @@
 //! | close | working | working | working | working | working | working | closed; an input waits: working |
 //! | delete | working | working | working | working | working | working | queue cleared, deleted |
 //! | branch | branch created, birth | as Q | as Q | as Q | as Q | as Q | as Q |
+//! | describe | title set, unless one stands that the host's is not to replace; summary set | as Q | as Q | as Q | as Q | as Q | as Q |
 //! | regenerate, switch | working | working | working | working | working | working | branch created, birth; switched |
 //!
 //! Of a cancel of the whole tree the hold, and the end behind it, say that the queue stands; a closing run is held anew for that. So
@@ -69,6 +70,7 @@ mod close;
 mod continued;
 mod deadline;
 mod delete;
+mod describe;
 mod draft;
 mod ending;
 mod interrupt;
@@ -132,6 +134,7 @@ pub fn decide(state: &mut State, command: Command, clock: Clock) -> Result<Decis
         Command::Delete { by } => delete::delete(&mut draft, by)?,
         Command::Branch(plan) => branch::branch(&mut draft, *plan)?,
         Command::Regenerate(plan) => alternative::regenerate(&mut draft, *plan)?,
+        Command::Describe(description) => describe::describe(&mut draft, *description)?,
         Command::Switch { of, to, by } => alternative::switch(&mut draft, of, to, by)?,
     }
     Ok(draft.finish())

@@ -10,6 +10,7 @@ use crate::ids::{AttemptNo, CallId, InputId, RunNo, Seq, SessionId, Text, TurnNo
 use crate::outcome::By;
 
 pub use birth::{RunOpened, SessionCreated};
+pub use description::{SummarySet, TitleSet};
 pub use input::{AgentOverride, From, InputAccepted, Lane, QueueChange};
 pub use run::{Hold, Park, RunEnded};
 pub use tree::{
@@ -18,6 +19,7 @@ pub use tree::{
 pub use turn::{AskBy, AskVerdict, Asked, AttemptDiscarded, CallFinished, Prompt, Reserved, Stop, TurnAnswered};
 
 mod birth;
+mod description;
 mod input;
 mod run;
 mod tree;
@@ -175,6 +177,10 @@ pub enum Record {
         /// On whose word.
         by: By,
     },
+    /// The session has a title of its own: a person's word, or a service's answer.
+    TitleSet(Box<TitleSet>),
+    /// What was done in the session, summed up by a service.
+    SummarySet(Box<SummarySet>),
     /// The session is deleted: it takes nothing any more and is in no listing. Its journal stays readable.
     SessionDeleted {
         /// On whose word.
@@ -233,6 +239,8 @@ kinds! {
     Self::AskAnswered { .. } => "ask_answered",
     Self::BranchCreated(_) => "branch_created",
     Self::AlternativeSwitched { .. } => "alternative_switched",
+    Self::TitleSet(_) => "title_set",
+    Self::SummarySet(_) => "summary_set",
     Self::SessionDeleted { .. } => "session_deleted",
     Self::SessionClosed { .. } => "session_closed",
     Self::SessionReopened { .. } => "session_reopened",

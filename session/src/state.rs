@@ -13,7 +13,9 @@ use crate::limits::Limits;
 use crate::message::{Message, Transcript};
 use crate::outcome::{By, Outcome};
 use crate::place::{BranchKind, Mode, Owner};
-use crate::record::{AgentOverride, Hold, InputAccepted, Lane, Notice, Park, Prompt, RunOpened, SessionCreated};
+use crate::record::{
+    AgentOverride, Hold, InputAccepted, Lane, Notice, Park, Prompt, RunOpened, SessionCreated, SummarySet,
+};
 use crate::sabotage::Sabotage;
 use crate::usage::Usage;
 
@@ -88,6 +90,10 @@ pub struct State {
     pub always: BTreeSet<Access>,
     /// Answers that have alternatives.
     pub alternatives: BTreeMap<Seq, Alternatives>,
+    /// The title that it was given after its birth, by a person or a service of the host.
+    pub title: Option<Text>,
+    /// What was done in it, as a service of the host summed it up last.
+    pub summary: Option<Arc<SummarySet>>,
     /// Turns that all ended runs answered.
     pub turns: u32,
     /// Turn allowance of a run whose input names none: that of its birth, else that of its limits.

@@ -120,6 +120,8 @@ impl QueueEvents {
             | Record::AskAnswered { .. }
             | Record::BranchCreated(_)
             | Record::AlternativeSwitched { .. }
+            | Record::TitleSet(_)
+            | Record::SummarySet(_)
             | Record::SessionDeleted { .. }
             | Record::SessionClosed { .. }
             | Record::SessionReopened { .. } => {}

@@ -282,7 +282,7 @@ impl SessionHandle {
     }
 
     /// The session as the journal has it.
-    async fn state(&self) -> Result<State, ControlError> {
+    pub(crate) async fn state(&self) -> Result<State, ControlError> {
         drop(self.hub.journal.settled().await);
         let unread =
             |error: &dyn std::fmt::Display| ControlError::Refused(format!("the session cannot be read: {error}"));
@@ -297,7 +297,7 @@ impl SessionHandle {
 
 impl Hub {
     /// The birth of a branch of `state`'s session, but for what `decide` settles, with what its agent may do by itself.
-    fn branched(
+    pub(crate) fn branched(
         &self,
         state: &State,
         agent: Option<&Text>,

@@ -160,7 +160,10 @@ impl Input {
         self.input.lane = lane;
         let (id, root, hub) = (self.session.id, self.session.root, Arc::clone(&self.session.hub));
         self.fits()?;
-        hub.overheard(id, root, &mut self.input, &mut self.agent).await?;
+        // The host's services read material of ours: nobody's message.
+        if !matches!(self.input.as_owner, Owner::Host(_)) {
+            hub.overheard(id, root, &mut self.input, &mut self.agent).await?;
+        }
         self.fits()?;
         if let Some(name) = &self.agent {
             self.input.agent_override = Some(Arc::new(hub.overriding(id, name).await?));

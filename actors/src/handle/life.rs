@@ -75,6 +75,8 @@ impl SessionHandle {
 
     /// Closes a quiet session: tasks and models cannot have it go on any more. An input reopens it. Closing twice is as once.
     ///
+    /// A root session is then summed up, where the host does that (`Options::summaries`); the close waits for none of it.
+    ///
     /// # Errors
     /// [`ControlError::Working`] while a run is in flight or inputs wait.
     ///
@@ -84,7 +86,9 @@ impl SessionHandle {
     /// # Durability
     /// The close is durable when it is returned.
     pub async fn close(&self) -> Result<(), ControlError> {
-        self.order(Command::Close { by: By::Person }).await.map(drop)
+        self.order(Command::Close { by: By::Person }).await?;
+        self.summed_up_aside();
+        Ok(())
     }
 
     /// Cancels every run of this session and of all below it, detached ones and persons' own included, and tells how many
@@ -180,7 +184,7 @@ impl SessionHandle {
         if force {
             self.cancel_tree().await?;
             self.ended_below().await?;
-        } else if let Some((key, _)) = self.in_flight().await?.first() {
+        } else if let Some((key, _)) = self.without_services().await?.first() {
             return Err(ControlError::Working(format!(
                 "run {} of session {} is in flight: wait for its end, or let the deletion cancel it (force)",
                 key.run, key.session
@@ -202,6 +206,22 @@ impl SessionHandle {
             self.all_settled().await?;
         }
         Ok(deleted)
+    }
+
+    /// Runs in flight of this session and of all below it, when those of the host's services have ended: nobody waits for these.
+    async fn without_services(&self) -> Result<Vec<(RunKey, Owner)>, ControlError> {
+        let (mut others, mut services) = (Vec::new(), Vec::new());
+        for (key, owner) in self.in_flight().await? {
+            if matches!(owner, Owner::Host(_)) { services.push(key) } else { others.push((key, owner)) }
+        }
+        if others.is_empty() {
+            for key in services {
+                let cancel = Command::Cancel { run: Some(key.run), by: By::Host, queue_stands: true };
+                self.of_tree(key.session).control(cancel).await?;
+                self.of_tree(key.session).run_ended(key.run).await?;
+            }
+        }
+        Ok(others)
     }
 
     /// Waits until the runs that are in flight now have ended: they were cancelled.

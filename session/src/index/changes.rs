@@ -166,7 +166,7 @@ fn kind_of(place: &Place) -> Option<BranchKind> {
 }
 
 fn title(state: &State) -> Text {
-    if let Some(title) = &state.created.title {
+    if let Some(title) = state.title.as_ref().or(state.created.title.as_ref()) {
         return Arc::clone(title);
     }
     // What a branch inherits was said elsewhere.
@@ -283,6 +283,8 @@ impl Walk<'_> {
                 | Record::RunHeld { .. }
                 | Record::BranchCreated(_)
                 | Record::AlternativeSwitched { .. }
+                | Record::TitleSet(_)
+                | Record::SummarySet(_)
                 | Record::SessionDeleted { .. }
                 | Record::SessionClosed { .. }
                 | Record::SessionReopened { .. } => {}

@@ -100,6 +100,8 @@ fn run_of(record: &Record) -> Option<RunNo> {
         | Record::AskOpened { .. }
         | Record::BranchCreated(_)
         | Record::AlternativeSwitched { .. }
+        | Record::TitleSet(_)
+        | Record::SummarySet(_)
         | Record::SessionDeleted { .. }
         | Record::AskAnswered { .. }
         | Record::SessionClosed { .. }

@@ -5,14 +5,16 @@
 
 use std::collections::BTreeSet;
 
-use crate::ids::{AttemptNo, CallId, TurnNo};
+use crate::ids::{AttemptNo, CallId, SessionId, TurnNo};
 use crate::invariant::world::World;
 use crate::invariant::{InvariantId, Verdict, ensure};
+use crate::outcome::By;
+use crate::place::BranchKind;
 use crate::record::{Carrier, ContinueRefusal, Hold, Park, QueueChange, Record};
 
 pub(super) fn transitions(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
-        let mut walk = Walk::default();
+        let mut walk = Walk { titled: seen.created.is_some_and(|created| created.title.is_some()), ..Walk::default() };
         for (at, record) in seen.view.records.iter().enumerate().skip(1) {
             let allowed = walk.allows(record);
             ensure(allowed.is_ok(), InvariantId::S3, *session, || {
@@ -48,6 +50,9 @@ struct Walk {
     stands: bool,
     closed: bool,
     deleted: bool,
+    titled: bool,
+    /// Service sessions whose answer was not taken.
+    services: BTreeSet<SessionId>,
 }
 
 type Allowed = Result<(), &'static str>;
@@ -127,6 +132,11 @@ impl Walk {
             }
             Record::SessionReopened { .. } => need(self.closed, "the session is open"),
             Record::SessionDeleted { .. } => within(&[Quiet], "a run is in flight"),
+            Record::TitleSet(set) => {
+                need(set.by == By::Person || !self.titled, "there is a title")?;
+                need(set.of.is_none_or(|of| self.services.contains(&of)), "no service session answers")
+            }
+            Record::SummarySet(set) => need(self.services.contains(&set.of), "no service session answers"),
         }
     }
 
@@ -146,10 +156,16 @@ impl Walk {
         need(self.open.contains(&call), "the call is not open")
     }
 
+    /// What a run's birth and its end leave as it is.
+    fn between_runs(&mut self) -> Self {
+        let services = std::mem::take(&mut self.services);
+        Self { closed: self.closed, titled: self.titled, services, ..Self::default() }
+    }
+
     fn go(&mut self, record: &Record) {
         match record {
             Record::RunOpened(_) => {
-                *self = Self { column: Column::Queued, closed: self.closed, ..Self::default() };
+                *self = Self { column: Column::Queued, ..self.between_runs() };
             }
             Record::RunStarted { .. } => self.column = Column::Started,
             Record::InputsTaken { .. } => {
@@ -183,10 +199,20 @@ impl Walk {
                     Hold::Interrupted { .. } | Hold::OutOfTurns => Column::Held,
                 };
             }
-            Record::RunEnded(_) => *self = Self { closed: self.closed, ..Self::default() },
+            Record::RunEnded(_) => *self = self.between_runs(),
             Record::SessionClosed { .. } => self.closed = true,
             Record::SessionReopened { .. } => self.closed = false,
             Record::SessionDeleted { .. } => self.deleted = true,
+            Record::BranchCreated(created) => {
+                if created.kind == BranchKind::Service {
+                    self.services.insert(created.child);
+                }
+            }
+            Record::TitleSet(set) => {
+                self.titled = true;
+                set.of.iter().for_each(|of| _ = self.services.remove(of));
+            }
+            Record::SummarySet(set) => _ = self.services.remove(&set.of),
             Record::SessionCreated(_)
             | Record::InputAccepted(_)
             | Record::QueueChanged { .. }
@@ -197,7 +223,6 @@ impl Walk {
             | Record::CancelAsked { .. }
             | Record::AskOpened { .. }
             | Record::AskAnswered { .. }
-            | Record::BranchCreated(_)
             | Record::AlternativeSwitched { .. } => {}
         }
     }

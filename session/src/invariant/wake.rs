@@ -82,6 +82,8 @@ fn at_boundaries(session: SessionId, seen: &Seen<'_>, run: &SeenRun<'_>) -> Verd
             | Record::AskAnswered { .. }
             | Record::BranchCreated(_)
             | Record::AlternativeSwitched { .. }
+            | Record::TitleSet(_)
+            | Record::SummarySet(_)
             | Record::SessionDeleted { .. }
             | Record::SessionClosed { .. }
             | Record::SessionReopened { .. } => {}

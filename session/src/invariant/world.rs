@@ -262,6 +262,8 @@ impl<'a> Seen<'a> {
             | Record::RunParked { .. }
             | Record::RunResumed { .. }
             | Record::AlternativeSwitched { .. }
+            | Record::TitleSet(_)
+            | Record::SummarySet(_)
             | Record::SessionDeleted { .. }
             | Record::SessionClosed { .. }
             | Record::SessionReopened { .. } => {}

@@ -8,6 +8,7 @@ use crate::record::Record;
 
 mod asks;
 mod branches;
+mod description;
 mod inputs;
 mod run;
 mod tree;
@@ -27,6 +28,8 @@ impl State {
             Record::AskAnswered { call, verdict, .. } => self.ask_answered(*call, *verdict),
             Record::BranchCreated(created) => self.branch_created(created),
             Record::AlternativeSwitched { of, to, .. } => self.alternative_switched(*of, *to),
+            Record::TitleSet(set) => self.title_set(set),
+            Record::SummarySet(set) => self.summary_set(set),
             Record::SessionDeleted { .. } => self.deleted = true,
             Record::RunOpened(opened) => self.run_opened(opened),
             Record::RunStarted { slot, .. } => self.run_started(*slot),

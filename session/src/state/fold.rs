@@ -108,6 +108,8 @@ impl State {
             tools: created.tools.clone(),
             always: Default::default(),
             alternatives: Default::default(),
+            title: None,
+            summary: None,
             turns: 0,
             own_turns,
             deleted: false,

@@ -6,6 +6,7 @@ use super::{Alternatives, Call, CallPhase, Run, State, Turn};
 use crate::call::CallEnd;
 use crate::ids::{AttemptNo, CallId, InputId, RunNo, TurnNo};
 use crate::index;
+use crate::outcome::By;
 use crate::record::{CallFinished, Carrier, ContinueAsked, Hold, NoticeTaken, QueueChange, Record, RunOpened};
 
 type Verdict = Result<(), &'static str>;
@@ -65,6 +66,16 @@ impl State {
             Record::AlternativeSwitched { of, to, .. } => {
                 let known = |of: &Alternatives| *to as usize <= of.branches.len();
                 need(self.alternatives.get(of).is_some_and(known), "there is no such alternative")
+            }
+            Record::TitleSet(set) => {
+                need(!self.deleted, "the session is deleted")?;
+                need(set.by == By::Person || !self.is_titled(), "the session has a title")?;
+                need(set.of.is_none_or(|of| self.is_service(of)), "it is of no service session")
+            }
+            Record::SummarySet(set) => {
+                need(!self.deleted, "the session is deleted")?;
+                need(self.summary.as_ref().is_none_or(|before| before.of != set.of), "the summary was set before")?;
+                need(self.is_service(set.of), "it is of no service session")
             }
             Record::SessionDeleted { .. } => self.is_empty(),
             Record::CancelAsked { key, .. } => {

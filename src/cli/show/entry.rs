@@ -281,7 +281,10 @@ impl<'a> Book<'a> {
             Record::SessionDeleted { by } => self.entries.push(Entry::Deleted { by: by.clone() }),
             Record::SessionClosed { by } => self.entries.push(Entry::Closed { closed: true, by: by.clone() }),
             Record::SessionReopened { by } => self.entries.push(Entry::Closed { closed: false, by: by.clone() }),
-            Record::SessionCreated(_)
+            // Both stand where the session is described, not where they were said.
+            Record::TitleSet(_)
+            | Record::SummarySet(_)
+            | Record::SessionCreated(_)
             | Record::RunOpened(_)
             | Record::RunStarted { .. }
             | Record::TurnStarted { .. }

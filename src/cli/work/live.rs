@@ -229,6 +229,8 @@ impl Node {
             | Record::ChildSpawned(_)
             | Record::BranchCreated(_)
             | Record::AlternativeSwitched { .. }
+            | Record::TitleSet(_)
+            | Record::SummarySet(_)
             | Record::SessionDeleted { .. }
             | Record::ContinueAsked(_)
             | Record::ContinueRefused { .. }

@@ -1,0 +1,92 @@
+//! What a session is called, and what was done in it.
+
+use std::sync::Arc;
+
+use subtend_session::command::{Command, Description};
+use subtend_session::ids::Text;
+use subtend_session::outcome::By;
+use subtend_session::record::{SummarySet, TitleSet};
+
+use super::{ControlError, SessionHandle};
+use crate::services::For;
+
+impl SessionHandle {
+    /// Gives the session a title, in place of any that it has. The host's own naming (`Options::titles`) leaves it as it is.
+    ///
+    /// # Errors
+    /// [`ControlError::Refused`] where it is empty, more than one line, or has more than 200 characters.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves open whether it is set. Doing it again changes nothing.
+    ///
+    /// # Durability
+    /// The title is durable when this returns.
+    pub async fn set_title(&self, title: impl Into<Text>) -> Result<(), ControlError> {
+        let set = TitleSet { title: title.into(), by: By::Person, of: None };
+        self.order(Command::Describe(Box::new(Description::Title(set)))).await.map(drop)
+    }
+
+    /// What was done in the session, as it was summed up last; `None` before the first time.
+    ///
+    /// # Errors
+    /// [`ControlError`], when the session cannot be read.
+    ///
+    /// # Cancel safety
+    /// Safe: dropping the future changes nothing.
+    ///
+    /// # Durability
+    /// What is returned is durable.
+    pub async fn summary(&self) -> Result<Option<Arc<SummarySet>>, ControlError> {
+        Ok(self.state().await?.summary)
+    }
+
+    /// Has the agent `summary` sum up what was said and done in the session so far, and waits for it: in a session of its own below
+    /// this one, which takes no slot. A run in flight goes on. While this session is being summed up already, that is waited for.
+    ///
+    /// # Errors
+    /// [`ControlError::Refused`] where nothing was said yet, or no summary came of it; the one before it stands then.
+    ///
+    /// # Cancel safety
+    /// Dropping the future stops nothing: the summary is recorded when it comes.
+    ///
+    /// # Durability
+    /// The summary is durable when it is returned.
+    pub async fn summarise(&self) -> Result<Text, ControlError> {
+        let refused = |why: &str| ControlError::Refused(format!("the session is not summed up: {why}"));
+        let Some(shift) = self.hub.shift(self.id, For::Summary) else {
+            self.services_done().await;
+            let there = self.summary().await?;
+            return there.map(|set| Arc::clone(&set.text)).ok_or_else(|| refused("what was at it came to nothing"));
+        };
+        let session = self.clone();
+        let task = self.hub.tasks.spawn(async move { session.sum_up(false, &shift).await });
+        match task.await {
+            Ok(Ok(Some(text))) => Ok(text),
+            Ok(Ok(None)) => Err(refused("nothing was said in it yet")),
+            Ok(Err(error)) => Err(refused(&error.to_string())),
+            Err(_) => Err(ControlError::Stopped(self.hub.stopped())),
+        }
+    }
+
+    /// Waits until no service of the host works for the session: until it is named, and summed up, or neither came to anything.
+    ///
+    /// # Cancel safety
+    /// Safe: dropping the future changes nothing.
+    pub async fn services_done(&self) {
+        self.hub.services.done(self.id).await;
+    }
+
+    /// Has a session that was closed summed up, where the host does that and there is something new to tell.
+    pub(super) fn summed_up_aside(&self) {
+        if !self.hub.options.summaries || self.id != self.root {
+            return;
+        }
+        let Some(shift) = self.hub.shift(self.id, For::Summary) else { return };
+        let session = self.clone();
+        self.hub.tasks.spawn(async move {
+            if let Err(error) = session.sum_up(true, &shift).await {
+                tracing::warn!(session = %session.id, %error, "the closed session was not summed up");
+            }
+        });
+    }
+}

@@ -1,0 +1,295 @@
+//! The host's services: sessions that the host starts for another one, to name it or to sum it up. What one answers becomes one
+//! record of the session, or nothing.
+//!
+//! A service is owned by nobody who waits: it takes no slot, wakes nothing, and holds no run open. It is ended with the run, the
+//! close or the deletion of the session that it works for, and with the runtime.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use subtend_session::command::{BranchPlan, Command, Description};
+use subtend_session::effect::Reply;
+use subtend_session::ids::{Interned, RunNo, Seq, SessionId, Text};
+use subtend_session::limits::Limits;
+use subtend_session::outcome::{By, Outcome};
+use subtend_session::place::{BranchKind, OnRestart, Owner, Place, Service};
+use subtend_session::record::{From, Hold, Record, SummarySet, TitleSet};
+use subtend_session::state::State;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::handle::{ControlError, SendError, SessionHandle, WaitError};
+use crate::hub::Hub;
+
+mod material;
+
+/// What a service is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum For {
+    Title,
+    Summary,
+}
+
+impl For {
+    /// The agent that answers.
+    fn agent(self) -> &'static str {
+        match self {
+            Self::Title => "title",
+            Self::Summary => "summary",
+        }
+    }
+
+    fn service(self) -> Service {
+        match self {
+            Self::Title => Service::Title,
+            Self::Summary => Service::Summary,
+        }
+    }
+
+    /// Wall-clock time of its run: nobody waits for a title long, and one who waits for a summary is not to wait for ever.
+    fn cap_ms(self) -> u64 {
+        match self {
+            Self::Title => 60_000,
+            Self::Summary => 300_000,
+        }
+    }
+}
+
+/// Services at work, by the session that they work for.
+#[derive(Default)]
+pub(crate) struct Services {
+    at_work: Mutex<BTreeMap<SessionId, Vec<AtWork>>>,
+    numbers: AtomicU64,
+    ended: Notify,
+}
+
+struct AtWork {
+    no: u64,
+    what: For,
+    stop: CancellationToken,
+}
+
+/// A service at work: over when it is dropped.
+pub(crate) struct Shift {
+    hub: Arc<Hub>,
+    session: SessionId,
+    no: u64,
+    stop: CancellationToken,
+}
+
+impl Drop for Shift {
+    fn drop(&mut self) {
+        let services = &self.hub.services;
+        let mut at_work = services.lock();
+        if let Some(mine) = at_work.get_mut(&self.session) {
+            mine.retain(|other| other.no != self.no);
+            if mine.is_empty() {
+                at_work.remove(&self.session);
+            }
+        }
+        drop(at_work);
+        services.ended.notify_waiters();
+    }
+}
+
+impl Services {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<SessionId, Vec<AtWork>>> {
+        self.at_work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the services of one session, or all.
+    pub(crate) fn stop(&self, session: Option<SessionId>) {
+        let at_work = self.lock();
+        let mine = at_work.iter().filter(|(of, _)| session.is_none_or(|session| session == **of));
+        mine.flat_map(|(_, all)| all).for_each(|one| one.stop.cancel());
+    }
+
+    /// Waits until none works for `session`.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub(crate) async fn done(&self, session: SessionId) {
+        loop {
+            let mut ended = std::pin::pin!(self.ended.notified());
+            // Before the look: an end between the two is seen by one of them.
+            ended.as_mut().enable();
+            if !self.lock().contains_key(&session) {
+                return;
+            }
+            ended.await;
+        }
+    }
+}
+
+/// What a batch of a session means for its services.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Heard {
+    /// The first message of a person, where the session is to be named by it.
+    names: Option<Text>,
+    /// Whether they are over.
+    stops: bool,
+}
+
+impl Heard {
+    /// What `records`, which led to `state`, mean.
+    pub(crate) fn of(state: &State, records: &[Record]) -> Self {
+        let mut heard = Self::default();
+        for record in records {
+            if let Record::InputAccepted(input) = record
+                && input.from == From::Person
+                && heard.names.is_none()
+                && is_nameless(state)
+            {
+                heard.names = Some(Arc::clone(&input.text));
+            } else if is_over(record) {
+                heard = Self { names: None, stops: true };
+            }
+        }
+        heard
+    }
+}
+
+/// Whether `state`'s session is one that may be named, and no agent was asked for a name before: one that failed is not asked again.
+fn is_nameless(state: &State) -> bool {
+    let asked = || state.children.values().any(|child| child.kind == BranchKind::Service && *child.agent == *"title");
+    state.created.place == Place::Root && !state.is_titled() && !asked()
+}
+
+/// Whether services end by `record`: of a cancelled run, a close or a deletion.
+fn is_over(record: &Record) -> bool {
+    if let Record::RunHeld { why, .. } = record {
+        return matches!(&**why, Hold::Closing { outcome: Outcome::Cancelled { .. }, .. });
+    }
+    if let Record::RunEnded(ended) = record {
+        return matches!(ended.outcome, Outcome::Cancelled { .. });
+    }
+    matches!(record, Record::SessionClosed { .. } | Record::SessionDeleted { .. })
+}
+
+/// Why a service gave nothing.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unserved {
+    #[error("it was ended with the session that it works for")]
+    Stopped,
+    #[error("its run {0}")]
+    Ended(String),
+    #[error("its answer cannot be used: {0:?}")]
+    Unusable(Text),
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    #[error(transparent)]
+    Send(#[from] SendError),
+    #[error(transparent)]
+    Wait(#[from] WaitError),
+    #[error("its limits cannot be written down: {0}")]
+    Unrecordable(#[from] serde_json::Error),
+}
+
+impl Hub {
+    /// Does what a batch of `session` means for its services: after it was appended, and waiting for nothing.
+    pub(crate) fn serve(self: &Arc<Self>, session: SessionId, heard: Heard) {
+        if heard.stops {
+            self.services.stop(Some(session));
+        }
+        let Some(first) = heard.names.filter(|_| self.options.titles) else { return };
+        let Some(shift) = self.shift(session, For::Title) else { return };
+        let handle = SessionHandle { hub: Arc::clone(self), id: session, root: session };
+        self.tasks.spawn(async move {
+            if let Err(error) = handle.entitle(&first, &shift).await {
+                // Nobody asked for it, and the session goes by its first words.
+                tracing::info!(%session, %error, "the session was not named");
+            }
+        });
+    }
+
+    /// Puts a service to work, unless one for the same is, or the runtime goes down.
+    pub(crate) fn shift(self: &Arc<Self>, session: SessionId, what: For) -> Option<Shift> {
+        if self.is_stopping() {
+            return None;
+        }
+        let (no, stop) = (self.services.numbers.fetch_add(1, Ordering::Relaxed), CancellationToken::new());
+        let mut at_work = self.services.lock();
+        let mine = at_work.entry(session).or_default();
+        if mine.iter().any(|other| other.what == what && !other.stop.is_cancelled()) {
+            return None;
+        }
+        mine.push(AtWork { no, what, stop: stop.clone() });
+        drop(at_work);
+        Some(Shift { hub: Arc::clone(self), session, no, stop })
+    }
+}
+
+impl SessionHandle {
+    /// Has the session named by its first message.
+    async fn entitle(&self, first: &Text, shift: &Shift) -> Result<(), Unserved> {
+        let state = self.state().await?;
+        let (of, answer) = self.served(&state, For::Title, material::of_title(first), shift).await?;
+        let title = material::title(&answer).ok_or(Unserved::Unusable(answer))?;
+        let set = TitleSet { title, by: By::Host, of: Some(of) };
+        Ok(self.order(Command::Describe(Box::new(Description::Title(set)))).await.map(drop)?)
+    }
+
+    /// Has the session summed up; `None` where there is nothing to tell, or nothing new where only that is `wanted`.
+    pub(crate) async fn sum_up(&self, only_new: bool, shift: &Shift) -> Result<Option<Text>, Unserved> {
+        let state = self.state().await?;
+        let upto = Seq(state.next_seq.0.saturating_sub(1));
+        let told = state.summary.as_ref().is_some_and(|before| !material::is_newer(&state, before.upto));
+        let Some(text) = material::of_summary(&state).filter(|_| !(only_new && told)) else { return Ok(None) };
+        let (of, answer) = self.served(&state, For::Summary, text, shift).await?;
+        let text = material::summary(&answer).ok_or(Unserved::Unusable(answer))?;
+        let set = SummarySet { text: Arc::clone(&text), upto, of };
+        self.order(Command::Describe(Box::new(Description::Summary(set)))).await?;
+        Ok(Some(text))
+    }
+
+    /// What the agent of `what` answers to `text`, in a session of its own below `state`'s.
+    async fn served(
+        &self,
+        state: &State,
+        what: For,
+        text: Text,
+        shift: &Shift,
+    ) -> Result<(SessionId, Text), Unserved> {
+        let hub = &self.hub;
+        let (mut created, manifest) = hub.branched(state, Some(&what.agent().into()), BranchKind::Service)?;
+        created.limits = capped(state, &created.limits, what)?;
+        created.inspectable = false;
+        // What would take its answer is gone with this process.
+        created.on_restart = OnRestart::Fail;
+        let child = hub.mint.session();
+        let plan = BranchPlan { child, kind: BranchKind::Service, at: None, created, manifest, by: By::Host };
+        if shift.stop.is_cancelled() {
+            return Err(Unserved::Stopped);
+        }
+        let born = self.order(Command::Branch(Box::new(plan))).await?.0;
+        if !matches!(born, Reply::Branched { .. }) || shift.stop.is_cancelled() {
+            return Err(Unserved::Stopped);
+        }
+        let service = self.of_tree(child);
+        let run = service.input(text).by(From::Host, Owner::Host(what.service())).send().await?.run;
+        let ended = tokio::select! {
+            ended = service.run_ended(run) => ended?,
+            () = shift.stop.cancelled() => {
+                let cancel = Command::Cancel { run: Some(run), by: By::Host, queue_stands: true };
+                service.control(cancel).await?;
+                service.run_ended(run).await?
+            }
+        };
+        // Its answer may have come in the moment in which it was ended: what is over is not written to.
+        if shift.stop.is_cancelled() {
+            return Err(Unserved::Stopped);
+        }
+        match (ended.outcome, ended.text) {
+            (Outcome::Completed, Some(text)) if run == RunNo(1) => Ok((child, text)),
+            (outcome, _) => Err(Unserved::Ended(outcome.kind().word().to_owned())),
+        }
+    }
+}
+
+/// The limits of a service: its run has a cap by the clock.
+fn capped(state: &State, limits: &Interned<Limits>, what: For) -> Result<Interned<Limits>, serde_json::Error> {
+    let mut limits = limits.body.as_deref().unwrap_or(&state.limits).clone();
+    limits.wall_ms = Some(limits.wall_ms.map_or(what.cap_ms(), |ms| ms.min(what.cap_ms())));
+    Interned::new(Arc::new(limits))
+}

@@ -1,0 +1,417 @@
+//! Services of the host: a session is named by its first message and summed up, beside its runs and at nobody's cost but the tree's.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use subtend_actors::{Builder, ControlError, OpenOptions, Options, Runtime, SessionHandle};
+use subtend_agents::catalog::Catalog;
+use subtend_agents::manifest::{AgentMode, Manifest};
+use subtend_journal::Journal;
+use subtend_journal::memory::Memory;
+use subtend_models::model::{Answer, ModelError, Request};
+use subtend_session::ids::{RunNo, Seq, SessionId};
+use subtend_session::outcome::{By, ModelFail, Outcome, OutcomeKind, TimeLimit};
+use subtend_session::place::{BranchKind, Owner, Place, Service};
+use subtend_session::record::{Record, SummarySet, TitleSet};
+use subtend_session::usage::Usage;
+use support::{builder, journal, model, offered, open, prompt, records, shut, text};
+use tokio::time::Instant;
+
+/// What was put to whom, in order.
+type Asked = Arc<Mutex<Vec<(String, String)>>>;
+
+/// The runtime names and sums up; `answer` answers as `title` and as `summary`, and `worker` says "done" unless it is to work
+/// for ever.
+fn serving<F, Fut>(journal: &Journal, asked: &Asked, answer: F) -> Builder
+where
+    F: Fn(Request) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = Result<Answer, ModelError>> + Send + 'static,
+{
+    let asked = Arc::clone(asked);
+    let options = Options { seed: Some(7), titles: true, summaries: true, ..Options::default() };
+    builder(journal).options(options).model(model(move |request| {
+        asked.lock().unwrap().push((request.agent.to_string(), prompt(&request)));
+        let answer = answer.clone();
+        async move {
+            match &*request.agent {
+                "worker" if prompt(&request) == "for ever" => hangs(request).await,
+                "worker" => Ok(text("done")),
+                _ => answer(request).await,
+            }
+        }
+    }))
+}
+
+async fn good(request: Request) -> Result<Answer, ModelError> {
+    let usage = Usage { input: 10, output: 2, ..Usage::default() };
+    let said = if &*request.agent == "title" { " \"Fix the login test.\"\n" } else { "## What changed\nIt works." };
+    Ok(Answer { usage, ..text(said) })
+}
+
+/// A model that never answers.
+async fn hangs(_: Request) -> Result<Answer, ModelError> {
+    std::future::pending().await
+}
+
+async fn seconds(n: u64) {
+    tokio::time::sleep(Duration::from_secs(n)).await;
+}
+
+/// Sends `words` and waits for the end of the run.
+async fn say(session: &SessionHandle, words: &str) {
+    let run = session.send(words).await.expect("accepted").run;
+    let ended = session.run_ended(run).await.expect("the runtime lives");
+    assert_eq!((ended.outcome, ended.text.as_deref()), (Outcome::Completed, Some("done")));
+}
+
+fn title(runtime: &Runtime, session: &SessionHandle) -> String {
+    runtime.journal().head(session.id()).expect("readable").expect("there").title.to_string()
+}
+
+fn kids(runtime: &Runtime, session: &SessionHandle) -> Vec<SessionHandle> {
+    let kids = runtime.journal().kids(session.id()).expect("kids");
+    kids.into_iter().map(|kid| runtime.session(kid).expect("readable").expect("there")).collect()
+}
+
+async fn outcome(journal: &Journal, session: SessionId) -> Option<Outcome> {
+    records(journal, session).await.into_iter().find_map(|record| match record {
+        Record::RunEnded(ended) => Some(ended.outcome),
+        _ => None,
+    })
+}
+
+/// What became of titles and summaries in a session, and how often anything else was heard of its services.
+async fn described(journal: &Journal, session: SessionId) -> (Vec<TitleSet>, Vec<SummarySet>, usize) {
+    let (mut titles, mut summaries, mut notices) = (Vec::new(), Vec::new(), 0);
+    for record in records(journal, session).await {
+        match record {
+            Record::TitleSet(set) => titles.push(*set),
+            Record::SummarySet(set) => summaries.push(*set),
+            Record::NoticeTaken(_) => notices += 1,
+            _ => {}
+        }
+    }
+    (titles, summaries, notices)
+}
+
+fn asked_of(asked: &Asked, agent: &str) -> Vec<String> {
+    asked.lock().unwrap().iter().filter(|(of, _)| of == agent).map(|(_, prompt)| prompt.clone()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_is_named_once_by_the_first_message_of_a_person() {
+    let (journal, asked) = (journal(), Asked::default());
+    let runtime = serving(&journal, &asked, good).start().await.expect("a runtime");
+    let session = open(&runtime);
+    say(&session, "the login test fails\nplease look").await;
+    session.services_done().await;
+    assert_eq!(title(&runtime, &session), "Fix the login test");
+    say(&session, "and now the next one").await;
+    seconds(100).await;
+    let given = "The first message of the conversation, indented:\n\n  the login test fails\n  please look\n";
+    assert_eq!(asked_of(&asked, "title"), [given]);
+    let [service] = &kids(&runtime, &session)[..] else { panic!("one service") };
+    let set = TitleSet { title: "Fix the login test".into(), by: By::Host, of: Some(service.id()) };
+    assert_eq!(described(&journal, session.id()).await, (vec![set], Vec::new(), 0));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_is_the_hosts_own_and_takes_no_slot_no_depth_and_no_row_of_a_listing() {
+    let (journal, asked) = (journal(), Asked::default());
+    let tools = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&tools);
+    let runtime = serving(&journal, &asked, move |request| {
+        let settings = &request.settings;
+        seen.lock().unwrap().push((offered(&request), settings.temperature, settings.output_tokens));
+        hangs(request)
+    });
+    let runtime = runtime.start().await.expect("a runtime");
+    let session = open(&runtime);
+    say(&session, "hello").await;
+    seconds(1).await;
+    assert_eq!(runtime.slots_in_use(), 0, "it works, and holds no slot");
+    let [service] = &kids(&runtime, &session)[..] else { panic!("one service") };
+    let of = records(&journal, service.id()).await;
+    let [Record::SessionCreated(created), Record::InputAccepted(_), Record::RunOpened(opened), ..] = &of[..] else {
+        panic!("{of:#?}")
+    };
+    let Place::Child { parent, kind, call, depth, .. } = &created.place else { panic!("{:?}", created.place) };
+    assert_eq!((*parent, *kind, *call, *depth), (session.id(), BranchKind::Service, None, 0));
+    assert_eq!((&*created.agent, created.inspectable, opened.slot), ("title", false, false));
+    assert_eq!(opened.owner, Owner::Host(Service::Title));
+    assert_eq!(*tools.lock().unwrap(), [(Vec::new(), Some(0.3), Some(80))], "no tools, cool and short");
+    shut_at_once(runtime).await;
+}
+
+/// Shuts down while a service hangs: it is not waited for.
+async fn shut_at_once(runtime: Runtime) {
+    let before = Instant::now();
+    let report = runtime.shutdown(Duration::from_secs(100)).await;
+    assert_eq!((report.drained, report.actors, report.tasks), (true, 0, 0));
+    assert!(before.elapsed() < Duration::from_secs(10), "{:?}", before.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_title_that_hangs_delays_no_run_and_is_given_up_and_not_asked_for_again() {
+    let (journal, asked) = (journal(), Asked::default());
+    let runtime = serving(&journal, &asked, hangs).start().await.expect("a runtime");
+    let session = open(&runtime);
+    let before = Instant::now();
+    say(&session, "hello").await;
+    say(&session, "again").await;
+    assert_eq!(before.elapsed(), Duration::ZERO);
+    session.services_done().await;
+    assert_eq!(before.elapsed().as_secs(), 60, "its own cap");
+    let [service] = &kids(&runtime, &session)[..] else { panic!("one service") };
+    let ended = outcome(&journal, service.id()).await;
+    assert_eq!(ended, Some(Outcome::TimedOut { what: TimeLimit::WallCap }));
+    say(&session, "once more").await;
+    seconds(100).await;
+    assert_eq!((asked_of(&asked, "title").len(), title(&runtime, &session)), (1, "hello".to_owned()));
+    assert_eq!(described(&journal, session.id()).await, (Vec::new(), Vec::new(), 0));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_title_that_fails_or_cannot_be_used_leaves_the_session_without() {
+    async fn fails(_: Request) -> Result<Answer, ModelError> {
+        Err(ModelError::new(ModelFail::Auth, "no key"))
+    }
+    async fn chats(_: Request) -> Result<Answer, ModelError> {
+        Ok(text("Sure! Here is one:\nHello"))
+    }
+    let (journal, asked) = (journal(), Asked::default());
+    let runtime = serving(&journal, &asked, |request: Request| async {
+        if prompt(&request).contains("fail") { fails(request).await } else { chats(request).await }
+    });
+    let runtime = runtime.start().await.expect("a runtime");
+    for words in ["fail at it", "chat about it"] {
+        let session = open(&runtime);
+        say(&session, words).await;
+        session.services_done().await;
+        say(&session, "more").await;
+        seconds(100).await;
+        assert_eq!(title(&runtime, &session), words);
+        assert_eq!(described(&journal, session.id()).await, (Vec::new(), Vec::new(), 0), "{words}");
+    }
+    assert_eq!(asked_of(&asked, "title").len(), 2, "each was asked for once");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_title_of_the_opening_or_of_a_person_stands() {
+    let (journal, asked) = (journal(), Asked::default());
+    let runtime = serving(&journal, &asked, |request: Request| async {
+        seconds(5).await;
+        good(request).await
+    });
+    let runtime = runtime.start().await.expect("a runtime");
+    let options = OpenOptions { title: Some("Mine".into()), ..OpenOptions::agent("worker") };
+    let opened = runtime.open(options).expect("a session");
+    say(&opened, "hello").await;
+    assert_eq!(asked_of(&asked, "title"), Vec::<String>::new(), "nobody is asked for it");
+    let named = open(&runtime);
+    say(&named, "hello").await;
+    named.set_title("Also mine").await.expect("set");
+    named.services_done().await;
+    assert_eq!(asked_of(&asked, "title").len(), 1, "it was at work already");
+    assert_eq!((title(&runtime, &opened), title(&runtime, &named)), ("Mine".into(), "Also mine".into()));
+    let set = TitleSet { title: "Also mine".into(), by: By::Person, of: None };
+    assert_eq!(described(&journal, named.id()).await, (vec![set], Vec::new(), 0));
+    // A person's word stands over any.
+    opened.set_title("Better").await.expect("set");
+    assert_eq!(title(&runtime, &opened), "Better");
+    let refused = opened.set_title("two\nlines").await;
+    assert_eq!(
+        refused,
+        Err(ControlError::Refused("bad input: the title is more than one line, or has control characters".into()))
+    );
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_ends_a_session_ends_its_services() {
+    let (journal, asked) = (journal(), Asked::default());
+    let runtime = serving(&journal, &asked, hangs).start().await.expect("a runtime");
+    let cancelled = open(&runtime);
+    cancelled.send("for ever").await.expect("accepted");
+    seconds(1).await;
+    cancelled.cancel().await.expect("cancelled");
+    let (closed, deleted) = (open(&runtime), open(&runtime));
+    let before = Instant::now();
+    for session in [&closed, &deleted] {
+        say(session, "hello").await;
+        seconds(1).await;
+    }
+    closed.close().await.expect("closed");
+    assert_eq!(deleted.delete(false).await, Ok(2), "it is quiet but for its service");
+    for session in [&cancelled, &deleted] {
+        session.services_done().await;
+        for service in kids(&runtime, session) {
+            let ended = outcome(&journal, service.id()).await;
+            assert!(matches!(ended, None | Some(Outcome::Cancelled { .. })), "{ended:?}");
+        }
+    }
+    let [service, _] = &kids(&runtime, &closed)[..] else { panic!("a title and a summary") };
+    assert_eq!(outcome(&journal, service.id()).await, Some(Outcome::Cancelled { by: By::Host }));
+    assert!(before.elapsed() < Duration::from_secs(10), "{:?}", before.elapsed());
+    assert_eq!(closed.delete(true).await, Ok(3));
+    closed.services_done().await;
+    assert_eq!(journal.inflight().expect("inflight"), []);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_services_cost_counts_for_the_tree_alone() {
+    let (journal, asked) = (journal(), Asked::default());
+    let runtime = serving(&journal, &asked, good).start().await.expect("a runtime");
+    let session = open(&runtime);
+    say(&session, "hello").await;
+    session.services_done().await;
+    let usage = session.usage().await.expect("readable");
+    let sums = |usage: Usage| (usage.input, usage.output);
+    assert_eq!((sums(usage.own), sums(usage.owned), sums(usage.tree)), ((0, 0), (0, 0), (10, 2)));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_ends_a_service_as_lost_and_tells_nobody() {
+    let (memory, asked) = (Memory::new(), Asked::default());
+    let reopen = || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("a journal");
+    let journal = reopen();
+    let runtime = serving(&journal, &asked, hangs).start().await.expect("a runtime");
+    let session = open(&runtime);
+    say(&session, "hello").await;
+    seconds(1).await;
+    let id = session.id();
+    drop((session, runtime, journal));
+
+    let journal = reopen();
+    let runtime = serving(&journal, &asked, good).start().await.expect("a runtime");
+    let boot = runtime.boot();
+    assert_eq!((boot.swept, boot.notices, &*boot.undone), (1, 0, &[][..]));
+    let session = runtime.session(id).expect("readable").expect("there");
+    let [service] = &kids(&runtime, &session)[..] else { panic!("one service") };
+    assert_eq!(outcome(&journal, service.id()).await, Some(Outcome::Lost));
+    say(&session, "again").await;
+    seconds(10).await;
+    assert_eq!((asked_of(&asked, "title").len(), title(&runtime, &session)), (1, "hello".to_owned()));
+    assert_eq!(described(&journal, id).await, (Vec::new(), Vec::new(), 0));
+    shut(runtime).await;
+}
+
+const SUMMARY: &str = "## What changed\nIt works.";
+
+#[tokio::test(start_paused = true)]
+async fn a_close_sums_up_what_is_new_and_waits_for_none_of_it() {
+    let (journal, asked) = (journal(), Asked::default());
+    let runtime = serving(&journal, &asked, |request: Request| async {
+        seconds(5).await;
+        good(request).await
+    });
+    let runtime = runtime.start().await.expect("a runtime");
+    let session = open(&runtime);
+    say(&session, "hello").await;
+    session.services_done().await;
+    let before = Instant::now();
+    session.close().await.expect("closed");
+    assert_eq!((before.elapsed(), session.summary().await.expect("readable")), (Duration::ZERO, None));
+    session.services_done().await;
+    let [_, service] = &kids(&runtime, &session)[..] else { panic!("a title and a summary") };
+    let said = "The session, oldest first; what was said is indented:\n\nperson:\n  hello\n\nagent:\n  done\n\n";
+    assert_eq!(asked_of(&asked, "summary"), [said]);
+    let (_, summaries, notices) = described(&journal, session.id()).await;
+    let [set] = &summaries[..] else { panic!("{summaries:?}") };
+    assert_eq!((&*set.text, set.of, notices), (SUMMARY, service.id(), 0));
+    assert_eq!(session.summary().await.expect("readable").as_deref(), Some(set));
+    let head = journal.head(session.id()).expect("readable").expect("there");
+    assert!(head.closed, "a summary opens no session again");
+    session.close().await.expect("closed");
+    session.services_done().await;
+    assert_eq!(asked_of(&asked, "summary").len(), 1, "nothing was said since");
+    say(&session, "one thing more").await;
+    session.close().await.expect("closed");
+    session.services_done().await;
+    let (_, summaries, _) = described(&journal, session.id()).await;
+    assert_eq!((asked_of(&asked, "summary").len(), summaries.len()), (2, 2), "an input opened it, and it was closed anew");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_summary_is_made_on_request_also_while_the_session_works_and_where_none_is_made_at_a_close() {
+    let (journal, asked) = (journal(), Asked::default());
+    let options = Options { seed: Some(7), ..Options::default() };
+    let runtime = serving(&journal, &asked, good).options(options).start().await.expect("a runtime");
+    let session = open(&runtime);
+    let nothing = "the session is not summed up: nothing was said in it yet";
+    assert_eq!(session.summarise().await, Err(ControlError::Refused(nothing.into())));
+    say(&session, "hello").await;
+    assert_eq!(asked_of(&asked, "title"), Vec::<String>::new(), "off, unless the host says otherwise");
+    assert_eq!(session.summarise().await.as_deref(), Ok(SUMMARY));
+    assert_eq!(session.summarise().await.as_deref(), Ok(SUMMARY), "asked for is asked for");
+    session.close().await.expect("closed");
+    session.services_done().await;
+    assert_eq!(asked_of(&asked, "summary").len(), 2);
+    let two = async { tokio::join!(session.summarise(), session.summarise()) };
+    let (first, second) = two.await;
+    assert_eq!((first.as_deref(), second.as_deref()), (Ok(SUMMARY), Ok(SUMMARY)));
+    assert_eq!(asked_of(&asked, "summary").len(), 3, "two who ask at once are given one");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_summary_that_fails_says_so_and_leaves_the_one_before() {
+    let (journal, asked) = (journal(), Asked::default());
+    let runtime = serving(&journal, &asked, |request: Request| async {
+        let again = prompt(&request).contains("more");
+        if again { Err(ModelError::new(ModelFail::Auth, "no key")) } else { good(request).await }
+    });
+    let runtime = runtime.start().await.expect("a runtime");
+    let session = open(&runtime);
+    say(&session, "hello").await;
+    session.summarise().await.expect("a summary");
+    say(&session, "more").await;
+    let failed = "the session is not summed up: its run failed";
+    assert_eq!(session.summarise().await, Err(ControlError::Refused(failed.into())));
+    let there = session.summary().await.expect("readable").expect("the one before");
+    assert_eq!((&*there.text, there.upto < Seq(20)), (SUMMARY, true));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_manifest_of_the_same_name_takes_the_place_of_the_built_in_one() {
+    let (journal, asked) = (journal(), Asked::default());
+    let mut catalog = Catalog::builtin();
+    catalog.insert(Manifest::new("worker", AgentMode::All, "You are a worker."));
+    let own = Manifest::new("title", AgentMode::Subagent, "Name it in one word.");
+    catalog.insert(Manifest { inspectable: true, ..own });
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let systems = Arc::clone(&seen);
+    let runtime = serving(&journal, &asked, move |request| {
+        systems.lock().unwrap().push(request.system.contains("Name it in one word."));
+        good(request)
+    });
+    let runtime = runtime.catalog(catalog).start().await.expect("a runtime");
+    let session = open(&runtime);
+    say(&session, "hello").await;
+    session.services_done().await;
+    assert_eq!((&*seen.lock().unwrap(), title(&runtime, &session)), (&vec![true], "Fix the login test".to_owned()));
+    let [service] = &kids(&runtime, &session)[..] else { panic!("one service") };
+    let head = journal.head(service.id()).expect("readable").expect("there");
+    assert_eq!((head.inspectable, head.last_outcome), (false, Some(OutcomeKind::Completed)));
+    assert_eq!(service.run_ended(RunNo(1)).await.expect("ended").outcome, Outcome::Completed);
+    shut(runtime).await;
+}

@@ -1,0 +1,66 @@
+//! A session is given a title or a summary: at any time, since neither is said to its model.
+
+use super::draft::Draft;
+use crate::command::Description;
+use crate::effect::{Rejection, Reply};
+use crate::ids::SessionId;
+use crate::outcome::By;
+use crate::record::{Record, SummarySet, TitleSet};
+
+/// Characters of a title at most.
+const TITLE_CHARS: usize = 200;
+/// Bytes of a summary at most.
+const SUMMARY_BYTES: usize = 32 << 10;
+
+pub(super) fn describe(draft: &mut Draft<'_>, description: Description) -> Result<(), Rejection> {
+    if draft.state.deleted {
+        return Err(Rejection::Deleted);
+    }
+    match description {
+        Description::Title(set) => title(draft, set)?,
+        Description::Summary(set) => summary(draft, set)?,
+    }
+    draft.reply(Reply::Done(draft.state.last_run));
+    Ok(())
+}
+
+fn title(draft: &mut Draft<'_>, set: TitleSet) -> Result<(), Rejection> {
+    let chars = set.title.chars().count();
+    if set.title.trim().is_empty() {
+        return Err(Rejection::BadInput("the title is empty: say what the session is about".into()));
+    }
+    if chars > TITLE_CHARS {
+        return Err(Rejection::BadInput(format!("the title has {chars} characters, the limit is {TITLE_CHARS}")));
+    }
+    if set.title.chars().any(char::is_control) {
+        return Err(Rejection::BadInput("the title is more than one line, or has control characters".into()));
+    }
+    is_service(draft, set.of)?;
+    // What a person chose stands, and what is said again changes nothing: the host's word may come late, or twice.
+    let stands = set.by != By::Person && draft.state.is_titled();
+    if !stands && draft.state.title.as_ref() != Some(&set.title) {
+        draft.emit(Record::TitleSet(Box::new(set)));
+    }
+    Ok(())
+}
+
+fn summary(draft: &mut Draft<'_>, set: SummarySet) -> Result<(), Rejection> {
+    if set.text.trim().is_empty() || set.text.len() > SUMMARY_BYTES {
+        return Err(Rejection::BadInput(format!(
+            "the summary has {} bytes: it is to have from 1 to {SUMMARY_BYTES}",
+            set.text.len()
+        )));
+    }
+    is_service(draft, Some(set.of))?;
+    if draft.state.summary.as_ref().is_none_or(|before| before.of != set.of) {
+        draft.emit(Record::SummarySet(Box::new(set)));
+    }
+    Ok(())
+}
+
+fn is_service(draft: &Draft<'_>, of: Option<SessionId>) -> Result<(), Rejection> {
+    match of.filter(|of| !draft.state.is_service(*of)) {
+        None => Ok(()),
+        Some(of) => Err(Rejection::BadInput(format!("session {of} is no service session of this one"))),
+    }
+}
