@@ -17,6 +17,7 @@ mod notice;
 pub mod observed;
 mod outside;
 mod queue;
+mod services;
 mod session;
 mod store;
 mod table;
@@ -120,6 +121,7 @@ pub const ALWAYS: &[Predicate] = predicates! {
     N1 => notice::never_two,
     N2 => notice::unchanged,
     N3 => notice::after_its_end,
+    N3 => services::answers_of_completed_runs,
     N4 => notice::one_result,
     N5 => wake::notices_wait,
     N5 => wake::the_model_hears,

@@ -173,6 +173,8 @@ pub struct Child {
     pub label: Option<Text>,
     /// Whether people are shown its session as one of its own.
     pub inspectable: bool,
+    /// Whether its answer was taken, as the session's title or summary.
+    pub described: bool,
     /// The answer whose call made it.
     pub at: Option<Seq>,
     /// The end that was heard of last, in a dialect in which it may be read again: without its text, where that is not kept any

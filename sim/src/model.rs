@@ -114,6 +114,7 @@ impl Model for Whole {
             || size.moves > 0
             || size.resumes > 0
             || size.regenerates > 0
+            || size.services > 0
         {
             properties.extend(later_verbs(size));
         }
@@ -142,6 +143,9 @@ fn later_verbs(size: Size) -> Vec<Property<Whole>> {
     sometimes(size.regenerates > 0, "another answer is seen", |_, state| state.alternative_seen());
     let branches = size.branches > 0 && size.resumes > 0;
     sometimes(branches, "a branch answers", |_, state| state.branch_answers());
+    let services = size.services > 0;
+    sometimes(services, "a session is named", |_, state| state.is_named());
+    sometimes(size.services > 1, "a session is summed up", |_, state| state.is_summed_up());
     let asks = size.asks > 0;
     sometimes(asks && size.approvers > 0, "a person allows", |_, state| {
         state.word_given(AskVerdict::Allow, AskBy::Person)

@@ -25,6 +25,8 @@ pub struct Size {
     pub branches: u8,
     /// Answers of the root that a person has given anew.
     pub regenerates: u8,
+    /// Services of the host for the root.
+    pub services: u8,
     /// Sessions that a person closes.
     pub closes: u8,
     /// Crashes of the process.
@@ -71,6 +73,7 @@ impl Size {
         moves: 0,
         branches: 0,
         regenerates: 0,
+        services: 0,
         closes: 0,
         crashes: 1,
         panics: 0,
@@ -132,6 +135,10 @@ impl Size {
     pub const BRANCH: Self =
         Self { children: 0, sends: 2, branches: 1, regenerates: 1, resumes: 1, crashes: 1, turns: 2, ..Self::PAIR };
 
+    /// Services of the host for a root, whose answers may come late and twice, a cancel of the whole tree and a crash.
+    pub const SERVICE: Self =
+        Self { children: 0, services: 2, doubles: 1, tree_cancels: 1, closes: 1, crashes: 1, turns: 2, ..Self::PAIR };
+
     /// Two children, side by side or one below the other.
     pub const MEDIUM: Self = Self { children: 2, depth: 2, tools: 0, crashes: 1, panics: 1, cancels: 1, ..Self::SMALL };
 
@@ -163,7 +170,7 @@ impl Size {
     };
 
     /// Those that are checked to their ends, by name.
-    pub const NAMED: [(&'static str, Self); 8] = [
+    pub const NAMED: [(&'static str, Self); 9] = [
         ("small", Self::SMALL),
         ("medium", Self::MEDIUM),
         ("held", Self::HELD),
@@ -171,6 +178,7 @@ impl Size {
         ("asking", Self::ASKING),
         ("queueing", Self::QUEUEING),
         ("branching", Self::BRANCHING),
+        ("serving", Self::SERVICE),
         ("large", Self::LARGE),
     ];
 }

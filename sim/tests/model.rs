@@ -132,6 +132,12 @@ fn branches_and_answers_given_anew() {
     holds(Size { branches: 0, resumes: 0, ..Size::BRANCH });
 }
 
+#[test]
+fn services_of_the_host() {
+    holds(Size { services: 1, doubles: 0, closes: 0, ..Size::SERVICE });
+    holds(Size { tree_cancels: 0, crashes: 0, ..Size::SERVICE });
+}
+
 /// Everything at once, as far as a test may look; `subtend-sim model` looks at all of it.
 #[test]
 fn two_children_through_the_first_of_everything() {

@@ -35,10 +35,10 @@ fn title(draft: &mut Draft<'_>, set: TitleSet) -> Result<(), Rejection> {
     if set.title.chars().any(char::is_control) {
         return Err(Rejection::BadInput("the title is more than one line, or has control characters".into()));
     }
-    is_service(draft, set.of)?;
+    let taken = is_taken(draft, set.of)?;
     // What a person chose stands, and what is said again changes nothing: the host's word may come late, or twice.
     let stands = set.by != By::Person && draft.state.is_titled();
-    if !stands && draft.state.title.as_ref() != Some(&set.title) {
+    if !stands && !taken && draft.state.title.as_ref() != Some(&set.title) {
         draft.emit(Record::TitleSet(Box::new(set)));
     }
     Ok(())
@@ -51,16 +51,15 @@ fn summary(draft: &mut Draft<'_>, set: SummarySet) -> Result<(), Rejection> {
             set.text.len()
         )));
     }
-    is_service(draft, Some(set.of))?;
-    if draft.state.summary.as_ref().is_none_or(|before| before.of != set.of) {
+    if !is_taken(draft, Some(set.of))? {
         draft.emit(Record::SummarySet(Box::new(set)));
     }
     Ok(())
 }
 
-fn is_service(draft: &Draft<'_>, of: Option<SessionId>) -> Result<(), Rejection> {
-    match of.filter(|of| !draft.state.is_service(*of)) {
-        None => Ok(()),
-        Some(of) => Err(Rejection::BadInput(format!("session {of} is no service session of this one"))),
-    }
+/// Whether the answer of the service session was taken before.
+fn is_taken(draft: &Draft<'_>, of: Option<SessionId>) -> Result<bool, Rejection> {
+    let Some(of) = of else { return Ok(false) };
+    let unknown = || Rejection::BadInput(format!("session {of} is no service session of this one"));
+    draft.state.service(of).ok_or_else(unknown)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Alternatives, Call, CallPhase, Run, State, Turn};
 use crate::call::CallEnd;
-use crate::ids::{AttemptNo, CallId, InputId, RunNo, TurnNo};
+use crate::ids::{AttemptNo, CallId, InputId, RunNo, SessionId, TurnNo};
 use crate::index;
 use crate::outcome::By;
 use crate::record::{CallFinished, Carrier, ContinueAsked, Hold, NoticeTaken, QueueChange, Record, RunOpened};
@@ -70,12 +70,11 @@ impl State {
             Record::TitleSet(set) => {
                 need(!self.deleted, "the session is deleted")?;
                 need(set.by == By::Person || !self.is_titled(), "the session has a title")?;
-                need(set.of.is_none_or(|of| self.is_service(of)), "it is of no service session")
+                set.of.map_or(Ok(()), |of| self.may_describe(of))
             }
             Record::SummarySet(set) => {
                 need(!self.deleted, "the session is deleted")?;
-                need(self.summary.as_ref().is_none_or(|before| before.of != set.of), "the summary was set before")?;
-                need(self.is_service(set.of), "it is of no service session")
+                self.may_describe(set.of)
             }
             Record::SessionDeleted { .. } => self.is_empty(),
             Record::CancelAsked { key, .. } => {
@@ -108,6 +107,11 @@ impl State {
         need(!self.deleted, "the session is deleted")?;
         need(self.run.is_none(), "a run is in flight")?;
         need(self.queue.is_empty(), "inputs wait")
+    }
+
+    /// Whether `of` is a service session whose answer was not taken.
+    fn may_describe(&self, of: SessionId) -> Verdict {
+        need(self.service(of) == Some(false), "it is of no service session, or its answer was taken before")
     }
 
     fn run_may_open(&self, opened: &RunOpened) -> Verdict {

@@ -1,7 +1,7 @@
 //! Records and calls from random bytes.
 
 use subtend_session::call::{CallEnd, CallKind, Invalid, ToolEffect, ToolErrorKind};
-use subtend_session::ids::{AttemptNo, CallId, Hash, RunKey, RunNo, Text, TurnNo};
+use subtend_session::ids::{AttemptNo, CallId, Hash, RunKey, RunNo, Seq, Text, TurnNo};
 use subtend_session::outcome::{Budget, By, FailKind, ModelFail, Outcome, OutcomeKind, Part, TimeLimit};
 use subtend_session::place::{Mode, OnRestart, Owner, Place, Service};
 use subtend_session::record::*;
@@ -193,6 +193,10 @@ fn of_calls_and_ends([kind, a, b, c, d, e, ..]: [u8; 12]) -> Record {
             }],
             carrier: [Carrier::Result, Carrier::Message, Carrier::Await { call }][usize::from(c % 3)],
         })),
+        22 if c > 247 => {
+            Record::TitleSet(Box::new(TitleSet { title: text(a), by, of: (d > 99).then_some(child) }))
+        }
+        22 if c > 239 => Record::SummarySet(Box::new(SummarySet { text: text(a), upto: Seq(b.into()), of: child })),
         22 if a > 99 => Record::AskOpened { call, action: text(a), resource: text(b), root: child },
         22 => Record::AskAnswered { call, verdict: AskVerdict::Always, by: AskBy::NoApprover },
         _ if a > 99 => Record::SessionClosed { by },

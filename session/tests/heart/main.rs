@@ -13,6 +13,7 @@ mod arbitrary;
 mod asks;
 mod branches;
 mod budgets;
+mod descriptions;
 mod folding;
 mod given;
 mod guards;

@@ -2,11 +2,11 @@
 
 use subtend_session::call::CallKind;
 use subtend_session::command::Deadline;
-use subtend_session::ids::{CallId, SessionId};
+use subtend_session::ids::{CallId, RunNo, SessionId};
 use subtend_session::index::{Row, RowKind};
 use subtend_session::outcome::Outcome;
-use subtend_session::place::Mode;
-use subtend_session::record::Hold;
+use subtend_session::place::{BranchKind, Mode};
+use subtend_session::record::{Hold, Record};
 use subtend_session::state::{Call, CallPhase, Run, State};
 
 use super::Whole;
@@ -27,6 +27,12 @@ pub enum Action {
     Branch,
     /// A person has the root's last answer given anew.
     Regenerate,
+    /// The host starts a service session for the root.
+    Serve,
+    /// The host gives it its work.
+    ServeWith(SessionId),
+    /// The host brings its answer to the root; the second time, once more.
+    Describe(SessionId, bool),
     /// A person closes a session.
     Close(SessionId),
     /// A person moves a call to the background.
@@ -136,11 +142,35 @@ impl System {
         if self.left.regenerates > 0 && root.is_some_and(answered) {
             actions.push(Action::Regenerate);
         }
+        if let Some(root) = root {
+            self.by_services(root, actions);
+        }
         if self.left.closes == 0 {
             return;
         }
         let closes = |state: &State| state.run.is_none() && state.queue.is_empty() && state.last.is_some();
         actions.extend(self.standing().filter(|(_, state)| closes(state)).map(|(session, _)| Action::Close(session)));
+    }
+
+    /// What the host does with its services for the root.
+    fn by_services(&self, root: &State, actions: &mut Vec<Action>) {
+        if self.left.services > 0 {
+            actions.push(Action::Serve);
+        }
+        let services = root.children.iter().filter(|(_, child)| child.kind == BranchKind::Service);
+        for (session, child) in services {
+            let Some((_, state)) = self.standing().find(|(standing, _)| *standing == *session) else { continue };
+            if state.last_run == RunNo(0) && state.accepted.is_empty() {
+                actions.push(Action::ServeWith(*session));
+            }
+            // The hub waits for the end to be durable.
+            let completed =
+                |record: &Record| matches!(record, Record::RunEnded(ended) if ended.outcome == Outcome::Completed);
+            let answered = self.journals.get(session).is_some_and(|journal| journal.records.iter().any(completed));
+            if answered && (!child.described || self.left.doubles > 0) {
+                actions.push(Action::Describe(*session, child.described));
+            }
+        }
     }
 
     /// Nothing has happened yet: what falls here teaches nothing.

@@ -38,6 +38,22 @@ impl System {
                 self.left.regenerates = self.left.regenerates.saturating_sub(1);
                 self.tell(whole, ROOT, vec![Command::Regenerate(plan)])
             }
+            Action::Serve => {
+                let plan = plan::service(whole, self.left.services);
+                self.left.services = self.left.services.saturating_sub(1);
+                self.tell(whole, ROOT, vec![Command::Branch(Box::new(plan))])
+            }
+            Action::ServeWith(session) => {
+                let input = Box::new(plan::input_to_service(*session));
+                self.tell(whole, *session, vec![Command::Submit(input)])
+            }
+            Action::Describe(session, again) => {
+                self.left.doubles = self.left.doubles.saturating_sub(u8::from(*again));
+                let titled = self.state_of(ROOT).is_some_and(State::is_titled);
+                let description = plan::description(*session, titled);
+                // An answer that was brought before changes nothing, and is told so.
+                self.tell(whole, ROOT, vec![Command::Describe(Box::new(description))])
+            }
             Action::Close(session) => {
                 self.left.closes = self.left.closes.saturating_sub(1);
                 self.tell(whole, *session, vec![Command::Close { by: By::Person }])

@@ -6,15 +6,17 @@ use subtend_session::authority::{Access, Authority, Rule, RuleSet, Verdict};
 use subtend_session::birth;
 use subtend_session::call::{CallKind, Invalid, ToolEffect, ToolErrorKind};
 use subtend_session::command::{
-    AskedCall, BranchPlan, ChildPlan, ContinuePlan, FoundCall, Plan, Refusal, RegeneratePlan, SpawnVerdict,
+    AskedCall, BranchPlan, ChildPlan, ContinuePlan, Description, FoundCall, Plan, Refusal, RegeneratePlan, SpawnVerdict,
 };
 use subtend_session::effect::Birth;
 use subtend_session::ids::{CallId, Hash, InputId, Interned, Seq, SessionId, Text};
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::outcome::By;
-use subtend_session::place::{BranchKind, Mode, OnRestart, Owner, Place};
-use subtend_session::record::{Asked, From, InputAccepted, Lane, Record, SessionCreated, SpawnGranted};
+use subtend_session::place::{BranchKind, Mode, OnRestart, Owner, Place, Service};
+use subtend_session::record::{
+    Asked, From, InputAccepted, Lane, Record, SessionCreated, SpawnGranted, SummarySet, TitleSet,
+};
 use subtend_session::sabotage::Sabotage;
 use subtend_session::state::{Call, CallPhase, FoldError, State};
 use uuid::Uuid;
@@ -135,6 +137,33 @@ pub(super) fn branch(whole: &Whole, state: &State, n: u8) -> BranchPlan {
         manifest: Arc::new(Authority::allow_all()),
         by: By::Person,
     }
+}
+
+/// A service session of the host, the `n`th that is left.
+pub(super) fn service(whole: &Whole, n: u8) -> BranchPlan {
+    let child = SessionId(Uuid::from_u128(u128::from(n) << 116));
+    BranchPlan {
+        child,
+        kind: BranchKind::Service,
+        at: None,
+        created: SessionCreated { inspectable: false, ..created(whole, Place::Root, child) },
+        manifest: Arc::new(Authority::allow_all()),
+        by: By::Host,
+    }
+}
+
+/// What a service session is given to do.
+pub(super) fn input_to_service(session: SessionId) -> InputAccepted {
+    let owner = Owner::Host(Service::Title);
+    InputAccepted { id: InputId(session.0), from: From::Host, as_owner: owner, ..given(0) }
+}
+
+/// What the answer of a service session comes to: a title, and in a session that has one a summary.
+pub(super) fn description(of: SessionId, titled: bool) -> Description {
+    if titled {
+        return Description::Summary(SummarySet { text: "done".into(), upto: Seq(1), of });
+    }
+    Description::Title(TitleSet { title: "work".into(), by: By::Host, of: Some(of) })
 }
 
 /// Another answer to what was asked last, the `n`th that is left.

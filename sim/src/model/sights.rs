@@ -139,4 +139,12 @@ impl System {
             journal.records.first().is_some_and(inherits) && ends(journal).any(|end| end.outcome == Outcome::Completed)
         })
     }
+
+    pub(super) fn is_named(&self) -> bool {
+        self.journals.values().any(|journal| journal.records.iter().any(|record| matches!(record, Record::TitleSet(_))))
+    }
+
+    pub(super) fn is_summed_up(&self) -> bool {
+        self.journals.values().any(|journal| journal.records.iter().any(|record| matches!(record, Record::SummarySet(_))))
+    }
 }

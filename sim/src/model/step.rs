@@ -53,6 +53,9 @@ impl System {
             | Action::SendTo(_)
             | Action::Branch
             | Action::Regenerate
+            | Action::Serve
+            | Action::ServeWith(_)
+            | Action::Describe(..)
             | Action::Close(_)
             | Action::Move(..)
             | Action::CancelTree

@@ -26,6 +26,7 @@ impl State {
             dialect: Dialect::default(),
             label: None,
             inspectable: false,
+            described: false,
             at: Some(created.at),
             given: None,
         };

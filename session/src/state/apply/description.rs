@@ -10,10 +10,18 @@ use crate::state::State;
 impl State {
     pub(super) fn title_set(&mut self, set: &TitleSet) {
         self.title = Some(Arc::clone(&set.title));
+        self.described_by(set.of);
     }
 
     pub(super) fn summary_set(&mut self, set: &SummarySet) {
         self.summary = Some(Arc::new(set.clone()));
+        self.described_by(Some(set.of));
+    }
+
+    fn described_by(&mut self, of: Option<SessionId>) {
+        if let Some(child) = of.and_then(|of| self.children.get_mut(&of)) {
+            child.described = true;
+        }
     }
 
     /// Whether the session has a title: of its birth, or one that it was given.
@@ -21,8 +29,9 @@ impl State {
         self.title.is_some() || self.created.title.is_some()
     }
 
-    /// Whether `child` is a session that the host started for this one.
-    pub(crate) fn is_service(&self, child: SessionId) -> bool {
-        self.children.get(&child).is_some_and(|child| child.kind == BranchKind::Service)
+    /// Whether `child` is a session that the host started for this one, and whether its answer was taken.
+    pub(crate) fn service(&self, child: SessionId) -> Option<bool> {
+        let child = self.children.get(&child)?;
+        (child.kind == BranchKind::Service).then_some(child.described)
     }
 }

@@ -26,6 +26,7 @@ impl State {
                 dialect: spawned.dialect,
                 label: spawned.label.clone(),
                 inspectable: spawned.inspectable,
+                described: false,
                 at,
                 given: None,
             },

@@ -1,9 +1,11 @@
 //! Branches and alternatives: born in any column, given anew and switched in a quiet session only.
 
-use subtend_session::command::{BranchPlan, Command, RegeneratePlan, SwitchTo};
+use subtend_session::command::{BranchPlan, Command, Description, RegeneratePlan, SwitchTo};
+use subtend_session::ids::Seq;
 use subtend_session::limits::Limits;
 use subtend_session::outcome::By;
 use subtend_session::place::{BranchKind, Place};
+use subtend_session::record::{SummarySet, TitleSet};
 
 use super::{COLUMNS, Doing, Row, walk};
 use crate::given::*;
@@ -55,6 +57,31 @@ fn branches() {
     ]);
 }
 
+fn titled() -> Command {
+    let title = TitleSet { title: "Fix the login test".into(), by: By::Person, of: None };
+    Command::Describe(Box::new(Description::Title(title)))
+}
+
+fn summed_up() -> Command {
+    let summary = SummarySet { text: "It works.".into(), upto: Seq(3), of: session(0xC1) };
+    Command::Describe(Box::new(Description::Summary(summary)))
+}
+
+#[test]
+fn descriptions() {
+    let each = COLUMNS.map(|at| -> &'static str { format!("title_set Done > {}", column(at)).leak() });
+    let mut deleted = each;
+    deleted[7] = "the session is deleted";
+    let of_nobody = [NO_SERVICE; 8];
+    walk(&[
+        row("title", Doing::Stream, titled, each),
+        row("title of a closed session", Doing::Closed, titled, each),
+        row("title of a deleted session", Doing::Deleted, titled, deleted),
+        row("summary of no service", Doing::Stream, summed_up, of_nobody),
+    ]);
+}
+
+const NO_SERVICE: &str = "bad input: session 00000000-0000-0000-0000-0000000000c1 is no service session of this one";
 const NO_MESSAGE: &str = "bad input: the session has no message yet to branch off from: send one";
 const NO_ALTERNATIVE: &str = "bad input: no answer of this session has alternatives: regenerate one";
 

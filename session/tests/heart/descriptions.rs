@@ -1,0 +1,105 @@
+//! Titles and summaries: a service's answer is taken once, and what a person chose stands.
+
+use subtend_session::command::{BranchPlan, Command, Description};
+use subtend_session::effect::{Rejection, Reply};
+use subtend_session::ids::{Epoch, SessionId, Seq, Text};
+use subtend_session::index;
+use subtend_session::limits::Limits;
+use subtend_session::outcome::By;
+use subtend_session::place::{BranchKind, Place};
+use subtend_session::record::{Record, SummarySet, TitleSet};
+use subtend_session::state::State;
+
+use crate::given::*;
+
+fn title(title: &str, by: By, of: Option<SessionId>) -> Command {
+    Command::Describe(Box::new(Description::Title(TitleSet { title: title.into(), by, of })))
+}
+
+fn summary(text: &str, of: SessionId) -> Command {
+    let set = SummarySet { text: text.into(), upto: Seq(3), of };
+    Command::Describe(Box::new(Description::Summary(set)))
+}
+
+/// A session that works, with two services and a branch of a person.
+fn served() -> Heart {
+    [(0xA1, BranchKind::Service), (0xA2, BranchKind::Service), (0xC1, BranchKind::Subagent)].into_iter().fold(
+        Heart::root().then(send(1, "hello")),
+        |heart, (child, kind)| {
+            heart.then(Command::Branch(Box::new(BranchPlan {
+                child: session(child),
+                kind,
+                at: None,
+                created: created(Place::Root, Limits::default()),
+                manifest: authority(),
+                by: By::Host,
+            })))
+        },
+    )
+}
+
+fn shown(state: &State) -> Text {
+    index::head(state, Epoch(1), 0, 0).title
+}
+
+/// The records that a command writes; it is answered as done.
+fn writes(heart: &mut Heart, command: Command) -> Vec<Record> {
+    let decision = heart.tell(command).expect("decided");
+    assert!(matches!(decision.reply, Reply::Done(_)), "{:?}", decision.reply);
+    decision.records
+}
+
+#[test]
+fn a_service_names_a_session_that_has_no_title_and_once() {
+    let mut heart = served();
+    assert_eq!(&*shown(&heart.state), "hello");
+    let named = title("Fix it", By::Host, Some(session(0xA1)));
+    let set = TitleSet { title: "Fix it".into(), by: By::Host, of: Some(session(0xA1)) };
+    assert_eq!(writes(&mut heart, named.clone()), [Record::TitleSet(Box::new(set))]);
+    assert_eq!(&*shown(&heart.state), "Fix it");
+    assert_eq!(writes(&mut heart, named), []);
+    assert_eq!(writes(&mut heart, title("Other", By::Host, Some(session(0xA2)))), [], "it has one");
+    assert_eq!(writes(&mut heart, title("Mine", By::Person, None)).len(), 1, "a person may change it");
+    assert_eq!(writes(&mut heart, title("Mine", By::Person, None)), []);
+    assert_eq!(&*shown(&heart.state), "Mine");
+}
+
+#[test]
+fn each_service_sums_a_session_up_once_and_the_last_stands() {
+    let mut heart = served();
+    let (first, second) = (summary("one", session(0xA1)), summary("two", session(0xA2)));
+    let set = |text: &str, of| SummarySet { text: text.into(), upto: Seq(3), of: session(of) };
+    assert_eq!(writes(&mut heart, first.clone()), [Record::SummarySet(Box::new(set("one", 0xA1)))]);
+    assert_eq!(writes(&mut heart, second), [Record::SummarySet(Box::new(set("two", 0xA2)))]);
+    assert_eq!(writes(&mut heart, first), [], "it comes again, after another");
+    assert_eq!(heart.state.summary.as_deref(), Some(&set("two", 0xA2)));
+    assert_eq!(&*shown(&heart.state), "hello", "a summary is no title");
+}
+
+#[test]
+fn what_is_no_title_and_what_comes_from_no_service_is_refused_with_why() {
+    let mut heart = served();
+    let mut why = |command| match heart.tell(command) {
+        Err(Rejection::BadInput(why)) => why,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(why(title(" ", By::Person, None)), "the title is empty: say what the session is about");
+    assert_eq!(why(title(&"x".repeat(201), By::Person, None)), "the title has 201 characters, the limit is 200");
+    assert_eq!(why(title("a\nb", By::Person, None)), "the title is more than one line, or has control characters");
+    assert_eq!(why(summary("", session(0xA1))), "the summary has 0 bytes: it is to have from 1 to 32768");
+    let person = "session 00000000-0000-0000-0000-0000000000c1 is no service session of this one";
+    assert_eq!(why(title("Fix it", By::Host, Some(session(0xC1)))), person);
+    assert_eq!(why(summary("done", session(0xC1))), person);
+}
+
+#[test]
+fn records_that_no_decision_writes_do_not_fold() {
+    let heart = served();
+    let set = |by, of| Record::TitleSet(Box::new(TitleSet { title: "Fix it".into(), by, of }));
+    let fold = |more: &[Record]| State::fold(heart.state.id, heart.log.iter().chain(more)).map(drop).is_ok();
+    assert!(fold(&[set(By::Host, Some(session(0xA1))), set(By::Person, None)]));
+    assert!(!fold(&[set(By::Person, None), set(By::Host, Some(session(0xA1)))]), "it has one");
+    assert!(!fold(&[set(By::Host, Some(session(0xC1)))]), "no service");
+    let sum = |of| Record::SummarySet(Box::new(SummarySet { text: "done".into(), upto: Seq(3), of }));
+    assert!(!fold(&[sum(session(0xA1)), sum(session(0xA1))]), "twice");
+}
