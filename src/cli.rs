@@ -43,6 +43,7 @@ mod sessions;
 mod settings;
 mod shelf;
 mod show;
+mod summary;
 mod switch;
 mod tasks;
 mod tree;
@@ -78,6 +79,7 @@ enum Verb {
     Interrupt(interrupt::Args),
     Cancel(cancel::Args),
     Close(close::Args),
+    Summary(summary::Args),
     Delete(delete::Args),
     Queue(queue::Args),
     Tasks(tasks::Args),
@@ -124,6 +126,7 @@ pub(crate) fn main() -> ExitCode {
         Verb::Interrupt(args) => interrupt::verb(&args),
         Verb::Cancel(args) => cancel::verb(&args),
         Verb::Close(args) => close::verb(&args),
+        Verb::Summary(args) => summary::verb(&args),
         Verb::Delete(args) => delete::verb(&args),
         Verb::Queue(args) => queue::verb(&args),
         Verb::Tasks(args) => tasks::verb(&args),

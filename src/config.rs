@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use subtend_actors::Options;
 use subtend_actors::prices::Prices;
 use subtend_agents::dialect::{Dialects, MinionOptions, SubagentOptions};
 use subtend_agents::profile::{Profile, Profiles, Reader};
@@ -64,6 +65,8 @@ pub const MAX_FILE_BYTES: u64 = 1 << 20;
 pub struct Config {
     /// The agent of new sessions.
     pub agent: Text,
+    /// Sessions: what the host does for them.
+    pub sessions: Sessions,
     /// Language models.
     pub llm: Llm,
     /// Subagents, by whatever tools they are started.
@@ -82,11 +85,33 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             agent: "general".into(),
+            sessions: Sessions::default(),
             llm: Llm::default(),
             subagents: Subagents::default(),
             tools: Tools::default(),
             limits: Limits::default(),
             prices: Prices::new(),
+        }
+    }
+}
+
+/// What the host does for sessions, by agents of its own. Left out, it is done where the model of sessions is a provider's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Sessions {
+    /// Whether the agent `title` names a new session by its first message. Left out: where a provider's model answers.
+    pub titles: Option<bool>,
+    /// Whether the agent `summary` sums a session up that is closed. Left out: where a provider's model answers.
+    pub summaries: Option<bool>,
+}
+
+impl Sessions {
+    /// For a runtime: whether sessions are named and summed up, where `calls` says whether a provider's model answers.
+    pub fn options(self, calls: bool) -> Options {
+        Options {
+            titles: self.titles.unwrap_or(calls),
+            summaries: self.summaries.unwrap_or(calls),
+            ..Options::default()
         }
     }
 }

@@ -14,6 +14,7 @@ mod cli {
     mod prompt;
     mod reading;
     mod runs;
+    mod services;
     mod store;
     #[cfg(target_os = "linux")]
     mod terminal;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use subtend_journal::ReadError;
 use subtend_session::ids::{CallId, Seq, SessionId};
-use subtend_session::place::Place;
+use subtend_session::place::{BranchKind, Place};
 use subtend_session::record::Record;
 
 use crate::event::{Event, Next, Subscription, What};
@@ -134,9 +134,10 @@ impl Activity {
 
     /// Remembers where a session stands whose parent is known.
     fn place(&mut self, session: SessionId, place: &Place) {
-        let Place::Child { parent, call, .. } = place else { return };
+        let Place::Child { parent, call, kind, .. } = place else { return };
         let Some(above) = self.known.get(parent) else { return };
-        let stands = above.map(|(under, depth)| {
+        // The host's services work beside a session, not for it.
+        let stands = above.filter(|_| *kind != BranchKind::Service).map(|(under, depth)| {
             let own = *parent == self.session;
             (if own { *call } else { under }, depth.saturating_add(1))
         });

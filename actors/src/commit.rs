@@ -15,8 +15,8 @@ use crate::driver::{Driver, Pending};
 use crate::faults::Point;
 use crate::hub::Hub;
 use crate::lane::Listed;
-use crate::services::Heard;
 use crate::publisher::{self, Shown};
+use crate::services::Heard;
 use crate::streams::Ends;
 
 /// Why the activation does not go on.

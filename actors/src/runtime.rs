@@ -256,6 +256,15 @@ impl Runtime {
         self.hub.tools.shown(tool, args, result)
     }
 
+    /// Waits until no service of the host works for any session: until those that it names are named, and those that it sums up
+    /// summed up, or neither came to anything. A shutdown ends what is at work then.
+    ///
+    /// # Cancel safety
+    /// Safe: dropping the future changes nothing.
+    pub async fn services_done(&self) {
+        self.hub.services.done(None).await;
+    }
+
     /// Sessions in memory, for operators and tests.
     pub fn present(&self) -> usize {
         self.hub.directory.len()

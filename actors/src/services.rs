@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::handle::{ControlError, SendError, SessionHandle, WaitError};
 use crate::hub::Hub;
 
-mod material;
+pub(crate) mod material;
 
 /// What a service is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,16 +105,17 @@ impl Services {
         mine.flat_map(|(_, all)| all).for_each(|one| one.stop.cancel());
     }
 
-    /// Waits until none works for `session`.
+    /// Waits until none works for `session`, or for any.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
-    pub(crate) async fn done(&self, session: SessionId) {
+    pub(crate) async fn done(&self, session: Option<SessionId>) {
         loop {
             let mut ended = std::pin::pin!(self.ended.notified());
             // Before the look: an end between the two is seen by one of them.
             ended.as_mut().enable();
-            if !self.lock().contains_key(&session) {
+            let over = session.map_or_else(|| self.lock().is_empty(), |session| !self.lock().contains_key(&session));
+            if over {
                 return;
             }
             ended.await;
@@ -230,12 +231,12 @@ impl SessionHandle {
         Ok(self.order(Command::Describe(Box::new(Description::Title(set)))).await.map(drop)?)
     }
 
-    /// Has the session summed up; `None` where there is nothing to tell, or nothing new where only that is `wanted`.
+    /// Has the session summed up; `None` where there is nothing to tell, or nothing new and `only_new` is.
     pub(crate) async fn sum_up(&self, only_new: bool, shift: &Shift) -> Result<Option<Text>, Unserved> {
         let state = self.state().await?;
         let upto = Seq(state.next_seq.0.saturating_sub(1));
-        let told = state.summary.as_ref().is_some_and(|before| !material::is_newer(&state, before.upto));
-        let Some(text) = material::of_summary(&state).filter(|_| !(only_new && told)) else { return Ok(None) };
+        let wanted = !only_new || !material::is_told(&state);
+        let Some(text) = material::of_summary(&state).filter(|_| wanted) else { return Ok(None) };
         let (of, answer) = self.served(&state, For::Summary, text, shift).await?;
         let text = material::summary(&answer).ok_or(Unserved::Unusable(answer))?;
         let set = SummarySet { text: Arc::clone(&text), upto, of };
@@ -244,13 +245,7 @@ impl SessionHandle {
     }
 
     /// What the agent of `what` answers to `text`, in a session of its own below `state`'s.
-    async fn served(
-        &self,
-        state: &State,
-        what: For,
-        text: Text,
-        shift: &Shift,
-    ) -> Result<(SessionId, Text), Unserved> {
+    async fn served(&self, state: &State, what: For, text: Text, shift: &Shift) -> Result<(SessionId, Text), Unserved> {
         let hub = &self.hub;
         let (mut created, manifest) = hub.branched(state, Some(&what.agent().into()), BranchKind::Service)?;
         created.limits = capped(state, &created.limits, what)?;

@@ -346,7 +346,11 @@ async fn a_close_sums_up_what_is_new_and_waits_for_none_of_it() {
     session.close().await.expect("closed");
     session.services_done().await;
     let (_, summaries, _) = described(&journal, session.id()).await;
-    assert_eq!((asked_of(&asked, "summary").len(), summaries.len()), (2, 2), "an input opened it, and it was closed anew");
+    assert_eq!(
+        (asked_of(&asked, "summary").len(), summaries.len()),
+        (2, 2),
+        "an input opened it, and it was closed anew"
+    );
     shut(runtime).await;
 }
 

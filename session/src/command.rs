@@ -9,7 +9,8 @@ use crate::ids::{AttemptNo, CallId, InputId, RunKey, RunNo, Seq, SessionId, Text
 use crate::outcome::{Budget, By, ModelFail, OutcomeKind, Part};
 use crate::place::BranchKind;
 use crate::record::{
-    AskBy, AskVerdict, Asked, InputAccepted, Notice, QueueChange, SessionCreated, SpawnGranted, Stop, SummarySet, TitleSet,
+    AskBy, AskVerdict, Asked, InputAccepted, Notice, QueueChange, SessionCreated, SpawnGranted, Stop, SummarySet,
+    TitleSet,
 };
 use crate::usage::Usage;
 

@@ -1,24 +1,57 @@
 //! `subtend close`: a quiet session is closed.
 
+use std::io::Write as _;
+
+use subtend_actors::SessionHandle;
+
 use super::control;
-use super::data::StoreArgs;
 use super::fail::{Code, Fail};
+use super::paint::{In, ODD, harmless};
+use super::work::serve::{self, ServeArgs};
 
 /// Closes a quiet session; the next input opens it again.
+///
+/// Where the host sums up what is closed (`sessions.summaries`), that is waited for, at most two minutes. The session is closed in any
+/// case.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Session: an id, a unique part of one, or a path such as `root/a3f9c1`
     session: String,
 
     #[command(flatten)]
-    store: StoreArgs,
+    serve: ServeArgs,
 }
 
 /// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    control::with(&args.store, &args.session, async |session| {
-        session.close().await?;
-        control::say(&format!("session {} is closed; `subtend send` opens it again", session.id().short().0))?;
-        Ok(Code::Done)
-    })
+    match args.serve.parts() {
+        Ok(parts) if parts.options.summaries => serve::with(parts, &args.session, async |session, mut stop| {
+            close(&session).await?;
+            let short = session.id().short();
+            match serve::waited(session.services_done(), &mut stop).await {
+                Some(()) if session.is_summed_up().await? => {}
+                Some(()) => unsummed("it came to nothing", &short.0),
+                None => unsummed("it took too long, or was given up", &short.0),
+            }
+            Ok(Code::Done)
+        }),
+        Ok(_) => control::with(&args.serve.store, &args.session, async |session| close(&session).await),
+        Err(why) => {
+            let closed = control::with(&args.serve.store, &args.session, async |session| close(&session).await)?;
+            unsummed(&why.to_string(), &args.session);
+            Ok(closed)
+        }
+    }
+}
+
+async fn close(session: &SessionHandle) -> Result<Code, Fail> {
+    session.close().await?;
+    control::say(&format!("session {} is closed; `subtend send` opens it again", session.id().short().0))?;
+    Ok(Code::Done)
+}
+
+/// Tells that what was closed has no summary. Without a stderr there is nobody to tell.
+fn unsummed(why: &str, session: &str) {
+    let text = harmless(&format!("no summary: {why} (`subtend summary {session}` tries again)"));
+    drop(writeln!(anstream::stderr(), "{} {text}", In(ODD, "warning:")));
 }

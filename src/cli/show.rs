@@ -49,6 +49,7 @@ struct Transcript {
     workspace: Option<Text>,
     created_ms: i64,
     system: Option<String>,
+    summary: Option<Text>,
     entries: Vec<Entry>,
 }
 
@@ -74,6 +75,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         workspace: created.map(|created| created.workspace.clone()),
         created_ms: head.created_ms,
         system,
+        summary: entry::summary(&records),
         entries: entry::entries(&records),
     };
     let mut out = anstream::stdout().lock();

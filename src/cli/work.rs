@@ -33,12 +33,16 @@ mod price;
 pub(crate) mod prompt;
 mod report;
 mod screen;
+pub(crate) mod serve;
 mod stop;
 mod view;
 mod watch;
 
 /// Time for an orderly end after the run.
 const GRACE: Duration = Duration::from_secs(5);
+
+/// What a title is waited for at the end of a verb.
+const NAMING: Duration = Duration::from_secs(3);
 
 /// Options of verbs that let agents work.
 #[derive(clap::Args, Debug)]
@@ -118,12 +122,21 @@ where
         recovered(runtime.boot(), &mut screen);
         let approver = approve::somebody(&runtime, args.json || args.quiet);
         let done = job(Work { args, runtime: &runtime, screen: &mut screen, stop: &mut stop, agent, approver }).await;
+        named(&runtime, &mut stop).await;
         hub::shut_down(runtime, GRACE).await;
         done
     });
     // A tool that is stuck in a system call must not keep the process.
     threads.shutdown_timeout(Duration::from_secs(1));
     done
+}
+
+/// Waits a little for the title of a session that was begun here: it is asked for beside the run, and mostly there before its end.
+async fn named(runtime: &Runtime, stop: &mut Stop) {
+    tokio::select! {
+        _ = tokio::time::timeout(NAMING, runtime.services_done()) => {}
+        () = stop.asked() => {}
+    }
 }
 
 /// The threads that a runtime works on.
@@ -211,9 +224,21 @@ fn parts(args: &WorkArgs, screen: &mut Screen) -> Result<(hub::Parts, Text), Fai
         agents::warn(&catalog)?;
     }
     let tool_options = loaded.config.tool_options();
-    let quiet = args.quiet;
-    let parts =
-        hub::Parts { place, workspace, catalog, tools, models, prices, limits, policy, dialects, tool_options, quiet };
+    let (quiet, options) = (args.quiet, loaded.config.sessions.options(models.calls_servers()));
+    let parts = hub::Parts {
+        place,
+        workspace,
+        catalog,
+        tools,
+        models,
+        prices,
+        limits,
+        policy,
+        dialects,
+        tool_options,
+        options,
+        quiet,
+    };
     Ok((parts, loaded.config.agent))
 }
 

@@ -39,6 +39,21 @@ fn k25_nothing_said_is_task_alone_and_the_limits_of_the_hub() {
 }
 
 #[test]
+fn sessions_are_named_and_summed_up_as_is_said_or_where_a_provider_answers() {
+    let options = |text: &str, calls| {
+        let options = loaded(text).config.sessions.options(calls);
+        (options.titles, options.summaries)
+    };
+    assert_eq!([options("", false), options("", true)], [(false, false), (true, true)]);
+    assert_eq!(options("sessions: {titles: true}", false), (true, false));
+    assert_eq!(options("sessions: {titles: false, summaries: true}", true), (false, true));
+    let variable = Layer::variables([("SUBTEND_SESSIONS_TITLES", "false")]).unwrap();
+    let said = Loaded::of([project("sessions: {titles: true}").unwrap(), variable]).unwrap();
+    assert_eq!(said.config.sessions.titles, Some(false));
+    assert!(refused("sessions: {titles: often}").contains("`sessions.titles` is \"often\", and must be true or false"));
+}
+
+#[test]
 fn a_whole_file_is_read() {
     let text = r#"
 agent: plan

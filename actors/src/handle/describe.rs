@@ -8,7 +8,7 @@ use subtend_session::outcome::By;
 use subtend_session::record::{SummarySet, TitleSet};
 
 use super::{ControlError, SessionHandle};
-use crate::services::For;
+use crate::services::{For, material};
 
 impl SessionHandle {
     /// Gives the session a title, in place of any that it has. The host's own naming (`Options::titles`) leaves it as it is.
@@ -38,6 +38,17 @@ impl SessionHandle {
     /// What is returned is durable.
     pub async fn summary(&self) -> Result<Option<Arc<SummarySet>>, ControlError> {
         Ok(self.state().await?.summary)
+    }
+
+    /// Whether nothing was said in the session since it was summed up, or ever.
+    ///
+    /// # Errors
+    /// As [`SessionHandle::summary`].
+    ///
+    /// # Cancel safety
+    /// Safe: dropping the future changes nothing.
+    pub async fn is_summed_up(&self) -> Result<bool, ControlError> {
+        Ok(material::is_told(&self.state().await?))
     }
 
     /// Has the agent `summary` sum up what was said and done in the session so far, and waits for it: in a session of its own below
@@ -73,7 +84,7 @@ impl SessionHandle {
     /// # Cancel safety
     /// Safe: dropping the future changes nothing.
     pub async fn services_done(&self) {
-        self.hub.services.done(self.id).await;
+        self.hub.services.done(Some(self.id)).await;
     }
 
     /// Has a session that was closed summed up, where the host does that and there is something new to tell.

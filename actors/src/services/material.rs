@@ -31,7 +31,8 @@ pub(super) fn title(answer: &str) -> Option<Text> {
     let line = lines.next().filter(|_| lines.next().is_none())?;
     let set_off = |c: char| c.is_whitespace() || "\"'`*_#“”„«»".contains(c);
     let line = line.trim_matches(set_off).trim_end_matches('.');
-    let words: Vec<&str> = line.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()).collect();
+    let words: Vec<&str> =
+        line.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()).collect();
     let mut title = String::new();
     for word in words {
         let room = TITLE.saturating_sub(title.chars().count());
@@ -70,13 +71,14 @@ pub(super) fn of_summary(state: &State) -> Option<Text> {
     Some(text.into())
 }
 
-/// Whether anything was said after record `upto`.
-pub(super) fn is_newer(state: &State, upto: Seq) -> bool {
+/// Whether nothing was said since the session was summed up, or ever.
+pub(crate) fn is_told(state: &State) -> bool {
+    let upto = state.summary.as_ref().map_or(Seq(0), |summary| summary.upto);
     let newer = |message: &Message| match message {
         Message::User { seq, .. } | Message::Assistant { seq, .. } | Message::Notice { seq, .. } => *seq > upto,
         Message::Result { .. } | Message::Prompt { .. } => false,
     };
-    state.transcript.iter().skip(state.created.inherited.len()).any(newer)
+    !state.transcript.iter().skip(state.created.inherited.len()).any(newer)
 }
 
 /// The summary that an answer gives.

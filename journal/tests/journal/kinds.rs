@@ -1,6 +1,6 @@
 //! A story in which there is a record of each kind that `fixtures/1/example.jsonl` has not: what persons do to queues, calls and
 //! sessions, and what goes wrong. Whoever adds a kind tells of it here, and writes a fixture of its own with
-//! `SUBTEND_WRITE_FIXTURES=DIR cargo test -p subtend-journal --test journal kinds::`; those that are there stay as they are.
+//! `SUBTEND_WRITE_FIXTURES=DIR cargo test -p subtend-journal --test journal kinds::`, as `described` does; those that are there stay as they are.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use subtend_session::record::Record;
 use crate::scene::{Teller, birth, born, id, one, record, start};
 
 /// Writes what is told of a session as its next frame.
-fn tell(journal: &Journal, teller: &mut Teller, records: &[Value]) {
+pub(crate) fn tell(journal: &Journal, teller: &mut Teller, records: &[Value]) {
     let frame = teller.tell(records.iter().cloned().map(record).collect());
     journal.append(one(frame)).unwrap();
 }
@@ -24,7 +24,7 @@ fn turn(no: u32, attempt: u32, run: u32) -> Value {
     json!({"turn_started": {"run": run, "turn": no, "attempt": attempt, "prompt": "plain", "model": "scripted"}})
 }
 
-fn answer(run: u32, no: u32, attempt: u32, tools: &[&str]) -> Value {
+pub(crate) fn answer(run: u32, no: u32, attempt: u32, tools: &[&str]) -> Value {
     let call = |tool: &&str| json!({"provider_id": format!("{tool}-{no}"), "tool": tool, "args": "{}"});
     let calls: Vec<Value> = tools.iter().map(call).collect();
     json!({"turn_answered": {
@@ -41,7 +41,7 @@ fn finished(turn: u32, ix: u32, content: &str) -> Value {
     json!({"call_finished": {"call": call(turn, ix), "end": "ok", "content": content, "worked_ms": 1}})
 }
 
-fn ended(run: u32, turns: u32, outcome: Value) -> Value {
+pub(crate) fn ended(run: u32, turns: u32, outcome: Value) -> Value {
     json!({"run_ended": {
         "run": run, "outcome": outcome, "text": "so far", "len": 6, "hash": Hash::of(b"so far"), "turns": turns,
         "usage_self": {}, "usage_owned": {}, "worked_ms": 3,
@@ -191,7 +191,7 @@ async fn story() -> Journal {
 }
 
 /// The records of each session as one frame, in hexadecimal digits.
-fn frames(journal: &Journal) -> String {
+pub(crate) fn frames(journal: &Journal) -> String {
     let hex = |bytes: Vec<u8>| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let frame = |session: SessionId| {
         let stored = journal.records(session).unwrap();

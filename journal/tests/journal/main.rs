@@ -11,6 +11,7 @@ mod blobs;
 mod conformance;
 mod crash;
 mod damage;
+mod described;
 mod engines;
 mod exporting;
 mod files;

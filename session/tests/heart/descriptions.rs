@@ -2,7 +2,7 @@
 
 use subtend_session::command::{BranchPlan, Command, Description};
 use subtend_session::effect::{Rejection, Reply};
-use subtend_session::ids::{Epoch, SessionId, Seq, Text};
+use subtend_session::ids::{Epoch, Seq, SessionId, Text};
 use subtend_session::index;
 use subtend_session::limits::Limits;
 use subtend_session::outcome::By;

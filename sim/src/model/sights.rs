@@ -145,6 +145,8 @@ impl System {
     }
 
     pub(super) fn is_summed_up(&self) -> bool {
-        self.journals.values().any(|journal| journal.records.iter().any(|record| matches!(record, Record::SummarySet(_))))
+        self.journals
+            .values()
+            .any(|journal| journal.records.iter().any(|record| matches!(record, Record::SummarySet(_))))
     }
 }

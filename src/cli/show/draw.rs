@@ -31,6 +31,10 @@ pub(super) fn draw(out: &mut dyn Write, transcript: &Transcript, full: bool) -> 
         block(out, system, "  ", if full { None } else { Some(PROMPT_LINES) })?;
     }
     transcript.entries.iter().try_for_each(|entry| self::entry(out, &transcript.short, entry, full))?;
+    if let Some(summary) = &transcript.summary {
+        writeln!(out, "\n{}", In(BOLD, "summary"))?;
+        block(out, summary, "  ", None)?;
+    }
     if in_flight(transcript.state) {
         let text = format!("run in flight when the last process ended: {}", phase_word(transcript.state));
         writeln!(out, "\n{}", In(LIVE, text))?;

@@ -200,6 +200,14 @@ pub(super) fn birth(records: &[Stored]) -> Option<&SessionCreated> {
     })
 }
 
+/// What was done in it, as it was summed up last.
+pub(super) fn summary(records: &[Stored]) -> Option<Text> {
+    records.iter().rev().find_map(|stored| {
+        let Record::SummarySet(set) = &stored.record else { return None };
+        Some(set.text.clone())
+    })
+}
+
 /// Everything that was said and done, in order.
 pub(super) fn entries(records: &[Stored]) -> Vec<Entry> {
     let mut book = Book::default();

@@ -170,6 +170,11 @@ fn is_empty(variable: &str) -> bool {
 }
 
 impl Choice {
+    /// Whether a provider's model may answer: then calls may cost money, and what a model says is worth a title.
+    pub(crate) fn calls_servers(&self) -> bool {
+        self.providers
+    }
+
     /// Gives the models to the runtime.
     pub(crate) fn give(self, builder: Builder) -> Builder {
         let Self { mut models, default_pool, pools, members, servers, rates, providers } = self;
@@ -291,6 +296,18 @@ mod tests {
              (--base-url or SUBTEND_BASE_URL)"
         );
         assert_eq!(said("offline", &["anthropic=http://127.0.0.1:1"], 16), "");
+    }
+
+    #[test]
+    fn a_providers_model_is_told_from_those_that_call_nobody() {
+        let calls = |model: &str| {
+            let args = ModelArgs { model: Some(model.to_owned()), base_url: vec![], calls: 1, calls_per_minute: None };
+            args.choose(&Loaded::of([]).expect("a configuration")).map(|choice| choice.calls_servers()).ok()
+        };
+        assert_eq!(
+            [calls("offline"), calls("ollama/llama3"), calls("offline,ollama/llama3")],
+            [false, true, true].map(Some)
+        );
     }
 
     #[test]

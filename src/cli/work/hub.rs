@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use subtend_actors::builder::Builder;
 use subtend_actors::prices::Prices;
-use subtend_actors::{BootProgress, OpenSessionError, Runtime, SendError, SessionHandle, StartError, WaitError};
+use subtend_actors::{
+    BootProgress, OpenSessionError, Options, Runtime, SendError, SessionHandle, StartError, WaitError,
+};
 use subtend_agents::catalog::Catalog;
 use subtend_agents::dialect::Dialects;
 use subtend_journal::Journal;
@@ -36,6 +38,7 @@ pub(crate) struct Parts {
     pub(crate) policy: RuleSet,
     pub(crate) dialects: Dialects,
     pub(crate) tool_options: ToolOptions,
+    pub(crate) options: Options,
     /// Nothing is told but errors.
     pub(crate) quiet: bool,
 }
@@ -71,7 +74,8 @@ pub(crate) async fn start(parts: Parts) -> Result<Runtime, Fail> {
         .prices(parts.prices)
         .limits(parts.limits)
         .dialects(parts.dialects)
-        .tool_options(parts.tool_options);
+        .tool_options(parts.tool_options)
+        .options(parts.options);
     begin(parts.models.give(builder), (!parts.quiet).then(Teller::new)).await
 }
 

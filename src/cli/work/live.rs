@@ -8,6 +8,7 @@ use subtend_models::model::Delta;
 use subtend_session::call::CallKind;
 use subtend_session::ids::{CallId, SessionId, Text};
 use subtend_session::outcome::Outcome;
+use subtend_session::place::BranchKind;
 use subtend_session::record::{AttemptDiscarded, Carrier, Hold, NoticeTaken, Park, Record, TurnAnswered};
 use subtend_tools::registry::Registry;
 use tokio::time::Instant;
@@ -140,9 +141,12 @@ impl Live {
             self.early.entry(id).or_default().push(Arc::clone(record));
             return None;
         };
+        // The host's services work beside the session, not for it: they are no part of what it does.
         let born = if let Record::ChildSpawned(spawned) = &**record {
             Some((spawned.child, &spawned.agent, &spawned.short))
-        } else if let Record::BranchCreated(created) = &**record {
+        } else if let Record::BranchCreated(created) = &**record
+            && created.kind != BranchKind::Service
+        {
             Some((created.child, &created.agent, &created.short))
         } else {
             None

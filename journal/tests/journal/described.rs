@@ -1,0 +1,79 @@
+//! A story of a session that services of the host name and sum up. As [`crate::kinds`]: what is written of it stays as it is.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use subtend_journal::memory::Memory;
+use subtend_journal::{Batch, Journal, Options, Scope};
+use subtend_session::ids::SessionId;
+use subtend_session::record::Record;
+
+use crate::kinds::{answer, ended, frames, tell};
+use crate::scene::{Teller, birth, born, id, one, record, start};
+
+/// A service session of `root`, which answers and ends.
+fn served(journal: &Journal, root: &mut Teller, n: u128, agent: &str) -> SessionId {
+    let mut service = Teller::new(id(n));
+    let Some(Record::SessionCreated(mut created)) = birth(service.id, None).into_iter().next() else {
+        panic!("no birth")
+    };
+    created.agent = agent.into();
+    created.inspectable = false;
+    let place = json!({"child": {
+        "parent": root.id, "root": root.id, "kind": "service", "user_msg": {"session": root.id, "seq": 2}, "depth": 0,
+    }});
+    created.place = serde_json::from_value(place).unwrap();
+    let branch = json!({"branch_created": {
+        "child": service.id, "short": created.short, "agent": agent, "kind": "service", "at": 2, "by": "host",
+    }});
+    let births = service.tell(vec![Record::SessionCreated(created)]);
+    journal.append(Batch { frames: vec![root.tell(vec![record(branch)]), births] }).unwrap();
+    let (me, owner) = (service.id, json!({"host": agent}));
+    tell(
+        journal,
+        &mut service,
+        &[
+            json!({"input_accepted": {
+                "id": me.0, "from": "host", "lane": "send", "text": "look at this", "as_owner": owner,
+            }}),
+            json!({"run_opened": {
+                "run": 1, "owner": owner, "inputs": [me.0], "mode": "background", "max_turns": 2, "slot": false,
+            }}),
+        ],
+    );
+    journal.append(one(service.tell(start(me)))).unwrap();
+    tell(journal, &mut service, &[answer(1, 1, 1, &[]), ended(1, 1, json!("completed"))]);
+    me
+}
+
+async fn story() -> Journal {
+    let journal = Journal::open(Box::new(Memory::new()), Options::default()).unwrap();
+    let mut root = Teller::new(id(40));
+    let birth_of_root = born(&mut root, None, true);
+    journal.append(one(birth_of_root)).unwrap();
+    journal.append(one(root.tell(start(root.id)))).unwrap();
+    let title = served(&journal, &mut root, 41, "title");
+    let set = |title: &str, by: &str, of: Value| json!({"title_set": {"title": title, "by": by, "of": of}});
+    tell(&journal, &mut root, &[set("Look around", "host", json!(title))]);
+    tell(&journal, &mut root, &[answer(1, 1, 1, &[]), ended(1, 1, json!("completed"))]);
+    let mine = json!({"title_set": {"title": "A walk", "by": "person"}});
+    tell(&journal, &mut root, &[mine, json!({"session_closed": {"by": "person"}})]);
+    let summary = served(&journal, &mut root, 42, "summary");
+    tell(&journal, &mut root, &[json!({"summary_set": {"text": "It was seen.", "upto": 9, "of": summary}})]);
+    journal.settled().await.unwrap();
+    journal
+}
+
+#[tokio::test]
+async fn the_story_of_titles_and_summaries_holds() {
+    let journal = story().await;
+    assert_eq!(journal.verify(&mut |_| {}).unwrap().problems, Vec::new());
+    subtend_journal::audit(&journal, true).unwrap();
+    assert_eq!(&*journal.head(id(40)).unwrap().unwrap().title, "A walk");
+    if let Some(dir) = std::env::var_os("SUBTEND_WRITE_FIXTURES").map(PathBuf::from) {
+        let mut export = Vec::new();
+        journal.export(Scope::Store, &mut export, &mut |_| {}).unwrap();
+        std::fs::write(dir.join("described.jsonl"), export).unwrap();
+        std::fs::write(dir.join("described.hex"), frames(&journal)).unwrap();
+    }
+}

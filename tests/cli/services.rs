@@ -1,0 +1,95 @@
+//! What the host does for sessions: it names them and sums them up, where it is told to.
+
+use serde_json::{Value, json};
+
+use super::call::{Done, User};
+
+/// A worker, and the two services.
+const SCRIPT: &str = r#"{ "rules": [
+    { "agent": "title", "steps": [ { "text": "\"Fix the login test.\"" } ] },
+    { "agent": "summary", "steps": [ { "text": "What changed\n\nNothing yet." } ] },
+    { "agent": "*", "steps": [ { "text": "done", "repeat": true } ] } ] }"#;
+
+/// As that, but without an answer of the services.
+const SILENT: &str = r#"{ "rules": [ { "agent": "general", "steps": [ { "text": "done", "repeat": true } ] } ] }"#;
+
+/// A call, with the services switched on where `on` says so.
+fn call(user: &User, on: bool, args: &[&str]) -> Done {
+    let mut command = user.command(args);
+    if on {
+        command.env("SUBTEND_SESSIONS_TITLES", "true").env("SUBTEND_SESSIONS_SUMMARIES", "true");
+    }
+    super::call::Under::start(command, "").done()
+}
+
+/// Runs "look at it" in a new session; gives its id.
+fn run(user: &User, on: bool, model: &str) -> String {
+    let done = call(user, on, &["run", "--json", "--model", model, "look at it"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let end: Value = serde_json::from_str(done.out.lines().last().expect("a line")).expect("json");
+    end["session"].as_str().expect("an id").to_owned()
+}
+
+fn shown(user: &User, id: &str) -> (Value, Value) {
+    let shown = user.json(&["show", "--json", id]);
+    (shown["title"].clone(), shown["summary"].clone())
+}
+
+#[test]
+fn a_session_is_named_where_the_host_is_told_to_and_every_reading_verb_shows_it() {
+    let user = User::new();
+    let model = user.script(SCRIPT);
+    let id = run(&user, true, &model);
+    assert_eq!(shown(&user, &id), (json!("Fix the login test"), Value::Null));
+    for verb in [&["sessions"][..], &["tree", &id], &["show", &id]] {
+        let done = user.call(verb);
+        assert!(done.code == Some(0) && done.out.contains("Fix the login test"), "{verb:?}: {done:?}");
+    }
+    let rows = user.json(&["sessions", "--json"]);
+    assert_eq!(rows.as_array().expect("rows").len(), 1, "a service is no session of a listing");
+    let other = run(&user, false, &model);
+    assert_eq!(
+        shown(&user, &other),
+        (json!("look at it"), Value::Null),
+        "a script calls nobody: off, if nothing is said"
+    );
+    assert_eq!(user.call(&["verify"]).code, Some(0));
+}
+
+#[test]
+fn a_close_sums_up_where_the_host_is_told_to_and_a_summary_is_made_on_request() {
+    let user = User::new();
+    let model = user.script(SCRIPT);
+    let (closed, asked) = (run(&user, false, &model), run(&user, false, &model));
+    let done = call(&user, true, &["close", &closed, "--model", &model]);
+    assert_eq!((done.code, done.err.as_str()), (Some(0), ""), "{done:?}");
+    assert!(done.out.contains("is closed"), "{done:?}");
+    let summary = json!("What changed\n\nNothing yet.");
+    assert_eq!(shown(&user, &closed), (json!("look at it"), summary.clone()));
+    assert!(user.call(&["show", &closed]).out.contains("summary\n  What changed\n"), "for people too");
+    let done = call(&user, false, &["summary", &asked, "--model", &model]);
+    assert_eq!((done.code, done.out.as_str()), (Some(0), "What changed\n\nNothing yet.\n"), "{done:?}");
+    assert_eq!(shown(&user, &asked).1, summary);
+    let again = call(&user, false, &["close", &asked, "--model", &model]);
+    assert_eq!((again.code, again.err.as_str()), (Some(0), ""), "{again:?}");
+    assert_eq!(user.call(&["verify"]).code, Some(0));
+}
+
+#[test]
+fn a_summary_that_comes_to_nothing_closes_all_the_same_and_says_so() {
+    let user = User::new();
+    let model = user.script(SILENT);
+    let id = run(&user, false, &model);
+    let short: String = user.json(&["show", "--json", &id])["short"].as_str().expect("a name").to_owned();
+    let done = call(&user, true, &["close", &id, "--model", &model]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(done.out.contains("is closed"), "{done:?}");
+    let says = format!("no summary: it came to nothing (`subtend summary {short}` tries again)");
+    assert!(done.err.contains(&says), "{done:?}");
+    let bad = call(&user, true, &["close", &id, "--model", "nobody/nothing"]);
+    assert!(bad.code == Some(0) && bad.err.contains("no summary: "), "{bad:?}");
+    let asked = call(&user, false, &["summary", &id, "--model", &model]);
+    assert!(asked.code == Some(1) && asked.err.contains("the session is not summed up: its run failed"), "{asked:?}");
+    let none = call(&user, false, &["summary", "ffffff", "--model", &model]);
+    assert!(none.code == Some(1) && none.err.contains("no session is called"), "{none:?}");
+}
