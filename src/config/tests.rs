@@ -57,6 +57,7 @@ fn sessions_are_named_and_summed_up_as_is_said_or_where_a_provider_answers() {
 fn a_whole_file_is_read() {
     let text = r#"
 agent: plan
+sessions: {titles: true}
 llm:
   default_pool: smart
   pools:
@@ -94,6 +95,7 @@ prices:
     price.cache_read = Some(0.5);
     let options = MinionOptions { system_prompt: "Be brief.".into(), model: Some("offline".into()) };
     let expected = Config {
+        sessions: Sessions { titles: Some(true), summaries: None },
         agent: "plan".into(),
         llm: Llm {
             model: None,

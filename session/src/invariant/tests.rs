@@ -15,7 +15,7 @@ use crate::limits::Limits;
 use crate::message::Message;
 use crate::outcome::{By, Outcome, OutcomeKind};
 use crate::place::{Owner, Place};
-use crate::record::{Carrier, Hold, Notice, Park, Record};
+use crate::record::{Carrier, Hold, Notice, Park, Record, TitleSet};
 use crate::state::{Ended, Queued};
 use crate::usage::Usage;
 use scene::{
@@ -316,6 +316,25 @@ const NOTICE: &[Case] = &[
                 taken(Carrier::Result, vec![Notice { prefix: "no".into(), ..notice(1, Outcome::Completed) }])
         },
         &[InvariantId::N2],
+    ),
+    (
+        "a title of a session that is no service",
+        Scene::good,
+        |s| {
+            let set = TitleSet { title: "work".into(), by: By::Host, of: Some(CHILD) };
+            s.root.push(Record::TitleSet(Box::new(set)));
+        },
+        &[InvariantId::S3, InvariantId::N3],
+    ),
+    (
+        "a title of the host over another",
+        Scene::good,
+        |s| {
+            for by in [By::Person, By::Host] {
+                s.root.push(Record::TitleSet(Box::new(TitleSet { title: "work".into(), by, of: None })));
+            }
+        },
+        &[InvariantId::S3],
     ),
     ("a notice before the end", Scene::good, |s| s.child.truncate(7), &[InvariantId::N3]),
     ("a turn while a call is open", Scene::good, |s| _ = s.root.remove(TAKEN), &[InvariantId::N4]),
