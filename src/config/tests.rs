@@ -314,7 +314,7 @@ fn a_key_says_what_it_takes() {
     assert_eq!(value("limits.truns", "1"), Err("there is no key `limits.truns`: did you mean `turns`?".into()));
     assert_eq!(
         value("nothing", "1"),
-        Err("there is no key `nothing`; there are: agent, limits, llm, prices, subagents, tools".into())
+        Err("there is no key `nothing`; there are: agent, limits, llm, prices, sessions, subagents, tools".into())
     );
     assert_eq!(value("agent.name", "x"), Err("there is no key `agent.name`: what stands above it is a text".into()));
     assert_eq!(

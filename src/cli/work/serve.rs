@@ -46,15 +46,16 @@ impl ServeArgs {
         let workspace = workspace::open(&self.workspace)?;
         let loaded = settings::load(&workspace)?;
         let models = self.models.choose(&loaded)?;
-        let options = loaded.config.sessions.options(models.calls_servers());
+        let config = loaded.config;
+        let options = config.sessions.options(models.calls_servers());
         Ok(Parts {
             place: self.store.place()?,
             catalog: Catalog::load(workspace.path()),
             workspace,
             tools: Registry::builder().build(),
             models,
-            prices: loaded.config.prices.clone(),
-            limits: loaded.config.limits.clone(),
+            prices: config.prices,
+            limits: config.limits,
             policy: HostPolicy::default_for_workspace(),
             dialects: Dialects::default(),
             tool_options: ToolOptions::new(),
