@@ -19,7 +19,7 @@ pub struct Census {
     pub present: usize,
     /// Their actors.
     pub actors: usize,
-    /// Tasks of models and tools at work.
+    /// Tasks of models, tools and services at work.
     pub tasks: usize,
     /// Runs that hold a slot.
     pub slots: usize,

@@ -92,7 +92,7 @@ pub(crate) struct Hub {
     pub(crate) stale: AtomicU64,
     /// Numbers readings of files.
     pub(crate) readings: AtomicU64,
-    /// Tasks of turns and tools that are alive (E-5).
+    /// Tasks of turns, tools and services that are alive (E-5).
     pub(crate) tasks: tokio_util::task::TaskTracker,
     /// Sessions whose run was in flight when the host died: the next activation ends it `Lost` before all else.
     pub(crate) boot: Mutex<std::collections::HashMap<SessionId, crate::boot::AtBoot>>,

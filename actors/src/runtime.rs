@@ -129,7 +129,7 @@ pub struct ShutdownReport {
     pub drained: bool,
     /// Actors that are alive: zero.
     pub actors: usize,
-    /// Tasks of turns and tools that are alive: zero.
+    /// Tasks of turns, tools and services that are alive: zero.
     pub tasks: usize,
     /// Completions that came too late, in all.
     pub stale: u64,
