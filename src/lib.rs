@@ -141,7 +141,8 @@ pub mod session {
     pub use subtend_session::record::{
         AgentOverride, AskBy, AskVerdict, Asked, AttemptDiscarded, BranchCreated, CallFinished, Carrier, ChildSpawned,
         ContinueAsked, ContinueRefusal, From, Hold, InputAccepted, Lane, Notice, NoticeTaken, Park, Prompt,
-        QueueChange, Record, Reserved, RunEnded, RunOpened, SessionCreated, SpawnGranted, Stop, TurnAnswered,
+        QueueChange, Record, Reserved, RunEnded, RunOpened, SessionCreated, SpawnGranted, Stop, SummarySet, TitleSet,
+        TurnAnswered,
     };
     pub use subtend_session::settings::{Effort, Settings};
     pub use subtend_session::state::Phase;
