@@ -145,8 +145,7 @@ impl Hub {
             .map_err(|error| Refusal { kind: ToolErrorKind::NotFound, message: error.to_string().into() })?;
         let Born { created, first: prompt, skipped } = self.born(state, offer, asked, &template, read)?;
         // The call's word, then the manifest's, then the dialect's own (K21).
-        let of_dialect = (asked.dialect == Dialect::Subagent).then_some(subagent::ITERATIONS);
-        let turns = asked.turns.or(template.own_turns).or(of_dialect).unwrap_or(template.turns);
+        let turns = asked.turns.or(template.own_turns).or(of_dialect(asked.dialect)).unwrap_or(template.turns);
         Ok(ChildPlan {
             child: self.mint.session(),
             input: self.mint.input(),
@@ -176,28 +175,34 @@ impl Hub {
         let refusal = |kind, message: String| Refusal { kind, message: message.into() };
         let task = names::own_task(state, &asked.task, &[asked.dialect])
             .map_err(|message| Refusal { kind: ToolErrorKind::NotFound, message })?;
-        let unknown = || refusal(ToolErrorKind::NotFound, format!("There is no task {} of yours.", asked.task));
+        let noun = names::noun(&[asked.dialect]);
+        let unknown = || refusal(ToolErrorKind::NotFound, format!("There is no {noun} {} of yours.", asked.task));
         let known = state.children.get(&task).ok_or_else(unknown)?;
         let (short, agent) = (&known.short, &known.agent);
         if let Some(other) = asked.agent.filter(|asked| asked != agent) {
-            let told = format!("Task {short} is worked on by {agent}, not by {other}: leave subagent_type out.");
+            let key = if asked.dialect == Dialect::Subagent { "agent" } else { "subagent_type" };
+            let told = format!("The {noun} {short} is worked on by {agent}, not by {other}: leave {key} out.");
             return Err(refusal(ToolErrorKind::BadArgs, told));
         }
-        if offer.authority.verdict(&spawning(agent)) == Verdict::Deny || self.catalog.get(agent).is_none() {
-            let told = format!("Task {short} is worked on by {agent}, which you may not start any more.");
-            return Err(refusal(ToolErrorKind::Refused, told));
-        }
+        let manifest = self.catalog.get(agent).filter(|_| offer.authority.verdict(&spawning(agent)) != Verdict::Deny);
+        let manifest = manifest.ok_or_else(|| {
+            let told = format!("The {noun} {short} is worked on by {agent}, which you may not start any more.");
+            refusal(ToolErrorKind::Refused, told)
+        })?;
         let head = self.journal.head(task).ok().flatten();
         let gone = head.map(|head| (head.deleted, head.closed));
         match gone {
             Some((true, _)) => {
-                Err(refusal(ToolErrorKind::Refused, format!("Task {short} is deleted: start a new one.")))
+                Err(refusal(ToolErrorKind::Refused, format!("The {noun} {short} is deleted: start a new one.")))
             }
             Some((false, true)) => {
-                Err(refusal(ToolErrorKind::Refused, format!("Task {short} is closed: start a new one.")))
+                Err(refusal(ToolErrorKind::Refused, format!("The {noun} {short} is closed: start a new one.")))
             }
             Some((false, false)) | None => {
-                let (text, mode, turns) = (asked.prompt, asked.mode, asked.turns);
+                let (text, mode) = (asked.prompt, asked.mode);
+                // Another run of a branch has the default again where its call names none, whatever the one before had (B6).
+                let own = || of_dialect(asked.dialect).map(|turns| manifest.turns.unwrap_or(turns));
+                let turns = asked.turns.or_else(own);
                 let tools = asked.tools.and_then(|tools| whitelist(Some(&tools), offer.only.as_ref()));
                 Ok(ContinuePlan { child: task, text, mode, turns, tools, grant })
             }
@@ -214,6 +219,11 @@ impl Hub {
         }
         Arc::new(template.manifest.meet(&offer.authority))
     }
+}
+
+/// The turn allowance that a dialect itself gives.
+fn of_dialect(dialect: Dialect) -> Option<u32> {
+    (dialect == Dialect::Subagent).then_some(subagent::ITERATIONS)
 }
 
 /// A refusal in the shape of its dialect's results.

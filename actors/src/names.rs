@@ -57,17 +57,26 @@ pub(crate) fn own_task(state: &State, named: &str, dialects: &[Dialect]) -> Resu
     if let Some((id, _)) = own().find(|(_, child)| *child.short.0 == *named) {
         return Ok(*id);
     }
-    let named: String = named.chars().take(60).collect();
+    let (named, noun): (String, _) = (named.chars().take(60).collect(), noun(dialects));
     let all = own().count();
     if all == 0 {
-        return Err(format!("There is no task `{named}` of yours: you started none.").into());
+        return Err(format!("There is no {noun} `{named}` of yours: you started none.").into());
     }
     let mut newest: Vec<_> = own().collect();
     newest.sort_by_key(|(_, child)| std::cmp::Reverse(child.call));
     let shown: Vec<String> =
         newest.iter().take(SHOWN).map(|(id, child)| format!("{} ({})", known_as(**id, child), child.agent)).collect();
     let more = if all > SHOWN { format!(" and {} older ones", all - SHOWN) } else { String::new() };
-    Err(format!("There is no task `{named}` of yours. Yours: {}{more}.", shown.join(", ")).into())
+    Err(format!("There is no {noun} `{named}` of yours. Yours: {}{more}.", shown.join(", ")).into())
+}
+
+/// What a child is to those who know it by `dialects`.
+pub(crate) fn noun(dialects: &[Dialect]) -> &'static str {
+    match dialects {
+        [Dialect::Minion] => "minion chat",
+        [Dialect::Subagent] => "branch",
+        _ => "task",
+    }
 }
 
 /// The id that the model was given for a child.

@@ -256,9 +256,9 @@ async fn what_cannot_go_on_is_told_to_the_model_and_the_run_goes_on() {
                 (ToolErrorKind::NotFound, format!("There is no task `zzzzzz` of yours. Yours: {kids} (worker).")),
                 (
                     ToolErrorKind::BadArgs,
-                    format!("Task {kids} is worked on by worker, not by general: leave subagent_type out.")
+                    format!("The task {kids} is worked on by worker, not by general: leave subagent_type out.")
                 ),
-                (ToolErrorKind::Refused, format!("Task {kids} is {gone}: start a new one.")),
+                (ToolErrorKind::Refused, format!("The task {kids} is {gone}: start a new one.")),
             ]
         );
         assert_eq!(runs(&runtime, child.id()).await.len(), 1);

@@ -332,7 +332,7 @@ async fn m4_m5_a_minion_has_the_named_tools_and_return_and_goes_on_by_its_chat()
     let (_, runtime, _, last) = converse(&[Dialect::Minion], root, child).await;
     let told: Vec<Value> = results(&last).iter().map(|told| parsed(told)).collect();
     let chat = told[0]["minionChatId"].clone();
-    let expected = |chat: &Value, response: &str, returned: bool, turns: u32| json!({"minionChatId": chat, "response": response, "usedReturnTool": returned, "activity": {"turns": turns}});
+    let expected = |chat: &Value, response: &str, returned: bool, turns: u32| json!({"minionChatId": chat, "minionResponse": response, "minionUsedReturnTool": returned, "activity": {"turns": turns}});
     assert_eq!(told[0], expected(&chat, "look return", true, 1));
     assert_eq!(
         told[1],

@@ -73,7 +73,7 @@ async fn m5_a_minion_that_goes_on_has_the_tools_of_this_call_and_no_more_than_it
     let runtime = builder.model(answering).start().await.expect("it starts");
     let (session, _) = ask(&runtime, "go").await;
     let told: Vec<Value> = told.lock().unwrap().iter().map(|told| parsed(told)).collect();
-    let had: Vec<&str> = told.iter().map(|told| told["response"].as_str().expect("a text")).collect();
+    let had: Vec<&str> = told.iter().map(|told| told["minionResponse"].as_str().expect("a text")).collect();
     assert_eq!(had, ["look return", "return", "write return", "look write return"]);
     // Recorded where they are asked for and where they count, so that a later activation offers the same.
     let child = session.tree().await.expect("a tree").children[0].id;
@@ -117,8 +117,8 @@ async fn m5_a_minion_that_its_manifest_detaches_is_answered_in_a_minions_words()
     let short = session.tree().await.expect("a tree").children[0].short.to_string();
     let expected = json!({
         "minionChatId": short,
-        "response": "",
-        "usedReturnTool": false,
+        "minionResponse": "",
+        "minionUsedReturnTool": false,
         "activity": {"turns": 0},
         "status": "started",
         "message": "This minion works on its own: no call waits for it, and its end is told by itself.",

@@ -228,8 +228,8 @@ fn a_real_model_hands_work_to_a_minion_that_returns() {
         told,
         json!({
             "minionChatId": child.short,
-            "response": returned["result"],
-            "usedReturnTool": true,
+            "minionResponse": returned["result"],
+            "minionUsedReturnTool": true,
             "activity": {"turns": 1},
         }),
         "{protocol:?}"

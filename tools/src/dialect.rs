@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use subtend_session::dialect::Dialect;
 use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
@@ -245,12 +245,21 @@ pub fn is_locked(tool: &str) -> bool {
 
 /// Reads the arguments of `tool`, which takes those that `takes` names.
 pub(crate) fn arguments<T: DeserializeOwned>(tool: &str, args: &str, takes: &str) -> Result<T, ToolError> {
-    let value = arguments::parse(tool, args).map_err(ToolError::bad_args)?;
+    let mut value = arguments::parse(tool, args).map_err(ToolError::bad_args)?;
+    value.as_object_mut().into_iter().flat_map(Map::values_mut).for_each(whole);
     serde_json::from_value(value).map_err(|error| {
         let error = error.to_string();
         let shown = bounded::shown(&error, 300);
         ToolError::bad_args(format!("the arguments of {tool} do not fit: {shown}; it takes {takes}"))
     })
+}
+
+/// A number that some models write as `5.0` where they mean 5: to JSON they are the same.
+fn whole(value: &mut Value) {
+    let number = value.as_f64().filter(|number| value.is_f64() && *number >= 0.0 && number.fract() == 0.0);
+    if let Some(number) = number.and_then(|number| format!("{number:.0}").parse::<u64>().ok()) {
+        *value = number.into();
+    }
 }
 
 /// A prompt that says something, and not too much; `named` as the tool calls it.
@@ -291,7 +300,7 @@ pub(crate) fn not_too_many(named: &str, count: usize) -> Result<(), ToolError> {
 }
 
 /// Metadata as it is carried, if it is not too much.
-pub(crate) fn metadata(metadata: Option<serde_json::Map<String, Value>>) -> Result<Option<Text>, ToolError> {
+pub(crate) fn metadata(metadata: Option<Map<String, Value>>) -> Result<Option<Text>, ToolError> {
     let metadata = metadata.map(|metadata| Value::Object(metadata).to_string());
     if let Some(length) = metadata.as_ref().map(String::len).filter(|length| *length > MAX_METADATA) {
         return Err(ToolError::bad_args(format!(

@@ -22,10 +22,10 @@ pub enum Jobs {
 }
 
 impl Jobs {
-    /// Reads `job_ids`: ids with commas between them, or `*`. `None` where there is no such text.
+    /// Reads `job_ids`, or `jobIds`: ids with commas between them, or `*`. `None` where there is no such text.
     pub fn asked(args: &str) -> Option<Self> {
         let args: Value = serde_json::from_str(args).ok()?;
-        let ids = args.get("job_ids")?.as_str()?;
+        let ids = args.get("job_ids").or_else(|| args.get("jobIds"))?.as_str()?;
         if ids.trim() == "*" {
             return Some(Self::All);
         }

@@ -15,8 +15,8 @@ use crate::state::Child;
 pub(super) fn started(short: &Short) -> Text {
     let told = json!({
         "minionChatId": &*short.0,
-        "response": "",
-        "usedReturnTool": false,
+        "minionResponse": "",
+        "minionUsedReturnTool": false,
         "activity": {"turns": 0},
         "status": "started",
         "message": "This minion works on its own: no call waits for it, and its end is told by itself.",
@@ -33,8 +33,8 @@ pub(super) fn result(notice: &Notice, child: Option<&Child>, limits: &Limits) ->
     if completed {
         let mut content = json!({
             "minionChatId": chat,
-            "response": &*text,
-            "usedReturnTool": notice.returned,
+            "minionResponse": &*text,
+            "minionUsedReturnTool": notice.returned,
             "activity": {"turns": notice.turns},
         });
         if let (Some(len), Value::Object(content)) = (truncated_from, &mut content) {

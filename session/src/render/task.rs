@@ -1,6 +1,7 @@
 //! Ends of runs in the words of `task`, and of runs that no call of a dialect made.
 
 use crate::call::{CallEnd, CallResult, ToolErrorKind};
+use crate::ids::Text;
 use crate::limits::Limits;
 use crate::outcome::Outcome;
 use crate::record::Notice;
@@ -10,15 +11,9 @@ use crate::state::Child;
 /// The result of a blocking child call: the answer itself, or what became of the run.
 pub(super) fn result(notice: &Notice, child: Option<&Child>, limits: &Limits) -> CallResult {
     let text = cut(&notice.prefix, limits.result_bytes);
-    let whole = notice.len <= text.len() as u64;
-    let truncated_from = (!whole).then_some(notice.len);
-    if notice.outcome == Outcome::Completed {
-        let text = match child.filter(|child| child.inspectable) {
-            Some(Child { short, .. }) => format!("{text}\n\n[session_id: {}, short: {short}]", notice.child).into(),
-            None => text,
-        };
-        let content = if whole { text } else { format!("{text}\n{}", cut_line(&text, notice.len)).into() };
-        return CallResult { end: CallEnd::Ok, content, truncated_from };
+    let truncated_from = (notice.len > text.len() as u64).then_some(notice.len);
+    if matches!(notice.outcome, Outcome::Completed | Outcome::OutOfTurns) && notice.refused.is_none() {
+        return CallResult { end: CallEnd::Ok, content: answer(notice, child, text), truncated_from };
     }
     if let Some(why) = notice.refused {
         let content = format!("Task {} did not go on: {}.", name(notice, child), refusal(why));
@@ -36,6 +31,20 @@ pub(super) fn result(notice: &Notice, child: Option<&Child>, limits: &Limits) ->
     content.push_str("\nNothing runs for this call any more: go on without it, or call again.");
     let end = CallEnd::ToolError { kind: ToolErrorKind::Failed, retryable: false };
     CallResult { end, content: content.into(), truncated_from }
+}
+
+/// The answer as it is; one that the turns cut short is an answer still, and marked (K6).
+fn answer(notice: &Notice, child: Option<&Child>, text: Text) -> Text {
+    let marked = (notice.outcome == Outcome::OutOfTurns)
+        .then(|| format!("[partial answer: task {} {}; it goes on by its session_id]", name(notice, child), how(notice)));
+    let cut = (notice.len > text.len() as u64).then(|| cut_line(&text, notice.len));
+    let inspectable = child.filter(|child| child.inspectable);
+    let id = inspectable.map(|child| format!("\n[session_id: {}, short: {}]", notice.child, child.short));
+    if marked.is_none() && cut.is_none() && id.is_none() {
+        return text;
+    }
+    let text = Some(text.to_string()).filter(|text| !text.is_empty());
+    [marked, text, cut, id].into_iter().flatten().collect::<Vec<_>>().join("\n").into()
 }
 
 /// An end among others: who, how, and the output between fences.

@@ -6,7 +6,7 @@ use subtend_session::dialect::Dialect;
 use subtend_session::ids::TurnNo;
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
-use subtend_session::outcome::{By, FailKind, ModelFail, Outcome, OutcomeKind, TimeLimit};
+use subtend_session::outcome::{Budget, By, FailKind, ModelFail, Outcome, OutcomeKind, TimeLimit};
 use subtend_session::place::Mode;
 use subtend_session::record::{CallFinished, Notice, Record};
 use subtend_session::state::CallPhase;
@@ -55,11 +55,62 @@ fn a_failed_child_says_why_and_fences_its_partial_output() {
 
 #[test]
 fn a_failed_child_whose_output_came_in_part_says_so_behind_the_fence() {
-    let part = Notice { len: 40, ..of(Outcome::OutOfTurns, "half") };
+    let late = || Outcome::TimedOut { what: TimeLimit::Run };
+    let part = Notice { len: 40, ..of(late(), "half") };
     let (_, text) = result(Limits::default(), part);
     assert!(text.contains("```\nhalf\n```\n[cut: 4 of 40 bytes shown]\n"), "{text}");
-    let (_, whole) = result(Limits::default(), of(Outcome::OutOfTurns, "half"));
+    let (_, whole) = result(Limits::default(), of(late(), "half"));
     assert!(!whole.contains("[cut"), "{whole}");
+}
+
+#[test]
+fn k6_an_answer_that_the_turns_cut_short_is_an_answer_and_marked() {
+    let mark = "[partial answer: task 0000b1 (general) used up its turns before a final answer, after 1 answered turn; it \
+                goes on by its session_id]";
+    let told = |notice| result(Limits::default(), notice);
+    assert_eq!(told(of(Outcome::OutOfTurns, "half")), (false, format!("{mark}\nhalf")));
+    assert_eq!(told(of(Outcome::OutOfTurns, "")), (false, mark.to_owned()));
+    let part = Notice { len: 40, ..of(Outcome::OutOfTurns, "half") };
+    assert_eq!(told(part), (false, format!("{mark}\nhalf\n[cut: 4 of 40 bytes shown]")));
+}
+
+/// Each outcome as each dialect tells it, against the table of words; what a run found is told with all of them.
+#[test]
+fn k6_the_table_of_words_is_what_owners_are_told() {
+    let model = FailKind::Model { error: ModelFail::Rate, message: "slow down".into() };
+    let outcomes = [
+        Outcome::Completed,
+        Outcome::Failed { kind: model },
+        Outcome::Cancelled { by: By::Person },
+        Outcome::Interrupted { by: By::Person },
+        Outcome::TimedOut { what: TimeLimit::Run },
+        Outcome::OutOfTurns,
+        Outcome::OutOfBudget { which: Budget::Tokens },
+        Outcome::Lost,
+        Outcome::RestartsExhausted { command: None },
+    ];
+    assert_eq!(outcomes.each_ref().map(Outcome::kind), OutcomeKind::ALL);
+    for outcome in outcomes {
+        for dialect in Dialect::ALL {
+            let mode = if matches!(dialect, Dialect::Task | Dialect::Minion) { Mode::Blocking } else { Mode::Background };
+            let (error, text) = told_as(dialect, mode, of(outcome.clone(), "so much was found"));
+            let object = || text.lines().find_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+            let word = match dialect {
+                Dialect::Task if error => "error".to_owned(),
+                Dialect::Task => "output".to_owned(),
+                Dialect::Minion if error => "error".to_owned(),
+                Dialect::Minion => "result".to_owned(),
+                Dialect::Subagent => object().expect("an object")["status"].as_str().expect("a word").to_owned(),
+                Dialect::Spawn | Dialect::SpawnTask => {
+                    let line = text.lines().find(|line| line.starts_with('[')).expect("a marker");
+                    let (_, word) = line.split_once(": ").expect("a word");
+                    word.split(']').next().expect("a word").to_owned()
+                }
+            };
+            assert_eq!(word, dialect.word(outcome.kind()), "{dialect:?}: {text}");
+            assert!(text.contains("so much was found"), "{dialect:?}: {text}");
+        }
+    }
 }
 
 #[test]
@@ -73,7 +124,7 @@ fn every_outcome_has_words_for_its_cause() {
             "by the end of its owner (timed out)",
         ),
         (Outcome::Interrupted { by: By::Host }, "was interrupted by the host"),
-        (Outcome::OutOfTurns, "used up its turns before a final answer"),
+        (Outcome::OutOfBudget { which: Budget::Money }, "ran out of its cost budget"),
         (Outcome::Lost, "was lost: the host restarted while it was in flight"),
         (Outcome::RestartsExhausted { command: None }, "was given up after too many crashes"),
     ];
@@ -85,6 +136,11 @@ fn every_outcome_has_words_for_its_cause() {
 
 /// A child that was to count the files, and the text in which its owner reads of its end.
 fn told_of(dialect: Dialect, mode: Mode, end: Notice) -> String {
+    told_as(dialect, mode, end).1
+}
+
+/// The same, and whether it is told as an error.
+fn told_as(dialect: Dialect, mode: Mode, end: Notice) -> (bool, String) {
     let plan = ChildPlan { dialect, label: Some("Count the files.".into()), ..plan(0xB1, mode) };
     let verdict = SpawnVerdict { call: call(1, 0), verdict: Ok(Plan::Child(Box::new(plan))) };
     let kind = if mode == Mode::Blocking { blocking() } else { background() };
@@ -94,7 +150,8 @@ fn told_of(dialect: Dialect, mode: Mode, end: Notice) -> String {
         .then(Command::Spawn { turn: TurnNo(1), verdicts: vec![verdict] });
     let heart = if mode == Mode::Blocking { heart } else { heart.then(answers(2, "so far")) };
     match heart.then(Command::OwnedEnded(vec![end])).state.transcript.last().unwrap() {
-        Message::Result { content: text, .. } | Message::Notice { text, .. } => text.to_string(),
+        Message::Result { error, content, .. } => (*error, content.to_string()),
+        Message::Notice { text, .. } => (false, text.to_string()),
         other => panic!("no text: {other:?}"),
     }
 }

@@ -77,17 +77,17 @@ pub fn specs(continues: bool) -> [ToolSpec; 2] {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Check {
-    #[serde(rename = "taskId")]
+    #[serde(rename = "taskId", alias = "task_id")]
     task: String,
     wait: Option<bool>,
-    #[serde(rename = "timeoutMs")]
+    #[serde(rename = "timeoutMs", alias = "timeout_ms")]
     timeout_ms: Option<u64>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Cancel {
-    #[serde(rename = "taskId")]
+    #[serde(rename = "taskId", alias = "task_id")]
     task: String,
 }
 

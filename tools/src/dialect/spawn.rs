@@ -82,6 +82,7 @@ struct Arguments {
     task: Option<String>,
     profile: Option<String>,
     context: Option<String>,
+    #[serde(alias = "systemPrompt")]
     system_prompt: Option<String>,
     tools: Option<String>,
 }
@@ -130,6 +131,7 @@ fn find<'a>(name: &str, profiles: &'a [OfferedProfile]) -> Result<&'a OfferedPro
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Awaited {
+    #[serde(alias = "jobIds")]
     job_ids: String,
 }
 

@@ -18,7 +18,7 @@ use crate::tool::ToolError;
 /// The tool.
 pub const NAME: &str = "subagent";
 
-/// Iterations of one run where the call names none.
+/// Iterations of one run where neither the call nor the agent's manifest names any (K21).
 pub const ITERATIONS: u32 = 10;
 
 /// What a branch is told that goes on and is told nothing else.
@@ -55,7 +55,7 @@ pub fn spec(agents: &[(Text, Text)]) -> ToolSpec {
             },
             "contextFiles": {"type": "array", "items": {"type": "string"}, "description": "Files whose content it gets from the start."},
             "context": {"type": "string", "description": "More that it should know from the start."},
-            "maxIterations": {"type": "integer", "minimum": 1, "default": ITERATIONS, "description": "After how many iterations it pauses."},
+            "maxIterations": {"type": "integer", "minimum": 1, "description": format!("After how many iterations it pauses; by default as many as its agent says, else {ITERATIONS}.")},
             "continueBranchId": {"type": "string", "description": "The branch of an ended subagent of yours that is to go on."},
         },
         "additionalProperties": false,
@@ -115,7 +115,6 @@ fn read(args: &str, offered: &Offered) -> Result<Request, ToolError> {
         return Err(ToolError::bad_args("maxIterations is 0: give 1 or more"));
     }
     let task = asked.task.unwrap_or_default();
-    let turns = Some(asked.iterations.unwrap_or(ITERATIONS));
     let agent = asked.agent.as_deref().map(str::trim).filter(|agent| !agent.is_empty());
     if let Some(branch) = asked.branch.as_deref().map(str::trim).filter(|branch| !branch.is_empty()) {
         let prompt = if task.trim().is_empty() { GO_ON.into() } else { task.into() };
@@ -125,7 +124,7 @@ fn read(args: &str, offered: &Offered) -> Result<Request, ToolError> {
             agent: agent.map(Text::from),
             prompt,
             mode: Mode::Background,
-            turns,
+            turns: asked.iterations,
             tools: None,
         }));
     }
@@ -137,7 +136,7 @@ fn read(args: &str, offered: &Offered) -> Result<Request, ToolError> {
     let prefetch = asked.tools.unwrap_or_default().into_iter().map(|(agent, slugs)| (Text::from(agent), texts(slugs)));
     Ok(Request::Start(Box::new(StartRequest {
         label: label(&task),
-        turns,
+        turns: asked.iterations,
         context: beside("context", asked.context)?,
         files: texts(asked.files.unwrap_or_default()),
         prefetch: prefetch.collect(),

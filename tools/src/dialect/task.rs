@@ -78,9 +78,11 @@ pub fn spec(agents: &[(Text, Text)]) -> ToolSpec {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
+    #[serde(alias = "subagentType")]
     subagent_type: Option<String>,
     prompt: String,
     background: Option<bool>,
+    #[serde(alias = "sessionId")]
     session_id: Option<String>,
     metadata: Option<Map<String, Value>>,
 }
