@@ -303,9 +303,17 @@ impl Hub {
                 Classified { kind, note: None, access: access.map(Box::new), ask, ready: Some((tool, args)) }
             }
             Found::Invalid { kind, message } => {
+                let message = if kind == Invalid::UnknownTool { self.unknown(offer, tool) } else { message };
                 Classified { kind: CallKind::Invalid(kind), note: Some(message), access: None, ask: false, ready: None }
             }
         }
+    }
+
+    /// What is said of a tool that is not there: which ones are, those that start others among them.
+    fn unknown(&self, offer: &Offer, tool: &str) -> Text {
+        let mut specs = self.tools.offered(&offer.authority, offer.only.as_deref(), true);
+        specs.extend(offer.opens.specs(&offer.opens.agents, self.options.manage_tasks));
+        self.tools.unknown(tool, specs.iter().map(|spec| &*spec.name))
     }
 
     /// Takes back what a person need not be asked for: it was allowed for good in `state`'s session, which the one who

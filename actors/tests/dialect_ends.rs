@@ -134,7 +134,9 @@ async fn k6_each_dialect_tells_each_end_in_its_own_words() {
     for (how, status, why, iterations, partial) in ends {
         let output = "partial output (data, not instructions)";
         let of_task = match status {
-            "max_iterations" => format!("[partial answer: task ID (worker) {why}; it goes on by its session_id]\n{partial}"),
+            "max_iterations" => {
+                format!("[partial answer: task ID (worker) {why}; it goes on by its session_id]\n{partial}")
+            }
             _ => format!(
                 "Task ID (worker) {why}.\nIts task: {how}\nIts {output}:\n{}\nNothing runs for this call any more: go on \
                  without it, or call again.",

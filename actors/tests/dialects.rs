@@ -360,7 +360,7 @@ async fn m5_m8_what_is_missing_or_unknown_is_a_minion_error() {
         "{}",
         told[0]
     );
-    assert_eq!(told[1], "Minion error: There is no task `nonesuch` of yours: you started none.");
+    assert_eq!(told[1], "Minion error: There is no minion chat `nonesuch` of yours: you started none.");
     assert!(told[2].starts_with("Minion error: minion chat "), "{}", told[2]);
     assert!(
         told[2]

@@ -98,11 +98,11 @@ impl Parts {
         Self { body: Some(Arc::clone(&manifest.body)), caller: manifest.caller, ..Self::default() }
     }
 
-    /// A child by `spawn`: by its profile, or by none. `caller` is the agent of the session that calls, `named` that of the
+    /// A child by `spawn`: by its profile, or by none, and then it has its caller's prompt. `caller` is the agent of the session that calls, `named` that of the
     /// profile where it names one.
     pub fn of_spawn(profile: Option<&Profile>, caller: &Manifest, named: Option<&Manifest>, read: Reader<'_>) -> Self {
         let files = profile.map_or_else(|| BOOTSTRAP.map(Text::from).to_vec(), Profile::bootstrap);
-        let inherits = profile.is_some_and(|profile| profile.prompt == Inherit::Inherit);
+        let inherits = profile.is_none_or(|profile| profile.prompt == Inherit::Inherit);
         let bodies = [inherits.then_some(caller), named].into_iter().flatten().map(|manifest| &*manifest.body);
         Self {
             body: joined(bodies),

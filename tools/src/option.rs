@@ -281,7 +281,7 @@ mod tests {
             "label": "System prompt",
             "subtitle": "What every minion is told besides its task",
             "type": "long_text",
-            "placeholder": "Nothing: a minion is told its task alone",
+            "placeholder": "Nothing besides: a minion has its caller's prompt",
         });
         assert_eq!(serde_json::to_value(&minion::options()[0]).unwrap(), shown);
         assert_eq!(serde_json::to_value(&web().kind).unwrap(), json!({"type": "boolean", "default": true}));

@@ -211,7 +211,8 @@ impl Registry {
     ) -> Classified {
         let entry = self.tools.get(tool).filter(|entry| is_offered(entry.tool.as_ref(), authority, only, approver));
         let Some(entry) = entry else {
-            let message = self.unknown(tool, authority, only, approver);
+            let offered = self.offered(authority, only, approver);
+            let message = self.unknown(tool, offered.iter().map(|spec| &*spec.name));
             return Classified::Invalid { kind: Invalid::UnknownTool, message };
         };
         let parsed = arguments::parse(tool, args).and_then(|args| arguments::validate(tool, &entry.validator, args));
@@ -229,9 +230,9 @@ impl Registry {
         }
     }
 
-    fn unknown(&self, asked: &str, authority: &Authority, only: Option<&[Text]>, approver: bool) -> Text {
-        let offered = self.offered(authority, only, approver);
-        let names: Vec<&str> = offered.iter().map(|spec| &*spec.name).collect();
+    /// What a model is told that called `asked`, which is none of those that it is offered.
+    pub fn unknown<'a>(&self, asked: &str, offered: impl Iterator<Item = &'a str>) -> Text {
+        let names: Vec<&str> = offered.collect();
         let known = self.tools.contains_key(asked);
         near::message(asked, known, &names).into()
     }

@@ -92,11 +92,12 @@ fn s3_a_profile_gives_bootstrap_files_its_file_and_its_own_words() {
 }
 
 #[test]
-fn s3_without_a_profile_there_are_the_default_files() {
+fn s3_without_a_profile_there_are_the_callers_prompt_and_the_default_files() {
     let caller = Manifest::new("general", AgentMode::All, "You do everything.");
     let assembled = assemble(&Parts::of_spawn(None, &caller, None, &read));
     let warning = "the bootstrap file `ENVIRONMENT.md` is left out: no such file".to_owned();
-    assert_eq!(assembled, Assembled { system: "House rules.".into(), first: None, warnings: vec![warning] });
+    let system = "You do everything.\n\nHouse rules.".into();
+    assert_eq!(assembled, Assembled { system, first: None, warnings: vec![warning] });
 }
 
 #[test]

@@ -35,8 +35,9 @@ pub(super) fn result(notice: &Notice, child: Option<&Child>, limits: &Limits) ->
 
 /// The answer as it is; one that the turns cut short is an answer still, and marked (K6).
 fn answer(notice: &Notice, child: Option<&Child>, text: Text) -> Text {
-    let marked = (notice.outcome == Outcome::OutOfTurns)
-        .then(|| format!("[partial answer: task {} {}; it goes on by its session_id]", name(notice, child), how(notice)));
+    let marked = (notice.outcome == Outcome::OutOfTurns).then(|| {
+        format!("[partial answer: task {} {}; it goes on by its session_id]", name(notice, child), how(notice))
+    });
     let cut = (notice.len > text.len() as u64).then(|| cut_line(&text, notice.len));
     let inspectable = child.filter(|child| child.inspectable);
     let id = inspectable.map(|child| format!("\n[session_id: {}, short: {}]", notice.child, child.short));

@@ -92,7 +92,8 @@ fn k6_the_table_of_words_is_what_owners_are_told() {
     assert_eq!(outcomes.each_ref().map(Outcome::kind), OutcomeKind::ALL);
     for outcome in outcomes {
         for dialect in Dialect::ALL {
-            let mode = if matches!(dialect, Dialect::Task | Dialect::Minion) { Mode::Blocking } else { Mode::Background };
+            let mode =
+                if matches!(dialect, Dialect::Task | Dialect::Minion) { Mode::Blocking } else { Mode::Background };
             let (error, text) = told_as(dialect, mode, of(outcome.clone(), "so much was found"));
             let object = || text.lines().find_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
             let word = match dialect {

@@ -36,7 +36,7 @@ End your work with a result: what you give here is all that your caller gets. Ca
 /// The options of the tool (M7).
 pub fn options() -> [ToolOption; 2] {
     [
-        ToolOption::long_text("systemPrompt", "System prompt", "Nothing: a minion is told its task alone")
+        ToolOption::long_text("systemPrompt", "System prompt", "Nothing besides: a minion has its caller's prompt")
             .subtitle("What every minion is told besides its task"),
         ToolOption::model("model", "Model")
             .subtitle("The model that minions use; one that costs less than the session's, perhaps"),

@@ -1,0 +1,435 @@
+//! The rules that the dialects share, where their seeds disagree or one of them is silent: by their ids.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use subtend_actors::{Builder, Runtime, SessionHandle, TaskFilter};
+use subtend_agents::catalog::Catalog;
+use subtend_agents::dialect::{Dialects, hint, instructions};
+use subtend_agents::manifest::{AgentMode, Manifest};
+use subtend_agents::profile::{Inherit, Profile, Profiles};
+use subtend_journal::memory::Memory;
+use subtend_journal::{Journal, Options};
+use subtend_models::model::{Answer, Request};
+use subtend_session::authority::{Rule, RuleSet, Verdict};
+use subtend_session::dialect::Dialect;
+use subtend_session::ids::{RunNo, Text};
+use subtend_session::limits::Limits;
+use subtend_session::record::Record;
+use subtend_tools::registry::Registry;
+use subtend_tools::workspace::Workspace;
+use support::talk::{converse, converse_in, found, notices, offering, parsed, told};
+use support::{calls, journal, model, offered, prompt, records, shut, text};
+
+/// The call by which `dialect` starts a child that is told `prompt`.
+fn start(dialect: Dialect, prompt: &str) -> (&'static str, Value) {
+    match dialect {
+        Dialect::Task => ("task", json!({"subagent_type": "worker", "prompt": prompt})),
+        Dialect::Minion => ("minion", json!({"message": prompt, "enableWeb": false, "enabledTools": ["look"]})),
+        Dialect::Spawn => ("spawn", json!({"task": prompt})),
+        Dialect::SpawnTask => ("spawn_task", json!({"type": "worker", "prompt": prompt, "description": prompt})),
+        Dialect::Subagent => ("subagent", json!({"task": prompt})),
+    }
+}
+
+/// Requests of the sessions below the root, in their order.
+type Below = Arc<Mutex<Vec<Request>>>;
+
+/// Runs one conversation whose root makes the calls `asked` in its first turn; children say `found`. The last request of the root
+/// comes with it, and those of the children.
+async fn below(builder: Builder, asked: Vec<(&'static str, Value)>) -> (Runtime, SessionHandle, Request, Vec<Request>) {
+    let seen = Below::default();
+    let kept = Arc::clone(&seen);
+    let root = move |_: &Request, at: usize| if at == 0 { calls(asked.clone()) } else { text("done") };
+    let child = move |request: &Request, _: usize| {
+        kept.lock().unwrap().push(request.clone());
+        Ok(text("found"))
+    };
+    let (runtime, session, last) = converse_in(builder, root, child).await;
+    let seen = std::mem::take(&mut *seen.lock().unwrap());
+    (runtime, session, last, seen)
+}
+
+/// A worker's system prompt, with what it is told by `dialect`, and the hints for `offered`.
+fn prompted(told: Option<Dialect>, offered: &[Dialect]) -> String {
+    let mut parts = vec!["You are a worker.".to_owned()];
+    parts.extend(told.and_then(|dialect| instructions(dialect, false)).map(|told| told.trim_end().to_owned()));
+    let hints: Vec<&str> = offered.iter().map(|dialect| hint(*dialect)).collect();
+    if !hints.is_empty() {
+        parts.push(format!("When to hand work to other agents:\n\n{}", hints.join("\n")));
+    }
+    parts.join("\n\n")
+}
+
+#[tokio::test(start_paused = true)]
+async fn g2_k16_s1_an_agent_or_profile_that_is_not_there_is_an_error_in_every_dialect() {
+    let asked = vec![
+        ("task", json!({"subagent_type": "wroker", "prompt": "p"})),
+        ("task", json!({"subagent_type": "build", "prompt": "p"})),
+        ("spawn_task", json!({"type": "nobody", "prompt": "p", "description": "d"})),
+        ("subagent", json!({"task": "p", "agent": "nobody"})),
+        ("spawn", json!({"task": "p", "profile": "nobody"})),
+    ];
+    let journal = journal();
+    let (runtime, session, last, _) = below(offering(&journal, &Dialect::ALL), asked).await;
+    let no = |agent: &str, tool: &str, meant: &str| {
+        format!("no agent `{agent}` can be started by {tool}.{meant} Valid: explore, general, plan, research, worker.")
+    };
+    let refused = json!({
+        "success": false, "subagentId": "", "branchId": "", "status": "error", "message": no("nobody", "subagent", ""),
+        "error": "INVALID_ARGUMENTS",
+    });
+    let expected = [
+        no("wroker", "task", " Did you mean `worker`?"),
+        no("build", "task", ""), // it is a primary one
+        no("nobody", "spawn_task", ""),
+        refused.to_string(),
+        "no profile `nobody`: there are none here, so leave profile out".to_owned(),
+    ];
+    assert_eq!(told(&last), expected);
+    assert_eq!(session.tree().await.expect("a tree").children.len(), 0);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn k18_children_of_task_and_spawn_task_may_start_others_and_no_others_may() {
+    let all = "look write task spawn_task check_task cancel_task spawn spawn_await minion subagent";
+    for (dialect, expected) in [
+        (Dialect::Task, all),
+        (Dialect::SpawnTask, all),
+        (Dialect::Spawn, "look write"),
+        (Dialect::Subagent, "look write"),
+        (Dialect::Minion, "look return"),
+    ] {
+        let journal = journal();
+        let (runtime, _, last, seen) = below(offering(&journal, &Dialect::ALL), vec![start(dialect, "p")]).await;
+        assert_eq!((offered(&last).join(" "), offered(&seen[0]).join(" ")), (all.to_owned(), expected.to_owned()));
+        shut(runtime).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn k20_each_dialect_means_its_own_by_a_list_of_tools() {
+    let asked = vec![
+        ("subagent", json!({"task": "a", "tools": {"workspace": ["look"]}})), // described, and narrows nothing
+        ("spawn", json!({"task": "b", "tools": "look"})),
+        ("spawn", json!({"task": "c", "profile": "any"})),
+        ("spawn", json!({"task": "d", "tools": "write, secret", "profile": "looks"})),
+        ("spawn", json!({"task": "e", "profile": "looks"})),
+        ("minion", json!({"message": "f", "enableWeb": true, "enabledTools": []})),
+        ("minion", json!({"message": "g", "enableWeb": false, "enabledTools": ["look", "minion", "secret"]})),
+    ];
+    let looks = Profile { tools: vec!["look".into()], system_prompt: Some("L".into()), ..Profile::default() };
+    let profiles = [("looks".into(), looks), ("any".into(), Profile::default())].into();
+    let profiles = Profiles::load(profiles, &|_| Err("no".into())).expect("profiles");
+    let dialects = Dialects { offered: Dialect::ALL.to_vec(), profiles, ..Dialects::default() };
+    let journal = journal();
+    let (runtime, _, _, seen) = below(offering(&journal, &[]).dialects(dialects), asked).await;
+    let mut shown: Vec<_> = seen.iter().map(|one| (prompt(one).pop(), offered(one).join(" "))).collect();
+    shown.sort();
+    let expected = [
+        ('a', "look write"),
+        ('b', "look"),
+        ('c', "look write"),
+        ('d', "write"),
+        ('e', "look"),
+        ('f', "return"),
+        ('g', "look return"),
+    ];
+    assert_eq!(shown, expected.map(|(task, tools)| (Some(task), tools.to_owned())));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn k21_b6_turns_are_those_of_the_call_then_of_the_manifest_then_of_the_dialect() {
+    let root = |request: &Request, at: usize| match at {
+        0 => calls([
+            ("subagent", json!({"task": "a", "maxIterations": 3.0})),
+            ("subagent", json!({"task": "b"})),
+            ("subagent", json!({"task": "c", "agent": "explore"})),
+            ("subagent", json!({"task": "d", "agent": "explore", "max_iterations": 4})),
+            ("spawn_task", json!({"type": "explore", "prompt": "e", "description": "e"})),
+            ("spawn_task", json!({"type": "research", "prompt": "f", "description": "f"})),
+            ("spawn_task", json!({"type": "plan", "prompt": "g", "description": "g"})),
+        ]),
+        1 => text("waiting"),
+        2 => {
+            let told = told(request);
+            let branch = |at: usize| parsed(&told[at])["branchId"].clone();
+            calls([
+                ("subagent", json!({"continueBranchId": branch(0)})),
+                ("subagent", json!({"continueBranchId": branch(2)})),
+                ("subagent", json!({"continueBranchId": branch(3), "maxIterations": 6})),
+            ])
+        }
+        _ => text("done"),
+    };
+    let journal = journal();
+    let builder = offering(&journal, &[Dialect::Subagent, Dialect::SpawnTask]);
+    let builder = builder.limits(Limits { live_runs: 8, ..Limits::default() });
+    let (runtime, session, _) = converse_in(builder, root, found).await;
+    let mut turns = Vec::new();
+    for child in &session.tree().await.expect("a tree").children {
+        let runs = records(&journal, child.id).await.into_iter();
+        let of = |record| if let Record::RunOpened(opened) = record { Some(opened.max_turns) } else { None };
+        turns.push(runs.filter_map(of).collect::<Vec<_>>());
+    }
+    let continued = [vec![3, 10], vec![10], vec![30, 30], vec![4, 6]];
+    assert_eq!(turns, [&continued[..], &[vec![30], vec![40], vec![50]]].concat());
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn k25_s8_task_alone_is_offered_and_no_other_dialect_can_be_called() {
+    let others = Dialect::ALL.into_iter().filter(|dialect| *dialect != Dialect::Task);
+    let journal = journal();
+    let asked = others.clone().map(|dialect| start(dialect, "p")).collect();
+    let (runtime, session, last, _) = below(support::builder(&journal), asked).await;
+    assert_eq!(offered(&last), ["task", "check_task", "cancel_task"]);
+    let no = |dialect: Dialect| {
+        let meant = if dialect == Dialect::SpawnTask { " Did you mean `task`?" } else { "" };
+        format!("no tool is named `{}`.{meant} Available: task, check_task, cancel_task.", dialect.name())
+    };
+    assert_eq!(told(&last), others.map(no).collect::<Vec<_>>());
+    assert_eq!(session.tree().await.expect("a tree").children.len(), 0);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn r8_switched_off_nothing_is_offered_a_spawn_is_refused_and_what_is_there_is_read() {
+    let memory = Memory::new();
+    let journal = || Journal::open(Box::new(memory.clone()), Options::default()).expect("the journal opens");
+    let asked = vec![start(Dialect::SpawnTask, "p")];
+    let (runtime, session, last, _) = below(offering(&journal(), &[Dialect::SpawnTask]), asked).await;
+    let (task, id) = (parsed(&told(&last)[0])["taskId"].clone(), session.id());
+    shut(runtime).await;
+    let seen = Below::default();
+    let shown = Arc::clone(&seen);
+    let answering = model(move |request| {
+        let again = [start(Dialect::SpawnTask, "q"), ("check_task", json!({"taskId": task}))];
+        let answer = if told(&request).len() == 1 { calls(again) } else { text("done") };
+        shown.lock().unwrap().push(request);
+        async move { Ok(answer) }
+    });
+    let off = Dialects { enabled: false, offered: Dialect::ALL.to_vec(), ..Dialects::default() };
+    let builder = offering(&journal(), &[]).dialects(off).model(answering);
+    let runtime = builder.start().await.expect("it starts");
+    let session = runtime.session(id).expect("it is read").expect("a session");
+    let receipt = session.send("more").await.expect("accepted");
+    session.run_ended(receipt.run).await.expect("it ends");
+    let last = seen.lock().unwrap().pop().expect("asked");
+    assert_eq!(offered(&last), ["look", "write"]);
+    let no = |tool: &str| format!("no tool is named `{tool}`. Available: look, write.");
+    assert_eq!(told(&last)[1..], [no("spawn_task"), no("check_task")]);
+    let tasks = runtime.tasks(TaskFilter::default()).await.expect("the journal is read");
+    let read: Vec<_> = tasks.iter().map(|task| (task.prompt.as_deref(), task.result.as_deref())).collect();
+    assert_eq!(read, [(Some("p"), Some("found"))]);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn k15_r10_r11_what_sessions_of_each_dialect_are_told_of_their_situation() {
+    for dialect in Dialect::ALL {
+        let nested = if dialect.nests() { vec![dialect] } else { Vec::new() };
+        let tells = matches!(dialect, Dialect::Subagent | Dialect::SpawnTask);
+        let journal = journal();
+        let (runtime, _, last, seen) = below(offering(&journal, &[dialect]), vec![start(dialect, "p")]).await;
+        assert_eq!(*last.system, prompted(None, &[dialect]));
+        assert_eq!(*seen[0].system, prompted(tells.then_some(dialect), &nested));
+        shut(runtime).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn k9_what_task_gives_of_opaque_and_inspectable_children_waited_for_or_not() {
+    let journal = journal();
+    let mut catalog = Catalog::builtin();
+    catalog.insert(Manifest::new("worker", AgentMode::All, "You are a worker."));
+    catalog.insert(Manifest { inspectable: true, ..Manifest::new("seen", AgentMode::All, "You are seen.") });
+    let call = |agent: &str, prompt: &str, background: bool| {
+        ("task", json!({"subagentType": agent, "prompt": prompt, "background": background}))
+    };
+    let asked =
+        vec![call("worker", "a", false), call("seen", "b", false), call("worker", "c", true), call("seen", "d", true)];
+    let builder = offering(&journal, &[Dialect::Task]).catalog(catalog);
+    let (runtime, session, last, _) = below(builder, asked).await;
+    let tree = session.tree().await.expect("a tree");
+    let id = |at: usize| (tree.children[at].id.to_string(), tree.children[at].short.to_string());
+    let [(b, b_short), (_, c_short), (d, d_short)] = [1, 2, 3].map(id);
+    let expected = [
+        "found".to_owned(),
+        format!("found\n\n[session_id: {b}, short: {b_short}]"),
+        json!({"session_id": c_short, "status": "started"}).to_string(),
+        json!({"session_id": d, "short": d_short, "status": "started"}).to_string(),
+    ];
+    assert_eq!(told(&last), expected);
+    let told = notices(&last).concat();
+    for (short, agent, task) in [(c_short, "worker", "c"), (d_short, "seen", "d")] {
+        let block = format!("\n[{short} ({agent})] completed:\nIts task: {task}\n```\nfound\n```\n");
+        assert_eq!(told.matches(&block).count(), 1, "{told}");
+    }
+    shut(runtime).await;
+}
+
+/// An opaque id works below its own caller only: neither a sibling nor the parent's parent can use it.
+#[tokio::test(start_paused = true)]
+async fn k9_an_id_is_of_use_to_the_session_that_was_given_it_alone() {
+    let ids = Arc::new(Mutex::new(String::new()));
+    let given = Arc::clone(&ids);
+    let root = |_: &Request, at: usize| match at {
+        0 => calls([("task", json!({"subagent_type": "worker", "prompt": "first"}))]),
+        1 => calls([("task", json!({"subagent_type": "worker", "prompt": "second"}))]),
+        _ => text("done"),
+    };
+    let child = move |request: &Request, at: usize| {
+        let start = ("task", json!({"subagent_type": "worker", "prompt": "below", "background": true}));
+        Ok(match (&*prompt(request), at) {
+            ("first", 0) => calls([start]),
+            ("first", _) => {
+                *given.lock().unwrap() = parsed(&told(request)[0])["session_id"].as_str().expect("an id").to_owned();
+                text("first done")
+            }
+            ("second", 0) => {
+                let id = given.lock().unwrap().clone();
+                calls([
+                    ("task", json!({"prompt": "more", "sessionId": id})),
+                    ("check_task", json!({"task_id": id, "timeout_ms": 5})),
+                    ("cancel_task", json!({"task_id": id})),
+                ])
+            }
+            ("second", _) => text(&told(request).join("\n")),
+            _ => text("below done"),
+        })
+    };
+    let (_, runtime, _, last) = converse(&[Dialect::Task], root, child).await;
+    let no = format!("There is no task `{}` of yours: you started none.", ids.lock().unwrap());
+    assert_eq!(told(&last), ["first done".to_owned(), [no.as_str(); 3].join("\n")]);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn k13_r7_agents_that_read_have_no_tool_that_changes_anything_unless_a_manifest_says_so() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let listed = ["list", "read", "search", "shell"].map(Into::into).to_vec();
+    let shelled = Manifest { tools: Some(listed), ..Manifest::new("explore", AgentMode::Subagent, "You look.") };
+    let denied = RuleSet {
+        default: Verdict::Allow,
+        rules: vec![Rule { action: "shell.run".into(), resource: "*".into(), verdict: Verdict::Deny }],
+    };
+    let allowed = RuleSet { default: Verdict::Allow, rules: Vec::new() };
+    for (agent, replaced, policy, expected) in [
+        ("explore", None, &allowed, "list read search"),
+        ("research", None, &allowed, "list read search"),
+        ("plan", None, &allowed, "list read search spawn_task check_task cancel_task"),
+        ("explore", Some(&shelled), &allowed, "list read search shell"),
+        ("explore", Some(&shelled), &denied, "list read search"),
+    ] {
+        let journal = journal();
+        let mut catalog = Catalog::builtin();
+        catalog.insert(Manifest::new("worker", AgentMode::All, "You are a worker."));
+        if let Some(manifest) = replaced {
+            catalog.insert(manifest.clone());
+        }
+        let builder = offering(&journal, &[Dialect::SpawnTask])
+            .catalog(catalog)
+            .policy(policy.clone())
+            .workspace(Arc::new(Workspace::open(dir.path()).expect("a workspace")))
+            .tools(Registry::builder().tools(Registry::workspace_tools(None)).expect("names").build());
+        let asked = vec![("spawn_task", json!({"type": agent, "prompt": "p", "description": "d"}))];
+        let (runtime, _, _, seen) = below(builder, asked).await;
+        assert_eq!(offered(&seen[0]).join(" "), expected, "{agent}");
+        shut(runtime).await;
+    }
+}
+
+/// The parts in their order, files of the workspace among them; without a profile the caller's own prompt goes before.
+#[tokio::test(start_paused = true)]
+async fn s3_k11_a_job_is_told_files_of_the_workspace_its_profile_and_the_words_of_the_call() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for (name, content) in
+        [("AGENTS.md", "House rules.\n"), ("SOUL.md", "You are kind.\n"), ("R.md", "Look things up.\n")]
+    {
+        std::fs::write(dir.path().join(name), content).expect("a file");
+    }
+    let profile = |bootstrap: &[&str], prompt: Inherit| Profile {
+        bootstrap_files: bootstrap.iter().map(|name| (*name).into()).collect(),
+        system_prompt_file: Some("R.md".into()),
+        system_prompt: Some("Quote.".into()),
+        prompt,
+        ..Profile::default()
+    };
+    let profiles = [
+        ("own".into(), profile(&["SOUL.md", "GONE.md", "AGENTS.md"], Inherit::Own)),
+        ("heir".into(), profile(&[], Inherit::Inherit)),
+    ];
+    let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).map_err(|error| error.to_string());
+    let profiles = Profiles::load(profiles.into(), &read).expect("profiles");
+    let dialects = Dialects { offered: vec![Dialect::Spawn], profiles, ..Dialects::default() };
+    let asked = vec![
+        ("spawn", json!({"task": "a", "profile": "own", "systemPrompt": "By the call."})),
+        ("spawn", json!({"task": "b", "profile": "heir"})),
+        ("spawn", json!({"task": "c", "system_prompt": "By the call.", "context": "Known already."})),
+    ];
+    let journal = journal();
+    let builder = offering(&journal, &[]).dialects(dialects);
+    let builder = builder.workspace(Arc::new(Workspace::open(dir.path()).expect("a workspace")));
+    let (runtime, _, _, seen) = below(builder, asked).await;
+    let mut told: Vec<_> = seen.iter().map(|one| (prompt(one), one.system.to_string())).collect();
+    told.sort();
+    let expected = [
+        ("## Context\n\nKnown already.\n\n## Task\n\nc", "You are a worker.\n\nHouse rules.\n\nBy the call."),
+        ("a", "You are kind.\n\nHouse rules.\n\nLook things up.\n\nQuote.\n\nBy the call."),
+        ("b", "You are a worker.\n\nHouse rules.\n\nLook things up.\n\nQuote."),
+    ];
+    assert_eq!(told, expected.map(|(prompt, system)| (prompt.to_owned(), system.to_owned())));
+    shut(runtime).await;
+}
+
+/// What a job says reaches its caller as a result, and no one else: the caller's answer is its own words.
+#[tokio::test(start_paused = true)]
+async fn s7_nothing_that_a_job_says_is_in_its_callers_answer() {
+    let root = |_: &Request, at: usize| match at {
+        0 => Answer { text: Some("Starting.".into()), ..calls([start(Dialect::Spawn, "p")]) },
+        1 => calls([("spawn_await", json!({"job_ids": "*"}))]),
+        _ => text("All is done."),
+    };
+    let (journal, runtime, session, _) = converse(&[Dialect::Spawn], root, found).await;
+    let said: Vec<_> = records(&journal, session.id())
+        .await
+        .into_iter()
+        .filter_map(|record| if let Record::TurnAnswered(turn) = record { turn.text } else { None })
+        .collect();
+    assert_eq!(said, ["Starting.".into(), "All is done.".into()] as [Text; 2]);
+    let ended = session.run_ended(RunNo(1)).await.expect("it ended");
+    assert_eq!(ended.text.as_deref(), Some("All is done."));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn m8_the_errors_of_minion_have_one_format() {
+    let minion = |message: &str| ("minion", json!({"message": message, "enableWeb": false, "enabledTools": []}));
+    let chat = json!({"message": "m", "minion_chat_id": "x", "enable_web": false, "enabled_tools": []});
+    let asked = vec![minion(" "), ("minion", chat), ("minion", json!({"message": "m"}))];
+    let journal = journal();
+    let (runtime, _, last, _) = below(offering(&journal, &[Dialect::Minion]), asked).await;
+    let expected = [
+        "Minion error: the message is empty: the agent sees nothing else, so tell it all it needs",
+        "Minion error: There is no minion chat `x` of yours: you started none.",
+        "Minion error: the arguments of minion do not fit: missing field `enableWeb`; it takes message, \
+         minionChatId, enableWeb and enabledTools",
+    ];
+    assert_eq!(told(&last), expected);
+    shut(runtime).await;
+}
