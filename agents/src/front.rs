@@ -132,8 +132,11 @@ fn split(text: &str) -> Result<(&str, &str), BadManifest> {
 
 fn yaml_map(yaml: &str) -> Result<Map<String, Value>, BadManifest> {
     let options = serde_saphyr::options! { with_snippet: false, strict_booleans: true };
-    let value: Value = serde_saphyr::from_str_with_options(yaml, options)
-        .map_err(|error| BadManifest::Yaml(error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")))?;
+    let value: Value = serde_saphyr::from_str_with_options(yaml, options).map_err(|error| {
+        // In the words for whoever wrote the file: the others name options of the library.
+        let said = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
+        BadManifest::Yaml(said.split_whitespace().collect::<Vec<_>>().join(" "))
+    })?;
     match value {
         Value::Object(map) => Ok(map),
         Value::Null => Ok(Map::new()),

@@ -51,6 +51,7 @@ enum What {
         key: String,
 
         /// Value; a list as `[a, b]`
+        #[arg(allow_negative_numbers = true)]
         value: String,
 
         /// Workspace whose file is written

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use serde::Serialize;
-use subtend_agents::catalog::Catalog;
+use subtend_agents::catalog::{Catalog, ProblemKind};
 use subtend_agents::dialect::Dialects;
 use subtend_agents::manifest::Manifest;
 use subtend_agents::prompt::{Assembled, Parts, assemble};
@@ -77,6 +77,18 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
 /// The agent of that name, or what there is.
 pub(crate) fn agent<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Manifest, Fail> {
     catalog.get(name).map(|manifest| &**manifest).ok_or_else(|| {
+        let refused = catalog.problems().iter().find(|problem| {
+            problem.kind == ProblemKind::Refused && problem.path.file_stem().is_some_and(|stem| stem == name)
+        });
+        if let Some(problem) = refused {
+            let (path, why) = (problem.path.display().to_string(), &problem.message);
+            return Fail::Usage(format!(
+                "the agent `{}` is refused: {}: {}",
+                harmless(name),
+                harmless(&path),
+                harmless(why)
+            ));
+        }
         let known: Vec<&str> = catalog.all().map(|manifest| &*manifest.name).collect();
         Fail::Usage(format!("there is no agent `{}`; there are: {}", harmless(name), known.join(", ")))
     })
@@ -101,6 +113,12 @@ fn child(
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         Fail::Usage(format!("there is no profile `{}`; there are: {known} (--profile)", harmless(name)))
     })?;
-    let named = profile.agent.as_deref().map(|name| agent(catalog, name)).transpose()?;
+    let of_profile = |why: Fail| match why {
+        Fail::Usage(why) => {
+            Fail::Usage(format!("the profile `{}` names an agent that cannot be used: {why}", harmless(name)))
+        }
+        other => other,
+    };
+    let named = profile.agent.as_deref().map(|name| agent(catalog, name).map_err(of_profile)).transpose()?;
     Ok(assemble(&Parts::of_spawn(Some(profile), caller, named, &settings::reader(workspace))))
 }

@@ -70,7 +70,11 @@ impl Layer {
 /// The value that YAML says.
 pub(super) fn yaml(text: &str) -> Result<Value, String> {
     let options = serde_saphyr::options! { with_snippet: false, strict_booleans: true };
-    serde_saphyr::from_str_with_options::<Option<Value>>(text, options)
-        .map(Option::unwrap_or_default)
-        .map_err(|error| error.to_string().split_whitespace().collect::<Vec<_>>().join(" "))
+    serde_saphyr::from_str_with_options::<Option<Value>>(text, options).map(Option::unwrap_or_default).map_err(
+        |error| {
+            // In the words for whoever wrote the file: the others name options of the library.
+            let said = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
+            said.split_whitespace().collect::<Vec<_>>().join(" ")
+        },
+    )
 }

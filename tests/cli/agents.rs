@@ -87,3 +87,52 @@ fn agent_files_are_checked_wherever_they_lie() {
     let expected = json!({"sound": false, "files": [{"path": "drafts/bad.md", "agent": null, "problems": [problem]}]});
     assert_eq!((json.code, serde_json::from_str::<Value>(&json.out).expect("JSON")), (Some(1), expected));
 }
+
+#[test]
+fn an_agent_whose_file_is_refused_is_named_with_what_is_wrong() {
+    let user = User::new();
+    user.file(".subtend/agents/poet.md", "---\nmode: all\nmode: all\n---\nYou write.\n");
+    let path = user.workspace().join(".subtend/agents/poet.md");
+    for args in [&["agents", "poet"][..], &["prompt", "poet"]] {
+        let done = user.call(args);
+        assert_eq!((done.code, done.out.as_str()), (Some(2), ""), "{done:?}");
+        let says =
+            format!("error: the agent `poet` is refused: {}: the front matter is not valid YAML: ", path.display());
+        assert!(
+            done.err.starts_with(&says)
+                && done.err.contains("duplicate mapping key `mode` is not allowed here at line 3"),
+            "{}",
+            done.err
+        );
+        assert!(!done.err.contains("Options"), "{}", done.err);
+    }
+}
+
+/// Opaque children are no rows of their own; trees show them all the same, and inspectable ones are rows (001).
+#[test]
+fn g9_only_inspectable_children_are_listed_and_trees_show_all() {
+    let user = User::new();
+    user.file(".subtend/agents/lead.md", "---\nmode: primary\n---\nYou lead.\n");
+    user.file(".subtend/agents/hid.md", "---\nmode: subagent\n---\nYou look.\n");
+    user.file(".subtend/agents/open.md", "---\nmode: subagent\ninspectable: true\n---\nYou look too.\n");
+    let call = |agent: &str| json!({"tool": "task", "args": {"subagent_type": agent, "prompt": "look"}});
+    let steps = json!([{"calls": [call("hid"), call("open")]}, {"text": "done"}]);
+    let rules = json!({"rules": [{"agent": "lead", "steps": steps}, {"agent": "*", "steps": [{"text": "found"}]}]});
+    let done = user.call(&["run", "--model", &user.script(&rules.to_string()), "--agent", "lead", "go"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let listed = |args: &[&str]| {
+        let listing = user.json(&[&["sessions", "--json"], args].concat());
+        let rows = listing.as_array().expect("rows").iter();
+        rows.map(|row| row["agent"].as_str().expect("an agent").to_owned()).collect::<std::collections::BTreeSet<_>>()
+    };
+    assert_eq!(listed(&[]), ["lead", "open"].map(str::to_owned).into());
+    assert_eq!(listed(&["--all"]), ["hid", "lead", "open"].map(str::to_owned).into());
+    let root = user
+        .json(&["sessions", "--json"])
+        .as_array()
+        .expect("rows")
+        .iter()
+        .find_map(|row| (row["agent"] == "lead").then(|| row["id"].as_str().expect("an id").to_owned()));
+    let tree = user.call(&["tree", &root.expect("a root")]);
+    assert!(tree.out.contains("hid ") && tree.out.contains("open "), "{tree:?}");
+}

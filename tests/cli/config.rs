@@ -82,6 +82,29 @@ fn what_may_not_be_set_is_refused_and_nothing_is_written() {
 }
 
 #[test]
+fn what_is_wrong_is_said_in_the_words_of_whoever_wrote_it() {
+    let user = User::new();
+    let negative = user.call(&["config", "set", "limits.turns", "-3"]);
+    let says = "error: `limits.turns` is \"-3\", and must be a whole number from 1 to 4294967295\n";
+    assert_eq!((negative.code, negative.err.as_str()), (Some(2), says));
+    for (text, says) in [
+        (
+            "agent: plan\nagent: build\n",
+            "is not valid YAML: duplicate mapping key `agent` is not allowed here at line 2, column 1\n",
+        ),
+        (
+            "---\nagent: plan\n---\nagent: build\n",
+            "is not valid YAML: only single YAML document expected but multiple found at line 4",
+        ),
+    ] {
+        user.file("subtend.yaml", text);
+        let done = user.call(&["config", "show"]);
+        assert_eq!((done.code, done.out.as_str()), (Some(2), ""), "{done:?}");
+        assert!(done.err.contains(says), "{}", done.err);
+    }
+}
+
+#[test]
 fn m3_enabling_minion_fills_its_model_once_from_the_sessions() {
     let user = User::new();
     user.file("subtend.yaml", "llm:\n  model: offline\n");

@@ -48,8 +48,22 @@ fn s5_profiles_are_told_to_whoever_is_offered_spawn() {
     let hint = "When to hand work to other agents:\n\n- Several long pieces of work at the same time: start each with \
                 `spawn`, go on meanwhile, and collect them with `spawn_await`.";
     assert_eq!(prompt(&user, &["chief"]).0, format!("You lead.\n\n{hint}\n\n{block}\n"));
-    user.file("subtend.yaml", &format!("tools: {{spawn: {{{profiles}}}}}\n"));
-    assert_eq!(prompt(&user, &["chief"]).0, "You lead.\n", "S8: not offered unless it is enabled");
+}
+
+#[test]
+fn s8_spawn_is_offered_only_where_it_is_enabled() {
+    let user = User::new();
+    user.file(".subtend/agents/chief.md", "---\nmode: primary\ntools: [spawn, spawn_await]\n---\nYou lead.\n");
+    user.file("subtend.yaml", "tools: {spawn: {profiles: {writer: {system_prompt: You write.}}}}\n");
+    assert_eq!(prompt(&user, &["chief"]).0, "You lead.\n");
+    assert_eq!(user.call(&["config", "set", "tools.spawn.enabled", "true"]).code, Some(1), "written on one line");
+    user.file("subtend.yaml", "tools:\n  spawn:\n    profiles: {writer: {system_prompt: You write.}}\n");
+    assert_eq!(user.call(&["config", "set", "tools.spawn.enabled", "true"]).code, Some(0));
+    let hint = "When to hand work to other agents:\n\n- Several long pieces of work at the same time: start each with \
+                `spawn`, go on meanwhile, and collect them with `spawn_await`.";
+    let block = "<available_spawn_profiles>\n  <profile name=\"writer\">You write. Tools: all of yours.</profile>\n\
+                 </available_spawn_profiles>";
+    assert_eq!(prompt(&user, &["chief"]).0, format!("You lead.\n\n{hint}\n\n{block}\n"));
 }
 
 #[test]
@@ -102,4 +116,9 @@ fn nobody_s_prompt_is_a_usage_error_that_lists_who_there_is() {
         assert_eq!((done.code, done.out.as_str()), (Some(2), ""), "{done:?}");
         assert!(done.err.contains(says), "{}", done.err);
     }
+    user.file("subtend.yaml", "tools: {spawn: {profiles: {x: {agent: nobody}}}}\n");
+    let done = user.call(&["prompt", "general", "--profile", "x"]);
+    let says =
+        "error: the profile `x` names an agent that cannot be used: there is no agent `nobody`; there are: build,";
+    assert!(done.code == Some(2) && done.err.starts_with(says), "{done:?}");
 }
