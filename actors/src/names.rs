@@ -7,7 +7,7 @@ use subtend_session::authority::{Access, Verdict};
 use subtend_session::call::{CallKind, Invalid};
 use subtend_session::command::{Answered, Command, Deadline};
 use subtend_session::dialect::jobs::{Jobs, Own};
-use subtend_session::dialect::{Dialect, task_id};
+use subtend_session::dialect::{Dialect, known_as};
 use subtend_session::ids::{RunKey, RunNo, SessionId, Text};
 use subtend_session::state::{Child, Phase, State};
 use subtend_tools::dialect::{Request, manage, minion, spawn};
@@ -64,8 +64,11 @@ pub(crate) fn own_task(state: &State, named: &str, dialects: &[Dialect]) -> Resu
     }
     let mut newest: Vec<_> = own().collect();
     newest.sort_by_key(|(_, child)| std::cmp::Reverse(child.call));
-    let shown: Vec<String> =
-        newest.iter().take(SHOWN).map(|(id, child)| format!("{} ({})", known_as(**id, child), child.agent)).collect();
+    let shown: Vec<String> = newest
+        .iter()
+        .take(SHOWN)
+        .map(|(id, child)| format!("{} ({})", known_as(child.dialect, **id, &child.short), child.agent))
+        .collect();
     let more = if all > SHOWN { format!(" and {} older ones", all - SHOWN) } else { String::new() };
     Err(format!("There is no {noun} `{named}` of yours. Yours: {}{more}.", shown.join(", ")).into())
 }
@@ -76,14 +79,6 @@ pub(crate) fn noun(dialects: &[Dialect]) -> &'static str {
         [Dialect::Minion] => "minion chat",
         [Dialect::Subagent] => "branch",
         _ => "task",
-    }
-}
-
-/// The id that the model was given for a child.
-fn known_as(id: SessionId, child: &Child) -> String {
-    match child.dialect {
-        Dialect::SpawnTask => task_id(id),
-        Dialect::Subagent | Dialect::Task | Dialect::Spawn | Dialect::Minion => child.short.to_string(),
     }
 }
 

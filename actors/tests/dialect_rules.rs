@@ -28,6 +28,7 @@ use subtend_session::dialect::Dialect;
 use subtend_session::ids::{RunNo, Text};
 use subtend_session::limits::Limits;
 use subtend_session::record::Record;
+use subtend_session::usage::Usage;
 use subtend_tools::registry::Registry;
 use subtend_tools::workspace::Workspace;
 use support::talk::{converse, converse_in, found, notices, offering, parsed, told};
@@ -431,5 +432,66 @@ async fn m8_the_errors_of_minion_have_one_format() {
          minionChatId, enableWeb and enabledTools",
     ];
     assert_eq!(told(&last), expected);
+    shut(runtime).await;
+}
+
+/// One that waits is cancelled at once, one at work too; one that has ended stays as it is.
+#[tokio::test(start_paused = true)]
+async fn r3_cancel_task_says_what_became_of_the_task() {
+    let root = |request: &Request, at: usize| {
+        let id = |at: usize| parsed(&told(request)[at])["taskId"].clone();
+        let cancel = |at: usize| ("cancel_task", json!({"taskId": id(at)}));
+        let check = |at: usize| ("check_task", json!({"taskId": id(at)}));
+        match at {
+            0 => calls(["quick", "slow one", "slow two"].map(|prompt| start(Dialect::SpawnTask, prompt))),
+            1 => calls([check(0)]),
+            2 => calls([cancel(0), cancel(1), cancel(2), ("cancel_task", json!({"taskId": "task_0"}))]),
+            3 => calls([check(0), check(1), check(2)]),
+            _ => text("done"),
+        }
+    };
+    let journal = journal();
+    let limits = Limits { live_runs: 1, ..Limits::default() };
+    let builder = offering(&journal, &[Dialect::SpawnTask]).limits(limits);
+    let (runtime, _, last) = converse_in(builder, root, found).await;
+    let told = told(&last);
+    let ids: Vec<_> = (0..3).map(|at| parsed(&told[at])["taskId"].as_str().expect("an id").to_owned()).collect();
+    let cancelled = |at: usize| json!({"taskId": ids[at], "status": "cancelled"}).to_string();
+    let end =
+        |at: usize| format!("Task {} was cancelled by your own call, before its first turn was answered.", ids[at]);
+    let expected = [
+        "quick found".to_owned(),
+        format!("Not cancelled: no run of task {} that you started is in flight.", ids[0]),
+        cancelled(1),
+        cancelled(2),
+        format!(
+            "There is no task `task_0` of yours. Yours: {} (worker), {} (worker), {} (worker).",
+            ids[2], ids[1], ids[0]
+        ),
+        "quick found".to_owned(),
+        end(1),
+        end(2),
+    ];
+    assert_eq!(told[3..], expected);
+    shut(runtime).await;
+}
+
+/// Each child counts for its parent, whichever dialect started it.
+#[tokio::test(start_paused = true)]
+async fn m10_what_children_cost_counts_for_their_parent() {
+    let costing = |answer: Answer| Answer { usage: Usage { input: 10, output: 1, ..Usage::default() }, ..answer };
+    let root = move |_: &Request, at: usize| {
+        costing(match at {
+            0 => calls(Dialect::ALL.map(|dialect| start(dialect, "p"))),
+            _ => text("done"),
+        })
+    };
+    let child = move |_: &Request, _: usize| Ok(costing(text("found")));
+    let (_, runtime, session, _) = converse(&Dialect::ALL, root, child).await;
+    let usage = session.usage().await.expect("it is read");
+    let cost = |times: u64| Usage { input: 10 * times, output: times, ..Usage::default() };
+    assert_eq!((usage.own, usage.owned, usage.tree), (cost(2), cost(5), cost(7)));
+    let children: Vec<_> = usage.children.iter().map(|child| (&*child.agent, child.own)).collect();
+    assert_eq!(children, [("worker", cost(1)); 5]);
     shut(runtime).await;
 }

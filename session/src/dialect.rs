@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::ids::{SessionId, Text};
+use crate::ids::{SessionId, Short, Text};
 use crate::outcome::OutcomeKind;
 
 pub mod discovery;
@@ -118,6 +118,14 @@ impl Dialect {
 /// The id of a task in the words of `spawn_task`: sortable by its birth.
 pub fn task_id(child: SessionId) -> String {
     format!("task_{}", child.0.simple())
+}
+
+/// The id by which the model of an owner knows a child that it started by `dialect`.
+pub fn known_as(dialect: Dialect, child: SessionId, short: &Short) -> String {
+    match dialect {
+        Dialect::SpawnTask => task_id(child),
+        Dialect::Subagent | Dialect::Task | Dialect::Spawn | Dialect::Minion => short.to_string(),
+    }
 }
 
 const fn subagent(kind: OutcomeKind) -> &'static str {

@@ -202,6 +202,17 @@ pub(crate) fn continued(dialect: Dialect, child: SessionId, short: &Short) -> Te
     }
 }
 
+/// What `cancel_task` says of a child that its owner's model knows by `name`: a task of `spawn_task` has that dialect's word (R3).
+pub(crate) fn cancelling(dialect: Dialect, name: &str) -> Text {
+    let told = match dialect {
+        Dialect::SpawnTask => json!({"taskId": name, "status": "cancelled"}),
+        Dialect::Task | Dialect::Subagent | Dialect::Spawn | Dialect::Minion => {
+            json!({"session_id": name, "status": "cancelling"})
+        }
+    };
+    told.to_string().into()
+}
+
 /// The result of a blocking child call, in the words of its dialect.
 pub(crate) fn result(notice: &Notice, child: Option<&Child>, limits: &Limits) -> CallResult {
     match child.map(|child| child.dialect) {

@@ -95,6 +95,48 @@ fn every_test_that_a_row_names_is_there() {
     }
 }
 
+/// Rows that the dialects keep, and rules where the systems that they come from disagree.
+const DIALECTS: [&str; 41] = [
+    "B7", "B8", "B9", "B10", "G9", "G10", "G11", "G13", "S1", "S2", "S3", "S4", "S5", "S7", "S8", "R3", "R7", "R8",
+    "R10", "R11", "R12", "M3", "M4", "M5", "M6", "M7", "M8", "M10", "M13", "K6", "K9", "K11", "K12", "K13", "K14",
+    "K15", "K16", "K18", "K20", "K21", "K25",
+];
+
+#[test]
+fn every_row_of_the_dialects_names_a_test_of_its_id() {
+    let text = std::fs::read_to_string(Path::new(ROOT).join("VERIFICATION.md")).expect("VERIFICATION.md");
+    let (_, section) = text.split_once("## The rows of the dialects\n").expect("the section");
+    let (section, _) = section.split_once("\n## ").expect("what follows it");
+    let cells = |line: &str| {
+        let cells: Vec<String> = line.strip_prefix("| ")?.strip_suffix(" |")?.split(" | ").map(str::to_owned).collect();
+        <[String; 3]>::try_from(cells).ok().filter(|cells| cells[0] != "id")
+    };
+    let rows: Vec<_> = section.lines().filter_map(cells).collect();
+    let ids: Vec<&str> = rows.iter().map(|[id, ..]| id.as_str()).collect();
+    assert_eq!(ids, DIALECTS, "missing, twice, or out of order");
+    for [id, what, shown] in &rows {
+        assert!(!what.is_empty(), "{id}");
+        let named: Vec<(&str, &str)> = quoted(shown).map(|name| name.split_once("::").unwrap_or((name, ""))).collect();
+        let missing: Vec<_> = named.iter().filter(|(path, name)| !has(path, name)).collect();
+        assert_eq!(missing, Vec::<&(&str, &str)>::new(), "{id}");
+        let own = |(path, name): &(&str, &str)| {
+            path.starts_with("examples/") || name.split('_').any(|word| word == id.to_lowercase())
+        };
+        assert!(named.iter().any(own), "{id}: nothing that it names has its id");
+    }
+}
+
+/// Whether there is that file, with that test in it where one is named.
+fn has(path: &str, name: &str) -> bool {
+    let text = std::fs::read_to_string(Path::new(ROOT).join(path)).unwrap_or_default();
+    let is_test = || {
+        text.split_once(&format!("fn {name}(")).is_some_and(|(before, _)| {
+            before.rsplit("\n\n").next().is_some_and(|head| head.contains("#[test]") || head.contains("#[tokio::test"))
+        })
+    };
+    if name.is_empty() { !text.is_empty() } else { is_test() }
+}
+
 /// README.md: each fault and each clause of the promise names something that shows it, and that is there.
 #[test]
 fn every_clause_of_the_promise_names_its_check() {

@@ -2,12 +2,14 @@
 
 use super::draft::Draft;
 use crate::call::{CallEnd, CallKind, ToolErrorKind};
+use crate::dialect::known_as;
 use crate::effect::{Effect, Rejection};
 use crate::ids::{CallId, SessionId};
 use crate::index::{self, RowKey};
 use crate::outcome::{By, Outcome};
 use crate::place::Owner;
 use crate::record::{Hold, Record};
+use crate::render;
 use crate::sabotage::Bug;
 
 /// The child's side. The row stands until the owner takes the notice of that run: it may come again, also when a later run of the same owner is
@@ -32,16 +34,16 @@ pub(super) fn ask(draft: &mut Draft<'_>, call: CallId, child: SessionId) {
         let text = format!("There is no task {child} of yours: use the id that you were given.");
         return draft.refuse(call, kind, ToolErrorKind::NotFound, text.into());
     };
-    let short = known.short.clone();
+    let (dialect, name) = (known.dialect, known_as(known.dialect, child, &known.short));
     let owned = draft.run().zip(known.key);
     let Some((run, key, asked)) =
         owned.and_then(|(run, key)| run.owned.get(&key).map(|owned| (run.no, key, owned.cancel_asked)))
     else {
-        let text = format!("Not cancelled: no run of task {short} that you started is in flight.");
+        let text = format!("Not cancelled: no run of task {name} that you started is in flight.");
         return draft.refuse(call, kind, ToolErrorKind::Refused, text.into());
     };
     if draft.state.arrived.contains(child, RowKey::Call(key)) {
-        let text = format!("Not cancelled: task {short} has ended already; its result follows.");
+        let text = format!("Not cancelled: task {name} has ended already; its result follows.");
         return draft.refuse(call, kind, ToolErrorKind::Refused, text.into());
     }
     draft.emit(Record::CallStarted { call, kind: Box::new(kind), timeout_ms: None, access: None });
@@ -49,6 +51,5 @@ pub(super) fn ask(draft: &mut Draft<'_>, call: CallId, child: SessionId) {
         draft.emit(Record::CancelAsked { call: Some(call), child, key });
         draft.effect(Effect::CancelChild { run, child, key, by: index::cancel_by(Some(call)) });
     }
-    let text = format!("{{\"session_id\":\"{short}\",\"status\":\"cancelling\"}}");
-    draft.finish_call(call, CallEnd::Ok, text.into());
+    draft.finish_call(call, CallEnd::Ok, render::cancelling(dialect, &name));
 }
