@@ -33,14 +33,13 @@ fn models(loaded: &Loaded) -> Result<(), ConfigError> {
     let llm = &loaded.config.llm;
     let key = Key::from(["llm", "model"]);
     if let Some(words) = &llm.model {
-        // A script's file may have a comma in its name.
-        let words =
-            if words.trim_start().starts_with("scripted:") { vec![&**words] } else { words.split(',').collect() };
-        for word in words {
-            if let Err(error) = ModelSpec::parse(word) {
-                return refuse(loaded, &key, error.to_string());
-            }
-        }
+        known(loaded, &key, words)?;
+    }
+    if let Some(words) = &loaded.config.tools.minion.options.model {
+        let is_pool = words.strip_prefix("pool:").is_some_and(|pool| llm.pools.contains_key(pool));
+        let key = Key::from(["tools", "minion", "options", "model"]);
+        // The model that answers for all would be asked in its place, and nobody would know (M8).
+        (if is_pool { Ok(()) } else { known(loaded, &key, words) })?;
     }
     let pool_key = Key::from(["llm", "default_pool"]);
     if llm.model.is_some()
@@ -61,6 +60,16 @@ fn models(loaded: &Loaded) -> Result<(), ConfigError> {
         }
         Some(_) | None => Ok(()),
     }
+}
+
+/// Refuses words that name no models.
+fn known(loaded: &Loaded, key: &Key, words: &str) -> Result<(), ConfigError> {
+    // A script's file may have a comma in its name.
+    let words = if words.trim_start().starts_with("scripted:") { vec![words] } else { words.split(',').collect() };
+    words.into_iter().try_for_each(|word| match ModelSpec::parse(word) {
+        Ok(_) => Ok(()),
+        Err(error) => refuse(loaded, key, error.to_string()),
+    })
 }
 
 fn pools(loaded: &Loaded) -> Result<(), ConfigError> {

@@ -436,3 +436,15 @@ fn m3_options_of_tools_are_settled_one_by_one_with_who_said_each() {
     let number = bad("tools: {options: {digest: {images: 7}}}");
     assert!(number.contains("tools.options.digest.images") && number.contains("a text, or true or false"), "{number}");
 }
+
+/// The model that answers for all would be asked in its place, and nobody would know.
+#[test]
+fn m8_a_model_for_minions_that_nobody_has_is_refused() {
+    for model in ["nobody/none", "pool:cheap"] {
+        let said = refused(&format!("tools: {{minion: {{options: {{model: \"{model}\"}}}}}}"));
+        let says = format!("w/subtend.yaml: `tools.minion.options.model`: there is no model `{model}`");
+        assert!(said.starts_with(&says), "{said}");
+    }
+    let pooled = "llm: {pools: {cheap: [offline]}}\ntools: {minion: {options: {model: \"pool:cheap\"}}}";
+    assert_eq!(warnings(pooled), [""; 0]);
+}
