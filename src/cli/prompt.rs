@@ -76,22 +76,20 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
 
 /// The agent of that name, or what there is.
 pub(crate) fn agent<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Manifest, Fail> {
-    catalog.get(name).map(|manifest| &**manifest).ok_or_else(|| {
-        let refused = catalog.problems().iter().find(|problem| {
-            problem.kind == ProblemKind::Refused && problem.path.file_stem().is_some_and(|stem| stem == name)
-        });
-        if let Some(problem) = refused {
-            let (path, why) = (problem.path.display().to_string(), &problem.message);
-            return Fail::Usage(format!(
-                "the agent `{}` is refused: {}: {}",
-                harmless(name),
-                harmless(&path),
-                harmless(why)
-            ));
-        }
-        let known: Vec<&str> = catalog.all().map(|manifest| &*manifest.name).collect();
-        Fail::Usage(format!("there is no agent `{}`; there are: {}", harmless(name), known.join(", ")))
-    })
+    catalog.get(name).map(|manifest| &**manifest).ok_or_else(|| Fail::Usage(why_not(catalog, name)))
+}
+
+/// Why there is no agent of that name: its file is refused, or there is none.
+fn why_not(catalog: &Catalog, name: &str) -> String {
+    let refused = catalog.problems().iter().find(|problem| {
+        problem.kind == ProblemKind::Refused && problem.path.file_stem().is_some_and(|stem| stem == name)
+    });
+    if let Some(problem) = refused {
+        let (path, why) = (problem.path.display().to_string(), &problem.message);
+        return format!("the agent `{}` is refused: {}: {}", harmless(name), harmless(&path), harmless(why));
+    }
+    let known: Vec<&str> = catalog.all().map(|manifest| &*manifest.name).collect();
+    format!("there is no agent `{}`; there are: {}", harmless(name), known.join(", "))
 }
 
 fn root(manifest: &Manifest, catalog: &Catalog, dialects: &Dialects) -> Assembled {
@@ -113,12 +111,11 @@ fn child(
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         Fail::Usage(format!("there is no profile `{}`; there are: {known} (--profile)", harmless(name)))
     })?;
-    let of_profile = |why: Fail| match why {
-        Fail::Usage(why) => {
-            Fail::Usage(format!("the profile `{}` names an agent that cannot be used: {why}", harmless(name)))
-        }
-        other => other,
+    let named = |agent: &str| {
+        let (name, why) = (harmless(name), why_not(catalog, agent));
+        let told = || Fail::Usage(format!("the profile `{name}` names an agent that cannot be used: {why}"));
+        catalog.get(agent).map(|manifest| &**manifest).ok_or_else(told)
     };
-    let named = profile.agent.as_deref().map(|name| agent(catalog, name).map_err(of_profile)).transpose()?;
+    let named = profile.agent.as_deref().map(named).transpose()?;
     Ok(assemble(&Parts::of_spawn(Some(profile), caller, named, &settings::reader(workspace))))
 }
