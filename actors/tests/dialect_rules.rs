@@ -32,7 +32,7 @@ use subtend_session::usage::Usage;
 use subtend_tools::registry::Registry;
 use subtend_tools::workspace::Workspace;
 use support::talk::{converse, converse_in, found, notices, offering, parsed, told};
-use support::{answers, calls, journal, model, offered, prompt, records, shut, text};
+use support::{calls, journal, model, offered, prompt, records, shut, text};
 
 /// The call by which `dialect` starts a child that is told `prompt`.
 fn start(dialect: Dialect, prompt: &str) -> (&'static str, Value) {
