@@ -148,12 +148,12 @@ fn settings_that_no_model_takes_are_refused_with_what_is_allowed() {
         ("temperature: hot", "`temperature` must be a number of at least 0, not \"hot\""),
         (
             "temperature: .nan",
-            "the front matter is not valid YAML: non-finite float `.nan` rejected by the configured policy at line 3, column 14",
+            "the front matter is not valid YAML: value `.nan` is not a finite number at line 3, column 14",
         ),
         ("top_p: 1.1", "`top_p` must be a number from 0 to 1, not 1.1"),
         (
             "top_p: -.inf",
-            "the front matter is not valid YAML: non-finite float `-.inf` rejected by the configured policy at line 3, column 8",
+            "the front matter is not valid YAML: value `-.inf` is not a finite number at line 3, column 8",
         ),
         ("output_tokens: 0", "`output_tokens` must be a whole number of at least 1, not 0"),
         ("output_tokens: 1.5", "`output_tokens` must be a whole number of at least 1, not 1.5"),
