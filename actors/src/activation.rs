@@ -216,10 +216,11 @@ impl Hub {
             How::Killed => "killed".to_owned(),
             How::Failed(message) => message.clone(),
         };
-        let Some(session) = self.directory.find(exit.actor) else { return };
+        // Before the directory is searched, all of it: a shutdown may kill a hundred thousand.
         if self.is_stopping() {
             return;
         }
+        let Some(session) = self.directory.find(exit.actor) else { return };
         let (intensity, jitter) = (self.options.restarts, self.mint.jitter());
         let restart = self.directory.with(session, |entry| {
             entry.lane.unbind();

@@ -63,11 +63,7 @@ pub(crate) fn timers(cell: &HubCell) -> Timers<Timer> {
                 }
                 hub.tell(session, Command::Deadline(deadline));
             }
-            Timer::Idle(session) => {
-                if hub.directory.with(session, |_| ()).is_some() {
-                    hub.deliver(session, Item::Idle);
-                }
-            }
+            Timer::Idle(session) => hub.directory.push_if_active(session, Item::Idle),
         }
     }))
 }

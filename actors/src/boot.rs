@@ -51,6 +51,10 @@ struct Course<'a> {
 impl Course<'_> {
     fn step(&mut self) {
         self.done = self.done.saturating_add(1);
+        self.tell();
+    }
+
+    fn tell(&self) {
         (self.progress)(BootProgress { done: self.done, total: self.total });
     }
 }
@@ -83,7 +87,8 @@ impl Hub {
         }
         let inflight = self.journal.inflight()?;
         let levels = going_on::levels(&inflight);
-        let at_boot = self.at_boot(&inflight, &levels)?;
+        let mut at = Course { done: 0, total: inflight.len(), progress };
+        let at_boot = self.at_boot(&inflight, &levels, &mut at)?;
         let going: Vec<SessionId> = inflight
             .iter()
             .filter(|(session, _)| at_boot.get(session) == Some(&AtBoot::GoesOn))
@@ -100,7 +105,7 @@ impl Hub {
             by_depth.entry(depth).or_default().push(session);
         }
         self.boot.lock().unwrap_or_else(PoisonError::into_inner).extend(at_boot);
-        let mut at = Course { done: 0, total: by_depth.values().map(Vec::len).sum(), progress };
+        at.total = by_depth.values().map(Vec::len).fold(at.done, usize::saturating_add);
         aims.owed.extend(self.owed()?);
         for (_, level) in by_depth.into_iter().rev() {
             aims.failed.extend(self.visit(level, &mut at).await?);
@@ -212,7 +217,11 @@ impl Hub {
     async fn heard(self: Arc<Self>, session: SessionId, mut told: oneshot::Receiver<Probed>) -> bool {
         for _ in 0..=REVIVALS {
             if let Ok(probed) = told.await {
-                return self.journal.wait(probed.lsn).await.is_ok();
+                let settled = self.journal.wait(probed.lsn).await.is_ok();
+                // It came for the sweep alone: a hundred thousand that stay until they were idle for long would all be in
+                // memory at the same time.
+                self.directory.push_if_active(session, Item::Idle);
+                return settled;
             }
             let restarts = self.directory.with(session, |_| ()).is_some();
             if !restarts || self.is_stopping() {

@@ -93,6 +93,14 @@ impl Directory {
         pushed.map(|()| next)
     }
 
+    /// Queues `item` for `session` if an actor of it runs; it starts none.
+    pub(crate) fn push_if_active(&self, session: SessionId, item: Item) {
+        let shard = self.shard(session);
+        if let Some(entry) = shard.get(&session).filter(|entry| matches!(entry.presence, Presence::Active)) {
+            entry.lane.push(item);
+        }
+    }
+
     /// Registers a session that is born and waits for its first slot.
     ///
     /// One that is present already stays: its birth was in the log before this, and whoever found it there and addressed it

@@ -121,6 +121,30 @@ async fn a_finished_tree_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_swept_leaves_memory_while_the_sweep_goes_on() {
+    const ROOTS: usize = 1_500;
+    let memory = Memory::new();
+    let journal = reopen(&memory);
+    let roomy = || Options { slots: usize::MAX, ..Options::default() };
+    let runtime = builder(&journal).options(roomy()).model(model(tree)).start().await.expect("a runtime");
+    for _ in 0..ROOTS {
+        open(&runtime).send("0").await.expect("accepted");
+    }
+    drop((runtime, journal));
+
+    let journal = reopen(&memory);
+    let runtime = builder(&journal).options(roomy()).model(model(tree)).start().await.expect("a runtime");
+    let (begun, present) = (tokio::time::Instant::now(), runtime.census().present);
+    assert_eq!(runtime.boot().swept, ROOTS);
+    assert!(present < ROOTS / 2, "{present} of them are in memory when the start is over");
+    while runtime.census().present > 0 {
+        tokio::task::yield_now().await;
+        assert_eq!(begun.elapsed(), Duration::ZERO, "they wait until they were idle for long");
+    }
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_start_that_leaves_alone_what_waits_spends_no_input() {
     let memory = Memory::new();
     let journal = reopen(&memory);

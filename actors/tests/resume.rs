@@ -115,6 +115,29 @@ async fn a_tree_that_was_opened_to_go_on_goes_on_and_hears_of_no_failure() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_start_tells_how_far_it_is_while_it_takes_up_what_goes_on() {
+    let memory = Memory::new();
+    let journal = reopen(&memory);
+    let runtime = workers(&journal, OnRestart::Resume, 7).model(model(tree)).start().await.expect("a runtime");
+    opened(&runtime, OnRestart::Resume, "parent").await;
+    drop((runtime, journal));
+
+    for (leaves_waiting, expected) in
+        [(true, vec![(1, 3), (2, 3), (3, 3)]), (false, vec![(0, 3), (0, 3), (0, 3), (1, 3), (2, 3), (3, 3)])]
+    {
+        let journal = reopen(&memory);
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let tell = Arc::clone(&told);
+        let options = Options { leaves_waiting, seed: Some(8), ..Options::default() };
+        let builder = workers(&journal, OnRestart::Resume, 8).options(options).model(model(tree));
+        let builder = builder.on_boot(move |at| tell.lock().unwrap().push((at.done, at.total)));
+        let runtime = builder.start().await.expect("a runtime");
+        assert_eq!(*told.lock().unwrap(), expected, "where agents work: {}", !leaves_waiting);
+        runtime.shutdown(Duration::ZERO).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_child_that_was_not_opened_to_go_on_ends_lost_and_its_owner_goes_on_with_that() {
     let memory = Memory::new();
     let journal = reopen(&memory);

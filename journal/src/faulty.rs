@@ -27,6 +27,7 @@ struct Plan {
     fail_write: Option<u64>,
     fail_sync: Option<u64>,
     tear: Option<u64>,
+    fill: Option<u64>,
     delay: Duration,
     held: bool,
     before: Before,
@@ -57,6 +58,11 @@ impl Faults {
     /// From the `n`-th on, writes report success and nothing of them is applied: the tail is lost, as on a disk that lies.
     pub fn tear(&self, n: u64) {
         self.plan().tear = Some(n);
+    }
+
+    /// From the `n`-th on, writes fail for want of room, and nothing of them is applied.
+    pub fn fill(&self, n: u64) {
+        self.plan().fill = Some(n);
     }
 
     /// Tells of each failure that was ordered, before anything of that write is applied.
@@ -98,7 +104,7 @@ impl Faults {
     }
 
     fn write(&self, inner: &dyn Engine, group: Group) -> Result<()> {
-        let (n, delay) = {
+        let (n, delay, full) = {
             let mut plan = self.plan();
             plan.writes = plan.writes.saturating_add(1);
             let n = plan.writes;
@@ -106,10 +112,13 @@ impl Faults {
             while plan.held {
                 plan = self.plan.1.wait(plan).unwrap_or_else(PoisonError::into_inner);
             }
-            (n, plan.delay)
+            (n, plan.delay, plan.fill.is_some_and(|from| n >= from))
         };
         if !delay.is_zero() {
             std::thread::sleep(delay);
+        }
+        if full {
+            return Err(EngineError::Io { what: "write", source: std::io::ErrorKind::StorageFull.into() });
         }
         let (fail_write, fail_sync, tear, before, hidden) = {
             let plan = self.plan();

@@ -51,14 +51,14 @@ where
             Err(ModelError::new(ModelFail::Unavailable, "this process only changes sessions: no agent works in it"))
         });
         let workspace = workspace::open(".".as_ref())?;
+        let journal = place.open()?;
         let builder = Runtime::builder()
-            .journal(place.open()?)
             .catalog(Catalog::load(workspace.path()))
             .workspace(workspace)
             .options(Options { leaves_waiting: true, ..Options::default() })
             .tools(Registry::builder().build())
             .model(Arc::new(none));
-        let runtime = work::hub::begin(builder, Some(Teller::new())).await?;
+        let runtime = work::hub::begin(journal, builder, Some(Teller::new())).await?;
         let done = job(&runtime).await;
         work::hub::shut_down(runtime, GRACE).await;
         done

@@ -9,6 +9,7 @@ use subtend_session::place::{OnRestart, Owner};
 use subtend_session::state::{Phase, State};
 use subtend_supervision::slots::Class;
 
+use super::Course;
 use crate::activation::owner_key;
 use crate::hub::Hub;
 use crate::slots::pool;
@@ -93,8 +94,18 @@ impl Hub {
         &self,
         inflight: &[(SessionId, Inflight)],
         levels: &HashMap<SessionId, u32>,
+        at: &mut Course<'_>,
     ) -> Result<HashMap<SessionId, AtBoot>, ReadError> {
-        let going = going(inflight, levels, |session, row| self.readmit(session, row))?;
+        let going = going(inflight, levels, |session, row| {
+            let readmitted = self.readmit(session, row)?;
+            // Each is folded, so that many take long. Where no agent works, one that goes on is done with by that.
+            if readmitted && self.options.leaves_waiting {
+                at.step()
+            } else {
+                at.tell()
+            }
+            Ok::<_, ReadError>(readmitted)
+        })?;
         let standing = self.standing(inflight)?;
         let of = |session: &SessionId| match going.contains_key(session) {
             true => AtBoot::GoesOn,

@@ -102,7 +102,6 @@ async fn start(home: &Home, journal: Journal, seed: u64, trigger: &Arc<Trigger>)
     catalog.insert(steady);
     let asked = Rule { action: tools::NOTE.into(), resource: "*".into(), verdict: Verdict::Ask };
     let builder = Runtime::builder()
-        .journal(journal)
         .workspace(Arc::new(workspace))
         .catalog(catalog)
         .tools(registry.build())
@@ -111,7 +110,7 @@ async fn start(home: &Home, journal: Journal, seed: u64, trigger: &Arc<Trigger>)
         .faults(Faults::named(&std::env::var(VARIABLE).unwrap_or_default()))
         // Owners that wait leave memory at once, so that ends find them there and not there.
         .options(Options { durable_before_call: true, idle: Duration::from_millis(10), ..Options::default() });
-    work::hub::begin(builder, None).await
+    work::hub::begin(journal, builder, None).await
 }
 
 /// Waits until nothing is in flight any more and nobody is owed anything; tells how many runs are when patience is at an end.

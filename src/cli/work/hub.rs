@@ -7,7 +7,7 @@ use std::time::Duration;
 use subtend_actors::builder::Builder;
 use subtend_actors::prices::Prices;
 use subtend_actors::{
-    BootProgress, OpenSessionError, Options, Runtime, SendError, SessionHandle, StartError, WaitError,
+    BootError, BootProgress, OpenSessionError, Options, Runtime, SendError, SessionHandle, StartError, WaitError,
 };
 use subtend_agents::catalog::Catalog;
 use subtend_agents::dialect::Dialects;
@@ -66,7 +66,6 @@ pub(super) fn withheld(tools: &Registry, policy: &RuleSet) -> Vec<String> {
 pub(crate) async fn start(parts: Parts) -> Result<Runtime, Fail> {
     let journal = parts.place.open()?;
     let builder = Runtime::builder()
-        .journal(journal)
         .workspace(parts.workspace)
         .catalog(parts.catalog)
         .tools(parts.tools)
@@ -76,20 +75,23 @@ pub(crate) async fn start(parts: Parts) -> Result<Runtime, Fail> {
         .dialects(parts.dialects)
         .tool_options(parts.tool_options)
         .options(parts.options);
-    begin(parts.models.give(builder), (!parts.quiet).then(Teller::new)).await
+    begin(journal, parts.models.give(builder), (!parts.quiet).then(Teller::new)).await
 }
 
-/// Starts what was built: the one place where a verb does, and where it is told how far the boot is.
-pub(crate) async fn begin(builder: Builder, teller: Option<Teller>) -> Result<Runtime, Fail> {
+/// Starts what was built, on `journal`: the one place where a verb does, and where it is told how far the boot is.
+pub(crate) async fn begin(journal: Journal, builder: Builder, teller: Option<Teller>) -> Result<Runtime, Fail> {
     let teller = teller.map(Mutex::new);
     let told = move |at: BootProgress| {
         let Some(teller) = &teller else { return };
         let words = || format!("recovering: {} of {} done", at.done, count(at.total as u64, "session"));
         teller.lock().unwrap_or_else(PoisonError::into_inner).tell(words);
     };
-    builder.on_boot(told).start().await.map_err(|error| match error {
+    builder.journal(journal.clone()).on_boot(told).start().await.map_err(|error| match error {
         StartError::Journal(error) => Fail::from(error),
-        StartError::Boot(error) => Fail::Store(error.to_string()),
+        StartError::Boot(BootError::Read(error)) => Fail::from(error),
+        StartError::Boot(error @ BootError::Poisoned(_)) => {
+            Fail::Store(full(&journal).unwrap_or_else(|| error.to_string()))
+        }
         StartError::Limits(_)
         | StartError::Pool(_)
         | StartError::Rates(..)
@@ -151,33 +153,55 @@ impl From<WaitError> for Fail {
 
 #[cfg(test)]
 mod tests {
-    use subtend_journal::Options;
+    use subtend_journal::faulty::Faulty;
     use subtend_journal::memory::Memory;
+    use subtend_journal::{Engine, Options};
     use subtend_models::closure::fn_model;
 
+    use super::super::super::fail::Code;
     use super::super::super::progress::Told;
     use super::*;
 
-    /// A runtime over `memory` whose model never answers.
-    fn built(memory: &Memory) -> Builder {
-        let journal = Journal::open(Box::new(memory.clone()), Options::default()).expect("a journal");
+    /// A runtime whose model never answers.
+    fn built() -> Builder {
         let silent = fn_model("silent", |_, _| std::future::pending());
-        Runtime::builder().journal(journal).model(Arc::new(silent))
+        Runtime::builder().model(Arc::new(silent))
+    }
+
+    fn journal(engine: impl Engine) -> Journal {
+        Journal::open(Box::new(engine), Options::default()).expect("a journal")
     }
 
     /// What is on stderr of a start that finds three runs in flight, each step of which comes a second after the one before.
     async fn told(teller: impl FnOnce(Told) -> Option<Teller>) -> String {
         let memory = Memory::new();
-        let runtime = begin(built(&memory), None).await.expect("a runtime");
+        let runtime = begin(journal(memory.clone()), built(), None).await.expect("a runtime");
         for _ in 0..3 {
             open(&runtime, "general").expect("a session").send("work").await.expect("accepted");
         }
         drop(runtime);
         let told = Told::default();
-        let runtime = begin(built(&memory), teller(told.clone())).await.expect("a runtime");
+        let runtime = begin(journal(memory.clone()), built(), teller(told.clone())).await.expect("a runtime");
         assert_eq!(runtime.boot().swept, 3);
         shut_down(runtime, Duration::ZERO).await;
         told.text()
+    }
+
+    #[tokio::test]
+    async fn a_recovery_that_finds_the_disk_full_says_so_and_what_to_do() {
+        let memory = Memory::new();
+        let runtime = begin(journal(memory.clone()), built(), None).await.expect("a runtime");
+        open(&runtime, "general").expect("a session").send("work").await.expect("accepted");
+        drop(runtime);
+        let (engine, faults) = Faulty::new(Box::new(memory));
+        faults.fill(1);
+        let fail = begin(journal(engine), built(), None).await.expect_err("no runtime");
+        let told = fail.to_string();
+        assert_eq!(fail.code(), Code::Store);
+        assert!(
+            told.starts_with("the disk that holds the store is full") && told.contains("make room on it"),
+            "{told}"
+        );
     }
 
     #[tokio::test]
