@@ -53,7 +53,15 @@ struct Trial {
 impl Trial {
     fn make(dir: &Path) -> io::Result<Self> {
         let path = dir.join(format!(".subtend-doctor-{}", std::process::id()));
-        let file = OpenOptions::new().write(true).create_new(true).open(&path)?;
+        // Never one that is there: in a directory of many users it may be a link. One that a killed process of the same number has
+        // left goes.
+        let made = || OpenOptions::new().write(true).create_new(true).open(&path);
+        let file = match made() {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                std::fs::remove_file(&path).and_then(|()| made())
+            }
+            made => made,
+        }?;
         Ok(Self { file, path })
     }
 }
@@ -237,6 +245,8 @@ mod tests {
     #[test]
     fn a_trial_leaves_nothing() {
         let dir = tempfile::tempdir().expect("a directory");
+        let left = dir.path().join(format!(".subtend-doctor-{}", std::process::id()));
+        std::fs::write(left, "of a killed process").expect("a file");
         timed(dir.path()).expect("it is timed");
         assert_eq!(std::fs::read_dir(dir.path()).expect("a directory").count(), 0);
         assert_eq!(nearest(&dir.path().join("not/there")), dir.path());
