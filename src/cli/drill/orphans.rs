@@ -56,11 +56,21 @@ fn read(path: &Path) -> BTreeSet<u32> {
 /// Whether there is such a process, and it is not another one that was given the same number since.
 #[cfg(target_os = "linux")]
 fn is_ours(process: u32) -> bool {
-    let path = PathBuf::from(format!("/proc/{process}/cmdline"));
-    // One that has ended and was not waited for has an empty one.
-    let words = std::fs::read(path).unwrap_or_default();
+    let of = PathBuf::from(format!("/proc/{process}"));
+    let words = std::fs::read(of.join("cmdline")).unwrap_or_default();
+    if words.is_empty() {
+        // It has ended and was not waited for, or it is just becoming another program.
+        return std::fs::read_to_string(of.join("stat")).is_ok_and(|stat| !has_ended(&stat));
+    }
     let mut words = words.split(|byte| *byte == 0);
     words.any(|word| word == b"guard" || word == b"300" || word.ends_with(b"exec sleep 300"))
+}
+
+/// Whether what the system tells of a process is that it has ended: the state stands behind its name, which may hold anything.
+#[cfg(target_os = "linux")]
+fn has_ended(stat: &str) -> bool {
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+    matches!(state, None | Some('Z' | 'X'))
 }
 
 #[cfg(all(unix, not(target_os = "linux")))]
@@ -108,5 +118,11 @@ mod tests {
         sleeper.wait().expect("it was ended");
         let (_, left) = Orphans::watch(&home, Instant::now()).left();
         assert_eq!(left, Vec::<u32>::new());
+    }
+
+    #[test]
+    fn one_that_becomes_another_program_has_not_ended() {
+        let states = ["7 (a) Z) R 1", "7 (sleep) D 1", "7 (sleep) Z 1", "7 (sleep) X 1", "", "7 (sleep)"];
+        assert_eq!(states.map(has_ended), [false, false, true, true, true, true]);
     }
 }
