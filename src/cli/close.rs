@@ -25,16 +25,18 @@ pub(crate) struct Args {
 /// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     match args.serve.parts() {
-        Ok(parts) if parts.options.summaries => serve::with(parts, &args.session, async |session, mut stop| {
-            close(&session).await?;
-            let short = session.id().short();
-            match serve::waited(session.services_done(), &mut stop).await {
-                Some(()) if session.is_summed_up().await? => {}
-                Some(()) => unsummed("it came to nothing", &short.0),
-                None => unsummed("it took too long, or was given up", &short.0),
-            }
-            Ok(Code::Done)
-        }),
+        Ok(parts) if parts.options.summaries && !parts.models.is_offline() => {
+            serve::with(parts, &args.session, async |session, mut stop| {
+                close(&session).await?;
+                let short = session.id().short();
+                match serve::waited(session.services_done(), &mut stop).await {
+                    Some(()) if session.is_summed_up().await? => {}
+                    Some(()) => unsummed("it came to nothing", &short.0),
+                    None => unsummed("it took too long, or was given up", &short.0),
+                }
+                Ok(Code::Done)
+            })
+        }
         Ok(_) => control::with(&args.serve.store, &args.session, async |session| close(&session).await),
         Err(why) => {
             let closed = control::with(&args.serve.store, &args.session, async |session| close(&session).await)?;

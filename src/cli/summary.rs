@@ -16,7 +16,15 @@ pub(crate) struct Args {
 
 /// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    serve::with(args.serve.parts()?, &args.session, async |session, mut stop| {
+    let parts = args.serve.parts()?;
+    if parts.models.is_offline() {
+        return Err(Fail::Usage(
+            "the built-in model `offline` answers by rules, and has none for summaries: name a language model, by --model or by \
+             `llm.model` in subtend.yaml"
+                .to_owned(),
+        ));
+    }
+    serve::with(parts, &args.session, async |session, mut stop| {
         match serve::waited(session.summarise(), &mut stop).await {
             Some(summary) => {
                 control::say(&summary?)?;

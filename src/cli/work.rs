@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use subtend::config::DefaultModel;
 use subtend_actors::event::Subscription;
-use subtend_actors::{Approver, BootReport, Ended, Runtime, SessionHandle};
+use subtend_actors::{Approver, BootReport, Ended, Options, Runtime, SessionHandle};
 use subtend_agents::catalog::Catalog;
 use subtend_session::authority::{Rule, RuleSet, Verdict};
 use subtend_session::ids::{RunNo, SessionId, Text};
@@ -224,7 +224,8 @@ fn parts(args: &WorkArgs, screen: &mut Screen) -> Result<(hub::Parts, Text), Fai
         agents::warn(&catalog)?;
     }
     let tool_options = loaded.config.tool_options();
-    let (quiet, options) = (args.quiet, loaded.config.sessions.options(models.calls_servers()));
+    let options = loaded.config.sessions.options(models.calls_servers());
+    let (quiet, options) = (args.quiet, Options { titles: options.titles && !models.is_offline(), ..options });
     let parts = hub::Parts {
         place,
         workspace,

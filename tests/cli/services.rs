@@ -76,6 +76,19 @@ fn a_close_sums_up_where_the_host_is_told_to_and_a_summary_is_made_on_request() 
 }
 
 #[test]
+fn the_built_in_rules_neither_name_nor_sum_up() {
+    let user = User::new();
+    let id = run(&user, true, "offline");
+    let done = call(&user, false, &["summary", &id]);
+    assert_eq!((done.code, done.out.as_str()), (Some(2), ""), "{done:?}");
+    assert!(done.err.contains("the built-in model `offline` answers by rules, and has none for summaries"), "{done:?}");
+    let done = call(&user, true, &["close", &id]);
+    assert_eq!((done.code, done.err.as_str()), (Some(0), ""), "{done:?}");
+    assert_eq!(shown(&user, &id), (json!("look at it"), Value::Null));
+    assert_eq!(user.json(&["tree", "--json", &id])["children"], json!([]), "no service was started");
+}
+
+#[test]
 fn a_summary_that_comes_to_nothing_closes_all_the_same_and_says_so() {
     let user = User::new();
     let model = user.script(SILENT);

@@ -175,6 +175,12 @@ impl Choice {
         self.providers
     }
 
+    /// Whether the built-in rules answer for everybody: they know neither a title nor a summary.
+    pub(crate) fn is_offline(&self) -> bool {
+        let alone = self.default_pool.is_none() && self.pools.is_empty();
+        alone && matches!(&*self.models, [(name, _)] if name == "offline")
+    }
+
     /// Gives the models to the runtime.
     pub(crate) fn give(self, builder: Builder) -> Builder {
         let Self { mut models, default_pool, pools, members, servers, rates, providers } = self;
