@@ -37,6 +37,7 @@ mod queue;
 mod recover;
 mod regenerate;
 mod resume;
+mod rollback;
 mod run;
 mod send;
 mod sessions;
@@ -76,6 +77,7 @@ enum Verb {
     Branch(branch::Args),
     Regenerate(regenerate::Args),
     Switch(switch::Args),
+    Rollback(rollback::Args),
     Interrupt(interrupt::Args),
     Cancel(cancel::Args),
     Close(close::Args),
@@ -123,6 +125,7 @@ pub(crate) fn main() -> ExitCode {
         Verb::Branch(args) => branch::verb(&args),
         Verb::Regenerate(args) => regenerate::verb(&args),
         Verb::Switch(args) => switch::verb(&args),
+        Verb::Rollback(args) => rollback::verb(&args),
         Verb::Interrupt(args) => interrupt::verb(&args),
         Verb::Cancel(args) => cancel::verb(&args),
         Verb::Close(args) => close::verb(&args),

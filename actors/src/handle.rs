@@ -28,6 +28,7 @@ mod error;
 mod input;
 mod life;
 mod queue;
+mod rollback;
 mod run;
 mod usage;
 
@@ -115,6 +116,11 @@ fn switched(record: &Record) -> Option<(Reply, RunNo)> {
     Some((Reply::Switched { of: *of, to: *to }, RunNo(0)))
 }
 
+fn rolled_back(record: &Record) -> Option<(Reply, RunNo)> {
+    let Record::RolledBack { run, by: By::Person } = record else { return None };
+    Some((Reply::Done(*run), *run))
+}
+
 /// How often a probe or a control that was lost is sent again: as often as an actor is restarted in one window, by default.
 const PROBES: u32 = 3;
 
@@ -190,6 +196,8 @@ impl SessionHandle {
             interrupted
         } else if let Command::Switch { to: SwitchTo::Previous | SwitchTo::Next, .. } = command {
             switched
+        } else if let Command::RollBack { run: None, .. } = command {
+            rolled_back
         } else {
             return None;
         };

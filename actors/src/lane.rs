@@ -314,6 +314,7 @@ fn is_control(command: &Command) -> bool {
         | Command::Branch(_)
         | Command::Regenerate(_)
         | Command::Switch { .. }
+        | Command::RollBack { .. }
         | Command::Describe(_)
         | Command::Close { .. } => false,
     }

@@ -73,6 +73,7 @@ impl Past {
             | Record::CallFinished(_)
             | Record::ContinueAsked(_)
             | Record::AlternativeSwitched { .. }
+            | Record::RolledBack { .. }
             | Record::TitleSet(_)
             | Record::SummarySet(_)
             | Record::SessionDeleted { .. }

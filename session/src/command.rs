@@ -183,6 +183,13 @@ pub enum Command {
         /// On whose word.
         by: By,
     },
+    /// Hide what an ended run that did not complete said.
+    RollBack {
+        /// The run; the last one if absent.
+        run: Option<RunNo>,
+        /// On whose word.
+        by: By,
+    },
     /// Give the session a title or a summary.
     Describe(Box<Description>),
 }
@@ -218,6 +225,7 @@ impl Command {
             Self::Branch(_) => "branch",
             Self::Regenerate(_) => "regenerate",
             Self::Switch { .. } => "switch",
+            Self::RollBack { .. } => "roll_back",
             Self::Describe(_) => "describe",
         }
     }

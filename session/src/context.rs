@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::call::CallEnd;
-use crate::ids::{CallId, Seq, Text};
+use crate::ids::{CallId, RunNo, Seq, Text};
 use crate::message::{Message, Transcript};
 use crate::record::{Prompt, Reserved};
 use crate::sabotage::Bug;
@@ -55,25 +55,39 @@ fn system(state: &State) -> Text {
 }
 
 /// The transcript as models and people see it: where an alternative of an answer is seen, its text stands in place of all that
-/// followed the user message up to the answer.
+/// followed the user message up to the answer; what was rolled back is not there.
 ///
-/// Shared and without cost where every original is seen.
+/// Shared and without cost where every original is seen and nothing is hidden.
 pub fn visible(state: &State) -> Transcript {
-    if state.alternatives.values().all(|alternatives| alternatives.seen().is_none()) {
+    let originals = state.alternatives.values().all(|alternatives| alternatives.seen().is_none());
+    if originals && state.hidden().next().is_none() {
         return Arc::clone(&state.transcript);
     }
     let mut out = Vec::with_capacity(state.transcript.len());
-    let mut from = 0;
-    for (of, alternatives) in &state.alternatives {
-        let Some(text) = alternatives.seen() else { continue };
-        let Some(exchange) = exchange(state, *of) else { continue };
-        out.extend(between(&state.transcript, from, exchange.asked.saturating_add(1)));
-        let (text, calls) = (Some(Arc::clone(text)), Arc::new([]));
-        out.push(Message::Assistant { seq: *of, text, reasoning: None, calls });
-        from = exchange.end;
+    let mut at = 0;
+    for (from, to, instead) in cuts(state) {
+        out.extend(between(&state.transcript, at, from));
+        out.extend(instead);
+        at = to;
     }
-    out.extend(between(&state.transcript, from, state.transcript.len()));
+    out.extend(between(&state.transcript, at, state.transcript.len()));
     Arc::new(out)
+}
+
+/// The stretches of the transcript that are not seen, in its order, each with what is seen in its place.
+///
+/// They do not overlap: an exchange lies within one run, and one that is hidden is none.
+fn cuts(state: &State) -> Vec<(usize, usize, Option<Message>)> {
+    let hidden = state.hidden().map(|(_, stretch)| (stretch.from, stretch.to, None));
+    let replaced = state.alternatives.iter().filter_map(|(of, alternatives)| {
+        let text = Some(Arc::clone(alternatives.seen()?));
+        let exchange = exchange(state, *of)?;
+        let instead = Message::Assistant { seq: *of, text, reasoning: None, calls: Arc::new([]) };
+        Some((exchange.asked.saturating_add(1), exchange.end, Some(instead)))
+    });
+    let mut cuts: Vec<_> = hidden.chain(replaced).collect();
+    cuts.sort_by_key(|(from, to, _)| (*from, *to));
+    cuts
 }
 
 fn between(transcript: &Transcript, from: usize, to: usize) -> impl Iterator<Item = Message> {
@@ -91,8 +105,8 @@ pub(crate) struct Exchange {
     pub(crate) end: usize,
 }
 
-/// The exchange that answer `of` ends; `None` where `of` is none that ends one: no answer of this session, or one that the
-/// session went on after without another user message.
+/// The exchange that answer `of` ends; `None` where `of` is none that ends one: no answer of this session, one that the
+/// session went on after without another user message, or one that was rolled back.
 pub(crate) fn exchange(state: &State, of: Seq) -> Option<Exchange> {
     let mut asked = None;
     let mut found: Option<Exchange> = None;
@@ -120,9 +134,16 @@ pub(crate) fn exchange(state: &State, of: Seq) -> Option<Exchange> {
     found
 }
 
-/// Messages of this session itself, with their places: inherited ones name records of another journal.
+/// Messages of this session itself that were not rolled back, with their places: inherited ones name records of another journal.
 pub(crate) fn own(state: &State) -> impl DoubleEndedIterator<Item = (usize, &Message)> {
-    state.transcript.iter().enumerate().skip(state.created.inherited.len())
+    let own = state.transcript.iter().enumerate().skip(state.created.inherited.len());
+    own.filter(|(at, _)| state.hidden_at(*at).is_none())
+}
+
+/// The run that was rolled back and with it the user message or answer `seq` of this session, if it was.
+pub(crate) fn rolled_back(state: &State, seq: Seq) -> Option<RunNo> {
+    let own = state.transcript.iter().enumerate().skip(state.created.inherited.len());
+    own.filter(|(_, message)| point(message) == Some(seq)).find_map(|(at, _)| state.hidden_at(at))
 }
 
 /// The user messages and answers of this session that are seen, by their records, in order.

@@ -40,6 +40,7 @@
 //! | branch | branch created, birth | as Q | as Q | as Q | as Q | as Q | as Q |
 //! | describe | title set, unless one stands that the host's is not to replace; summary set | as Q | as Q | as Q | as Q | as Q | as Q |
 //! | regenerate, switch | working | working | working | working | working | working | branch created, birth; switched |
+//! | roll back | working | working | working | working | working | working | rolled back; done before: nothing |
 //!
 //! Of a cancel of the whole tree the hold, and the end behind it, say that the queue stands; a closing run is held anew for that. So
 //! do those of all that the cancelled runs own: the end of an owner says whether it is of such a cancel. An input that comes later lifts it. A deleted session takes only rows that it is owed: inputs, branches and changes are refused,
@@ -83,6 +84,7 @@ mod panicked;
 mod queue;
 mod reactivated;
 mod restarts;
+mod rollback;
 mod spawn;
 mod submit;
 mod tool;
@@ -136,6 +138,7 @@ pub fn decide(state: &mut State, command: Command, clock: Clock) -> Result<Decis
         Command::Regenerate(plan) => alternative::regenerate(&mut draft, *plan)?,
         Command::Describe(description) => describe::describe(&mut draft, *description)?,
         Command::Switch { of, to, by } => alternative::switch(&mut draft, of, to, by)?,
+        Command::RollBack { run, by } => rollback::roll_back(&mut draft, run, by)?,
     }
     Ok(draft.finish())
 }

@@ -17,6 +17,7 @@ mod notice;
 pub mod observed;
 mod outside;
 mod queue;
+mod rollback;
 mod services;
 mod session;
 mod store;
@@ -129,6 +130,8 @@ pub const ALWAYS: &[Predicate] = predicates! {
     E1 => effects::not_repeated,
     E2 => session::no_trace_of_discarded,
     E2 => effects::contexts_are_clean,
+    E2 => rollback::no_model_is_given_it,
+    E2 => rollback::no_branch_inherits_it,
     E3 => budget::counted_once,
     E3 => budget::within_limits,
     E4 => budget::caps_bind,

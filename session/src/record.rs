@@ -181,6 +181,14 @@ pub enum Record {
     TitleSet(Box<TitleSet>),
     /// What was done in the session, summed up by a service.
     SummarySet(Box<SummarySet>),
+    /// What an ended run that did not complete said is given to no model any more, and to no later branch (M10). Nothing is deleted,
+    /// and what was done to files stays done.
+    RolledBack {
+        /// The run.
+        run: RunNo,
+        /// On whose word.
+        by: By,
+    },
     /// The session is deleted: it takes nothing any more and is in no listing. Its journal stays readable.
     SessionDeleted {
         /// On whose word.
@@ -241,6 +249,7 @@ kinds! {
     Self::AlternativeSwitched { .. } => "alternative_switched",
     Self::TitleSet(_) => "title_set",
     Self::SummarySet(_) => "summary_set",
+    Self::RolledBack { .. } => "rolled_back",
     Self::SessionDeleted { .. } => "session_deleted",
     Self::SessionClosed { .. } => "session_closed",
     Self::SessionReopened { .. } => "session_reopened",

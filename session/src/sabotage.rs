@@ -53,11 +53,13 @@ pub enum Bug {
     AlternativeOverwrites,
     /// A branch inherits what was said after the message that it hangs on (B2).
     BranchSeesLater,
+    /// What was rolled back is given to models and inherited as before (M10).
+    RolledBackSeen,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::RowsLeftPending,
         Self::NoCheckAfterLast,
         Self::CallsLeftOpen,
@@ -82,6 +84,7 @@ impl Bug {
         Self::SlotKeptWhileAsking,
         Self::AlternativeOverwrites,
         Self::BranchSeesLater,
+        Self::RolledBackSeen,
     ];
 }
 

@@ -90,6 +90,8 @@ pub struct State {
     pub always: BTreeSet<Access>,
     /// Answers that have alternatives.
     pub alternatives: BTreeMap<Seq, Alternatives>,
+    /// What runs that ended otherwise than completed left in the transcript: what a rollback hides.
+    pub stretches: BTreeMap<RunNo, Stretch>,
     /// The title that it was given after its birth, by a person or a service of the host.
     pub title: Option<Text>,
     /// What was done in it, as a service of the host summed it up last.
@@ -134,6 +136,17 @@ pub struct Alternative {
     pub text: Option<Text>,
     /// On whose word it was made.
     pub by: By,
+}
+
+/// A stretch of the transcript: the messages from where a run was claimed to where it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// The place of the first.
+    pub from: usize,
+    /// The place behind the last.
+    pub to: usize,
+    /// Whether it is rolled back.
+    pub hidden: bool,
 }
 
 /// An accepted input that waits.
@@ -227,6 +240,8 @@ pub struct Run {
     pub usage_owned: Usage,
     /// Whether the turn at hand was opened by notices only.
     pub by_notices: bool,
+    /// Messages of the transcript when it was claimed; nothing is said for it before.
+    pub from: usize,
     /// Messages that were taken while calls were open: they follow the results.
     pub deferred: Vec<Message>,
 }

@@ -9,7 +9,7 @@ use subtend_session::state::Phase;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::shelf::Shelf;
-use entry::Entry;
+use entry::Shown;
 
 mod draw;
 mod entry;
@@ -50,7 +50,7 @@ struct Transcript {
     created_ms: i64,
     system: Option<String>,
     summary: Option<Text>,
-    entries: Vec<Entry>,
+    entries: Vec<Shown>,
 }
 
 /// Does it.

@@ -120,6 +120,7 @@ impl QueueEvents {
             | Record::AskAnswered { .. }
             | Record::BranchCreated(_)
             | Record::AlternativeSwitched { .. }
+            | Record::RolledBack { .. }
             | Record::TitleSet(_)
             | Record::SummarySet(_)
             | Record::SessionDeleted { .. }

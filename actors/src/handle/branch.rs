@@ -385,6 +385,6 @@ fn unwritten(error: serde_json::Error) -> ControlError {
     ControlError::Refused(format!("the branch's birth cannot be written down: {error}"))
 }
 
-fn unexpected(reply: &Reply) -> ControlError {
+pub(super) fn unexpected(reply: &Reply) -> ControlError {
     ControlError::Refused(format!("the session answered something else: {reply:?}"))
 }

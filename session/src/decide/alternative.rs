@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::branch::named;
+use super::branch::{hidden, named};
 use super::draft::Draft;
 use crate::command::{RegeneratePlan, SwitchTo};
 use crate::context::{self, Exchange};
@@ -57,8 +57,8 @@ pub(super) fn regenerate(draft: &mut Draft<'_>, plan: RegeneratePlan) -> Result<
 /// What is seen before the user message of an exchange.
 fn before(draft: &Draft<'_>, exchange: Exchange) -> Vec<Message> {
     let seen = context::visible(draft.state);
-    // What is hidden lies in earlier exchanges: counted from the end, the user message stands where it stood.
-    let behind = draft.state.transcript.iter().skip(exchange.asked).filter(|message| is_user(message)).count();
+    // What alternatives hide lies in earlier exchanges: counted from the end, the user message stands where it stood.
+    let behind = context::own(draft.state).filter(|(at, message)| *at >= exchange.asked && is_user(message)).count();
     let users = seen.iter().enumerate().filter(|(_, message)| is_user(message));
     let at = users.rev().nth(behind.saturating_sub(1)).map_or(0, |(at, _)| at);
     seen.iter().take(at).cloned().collect()
@@ -76,6 +76,9 @@ fn answer(draft: &Draft<'_>, of: Option<Seq>) -> Result<(Seq, Exchange), Rejecti
         (None, Some(last)) => *last,
         (None, None) => return Err(Rejection::BadInput("the session has no answer yet to give anew".into())),
     };
+    if let Some(run) = context::rolled_back(draft.state, meant) {
+        return Err(hidden(meant, run));
+    }
     match context::exchange(draft.state, meant) {
         Some(exchange) => Ok((meant, exchange)),
         None => Err(Rejection::BadInput(format!(
@@ -105,7 +108,9 @@ pub(super) fn switch(draft: &mut Draft<'_>, of: Option<Seq>, to: SwitchTo, by: B
         return Err(Rejection::Deleted);
     }
     draft.needs_quiet("switch")?;
-    let Some(of) = of.or_else(|| draft.state.alternatives.keys().next_back().copied()) else {
+    let mut answers = draft.state.alternatives.keys().rev();
+    let last = answers.find(|of| context::rolled_back(draft.state, **of).is_none()).copied();
+    let Some(of) = of.or(last) else {
         return Err(Rejection::BadInput("no answer of this session has alternatives: regenerate one".into()));
     };
     let Some(alternatives) = draft.state.alternatives.get(&of) else {
@@ -113,6 +118,9 @@ pub(super) fn switch(draft: &mut Draft<'_>, of: Option<Seq>, to: SwitchTo, by: B
         let there_are = named("those that have are", &known);
         return Err(Rejection::BadInput(format!("record {of} is no answer that has alternatives; {there_are}")));
     };
+    if let Some(run) = context::rolled_back(draft.state, of) {
+        return Err(hidden(of, run));
+    }
     let active = alternatives.active;
     let to = wanted(alternatives, to)?;
     if to != active {

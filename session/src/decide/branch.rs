@@ -8,7 +8,7 @@ use crate::birth;
 use crate::command::BranchPlan;
 use crate::context;
 use crate::effect::{Birth, Rejection, Reply};
-use crate::ids::{Interned, MsgRef, Seq, SessionId, Short};
+use crate::ids::{Interned, MsgRef, RunNo, Seq, SessionId, Short};
 use crate::message::{Message, Transcript};
 use crate::outcome::By;
 use crate::place::{BranchKind, Place};
@@ -62,14 +62,24 @@ fn branch_point(draft: &Draft<'_>, kind: BranchKind, at: Option<Seq>, seen: &Tra
 }
 
 fn no_point(draft: &Draft<'_>, at: Seq, points: &[Seq]) -> Rejection {
-    let hidden = context::points(draft.state, &draft.state.transcript).contains(&at);
-    Rejection::BadInput(if hidden {
+    if let Some(run) = context::rolled_back(draft.state, at) {
+        return hidden(at, run);
+    }
+    let replaced = context::points(draft.state, &draft.state.transcript).contains(&at);
+    Rejection::BadInput(if replaced {
         format!(
             "message {at} is not seen, since another alternative of its answer is: switch back to the original first"
         )
     } else {
         format!("record {at} is no user message and no answer of this session; {}", named("there are", points))
     })
+}
+
+/// What was rolled back stays so: there is no way back to it.
+pub(super) fn hidden(at: Seq, run: RunNo) -> Rejection {
+    Rejection::BadInput(format!(
+        "message {at} is not seen any more, since run {run} was rolled back: name one that is seen"
+    ))
 }
 
 /// `there are 3, 7, 9`, the last few of them.

@@ -283,6 +283,7 @@ impl Walk<'_> {
                 | Record::RunHeld { .. }
                 | Record::BranchCreated(_)
                 | Record::AlternativeSwitched { .. }
+                | Record::RolledBack { .. }
                 | Record::TitleSet(_)
                 | Record::SummarySet(_)
                 | Record::SessionDeleted { .. }

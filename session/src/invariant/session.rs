@@ -100,6 +100,7 @@ fn run_of(record: &Record) -> Option<RunNo> {
         | Record::AskOpened { .. }
         | Record::BranchCreated(_)
         | Record::AlternativeSwitched { .. }
+        | Record::RolledBack { .. }
         | Record::TitleSet(_)
         | Record::SummarySet(_)
         | Record::SessionDeleted { .. }

@@ -125,7 +125,7 @@ impl Walk {
                 self.is_open(*call)
             }
             Record::AskAnswered { .. } => within(&[Started, Held, Closing], "nobody was asked"),
-            Record::AlternativeSwitched { .. } => within(&[Quiet], "a run is in flight"),
+            Record::AlternativeSwitched { .. } | Record::RolledBack { .. } => within(&[Quiet], "a run is in flight"),
             Record::SessionClosed { .. } => {
                 within(&[Quiet], "a run is in flight")?;
                 need(!self.closed, "the session is closed")
@@ -223,7 +223,8 @@ impl Walk {
             | Record::CancelAsked { .. }
             | Record::AskOpened { .. }
             | Record::AskAnswered { .. }
-            | Record::AlternativeSwitched { .. } => {}
+            | Record::AlternativeSwitched { .. }
+            | Record::RolledBack { .. } => {}
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::ids::{CallId, Seq, SessionId};
 use crate::invariant::observed::ContextGiven;
 use crate::invariant::world::{Seen, SeenRun, World};
-use crate::invariant::{InvariantId, Verdict, ensure};
+use crate::invariant::{InvariantId, Verdict, ensure, rollback};
 use crate::message::Message;
 use crate::place::BranchKind;
 use crate::record::{Carrier, Hold, NoticeTaken, Park, Prompt, Record};
@@ -82,6 +82,7 @@ fn at_boundaries(session: SessionId, seen: &Seen<'_>, run: &SeenRun<'_>) -> Verd
             | Record::AskAnswered { .. }
             | Record::BranchCreated(_)
             | Record::AlternativeSwitched { .. }
+            | Record::RolledBack { .. }
             | Record::TitleSet(_)
             | Record::SummarySet(_)
             | Record::SessionDeleted { .. }
@@ -178,11 +179,14 @@ fn stored_before(seen: &Seen<'_>, given: &ContextGiven) -> Vec<Seq> {
     let alternatives = seen.branches.iter().filter(|(_, branch)| branch.kind == BranchKind::Alternative);
     let silent: BTreeSet<SessionId> = alternatives.map(|(_, branch)| branch.child).collect();
     let starts = |record: &Record| matches!(record, Record::TurnStarted { turn, attempt, .. } if (*turn, *attempt) == (given.turn, given.attempt));
-    let before = (1_u64..).map(Seq).zip(seen.view.records).take_while(|(_, record)| !starts(record));
+    let start = seen.view.records.iter().position(starts).unwrap_or(seen.view.records.len());
+    let hidden = rollback::hidden_before(seen, start);
+    let before = (1_u64..).map(Seq).zip(seen.view.records).take(start);
     before
-        .filter(|(_, record)| {
+        .filter(|(seq, record)| {
             let Record::NoticeTaken(taken) = record else { return false };
-            taken.carrier == Carrier::Message && taken.items.iter().any(|item| !silent.contains(&item.child))
+            let heard = taken.carrier == Carrier::Message && !hidden.contains(seq);
+            heard && taken.items.iter().any(|item| !silent.contains(&item.child))
         })
         .map(|(seq, _)| seq)
         .collect()

@@ -262,6 +262,7 @@ impl<'a> Seen<'a> {
             | Record::RunParked { .. }
             | Record::RunResumed { .. }
             | Record::AlternativeSwitched { .. }
+            | Record::RolledBack { .. }
             | Record::TitleSet(_)
             | Record::SummarySet(_)
             | Record::SessionDeleted { .. }

@@ -10,6 +10,7 @@ mod asks;
 mod branches;
 mod description;
 mod inputs;
+mod rollback;
 mod run;
 mod tree;
 mod turn;
@@ -28,6 +29,7 @@ impl State {
             Record::AskAnswered { call, verdict, .. } => self.ask_answered(*call, *verdict),
             Record::BranchCreated(created) => self.branch_created(created),
             Record::AlternativeSwitched { of, to, .. } => self.alternative_switched(*of, *to),
+            Record::RolledBack { run, .. } => self.rolled_back(*run),
             Record::TitleSet(set) => self.title_set(set),
             Record::SummarySet(set) => self.summary_set(set),
             Record::SessionDeleted { .. } => self.deleted = true,

@@ -108,6 +108,7 @@ impl State {
             tools: created.tools.clone(),
             always: Default::default(),
             alternatives: Default::default(),
+            stretches: Default::default(),
             title: None,
             summary: None,
             turns: 0,

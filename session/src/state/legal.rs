@@ -67,6 +67,12 @@ impl State {
                 let known = |of: &Alternatives| *to as usize <= of.branches.len();
                 need(self.alternatives.get(of).is_some_and(known), "there is no such alternative")
             }
+            Record::RolledBack { run, .. } => {
+                need(!self.deleted, "the session is deleted")?;
+                need(self.run.is_none(), "a run is in flight")?;
+                let stands = self.stretches.get(run).is_some_and(|stretch| !stretch.hidden);
+                need(stands, "there is no such run, it completed, or it was rolled back before")
+            }
             Record::TitleSet(set) => {
                 need(!self.deleted, "the session is deleted")?;
                 need(set.by == By::Person || !self.is_titled(), "the session has a title")?;

@@ -10,7 +10,7 @@ use subtend_session::record::{AskBy, AskVerdict, From, Hold};
 use subtend_tools::registry::Registry;
 
 use super::Transcript;
-use super::entry::{Call, Came, End, Entry};
+use super::entry::{Call, Came, End, Entry, Shown};
 use crate::cli::cause;
 use crate::cli::paint::{
     BAD, BOLD, DIM, GOOD, In, LIVE, ODD, clip, count, harmless, in_flight, mark, phase_word, span, tokens,
@@ -51,10 +51,13 @@ fn header(out: &mut dyn Write, transcript: &Transcript) -> io::Result<()> {
     writeln!(out, "{}", In(DIM, facts.join(" · ")))
 }
 
-fn entry(out: &mut dyn Write, me: &Short, entry: &Entry, full: bool) -> io::Result<()> {
+fn entry(out: &mut dyn Write, me: &Short, shown: &Shown, full: bool) -> io::Result<()> {
+    let entry = &shown.entry;
+    let hidden = if shown.rolled_back { " · rolled back" } else { "" };
     match entry {
         Entry::Input { from, text, seq, .. } => {
-            writeln!(out, "\n{}  {}", In(BOLD, sender(from)), In(DIM, message(me, *seq)))?;
+            let figures = format!("{}{hidden}", message(me, *seq));
+            writeln!(out, "\n{}  {}", In(BOLD, sender(from)), In(DIM, figures))?;
             block(out, text, "  ", None)
         }
         Entry::Waiting { text, .. } => {
@@ -63,7 +66,7 @@ fn entry(out: &mut dyn Write, me: &Short, entry: &Entry, full: bool) -> io::Resu
         }
         Entry::Answer { turn, seq, text, calls, model, usage, .. } => {
             let who = model.as_ref().map(|model| format!("{} · ", clip(model, 64))).unwrap_or_default();
-            let figures = format!("{} · {who}{}", message(me, *seq), tokens(usage.tokens()));
+            let figures = format!("{} · {who}{}{hidden}", message(me, *seq), tokens(usage.tokens()));
             writeln!(out, "\n{}  {}", In(BOLD, format!("answer, turn {turn}")), In(DIM, figures))?;
             if let Some(text) = text {
                 block(out, text, "  ", None)?;
@@ -72,7 +75,7 @@ fn entry(out: &mut dyn Write, me: &Short, entry: &Entry, full: bool) -> io::Resu
         }
         Entry::Discarded { .. } => discarded(out, entry, full),
         Entry::Notice { ends } => {
-            writeln!(out, "\n{}", In(BOLD, "notice"))?;
+            writeln!(out, "\n{}{}", In(BOLD, "notice"), In(DIM, hidden))?;
             ends.iter().try_for_each(|end| self::end(out, end, full))
         }
         Entry::Held { run, why } => writeln!(out, "\n{}", In(ODD, format!("run {run} held: {}", hold(why)))),
@@ -83,7 +86,11 @@ fn entry(out: &mut dyn Write, me: &Short, entry: &Entry, full: bool) -> io::Resu
             let figures = [count(*turns, "turn"), tokens(usage.tokens()), format!("{worked} of work")].join(" · ");
             writeln!(out, "\n{}  {}", In(style, said), In(DIM, figures))
         }
-        Entry::Branch { .. } | Entry::Switched { .. } | Entry::Asked { .. } | Entry::Word { .. } => {
+        Entry::Branch { .. }
+        | Entry::Switched { .. }
+        | Entry::RolledBack { .. }
+        | Entry::Asked { .. }
+        | Entry::Word { .. } => {
             writeln!(out, "\n{}", In(DIM, aside(me, entry)))
         }
         Entry::Deleted { .. } => writeln!(out, "\n{}", In(ODD, "session deleted")),
@@ -111,6 +118,9 @@ fn aside(me: &Short, entry: &Entry) -> String {
             format!("{kind} at {}: {child}", message(me, *at))
         }
         Entry::Switched { of, to } => format!("alternative {to} of {} is seen from here on", message(me, *of)),
+        Entry::RolledBack { run, .. } => {
+            format!("run {run} is rolled back: no model is given what it said from here on")
+        }
         Entry::Asked { call, action, resource } => {
             format!("call {call} asks to {} on {}", clip(action, 64), clip(resource, COLUMNS))
         }

@@ -1,6 +1,7 @@
 //! What a transcript shows, made from a session's records.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use serde::Serialize;
 use subtend_journal::Stored;
@@ -115,6 +116,13 @@ pub(super) enum Entry {
         /// Which; 0 is the original.
         to: u32,
     },
+    /// What a run said is not seen any more from here on.
+    RolledBack {
+        /// The run.
+        run: RunNo,
+        /// On whose word.
+        by: By,
+    },
     /// A call waits for a person's word.
     Asked {
         /// The call.
@@ -145,6 +153,17 @@ pub(super) enum Entry {
         /// On whose word.
         by: By,
     },
+}
+
+/// An entry, and whether models see it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Shown {
+    /// It.
+    #[serde(flatten)]
+    pub(super) entry: Entry,
+    /// Whether it is a message that was rolled back with its run: no model is given it any more.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) rolled_back: bool,
 }
 
 /// One call of an answer.
@@ -209,14 +228,19 @@ pub(super) fn summary(records: &[Stored]) -> Option<Text> {
 }
 
 /// Everything that was said and done, in order.
-pub(super) fn entries(records: &[Stored]) -> Vec<Entry> {
+pub(super) fn entries(records: &[Stored]) -> Vec<Shown> {
     let mut book = Book::default();
     records.iter().for_each(|stored| book.add(stored));
     let waiting = book.order.iter().filter_map(|id| book.inputs.get(id));
     let waiting = waiting.map(|(input, _)| Entry::Waiting { id: input.id, text: input.text.clone() });
     let waiting: Vec<_> = waiting.collect();
     book.entries.extend(waiting);
-    book.entries
+    let hidden: Vec<_> = book.rolled_back.iter().filter_map(|run| book.spans.get(run)).cloned().collect();
+    let shown = book.entries.into_iter().enumerate().map(|(at, entry)| {
+        let message = matches!(entry, Entry::Input { .. } | Entry::Answer { .. } | Entry::Notice { .. });
+        Shown { rolled_back: message && hidden.iter().any(|span| span.contains(&at)), entry }
+    });
+    shown.collect()
 }
 
 #[derive(Default)]
@@ -228,6 +252,10 @@ struct Book<'a> {
     order: Vec<InputId>,
     /// Where the answer of a turn stands: results go to its calls, however late they come.
     answers: BTreeMap<TurnNo, usize>,
+    /// The entries of each run.
+    spans: BTreeMap<RunNo, Range<usize>>,
+    /// Runs that were rolled back.
+    rolled_back: Vec<RunNo>,
 }
 
 impl<'a> Book<'a> {
@@ -263,6 +291,9 @@ impl<'a> Book<'a> {
             Record::NoticeTaken(taken) => self.notice(taken),
             Record::RunHeld { run, why } => self.entries.push(Entry::Held { run: *run, why: (**why).clone() }),
             Record::RunEnded(ended) => {
+                if let Some(span) = self.spans.get_mut(&ended.run) {
+                    span.end = self.entries.len();
+                }
                 let mut usage = ended.usage_self;
                 usage.add(&ended.usage_owned);
                 self.entries.push(Entry::Ended {
@@ -279,6 +310,14 @@ impl<'a> Book<'a> {
                 self.entries.push(Entry::Branch { child, kind, at });
             }
             Record::AlternativeSwitched { of, to, .. } => self.entries.push(Entry::Switched { of: *of, to: *to }),
+            Record::RolledBack { run, by } => {
+                self.rolled_back.push(*run);
+                self.entries.push(Entry::RolledBack { run: *run, by: by.clone() });
+            }
+            Record::RunStarted { run, .. } => {
+                let at = self.entries.len();
+                self.spans.insert(*run, at..at);
+            }
             Record::AskOpened { call, action, resource, .. } => {
                 let (action, resource) = (action.clone(), resource.clone());
                 self.entries.push(Entry::Asked { call: *call, action, resource });
@@ -294,7 +333,6 @@ impl<'a> Book<'a> {
             | Record::SummarySet(_)
             | Record::SessionCreated(_)
             | Record::RunOpened(_)
-            | Record::RunStarted { .. }
             | Record::TurnStarted { .. }
             | Record::CallStarted { .. }
             | Record::ContinueRefused { .. }
@@ -344,6 +382,7 @@ impl<'a> Book<'a> {
             | Entry::Ended { .. }
             | Entry::Branch { .. }
             | Entry::Switched { .. }
+            | Entry::RolledBack { .. }
             | Entry::Asked { .. }
             | Entry::Word { .. }
             | Entry::Deleted { .. }

@@ -233,6 +233,7 @@ impl Node {
             | Record::ChildSpawned(_)
             | Record::BranchCreated(_)
             | Record::AlternativeSwitched { .. }
+            | Record::RolledBack { .. }
             | Record::TitleSet(_)
             | Record::SummarySet(_)
             | Record::SessionDeleted { .. }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Case;
-use super::scene::{AGAIN, CALL, CHILD, ROOT, Scene, ended, id};
+use super::scene::{AGAIN, CALL, CHILD, ROOT, Scene, ended, id, opened, turn_in};
 use crate::authority::{Access, Rule, Verdict as Answered};
 use crate::ids::{AttemptNo, Epoch, RunKey, RunNo, Seq, SessionId, TurnNo};
 use crate::invariant::observed::{
@@ -16,7 +16,8 @@ use crate::invariant::world::Frame;
 use crate::invariant::{InvariantId, tree};
 use crate::message::Message;
 use crate::outcome::{By, FailKind, Outcome};
-use crate::record::{AskBy, AskVerdict, Hold, Record};
+use crate::place::{BranchKind, Owner};
+use crate::record::{AskBy, AskVerdict, BranchCreated, Hold, Record};
 
 const OF_ROOT: RunKey = RunKey { session: ROOT, run: RunNo(1) };
 const OF_CHILD: RunKey = RunKey { session: CHILD, run: RunNo(1) };
@@ -363,6 +364,43 @@ pub(super) const SIGHTS: &[Case] = &[
         |s| {
             let stray = Message::Assistant { seq: Seq(2), text: None, reasoning: None, calls: [].into() };
             s.observed.contexts[0].messages = Some(Arc::new(vec![stray]));
+        },
+        &[InvariantId::E2],
+    ),
+    (
+        "a model is given what was rolled back",
+        good,
+        |s| {
+            s.root.push(Record::RolledBack { run: RunNo(1), by: By::Person });
+            s.root.extend([opened(2, Owner::Person), turn_in(2, 3, 1)]);
+            let said = Message::Assistant { seq: Seq(7), text: None, reasoning: None, calls: [].into() };
+            s.observed.contexts.push(context(3, Vec::new(), Some(vec![said])));
+        },
+        &[InvariantId::E2],
+    ),
+    (
+        "a model is given a result of what was rolled back",
+        good,
+        |s| {
+            s.root.push(Record::RolledBack { run: RunNo(1), by: By::Person });
+            s.root.extend([opened(2, Owner::Person), turn_in(2, 3, 1)]);
+            let result = Message::Result { call: CALL, error: false, content: "ok".into() };
+            s.observed.contexts.push(context(3, Vec::new(), Some(vec![result])));
+        },
+        &[InvariantId::E2],
+    ),
+    (
+        "a branch inherits what was rolled back",
+        good,
+        |s| {
+            s.root.push(Record::RolledBack { run: RunNo(1), by: By::Person });
+            let (short, agent) = (CHILD.short(), "general".into());
+            let (child, at, by, kind) = (CHILD, Seq(7), By::Person, BranchKind::Human);
+            s.root.push(Record::BranchCreated(Box::new(BranchCreated { child, short, agent, kind, at, by })));
+            let said = Message::Assistant { seq: Seq(7), text: None, reasoning: None, calls: [].into() };
+            if let Record::SessionCreated(created) = &mut s.child[0] {
+                created.inherited = Arc::new(vec![said]);
+            }
         },
         &[InvariantId::E2],
     ),

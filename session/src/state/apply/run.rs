@@ -7,7 +7,7 @@ use crate::outcome::Outcome;
 use crate::place::Place;
 use crate::record::{Hold, Park, RunEnded, RunOpened};
 use crate::render;
-use crate::state::{Ended, Queued, Run, State};
+use crate::state::{Ended, Queued, Run, State, Stretch};
 
 impl State {
     pub(super) fn run_opened(&mut self, opened: &RunOpened) {
@@ -45,6 +45,7 @@ impl State {
             usage_self: Default::default(),
             usage_owned: Default::default(),
             by_notices: false,
+            from: 0,
             deferred: Vec::new(),
         }));
     }
@@ -55,7 +56,9 @@ impl State {
     }
 
     pub(super) fn run_started(&mut self, slot: bool) {
+        let from = self.transcript.len();
         if let Some(run) = &mut self.run {
+            run.from = from;
             run.started = true;
             run.slot = slot;
         }
@@ -89,6 +92,13 @@ impl State {
         self.outcomes.push(ended.outcome.clone());
         self.turns = self.turns.saturating_add(ended.turns);
         let Some(run) = self.run.take() else { return };
+        if ended.outcome != Outcome::Completed {
+            let to = self.transcript.len();
+            // What is noted while a run waits for its slot is none of its messages.
+            let from = if run.started { run.from } else { to };
+            let stretch = Stretch { from, to, hidden: false };
+            self.stretches.insert(ended.run, stretch);
+        }
         // The whole text, where the journal has it: the record's own is cut to what an owner is sent.
         let whole = match (&ended.outcome, ended.returned) {
             (Outcome::Completed, None) => run.answer.as_ref().map(|answer| Arc::clone(&answer.text)),

@@ -108,7 +108,8 @@ fn end_of_child() -> End {
 
 fn shown(records: Vec<Record>) -> Vec<Entry> {
     let stored = |(record, n): (Record, u64)| Stored { seq: Seq(n), at_ms: 7, epoch: Epoch(1), record };
-    entries(&records.into_iter().zip(1..).map(stored).collect::<Vec<_>>())
+    let shown = entries(&records.into_iter().zip(1..).map(stored).collect::<Vec<_>>());
+    shown.into_iter().map(|shown| shown.entry).collect()
 }
 
 fn answer(turn: u32, seq: u64, text: Option<&str>, calls: Vec<Call>) -> Entry {

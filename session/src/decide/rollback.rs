@@ -1,0 +1,39 @@
+//! What a run that failed said is rolled back: hidden, never deleted (M10).
+
+use super::close::quiet;
+use super::draft::Draft;
+use crate::effect::{Rejection, Reply};
+use crate::ids::RunNo;
+use crate::outcome::{By, Outcome};
+use crate::record::Record;
+
+pub(super) fn roll_back(draft: &mut Draft<'_>, run: Option<RunNo>, by: By) -> Result<(), Rejection> {
+    if draft.state.deleted {
+        return Err(Rejection::Deleted);
+    }
+    quiet(draft, "roll back")?;
+    let last = draft.state.last_run;
+    let run = run.unwrap_or(last);
+    // Runs are numbered from 1: there is no run 0 before the first.
+    let at = (run.0 as usize).checked_sub(1);
+    match at.and_then(|at| draft.state.outcomes.get(at)) {
+        Some(Outcome::Completed) => {
+            return Err(Rejection::BadInput(format!(
+                "run {run} completed: only a run that came to another end is rolled back; to go on from before it, branch off \
+                 there, or have its answer given anew"
+            )));
+        }
+        Some(_) => {}
+        None if last == RunNo(0) => {
+            return Err(Rejection::BadInput("the session has no run yet to roll back".into()));
+        }
+        None => {
+            return Err(Rejection::BadInput(format!("the session has no run {run}: its runs are 1 to {last}")));
+        }
+    }
+    if !draft.state.is_rolled_back(run) {
+        draft.emit(Record::RolledBack { run, by });
+    }
+    draft.reply(Reply::Done(run));
+    Ok(())
+}
