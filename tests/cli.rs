@@ -13,6 +13,7 @@ mod cli {
     mod moving;
     mod prompt;
     mod reading;
+    mod rollback;
     mod runs;
     mod services;
     mod store;

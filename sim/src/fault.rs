@@ -120,6 +120,7 @@ fn of_heart(bug: Bug) -> Size {
         Bug::AskLeftOpen => Size { cancels: 1, ..Size::ASK },
         Bug::SlotKeptWhileAsking => Size::ASK,
         Bug::AlternativeOverwrites | Bug::BranchSeesLater => Size::BRANCH,
+        Bug::RolledBackSeen => Size::ROLLBACK,
         Bug::RowsLeftPending
         | Bug::NoCheckAfterLast
         | Bug::CallsLeftOpen

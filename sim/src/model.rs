@@ -59,8 +59,8 @@ impl Model for Whole {
         let size = self.size;
         let mut properties =
             vec![Property::always(INVARIANTS, |whole: &Self, state: &System| state.judge(whole).is_ok())];
-        // Ends of services are told to nobody.
-        if size.services == 0 {
+        // Ends of services are told to nobody; what is rolled back has nobody below it.
+        if size.services == 0 && size.rollbacks == 0 {
             properties
                 .push(Property::sometimes("a root completes with its child's result", |_: &Self, state: &System| {
                     state.root_completed()
@@ -118,6 +118,7 @@ impl Model for Whole {
             || size.resumes > 0
             || size.regenerates > 0
             || size.services > 0
+            || size.rollbacks > 0
         {
             properties.extend(later_verbs(size));
         }
@@ -146,6 +147,7 @@ fn later_verbs(size: Size) -> Vec<Property<Whole>> {
     sometimes(size.regenerates > 0, "another answer is seen", |_, state| state.alternative_seen());
     let branches = size.branches > 0 && size.resumes > 0;
     sometimes(branches, "a branch answers", |_, state| state.branch_answers());
+    sometimes(size.rollbacks > 0, "a run is rolled back", |_, state| state.is_rolled_back());
     let services = size.services > 0;
     sometimes(services, "a session is named", |_, state| state.is_named());
     sometimes(size.services > 1, "a session is summed up", |_, state| state.is_summed_up());

@@ -25,6 +25,8 @@ pub struct Size {
     pub branches: u8,
     /// Answers of the root that a person has given anew.
     pub regenerates: u8,
+    /// Runs of the root that a person rolls back.
+    pub rollbacks: u8,
     /// Services of the host for the root.
     pub services: u8,
     /// Sessions that a person closes.
@@ -73,6 +75,7 @@ impl Size {
         moves: 0,
         branches: 0,
         regenerates: 0,
+        rollbacks: 0,
         services: 0,
         closes: 0,
         crashes: 1,
@@ -135,6 +138,10 @@ impl Size {
     pub const BRANCH: Self =
         Self { children: 0, sends: 2, branches: 1, regenerates: 1, resumes: 1, crashes: 1, turns: 2, ..Self::PAIR };
 
+    /// Runs of a root that were cancelled or lost and are rolled back, with what is said and branched off afterwards.
+    pub const ROLLBACK: Self =
+        Self { children: 0, sends: 2, branches: 1, cancels: 1, rollbacks: 2, crashes: 1, turns: 2, ..Self::PAIR };
+
     /// Services of the host for a root, whose answers may come late and twice, a cancel of the whole tree and a crash.
     pub const SERVICE: Self =
         Self { children: 0, services: 2, doubles: 1, tree_cancels: 1, closes: 1, crashes: 1, turns: 2, ..Self::PAIR };
@@ -170,7 +177,7 @@ impl Size {
     };
 
     /// Those that are checked to their ends, by name.
-    pub const NAMED: [(&'static str, Self); 9] = [
+    pub const NAMED: [(&'static str, Self); 10] = [
         ("small", Self::SMALL),
         ("medium", Self::MEDIUM),
         ("held", Self::HELD),
@@ -179,6 +186,7 @@ impl Size {
         ("queueing", Self::QUEUEING),
         ("branching", Self::BRANCHING),
         ("serving", Self::SERVICE),
+        ("rolling_back", Self::ROLLBACK),
         ("large", Self::LARGE),
     ];
 }

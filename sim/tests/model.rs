@@ -133,6 +133,12 @@ fn branches_and_answers_given_anew() {
 }
 
 #[test]
+fn runs_that_are_rolled_back() {
+    holds(Size { crashes: 0, ..Size::ROLLBACK });
+    holds(Size { branches: 0, ..Size::ROLLBACK });
+}
+
+#[test]
 fn services_of_the_host() {
     holds(Size { services: 1, doubles: 0, closes: 0, ..Size::SERVICE });
     holds(Size { tree_cancels: 0, crashes: 0, ..Size::SERVICE });
@@ -178,6 +184,7 @@ fn a_rule_of_the_heart_that_is_switched_off_is_noticed() {
         (Bug::SlotKeptWhileAsking, InvariantId::T3),
         (Bug::AlternativeOverwrites, InvariantId::J4),
         (Bug::BranchSeesLater, InvariantId::T2),
+        (Bug::RolledBackSeen, InvariantId::E2),
     ] {
         noticed(Fault::Heart(bug), expected);
     }

@@ -19,6 +19,9 @@ const KINDS: Fixture =
 /// A session that services of the host named and summed up.
 const DESCRIBED: Fixture =
     (include_str!("../../fixtures/1/described.jsonl"), include_str!("../../fixtures/1/described.hex"), 3, 30);
+/// A run that failed and was rolled back.
+const ROLLED_BACK: Fixture =
+    (include_str!("../../fixtures/1/rolled_back.jsonl"), include_str!("../../fixtures/1/rolled_back.hex"), 1, 9);
 
 async fn imported(export: &'static str) -> (Journal, Tally) {
     let journal = Journal::open(Box::new(Memory::new()), Options::default()).unwrap();
@@ -34,7 +37,7 @@ pub(crate) fn bytes(line: &str) -> Vec<u8> {
 
 #[tokio::test]
 async fn an_export_of_format_1_is_read_holds_and_is_what_it_was() {
-    for (export, _, sessions, records) in [EXAMPLE, KINDS, DESCRIBED] {
+    for (export, _, sessions, records) in [EXAMPLE, KINDS, DESCRIBED, ROLLED_BACK] {
         let (journal, tally) = imported(export).await;
         assert_eq!((tally.sessions, tally.records), (sessions, records));
         let report = journal.verify(&mut |_| {}).unwrap();
@@ -47,7 +50,7 @@ async fn an_export_of_format_1_is_read_holds_and_is_what_it_was() {
 
 #[tokio::test]
 async fn frames_of_format_1_are_read_as_what_they_were() {
-    for (export, frames, sessions, _) in [EXAMPLE, KINDS, DESCRIBED] {
+    for (export, frames, sessions, _) in [EXAMPLE, KINDS, DESCRIBED, ROLLED_BACK] {
         let (journal, _) = imported(export).await;
         assert_eq!(frames.lines().count() as u64, sessions);
         for bytes in frames.lines().map(bytes) {

@@ -24,5 +24,6 @@ mod poison;
 mod power;
 mod reading;
 mod refusals;
+mod rolled_back;
 mod scene;
 mod verifying;

@@ -40,7 +40,7 @@ fn over(child: u128, run: u32, outcome: Outcome, text: &str) -> Command {
     Command::OwnedEnded(vec![Notice { run: Some(RunNo(run)), key: None, waking: false, ..notice }])
 }
 
-fn completed(child: u128, text: &str) -> Command {
+pub(crate) fn completed(child: u128, text: &str) -> Command {
     over(child, 1, Outcome::Completed, text)
 }
 

@@ -195,6 +195,7 @@ fn of_calls_and_ends([kind, a, b, c, d, e, ..]: [u8; 12]) -> Record {
         })),
         22 if c > 247 => Record::TitleSet(Box::new(TitleSet { title: text(a), by, of: (d > 99).then_some(child) })),
         22 if c > 239 => Record::SummarySet(Box::new(SummarySet { text: text(a), upto: Seq(b.into()), of: child })),
+        22 if c > 231 => Record::RolledBack { run: RunNo(u32::from(b % 3)), by },
         22 if a > 99 => Record::AskOpened { call, action: text(a), resource: text(b), root: child },
         22 => Record::AskAnswered { call, verdict: AskVerdict::Always, by: AskBy::NoApprover },
         _ if a > 99 => Record::SessionClosed { by },

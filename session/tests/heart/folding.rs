@@ -99,6 +99,7 @@ impl Life {
             29 if a < 4 => Command::Delete { by },
             29 if a < 90 => Command::Close { by },
             29 if a < 140 => cancel_tree(),
+            29 if a > 200 => Command::RollBack { run: (b > 60).then_some(RunNo(u32::from(b % 4))), by },
             _ => Command::Submit(Box::new(InputAccepted {
                 from: if b > 128 { From::Host } else { From::Person },
                 turns: (a > 128).then_some(u32::from(b % 4) + 1),

@@ -26,6 +26,7 @@ mod models;
 mod overrides;
 mod proposals;
 mod results;
+mod rollbacks;
 mod rules;
 mod standing;
 mod table;

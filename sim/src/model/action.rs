@@ -27,6 +27,8 @@ pub enum Action {
     Branch,
     /// A person has the root's last answer given anew.
     Regenerate,
+    /// A person rolls a run of the root back.
+    RollBack(RunNo),
     /// The host starts a service session for the root.
     Serve,
     /// The host gives it its work.
@@ -141,6 +143,10 @@ impl System {
         };
         if self.left.regenerates > 0 && root.is_some_and(answered) {
             actions.push(Action::Regenerate);
+        }
+        if let Some(root) = root.filter(|root| self.left.rollbacks > 0 && root.run.is_none()) {
+            // The second time, once more: it changes nothing.
+            actions.extend(root.stretches.keys().map(|run| Action::RollBack(*run)));
         }
         if let Some(root) = root {
             self.by_services(root, actions);

@@ -38,6 +38,10 @@ impl System {
                 self.left.regenerates = self.left.regenerates.saturating_sub(1);
                 self.tell(whole, ROOT, vec![Command::Regenerate(plan)])
             }
+            Action::RollBack(run) => {
+                self.left.rollbacks = self.left.rollbacks.saturating_sub(1);
+                self.tell(whole, ROOT, vec![Command::RollBack { run: Some(*run), by: By::Person }])
+            }
             Action::Serve => {
                 let plan = plan::service(whole, self.left.services);
                 self.left.services = self.left.services.saturating_sub(1);

@@ -8,6 +8,7 @@ use subtend_session::call::{CallKind, Invalid, ToolEffect, ToolErrorKind};
 use subtend_session::command::{
     AskedCall, BranchPlan, ChildPlan, ContinuePlan, Description, FoundCall, Plan, Refusal, RegeneratePlan, SpawnVerdict,
 };
+use subtend_session::context;
 use subtend_session::effect::Birth;
 use subtend_session::ids::{CallId, Hash, InputId, Interned, Seq, SessionId, Text};
 use subtend_session::limits::Limits;
@@ -113,9 +114,9 @@ fn given(id: u128) -> InputAccepted {
     }
 }
 
-/// The first user message of a session.
+/// The first user message of a session that is seen.
 fn first_said(state: &State) -> Option<Seq> {
-    state.transcript.iter().find_map(|message| match message {
+    context::visible(state).iter().find_map(|message| match message {
         Message::User { seq, .. } => Some(*seq),
         Message::Assistant { .. } | Message::Result { .. } | Message::Notice { .. } | Message::Prompt { .. } => None,
     })

@@ -140,6 +140,10 @@ impl System {
         })
     }
 
+    pub(super) fn is_rolled_back(&self) -> bool {
+        self.recorded(|record| matches!(record, Record::RolledBack { .. }))
+    }
+
     pub(super) fn is_named(&self) -> bool {
         self.journals.values().any(|journal| journal.records.iter().any(|record| matches!(record, Record::TitleSet(_))))
     }

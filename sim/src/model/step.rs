@@ -53,6 +53,7 @@ impl System {
             | Action::SendTo(_)
             | Action::Branch
             | Action::Regenerate
+            | Action::RollBack(_)
             | Action::Serve
             | Action::ServeWith(_)
             | Action::Describe(..)

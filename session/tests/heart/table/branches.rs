@@ -85,6 +85,24 @@ const NO_SERVICE: &str = "bad input: session 00000000-0000-0000-0000-0000000000c
 const NO_MESSAGE: &str = "bad input: the session has no message yet to branch off from: send one";
 const NO_ALTERNATIVE: &str = "bad input: no answer of this session has alternatives: regenerate one";
 
+fn roll_back() -> Command {
+    Command::RollBack { run: None, by: By::Person }
+}
+
+#[test]
+fn rollbacks() {
+    const BUSY: &str = "busy: roll back needs a quiet session, and a run is in flight: wait for its end, or cancel it";
+    const COMPLETED: &str = "bad input: run 1 completed: only a run that came to another end is rolled back; to go on from before \
+                             it, branch off there, or have its answer given anew";
+    let quiet = |cell| [BUSY, BUSY, BUSY, BUSY, BUSY, BUSY, BUSY, cell];
+    walk(&[
+        row("roll back", Doing::Stream, roll_back, quiet(COMPLETED)),
+        row("roll back a cancelled run", Doing::Waits, roll_back, quiet("rolled_back Done > E")),
+        row("roll back in a closed session", Doing::Closed, roll_back, quiet(COMPLETED)),
+        row("roll back in a deleted session", Doing::Deleted, roll_back, quiet("the session is deleted")),
+    ]);
+}
+
 #[test]
 fn alternatives() {
     let working = |command: &str, quiet| {

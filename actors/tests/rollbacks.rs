@@ -1,0 +1,166 @@
+//! Runs that failed and are rolled back: what the next model request holds is what counts.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::json;
+use subtend_actors::{BranchOptions, Builder, ControlError, Options, SessionHandle};
+use subtend_journal::Journal;
+use subtend_journal::memory::Memory;
+use subtend_models::model::{Model, ModelError, Request};
+use subtend_session::call::ToolEffect;
+use subtend_session::ids::RunNo;
+use subtend_session::message::Message;
+use subtend_session::outcome::{By, ModelFail, OutcomeKind};
+use subtend_session::record::Record;
+use subtend_tools::registry::Registry;
+use subtend_tools::tool::ToolOutput;
+use support::{answers, builder, calls, model, open, records, shut, text, tool, tools};
+
+/// What the model was asked last, a word for each message.
+type Seen = Arc<Mutex<Vec<String>>>;
+
+fn words(request: &Request) -> Vec<String> {
+    let word = |message: &Message| match message {
+        Message::User { text, .. } => text.to_string(),
+        Message::Assistant { calls, .. } if !calls.is_empty() => "calls".to_owned(),
+        Message::Assistant { text, .. } => text.as_deref().unwrap_or_default().to_owned(),
+        Message::Result { content, .. } => content.to_string(),
+        Message::Notice { .. } => "notice".to_owned(),
+        Message::Prompt { .. } => "prompt".to_owned(),
+    };
+    request.messages.iter().map(word).collect()
+}
+
+/// Asked for `fail`, it uses the tool and then has no key; asked for `wait`, it thinks for an hour; else it answers "fine".
+fn answering(seen: &Seen) -> Arc<dyn Model> {
+    let seen = Arc::clone(seen);
+    model(move |request| {
+        *seen.lock().unwrap() = words(&request);
+        async move {
+            let asked = words(&request);
+            match asked.last().map(String::as_str) {
+                Some("fail") => Ok(calls([("write", json!({}))])),
+                Some("written") => Err(ModelError::new(ModelFail::Auth, "no key")),
+                Some("wait") => {
+                    tokio::time::sleep(Duration::from_secs(3600)).await;
+                    Ok(text("late"))
+                }
+                _ => Ok(text(&format!("fine {}", answers(&request)))),
+            }
+        }
+    })
+}
+
+/// Counts what it was called for: what is done stays done.
+fn writing(done: &Arc<AtomicU32>) -> Registry {
+    let done = Arc::clone(done);
+    tools([tool("write", ToolEffect::SideEffect, move |_| {
+        done.fetch_add(1, Ordering::SeqCst);
+        async { Ok(ToolOutput::text("written")) }
+    })])
+}
+
+fn stored(memory: &Memory) -> Journal {
+    Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("it opens")
+}
+
+/// A host that comes after another one, and makes ids of its own.
+fn host(journal: &Journal, seed: u64, seen: &Seen, done: &Arc<AtomicU32>) -> Builder {
+    let options = Options { seed: Some(seed), ..Options::default() };
+    builder(journal).options(options).model(answering(seen)).tools(writing(done))
+}
+
+async fn say(session: &SessionHandle, words: &str) -> OutcomeKind {
+    let receipt = session.send(words).await.expect("accepted");
+    session.run_ended(receipt.run).await.expect("an end").outcome.kind()
+}
+
+async fn rolled_back(journal: &Journal, session: &SessionHandle) -> Vec<Record> {
+    let all = records(journal, session.id()).await;
+    all.into_iter().filter(|record| matches!(record, Record::RolledBack { .. })).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn m10_a_failed_run_is_rolled_back_over_a_restart_and_for_branches_and_nothing_is_undone() {
+    let (memory, seen, done) = (Memory::new(), Seen::default(), Arc::new(AtomicU32::new(0)));
+    let journal = stored(&memory);
+    let runtime = host(&journal, 7, &seen, &done).start().await.expect("it starts");
+    let session = open(&runtime);
+    assert_eq!(say(&session, "one").await, OutcomeKind::Completed);
+    assert_eq!(say(&session, "fail").await, OutcomeKind::Failed);
+    assert_eq!(*seen.lock().unwrap(), ["one", "fine 0", "fail", "calls", "written"]);
+    assert_eq!(session.roll_back(None).await, Ok(RunNo(2)));
+    assert_eq!(runtime.shutdown(Duration::from_secs(1)).await.actors, 0);
+
+    let journal = stored(&memory);
+    let runtime = host(&journal, 8, &seen, &done).start().await.expect("it starts");
+    let session = runtime.session(session.id()).expect("readable").expect("there");
+    assert_eq!(session.roll_back(Some(RunNo(2))).await, Ok(RunNo(2)), "once more is as once");
+    assert_eq!(say(&session, "two").await, OutcomeKind::Completed);
+    assert_eq!(*seen.lock().unwrap(), ["one", "fine 0", "two"]);
+    let branch = session.branch(BranchOptions::default()).await.expect("a branch");
+    assert_eq!(say(&branch, "three").await, OutcomeKind::Completed);
+    assert_eq!(*seen.lock().unwrap(), ["one", "fine 0", "two", "fine 1", "three"]);
+
+    assert_eq!(rolled_back(&journal, &session).await, [Record::RolledBack { run: RunNo(2), by: By::Person }]);
+    let answers =
+        records(&journal, session.id()).await.iter().filter(|it| matches!(it, Record::TurnAnswered(_))).count();
+    assert_eq!((answers, done.load(Ordering::SeqCst)), (3, 1), "nothing is deleted, and what it did is not undone");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn m10_a_run_at_work_a_completed_one_and_none_are_not_rolled_back_and_the_refusal_says_why() {
+    let (memory, seen, done) = (Memory::new(), Seen::default(), Arc::new(AtomicU32::new(0)));
+    let journal = stored(&memory);
+    let runtime = host(&journal, 7, &seen, &done).start().await.expect("it starts");
+    let session = open(&runtime);
+    let refused = |why: &str| Err(ControlError::Refused(format!("bad input: {why}")));
+    assert_eq!(session.roll_back(None).await, refused("the session has no run yet to roll back"));
+    say(&session, "one").await;
+    let completed = "run 1 completed: only a run that came to another end is rolled back; to go on from before it, branch off \
+                     there, or have its answer given anew";
+    assert_eq!(session.roll_back(None).await, refused(completed));
+    assert_eq!(session.roll_back(Some(RunNo(9))).await, refused("the session has no run 9: its runs are 1 to 1"));
+    session.send("wait").await.expect("accepted");
+    let working = session.roll_back(Some(RunNo(1))).await;
+    assert!(matches!(working, Err(ControlError::Working(_))), "{working:?}");
+    session.cancel().await.expect("cancelled");
+    session.run_ended(RunNo(2)).await.expect("an end");
+    assert_eq!(session.roll_back(None).await, Ok(RunNo(2)));
+    say(&session, "two").await;
+    assert_eq!(*seen.lock().unwrap(), ["one", "fine 0", "two"]);
+    assert_eq!(rolled_back(&journal, &session).await.len(), 1);
+    shut(runtime).await;
+}
+
+/// A child that failed is asked to go on after the host rolled its run back: it goes on without what that run said.
+#[tokio::test(start_paused = true)]
+async fn m10_a_child_whose_run_was_rolled_back_goes_on_without_it() {
+    let (memory, seen, done) = (Memory::new(), Seen::default(), Arc::new(AtomicU32::new(0)));
+    let journal = stored(&memory);
+    let runtime = host(&journal, 7, &seen, &done).start().await.expect("it starts");
+    let parent = open(&runtime);
+    say(&parent, "one").await;
+    let fresh = BranchOptions { kind: subtend_session::place::BranchKind::Subagent, ..BranchOptions::default() };
+    let child = parent.branch(fresh).await.expect("a child");
+    assert_eq!(say(&child, "fail").await, OutcomeKind::Failed);
+    assert_eq!(child.roll_back(None).await, Ok(RunNo(1)));
+    assert_eq!(say(&child, "two").await, OutcomeKind::Completed);
+    assert_eq!(*seen.lock().unwrap(), ["two"]);
+    shut(runtime).await;
+}

@@ -1,0 +1,38 @@
+//! A story of a run that failed and was rolled back. As [`crate::kinds`]: what is written of it stays as it is.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+use subtend_journal::memory::Memory;
+use subtend_journal::{Journal, Options, Scope};
+
+use crate::kinds::{answer, ended, frames, tell};
+use crate::scene::{Teller, born, id, one, start};
+
+async fn story() -> Journal {
+    let journal = Journal::open(Box::new(Memory::new()), Options::default()).unwrap();
+    let mut root = Teller::new(id(50));
+    let birth = born(&mut root, None, true);
+    journal.append(one(birth)).unwrap();
+    journal.append(one(root.tell(start(root.id)))).unwrap();
+    let refused = json!({"failed": {"kind": "refused"}});
+    let mut said = answer(1, 1, 1, &[]);
+    said["turn_answered"]["stop"] = json!("refused");
+    tell(&journal, &mut root, &[said, ended(1, 1, refused)]);
+    tell(&journal, &mut root, &[json!({"rolled_back": {"run": 1, "by": "person"}})]);
+    journal.settled().await.unwrap();
+    journal
+}
+
+#[tokio::test]
+async fn the_story_of_a_rollback_holds() {
+    let journal = story().await;
+    assert_eq!(journal.verify(&mut |_| {}).unwrap().problems, Vec::new());
+    subtend_journal::audit(&journal, true).unwrap();
+    if let Some(dir) = std::env::var_os("SUBTEND_WRITE_FIXTURES").map(PathBuf::from) {
+        let mut export = Vec::new();
+        journal.export(Scope::Store, &mut export, &mut |_| {}).unwrap();
+        std::fs::write(dir.join("rolled_back.jsonl"), export).unwrap();
+        std::fs::write(dir.join("rolled_back.hex"), frames(&journal)).unwrap();
+    }
+}

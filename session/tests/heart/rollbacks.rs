@@ -1,0 +1,266 @@
+//! What a run that failed said is rolled back: hidden from models and from branches, and nothing else.
+
+use proptest::prelude::*;
+use subtend_session::command::{Command, SwitchTo};
+use subtend_session::context::{context, visible};
+use subtend_session::effect::{Rejection, Reply};
+use subtend_session::ids::{RunNo, Seq};
+use subtend_session::message::Message;
+use subtend_session::outcome::{By, ModelFail};
+use subtend_session::place::Mode;
+use subtend_session::record::{Record, Stop};
+use subtend_session::sabotage::Sabotage;
+use subtend_session::state::{State, Stretch};
+
+use crate::alternatives::{completed, regenerate, step, switch};
+use crate::branches::{CHILD, human, inherits, points, refusal, seen, talked};
+use crate::given::*;
+
+fn roll_back(run: Option<u32>) -> Command {
+    Command::RollBack { run: run.map(RunNo), by: By::Person }
+}
+
+fn rolled_back(run: u32) -> Record {
+    Record::RolledBack { run: RunNo(run), by: By::Person }
+}
+
+/// One run that completed, and one that asked for a tool, was steered, and was cancelled while it was asked again.
+fn failed() -> Heart {
+    let asked = Heart::root().then(send(1, "one")).then(answers(1, "first")).then(send(2, "two"));
+    let tool_used = asked.then(calls(2, vec![reads()])).then(steer(3, "left")).then(tool(2, 0, "read"));
+    tool_used.then(cancel()).then(attempt_failed(3, 1, ModelFail::Dropped))
+}
+
+/// An answer that is cut off; the second in a row fails the run.
+fn cut(turn: u32, text: &str) -> Command {
+    answer(turn, 1, Some(text), Vec::new(), Stop::Length)
+}
+
+fn told(heart: &Heart) -> String {
+    seen(&visible(&heart.state))
+}
+
+const ALL: &str = "U:one A:first U:two A+1 R:read U:left";
+
+#[test]
+fn what_a_failed_run_said_is_hidden_and_stays_in_the_journal() {
+    let mut heart = failed();
+    assert_eq!(told(&heart), ALL);
+    let decision = heart.tell(roll_back(None)).unwrap();
+    assert_eq!((decision.records, decision.reply), (vec![rolled_back(2)], Reply::Done(RunNo(2))));
+    assert_eq!(told(&heart), "U:one A:first");
+    assert_eq!(seen(&heart.state.transcript), ALL, "nothing is deleted");
+    assert_eq!(told(&heart.refolded()), "U:one A:first", "nor comes it back over a restart");
+    let heart = heart.then(send(4, "three"));
+    assert_eq!(seen(&context(&heart.state).messages), "U:one A:first U:three", "a later run goes on from what is seen");
+}
+
+#[test]
+fn a_rollback_that_is_said_again_changes_nothing() {
+    let mut heart = failed().then(roll_back(Some(2)));
+    let before = heart.state.clone();
+    for run in [None, Some(2)] {
+        let decision = heart.tell(roll_back(run)).unwrap();
+        assert_eq!((decision.records, decision.reply), (Vec::new(), Reply::Done(RunNo(2))));
+        assert_eq!(heart.state, before);
+    }
+}
+
+#[test]
+fn what_is_no_failed_run_is_refused_with_why() {
+    let mut heart = Heart::root();
+    assert_eq!(refusal(&mut heart, roll_back(None)), "the session has no run yet to roll back");
+    let mut heart = failed();
+    let completed = "run 1 completed: only a run that came to another end is rolled back; to go on from before it, branch \
+                     off there, or have its answer given anew";
+    assert_eq!(refusal(&mut heart, roll_back(Some(1))), completed);
+    for none in [0, 3] {
+        let why = format!("the session has no run {none}: its runs are 1 to 2");
+        assert_eq!(refusal(&mut heart, roll_back(Some(none))), why);
+    }
+    let mut heart = heart.then(send(4, "three"));
+    let why = "a run is in flight: wait for its end, or cancel it";
+    assert_eq!(heart.tell(roll_back(Some(2))), Err(Rejection::Working { command: "roll back", why }));
+}
+
+#[test]
+fn an_earlier_run_is_rolled_back_alone_and_each_by_its_own_word() {
+    let heart = failed().then(send(4, "three")).then(cancel()).then(attempt_failed(4, 1, ModelFail::Dropped));
+    let heart = heart.then(send(5, "four")).then(answers(5, "fourth"));
+    assert_eq!(told(&heart), format!("{ALL} U:three U:four A:fourth"));
+    let heart = heart.then(roll_back(Some(2)));
+    assert_eq!(told(&heart), "U:one A:first U:three U:four A:fourth");
+    assert_eq!(told(&heart.then(roll_back(Some(3)))), "U:one A:first U:four A:fourth");
+}
+
+/// A failed run in a session that goes on: what a later branch inherits.
+fn a_branch_afterwards(sabotage: Sabotage) -> String {
+    let mut heart = failed().sabotaged(sabotage).then(roll_back(None)).then(send(4, "three")).then(answers(4, "third"));
+    inherits(&mut heart, human(CHILD, None))
+}
+
+#[test]
+fn a_branch_that_is_made_later_inherits_nothing_of_it() {
+    assert_eq!(a_branch_afterwards(Sabotage::none()), "U:one A:first U:three A:third");
+}
+
+#[cfg(feature = "sabotage")]
+#[test]
+fn the_seeded_bug_of_rollbacks_shows() {
+    use subtend_session::sabotage::Bug;
+    let sabotage = Sabotage::none().with(Bug::RolledBackSeen);
+    assert_eq!(a_branch_afterwards(sabotage), format!("{ALL} U:three A:third"));
+}
+
+#[test]
+fn no_branch_no_answer_and_no_switch_hangs_on_what_is_hidden() {
+    let mut heart = failed();
+    let [_, _, user, answer, _] = points(&heart)[..] else { panic!() };
+    let mut heart = heart.tell(roll_back(None)).map(|_| heart).unwrap();
+    let why =
+        |at: u64| format!("message {at} is not seen any more, since run 2 was rolled back: name one that is seen");
+    for at in [user, answer] {
+        assert_eq!(refusal(&mut heart, human(CHILD, Some(at))), why(at));
+    }
+    assert_eq!(refusal(&mut heart, regenerate(CHILD, Some(answer))), why(answer));
+    assert_eq!(inherits(&mut heart, regenerate(CHILD, None)), "", "the last answer that is seen is given anew");
+}
+
+#[test]
+fn alternatives_stand_beside_what_is_hidden_and_those_within_are_hidden_with_it() {
+    // The answer of run 1, and one of run 2, which goes on after it and fails, have an alternative each.
+    let heart = Heart::root().then(send(1, "one")).then(answers(1, "first")).then(regenerate(CHILD, None));
+    let heart = heart.then(completed(CHILD, "other"));
+    let heart = heart.then(send(2, "two")).then(cut(2, "half")).then(cut(3, "more"));
+    assert_eq!(told(&heart), "U:one A:other U:two A:half P A:more");
+    let last = *points(&heart).last().unwrap();
+    let heart = heart.then(regenerate(0xC2, Some(last))).then(completed(0xC2, "whole"));
+    assert_eq!(told(&heart), "U:one A:other U:two A:whole");
+    let mut heart = heart.then(roll_back(None));
+    assert_eq!(told(&heart), "U:one A:other");
+    let why = format!("message {last} is not seen any more, since run 2 was rolled back: name one that is seen");
+    let back = |of| Command::Switch { of, to: SwitchTo::Index(0), by: By::Person };
+    assert_eq!(refusal(&mut heart, back(Some(Seq(last)))), why);
+    assert_eq!(
+        told(&heart.clone().then(back(None))),
+        "U:one A:first",
+        "the last that is seen has its alternatives still"
+    );
+    let heart = heart.then(send(3, "three")).then(answers(4, "third"));
+    let mut heart = heart.then(regenerate(0xC3, None));
+    assert_eq!(told(&heart), "U:one A:other U:three A:third");
+    heart.tell(completed(0xC3, "3")).unwrap();
+    assert_eq!(told(&heart), "U:one A:other U:three A:3");
+    assert_eq!(told(&heart.then(switch(SwitchTo::Previous))), "U:one A:other U:three A:third");
+}
+
+#[test]
+fn the_word_before_a_hidden_run_is_the_last_one_again() {
+    let heart = Heart::root().then(send(1, "one")).then(answers(1, "first")).then(regenerate(CHILD, None));
+    let heart = heart.then(send(2, "two")).then(cancel()).then(attempt_failed(2, 1, ModelFail::Dropped));
+    let said_later = heart.clone().then(completed(CHILD, "other"));
+    assert_eq!(told(&said_later), "U:one A:first U:two", "somebody said something after it");
+    assert_eq!(told(&heart.then(roll_back(None)).then(completed(CHILD, "other"))), "U:one A:other");
+}
+
+#[test]
+fn an_answer_before_a_hidden_run_is_given_anew_to_its_own_question() {
+    let heart = talked().then(send(3, "three")).then(cancel()).then(attempt_failed(3, 1, ModelFail::Dropped));
+    let first = points(&heart)[1];
+    let mut heart = heart.then(roll_back(None));
+    assert_eq!(inherits(&mut heart, regenerate(CHILD, Some(first))), "");
+    assert_eq!(inherits(&mut heart, regenerate(0xC2, None)), "U:one A:first");
+}
+
+#[test]
+fn what_is_noted_before_a_run_is_claimed_or_after_its_end_is_not_its_own() {
+    let child = Heart::child().then(Command::OwnedEnded(vec![persons(0xB1, 1)])).then(cancel());
+    assert_eq!(child.state.stretches[&RunNo(1)], Stretch { from: 1, to: 1, hidden: false });
+    assert_eq!(told(&child.then(roll_back(None))), "N");
+    let asked = Heart::root().then(send(1, "one")).then(calls(1, vec![background()]));
+    let lost = asked.then(spawn(1, Mode::Background, &[(0, 0xB1)]));
+    let lost = lost.then(Command::Lost { owner_survives: true, queue_stands: false });
+    let heart = lost.then(ended(0xB1, call(1, 0))).then(roll_back(None));
+    assert_eq!(told(&heart), "N", "its notice is a message of its own, and answers no call");
+}
+
+#[test]
+fn records_that_no_decision_writes_do_not_fold() {
+    let heart = failed();
+    let fold = |more: &[Record]| State::fold(heart.state.id, heart.log.iter().chain(more)).map(drop).is_ok();
+    assert!(fold(&[rolled_back(2)]));
+    assert!(!fold(&[rolled_back(2), rolled_back(2)]), "twice");
+    assert!(!fold(&[rolled_back(1)]), "it completed");
+    assert!(!fold(&[rolled_back(3)]), "there is none");
+    assert!(!fold(&[Record::SessionDeleted { by: By::Person }, rolled_back(2)]), "it is deleted");
+    let working = heart.clone().then(send(4, "three"));
+    assert!(State::fold(working.state.id, working.log.iter().chain(&[rolled_back(2)])).is_err(), "it works");
+}
+
+/// What is to be seen, from the journal alone: runs are rolled back by taking the records out by which their messages came.
+fn without_hidden(heart: &Heart) -> Vec<Seq> {
+    let hidden: Vec<RunNo> = heart
+        .log
+        .iter()
+        .filter_map(|record| match record {
+            Record::RolledBack { run, .. } => Some(*run),
+            _ => None,
+        })
+        .collect();
+    let mut of = RunNo(0);
+    let mut seen = Vec::new();
+    for (seq, record) in (1..).map(Seq).zip(&heart.log) {
+        match record {
+            Record::RunStarted { run, .. } => of = *run,
+            Record::RunEnded(_) => of = RunNo(0),
+            Record::InputsTaken { .. } | Record::TurnAnswered(_) if !hidden.contains(&of) => seen.push(seq),
+            _ => {}
+        }
+    }
+    seen
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// In any life, what is seen is what the runs said that stand; each call in it has its results, and branches see the same.
+    #[test]
+    fn what_is_rolled_back_is_gone_and_nothing_else_in_any_life(
+        steps in proptest::collection::vec((any::<(u8, u8, u8)>(), 0_u8..6), 0..60),
+    ) {
+        let mut heart = Heart::root();
+        for (one, run) in steps {
+            if run > 0 && heart.state.run.is_none() {
+                let before = heart.state.transcript.clone();
+                drop(heart.tell(roll_back(Some(u32::from(run)))));
+                prop_assert_eq!(&before, &heart.state.transcript);
+            }
+            step(&mut heart, one);
+            let shown = visible(&heart.state);
+            let point = |message: &Message| match message {
+                Message::User { seq, .. } | Message::Assistant { seq, .. } => Some(*seq),
+                _ => None,
+            };
+            let originals = heart.state.alternatives.values().all(|alternatives| alternatives.active == 0);
+            if originals {
+                let mut seen: Vec<Seq> = shown.iter().filter_map(point).collect();
+                seen.dedup();
+                prop_assert_eq!(seen, without_hidden(&heart));
+            }
+            let mut open = 0_usize;
+            for message in shown.iter() {
+                match message {
+                    Message::Result { .. } => {
+                        prop_assert!(open > 0, "a result has its call");
+                        open -= 1;
+                    }
+                    Message::Assistant { calls, .. } => {
+                        prop_assert_eq!(open, 0, "a call has its result before the next answer");
+                        open = calls.len();
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+}
