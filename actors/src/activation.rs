@@ -101,7 +101,7 @@ impl Hub {
         // First: an end that is appended from here on is told live; one before is found in the outbox. Either way it arrives.
         match self.boot.lock().unwrap_or_else(PoisonError::into_inner).remove(&session) {
             Some(AtBoot::Lost(lost)) => lane.lose(lost),
-            Some(AtBoot::GoesOn) | None => {}
+            Some(AtBoot::GoesOn | AtBoot::Stays) | None => {}
         }
         self.journal.settled().await?;
         let activation = self.journal.activate(session)?;
@@ -203,6 +203,7 @@ impl Hub {
                 Owner::Run { .. } => false,
                 Owner::Person | Owner::Host(_) | Owner::Detached { .. } => true,
             });
+            let queue_stands = queue_stands || self.leaves(&driver.state);
             return Command::Lost { owner_survives: survives, queue_stands };
         }
         let owner_over = self.owner_over(&driver.state);

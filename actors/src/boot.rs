@@ -89,14 +89,14 @@ impl Hub {
         let levels = going_on::levels(&inflight);
         let mut at = Course { done: 0, total: inflight.len(), progress };
         let at_boot = self.at_boot(&inflight, &levels, &mut at)?;
-        let going: Vec<SessionId> = inflight
-            .iter()
-            .filter(|(session, _)| at_boot.get(session) == Some(&AtBoot::GoesOn))
-            .map(|(session, _)| *session)
-            .collect();
+        let of = |what: AtBoot| -> Vec<SessionId> {
+            let those = inflight.iter().filter(|(session, _)| at_boot.get(session) == Some(&what));
+            those.map(|(session, _)| *session).collect()
+        };
+        let (going, staying) = (of(AtBoot::GoesOn), of(AtBoot::Stays));
         let lost = inflight.iter().filter(|(session, _)| matches!(at_boot.get(session), Some(AtBoot::Lost(_))));
         let mut aims =
-            Aims { lost: lost.map(|(session, row)| (*session, row.run)).collect(), going, ..Aims::default() };
+            Aims { lost: lost.map(|(session, row)| (*session, row.run)).collect(), going, staying, ..Aims::default() };
         let mut by_depth: BTreeMap<u32, Vec<SessionId>> = BTreeMap::new();
         for session in aims.lost.keys() {
             by_depth.entry(levels.get(session).copied().unwrap_or_default()).or_default().push(*session);
@@ -115,10 +115,8 @@ impl Hub {
         let to: Vec<SessionId> = to.into_iter().filter(|session| !self.awaits_boot(*session)).collect();
         at.total = at.total.saturating_add(to.len());
         aims.failed.extend(self.visit(to, &mut at).await?);
-        if !self.options.leaves_waiting {
-            at.total = at.total.saturating_add(aims.going.len());
-            aims.failed.extend(self.visit(aims.going.clone(), &mut at).await?);
-        }
+        at.total = at.total.saturating_add(aims.going.len());
+        aims.failed.extend(self.visit(aims.going.clone(), &mut at).await?);
         self.journal.settled().await?;
         let took_ms = u64::try_from(now().duration_since(started).as_millis()).unwrap_or(u64::MAX);
         Ok(BootReport { took_ms, ..self.told(&aims, damaged)? })

@@ -272,7 +272,7 @@ impl Driver {
 
     /// A run that was queued when the host died, and whose owner survives, asks for its slot again.
     fn keep_place(&mut self) {
-        let waits = self.state.phase() == Phase::Queued && !self.hub.options.leaves_waiting;
+        let waits = self.state.phase() == Phase::Queued && !self.hub.leaves(&self.state);
         let Some(key) = self.run_key().filter(|_| waits) else { return };
         self.hub.tokens.open(key, self.owner_run());
         let clock = self.clock.read(&self.hub.mint);

@@ -130,6 +130,11 @@ impl SessionHandle {
         self.id
     }
 
+    /// Whether it is the root of its tree.
+    pub fn is_root(&self) -> bool {
+        self.id == self.root
+    }
+
     /// The session's own events: its records from `from` on, then live. `Seq(1)` is the first; after having seen record `n`,
     /// `n.next()` goes on.
     pub fn events(&self, from: Seq) -> Events {

@@ -147,6 +147,12 @@ impl Hub {
         self.workspace_path.to_string_lossy().into()
     }
 
+    /// Whether the start leaves alone what waits in `state`'s session.
+    pub(crate) fn leaves(&self, state: &State) -> bool {
+        let elsewhere = || *state.created.workspace != *self.workspace_name();
+        self.options.leaves_waiting || (self.options.leaves_elsewhere && elsewhere())
+    }
+
     /// How a run ended, as the journal has it.
     pub(crate) fn ended(&self, session: SessionId, run: RunNo) -> Result<Option<Ended>, ReadError> {
         let stored = self.journal.records(session)?;

@@ -24,6 +24,9 @@ pub struct Options {
     /// Whether the start leaves alone what waits: queues stay as they are, and a run that was queued stays queued, until a host
     /// that works starts. For a process that only looks at sessions or changes them.
     pub leaves_waiting: bool,
+    /// Whether the start leaves alone what waits in sessions that were opened in another workspace, and their runs that would go on:
+    /// this host's tools work in this one. A session that is addressed goes on here all the same.
+    pub leaves_elsewhere: bool,
     /// Whether sessions of MCP clients are offered tools that are internal only (K24).
     pub mcp_internal: bool,
     /// Whether a root session without a title is named by the agent `title` at the first message of a person: one more model call
@@ -47,6 +50,7 @@ impl Default for Options {
             manage_tasks: true,
             durable_before_call: false,
             leaves_waiting: false,
+            leaves_elsewhere: false,
             mcp_internal: false,
             // What costs money is asked for.
             titles: false,

@@ -8,10 +8,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use subtend_session::authority::Authority;
 use subtend_session::command::{BranchPlan, Command, Description};
+use subtend_session::context;
 use subtend_session::effect::Reply;
 use subtend_session::ids::{Interned, RunNo, Seq, SessionId, Text};
 use subtend_session::limits::Limits;
+use subtend_session::message::Message;
 use subtend_session::outcome::{By, Outcome};
 use subtend_session::place::{BranchKind, OnRestart, Owner, Place, Service};
 use subtend_session::record::{From, Hold, Record, SummarySet, TitleSet};
@@ -50,7 +53,7 @@ impl For {
     /// Wall-clock time of its run: nobody waits for a title long, and one who waits for a summary is not to wait for ever.
     fn cap_ms(self) -> u64 {
         match self {
-            Self::Title => 60_000,
+            Self::Title => 15_000,
             Self::Summary => 300_000,
         }
     }
@@ -206,11 +209,12 @@ impl Hub {
 
     /// Puts a service to work, unless one for the same is, or the runtime goes down.
     pub(crate) fn shift(self: &Arc<Self>, session: SessionId, what: For) -> Option<Shift> {
+        let (no, stop) = (self.services.numbers.fetch_add(1, Ordering::Relaxed), CancellationToken::new());
+        let mut at_work = self.services.lock();
+        // Under the lock: a shutdown that begins now finds it there and ends it.
         if self.is_stopping() {
             return None;
         }
-        let (no, stop) = (self.services.numbers.fetch_add(1, Ordering::Relaxed), CancellationToken::new());
-        let mut at_work = self.services.lock();
         let mine = at_work.entry(session).or_default();
         if mine.iter().any(|other| other.what == what && !other.stop.is_cancelled()) {
             return None;
@@ -225,7 +229,17 @@ impl SessionHandle {
     /// Has the session named by its first message.
     async fn entitle(&self, first: &Text, shift: &Shift) -> Result<(), Unserved> {
         let state = self.state().await?;
-        let (of, answer) = self.served(&state, For::Title, material::of_title(first), shift).await?;
+        // One that is older than its title is named by what it began with, and not by what was said last.
+        let begun =
+            context::visible(&state).iter().skip(state.created.inherited.len()).find_map(|message| match message {
+                Message::User { text, .. } => Some(Arc::clone(text)),
+                Message::Assistant { .. }
+                | Message::Result { .. }
+                | Message::Notice { .. }
+                | Message::Prompt { .. } => None,
+            });
+        let first = begun.unwrap_or_else(|| Arc::clone(first));
+        let (of, answer) = self.served(&state, For::Title, material::of_title(&first), shift).await?;
         let title = material::title(&answer).ok_or(Unserved::Unusable(answer))?;
         let set = TitleSet { title, by: By::Host, of: Some(of) };
         Ok(self.order(Command::Describe(Box::new(Description::Title(set)))).await.map(drop)?)
@@ -247,7 +261,10 @@ impl SessionHandle {
     /// What the agent of `what` answers to `text`, in a session of its own below `state`'s.
     async fn served(&self, state: &State, what: For, text: Text, shift: &Shift) -> Result<(SessionId, Text), Unserved> {
         let hub = &self.hub;
-        let (mut created, manifest) = hub.branched(state, Some(&what.agent().into()), BranchKind::Service)?;
+        let (mut created, _) = hub.branched(state, Some(&what.agent().into()), BranchKind::Service)?;
+        // Whoever stands in for the built-in agent: a service has no rights and no tools.
+        let manifest = Arc::new(Authority::deny_all());
+        (created.tools, created.dialects) = (Some(Vec::new()), Vec::new());
         created.limits = capped(state, &created.limits, what)?;
         created.inspectable = false;
         // What would take its answer is gone with this process.

@@ -174,7 +174,7 @@ async fn a_title_that_hangs_delays_no_run_and_is_given_up_and_not_asked_for_agai
     say(&session, "again").await;
     assert_eq!(before.elapsed(), Duration::ZERO);
     session.services_done().await;
-    assert_eq!(before.elapsed().as_secs(), 60, "its own cap");
+    assert_eq!(before.elapsed().as_secs(), 15, "its own cap");
     let [service] = &kids(&runtime, &session)[..] else { panic!("one service") };
     let ended = outcome(&journal, service.id()).await;
     assert_eq!(ended, Some(Outcome::TimedOut { what: TimeLimit::WallCap }));
@@ -405,17 +405,46 @@ async fn a_manifest_of_the_same_name_takes_the_place_of_the_built_in_one() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let systems = Arc::clone(&seen);
     let runtime = serving(&journal, &asked, move |request| {
-        systems.lock().unwrap().push(request.system.contains("Name it in one word."));
+        systems.lock().unwrap().push((request.system.contains("Name it in one word."), offered(&request)));
         good(request)
     });
     let runtime = runtime.catalog(catalog).start().await.expect("a runtime");
     let session = open(&runtime);
     say(&session, "hello").await;
     session.services_done().await;
-    assert_eq!((&*seen.lock().unwrap(), title(&runtime, &session)), (&vec![true], "Fix the login test".to_owned()));
+    assert_eq!(
+        (&*seen.lock().unwrap(), title(&runtime, &session)),
+        (&vec![(true, Vec::new())], "Fix the login test".to_owned()),
+        "its prompt, and no tools: a service has none, whoever gives it"
+    );
     let [service] = &kids(&runtime, &session)[..] else { panic!("one service") };
     let head = journal.head(service.id()).expect("readable").expect("there");
     assert_eq!((head.inspectable, head.last_outcome), (false, Some(OutcomeKind::Completed)));
     assert_eq!(service.run_ended(RunNo(1)).await.expect("ended").outcome, Outcome::Completed);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_was_begun_without_a_title_is_named_by_its_first_message() {
+    let (memory, asked) = (Memory::new(), Asked::default());
+    let on =
+        || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("the journal opens");
+    let first = on();
+    let quiet = Options { seed: Some(3), ..Options::default() };
+    let runtime = serving(&first, &asked, good).options(quiet).start().await.expect("a runtime");
+    let session = open(&runtime);
+    say(&session, "Fix the login").await;
+    let id = session.id();
+    shut(runtime).await;
+    drop((session, first));
+
+    let journal = on();
+    let runtime = serving(&journal, &asked, good).start().await.expect("a runtime");
+    let session = runtime.session(id).expect("readable").expect("there");
+    say(&session, "yes, go on").await;
+    session.services_done().await;
+    let titles: Vec<String> =
+        asked.lock().unwrap().iter().filter(|(agent, _)| agent == "title").map(|(_, said)| said.clone()).collect();
+    assert!(matches!(&titles[..], [one] if one.contains("Fix the login") && !one.contains("go on")), "{titles:?}");
     shut(runtime).await;
 }

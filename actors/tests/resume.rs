@@ -31,6 +31,7 @@ use subtend_session::outcome::{By, Outcome, OutcomeKind};
 use subtend_session::place::OnRestart;
 use subtend_session::record::Record;
 use subtend_tools::tool::ToolOutput;
+use subtend_tools::workspace::Workspace;
 use support::{answers, builder, calls, model, prompt, records, shut, task, text, tool, tools};
 
 fn reopen(memory: &Memory) -> Journal {
@@ -309,6 +310,42 @@ async fn a_start_that_leaves_alone_what_waits_lets_nothing_go_on() {
     let journal = reopen(&memory);
     let runtime = workers(&journal, OnRestart::Resume, 9).model(model(tree)).start().await.expect("a runtime");
     assert_eq!(ended(&runtime, parent).await, Outcome::Completed);
+    shut(runtime).await;
+}
+
+/// A host works in one workspace: what waits or would go on in sessions of another is left to a host there.
+#[tokio::test(start_paused = true)]
+async fn what_waits_in_sessions_of_another_workspace_is_left_to_a_host_there() {
+    let dirs = [tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory")];
+    let memory = Memory::new();
+    let start = |journal: &Journal, seed, at: usize| {
+        let workspace = Workspace::open(dirs[at].path()).expect("a workspace");
+        let options = Options { seed: Some(seed), leaves_elsewhere: true, ..Options::default() };
+        workers(journal, OnRestart::Fail, seed).workspace(Arc::new(workspace)).options(options).model(model(tree))
+    };
+    let journal = reopen(&memory);
+    let runtime = start(&journal, 7, 0).start().await.expect("a runtime");
+    let goes_on = opened(&runtime, OnRestart::Resume, "alone").await;
+    let fails = opened(&runtime, OnRestart::Fail, "alone").await;
+    runtime.session(fails).expect("readable").expect("there").send("later").await.expect("accepted");
+    drop((runtime, journal));
+
+    let journal = reopen(&memory);
+    let before = records(&journal, goes_on).await;
+    let runtime = start(&journal, 8, 1).start().await.expect("a runtime");
+    let boot = runtime.boot();
+    assert_eq!((boot.swept, boot.resumed, boot.staying), (1, 0, 1));
+    tokio::time::sleep(slow() * 2).await;
+    assert_eq!(records(&journal, goes_on).await, before, "not touched");
+    let left = runtime.session(fails).expect("readable").expect("there");
+    assert_eq!(left.queue().await.expect("listed").len(), 1, "what waits stays");
+    runtime.shutdown(Duration::from_secs(1)).await;
+    drop(journal);
+
+    let journal = reopen(&memory);
+    let runtime = start(&journal, 9, 0).start().await.expect("a runtime");
+    assert_eq!((runtime.boot().resumed, runtime.boot().staying), (1, 0));
+    assert_eq!(ended(&runtime, goes_on).await, Outcome::Completed);
     shut(runtime).await;
 }
 

@@ -28,6 +28,8 @@ impl Lock {
             .truncate(false)
             .open(&path)
             .map_err(io("open the lock file"))?;
+        // Before the lock is held: whoever is refused meanwhile reads who holds it.
+        let words = words();
         for left in (0..RETRIES).rev() {
             match file.try_lock() {
                 Ok(()) => break,
@@ -40,7 +42,7 @@ impl Lock {
         }
         file.set_len(0).map_err(io("write"))?;
         file.seek(SeekFrom::Start(0)).map_err(io("write"))?;
-        file.write_all(words().as_bytes()).map_err(io("write"))?;
+        file.write_all(words.as_bytes()).map_err(io("write"))?;
         Ok(Self { _file: file })
     }
 }

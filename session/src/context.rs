@@ -66,6 +66,11 @@ pub fn visible(state: &State) -> Transcript {
     let mut out = Vec::with_capacity(state.transcript.len());
     let mut at = 0;
     for (from, to, instead) in cuts(state) {
+        // A journal that is not ours may have an exchange around what is hidden.
+        if from < at {
+            at = at.max(to);
+            continue;
+        }
         out.extend(between(&state.transcript, at, from));
         out.extend(instead);
         at = to;

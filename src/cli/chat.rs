@@ -33,6 +33,9 @@ pub(crate) struct Args {
 
 /// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+    if args.session.is_some() {
+        args.work.no_limits()?;
+    }
     let typed = std::io::stdin().is_terminal();
     work::verb(&args.work, async |mut work: Work<'_>| {
         let session = session(args, &work)?;

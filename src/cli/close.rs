@@ -26,24 +26,34 @@ pub(crate) struct Args {
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     match args.serve.parts() {
         Ok(parts) if parts.options.summaries && !parts.models.is_offline() => {
-            serve::with(parts, &args.session, async |session, mut stop| {
+            let tried = serve::with(parts, &args.session, async |session, mut stop| {
                 close(&session).await?;
                 let short = session.id().short();
                 match serve::waited(session.services_done(), &mut stop).await {
+                    // Only a root is summed up by its close.
+                    _ if !session.is_root() => {}
                     Some(()) if session.is_summed_up().await? => {}
                     Some(()) => unsummed("it came to nothing", &short.0),
                     None => unsummed("it took too long, or was given up", &short.0),
                 }
                 Ok(Code::Done)
-            })
+            });
+            match tried {
+                // Nothing was started.
+                Err(Fail::Usage(why)) => closed_alone(args, &why),
+                done => done,
+            }
         }
         Ok(_) => control::with(&args.serve.store, &args.session, async |session| close(&session).await),
-        Err(why) => {
-            let closed = control::with(&args.serve.store, &args.session, async |session| close(&session).await)?;
-            unsummed(&why.to_string(), &args.session);
-            Ok(closed)
-        }
+        Err(why) => closed_alone(args, &why.to_string()),
     }
+}
+
+/// Closes it where no model can be used, and tells why.
+fn closed_alone(args: &Args, why: &str) -> Result<Code, Fail> {
+    let closed = control::with(&args.serve.store, &args.session, async |session| close(&session).await)?;
+    unsummed(why, &args.session);
+    Ok(closed)
 }
 
 async fn close(session: &SessionHandle) -> Result<Code, Fail> {

@@ -63,9 +63,9 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
 }
 
 fn recovered(boot: &BootReport) -> Recovered {
-    let BootReport { swept, waiting, resumed, notices, undone, took_ms } = boot.clone();
+    let BootReport { swept, waiting, resumed, staying, notices, undone, took_ms } = boot.clone();
     let undone = undone.into_iter().map(|Undone { session, why }| Left { session, why }).collect();
-    Recovered { swept, waiting, goes_on: resumed, notices, undone, took_ms }
+    Recovered { swept, waiting, goes_on: resumed.saturating_add(staying), notices, undone, took_ms }
 }
 
 fn text(recovered: &Recovered) -> String {

@@ -19,6 +19,7 @@ pub(crate) struct Args {
 
 /// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+    args.work.no_limits()?;
     let (session, of) = control::message(&args.message)?;
     work::verb(&args.work, async |mut work: Work<'_>| {
         let session = control::session(work.runtime, session)?;

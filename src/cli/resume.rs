@@ -28,6 +28,7 @@ pub(crate) struct Args {
 
 /// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+    args.work.no_limits()?;
     let text = args.text.as_deref().map(|text| prompt::read(text, std::io::stdin())).transpose()?;
     work::verb(&args.work, async |mut work: Work<'_>| {
         let session = control::session(work.runtime, &args.session)?;

@@ -7,7 +7,7 @@ use super::control;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 
-/// Hides what a run said that did not complete: no model and no later branch is given it any more.
+/// Hides what a run said that did not complete: no later call of its model and no later branch is given it.
 ///
 /// Nothing is deleted: `subtend show` marks the messages. Files that the run changed stay as they are.
 #[derive(clap::Args, Debug)]

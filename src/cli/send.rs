@@ -30,6 +30,7 @@ pub(crate) struct Args {
 
 /// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+    args.work.no_limits()?;
     let text = prompt::read(&args.text, std::io::stdin())?;
     work::verb(&args.work, async |mut work: Work<'_>| {
         let session = control::session(work.runtime, &args.session)?;

@@ -231,7 +231,7 @@ fn footer(tree: &Node, goes_on: &BTreeSet<SessionId>, keeps: &BTreeSet<SessionId
             })
             .collect();
         text.push_str(&format!(
-            "\n{were} in flight when the last process ended: with the next `subtend run` on this store {}",
+            "\n{were} in flight when the last process ended: with the next verb that changes this store {}",
             fates.join(", ")
         ));
     }

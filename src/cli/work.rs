@@ -60,7 +60,7 @@ pub(crate) struct WorkArgs {
     #[arg(long, value_name = "ACTION[=PATTERN]")]
     ask: Vec<String>,
 
-    /// Change a limit of the run and all below it, such as `turns=10`, `live_runs=8` or `first_byte_ms=30000`; may be given
+    /// Change a limit of a new session and all below it, such as `turns=10`, `live_runs=8` or `first_byte_ms=30000`; may be given
     /// again
     #[arg(long, value_name = "NAME=VALUE")]
     limit: Vec<String>,
@@ -99,6 +99,20 @@ pub(crate) struct Work<'a> {
     pub(crate) agent: Text,
     /// A person at the terminal: there before the first input, so that nothing that it leads to finds nobody.
     pub(crate) approver: Option<Approver>,
+}
+
+impl WorkArgs {
+    /// Refuses limits for a session that is there: it goes by those that it was opened with.
+    ///
+    /// # Errors
+    /// [`Fail::Usage`], with what to do.
+    pub(crate) fn no_limits(&self) -> Result<(), Fail> {
+        let Some(limit) = self.limit.first() else { return Ok(()) };
+        Err(Fail::Usage(format!(
+            "`--limit {limit}`: a session keeps the limits that it was opened with; open another one with it (`subtend run`), or give a \
+             run of this one more turns (`subtend continue --turns N`)"
+        )))
+    }
 }
 
 /// Starts a runtime, does `job` in it, and takes it down again.
@@ -225,7 +239,9 @@ fn parts(args: &WorkArgs, screen: &mut Screen) -> Result<(hub::Parts, Text), Fai
     }
     let tool_options = loaded.config.tool_options();
     let options = loaded.config.sessions.options(models.calls_servers());
-    let (quiet, options) = (args.quiet, Options { titles: options.titles && !models.is_offline(), ..options });
+    let titles = options.titles && !models.is_offline();
+    // Work of other directories is not taken up in this one.
+    let (quiet, options) = (args.quiet, Options { titles, leaves_elsewhere: true, ..options });
     let parts = hub::Parts {
         place,
         workspace,
@@ -291,7 +307,13 @@ fn recovered(boot: &BootReport, screen: &mut Screen) {
     if boot.resumed > 0 {
         let runs = count(boot.resumed as u64, "run");
         screen.note(&format!(
-            "an earlier process ended with {runs} in flight that go on now: `subtend tasks` lists them"
+            "an earlier process ended with {runs} in flight that go on now: `subtend sessions` lists them"
+        ));
+    }
+    if boot.staying > 0 {
+        let runs = count(boot.staying as u64, "run");
+        screen.note(&format!(
+            "an earlier process ended with {runs} of other workspaces in flight: they go on with the next process that works there"
         ));
     }
     if let Some(first) = boot.undone.first() {

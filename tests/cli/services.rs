@@ -106,3 +106,36 @@ fn a_summary_that_comes_to_nothing_closes_all_the_same_and_says_so() {
     let none = call(&user, false, &["summary", "ffffff", "--model", &model]);
     assert!(none.code == Some(1) && none.err.contains("no session is called"), "{none:?}");
 }
+
+#[test]
+fn a_close_that_cannot_be_summed_up_closes_and_one_of_a_branch_is_not_summed_up() {
+    let user = User::new();
+    let model = user.script(SCRIPT);
+    let id = run(&user, false, &model);
+    let branch = user.call(&["branch", &id]).out;
+    assert_eq!(call(&user, false, &["send", branch.trim(), "more", "--model", &model]).code, Some(0));
+    let done = call(&user, true, &["close", branch.trim(), "--model", &model]);
+    assert_eq!((done.code, done.err.as_str()), (Some(0), ""), "{done:?}");
+    let mut command = user.command(&["close", &id, "--model", "openai/gpt-zzz"]);
+    command
+        .env("SUBTEND_SESSIONS_SUMMARIES", "true")
+        .env("SUBTEND_LIMITS_COST_MICRO", "1000")
+        .env("OPENAI_API_KEY", "key");
+    let done = super::call::Under::start(command, "").done();
+    assert!(done.code == Some(0) && done.out.contains("is closed"), "{done:?}");
+    assert!(done.err.contains("no summary: money is limited"), "{done:?}");
+}
+
+#[test]
+fn limits_of_a_session_that_is_there_are_refused_and_not_forgotten() {
+    let user = User::new();
+    let model = user.script(SCRIPT);
+    let id = run(&user, false, &model);
+    let before = user.json(&["show", "--json", &id]);
+    for verb in [&["send", &id, "more"][..], &["continue", &id], &["regenerate", &id], &["chat", &id]] {
+        let done = user.call(&[verb, &["--model", &model, "--limit", "turns=2"]].concat());
+        assert_eq!((done.code, done.out.as_str()), (Some(2), ""), "{verb:?}: {done:?}");
+        assert!(done.err.contains("`--limit turns=2`: a session keeps the limits that it was opened with"), "{done:?}");
+    }
+    assert_eq!(user.json(&["show", "--json", &id]), before);
+}

@@ -78,7 +78,7 @@ fn a_killed_run_that_is_to_go_on_is_told_so_and_does() {
     assert_eq!(killed.done().code, None);
     let id = event["session"].as_str().expect("an id");
     let before = user.call(&["tree", id]);
-    assert!(before.out.contains("with the next `subtend run` on this store it goes on"), "{before:?}");
+    assert!(before.out.contains("with the next verb that changes this store it goes on"), "{before:?}");
     let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "back" } ] } ] }"#);
     let next = user.call(&["run", "--model", &model, "again"]);
     assert!(next.err.contains("1 run in flight that go on now"), "{next:?}");

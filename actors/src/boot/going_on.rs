@@ -1,6 +1,6 @@
 //! Runs that go on after a restart of the host: they and all their owners were opened to (`on_restart: resume`).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use subtend_journal::ReadError;
 use subtend_session::ids::{RunKey, RunNo, SessionId};
@@ -24,6 +24,8 @@ pub(crate) enum AtBoot {
     Lost(Lost),
     /// It goes on.
     GoesOn,
+    /// It would go on, and is left as it is for a host that does that.
+    Stays,
 }
 
 /// How a run that was in flight is lost.
@@ -96,8 +98,9 @@ impl Hub {
         levels: &HashMap<SessionId, u32>,
         at: &mut Course<'_>,
     ) -> Result<HashMap<SessionId, AtBoot>, ReadError> {
+        let mut stay = HashSet::new();
         let going = going(inflight, levels, |session, row| {
-            let readmitted = self.readmit(session, row)?;
+            let readmitted = self.readmit(session, row, &mut stay)?;
             // Each is folded, so that many take long. Where no agent works, one that goes on is done with by that.
             if readmitted && self.options.leaves_waiting {
                 at.step()
@@ -108,15 +111,16 @@ impl Hub {
         })?;
         let standing = self.standing(inflight)?;
         let of = |session: &SessionId| match going.contains_key(session) {
+            true if stay.contains(session) => AtBoot::Stays,
             true => AtBoot::GoesOn,
-            false => AtBoot::Lost(Lost { queue_stands: self.options.leaves_waiting || standing.contains(session) }),
+            false => AtBoot::Lost(Lost { queue_stands: standing.contains(session) }),
         };
         Ok(inflight.iter().map(|(session, _)| (*session, of(session))).collect())
     }
 
     /// Gives a run back what it held; tells whether it could. One whose place is gone, since the limits are lower now, cannot
     /// go on; one that cannot be read is for the sweep to report.
-    fn readmit(&self, session: SessionId, row: &Inflight) -> Result<bool, ReadError> {
+    fn readmit(&self, session: SessionId, row: &Inflight, stay: &mut HashSet<SessionId>) -> Result<bool, ReadError> {
         let Ok(stored) = self.journal.records(session) else { return Ok(false) };
         let Ok(state) = State::fold(session, stored.iter().map(|stored| &stored.record)) else { return Ok(false) };
         let Some(run) = state.run.as_ref().filter(|run| run.no == row.run) else { return Ok(false) };
@@ -136,6 +140,9 @@ impl Hub {
         }
         self.tokens.open(key, owner_key(&run.opened.owner));
         self.restore_accounts(key)?;
+        if self.leaves(&state) {
+            stay.insert(session);
+        }
         Ok(true)
     }
 }

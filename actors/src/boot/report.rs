@@ -16,8 +16,11 @@ pub struct BootReport {
     pub swept: usize,
     /// Runs that never started, and keep their place.
     pub waiting: usize,
-    /// Runs that were in flight and go on (`on_restart: resume`); with [`crate::Options::leaves_waiting`] they are left as they are.
+    /// Runs that were in flight and go on (`on_restart: resume`).
     pub resumed: usize,
+    /// Runs that were in flight, would go on, and are left as they are ([`crate::Options::leaves_waiting`],
+    /// [`crate::Options::leaves_elsewhere`]).
+    pub staying: usize,
     /// Notices, and other words of one session to another, that were owed and were delivered; those of what was swept too.
     pub notices: usize,
     /// What could not be done: it stays as it is. `verify` says what is wrong with what is damaged.
@@ -42,6 +45,8 @@ pub(super) struct Aims {
     pub(super) lost: BTreeMap<SessionId, RunNo>,
     /// Sessions whose runs go on.
     pub(super) going: Vec<SessionId>,
+    /// Sessions whose runs would go on elsewhere.
+    pub(super) staying: Vec<SessionId>,
     /// Whatever one session owed another, at any time of the boot.
     pub(super) owed: BTreeSet<Row>,
     /// Sessions that could not be brought to hear anything.
@@ -76,6 +81,7 @@ impl Hub {
             }
         }
         report.resumed = aims.going.iter().filter(|session| !aims.failed.contains(session)).count();
+        report.staying = aims.staying.len();
         let owed: BTreeSet<Row> = self.journal.outbox()?.into_iter().map(|(row, _)| row).collect();
         report.notices = aims.owed.difference(&owed).count();
         report.undone.extend(left.into_iter().map(|(session, why)| Undone { session: Some(session), why }));

@@ -8,7 +8,8 @@ use subtend_session::outcome::By;
 use super::{ControlError, SessionHandle};
 
 impl SessionHandle {
-    /// Rolls back an ended run that did not complete, or the last run: no model and no later branch is given what it said any more.
+    /// Rolls back an ended run that did not complete, or the last run: no later call of its model and no later branch is given what it said; an owner
+    /// that was told of it keeps what it was told.
     /// Returns which run it was.
     ///
     /// What was said while the run was in flight is hidden: inputs that it took, answers, results and notices. Nothing is deleted, the

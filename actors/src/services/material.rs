@@ -78,7 +78,7 @@ pub(crate) fn is_told(state: &State) -> bool {
         Message::User { seq, .. } | Message::Assistant { seq, .. } | Message::Notice { seq, .. } => *seq > upto,
         Message::Result { .. } | Message::Prompt { .. } => false,
     };
-    !state.transcript.iter().skip(state.created.inherited.len()).any(newer)
+    !context::visible(state).iter().skip(state.created.inherited.len()).any(newer)
 }
 
 /// The summary that an answer gives.
@@ -110,7 +110,8 @@ fn entry(who: &str, text: &str, max: usize) -> String {
 
 /// Each line set in, so that none of it passes for a line of ours.
 fn indented(text: &str) -> String {
-    text.lines().fold(String::new(), |mut all, line| {
+    let breaks = ['\n', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}'];
+    text.trim_end_matches('\n').split(breaks).fold(String::new(), |mut all, line| {
         let _ = writeln!(all, "  {line}");
         all
     })

@@ -91,7 +91,7 @@ fn the_footer_says_what_a_dead_process_left() {
         [(&none, &none, "it ends as lost"), (&it, &none, "it goes on"), (&none, &it, "it keeps its place")]
     {
         let expected = format!(
-            "{first}\n1 run was in flight when the last process ended: with the next `subtend run` on this store {fate}"
+            "{first}\n1 run was in flight when the last process ended: with the next verb that changes this store {fate}"
         );
         assert_eq!(plain(&footer(&tree, goes_on, keeps)), expected);
     }
@@ -100,7 +100,7 @@ fn the_footer_says_what_a_dead_process_left() {
     heads.get_mut(&id(ELDER)).expect("the elder").state = Phase::Working;
     let tree = grow(&heads, id(ROOT), &read).expect("a tree");
     let told = plain(&footer(&tree, &it, &none));
-    assert!(told.ends_with("with the next `subtend run` on this store 1 goes on, 2 end as lost"), "{told}");
+    assert!(told.ends_with("with the next verb that changes this store 1 goes on, 2 end as lost"), "{told}");
 }
 
 #[test]
