@@ -8,9 +8,8 @@ use subtend_session::outcome::By;
 use super::{ControlError, SessionHandle};
 
 impl SessionHandle {
-    /// Rolls back an ended run that did not complete, or the last run: no later call of its model and no later branch is given what it said; an owner
-    /// that was told of it keeps what it was told.
-    /// Returns which run it was.
+    /// Rolls back an ended run that did not complete, or the last run: no later call of its model and no later branch is given what it
+    /// said; an owner that was told of it keeps what it was told. Returns which run it was.
     ///
     /// What was said while the run was in flight is hidden: inputs that it took, answers, results and notices. Nothing is deleted, the
     /// journal keeps all of it. **What the run did is not undone**: files stay as it left them, what it cost counts, an agent that one of
