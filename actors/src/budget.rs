@@ -148,7 +148,9 @@ impl Hub {
                 usage.cost_micro = Some(micro);
                 usage.unreliable |= !known;
             }
-            None => usage.unreliable |= member.model.leaves_process(),
+            None if member.model.leaves_process() => usage.unreliable = true,
+            // A model in this process costs nothing, and that is known.
+            None => usage.cost_micro = Some(0),
         }
     }
 }

@@ -86,6 +86,15 @@ impl UsageView {
     }
 }
 
+/// Adds `part`. Calls that were made before there was a price for them have tokens and no cost: a sum of money beside them
+/// leaves them out, and must not pass for the whole.
+fn add(sum: &mut Usage, part: &Usage) {
+    let unpriced = |usage: &Usage| usage.cost_micro.is_none() && usage.tokens() > 0;
+    let leaves_out = (unpriced(sum) && part.cost_micro.is_some()) || (unpriced(part) && sum.cost_micro.is_some());
+    sum.add(part);
+    sum.unreliable |= leaves_out;
+}
+
 /// What one run cost by itself, and who owns it.
 #[derive(Clone, Copy, Debug)]
 struct Spent {
@@ -135,7 +144,7 @@ impl Sum {
 
     fn spent(&mut self, key: RunKey, usage: &Usage) {
         if let Some(spent) = self.runs.get_mut(&key) {
-            spent.usage.add(usage);
+            add(&mut spent.usage, usage);
         }
     }
 
@@ -160,11 +169,11 @@ impl Sum {
         let nothing = Usage { unreliable: !self.holes.is_empty(), ..Usage::default() };
         let (mut own, mut owned, mut tree) = (Usage::default(), nothing, nothing);
         for (key, spent) in &self.runs {
-            tree.add(&spent.usage);
+            add(&mut tree, &spent.usage);
             if key.session == top {
-                own.add(&spent.usage);
+                add(&mut own, &spent.usage);
             } else if self.is_owned(spent.owner, top) {
-                owned.add(&spent.usage);
+                add(&mut owned, &spent.usage);
             }
         }
         (own, owned, tree)
@@ -177,7 +186,7 @@ impl Sum {
             let Ok(Some(head)) = journal.head(session) else { continue };
             let mut own = Usage { unreliable: self.holes.contains(&session), ..Usage::default() };
             let runs = RunKey { session, run: RunNo(0) }..=RunKey { session, run: RunNo(u32::MAX) };
-            self.runs.range(runs).for_each(|(_, spent)| own.add(&spent.usage));
+            self.runs.range(runs).for_each(|(_, spent)| add(&mut own, &spent.usage));
             kids.push((head.created_ms, ChildUsage { session, short: head.short, agent: head.agent, own }));
         }
         kids.sort_by_key(|(created_ms, kid)| (*created_ms, kid.session));

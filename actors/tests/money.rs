@@ -70,7 +70,8 @@ async fn what_a_model_without_a_price_costs_is_not_known_unless_it_stays_in_the_
     assert_eq!((foreign.cost_micro, foreign.unreliable), (None, true));
     let usage = used(1_000, 10);
     let answer = move |_, _| async move { Ok::<_, ModelError>(Answer { usage, ..text("done") }) };
-    assert_eq!(recorded(table, Arc::new(fn_model("near", answer))).await, usage);
+    let near = recorded(table, Arc::new(fn_model("near", answer))).await;
+    assert_eq!(near, Usage { cost_micro: Some(0), ..usage }, "that costs nothing is known");
     assert_eq!(recorded(Prices::new(), provider("small", usage)).await, usage, "without a table nothing is said");
 }
 
