@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use subtend_journal::{AppendError, Batch, Frame};
 use subtend_session::effect::Birth;
 use subtend_session::ids::{Epoch, Hash, Lsn, Seq, Text};
-use subtend_session::index::{self, Stamp};
+use subtend_session::index::{self, Before, Stamp};
 use subtend_session::record::Record;
 use subtend_session::state::State;
 
@@ -105,6 +105,22 @@ impl Driver {
         self.hub.events.appended(publisher::Batch { root, session, at: appended, ends, shown });
         self.hub.serve(session, heard);
         Ok(hot)
+    }
+
+    /// The host ends in order while the run is at work, and nothing of it became durable since its start: the start is taken
+    /// back. It did not end its host, and three hosts that end in order in the middle of a long call must not give it up (V-3).
+    pub(crate) fn unblame(&mut self) {
+        let blamed = self.starts > 0 && !self.unmarked && !self.left;
+        if !blamed || self.state.run.is_none() || !self.hub.is_stopping() {
+            return;
+        }
+        let starts = self.starts.saturating_sub(1);
+        let mark = std::mem::replace(&mut self.starts, starts);
+        self.before = Some(Before::of(&self.state));
+        // What the journal no longer takes stays as it was: one start too many is held against the run.
+        if let Err(halted) = self.commit(Vec::new(), Vec::new()) {
+            tracing::warn!(session = %self.session(), mark, ?halted, "the start of a run could not be taken back");
+        }
     }
 
     fn halt(&mut self, error: &AppendError) -> Halted {

@@ -41,4 +41,10 @@ impl Actor for SessionActor {
     async fn handle(&self, me: ActorRef<Wake>, _: Wake, driver: &mut Box<Driver>) -> Result<(), ActorProcessingErr> {
         Box::pin(Self::look(&me, driver)).await
     }
+
+    /// After an orderly stop alone: a kill and a panic have no last words.
+    async fn post_stop(&self, _: ActorRef<Wake>, driver: &mut Box<Driver>) -> Result<(), ActorProcessingErr> {
+        driver.unblame();
+        Ok(())
+    }
 }

@@ -386,3 +386,49 @@ async fn a_run_at_work_that_three_hosts_did_not_survive_is_given_up_and_one_that
     assert_eq!(outcomes(&journal).await, ends);
     shut(runtime).await;
 }
+
+/// An orderly end of the host, with a run in flight.
+async fn leave(runtime: Runtime) {
+    let journal = runtime.journal().clone();
+    let report = runtime.shutdown(Duration::from_secs(1)).await;
+    assert_eq!((report.drained, report.actors, report.tasks), (false, 0, 0), "{report:?}");
+    assert!(journal.poisoned().is_none());
+}
+
+/// V-3 is about hosts that die: one that ends in order, while a call takes longer than it waits, was not ended by the run.
+#[tokio::test(start_paused = true)]
+async fn a_run_at_work_outlasts_any_number_of_hosts_that_end_in_order() {
+    let memory = Memory::new();
+    let answering = || {
+        model(|request| async move {
+            Ok(if answers(&request) == 0 { calls([("reading", serde_json::json!({}))]) } else { text("done") })
+        })
+    };
+    // Its call is repeated by each host, which leaves no record.
+    let reading = |hangs: bool| {
+        tools([tool("reading", ToolEffect::ReadOnly, move |_| async move {
+            if hangs {
+                std::future::pending::<()>().await;
+            }
+            Ok(ToolOutput::text("read"))
+        })])
+    };
+    let start = |journal: &Journal, seed| {
+        workers(journal, OnRestart::Resume, seed).tools(reading(seed < 7)).model(answering()).start()
+    };
+    let journal = reopen(&memory);
+    let runtime = start(&journal, 1).await.expect("a runtime");
+    let session = opened(&runtime, OnRestart::Resume, "go").await;
+    leave(runtime).await;
+    for host in 2..7 {
+        let journal = reopen(&memory);
+        let runtime = start(&journal, host).await.expect("a runtime");
+        assert_eq!((runtime.boot().swept, runtime.boot().resumed), (0, 1), "host {host}");
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        leave(runtime).await;
+    }
+    let journal = reopen(&memory);
+    let runtime = start(&journal, 7).await.expect("a runtime");
+    assert_eq!(ended(&runtime, session).await, Outcome::Completed);
+    shut(runtime).await;
+}
