@@ -9,6 +9,7 @@ mod cli {
     mod cancel;
     mod config;
     mod drill;
+    mod elsewhere;
     mod life;
     mod moving;
     mod prompt;

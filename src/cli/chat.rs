@@ -4,9 +4,8 @@ use std::io::IsTerminal as _;
 
 use subtend_actors::SessionHandle;
 
-use super::control;
 use super::fail::{Code, Fail};
-use super::work::{self, Work, WorkArgs, hub};
+use super::work::{self, HereArgs, Work, WorkArgs, hub};
 use talk::Talk;
 
 mod command;
@@ -28,6 +27,9 @@ pub(crate) struct Args {
     agent: Option<String>,
 
     #[command(flatten)]
+    here: HereArgs,
+
+    #[command(flatten)]
     work: WorkArgs,
 }
 
@@ -35,6 +37,10 @@ pub(crate) struct Args {
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     if args.session.is_some() {
         args.work.no_limits()?;
+    } else if args.here.here {
+        return Err(Fail::Usage(
+            "`--here` is for a session that is there: a new one belongs to this directory".to_owned(),
+        ));
     }
     let typed = std::io::stdin().is_terminal();
     work::verb(&args.work, async |mut work: Work<'_>| {
@@ -58,7 +64,7 @@ fn agent<'a>(args: &'a Args, work: &'a Work<'_>) -> &'a str {
 
 fn session(args: &Args, work: &Work<'_>) -> Result<SessionHandle, Fail> {
     match &args.session {
-        Some(name) => control::session(work.runtime, name),
+        Some(name) => work.session(name, args.here),
         None => hub::open(work.runtime, agent(args, work)),
     }
 }

@@ -50,16 +50,18 @@ impl StoreArgs {
 
     /// The options that find the store again, as a shell takes them.
     pub(crate) fn again(&self) -> String {
-        let quoted = |text: &str| {
-            let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:+@".contains(c);
-            if text.chars().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
-        };
         match (&self.data, &self.store) {
             (Some(data), _) => format!(" --data {}", quoted(&data.to_string_lossy())),
             (None, Some(store)) => format!(" --store {}", quoted(store)),
             (None, None) => String::new(),
         }
     }
+}
+
+/// A word as a shell takes it.
+pub(crate) fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:+@".contains(c);
+    if text.chars().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 fn platform() -> Result<PathBuf, Fail> {

@@ -2,7 +2,7 @@
 
 use super::control;
 use super::fail::{Code, Fail};
-use super::work::{self, Work, WorkArgs};
+use super::work::{self, HereArgs, Work, WorkArgs};
 
 /// Lets an answer be given anew, beside the one that is there.
 ///
@@ -14,6 +14,9 @@ pub(crate) struct Args {
     message: String,
 
     #[command(flatten)]
+    here: HereArgs,
+
+    #[command(flatten)]
     work: WorkArgs,
 }
 
@@ -22,7 +25,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     args.work.no_limits()?;
     let (session, of) = control::message(&args.message)?;
     work::verb(&args.work, async |mut work: Work<'_>| {
-        let session = control::session(work.runtime, session)?;
+        let session = work.session(session, args.here)?;
         let events = session.watch();
         let (alternative, run) = session.regenerate(of).await?;
         work.follow(events, &alternative, run).await

@@ -1,8 +1,7 @@
 //! `subtend continue`: an ended session goes on.
 
-use super::control;
 use super::fail::{Code, Fail};
-use super::work::{self, Work, WorkArgs, prompt};
+use super::work::{self, HereArgs, Work, WorkArgs, prompt};
 
 /// What is said where nothing is.
 const DEFAULT: &str = "Continue your previous work.";
@@ -23,6 +22,9 @@ pub(crate) struct Args {
     turns: Option<u32>,
 
     #[command(flatten)]
+    here: HereArgs,
+
+    #[command(flatten)]
     work: WorkArgs,
 }
 
@@ -31,7 +33,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     args.work.no_limits()?;
     let text = args.text.as_deref().map(|text| prompt::read(text, std::io::stdin())).transpose()?;
     work::verb(&args.work, async |mut work: Work<'_>| {
-        let session = control::session(work.runtime, &args.session)?;
+        let session = work.session(&args.session, args.here)?;
         let mut input = session.input(text.as_deref().unwrap_or(DEFAULT));
         if let Some(turns) = args.turns {
             input = input.turns(turns);

@@ -1,8 +1,7 @@
 //! `subtend send`: an input for a session that is there.
 
-use super::control;
 use super::fail::{Code, Fail};
-use super::work::{self, Work, WorkArgs, prompt};
+use super::work::{self, HereArgs, Work, WorkArgs, prompt};
 
 /// Sends an input to a session, follows the run that takes it, and prints the answer.
 ///
@@ -25,6 +24,9 @@ pub(crate) struct Args {
     agent: Option<String>,
 
     #[command(flatten)]
+    here: HereArgs,
+
+    #[command(flatten)]
     work: WorkArgs,
 }
 
@@ -33,7 +35,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     args.work.no_limits()?;
     let text = prompt::read(&args.text, std::io::stdin())?;
     work::verb(&args.work, async |mut work: Work<'_>| {
-        let session = control::session(work.runtime, &args.session)?;
+        let session = work.session(&args.session, args.here)?;
         let mut input = session.input(text);
         if let Some(agent) = &args.agent {
             input = input.agent(agent.as_str());

@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use subtend::config::DefaultModel;
@@ -11,6 +12,7 @@ use subtend_agents::catalog::Catalog;
 use subtend_session::authority::{Rule, RuleSet, Verdict};
 use subtend_session::ids::{RunNo, SessionId, Text};
 use subtend_tools::policy::HostPolicy;
+use subtend_tools::workspace::Workspace;
 
 use super::data::{Place, StoreArgs};
 use super::fail::{Code, Fail};
@@ -20,12 +22,14 @@ use approve::Approving;
 use choice::ModelArgs;
 use watch::Watch;
 
+pub(crate) use here::HereArgs;
 pub(crate) use screen::Screen;
 pub(crate) use stop::Stop;
 
 pub(crate) mod approve;
 mod brief;
 mod choice;
+mod here;
 pub(crate) mod hub;
 mod limit;
 mod live;
@@ -91,6 +95,8 @@ pub(crate) struct Work<'a> {
     pub(crate) args: &'a WorkArgs,
     /// The runtime.
     pub(crate) runtime: &'a Runtime,
+    /// Where its agents work.
+    workspace: Arc<Workspace>,
     /// Where progress is told.
     pub(crate) screen: &'a mut Screen,
     /// Whether we were asked to stop.
@@ -123,6 +129,7 @@ where
     let mut screen = Screen::new(args.quiet, args.json);
     let (parts, agent) = parts(args, &mut screen)?;
     screen.show_calls_by(parts.tools.clone());
+    let workspace = Arc::clone(&parts.workspace);
     let threads = threads()?;
     let done = threads.block_on(async {
         let mut stop = Stop::listen()?;
@@ -135,7 +142,9 @@ where
         };
         recovered(runtime.boot(), &mut screen);
         let approver = approve::somebody(&runtime, args.json || args.quiet);
-        let done = job(Work { args, runtime: &runtime, screen: &mut screen, stop: &mut stop, agent, approver }).await;
+        let done =
+            job(Work { args, runtime: &runtime, workspace, screen: &mut screen, stop: &mut stop, agent, approver })
+                .await;
         named(&runtime, &mut stop).await;
         hub::shut_down(runtime, GRACE).await;
         done

@@ -7,7 +7,10 @@ use subtend_tools::workspace::Workspace;
 
 use super::fail::Fail;
 
-/// Opens the folder.
+/// Opens the folder, by the name that it has without links and `..`: sessions are kept with it, and found by it.
 pub(crate) fn open(path: &Path) -> Result<Arc<Workspace>, Fail> {
-    Workspace::open(path).map(Arc::new).map_err(|error| Fail::Usage(format!("{error} (--workspace DIR)")))
+    // What cannot be resolved cannot be opened either, and that is told better.
+    Workspace::open(path.canonicalize().as_deref().unwrap_or(path))
+        .map(Arc::new)
+        .map_err(|error| Fail::Usage(format!("{error} (--workspace DIR)")))
 }

@@ -1,0 +1,161 @@
+//! A session goes on in the directory in which it was begun, and not in whatever one its person happens to be.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::call::{Done, Under, User};
+
+/// Everybody has one answer.
+const DONE: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "done", "repeat": true } ] } ] }"#;
+
+/// A second answer writes a file.
+const WRITES: &str = r#"{ "rules": [ { "agent": "*", "steps": [
+    { "text": "done" },
+    { "calls": [ { "tool": "write", "args": { "path": "made.txt", "content": "made" } } ] },
+    { "text": "wrote" } ] } ] }"#;
+
+/// A session of the user's workspace, and another directory.
+struct Scene {
+    user: User,
+    model: String,
+    id: String,
+    short: String,
+    other: PathBuf,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let user = User::new();
+        let model = user.script(DONE);
+        let done = user.call(&["run", "--json", "--model", &model, "--allow", "fs.write", "first"]);
+        assert_eq!(done.code, Some(0), "{done:?}");
+        let end: Value = serde_json::from_str(done.out.lines().last().expect("a line")).expect("json");
+        let id = end["session"].as_str().expect("an id").to_owned();
+        let short = user.json(&["show", "--json", &id])["short"].as_str().expect("a name").to_owned();
+        let other = user.data().with_file_name("other");
+        std::fs::create_dir(&other).expect("a directory");
+        Self { user, model, id, short, other: other.canonicalize().expect("its name") }
+    }
+
+    fn home(&self) -> PathBuf {
+        self.user.workspace().canonicalize().expect("its name")
+    }
+
+    /// Calls in `folder`, with `stdin`.
+    fn call_in(&self, folder: &Path, args: &[&str], stdin: &str) -> Done {
+        let mut command = self.user.command(args);
+        command.current_dir(folder);
+        Under::start(command, stdin).done()
+    }
+
+    /// Calls a verb that lets agents work in the other directory; lines of a chat are on stdin.
+    fn works(&self, verb: &[&str], more: &[&str]) -> Done {
+        self.call_in(&self.other, &[verb, &["--quiet", "--model", &self.model], more].concat(), "hello\n")
+    }
+
+    fn verbs(&self) -> [Vec<&str>; 4] {
+        [vec!["send", &self.id, "hi"], vec!["continue", &self.id], vec!["regenerate", &self.id], vec!["chat", &self.id]]
+    }
+
+    fn shown(&self) -> Value {
+        self.user.json(&["show", "--json", &self.id])
+    }
+}
+
+#[test]
+fn a_session_of_another_directory_is_not_taken_up() {
+    let scene = Scene::new();
+    let (before, home, here) = (scene.shown(), scene.home(), scene.other.clone());
+    let (home, here) = (home.display(), here.display());
+    let says = format!(
+        "error: session {} belongs to {home}, and this is {here}: its agent would read and write the files here. Call it there \
+         (`cd {home}`, or `--workspace {home}`); `--here` lets it work in {here}, this time\n",
+        scene.short,
+    );
+    for verb in scene.verbs() {
+        let done = scene.works(&verb, &[]);
+        assert_eq!((done.code, &*done.out, &*done.err), (Some(2), "", &*says), "{verb:?}");
+    }
+    assert_eq!(scene.shown(), before, "nothing of it is kept");
+}
+
+#[test]
+fn a_session_goes_on_from_another_directory_where_its_own_is_named() {
+    let scene = Scene::new();
+    let named = scene.user.workspace();
+    let by_the_way = scene.other.join("../workspace");
+    for (folder, verb) in [&named, &by_the_way].into_iter().cycle().zip(scene.verbs()) {
+        let done = scene.works(&verb, &["--workspace", &folder.to_string_lossy()]);
+        assert_eq!((done.code, &*done.out), (Some(0), "done\n"), "{verb:?}: {done:?}");
+    }
+}
+
+#[test]
+fn a_session_works_in_another_directory_where_a_person_says_so_this_time() {
+    let scene = Scene::new();
+    for verb in scene.verbs() {
+        let done = scene.works(&verb, &["--here"]);
+        assert_eq!((done.code, &*done.out), (Some(0), "done\n"), "{verb:?}: {done:?}");
+        let again = scene.works(&verb, &[]);
+        assert_eq!((again.code, &*again.out), (Some(2), ""), "{verb:?}: {again:?}");
+    }
+    let new = scene.works(&["chat"], &["--here"]);
+    assert_eq!((new.code, &*new.out), (Some(2), ""), "{new:?}");
+    assert!(new.err.contains("`--here` is for a session that is there"), "{new:?}");
+    assert_eq!(scene.user.call(&["verify"]).code, Some(0));
+}
+
+#[test]
+fn what_a_session_writes_that_was_let_to_work_here_is_here() {
+    let scene = Scene::new();
+    scene.user.script(WRITES);
+    let done = scene.works(&["send", &scene.id, "write"], &["--allow", "fs.write", "--here"]);
+    assert_eq!((done.code, &*done.out), (Some(0), "wrote\n"), "{done:?}");
+    assert_eq!((scene.other.join("made.txt").exists(), scene.home().join("made.txt").exists()), (true, false));
+}
+
+#[test]
+fn a_session_whose_directory_is_gone_says_so_and_how_to_go_on() {
+    let scene = Scene::new();
+    let (home, here) = (scene.home(), scene.other.display().to_string());
+    std::fs::remove_dir_all(&home).expect("it is removed");
+    let says = format!(
+        "error: session {} belongs to {}, which is not there any more, and this is {here}: its agent would read and write the \
+         files here. If you want that, `--here` lets it work in {here}, this time\n",
+        scene.short,
+        home.display(),
+    );
+    let done = scene.works(&["send", &scene.id, "hi"], &[]);
+    assert_eq!((done.code, &*done.out, &*done.err), (Some(2), "", &*says));
+    let done = scene.works(&["send", &scene.id, "hi"], &["--here"]);
+    assert_eq!((done.code, &*done.out), (Some(0), "done\n"), "{done:?}");
+}
+
+#[test]
+fn what_only_looks_at_a_session_changes_or_ends_it_is_done_from_anywhere() {
+    let scene = Scene::new();
+    assert_eq!(scene.works(&["regenerate", &scene.id], &["--here"]).code, Some(0));
+    let id = &*scene.id;
+    let verbs: [&[&str]; 14] = [
+        &["show", id],
+        &["tree", id],
+        &["sessions"],
+        &["tasks"],
+        &["usage", id],
+        &["approvals"],
+        &["queue", id],
+        &["queue", id, "clear"],
+        &["branch", id],
+        &["switch", id, "previous"],
+        &["interrupt", id],
+        &["cancel", id],
+        &["close", id],
+        &["delete", id],
+    ];
+    for verb in verbs {
+        let done = scene.call_in(&scene.other, verb, "");
+        assert_eq!(done.code, Some(0), "{verb:?}: {done:?}");
+    }
+    assert_eq!(scene.user.json(&["sessions", "--all", "--json"]), json!([]));
+}
