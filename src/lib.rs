@@ -70,8 +70,8 @@ pub use subtend_actors::{
     ControlError, Decided, DecidedBy, Decision, Ended, Event, Events, EventsError, FindError, Hooks, Input,
     ModelChoice, Next, OpenOptions, OpenSessionError, Options, Price, Prices, QueueEntry, QueueKind, Receipt, Refused,
     RunHandle, Runtime, SendError, SessionHandle, ShutdownReport, StartError, Stopped, SubagentStart, SubagentStop,
-    Subscription, Switched, Task, TaskFilter, TaskStatus, ToolAsked, ToolDone, Tree, Undone, UsageView, UserMessage,
-    WaitError, What,
+    Subscription, Switched, TakesUp, Task, TaskFilter, TaskStatus, ToolAsked, ToolDone, Tree, Undone, UsageView,
+    UserMessage, WaitError, What,
 };
 pub use subtend_supervision::{Intensity, StartError as SupervisorsError};
 

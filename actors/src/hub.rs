@@ -31,7 +31,7 @@ use crate::hooks::Hooks;
 use crate::lane::{Full, Item};
 use crate::mint::Mint;
 use crate::offer::Offers;
-use crate::options::Options;
+use crate::options::{Options, TakesUp};
 use crate::prices::Prices;
 use crate::publisher::Publisher;
 use crate::services::Services;
@@ -149,8 +149,11 @@ impl Hub {
 
     /// Whether the start leaves alone what waits in `state`'s session.
     pub(crate) fn leaves(&self, state: &State) -> bool {
-        let elsewhere = || *state.created.workspace != *self.workspace_name();
-        self.options.leaves_waiting || (self.options.leaves_elsewhere && elsewhere())
+        match self.options.takes_up {
+            TakesUp::All => false,
+            TakesUp::Tree(root) => state.created.place.root(state.id) != root,
+            TakesUp::Nothing => true,
+        }
     }
 
     /// How a run ended, as the journal has it.

@@ -77,7 +77,7 @@ pub use handle::{
 pub use hooks::{
     BeforeTool, Hooks, ModelChoice, Refused, SubagentStart, SubagentStop, ToolAsked, ToolDone, UserMessage,
 };
-pub use options::Options;
+pub use options::{Options, TakesUp};
 pub use prices::{BadPrice, Price, Prices};
 pub use runtime::{OpenOptions, OpenSessionError, Runtime, ShutdownReport};
 pub use tasks::{Task, TaskFilter, TaskStatus};

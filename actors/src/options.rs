@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use subtend_session::ids::SessionId;
 use subtend_supervision::Intensity;
 
 /// Bounds and switches of a runtime, beside the limits of its sessions.
@@ -21,12 +22,8 @@ pub struct Options {
     pub manage_tasks: bool,
     /// Whether in-process models and read-only tools wait for their intent record too, as drills want.
     pub durable_before_call: bool,
-    /// Whether the start leaves alone what waits: queues stay as they are, and a run that was queued stays queued, until a host
-    /// that works starts. For a process that only looks at sessions or changes them.
-    pub leaves_waiting: bool,
-    /// Whether the start leaves alone what waits in sessions that were opened in another workspace, and their runs that would go on:
-    /// this host's tools work in this one. A session that is addressed goes on here all the same.
-    pub leaves_elsewhere: bool,
+    /// What the start takes up of what an earlier process left.
+    pub takes_up: TakesUp,
     /// Whether sessions of MCP clients are offered tools that are internal only (K24).
     pub mcp_internal: bool,
     /// Whether a root session without a title is named by the agent `title` at the first message of a person: one more model call
@@ -39,6 +36,22 @@ pub struct Options {
     pub seed: Option<u64>,
 }
 
+/// What a start takes up: queues whose runs were lost, runs that were queued, and runs that go on (`on_restart: resume`).
+///
+/// What is not taken up stays as it is until another host takes it up, or somebody addresses its session here. What was in
+/// flight and does not go on ends as lost in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TakesUp {
+    /// All of it: for a host that stays.
+    #[default]
+    All,
+    /// What is in the tree of this root: for a process that works in one tree and ends then. What it had taken up of others would
+    /// be in flight at its end, and be lost.
+    Tree(SessionId),
+    /// Nothing: for a process that only looks at sessions or changes them, or that opens its own.
+    Nothing,
+}
+
 impl Default for Options {
     fn default() -> Self {
         Self {
@@ -49,8 +62,7 @@ impl Default for Options {
             restarts: Intensity::default(),
             manage_tasks: true,
             durable_before_call: false,
-            leaves_waiting: false,
-            leaves_elsewhere: false,
+            takes_up: TakesUp::All,
             mcp_internal: false,
             // What costs money is asked for.
             titles: false,

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use subtend_actors::builder::Builder;
-use subtend_actors::{OpenOptions, Options, Runtime};
+use subtend_actors::{OpenOptions, Options, Runtime, TakesUp};
 use subtend_agents::catalog::Catalog;
 use subtend_agents::manifest::{AgentMode, Manifest};
 use subtend_journal::Journal;
@@ -31,7 +31,6 @@ use subtend_session::outcome::{By, Outcome, OutcomeKind};
 use subtend_session::place::OnRestart;
 use subtend_session::record::Record;
 use subtend_tools::tool::ToolOutput;
-use subtend_tools::workspace::Workspace;
 use support::{answers, builder, calls, model, prompt, records, shut, task, text, tool, tools};
 
 fn reopen(memory: &Memory) -> Journal {
@@ -123,17 +122,18 @@ async fn a_start_tells_how_far_it_is_while_it_takes_up_what_goes_on() {
     opened(&runtime, OnRestart::Resume, "parent").await;
     drop((runtime, journal));
 
-    for (leaves_waiting, expected) in
-        [(true, vec![(1, 3), (2, 3), (3, 3)]), (false, vec![(0, 3), (0, 3), (0, 3), (1, 3), (2, 3), (3, 3)])]
-    {
+    for (takes_up, expected) in [
+        (TakesUp::Nothing, vec![(1, 3), (2, 3), (3, 3)]),
+        (TakesUp::All, vec![(0, 3), (0, 3), (0, 3), (1, 3), (2, 3), (3, 3)]),
+    ] {
         let journal = reopen(&memory);
         let told = Arc::new(Mutex::new(Vec::new()));
         let tell = Arc::clone(&told);
-        let options = Options { leaves_waiting, seed: Some(8), ..Options::default() };
+        let options = Options { takes_up, seed: Some(8), ..Options::default() };
         let builder = workers(&journal, OnRestart::Resume, 8).options(options).model(model(tree));
         let builder = builder.on_boot(move |at| tell.lock().unwrap().push((at.done, at.total)));
         let runtime = builder.start().await.expect("a runtime");
-        assert_eq!(*told.lock().unwrap(), expected, "where agents work: {}", !leaves_waiting);
+        assert_eq!(*told.lock().unwrap(), expected, "where {takes_up:?} is taken up");
         runtime.shutdown(Duration::ZERO).await;
     }
 }
@@ -299,7 +299,7 @@ async fn a_start_that_leaves_alone_what_waits_lets_nothing_go_on() {
 
     let journal = reopen(&memory);
     let before = records(&journal, parent).await;
-    let looks = Options { seed: Some(8), leaves_waiting: true, ..Options::default() };
+    let looks = Options { seed: Some(8), takes_up: TakesUp::Nothing, ..Options::default() };
     let runtime = workers(&journal, OnRestart::Resume, 8).options(looks).model(model(tree)).start().await;
     let runtime = runtime.expect("a runtime");
     tokio::time::sleep(slow() * 2).await;
@@ -313,37 +313,40 @@ async fn a_start_that_leaves_alone_what_waits_lets_nothing_go_on() {
     shut(runtime).await;
 }
 
-/// A host works in one workspace: what waits or would go on in sessions of another is left to a host there.
+/// A process that works in one tree and ends then takes up what waits there: what it took up of others would be lost at its end.
 #[tokio::test(start_paused = true)]
-async fn what_waits_in_sessions_of_another_workspace_is_left_to_a_host_there() {
-    let dirs = [tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory")];
+async fn what_waits_in_other_trees_is_left_to_a_host_that_works_in_them() {
     let memory = Memory::new();
-    let start = |journal: &Journal, seed, at: usize| {
-        let workspace = Workspace::open(dirs[at].path()).expect("a workspace");
-        let options = Options { seed: Some(seed), leaves_elsewhere: true, ..Options::default() };
-        workers(journal, OnRestart::Fail, seed).workspace(Arc::new(workspace)).options(options).model(model(tree))
+    let start = |journal: &Journal, seed, takes_up| {
+        let options = Options { seed: Some(seed), takes_up, ..Options::default() };
+        workers(journal, OnRestart::Fail, seed).options(options).model(model(tree))
     };
     let journal = reopen(&memory);
-    let runtime = start(&journal, 7, 0).start().await.expect("a runtime");
+    let runtime = start(&journal, 7, TakesUp::All).start().await.expect("a runtime");
     let goes_on = opened(&runtime, OnRestart::Resume, "alone").await;
     let fails = opened(&runtime, OnRestart::Fail, "alone").await;
     runtime.session(fails).expect("readable").expect("there").send("later").await.expect("accepted");
+    let other = opened(&runtime, OnRestart::Fail, "alone").await;
+    runtime.session(other).expect("readable").expect("there").send("later").await.expect("accepted");
     drop((runtime, journal));
 
     let journal = reopen(&memory);
     let before = records(&journal, goes_on).await;
-    let runtime = start(&journal, 8, 1).start().await.expect("a runtime");
+    let runtime = start(&journal, 8, TakesUp::Tree(other)).start().await.expect("a runtime");
     let boot = runtime.boot();
-    assert_eq!((boot.swept, boot.resumed, boot.staying), (1, 0, 1));
+    assert_eq!((boot.swept, boot.resumed, boot.staying), (2, 0, 1));
     tokio::time::sleep(slow() * 2).await;
     assert_eq!(records(&journal, goes_on).await, before, "not touched");
     let left = runtime.session(fails).expect("readable").expect("there");
     assert_eq!(left.queue().await.expect("listed").len(), 1, "what waits stays");
+    let mine = runtime.session(other).expect("readable").expect("there");
+    assert_eq!(mine.queue().await.expect("listed").len(), 0, "in its own tree it is taken up");
+    assert_eq!(mine.run_ended(RunNo(2)).await.expect("an end").outcome, Outcome::Completed);
     runtime.shutdown(Duration::from_secs(1)).await;
     drop(journal);
 
     let journal = reopen(&memory);
-    let runtime = start(&journal, 9, 0).start().await.expect("a runtime");
+    let runtime = start(&journal, 9, TakesUp::Tree(goes_on)).start().await.expect("a runtime");
     assert_eq!((runtime.boot().resumed, runtime.boot().staying), (1, 0));
     assert_eq!(ended(&runtime, goes_on).await, Outcome::Completed);
     shut(runtime).await;

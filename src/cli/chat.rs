@@ -5,7 +5,7 @@ use std::io::IsTerminal as _;
 use subtend_actors::SessionHandle;
 
 use super::fail::{Code, Fail};
-use super::work::{self, HereArgs, Work, WorkArgs, hub};
+use super::work::{self, About, HereArgs, Work, WorkArgs, hub};
 use talk::Talk;
 
 mod command;
@@ -43,7 +43,8 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         ));
     }
     let typed = std::io::stdin().is_terminal();
-    work::verb(&args.work, async |mut work: Work<'_>| {
+    let about = args.session.as_deref().map_or(About::New, |name| About::Session(name, args.here));
+    work::verb(&args.work, about, async |mut work: Work<'_>| {
         let session = session(args, &work)?;
         if !(typed && work.screen.is_drawn()) {
             return piped::talk(&mut work, &session).await;
@@ -64,7 +65,7 @@ fn agent<'a>(args: &'a Args, work: &'a Work<'_>) -> &'a str {
 
 fn session(args: &Args, work: &Work<'_>) -> Result<SessionHandle, Fail> {
     match &args.session {
-        Some(name) => work.session(name, args.here),
+        Some(_) => work.session(),
         None => hub::open(work.runtime, agent(args, work)),
     }
 }

@@ -4,8 +4,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use subtend_actors::{Control, ControlError, Options, Runtime, SessionHandle};
+use subtend_actors::{Control, ControlError, Options, Runtime, SessionHandle, TakesUp};
 use subtend_agents::catalog::Catalog;
+use subtend_journal::Journal;
 use subtend_models::closure::fn_model;
 use subtend_models::model::ModelError;
 use subtend_session::ids::{Seq, SessionId};
@@ -16,10 +17,9 @@ use super::aside::Aside;
 use super::cause;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
-use super::find::find;
 use super::paint::clip;
 use super::progress::Teller;
-use super::{work, workspace};
+use super::{find, work, workspace};
 
 /// Time for an orderly end: nothing is at work.
 const GRACE: Duration = Duration::from_secs(1);
@@ -55,7 +55,7 @@ where
         let builder = Runtime::builder()
             .catalog(Catalog::load(workspace.path()))
             .workspace(workspace)
-            .options(Options { leaves_waiting: true, ..Options::default() })
+            .options(Options { takes_up: TakesUp::Nothing, ..Options::default() })
             .tools(Registry::builder().build())
             .model(Arc::new(none));
         let runtime = work::hub::begin(journal, builder, Some(Teller::new())).await?;
@@ -69,9 +69,17 @@ where
 
 /// The session that a person means.
 pub(crate) fn session(runtime: &Runtime, name: &str) -> Result<SessionHandle, Fail> {
-    let (heads, aside) = Aside::of(runtime.journal())?;
-    let id = find(&heads, name).map_err(|none| aside.told(name, none))?;
+    let id = self::find(runtime.journal(), name)?;
     runtime.session(id)?.ok_or_else(|| Fail::Other(format!("session {id} is not in the store")))
+}
+
+/// The session that a person means, in a store that nothing need work on.
+///
+/// # Errors
+/// [`Fail::Usage`] or [`Fail::Other`] where none or more than one is meant; [`Fail::Store`] where it is damaged.
+pub(crate) fn find(journal: &Journal, name: &str) -> Result<SessionId, Fail> {
+    let (heads, aside) = Aside::of(journal)?;
+    find::find(&heads, name).map_err(|none| aside.told(name, none))
 }
 
 /// A message, as a person names it: `SESSION:RECORD`, or `SESSION` for its last one.

@@ -78,7 +78,8 @@ fn text(recovered: &Recovered) -> String {
         parts.push(format!("{} left waiting for a place", count(*waiting as u64, "run")));
     }
     if *goes_on > 0 {
-        parts.push(format!("{} left to go on with the next process that works", count(*goes_on as u64, "run")));
+        parts
+            .push(format!("{} left to go on with the next verb that works in its tree", count(*goes_on as u64, "run")));
     }
     if !undone.is_empty() {
         parts.push(format!("{} left undone", count(undone.len() as u64, "thing")));
@@ -114,7 +115,7 @@ mod tests {
         recovered.undone.push(Left { session: None, why: "a row is damaged".into() });
         let expected = "\
 ✗ recovered in 0.4s: 3 runs swept, 1 notice delivered, 2 runs left waiting for a place, 1 run left to go on with the \
-next process that works, 1 thing left undone
+next verb that works in its tree, 1 thing left undone
   store: a row is damaged
   they stay as they are, and all others work: `subtend verify` tells what is wrong with them";
         assert_eq!(plain(&recovered), expected);

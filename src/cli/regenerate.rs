@@ -2,7 +2,7 @@
 
 use super::control;
 use super::fail::{Code, Fail};
-use super::work::{self, HereArgs, Work, WorkArgs};
+use super::work::{self, About, HereArgs, Work, WorkArgs};
 
 /// Lets an answer be given anew, beside the one that is there.
 ///
@@ -24,8 +24,8 @@ pub(crate) struct Args {
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     args.work.no_limits()?;
     let (session, of) = control::message(&args.message)?;
-    work::verb(&args.work, async |mut work: Work<'_>| {
-        let session = work.session(session, args.here)?;
+    work::verb(&args.work, About::Session(session, args.here), async |mut work: Work<'_>| {
+        let session = work.session()?;
         let events = session.watch();
         let (alternative, run) = session.regenerate(of).await?;
         work.follow(events, &alternative, run).await

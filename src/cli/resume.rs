@@ -1,14 +1,15 @@
 //! `subtend continue`: an ended session goes on.
 
 use super::fail::{Code, Fail};
-use super::work::{self, HereArgs, Work, WorkArgs, prompt};
+use super::work::{self, About, HereArgs, Work, WorkArgs, prompt};
 
 /// What is said where nothing is.
 const DEFAULT: &str = "Continue your previous work.";
 
 /// Lets a session go on whose last run ended: completed, failed, cancelled, out of turns or lost.
 ///
-/// It opens the next run, with everything that was done before in context and a new allowance of turns.
+/// It opens the next run, with everything that was done before in context and a new allowance of turns. A run that an earlier
+/// process left and that goes on (`on_restart: resume`) is followed to its end instead, unless there is something to say.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Session: an id, a unique part of one, or a path such as `root/a3f9c1`
@@ -32,13 +33,17 @@ pub(crate) struct Args {
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     args.work.no_limits()?;
     let text = args.text.as_deref().map(|text| prompt::read(text, std::io::stdin())).transpose()?;
-    work::verb(&args.work, async |mut work: Work<'_>| {
-        let session = work.session(&args.session, args.here)?;
+    work::verb(&args.work, About::Session(&args.session, args.here), async |mut work: Work<'_>| {
+        let session = work.session()?;
+        let events = session.watch();
+        if let (Some(run), None, None) = (work.left, &text, args.turns) {
+            // There is nothing to be said to it: words would be one more task for a session that is at its last one.
+            return work.follow(events, &session, run).await;
+        }
         let mut input = session.input(text.as_deref().unwrap_or(DEFAULT));
         if let Some(turns) = args.turns {
             input = input.turns(turns);
         }
-        let events = session.watch();
         let receipt = input.send().await?;
         work.follow(events, &session, receipt.run).await
     })

@@ -1,7 +1,7 @@
 //! `subtend run`: one prompt, one answer, and the tree of sessions that finds it.
 
 use super::fail::{Code, Fail};
-use super::work::{self, Work, WorkArgs, hub, prompt};
+use super::work::{self, About, Work, WorkArgs, hub, prompt};
 
 /// Runs one prompt in a new session and prints the answer.
 ///
@@ -22,7 +22,7 @@ pub(crate) struct Args {
 /// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let prompt = prompt::read(&args.prompt, std::io::stdin())?;
-    work::verb(&args.work, async |mut work: Work<'_>| {
+    work::verb(&args.work, About::New, async |mut work: Work<'_>| {
         let session = hub::open(work.runtime, args.agent.as_deref().unwrap_or(&work.agent))?;
         let events = session.watch();
         let receipt = session.send(prompt).await?;

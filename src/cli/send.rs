@@ -1,7 +1,7 @@
 //! `subtend send`: an input for a session that is there.
 
 use super::fail::{Code, Fail};
-use super::work::{self, HereArgs, Work, WorkArgs, prompt};
+use super::work::{self, About, HereArgs, Work, WorkArgs, prompt};
 
 /// Sends an input to a session, follows the run that takes it, and prints the answer.
 ///
@@ -34,8 +34,8 @@ pub(crate) struct Args {
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     args.work.no_limits()?;
     let text = prompt::read(&args.text, std::io::stdin())?;
-    work::verb(&args.work, async |mut work: Work<'_>| {
-        let session = work.session(&args.session, args.here)?;
+    work::verb(&args.work, About::Session(&args.session, args.here), async |mut work: Work<'_>| {
+        let session = work.session()?;
         let mut input = session.input(text);
         if let Some(agent) = &args.agent {
             input = input.agent(agent.as_str());

@@ -216,24 +216,26 @@ fn footer(tree: &Node, goes_on: &BTreeSet<SessionId>, keeps: &BTreeSet<SessionId
         // Nobody else has the store while we read it: what is in flight there was left by a process that is gone.
         let were = if live == 1 { "1 run was".to_owned() } else { format!("{live} runs were") };
         let lost = live.saturating_sub(going).saturating_sub(kept);
-        let fates = [
-            (going, "goes on", "go on"),
-            (kept, "keeps its place", "keep their places"),
-            (lost, "ends as lost", "end as lost"),
-        ];
-        let fates = fates.into_iter().filter(|(runs, ..)| *runs > 0);
-        let fates: Vec<String> = fates
-            .map(|(runs, one, more)| match (runs, live) {
-                (1, 1) => format!("it {one}"),
-                (all, _) if all == live => format!("they {more}"),
-                (1, _) => format!("1 {one}"),
-                (some, _) => format!("{some} {more}"),
-            })
-            .collect();
-        text.push_str(&format!(
-            "\n{were} in flight when the last process ended: with the next verb that changes this store {}",
-            fates.join(", ")
-        ));
+        let said = |runs: u64, one: &str, more: &str| match runs {
+            1 if live == 1 => format!("it {one}"),
+            all if all == live => format!("they {more}"),
+            1 => format!("1 {one}"),
+            some => format!("{some} {more}"),
+        };
+        let mut fates = Vec::new();
+        if lost > 0 {
+            fates.push(format!(
+                "with the next verb that changes this store {}",
+                said(lost, "ends as lost", "end as lost")
+            ));
+        }
+        let left = [(going, "goes on", "go on"), (kept, "keeps its place", "keep their places")];
+        let left = left.into_iter().filter(|(runs, ..)| *runs > 0).map(|(runs, one, more)| said(runs, one, more));
+        let left = left.collect::<Vec<_>>().join(", ");
+        if !left.is_empty() {
+            fates.push(format!("with the next that works in this tree (`subtend continue {}`) {left}", tree.short));
+        }
+        text.push_str(&format!("\n{were} in flight when the last process ended: {}", fates.join("; ")));
     }
     In(DIM, text).to_string()
 }

@@ -2,7 +2,6 @@
 
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use subtend::config::DefaultModel;
@@ -12,7 +11,6 @@ use subtend_agents::catalog::Catalog;
 use subtend_session::authority::{Rule, RuleSet, Verdict};
 use subtend_session::ids::{RunNo, SessionId, Text};
 use subtend_tools::policy::HostPolicy;
-use subtend_tools::workspace::Workspace;
 
 use super::data::{Place, StoreArgs};
 use super::fail::{Code, Fail};
@@ -22,7 +20,7 @@ use approve::Approving;
 use choice::ModelArgs;
 use watch::Watch;
 
-pub(crate) use here::HereArgs;
+pub(crate) use here::{About, HereArgs};
 pub(crate) use screen::Screen;
 pub(crate) use stop::Stop;
 
@@ -95,8 +93,10 @@ pub(crate) struct Work<'a> {
     pub(crate) args: &'a WorkArgs,
     /// The runtime.
     pub(crate) runtime: &'a Runtime,
-    /// Where its agents work.
-    workspace: Arc<Workspace>,
+    /// The session that the verb is about, if that is there.
+    session: Option<SessionId>,
+    /// The run of that session that an earlier process left, and that goes on here.
+    pub(crate) left: Option<RunNo>,
     /// Where progress is told.
     pub(crate) screen: &'a mut Screen,
     /// Whether we were asked to stop.
@@ -122,19 +122,22 @@ impl WorkArgs {
 }
 
 /// Starts a runtime, does `job` in it, and takes it down again.
-pub(crate) fn verb<J>(args: &WorkArgs, job: J) -> Result<Code, Fail>
+pub(crate) fn verb<J>(args: &WorkArgs, about: About<'_>, job: J) -> Result<Code, Fail>
 where
     J: AsyncFnOnce(Work<'_>) -> Result<Code, Fail>,
 {
     let mut screen = Screen::new(args.quiet, args.json);
-    let (parts, agent) = parts(args, &mut screen)?;
+    let (mut parts, agent) = parts(args, &mut screen)?;
     screen.show_calls_by(parts.tools.clone());
-    let workspace = Arc::clone(&parts.workspace);
     let threads = threads()?;
     let done = threads.block_on(async {
         let mut stop = Stop::listen()?;
+        let journal = parts.place.open()?;
+        let session = about.find(&journal, &parts.workspace)?;
+        let left = session.map_or(Ok(None), |session| here::left(&journal, session))?;
+        parts.options.takes_up = here::takes_up(&journal, session)?;
         let runtime = tokio::select! {
-            started = hub::start(parts) => started?,
+            started = hub::start(journal, parts) => started?,
             () = stop.asked() => {
                 screen.alert("cancelled before the prompt was sent");
                 return Ok(Code::Cancelled);
@@ -143,7 +146,7 @@ where
         recovered(runtime.boot(), &mut screen);
         let approver = approve::somebody(&runtime, args.json || args.quiet);
         let done =
-            job(Work { args, runtime: &runtime, workspace, screen: &mut screen, stop: &mut stop, agent, approver })
+            job(Work { args, runtime: &runtime, session, left, screen: &mut screen, stop: &mut stop, agent, approver })
                 .await;
         named(&runtime, &mut stop).await;
         hub::shut_down(runtime, GRACE).await;
@@ -171,6 +174,15 @@ pub(crate) fn threads() -> Result<tokio::runtime::Runtime, Fail> {
 }
 
 impl Work<'_> {
+    /// The session that the verb is about.
+    pub(crate) fn session(&self) -> Result<SessionHandle, Fail> {
+        let session = match self.session {
+            Some(session) => self.runtime.session(session)?,
+            None => None,
+        };
+        session.ok_or_else(|| Fail::Other("the session is not in the store any more".to_owned()))
+    }
+
     /// Follows `run` of `session` to its end, shows what happens from where `events` begin, and tells the end.
     pub(crate) async fn follow(
         &mut self,
@@ -249,8 +261,7 @@ fn parts(args: &WorkArgs, screen: &mut Screen) -> Result<(hub::Parts, Text), Fai
     let tool_options = loaded.config.tool_options();
     let options = loaded.config.sessions.options(models.calls_servers());
     let titles = options.titles && !models.is_offline();
-    // Work of other directories is not taken up in this one.
-    let (quiet, options) = (args.quiet, Options { titles, leaves_elsewhere: true, ..options });
+    let (quiet, options) = (args.quiet, Options { titles, ..options });
     let parts = hub::Parts {
         place,
         workspace,
@@ -315,14 +326,16 @@ fn recovered(boot: &BootReport, screen: &mut Screen) {
     }
     if boot.resumed > 0 {
         let runs = count(boot.resumed as u64, "run");
+        let go = if boot.resumed == 1 { "goes" } else { "go" };
         screen.note(&format!(
-            "an earlier process ended with {runs} in flight that go on now: `subtend sessions` lists them"
+            "an earlier process ended with {runs} in flight that {go} on now: `subtend sessions` lists them"
         ));
     }
     if boot.staying > 0 {
         let runs = count(boot.staying as u64, "run");
+        let stay = if boot.staying == 1 { "stays as it is" } else { "stay as they are" };
         screen.note(&format!(
-            "an earlier process ended with {runs} of other workspaces in flight: they go on with the next process that works there"
+            "an earlier process ended with {runs} of other sessions in flight that {stay}: `subtend continue ID` lets one go on"
         ));
     }
     if let Some(first) = boot.undone.first() {

@@ -101,8 +101,8 @@ impl Hub {
         let mut stay = HashSet::new();
         let going = going(inflight, levels, |session, row| {
             let readmitted = self.readmit(session, row, &mut stay)?;
-            // Each is folded, so that many take long. Where no agent works, one that goes on is done with by that.
-            if readmitted && self.options.leaves_waiting {
+            // Each is folded, so that many take long. One that stays as it is is done with by that.
+            if stay.contains(&session) {
                 at.step()
             } else {
                 at.tell()

@@ -18,8 +18,7 @@ pub struct BootReport {
     pub waiting: usize,
     /// Runs that were in flight and go on (`on_restart: resume`).
     pub resumed: usize,
-    /// Runs that were in flight, would go on, and are left as they are ([`crate::Options::leaves_waiting`],
-    /// [`crate::Options::leaves_elsewhere`]).
+    /// Runs that were in flight, would go on, and are left as they are ([`crate::Options::takes_up`]).
     pub staying: usize,
     /// Notices, and other words of one session to another, that were owed and were delivered; those of what was swept too.
     pub notices: usize,

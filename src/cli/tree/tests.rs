@@ -87,12 +87,13 @@ fn the_footer_says_what_a_dead_process_left() {
     let tree = grow(&heads(), id(ROOT), &read).expect("a tree");
     let first = format!("4 sessions, 2.4k tokens in all; session {ROOT}");
     let (none, it) = (BTreeSet::new(), BTreeSet::from([id(YOUNGER)]));
-    for (goes_on, keeps, fate) in
-        [(&none, &none, "it ends as lost"), (&it, &none, "it goes on"), (&none, &it, "it keeps its place")]
-    {
-        let expected = format!(
-            "{first}\n1 run was in flight when the last process ended: with the next verb that changes this store {fate}"
-        );
+    let there = "with the next that works in this tree (`subtend continue 6789ab`)";
+    for (goes_on, keeps, fate) in [
+        (&none, &none, "with the next verb that changes this store it ends as lost".to_owned()),
+        (&it, &none, format!("{there} it goes on")),
+        (&none, &it, format!("{there} it keeps its place")),
+    ] {
+        let expected = format!("{first}\n1 run was in flight when the last process ended: {fate}");
         assert_eq!(plain(&footer(&tree, goes_on, keeps)), expected);
     }
     let mut heads = heads();
@@ -100,7 +101,8 @@ fn the_footer_says_what_a_dead_process_left() {
     heads.get_mut(&id(ELDER)).expect("the elder").state = Phase::Working;
     let tree = grow(&heads, id(ROOT), &read).expect("a tree");
     let told = plain(&footer(&tree, &it, &none));
-    assert!(told.ends_with("with the next verb that changes this store 1 goes on, 2 end as lost"), "{told}");
+    let fates = format!("with the next verb that changes this store 2 end as lost; {there} 1 goes on");
+    assert!(told.ends_with(&fates), "{told}");
 }
 
 #[test]

@@ -1,15 +1,18 @@
-//! Where a session may go on: in the workspace in which it was begun, unless a person says otherwise.
+//! The session that a verb works for: one that may go on in this workspace.
 
 use std::path::Path;
 
-use subtend_actors::SessionHandle;
-use subtend_session::ids::{Seq, SessionId};
+use subtend_actors::TakesUp;
+use subtend_actors::boot::at_next_boot;
+use subtend_journal::Journal;
+use subtend_session::ids::{RunNo, Seq, SessionId};
 use subtend_session::record::Record;
+use subtend_session::state::Phase;
+use subtend_tools::workspace::Workspace;
 
 use super::super::control;
 use super::super::data::quoted;
 use super::super::fail::Fail;
-use super::Work;
 
 /// Whether a session of another workspace may go on.
 #[derive(clap::Args, Clone, Copy, Debug)]
@@ -19,31 +22,62 @@ pub(crate) struct HereArgs {
     pub(crate) here: bool,
 }
 
-impl Work<'_> {
-    /// The session that `name` means, to work for: its agent reads and writes the files of the workspace, so another one's is not
-    /// taken up unless a person wants it.
+/// What a verb lets agents work for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum About<'a> {
+    /// A session that it opens.
+    New,
+    /// A session that is there, as a person names it.
+    Session(&'a str, HereArgs),
+}
+
+impl About<'_> {
+    /// Finds the session in a store that nothing works on yet: what waits in it is taken up by the start, so that one that may
+    /// not go on here must be refused before. Its agent reads and writes the files of the workspace, so that another one's may
+    /// not, unless a person wants it.
     ///
     /// # Errors
-    /// [`Fail::Usage`] where it was begun in another workspace, with both and what to do; as [`control::session`].
-    pub(crate) fn session(&self, name: &str, here: HereArgs) -> Result<SessionHandle, Fail> {
-        let session = control::session(self.runtime, name)?;
-        if !here.here
-            && let Some(home) = self.home(session.id())?
-            && !is_same(Path::new(&home), self.workspace.path())
+    /// [`Fail::Usage`] where it was begun in another workspace, with both and what to do; as [`control::find`].
+    pub(super) fn find(self, journal: &Journal, workspace: &Workspace) -> Result<Option<SessionId>, Fail> {
+        let Self::Session(name, HereArgs { here }) = self else { return Ok(None) };
+        let session = control::find(journal, name)?;
+        if !here
+            && let Some(home) = home(journal, session)?
+            && !is_same(Path::new(&home), workspace.path())
         {
-            return Err(elsewhere(session.id(), Path::new(&home), self.workspace.path()));
+            return Err(elsewhere(session, Path::new(&home), workspace.path()));
         }
-        Ok(session)
+        Ok(Some(session))
     }
+}
 
-    /// The workspace in which a session was begun.
-    fn home(&self, session: SessionId) -> Result<Option<String>, Fail> {
-        let births = self.runtime.journal().records_from(session, Seq(1), 1)?;
-        Ok(births.into_iter().find_map(|stored| {
-            let Record::SessionCreated(created) = stored.record else { return None };
-            Some(created.workspace.to_string())
-        }))
-    }
+/// The run of `session` that an earlier process left at work or in the queue and that the start lets go on. One that is held
+/// waits for an input, and goes on with that alone.
+pub(super) fn left(journal: &Journal, session: SessionId) -> Result<Option<RunNo>, Fail> {
+    let Some(row) = journal.inflight_of(session)? else { return Ok(None) };
+    let by_itself = match row.state {
+        Phase::Queued | Phase::Working | Phase::WaitingMidTurn | Phase::WaitingAtRest => true,
+        Phase::HeldInterrupted | Phase::HeldOutOfTurns | Phase::Closing | Phase::Quiet => false,
+    };
+    let (goes_on, keeps) = at_next_boot(&journal.inflight()?);
+    let taken_up = goes_on.contains(&session) || keeps.contains(&session);
+    Ok((by_itself && taken_up).then_some(row.run))
+}
+
+/// What the start takes up for `session`: what waits in its tree. This process ends when the verb is done, and what it had taken
+/// up of others would be lost with it.
+pub(super) fn takes_up(journal: &Journal, session: Option<SessionId>) -> Result<TakesUp, Fail> {
+    let Some(session) = session else { return Ok(TakesUp::Nothing) };
+    Ok(journal.head(session)?.map_or(TakesUp::Nothing, |head| TakesUp::Tree(head.root)))
+}
+
+/// The workspace in which a session was begun.
+fn home(journal: &Journal, session: SessionId) -> Result<Option<String>, Fail> {
+    let births = journal.records_from(session, Seq(1), 1)?;
+    Ok(births.into_iter().find_map(|stored| {
+        let Record::SessionCreated(created) = stored.record else { return None };
+        Some(created.workspace.to_string())
+    }))
 }
 
 /// Whether two names mean one directory: it may have been reached by a link, or by `..`.

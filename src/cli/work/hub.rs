@@ -62,9 +62,8 @@ pub(super) fn withheld(tools: &Registry, policy: &RuleSet) -> Vec<String> {
     all.filter(|tool| allowed(tool)).filter_map(|tool| tool.ruled_out(&authority)).map(|why| why.to_string()).collect()
 }
 
-/// Starts the runtime: opens the store and ends what an earlier process left in flight.
-pub(crate) async fn start(parts: Parts) -> Result<Runtime, Fail> {
-    let journal = parts.place.open()?;
+/// Starts the runtime on a store that is open: ends what an earlier process left in flight.
+pub(crate) async fn start(journal: Journal, parts: Parts) -> Result<Runtime, Fail> {
     let builder = Runtime::builder()
         .workspace(parts.workspace)
         .catalog(parts.catalog)

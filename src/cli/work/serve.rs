@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use subtend_actors::{Options, SessionHandle};
+use subtend_actors::{Options, SessionHandle, TakesUp};
 use subtend_agents::catalog::Catalog;
 use subtend_agents::dialect::Dialects;
 use subtend_tools::option::ToolOptions;
@@ -59,7 +59,7 @@ impl ServeArgs {
             policy: HostPolicy::default_for_workspace(),
             dialects: Dialects::default(),
             tool_options: ToolOptions::new(),
-            options: Options { leaves_waiting: true, ..options },
+            options: Options { takes_up: TakesUp::Nothing, ..options },
             quiet: false,
         })
     }
@@ -76,7 +76,7 @@ where
     let threads = threads()?;
     let done = threads.block_on(async {
         let stop = Stop::listen()?;
-        let runtime = hub::start(parts).await?;
+        let runtime = hub::start(parts.place.open()?, parts).await?;
         let done = match control::session(&runtime, name) {
             Ok(session) => job(session, stop).await,
             Err(fail) => Err(fail),
