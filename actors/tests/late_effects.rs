@@ -1,0 +1,192 @@
+//! Once its token has fired, no run below starts an effect (T-4): a call that is due is not begun any more.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use subtend_actors::{Runtime, SessionHandle};
+use subtend_journal::Journal;
+use subtend_journal::faulty::Faulty;
+use subtend_journal::redb::Redb;
+use subtend_models::model::{Answer, ModelError, Request};
+use subtend_session::call::{CallEnd, ToolEffect};
+use subtend_session::ids::{RunNo, SessionId};
+use subtend_session::outcome::Outcome;
+use subtend_session::record::Record;
+use subtend_tools::tool::ToolOutput;
+use support::{answers, builder, calls, journal, model, open, prompt, records, task, text, tool, tools};
+use tokio::sync::{Notify, mpsc, oneshot};
+
+/// The ends of the local calls of a session, in their order.
+async fn ends(journal: &Journal, session: SessionId) -> Vec<CallEnd> {
+    let ended = |record| match record {
+        Record::CallFinished(finished) => Some(finished.end),
+        _ => None,
+    };
+    records(journal, session).await.into_iter().filter_map(ended).collect()
+}
+
+async fn child_of(journal: &Journal, parent: &SessionHandle) -> SessionId {
+    loop {
+        if let [child] = journal.kids(parent.id()).expect("a store")[..] {
+            return child;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn shut(runtime: Runtime) {
+    let report = runtime.shutdown(Duration::from_secs(1)).await;
+    assert_eq!((report.actors, report.tasks), (0, 0), "{report:?}");
+}
+
+/// The answers of a parent that waits for one child, and of that child: `asks`, once `go` says so.
+fn one_child(
+    go: Arc<Notify>,
+    asks: &'static [&'static str],
+) -> impl Fn(Request) -> futures_util::future::BoxFuture<'static, Result<Answer, ModelError>> + Send + Sync + 'static {
+    move |request| {
+        let go = Arc::clone(&go);
+        Box::pin(async move {
+            Ok(match (prompt(&request).as_str(), answers(&request)) {
+                ("parent", 0) => calls([task("child", false)]),
+                ("child", 0) => {
+                    go.notified().await;
+                    calls(asks.iter().map(|name| (*name, serde_json::json!({}))))
+                }
+                (_, _) => text("done"),
+            })
+        })
+    }
+}
+
+/// The intent of a call with side effects is being synced when the owner is cancelled: the call does not begin behind it.
+#[tokio::test]
+async fn a_call_whose_intent_was_synced_behind_the_cancel_of_its_owner_never_begins() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (engine, faults) = Faulty::new(Box::new(Redb::open(&dir.path().join("store"), 1 << 20).expect("a store")));
+    let journal = Journal::open(Box::new(engine), subtend_journal::Options::default()).expect("a journal");
+    let (begun, go) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+    let count = Arc::clone(&begun);
+    let write = tool("write", ToolEffect::SideEffect, move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+        async { Ok(ToolOutput::text("written")) }
+    });
+    let answering = model(one_child(Arc::clone(&go), &["write"]));
+    let runtime = builder(&journal).model(answering).tools(tools([write])).start().await.expect("a runtime");
+    let parent = open(&runtime);
+    parent.send("parent").await.expect("accepted");
+    let child = child_of(&journal, &parent).await;
+    journal.settled().await.expect("the journal lives");
+
+    let before = journal.appended();
+    let held = faults.hold();
+    go.notify_one();
+    while journal.appended() == before {
+        tokio::task::yield_now().await;
+    }
+    let before = journal.appended();
+    let owner = parent.clone();
+    let cancelling = tokio::spawn(async move { owner.cancel().await });
+    while journal.appended() == before {
+        tokio::task::yield_now().await;
+    }
+    assert!(!cancelling.is_finished(), "nor is the cancel on the disk");
+    // Of one thread: all that can go on without the disk has.
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(begun.load(Ordering::Relaxed), 0, "its intent is not on the disk");
+    drop(held);
+    cancelling.await.expect("asked").expect("answered");
+    let ended = parent.run_ended(RunNo(1)).await.expect("an end");
+    assert!(matches!(ended.outcome, Outcome::Cancelled { .. }), "{ended:?}");
+    assert_eq!(ends(&journal, child).await, [CallEnd::Cancelled]);
+    assert_eq!(begun.load(Ordering::Relaxed), 0, "the owner was cancelled before it could begin");
+    shut(runtime).await;
+}
+
+/// Tells when it is dropped.
+struct Witness(mpsc::UnboundedSender<()>);
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        // Nobody may wait for it any more.
+        self.0.send(()).ok();
+    }
+}
+
+/// Two calls that only read are due in one turn of the actor; while the first is at work the owner is cancelled, on another
+/// thread: the second is not begun, though the actor has heard nothing of it yet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_call_that_is_due_behind_another_is_not_begun_once_the_owner_is_cancelled() {
+    let journal = journal();
+    let begun = Arc::new(AtomicUsize::new(0));
+    let (at_work, is_at_work) = oneshot::channel();
+    let (go_on, goes_on) = std::sync::mpsc::channel::<()>();
+    let first = Mutex::new(Some((at_work, goes_on)));
+    // It keeps the actor's thread, as a tool may that does all its work at once.
+    let first = tool("first", ToolEffect::ReadOnly, move |call| {
+        let (at_work, goes_on) = first.lock().unwrap().take().expect("called once");
+        at_work.send(call.key.session).expect("somebody waits");
+        goes_on.recv().expect("it is told to go on");
+        async { Ok(ToolOutput::text("first")) }
+    });
+    let count = Arc::clone(&begun);
+    let second = tool("second", ToolEffect::ReadOnly, move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+        async { Ok(ToolOutput::text("second")) }
+    });
+    let (stopped, mut are_stopped) = mpsc::unbounded_channel();
+    let (begins, mut have_begun) = mpsc::unbounded_channel();
+    let answering = model(move |request| {
+        let (begins, stopped) = (begins.clone(), stopped.clone());
+        async move {
+            Ok(match (prompt(&request).as_str(), answers(&request)) {
+                ("parent", 0) => calls([task("witness", true), task("child", false), task("witness", true)]),
+                ("child", 0) => calls([("first", serde_json::json!({})), ("second", serde_json::json!({}))]),
+                ("witness", _) => {
+                    let _witness = Witness(stopped);
+                    begins.send(()).expect("somebody waits");
+                    std::future::pending().await
+                }
+                (_, _) => text("done"),
+            })
+        }
+    });
+    let runtime = builder(&journal)
+        .model(answering)
+        .tools(tools([first.in_process(), second.in_process()]))
+        .start()
+        .await
+        .expect("a runtime");
+    let parent = open(&runtime);
+    parent.send("parent").await.expect("accepted");
+    let child = is_at_work.await.expect("it is called");
+    for _ in 0..2 {
+        have_begun.recv().await.expect("both begin");
+    }
+    parent.cancel().await.expect("answered");
+    // The owner's token has reached its children when those before and behind the one that is at work have stopped.
+    for _ in 0..2 {
+        are_stopped.recv().await.expect("both stop");
+    }
+    go_on.send(()).expect("it waits");
+    let ended = parent.run_ended(RunNo(1)).await.expect("an end");
+    assert!(matches!(ended.outcome, Outcome::Cancelled { .. }), "{ended:?}");
+    assert_eq!(begun.load(Ordering::Relaxed), 0, "the owner was cancelled before it could begin");
+    assert_eq!(ends(&journal, child).await.last(), Some(&CallEnd::Cancelled));
+    shut(runtime).await;
+}
