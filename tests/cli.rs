@@ -21,4 +21,5 @@ mod cli {
     #[cfg(target_os = "linux")]
     mod terminal;
     mod usage;
+    mod waiting;
 }

@@ -10,6 +10,7 @@ use subtend_session::birth;
 use subtend_session::ids::{Interned, SessionId, Text};
 use subtend_session::limits::{BadLimit, Limits};
 use subtend_session::place::{OnRestart, Place, Source};
+use subtend_session::title::{self, BadTitle};
 
 use subtend_tools::display::Shown;
 
@@ -106,6 +107,9 @@ pub enum OpenSessionError {
     /// Limits under which nothing could be done.
     #[error(transparent)]
     Limits(#[from] BadLimit),
+    /// A title that is none.
+    #[error(transparent)]
+    Title(#[from] BadTitle),
     /// Money is limited, and nobody knows what the session's model costs.
     #[error(
         "money is limited (cost_micro), and the model {0:?} has no price: give it one with `prices`, or limit tokens instead"
@@ -191,6 +195,9 @@ impl Runtime {
         }
         if let Some(limits) = &options.limits {
             limits.check()?;
+        }
+        if let Some(title) = &options.title {
+            title::check(title)?;
         }
         if let Some(pool) = options.model.as_ref().filter(|model| model.starts_with("pool:"))
             && !self.hub.models.has_pool(pool)

@@ -274,6 +274,37 @@ async fn what_ends_a_session_ends_its_services() {
     shut(runtime).await;
 }
 
+/// A service that a close has just put to work is on its way to its first run while the deletion is on its own: on two threads, so
+/// that neither waits for the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_closed_can_be_deleted_at_once_although_its_service_just_began() {
+    let (journal, asked) = (journal(), Asked::default());
+    let runtime = serving(&journal, &asked, |request| async move {
+        if &*request.agent == "title" { good(request).await } else { hangs(request).await }
+    });
+    let runtime = runtime.start().await.expect("a runtime");
+    for (steps, force) in (0..20).flat_map(|steps| [(steps, false), (steps, true)]) {
+        let session = open(&runtime);
+        say(&session, "hello").await;
+        session.services_done().await;
+        session.close().await.expect("closed");
+        for _ in 0..steps {
+            tokio::task::yield_now().await;
+        }
+        let deleted = session.delete(force).await;
+        assert!(matches!(deleted, Ok(2 | 3)), "after {steps} steps: {deleted:?}");
+        session.services_done().await;
+        journal.settled().await.expect("the journal lives");
+        let mut all = kids(&runtime, &session);
+        all.push(session);
+        for one in all {
+            assert!(journal.head(one.id()).expect("readable").expect("there").deleted, "after {steps} steps");
+        }
+        assert_eq!(journal.inflight().expect("inflight"), []);
+    }
+    shut(runtime).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_services_cost_counts_for_the_tree_alone() {
     let (journal, asked) = (journal(), Asked::default());

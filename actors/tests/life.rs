@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use subtend_actors::{Control, Options};
+use subtend_actors::{BranchOptions, Control, ControlError, OpenOptions, Options};
 use subtend_session::call::ToolEffect;
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
@@ -46,6 +46,38 @@ async fn an_answer_completes_the_run() {
             "run_ended"
         ]
     );
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_title_is_none_of_a_branch_or_a_new_session_either() {
+    let journal = journal();
+    let runtime = builder(&journal).model(model(|_| async { Ok(text("done")) })).start().await.expect("a runtime");
+    // Whoever gives no title has one that is the start of what was said: no refusal of that.
+    let (session, _) = ask(&runtime, "one\nand more").await;
+    let long = "é".repeat(201);
+    for (title, why) in [
+        ("", "the title is empty: say what the session is about"),
+        (" \t", "the title is empty: say what the session is about"),
+        (long.as_str(), "the title has 201 characters, the limit is 200"),
+        ("two\nlines", "the title is more than one line, or has control characters"),
+    ] {
+        let options = BranchOptions { title: Some(title.into()), ..BranchOptions::default() };
+        let refused = session.branch(options).await.map(|branch| branch.id());
+        assert_eq!(refused, Err(ControlError::Refused(why.into())), "{title:?}");
+        let options = OpenOptions { title: Some(title.into()), ..OpenOptions::agent("worker") };
+        let refused = runtime.open(options).map(|session| session.id()).map_err(|error| error.to_string());
+        assert_eq!(refused, Err(why.into()), "{title:?}");
+    }
+    assert_eq!(session.branches().await.expect("a list"), []);
+    let most = "é".repeat(200);
+    let options = BranchOptions { title: Some(most.as_str().into()), ..BranchOptions::default() };
+    let (named, plain) = (session.branch(options).await, session.branch(BranchOptions::default()).await);
+    let title = |id| journal.head(id).expect("readable").expect("there").title.to_string();
+    assert_eq!(title(named.expect("a branch").id()), most);
+    assert_eq!(title(plain.expect("a branch").id()), title(session.id()));
+    let beside = session.detach("worker", "look\nhere").await.expect("detached");
+    assert_eq!(title(beside.id()), "look\nhere", "the start of its prompt");
     shut(runtime).await;
 }
 

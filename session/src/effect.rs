@@ -194,6 +194,12 @@ pub enum Rejection {
         /// Why it is not.
         why: &'static str,
     },
+    /// Inputs wait in the session's queue: what is asked for needs an empty one.
+    #[error("busy: inputs wait in its queue ({inputs}): let it take them, or clear them")]
+    Waiting {
+        /// How many.
+        inputs: usize,
+    },
     /// The session is deleted.
     #[error("the session is deleted")]
     Deleted,

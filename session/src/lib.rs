@@ -23,4 +23,5 @@ pub mod render;
 pub mod sabotage;
 pub mod settings;
 pub mod state;
+pub mod title;
 pub mod usage;

@@ -2,6 +2,7 @@
 
 use subtend_actors::BranchOptions;
 use subtend_session::place::BranchKind;
+use subtend_session::title;
 
 use super::control;
 use super::data::StoreArgs;
@@ -35,6 +36,9 @@ pub(crate) struct Args {
 /// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let (session, at) = control::message(&args.message)?;
+    if let Some(title) = &args.title {
+        title::check(title).map_err(|bad| Fail::Usage(format!("{bad} (--title TEXT)")))?;
+    }
     control::with(&args.store, session, async |session| {
         let kind = if args.fresh { BranchKind::Subagent } else { BranchKind::Human };
         let (agent, title) = (args.agent.as_deref().map(Into::into), args.title.as_deref().map(Into::into));

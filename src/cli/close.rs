@@ -2,12 +2,12 @@
 
 use std::io::Write as _;
 
-use subtend_actors::SessionHandle;
+use subtend_actors::{ControlError, SessionHandle};
 
 use super::control;
 use super::fail::{Code, Fail};
-use super::paint::{In, ODD, harmless};
-use super::work::serve::{self, ServeArgs};
+use super::paint::{In, ODD, count, harmless};
+use super::work::serve::{self, ServeArgs, Unmet};
 
 /// Closes a quiet session; the next input opens it again.
 ///
@@ -32,9 +32,13 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
                 match serve::waited(session.services_done(), &mut stop).await {
                     // Only a root is summed up by its close.
                     _ if !session.is_root() => {}
-                    Some(()) if session.is_summed_up().await? => {}
-                    Some(()) => unsummed("it came to nothing", &short.0),
-                    None => unsummed("it took too long, or was given up", &short.0),
+                    Ok(()) if session.is_summed_up().await? => {}
+                    Ok(()) => unsummed("it came to nothing", &short.0),
+                    Err(Unmet::Late) => unsummed("it took too long", &short.0),
+                    Err(Unmet::Stopped) => {
+                        unsummed("it was cancelled", &short.0);
+                        return Ok(Code::Cancelled);
+                    }
                 }
                 Ok(Code::Done)
             });
@@ -57,9 +61,21 @@ fn closed_alone(args: &Args, why: &str) -> Result<Code, Fail> {
 }
 
 async fn close(session: &SessionHandle) -> Result<Code, Fail> {
-    session.close().await?;
+    session.close().await.map_err(|error| match error {
+        ControlError::Waiting(inputs) => waiting(&session.id().short().0, inputs),
+        other => other.into(),
+    })?;
     control::say(&format!("session {} is closed; `subtend send` opens it again", session.id().short().0))?;
     Ok(Code::Done)
+}
+
+/// What to do with the inputs of a session that would be closed without having taken them.
+fn waiting(session: &str, inputs: usize) -> Fail {
+    let what = count(inputs as u64, "input");
+    Fail::Other(format!(
+        "session {session} is not closed, since {what} in its queue would be left behind: `subtend continue {session}` lets it take what \
+         waits, `subtend queue {session} clear` removes it"
+    ))
 }
 
 /// Tells that what was closed has no summary. Without a stderr there is nobody to tell.

@@ -149,6 +149,13 @@ impl Place {
 
     /// That there is no store here.
     pub(crate) fn none(&self) -> Fail {
+        if self.path().is_none() {
+            return Fail::Usage(
+                "a store in memory has nothing of an earlier process, and is gone with this one: name the store that has the session by \
+                 --data DIR or --store ENGINE:PATH"
+                    .to_owned(),
+            );
+        }
         Fail::Other(format!(
             "there is no store at {}: `subtend run` makes one, or choose another with --data DIR or --store ENGINE:PATH",
             self.name()

@@ -56,6 +56,15 @@ fn row(entry: &QueueEntry) -> Row<'_> {
     Row { id: entry.id, kind: kind(entry.kind), lane: entry.lane, text, metadata }
 }
 
+/// Who it is from, and whether it waits for the next turn rather than for a rest point.
+fn what(entry: &QueueEntry) -> String {
+    let steers = match entry.lane {
+        Lane::Steer => ", steers",
+        Lane::Send => "",
+    };
+    format!("{}{steers}", kind(entry.kind))
+}
+
 fn kind(kind: QueueKind) -> &'static str {
     match kind {
         QueueKind::User => "user",
@@ -79,7 +88,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
                 writeln!(anstream::stderr(), "no input waits in session {}", session.id().short().0)?;
             }
             for entry in &entries {
-                writeln!(out, "{}  {}  {}", In(DIM, entry.id), kind(entry.kind), clip(&entry.text, 80))?;
+                writeln!(out, "{}  {}  {}", In(DIM, entry.id), what(entry), clip(&entry.text, 80))?;
             }
             Ok(Code::Done)
         }

@@ -45,6 +45,6 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
             input = input.turns(turns);
         }
         let receipt = input.send().await?;
-        work.follow(events, &session, receipt.run).await
+        work.answer(events, &session, &receipt).await
     })
 }

@@ -42,6 +42,6 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         }
         let events = session.watch();
         let receipt = if args.steer { input.steer().await? } else { input.send().await? };
-        work.follow(events, &session, receipt.run).await
+        work.answer(events, &session, &receipt).await
     })
 }

@@ -1,8 +1,10 @@
 //! `subtend summary`: what was done in a session is summed up.
 
+use std::io::Write as _;
+
 use super::control;
 use super::fail::{Code, Fail};
-use super::work::serve::{self, ServeArgs};
+use super::work::serve::{self, ServeArgs, Unmet};
 
 /// Sums up what was done in a session, by the agent `summary`, and prints it; `subtend show` shows it from then on.
 #[derive(clap::Args, Debug)]
@@ -26,11 +28,16 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     }
     serve::with(parts, &args.session, async |session, mut stop| {
         match serve::waited(session.summarise(), &mut stop).await {
-            Some(summary) => {
+            Ok(summary) => {
                 control::say(&summary?)?;
                 Ok(Code::Done)
             }
-            None => Err(Fail::Other("the summary took too long, or was given up: nothing is recorded".to_owned())),
+            Err(Unmet::Late) => Err(Fail::Other("the summary took too long: nothing is recorded".to_owned())),
+            Err(Unmet::Stopped) => {
+                // Without a stderr there is nobody to tell; the exit code still says it.
+                drop(writeln!(anstream::stderr(), "cancelled: the session is not summed up"));
+                Ok(Code::Cancelled)
+            }
         }
     })
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use subtend::config::DefaultModel;
 use subtend_actors::event::Subscription;
-use subtend_actors::{Approver, BootReport, Ended, Options, Runtime, SessionHandle};
+use subtend_actors::{Approver, BootReport, Ended, Options, Receipt, Runtime, SessionHandle};
 use subtend_agents::catalog::Catalog;
 use subtend_session::authority::{Rule, RuleSet, Verdict};
 use subtend_session::ids::{RunNo, SessionId, Text};
@@ -133,7 +133,7 @@ where
     let done = threads.block_on(async {
         let mut stop = Stop::listen()?;
         let journal = parts.place.open()?;
-        let session = about.find(&journal, &parts.workspace)?;
+        let session = about.find(&parts.place, &journal, &parts.workspace)?;
         let left = session.map_or(Ok(None), |session| here::left(&journal, session))?;
         parts.options.takes_up = here::takes_up(&journal, session)?;
         let runtime = tokio::select! {
@@ -199,6 +199,26 @@ impl Work<'_> {
         let ended = followed?;
         self.tell(session.id(), &ended)?;
         Ok(cause::code(&ended.outcome))
+    }
+
+    /// Follows the run that an input went to, as [`Work::follow`], and tells what to do with the input if that run ended without having
+    /// taken it: cancelled by Ctrl-C, say, while it still did what an earlier process had begun.
+    pub(crate) async fn answer(
+        &mut self,
+        events: Subscription,
+        session: &SessionHandle,
+        receipt: &Receipt,
+    ) -> Result<Code, Fail> {
+        let code = self.follow(events, session, receipt.run).await?;
+        let (input, kept) = (receipt.input, self.args.store.place()?.path().is_some());
+        if kept && session.queue().await?.iter().any(|entry| entry.id == input) {
+            let (name, again) = (session.id().short().0, self.args.store.again());
+            self.screen.alert(&format!(
+                "the input was not taken and waits in session {name}: `subtend continue {name}{again}` goes on with it, `subtend \
+                 queue {name}{again} remove {input}` takes it back"
+            ));
+        }
+        Ok(code)
     }
 
     /// The agent of a session, for the tree.

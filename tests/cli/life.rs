@@ -76,6 +76,16 @@ fn a_branch_knows_what_came_before_it_and_nothing_after() {
     let listed = talk.user.json(&["sessions", "--json"]);
     let titles: Vec<_> = listed.as_array().expect("rows").iter().map(|row| row["title"].clone()).collect();
     assert_eq!(titles, [json!("another way"), json!("first")]);
+    let long = "x".repeat(5_000);
+    for (title, why) in [
+        ("", "error: the title is empty: say what the session is about (--title TEXT)\n"),
+        (" \t", "error: the title is empty: say what the session is about (--title TEXT)\n"),
+        (&long, "error: the title has 5000 characters, the limit is 200 (--title TEXT)\n"),
+    ] {
+        let done = talk.user.call(&["branch", &first, "--title", title]);
+        assert_eq!((done.code, &*done.out, &*done.err), (Some(2), "", why));
+    }
+    assert_eq!(talk.user.json(&["sessions", "--json"]), listed);
     let wrong = talk.user.call(&["branch", &format!("{}:9999", talk.id)]);
     assert!(wrong.code == Some(1) && wrong.err.contains("9999"), "{wrong:?}");
     let none = talk.user.call(&["branch", &format!("{}:last", talk.id)]);
@@ -86,6 +96,9 @@ fn a_branch_knows_what_came_before_it_and_nothing_after() {
 fn an_answer_is_given_anew_and_the_old_one_comes_back() {
     let talk = Talk::begun();
     let answer = talk.messages(&talk.id)[1].0.clone();
+    let none = talk.user.call(&["switch", &answer, "next"]);
+    assert_eq!(none.code, Some(1), "{none:?}");
+    assert!(none.err.contains("and no answer of this session has: regenerate one to have a choice"), "{none:?}");
     assert_eq!(talk.says(&["regenerate", &talk.id]), "heard: first\n");
     assert_eq!(talk.tells(&["switch", &talk.id, "previous"]), format!("{answer} shows alternative 0\n"));
     assert_eq!(talk.tells(&["switch", &answer, "1"]), format!("{answer} shows alternative 1\n"));
@@ -176,6 +189,33 @@ fn a_store_that_another_process_works_on_is_named_with_that_process() {
     }
     run.signal("INT");
     assert_eq!(run.done().code, Some(130));
+}
+
+#[test]
+fn a_store_in_memory_has_no_session_of_an_earlier_process_and_says_so() {
+    let talk = Talk::begun();
+    let says = "error: a store in memory has nothing of an earlier process, and is gone with this one: name the store that has the \
+                session by --data DIR or --store ENGINE:PATH\n";
+    let id = &*talk.id;
+    let verbs: [&[&str]; 13] = [
+        &["cancel", id],
+        &["interrupt", id],
+        &["close", id],
+        &["delete", id],
+        &["queue", id],
+        &["branch", id],
+        &["switch", id, "next"],
+        &["rollback", id],
+        &["show", id],
+        &["send", id, "hi", "--quiet"],
+        &["continue", id, "--quiet"],
+        &["regenerate", id, "--quiet"],
+        &["chat", id, "--quiet"],
+    ];
+    for verb in verbs {
+        let done = talk.user.call(&[verb, &["--store", "memory"]].concat());
+        assert_eq!((done.code, &*done.out, &*done.err), (Some(2), "", says), "{verb:?}");
+    }
 }
 
 #[test]

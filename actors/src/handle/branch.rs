@@ -14,6 +14,7 @@ use subtend_session::outcome::{By, OutcomeKind};
 use subtend_session::place::BranchKind;
 use subtend_session::record::{Record, SessionCreated};
 use subtend_session::state::{Phase, State};
+use subtend_session::title;
 
 use super::{ControlError, SessionHandle};
 use crate::births::Template;
@@ -111,7 +112,8 @@ impl SessionHandle {
     /// hangs on, as it stood then: calls that are open in it have a result that says so. Its first input opens its first run.
     ///
     /// # Errors
-    /// [`ControlError`]; [`ControlError::NotFound`] where there is no such message.
+    /// [`ControlError`]; [`ControlError::NotFound`] where there is no such message; [`ControlError::Refused`] where the title is
+    /// empty, more than one line, or has more than 200 characters.
     ///
     /// # Cancel safety
     /// Dropping the future leaves open whether the branch is made.
@@ -119,6 +121,14 @@ impl SessionHandle {
     /// # Durability
     /// The branch is durable when its handle is returned.
     pub async fn branch(&self, options: BranchOptions) -> Result<SessionHandle, ControlError> {
+        if let Some(title) = &options.title {
+            title::check(title).map_err(|bad| ControlError::Refused(bad.to_string()))?;
+        }
+        self.branch_as(options).await
+    }
+
+    /// As [`SessionHandle::branch`], with whatever title: one that nobody chose is the start of what was said.
+    pub(super) async fn branch_as(&self, options: BranchOptions) -> Result<SessionHandle, ControlError> {
         let hub = &self.hub;
         let BranchOptions { at, kind, agent, title, metadata } = options;
         if kind == BranchKind::Alternative {

@@ -53,6 +53,9 @@ pub enum ControlError {
     /// The session works, and what is asked for needs a quiet one.
     #[error("the session is at work: {0}")]
     Working(String),
+    /// Inputs wait in the session's queue, and what is asked for needs an empty one.
+    #[error("inputs wait in the session's queue ({0}): let it take them, or clear the queue")]
+    Waiting(usize),
     /// What was named is not there.
     #[error("there is no such session, message or call here")]
     NotFound,
@@ -69,6 +72,7 @@ impl ControlError {
     pub(crate) fn of(rejection: &Rejection) -> Self {
         match rejection {
             Rejection::Working { command, why } => Self::Working(format!("{command} needs a quiet session, and {why}")),
+            Rejection::Waiting { inputs } => Self::Waiting(*inputs),
             Rejection::Deleted => Self::Deleted,
             Rejection::Stale(_)
             | Rejection::Busy { .. }

@@ -203,6 +203,7 @@ impl Input {
             Err(
                 other @ (Rejection::Stale(_)
                 | Rejection::Working { .. }
+                | Rejection::Waiting { .. }
                 | Rejection::Deleted
                 | Rejection::NotYet(_)
                 | Rejection::Misplaced { .. }),

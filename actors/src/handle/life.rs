@@ -78,7 +78,7 @@ impl SessionHandle {
     /// A root session is then summed up, where the host does that (`Options::summaries`); the close waits for none of it.
     ///
     /// # Errors
-    /// [`ControlError::Working`] while a run is in flight or inputs wait.
+    /// [`ControlError::Working`] while a run is in flight, [`ControlError::Waiting`] while inputs wait.
     ///
     /// # Cancel safety
     /// Dropping the future leaves open whether it is closed.
@@ -129,9 +129,11 @@ impl SessionHandle {
     async fn tops(&self) -> Result<Vec<RunKey>, WaitError> {
         let in_flight = self.in_flight().await.map_err(|error| match error {
             ControlError::Stopped(stopped) => WaitError::Stopped(stopped),
-            ControlError::Working(_) | ControlError::NotFound | ControlError::Deleted | ControlError::Refused(_) => {
-                WaitError::Refused(error.to_string())
-            }
+            ControlError::Working(_)
+            | ControlError::Waiting(_)
+            | ControlError::NotFound
+            | ControlError::Deleted
+            | ControlError::Refused(_) => WaitError::Refused(error.to_string()),
         })?;
         let top = |(key, owner): &(RunKey, Owner)| key.session == self.id || owner.run().is_none();
         Ok(in_flight.into_iter().filter(top).map(|(key, _)| key).collect())
@@ -183,12 +185,15 @@ impl SessionHandle {
     pub async fn delete(&self, force: bool) -> Result<u32, ControlError> {
         if force {
             self.cancel_tree().await?;
-            self.ended_below().await?;
-        } else if let Some((key, _)) = self.without_services().await?.first() {
+        } else if let Some((key, _)) = self.others().await?.first() {
             return Err(ControlError::Working(format!(
                 "run {} of session {} is in flight: wait for its end, or let the deletion cancel it (force)",
                 key.run, key.session
             )));
+        }
+        self.without_services().await?;
+        if force {
+            self.ended_below().await?;
         }
         self.all_settled().await?;
         let mut deleted = 0;
@@ -208,20 +213,29 @@ impl SessionHandle {
         Ok(deleted)
     }
 
-    /// Runs in flight of this session and of all below it, when those of the host's services have ended: nobody waits for these.
-    async fn without_services(&self) -> Result<Vec<(RunKey, Owner)>, ControlError> {
-        let (mut others, mut services) = (Vec::new(), Vec::new());
-        for (key, owner) in self.in_flight().await? {
-            if matches!(owner, Owner::Host(_)) { services.push(key) } else { others.push((key, owner)) }
+    /// Runs in flight of this session and of all below it, but for those of the host's services: nobody waits for these.
+    async fn others(&self) -> Result<Vec<(RunKey, Owner)>, ControlError> {
+        let mut in_flight = self.in_flight().await?;
+        in_flight.retain(|(_, owner)| !matches!(owner, Owner::Host(_)));
+        Ok(in_flight)
+    }
+
+    /// Ends the services of this session and of all below it. One that a close has just put to work has no run yet that could be
+    /// found and cancelled: it would open it in the middle of the deletion.
+    async fn without_services(&self) -> Result<(), ControlError> {
+        for (id, _) in self.children_first().map_err(|error| self.hub.unread(&error))? {
+            self.hub.services.stop(Some(id));
+            self.hub.services.done(Some(id)).await;
         }
-        if others.is_empty() {
-            for key in services {
+        // A service of an earlier process has nobody here whom it works for.
+        for (key, owner) in self.in_flight().await? {
+            if matches!(owner, Owner::Host(_)) {
                 let cancel = Command::Cancel { run: Some(key.run), by: By::Host, queue_stands: true };
                 self.of_tree(key.session).control(cancel).await?;
                 self.of_tree(key.session).run_ended(key.run).await?;
             }
         }
-        Ok(others)
+        Ok(())
     }
 
     /// Waits until the runs that are in flight now have ended: they were cancelled.
@@ -271,7 +285,7 @@ impl SessionHandle {
         // Listings show what it works on, not what the session is about.
         let title = prompt.get(..prompt.floor_char_boundary(TITLE)).map(Text::from);
         let options = BranchOptions { kind: BranchKind::Subagent, agent, title, ..BranchOptions::default() };
-        let child = self.branch(options).await?;
+        let child = self.branch_as(options).await?;
         let sent = child.input(prompt).by(From::Host, Owner::Detached { by_host: true }).send().await;
         sent.map(|_| child).map_err(|error| match error {
             SendError::Stopped(stopped) => ControlError::Stopped(stopped),

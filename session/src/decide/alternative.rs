@@ -115,8 +115,14 @@ pub(super) fn switch(draft: &mut Draft<'_>, of: Option<Seq>, to: SwitchTo, by: B
     };
     let Some(alternatives) = draft.state.alternatives.get(&of) else {
         let known: Vec<Seq> = draft.state.alternatives.keys().copied().collect();
-        let there_are = named("those that have are", &known);
-        return Err(Rejection::BadInput(format!("record {of} is no answer that has alternatives; {there_are}")));
+        return Err(Rejection::BadInput(if known.is_empty() {
+            format!(
+                "record {of} has no alternatives, and no answer of this session has: regenerate one to have a choice"
+            )
+        } else {
+            let there_are = named("those that have are", &known);
+            format!("record {of} is no answer that has alternatives; {there_are}")
+        }));
     };
     if let Some(run) = context::rolled_back(draft.state, of) {
         return Err(hidden(of, run));

@@ -11,10 +11,7 @@ pub(super) fn close(draft: &mut Draft<'_>, by: By) -> Result<(), Rejection> {
     }
     quiet(draft, "close")?;
     if !draft.state.queue.is_empty() {
-        return Err(Rejection::Working {
-            command: "close",
-            why: "inputs wait in its queue: let it take them, or clear them",
-        });
+        return Err(Rejection::Waiting { inputs: draft.state.queue.len() });
     }
     draft.reply(Reply::Done(draft.state.last_run));
     if !draft.state.closed {

@@ -6,9 +6,8 @@ use crate::effect::{Rejection, Reply};
 use crate::ids::SessionId;
 use crate::outcome::By;
 use crate::record::{Record, SummarySet, TitleSet};
+use crate::title;
 
-/// Characters of a title at most.
-const TITLE_CHARS: usize = 200;
 /// Bytes of a summary at most.
 const SUMMARY_BYTES: usize = 32 << 10;
 
@@ -17,24 +16,15 @@ pub(super) fn describe(draft: &mut Draft<'_>, description: Description) -> Resul
         return Err(Rejection::Deleted);
     }
     match description {
-        Description::Title(set) => title(draft, set)?,
+        Description::Title(set) => entitle(draft, set)?,
         Description::Summary(set) => summary(draft, set)?,
     }
     draft.reply(Reply::Done(draft.state.last_run));
     Ok(())
 }
 
-fn title(draft: &mut Draft<'_>, set: TitleSet) -> Result<(), Rejection> {
-    let chars = set.title.chars().count();
-    if set.title.trim().is_empty() {
-        return Err(Rejection::BadInput("the title is empty: say what the session is about".into()));
-    }
-    if chars > TITLE_CHARS {
-        return Err(Rejection::BadInput(format!("the title has {chars} characters, the limit is {TITLE_CHARS}")));
-    }
-    if set.title.chars().any(char::is_control) {
-        return Err(Rejection::BadInput("the title is more than one line, or has control characters".into()));
-    }
+fn entitle(draft: &mut Draft<'_>, set: TitleSet) -> Result<(), Rejection> {
+    title::check(&set.title).map_err(|bad| Rejection::BadInput(bad.to_string()))?;
     let taken = is_taken(draft, set.of)?;
     // What a person chose stands, and what is said again changes nothing: the host's word may come late, or twice.
     let stands = set.by != By::Person && draft.state.is_titled();

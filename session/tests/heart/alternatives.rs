@@ -234,9 +234,11 @@ fn what_cannot_be_regenerated_or_switched_is_refused_with_what_there_is() {
         refusal(&mut heart, switch(SwitchTo::Next)),
         "no answer of this session has alternatives: regenerate one"
     );
+    let of = || Command::Switch { of: Some(Seq(second)), to: SwitchTo::Next, by: By::Person };
+    let none = "has no alternatives, and no answer of this session has: regenerate one to have a choice";
+    assert_eq!(refusal(&mut heart, of()), format!("record {second} {none}"));
     let mut heart = heart.then(regenerate(1, Some(first)));
-    let of = Command::Switch { of: Some(Seq(second)), to: SwitchTo::Next, by: By::Person };
-    let says = refusal(&mut heart, of);
+    let says = refusal(&mut heart, of());
     assert_eq!(says, format!("record {second} is no answer that has alternatives; those that have are {first}"));
 }
 

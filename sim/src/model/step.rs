@@ -317,7 +317,7 @@ impl System {
                 }
                 Err(Rejection::Stale(_)) => all.slot_refused |= name == "admitted",
                 // What it was told first may have opened a run.
-                Err(Rejection::Busy { .. } | Rejection::Working { .. }) => {}
+                Err(Rejection::Busy { .. } | Rejection::Working { .. } | Rejection::Waiting { .. }) => {}
                 Err(
                     rejection @ (Rejection::BadInput(_)
                     | Rejection::Deleted

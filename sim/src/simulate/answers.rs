@@ -82,6 +82,7 @@ pub(crate) fn told<T: Debug>(world: &World, deed: &Deed, told: Result<T, Control
         }
         Err(ControlError::Stopped(_)) => "stopped".to_owned(),
         Err(ControlError::Working(_)) => "working".to_owned(),
+        Err(ControlError::Waiting(_)) => "waiting".to_owned(),
         Err(ControlError::NotFound) => "not found".to_owned(),
         Err(ControlError::Deleted) => "deleted".to_owned(),
         Err(ControlError::Refused(why)) => {

@@ -30,6 +30,7 @@ pub(crate) fn spawn(world: &Arc<World>, mut approver: Approver) {
                 Err(ControlError::Stopped(_)) => book.tally.mark("answered one that stopped"),
                 Err(
                     error @ (ControlError::Working(_)
+                    | ControlError::Waiting(_)
                     | ControlError::NotFound
                     | ControlError::Deleted
                     | ControlError::Refused(_)),

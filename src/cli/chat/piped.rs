@@ -28,7 +28,7 @@ pub(super) async fn talk(work: &mut Work<'_>, session: &SessionHandle) -> Result
         }
         let events = session.watch();
         let receipt = session.send(line).await?;
-        code = work.follow(events, session, receipt.run).await?;
+        code = work.answer(events, session, &receipt).await?;
     }
 }
 

@@ -11,7 +11,7 @@ use subtend_session::state::Phase;
 use subtend_tools::workspace::Workspace;
 
 use super::super::control;
-use super::super::data::quoted;
+use super::super::data::{Place, quoted};
 use super::super::fail::Fail;
 
 /// Whether a session of another workspace may go on.
@@ -37,9 +37,18 @@ impl About<'_> {
     /// not, unless a person wants it.
     ///
     /// # Errors
-    /// [`Fail::Usage`] where it was begun in another workspace, with both and what to do; as [`control::find`].
-    pub(super) fn find(self, journal: &Journal, workspace: &Workspace) -> Result<Option<SessionId>, Fail> {
+    /// [`Fail::Usage`] where it was begun in another workspace, with both and what to do, and where no session can be there; as
+    /// [`control::find`].
+    pub(super) fn find(
+        self,
+        place: &Place,
+        journal: &Journal,
+        workspace: &Workspace,
+    ) -> Result<Option<SessionId>, Fail> {
         let Self::Session(name, HereArgs { here }) = self else { return Ok(None) };
+        if place.path().is_none() {
+            return Err(place.none());
+        }
         let session = control::find(journal, name)?;
         if !here
             && let Some(home) = home(journal, session)?

@@ -110,9 +110,10 @@ pub(crate) fn open(runtime: &Runtime, agent: &str) -> Result<SessionHandle, Fail
         OpenSessionError::UnknownAgent { .. } | OpenSessionError::NotPrimary { .. } => {
             Fail::Usage(format!("{error} (--agent NAME; `subtend agents` tells more)"))
         }
-        OpenSessionError::UnknownPool(_) | OpenSessionError::NoPrice(_) | OpenSessionError::Limits(_) => {
-            Fail::Usage(error.to_string())
-        }
+        OpenSessionError::UnknownPool(_)
+        | OpenSessionError::NoPrice(_)
+        | OpenSessionError::Limits(_)
+        | OpenSessionError::Title(_) => Fail::Usage(error.to_string()),
         OpenSessionError::Stopped | OpenSessionError::Unrecordable(_) | OpenSessionError::Journal(_) => {
             Fail::Other(error.to_string())
         }

@@ -88,16 +88,25 @@ where
     done
 }
 
-/// Waits for a summary, and tells that it is waited for; `None` where it took too long, or we were asked to stop.
-pub(crate) async fn waited<T>(work: impl Future<Output = T>, stop: &mut Stop) -> Option<T> {
+/// Why something is not waited for any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unmet {
+    /// It took too long.
+    Late,
+    /// We were asked to stop.
+    Stopped,
+}
+
+/// Waits for a summary, and tells that it is waited for.
+pub(crate) async fn waited<T>(work: impl Future<Output = T>, stop: &mut Stop) -> Result<T, Unmet> {
     let mut work = std::pin::pin!(work);
     let mut teller = Teller::new();
     let mut over = std::pin::pin!(tokio::time::sleep(WAIT));
     loop {
         tokio::select! {
-            done = &mut work => return Some(done),
-            () = stop.asked() => return None,
-            () = &mut over => return None,
+            done = &mut work => return Ok(done),
+            () = stop.asked() => return Err(Unmet::Stopped),
+            () = &mut over => return Err(Unmet::Late),
             () = tokio::time::sleep(TICK) => teller.tell(|| "the session is summed up".to_owned()),
         }
     }

@@ -264,7 +264,7 @@ fn closing_and_deleting() {
     let close = || Command::Close { by: By::Person };
     let delete = || Command::Delete { by: By::Person };
     let row = |name, doing, command, cells| Row { name, doing, command, cells };
-    let waits = "busy: close needs a quiet session, and inputs wait in its queue: let it take them, or clear them";
+    let waits = "busy: inputs wait in its queue (1): let it take them, or clear them";
     walk(&[
         row("close", Doing::Stream, close, working("close", "session_closed Done > E")),
         row("close, an input waits", Doing::Waits, close, working("close", waits)),

@@ -1,0 +1,39 @@
+//! What may be a title of a session.
+
+/// Characters of a title at most.
+pub const MAX_CHARS: usize = 200;
+
+/// Why a text is no title.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadTitle {
+    /// It says nothing.
+    #[error("the title is empty: say what the session is about")]
+    Empty,
+    /// It is too long.
+    #[error("the title has {chars} characters, the limit is {MAX_CHARS}")]
+    Long {
+        /// Its characters.
+        chars: usize,
+    },
+    /// A listing could not show it on its line.
+    #[error("the title is more than one line, or has control characters")]
+    NotOneLine,
+}
+
+/// Whether somebody may give a session this title.
+///
+/// # Errors
+/// [`BadTitle`].
+pub fn check(title: &str) -> Result<(), BadTitle> {
+    let chars = title.chars().count();
+    if title.trim().is_empty() {
+        return Err(BadTitle::Empty);
+    }
+    if chars > MAX_CHARS {
+        return Err(BadTitle::Long { chars });
+    }
+    if title.chars().any(char::is_control) {
+        return Err(BadTitle::NotOneLine);
+    }
+    Ok(())
+}

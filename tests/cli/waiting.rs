@@ -1,0 +1,84 @@
+//! Inputs that no run took: they wait in the store, and every verb that meets them says what to do.
+
+use serde_json::{Value, json};
+
+use super::call::{Done, User};
+
+const HANG: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "hang": true, "repeat": true } ] } ] }"#;
+const ECHO: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "heard: {last}", "repeat": true } ] } ] }"#;
+
+/// A session whose run goes on over a kill, and which was then sent an input that Ctrl-C kept from being taken.
+struct Left {
+    user: User,
+    model: String,
+    id: String,
+    short: String,
+    sent: Done,
+    input: Value,
+}
+
+impl Left {
+    fn new(send: &[&str]) -> Self {
+        let user = User::new();
+        let steady = "---\nmode: primary\ndescription: Goes on.\non_restart: resume\n---\nGo on.\n";
+        user.file(".subtend/agents/steady.md", steady);
+        let model = user.script(HANG);
+        let killed = user.start(&["run", "--json", "--agent", "steady", "--model", &model, "hang"]);
+        let event = killed.until(|event| event["record"]["turn_started"].is_object());
+        killed.signal("KILL");
+        assert_eq!(killed.done().code, None);
+        let id = event["session"].as_str().expect("an id").to_owned();
+        let sent = user.start(&[&["send", &id], send, &["--json", "--model", &model]].concat());
+        let accepted = sent.until(|event| event["record"]["input_accepted"].is_object());
+        sent.signal("INT");
+        let sent = sent.done();
+        let short = user.json(&["show", "--json", &id])["short"].as_str().expect("a name").to_owned();
+        let input = accepted["record"]["input_accepted"]["id"].clone();
+        user.script(ECHO);
+        Self { user, model, id, short, sent, input }
+    }
+}
+
+#[test]
+fn an_input_that_ctrl_c_kept_from_being_taken_is_said_to_wait_and_goes_on_or_is_taken_back() {
+    let left = Left::new(&["and this"]);
+    let (name, input) = (&left.short, left.input.as_str().expect("an id"));
+    assert_eq!(left.sent.code, Some(130), "{:?}", left.sent);
+    let says = format!(
+        "the input was not taken and waits in session {name}: `subtend continue {name}` goes on with it, `subtend queue {name} \
+         remove {input}` takes it back\n"
+    );
+    assert!(left.sent.err.contains(&says), "{:?}", left.sent);
+    let rows = json!([{ "id": input, "kind": "user", "lane": "send", "text": "and this", "metadata": null }]);
+    assert_eq!(left.user.json(&["queue", name, "--json"]), rows);
+    assert_eq!(left.user.call(&["queue", name]).out, format!("{input}  user  and this\n"));
+    let on = left.user.call(&["continue", name, "--quiet", "--model", &left.model]);
+    assert_eq!((on.code, &*on.err), (Some(0), ""), "what was taken is not said to wait: {on:?}");
+    assert_eq!(left.user.json(&["queue", name, "--json"]), json!([]));
+    let shown = left.user.call(&["show", &left.id]).out;
+    assert!(shown.contains("heard: and this"), "{shown}");
+}
+
+#[test]
+fn a_session_in_which_an_input_waits_is_not_closed_and_says_why_and_what_to_do() {
+    let left = Left::new(&["and this"]);
+    let name = &left.short;
+    let done = left.user.call(&["close", &left.id]);
+    let says = format!(
+        "error: session {name} is not closed, since 1 input in its queue would be left behind: `subtend continue {name}` lets it take \
+         what waits, `subtend queue {name} clear` removes it\n"
+    );
+    assert_eq!((done.code, &*done.out, &*done.err), (Some(1), "", &*says));
+    let input = left.input.as_str().expect("an id");
+    assert_eq!(left.user.call(&["queue", name, "remove", input]).out, format!("removed {input}\n"));
+    assert_eq!(left.user.call(&["close", &left.id]).code, Some(0));
+}
+
+#[test]
+fn a_line_that_steers_is_told_from_one_that_does_not() {
+    let left = Left::new(&["faster", "--steer"]);
+    let input = left.input.as_str().expect("an id");
+    assert_eq!(left.user.call(&["queue", &left.id]).out, format!("{input}  user, steers  faster\n"));
+    let rows = json!([{ "id": input, "kind": "user", "lane": "steer", "text": "faster", "metadata": null }]);
+    assert_eq!(left.user.json(&["queue", &left.id, "--json"]), rows);
+}
