@@ -12,9 +12,11 @@ use subtend_session::settings::Settings;
 
 use super::fail::{Code, Fail};
 use super::paint::{BAD, BOLD, DIM, In, ODD, clip, fill};
+use super::work::choice;
 use super::{settings, workspace};
 
 mod check;
+pub(crate) mod model;
 mod one;
 
 /// Lists the agents of a workspace: the built-in ones, those in `.subtend/agents/` and the profiles of subtend.yaml, with what is
@@ -91,10 +93,12 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     }
     let workspace = workspace::open(&args.workspace)?;
     let catalog = Catalog::load(workspace.path());
-    if let Some(name) = &args.name {
-        return one::show(super::prompt::agent(&catalog, name)?, &catalog, args.json);
-    }
+    let agent = args.name.as_deref().map(|name| super::prompt::agent(&catalog, name)).transpose()?;
     let loaded = settings::load(&workspace)?;
+    let problems = model::problems(&catalog, &loaded, choice::variable().as_deref());
+    if let Some(agent) = agent {
+        return one::show(agent, &problems, args.json);
+    }
     let dialects = settings::dialects(&loaded, &workspace)?;
     let profile = |profile: &std::sync::Arc<subtend_agents::profile::Profile>| ProfileRow {
         name: profile.name.clone(),
@@ -107,7 +111,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let listing = Listing {
         agents: catalog.all().map(|manifest| row(manifest)).collect(),
         profiles: dialects.profiles.all().map(profile).collect(),
-        warnings: catalog.problems().iter().map(warning).collect(),
+        warnings: problems.iter().map(warning).collect(),
     };
     let mut out = anstream::stdout().lock();
     if args.json {
@@ -121,12 +125,12 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     listing.profiles.iter().try_for_each(|row| writeln!(out, "{}", profile_line(row, width)))?;
     drop(out);
     settings::warn(&loaded)?;
-    warn(&catalog)
+    warn(&problems)
 }
 
 /// Tells on stderr what is wrong with agent files.
-pub(crate) fn warn(catalog: &Catalog) -> Result<Code, Fail> {
-    catalog.problems().iter().try_for_each(tell)?;
+pub(crate) fn warn(problems: &[Problem]) -> Result<Code, Fail> {
+    problems.iter().try_for_each(tell)?;
     Ok(Code::Done)
 }
 

@@ -19,6 +19,7 @@ A value is said, from weakest to strongest, by its default, by your own file, by
 environment, by an option of the command.
 
 Examples:
+  subtend config show limits.turns
   subtend config set limits.turns 20
   subtend config set llm.pools.cheap '[anthropic/claude-haiku-4-5, offline]'
   SUBTEND_MAX_CONCURRENT=8 subtend config show";
@@ -33,8 +34,11 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// Prints every value with who said it
+    /// Prints every value with who said it, or one
     Show {
+        /// Key, such as `limits.turns`, or one above several, such as `limits` [default: all]
+        key: Option<String>,
+
         /// Workspace whose file counts
         #[arg(long, value_name = "DIR", default_value = ".")]
         workspace: PathBuf,
@@ -86,7 +90,7 @@ struct Shown<'a> {
 /// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     match &args.what {
-        What::Show { workspace, json } => show(workspace, *json),
+        What::Show { key, workspace, json } => show(key.as_deref(), workspace, *json),
         What::Set { key, value, workspace, user } => set(key, value, workspace, *user),
         What::Schema { of } => {
             let schema = match of {
@@ -99,15 +103,19 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     }
 }
 
-fn show(folder: &Path, json: bool) -> Result<Code, Fail> {
+fn show(key: Option<&str>, folder: &Path, json: bool) -> Result<Code, Fail> {
+    let refused = |error: configuration::BadKey| Fail::Usage(error.to_string());
+    // Before the files are read: what is wrong with them is not what is wrong with the key.
+    let key = key.map(str::parse::<Key>).transpose().map_err(refused)?;
     let loaded = settings::load(&*workspace::open(folder)?)?;
+    let values = key.map_or_else(|| Ok(loaded.values.clone()), |key| loaded.at(&key)).map_err(refused)?;
     let mut out = anstream::stdout().lock();
     if json {
-        serde_json::to_writer(&mut out, &Shown { values: &loaded.values, warnings: &loaded.warnings })?;
+        serde_json::to_writer(&mut out, &Shown { values: &values, warnings: &loaded.warnings })?;
         writeln!(out)?;
         return Ok(Code::Done);
     }
-    let rows: Vec<_> = loaded.values.iter().map(|one| (one.key.to_string(), text(&one.value), &one.origin)).collect();
+    let rows: Vec<_> = values.iter().map(|one| (one.key.to_string(), text(&one.value), &one.origin)).collect();
     let width = |lengths: &mut dyn Iterator<Item = usize>, most: usize| lengths.max().unwrap_or(0).min(most);
     let keys = width(&mut rows.iter().map(|(key, ..)| key.chars().count()), 48);
     let values = width(&mut rows.iter().map(|(_, value, _)| value.chars().count()), 32);

@@ -26,7 +26,7 @@ pub(crate) use stop::Stop;
 
 pub(crate) mod approve;
 mod brief;
-mod choice;
+pub(crate) mod choice;
 mod here;
 pub(crate) mod hub;
 mod limit;
@@ -276,7 +276,7 @@ fn parts(args: &WorkArgs, screen: &mut Screen) -> Result<(hub::Parts, Text), Fai
     told_place(&place, screen);
     let catalog = Catalog::load(workspace.path());
     if !args.quiet {
-        agents::warn(&catalog)?;
+        agents::warn(&agents::model::problems(&catalog, &loaded, args.models.words()))?;
     }
     let tool_options = loaded.config.tool_options();
     let options = loaded.config.sessions.options(models.calls_servers());

@@ -80,6 +80,28 @@ impl Loaded {
         said.map_or(Origin::Default, |setting| setting.origin.clone())
     }
 
+    /// The values at `key` and below it, with who said them. One that may be said, has no default and was said by nobody is null.
+    ///
+    /// # Errors
+    /// [`BadKey`] where there is no such key, with what was probably meant.
+    pub fn at(&self, key: &Key) -> Result<Vec<Setting>, BadKey> {
+        Shape::whole().at(key)?;
+        let below: Vec<_> = self.values.iter().filter(|setting| key.holds(&setting.key)).cloned().collect();
+        if !below.is_empty() {
+            return Ok(below);
+        }
+        // It lies in a value that is settled whole, or in none.
+        let within = |whole: &Setting| {
+            let rest = key.names().get(whole.key.names().len()..)?;
+            let value =
+                rest.iter().try_fold(&whole.value, |value, name| value.get(name)).filter(|value| !value.is_null())?;
+            Some((value.clone(), whole.origin.clone()))
+        };
+        let whole = self.values.iter().find(|setting| setting.key.holds(key));
+        let (value, origin) = whole.and_then(within).unwrap_or((Value::Null, Origin::Default));
+        Ok(vec![Setting { key: key.clone(), value, origin, variable: None }])
+    }
+
     /// The model of sessions whose agent names none: that which was said more strongly, where a model and a pool were.
     pub fn default_model(&self) -> DefaultModel {
         let rank = |name| self.origin(&Key::from(["llm", name])).rank();

@@ -33,6 +33,43 @@ fn r12_a_file_that_replaces_a_built_in_agent_is_shown_as_such() {
     assert!(user.call(&["agents"]).out.contains("instead of the built-in one"));
 }
 
+#[test]
+fn a_model_that_an_agent_names_and_that_there_is_not_is_told_with_the_one_that_answers_instead() {
+    let user = User::new();
+    let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "done", "repeat": true } ] } ] }"#);
+    user.file(
+        ".subtend/agents/brief.md",
+        "---\nmode: primary\ndescription: Is brief.\nmodel: claude-x\n---\nBe brief.\n",
+    );
+    user.file(
+        ".subtend/agents/sound.md",
+        "---\nmode: primary\ndescription: Is.\nmodel: ollama/small\n---\nBe sound.\n",
+    );
+    let path = user.workspace().join(".subtend/agents/brief.md").canonicalize().expect("a file");
+    let says = |taken: &str| {
+        format!(
+            "warning: {}: `model`: the default one, `{taken}`, answers instead, since there is no model `claude-x`: did you mean \
+             `anthropic/claude-x`? use `offline` (rules, no network), `scripted:FILE` (answers from a file), or a provider's model: \
+             `anthropic/MODEL`, `openai/MODEL`, `openai-responses/MODEL`, `gemini/MODEL`, `ollama/MODEL`\n",
+            path.display()
+        )
+    };
+    for verb in [&["agents"][..], &["agents", "brief"]] {
+        let done = user.call(verb);
+        assert_eq!((done.code, &*done.err), (Some(0), &*says("offline")), "{verb:?}");
+    }
+    assert_eq!(user.call(&["agents", "sound"]).err, "");
+    let listed = user.json(&["agents", "--json"]);
+    let warnings = listed["warnings"].as_array().expect("warnings");
+    assert_eq!((warnings.len(), &warnings[0]["refused"]), (1, &json!(false)), "{listed:#}");
+    let done = user.call(&["run", "--agent", "brief", "--model", &model, "hi"]);
+    assert_eq!((done.code, &*done.out), (Some(0), "done\n"), "{done:?}");
+    assert_eq!(done.err.matches("warning: ").count(), 1, "once: {done:?}");
+    assert!(done.err.contains(&says(&model)), "{done:?}");
+    let quiet = user.call(&["run", "--agent", "brief", "--model", &model, "--quiet", "hi"]);
+    assert_eq!((quiet.code, &*quiet.err), (Some(0), ""), "{quiet:?}");
+}
+
 fn rows(listing: &Value, of: &str, wanted: impl Fn(&Value) -> bool) -> Vec<String> {
     let rows = listing[of].as_array().expect("rows").iter().filter(|row| wanted(row));
     rows.map(|row| row["name"].as_str().expect("a name").to_owned()).collect()

@@ -47,6 +47,42 @@ fn every_value_is_shown_with_who_said_it() {
 }
 
 #[test]
+fn one_key_is_shown_with_who_said_it_and_one_that_is_none_is_refused() {
+    let user = User::new();
+    user_file(&user, "limits: {turns: 1}\n");
+    user.file("subtend.yaml", "llm: {pools: {cheap: [offline]}}\nprices: {small: {input: 3, output: 4}}\n");
+    let shown = |key: &str| {
+        let done = user.call(&["config", "show", key]);
+        assert_eq!((done.code, &*done.err), (Some(0), ""), "{done:?}");
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        done.out.lines().map(|line| words(line)[..2].join(" ")).collect::<Vec<_>>()
+    };
+    let file = |path: std::path::PathBuf| path.canonicalize().expect("a file").display().to_string();
+    let done = user.call(&["config", "show", "limits.turns"]);
+    let own = user.config().join("subtend/subtend.yaml").display().to_string();
+    assert_eq!((done.code, &*done.out, &*done.err), (Some(0), &*format!("limits.turns  1  {own}\n"), ""));
+    let one = user.json(&["config", "show", "llm.pools.cheap", "--json"]);
+    let origin = json!({ "kind": "project", "path": file(user.workspace().join("subtend.yaml")) });
+    let value = json!({ "key": "llm.pools.cheap", "value": ["offline"], "origin": origin, "variable": null });
+    assert_eq!(one, json!({ "values": [value], "warnings": [] }));
+    assert_eq!(shown("llm.pools.dear"), ["llm.pools.dear none"], "it may be said, and is not");
+    assert_eq!(shown("prices.small.input"), ["prices.small.input 3.0"], "a part of what is settled whole");
+    assert!(shown("limits").len() > 5 && shown("limits").iter().all(|row| row.starts_with("limits.")));
+    for (key, says) in [
+        ("limits.truns", "error: there is no key `limits.truns`: did you mean `turns`?\n"),
+        ("limts", "error: there is no key `limts`: did you mean `limits`?\n"),
+        (
+            "limits.turns.more",
+            "error: there is no key `limits.turns.more`: what stands above it is a whole number from 1 to 4294967295\n",
+        ),
+        ("limits..turns", "error: there is no key `limits..turns`: a name is missing before or after a dot\n"),
+    ] {
+        let done = user.call(&["config", "show", key]);
+        assert_eq!((done.code, &*done.out, &*done.err), (Some(2), "", says), "{key}");
+    }
+}
+
+#[test]
 fn a_value_is_set_among_the_comments_that_are_there() {
     let user = User::new();
     user.file("subtend.yaml", "# ours\nlimits:\n  turns: 5 # few\n");

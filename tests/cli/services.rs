@@ -108,6 +108,36 @@ fn a_summary_that_comes_to_nothing_closes_all_the_same_and_says_so() {
 }
 
 #[test]
+fn ctrl_c_gives_up_a_summary_and_is_told_by_the_exit_code() {
+    const SLOW: &str = r#"{ "rules": [
+        { "agent": "summary", "steps": [ { "hang": true, "repeat": true } ] },
+        { "agent": "*", "steps": [ { "text": "done", "repeat": true } ] } ] }"#;
+    let user = User::new();
+    let model = user.script(SLOW);
+    let id = run(&user, false, &model);
+    let summary = user.start(&["summary", &id, "--model", &model]);
+    // It listens before it opens the store, and the lock names who has that.
+    let (lock, pid) = (user.data().join("redb/LOCK"), summary.pid().to_string());
+    while !std::fs::read_to_string(&lock).expect("a lock").lines().any(|line| line.contains(&pid)) {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    summary.signal("INT");
+    let done = summary.done();
+    let says = "cancelled: the session is not summed up\n";
+    assert_eq!((done.code, &*done.out, &*done.err), (Some(130), "", says));
+
+    let mut command = user.command(&["close", &id, "--model", &model]);
+    command.env("SUBTEND_SESSIONS_SUMMARIES", "true");
+    let close = super::call::Under::start(command, "");
+    let said = close.line().expect("a line");
+    assert!(said.contains("is closed"), "{said}");
+    close.signal("INT");
+    let done = close.done();
+    assert!(done.code == Some(130) && done.err.contains("no summary: it was cancelled (`subtend summary "), "{done:?}");
+    assert_eq!(shown(&user, &id).1, Value::Null);
+}
+
+#[test]
 fn a_close_that_cannot_be_summed_up_closes_and_one_of_a_branch_is_not_summed_up() {
     let user = User::new();
     let model = user.script(SCRIPT);

@@ -23,9 +23,9 @@ struct Shown<'a> {
 }
 
 /// Shows it.
-pub(super) fn show(manifest: &Manifest, catalog: &Catalog, json: bool) -> Result<Code, Fail> {
+pub(super) fn show(manifest: &Manifest, problems: &[Problem], json: bool) -> Result<Code, Fail> {
     let own = |problem: &&Problem| matches!(&manifest.source, Source::File(path) if *path == problem.path);
-    let problems = || catalog.problems().iter().filter(own);
+    let problems = || problems.iter().filter(own);
     let replaces_builtin = Catalog::replaces_builtin(manifest);
     let mut out = anstream::stdout().lock();
     if json {

@@ -67,7 +67,7 @@ impl ModelArgs {
     }
 
     /// What `--model` or its variable says. A variable that is empty says nothing.
-    fn words(&self) -> Option<&str> {
+    pub(super) fn words(&self) -> Option<&str> {
         self.model.as_deref().filter(|words| !(words.is_empty() && is_empty(MODEL)))
     }
 
@@ -107,6 +107,11 @@ impl ModelArgs {
         }
         Ok(Rates { concurrent: Some(self.calls), requests_per_minute: self.calls_per_minute, ..Rates::default() })
     }
+}
+
+/// What the variable says that stands for `--model`, for verbs that call no model.
+pub(crate) fn variable() -> Option<String> {
+    std::env::var(MODEL).ok().filter(|words| !words.is_empty())
 }
 
 /// Whether one of these models is a provider's.
