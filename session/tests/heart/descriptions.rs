@@ -93,6 +93,16 @@ fn what_is_no_title_and_what_comes_from_no_service_is_refused_with_why() {
 }
 
 #[test]
+fn the_longest_title_and_the_longest_summary_are_taken_and_what_is_longer_is_not() {
+    let mut heart = served();
+    assert_eq!(writes(&mut heart, title(&"é".repeat(200), By::Person, None)).len(), 1);
+    assert_eq!(writes(&mut heart, summary(&"x".repeat(32_768), session(0xA1))).len(), 1);
+    let why = heart.tell(summary(&"x".repeat(32_769), session(0xA2))).expect_err("refused");
+    let words = "the summary has 32769 bytes: it is to have from 1 to 32768";
+    assert_eq!(why, Rejection::BadInput(words.into()));
+}
+
+#[test]
 fn records_that_no_decision_writes_do_not_fold() {
     let heart = served();
     let set = |by, of| Record::TitleSet(Box::new(TitleSet { title: "Fix it".into(), by, of }));
