@@ -101,7 +101,8 @@ impl SessionHandle {
     /// Dropping the future leaves open which runs are cancelled. Doing it again tells the rest.
     ///
     /// # Durability
-    /// Each cancel is durable when this returns; ends follow within one grace.
+    /// Each cancel is durable when this returns; ends follow within one grace. A host that dies before leaves it open for runs that
+    /// nothing below this session owns (a person's in a branch): one that had not heard ends as lost, and what waits behind it goes on.
     pub async fn cancel_tree(&self) -> Result<u32, WaitError> {
         let (mut told, mut done, mut failed) = (HashSet::new(), 0, None);
         for _ in 0..ROUNDS {
