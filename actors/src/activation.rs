@@ -204,6 +204,10 @@ impl Hub {
                 Owner::Person | Owner::Host(_) | Owner::Detached { .. } => true,
             });
             let queue_stands = queue_stands || self.leaves(&driver.state);
+            if queue_stands && !driver.state.queue.is_empty() {
+                let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
+                standing.insert(driver.state.id, driver.state.queue.len());
+            }
             return Command::Lost { owner_survives: survives, queue_stands };
         }
         let owner_over = self.owner_over(&driver.state);

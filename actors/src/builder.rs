@@ -328,6 +328,7 @@ impl Builder {
             readings: AtomicU64::new(0),
             tasks: tokio_util::task::TaskTracker::new(),
             boot: std::sync::Mutex::default(),
+            standing: std::sync::Mutex::default(),
             unreadable: Unreadable::default(),
             faults: self.faults,
             watch: std::sync::Mutex::default(),

@@ -96,6 +96,8 @@ pub(crate) struct Hub {
     pub(crate) tasks: tokio_util::task::TaskTracker,
     /// Sessions whose run was in flight when the host died: the next activation ends it `Lost` before all else.
     pub(crate) boot: Mutex<std::collections::HashMap<SessionId, crate::boot::AtBoot>>,
+    /// Inputs that stay in their queues behind runs that the start ended.
+    pub(crate) standing: Mutex<std::collections::HashMap<SessionId, usize>>,
     pub(crate) faults: crate::faults::Faults,
     /// The task that waits for the journal to fail.
     pub(crate) watch: Mutex<Option<AbortHandle>>,

@@ -334,7 +334,7 @@ async fn what_waits_in_other_trees_is_left_to_a_host_that_works_in_them() {
     let before = records(&journal, goes_on).await;
     let runtime = start(&journal, 8, TakesUp::Tree(other)).start().await.expect("a runtime");
     let boot = runtime.boot();
-    assert_eq!((boot.swept, boot.resumed, boot.staying), (2, 0, 1));
+    assert_eq!((boot.swept, boot.resumed, boot.staying, boot.inputs), (2, 0, 1, 1));
     tokio::time::sleep(slow() * 2).await;
     assert_eq!(records(&journal, goes_on).await, before, "not touched");
     let left = runtime.session(fails).expect("readable").expect("there");

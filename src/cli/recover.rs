@@ -34,6 +34,8 @@ struct Recovered {
     waiting: usize,
     /// Runs that go on with the next process that works.
     goes_on: usize,
+    /// Inputs that wait behind runs that have ended.
+    inputs: usize,
     /// Notices that were owed and delivered.
     notices: usize,
     /// What could not be done.
@@ -63,13 +65,13 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
 }
 
 fn recovered(boot: &BootReport) -> Recovered {
-    let BootReport { swept, waiting, resumed, staying, notices, undone, took_ms } = boot.clone();
+    let BootReport { swept, waiting, resumed, staying, inputs, notices, undone, took_ms } = boot.clone();
     let undone = undone.into_iter().map(|Undone { session, why }| Left { session, why }).collect();
-    Recovered { swept, waiting, goes_on: resumed.saturating_add(staying), notices, undone, took_ms }
+    Recovered { swept, waiting, goes_on: resumed.saturating_add(staying), inputs, notices, undone, took_ms }
 }
 
 fn text(recovered: &Recovered) -> String {
-    let Recovered { swept, waiting, goes_on, notices, undone, took_ms } = recovered;
+    let Recovered { swept, waiting, goes_on, inputs, notices, undone, took_ms } = recovered;
     let mut parts = vec![
         format!("{} swept", count(*swept as u64, "run")),
         format!("{} delivered", count(*notices as u64, "notice")),
@@ -80,6 +82,9 @@ fn text(recovered: &Recovered) -> String {
     if *goes_on > 0 {
         parts
             .push(format!("{} left to go on with the next verb that works in its tree", count(*goes_on as u64, "run")));
+    }
+    if *inputs > 0 {
+        parts.push(format!("{} left in queues behind what ended", count(*inputs as u64, "input")));
     }
     if !undone.is_empty() {
         parts.push(format!("{} left undone", count(undone.len() as u64, "thing")));
@@ -109,13 +114,14 @@ mod tests {
 
     #[test]
     fn what_was_done_is_one_line_and_each_thing_that_was_not_one_more() {
-        let mut recovered = Recovered { swept: 3, waiting: 0, goes_on: 0, notices: 1, undone: vec![], took_ms: 420 };
+        let mut recovered =
+            Recovered { swept: 3, waiting: 0, goes_on: 0, inputs: 0, notices: 1, undone: vec![], took_ms: 420 };
         assert_eq!(plain(&recovered), "✓ recovered in 0.4s: 3 runs swept, 1 notice delivered");
-        (recovered.waiting, recovered.goes_on) = (2, 1);
+        (recovered.waiting, recovered.goes_on, recovered.inputs) = (2, 1, 1);
         recovered.undone.push(Left { session: None, why: "a row is damaged".into() });
         let expected = "\
 ✗ recovered in 0.4s: 3 runs swept, 1 notice delivered, 2 runs left waiting for a place, 1 run left to go on with the \
-next verb that works in its tree, 1 thing left undone
+next verb that works in its tree, 1 input left in queues behind what ended, 1 thing left undone
   store: a row is damaged
   they stay as they are, and all others work: `subtend verify` tells what is wrong with them";
         assert_eq!(plain(&recovered), expected);

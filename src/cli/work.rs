@@ -358,6 +358,13 @@ fn recovered(boot: &BootReport, screen: &mut Screen) {
             "an earlier process ended with {runs} of other sessions in flight that {stay}: `subtend continue ID` lets one go on"
         ));
     }
+    if boot.inputs > 0 {
+        let wait = if boot.inputs == 1 { "waits" } else { "wait" };
+        screen.note(&format!(
+            "{} {wait} behind runs of other sessions that ended so: `subtend queue ID` lists them, `subtend continue ID` takes them up",
+            count(boot.inputs as u64, "input")
+        ));
+    }
     if let Some(first) = boot.undone.first() {
         let things = count(boot.undone.len() as u64, "thing");
         let session = first.session.map_or_else(String::new, |session| format!("session {session}: "));

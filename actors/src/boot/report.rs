@@ -1,6 +1,7 @@
 //! What the boot found and did: counted afterwards, by what is in the journal then.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::PoisonError;
 
 use subtend_journal::ReadError;
 use subtend_session::ids::{RunNo, SessionId};
@@ -20,6 +21,9 @@ pub struct BootReport {
     pub resumed: usize,
     /// Runs that were in flight, would go on, and are left as they are ([`crate::Options::takes_up`]).
     pub staying: usize,
+    /// Inputs that wait behind runs that have ended, and stay in their queues until the next input of their session: whoever takes up
+    /// what waits there is another host ([`crate::Options::takes_up`]), or their whole tree was being cancelled.
+    pub inputs: usize,
     /// Notices, and other words of one session to another, that were owed and were delivered; those of what was swept too.
     pub notices: usize,
     /// What could not be done: it stays as it is. `verify` says what is wrong with what is damaged.
@@ -81,6 +85,8 @@ impl Hub {
         }
         report.resumed = aims.going.iter().filter(|session| !aims.failed.contains(session)).count();
         report.staying = aims.staying.len();
+        let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
+        report.inputs = std::mem::take(&mut *standing).into_values().sum();
         let owed: BTreeSet<Row> = self.journal.outbox()?.into_iter().map(|(row, _)| row).collect();
         report.notices = aims.owed.difference(&owed).count();
         report.undone.extend(left.into_iter().map(|(session, why)| Undone { session: Some(session), why }));
