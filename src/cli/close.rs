@@ -61,9 +61,8 @@ fn closed_alone(args: &Args, why: &str) -> Result<Code, Fail> {
 }
 
 async fn close(session: &SessionHandle) -> Result<Code, Fail> {
-    session.close().await.map_err(|error| match error {
-        ControlError::Waiting(inputs) => waiting(&session.id().short().0, inputs),
-        other => other.into(),
+    session.close().await.map_err(|error| {
+        if let ControlError::Waiting(inputs) = error { waiting(&session.id().short().0, inputs) } else { error.into() }
     })?;
     control::say(&format!("session {} is closed; `subtend send` opens it again", session.id().short().0))?;
     Ok(Code::Done)
