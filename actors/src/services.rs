@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use subtend_journal::Stored;
 use subtend_session::authority::Authority;
 use subtend_session::command::{BranchPlan, Command, Description};
 use subtend_session::context;
 use subtend_session::effect::Reply;
-use subtend_session::ids::{Interned, RunNo, Seq, SessionId, Text};
+use subtend_session::ids::{InputId, Interned, RunNo, Seq, SessionId, Text};
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::outcome::{By, Outcome};
@@ -178,6 +179,8 @@ pub(crate) enum Unserved {
     Stopped,
     #[error("its run {0}")]
     Ended(String),
+    #[error("somebody else spoke in its session {0} before it had answered")]
+    Disturbed(SessionId),
     #[error("its answer cannot be used: {0:?}")]
     Unusable(Text),
     #[error(transparent)]
@@ -279,7 +282,8 @@ impl SessionHandle {
             return Err(Unserved::Stopped);
         }
         let service = self.of_tree(child);
-        let run = service.input(text).by(From::Host, Owner::Host(what.service())).send().await?.run;
+        let receipt = service.input(text).by(From::Host, Owner::Host(what.service())).send().await?;
+        let (run, input) = (receipt.run, receipt.input);
         let ended = tokio::select! {
             ended = service.run_ended(run) => ended?,
             () = shift.stop.cancelled() => {
@@ -293,10 +297,25 @@ impl SessionHandle {
             return Err(Unserved::Stopped);
         }
         match (ended.outcome, ended.text) {
+            // Its session can be sent to as any other: before its own words are there, and while their run is in flight.
+            (Outcome::Completed, Some(_)) if !is_undisturbed(&service.stored().await?, run, input) => {
+                Err(Unserved::Disturbed(child))
+            }
             (Outcome::Completed, Some(text)) if run == RunNo(1) => Ok((child, text)),
             (outcome, _) => Err(Unserved::Ended(outcome.kind().word().to_owned())),
         }
     }
+}
+
+/// Whether `run` is the host's, and took nothing but `input`: then what it says last is the answer to that.
+fn is_undisturbed(stored: &[Stored], run: RunNo, input: InputId) -> bool {
+    stored.iter().all(|stored| {
+        if let Record::RunOpened(opened) = &stored.record {
+            return opened.run != run || matches!(opened.owner, Owner::Host(_));
+        }
+        let Record::InputsTaken { ids, run: by, .. } = &stored.record else { return true };
+        *by != run || **ids == [input]
+    })
 }
 
 /// The limits of a service: its run has a cap by the clock.

@@ -12,9 +12,11 @@
 
 mod support;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use subtend_actors::faults::{Faults, Point};
 use subtend_actors::{Builder, ControlError, OpenOptions, Options, Runtime, SessionHandle};
 use subtend_agents::catalog::Catalog;
 use subtend_agents::manifest::{AgentMode, Manifest};
@@ -83,6 +85,15 @@ fn title(runtime: &Runtime, session: &SessionHandle) -> String {
 fn kids(runtime: &Runtime, session: &SessionHandle) -> Vec<SessionHandle> {
     let kids = runtime.journal().kids(session.id()).expect("kids");
     kids.into_iter().map(|kid| runtime.session(kid).expect("readable").expect("there")).collect()
+}
+
+fn session_of(runtime: &Runtime, session: SessionId) -> SessionHandle {
+    runtime.session(session).expect("readable").expect("there")
+}
+
+/// The services of a session but those that are `known`.
+fn others(runtime: &Runtime, session: &SessionHandle, known: &[SessionId]) -> Vec<SessionId> {
+    kids(runtime, session).iter().map(SessionHandle::id).filter(|kid| !known.contains(kid)).collect()
 }
 
 async fn outcome(journal: &Journal, session: SessionId) -> Option<Outcome> {
@@ -302,6 +313,62 @@ async fn what_is_closed_can_be_deleted_at_once_although_its_service_just_began()
         }
         assert_eq!(journal.inflight().expect("inflight"), []);
     }
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_others_say_in_the_session_of_a_service_is_no_title_and_no_summary() {
+    let (journal, asked) = (journal(), Asked::default());
+    let answer = |request: Request| async move {
+        seconds(5).await;
+        good(request).await
+    };
+    let armed = Arc::new(AtomicBool::new(false));
+    let strikes = Arc::clone(&armed);
+    let faults = Faults::new(move |point, detail| {
+        if (point, detail) == (Point::AfterAppend, "branch_created") && strikes.swap(false, Ordering::Relaxed) {
+            panic!("a fault at the birth of a service");
+        }
+    });
+    let runtime = serving(&journal, &asked, answer).faults(faults).start().await.expect("a runtime");
+    let session = open(&runtime);
+    say(&session, "hello").await;
+    session.services_done().await;
+    let [title] = &kids(&runtime, &session)[..] else { panic!("a title") };
+    let refused = |service: SessionId| {
+        Err(ControlError::Refused(format!(
+            "the session is not summed up: somebody else spoke in its session {service} before it had answered"
+        )))
+    };
+
+    // While its run is in flight.
+    let late = tokio::spawn({
+        let session = session.clone();
+        async move { session.summarise().await }
+    });
+    seconds(2).await;
+    let [first] = others(&runtime, &session, &[title.id()])[..] else { panic!("a summary") };
+    session_of(&runtime, first).send("late").await.expect("accepted");
+    assert_eq!(late.await.expect("no panic"), refused(first));
+
+    // Before its own words are there, since the session that it works for is being restarted: they join a run of the person's.
+    armed.store(true, Ordering::Relaxed);
+    let (summary, early) = tokio::join!(session.summarise(), async {
+        for _ in 0..100 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            if let [service] = others(&runtime, &session, &[title.id(), first])[..] {
+                session_of(&runtime, service).send("early").await.expect("accepted");
+                return service;
+            }
+        }
+        panic!("no service is born");
+    });
+    let opened = records(&journal, early).await.into_iter().find_map(|record| match record {
+        Record::RunOpened(opened) => Some(opened.owner),
+        _ => None,
+    });
+    assert_eq!((summary, opened), (refused(early), Some(Owner::Person)));
+    assert_eq!(described(&journal, session.id()).await.1, []);
     shut(runtime).await;
 }
 

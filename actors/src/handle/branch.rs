@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use subtend_agents::manifest::Manifest;
-use subtend_journal::ReadError;
+use subtend_journal::{ReadError, Stored};
 use subtend_session::authority::Authority;
 use subtend_session::command::{BranchPlan, Command, RegeneratePlan, SwitchTo};
 use subtend_session::effect::Reply;
@@ -293,16 +293,23 @@ impl SessionHandle {
 
     /// The session as the journal has it.
     pub(crate) async fn state(&self) -> Result<State, ControlError> {
+        let stored = self.stored().await?;
+        State::fold(self.id, stored.iter().map(|stored| &stored.record)).map_err(|error| unread(&error))
+    }
+
+    /// What the journal has of the session.
+    pub(crate) async fn stored(&self) -> Result<Vec<Stored>, ControlError> {
         drop(self.hub.journal.settled().await);
-        let unread =
-            |error: &dyn std::fmt::Display| ControlError::Refused(format!("the session cannot be read: {error}"));
-        let stored = self.hub.journal.records(self.id).map_err(|error| match error {
+        self.hub.journal.records(self.id).map_err(|error| match error {
             ReadError::NoSuchSession(_) => ControlError::NotFound,
             ReadError::Closed => ControlError::Stopped(self.hub.stopped()),
             other @ (ReadError::Damaged { .. } | ReadError::Newer { .. } | ReadError::Engine(_)) => unread(&other),
-        })?;
-        State::fold(self.id, stored.iter().map(|stored| &stored.record)).map_err(|error| unread(&error))
+        })
     }
+}
+
+fn unread(error: &dyn std::fmt::Display) -> ControlError {
+    ControlError::Refused(format!("the session cannot be read: {error}"))
 }
 
 impl Hub {
