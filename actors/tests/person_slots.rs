@@ -15,6 +15,7 @@ mod support;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use subtend_actors::faults::{Faults, Point};
@@ -186,5 +187,68 @@ async fn a_persons_slot_is_kept_through_a_panic_of_its_session_and_comes_back_on
     session.cancel().await.expect("cancelled");
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(runtime.slots_in_use(), 0);
+    shut(runtime).await;
+}
+
+/// Puts something to a session at once: as far as it goes without waiting, and the rest in a task of its own.
+fn at_once(asking: impl Future<Output = ()> + Send + 'static) {
+    let mut asking = Box::pin(asking);
+    if asking.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+        tokio::spawn(asking);
+    }
+}
+
+/// In one batch: a run that waits to go on is interrupted, goes on by another input, and is granted the slot that it waited for. What
+/// gives its place back for the interrupt must not give back that slot: the next in the queue would be at work beside it.
+#[tokio::test(start_paused = true)]
+async fn a_slot_that_is_granted_in_the_batch_of_an_interrupt_is_kept() {
+    let (journal, held) = (journal(), Arc::new(Mutex::new(None::<SessionHandle>)));
+    let strikes = Arc::clone(&held);
+    let faults = Faults::new(move |point, detail| {
+        // The slot of the run that ends here is given back next; the words come first into the lane of the one that is granted it.
+        if (point, detail) == (Point::AfterAppend, "run_ended")
+            && let Some(held) = strikes.lock().unwrap().take()
+        {
+            let session = held.clone();
+            at_once(async move { drop(session.interrupt().await) });
+            at_once(async move { drop(held.send("for ever").await) });
+        }
+    });
+    let limits = Limits { live_person_runs: 1, ..Limits::default() };
+    let answer = |request: Request| async move {
+        match (prompt(&request).as_str(), asked(&request).as_str(), answers(&request)) {
+            ("parent", _, 0) => Ok(calls(["one", "two", "three"].map(|part| task(part, false)))),
+            (_, "start", 1) => Ok(calls([task("parked", true)])),
+            _ => answer(request).await,
+        }
+    };
+    let runtime =
+        builder(&journal).model(model(answer)).limits(limits).faults(faults).start().await.expect("a runtime");
+    let (session, _) = support::ask(&runtime, "parent").await;
+    let kids = journal.kids(session.id()).expect("kids").into_iter();
+    let kids: Vec<_> = kids.map(|kid| runtime.session(kid).expect("readable").expect("there")).collect();
+    let [waits, first, next] = &kids[..] else { panic!("three") };
+    let run = waits.send("start").await.expect("accepted").run;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(waits.interrupt().await, Ok(Control::Done(run)));
+    first.send("a moment").await.expect("accepted");
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    waits.send("go on").await.expect("accepted");
+    next.send("for ever").await.expect("accepted");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(runtime.census().queued, 2, "both wait for the slot of the first");
+    *held.lock().unwrap() = Some(waits.clone());
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let phase = async |session: &SessionHandle| session.tree().await.expect("a tree").phase;
+    let (there, census) = (held.lock().unwrap().is_none(), runtime.census());
+    let seen = (there, phase(waits).await, phase(next).await, census.slots, census.queued);
+    assert_eq!(
+        seen,
+        (true, Phase::Working, Phase::Queued, 2, 1),
+        "the slots of one person's run and of the parked one"
+    );
+    session.cancel_tree().await.expect("cancelled");
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!((runtime.slots_in_use(), runtime.census().queued), (0, 0));
     shut(runtime).await;
 }
