@@ -39,6 +39,18 @@ fn a_seed_tells_the_command_that_repeats_it() {
     assert!("NoSuchBug".parse::<Seeded>().is_err());
 }
 
+/// What runs nothing shows nothing, and is no success.
+#[test]
+fn no_seeds_no_steps_and_no_threads_are_refused() {
+    for none in ["--seeds", "--steps", "--threads"] {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_subtend-sim"));
+        let refused = command.args(["run", none, "0"]).output().expect("it starts");
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(2), "{none}: {said}");
+        assert!(said.contains(&format!("invalid value '0' for '{none} <")), "{said}");
+    }
+}
+
 /// The others are shown by `subtend-sim controls`.
 #[test]
 fn a_lost_obligation_is_noticed() {

@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::builder::RangedU64ValueParser;
+use clap::{Args, value_parser};
 use serde_json::json;
 use subtend_sim::fault::Fault;
 use subtend_sim::simulate::{Crowd, Seeded};
@@ -26,13 +27,13 @@ pub(crate) struct ControlsArgs {
     #[arg(long, default_value_t = 0)]
     base: u64,
     /// Seeds within which the simulator must notice a bug.
-    #[arg(long, default_value_t = 1_000)]
+    #[arg(long, default_value_t = 1_000, value_parser = value_parser!(u64).range(1..))]
     seeds: u64,
     /// Steps of each seed.
-    #[arg(long, default_value_t = 500)]
+    #[arg(long, default_value_t = 500, value_parser = value_parser!(u32).range(1..))]
     steps: u32,
     /// Threads; one for each core if not given.
-    #[arg(long)]
+    #[arg(long, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     threads: Option<usize>,
     /// Write JSON.
     #[arg(long)]

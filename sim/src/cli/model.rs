@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use clap::builder::RangedU64ValueParser;
 use serde_json::{Value, json};
 use subtend_sim::check::{Effort, Report, check};
 use subtend_sim::fault::Fault;
@@ -27,7 +28,7 @@ pub(crate) struct ModelArgs {
     #[arg(long, group = "which", value_parser = clap::builder::PossibleValuesParser::new(Size::NAMED.map(|(name, _)| name)))]
     size: Option<String>,
     /// Threads.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     threads: usize,
     /// Stop after so many transitions.
     #[arg(long)]

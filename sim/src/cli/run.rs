@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use clap::Args;
+use clap::builder::RangedU64ValueParser;
+use clap::{Args, value_parser};
 use serde_json::{Value, json};
 use subtend_sim::simulate::{Crowd, CrowdResult, Seeded};
 
@@ -13,19 +14,19 @@ use crate::cli::matrix;
 #[derive(Args)]
 pub(crate) struct RunArgs {
     /// How many seeds.
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value_t = 100, value_parser = value_parser!(u64).range(1..))]
     seeds: u64,
     /// Actions of people and events of the world in each, at most.
-    #[arg(long, default_value_t = 500)]
+    #[arg(long, default_value_t = 500, value_parser = value_parser!(u32).range(1..))]
     steps: u32,
     /// The first seed.
     #[arg(long, default_value_t = 0)]
     base: u64,
     /// Threads; one for each core if not given.
-    #[arg(long)]
+    #[arg(long, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     threads: Option<usize>,
     /// Failures after which no further seed is begun.
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 20, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     failures: usize,
     /// A seeded bug, by name: see `controls --list`.
     #[arg(long)]

@@ -4,9 +4,10 @@ use std::fmt::Debug;
 
 use subtend_actors::{Control, ControlError, Ended, Receipt, SendError, WaitError};
 use subtend_journal::ReadError;
-use subtend_session::ids::{RunKey, RunNo, SessionId};
+use subtend_session::ids::{RunKey, RunNo, SessionId, Text};
 use subtend_session::invariant::observed::{Answer, Given};
-use subtend_session::outcome::By;
+use subtend_session::outcome::{By, Outcome};
+use subtend_session::record::Record;
 use subtend_session::state::Phase;
 
 use crate::simulate::archive::blocking;
@@ -92,6 +93,35 @@ pub(crate) fn told<T: Debug>(world: &World, deed: &Deed, told: Result<T, Control
         }
     };
     book.tally.mark(&format!("{verb:?} {answer}"));
+}
+
+/// A run was rolled back: that is durable, and it was none that completed.
+pub(crate) fn rolled_back(world: &World, deed: &Deed, run: Result<RunNo, ControlError>) {
+    let session = deed.session.id();
+    if let Ok(run) = run {
+        let mut book = world.book.open();
+        let noted = |record: &Record| matches!(record, Record::RolledBack { run: noted, .. } if *noted == run);
+        if !book.archive.records(session).iter().any(noted) {
+            book.wrong("J-5", format!("run {run} of {session} is said to be rolled back, and that is not durable"));
+        }
+        if book.ends.get(&RunKey { session, run }).is_none_or(|outcome| *outcome == Outcome::Completed) {
+            book.wrong("E-2", format!("run {run} of {session} is rolled back, and did not fail"));
+        }
+    }
+    told(world, deed, run);
+}
+
+/// A session was summed up: that is durable.
+pub(crate) fn summed_up(world: &World, deed: &Deed, summary: Result<Text, ControlError>) {
+    let session = deed.session.id();
+    if let Ok(text) = &summary {
+        let mut book = world.book.open();
+        let noted = |record: &Record| matches!(record, Record::SummarySet(set) if set.text == *text);
+        if !book.archive.records(session).iter().any(noted) {
+            book.wrong("J-5", format!("{session} is said to be summed up as {text:?}, and that is not durable"));
+        }
+    }
+    told(world, deed, summary);
 }
 
 /// Something was read.

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use subtend_journal::engine::{Payload, Placed};
-use subtend_session::ids::{RunKey, Seq, SessionId};
+use subtend_session::ids::{RunKey, RunNo, Seq, SessionId};
 use subtend_session::index::Row;
 use subtend_session::invariant::{self, Frame, Ledger, Observed, Verdict, View, World};
 use subtend_session::outcome::{By, Outcome};
-use subtend_session::place::Owner;
+use subtend_session::place::{BranchKind, Owner, Place};
 use subtend_session::record::Record;
 use subtend_session::state::{Owned, State};
 
@@ -51,6 +51,7 @@ impl Archive {
     pub(crate) fn likely(&self, verb: Verb) -> Vec<SessionId> {
         let fits = |state: &State| match verb {
             Verb::Switch => !state.alternatives.is_empty(),
+            Verb::RollBack => state.run.is_none() && failed(state).is_some(),
             Verb::Close => state.created.place.parent().is_some(),
             Verb::Background | Verb::Interrupt => blocking(state).next().is_some(),
             Verb::Open
@@ -68,6 +69,7 @@ impl Archive {
             | Verb::QueueClear
             | Verb::Branch
             | Verb::Regenerate
+            | Verb::Summarise
             | Verb::Detach
             | Verb::Answer
             | Verb::Look
@@ -77,6 +79,23 @@ impl Archive {
             | Verb::ClockJump => false,
         };
         self.0.iter().filter(|(_, kept)| fits(&kept.state)).map(|(session, _)| *session).collect()
+    }
+
+    /// Whether a session works for the host, or stems from one that does: then it has no rights, whoever answers in it.
+    pub(crate) fn is_service(&self, session: SessionId) -> bool {
+        let mut at = self.state(session);
+        while let Some(state) = at {
+            if matches!(state.created.place, Place::Child { kind: BranchKind::Service, .. }) {
+                return true;
+            }
+            at = state.created.place.parent().and_then(|parent| self.state(parent));
+        }
+        false
+    }
+
+    /// The records of a session that are durable.
+    pub(crate) fn records(&self, session: SessionId) -> &[Record] {
+        self.0.get(&session).map_or(&[], |kept| &kept.records)
     }
 
     /// A record.
@@ -145,6 +164,11 @@ impl Archive {
 pub(crate) fn blocking(state: &State) -> impl Iterator<Item = &Owned> {
     let owned = state.run.iter().flat_map(|run| &run.owned);
     owned.filter(|(key, _)| state.is_open(**key)).map(|(_, owned)| owned)
+}
+
+/// The last run that ended otherwise than completed, and can be rolled back.
+pub(crate) fn failed(state: &State) -> Option<RunNo> {
+    state.stretches.iter().rev().find(|(_, stretch)| !stretch.hidden).map(|(run, _)| *run)
 }
 
 /// Slots that there are.

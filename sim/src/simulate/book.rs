@@ -312,6 +312,11 @@ impl Pages {
         self.turns.get(&turn).map(|(_, at)| *at)
     }
 
+    /// The run of a turn whose start is durable.
+    pub(crate) fn run_of(&self, turn: (SessionId, TurnNo, AttemptNo)) -> Option<RunNo> {
+        self.turns.get(&turn).map(|(run, _)| *run)
+    }
+
     fn closes(&mut self, run: RunKey, outcome: &Outcome) {
         let at = self.now();
         self.over.entry(run).or_insert_with(|| Over { at, outcome: outcome.clone() });

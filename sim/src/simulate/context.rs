@@ -1,13 +1,14 @@
 //! Contexts: whether a model is given what the journal says, and the tools that it may use.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use subtend_models::model::Request;
 use subtend_session::authority::Verdict;
 use subtend_session::ids::{AttemptNo, RunKey, Seq, SessionId, Text, TurnNo};
-use subtend_session::invariant::observed::ContextGiven;
-use subtend_session::message::Message;
+use subtend_session::invariant::observed::{ContextGiven, Offer};
+use subtend_session::message::{Message, Transcript};
 use subtend_session::record::Record;
 
 use crate::simulate::book::Pages;
@@ -32,6 +33,8 @@ pub(crate) struct Contexts(BTreeMap<At, Given>);
 struct Given {
     /// Its own answers, without those that it inherited.
     answers: Vec<(Seq, Option<Text>)>,
+    /// All that it was told.
+    messages: Transcript,
     /// The names of its tools, where they are looked at.
     tools: Option<Vec<Text>>,
     reader: bool,
@@ -55,6 +58,7 @@ pub(crate) fn given(world: &World, request: &Request) {
     let given = Given {
         answers: answers.collect(),
         tools: looked_at.then(|| request.tools.iter().map(|tool| tool.name.clone()).collect()),
+        messages: Arc::clone(&request.messages),
         reader: &*request.agent == READER.0,
     };
     let at = (request.session, request.turn, request.attempt);
@@ -68,9 +72,14 @@ pub(crate) fn given(world: &World, request: &Request) {
 pub(crate) fn judge(book: &mut Pages, at: At) {
     let Some(given) = book.contexts.0.remove(&at) else { return };
     answers(book, at, &given);
-    if let Some(names) = &given.tools {
-        tools(book, at, names, given.reader);
-    }
+    let (session, turn, attempt) = at;
+    let tools = given.tools.as_ref().map(|names| tools(book, at, names, given.reader));
+    // What is hidden is looked for wherever something is.
+    let hides = book.archive.state(session).is_some_and(|state| state.stretches.values().any(|stretch| stretch.hidden));
+    let Some(run) = book.run_of(at).filter(|_| tools.is_some() || hides) else { return };
+    let run = RunKey { session, run };
+    let (messages, tools) = (Some(given.messages), tools.unwrap_or_default());
+    book.sights.offered(ContextGiven { run, turn, attempt, messages, tools });
 }
 
 /// Answers are as they were given, where no alternative of them is seen (B13, E-2).
@@ -89,14 +98,16 @@ fn answers(book: &mut Pages, (session, turn, _): At, given: &Given) {
 }
 
 /// Tools are offered if they may be used (P-7).
-fn tools(book: &mut Pages, (session, turn, attempt): At, given: &[Text], reader: bool) {
-    let started = book.started_at((session, turn, attempt)).unwrap_or_default();
+fn tools(book: &Pages, at: At, given: &[Text], reader: bool) -> Vec<Offer> {
+    let started = book.started_at(at).unwrap_or_default();
+    let service = book.archive.is_service(at.0);
     let unsure =
         book.attended_since.is_some_and(|since| started < since.saturating_add(MEANWHILE).saturating_add(book.jumped));
     let attended = book.attended_since.is_some();
     let offered = |name: &str| given.iter().any(|given| **given == *name);
     let own = hands::names().map(|name| {
         let best = match (reader, hands::is_guarded(name)) {
+            _ if service => Verdict::Deny,
             (true, _) if !READER.1.contains(&name) => Verdict::Deny,
             (_, true) => Verdict::Ask,
             (_, false) => Verdict::Allow,
@@ -105,8 +116,6 @@ fn tools(book: &mut Pages, (session, turn, attempt): At, given: &[Text], reader:
         offer(name, offered, best, if unsure { offered } else { attended })
     });
     let others = given.iter().filter(|name| !hands::names().any(|own| *own == ***name));
-    let tools = own.chain(others.map(|name| offer(name, true, Verdict::Allow, true))).collect();
-    let Some(run) = book.archive.state(session).and_then(|state| state.run.as_ref()).map(|run| run.no) else { return };
-    let run = RunKey { session, run };
-    book.sights.offered(ContextGiven { run, turn, attempt, messages: None, tools });
+    let best = if service { Verdict::Deny } else { Verdict::Allow };
+    own.chain(others.map(|name| offer(name, true, best, true))).collect()
 }

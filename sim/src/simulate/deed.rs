@@ -9,6 +9,7 @@ use subtend_session::ids::RunNo;
 use subtend_session::place::BranchKind;
 
 use crate::simulate::answers;
+use crate::simulate::archive::failed;
 use crate::simulate::judge;
 use crate::simulate::tally::Verb;
 use crate::simulate::watcher;
@@ -61,7 +62,7 @@ fn is_telling(verb: Verb) -> bool {
 
 /// Whether it is answered without waiting for anything to end.
 fn is_prompt(verb: Verb) -> bool {
-    !matches!(verb, Verb::Wait | Verb::DeleteForced)
+    !matches!(verb, Verb::Wait | Verb::DeleteForced | Verb::Summarise)
 }
 
 /// Whether it comes to an end before it is late, jumps of the clock apart.
@@ -108,6 +109,8 @@ async fn ask(world: &Arc<World>, deed: &Deed) {
         }
         Verb::Queue | Verb::QueueRemove | Verb::QueueClear => queue(world, deed).await,
         Verb::Branch | Verb::Regenerate | Verb::Switch => branch(world, deed).await,
+        Verb::RollBack => roll_back(world, deed).await,
+        Verb::Summarise => answers::summed_up(world, deed, session.summarise().await),
         Verb::Detach => answers::told(world, deed, session.detach("worker", words(world)).await),
         Verb::Look => look(world, deed).await,
         // Done by others, or to the process.
@@ -189,6 +192,23 @@ async fn branch(world: &World, deed: &Deed) {
             let to = world.chance.pick(&to).unwrap_or(SwitchTo::Next);
             answers::told(world, deed, session.switch(at, to).await);
         }
+    }
+}
+
+/// Mostly the last run that failed; and half the time something is said then, since it shows where a model is asked again.
+async fn roll_back(world: &World, deed: &Deed) {
+    let session = &deed.session;
+    let run = match world.chance.below(6) {
+        0 => None,
+        1 => Some(some_run(world, session)),
+        _ => world.book.open().archive.state(session.id()).and_then(failed),
+    };
+    let rolled_back = session.roll_back(run).await;
+    let done = rolled_back.is_ok();
+    answers::rolled_back(world, deed, rolled_back);
+    if done && world.chance.one_in(2) {
+        let deed = Deed { verb: Verb::Send, session: session.clone() };
+        answers::sent(world, &deed, session.send(words(world)).await);
     }
 }
 

@@ -37,6 +37,11 @@ pub(crate) enum End {
 /// An agent that is offered less than others, and what.
 pub(crate) const READER: (&str, [&str; 4]) = ("reader", ["read", "slow", "guarded", "task"]);
 
+/// Whether an agent works for the host: it names sessions or sums them up.
+pub(crate) fn is_service(agent: &str) -> bool {
+    matches!(agent, "title" | "summary")
+}
+
 /// What a start may take, in virtual time.
 const START: Duration = Duration::from_secs(300);
 /// What a shutdown may take beyond its grace.
@@ -222,6 +227,8 @@ async fn start(world: &Arc<World>, journal: &Journal, number: u32) -> Result<Run
         idle: swarm.idle,
         events: swarm.events,
         durable_before_call: swarm.durable_before_call,
+        titles: world.plan.titles(),
+        summaries: world.plan.summaries(),
         // Another one for each life: two lives that minted the same ids would not be two.
         seed: Some(world.plan.seed.wrapping_mul(1_000).wrapping_add(u64::from(number))),
         ..Options::default()

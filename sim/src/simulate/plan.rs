@@ -28,7 +28,26 @@ impl Plan {
     pub(crate) fn on_restart(&self, one_in: u64) -> OnRestart {
         if self.seed.is_multiple_of(one_in) { OnRestart::Resume } else { OnRestart::Fail }
     }
+
+    /// Whether people roll runs back and have sessions summed up. Not drawn either, but by a residue that none of the seeds has
+    /// that were kept before anybody did: those draw what they drew.
+    pub(crate) fn is_wide(&self) -> bool {
+        matches!(self.seed % WIDE, 1 | 3 | 7 | 9 | 11)
+    }
+
+    /// Whether the host names sessions, in some of the same seeds.
+    pub(crate) fn titles(&self) -> bool {
+        matches!(self.seed % WIDE, 1 | 3 | 7)
+    }
+
+    /// Whether the host sums up sessions that are closed, in some of the same seeds.
+    pub(crate) fn summaries(&self) -> bool {
+        matches!(self.seed % WIDE, 3 | 7 | 9)
+    }
 }
+
+/// By whose residues it is told what happens in a seed that does not happen in all of them: a prime, so that a restart has both.
+const WIDE: u64 = 17;
 
 /// What is demanded of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,10 +148,10 @@ pub(crate) struct Swarm {
 }
 
 impl Swarm {
-    pub(crate) fn draw(chance: &Chance) -> Self {
+    pub(crate) fn draw(plan: &Plan, chance: &Chance) -> Self {
         let weight = || chance.pick(&[0, 1, 1, 3, 10]).unwrap_or(1);
         let rate = |rare: u64| chance.pick(&[0, 0, rare, rare / 4]).unwrap_or(0);
-        let verbs = verbs(chance);
+        let verbs = verbs(plan, chance);
         Self {
             mode: chance.pick(&[Mode::Safety, Mode::Liveness, Mode::Liveness]).unwrap_or(Mode::Liveness),
             sync: chance.pick(&[Sync::AtOnce, Sync::Later(0), Sync::Later(3), Sync::Later(40)]).unwrap_or(Sync::AtOnce),
@@ -169,7 +188,7 @@ impl Swarm {
 }
 
 /// Each of them now and then, a few of them often, and people with something to say always.
-fn verbs(chance: &Chance) -> Vec<(Verb, u32)> {
+fn verbs(plan: &Plan, chance: &Chance) -> Vec<(Verb, u32)> {
     #[expect(clippy::wildcard_enum_match_arm, reason = "all other verbs are as likely as each other")]
     let weight = |verb: &Verb| match verb {
         Verb::Open => 3,
@@ -177,6 +196,7 @@ fn verbs(chance: &Chance) -> Vec<(Verb, u32)> {
         Verb::Crash | Verb::Shutdown | Verb::ClockJump | Verb::Delete | Verb::DeleteForced => {
             chance.pick(&[0, 0, 1, 2]).unwrap_or(0)
         }
+        Verb::RollBack | Verb::Summarise if !plan.is_wide() => 0,
         _ => chance.pick(&[0, 0, 2, 6]).unwrap_or(0),
     };
     Verb::PEOPLE.iter().map(|verb| (*verb, weight(verb))).collect()

@@ -46,6 +46,10 @@ pub enum Verb {
     Regenerate,
     /// Another alternative is to be seen.
     Switch,
+    /// What a run that failed said is hidden.
+    RollBack,
+    /// A session is summed up.
+    Summarise,
     /// A run that nobody owns.
     Detach,
     /// A person's word for a call.
@@ -64,7 +68,7 @@ pub enum Verb {
 
 impl Verb {
     /// What people draw from.
-    pub const PEOPLE: [Self; 25] = [
+    pub const PEOPLE: [Self; 27] = [
         Self::Open,
         Self::Send,
         Self::Steer,
@@ -84,6 +88,8 @@ impl Verb {
         Self::Branch,
         Self::Regenerate,
         Self::Switch,
+        Self::RollBack,
+        Self::Summarise,
         Self::Detach,
         Self::Look,
         Self::Wait,

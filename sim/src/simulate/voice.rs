@@ -13,6 +13,7 @@ use subtend_session::usage::Usage;
 
 use crate::simulate::book::Intent;
 use crate::simulate::context;
+use crate::simulate::life::is_service;
 use crate::simulate::plan::{Asks, Says, Takes};
 use crate::simulate::tally::Mishap;
 use crate::simulate::world::{AtWork, World, ordered_panic};
@@ -100,7 +101,9 @@ fn draw(world: &World, request: &Request) -> Says {
     if said > 24 || (said > 6 && world.chance.one_in(2)) {
         return Says::Text;
     }
-    world.chance.weighted(&world.swarm.says).unwrap_or(Says::Text)
+    let says = world.chance.weighted(&world.swarm.says).unwrap_or(Says::Text);
+    // A service has no tools: few ask for some all the same.
+    if says == Says::Calls && is_service(&request.agent) && !world.chance.one_in(8) { Says::Text } else { says }
 }
 
 fn answer(world: &World, request: &Request, says: Says) -> Result<Answer, ModelError> {

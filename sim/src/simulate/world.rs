@@ -25,7 +25,7 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(plan: Plan) -> Arc<Self> {
         let chance = Chance::new(plan.seed);
-        let swarm = Swarm::draw(&chance);
+        let swarm = Swarm::draw(&plan, &chance);
         let book = Arc::<Book>::default();
         book.open().told = plan.told;
         let disk = Disk::new(Arc::clone(&book), plan.bug);
