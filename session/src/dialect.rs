@@ -210,6 +210,27 @@ mod tests {
     }
 
     #[test]
+    fn what_the_dialects_differ_in_is_one_row_each() {
+        let rows = Dialect::ALL.map(|it| (it.name(), it.is_pulled(), it.nests(), it.is_internal_only(), it.is_task()));
+        let expected = [
+            ("subagent", false, false, true, false),
+            ("task", false, true, false, true),
+            ("spawn", true, false, false, false),
+            ("spawn_task", true, true, false, false),
+            ("minion", false, false, false, false),
+        ];
+        assert_eq!(rows, expected);
+    }
+
+    #[test]
+    fn a_child_is_known_by_its_short_name_and_a_task_by_an_id_of_its_own() {
+        let child: SessionId = "0192f0c1-2d3e-7abc-8def-0123456789ab".parse().unwrap();
+        let known = Dialect::ALL.map(|dialect| known_as(dialect, child, &Short("a3f9c1".into())));
+        let task = "task_0192f0c12d3e7abc8def0123456789ab";
+        assert_eq!(known, ["a3f9c1", "a3f9c1", "a3f9c1", task, "a3f9c1"]);
+    }
+
+    #[test]
     fn k6_every_outcome_has_the_word_of_each_dialect() {
         let told = OutcomeKind::ALL.map(|kind| (kind, Dialect::ALL.map(|dialect| dialect.word(kind))));
         assert_eq!(told, TABLE);
