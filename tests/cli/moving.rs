@@ -134,7 +134,8 @@ fn recover_ends_what_was_killed_and_says_so() {
     assert_eq!(finding(&left, "left to do")["grade"], "note", "{left}");
     let mut report = user.json(&["recover", "--json"]);
     assert!(report["took_ms"].take().is_u64());
-    let expected = json!({"swept": 1, "waiting": 0, "goes_on": 0, "inputs": 0, "notices": 0, "undone": [], "took_ms": null});
+    let expected =
+        json!({"swept": 1, "waiting": 0, "goes_on": 0, "inputs": 0, "notices": 0, "undone": [], "took_ms": null});
     assert_eq!(report, expected);
     assert_eq!(user.json(&["tree", &id, "--json"])["outcome"], json!("lost"));
     let done = user.call(&["recover"]);
