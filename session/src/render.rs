@@ -302,3 +302,6 @@ pub(crate) fn whole(notice: &Notice) -> Text {
 fn cut_line(text: &Text, len: u64) -> String {
     format!("[cut: {} of {len} bytes shown]", text.len())
 }
+
+#[cfg(test)]
+mod tests;

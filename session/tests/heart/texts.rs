@@ -3,7 +3,7 @@
 use subtend_session::call::{CallEnd, CallKind, CallResult};
 use subtend_session::command::{ChildPlan, Command, Plan, SpawnVerdict};
 use subtend_session::dialect::Dialect;
-use subtend_session::ids::TurnNo;
+use subtend_session::ids::{RunKey, RunNo, TurnNo};
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::outcome::{Budget, By, FailKind, ModelFail, Outcome, OutcomeKind, TimeLimit};
@@ -318,6 +318,30 @@ fn an_await_gives_the_ends_of_all_that_it_waited_for() {
          what it had begun then may have had effects: look before it is done again; no output\n";
     let result = Message::Result { call: call(2, 0), error: false, content: text.into() };
     assert_eq!(heart.state.transcript.last(), Some(&result));
+}
+
+/// What `check_task` waits for is told as that dialect tells it where that started it, and as a block where another did.
+#[test]
+fn the_end_of_one_that_is_checked_is_told_as_the_dialect_that_started_it_does() {
+    let checked = |dialect| {
+        let plan = ChildPlan { dialect, ..plan(0xB1, Mode::Background) };
+        let verdict = SpawnVerdict { call: call(1, 0), verdict: Ok(Plan::Child(Box::new(plan))) };
+        let heart = Heart::root()
+            .then(send(1, "go"))
+            .then(calls(1, vec![background()]))
+            .then(Command::Spawn { turn: TurnNo(1), verdicts: vec![verdict] })
+            .then(calls(
+                2,
+                vec![CallKind::Await { all: false, runs: vec![RunKey { session: session(0xB1), run: RunNo(1) }] }],
+            ))
+            .then(ended(0xB1, call(1, 0)));
+        match heart.state.transcript.last() {
+            Some(Message::Result { error: false, content, .. }) => content.to_string(),
+            other => panic!("no result: {other:?}"),
+        }
+    };
+    assert_eq!(checked(Dialect::SpawnTask), "done");
+    assert_eq!(checked(Dialect::Task), "\n[0000b1 (general)] completed:\n```\ndone\n```\n");
 }
 
 #[test]
