@@ -99,9 +99,11 @@ impl Hub {
     /// Folds the journal, and puts what a new activation must see first: token, outbox rows, then the state's own check.
     async fn load(self: &Arc<Self>, session: SessionId, lane: Arc<Lane>) -> Result<Box<Driver>, ActivationError> {
         // First: an end that is appended from here on is told live; one before is found in the outbox. Either way it arrives.
-        match self.boot.lock().unwrap_or_else(PoisonError::into_inner).remove(&session) {
-            Some(AtBoot::Lost(lost)) => lane.lose(lost),
-            Some(AtBoot::GoesOn | AtBoot::Stays) | None => {}
+        let mut stays = self.stays(session);
+        if !stays
+            && let Some(AtBoot::Lost(lost)) = self.boot.lock().unwrap_or_else(PoisonError::into_inner).remove(&session)
+        {
+            lane.lose(lost);
         }
         self.journal.settled().await?;
         let activation = self.journal.activate(session)?;
@@ -120,12 +122,13 @@ impl Hub {
         driver.last_lsn = self.journal.durable();
         if let Some(row) = &activation.inflight {
             driver.opened_lsn = row.opened_lsn;
-            driver.starts = row.starts.saturating_add(1);
+            stays &= lane.lost().is_none() && lane.exhausted().is_none();
+            driver.starts = row.starts.saturating_add(u32::from(!stays));
         }
         let command = match &driver.state.run {
             None => None,
             Some(run) => {
-                driver.unmarked = true;
+                (driver.stays, driver.unmarked) = (stays, !stays);
                 let key = RunKey { session, run: run.no };
                 if lost.is_none() && self.tokens.token(&key).is_none() {
                     self.tokens.open(key, owner_key(&run.opened.owner));
@@ -142,6 +145,9 @@ impl Hub {
         // turn first; for any other, the redone turn comes before what it may take.
         let mut asked = rows.asked;
         asked.extend(self.words_from_above(&driver.state).filter(|_| lost.is_none()));
+        if driver.stays {
+            return Ok(driver);
+        }
         driver.first = Some(First { lost: lost.is_some(), asked, command, owed: rows.owed });
         Ok(driver)
     }
@@ -204,7 +210,8 @@ impl Hub {
                 Owner::Person | Owner::Host(_) | Owner::Detached { .. } => true,
             });
             let queue_stands = queue_stands || self.leaves(&driver.state);
-            if queue_stands && !driver.state.queue.is_empty() {
+            let ends = !(survives && driver.state.phase() == Phase::Queued);
+            if ends && queue_stands && !driver.state.queue.is_empty() {
                 let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
                 standing.insert(driver.state.id, driver.state.queue.len());
             }

@@ -333,6 +333,7 @@ impl Builder {
             faults: self.faults,
             watch: std::sync::Mutex::default(),
             stopping: AtomicBool::new(false),
+            shuts_down: AtomicBool::new(false),
             halt: CancellationToken::new(),
             tokio: tokio::runtime::Handle::current(),
         });

@@ -2,6 +2,7 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 
 use subtend_journal::{AppendError, Batch, Frame};
 use subtend_session::effect::Birth;
@@ -110,8 +111,9 @@ impl Driver {
     /// The host ends in order while the run is at work, and nothing of it became durable since its start: the start is taken
     /// back. It did not end its host, and three hosts that end in order in the middle of a long call must not give it up (V-3).
     pub(crate) fn unblame(&mut self) {
-        let blamed = self.starts > 0 && !self.unmarked && !self.left;
-        if !blamed || self.state.run.is_none() || !self.hub.is_stopping() {
+        let blamed = self.starts > 0 && !self.unmarked && !self.stays && !self.left;
+        // A runtime that is dropped, by a panic perhaps, stops its actors too: that host died.
+        if !blamed || self.state.run.is_none() || !self.hub.shuts_down.load(Ordering::Acquire) {
             return;
         }
         let starts = self.starts.saturating_sub(1);

@@ -93,6 +93,8 @@ pub(crate) struct Driver {
     pub(crate) created_ms: i64,
     pub(crate) opened_lsn: Lsn,
     pub(crate) starts: u32,
+    /// The run in flight stays as it was left until something concerns it.
+    pub(crate) stays: bool,
     /// The rows must carry this activation's epoch before its first effect (J-6).
     pub(crate) unmarked: bool,
     pub(crate) last_lsn: Lsn,
@@ -138,6 +140,7 @@ impl Driver {
             created_ms,
             opened_lsn: Lsn(0),
             starts: 0,
+            stays: false,
             unmarked: false,
             last_lsn: Lsn(0),
             clock,
@@ -239,7 +242,7 @@ impl Driver {
         true
     }
 
-    fn decide_first(&mut self, first: First) {
+    pub(crate) fn decide_first(&mut self, first: First) {
         // The first command is about the run that was folded: one that a row opens meanwhile is no old one.
         let folded = self.run_key();
         for command in first.asked {
@@ -282,6 +285,7 @@ impl Driver {
     fn decide_items(&mut self) {
         let mut ends = Vec::new();
         while let Some(item) = self.items.pop_front() {
+            self.wake_for(&item);
             match item {
                 Item::Command(Command::OwnedEnded(notices), None) => ends.extend(notices),
                 Item::Command(command, reply) => self.decide(command, reply),

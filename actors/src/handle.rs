@@ -154,7 +154,9 @@ impl SessionHandle {
     /// # Durability
     /// The cancel is durable when the answer is returned; ends follow within one grace.
     pub async fn cancel(&self) -> Result<Control, WaitError> {
-        self.control(Command::Cancel { run: None, by: By::Person, queue_stands: false }).await
+        // Where a run stays as it was left, so does what waits behind it: this process takes nothing up.
+        let queue_stands = self.hub.stays(self.id);
+        self.control(Command::Cancel { run: None, by: By::Person, queue_stands }).await
     }
 
     pub(crate) async fn control(&self, command: Command) -> Result<Control, WaitError> {

@@ -102,6 +102,8 @@ pub(crate) struct Hub {
     /// The task that waits for the journal to fail.
     pub(crate) watch: Mutex<Option<AbortHandle>>,
     pub(crate) stopping: AtomicBool,
+    /// It stops in order: a runtime that is dropped stops too.
+    pub(crate) shuts_down: AtomicBool,
     /// The grace is over for all: ends what waits one out.
     pub(crate) halt: CancellationToken,
     /// Where the runtime was started: it may be dropped elsewhere.

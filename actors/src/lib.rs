@@ -46,6 +46,7 @@ pub mod runtime;
 mod services;
 mod session_actor;
 mod slots;
+mod staying;
 mod streams;
 mod subscription;
 pub mod tasks;

@@ -293,6 +293,7 @@ impl Runtime {
         let hub = Arc::clone(&self.hub);
         hub.gate.close();
         hub.stopping.store(true, Ordering::Release);
+        hub.shuts_down.store(true, Ordering::Release);
         // Nobody waits for them.
         hub.services.stop(None);
         hub.tasks.close();

@@ -26,6 +26,7 @@ use subtend_journal::memory::Memory;
 use subtend_models::model::{Answer, ModelError, Request};
 use subtend_session::call::{CallEnd, ToolEffect};
 use subtend_session::ids::{RunNo, SessionId};
+use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::outcome::{By, Outcome, OutcomeKind};
 use subtend_session::place::OnRestart;
@@ -434,4 +435,129 @@ async fn a_run_at_work_outlasts_any_number_of_hosts_that_end_in_order() {
     let runtime = start(&journal, 7).await.expect("a runtime");
     assert_eq!(ended(&runtime, session).await, Outcome::Completed);
     shut(runtime).await;
+}
+
+/// A runtime that is dropped, as by a panic that unwinds past it, is a host that died: its start counts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_host_that_is_dropped_is_held_against_the_run() {
+    let memory = Memory::new();
+    let answering = || {
+        model(|request| async move {
+            Ok(if answers(&request) == 0 { calls([("reading", serde_json::json!({}))]) } else { text("done") })
+        })
+    };
+    let (begin, mut begun) = tokio::sync::mpsc::unbounded_channel();
+    let hangs = |alive: &Arc<()>| {
+        let (begin, alive) = (begin.clone(), Arc::clone(alive));
+        tools([tool("reading", ToolEffect::ReadOnly, move |_| {
+            let _of_this_host = &alive;
+            begin.send(()).expect("somebody waits");
+            std::future::pending()
+        })])
+    };
+    let start = |journal: &Journal, host, alive: &Arc<()>| {
+        workers(journal, OnRestart::Resume, host).tools(hangs(alive)).model(answering()).start()
+    };
+    let (mut left, mut starts) = (None, Vec::new());
+    for host in 1..=3 {
+        let (journal, alive) = (reopen(&memory), Arc::new(()));
+        let runtime = start(&journal, host, &alive).await.expect("a runtime");
+        if left.is_none() {
+            let on_restart = Some(OnRestart::Resume);
+            let options = OpenOptions { agent: "worker".into(), on_restart, ..OpenOptions::default() };
+            let session = runtime.open(options).expect("a session");
+            session.send("go").await.expect("accepted");
+            left = Some(session.id());
+        }
+        begun.recv().await.expect("it is at work");
+        drop(runtime);
+        // Its actors end behind the drop, on other threads.
+        while Arc::strong_count(&alive) > 1 {
+            tokio::task::yield_now().await;
+        }
+        journal.settled().await.expect("the journal lives");
+        let row = journal.inflight_of(left.expect("opened")).expect("readable").expect("in flight");
+        starts.push(row.starts);
+    }
+    assert_eq!(starts, [0, 1, 2]);
+    let (journal, alive) = (reopen(&memory), Arc::new(()));
+    let runtime = start(&journal, 4, &alive).await.expect("a runtime");
+    let given_up = Outcome::RestartsExhausted { command: None };
+    assert_eq!(ended(&runtime, left.expect("opened")).await, given_up);
+    shut(runtime).await;
+}
+
+/// Who lists a queue, changes it or has a branch born goes by a run that stays without waking it; who cancels it ends it, and leaves
+/// what waits behind it.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_stays_is_woken_by_what_concerns_it_alone() {
+    let memory = Memory::new();
+    let journal = reopen(&memory);
+    let runtime = workers(&journal, OnRestart::Resume, 7).model(model(tree)).start().await.expect("a runtime");
+    let id = opened(&runtime, OnRestart::Resume, "alone").await;
+    let session = runtime.session(id).expect("readable").expect("there");
+    session.send("later").await.expect("accepted");
+    let gone = session.send("gone").await.expect("accepted");
+    drop((session, runtime, journal));
+
+    let journal = reopen(&memory);
+    let before = records(&journal, id).await;
+    let options = Options { seed: Some(8), takes_up: TakesUp::Nothing, ..Options::default() };
+    let runtime = workers(&journal, OnRestart::Resume, 8).options(options.clone()).model(model(tree)).start().await;
+    let runtime = runtime.expect("a runtime");
+    assert_eq!(runtime.boot().staying, 1);
+    let session = runtime.session(id).expect("readable").expect("there");
+    assert_eq!(session.queue().await.expect("listed").len(), 2);
+    assert_eq!(session.queue_remove(gone.input).await, Ok(true));
+    session.branch(subtend_actors::BranchOptions::default()).await.expect("a branch");
+    assert!(session.close().await.is_err(), "it is at work");
+    tokio::time::sleep(slow() * 2).await;
+    let after: Vec<&str> = records(&journal, id).await[before.len()..].iter().map(Record::kind).collect();
+    assert_eq!(after, ["queue_changed", "branch_created"]);
+    let row = journal.inflight_of(id).expect("readable").expect("in flight");
+    assert_eq!((row.run, row.starts), (RunNo(1), 0));
+    leave_quiet(runtime).await;
+
+    let journal = reopen(&memory);
+    let runtime = workers(&journal, OnRestart::Resume, 9).options(options).model(model(tree)).start().await;
+    let runtime = runtime.expect("a runtime");
+    let session = runtime.session(id).expect("readable").expect("there");
+    session.cancel().await.expect("answered");
+    assert_eq!(session.run_ended(RunNo(1)).await.expect("an end").outcome, Outcome::Cancelled { by: By::Person });
+    tokio::time::sleep(slow() * 2).await;
+    assert_eq!(session.queue().await.expect("listed").len(), 1, "what waits stays");
+    assert_eq!(journal.inflight().expect("readable"), []);
+    shut(runtime).await;
+}
+
+/// An orderly end of a host in which nothing was at work.
+async fn leave_quiet(runtime: Runtime) {
+    let report = runtime.shutdown(Duration::from_secs(1)).await;
+    assert_eq!((report.drained, report.actors, report.tasks), (true, 0, 0), "{report:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn inputs_behind_a_run_that_keeps_its_place_are_not_told_as_left_behind() {
+    let memory = Memory::new();
+    let journal = reopen(&memory);
+    let limits = Limits { live_person_runs: 1, ..Limits::default() };
+    let start = |journal: &Journal, seed, takes_up| {
+        let options = Options { seed: Some(seed), takes_up, ..Options::default() };
+        workers(journal, OnRestart::Fail, seed).options(options).limits(limits.clone()).model(model(tree)).start()
+    };
+    let runtime = start(&journal, 7, TakesUp::All).await.expect("a runtime");
+    let root = opened(&runtime, OnRestart::Fail, "alone").await;
+    let root = runtime.session(root).expect("readable").expect("there");
+    let one = root.branch(subtend_actors::BranchOptions::default()).await.expect("a branch");
+    let two = root.branch(subtend_actors::BranchOptions::default()).await.expect("a branch");
+    one.send("alone").await.expect("accepted");
+    two.send("first").await.expect("accepted");
+    two.send("second").await.expect("accepted");
+    drop((root, one, two, runtime, journal));
+
+    let journal = reopen(&memory);
+    let runtime = start(&journal, 8, TakesUp::Nothing).await.expect("a runtime");
+    let boot = runtime.boot();
+    assert_eq!((boot.swept, boot.waiting, boot.inputs), (2, 1, 0));
+    runtime.shutdown(Duration::from_secs(1)).await;
 }
