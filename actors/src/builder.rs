@@ -329,6 +329,7 @@ impl Builder {
             tasks: tokio_util::task::TaskTracker::new(),
             boot: std::sync::Mutex::default(),
             standing: std::sync::Mutex::default(),
+            takes: std::sync::Mutex::default(),
             unreadable: Unreadable::default(),
             faults: self.faults,
             watch: std::sync::Mutex::default(),

@@ -96,6 +96,8 @@ pub(crate) struct Hub {
     pub(crate) tasks: tokio_util::task::TaskTracker,
     /// Sessions whose run was in flight when the host died: the next activation ends it `Lost` before all else.
     pub(crate) boot: Mutex<std::collections::HashMap<SessionId, crate::boot::AtBoot>>,
+    /// The sessions that the start takes up, where these are not all or none.
+    pub(crate) takes: Mutex<std::collections::HashSet<SessionId>>,
     /// Inputs that stay in their queues behind runs that the start ended.
     pub(crate) standing: Mutex<std::collections::HashMap<SessionId, usize>>,
     pub(crate) faults: crate::faults::Faults,
@@ -155,7 +157,10 @@ impl Hub {
     pub(crate) fn leaves(&self, state: &State) -> bool {
         match self.options.takes_up {
             TakesUp::All => false,
-            TakesUp::Tree(root) => state.created.place.root(state.id) != root,
+            TakesUp::Session(_) => {
+                let takes = self.takes.lock().unwrap_or_else(PoisonError::into_inner);
+                !takes.contains(&state.id)
+            }
             TakesUp::Nothing => true,
         }
     }

@@ -38,16 +38,16 @@ pub struct Options {
 
 /// What a start takes up: queues whose runs were lost, runs that were queued, and runs that go on (`on_restart: resume`).
 ///
-/// What is not taken up stays as it is until another host takes it up, or somebody addresses its session here. What was in
-/// flight and does not go on ends as lost in any case.
+/// What is not taken up stays as it is until another host takes it up, or its run is addressed here: by an input, a cancel, an
+/// interrupt. What was in flight and does not go on ends as lost in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TakesUp {
     /// All of it: for a host that stays.
     #[default]
     All,
-    /// What is in the tree of this root: for a process that works in one tree and ends then. What it had taken up of others would
-    /// be in flight at its end, and be lost.
-    Tree(SessionId),
+    /// What is in this session, what it owns, and what it is owned by: for a process that works for one session and ends then. What
+    /// it had taken up of others would be in flight at its end, and be lost.
+    Session(SessionId),
     /// Nothing: for a process that only looks at sessions or changes them, or that opens its own.
     Nothing,
 }

@@ -314,9 +314,10 @@ async fn a_start_that_leaves_alone_what_waits_lets_nothing_go_on() {
     shut(runtime).await;
 }
 
-/// A process that works in one tree and ends then takes up what waits there: what it took up of others would be lost at its end.
+/// A process that works for one session and ends then takes up what waits there: what it took up of others, also of a branch of the
+/// same tree, would be lost at its end.
 #[tokio::test(start_paused = true)]
-async fn what_waits_in_other_trees_is_left_to_a_host_that_works_in_them() {
+async fn what_waits_in_other_sessions_is_left_to_a_host_that_works_for_them() {
     let memory = Memory::new();
     let start = |journal: &Journal, seed, takes_up| {
         let options = Options { seed: Some(seed), takes_up, ..Options::default() };
@@ -328,26 +329,34 @@ async fn what_waits_in_other_trees_is_left_to_a_host_that_works_in_them() {
     let fails = opened(&runtime, OnRestart::Fail, "alone").await;
     runtime.session(fails).expect("readable").expect("there").send("later").await.expect("accepted");
     let other = opened(&runtime, OnRestart::Fail, "alone").await;
-    runtime.session(other).expect("readable").expect("there").send("later").await.expect("accepted");
-    drop((runtime, journal));
+    let other_handle = runtime.session(other).expect("readable").expect("there");
+    other_handle.send("later").await.expect("accepted");
+    let branch = other_handle.branch(subtend_actors::BranchOptions::default()).await.expect("a branch");
+    branch.send("alone").await.expect("accepted");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    branch.send("later").await.expect("accepted");
+    let branch = branch.id();
+    drop((other_handle, runtime, journal));
 
     let journal = reopen(&memory);
     let before = records(&journal, goes_on).await;
-    let runtime = start(&journal, 8, TakesUp::Tree(other)).start().await.expect("a runtime");
+    let runtime = start(&journal, 8, TakesUp::Session(other)).start().await.expect("a runtime");
     let boot = runtime.boot();
-    assert_eq!((boot.swept, boot.resumed, boot.staying, boot.inputs), (2, 0, 1, 1));
+    assert_eq!((boot.swept, boot.resumed, boot.staying, boot.inputs), (3, 0, 1, 2));
     tokio::time::sleep(slow() * 2).await;
     assert_eq!(records(&journal, goes_on).await, before, "not touched");
-    let left = runtime.session(fails).expect("readable").expect("there");
-    assert_eq!(left.queue().await.expect("listed").len(), 1, "what waits stays");
+    for left in [fails, branch] {
+        let left = runtime.session(left).expect("readable").expect("there");
+        assert_eq!(left.queue().await.expect("listed").len(), 1, "what waits stays");
+    }
     let mine = runtime.session(other).expect("readable").expect("there");
-    assert_eq!(mine.queue().await.expect("listed").len(), 0, "in its own tree it is taken up");
+    assert_eq!(mine.queue().await.expect("listed").len(), 0, "there it is taken up");
     assert_eq!(mine.run_ended(RunNo(2)).await.expect("an end").outcome, Outcome::Completed);
     runtime.shutdown(Duration::from_secs(1)).await;
     drop(journal);
 
     let journal = reopen(&memory);
-    let runtime = start(&journal, 9, TakesUp::Tree(goes_on)).start().await.expect("a runtime");
+    let runtime = start(&journal, 9, TakesUp::Session(goes_on)).start().await.expect("a runtime");
     assert_eq!((runtime.boot().resumed, runtime.boot().staying), (1, 0));
     assert_eq!(ended(&runtime, goes_on).await, Outcome::Completed);
     shut(runtime).await;

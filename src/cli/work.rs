@@ -135,7 +135,7 @@ where
         let journal = parts.place.open()?;
         let session = about.find(&parts.place, &journal, &parts.workspace)?;
         let left = session.map_or(Ok(None), |session| here::left(&journal, session))?;
-        parts.options.takes_up = here::takes_up(&journal, session)?;
+        parts.options.takes_up = here::takes_up(session);
         let runtime = tokio::select! {
             started = hub::start(journal, parts) => started?,
             () = stop.asked() => {

@@ -1,6 +1,7 @@
 //! Runs that go on after a restart of the host: they and all their owners were opened to (`on_restart: resume`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::PoisonError;
 
 use subtend_journal::ReadError;
 use subtend_session::ids::{RunKey, RunNo, SessionId};
@@ -12,6 +13,7 @@ use subtend_supervision::slots::Class;
 use super::Course;
 use crate::activation::owner_key;
 use crate::hub::Hub;
+use crate::options::TakesUp;
 use crate::slots::pool;
 
 /// Starts of a run at work without a record in between, after which it is given up: whatever it does first ends its host (V-3).
@@ -99,6 +101,10 @@ impl Hub {
         at: &mut Course<'_>,
     ) -> Result<HashMap<SessionId, AtBoot>, ReadError> {
         let mut stay = HashSet::new();
+        if let TakesUp::Session(session) = self.options.takes_up {
+            let mut takes = self.takes.lock().unwrap_or_else(PoisonError::into_inner);
+            *takes = of_one_owner(inflight, session);
+        }
         let going = going(inflight, levels, |session, row| {
             let readmitted = self.readmit(session, row, &mut stay)?;
             // Each is folded, so that many take long. One that stays as it is is done with by that.
@@ -145,6 +151,23 @@ impl Hub {
         }
         Ok(true)
     }
+}
+
+/// The session, and those whose runs in flight hang together with its own: up to the one that nobody in flight owns, and all that
+/// that one owns.
+fn of_one_owner(inflight: &[(SessionId, Inflight)], session: SessionId) -> HashSet<SessionId> {
+    let rows: HashMap<SessionId, &Inflight> = inflight.iter().map(|(session, row)| (*session, row)).collect();
+    let top = |session: SessionId| {
+        let owner = |at: &SessionId| {
+            let owner = rows.get(at)?.owner.run()?;
+            rows.get(&owner.session).filter(|row| row.run == owner.run).map(|_| owner.session)
+        };
+        // As many owners as there are rows: a damaged store may hold a ring.
+        std::iter::successors(Some(session), owner).take(rows.len()).last()
+    };
+    let above = top(session);
+    let together = rows.keys().copied().filter(|other| top(*other) == above);
+    together.chain([session]).collect()
 }
 
 /// Whether a run was opened to go on, and its owner goes on too. One that never started has nothing to lose: it keeps its place.

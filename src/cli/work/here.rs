@@ -73,11 +73,10 @@ pub(super) fn left(journal: &Journal, session: SessionId) -> Result<Option<RunNo
     Ok((by_itself && taken_up).then_some(row.run))
 }
 
-/// What the start takes up for `session`: what waits in its tree. This process ends when the verb is done, and what it had taken
-/// up of others would be lost with it.
-pub(super) fn takes_up(journal: &Journal, session: Option<SessionId>) -> Result<TakesUp, Fail> {
-    let Some(session) = session else { return Ok(TakesUp::Nothing) };
-    Ok(journal.head(session)?.map_or(TakesUp::Nothing, |head| TakesUp::Tree(head.root)))
+/// What the start takes up for `session`: what waits there. This process ends when the verb is done, and what it had taken up of
+/// others would be lost with it.
+pub(super) fn takes_up(session: Option<SessionId>) -> TakesUp {
+    session.map_or(TakesUp::Nothing, TakesUp::Session)
 }
 
 /// The workspace in which a session was begun.
