@@ -20,6 +20,16 @@ pub(crate) struct Args {
 /// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     control::with(&args.store, &args.session, async |session| {
+        let waiting = session.queue().await?.len();
+        if waiting > 0 {
+            // It would take the run up again at once, in a process without a model.
+            let name = session.id().short().0;
+            return Err(Fail::Other(format!(
+                "{} in session {name}: the first would take the run up again at once, and no agent works in this process; \
+                 `subtend queue {name} clear` removes what waits, `subtend cancel {name}` ends the run and leaves it",
+                if waiting == 1 { "1 input waits".to_owned() } else { format!("{waiting} inputs wait") }
+            )));
+        }
         control::told(session.id(), &session.interrupt().await?, "is interrupted")
     })
 }

@@ -80,8 +80,10 @@ fn text(recovered: &Recovered) -> String {
         parts.push(format!("{} left waiting for a place", count(*waiting as u64, "run")));
     }
     if *goes_on > 0 {
-        parts
-            .push(format!("{} left to go on with the next verb that works in its tree", count(*goes_on as u64, "run")));
+        parts.push(format!(
+            "{} left to go on with the next verb that works for its session",
+            count(*goes_on as u64, "run")
+        ));
     }
     if *inputs > 0 {
         parts.push(format!("{} left in queues behind what ended", count(*inputs as u64, "input")));
@@ -121,7 +123,7 @@ mod tests {
         recovered.undone.push(Left { session: None, why: "a row is damaged".into() });
         let expected = "\
 ✗ recovered in 0.4s: 3 runs swept, 1 notice delivered, 2 runs left waiting for a place, 1 run left to go on with the \
-next verb that works in its tree, 1 input left in queues behind what ended, 1 thing left undone
+next verb that works for its session, 1 input left in queues behind what ended, 1 thing left undone
   store: a row is damaged
   they stay as they are, and all others work: `subtend verify` tells what is wrong with them";
         assert_eq!(plain(&recovered), expected);

@@ -201,14 +201,19 @@ fn standing(node: &Node) -> (&'static str, anstyle::Style, String) {
 /// `goes_on` and `keeps` are what becomes of runs that were left in flight; the others end as lost.
 fn footer(tree: &Node, goes_on: &BTreeSet<SessionId>, keeps: &BTreeSet<SessionId>) -> String {
     let (mut sessions, mut usage) = (0_u64, Usage::default());
-    let (mut live, mut going, mut kept) = (0_u64, 0_u64, 0_u64);
+    let (mut live, mut going, mut kept, mut left) = (0_u64, 0_u64, 0_u64, None);
     each(tree, &mut |node| {
         sessions = sessions.saturating_add(1);
         usage.add(&node.usage);
         if in_flight(node.state) {
             live = live.saturating_add(1);
-            going = going.saturating_add(u64::from(goes_on.contains(&node.id)));
-            kept = kept.saturating_add(u64::from(keeps.contains(&node.id)));
+            let (goes, keeps) = (goes_on.contains(&node.id), keeps.contains(&node.id));
+            going = going.saturating_add(u64::from(goes));
+            kept = kept.saturating_add(u64::from(keeps));
+            // The topmost: with it goes on what it owns.
+            if (goes || keeps) && left.is_none() {
+                left = Some(node.short.clone());
+            }
         }
     });
     let mut text = format!("{}, {} in all; session {}", count(sessions, "session"), tokens(usage.tokens()), tree.id);
@@ -229,11 +234,11 @@ fn footer(tree: &Node, goes_on: &BTreeSet<SessionId>, keeps: &BTreeSet<SessionId
                 said(lost, "ends as lost", "end as lost")
             ));
         }
-        let left = [(going, "goes on", "go on"), (kept, "keeps its place", "keep their places")];
-        let left = left.into_iter().filter(|(runs, ..)| *runs > 0).map(|(runs, one, more)| said(runs, one, more));
-        let left = left.collect::<Vec<_>>().join(", ");
-        if !left.is_empty() {
-            fates.push(format!("with the next that works in this tree (`subtend continue {}`) {left}", tree.short));
+        let runs = [(going, "goes on", "go on"), (kept, "keeps its place", "keep their places")];
+        let runs = runs.into_iter().filter(|(runs, ..)| *runs > 0).map(|(runs, one, more)| said(runs, one, more));
+        let runs = runs.collect::<Vec<_>>().join(", ");
+        if let Some(short) = left {
+            fates.push(format!("with the next that works for it (`subtend continue {short}`) {runs}"));
         }
         text.push_str(&format!("\n{were} in flight when the last process ended: {}", fates.join("; ")));
     }

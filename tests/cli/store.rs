@@ -78,14 +78,14 @@ fn a_killed_run_that_is_to_go_on_is_told_so_and_does() {
     assert_eq!(killed.done().code, None);
     let id = event["session"].as_str().expect("an id");
     let before = user.call(&["tree", id]);
-    assert!(before.out.contains("with the next that works in this tree"), "{before:?}");
+    assert!(before.out.contains("with the next that works for it"), "{before:?}");
     let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "back" } ] } ] }"#);
     // A verb about something else ends when that is done: what it took up would be lost with it.
     let other = user.call(&["run", "--model", &model, "again"]);
     assert_eq!((other.code, other.out.as_str()), (Some(0), "back\n"), "{other:?}");
     assert!(other.err.contains("1 run of other sessions in flight that stays as it is"), "{other:?}");
     let still = user.call(&["tree", id]);
-    assert!(still.out.contains("with the next that works in this tree"), "{still:?}");
+    assert!(still.out.contains("with the next that works for it"), "{still:?}");
     let next = user.call(&["continue", id, "--model", &model]);
     assert_eq!((next.code, next.out.as_str()), (Some(0), "back\n"), "{next:?}");
     assert!(next.err.contains("1 run in flight that goes on now"), "{next:?}");

@@ -87,7 +87,7 @@ fn the_footer_says_what_a_dead_process_left() {
     let tree = grow(&heads(), id(ROOT), &read).expect("a tree");
     let first = format!("4 sessions, 2.4k tokens in all; session {ROOT}");
     let (none, it) = (BTreeSet::new(), BTreeSet::from([id(YOUNGER)]));
-    let there = "with the next that works in this tree (`subtend continue 6789ab`)";
+    let there = "with the next that works for it (`subtend continue 000001`)";
     for (goes_on, keeps, fate) in [
         (&none, &none, "with the next verb that changes this store it ends as lost".to_owned()),
         (&it, &none, format!("{there} it goes on")),
