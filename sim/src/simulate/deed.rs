@@ -48,7 +48,10 @@ pub(crate) fn spawn(world: &Arc<World>, deed: Deed) {
         book.answer(asked);
         book.tell(|| format!("< {:?} {}", deed.verb, book.nick(deed.session.id())));
         let took = book.now().saturating_sub(began);
-        if is_prompt(deed.verb) && took > PROMPT && book.was_quick(began) {
+        // A deletion ends the services of its session first, and waits for them.
+        let grace = if deed.verb == Verb::Delete { world.swarm.limits.grace_ms } else { 0 };
+        let prompt = PROMPT.saturating_add(Duration::from_millis(grace));
+        if is_prompt(deed.verb) && took > prompt && book.was_quick(began) {
             let what = format!("{:?} of {} was answered after {took:?}", deed.verb, deed.session.id());
             book.wrong("B-2", what);
         }
