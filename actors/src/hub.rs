@@ -94,7 +94,8 @@ pub(crate) struct Hub {
     pub(crate) readings: AtomicU64,
     /// Tasks of turns, tools and services that are alive (E-5).
     pub(crate) tasks: tokio_util::task::TaskTracker,
-    /// Sessions whose run was in flight when the host died: the next activation ends it `Lost` before all else.
+    /// Sessions whose run was in flight when the host died, and what becomes of it: the next activation ends one that is lost before
+    /// all else, and leaves one that stays as it is until something concerns it.
     pub(crate) boot: Mutex<std::collections::HashMap<SessionId, crate::boot::AtBoot>>,
     /// The sessions that the start takes up, where these are not all or none.
     pub(crate) takes: Mutex<std::collections::HashSet<SessionId>>,

@@ -48,7 +48,7 @@ pub(super) struct Aims {
     pub(super) lost: BTreeMap<SessionId, RunNo>,
     /// Sessions whose runs go on.
     pub(super) going: Vec<SessionId>,
-    /// Sessions whose runs would go on elsewhere.
+    /// Sessions whose runs would go on, and are left as they are.
     pub(super) staying: Vec<SessionId>,
     /// Whatever one session owed another, at any time of the boot.
     pub(super) owed: BTreeSet<Row>,

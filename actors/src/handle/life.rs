@@ -172,7 +172,8 @@ impl SessionHandle {
     /// Deletes this session and all below it, children before their parents, and tells how many. They take nothing any more
     /// and are in no listing; their journals stay.
     ///
-    /// With `force` what is in flight is cancelled first, as by [`SessionHandle::cancel_tree`], and its end is waited for.
+    /// With `force` what is in flight is cancelled first, as by [`SessionHandle::cancel_tree`], and its end is waited for. Services of
+    /// the host (titles, summaries) are ended and waited for in any case, for a grace at most.
     ///
     /// # Errors
     /// [`ControlError::Working`] where a run is in flight and not forced, or came in between; what was deleted before that
