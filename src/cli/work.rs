@@ -361,7 +361,7 @@ fn recovered(boot: &BootReport, screen: &mut Screen) {
     if boot.inputs > 0 {
         let wait = if boot.inputs == 1 { "waits" } else { "wait" };
         screen.note(&format!(
-            "{} {wait} behind runs of other sessions that ended so: `subtend queue ID` lists them, `subtend continue ID` takes them up",
+            "{} {wait} behind runs that ended so: `subtend queue ID` lists them, `subtend continue ID` takes them up",
             count(boot.inputs as u64, "input")
         ));
     }

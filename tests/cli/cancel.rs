@@ -73,3 +73,35 @@ fn a_reader_of_events_that_goes_away_ends_the_run() {
     assert_eq!(done.code, Some(130), "{done:?}");
     assert!(done.err.contains("nobody reads the events any more"), "{done:?}");
 }
+
+/// What goes on over a kill is cancelled by a process that has no model: it waits until all have heard, since who had not when it ends
+/// would end as lost.
+#[test]
+fn what_was_killed_and_goes_on_is_cancelled_with_all_that_it_owns() {
+    let user = User::new();
+    let agent = |name: &str, mode: &str| {
+        let text = format!("---\nmode: {mode}\ndescription: Goes on.\non_restart: resume\n---\nGo on.\n");
+        user.file(&format!(".subtend/agents/{name}.md"), &text);
+    };
+    agent("steady", "primary");
+    agent("hand", "subagent");
+    let model = user.script(
+        r#"{ "rules": [
+            { "agent": "steady", "steps": [
+                { "fan_out": { "n": 3, "agent": "hand", "background": true, "prompt": "Look at part {n}." } },
+                { "hang": true } ] },
+            { "agent": "*", "steps": [ { "hang": true } ] } ] }"#,
+    );
+    let killed = user.start(&["run", "--json", "--agent", "steady", "--model", &model, "hang"]);
+    let root = killed.until(|event| event["record"]["turn_started"]["turn"] == json!(2));
+    killed.signal("KILL");
+    assert_eq!(killed.done().code, None);
+    let id = root["session"].as_str().expect("an id");
+    let done = user.call(&["cancel", id]);
+    assert!(done.code == Some(0) && done.out.ends_with("run 1 is cancelled\n"), "{done:?}");
+    let tree = user.json(&["tree", id, "--json"]);
+    assert_eq!(tree["outcome"], json!({"cancelled": {"by": "person"}}), "{tree:#}");
+    let ends: Vec<_> = tree["children"].as_array().expect("children").iter().map(|child| &child["outcome"]).collect();
+    assert_eq!(ends, vec![&json!({"cancelled": {"by": {"owner": {"outcome": "cancelled"}}}}); 3], "{tree:#}");
+    assert_eq!(user.call(&["verify"]).code, Some(0));
+}

@@ -7,7 +7,7 @@ use super::call::{Done, User};
 const HANG: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "hang": true, "repeat": true } ] } ] }"#;
 const ECHO: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "heard: {last}", "repeat": true } ] } ] }"#;
 
-/// A session whose run goes on over a kill, and which was then sent an input that Ctrl-C kept from being taken.
+/// A session whose run goes on over a kill, and which was then sent an input that a signal kept from being taken.
 struct Left {
     user: User,
     model: String,
@@ -19,6 +19,10 @@ struct Left {
 
 impl Left {
     fn new(send: &[&str]) -> Self {
+        Self::by("INT", send)
+    }
+
+    fn by(signal: &str, send: &[&str]) -> Self {
         let user = User::new();
         let steady = "---\nmode: primary\ndescription: Goes on.\non_restart: resume\n---\nGo on.\n";
         user.file(".subtend/agents/steady.md", steady);
@@ -30,7 +34,7 @@ impl Left {
         let id = event["session"].as_str().expect("an id").to_owned();
         let sent = user.start(&[&["send", &id], send, &["--json", "--model", &model]].concat());
         let accepted = sent.until(|event| event["record"]["input_accepted"].is_object());
-        sent.signal("INT");
+        sent.signal(signal);
         let sent = sent.done();
         let short = user.json(&["show", "--json", &id])["short"].as_str().expect("a name").to_owned();
         let input = accepted["record"]["input_accepted"]["id"].clone();
@@ -81,4 +85,30 @@ fn a_line_that_steers_is_told_from_one_that_does_not() {
     assert_eq!(left.user.call(&["queue", &left.id]).out, format!("{input}  user, steers  faster\n"));
     let rows = json!([{ "id": input, "kind": "user", "lane": "steer", "text": "faster", "metadata": null }]);
     assert_eq!(left.user.json(&["queue", &left.id, "--json"]), rows);
+}
+
+#[test]
+fn an_interrupt_where_no_run_is_in_flight_says_how_the_last_one_ended_and_leaves_what_waits() {
+    let left = Left::new(&["and this"]);
+    let done = left.user.call(&["interrupt", &left.id]);
+    let says = format!("session {}: its last run had ended: cancelled by a person\n", left.short);
+    assert_eq!((done.code, &*done.out, &*done.err), (Some(0), &*says, ""));
+    assert_eq!(left.user.json(&["queue", &left.id, "--json"])[0]["id"], left.input);
+}
+
+#[test]
+fn a_run_in_flight_before_which_an_input_waits_is_not_interrupted_and_is_cancelled() {
+    let left = Left::by("KILL", &["and this"]);
+    let name = &left.short;
+    let done = left.user.call(&["interrupt", &left.id]);
+    let says = format!(
+        "error: 1 input waits in session {name}: the first would take the run up again at once, and no agent works in this process; \
+         `subtend queue {name} clear` removes what waits, `subtend cancel {name}` ends the run and leaves it\n"
+    );
+    assert_eq!((done.code, &*done.out), (Some(1), ""), "{done:?}");
+    assert!(done.err.ends_with(&says), "{done:?}");
+    let done = left.user.call(&["cancel", &left.id]);
+    assert_eq!((done.code, &*done.out), (Some(0), &*format!("session {name}: run 1 is cancelled\n")), "{done:?}");
+    assert_eq!(left.user.json(&["queue", &left.id, "--json"])[0]["id"], left.input);
+    assert_eq!(left.user.call(&["verify"]).code, Some(0));
 }
