@@ -54,7 +54,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
             Some(_) => work.agent_of(session.id())?,
             None => agent(args, &work).into(),
         };
-        Talk::begin(&mut work, session, agent)?.talk().await
+        Talk::begin(&mut work, session, agent).await?.talk().await
     })
 }
 

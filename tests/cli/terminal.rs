@@ -300,6 +300,38 @@ fn an_agent_is_checked_when_it_is_picked_and_kept_with_a_line_that_is_not_taken(
     assert_eq!(code, Some(0), "{last}");
 }
 
+/// A run that goes on over a kill is at work in the chat: a line steers it, Ctrl-C cancels it, and its answer is shown.
+#[test]
+fn a_run_that_an_earlier_process_left_goes_on_in_the_chat() {
+    let user = User::new();
+    let steady = "---\nmode: primary\ndescription: Goes on.\non_restart: resume\n---\nGo on.\n";
+    user.file(".subtend/agents/steady.md", steady);
+    let model = user.script(MODEL);
+    let left = |prompt: &str| {
+        let killed = user.start(&["run", "--json", "--agent", "steady", "--model", &model, prompt]);
+        let event = killed.until(|event| event["record"]["turn_started"].is_object());
+        killed.signal("KILL");
+        assert_eq!(killed.done().code, None);
+        event["session"].as_str().expect("an id").to_owned()
+    };
+    let (stopped, answered) = (left("hang"), left("hang on"));
+    let mut chat = Typing::at_terminal(&user, &["chat", &stopped, "--model", &model]);
+    chat.until("run 1, which an earlier process left, goes on");
+    chat.types("\u{3}");
+    chat.until("run 1 cancelled by a person");
+    chat.types("\u{4}");
+    assert_eq!(chat.ends().0, Some(0));
+    let back = user.script_named("back", "back again");
+    let mut chat = Typing::at_terminal(&user, &["chat", &answered, "--model", &back]);
+    chat.until("run 1, which an earlier process left, goes on");
+    chat.until("back again");
+    chat.types("\u{4}");
+    assert_eq!(chat.ends().0, Some(0));
+    for (id, outcome) in [(stopped, json!({"cancelled": {"by": "person"}})), (answered, json!("completed"))] {
+        assert_eq!(user.json(&["tree", "--json", &id])["outcome"], outcome);
+    }
+}
+
 #[test]
 fn a_chat_that_waits_for_a_line_obeys_a_signal() {
     let user = User::new();

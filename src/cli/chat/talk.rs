@@ -6,7 +6,7 @@ use std::time::Duration;
 use subtend_actors::event::{Event, Next, Subscription, What};
 use subtend_actors::{Approval, Approver, Control, Runtime, SessionHandle};
 use subtend_session::command::SwitchTo;
-use subtend_session::ids::{SessionId, Text};
+use subtend_session::ids::{RunNo, SessionId, Text};
 use subtend_session::outcome::Outcome;
 use subtend_session::record::Record;
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -54,13 +54,16 @@ enum On {
 
 impl<'a> Talk<'a> {
     /// Takes the terminal.
-    pub(super) fn begin(work: &'a mut Work<'_>, session: SessionHandle, agent: Text) -> Result<Self, Fail> {
+    pub(super) async fn begin(work: &'a mut Work<'_>, session: SessionHandle, agent: Text) -> Result<Self, Fail> {
         // Before anything is shown: who sees it may type.
         let lines = Lines::take().map_err(|error| Fail::Other(format!("the terminal cannot be used: {error}")))?;
         work.screen.prompt(Some(("", 0)));
         work.screen.watch(session.id(), agent);
         work.screen.note(&format!("session {} · /help tells the commands", session.id()));
-        Ok(Self {
+        let at_work = BTreeSet::from_iter(work.left.map(|_| session.id()));
+        // Nothing tells us of an end that comes before we listen: who reads the state after that would miss it.
+        let is_over = !is_at_work(work.runtime, session.id());
+        let mut talk = Self {
             runtime: work.runtime,
             anew: None,
             events: session.watch(),
@@ -70,10 +73,30 @@ impl<'a> Talk<'a> {
             stop: work.stop,
             lines,
             heard: vec![session.id()],
-            at_work: BTreeSet::new(),
+            at_work,
             agent: None,
             session,
-        })
+        };
+        if let Some(run) = work.left {
+            talk.goes_on(run, is_over).await?;
+        }
+        Ok(talk)
+    }
+
+    /// Tells of a run that an earlier process left and that goes on here, and how it ended where nobody listened yet.
+    async fn goes_on(&mut self, run: RunNo, is_over: bool) -> Result<(), Fail> {
+        self.screen.note(&format!("run {run}, which an earlier process left, goes on"));
+        if is_over {
+            self.at_work.clear();
+            let ended = self.session.run_ended(run).await?;
+            ended
+                .text
+                .iter()
+                .filter(|text| !text.trim().is_empty())
+                .for_each(|text| self.screen.print(&harmless(text)));
+            self.end(run, &ended.outcome);
+        }
+        Ok(())
     }
 
     /// Talks until the person leaves.
@@ -306,9 +329,7 @@ impl<'a> Talk<'a> {
 
     /// Looks who is at work still: ends may be among the events that were missed, and lines wait for them.
     fn look(&mut self) {
-        let journal = self.runtime.journal();
-        // One that cannot be read ends nowhere else.
-        self.at_work.retain(|id| journal.head(*id).is_ok_and(|head| head.is_some_and(|head| in_flight(head.state))));
+        self.at_work.retain(|id| is_at_work(self.runtime, *id));
     }
 
     /// Who is at work, and whether a question is open still.
@@ -335,10 +356,20 @@ impl<'a> Talk<'a> {
             if let Some(text) = text {
                 self.screen.print(&harmless(text));
             }
-        } else if let Record::RunEnded(ended) = &**record
-            && ended.outcome != Outcome::Completed
-        {
-            self.screen.alert(&format!("run {} {}", ended.run, cause::sentence(&ended.outcome)));
+        } else if let Record::RunEnded(ended) = &**record {
+            self.end(ended.run, &ended.outcome);
         }
     }
+
+    /// Why a run ended without an answer.
+    fn end(&mut self, run: RunNo, outcome: &Outcome) {
+        if *outcome != Outcome::Completed {
+            self.screen.alert(&format!("run {run} {}", cause::sentence(outcome)));
+        }
+    }
+}
+
+/// Whether a run of the session is in flight, by the journal. One that cannot be read ends nowhere else.
+fn is_at_work(runtime: &Runtime, session: SessionId) -> bool {
+    runtime.journal().head(session).is_ok_and(|head| head.is_some_and(|head| in_flight(head.state)))
 }
