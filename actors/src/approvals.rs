@@ -169,7 +169,8 @@ impl Drop for Approver {
 }
 
 impl Runtime {
-    /// Someone who can give a person's word, for as long as the value lives.
+    /// Someone who can give a person's word, for as long as the value lives. What runs that go on ask within the start is denied
+    /// before this can be called: [`Builder::start_attended`](crate::builder::Builder::start_attended) has somebody there then.
     ///
     /// ```
     /// # async fn example(runtime: subtend_actors::Runtime) -> Result<(), subtend_actors::ControlError> {

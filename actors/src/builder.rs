@@ -21,7 +21,7 @@ use subtend_tools::registry::Registry;
 use subtend_tools::workspace::{Workspace, WorkspaceError};
 use tokio_util::sync::CancellationToken;
 
-use crate::approvals::Approvals;
+use crate::approvals::{Approvals, Approver};
 use crate::assembly::{slots, supervisors, timers, watch_poison};
 use crate::boot::{BootError, BootProgress};
 use crate::directory::Directory;
@@ -269,6 +269,24 @@ impl Builder {
     /// # Durability
     /// When it returns, every run that a former host left in flight has its end, and every owner its notice.
     pub async fn start(self) -> Result<Runtime, StartError> {
+        Ok(self.begin(|_| ()).await?.0)
+    }
+
+    /// Starts the runtime as [`Builder::start`] does, with somebody who can give a person's word from the first moment on: a run that
+    /// goes on (`on_restart: resume`) asks for it again within the start, where nobody had yet called [`Runtime::approver`] and it would
+    /// be denied.
+    ///
+    /// # Errors
+    /// As [`Builder::start`].
+    ///
+    /// # Durability
+    /// As [`Builder::start`].
+    pub async fn start_attended(self) -> Result<(Runtime, Approver), StartError> {
+        self.begin(Runtime::approver).await
+    }
+
+    /// Starts it; `meet` is given the runtime before anything goes on in it.
+    async fn begin<A: Send>(self, meet: impl FnOnce(&Runtime) -> A + Send) -> Result<(Runtime, A), StartError> {
         self.limits.check()?;
         let on_boot = self.on_boot;
         let (models, default_model) = models(self.models, self.source, self.fallback, self.default_model, &self.pools)?;
@@ -344,10 +362,11 @@ impl Builder {
         watch_poison(&hub);
         // Before the sweep: one that fails, or is given up on the way, has actors and tasks to end.
         let mut runtime = Runtime::new(Arc::clone(&hub));
+        let met = meet(&runtime);
         match hub.boot(&*on_boot).await {
             Ok(report) => {
                 runtime.swept(report);
-                Ok(runtime)
+                Ok((runtime, met))
             }
             Err(error) => {
                 runtime.shutdown(std::time::Duration::ZERO).await;

@@ -16,7 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use subtend_actors::{Approval, Control, ControlError, Runtime, SessionHandle};
+use subtend_actors::builder::Builder;
+use subtend_actors::{Approval, Control, ControlError, OpenOptions, Runtime, SessionHandle};
 use subtend_journal::Journal;
 use subtend_journal::memory::Memory;
 use subtend_session::authority::{Access, Rule, RuleSet, Verdict};
@@ -25,6 +26,7 @@ use subtend_session::ids::{CallId, RunNo, TurnNo};
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::outcome::Outcome;
+use subtend_session::place::OnRestart;
 use subtend_session::record::{AskBy, AskVerdict, Record};
 use subtend_tools::closure::FnTool;
 use subtend_tools::tool::ToolOutput;
@@ -55,11 +57,14 @@ fn making(what: &str) -> (&'static str, serde_json::Value) {
 
 /// A model that makes the things in turn, then answers.
 async fn maker(journal: &Journal, ran: &Arc<AtomicUsize>, things: &'static [&'static str]) -> Runtime {
+    making_in_turn(journal, ran, things).start().await.expect("it starts")
+}
+
+fn making_in_turn(journal: &Journal, ran: &Arc<AtomicUsize>, things: &'static [&'static str]) -> Builder {
     let answering = model(move |request| async move {
         Ok(things.get(answers(&request)).map_or_else(|| text("done"), |what| calls([making(what)])))
     });
-    let builder = builder(journal).policy(policy()).tools(tools([make(ran)])).model(answering);
-    builder.start().await.expect("it starts")
+    builder(journal).policy(policy()).tools(tools([make(ran)])).model(answering)
 }
 
 fn call(turn: u32, ix: u32) -> CallId {
@@ -352,6 +357,44 @@ async fn what_waits_when_the_host_goes_down_is_closed_at_the_next_start() {
     assert_eq!(asks(&journal, &session).await, [(asked.call, AskVerdict::Deny, AskBy::Closed)]);
     assert_eq!(ran.load(Ordering::Relaxed), 0);
     shut(runtime).await;
+}
+
+/// A run that goes on asks within the start: whoever becomes an approver of the runtime that was started comes too late.
+#[tokio::test(start_paused = true)]
+async fn what_a_run_that_goes_on_asks_again_is_answered_by_who_is_there_from_the_start() {
+    for attended in [true, false] {
+        let (memory, ran) = (Memory::new(), Arc::default());
+        let store = || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("it opens");
+        let runtime = maker(&store(), &ran, &["a"]).await;
+        let mut approver = runtime.approver();
+        let on_restart = Some(OnRestart::Resume);
+        let options = OpenOptions { agent: "general".into(), on_restart, ..OpenOptions::default() };
+        let session = runtime.open(options).expect("a session");
+        session.send("go").await.expect("accepted");
+        let asked = approver.next().await;
+        drop(approver);
+        runtime.shutdown(Duration::from_secs(1)).await;
+        let journal = store();
+        let builder = making_in_turn(&journal, &ran, &["a"]);
+        let (runtime, mut approver) = if attended {
+            builder.start_attended().await.expect("it starts")
+        } else {
+            let runtime = builder.start().await.expect("it starts");
+            let approver = runtime.approver();
+            (runtime, approver)
+        };
+        if attended {
+            assert_eq!(approver.next().await, asked);
+            approver.answer(&asked, AskVerdict::Allow).await.expect("it is answered");
+        }
+        let session = runtime.session(session.id()).expect("a store").expect("a session");
+        assert_eq!(session.run_ended(RunNo(1)).await.expect("an end").outcome, Outcome::Completed);
+        let word = if attended { (AskVerdict::Allow, AskBy::Person) } else { (AskVerdict::Deny, AskBy::NoApprover) };
+        assert_eq!(asks(&journal, &session).await, [(asked.call, word.0, word.1)]);
+        assert_eq!(ran.load(Ordering::Relaxed), usize::from(attended));
+        drop(approver);
+        shut(runtime).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

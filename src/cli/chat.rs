@@ -16,7 +16,8 @@ mod talk;
 /// Talks with an agent, and shows what it and all below it do.
 ///
 /// A line is sent when the session is quiet, and steers when it works: it enters at the next turn boundary. /help tells the
-/// commands. Without a terminal, each line of stdin is sent in turn and each answer goes to stdout.
+/// commands. A run that an earlier process left and that goes on (`on_restart: resume`) is shown. Without a terminal, each line of
+/// stdin is sent in turn and each answer goes to stdout.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Session to go on with: an id, a unique part of one, or a path such as `root/a3f9c1` [default: a new one]

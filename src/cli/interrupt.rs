@@ -22,11 +22,11 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     control::with(&args.store, &args.session, async |session| {
         let waiting = session.queue().await?.len();
         if waiting > 0 && session.current_run().await?.is_some() {
-            // It would take the run up again at once, in a process without a model. Where no run is in flight there is nothing to
-            // interrupt, and what waits goes on waiting.
+            // The run would go on with it at once, or the next one would open, in a process without a model. Where no run is in
+            // flight there is nothing to interrupt, and what waits goes on waiting.
             let name = session.id().short().0;
             return Err(Fail::Other(format!(
-                "{} in session {name}: the first would take the run up again at once, and no agent works in this process; \
+                "{} in session {name}: the first would be taken at once, and no agent works in this process; \
                  `subtend queue {name} clear` removes what waits, `subtend cancel {name}` ends the run and leaves it",
                 if waiting == 1 { "1 input waits".to_owned() } else { format!("{waiting} inputs wait") }
             )));

@@ -9,7 +9,7 @@ use subtend_actors::event::Subscription;
 use subtend_actors::{Approver, BootReport, Ended, Options, Receipt, Runtime, SessionHandle};
 use subtend_agents::catalog::Catalog;
 use subtend_session::authority::{Rule, RuleSet, Verdict};
-use subtend_session::ids::{RunNo, SessionId, Text};
+use subtend_session::ids::{RunNo, Seq, SessionId, Text};
 use subtend_tools::policy::HostPolicy;
 
 use super::data::{Place, StoreArgs};
@@ -97,13 +97,15 @@ pub(crate) struct Work<'a> {
     session: Option<SessionId>,
     /// The run of that session that an earlier process left, and that goes on here.
     pub(crate) left: Option<RunNo>,
+    /// The last record of that session before the start.
+    pub(crate) since: Seq,
     /// Where progress is told.
     pub(crate) screen: &'a mut Screen,
     /// Whether we were asked to stop.
     pub(crate) stop: &'a mut Stop,
     /// The agent of new sessions, where no option names one.
     pub(crate) agent: Text,
-    /// A person at the terminal: there before the first input, so that nothing that it leads to finds nobody.
+    /// A person at the terminal: there from the start on, so that nothing that goes on or that an input leads to finds nobody.
     pub(crate) approver: Option<Approver>,
 }
 
@@ -135,20 +137,20 @@ where
         let journal = parts.place.open()?;
         let session = about.find(&parts.place, &journal, &parts.workspace)?;
         let left = session.map_or(Ok(None), |session| here::left(&journal, session))?;
+        let since = session.map_or(Ok(Seq(0)), |session| here::last(&journal, session))?;
         parts.options.takes_up = here::takes_up(session);
-        let runtime = tokio::select! {
-            started = hub::start(journal, parts) => started?,
+        let attended = approve::is_somebody_there(args.json || args.quiet);
+        let (runtime, approver) = tokio::select! {
+            started = hub::start(journal, parts, attended) => started?,
             () = stop.asked() => {
                 screen.alert("cancelled before the prompt was sent");
                 return Ok(Code::Cancelled);
             }
         };
         recovered(runtime.boot(), &mut screen);
-        let approver = approve::somebody(&runtime, args.json || args.quiet);
-        let done =
-            job(Work { args, runtime: &runtime, session, left, screen: &mut screen, stop: &mut stop, agent, approver })
-                .await;
-        named(&runtime, &mut stop).await;
+        let (screen, stop) = (&mut screen, &mut stop);
+        let done = job(Work { args, runtime: &runtime, session, left, since, screen, stop, agent, approver }).await;
+        named(&runtime, stop).await;
         hub::shut_down(runtime, GRACE).await;
         done
     });
@@ -361,7 +363,7 @@ fn recovered(boot: &BootReport, screen: &mut Screen) {
     if boot.inputs > 0 {
         let wait = if boot.inputs == 1 { "waits" } else { "wait" };
         screen.note(&format!(
-            "{} {wait} behind runs that ended so: `subtend queue ID` lists them, `subtend continue ID` takes them up",
+            "{} {wait} behind runs that ended: `subtend queue ID` lists them, `subtend continue ID` takes them up",
             count(boot.inputs as u64, "input")
         ));
     }

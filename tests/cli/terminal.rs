@@ -138,17 +138,33 @@ fn a_person_at_the_terminal_is_there_before_the_prompt_is_sent() {
     assert_eq!((code, user.workspace().join("a.txt").exists()), (Some(0), true), "{shown}");
 }
 
+/// Kills the process that has the store: what `script` started, and not `script` itself.
+fn kill(user: &User) {
+    let refused = user.call(&["approvals"]).err;
+    let (_, pid) = refused.split_once("is in use by process ").expect("who has the store");
+    let pid: String = pid.chars().take_while(char::is_ascii_digit).collect();
+    let killed = Command::new("kill").args(["-KILL", &pid]).status();
+    assert!(killed.expect("kill runs").success());
+}
+
+/// Writes an agent whose runs go on over a restart.
+fn steady(user: &User) {
+    let text = "---\nmode: primary\ndescription: Goes on.\non_restart: resume\n---\nGo on.\n";
+    user.file(".subtend/agents/steady.md", text);
+}
+
+/// The newest session.
+fn newest(user: &User) -> String {
+    user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned()
+}
+
 #[test]
 fn a_question_that_nobody_answered_before_a_crash_waits_in_the_store() {
     let user = User::new();
     let model = user.script(MODEL);
     let mut run = Typing::at_terminal(&user, &["run", "please write", "--model", &model, "--ask", "fs.write"]);
     run.until("allow?");
-    let refused = user.call(&["approvals"]).err;
-    let (_, pid) = refused.split_once("is in use by process ").expect("who has the store");
-    let pid: String = pid.chars().take_while(char::is_ascii_digit).collect();
-    let killed = Command::new("kill").args(["-KILL", &pid]).status();
-    assert!(killed.expect("kill runs").success());
+    kill(&user);
     run.ends();
     let waiting = user.json(&["approvals", "--json"]);
     let row = |at: usize, part: &str| waiting[at][part].clone();
@@ -300,36 +316,95 @@ fn an_agent_is_checked_when_it_is_picked_and_kept_with_a_line_that_is_not_taken(
     assert_eq!(code, Some(0), "{last}");
 }
 
-/// A run that goes on over a kill is at work in the chat: a line steers it, Ctrl-C cancels it, and its answer is shown.
+/// It asks within the start, before anything but the start itself could say that somebody is there.
 #[test]
-fn a_run_that_an_earlier_process_left_goes_on_in_the_chat() {
+fn a_question_that_a_kill_left_open_is_asked_again_where_the_run_goes_on() {
     let user = User::new();
-    let steady = "---\nmode: primary\ndescription: Goes on.\non_restart: resume\n---\nGo on.\n";
-    user.file(".subtend/agents/steady.md", steady);
+    steady(&user);
     let model = user.script(MODEL);
-    let left = |prompt: &str| {
-        let killed = user.start(&["run", "--json", "--agent", "steady", "--model", &model, prompt]);
-        let event = killed.until(|event| event["record"]["turn_started"].is_object());
-        killed.signal("KILL");
-        assert_eq!(killed.done().code, None);
-        event["session"].as_str().expect("an id").to_owned()
-    };
-    let (stopped, answered) = (left("hang"), left("hang on"));
-    let mut chat = Typing::at_terminal(&user, &["chat", &stopped, "--model", &model]);
+    let works = ["--model", &model, "--ask", "fs.write"];
+    let mut run = Typing::at_terminal(&user, &[&["run", "please write", "--agent", "steady"][..], &works].concat());
+    run.until("allow?");
+    kill(&user);
+    run.ends();
+    let mut on = Typing::at_terminal(&user, &[&["continue", &newest(&user)][..], &works].concat());
+    on.until("allow?");
+    on.types("y\n");
+    let (code, shown) = on.ends();
+    assert_eq!((code, user.workspace().join("a.txt").exists()), (Some(0), true), "{shown}");
+}
+
+/// A run that goes on over a kill is at work in the chat: a line steers it, and Ctrl-C cancels it.
+#[test]
+fn a_run_that_an_earlier_process_left_is_at_work_in_the_chat() {
+    let user = User::new();
+    steady(&user);
+    let model = user.script(MODEL);
+    let mut run = Typing::at_terminal(&user, &["run", "hang", "--agent", "steady", "--model", &model]);
+    run.until("thinking");
+    kill(&user);
+    run.ends();
+    let id = newest(&user);
+    let mut chat = Typing::at_terminal(&user, &["chat", &id, "--model", &model]);
     chat.until("run 1, which an earlier process left, goes on");
+    chat.types("and this\r");
+    chat.until("> and this");
+    chat.types("/waiting\r");
+    chat.until("and this");
     chat.types("\u{3}");
     chat.until("run 1 cancelled by a person");
+    chat.until("heard: and this");
+    chat.until("✓");
     chat.types("\u{4}");
     assert_eq!(chat.ends().0, Some(0));
-    let back = user.script_named("back", "back again");
-    let mut chat = Typing::at_terminal(&user, &["chat", &answered, "--model", &back]);
-    chat.until("run 1, which an earlier process left, goes on");
-    chat.until("back again");
-    chat.types("\u{4}");
-    assert_eq!(chat.ends().0, Some(0));
-    for (id, outcome) in [(stopped, json!({"cancelled": {"by": "person"}})), (answered, json!("completed"))] {
-        assert_eq!(user.json(&["tree", "--json", &id])["outcome"], outcome);
+    assert_eq!(user.json(&["tree", "--json", &id])["outcome"], json!("completed"));
+}
+
+/// Whether it comes within the start, before anybody listens, or later.
+#[test]
+fn the_answer_of_a_run_that_an_earlier_process_left_is_shown_in_the_chat_once() {
+    for latency_ms in [0, 400] {
+        let user = User::new();
+        steady(&user);
+        let model = user.script(MODEL);
+        let mut run = Typing::at_terminal(&user, &["run", "hang", "--agent", "steady", "--model", &model]);
+        run.until("thinking");
+        kill(&user);
+        run.ends();
+        let steps = json!([{ "text": "back again", "latency_ms": latency_ms, "repeat": true }]);
+        user.script(&json!({ "rules": [ { "agent": "*", "steps": steps } ] }).to_string());
+        let mut chat = Typing::at_terminal(&user, &["chat", &newest(&user), "--model", &model]);
+        chat.until("/help tells the commands");
+        let before = chat.until("back again");
+        assert_eq!(before.contains("run 1, which an earlier process left, goes on"), latency_ms > 0, "{before}");
+        chat.until("✓");
+        chat.types("\u{4}");
+        let (code, rest) = chat.ends();
+        assert_eq!((code, rest.contains("back again")), (Some(0), false), "{rest}");
     }
+}
+
+/// A run that does not go on ends with the start, which takes the next input that waits: that run is at work in the chat.
+#[test]
+fn a_run_that_the_start_opens_is_at_work_in_the_chat() {
+    let user = User::new();
+    let model = user.script(MODEL);
+    let mut chat = Typing::at_terminal(&user, &["chat", "--model", &model]);
+    chat.until("/help tells the commands");
+    chat.types("hang\r");
+    chat.until("thinking");
+    chat.types("/queue hang on\r");
+    chat.until("> hang on");
+    kill(&user);
+    chat.ends();
+    let id = newest(&user);
+    let mut chat = Typing::at_terminal(&user, &["chat", &id, "--model", &model]);
+    chat.until("run 1 lost");
+    chat.types("\u{3}");
+    chat.until("run 2 cancelled by a person");
+    chat.types("\u{4}");
+    assert_eq!(chat.ends().0, Some(0));
+    assert_eq!(user.json(&["tree", "--json", &id])["outcome"], json!({"cancelled": {"by": "person"}}));
 }
 
 #[test]

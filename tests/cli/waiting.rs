@@ -102,7 +102,7 @@ fn a_run_in_flight_before_which_an_input_waits_is_not_interrupted_and_is_cancell
     let name = &left.short;
     let done = left.user.call(&["interrupt", &left.id]);
     let says = format!(
-        "error: 1 input waits in session {name}: the first would take the run up again at once, and no agent works in this process; \
+        "error: 1 input waits in session {name}: the first would be taken at once, and no agent works in this process; \
          `subtend queue {name} clear` removes what waits, `subtend cancel {name}` ends the run and leaves it\n"
     );
     assert_eq!((done.code, &*done.out), (Some(1), ""), "{done:?}");

@@ -1,12 +1,14 @@
 //! The conversation: keys, events and questions, one loop.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use subtend_actors::event::{Event, Next, Subscription, What};
 use subtend_actors::{Approval, Approver, Control, Runtime, SessionHandle};
+use subtend_journal::Stored;
 use subtend_session::command::SwitchTo;
-use subtend_session::ids::{RunNo, SessionId, Text};
+use subtend_session::ids::{RunNo, Seq, SessionId, Text};
 use subtend_session::outcome::Outcome;
 use subtend_session::record::Record;
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -31,6 +33,8 @@ pub(super) struct Talk<'a> {
     /// Where the last answer that was asked for anew is given.
     anew: Option<SessionHandle>,
     events: Subscription,
+    /// The last record of the session that was shown as the journal has it.
+    told: Seq,
     approver: Approver,
     /// What an agent asks; the next line answers it.
     asked: Option<Approval>,
@@ -55,48 +59,36 @@ enum On {
 impl<'a> Talk<'a> {
     /// Takes the terminal.
     pub(super) async fn begin(work: &'a mut Work<'_>, session: SessionHandle, agent: Text) -> Result<Self, Fail> {
+        let events = session.watch();
+        let missed = missed(work, session.id()).await?;
         // Before anything is shown: who sees it may type.
         let lines = Lines::take().map_err(|error| Fail::Other(format!("the terminal cannot be used: {error}")))?;
         work.screen.prompt(Some(("", 0)));
         work.screen.watch(session.id(), agent);
         work.screen.note(&format!("session {} · /help tells the commands", session.id()));
-        let at_work = BTreeSet::from_iter(work.left.map(|_| session.id()));
-        // Nothing tells us of an end that comes before we listen: who reads the state after that would miss it.
-        let is_over = !is_at_work(work.runtime, session.id());
         let mut talk = Self {
             runtime: work.runtime,
             anew: None,
-            events: session.watch(),
+            events,
+            told: work.since,
             approver: work.approver.take().unwrap_or_else(|| work.runtime.approver()),
             asked: None,
             screen: work.screen,
             stop: work.stop,
             lines,
             heard: vec![session.id()],
-            at_work,
+            at_work: BTreeSet::from_iter(work.left.map(|_| session.id())),
             agent: None,
             session,
         };
-        if let Some(run) = work.left {
-            talk.goes_on(run, is_over).await?;
+        if let Some(run) = work.left.filter(|run| !missed.iter().any(|(_, event)| ends(event, *run))) {
+            talk.screen.note(&format!("run {run}, which an earlier process left, goes on"));
+        }
+        for (seq, event) in missed {
+            talk.take(&event);
+            talk.told = seq;
         }
         Ok(talk)
-    }
-
-    /// Tells of a run that an earlier process left and that goes on here, and how it ended where nobody listened yet.
-    async fn goes_on(&mut self, run: RunNo, is_over: bool) -> Result<(), Fail> {
-        self.screen.note(&format!("run {run}, which an earlier process left, goes on"));
-        if is_over {
-            self.at_work.clear();
-            let ended = self.session.run_ended(run).await?;
-            ended
-                .text
-                .iter()
-                .filter(|text| !text.trim().is_empty())
-                .for_each(|text| self.screen.print(&harmless(text)));
-            self.end(run, &ended.outcome);
-        }
-        Ok(())
     }
 
     /// Talks until the person leaves.
@@ -276,7 +268,10 @@ impl<'a> Talk<'a> {
         };
         match stopped {
             Control::Done(_) => {}
-            Control::AlreadyEnded(_) | Control::NotFound => self.idle(true),
+            Control::AlreadyEnded(_) | Control::NotFound => {
+                self.look();
+                self.idle(true);
+            }
         }
         Ok(())
     }
@@ -314,11 +309,9 @@ impl<'a> Talk<'a> {
 
     fn hear(&mut self, next: &Next) -> On {
         match next {
-            Next::Event(event) => {
-                self.screen.take(event);
-                self.note(event);
-                self.show(event);
-            }
+            // What was appended after we listened and before we read the journal comes twice.
+            Next::Event(event) if self.was_told(event) => {}
+            Next::Event(event) => self.take(event),
             Next::Missed(events) => {
                 self.screen.missed(*events);
                 self.look();
@@ -327,9 +320,21 @@ impl<'a> Talk<'a> {
         On::Go
     }
 
+    fn was_told(&self, event: &Event) -> bool {
+        event.session == self.session.id() && matches!(event.what, What::Record { seq, .. } if seq <= self.told)
+    }
+
+    fn take(&mut self, event: &Event) {
+        self.screen.take(event);
+        self.note(event);
+        self.show(event);
+    }
+
     /// Looks who is at work still: ends may be among the events that were missed, and lines wait for them.
     fn look(&mut self) {
-        self.at_work.retain(|id| is_at_work(self.runtime, *id));
+        let journal = self.runtime.journal();
+        // One that cannot be read ends nowhere else.
+        self.at_work.retain(|id| journal.head(*id).is_ok_and(|head| head.is_some_and(|head| in_flight(head.state))));
     }
 
     /// Who is at work, and whether a question is open still.
@@ -356,20 +361,31 @@ impl<'a> Talk<'a> {
             if let Some(text) = text {
                 self.screen.print(&harmless(text));
             }
-        } else if let Record::RunEnded(ended) = &**record {
-            self.end(ended.run, &ended.outcome);
-        }
-    }
-
-    /// Why a run ended without an answer.
-    fn end(&mut self, run: RunNo, outcome: &Outcome) {
-        if *outcome != Outcome::Completed {
-            self.screen.alert(&format!("run {run} {}", cause::sentence(outcome)));
+        } else if let Record::RunEnded(ended) = &**record
+            && ended.outcome != Outcome::Completed
+        {
+            let why = harmless(&cause::sentence(&ended.outcome));
+            self.screen.alert(&format!("run {} {why}", ended.run));
         }
     }
 }
 
-/// Whether a run of the session is in flight, by the journal. One that cannot be read ends nowhere else.
-fn is_at_work(runtime: &Runtime, session: SessionId) -> bool {
-    runtime.journal().head(session).is_ok_and(|head| head.is_some_and(|head| in_flight(head.state)))
+/// What the start did in the session, by the journal: it was told before anybody listened.
+async fn missed(work: &Work<'_>, session: SessionId) -> Result<Vec<(Seq, Event)>, Fail> {
+    let journal = work.runtime.journal();
+    // A record that was appended before we listened, and is not durable yet, comes by no other way.
+    journal.settled().await.map_err(|poison| Fail::Store(poison.to_string()))?;
+    // A session that was opened here has nothing of an earlier process, and may not be in the journal yet.
+    let Some(head) = journal.head(session)?.filter(|_| work.since > Seq(0)) else { return Ok(Vec::new()) };
+    let stored = journal.records_from(session, work.since.next(), usize::MAX)?;
+    let event = |stored: Stored| {
+        let (seq, record) = (stored.seq, Arc::new(stored.record));
+        (seq, Event { root: head.root, session, what: What::Record { seq, record } })
+    };
+    Ok(stored.into_iter().map(event).collect())
+}
+
+fn ends(event: &Event, run: RunNo) -> bool {
+    let What::Record { record, .. } = &event.what else { return false };
+    matches!(&**record, Record::RunEnded(ended) if ended.run == run)
 }

@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, IsTerminal as _};
 
 use subtend_actors::event::{Event, Next, What};
-use subtend_actors::{Approval, Approver, Runtime};
+use subtend_actors::{Approval, Approver};
 use subtend_session::record::{AskVerdict, Record};
 use tokio::sync::mpsc;
 
@@ -19,12 +19,11 @@ pub(super) struct Approving {
     asked: Option<Approval>,
 }
 
-/// Somebody, if a person can be asked at the terminal.
+/// Whether a person can be asked at the terminal.
 ///
-/// While one is, calls that need a word wait for it; without one they are denied at once.
-pub(super) fn somebody(runtime: &Runtime, silent: bool) -> Option<Approver> {
-    let there = !silent && std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
-    there.then(|| runtime.approver())
+/// While one can, calls that need a word wait for it; without one they are denied at once.
+pub(super) fn is_somebody_there(silent: bool) -> bool {
+    !silent && std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
 /// Lines of stdin, read on a thread of their own: a read cannot be given up, so the process ends around it.

@@ -73,6 +73,11 @@ pub(super) fn left(journal: &Journal, session: SessionId) -> Result<Option<RunNo
     Ok((by_itself && taken_up).then_some(row.run))
 }
 
+/// The last record of `session`: what comes after it, the start has done.
+pub(super) fn last(journal: &Journal, session: SessionId) -> Result<Seq, Fail> {
+    Ok(journal.head(session)?.map_or(Seq(0), |head| head.last_seq))
+}
+
 /// What the start takes up for `session`: what waits there. This process ends when the verb is done, and what it had taken up of
 /// others would be lost with it.
 pub(super) fn takes_up(session: Option<SessionId>) -> TakesUp {

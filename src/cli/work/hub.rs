@@ -7,7 +7,8 @@ use std::time::Duration;
 use subtend_actors::builder::Builder;
 use subtend_actors::prices::Prices;
 use subtend_actors::{
-    BootError, BootProgress, OpenSessionError, Options, Runtime, SendError, SessionHandle, StartError, WaitError,
+    Approver, BootError, BootProgress, OpenSessionError, Options, Runtime, SendError, SessionHandle, StartError,
+    WaitError,
 };
 use subtend_agents::catalog::Catalog;
 use subtend_agents::dialect::Dialects;
@@ -62,8 +63,9 @@ pub(super) fn withheld(tools: &Registry, policy: &RuleSet) -> Vec<String> {
     all.filter(|tool| allowed(tool)).filter_map(|tool| tool.ruled_out(&authority)).map(|why| why.to_string()).collect()
 }
 
-/// Starts the runtime on a store that is open: ends what an earlier process left in flight.
-pub(crate) async fn start(journal: Journal, parts: Parts) -> Result<Runtime, Fail> {
+/// Starts the runtime on a store that is open: ends what an earlier process left in flight. `attended` where a person is asked at the
+/// terminal: from the start on, since what goes on asks again within it.
+pub(crate) async fn start(journal: Journal, parts: Parts, attended: bool) -> Result<(Runtime, Option<Approver>), Fail> {
     let builder = Runtime::builder()
         .workspace(parts.workspace)
         .catalog(parts.catalog)
@@ -74,22 +76,37 @@ pub(crate) async fn start(journal: Journal, parts: Parts) -> Result<Runtime, Fai
         .dialects(parts.dialects)
         .tool_options(parts.tool_options)
         .options(parts.options);
-    begin(journal, parts.models.give(builder), (!parts.quiet).then(Teller::new)).await
+    let builder = told(journal.clone(), parts.models.give(builder), (!parts.quiet).then(Teller::new));
+    let started = if attended {
+        builder.start_attended().await.map(|(runtime, approver)| (runtime, Some(approver)))
+    } else {
+        builder.start().await.map(|runtime| (runtime, None))
+    };
+    started.map_err(|error| failed(&journal, error))
 }
 
-/// Starts what was built, on `journal`: the one place where a verb does, and where it is told how far the boot is.
+/// Starts what was built, on `journal`, with nobody to ask.
 pub(crate) async fn begin(journal: Journal, builder: Builder, teller: Option<Teller>) -> Result<Runtime, Fail> {
+    told(journal.clone(), builder, teller).start().await.map_err(|error| failed(&journal, error))
+}
+
+/// What was built, on `journal`, and telling how far the boot is.
+fn told(journal: Journal, builder: Builder, teller: Option<Teller>) -> Builder {
     let teller = teller.map(Mutex::new);
     let told = move |at: BootProgress| {
         let Some(teller) = &teller else { return };
         let words = || format!("recovering: {} of {} done", at.done, count(at.total as u64, "session"));
         teller.lock().unwrap_or_else(PoisonError::into_inner).tell(words);
     };
-    builder.journal(journal.clone()).on_boot(told).start().await.map_err(|error| match error {
+    builder.journal(journal).on_boot(told)
+}
+
+fn failed(journal: &Journal, error: StartError) -> Fail {
+    match error {
         StartError::Journal(error) => Fail::from(error),
         StartError::Boot(BootError::Read(error)) => Fail::from(error),
         StartError::Boot(error @ BootError::Poisoned(_)) => {
-            Fail::Store(full(&journal).unwrap_or_else(|| error.to_string()))
+            Fail::Store(full(journal).unwrap_or_else(|| error.to_string()))
         }
         StartError::Limits(_)
         | StartError::Pool(_)
@@ -101,7 +118,7 @@ pub(crate) async fn begin(journal: Journal, builder: Builder, teller: Option<Tel
         StartError::NoModel | StartError::Workspace(_) | StartError::Supervisors(_) | StartError::Unrecordable(_) => {
             Fail::Other(error.to_string())
         }
-    })
+    }
 }
 
 /// Opens a session of `agent`.

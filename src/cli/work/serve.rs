@@ -76,7 +76,7 @@ where
     let threads = threads()?;
     let done = threads.block_on(async {
         let stop = Stop::listen()?;
-        let runtime = hub::start(parts.place.open()?, parts).await?;
+        let (runtime, _) = hub::start(parts.place.open()?, parts, false).await?;
         let done = match control::session(&runtime, name) {
             Ok(session) => job(session, stop).await,
             Err(fail) => Err(fail),
