@@ -5,13 +5,14 @@ use std::io::IsTerminal as _;
 use subtend_actors::SessionHandle;
 
 use super::fail::{Code, Fail};
-use super::work::{self, About, HereArgs, Work, WorkArgs, hub};
+use super::work::{self, About, HereArgs, Screen, Work, WorkArgs, hub};
 use talk::Talk;
 
 mod command;
 mod lines;
 mod piped;
 mod talk;
+mod told;
 
 /// Talks with an agent, and shows what it and all below it do.
 ///
@@ -45,7 +46,9 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     }
     let typed = std::io::stdin().is_terminal();
     let about = args.session.as_deref().map_or(About::New, |name| About::Session(name, args.here));
-    work::verb(&args.work, about, async |mut work: Work<'_>| {
+    // Where lines are what is said, there is nobody to ask.
+    let asked = |screen: &Screen| typed && screen.is_drawn();
+    work::verb_asking(&args.work, about, asked, async |mut work: Work<'_>| {
         let session = session(args, &work)?;
         if !(typed && work.screen.is_drawn()) {
             return piped::talk(&mut work, &session).await;

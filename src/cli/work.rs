@@ -123,8 +123,21 @@ impl WorkArgs {
     }
 }
 
-/// Starts a runtime, does `job` in it, and takes it down again.
+/// Starts a runtime, does `job` in it, and takes it down again. A person at the terminal is asked for their word.
 pub(crate) fn verb<J>(args: &WorkArgs, about: About<'_>, job: J) -> Result<Code, Fail>
+where
+    J: AsyncFnOnce(Work<'_>) -> Result<Code, Fail>,
+{
+    verb_asking(args, about, |_| true, job)
+}
+
+/// As [`verb`], where a person is asked only if `asked`: what is asked and not shown would wait for nobody.
+pub(crate) fn verb_asking<J>(
+    args: &WorkArgs,
+    about: About<'_>,
+    asked: impl FnOnce(&Screen) -> bool,
+    job: J,
+) -> Result<Code, Fail>
 where
     J: AsyncFnOnce(Work<'_>) -> Result<Code, Fail>,
 {
@@ -139,7 +152,7 @@ where
         let left = session.map_or(Ok(None), |session| here::left(&journal, session))?;
         let since = session.map_or(Ok(Seq(0)), |session| here::last(&journal, session))?;
         parts.options.takes_up = here::takes_up(session);
-        let attended = approve::is_somebody_there(args.json || args.quiet);
+        let attended = approve::is_somebody_there(args.json || args.quiet) && asked(&screen);
         let (runtime, approver) = tokio::select! {
             started = hub::start(journal, parts, attended) => started?,
             () = stop.asked() => {

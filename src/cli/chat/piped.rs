@@ -10,8 +10,6 @@ use super::super::work::Work;
 
 /// Sends each line of stdin that says something, and waits for the end of its run before the next.
 pub(super) async fn talk(work: &mut Work<'_>, session: &SessionHandle) -> Result<Code, Fail> {
-    // Each line of stdin is something to say here, also on a terminal that cannot be drawn on.
-    drop(work.approver.take());
     let mut lines = stdin();
     let mut code = Code::Done;
     loop {

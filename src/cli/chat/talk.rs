@@ -1,12 +1,10 @@
 //! The conversation: keys, events and questions, one loop.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use subtend_actors::event::{Event, Next, Subscription, What};
 use subtend_actors::{Approval, Approver, Control, Runtime, SessionHandle};
-use subtend_journal::Stored;
 use subtend_session::command::SwitchTo;
 use subtend_session::ids::{RunNo, Seq, SessionId, Text};
 use subtend_session::outcome::Outcome;
@@ -20,6 +18,7 @@ use super::super::work::approve::{is_closed, question, verdict};
 use super::super::work::{Screen, Stop, Work};
 use super::command::{HELP, Line, Word, read};
 use super::lines::{Key, Lines};
+use super::told::{Told, at_work};
 
 /// Between two drawings of the tree.
 const FRAME: Duration = Duration::from_millis(100);
@@ -33,8 +32,8 @@ pub(super) struct Talk<'a> {
     /// Where the last answer that was asked for anew is given.
     anew: Option<SessionHandle>,
     events: Subscription,
-    /// The last record of the session that was shown as the journal has it.
-    told: Seq,
+    /// What was shown as the journal has it.
+    told: Told,
     approver: Approver,
     /// What an agent asks; the next line answers it.
     asked: Option<Approval>,
@@ -60,34 +59,38 @@ impl<'a> Talk<'a> {
     /// Takes the terminal.
     pub(super) async fn begin(work: &'a mut Work<'_>, session: SessionHandle, agent: Text) -> Result<Self, Fail> {
         let events = session.watch();
-        let missed = missed(work, session.id()).await?;
+        let journal = work.runtime.journal();
+        // A session that was opened here has nothing of an earlier process.
+        let (told, missed) = match work.since {
+            Seq(0) => (Told::default(), Vec::new()),
+            since => Told::read(journal, session.id(), since).await?,
+        };
+        let at_work = at_work(&journal.inflight()?, session.id());
         // Before anything is shown: who sees it may type.
         let lines = Lines::take().map_err(|error| Fail::Other(format!("the terminal cannot be used: {error}")))?;
         work.screen.prompt(Some(("", 0)));
         work.screen.watch(session.id(), agent);
         work.screen.note(&format!("session {} · /help tells the commands", session.id()));
+        let id = session.id();
         let mut talk = Self {
             runtime: work.runtime,
             anew: None,
             events,
-            told: work.since,
+            told,
             approver: work.approver.take().unwrap_or_else(|| work.runtime.approver()),
             asked: None,
             screen: work.screen,
             stop: work.stop,
             lines,
             heard: vec![session.id()],
-            at_work: BTreeSet::from_iter(work.left.map(|_| session.id())),
+            at_work,
             agent: None,
             session,
         };
-        if let Some(run) = work.left.filter(|run| !missed.iter().any(|(_, event)| ends(event, *run))) {
+        if let Some(run) = work.left.filter(|run| !missed.iter().any(|event| ends(event, id, *run))) {
             talk.screen.note(&format!("run {run}, which an earlier process left, goes on"));
         }
-        for (seq, event) in missed {
-            talk.take(&event);
-            talk.told = seq;
-        }
+        missed.iter().for_each(|event| talk.take(event));
         Ok(talk)
     }
 
@@ -310,7 +313,7 @@ impl<'a> Talk<'a> {
     fn hear(&mut self, next: &Next) -> On {
         match next {
             // What was appended after we listened and before we read the journal comes twice.
-            Next::Event(event) if self.was_told(event) => {}
+            Next::Event(event) if self.told.has(event) => {}
             Next::Event(event) => self.take(event),
             Next::Missed(events) => {
                 self.screen.missed(*events);
@@ -318,10 +321,6 @@ impl<'a> Talk<'a> {
             }
         }
         On::Go
-    }
-
-    fn was_told(&self, event: &Event) -> bool {
-        event.session == self.session.id() && matches!(event.what, What::Record { seq, .. } if seq <= self.told)
     }
 
     fn take(&mut self, event: &Event) {
@@ -370,22 +369,7 @@ impl<'a> Talk<'a> {
     }
 }
 
-/// What the start did in the session, by the journal: it was told before anybody listened.
-async fn missed(work: &Work<'_>, session: SessionId) -> Result<Vec<(Seq, Event)>, Fail> {
-    let journal = work.runtime.journal();
-    // A record that was appended before we listened, and is not durable yet, comes by no other way.
-    journal.settled().await.map_err(|poison| Fail::Store(poison.to_string()))?;
-    // A session that was opened here has nothing of an earlier process, and may not be in the journal yet.
-    let Some(head) = journal.head(session)?.filter(|_| work.since > Seq(0)) else { return Ok(Vec::new()) };
-    let stored = journal.records_from(session, work.since.next(), usize::MAX)?;
-    let event = |stored: Stored| {
-        let (seq, record) = (stored.seq, Arc::new(stored.record));
-        (seq, Event { root: head.root, session, what: What::Record { seq, record } })
-    };
-    Ok(stored.into_iter().map(event).collect())
-}
-
-fn ends(event: &Event, run: RunNo) -> bool {
+fn ends(event: &Event, session: SessionId, run: RunNo) -> bool {
     let What::Record { record, .. } = &event.what else { return false };
-    matches!(&**record, Record::RunEnded(ended) if ended.run == run)
+    event.session == session && matches!(&**record, Record::RunEnded(ended) if ended.run == run)
 }

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, IsTerminal as _};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use subtend_actors::event::{Event, Next, What};
 use subtend_actors::{Approval, Approver};
 use subtend_session::record::{AskVerdict, Record};
@@ -40,9 +41,22 @@ fn lines() -> mpsc::UnboundedReceiver<String> {
     told
 }
 
+/// Throws away the lines that were typed before anybody was asked: a question of a run that goes on is open already.
+fn forget_typed() {
+    let (stdin, mut piece) = (std::io::stdin(), [0; 4096]);
+    loop {
+        let mut typed = [PollFd::new(&stdin, PollFlags::IN)];
+        let is_typed = poll(&mut typed, Some(&Timespec::default())).is_ok_and(|ready| ready > 0);
+        if !(is_typed && rustix::io::read(&stdin, &mut piece).is_ok_and(|read| read > 0)) {
+            return;
+        }
+    }
+}
+
 impl Approving {
     /// Asks the person with whom `approver` stands, and reads what they type from here on.
     pub(super) fn by(approver: Approver) -> Self {
+        forget_typed();
         Self { approver, lines: lines(), asked: None }
     }
 
