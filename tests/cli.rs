@@ -10,6 +10,8 @@ mod cli {
     mod config;
     mod drill;
     mod elsewhere;
+    #[cfg(target_os = "linux")]
+    mod left;
     mod life;
     mod moving;
     mod prompt;

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::call::{User, no_forks};
 
 /// Whoever is asked to write does so; whoever is asked to hang does that; all else is said back.
-const MODEL: &str = r#"{ "rules": [ { "agent": "*", "steps": [ [
+pub(crate) const MODEL: &str = r#"{ "rules": [ { "agent": "*", "steps": [ [
     { "when": { "last_contains": "please write" }, "latency_ms": 300, "repeat": true,
       "calls": [ { "tool": "write", "args": { "path": "a.txt", "content": "hi" } } ] },
     { "when": { "last_contains": "hang" }, "hang": true, "repeat": true },
@@ -25,7 +25,7 @@ const MODEL: &str = r#"{ "rules": [ { "agent": "*", "steps": [ [
 const LONG: Duration = Duration::from_secs(60);
 
 /// A call under way whose stdin stays open.
-struct Typing {
+pub(crate) struct Typing {
     child: Child,
     stdin: Option<ChildStdin>,
     out: mpsc::Receiver<Vec<u8>>,
@@ -49,24 +49,24 @@ impl Typing {
     }
 
     /// At a terminal.
-    fn at_terminal(user: &User, args: &[&str]) -> Self {
+    pub(crate) fn at_terminal(user: &User, args: &[&str]) -> Self {
         Self::shell(user, &words(user, args))
     }
 
     /// A line of the shell, at a terminal.
-    fn shell(user: &User, line: &str) -> Self {
+    pub(crate) fn shell(user: &User, line: &str) -> Self {
         let mut command = Command::new("script");
         command.args(["-qefc", line, "/dev/null"]).current_dir(user.workspace());
         command.env("SUBTEND_DATA", user.data()).env("TERM", "xterm").env_remove("RUST_BACKTRACE");
         Self::begin(command)
     }
 
-    fn types(&mut self, text: &str) {
+    pub(crate) fn types(&mut self, text: &str) {
         self.stdin.as_mut().expect("stdin").write_all(text.as_bytes()).expect("it is typed");
     }
 
     /// Waits until a text shows up; gives all that was shown before it.
-    fn until(&mut self, text: &str) -> String {
+    pub(crate) fn until(&mut self, text: &str) -> String {
         let begun = Instant::now();
         loop {
             if let Some(at) = self.shown.find(text) {
@@ -82,7 +82,7 @@ impl Typing {
     }
 
     /// Waits for the end, with stdin open all the time; gives the exit code and what was shown last.
-    fn ends(mut self) -> (Option<i32>, String) {
+    pub(crate) fn ends(mut self) -> (Option<i32>, String) {
         let begun = Instant::now();
         loop {
             match self.out.recv_timeout(LONG.saturating_sub(begun.elapsed())) {
@@ -98,7 +98,7 @@ impl Typing {
 }
 
 /// A call as the shell takes it.
-fn words(user: &User, args: &[&str]) -> String {
+pub(crate) fn words(user: &User, args: &[&str]) -> String {
     let plain = user.command(args);
     let words = std::iter::once(plain.get_program()).chain(plain.get_args());
     words.map(|word| format!("'{}'", word.to_string_lossy())).collect::<Vec<_>>().join(" ")
@@ -148,23 +148,12 @@ fn a_person_at_the_terminal_is_there_before_the_prompt_is_sent() {
 }
 
 /// Kills the process that has the store: what `script` started, and not `script` itself.
-fn kill(user: &User) {
+pub(crate) fn kill(user: &User) {
     let refused = user.call(&["approvals"]).err;
     let (_, pid) = refused.split_once("is in use by process ").expect("who has the store");
     let pid: String = pid.chars().take_while(char::is_ascii_digit).collect();
     let killed = Command::new("kill").args(["-KILL", &pid]).status();
     assert!(killed.expect("kill runs").success());
-}
-
-/// Writes an agent whose runs go on over a restart.
-fn steady(user: &User) {
-    let text = "---\nmode: primary\ndescription: Goes on.\non_restart: resume\n---\nGo on.\n";
-    user.file(".subtend/agents/steady.md", text);
-}
-
-/// The newest session.
-fn newest(user: &User) -> String {
-    user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned()
 }
 
 #[test]
@@ -323,139 +312,6 @@ fn an_agent_is_checked_when_it_is_picked_and_kept_with_a_line_that_is_not_taken(
     chat.types("\u{4}");
     let (code, last) = chat.ends();
     assert_eq!(code, Some(0), "{last}");
-}
-
-/// It asks within the start, before anything but the start itself could say that somebody is there.
-#[test]
-fn a_question_that_a_kill_left_open_is_asked_again_where_the_run_goes_on() {
-    let user = User::new();
-    steady(&user);
-    let model = user.script(MODEL);
-    let works = ["--model", &model, "--ask", "fs.write"];
-    let mut run = Typing::at_terminal(&user, &[&["run", "please write", "--agent", "steady"][..], &works].concat());
-    run.until("allow?");
-    kill(&user);
-    run.ends();
-    let mut on = Typing::at_terminal(&user, &[&["continue", &newest(&user)][..], &works].concat());
-    on.until("allow?");
-    on.types("y\n");
-    let (code, shown) = on.ends();
-    assert_eq!((code, user.workspace().join("a.txt").exists()), (Some(0), true), "{shown}");
-}
-
-#[test]
-fn what_was_typed_before_the_start_asked_again_is_no_word_on_it() {
-    let user = User::new();
-    steady(&user);
-    let model = user.script(MODEL);
-    let works = ["--model", &model, "--ask", "fs.write"];
-    let mut run = Typing::at_terminal(&user, &[&["run", "please write", "--agent", "steady"][..], &works].concat());
-    run.until("allow?");
-    kill(&user);
-    run.ends();
-    let gate = user.data().join("gate");
-    assert!(Command::new("mkfifo").arg(&gate).status().expect("mkfifo runs").success());
-    let call = words(&user, &[&["continue", &newest(&user)][..], &works].concat());
-    let mut on = Typing::shell(&user, &format!("cat '{}'; {call}", gate.display()));
-    on.types("y\n");
-    on.until("y"); // the terminal has it, and the process that will ask is not there yet
-    std::fs::write(&gate, "").expect("it goes on");
-    on.until("allow?");
-    on.types("n\n");
-    let (code, shown) = on.ends();
-    assert_eq!((code, user.workspace().join("a.txt").exists()), (Some(0), false), "{shown}");
-}
-
-/// At a terminal on which nothing can be drawn a chat takes lines as what is said, and asks nobody.
-#[test]
-fn a_chat_that_asks_nobody_denies_at_once_what_is_asked_again() {
-    let user = User::new();
-    steady(&user);
-    let model = user.script(MODEL);
-    let works = ["--model", &model, "--ask", "fs.write"];
-    let mut run = Typing::at_terminal(&user, &[&["run", "please write", "--agent", "steady"][..], &works].concat());
-    run.until("allow?");
-    kill(&user);
-    run.ends();
-    let id = newest(&user);
-    let call = words(&user, &[&["chat", &id][..], &works].concat());
-    let mut chat = Typing::shell(&user, &format!("TERM=dumb {call}"));
-    chat.types("hello\n");
-    chat.until("heard: hello");
-    chat.types("\u{4}");
-    assert_eq!(chat.ends().0, Some(0));
-    let asked = user.json(&["approvals", "--json", "--all", &id]);
-    assert_eq!((&asked[0]["verdict"], &asked[0]["by"]), (&json!("deny"), &json!("no_approver")), "{asked:#}");
-}
-
-/// A run that goes on over a kill is at work in the chat: a line steers it, and Ctrl-C cancels it.
-#[test]
-fn a_run_that_an_earlier_process_left_is_at_work_in_the_chat() {
-    let user = User::new();
-    steady(&user);
-    let model = user.script(MODEL);
-    let mut run = Typing::at_terminal(&user, &["run", "hang", "--agent", "steady", "--model", &model]);
-    run.until("thinking");
-    kill(&user);
-    run.ends();
-    let id = newest(&user);
-    let mut chat = Typing::at_terminal(&user, &["chat", &id, "--model", &model]);
-    chat.until("run 1, which an earlier process left, goes on");
-    chat.types("and this\r");
-    chat.types("\u{3}");
-    chat.until("run 1 cancelled by a person");
-    chat.until("heard: and this");
-    chat.until("✓");
-    chat.types("\u{4}");
-    assert_eq!(chat.ends().0, Some(0));
-    assert_eq!(user.json(&["tree", "--json", &id])["outcome"], json!("completed"));
-}
-
-/// Whether it comes within the start, before anybody listens, or later.
-#[test]
-fn the_answer_of_a_run_that_an_earlier_process_left_is_shown_in_the_chat_once() {
-    for latency_ms in [0, 3000] {
-        let user = User::new();
-        steady(&user);
-        let model = user.script(MODEL);
-        let mut run = Typing::at_terminal(&user, &["run", "hang", "--agent", "steady", "--model", &model]);
-        run.until("thinking");
-        kill(&user);
-        run.ends();
-        let steps = json!([{ "text": "back again", "latency_ms": latency_ms, "repeat": true }]);
-        user.script(&json!({ "rules": [ { "agent": "*", "steps": steps } ] }).to_string());
-        let mut chat = Typing::at_terminal(&user, &["chat", &newest(&user), "--model", &model]);
-        chat.until("/help tells the commands");
-        let before = chat.until("back again");
-        assert_eq!(before.contains("run 1, which an earlier process left, goes on"), latency_ms > 0, "{before}");
-        let drawn = chat.until("✓");
-        chat.types("\u{4}");
-        let (code, rest) = chat.ends();
-        assert_eq!((code, (drawn + &rest).contains("back again")), (Some(0), false), "{rest}");
-    }
-}
-
-/// A run that does not go on ends with the start, which takes the next input that waits: that run is at work in the chat.
-#[test]
-fn a_run_that_the_start_opens_is_at_work_in_the_chat() {
-    let user = User::new();
-    let model = user.script(MODEL);
-    let mut chat = Typing::at_terminal(&user, &["chat", "--model", &model]);
-    chat.until("/help tells the commands");
-    chat.types("hang\r");
-    chat.until("thinking");
-    chat.types("/queue hang on\r");
-    chat.until("> hang on");
-    kill(&user);
-    chat.ends();
-    let id = newest(&user);
-    let mut chat = Typing::at_terminal(&user, &["chat", &id, "--model", &model]);
-    chat.until("run 1 lost");
-    chat.types("\u{3}");
-    chat.until("run 2 cancelled by a person");
-    chat.types("\u{4}");
-    assert_eq!(chat.ends().0, Some(0));
-    assert_eq!(user.json(&["tree", "--json", &id])["outcome"], json!({"cancelled": {"by": "person"}}));
 }
 
 #[test]

@@ -1,0 +1,129 @@
+//! What a kill left, at a terminal: questions that are asked again, and runs that go on or are opened by the start.
+
+use std::process::Command;
+
+use serde_json::json;
+
+use super::call::User;
+use super::terminal::{MODEL, Typing, kill, words};
+
+/// The newest session.
+fn newest(user: &User) -> String {
+    user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned()
+}
+
+/// A session whose run goes on over the kill that came when `until` was shown, and the model.
+fn left(prompt: &str, until: &str) -> (User, String, String) {
+    let user = User::new();
+    let steady = "---\nmode: primary\ndescription: Goes on.\non_restart: resume\n---\nGo on.\n";
+    user.file(".subtend/agents/steady.md", steady);
+    let model = user.script(MODEL);
+    let words = ["run", prompt, "--agent", "steady", "--model", &model, "--ask", "fs.write"];
+    let mut run = Typing::at_terminal(&user, &words);
+    run.until(until);
+    kill(&user);
+    run.ends();
+    let id = newest(&user);
+    (user, id, model)
+}
+
+/// It asks within the start, before anything but the start itself could say that somebody is there.
+#[test]
+fn a_question_that_a_kill_left_open_is_asked_again_where_the_run_goes_on() {
+    let (user, id, model) = left("please write", "allow?");
+    let works = ["--model", &model, "--ask", "fs.write"];
+    let mut on = Typing::at_terminal(&user, &[&["continue", &id][..], &works].concat());
+    on.until("allow?");
+    on.types("y\n");
+    let (code, shown) = on.ends();
+    assert_eq!((code, user.workspace().join("a.txt").exists()), (Some(0), true), "{shown}");
+}
+
+#[test]
+fn what_was_typed_before_the_start_asked_again_is_no_word_on_it() {
+    let (user, id, model) = left("please write", "allow?");
+    let works = ["--model", &model, "--ask", "fs.write"];
+    let gate = user.data().join("gate");
+    assert!(Command::new("mkfifo").arg(&gate).status().expect("mkfifo runs").success());
+    let call = words(&user, &[&["continue", &id][..], &works].concat());
+    let mut on = Typing::shell(&user, &format!("cat '{}'; {call}", gate.display()));
+    on.types("y\n");
+    on.until("y"); // the terminal has it, and the process that will ask is not there yet
+    std::fs::write(&gate, "").expect("it goes on");
+    on.until("allow?");
+    on.types("n\n");
+    let (code, shown) = on.ends();
+    assert_eq!((code, user.workspace().join("a.txt").exists()), (Some(0), false), "{shown}");
+}
+
+/// At a terminal on which nothing can be drawn a chat takes lines as what is said, and asks nobody.
+#[test]
+fn a_chat_that_asks_nobody_denies_at_once_what_is_asked_again() {
+    let (user, id, model) = left("please write", "allow?");
+    let works = ["--model", &model, "--ask", "fs.write"];
+    let call = words(&user, &[&["chat", &id][..], &works].concat());
+    let mut chat = Typing::shell(&user, &format!("TERM=dumb {call}"));
+    chat.types("hello\n");
+    chat.until("heard: hello");
+    chat.types("\u{4}");
+    assert_eq!(chat.ends().0, Some(0));
+    let asked = user.json(&["approvals", "--json", "--all", &id]);
+    assert_eq!((&asked[0]["verdict"], &asked[0]["by"]), (&json!("deny"), &json!("no_approver")), "{asked:#}");
+}
+
+/// A run that goes on over a kill is at work in the chat: a line steers it, and Ctrl-C cancels it.
+#[test]
+fn a_run_that_an_earlier_process_left_is_at_work_in_the_chat() {
+    let (user, id, model) = left("hang", "thinking");
+    let mut chat = Typing::at_terminal(&user, &["chat", &id, "--model", &model]);
+    chat.until("run 1, which an earlier process left, goes on");
+    chat.types("and this\r");
+    chat.types("\u{3}");
+    chat.until("run 1 cancelled by a person");
+    chat.until("heard: and this");
+    chat.until("✓");
+    chat.types("\u{4}");
+    assert_eq!(chat.ends().0, Some(0));
+    assert_eq!(user.json(&["tree", "--json", &id])["outcome"], json!("completed"));
+}
+
+/// Whether it comes within the start, before anybody listens, or later.
+#[test]
+fn the_answer_of_a_run_that_an_earlier_process_left_is_shown_in_the_chat_once() {
+    for latency_ms in [0, 3000] {
+        let (user, id, model) = left("hang", "thinking");
+        let steps = json!([{ "text": "back again", "latency_ms": latency_ms, "repeat": true }]);
+        user.script(&json!({ "rules": [ { "agent": "*", "steps": steps } ] }).to_string());
+        let mut chat = Typing::at_terminal(&user, &["chat", &id, "--model", &model]);
+        chat.until("/help tells the commands");
+        let before = chat.until("back again");
+        assert_eq!(before.contains("run 1, which an earlier process left, goes on"), latency_ms > 0, "{before}");
+        let drawn = chat.until("✓");
+        chat.types("\u{4}");
+        let (code, rest) = chat.ends();
+        assert_eq!((code, (drawn + &rest).contains("back again")), (Some(0), false), "{rest}");
+    }
+}
+
+/// A run that does not go on ends with the start, which takes the next input that waits: that run is at work in the chat.
+#[test]
+fn a_run_that_the_start_opens_is_at_work_in_the_chat() {
+    let user = User::new();
+    let model = user.script(MODEL);
+    let mut chat = Typing::at_terminal(&user, &["chat", "--model", &model]);
+    chat.until("/help tells the commands");
+    chat.types("hang\r");
+    chat.until("thinking");
+    chat.types("/queue hang on\r");
+    chat.until("> hang on");
+    kill(&user);
+    chat.ends();
+    let id = newest(&user);
+    let mut chat = Typing::at_terminal(&user, &["chat", &id, "--model", &model]);
+    chat.until("run 1 lost");
+    chat.types("\u{3}");
+    chat.until("run 2 cancelled by a person");
+    chat.types("\u{4}");
+    assert_eq!(chat.ends().0, Some(0));
+    assert_eq!(user.json(&["tree", "--json", &id])["outcome"], json!({"cancelled": {"by": "person"}}));
+}
