@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use subtend_actors::{Control, SessionHandle};
+use subtend_actors::{Runtime, SessionHandle};
+use subtend_session::state::Phase;
 
 use super::control;
 use super::data::StoreArgs;
@@ -31,23 +32,42 @@ pub(crate) struct Args {
 
 /// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    control::with(&args.store, &args.session, async |session| {
+    control::with_runtime(&args.store, async |runtime: &Runtime| {
+        let session = control::session(runtime, &args.session)?;
         if args.tree {
             let runs = session.cancel_tree().await?;
-            ended(&session, &session.cancel().await?).await?;
+            ended(runtime, &session, true).await?;
             control::say(&format!("cancelled {} in the tree", count(runs, "run")))?;
             return Ok(Code::Done);
         }
         let control = session.cancel().await?;
-        ended(&session, &control).await?;
+        ended(runtime, &session, false).await?;
         control::told(session.id(), &control, "is cancelled")
     })
 }
 
-/// Waits until the run has ended, and with it all that it owns: who had not heard of the cancel when this process ends would end as
-/// lost. Nothing is at work here, so that it is soon.
-async fn ended(session: &SessionHandle, control: &Control) -> Result<(), Fail> {
-    let Control::Done(run) = control else { return Ok(()) };
-    let ended = tokio::time::timeout(PATIENCE, session.run_ended(*run)).await;
-    ended.map_or(Ok(()), |ended| ended.map(drop).map_err(Fail::from))
+/// Waits until what was cancelled has ended, in the session or in its whole tree, and with it all that it owns: who had not heard of
+/// the cancel when this process ends would end as lost. Nothing is at work here, so that it is soon.
+async fn ended(runtime: &Runtime, session: &SessionHandle, tree: bool) -> Result<(), Fail> {
+    let journal = runtime.journal();
+    let root = journal.head(session.id())?.map(|head| head.root);
+    let mut closing = journal.inflight()?;
+    closing.retain(|(id, row)| {
+        let cancelled = *id == session.id() || (tree && Some(row.root) == root);
+        cancelled && row.state == Phase::Closing
+    });
+    let ends = async {
+        for (id, row) in closing {
+            if let Some(session) = runtime.session(id)? {
+                session.run_ended(row.run).await?;
+            }
+        }
+        Ok(())
+    };
+    tokio::time::timeout(PATIENCE, ends).await.unwrap_or_else(|_| {
+        Err(Fail::Other(format!(
+            "what was cancelled has not ended after {} s: what is still in flight ends with the next verb, `subtend recover` for one",
+            PATIENCE.as_secs()
+        )))
+    })
 }

@@ -67,6 +67,12 @@ impl User {
         write(&self.workspace().join(path), text);
     }
 
+    /// Writes an agent whose runs go on over a restart.
+    pub(crate) fn steady(&self, name: &str, mode: &str) {
+        let text = format!("---\nmode: {mode}\ndescription: Goes on.\non_restart: resume\n---\nGo on.\n");
+        self.file(&format!(".subtend/agents/{name}.md"), &text);
+    }
+
     /// Writes a script; gives the model that plays it.
     pub(crate) fn script(&self, text: &str) -> String {
         let path = self.home.path().join("script.json");

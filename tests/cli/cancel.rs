@@ -79,12 +79,8 @@ fn a_reader_of_events_that_goes_away_ends_the_run() {
 #[test]
 fn what_was_killed_and_goes_on_is_cancelled_with_all_that_it_owns() {
     let user = User::new();
-    let agent = |name: &str, mode: &str| {
-        let text = format!("---\nmode: {mode}\ndescription: Goes on.\non_restart: resume\n---\nGo on.\n");
-        user.file(&format!(".subtend/agents/{name}.md"), &text);
-    };
-    agent("steady", "primary");
-    agent("hand", "subagent");
+    user.steady("steady", "primary");
+    user.steady("hand", "subagent");
     let model = user.script(
         r#"{ "rules": [
             { "agent": "steady", "steps": [
@@ -103,5 +99,28 @@ fn what_was_killed_and_goes_on_is_cancelled_with_all_that_it_owns() {
     assert_eq!(tree["outcome"], json!({"cancelled": {"by": "person"}}), "{tree:#}");
     let ends: Vec<_> = tree["children"].as_array().expect("children").iter().map(|child| &child["outcome"]).collect();
     assert_eq!(ends, vec![&json!({"cancelled": {"by": {"owner": {"outcome": "cancelled"}}}}); 3], "{tree:#}");
+    assert_eq!(user.call(&["verify"]).code, Some(0));
+}
+
+/// What no cancelled run owns is waited for too: a branch on which somebody had the agent work.
+#[test]
+fn what_was_killed_and_goes_on_is_cancelled_in_the_whole_tree() {
+    let user = User::new();
+    user.steady("steady", "primary");
+    let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "hang": true, "repeat": true } ] } ] }"#);
+    let killed = |args: &[&str]| {
+        let killed = user.start(&[args, &["--json", "--model", &model]].concat());
+        let event = killed.until(|event| event["record"]["turn_started"].is_object());
+        killed.signal("KILL");
+        assert_eq!(killed.done().code, None);
+        event["session"].as_str().expect("an id").to_owned()
+    };
+    let root = killed(&["run", "--agent", "steady", "hang"]);
+    let branch = user.call(&["branch", &root]).out;
+    let branch = killed(&["send", branch.trim(), "hang"]);
+    let done = user.call(&["cancel", &root, "--tree"]);
+    assert_eq!((done.code, &*done.out), (Some(0), "cancelled 2 runs in the tree\n"), "{done:?}");
+    let (tree, person) = (user.json(&["tree", &root, "--json"]), json!({"cancelled": {"by": "person"}}));
+    assert_eq!((&tree["outcome"], &tree["children"][0]["outcome"]), (&person, &person), "{branch}: {tree:#}");
     assert_eq!(user.call(&["verify"]).code, Some(0));
 }

@@ -15,8 +15,7 @@ fn newest(user: &User) -> String {
 /// A session whose run goes on over the kill that came when `until` was shown, and the model.
 fn left(prompt: &str, until: &str) -> (User, String, String) {
     let user = User::new();
-    let steady = "---\nmode: primary\ndescription: Goes on.\non_restart: resume\n---\nGo on.\n";
-    user.file(".subtend/agents/steady.md", steady);
+    user.steady("steady", "primary");
     let model = user.script(MODEL);
     let words = ["run", prompt, "--agent", "steady", "--model", &model, "--ask", "fs.write"];
     let mut run = Typing::at_terminal(&user, &words);

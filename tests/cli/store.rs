@@ -67,10 +67,7 @@ fn a_killed_run_is_told_by_the_next_one_and_ends_as_lost() {
 #[test]
 fn a_killed_run_that_is_to_go_on_is_told_so_and_does() {
     let user = User::new();
-    user.file(
-        ".subtend/agents/steady.md",
-        "---\nmode: primary\ndescription: Goes on.\non_restart: resume\n---\nGo on.\n",
-    );
+    user.steady("steady", "primary");
     let model = user.script(HANG);
     let killed = user.start(&["run", "--json", "--agent", "steady", "--model", &model, "hang"]);
     let event = killed.until(|event| event["record"]["turn_started"].is_object());

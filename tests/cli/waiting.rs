@@ -24,8 +24,7 @@ impl Left {
 
     fn by(signal: &str, send: &[&str]) -> Self {
         let user = User::new();
-        let steady = "---\nmode: primary\ndescription: Goes on.\non_restart: resume\n---\nGo on.\n";
-        user.file(".subtend/agents/steady.md", steady);
+        user.steady("steady", "primary");
         let model = user.script(HANG);
         let killed = user.start(&["run", "--json", "--agent", "steady", "--model", &model, "hang"]);
         let event = killed.until(|event| event["record"]["turn_started"].is_object());

@@ -7,7 +7,6 @@ use subtend_actors::event::{Event, What};
 use subtend_journal::Journal;
 use subtend_session::ids::{Seq, SessionId, TurnNo};
 use subtend_session::index::Inflight;
-use subtend_session::place::Owner;
 use subtend_session::record::Record;
 use subtend_session::state::Phase;
 
@@ -75,10 +74,8 @@ pub(super) fn at_work(inflight: &[(SessionId, Inflight)], session: SessionId) ->
     let mut before = 0;
     while before < below.len() {
         before = below.len();
-        let owned = inflight.iter().filter(|(_, row)| match row.owner {
-            Owner::Run { session: owner, .. } => below.contains(&owner),
-            Owner::Person | Owner::Host(_) | Owner::Detached { .. } => false,
-        });
+        let owned = |row: &Inflight| row.owner.run().is_some_and(|owner| below.contains(&owner.session));
+        let owned = inflight.iter().filter(|(_, row)| owned(row));
         let owned: Vec<SessionId> = owned.map(|(id, _)| *id).collect();
         below.extend(owned);
     }

@@ -41,10 +41,13 @@ fn lines() -> mpsc::UnboundedReceiver<String> {
     told
 }
 
+/// What a person types ahead at most, in pieces of 4 KiB: a program that feeds the terminal without end must not hold us up.
+const AHEAD: usize = 64;
+
 /// Throws away the lines that were typed before anybody was asked: a question of a run that goes on is open already.
 fn forget_typed() {
     let (stdin, mut piece) = (std::io::stdin(), [0; 4096]);
-    loop {
+    for _ in 0..AHEAD {
         let mut typed = [PollFd::new(&stdin, PollFlags::IN)];
         let is_typed = poll(&mut typed, Some(&Timespec::default())).is_ok_and(|ready| ready > 0);
         if !(is_typed && rustix::io::read(&stdin, &mut piece).is_ok_and(|read| read > 0)) {

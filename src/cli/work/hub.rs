@@ -76,7 +76,7 @@ pub(crate) async fn start(journal: Journal, parts: Parts, attended: bool) -> Res
         .dialects(parts.dialects)
         .tool_options(parts.tool_options)
         .options(parts.options);
-    let builder = told(journal.clone(), parts.models.give(builder), (!parts.quiet).then(Teller::new));
+    let builder = telling(journal.clone(), parts.models.give(builder), (!parts.quiet).then(Teller::new));
     let started = if attended {
         builder.start_attended().await.map(|(runtime, approver)| (runtime, Some(approver)))
     } else {
@@ -87,11 +87,11 @@ pub(crate) async fn start(journal: Journal, parts: Parts, attended: bool) -> Res
 
 /// Starts what was built, on `journal`, with nobody to ask.
 pub(crate) async fn begin(journal: Journal, builder: Builder, teller: Option<Teller>) -> Result<Runtime, Fail> {
-    told(journal.clone(), builder, teller).start().await.map_err(|error| failed(&journal, error))
+    telling(journal.clone(), builder, teller).start().await.map_err(|error| failed(&journal, error))
 }
 
 /// What was built, on `journal`, and telling how far the boot is.
-fn told(journal: Journal, builder: Builder, teller: Option<Teller>) -> Builder {
+fn telling(journal: Journal, builder: Builder, teller: Option<Teller>) -> Builder {
     let teller = teller.map(Mutex::new);
     let told = move |at: BootProgress| {
         let Some(teller) = &teller else { return };
