@@ -3,7 +3,6 @@
 //! `cargo run --example critic_loop`. Each critic starts afresh and sees the draft alone: it cannot be talked into anything. What
 //! it says is the result of the call, so the draft is mended in the same run, and the person sees only what is good.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
@@ -44,7 +43,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             ]],
         )
         .build()?;
-    let runtime = Runtime::builder().catalog(catalog).model(Arc::new(model)).start().await?;
+    let runtime = Runtime::builder().catalog(catalog).model(model).start().await?;
 
     let session = runtime.open("general")?;
     let receipt = session.send("Say in one sentence what subtend is for.").await?;

@@ -52,7 +52,7 @@ impl Model for Backwards {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let runtime = Runtime::builder().model(Arc::new(Backwards)).start().await?;
+    let runtime = Runtime::builder().model(Backwards).start().await?;
     let session = runtime.open("general")?;
     let mut events = runtime.subscribe(Some(session.id()));
     let streamed = tokio::spawn(async move {

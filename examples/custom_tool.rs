@@ -13,7 +13,7 @@ use serde_json::json;
 use subtend::Runtime;
 use subtend::models::{Scripted, Step};
 use subtend::session::{Access, Outcome, ToolEffect};
-use subtend::tools::{FnTool, HostPolicy, Registry, ToolCall, ToolError, TypedTool};
+use subtend::tools::{FnTool, Registry, ToolCall, ToolError, TypedTool};
 
 /// Tells how many days lie between two days of one year, each given as its number in the year.
 #[derive(Deserialize, JsonSchema)]
@@ -65,8 +65,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     ];
     let runtime = Runtime::builder()
         .tools(Registry::builder().typed::<DaysBetween>()?.tool(Arc::new(in_stock))?.build())
-        .policy(HostPolicy::allowing(["tool:in_stock"])?) // without this line no session would be offered it
-        .model(Arc::new(Scripted::builder("script").rule("*", steps).build()?))
+        .model(Scripted::builder("script").rule("*", steps).build()?)
         .start()
         .await?;
     let session = runtime.open("general")?;

@@ -3,7 +3,6 @@
 //! `cargo run --example embed [QUESTION]`. The built-in rule-based model answers, from the files of this directory; with a
 //! key and the feature `providers` a language model of a provider may stand in its place.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use subtend::models::Offline;
@@ -15,9 +14,9 @@ use subtend::{Next, Runtime, What};
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let question = std::env::args().nth(1).unwrap_or_else(|| "Where are errors handled?".to_owned());
     let runtime = Runtime::builder()
-        .workspace(Arc::new(Workspace::open(".")?))
+        .workspace(Workspace::open(".")?)
         .tools(Registry::builder().tools(Registry::workspace_tools(None))?.build())
-        .model(Arc::new(Offline::new()))
+        .model(Offline)
         .start()
         .await?;
 

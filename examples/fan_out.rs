@@ -2,7 +2,6 @@
 //!
 //! `cargo run --example fan_out`. The model is a script; at most three of the children work at a time, the others queue.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use subtend::Runtime;
@@ -28,8 +27,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         )
         .rule("explore", [Step::text("Seen: {prompt}").latency_ms(100)])
         .build()?;
-    let runtime =
-        Runtime::builder().model(Arc::new(model)).limits(Limits { live_runs: 3, ..Limits::default() }).start().await?;
+    let runtime = Runtime::builder().model(model).limits(Limits { live_runs: 3, ..Limits::default() }).start().await?;
 
     let session = runtime.open("general")?;
     let receipt = session.send("Look at everything.").await?;

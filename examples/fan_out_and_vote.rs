@@ -3,7 +3,6 @@
 //! `cargo run --example fan_out_and_vote`. Each thinker and each voter has a context of its own, so that none follows another.
 //! The model is a few lines of Rust; a language model in its place decides for itself whom to ask.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use subtend::Runtime;
@@ -20,7 +19,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     catalog.insert(Manifest::new("thinker", AgentMode::Subagent, "Propose one name. Answer with the name alone."));
     catalog.insert(Manifest::new("voter", AgentMode::Subagent, "Choose one of the names. Answer with it alone."));
     let model = fn_model("rules", |request, _| async move { Ok(play(&request)) });
-    let runtime = Runtime::builder().catalog(catalog).model(Arc::new(model)).start().await?;
+    let runtime = Runtime::builder().catalog(catalog).model(model).start().await?;
 
     let session = runtime.open("general")?;
     let receipt = session.send("Find a name for a tool that runs agents.").await?;

@@ -3,7 +3,6 @@
 //! `cargo run --example plan_build`. Both agents are built in. Who plans calls `plan_exit` with the plan, which is a question to a
 //! person like any other; the word decides who answers from the next turn on, in the same session and with all that was said.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
@@ -39,10 +38,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         )
         .build()?;
     let runtime = Runtime::builder()
-        .workspace(Arc::new(Workspace::open(workspace.path())?))
+        .workspace(Workspace::open(workspace.path())?)
         .tools(Registry::builder().tools(Registry::workspace_tools(None))?.build())
         .policy(HostPolicy::allowing(["fs.write"])?) // what `build` may do; `plan` itself allows itself to read alone
-        .model(Arc::new(model))
+        .model(model)
         .start()
         .await?;
     let approver = runtime.approver(); // from here on somebody is there

@@ -6,11 +6,10 @@
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::time::Duration;
 
 use subtend::journal::{StoreSpec, open_store};
-use subtend::models::{Answer, Model, Scripted, Step, fn_model};
+use subtend::models::{Answer, IntoModel, Scripted, Step, fn_model};
 use subtend::session::{Message, Outcome, Record, RunNo, SessionId};
 use subtend::{Next, Runtime, StartError, What};
 
@@ -24,7 +23,7 @@ async fn main() -> Result<(), Failure> {
     }
 }
 
-async fn open(store: &Path, model: Arc<dyn Model>) -> Result<Runtime, StartError> {
+async fn open(store: &Path, model: impl IntoModel) -> Result<Runtime, StartError> {
     Runtime::builder().journal(open_store(&StoreSpec::Redb(store.to_owned()))?).model(model).start().await
 }
 
@@ -33,7 +32,7 @@ async fn work_until_killed(store: &Path) -> Result<(), Failure> {
     let model = Scripted::builder("script")
         .rule("general", [Step::fan_out(2, "explore", true, "Part {n}."), Step::text("They are at work.")])
         .rule("explore", [Step::hang()]);
-    let runtime = open(store, Arc::new(model.build()?)).await?;
+    let runtime = open(store, model.build()?).await?;
     let session = runtime.open("general")?;
     let mut events = session.watch();
     session.send("Look at everything.").await?;
@@ -66,7 +65,7 @@ async fn kill_and_recover() -> Result<(), Failure> {
         let told = request.messages.iter().filter_map(text_of);
         Ok(Answer::of_text(told.collect::<String>()))
     });
-    let runtime = open(dir.path(), Arc::new(model)).await?;
+    let runtime = open(dir.path(), model).await?;
     println!("the boot ended {} runs that were in flight", runtime.boot().swept);
     let session = runtime.session(id)?.ok_or("the session is gone")?;
     let before = session.run_ended(RunNo(1)).await?;

@@ -77,8 +77,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         )
         .build()?;
     let gate = Gate::default();
-    let runtime =
-        Runtime::builder().catalog(catalog).model(Arc::new(model)).hooks(Arc::new(gate.clone())).start().await?;
+    let runtime = Runtime::builder().catalog(catalog).model(model).hooks(Arc::new(gate.clone())).start().await?;
     let session = runtime.open("build")?;
 
     let mut said = vec![say(&session, "Greet in French.").await?];

@@ -2,7 +2,6 @@
 //!
 //! `cargo run --example typed_output`. The scripted model forgets a field at first.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -27,7 +26,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         Step::text("I would rather not."),
     ];
     let model = Scripted::builder("script").rule("*", steps).build()?;
-    let runtime = Runtime::builder().model(Arc::new(model)).start().await?;
+    let runtime = Runtime::builder().model(model).start().await?;
     let session = runtime.open("general")?;
 
     let review: Review = session.ask("Review the poem.").await?;

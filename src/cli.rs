@@ -12,11 +12,13 @@ mod agents;
 mod approvals;
 mod aside;
 mod branch;
+mod branched;
 mod cancel;
 mod cause;
 mod chat;
 mod clock;
 mod close;
+mod compact;
 mod completions;
 mod config;
 mod control;
@@ -30,6 +32,7 @@ mod find;
 mod guard;
 mod import;
 mod interrupt;
+mod metadata;
 mod paint;
 mod progress;
 mod prompt;
@@ -48,6 +51,7 @@ mod summary;
 mod switch;
 mod tasks;
 mod tree;
+mod trust;
 mod usage;
 mod verify;
 mod work;
@@ -82,7 +86,9 @@ enum Verb {
     Cancel(cancel::Args),
     Close(close::Args),
     Summary(summary::Args),
+    Metadata(metadata::Args),
     Delete(delete::Args),
+    Compact(compact::Args),
     Queue(queue::Args),
     Tasks(tasks::Args),
     Usage(usage::Args),
@@ -93,6 +99,7 @@ enum Verb {
     Agents(agents::Args),
     Prompt(prompt::Args),
     Config(config::Args),
+    Trust(trust::Args),
     Verify(verify::Args),
     Drill(drill::Args),
     Recover(recover::Args),
@@ -117,6 +124,13 @@ pub(crate) fn main() -> ExitCode {
             return code.into();
         }
     };
+    if let Err(error) = subtend_tools::commands::hide_this_process() {
+        let warning = In(paint::ODD, "warning:");
+        drop(writeln!(
+            anstream::stderr(),
+            "{warning} other processes of this user can read the keys of this one: {error}"
+        ));
+    }
     let done = match cli.verb {
         Verb::Run(args) => run::verb(&args),
         Verb::Chat(args) => chat::verb(&args),
@@ -130,7 +144,9 @@ pub(crate) fn main() -> ExitCode {
         Verb::Cancel(args) => cancel::verb(&args),
         Verb::Close(args) => close::verb(&args),
         Verb::Summary(args) => summary::verb(&args),
+        Verb::Metadata(args) => metadata::verb(&args),
         Verb::Delete(args) => delete::verb(&args),
+        Verb::Compact(args) => compact::verb(&args),
         Verb::Queue(args) => queue::verb(&args),
         Verb::Tasks(args) => tasks::verb(&args),
         Verb::Usage(args) => usage::verb(&args),
@@ -141,6 +157,7 @@ pub(crate) fn main() -> ExitCode {
         Verb::Agents(args) => agents::verb(&args),
         Verb::Prompt(args) => prompt::verb(&args),
         Verb::Config(args) => config::verb(&args),
+        Verb::Trust(args) => trust::verb(&args),
         Verb::Verify(args) => verify::verb(&args),
         Verb::Drill(args) => drill::verb(&args),
         Verb::Recover(args) => recover::verb(&args),

@@ -18,6 +18,7 @@
 //! since keys go with them.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -26,17 +27,21 @@ use subtend_actors::Options;
 use subtend_actors::prices::Prices;
 use subtend_agents::dialect::{Dialects, MinionOptions, SubagentOptions};
 use subtend_agents::profile::{Profile, Profiles, Reader};
+use subtend_models::windows::{ByModel, Windows};
 use subtend_session::dialect::Dialect;
 use subtend_session::ids::Text;
 use subtend_session::limits::Limits;
+use subtend_tools::commands::{CommandLimits, Commands};
 use subtend_tools::option::ToolOptions;
 
+pub use check::script as script_refused;
 pub use edit::{CannotEdit, set};
 pub use error::{BadKey, BadValue, ConfigError};
 pub use key::Key;
 pub use layer::Layer;
 pub use loaded::{DefaultModel, Loaded, Setting};
 pub use origin::{Origin, Warning};
+pub use reach::{REACH, Reach};
 pub use schema::{schema, shipped};
 
 mod check;
@@ -47,6 +52,7 @@ mod layer;
 mod loaded;
 mod near;
 mod origin;
+mod reach;
 mod schema;
 mod shape;
 #[cfg(test)]
@@ -67,12 +73,16 @@ pub struct Config {
     pub agent: Text,
     /// Sessions: what the host does for them.
     pub sessions: Sessions,
+    /// Bounds of the process in which sessions work.
+    pub host: Host,
     /// Language models.
     pub llm: Llm,
     /// Subagents, by whatever tools they are started.
     pub subagents: Subagents,
     /// Tools by which models start subagents: which are offered, and with what.
     pub tools: Tools,
+    /// Commands of the tool `shell`.
+    pub shell: Shell,
     /// Limits of a run and of all below it. Times are milliseconds, sizes bytes; `none` is no limit.
     #[schemars(schema_with = "schema::limits")]
     pub limits: Limits,
@@ -86,9 +96,11 @@ impl Default for Config {
         Self {
             agent: "general".into(),
             sessions: Sessions::default(),
+            host: Host::default(),
             llm: Llm::default(),
             subagents: Subagents::default(),
             tools: Tools::default(),
+            shell: Shell::default(),
             limits: Limits::default(),
             prices: Prices::new(),
         }
@@ -105,14 +117,47 @@ pub struct Sessions {
     pub summaries: Option<bool>,
 }
 
-impl Sessions {
-    /// For a runtime: whether sessions are named and summed up, where `calls` says whether a provider's model answers.
-    pub fn options(self, calls: bool) -> Options {
-        Options {
-            titles: self.titles.unwrap_or(calls),
-            summaries: self.summaries.unwrap_or(calls),
-            ..Options::default()
-        }
+/// Bounds of the process in which sessions work, over all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Host {
+    /// Runs of subagents that work at the same time, over all trees; runs that persons opened have as many for themselves. No
+    /// `live_runs` or `live_person_runs` is larger.
+    #[schemars(range(min = 1, max = 4_294_967_295_u32))]
+    pub slots: u32,
+    /// Inputs that wait for one session before it accepts them.
+    #[schemars(range(min = 1, max = 4_294_967_295_u32))]
+    pub inbox: u32,
+    /// Events that a slow reader may lag behind.
+    #[schemars(range(min = 1, max = 4_294_967_295_u32))]
+    pub events: u32,
+    /// How long a session without work stays in memory, in milliseconds.
+    #[schemars(range(min = 1))]
+    pub idle_ms: u64,
+}
+
+impl Default for Host {
+    fn default() -> Self {
+        let Options { slots, inbox, events, idle, .. } = Options::default();
+        let count = |of: usize| u32::try_from(of).unwrap_or(u32::MAX);
+        let idle_ms = u64::try_from(idle.as_millis()).unwrap_or(u64::MAX);
+        Self { slots: count(slots), inbox: count(inbox), events: count(events), idle_ms }
+    }
+}
+
+impl Host {
+    /// The limits that are above a bound of the host, each with its value: they would not take effect.
+    ///
+    /// ```
+    /// use subtend::config::Host;
+    /// use subtend::session::Limits;
+    ///
+    /// let limits = Limits { live_runs: 1000, ..Limits::default() };
+    /// assert_eq!(Host::default().exceeded_by(&limits), [("live_runs", 1000)]);
+    /// ```
+    pub fn exceeded_by(&self, limits: &Limits) -> Vec<(&'static str, u32)> {
+        let bounded = [("live_runs", limits.live_runs), ("live_person_runs", limits.live_person_runs)];
+        bounded.into_iter().filter(|(_, limit)| *limit > self.slots).collect()
     }
 }
 
@@ -120,13 +165,30 @@ impl Sessions {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Llm {
-    /// The model of sessions whose agent names none: `offline`, `scripted:FILE`, or a provider's as `PROVIDER/MODEL`; several
-    /// with commas between, of which the next is asked where one fails.
+    /// The model of sessions whose agent names none: `offline`, or a provider's as `PROVIDER/MODEL`; several with commas
+    /// between, of which the next is asked where one fails.
     pub model: Option<Text>,
     /// The pool of sessions whose agent names no model; instead of `model`.
     pub default_pool: Option<Text>,
     /// Pools: names for several models, which are asked in their order where one fails.
     pub pools: BTreeMap<Text, Vec<Text>>,
+    /// Tokens that models take as context, by the name of the model; a name may end with `*`. Left out: as far as it is known.
+    pub context_windows: BTreeMap<Text, NonZeroU64>,
+    /// Output tokens of one model call at most, by the name of the model; a name may end with `*`. `limits.output_tokens`, an
+    /// agent and a call can only lower it.
+    pub output_tokens: BTreeMap<Text, NonZeroU64>,
+}
+
+impl Llm {
+    /// Context windows, for [`Builder::context_windows`](crate::Builder::context_windows).
+    pub fn windows(&self) -> Windows {
+        Windows::new(self.context_windows.clone())
+    }
+
+    /// Caps on output tokens, for [`Builder::output_tokens`](crate::Builder::output_tokens).
+    pub fn caps(&self) -> ByModel {
+        ByModel::new(self.output_tokens.clone())
+    }
 }
 
 /// Subagents, by whatever tools they are started.
@@ -225,6 +287,37 @@ pub enum OptionValue {
     Text(Text),
 }
 
+/// Commands of the tool `shell`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Shell {
+    /// Variables of the environment that commands get besides the usual ones (`PATH`, `HOME`, `LANG`, toolchains): names, or starts of
+    /// names with `*` at the end. Keys reach commands only where they are named here.
+    pub environment: Vec<Text>,
+    /// Processes and threads of one command at the same time; those of the superuser where a control group can be made.
+    #[schemars(range(min = 1))]
+    pub processes: u64,
+    /// Bytes of memory of one process.
+    #[schemars(range(min = 1))]
+    pub memory_bytes: u64,
+    /// Bytes of one file that a command writes.
+    #[schemars(range(min = 1))]
+    pub file_bytes: u64,
+    /// Open files of one process.
+    #[schemars(range(min = 1))]
+    pub open_files: u64,
+    /// Seconds of CPU time of one process.
+    #[schemars(range(min = 1))]
+    pub cpu_seconds: u64,
+}
+
+impl Default for Shell {
+    fn default() -> Self {
+        let CommandLimits { processes, memory_bytes, file_bytes, open_files, cpu_seconds } = CommandLimits::default();
+        Self { environment: Vec::new(), processes, memory_bytes, file_bytes, open_files, cpu_seconds }
+    }
+}
+
 impl Tools {
     /// The dialects that are offered.
     fn offered(&self) -> Vec<Dialect> {
@@ -240,6 +333,21 @@ impl Tools {
 }
 
 impl Config {
+    /// The options of a runtime: whether sessions are named and summed up, where `calls` says whether a provider's model
+    /// answers, and the bounds of the host.
+    pub fn options(&self, calls: bool) -> Options {
+        let count = |of: u32| usize::try_from(of).unwrap_or(usize::MAX);
+        Options {
+            titles: self.sessions.titles.unwrap_or(calls),
+            summaries: self.sessions.summaries.unwrap_or(calls),
+            slots: count(self.host.slots),
+            inbox: count(self.host.inbox),
+            events: count(self.host.events),
+            idle: std::time::Duration::from_millis(self.host.idle_ms),
+            ..Options::default()
+        }
+    }
+
     /// The dialects that sessions are offered, with their profiles; `read` reads the profiles' files in the workspace.
     ///
     /// # Errors
@@ -252,6 +360,12 @@ impl Config {
             minion: self.tools.minion.options.clone(),
             subagent: self.tools.subagent.options.clone(),
         })
+    }
+
+    /// What commands get, for [`Registry::workspace_tools_with`](subtend_tools::registry::Registry::workspace_tools_with).
+    pub fn commands(&self) -> Commands {
+        let Shell { environment, processes, memory_bytes, file_bytes, open_files, cpu_seconds } = self.shell.clone();
+        Commands { environment, limits: CommandLimits { processes, memory_bytes, file_bytes, open_files, cpu_seconds } }
     }
 
     /// What is said of the options of tools, for [`Builder::tool_options`](crate::Builder::tool_options).

@@ -5,7 +5,6 @@
 //! that run beside it; their ends arrive exactly once, whatever is killed meanwhile.
 //!
 //! ```
-//! use std::sync::Arc;
 //!
 //! use subtend::models::{Scripted, Step};
 //! use subtend::Runtime;
@@ -16,7 +15,7 @@
 //! let model = Scripted::builder("greeter").rule("*", [Step::text("Hello. You said: {prompt}")]).build()?;
 //!
 //! // Without a journal everything is kept in memory; `subtend::journal::open_store` opens one on disk.
-//! let runtime = Runtime::builder().model(Arc::new(model)).start().await?;
+//! let runtime = Runtime::builder().model(model).start().await?;
 //! let session = runtime.open("general")?;
 //!
 //! let receipt = session.send("Good morning.").await?; // durable from here on
@@ -68,10 +67,10 @@ pub use subtend_actors::{
     Alternative, Alternatives, AnswerError, Answered, Approval, Approver, AskError, AskOptions, BadPrice, BeforeTool,
     BootError, BootProgress, BootReport, BranchInfo, BranchOptions, Builder, Census, ChildUsage, ContextShare, Control,
     ControlError, Decided, DecidedBy, Decision, Ended, Event, Events, EventsError, FindError, Hooks, Input,
-    ModelChoice, Next, OpenOptions, OpenSessionError, Options, Price, Prices, QueueEntry, QueueKind, Receipt, Refused,
-    RunHandle, Runtime, SendError, SessionHandle, ShutdownReport, StartError, Stopped, SubagentStart, SubagentStop,
-    Subscription, Switched, TakesUp, Task, TaskFilter, TaskStatus, ToolAsked, ToolDone, Tree, Undone, UsageView,
-    UserMessage, WaitError, What,
+    ModelChoice, Next, OpenOptions, OpenSessionError, Options, Price, Prices, PromptError, QueueEntry, QueueKind,
+    Receipt, Refused, RunHandle, Runtime, SendError, SessionHandle, ShutdownReport, StartError, Stopped, SubagentStart,
+    SubagentStop, Subscription, Switched, TakesUp, Task, TaskFilter, TaskStatus, ToolAsked, ToolDone, Tree, Undone,
+    UsageView, UserMessage, WaitError, What,
 };
 pub use subtend_supervision::{Intensity, StartError as SupervisorsError};
 
@@ -100,7 +99,7 @@ pub mod journal {
 /// Models: the trait, the models that need no network, and those of providers.
 pub mod models {
     pub use subtend_models::closure::{FnModel, fn_model};
-    pub use subtend_models::model::{Answer, Delta, Deltas, Model, ModelError, Request, Sign};
+    pub use subtend_models::model::{Answer, Delta, Deltas, IntoModel, Model, ModelError, Request, Sign};
     pub use subtend_models::models::BadPool;
     pub use subtend_models::offline::Offline;
     #[cfg(feature = "providers")]
@@ -113,12 +112,14 @@ pub mod models {
 /// Tools: the trait, typed tools, the registry and the workspace.
 pub mod tools {
     pub use subtend_tools::closure::{FnTool, fn_tool};
+    pub use subtend_tools::commands::{self, BadVariable, CommandLimits, Commands};
     pub use subtend_tools::display::{Display, Shown};
     pub use subtend_tools::guard::{self, Guard};
     pub use subtend_tools::option::{self, BadOption, OptionKind, ToolOption, ToolOptions};
-    pub use subtend_tools::policy::{BadRule, HostPolicy};
+    pub use subtend_tools::policy::{BadRule, CannotKeep, HostPolicy, PROTECTED};
     pub use subtend_tools::registry::{Classified, Registry, RegistryBuilder, RegistryError, Ruling};
     pub use subtend_tools::sandbox;
+    pub use subtend_tools::secrets::Secrets;
     pub use subtend_tools::tool::{Progress, Tool, ToolCall, ToolError, ToolKey, ToolOutput};
     pub use subtend_tools::typed::{IntoOutput, TypedTool};
     pub use subtend_tools::workspace::{Workspace, WorkspaceError};
@@ -140,9 +141,9 @@ pub mod session {
     pub use subtend_session::place::{BranchKind, Mode, OnRestart, Owner, Place, Service, Source};
     pub use subtend_session::record::{
         AgentOverride, AskBy, AskVerdict, Asked, AttemptDiscarded, BranchCreated, CallFinished, Carrier, ChildSpawned,
-        ContinueAsked, ContinueRefusal, From, Hold, InputAccepted, Lane, Notice, NoticeTaken, Park, Prompt,
-        QueueChange, Record, Reserved, RunEnded, RunOpened, SessionCreated, SpawnGranted, Stop, SummarySet, TitleSet,
-        TurnAnswered,
+        ContinueAsked, ContinueRefusal, From, Hold, InputAccepted, Lane, MetadataSet, Notice, NoticeTaken, Park,
+        Prompt, QueueChange, Record, Reserved, RunEnded, RunOpened, SessionCreated, SpawnGranted, Stop, SummarySet,
+        TitleSet, TurnAnswered,
     };
     pub use subtend_session::settings::{Effort, Settings};
     pub use subtend_session::state::Phase;

@@ -10,7 +10,6 @@
 //! A complete test of an agent whose child takes longer than it may:
 //!
 //! ```
-//! use std::sync::Arc;
 //!
 //! use subtend::models::{Scripted, Step};
 //! use subtend::session::Outcome;
@@ -25,7 +24,7 @@
 //!         .build()?;
 //!
 //!     testing::block_on(async {
-//!         let runtime = testing::builder().model(Arc::new(model)).start().await?;
+//!         let runtime = testing::builder().model(model).start().await?;
 //!         let session = runtime.open("general")?;
 //!         let receipt = session.send("Have a look.").await?;
 //!

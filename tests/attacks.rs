@@ -11,14 +11,25 @@
 
 #[cfg(test)]
 mod attacks {
+    #[expect(dead_code, reason = "what the tests of the command line need besides")]
+    #[path = "../cli/call.rs"]
+    pub(crate) mod call;
     pub(crate) mod scene;
 
     mod arguments;
+    mod bulk;
+    mod cloned;
+    #[cfg(unix)]
+    mod files;
     mod ids;
+    mod imports;
     mod inheritance;
+    mod kept;
+    mod output;
     mod paths;
     mod present;
     mod shell;
+    mod trusted;
     mod words;
     mod writing;
 }

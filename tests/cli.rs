@@ -7,17 +7,24 @@ mod cli {
 
     mod agents;
     mod cancel;
+    mod caps;
     mod config;
     mod drill;
     mod elsewhere;
     #[cfg(target_os = "linux")]
     mod left;
     mod life;
+    #[cfg(target_os = "linux")]
+    mod memory;
     mod moving;
+    mod named;
+    mod permissions;
     mod prompt;
     mod reading;
     mod rollback;
     mod runs;
+    #[cfg(target_os = "linux")]
+    mod screen;
     mod services;
     mod store;
     #[cfg(target_os = "linux")]

@@ -101,6 +101,12 @@ fn giving_an_epoch_again_is_caught() {
     is_caught("no-epoch", &["unfenced"]);
 }
 
+/// A compaction that erases nothing leaves the text of deleted sessions in the files of the store.
+#[test]
+fn a_compaction_that_erases_nothing_is_caught() {
+    is_caught("no-erase", &["kept_text"]);
+}
+
 /// Without a guard over them, processes that tools started outlive the runtime.
 #[test]
 fn processes_without_a_guard_are_caught() {

@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 use subtend::models::{Answer, Scripted, Step, fn_model};
-use subtend::session::{Message, Outcome, Record, RuleSet, ToolEffect, Verdict};
+use subtend::session::{Message, Outcome, Record, Rule, RuleSet, ToolEffect, Verdict};
 use subtend::testing::{self, AuditError};
 use subtend::tools::{HostPolicy, Registry, ToolCall, ToolError, TypedTool};
 use subtend::{Runtime, SessionHandle};
@@ -114,12 +114,15 @@ async fn results_of(policy: RuleSet, calls: [(&'static str, serde_json::Value); 
 }
 
 #[test]
-fn a_tool_of_ones_own_is_there_when_it_is_allowed() {
+fn a_tool_of_ones_own_is_there_unless_the_policy_denies_it() {
     let bern = || [("weather", json!({"city": "Bern"}))];
     let results = |policy| testing::block_on(results_of(policy, bern()));
     assert_eq!(results(RuleSet::only(Verdict::Allow)), ["rain in Bern"]);
     assert_eq!(results(HostPolicy::allowing(["tool:weather"]).expect("a rule")), ["rain in Bern"]);
-    let refused = results(HostPolicy::default_for_workspace());
+    assert_eq!(results(HostPolicy::default_for_workspace()), ["rain in Bern"]);
+    let mut asking = HostPolicy::default_for_workspace();
+    asking.rules.push(Rule { action: "tool:weather".into(), resource: "*".into(), verdict: Verdict::Ask });
+    let refused = results(asking);
     assert!(refused[0].starts_with("Not allowed: tool:weather on *; it needs a person's word"), "{refused:?}");
 }
 

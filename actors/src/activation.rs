@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 use crate::boot::{AtBoot, Lost};
 use crate::directory::{Hot, Presence};
 use crate::driver::{Driver, First};
+use crate::faults::Sight;
 use crate::hub::Hub;
 use crate::lane::{Item, Lane};
 use crate::session_actor::SessionActor;
@@ -148,6 +149,7 @@ impl Hub {
         if driver.stays {
             return Ok(driver);
         }
+        self.faults.see(Sight::Activated(session));
         driver.first = Some(First { lost: lost.is_some(), asked, command, owed: rows.owed });
         Ok(driver)
     }
@@ -202,6 +204,7 @@ impl Hub {
     /// What a folded run in flight hears first.
     fn first_command(&self, driver: &Driver, lane: &Lane, lost: Option<Lost>) -> Command {
         if let Some(command) = lane.exhausted() {
+            driver.run_key().into_iter().for_each(|run| self.faults.see(Sight::GivesUp(run)));
             return Command::RestartsExhausted { command: command.map(Into::into) };
         }
         if let Some(Lost { queue_stands }) = lost {
@@ -233,6 +236,7 @@ impl Hub {
             return;
         }
         let Some(session) = self.directory.find(exit.actor) else { return };
+        self.faults.see(Sight::Died(session));
         let (intensity, jitter) = (self.options.restarts, self.mint.jitter());
         let restart = self.directory.with(session, |entry| {
             entry.lane.unbind();

@@ -1,8 +1,12 @@
 //! Activity: a session's own events, and those of all that works below it, each with the call under which it stands (M6).
 
 use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
+use futures_util::Stream;
 use subtend_journal::ReadError;
 use subtend_session::ids::{CallId, Seq, SessionId};
 use subtend_session::place::{BranchKind, Place};
@@ -36,7 +40,7 @@ pub enum Seen {
     Missed(u64),
 }
 
-/// A live view of a session and of all that works below it. See [`SessionHandle::activity`].
+/// A live view of a session and of all that works below it; also a [`Stream`]. See [`SessionHandle::activity`].
 pub struct Activity {
     session: SessionId,
     hub: Arc<Hub>,
@@ -81,12 +85,7 @@ impl Activity {
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
     pub async fn next(&mut self) -> Option<Seen> {
-        loop {
-            let next = self.events.next().await?;
-            if let Some(seen) = self.nested(next) {
-                return Some(seen);
-            }
-        }
+        poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }
 
     /// An event that has already arrived, if there is one.
@@ -142,6 +141,19 @@ impl Activity {
             (if own { *call } else { under }, depth.saturating_add(1))
         });
         self.known.insert(session, stands);
+    }
+}
+
+impl Stream for Activity {
+    type Item = Seen;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Seen>> {
+        loop {
+            let Some(next) = ready!(Pin::new(&mut self.events).poll_next(cx)) else { return Poll::Ready(None) };
+            if let Some(seen) = self.nested(next) {
+                return Poll::Ready(Some(seen));
+            }
+        }
     }
 }
 

@@ -67,12 +67,13 @@ impl Hub {
     fn plan(&self, state: &State, offer: &Offer, call: CallId, left: u32, read: &Read) -> Result<Plan, Refusal> {
         let missing = || Refusal {
             kind: ToolErrorKind::Failed,
-            message: "the call is not there any more; call again if it is still needed".into(),
+            message: "the call is missing; call again if it is still needed".into(),
         };
         let asked = state.call(call).ok_or_else(missing)?;
-        let gone = || Refusal {
-            kind: ToolErrorKind::UnknownTool,
-            message: format!("{} is not offered any more", asked.tool).into(),
+        let gone = || {
+            let message = format!("{} is no longer offered", asked.tool).into();
+            let refusal = Refusal { kind: ToolErrorKind::UnknownTool, message };
+            shaped(Dialect::by_name(&asked.tool).unwrap_or_default(), refusal)
         };
         let request = offer.opens.read(&asked.tool, &asked.args).ok_or_else(gone)?;
         let request = request.map_err(|error| Refusal { kind: error.kind, message: error.message.into() })?;
@@ -143,7 +144,7 @@ impl Hub {
         let template = self
             .template(&asked.agent, model_of(state), state.created.source)
             .map_err(|error| Refusal { kind: ToolErrorKind::NotFound, message: error.to_string().into() })?;
-        let Born { created, first: prompt, skipped } = self.born(state, offer, asked, &template, read)?;
+        let Born { created, first: prompt, skipped, warnings } = self.born(state, offer, asked, &template, read)?;
         // The call's word, then the manifest's, then the dialect's own (K21).
         let turns = asked.turns.or(template.own_turns).or(of_dialect(asked.dialect)).unwrap_or(template.turns);
         Ok(ChildPlan {
@@ -155,6 +156,7 @@ impl Hub {
             dialect: asked.dialect,
             label: asked.label.clone(),
             skipped,
+            warnings,
             mode: asked.mode,
             max_turns: turns,
             deadline_ms: state.limits.run_ms,

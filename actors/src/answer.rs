@@ -20,8 +20,9 @@ const PAGE: usize = 128;
 pub struct Receipt {
     /// The input.
     pub input: InputId,
-    /// The run that it opened, or that was in flight when it was accepted. Of one that was accepted before: the session's
-    /// last run by now.
+    /// The run that it opened, or that was in flight when it was accepted; the next run where that one answers a model, which
+    /// takes no message ([`SessionHandle::steer`] reaches it). Of an input that was accepted before and is taken: the session's
+    /// last run by now. [`SessionHandle::run_ended`] says `NoSuchRun` if the input is removed before its run is opened.
     pub run: RunNo,
     /// Whether it had been accepted before, by its key.
     pub again: bool,

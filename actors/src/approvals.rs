@@ -17,6 +17,7 @@ use subtend_session::state::CallPhase;
 use tokio::sync::Notify;
 
 use crate::driver::Driver;
+use crate::faults::Sight;
 use crate::handle::{Control, ControlError, SessionHandle};
 use crate::hub::Hub;
 use crate::proposing::plan_of;
@@ -35,6 +36,8 @@ pub struct Approval {
     pub call: CallId,
     /// The tool that it calls.
     pub tool: Text,
+    /// The arguments of the call, as the model wrote them.
+    pub args: Text,
     /// What it is about to do.
     pub action: Text,
     /// With what.
@@ -228,6 +231,7 @@ impl Driver {
         let session = self.session();
         let Some(at) = self.state.call(call) else { return };
         let CallPhase::Asked(access) = &at.phase else { return };
+        self.hub.faults.see(Sight::Asked { session, call });
         if !self.hub.approvals.opened(session, call) {
             let (verdict, by) = (AskVerdict::Deny, AskBy::NoApprover);
             return self.next.push_back(Command::AskAnswered { call, verdict, by });
@@ -238,6 +242,7 @@ impl Driver {
             path: String::new(),
             call,
             tool: discovery::named(&at.tool, &at.args).into(),
+            args: args_of(&at.tool, &at.args),
             action: Arc::clone(&access.action),
             resource: Arc::clone(&access.resource),
             plan: plan_of(&at.tool, &at.args),
@@ -298,14 +303,15 @@ impl Hub {
         let tool = records.iter().find_map(|stored| {
             let Record::TurnAnswered(answered) = &stored.record else { return None };
             let asked = answered.calls.get(call.ix as usize).filter(|_| answered.turn == call.turn)?;
-            Some((Text::from(discovery::named(&asked.tool, &asked.args)), plan_of(&asked.tool, &asked.args)))
+            let (tool, args) = (&asked.tool, &asked.args);
+            Some((Text::from(discovery::named(tool, args)), args_of(tool, args), plan_of(tool, args)))
         });
         let asked = records.iter().rev().find_map(|stored| {
             let Record::AskOpened { call: of, action, resource, .. } = &stored.record else { return None };
             (*of == call).then(|| (Arc::clone(action), Arc::clone(resource)))
         });
-        let Some(((tool, plan), (action, resource))) = tool.zip(asked) else { return Ok(None) };
-        Ok(Some(Approval { root, session, path: self.path(session)?, call, tool, action, resource, plan }))
+        let Some(((tool, args, plan), (action, resource))) = tool.zip(asked) else { return Ok(None) };
+        Ok(Some(Approval { root, session, path: self.path(session)?, call, tool, args, action, resource, plan }))
     }
 
     async fn answer_ask(
@@ -315,7 +321,7 @@ impl Hub {
         verdict: AskVerdict,
     ) -> Result<Control, ControlError> {
         let known = self.journal.head(session).map_err(|error| ControlError::Refused(error.to_string()))?;
-        let known = known.ok_or(ControlError::NotFound)?;
+        let known = known.ok_or_else(|| ControlError::NotFound(ReadError::NoSuchSession(session).to_string()))?;
         let handle = SessionHandle { hub: Arc::clone(self), id: session, root: known.root };
         let command = Command::AskAnswered { call, verdict, by: AskBy::Person };
         match handle.answer_to(command).await.map_err(ControlError::Stopped)? {
@@ -325,6 +331,11 @@ impl Hub {
             Err(rejection) => Err(ControlError::of(&rejection)),
         }
     }
+}
+
+/// The arguments of the tool that is called, also through `use_tool`.
+fn args_of(tool: &str, args: &Text) -> Text {
+    discovery::used(tool, args).map_or_else(|| Arc::clone(args), |(_, args)| args.into())
 }
 
 /// Sessions from a root down to the deepest that is looked for.

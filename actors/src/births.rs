@@ -7,10 +7,11 @@ use subtend_agents::manifest::Manifest;
 use subtend_agents::profile::Reader;
 use subtend_agents::prompt::{self, Assembled, FileText, Parts};
 use subtend_session::authority::Authority;
-use subtend_session::call::ToolErrorKind;
+use subtend_session::call::{ToolEffect, ToolErrorKind};
 use subtend_session::command::Refusal;
 use subtend_session::dialect::Dialect;
 use subtend_session::ids::{Interned, Short, Text};
+use subtend_session::limits::Limits;
 use subtend_session::message::ToolSpec;
 use subtend_session::place::{Place, Source};
 use subtend_session::record::SessionCreated;
@@ -20,12 +21,13 @@ use subtend_tools::dialect::{StartRequest, is_locked};
 use crate::hub::Hub;
 use crate::offer::{Offer, narrowed};
 use crate::overrides::{agent_of, model_of};
+use crate::profiles::Caller;
 
 /// Bytes of a name that is no tool's, as records keep it.
 const SHOWN: usize = 64;
 
-/// Templates, made once for each agent, model and source of calls.
-pub(crate) type Births = Mutex<HashMap<(Text, Text, Source), Arc<Template>>>;
+/// Templates, made once for each agent, model and source of calls, with and without an approver.
+pub(crate) type Births = Mutex<HashMap<(Text, Text, Source, bool), Arc<Template>>>;
 
 /// What all children of one agent have in common.
 pub(crate) struct Template {
@@ -49,12 +51,14 @@ pub(crate) struct Born {
     pub(crate) first: Text,
     /// Tools that the call wanted described to it and that it is not offered.
     pub(crate) skipped: Vec<Text>,
+    /// What was left out of its prompt, and why.
+    pub(crate) warnings: Vec<Text>,
 }
 
 impl Born {
     /// One that is told `prompt` and nothing else.
     fn told(created: SessionCreated, prompt: &Text) -> Self {
-        Self { created, first: Arc::clone(prompt), skipped: Vec::new() }
+        Self { created, first: Arc::clone(prompt), skipped: Vec::new(), warnings: Vec::new() }
     }
 }
 
@@ -76,7 +80,8 @@ impl Hub {
         inherited_model: &Text,
         source: Source,
     ) -> Result<Arc<Template>, UnknownAgent> {
-        let key = (Arc::clone(agent), Arc::clone(inherited_model), source);
+        let attended = self.approvals.attended();
+        let key = (Arc::clone(agent), Arc::clone(inherited_model), source, attended);
         let mut births = self.offers.births.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(template) = births.get(&key) {
             return Ok(Arc::clone(template));
@@ -87,7 +92,11 @@ impl Hub {
         };
         let manifest = self.catalog.get(agent).ok_or_else(unknown)?;
         let dialects = self.dialects.offered();
-        let system = self.assembled(Parts::of_agent(manifest), manifest, (dialects, source)).system;
+        let authority = self.policy.body.as_ref().map(|policy| policy.meet(&manifest.authority()));
+        let authority = authority.unwrap_or_else(Authority::deny_all);
+        let (agent_name, only) = (&manifest.name, manifest.tools.as_ref());
+        let caller = Caller { agent: agent_name, authority: &authority, only, attended };
+        let system = self.assembled(Parts::of_agent(manifest), manifest, caller, (dialects, source)).system;
         let created = SessionCreated {
             place: Place::Root,
             short: Short("".into()),
@@ -105,8 +114,10 @@ impl Hub {
             tools: None,
             returns: false,
             joins: false,
+            rolls_back: false,
             in_full: None,
             source,
+            task: false,
             title: None,
             inherited: Default::default(),
             metadata: None,
@@ -132,13 +143,24 @@ impl Hub {
         if self.options.mcp_internal { Source::Internal } else { source }
     }
 
-    /// What a session of `manifest` is told that is offered `dialects`, as far as the manifest lets it use them.
-    fn assembled(&self, parts: Parts, manifest: &Manifest, (dialects, source): (&[Dialect], Source)) -> Assembled {
-        let mut usable = self.dialects.offered_to(manifest, &manifest.authority(), &self.catalog);
+    /// What the session `of` of `manifest` is told that is offered `dialects`, as far as it may use them.
+    fn assembled(
+        &self,
+        parts: Parts,
+        manifest: &Manifest,
+        of: Caller<'_>,
+        (dialects, source): (&[Dialect], Source),
+    ) -> Assembled {
+        let mut usable = self.dialects.offered_to(manifest, of.authority, &self.catalog, of.attended);
         usable.retain(|dialect| dialects.contains(dialect) && self.shows(*dialect, source));
-        let assembled = prompt::assemble(&parts.offering(&usable, &self.dialects));
-        assembled.warnings.iter().for_each(|warning| tracing::warn!(agent = %manifest.name, "{warning}"));
-        assembled
+        prompt::assemble(&parts.offering(&usable, || self.named_profiles(of)))
+    }
+
+    /// Whether nothing that an agent may use changes anything.
+    fn only_reads(&self, manifest: &Manifest) -> bool {
+        let offered = self.tools.offered(&manifest.authority(), manifest.tools.as_deref(), true);
+        let effect = |spec: &ToolSpec| self.tools.get(&spec.name).map(|tool| tool.effect());
+        offered.iter().all(|spec| effect(spec) == Some(ToolEffect::ReadOnly))
     }
 
     /// The birth of a child that a call asks for, with the files that `read` gives.
@@ -153,18 +175,24 @@ impl Hub {
         let mut created = template.created.clone();
         created.limits = state.created.limits.clone();
         created.limits.body = Some(Arc::clone(&state.limits));
+        if let Some(cap) = asked.output_tokens {
+            created.limits = capped(&state.limits, cap.get())?;
+        }
         created.workspace = Arc::clone(&state.created.workspace);
         created.metadata = asked.metadata.clone();
         let dialects: &[Dialect] = if asked.dialect.nests() { &offer.opens.dialects } else { &[] };
         created.dialects = names(dialects);
         created.returns = asked.dialect == Dialect::Minion;
+        created.rolls_back = created.returns && self.dialects.minion.rollback_on_error;
         created.joins = asked.dialect == Dialect::Spawn;
         // A list that its caller has binds all that is below.
         created.tools = state.tools.clone();
+        created.title = asked.title.clone();
         if asked.dialect == Dialect::Task {
             return Ok(Born::told(created, &asked.prompt));
         }
-        created.title = asked.label.clone().filter(|_| asked.dialect == Dialect::SpawnTask);
+        // Its first message may begin with files.
+        created.title = created.title.or_else(|| asked.label.clone());
         created.tools = whitelist(asked.tools.as_ref(), offer.only.as_ref());
         self.choose_model(state, asked, &mut created);
         let manifest = self.catalog.get(&asked.agent);
@@ -178,13 +206,15 @@ impl Hub {
             discovers: created.in_full.is_some(),
             ..self.parts(state, asked, manifest, read)
         };
-        let assembled = self.assembled(parts, manifest, (dialects, created.source));
+        let of = Caller { agent: &asked.agent, authority: &authority, only: only.as_ref(), attended: offer.attended };
+        let assembled = self.assembled(parts, manifest, of, (dialects, created.source));
+        let warnings = assembled.warnings.into_iter().map(Text::from).collect();
         created.system = Interned::new(assembled.system).map_err(|error| Refusal {
             kind: ToolErrorKind::Failed,
             message: format!("its prompt cannot be written down: {error}").into(),
         })?;
         let first = assembled.first.unwrap_or_else(|| Arc::clone(&asked.prompt));
-        Ok(Born { created, first, skipped })
+        Ok(Born { created, first, skipped, warnings })
     }
 
     fn parts(&self, state: &State, asked: &StartRequest, manifest: &Manifest, read: Reader<'_>) -> Parts {
@@ -196,14 +226,16 @@ impl Hub {
                 Parts::of_spawn(profile.map(Arc::as_ref), caller, named, read)
             }
             Dialect::Minion => {
-                let (inline, _) = self.minions(state);
-                Parts { inline, ..Parts::of_agent(manifest) }
+                let (body, _) = self.minions(state);
+                let agents = Parts::of_agent(manifest);
+                Parts { body: body.or_else(|| agents.body.clone()), ..agents }
             }
             Dialect::Task | Dialect::Subagent | Dialect::SpawnTask => Parts::of_agent(manifest),
         };
         Parts {
             parameter: asked.system.clone(),
             started_by: Some(asked.dialect),
+            only_reads: asked.dialect == Dialect::SpawnTask && self.only_reads(manifest),
             context: asked.context.clone(),
             files: asked.files.iter().map(|file| FileText::read(file, read)).collect(),
             ..own
@@ -249,6 +281,15 @@ impl Hub {
 
 fn nobody() -> Manifest {
     Manifest::new("", subtend_agents::manifest::AgentMode::Subagent, "")
+}
+
+/// Returns `limits` with a cap on output tokens that only falls (B18).
+fn capped(limits: &Limits, cap: u64) -> Result<Interned<Limits>, Refusal> {
+    let output_tokens = Some(limits.output_tokens.map_or(cap, |above| above.min(cap)));
+    Interned::new(Arc::new(Limits { output_tokens, ..limits.clone() })).map_err(|error| Refusal {
+        kind: ToolErrorKind::Failed,
+        message: format!("its limits cannot be recorded: {error}").into(),
+    })
 }
 
 /// The names of dialects, as a birth records them.

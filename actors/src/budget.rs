@@ -211,6 +211,8 @@ fn failure(kind: ModelFail, usage: Option<Usage>) -> Option<Usage> {
     }
     match kind {
         ModelFail::Auth
+        | ModelFail::Credit
+        | ModelFail::Access
         | ModelFail::Rate
         | ModelFail::ContextOverflow
         | ModelFail::InvalidRequest

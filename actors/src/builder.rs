@@ -8,9 +8,10 @@ use std::sync::{Arc, OnceLock};
 use subtend_agents::catalog::Catalog;
 use subtend_agents::dialect::Dialects;
 use subtend_journal::{Journal, OpenError};
-use subtend_models::model::Model;
+use subtend_models::model::{IntoModel, Model};
 use subtend_models::models::{BadPool, Models, Source};
 use subtend_models::throttle::{BadRates, Rates, Throttles};
+use subtend_models::windows::{ByModel, Windows};
 use subtend_session::authority::{Authority, RuleSet};
 use subtend_session::ids::{Interned, Text};
 use subtend_session::limits::{BadLimit, Limits};
@@ -54,8 +55,11 @@ pub struct Builder {
     rates: Rates,
     named_rates: Vec<(Text, Rates)>,
     prices: Prices,
+    windows: Windows,
+    caps: ByModel,
     limits: Limits,
     policy: RuleSet,
+    bounds: Authority,
     options: Options,
     faults: Faults,
     hooks: Option<Arc<dyn Hooks>>,
@@ -87,7 +91,7 @@ pub enum StartError {
     Price(Text, #[source] BadPrice),
     /// Money is limited, and nobody knows what the default model costs.
     #[error(
-        "money is limited (cost_micro), and the model {0:?} has no price: give it one with `prices`, or limit tokens instead"
+        "money is limited (cost_micro), and the model `{0}` has no price: give it one with `prices`, or limit tokens instead"
     )]
     NoPrice(Text),
     /// Options of a tool cannot be used.
@@ -125,8 +129,11 @@ impl Default for Builder {
             rates: Rates::default(),
             named_rates: Vec::new(),
             prices: Prices::new(),
+            windows: Windows::default(),
+            caps: ByModel::default(),
             limits: Limits::default(),
             policy: HostPolicy::default_for_workspace(),
+            bounds: Authority::allow_all(),
             options: Options::default(),
             faults: Faults::default(),
             hooks: None,
@@ -145,8 +152,8 @@ impl Builder {
     }
 
     /// The directory that tools work in; the current one if not given.
-    pub fn workspace(mut self, workspace: Arc<Workspace>) -> Self {
-        self.workspace = Some(workspace);
+    pub fn workspace(mut self, workspace: impl Into<Arc<Workspace>>) -> Self {
+        self.workspace = Some(workspace.into());
         self
     }
 
@@ -163,14 +170,14 @@ impl Builder {
     }
 
     /// The model that answers for every name without a model of its own.
-    pub fn model(mut self, model: Arc<dyn Model>) -> Self {
-        self.fallback = Some(model);
+    pub fn model(mut self, model: impl IntoModel) -> Self {
+        self.fallback = Some(model.into_model());
         self
     }
 
     /// The model of one name.
-    pub fn named_model(mut self, name: impl Into<Text>, model: Arc<dyn Model>) -> Self {
-        self.models.insert(name.into(), model);
+    pub fn named_model(mut self, name: impl Into<Text>, model: impl IntoModel) -> Self {
+        self.models.insert(name.into(), model.into_model());
         self
     }
 
@@ -212,6 +219,18 @@ impl Builder {
         self
     }
 
+    /// Context windows of models, in place of those that they tell themselves.
+    pub fn context_windows(mut self, windows: Windows) -> Self {
+        self.windows = windows;
+        self
+    }
+
+    /// Caps on the output tokens of one call, by model (B18). Limits, agents and calls of `subagent` can only lower them.
+    pub fn output_tokens(mut self, caps: ByModel) -> Self {
+        self.caps = caps;
+        self
+    }
+
     /// Limits of every session.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
@@ -221,6 +240,12 @@ impl Builder {
     /// What root sessions may do at most.
     pub fn policy(mut self, policy: RuleSet) -> Self {
         self.policy = policy;
+        self
+    }
+
+    /// What root sessions may do at most besides: a policy allows nothing that these rules do not. Given again, all hold.
+    pub fn bounds(mut self, rules: RuleSet) -> Self {
+        self.bounds = self.bounds.meet(&Authority::of(rules));
         self
     }
 
@@ -321,13 +346,15 @@ impl Builder {
             workspace_path: workspace.path().to_path_buf(),
             workspace,
             limits: Interned::new(Arc::new(self.limits))?,
-            policy: Interned::new(Arc::new(Authority::of(self.policy)))?,
+            policy: Interned::new(Arc::new(Authority::of(self.policy).meet(&self.bounds)))?,
             directory: Directory::new(),
             supervisors: supervisors(&cell)?,
             slots: slots(&cell, self.options.slots),
             ledger: Ledger::new(),
             budgets: Budgets::default(),
             prices: self.prices,
+            windows: self.windows,
+            caps: self.caps,
             timers: timers(&cell),
             tokens: TokenTree::new(),
             mint: Mint::new(self.options.seed),
@@ -363,7 +390,12 @@ impl Builder {
         // Before the sweep: one that fails, or is given up on the way, has actors and tasks to end.
         let mut runtime = Runtime::new(Arc::clone(&hub));
         let met = meet(&runtime);
-        match hub.boot(&*on_boot).await {
+        let booted = async {
+            let report = hub.boot(&*on_boot).await?;
+            hub.complete_deletions().await?;
+            Ok::<_, BootError>(report)
+        };
+        match booted.await {
             Ok(report) => {
                 runtime.swept(report);
                 Ok((runtime, met))

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::task::noop_waker_ref;
+use subtend_agents::prompt;
 use subtend_models::estimate;
 use subtend_models::model::{Answer, Deltas, Model, ModelError, Request};
 use subtend_models::models::Member;
@@ -56,6 +57,8 @@ pub(crate) struct Called {
     member: Member,
     /// Whether the name stands for several: then records say which one it was.
     pool: bool,
+    /// Whether the model that answers for all is called, since the name has none: records say so too.
+    stands_in: bool,
 }
 
 impl Hub {
@@ -75,6 +78,15 @@ impl Hub {
         self.models.after(&called.asked, &called.member.name)
     }
 
+    /// Lowers the cap of `request` to that of the model that is called. Applied when the call is made: a hook may have named
+    /// another model since the request was built.
+    fn cap(&self, called: &Called, request: &mut Request) {
+        let member = called.member();
+        let name = if called.stands_in { member.model.name() } else { &*member.name };
+        let of_model = Settings { output_tokens: self.caps.named(name), ..Settings::default() };
+        request.settings = request.settings.under(&of_model);
+    }
+
     /// The name that a record gives for the model of an answer: which one of the pool it was, else the provider's own.
     pub(crate) fn model_answered(&self, called: &Called, answer: &Answer) -> Option<Text> {
         if called.pool {
@@ -92,6 +104,9 @@ impl Called {
 
     /// The name for records, where the session's own does not say it.
     pub(crate) fn shown(&self) -> Option<Text> {
+        if self.stands_in {
+            return Some(self.member.model.name().into());
+        }
         self.pool.then(|| Arc::clone(&self.member.name))
     }
 }
@@ -152,7 +167,8 @@ impl Driver {
             let later = Later { model, request, deltas, after_ms, intent, claim };
             return self.spawn_turn(Call::Later(Box::new(later)), called, at, pulse);
         }
-        let mut calling = turn::call(&model, request, deltas);
+        self.hub.cap(&called, &mut request);
+        let mut calling = turn::call(&model, request, deltas, self.state.limits.calls_per_answer);
         match calling.as_mut().poll(&mut Context::from_waker(noop_waker_ref())) {
             Poll::Ready(mut came) => {
                 drop(calling);
@@ -170,7 +186,7 @@ impl Driver {
         let picked = self.hub.models.pick(&given.model);
         // After a fallback the turn names a member: it is the session's own name that tells of the pool.
         let pool = picked.pool || (given.model != asked && self.hub.models.has_pool(&asked));
-        let called = Called { asked, member: picked.member, pool };
+        let called = Called { asked, member: picked.member, pool, stands_in: picked.stands_in };
         let above = Settings { output_tokens: self.state.limits.output_tokens, ..Settings::default() };
         let request = Request {
             session: at.session,
@@ -178,7 +194,8 @@ impl Driver {
             model: Arc::clone(&called.member.name),
             turn: at.turn,
             attempt: at.attempt,
-            system: given.system,
+            // What a session is offered is today's to say, whatever its birth said.
+            system: prompt::with_offers(&given.system, self.offer.told.as_deref()),
             messages: given.messages,
             prompt: given.prompt,
             tools: Arc::clone(&self.offer.specs),
@@ -287,7 +304,8 @@ impl Hub {
             return (called, Call::Later(later));
         }
         // Records say which model it was: the session's own name does not.
-        let named = Called { asked: Arc::clone(&name), member: self.models.pick(&name).member, pool: true };
+        let picked = self.models.pick(&name);
+        let named = Called { asked: Arc::clone(&name), member: picked.member, pool: true, stands_in: picked.stands_in };
         if let Some(claim) = later.claim {
             let Some(claim) = self.priced_anew(claim, &named) else {
                 tracing::warn!(session = %at.session, %name, "a hook named a model without a price: the session's own is asked");
@@ -321,7 +339,8 @@ impl Hub {
             }
             Call::Later(later) => later,
         };
-        let Later { model, request, deltas, after_ms, intent, claim } = *later;
+        let Later { model, mut request, deltas, after_ms, intent, claim } = *later;
+        self.cap(called, &mut request);
         if after_ms > 0 {
             tokio::time::sleep(Duration::from_millis(after_ms)).await;
         }
@@ -343,7 +362,8 @@ impl Hub {
             std::future::pending::<()>().await;
         }
         begun.store(true, Ordering::Relaxed);
-        let mut came = turn::watched(turn::call(&model, request, deltas), pulse, patience).await;
+        let mut came =
+            turn::watched(turn::call(&model, request, deltas, patience.calls_per_answer), pulse, patience).await;
         match &came {
             Came::Answer(Answer { usage, .. }) if !usage.unreliable && usage.tokens() > 0 => {
                 pass.settle(usage.tokens())

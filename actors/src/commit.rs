@@ -13,7 +13,7 @@ use subtend_session::state::State;
 
 use crate::directory::Hot;
 use crate::driver::{Driver, Pending};
-use crate::faults::Point;
+use crate::faults::{Point, Sight};
 use crate::hub::Hub;
 use crate::lane::Listed;
 use crate::publisher::{self, Shown};
@@ -42,6 +42,7 @@ impl Driver {
             let births = std::mem::take(&mut pending.births);
             let last = records.last().map_or("none", Record::kind);
             pending.hot = self.commit(records, births)?;
+            self.hub.faults.see(Sight::Committed(&self.state));
             self.hub.faults.strike(Point::AfterAppend, last);
         }
         self.before = None;
@@ -73,6 +74,7 @@ impl Driver {
             let born = |birth: &Birth| Shown { session: birth.session, first: Seq(1), records: birth.records.clone() };
             std::iter::once(own).chain(births.iter().map(born)).collect()
         });
+        let born = births.iter().map(|birth| birth.session).collect();
         let mut frames = Vec::with_capacity(births.len().saturating_add(1));
         frames.push(Frame {
             session: self.state.id,
@@ -103,7 +105,7 @@ impl Driver {
         }
         self.last_lsn = appended.last;
         let (root, session) = (self.root(), self.state.id);
-        self.hub.events.appended(publisher::Batch { root, session, at: appended, ends, shown });
+        self.hub.events.appended(publisher::Batch { root, session, at: appended, ends, born, shown });
         self.hub.serve(session, heard);
         Ok(hot)
     }
@@ -196,7 +198,8 @@ impl Hub {
         let appended = self.journal.append(Batch { frames: vec![frame] })?;
         self.has_defs(fresh);
         let ends = Ends::default();
-        self.events.appended(publisher::Batch { root: session, session, at: appended, ends, shown });
+        let born = vec![session];
+        self.events.appended(publisher::Batch { root: session, session, at: appended, ends, born, shown });
         self.journal.deactivate(session, Epoch(1));
         Ok(())
     }

@@ -84,13 +84,13 @@ impl Directory {
         start_if_absent(entry)
     }
 
-    /// Queues an input for `session`, unless its inbox is full.
-    pub(crate) fn push_input(&self, session: SessionId, item: Item, bound: usize) -> Result<Next, Full> {
+    /// Queues an input for `session`, unless its inbox is full. Returns how many the inbox held before.
+    pub(crate) fn push_input(&self, session: SessionId, item: Item, bound: usize) -> Result<(Next, usize), Full> {
         let mut shard = self.shard(session);
         let entry = shard.entry(session).or_insert_with(absent);
         let pushed = entry.lane.push_input(item, bound);
         let next = start_if_absent(entry);
-        pushed.map(|()| next)
+        pushed.map(|len| (next, len))
     }
 
     /// Queues `item` for `session` if an actor of it runs; it starts none.

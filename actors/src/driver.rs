@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use subtend_session::command::{Command, Deadline};
 use subtend_session::decide::{arrive, decide, wake};
-use subtend_session::effect::{Birth, Decision, Effect, Rejection};
+use subtend_session::effect::{Birth, Decision, Effect, Rejection, Reply};
 use subtend_session::ids::{CallId, Epoch, Lsn, RunKey, SessionId, TurnNo};
 use subtend_session::index::Before;
 use subtend_session::outcome::By;
@@ -23,9 +23,10 @@ use crate::calling::TurnAtWork;
 use crate::clock::RunClock;
 use crate::commit::Halted;
 use crate::directory::Hot;
+use crate::faults::{Point, Sight};
 use crate::handle::{Ended, QueueEntry};
 use crate::hub::Hub;
-use crate::lane::{Answer, Item, Lane, Listed, Probed, ReplyTo};
+use crate::lane::{Answer, Item, Lane, Listed, Probed, ReplyTo, is_control};
 use crate::offer::Offer;
 use crate::reading::Reading;
 use crate::turn::Ready;
@@ -180,6 +181,7 @@ impl Driver {
     /// Decides and does what waits, until nothing does or others must have their turn.
     pub(crate) async fn step(&mut self) -> Step {
         if let Some(first) = self.first.take() {
+            self.hub.faults.see(Sight::Round(self.session()));
             self.decide_first(first);
             if let Err(halted) = self.flush().await {
                 return self.give_up(halted);
@@ -192,6 +194,7 @@ impl Driver {
                 self.lane.put_down();
                 return self.rest();
             }
+            self.hub.faults.see(Sight::Round(self.session()));
             self.decide_items();
             self.decide_ready();
             self.admit_chunk();
@@ -372,7 +375,10 @@ impl Driver {
     pub(crate) fn decide(&mut self, mut command: Command, reply: Option<ReplyTo>) {
         let name = command.name();
         self.lane.take_in_hand(name);
-        self.hub.faults.strike(crate::faults::Point::Handler, name);
+        if is_control(&command) {
+            self.hub.faults.see(Sight::Handles { session: self.session(), command: name });
+        }
+        self.hub.faults.strike(Point::Handler, name);
         if self.before.is_none() {
             self.before = Some(Before::of(&self.state));
         }
@@ -412,7 +418,8 @@ impl Driver {
         for record in &decision.records {
             if let Record::CallFinished(finished) = record {
                 self.stop_tool(finished.call);
-            } else if let Record::AskAnswered { call, .. } = record {
+            } else if let Record::AskAnswered { call, by, .. } = record {
+                self.hub.faults.see(Sight::Answered { session: self.session(), call: *call, by: *by });
                 self.hub.approvals.closed(self.session(), *call);
             } else if let Record::RunEnded(_) = record {
                 self.state.recalled.clear();
@@ -431,7 +438,13 @@ impl Driver {
         self.pending.records.extend(decision.records);
         self.pending.births.extend(decision.births);
         if let Some(reply) = reply {
-            self.pending.replies.push((reply, Ok((decision.reply, self.state.last_run))));
+            let of_input = if let Reply::Accepted { input, .. } = &decision.reply {
+                Some(self.state.run_of(*input))
+            } else {
+                None
+            };
+            let run = of_input.unwrap_or(self.state.last_run);
+            self.pending.replies.push((reply, Ok((decision.reply, run))));
         }
         for effect in decision.effects {
             self.take_effect(effect);

@@ -57,6 +57,14 @@ pub enum What {
         /// The line.
         line: Text,
     },
+    /// The queue changed (B11). [`crate::Events`] derives it from the journal and gives it right after the record that changed the
+    /// queue; a [`Subscription`] has records only.
+    Queue {
+        /// The record.
+        seq: Seq,
+        /// The change.
+        event: QueueEvent,
+    },
 }
 
 /// What a subscription gives next.
@@ -107,6 +115,16 @@ pub enum Line<'a> {
         /// The line.
         line: &'a str,
     },
+    /// See [`What::Queue`].
+    Queue {
+        /// The session.
+        session: SessionId,
+        /// The record that changed the queue.
+        seq: Seq,
+        /// The change.
+        #[serde(flatten)]
+        event: &'a QueueEvent,
+    },
     /// See [`Next::Missed`].
     Missed {
         /// How many.
@@ -141,6 +159,7 @@ impl Event {
                 Line::Delta { session, run, turn, attempt, kind, offset, text }
             }
             What::Progress { call, line } => Line::Progress { session: self.session, call: *call, line },
+            What::Queue { seq, event } => Line::Queue { session: self.session, seq: *seq, event },
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Fault points: places where a test makes a part fail. Without the feature they are nothing.
 
+use subtend_session::ids::{CallId, InputId, RunKey, SessionId};
+use subtend_session::record::AskBy;
 #[cfg(feature = "fault-points")]
 use subtend_session::sabotage::Sabotage;
 use subtend_session::state::State;
@@ -18,6 +20,69 @@ pub enum Point {
     Reading,
 }
 
+/// What an observer sees inside of the hub, at the instant at which it happens. No journal holds it.
+#[derive(Clone, Copy, Debug)]
+pub enum Sight<'a> {
+    /// The token of a run fired, and with it those of all runs below it.
+    Fired(RunKey),
+    /// An input was put to the inbox of a session.
+    Put {
+        /// The session.
+        session: SessionId,
+        /// The input.
+        input: InputId,
+        /// Inputs that the inbox held before.
+        len: usize,
+        /// How many it may hold.
+        bound: usize,
+        /// Whether it took this one.
+        taken: bool,
+    },
+    /// A control was put to the lane of a session.
+    Control {
+        /// The session.
+        session: SessionId,
+        /// The name of the command.
+        command: &'static str,
+    },
+    /// An actor begins to handle what it took from its lanes.
+    Round(SessionId),
+    /// It begins to decide a control.
+    Handles {
+        /// The session.
+        session: SessionId,
+        /// The name of the command.
+        command: &'static str,
+    },
+    /// An actor died.
+    Died(SessionId),
+    /// An activation is to give up the run in flight.
+    GivesUp(RunKey),
+    /// A session was activated.
+    Activated(SessionId),
+    /// A person is to be asked about a call.
+    Asked {
+        /// The session.
+        session: SessionId,
+        /// The call.
+        call: CallId,
+    },
+    /// The question about a call was answered.
+    Answered {
+        /// The session.
+        session: SessionId,
+        /// The call.
+        call: CallId,
+        /// By whom.
+        by: AskBy,
+    },
+    /// A batch was appended: the state of its session.
+    Committed(&'a State),
+}
+
+#[cfg(feature = "fault-points")]
+type Observe = dyn Fn(Sight<'_>) + Send + Sync;
+
 #[cfg(feature = "fault-points")]
 type Strike = dyn Fn(Point, &str) + Send + Sync;
 
@@ -26,6 +91,8 @@ type Strike = dyn Fn(Point, &str) + Send + Sync;
 pub struct Faults {
     #[cfg(feature = "fault-points")]
     strike: Option<std::sync::Arc<Strike>>,
+    #[cfg(feature = "fault-points")]
+    observe: Option<std::sync::Arc<Observe>>,
     /// Rules of sessions that are switched off.
     #[cfg(feature = "fault-points")]
     sabotage: Sabotage,
@@ -45,7 +112,7 @@ impl Faults {
         let has = |name| words.split(',').any(|word| word.trim() == name);
         let dedup = Sabotage::none().with(subtend_session::sabotage::Bug::RowTakenTwice);
         let sabotage = if has("no-dedup") { dedup } else { Sabotage::none() };
-        Self { strike: None, sabotage, hasty: has("no-intent") }
+        Self { sabotage, hasty: has("no-intent"), ..Self::default() }
     }
 
     /// Without the features nothing can be sabotaged.
@@ -59,6 +126,25 @@ impl Faults {
     pub fn new(strike: impl Fn(Point, &str) + Send + Sync + 'static) -> Self {
         Self { strike: Some(std::sync::Arc::new(strike)), ..Self::default() }
     }
+
+    /// Calls `observe` with each [`Sight`], in the task in which it happens.
+    #[cfg(feature = "fault-points")]
+    #[must_use]
+    pub fn observed(mut self, observe: impl Fn(Sight<'_>) + Send + Sync + 'static) -> Self {
+        self.observe = Some(std::sync::Arc::new(observe));
+        self
+    }
+
+    #[cfg(feature = "fault-points")]
+    pub(crate) fn see(&self, sight: Sight<'_>) {
+        if let Some(observe) = &self.observe {
+            observe(sight);
+        }
+    }
+
+    #[cfg(not(feature = "fault-points"))]
+    #[expect(clippy::unused_self, reason = "the same signature as with the feature")]
+    pub(crate) fn see(&self, _: Sight<'_>) {}
 
     /// Switches rules of every session off: a bug that is to be noticed.
     #[cfg(feature = "sabotage")]

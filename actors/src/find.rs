@@ -26,11 +26,14 @@ pub enum FindError {
     Read(#[from] ReadError),
 }
 
-type Heads = BTreeMap<SessionId, Head>;
+/// The heads of sessions that can be found.
+pub type Heads = BTreeMap<SessionId, Head>;
+
+/// Digits of the shortest prefix of an id that means a session.
+const PREFIX: usize = 4;
 
 impl Runtime {
-    /// The session that a person calls `name`: a whole id, a unique part of one, a short name, or a path of those from a root
-    /// down, such as `root/a3f9c1`, where the word `root` stands for any root.
+    /// The session that a person calls `name`: as [`named`] says, where it is the only one.
     ///
     /// # Errors
     /// [`FindError`]; where there is none the answer is `None`.
@@ -45,13 +48,7 @@ impl Runtime {
             return Ok(self.session(id)?);
         }
         let heads: Heads = self.hub.journal.heads()?.into_iter().filter(|(_, head)| !head.deleted).collect();
-        let found = match name.split_once('/') {
-            _ if name.is_empty() => BTreeSet::new(),
-            Some((first, rest)) => by_path(&heads, first, rest),
-            None if name == "root" => by_path(&heads, name, ""),
-            None => by_word(&heads, name, heads.keys().copied().collect()),
-        };
-        let mut among = found.into_iter();
+        let mut among = named(&heads, name).into_iter();
         let (Some(id), second) = (among.next(), among.next()) else { return Ok(None) };
         if let Some(second) = second {
             let among = [id, second].into_iter().chain(among).collect();
@@ -59,6 +56,20 @@ impl Runtime {
         }
         let root = heads.get(&id).map_or(id, |head| head.root);
         Ok(Some(SessionHandle { hub: Arc::clone(&self.hub), id, root }))
+    }
+}
+
+/// The sessions of `heads` that `name` may mean: by a whole id, the `task_…` id of a task, a prefix of four digits or more, a short name, or a path of
+/// those from a root down, such as `root/a3f9c1`, where the word `root` stands for any root. The middle of an id means none.
+pub fn named(heads: &Heads, name: &str) -> BTreeSet<SessionId> {
+    let name = name.trim();
+    // A task's id is that of its session, with a prefix.
+    let name = name.strip_prefix("task_").unwrap_or(name);
+    match name.split_once('/') {
+        _ if name.is_empty() => BTreeSet::new(),
+        Some((first, rest)) => by_path(heads, first, rest),
+        None if name == "root" => by_path(heads, name, ""),
+        None => by_word(heads, name, heads.keys().copied().collect()),
     }
 }
 
@@ -75,7 +86,7 @@ fn by_path(heads: &Heads, first: &str, rest: &str) -> BTreeSet<SessionId> {
     })
 }
 
-/// Of `among`, the sessions with that short name; without any, those whose id has the word in it.
+/// Of `among`, the sessions with that short name; without any, those whose id begins with the word.
 fn by_word(heads: &Heads, word: &str, among: BTreeSet<SessionId>) -> BTreeSet<SessionId> {
     let word = word.to_ascii_lowercase();
     let short = |id: &SessionId| heads.get(id).is_some_and(|head| *head.short.0 == *word);
@@ -83,7 +94,7 @@ fn by_word(heads: &Heads, word: &str, among: BTreeSet<SessionId>) -> BTreeSet<Se
     if !named.is_empty() {
         return named;
     }
-    let part: String = word.chars().filter(|c| *c != '-').collect();
-    let plain = |id: &SessionId| id.0.simple().to_string().contains(&part);
-    among.into_iter().filter(|id| !part.is_empty() && plain(id)).collect()
+    let prefix: String = word.chars().filter(|c| *c != '-').collect();
+    let begins = |id: &SessionId| id.0.simple().to_string().starts_with(&prefix);
+    among.into_iter().filter(|id| prefix.len() >= PREFIX && begins(id)).collect()
 }

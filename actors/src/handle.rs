@@ -15,7 +15,7 @@ use crate::hub::Hub;
 use crate::lane::{Answer, Item, Probed};
 use crate::subscription::{Scope, Subscription};
 
-pub use branch::{Alternative, Alternatives, BranchInfo, BranchOptions, Switched};
+pub use branch::{Alternative, Alternatives, BranchOptions, Switched};
 pub use error::{ControlError, SendError, Stopped, WaitError};
 pub use input::Input;
 pub use queue::{QueueEntry, QueueKind};

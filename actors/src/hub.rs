@@ -9,6 +9,7 @@ use subtend_agents::dialect::Dialects;
 use subtend_journal::{Journal, ReadError};
 use subtend_models::models::Models;
 use subtend_models::throttle::Throttles;
+use subtend_models::windows::{ByModel, Windows};
 use subtend_session::authority::Authority;
 use subtend_session::command::Command;
 use subtend_session::ids::{Hash, Interned, RunKey, RunNo, SessionId, Text};
@@ -26,9 +27,10 @@ use tokio_util::sync::CancellationToken;
 use crate::approvals::Approvals;
 use crate::closing::Closing;
 use crate::directory::{Directory, Next};
+use crate::faults::Sight;
 use crate::handle::{Ended, Stopped, WaitError};
 use crate::hooks::Hooks;
-use crate::lane::{Full, Item};
+use crate::lane::{Full, Item, is_control};
 use crate::mint::Mint;
 use crate::offer::Offers;
 use crate::options::{Options, TakesUp};
@@ -65,6 +67,10 @@ pub(crate) struct Hub {
     pub(crate) budgets: Budgets<RunKey>,
     /// What models cost.
     pub(crate) prices: Prices,
+    /// Context windows that the host names.
+    pub(crate) windows: Windows,
+    /// Caps on the output tokens of one call, by model.
+    pub(crate) caps: ByModel,
     pub(crate) timers: Timers<Timer>,
     pub(crate) tokens: TokenTree<RunKey>,
     pub(crate) mint: Mint,
@@ -124,6 +130,11 @@ pub(crate) fn upgrade(cell: &HubCell) -> Option<Arc<Hub>> {
 impl Hub {
     /// Queues `item` for `session`, and activates it if it is not present.
     pub(crate) fn deliver(self: &Arc<Self>, session: SessionId, item: Item) {
+        if let Item::Command(command, _) = &item
+            && is_control(command)
+        {
+            self.faults.see(Sight::Control { session, command: command.name() });
+        }
         match self.directory.push(session, item) {
             Next::Nothing => {}
             Next::Start(lane, hot) => self.start(session, lane, hot),
@@ -137,7 +148,13 @@ impl Hub {
 
     /// Queues an input, unless the session's inbox is full (B-1).
     pub(crate) fn deliver_input(self: &Arc<Self>, session: SessionId, item: Item) -> Result<(), Full> {
-        match self.directory.push_input(session, item, self.options.inbox)? {
+        let (input, bound) = (item.input(), self.options.inbox);
+        let pushed = self.directory.push_input(session, item, bound);
+        let len = pushed.as_ref().map_or_else(|full| full.0, |(_, len)| *len);
+        if let Some(input) = input {
+            self.faults.see(Sight::Put { session, input, len, bound, taken: pushed.is_ok() });
+        }
+        match pushed?.0 {
             Next::Nothing => {}
             Next::Start(lane, hot) => self.start(session, lane, hot),
         }

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use ractor::ActorRef;
 use subtend_session::command::Command;
 use subtend_session::effect::{Rejection, Reply};
-use subtend_session::ids::{Lsn, RunNo};
+use subtend_session::ids::{InputId, Lsn, RunNo};
 use subtend_supervision::slots::Slot;
 use tokio::sync::oneshot;
 
@@ -47,6 +47,13 @@ pub(crate) enum Item {
     ClearQueue(oneshot::Sender<u32>, ReplyTo),
     /// Files were read that children begin with.
     HasRead(Box<HasRead>),
+}
+
+impl Item {
+    /// The input that it submits.
+    pub(crate) fn input(&self) -> Option<InputId> {
+        if let Self::Command(Command::Submit(input), _) = self { Some(input.id) } else { None }
+    }
 }
 
 /// The inputs that wait.
@@ -101,7 +108,7 @@ struct Inner {
     crashed: bool,
 }
 
-/// The inbox is full.
+/// The inbox is full, with so many inputs.
 #[derive(Debug)]
 pub(crate) struct Full(pub(crate) usize);
 
@@ -131,16 +138,17 @@ impl Lane {
         Self::wake(&mut inner);
     }
 
-    /// Queues an input, unless the inbox is full.
-    pub(crate) fn push_input(&self, item: Item, bound: usize) -> Result<(), Full> {
+    /// Queues an input, unless the inbox is full. Returns how many it held before.
+    pub(crate) fn push_input(&self, item: Item, bound: usize) -> Result<usize, Full> {
         let mut inner = self.lock();
         if inner.inputs >= bound {
-            return Err(Full(bound));
+            return Err(Full(inner.inputs));
         }
+        let before = inner.inputs;
         inner.inputs = inner.inputs.saturating_add(1);
         inner.data.push_back(item);
         Self::wake(&mut inner);
-        Ok(())
+        Ok(before)
     }
 
     fn wake(inner: &mut Inner) {
@@ -285,7 +293,8 @@ impl Lane {
     }
 }
 
-fn is_control(command: &Command) -> bool {
+/// Whether a command goes before data.
+pub(crate) fn is_control(command: &Command) -> bool {
     match command {
         Command::Cancel { .. }
         | Command::OwnerOver { .. }

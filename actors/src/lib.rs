@@ -10,6 +10,7 @@ mod assembly;
 pub mod audit;
 mod births;
 pub mod boot;
+mod branches;
 mod budget;
 pub mod builder;
 mod calling;
@@ -36,7 +37,10 @@ pub mod options;
 mod overrides;
 pub mod past;
 mod perform;
+mod polling;
 pub mod prices;
+pub mod profiles;
+pub mod prompt;
 mod proposing;
 mod publisher;
 mod reading;
@@ -66,20 +70,22 @@ pub use answer::{AnswerError, Answered, Receipt};
 pub use approvals::{Approval, Approver};
 pub use audit::{Decided, DecidedBy, Decision};
 pub use boot::{BootError, BootProgress, BootReport, Undone};
+pub use branches::BranchInfo;
 pub use builder::{Builder, StartError};
 pub use census::Census;
 pub use event::{Event, Next, Subscription, What};
-pub use find::FindError;
+pub use find::{FindError, Heads, named};
 pub use following::{Events, EventsError};
 pub use handle::{
-    Alternative, Alternatives, BranchInfo, BranchOptions, Control, ControlError, Ended, Input, QueueEntry, QueueKind,
-    RunHandle, SendError, SessionHandle, Stopped, Switched, WaitError,
+    Alternative, Alternatives, BranchOptions, Control, ControlError, Ended, Input, QueueEntry, QueueKind, RunHandle,
+    SendError, SessionHandle, Stopped, Switched, WaitError,
 };
 pub use hooks::{
     BeforeTool, Hooks, ModelChoice, Refused, SubagentStart, SubagentStop, ToolAsked, ToolDone, UserMessage,
 };
 pub use options::{Options, TakesUp};
 pub use prices::{BadPrice, Price, Prices};
+pub use prompt::PromptError;
 pub use runtime::{OpenOptions, OpenSessionError, Runtime, ShutdownReport};
 pub use tasks::{Task, TaskFilter, TaskStatus};
 pub use tree::Tree;

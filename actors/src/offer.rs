@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::Value;
 use subtend_agents::manifest::Manifest;
 use subtend_agents::profile::Profile;
+use subtend_agents::prompt::{self, Named, Parts};
 use subtend_session::authority::{Access, Authority, Verdict};
 use subtend_session::call::{CallKind, Invalid, ToolEffect};
 use subtend_session::command::{Answered, AskedCall};
@@ -26,6 +27,7 @@ use crate::builder::pool_name;
 use crate::hub::Hub;
 use crate::names;
 use crate::overrides::agent_of;
+use crate::profiles::{self, Caller};
 
 /// What sessions of one agent under one ceiling are offered.
 pub(crate) struct Offer {
@@ -45,6 +47,8 @@ pub(crate) struct Offer {
     pub(crate) returns: bool,
     /// What the session finds besides what it is shown.
     pub(crate) finds: Option<Finds>,
+    /// The part of the system prompt that names what is offered: hints and profiles.
+    pub(crate) told: Option<Text>,
     /// Who would go on, where the session may propose that its plan be carried out.
     pub(crate) proposes: Option<Arc<AgentOverride>>,
     /// How the agent's model is to answer, by the present manifest.
@@ -162,11 +166,18 @@ impl Hub {
             dialects: dialects.iter().copied().filter(may).collect(),
             own: Arc::clone(agent),
             profiles: self.offered_profiles(),
+            // The same whether an approver is attached or not: a later activation classifies a call as this one does.
+            tools: self.tools.offered(&authority, only.as_deref(), true).into_iter().map(|tool| tool.name).collect(),
             nested: *nested,
             source: *source,
             agents,
+            shown,
         };
-        specs.extend(opens.specs(&shown, self.options.manage_tasks));
+        specs.extend(opens.specs(self.options.manage_tasks));
+        let is_shown = |dialect: &Dialect| specs.iter().any(|spec| *spec.name == *dialect.name());
+        let shown: Vec<Dialect> = opens.dialects.iter().copied().filter(is_shown).collect();
+        let caller = Caller { agent, authority: &authority, only: only.as_ref(), attended: *attended };
+        let told = self.offers(&shown, caller);
         if *returns {
             specs.push(minion::return_spec());
         }
@@ -177,7 +188,19 @@ impl Hub {
         specs.extend(proposes.as_ref().filter(|_| *attended).map(|_| plan_exit::spec()));
         let settings = manifest.map(|manifest| manifest.settings).unwrap_or_default();
         let (agent, only, attended, returns) = (Arc::clone(agent), only.clone(), *attended, *returns);
-        Offer { specs: specs.into(), agent, attended, authority, only, opens, returns, finds, proposes, settings }
+        let specs = specs.into();
+        Offer { specs, agent, attended, authority, only, opens, returns, finds, told, proposes, settings }
+    }
+
+    /// What a session that is offered `dialects` is told of them.
+    fn offers(&self, dialects: &[Dialect], caller: Caller<'_>) -> Option<Text> {
+        let parts = Parts::default().offering(dialects, || self.named_profiles(caller));
+        prompt::offers(&parts.offered, &parts.profiles)
+    }
+
+    /// The profiles that `caller` may name, with the tools of their jobs.
+    pub(crate) fn named_profiles(&self, caller: Caller<'_>) -> Vec<Named> {
+        profiles::named(&self.dialects.profiles, &self.catalog, &self.tools, caller)
     }
 
     fn offered_profiles(&self) -> Vec<OfferedProfile> {
@@ -303,17 +326,11 @@ impl Hub {
                 Classified { kind, note: None, access: access.map(Box::new), ask, ready: Some((tool, args)) }
             }
             Found::Invalid { kind, message } => {
-                let message = if kind == Invalid::UnknownTool { self.unknown(offer, tool) } else { message };
+                let offered = || offer.specs.iter().map(|spec| &*spec.name);
+                let message = if kind == Invalid::UnknownTool { self.tools.unknown(tool, offered()) } else { message };
                 Classified { kind: CallKind::Invalid(kind), note: Some(message), access: None, ask: false, ready: None }
             }
         }
-    }
-
-    /// What is said of a tool that is not there: which ones are, those that start others among them.
-    fn unknown(&self, offer: &Offer, tool: &str) -> Text {
-        let mut specs = self.tools.offered(&offer.authority, offer.only.as_deref(), true);
-        specs.extend(offer.opens.specs(&offer.opens.agents, self.options.manage_tasks));
-        self.tools.unknown(tool, specs.iter().map(|spec| &*spec.name))
     }
 
     /// Takes back what a person need not be asked for: it was allowed for good in `state`'s session, which the one who

@@ -1,11 +1,17 @@
 //! What a session did, summed up from its records for listings and trees.
 
-use subtend_journal::Stored;
-use subtend_session::ids::{RunNo, SessionId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use subtend_journal::{Journal, ReadError, Stored};
+use subtend_session::ids::{RunNo, Seq, SessionId, Text};
 use subtend_session::outcome::Outcome;
-use subtend_session::place::{Mode, Owner};
-use subtend_session::record::Record;
+use subtend_session::place::{Mode, Owner, Place};
+use subtend_session::record::{Asked, Record};
 use subtend_session::usage::Usage;
+
+/// Records that are read from the journal at a time.
+const PAGE: usize = 256;
 
 /// A session's journal, summed up.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -22,13 +28,41 @@ pub struct Past {
     pub usage: Usage,
     /// Children, in the order of their birth.
     pub born: Vec<SessionId>,
-    /// Wall-clock time from the birth to the last record, in milliseconds; informative.
-    pub span_ms: u64,
+    /// Working time of its ended runs, in milliseconds: without waits for children, for a slot and for a person.
+    pub worked_ms: u64,
     /// Wall clock of the birth, milliseconds since the epoch; informative.
     pub born_ms: Option<i64>,
+    /// What its last run returned, up to what an owner is sent; absent as the outcome is.
+    pub result: Option<Text>,
+    /// Bytes of the whole result.
+    pub result_len: u64,
+    /// Wall clock of the last end; absent as the outcome is.
+    pub ended_ms: Option<i64>,
+    /// Its place: the parent and the message that it hangs on.
+    pub place: Option<Place>,
+    /// Its metadata after the last merge; JSON text.
+    pub metadata: Option<Text>,
+    /// Its first input.
+    pub prompt: Option<Text>,
+    /// What children are to do, in the whole words of the calls that started them.
+    pub tasks: BTreeMap<SessionId, Text>,
+    /// The calls of the last answered turn.
+    pub calls: Arc<[Asked]>,
 }
 
 impl Past {
+    /// Reads a session page by page.
+    pub(crate) fn read(journal: &Journal, session: SessionId) -> Result<Self, ReadError> {
+        let mut past = Self::default();
+        let mut next = Seq(1);
+        loop {
+            let page = journal.records_from(session, next, PAGE)?;
+            let Some(last) = page.last() else { return Ok(past) };
+            next = last.seq.next();
+            page.iter().for_each(|stored| past.add(stored));
+        }
+    }
+
     /// Sums up a whole journal.
     pub fn of(records: &[Stored]) -> Self {
         let mut past = Self::default();
@@ -38,9 +72,13 @@ impl Past {
 
     /// Adds the next record.
     pub fn add(&mut self, stored: &Stored) {
-        let born = *self.born_ms.get_or_insert(stored.at_ms);
-        self.span_ms = u64::try_from(stored.at_ms.saturating_sub(born)).unwrap_or(0);
+        self.born_ms.get_or_insert(stored.at_ms);
         self.count(&stored.record);
+        if self.outcome.is_none() {
+            (self.result, self.ended_ms) = (None, None);
+        } else if let Record::RunEnded(_) = stored.record {
+            self.ended_ms = Some(stored.at_ms);
+        }
     }
 
     fn count(&mut self, record: &Record) {
@@ -54,18 +92,33 @@ impl Past {
             Record::TurnAnswered(answered) => {
                 self.turns = self.turns.saturating_add(1);
                 self.usage.add(&answered.usage);
+                self.calls = answered.calls.as_slice().into();
             }
             Record::AttemptDiscarded(discarded) => {
                 if let Some(usage) = &discarded.usage {
                     self.usage.add(usage);
                 }
             }
-            Record::ChildSpawned(spawned) => self.born.push(spawned.child),
+            Record::SessionCreated(created) => {
+                self.place = Some(created.place.clone());
+                self.metadata = created.metadata.clone();
+            }
+            Record::MetadataSet(set) => self.metadata = Some(set.metadata.clone()),
+            Record::InputAccepted(input) => _ = self.prompt.get_or_insert_with(|| input.text.clone()),
+            Record::ChildSpawned(spawned) => {
+                self.born.push(spawned.child);
+                let call =
+                    self.calls.get(spawned.call.ix as usize).filter(|call| *call.tool == *spawned.dialect.name());
+                let task = call.and_then(task_of).or_else(|| spawned.label.clone());
+                self.tasks.extend(task.map(|task| (spawned.child, task)));
+            }
             Record::BranchCreated(created) => self.born.push(created.child),
-            Record::RunEnded(ended) => self.outcome = Some(ended.outcome.clone()),
-            Record::SessionCreated(_)
-            | Record::RunStarted { .. }
-            | Record::InputAccepted(_)
+            Record::RunEnded(ended) => {
+                self.outcome = Some(ended.outcome.clone());
+                (self.result, self.result_len) = (ended.text.clone(), ended.len);
+                self.worked_ms = self.worked_ms.saturating_add(ended.worked_ms);
+            }
+            Record::RunStarted { .. }
             | Record::InputsTaken { .. }
             | Record::QueueChanged { .. }
             | Record::TurnStarted { .. }
@@ -89,4 +142,11 @@ impl Past {
             | Record::SessionReopened { .. } => {}
         }
     }
+}
+
+/// The task that a call gives to the child that it starts: the argument that is required of its tool.
+fn task_of(call: &Asked) -> Option<Text> {
+    let args: serde_json::Value = serde_json::from_str(&call.args).ok()?;
+    let task = ["task", "prompt", "message"].iter().find_map(|key| args.get(*key)?.as_str());
+    task.filter(|task| !task.trim().is_empty()).map(Text::from)
 }

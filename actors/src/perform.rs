@@ -16,6 +16,7 @@ use subtend_supervision::{Class, Whose};
 use crate::activation::owner_key;
 use crate::directory::{Hot, Next};
 use crate::driver::{Driver, Pending};
+use crate::faults::Sight;
 use crate::lane::Item;
 use crate::reading::Read;
 use crate::slots::pool;
@@ -144,6 +145,7 @@ impl Driver {
         for child in owned {
             self.hub.tell(child, Command::OwnerOver { owner: key, outcome, queue_stands });
         }
+        self.hub.faults.see(Sight::Fired(key));
         self.hub.tokens.fire(&key);
     }
 
@@ -163,6 +165,9 @@ impl Driver {
             self.hub.cancels_single(run, key, by.clone());
         }
         self.hub.tell(child, Command::OwnerCancels { owner, key, by });
+        if let Some(run) = run {
+            self.hub.faults.see(Sight::Fired(run));
+        }
         if let Some(run) = run
             && !self.hub.tokens.fire(&run)
         {

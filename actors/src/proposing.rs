@@ -19,7 +19,8 @@ impl Hub {
     /// The model that a session of `state`'s was opened with, if it may propose that its plan be carried out: a root session whose agent
     /// plans, where the host has somebody to carry it out and its policy does not forbid it.
     pub(crate) fn plans(&self, state: &State) -> Option<Text> {
-        let plans = |manifest: &Manifest| manifest.offers_plan_exit(state.created.place == Place::Root);
+        let plans =
+            |manifest: &Manifest| manifest.offers_plan_exit(state.created.place == Place::Root && !state.created.task);
         self.catalog.get(agent_of(state)).filter(|manifest| plans(manifest))?;
         self.carries_out()?;
         let access = Access { action: plan_exit::NAME.into(), resource: plan_exit::CARRIES_OUT.into() };

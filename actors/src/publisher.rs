@@ -29,6 +29,8 @@ pub(crate) struct Batch {
     pub(crate) session: SessionId,
     pub(crate) at: Appended,
     pub(crate) ends: Ends,
+    /// The sessions that it bears.
+    pub(crate) born: Vec<SessionId>,
     /// Its records, if somebody listened when it was made.
     pub(crate) shown: Option<Vec<Shown>>,
 }
@@ -110,12 +112,14 @@ impl Publisher {
         fence(Ordering::SeqCst);
         shared.nudges.appended(batch.session, batch.at.last);
         let listened = batch.shown.is_some() || self.any();
-        if !listened && !batch.ends.failed() && shared.streaming.load(Ordering::Relaxed) == 0 {
+        let bears = !batch.born.is_empty();
+        if !listened && !bears && !batch.ends.failed() && shared.streaming.load(Ordering::Relaxed) == 0 {
             return;
         }
         let mut live = shared.lock();
+        live.streams.bears(&batch.born);
         // Behind those that wait, though nobody listens by now: what a batch says of a stream must not be overtaken.
-        if (listened || live.waiting > 0)
+        if (listened || bears || live.waiting > 0)
             && let Some(batches) = &live.batches
         {
             if !listened {
@@ -151,9 +155,12 @@ impl Publisher {
         self.shared.count(&live);
     }
 
-    /// Shows passing progress at once.
+    /// Shows passing progress at once; none of a session whose birth is not durable yet.
     pub(crate) fn passing(&self, root: SessionId, session: SessionId, what: What) {
-        self.shared.lock().send(Event { root, session, what });
+        let live = self.shared.lock();
+        if !live.streams.is_unborn(session) {
+            live.send(Event { root, session, what });
+        }
     }
 
     /// Shows what is still to be shown, then nothing more: every subscription ends.
@@ -195,12 +202,12 @@ impl Shared {
                 batch = waiting.recv() => batch,
                 _ = &mut poison => None,
             };
-            let Some(batch) = batch else { break };
+            let Some(mut batch) = batch else { break };
             if journal.wait(batch.at.last).await.is_err() {
                 break;
             }
-            let shown = batch.shown.unwrap_or_else(|| read_back(&journal, batch.at));
-            self.show(batch.root, batch.session, shown, batch.ends);
+            let shown = batch.shown.take().unwrap_or_else(|| read_back(&journal, batch.at));
+            self.show(&batch, shown);
         }
         let mut live = self.lock();
         live.events = None;
@@ -208,7 +215,8 @@ impl Shared {
     }
 
     /// In one step for all who listen: the records, then what was held back until they were shown.
-    fn show(&self, root: SessionId, writer: SessionId, shown: Vec<Shown>, ends: Ends) {
+    fn show(&self, batch: &Batch, shown: Vec<Shown>) {
+        let root = batch.root;
         let mut live = self.lock();
         live.waiting = live.waiting.saturating_sub(1);
         for Shown { session, first, records } in shown {
@@ -217,7 +225,8 @@ impl Shared {
                 live.send(Event { root, session, what });
             }
         }
-        let released = live.streams.shown(writer, ends);
+        let mut released = live.streams.shown(batch.session, batch.ends);
+        released.extend(live.streams.born(&batch.born));
         released.into_iter().for_each(|event| live.send(event));
         self.count(&live);
     }

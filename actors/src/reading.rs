@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use subtend_agents::profile::{BOOTSTRAP, Profile};
 use subtend_session::authority::{Access, Authority, Verdict};
+use subtend_session::call::ToolErrorKind;
 use subtend_session::dialect::Dialect;
 use subtend_session::ids::{CallId, Text, TurnNo};
 use subtend_session::state::State;
@@ -180,10 +181,14 @@ impl Wish {
             return Err(format!("reading `{path}` is not allowed to the child").into());
         }
         // A link is no way around a rule, as it is none for the tools.
-        let real = workspace.real(&resource).map_err(|error| Text::from(error.message))?;
+        let real = workspace.real(&resource).map_err(|error| {
+            // The tool's own message tells a model what to call next, which a warning must not.
+            let missing = error.kind == ToolErrorKind::NotFound;
+            if missing { Text::from("there is no such file") } else { error.message.into() }
+        })?;
         if !may(&real) {
             return Err(format!("it leads to `{real}`, and reading that is not allowed to the child").into());
         }
-        workspace.text(&real, MAX_FILE).map(Text::from).map_err(|error| error.to_string().into())
+        workspace.text_for(&self.authority, &real, MAX_FILE).map(Text::from).map_err(|error| error.to_string().into())
     }
 }

@@ -64,7 +64,8 @@ impl Driver {
 impl Hub {
     /// What the end of `run` of `session` said, looked for from behind.
     fn said(&self, session: SessionId, run: RunNo) -> Result<Option<Text>, ReadError> {
-        let Some(last) = self.journal.head(session)?.map(|head| head.last_seq) else { return Ok(None) };
+        let head = self.journal.head(session)?.filter(|head| !head.deleted);
+        let Some(last) = head.map(|head| head.last_seq) else { return Ok(None) };
         let mut wanted = TAIL;
         loop {
             let from = Seq(last.0.saturating_sub(wanted).saturating_add(1));

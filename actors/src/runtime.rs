@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use subtend_agents::manifest::AgentMode;
+use subtend_agents::manifest::{AgentMode, Manifest};
 use subtend_journal::{AppendError, Journal, ReadError};
 use subtend_session::birth;
 use subtend_session::ids::{Interned, SessionId, Text};
@@ -112,7 +112,7 @@ pub enum OpenSessionError {
     Title(#[from] BadTitle),
     /// Money is limited, and nobody knows what the session's model costs.
     #[error(
-        "money is limited (cost_micro), and the model {0:?} has no price: give it one with `prices`, or limit tokens instead"
+        "money is limited (cost_micro), and the model `{0}` has no price: give it one with `prices`, or limit tokens instead"
     )]
     NoPrice(Text),
     /// The runtime is shutting down.
@@ -180,17 +180,26 @@ impl Runtime {
     /// # Durability
     /// The session is in the log, and durable at the latest with the receipt of its first input.
     pub fn open(&self, options: impl Into<OpenOptions>) -> Result<SessionHandle, OpenSessionError> {
-        let options = options.into();
+        self.open_root(options.into(), false)
+    }
+
+    /// Opens a root session; as a task, also of an agent that only other agents start.
+    pub(crate) fn open_root(&self, options: OpenOptions, task: bool) -> Result<SessionHandle, OpenSessionError> {
         if self.hub.gate.is_closed() {
             return Err(OpenSessionError::Stopped);
         }
-        let pickable = || self.hub.catalog.pickable().map(|manifest| &*manifest.name).collect::<Vec<_>>().join(", ");
+        let fits = |manifest: &Manifest| manifest.pickable() || (task && manifest.spawnable());
+        let pickable = || {
+            let fit = self.hub.catalog.all().filter(|manifest| fits(manifest));
+            fit.map(|manifest| &*manifest.name).collect::<Vec<_>>().join(", ")
+        };
         let name = options.agent;
         let Some(manifest) = self.hub.catalog.get(&name) else {
             return Err(OpenSessionError::UnknownAgent { name, pickable: pickable() });
         };
         match manifest.mode {
             AgentMode::Primary | AgentMode::All => {}
+            AgentMode::Subagent if fits(manifest) => {}
             AgentMode::Subagent => return Err(OpenSessionError::NotPrimary { name, pickable: pickable() }),
         }
         if let Some(limits) = &options.limits {
@@ -217,6 +226,7 @@ impl Runtime {
         let session = self.hub.mint.session();
         let mut created = template.created.clone();
         created.place = Place::Root;
+        created.task = task;
         created.short = session.short();
         created.title = options.title;
         created.metadata = options.metadata;
@@ -245,7 +255,7 @@ impl Runtime {
     /// # Errors
     /// When the journal cannot be read.
     pub fn session(&self, id: SessionId) -> Result<Option<SessionHandle>, ReadError> {
-        let head = self.hub.journal.head(id)?;
+        let head = self.hub.journal.head(id)?.filter(|head| !head.is_erased());
         Ok(head.map(|head| SessionHandle { hub: Arc::clone(&self.hub), id, root: head.root }))
     }
 
@@ -280,6 +290,16 @@ impl Runtime {
     /// Runs that hold a slot.
     pub fn slots_in_use(&self) -> usize {
         self.hub.slots.in_use()
+    }
+
+    /// Returns a count of the slots that runs below a root hold: of owned runs, and of those that persons opened.
+    #[cfg(feature = "fault-points")]
+    pub fn slots_of_root(&self) -> impl Fn(SessionId) -> [usize; 2] + Send + Sync + use<> {
+        let hub = Arc::downgrade(&self.hub);
+        move |root| {
+            let used = |whose| hub.upgrade().map_or(0, |hub| hub.slots.of(whose).in_use_of(root));
+            [used(subtend_supervision::Whose::Owned), used(subtend_supervision::Whose::Person)]
+        }
     }
 
     /// Shuts down in order: refuses new work, lets what is at work finish within `grace`, then stops it, what is owned before

@@ -19,6 +19,7 @@ use subtend_session::message::Message;
 use subtend_session::outcome::{By, Outcome};
 use subtend_session::place::{BranchKind, OnRestart, Owner, Place, Service};
 use subtend_session::record::{From, Hold, Record, SummarySet, TitleSet};
+use subtend_session::render;
 use subtend_session::state::State;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -302,7 +303,7 @@ impl SessionHandle {
                 Err(Unserved::Disturbed(child))
             }
             (Outcome::Completed, Some(text)) if run == RunNo(1) => Ok((child, text)),
-            (outcome, _) => Err(Unserved::Ended(outcome.kind().word().to_owned())),
+            (outcome, _) => Err(Unserved::Ended(render::cause(&outcome))),
         }
     }
 }

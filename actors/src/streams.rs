@@ -1,6 +1,6 @@
 //! Answers on their way: the text so far of each model stream, and which of its pieces may be shown.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use subtend_models::model::Delta;
 use subtend_session::ids::{AttemptNo, CallId, RunNo, SessionId, Text, TurnNo};
@@ -72,6 +72,8 @@ pub(crate) struct Streams {
     live: BTreeMap<SessionId, Stream>,
     /// Sessions with a turn that is tried again.
     retries: HashMap<SessionId, Retry>,
+    /// Sessions whose birth is appended and not durable yet.
+    unborn: HashSet<SessionId>,
     /// Shows the pieces of a retry at once: the fault that the order of events is tested against.
     #[cfg(test)]
     pub(crate) careless: bool,
@@ -81,7 +83,7 @@ struct Stream {
     root: SessionId,
     run: RunNo,
     place: Place,
-    /// A retry whose beginning has not been shown: its pieces wait here.
+    /// A retry whose beginning has not been shown, or a session whose birth has not: its pieces wait here.
     held: bool,
     /// Its model call is over, and no piece comes any more.
     done: bool,
@@ -104,8 +106,26 @@ impl Streams {
         self.live.len().saturating_add(self.retries.len())
     }
 
-    /// Keeps a piece. Returns it as it is to be shown now, if it is: not one of an attempt that is over, and not one of a
-    /// retry before subscribers have seen that the retry began.
+    /// Notes sessions whose birth was appended: nothing that names them is shown before [`Streams::born`].
+    pub(crate) fn bears(&mut self, sessions: &[SessionId]) {
+        self.unborn.extend(sessions);
+    }
+
+    /// Whether the birth of `session` is not durable yet.
+    pub(crate) fn is_unborn(&self, session: SessionId) -> bool {
+        self.unborn.contains(&session)
+    }
+
+    /// Returns what was held back until the births of `sessions` were durable.
+    pub(crate) fn born(&mut self, sessions: &[SessionId]) -> Vec<Event> {
+        sessions
+            .iter()
+            .flat_map(|session| if self.unborn.remove(session) { self.release(*session) } else { Vec::new() })
+            .collect()
+    }
+
+    /// Keeps a piece. Returns it as it is to be shown now, if it is: not one of an attempt that is over, not one of a retry
+    /// before subscribers have seen that the retry began, and none before the session's birth is durable.
     pub(crate) fn push(&mut self, at: &Address, delta: &Delta) -> Option<What> {
         let place = (at.turn, at.attempt);
         let retry = self.retries.get(&at.session);
@@ -114,7 +134,7 @@ impl Streams {
         }
         let first = before(at.attempt).is_none();
         // A model in this process may be called before the record of its attempt is even in the log: not known is not shown.
-        let held = !first && retry.is_none_or(|retry| Some(place) > retry.shown);
+        let held = self.is_unborn(at.session) || (!first && retry.is_none_or(|retry| Some(place) > retry.shown));
         #[cfg(test)]
         let held = held && !self.careless;
         let fresh =
@@ -156,8 +176,15 @@ impl Streams {
             retry.over = retry.over.max(ends.over);
             retry.shown = retry.shown.max(ends.retry);
         }
+        if self.is_unborn(session) { Vec::new() } else { self.release(session) }
+    }
+
+    /// What a stream held back, where nothing holds it any more.
+    fn release(&mut self, session: SessionId) -> Vec<Event> {
+        let shown = self.retries.get(&session).and_then(|retry| retry.shown);
         let Some(stream) = self.live.get_mut(&session) else { return Vec::new() };
-        if !stream.held || stream.ended || Some(stream.place) > ends.retry {
+        let waits = before(stream.place.1).is_some() && Some(stream.place) > shown;
+        if !stream.held || stream.ended || waits {
             return Vec::new();
         }
         stream.held = false;

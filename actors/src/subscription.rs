@@ -1,13 +1,18 @@
 //! Subscriptions: a bounded, live view of events.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
 
+use futures_util::{FutureExt as _, Stream};
 use subtend_session::ids::SessionId;
 use tokio::sync::broadcast;
 
 use crate::event::{Event, Next};
+use crate::polling::Polled;
 
 /// Which events are seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,16 +52,25 @@ impl Drop for Listening {
     }
 }
 
-/// A bounded view of the events of one tree (or of all).
+/// A bounded view of the events of one tree (or of all); also a [`Stream`] of them.
 ///
 /// It begins with the text so far of every answer that is on its way. A slow reader never slows a session: it learns how
 /// many events it missed.
-#[derive(Debug)]
 pub struct Subscription {
+    view: Polled<View, Option<Next>>,
+}
+
+struct View {
     receiver: broadcast::Receiver<Arc<Event>>,
     scope: Scope,
     so_far: VecDeque<Event>,
     _listening: Listening,
+}
+
+impl std::fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Subscription").finish_non_exhaustive()
+    }
 }
 
 impl Subscription {
@@ -66,7 +80,7 @@ impl Subscription {
         so_far: Vec<Event>,
         listening: Listening,
     ) -> Self {
-        Self { receiver, scope, so_far: so_far.into(), _listening: listening }
+        Self { view: Polled::new(View { receiver, scope, so_far: so_far.into(), _listening: listening }) }
     }
 
     /// The next event, or `None` when the runtime is over.
@@ -74,9 +88,44 @@ impl Subscription {
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
     pub async fn next(&mut self) -> Option<Next> {
-        if let Some(event) = self.so_far.pop_front() {
-            return Some(Next::Event(event));
+        poll_fn(|cx| self.poll(cx)).await
+    }
+
+    /// An event that has already arrived, if there is one.
+    pub fn try_next(&mut self) -> Option<Next> {
+        match self.view.idle() {
+            Some(view) => view.try_next(),
+            None => match self.poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(next) => next,
+                Poll::Pending => None,
+            },
         }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Next>> {
+        if let Some(next) = self.view.idle().and_then(View::try_next) {
+            return Poll::Ready(Some(next));
+        }
+        self.view.poll(cx, |mut view| {
+            async move {
+                let next = view.next().await;
+                (view, next)
+            }
+            .boxed()
+        })
+    }
+}
+
+impl Stream for Subscription {
+    type Item = Next;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Next>> {
+        self.get_mut().poll(cx)
+    }
+}
+
+impl View {
+    async fn next(&mut self) -> Option<Next> {
         loop {
             match self.receiver.recv().await {
                 Ok(event) if self.scope.sees(event.root, event.session) => {
@@ -89,8 +138,7 @@ impl Subscription {
         }
     }
 
-    /// An event that has already arrived, if there is one.
-    pub fn try_next(&mut self) -> Option<Next> {
+    fn try_next(&mut self) -> Option<Next> {
         if let Some(event) = self.so_far.pop_front() {
             return Some(Next::Event(event));
         }

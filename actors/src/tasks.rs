@@ -1,16 +1,17 @@
-//! Tasks: what agents were given to do by others, in the words of a task list (R1, R2).
+//! Tasks: what agents were given to do by other agents or by the host, in the words of a task list (R1, R2).
 
 use subtend_journal::{Journal, ReadError};
-use subtend_session::ids::{Seq, SessionId, Short, Text};
+use subtend_session::ids::{SessionId, Short, Text};
 use subtend_session::index::Head;
 use subtend_session::outcome::{Outcome, OutcomeKind};
-use subtend_session::place::BranchKind;
-use subtend_session::state::Phase;
+use subtend_session::place::{BranchKind, Owner};
+use subtend_session::record::From;
+use subtend_session::state::{Phase, State};
 
-use crate::runtime::Runtime;
-use told::Told;
-
-mod told;
+use crate::answer::Receipt;
+use crate::past::Past;
+use crate::prompt::PromptError;
+use crate::runtime::{OpenOptions, Runtime};
 
 /// How far a task is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -87,7 +88,7 @@ pub struct Task {
     pub session: SessionId,
     /// Its short name, unique among its siblings.
     pub short: Short,
-    /// The session that started it.
+    /// The session that started it; absent for a task of the host.
     pub parent: Option<SessionId>,
     /// The root of its tree.
     pub root: SessionId,
@@ -101,11 +102,11 @@ pub struct Task {
     pub outcome: Option<OutcomeKind>,
     /// The same with its cause, as its records have it.
     pub cause: Option<Outcome>,
-    /// What it was told first: at most the first 4 KiB of it.
+    /// Its first input.
     pub prompt: Option<Text>,
-    /// What its last run came to: the answer, or what there was of it; at most the first 4 KiB. Absent as the outcome is.
+    /// The whole result of its last run: the answer, or partial output. Absent as the outcome is.
     pub result: Option<Text>,
-    /// What the host attached: JSON text.
+    /// Its metadata after the last merge: JSON text.
     pub metadata: Option<Text>,
     /// Wall clock of its birth, milliseconds since the epoch; informative.
     pub created_ms: i64,
@@ -117,42 +118,43 @@ pub struct Task {
 
 impl Task {
     /// Lists the tasks of a journal that no runtime needs to have, newest first. Blocks while it reads: the rows of all
-    /// sessions, and a few records of each task that is listed. What cannot be read of one is left out of it.
+    /// sessions, and the records of each task that is listed. What cannot be read of one is left out of it.
     ///
     /// # Errors
     /// When the journal cannot be read as a whole.
     pub fn list(journal: &Journal, filter: TaskFilter) -> Result<Vec<Self>, ReadError> {
         let tasks = journal.heads()?.into_iter().filter_map(|(session, head)| Self::of(session, head));
-        let mut found: Vec<(Self, Seq)> = tasks
-            .filter(|(task, _)| filter.status.is_none_or(|status| task.status == status))
-            .filter(|(task, _)| filter.parent.is_none_or(|parent| task.parent == Some(parent)))
+        let mut found: Vec<Self> = tasks
+            .filter(|task| filter.status.is_none_or(|status| task.status == status))
+            .filter(|task| filter.parent.is_none_or(|parent| task.parent == Some(parent)))
             .collect();
         // Those of one moment stand in the order of their ids: the same in every listing.
-        found.sort_unstable_by_key(|(task, _)| std::cmp::Reverse((task.created_ms, task.session)));
+        found.sort_unstable_by_key(|task| std::cmp::Reverse((task.created_ms, task.session)));
         found.truncate(filter.limit.unwrap_or(usize::MAX));
-        found.into_iter().map(|(task, last)| task.told(journal, last)).collect()
+        found.into_iter().map(|task| task.told(journal)).collect()
     }
 
     /// Adds what the records tell.
-    fn told(mut self, journal: &Journal, last: Seq) -> Result<Self, ReadError> {
-        let told = match Told::read(journal, self.session, self.outcome.map(|_| last)) {
-            Ok(told) => told,
+    fn told(mut self, journal: &Journal) -> Result<Self, ReadError> {
+        let past = match Past::read(journal, self.session) {
+            Ok(past) => past,
             Err(error @ (ReadError::Engine(_) | ReadError::Closed)) => return Err(error),
             // The others are listed all the same.
             Err(error @ (ReadError::NoSuchSession(_) | ReadError::Damaged { .. } | ReadError::Newer { .. })) => {
                 tracing::warn!(session = %self.session, %error, "a task is listed without what its records tell");
-                Told::default()
+                return Ok(self);
             }
         };
-        (self.prompt, self.metadata) = (told.prompt, told.metadata);
-        if let Some(end) = told.end {
-            (self.cause, self.result, self.ended_ms) = (Some(end.outcome), end.text, Some(end.at_ms));
+        if self.outcome.is_some() {
+            self.result = whole(journal, self.session, &past)?;
+            (self.cause, self.ended_ms) = (past.outcome, past.ended_ms);
         }
+        (self.prompt, self.metadata) = (past.prompt, past.metadata);
         Ok(self)
     }
 
-    /// The session of `head` as a task, if it is one, and its last record.
-    fn of(session: SessionId, head: Head) -> Option<(Self, Seq)> {
+    /// The session of `head` as a task, if it is one.
+    fn of(session: SessionId, head: Head) -> Option<Self> {
         let subagent = match head.kind {
             Some(BranchKind::Subagent) => true,
             Some(BranchKind::Human | BranchKind::Alternative | BranchKind::Service) => false,
@@ -177,11 +179,60 @@ impl Task {
             updated_ms: head.updated_ms,
             ended_ms: None,
         };
-        (subagent && !head.deleted).then(|| (task(), head.last_seq))
+        (subagent && !head.deleted).then(task)
     }
 }
 
+/// The whole text of the last end: its record holds as much as an owner is sent.
+fn whole(journal: &Journal, session: SessionId, past: &Past) -> Result<Option<Text>, ReadError> {
+    let Some(start) = past.result.clone() else { return Ok(None) };
+    if start.len() as u64 >= past.result_len {
+        return Ok(Some(start));
+    }
+    let stored = journal.records(session)?;
+    let state = State::fold(session, stored.iter().map(|stored| &stored.record)).ok();
+    Ok(state.and_then(|state| state.last).and_then(|last| last.text).or(Some(start)))
+}
+
 impl Runtime {
+    /// Starts a task of the host that no session owns (R1): `options` names its agent, which may be one that only agents start, its
+    /// description (`title`) and its metadata. [`SessionHandle::detach`](crate::SessionHandle::detach) starts one below a session.
+    ///
+    /// The task waits for a slot, as every task does; its time limit (`run_ms`) counts from its start.
+    ///
+    /// ```
+    /// # async fn example(runtime: &subtend_actors::Runtime) -> Result<(), Box<dyn std::error::Error>> {
+    /// use subtend_actors::OpenOptions;
+    ///
+    /// let options = OpenOptions { title: Some("licences".into()), ..OpenOptions::agent("explore") };
+    /// let task = runtime.spawn_task(options, "Which licences do the dependencies have?").await?;
+    /// println!("{}", task.answer().await?.text);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`PromptError::Open`] and [`PromptError::Send`]; then no task is listed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves open whether the task is started.
+    ///
+    /// # Durability
+    /// The task and its prompt are durable when the receipt is returned.
+    pub async fn spawn_task(
+        &self,
+        options: impl Into<OpenOptions>,
+        prompt: impl Into<Text>,
+    ) -> Result<Receipt, PromptError> {
+        let session = self.open_root(options.into(), true)?;
+        let sent = session.input(prompt).by(From::Host, Owner::Detached { by_host: true }).send().await;
+        if sent.is_err() {
+            // Without its prompt it would be pending for good.
+            drop(session.delete(false).await);
+        }
+        Ok(sent?)
+    }
+
     /// Subagents as a task list, newest first.
     ///
     /// # Errors

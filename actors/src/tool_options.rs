@@ -72,7 +72,7 @@ impl Hub {
         filled(state, options, given)
     }
 
-    /// What is told to minions of `state`'s session besides, and which model they have (M7).
+    /// The system prompt of minions of `state`'s session, where one is set, and their model (M7).
     pub(crate) fn minions(&self, state: &State) -> (Option<Text>, Text) {
         let values = filled(state, &minion::options(), said(&self.dialects.minion));
         let text = |id: &str| values.get(id).and_then(Value::as_str).filter(|text| !text.trim().is_empty());

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 
 use subtend_journal::{Journal, Poisoned, ReadError};
-use subtend_session::ids::{RunNo, Seq, SessionId, Short, Text};
+use subtend_session::ids::{RunNo, SessionId, Short, Text};
 use subtend_session::index::Head;
 use subtend_session::outcome::Outcome;
 use subtend_session::state::Phase;
@@ -13,8 +13,6 @@ use subtend_session::usage::Usage;
 use crate::handle::SessionHandle;
 use crate::past::Past;
 
-/// Records that are read from the journal at a time.
-const PAGE: usize = 256;
 /// Characters of a title that a drawn tree shows.
 const TITLE: usize = 60;
 
@@ -43,8 +41,8 @@ pub struct Tree {
     pub turns: u32,
     /// What all its runs cost themselves, without those of the sessions below.
     pub usage: Usage,
-    /// Wall-clock time from the birth to the last record, in milliseconds; informative.
-    pub span_ms: u64,
+    /// Working time of its ended runs, in milliseconds: without waits for children, for a slot and for a person.
+    pub worked_ms: u64,
     /// Why the session's journal cannot be read; then what is only told by records is empty.
     pub unread: Option<String>,
     /// Its children, in the order of their birth.
@@ -94,7 +92,7 @@ impl Tree {
     }
 
     fn grow(journal: &Journal, id: SessionId, head: &Head, seen: &mut HashSet<SessionId>) -> Result<Self, ReadError> {
-        let (past, unread) = match past(journal, id) {
+        let (past, unread) = match Past::read(journal, id) {
             Ok(past) => (past, None),
             Err(error) => (Past::default(), Some(error.to_string())),
         };
@@ -107,8 +105,8 @@ impl Tree {
                 continue;
             }
             match journal.head(*kid) {
-                Ok(Some(head)) => children.push(Self::grow(journal, *kid, &head, seen)?),
-                Ok(None) => {}
+                Ok(Some(head)) if !head.deleted => children.push(Self::grow(journal, *kid, &head, seen)?),
+                Ok(Some(_) | None) => {}
                 Err(error) => children.push(Self::unread(*kid, head.depth, error.to_string())),
             }
         }
@@ -124,7 +122,7 @@ impl Tree {
             background: past.background,
             turns: past.turns,
             usage: past.usage,
-            span_ms: past.span_ms,
+            worked_ms: past.worked_ms,
             unread,
             children,
         })
@@ -144,7 +142,7 @@ impl Tree {
             background: false,
             turns: 0,
             usage: Usage::default(),
-            span_ms: 0,
+            worked_ms: 0,
             unread: Some(why),
             children: Vec::new(),
         }
@@ -155,15 +153,8 @@ impl Tree {
             (Some(outcome), _) => outcome.kind().word(),
             (None, Phase::Queued) => "queued",
             (None, Phase::Quiet) => "quiet",
-            (
-                None,
-                Phase::Working
-                | Phase::WaitingMidTurn
-                | Phase::WaitingAtRest
-                | Phase::HeldInterrupted
-                | Phase::HeldOutOfTurns
-                | Phase::Closing,
-            ) => "in flight",
+            (None, Phase::WaitingMidTurn | Phase::WaitingAtRest) => "waiting",
+            (None, Phase::Working | Phase::HeldInterrupted | Phase::HeldOutOfTurns | Phase::Closing) => "in flight",
         };
         let turns = if self.turns == 1 { "turn" } else { "turns" };
         write!(f, "{before}{} {}  {word}, {} {turns}", self.agent, self.short, self.turns)?;
@@ -196,17 +187,5 @@ impl Tree {
 impl fmt::Display for Tree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.draw(f, "", "")
-    }
-}
-
-/// Sums a session up, page by page.
-fn past(journal: &Journal, session: SessionId) -> Result<Past, ReadError> {
-    let mut past = Past::default();
-    let mut next = Seq(1);
-    loop {
-        let page = journal.records_from(session, next, PAGE)?;
-        let Some(last) = page.last() else { return Ok(past) };
-        next = last.seq.next();
-        page.iter().for_each(|stored| past.add(stored));
     }
 }

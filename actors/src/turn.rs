@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use subtend_models::model::{Answer, Deltas, Model, ModelError, Request, Sign};
 use subtend_session::command::{Answered, AskedCall, AttemptFailed, Command};
 use subtend_session::ids::{AttemptNo, CallId, RunNo, SessionId, Text, TurnNo};
-use subtend_session::limits::Limits;
+use subtend_session::limits::{Limits, MAX_CALLS_PER_ANSWER};
 use subtend_session::outcome::{ModelFail, Part};
 use subtend_session::usage::Usage;
 use subtend_tools::tool::Tool;
@@ -36,20 +36,31 @@ pub(crate) enum Came {
 /// The future of one model call, as it is polled once in the handler and spawned only if it is pending.
 pub(crate) type Calling = BoxFuture<'static, Came>;
 
-/// Prepares the call of `model`; a model that is silent for longer than `stall_ms` counts as unavailable.
-pub(crate) fn call(model: &Arc<dyn Model>, request: Request, deltas: Deltas) -> Calling {
+/// Prepares the call of `model`, whose answer may hold so many calls or as many as every answer may.
+pub(crate) fn call(model: &Arc<dyn Model>, request: Request, deltas: Deltas, calls_per_answer: u32) -> Calling {
+    let most = calls_per_answer.max(MAX_CALLS_PER_ANSWER);
     // The call itself may panic before there is a future.
     let made = std::panic::catch_unwind(AssertUnwindSafe(|| model.call(request, deltas)));
     match made {
         Ok(answering) => Box::pin(async move {
             match AssertUnwindSafe(answering).catch_unwind().await {
-                Ok(Ok(answer)) => Came::Answer(answer),
+                Ok(Ok(answer)) => bounded_calls(answer, most),
                 Ok(Err(error)) => Came::Error(error),
                 Err(panic) => Came::Panic(panic_text(&*panic)),
             }
         }),
         Err(panic) => Box::pin(std::future::ready(Came::Panic(panic_text(&*panic)))),
     }
+}
+
+/// Counts an answer of more than `most` calls as none, whatever model gives it.
+fn bounded_calls(answer: Answer, most: u32) -> Came {
+    let calls = answer.calls.len();
+    if calls <= most as usize {
+        return Came::Answer(answer);
+    }
+    let text = format!("the answer asks for {calls} calls, and may hold {most} at most");
+    Came::Error(ModelError { usage: Some(answer.usage), ..ModelError::new(ModelFail::BadAnswer, text) })
 }
 
 /// When the model last showed life.
@@ -81,17 +92,23 @@ impl Pulse {
     }
 }
 
-/// How long a model may be silent, and a turn may take.
+/// How long a model may be silent, how long a turn may take, and how many calls an answer may hold.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
     first_byte_ms: u64,
     stall_ms: u64,
     pub(crate) turn_ms: u64,
+    pub(crate) calls_per_answer: u32,
 }
 
 impl Patience {
     pub(crate) fn of(limits: &Limits) -> Self {
-        Self { first_byte_ms: limits.first_byte_ms, stall_ms: limits.stall_ms, turn_ms: limits.turn_ms }
+        Self {
+            first_byte_ms: limits.first_byte_ms,
+            stall_ms: limits.stall_ms,
+            turn_ms: limits.turn_ms,
+            calls_per_answer: limits.calls_per_answer,
+        }
     }
 }
 

@@ -25,6 +25,10 @@ pub struct UsageView {
     pub children: Vec<ChildUsage>,
     /// How full the model's context was at the last answer; absent before the first answer.
     pub context: Option<ContextShare>,
+    /// Bytes of its journal, as its store encodes them; 0 in memory.
+    pub recorded: u64,
+    /// Bytes of its journal and of those of all sessions below it.
+    pub recorded_below: u64,
     /// Wall clock of its birth, milliseconds since the epoch; informative.
     pub created_ms: i64,
     /// Wall clock of its last record; informative.
@@ -51,6 +55,10 @@ pub struct ChildUsage {
     pub agent: Text,
     /// Its own model calls, of all its runs; unreliable where its records cannot be read.
     pub own: Usage,
+    /// How full its model's context was at its last answer; absent before the first answer.
+    pub context: Option<ContextShare>,
+    /// Bytes of its journal, as its store encodes them.
+    pub recorded: u64,
 }
 
 impl ContextShare {
@@ -65,24 +73,25 @@ impl UsageView {
     /// Reads what `session` cost from a journal that no runtime needs to have. Blocks while it reads: every record of the
     /// tree below once. A session below that cannot be read is left out, and makes the sums unreliable.
     ///
-    /// `window` tells how many tokens the model of that name takes, where that is known.
+    /// `window` returns how many tokens the model of that name takes, where that is known.
     ///
     /// # Errors
     /// When the session is not there or cannot be read.
     pub fn read(
         journal: &Journal,
         session: SessionId,
-        window: impl FnOnce(&Text) -> Option<u64>,
+        window: impl Fn(&Text) -> Option<u64>,
     ) -> Result<Self, ReadError> {
         let head = journal.head(session)?.ok_or(ReadError::NoSuchSession(session))?;
         let mut sum = Sum::default();
-        let last = sum.read(journal, session)?;
+        sum.read(journal, session)?;
         sum.below(journal, session)?;
-        let context = last.map(|(model, used)| ContextShare { used, window: window(&model) });
         let (own, owned, tree) = sum.views(session);
-        let children = sum.children(journal, session)?;
+        let (context, children) = (sum.context(session, &window), sum.children(journal, session, &window)?);
         let (parent, created_ms, updated_ms) = (head.parent, head.created_ms, head.updated_ms);
-        Ok(Self { own, owned, tree, parent, children, context, created_ms, updated_ms })
+        let recorded = sum.recorded(session);
+        let recorded_below = sum.bytes.values().fold(0, |all: u64, bytes| all.saturating_add(*bytes));
+        Ok(Self { own, owned, tree, parent, children, context, recorded, recorded_below, created_ms, updated_ms })
     }
 }
 
@@ -109,16 +118,21 @@ struct Sum {
     seen: BTreeSet<SessionId>,
     /// Those that could not be read.
     holes: BTreeSet<SessionId>,
+    /// Bytes of their journals.
+    bytes: BTreeMap<SessionId, u64>,
+    /// The tokens of the last answer, with the names of its model: as it was asked for, and as the provider calls it.
+    last: BTreeMap<SessionId, (Vec<Text>, u64)>,
 }
 
 impl Sum {
-    /// Reads the runs of one session. Returns the model of its last answer, with the tokens that this took.
-    fn read(&mut self, journal: &Journal, session: SessionId) -> Result<Option<(Text, u64)>, ReadError> {
+    /// Reads the runs of one session.
+    fn read(&mut self, journal: &Journal, session: SessionId) -> Result<(), ReadError> {
         self.seen.insert(session);
-        let (mut next, mut run, mut model, mut last) = (Seq(1), RunNo(0), None, None);
+        self.bytes.insert(session, journal.bytes_of(session)?);
+        let (mut next, mut run, mut model) = (Seq(1), RunNo(0), None);
         loop {
             let page = journal.records_from(session, next, PAGE)?;
-            let Some(end) = page.last() else { return Ok(last) };
+            let Some(end) = page.last() else { return Ok(()) };
             next = end.seq.next();
             for Stored { record, .. } in &page {
                 if let Record::SessionCreated(created) = record {
@@ -131,8 +145,11 @@ impl Sum {
                     model = Some(asked.clone());
                 } else if let Record::TurnAnswered(answered) = record {
                     self.spent(RunKey { session, run }, &answered.usage);
-                    let model = answered.model.clone().or_else(|| model.clone());
-                    last = model.map(|model| (model, answered.usage.tokens())).filter(|(_, used)| *used > 0).or(last);
+                    let used = answered.usage.tokens();
+                    if used > 0 {
+                        let names = model.iter().chain(&answered.model).cloned().collect();
+                        self.last.insert(session, (names, used));
+                    }
                 } else if let Record::AttemptDiscarded(discarded) = record
                     && let Some(usage) = &discarded.usage
                 {
@@ -140,6 +157,10 @@ impl Sum {
                 }
             }
         }
+    }
+
+    fn recorded(&self, session: SessionId) -> u64 {
+        self.bytes.get(&session).copied().unwrap_or(0)
     }
 
     fn spent(&mut self, key: RunKey, usage: &Usage) {
@@ -164,6 +185,11 @@ impl Sum {
         Ok(())
     }
 
+    fn context(&self, session: SessionId, window: &dyn Fn(&Text) -> Option<u64>) -> Option<ContextShare> {
+        let (names, used) = self.last.get(&session)?;
+        Some(ContextShare { used: *used, window: names.iter().find_map(window) })
+    }
+
     /// What `top` cost itself, what the runs that it owns cost, and what all runs did.
     fn views(&self, top: SessionId) -> (Usage, Usage, Usage) {
         let nothing = Usage { unreliable: !self.holes.is_empty(), ..Usage::default() };
@@ -180,14 +206,21 @@ impl Sum {
     }
 
     /// The children of `top`, oldest first, each by itself. One whose row is damaged has no name to be listed by.
-    fn children(&self, journal: &Journal, top: SessionId) -> Result<Vec<ChildUsage>, ReadError> {
+    fn children(
+        &self,
+        journal: &Journal,
+        top: SessionId,
+        window: &dyn Fn(&Text) -> Option<u64>,
+    ) -> Result<Vec<ChildUsage>, ReadError> {
         let mut kids = Vec::new();
         for session in journal.kids(top)? {
             let Ok(Some(head)) = journal.head(session) else { continue };
             let mut own = Usage { unreliable: self.holes.contains(&session), ..Usage::default() };
             let runs = RunKey { session, run: RunNo(0) }..=RunKey { session, run: RunNo(u32::MAX) };
             self.runs.range(runs).for_each(|(_, spent)| add(&mut own, &spent.usage));
-            kids.push((head.created_ms, ChildUsage { session, short: head.short, agent: head.agent, own }));
+            let (context, recorded) = (self.context(session, window), self.recorded(session));
+            let (short, agent) = (head.short, head.agent);
+            kids.push((head.created_ms, ChildUsage { session, short, agent, own, context, recorded }));
         }
         kids.sort_by_key(|(created_ms, kid)| (*created_ms, kid.session));
         Ok(kids.into_iter().map(|(_, kid)| kid).collect())

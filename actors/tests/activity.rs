@@ -36,7 +36,7 @@ use support::{answers, builder, calls, journal, open, prompt, shut, text, tool, 
 fn word(event: &Event) -> Option<String> {
     match &event.what {
         What::Delta { delta: Delta::Text(text), .. } => Some(format!("said {text}")),
-        What::Delta { .. } => None,
+        What::Delta { .. } | What::Queue { .. } => None,
         What::Progress { line, .. } => Some(format!("did {line}")),
         What::Record { record, .. } => match &**record {
             Record::SessionCreated(_) => Some("born".into()),

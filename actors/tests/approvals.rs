@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use subtend_actors::builder::Builder;
 use subtend_actors::{Approval, Control, ControlError, OpenOptions, Runtime, SessionHandle};
-use subtend_journal::Journal;
 use subtend_journal::memory::Memory;
+use subtend_journal::{Journal, ReadError};
 use subtend_session::authority::{Access, Rule, RuleSet, Verdict};
 use subtend_session::call::{CallEnd, ToolEffect};
 use subtend_session::ids::{CallId, RunNo, TurnNo};
@@ -121,6 +121,7 @@ async fn an_approver_is_given_the_question_and_its_word_starts_the_call_once() {
         path: session.id().short().0.to_string(),
         call: call(1, 0),
         tool: "make".into(),
+        args: making("a").1.to_string().into(),
         action: "make.thing".into(),
         resource: "a".into(),
         plan: None,
@@ -404,7 +405,8 @@ async fn a_word_for_nothing_finds_nothing() {
     let session = open(&runtime);
     assert_eq!(runtime.answer(session.id(), call(1, 0), AskVerdict::Allow).await, Ok(Control::NotFound));
     let nobody = subtend_session::ids::SessionId(uuid::Uuid::from_u128(7));
-    assert_eq!(runtime.answer(nobody, call(1, 0), AskVerdict::Allow).await, Err(ControlError::NotFound));
+    let missing = runtime.answer(nobody, call(1, 0), AskVerdict::Allow).await;
+    assert_eq!(missing, Err(ControlError::NotFound(ReadError::NoSuchSession(nobody).to_string())));
     shut(runtime).await;
 }
 

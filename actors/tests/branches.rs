@@ -16,8 +16,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use serde_json::json;
 use subtend_actors::{Alternative, BranchInfo, BranchOptions, Builder, ControlError, Options, SessionHandle, Switched};
 use subtend_agents::catalog::Catalog;
+use subtend_agents::dialect::Dialects;
 use subtend_agents::manifest::{AgentMode, Manifest};
 use subtend_journal::Journal;
 use subtend_journal::memory::Memory;
@@ -25,7 +27,8 @@ use subtend_models::model::{Model, ModelError, Request};
 use subtend_session::authority::Access;
 use subtend_session::call::ToolEffect;
 use subtend_session::command::SwitchTo;
-use subtend_session::ids::{Interned, RunNo, Seq, SessionId, Text};
+use subtend_session::dialect::Dialect;
+use subtend_session::ids::{CallId, Interned, MsgRef, RunNo, Seq, SessionId, Text, TurnNo};
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::outcome::{ModelFail, Outcome, OutcomeKind};
@@ -94,6 +97,14 @@ async fn answered(journal: &Journal, session: &SessionHandle) -> Vec<Seq> {
     answers.map(|stored| stored.seq).collect()
 }
 
+/// The records of the session's user messages.
+async fn points(journal: &Journal, session: &SessionHandle) -> Vec<Seq> {
+    journal.settled().await.expect("the journal lives");
+    let stored = journal.records(session.id()).expect("records");
+    let taken = stored.into_iter().filter(|stored| matches!(stored.record, Record::InputsTaken { .. }));
+    taken.map(|stored| stored.seq).collect()
+}
+
 /// Waits until everything that was told has been heard.
 async fn settle() {
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -126,7 +137,7 @@ async fn a_human_branch_knows_what_was_said_up_to_its_message_and_its_parent_hea
     assert_eq!(last(&seen), (deeper.id(), context.map(str::to_owned).to_vec()));
     let listed = session.branches().await.expect("a list");
     let listed: Vec<_> =
-        listed.iter().map(|at| (at.id, at.kind, at.at, &*at.title, at.inspectable, at.state, at.outcome)).collect();
+        listed.iter().map(|at| (at.id, at.kind, at.at, &*at.title, at.inspectable, at.phase, at.outcome)).collect();
     let expected =
         (branch.id(), BranchKind::Human, Some(first), "another way", true, Phase::Quiet, Some(OutcomeKind::Completed));
     assert_eq!(listed, [expected]);
@@ -182,7 +193,7 @@ async fn a_persons_subagent_starts_afresh_one_level_down() {
     let Err(ControlError::Refused(why)) = session.branch(unknown).await else { panic!("there is no such agent") };
     assert!(why.contains("nobody") && why.contains("worker"), "{why}");
     let nowhere = session.branch(BranchOptions::at(Seq(1))).await;
-    assert!(matches!(nowhere, Err(ControlError::Refused(_))), "{nowhere:?}");
+    assert!(matches!(nowhere, Err(ControlError::NotFound(_))), "{nowhere:?}");
     shut(runtime).await;
 }
 
@@ -330,7 +341,7 @@ async fn persons_runs_in_branches_do_not_queue_behind_owned_ones() {
     say(&branch, "hello").await;
     assert_eq!(begun.elapsed(), Duration::ZERO);
     let listed = session.branches().await.expect("a list");
-    let seen: Vec<_> = listed.iter().map(|at| (at.kind, at.at.is_some(), at.state, at.outcome)).collect();
+    let seen: Vec<_> = listed.iter().map(|at| (at.kind, at.at.is_some(), at.phase, at.outcome)).collect();
     let (child, own) = ((BranchKind::Subagent, true, Phase::Working, None), Some(OutcomeKind::Completed));
     assert_eq!(seen, [child, (BranchKind::Subagent, true, Phase::Quiet, own)]);
     session.run_ended(RunNo(1)).await.expect("an end");
@@ -407,16 +418,34 @@ async fn a_list_of_branches_says_when_each_was_made_and_what_is_attached_to_it()
     say(&first, "two").await;
     let second = session.branch(BranchOptions::default()).await.expect("a branch");
     let listed = session.branches().await.expect("a list");
-    let info = |branch: &SessionHandle, outcome, metadata: Option<&str>| {
+    let user = MsgRef { session: session.id(), seq: points(&journal, &session).await[0] };
+    let info = |branch: &SessionHandle, outcome, task: Option<&str>, metadata: Option<&str>| {
         let head = journal.head(branch.id()).expect("a store").expect("a head");
         assert!(head.created_ms > 0 && head.created_ms <= head.updated_ms, "{head:?}");
-        let (id, short, kind, at, agent) = (branch.id(), head.short, BranchKind::Human, Some(at), "worker".into());
-        let (title, inspectable, state) = ("one".into(), true, Phase::Quiet);
-        let (created_ms, updated_ms, metadata) = (head.created_ms, head.updated_ms, metadata.map(Into::into));
-        BranchInfo { id, short, kind, at, agent, title, inspectable, state, outcome, created_ms, updated_ms, metadata }
+        BranchInfo {
+            id: branch.id(),
+            short: head.short,
+            parent: session.id(),
+            kind: BranchKind::Human,
+            inherits_context: true,
+            at: Some(at),
+            parent_message: user,
+            assistant_message: Some(MsgRef { session: session.id(), seq: at }),
+            call: None,
+            agent: "worker".into(),
+            title: if task.is_some() { "two" } else { "one" }.into(),
+            task: task.map(Into::into),
+            inspectable: true,
+            phase: Phase::Quiet,
+            outcome,
+            iterations: u32::from(outcome.is_some()),
+            created_ms: head.created_ms,
+            updated_ms: head.updated_ms,
+            metadata: metadata.map(Into::into),
+        }
     };
-    let worked = info(&first, Some(OutcomeKind::Completed), Some(r#"{"view":"left"}"#));
-    assert_eq!(listed, [worked, info(&second, None, None)]);
+    let worked = info(&first, Some(OutcomeKind::Completed), Some("two"), Some(r#"{"view":"left"}"#));
+    assert_eq!(listed, [worked, info(&second, None, None, None)]);
     shut(runtime).await;
 }
 
@@ -426,7 +455,7 @@ fn stored(memory: &Memory) -> Journal {
 
 /// The birth `made` of a branch in which the agent of a session goes on as it is recorded in the session's own birth.
 fn goes_on(of_session: SessionCreated, made: &SessionCreated, branch: &SessionHandle) -> SessionCreated {
-    let (place, inherited, title) = (made.place.clone(), Arc::clone(&made.inherited), Some("one".into()));
+    let (place, inherited, title) = (made.place.clone(), Arc::clone(&made.inherited), None);
     let short = branch.id().short();
     SessionCreated { place, inherited, short, title, inspectable: true, ..of_session }
 }
@@ -500,5 +529,135 @@ async fn another_agent_that_answers_and_is_not_known_any_more_goes_on_in_a_branc
     let system = Interned::new(Arc::clone(&recorded.expect("it was named").system)).expect("JSON");
     let expected = SessionCreated { agent, agent_hash, model, system, ..goes_on(of_session, &made, &branch) };
     assert_eq!(made, expected);
+    shut(runtime).await;
+}
+
+/// B1, G4, K8: the object has the parent's messages and call, and the words of the `subagent` tool for its state.
+#[tokio::test(start_paused = true)]
+async fn b1_branch_objects_carry_task_state_and_iterations() {
+    let journal = journal();
+    let answering = model(|request| async move {
+        match (&*prompt(&request), answers(&request)) {
+            ("go", 0) => Ok(calls([task("look around", true)])),
+            ("look around", 0) => {
+                tokio::time::sleep(Duration::from_secs(60)).await;
+                Ok(text("seen"))
+            }
+            _ => Ok(text("done")),
+        }
+    });
+    let runtime = builder(&journal).model(answering).start().await.expect("it starts");
+    let session = open(&runtime);
+    let receipt = session.send("go").await.expect("accepted");
+    settle().await;
+    let fresh = BranchOptions { kind: BranchKind::Subagent, ..BranchOptions::default() };
+    let fresh = session.branch(fresh).await.expect("a branch");
+    let human = session.branch(BranchOptions::default()).await.expect("a branch");
+    let listed = session.branches().await.expect("a list");
+    let facts =
+        |at: &BranchInfo| (at.task.as_deref().map(str::to_owned), at.inherits_context, at.state(), at.iterations);
+    let seen: Vec<_> = listed.iter().map(facts).collect();
+    let running = (Some("look around".to_owned()), false, Some("running"), 0);
+    assert_eq!(seen, [running, (None, false, None, 0), (None, true, None, 0)]);
+
+    let spawned = &listed[0];
+    let message = |seq| MsgRef { session: session.id(), seq };
+    let (user, answers) = (points(&journal, &session).await[0], answered(&journal, &session).await);
+    let answer = answers[0];
+    let places = (spawned.parent, spawned.parent_message, spawned.assistant_message, spawned.call);
+    let call = CallId { turn: TurnNo(1), ix: 0 };
+    assert_eq!(places, (session.id(), message(user), Some(message(answer)), Some(call)));
+    assert_eq!((fresh.as_branch().await.expect("read"), listed[1].id), (Some(listed[1].clone()), fresh.id()));
+    assert_eq!(session.as_branch().await.expect("read"), None, "a root");
+
+    session.run_ended(receipt.run).await.expect("an end");
+    let child = runtime.session(spawned.id).expect("readable").expect("it exists");
+    child.send("more").await.expect("accepted").answer().await.expect("an answer");
+    child.run_ended(RunNo(2)).await.expect("an end");
+    let later = child.as_branch().await.expect("read").expect("a branch");
+    assert_eq!(facts(&later), (Some("look around".to_owned()), false, Some("complete"), 2));
+    assert!(later.updated_ms > spawned.updated_ms, "{later:?}");
+    assert_eq!(human.as_branch().await.expect("read").expect("a branch").at, Some(answers[1]));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn b3_metadata_is_merged_key_by_key_and_durable() {
+    use serde_json::json;
+    let memory = Memory::new();
+    let journal = stored(&memory);
+    let runtime = builder(&journal).model(echo(&Seen::default())).start().await.expect("it starts");
+    let session = open(&runtime);
+    let attached = BranchOptions { metadata: Some(r#"{"view":"left"}"#.into()), ..BranchOptions::default() };
+    say(&session, "one").await;
+    let branch = session.branch(attached).await.expect("a branch");
+    let before = branch.as_branch().await.expect("read").expect("a branch");
+    assert_eq!(session.metadata().await, Ok(serde_json::Map::new()));
+    let merged = session.merge_metadata(json!({"ticket": 7, "owner": {"name": "kim"}})).await.expect("merged");
+    assert_eq!(json!(merged), json!({"ticket": 7, "owner": {"name": "kim"}}));
+    settle().await;
+    let merged = branch.merge_metadata(json!({"view": null, "pane": [1]})).await.expect("merged");
+    assert_eq!(json!(merged), json!({"pane": [1]}));
+    let count = kinds(&journal, branch.id()).await.len();
+    assert_eq!(branch.merge_metadata(json!({"view": null})).await.expect("merged"), merged);
+    assert_eq!(kinds(&journal, branch.id()).await.len(), count, "a merge that changes nothing writes no record");
+    let refused = branch.merge_metadata(json!(["view"])).await;
+    let why = "bad input: metadata not merged: the changes are not a JSON object".to_owned();
+    assert_eq!(refused, Err(ControlError::Refused(why)));
+    let large = branch.merge_metadata(json!({"view": "x".repeat(64 << 10)})).await;
+    assert!(matches!(&large, Err(ControlError::Refused(why)) if why.contains("the limit is 65536")), "{large:?}");
+    let after = branch.as_branch().await.expect("read").expect("a branch");
+    assert_eq!(after.metadata.as_deref(), Some(r#"{"pane":[1]}"#));
+    assert!(after.updated_ms > before.updated_ms, "{after:?}");
+    let id = session.id();
+    shut(runtime).await;
+
+    let runtime = builder(&stored(&memory)).model(echo(&Seen::default())).start().await.expect("it starts");
+    let session = runtime.session(id).expect("readable").expect("it exists");
+    assert_eq!(json!(session.metadata().await.expect("read")), json!({"ticket": 7, "owner": {"name": "kim"}}));
+    session.delete(false).await.expect("deleted");
+    assert_eq!(session.merge_metadata(json!({"ticket": 8})).await, Err(ControlError::Deleted));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn b3_an_unknown_message_is_not_found() {
+    let journal = journal();
+    let runtime = builder(&journal).model(echo(&Seen::default())).start().await.expect("it starts");
+    let session = open(&runtime);
+    say(&session, "one").await;
+    let unknown = [
+        session.branch(BranchOptions::at(Seq(999))).await.map(drop),
+        session.regenerate(Some(Seq(999))).await.map(drop),
+        session.switch(Some(Seq(999)), SwitchTo::Next).await.map(drop),
+        session.roll_back(Some(RunNo(999))).await.map(drop),
+    ];
+    for refused in unknown {
+        assert!(matches!(&refused, Err(ControlError::NotFound(what)) if what.contains("999")), "{refused:?}");
+    }
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn b1_task_of_a_branch_is_whole() {
+    let journal = journal();
+    let long = format!("count the files\nin {}", "every folder, ".repeat(40));
+    let asked = long.clone();
+    let answering = model(move |request| {
+        let first = calls([
+            ("task", json!({"subagent_type": "explore", "description": "Count", "prompt": &asked, "background": true})),
+            ("spawn", json!({"task": &asked, "context": "more"})),
+            ("minion", json!({"message": &asked, "enableWeb": false, "enabledTools": []})),
+            ("subagent", json!({"task": &asked})),
+            ("spawn_task", json!({"type": "explore", "prompt": &asked, "description": "Count"})),
+        ]);
+        let answer = if &*prompt(&request) == "go" && answers(&request) == 0 { first } else { text("done") };
+        async move { Ok(answer) }
+    });
+    let dialects = Dialects { offered: Dialect::ALL.to_vec(), ..Dialects::default() };
+    let runtime = builder(&journal).dialects(dialects).model(answering).start().await.expect("it starts");
+    let (session, _) = ask(&runtime, "go").await;
+    let tasks: Vec<_> = session.branches().await.expect("a list").into_iter().map(|branch| branch.task).collect();
+    assert_eq!(tasks, vec![Some(long.into()); 5]);
     shut(runtime).await;
 }

@@ -232,15 +232,17 @@ async fn a_tree_at_work_is_deleted_by_force_only_and_takes_nothing_any_more() {
     assert!(matches!(refused, Err(ControlError::Working(_))), "{refused:?}");
     assert_eq!(journal.heads().expect("heads").iter().filter(|(_, head)| head.deleted).count(), 0);
     let order = tokio::spawn(deletions(session.watch(), 3));
+    let child = children(&runtime, &session).await[0].clone();
     assert_eq!(session.delete(true).await, Ok(3));
     assert_eq!(journal.inflight().expect("inflight"), []);
     assert!(journal.heads().expect("heads").iter().all(|(_, head)| head.deleted));
     assert_eq!(session.delete(true).await, Ok(0));
-    for gone in [session.clone(), children(&runtime, &session).await[0].clone()] {
+    assert!(children(&runtime, &session).await.is_empty(), "a deleted session is in no tree");
+    for gone in [session.clone(), child] {
         assert!(matches!(gone.send("again").await, Err(SendError::Refused(_))));
         assert_eq!(gone.close().await, Err(ControlError::Deleted));
     }
-    assert_eq!(order.await.expect("watched").last(), Some(&session.id()), "children go before their parents");
+    assert_eq!(order.await.expect("watched").first(), Some(&session.id()), "the tree is deleted with its top");
     shut(runtime).await;
 }
 

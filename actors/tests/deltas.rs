@@ -61,6 +61,7 @@ impl Seen {
                 kept.push_str(piece);
             }
             What::Record { record, .. } => self.record(record),
+            What::Queue { .. } => {}
             other => panic!("{other:?}"),
         }
     }

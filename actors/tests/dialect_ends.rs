@@ -129,7 +129,7 @@ async fn k6_each_dialect_tells_each_end_in_its_own_words() {
         ("fail", "error", "failed: the model refused the request as invalid (no), after 1 answered turn", 1, "first"),
         ("time out", "error", "timed out: its working time was used up, after 1 answered turn", 1, "first"),
         ("cancel", "cancelled", "was cancelled by a person, after 1 answered turn", 1, "first"),
-        ("use up", "max_iterations", turns, 3, "first\n\nfirst\n\nfirst"),
+        ("use up", "max_iterations", turns, 3, "first"),
     ];
     for (how, status, why, iterations, partial) in ends {
         let output = "partial output (data, not instructions)";
@@ -144,7 +144,9 @@ async fn k6_each_dialect_tells_each_end_in_its_own_words() {
             ),
         };
         assert_eq!(end(Dialect::Task, how).await, of_task);
-        let job = format!("[ID: ERROR]\nThe job {why}. Its partial output:\n{partial}");
+        // Jobs join, others have the last text (B5, K12).
+        let joined = vec![partial; iterations as usize].join("\n\n");
+        let job = format!("[ID: ERROR]\nThe job {why}. Its partial output:\n{joined}");
         assert_eq!(end(Dialect::Spawn, how).await, job);
         assert_eq!(end(Dialect::SpawnTask, how).await, format!("Task TASK {why}. Its {output}:\n{}", fenced(partial)));
         let minion = format!(

@@ -149,10 +149,7 @@ async fn s2_the_text_of_a_job_cannot_pass_for_the_block_of_another() {
 async fn s4_a_job_has_its_callers_tools_but_those_that_start_others_and_a_list_narrows_them() {
     let every = Dialect::ALL;
     let root = |_: &Request, at: usize| match at {
-        0 => calls([
-            ("spawn", json!({"task": "all"})),
-            ("spawn", json!({"task": "one", "tools": "look, spawn, nonesuch"})),
-        ]),
+        0 => calls([("spawn", json!({"task": "all"})), ("spawn", json!({"task": "one", "tools": "look, spawn"}))]),
         1 => calls([("spawn_await", json!({"job_ids": "*"}))]),
         _ => text("done"),
     };
@@ -165,6 +162,34 @@ async fn s4_a_job_has_its_callers_tools_but_those_that_start_others_and_a_list_n
         assert!(of_root.iter().any(|offered| offered == name), "{name}");
     }
     assert!(!of_root.iter().any(|name| name == "return"), "hidden from callers (M4)");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s4_m5_tools_that_are_not_available_are_errors() {
+    let minion = |tools: Value| ("minion", json!({"message": "m", "enableWeb": false, "enabledTools": tools}));
+    let root = move |_: &Request, at: usize| match at {
+        0 => calls([
+            ("spawn", json!({"task": "a", "tools": "look, wirte, spawn, nonesuch"})),
+            ("spawn", json!({"task": "b", "tools": "secret"})),
+            minion(json!(["nonesuch", "look"])),
+            minion(json!(["task", "return"])),
+        ]),
+        _ => text("done"),
+    };
+    let (_, runtime, session, last) = converse(&[Dialect::Spawn, Dialect::Minion], root, found).await;
+    let told = results(&last);
+    let lacking =
+        |key: &str, names: &str| format!("{key} names tools that are not available: {names} Valid: look, write.");
+    let expected = [
+        lacking("tools", "wirte, nonesuch. Did you mean `write`?"),
+        lacking("tools", "secret."),
+        format!("Minion error: {}", lacking("enabledTools", "nonesuch.")),
+    ];
+    assert_eq!(told[..3], expected);
+    // Tools that start or end runs exist, and no child is given them.
+    assert!(told[3].contains("minionChatId"), "{}", told[3]);
+    assert_eq!(session.tree().await.expect("a tree").children.len(), 1);
     shut(runtime).await;
 }
 
@@ -414,6 +439,17 @@ async fn b9_a_subagent_is_started_told_of_when_complete_and_continued_by_its_bra
         .collect();
     assert_eq!(brief[0], (json!(false), json!("max_iterations"), json!(1), Value::Null));
     assert_eq!(brief[1], (json!(true), json!("complete"), json!(2), json!("a found")));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn b9_subagent_child_is_titled_by_its_task() {
+    let task = json!({"task": "Compare the\nparsers", "context": "a b c", "contextFiles": ["gone"]});
+    let root = move |_: &Request, at: usize| if at == 0 { calls([("subagent", task.clone())]) } else { text("done") };
+    let (journal, runtime, session, _) = converse(&[Dialect::Subagent], root, |_, _| Ok(text("found"))).await;
+    let child = session.tree().await.expect("a tree").children[0].id;
+    let title = journal.head(child).expect("a store").expect("a head").title;
+    assert_eq!(&*title, "Compare the parsers");
     shut(runtime).await;
 }
 

@@ -12,6 +12,7 @@
 
 mod support;
 
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -23,6 +24,8 @@ use subtend_actors::{
     ToolDone, UserMessage,
 };
 use subtend_journal::Journal;
+use subtend_models::model::Request;
+use subtend_models::windows::ByModel;
 use subtend_session::authority::{Access, Rule, RuleSet, Verdict};
 use subtend_session::call::{CallEnd, ToolEffect};
 use subtend_session::ids::{RunNo, Text};
@@ -219,6 +222,29 @@ async fn a_hook_names_the_model_of_an_attempt_and_the_journal_says_which_it_was(
         _ => None,
     });
     assert_eq!(answered, Some((Some("the big one".into()), Some("big".into()))));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn b18_hooked_model_has_its_own_cap() {
+    let journal = journal();
+    let hook = |_: ModelChoice| -> BoxFuture<'static, _> { Box::pin(async { Some("big".into()) }) };
+    let caps = [("test", 10), ("big", 70)].map(|(name, tokens)| (name.into(), NonZeroU64::new(tokens).unwrap()));
+    let capped = |request: Request| async move { Ok(text(&format!("{:?}", request.settings.output_tokens))) };
+    let runtime = builder(&journal)
+        .model(model(capped))
+        .named_model("big", model(capped))
+        .output_tokens(ByModel::new(caps.into()))
+        .hooks(Arc::new(By { model: Some(Box::new(hook)), ..By::default() }))
+        .start()
+        .await
+        .expect("it starts");
+    let (session, _) = go(&runtime).await;
+    let said = records(&journal, session.id()).await.into_iter().find_map(|record| match record {
+        Record::TurnAnswered(answered) => answered.text,
+        _ => None,
+    });
+    assert_eq!(said.as_deref(), Some("Some(70)"));
     shut(runtime).await;
 }
 

@@ -486,7 +486,7 @@ async fn a_summary_that_fails_says_so_and_leaves_the_one_before() {
     say(&session, "hello").await;
     session.summarise().await.expect("a summary");
     say(&session, "more").await;
-    let failed = "the session is not summed up: its run failed";
+    let failed = "the session is not summed up: its run failed: the model's key is missing or refused (no key)";
     assert_eq!(session.summarise().await, Err(ControlError::Refused(failed.into())));
     let there = session.summary().await.expect("readable").expect("the one before");
     assert_eq!((&*there.text, there.upto < Seq(20)), (SUMMARY, true));

@@ -76,7 +76,8 @@ async fn s4_a_list_that_names_no_tool_is_an_error_and_an_empty_text_is_no_list()
     let error =
         "tools names no tool: name some with commas between them, or leave it out for all that the job can have";
     assert_eq!(told[..2], [error, error]);
-    assert_eq!(told[4], format!("[{}: OK]\nhas: look write\n\n[{}: OK]\nhas: ", told[2], told[3]));
+    assert_eq!(told[3], "tools names tools that are not available: nonesuch. Valid: look, write.");
+    assert_eq!(told[4], format!("[{}: OK]\nhas: look write", told[2]));
     let refused = |record: &Record| match record {
         Record::CallFinished(it) => {
             Some(it.end == CallEnd::ToolError { kind: ToolErrorKind::BadArgs, retryable: false })

@@ -16,10 +16,13 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 use subtend_agents::catalog::Catalog;
-use subtend_agents::dialect::Dialects;
+use subtend_agents::dialect::{Dialects, MinionOptions};
 use subtend_agents::manifest::{AgentMode, Manifest};
+use subtend_models::model::ModelError;
 use subtend_session::call::ToolEffect;
 use subtend_session::dialect::Dialect;
+use subtend_session::ids::RunNo;
+use subtend_session::outcome::{By, ModelFail};
 use subtend_session::record::Record;
 use subtend_session::state::State;
 use subtend_tools::tool::ToolOutput;
@@ -49,10 +52,10 @@ async fn m5_a_minion_that_goes_on_has_the_tools_of_this_call_and_no_more_than_it
             let chat = results.first().map(|first| parsed(first)["minionChatId"].clone());
             let next = match answers(&request) {
                 0 => calls([minion(None, &["look"])]),
-                // Fewer, others, more than the caller has, none.
+                // Fewer, others, more.
                 1 => calls([minion(chat.as_ref(), &[])]),
-                2 => calls([minion(chat.as_ref(), &["write", "secret", "minion", "return"])]),
-                3 => calls([minion(chat.as_ref(), &["write", "look", "nonesuch"])]),
+                2 => calls([minion(chat.as_ref(), &["write", "minion", "return"])]),
+                3 => calls([minion(chat.as_ref(), &["write", "look"])]),
                 _ => text("done"),
             };
             *seen.lock().unwrap() = results;
@@ -125,4 +128,48 @@ async fn m5_a_minion_that_its_manifest_detaches_is_answered_in_a_minions_words()
     });
     assert_eq!(parsed(&told.lock().unwrap()[0]), expected);
     shut(runtime).await;
+}
+
+/// What a minion is given that goes on after a run of it failed.
+async fn goes_on_after_a_failure(rollback_on_error: bool) -> (Vec<String>, Vec<Record>) {
+    let (journal, told) = (journal(), Arc::new(Mutex::new(Vec::new())));
+    let seen = Arc::clone(&told);
+    let chat = |results: &[String]| {
+        let chat = results.first().and_then(|first| first.strip_prefix("Minion error: minion chat "));
+        json!(chat.and_then(|rest| rest.split(' ').next()).expect("the failure names its chat"))
+    };
+    let answering = model(move |request| {
+        let seen = Arc::clone(&seen);
+        async move {
+            if prompt(&request) == "go" {
+                return Ok(match answers(&request) {
+                    0 => calls([minion(None, &[])]),
+                    1 => calls([minion(Some(&chat(&results(&request))), &[])]),
+                    _ => text("done"),
+                });
+            }
+            let mut seen = seen.lock().unwrap();
+            seen.push(format!("{} messages", request.messages.len()));
+            if seen.len() == 1 { Err(ModelError::new(ModelFail::Auth, "no key")) } else { Ok(text("well")) }
+        }
+    });
+    let minion = MinionOptions { rollback_on_error, ..MinionOptions::default() };
+    let dialects = Dialects { offered: vec![Dialect::Minion], minion, ..Dialects::default() };
+    let runtime = builder(&journal).dialects(dialects).model(answering).start().await.expect("it starts");
+    let (session, _) = ask(&runtime, "go").await;
+    let child = session.tree().await.expect("a tree").children[0].id;
+    let ends = records(&journal, child).await.into_iter();
+    let ends = ends.filter(|record| matches!(record, Record::RolledBack { .. })).collect();
+    shut(runtime).await;
+    let told = told.lock().unwrap().clone();
+    (told, ends)
+}
+
+#[tokio::test(start_paused = true)]
+async fn m10_rollback_on_error_hides_a_minions_failed_run() {
+    let hidden = Record::RolledBack { run: RunNo(1), by: By::Host };
+    let messages = |all: [&str; 2]| all.map(str::to_owned).to_vec();
+    assert_eq!(goes_on_after_a_failure(true).await, (messages(["1 messages", "1 messages"]), vec![hidden]));
+    // The control: without the option it sees the failed run.
+    assert_eq!(goes_on_after_a_failure(false).await, (messages(["1 messages", "2 messages"]), Vec::new()));
 }

@@ -12,22 +12,28 @@
 
 mod support;
 
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use serde_json::json;
 use subtend_actors::builder::Builder;
 use subtend_actors::{OpenOptions, Runtime, StartError};
 use subtend_agents::catalog::Catalog;
+use subtend_agents::dialect::Dialects;
 use subtend_agents::manifest::{AgentMode, Manifest};
 use subtend_models::closure::fn_model;
 use subtend_models::model::{Answer, Delta, Model, ModelError};
 use subtend_models::throttle::Rates;
+use subtend_models::windows::ByModel;
+use subtend_session::dialect::Dialect;
 use subtend_session::limits::Limits;
 use subtend_session::outcome::{FailKind, ModelFail, Outcome};
 use subtend_session::record::Record;
 use subtend_session::settings::Settings;
-use support::{ask, builder, journal, open, records, shut, text};
+use subtend_session::state::State;
+use support::{answers, ask, builder, calls, journal, open, prompt, records, shut, text};
 use tokio::time::Instant;
 
 /// A model that fails each call with `error`, and counts them.
@@ -103,6 +109,74 @@ async fn an_agent_may_name_a_pool_and_settings_of_its_own() {
     ask(&runtime, "go").await;
     let capped = Settings { temperature: Some(0.0), output_tokens: Some(100), ..Settings::default() };
     assert_eq!(*seen.lock().unwrap(), [("b".to_owned(), capped)]);
+    shut(runtime).await;
+}
+
+fn caps(named: &[(&str, u64)]) -> ByModel {
+    let cap = |(name, tokens): &(&str, u64)| ((*name).into(), NonZeroU64::new(*tokens).unwrap());
+    ByModel::new(named.iter().map(cap).collect())
+}
+
+/// Calls by prompt, name of the model, and cap.
+type Caps = Arc<Mutex<Vec<(String, String, Option<u64>)>>>;
+
+/// A model that records its calls, and answers what its prompt maps to.
+fn capped(seen: &Caps, answer: fn(&str, usize) -> Answer) -> Arc<dyn Model> {
+    let seen = Arc::clone(seen);
+    Arc::new(fn_model("all", move |request, _| {
+        let asked = prompt(&request);
+        seen.lock().unwrap().push((asked.clone(), request.model.to_string(), request.settings.output_tokens));
+        let answer = answer(&asked, answers(&request));
+        async move { Ok(answer) }
+    }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn b18_caps_of_model_agent_and_call_only_fall() {
+    let (journal, seen) = (journal(), Caps::default());
+    let play = |asked: &str, at: usize| {
+        let subagent = |tokens: u64| ("subagent", json!({"task": format!("cap {tokens}"), "maxTokens": tokens}));
+        if asked == "go" && at == 0 { calls([subagent(40), subagent(9_000)]) } else { text("done") }
+    };
+    let mut catalog = Catalog::builtin();
+    let settings = Settings { output_tokens: Some(500), ..Settings::default() };
+    catalog.insert(Manifest { settings, ..Manifest::new("worker", AgentMode::All, "You are a worker.") });
+    let builder = builder(&journal).catalog(catalog).limits(Limits { output_tokens: Some(300), ..Limits::default() });
+    let dialects = Dialects { offered: vec![Dialect::Subagent], ..Dialects::default() };
+    let builder = builder.dialects(dialects).output_tokens(caps(&[("a*", 150), ("all", 200)]));
+    let runtime = builder.model(capped(&seen, play)).start().await.expect("a runtime");
+    let (session, _) = ask(&runtime, "go").await;
+    // The model's cap binds the session; the call's, where it is lower, its child.
+    let mut told: Vec<_> = seen.lock().unwrap().clone();
+    told.sort();
+    told.dedup();
+    let of = |asked: &str, cap| (asked.to_owned(), "all".to_owned(), Some(cap));
+    assert_eq!(told, [of("cap 40", 40), of("cap 9000", 200), of("go", 200)]);
+    // The birth of the child records its cap: a later host holds it too.
+    let born: Vec<_> = records(&journal, session.id()).await;
+    let children = born.iter().filter_map(|record| match record {
+        Record::ChildSpawned(spawned) => Some(spawned.child),
+        _ => None,
+    });
+    let mut limits = Vec::new();
+    for child in children {
+        let state = State::fold(child, &records(&journal, child).await).expect("it folds");
+        limits.push(state.limits.output_tokens);
+    }
+    assert_eq!(limits, [Some(40), Some(300)]);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn b18_cap_is_that_of_the_pool_member_that_answers() {
+    let (journal, seen) = (journal(), Caps::default());
+    let (a, _) = failing("a", ModelError::new(ModelFail::Auth, "no key"));
+    let b = capped(&seen, |_, _| text("done"));
+    let builder = builder(&journal).named_model("a", a).named_model("b", b).pool("smart", ["a", "b"]);
+    let builder = builder.default_model("pool:smart").output_tokens(caps(&[("a", 10), ("b", 70), ("pool:smart", 5)]));
+    let runtime = builder.start().await.expect("a runtime");
+    ask(&runtime, "go").await;
+    assert_eq!(*seen.lock().unwrap(), [("go".to_owned(), "b".to_owned(), Some(70))]);
     shut(runtime).await;
 }
 

@@ -14,17 +14,17 @@ mod support;
 
 use std::time::Duration;
 
-use subtend_actors::event::{QueueEvent, QueueEvents};
+use subtend_actors::event::{QueueEvent, QueueEvents, What};
 use subtend_actors::{ControlError, Ended, QueueEntry, QueueKind, SendError, SessionHandle};
 use subtend_journal::memory::Memory;
 use subtend_journal::{Journal, Options};
 use subtend_models::model::{Answer, ModelError, Request};
-use subtend_session::ids::{InputId, RunNo};
+use subtend_session::ids::{InputId, RunNo, Seq};
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::outcome::{By, Outcome};
 use subtend_session::record::Lane;
-use support::{builder, journal, model, open, shut, text};
+use support::{answers, builder, calls, journal, model, open, prompt, shut, task, text};
 
 async fn seconds(n: u64) {
     tokio::time::sleep(Duration::from_secs(n)).await;
@@ -76,6 +76,7 @@ async fn what_waits_is_listed_in_the_order_in_which_it_is_taken() {
         metadata: Some(metadata.to_string().into()),
         lane: Lane::Send,
         at: queue[1].at,
+        time_ms: queue[1].time_ms,
     };
     assert_eq!(queue[1], entry);
     assert_eq!(queue[0].lane, Lane::Steer);
@@ -199,5 +200,81 @@ async fn events_of_the_queue_follow_from_its_records() {
         "processing four",
     ];
     assert_eq!(events, told);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn b11_queue_lists_held_completions_with_type_and_time() {
+    let journal = journal();
+    let answering = model(|request: Request| async move {
+        match (&*prompt(&request), answers(&request)) {
+            ("parent", 0) => Ok(calls([task("child", true)])),
+            ("child", _) => Ok(text("found")),
+            _ => {
+                seconds(10).await;
+                Ok(text("done"))
+            }
+        }
+    });
+    let runtime = builder(&journal).model(answering).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("parent").await.expect("accepted");
+    seconds(1).await;
+    let two = session.send("two").await.expect("accepted");
+    let queue = session.queue().await.expect("listed");
+    let child = session.tree().await.expect("a tree").children[0].id;
+    let kinds: Vec<_> = queue.iter().map(|entry| (entry.kind, &*entry.text)).collect();
+    assert_eq!(kinds, [(QueueKind::User, "two"), (QueueKind::Completion, "found")]);
+    assert_eq!((queue[0].id, queue[1].id), (two.input, InputId(child.0)));
+    let metadata: serde_json::Value =
+        serde_json::from_str(queue[1].metadata.as_deref().expect("metadata")).expect("json");
+    assert_eq!(metadata, serde_json::json!({"outcome": "completed", "run": 1}));
+    let ended = journal.records(child).expect("records").last().map(|stored| stored.at_ms);
+    assert_eq!(queue[1].time_ms, ended);
+    assert!(queue[0].time_ms.is_some());
+    assert_eq!(session.queue_remove(queue[1].id).await, Ok(false), "K5: completions are not removed");
+    assert_eq!(session.queue_clear().await, Ok(1));
+    assert_eq!(session.queue().await.expect("listed").len(), 1);
+    end_of(&session, 1).await;
+    assert_eq!(session.queue().await, Ok(Vec::new()));
+    shut(runtime).await;
+}
+
+/// The queue events of `session` from record `from` on, in short, each with its record.
+async fn queue_events(session: &SessionHandle, from: Seq) -> Vec<(u64, String)> {
+    let mut events = session.events(from);
+    let mut seen = Vec::new();
+    while let Ok(event) = tokio::time::timeout(Duration::from_secs(1), events.next()).await {
+        let Some(event) = event.expect("the runtime lives") else { break };
+        let What::Queue { seq, event } = event.what else { continue };
+        let word = match event {
+            QueueEvent::Queued { count, message } => format!("queued {count}: {}", message.text),
+            QueueEvent::Processing { message } => format!("processing {}", message.text),
+            QueueEvent::Empty => "empty".to_owned(),
+        };
+        seen.push((seq.0, word));
+    }
+    seen
+}
+
+#[tokio::test(start_paused = true)]
+async fn b11_queue_events_are_part_of_the_durable_stream() {
+    let journal = journal();
+    let runtime = builder(&journal).model(model(slow)).start().await.expect("a runtime");
+    let session = open(&runtime);
+    session.send("one").await.expect("accepted");
+    session.send("two").await.expect("accepted");
+    session.send("three").await.expect("accepted");
+    end_of(&session, 1).await;
+    let all = queue_events(&session, Seq(1)).await;
+    let words: Vec<&str> = all.iter().map(|(_, word)| &**word).collect();
+    let expected =
+        ["processing one", "queued 1: two", "queued 2: three", "processing two", "processing three", "empty"];
+    assert_eq!(words, expected);
+    // Read from any record on, they are the same.
+    for (from, _) in &all {
+        let rest: Vec<_> = all.iter().filter(|(seq, _)| seq >= from).cloned().collect();
+        assert_eq!(queue_events(&session, Seq(*from)).await, rest);
+    }
     shut(runtime).await;
 }

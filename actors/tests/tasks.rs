@@ -14,7 +14,9 @@ mod support;
 
 use std::time::Duration;
 
-use subtend_actors::{BranchOptions, FindError, Runtime, SessionHandle, Task, TaskFilter, TaskStatus};
+use subtend_actors::{
+    BranchOptions, FindError, OpenOptions, PromptError, Runtime, SessionHandle, Task, TaskFilter, TaskStatus,
+};
 use subtend_models::model::ModelError;
 use subtend_session::ids::RunNo;
 use subtend_session::limits::Limits;
@@ -94,7 +96,7 @@ async fn tasks_are_listed_newest_first_with_their_status_and_outcome() {
 #[tokio::test(start_paused = true)]
 async fn a_task_tells_its_prompt_what_it_came_to_why_and_when() {
     let answering = model(|request| async move {
-        let long = "é".repeat(3_000);
+        let long = "é".repeat(30_000);
         match (&*prompt(&request), answers(&request)) {
             ("go", 0) => Ok(calls([task("answers", true), task("fails", true), task(&long, true)])),
             ("fails", _) => Err(ModelError::new(ModelFail::InvalidRequest, "no")),
@@ -116,8 +118,9 @@ async fn a_task_tells_its_prompt_what_it_came_to_why_and_when() {
     let kind = FailKind::Model { error: ModelFail::InvalidRequest, message: "no".into() };
     let failed = of("fails");
     assert_eq!((&failed.result, &failed.cause), (&None, &Some(Outcome::Failed { kind })));
-    let bounded = format!("{}…", "é".repeat(2_048));
-    assert_eq!(of(&bounded).result.as_deref(), Some(&*bounded));
+    // More than an owner is sent.
+    let long = "é".repeat(30_000);
+    assert_eq!(of(&long).result.as_deref(), Some(&*long));
 
     // Whatever stands behind it, an end is found.
     let quiet = runtime.session(answered.session).expect("a store").expect("a session");
@@ -163,7 +166,7 @@ async fn sessions_are_found_by_id_part_short_name_and_path() {
     let id = task.session.to_string();
     let names = [
         id.clone(),
-        id.replace('-', "")[12..].to_owned(),
+        id.replace('-', "")[..31].to_owned(),
         task.short.0.to_string(),
         format!("root/{}", task.short.0),
         format!(" {}/{} ", session.id().short().0, task.short.0),
@@ -173,7 +176,8 @@ async fn sessions_are_found_by_id_part_short_name_and_path() {
         assert_eq!(found.id(), task.session, "{name}");
     }
     assert_eq!(runtime.find("root").await.expect("a store").expect("the only root").id(), session.id());
-    for nobody in ["", "root/nobody", "zzz", "01234567-89ab-7def-8123-456789abcdef"] {
+    let middle = &id.replace('-', "")[12..];
+    for nobody in ["", "root/nobody", "zzz", "01234567-89ab-7def-8123-456789abcdef", middle] {
         assert!(runtime.find(nobody).await.expect("a store").is_none(), "{nobody}");
     }
     let other = open(&runtime);
@@ -181,5 +185,51 @@ async fn sessions_are_found_by_id_part_short_name_and_path() {
     assert_eq!(among, [session.id(), other.id()]);
     session.cancel().await.expect("it is cancelled");
     session.run_ended(RunNo(1)).await.expect("an end");
+    shut(runtime).await;
+}
+
+/// R1: a parent is optional. Such a task waits for a slot and has the time limit of every task.
+#[tokio::test(start_paused = true)]
+async fn r1_a_host_starts_a_task_without_a_parent() {
+    let answering = model(|request| async move {
+        if &*prompt(&request) == "hang" {
+            std::future::pending::<()>().await;
+        }
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        Ok(text("found"))
+    });
+    let limits = Limits { live_runs: 1, run_ms: Some(60_000), ..Limits::default() };
+    let options = subtend_actors::Options { slots: 1, ..subtend_actors::Options::default() };
+    let runtime =
+        builder(&journal()).options(options).limits(limits).model(answering).start().await.expect("it starts");
+    let options = || OpenOptions {
+        title: Some("licences".into()),
+        metadata: Some(r#"{"ticket":7}"#.into()),
+        ..OpenOptions::agent("explore")
+    };
+    let first = runtime.spawn_task(options(), "look").await.expect("started");
+    let second = runtime.spawn_task("worker", "hang").await.expect("started");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let row = |title: &str, status, outcome| (title.to_owned(), status, outcome);
+    let mut both = listed(&runtime, TaskFilter::default()).await;
+    both.sort();
+    assert_eq!(both, [row("hang", TaskStatus::Pending, None), row("licences", TaskStatus::Running, None)]);
+    assert_eq!(&*first.answer().await.expect("an answer").text, "found");
+
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    let mut tasks = runtime.tasks(TaskFilter::default()).await.expect("a list");
+    tasks.sort_by(|a, b| b.title.cmp(&a.title));
+    let facts =
+        |task: &Task| (task.parent, task.agent.to_string(), task.outcome, task.result.as_deref().map(str::to_owned));
+    let found = (None, "explore".to_owned(), Some(OutcomeKind::Completed), Some("found".to_owned()));
+    assert_eq!(facts(&tasks[0]), found);
+    assert_eq!((tasks[0].prompt.as_deref(), tasks[0].metadata.as_deref()), (Some("look"), Some(r#"{"ticket":7}"#)));
+    assert_eq!(facts(&tasks[1]), (None, "worker".to_owned(), Some(OutcomeKind::TimedOut), None));
+    drop(second);
+
+    assert!(matches!(runtime.spawn_task("worker", " ").await, Err(PromptError::Send(_))));
+    assert!(matches!(runtime.spawn_task("nobody", "look").await, Err(PromptError::Open(_))));
+    assert!(runtime.open("explore").is_err(), "a conversation needs an agent for persons");
+    assert_eq!(runtime.tasks(TaskFilter::default()).await.expect("a list").len(), 2, "a refused task is not listed");
     shut(runtime).await;
 }

@@ -170,8 +170,12 @@ async fn m7_minions_are_told_their_prompt_and_have_their_model_or_that_of_the_se
     for (set, prompted, model_of) in [
         (MinionOptions::default(), "You are a worker.", "first"),
         (
-            MinionOptions { system_prompt: "Be brief.".into(), model: Some("small".into()) },
-            "You are a worker.\n\nBe brief.",
+            MinionOptions {
+                system_prompt: "Be brief.".into(),
+                model: Some("small".into()),
+                ..MinionOptions::default()
+            },
+            "Be brief.",
             "small",
         ),
     ] {

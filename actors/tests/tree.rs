@@ -84,7 +84,7 @@ async fn a_tree_shows_every_session_in_the_order_of_birth_and_wakes_none() {
     assert!(tree.children.iter().all(|child| child.background && child.short == child.id.short()));
     let (root, slow, fast) = (&tree.short, &tree.children[0].short, &tree.children[1].short);
     let drawn = format!(
-        "worker {root}  in flight, 3 turns  go\n├─ worker {slow}  in flight, 0 turns  slow\n└─ worker {fast}  completed, 1 turn  fast"
+        "worker {root}  waiting, 3 turns  go\n├─ worker {slow}  in flight, 0 turns  slow\n└─ worker {fast}  completed, 1 turn  fast"
     );
     assert_eq!(tree.to_string(), drawn);
     session.run(receipt.run).ended().await.expect("ended");

@@ -5,7 +5,7 @@ use subtend_session::settings::{Effort, Settings};
 
 use crate::manifest::{AgentMode, Manifest, Source};
 
-/// The pool of models that costs little: where it is not there, the caller's model is used.
+/// The pool of inexpensive models: where it is missing, the caller's model is used.
 const CHEAP: &str = "cheap";
 
 /// All built-in agents.
@@ -43,8 +43,12 @@ fn build() -> Manifest {
 fn explore() -> Manifest {
     let about = "Reads the workspace and reports: where something is, how parts fit together, what a word means here. Lists, \
                  searches and reads, and changes nothing. Give it one area or one question.";
+    // A report that is complete and sober; the cap also covers what a reasoning model thinks.
+    let settings = Settings { output_tokens: Some(8_000), temperature: Some(0.2), ..Settings::default() };
     Manifest {
         description: about.into(),
+        pool: Some(CHEAP.into()),
+        settings,
         rules: Some(only_allows(&["fs.read"])),
         turns: Some(30),
         ..builtin("explore", AgentMode::Subagent, include_str!("builtin/explore.md"))
@@ -74,7 +78,9 @@ fn title() -> Manifest {
 fn summary() -> Manifest {
     let settings =
         Settings { output_tokens: Some(1_200), temperature: Some(0.2), top_p: None, effort: Some(Effort::Low) };
-    service("summary", "Sums up what was done in a session.", settings, include_str!("builtin/summary.md"))
+    let about = "Sums up what was done in a session.";
+    // The session's own model: a summary must follow all that was said, and stays with the session.
+    Manifest { pool: None, ..service("summary", about, settings, include_str!("builtin/summary.md")) }
 }
 
 /// What takes the place of old history.
@@ -85,7 +91,7 @@ fn compaction() -> Manifest {
     service("compaction", about, settings, include_str!("builtin/compaction.md"))
 }
 
-/// An agent that the host calls for itself (G11): in no list, cheap, cool, without tools or any right; the second turn is for an answer that was cut.
+/// An agent that the host calls for itself (G11): in no list, inexpensive, cool, without tools or any right; the second turn is for an answer that was cut.
 fn service(name: &str, about: &str, settings: Settings, body: &str) -> Manifest {
     Manifest {
         description: about.into(),

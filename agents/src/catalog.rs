@@ -1,12 +1,13 @@
 //! The agents that a workspace has: the built-in ones and its own files.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use subtend_session::ids::Text;
+use subtend_session::near::unknown_agent;
 
 use crate::builtin;
 use crate::front;
@@ -29,6 +30,8 @@ const MAX_DEPTH: usize = 16;
 pub struct Catalog {
     agents: BTreeMap<Text, Arc<Manifest>>,
     problems: Vec<Problem>,
+    /// Names of agents whose files are refused.
+    refused: BTreeSet<String>,
 }
 
 /// Something that a person should know about an agent file.
@@ -65,12 +68,13 @@ impl Catalog {
     /// The built-in agents alone.
     pub fn builtin() -> Self {
         let agents = builtin::all().into_iter().map(|manifest| (Arc::clone(&manifest.name), Arc::new(manifest)));
-        Self { agents: agents.collect(), problems: Vec::new() }
+        Self { agents: agents.collect(), ..Self::default() }
     }
 
     /// The built-in agents and those of `workspace`: every `*.md` in [`FOLDER`], at any depth.
     ///
-    /// Never fails as a whole: a file that gives no agent is in [`Catalog::problems`] and hides no other. Of two files with
+    /// Never fails as a whole: a file that gives no agent is in [`Catalog::problems`] and hides no other, but for a built-in agent
+    /// of its name: that one may do what the file was to deny. Of two files with
     /// one name the first in the order of their paths counts. Symbolic links in the folder are not followed.
     pub fn load(workspace: &Path) -> Self {
         let mut catalog = Self::builtin();
@@ -86,6 +90,28 @@ impl Catalog {
         }
         catalog.problems.sort_by(|a, b| a.path.cmp(&b.path));
         catalog
+    }
+
+    /// As [`Catalog::load`], for a host that adds no agents in code: a file with a rule for an agent that does not exist is refused,
+    /// because the rule has no effect.
+    pub fn load_checked(workspace: &Path) -> Self {
+        let mut catalog = Self::load(workspace);
+        let known = catalog.names();
+        let bad: Vec<_> =
+            catalog.all().filter_map(|agent| Some((Arc::clone(agent), bad_rule(agent, &known)?))).collect();
+        for (agent, why) in bad {
+            let Source::File(path) = &agent.source else { continue };
+            catalog.agents.remove(&agent.name);
+            catalog.refuse_agent(path, &agent.name, why);
+        }
+        catalog.problems.sort_by(|a, b| a.path.cmp(&b.path));
+        catalog
+    }
+
+    /// The names of all agents, also of those whose files are refused.
+    pub fn names(&self) -> BTreeSet<String> {
+        let names = self.agents.keys().map(|name| name.to_string());
+        names.chain(self.refused.iter().cloned()).collect()
     }
 
     /// Puts `manifest` in the place of any other of its name, which is given back.
@@ -160,7 +186,9 @@ impl Catalog {
                 Ok(kind) if kind.is_file() && is_markdown => files.push(path),
                 Ok(kind) if kind.is_symlink() => {
                     // A link may lead out of the workspace, and what it leads to would end up in a prompt.
-                    self.refuse(&path, "is a symbolic link, which is not followed: copy the file".into());
+                    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+                    let message = "is a symbolic link, which is not followed: copy the file".to_owned();
+                    self.refuse_agent(&path, &stem, message);
                 }
                 Ok(_) => {}
                 Err(error) => self.refuse(&path, format!("cannot be looked at: {error}")),
@@ -169,14 +197,14 @@ impl Catalog {
     }
 
     fn read(&mut self, path: &Path) {
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
         let text = match read_bounded(path) {
             Ok(text) => text,
-            Err(message) => return self.refuse(path, message),
+            Err(message) => return self.refuse_agent(path, &stem, message),
         };
-        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
         let parsed = match front::parse(&text, &stem, Source::File(path.to_owned())) {
             Ok(parsed) => parsed,
-            Err(error) => return self.refuse(path, error.to_string()),
+            Err(error) => return self.refuse_agent(path, &front::name(&text, &stem), error.to_string()),
         };
         match self.get(&parsed.manifest.name).map(|other| other.source.clone()) {
             Some(Source::File(first)) => {
@@ -195,6 +223,17 @@ impl Catalog {
         self.insert(parsed.manifest);
     }
 
+    /// Refuses the file of agent `name`. A built-in agent of that name goes too: it may do what the file was to deny.
+    fn refuse_agent(&mut self, path: &Path, name: &str, message: String) {
+        let builtin = self.get(name).is_some_and(|agent| agent.source == Source::Builtin);
+        let message = match builtin.then(|| self.agents.remove(name)) {
+            Some(_) => format!("{message} (and the built-in agent `{name}`, which the file replaces, is not used)"),
+            None => message,
+        };
+        self.refused.insert(name.to_owned());
+        self.refuse(path, message);
+    }
+
     fn refuse(&mut self, path: &Path, message: String) {
         self.problems.push(Problem { path: path.to_owned(), kind: ProblemKind::Refused, message });
     }
@@ -202,6 +241,15 @@ impl Catalog {
     fn warn(&mut self, path: &Path, message: String) {
         self.problems.push(Problem { path: path.to_owned(), kind: ProblemKind::Warning, message });
     }
+}
+
+/// What is wrong with the first rule of a manifest that names an agent which is not among `known`.
+pub(crate) fn bad_rule(manifest: &Manifest, known: &BTreeSet<String>) -> Option<String> {
+    let rules = manifest.rules.iter().flat_map(|set| &set.rules);
+    let mut named = rules.filter_map(|rule| rule.action.strip_prefix("task:").filter(|name| !name.contains('*')));
+    let unknown = named.find(|name| !known.contains(*name))?;
+    let why = unknown_agent(unknown, known.iter().map(String::as_str));
+    Some(format!("`permissions` `task:{unknown}`: {why}"))
 }
 
 pub(crate) fn read_bounded(path: &Path) -> Result<String, String> {

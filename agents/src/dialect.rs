@@ -1,7 +1,5 @@
 //! Dialects: families of tools by which a model starts children, and which of them sessions are offered.
 
-use std::sync::Arc;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use subtend_session::authority::{Access, Authority, Verdict};
@@ -40,16 +38,20 @@ pub fn hint(dialect: Dialect) -> &'static str {
     }
 }
 
-/// What a child that this dialect started is told about its situation, where its system prompt says it at all (K15). One that
-/// `discovers` is told how it comes by tools that it is not shown (B7).
-pub fn instructions(dialect: Dialect, discovers: bool) -> Option<String> {
+/// Returns what the system prompt of a child that this dialect started says of its situation, where it says anything (K15): how a
+/// child that `discovers` gets at tools that it is not shown (B7), and that one that `only_reads` changes nothing.
+pub fn instructions(dialect: Dialect, discovers: bool, only_reads: bool) -> Option<String> {
     const DISCOVERY: &str = include_str!("dialect/discovery.md");
+    const ONLY_READS: &str = "- You only look. Do not create, change or delete anything.\n";
     match dialect {
         Dialect::Subagent => {
             let told = if discovers { DISCOVERY } else { "" };
             Some(include_str!("dialect/subagent.md").replace("{discovery}\n", told))
         }
-        Dialect::SpawnTask => Some(include_str!("dialect/spawn_task.md").to_owned()),
+        Dialect::SpawnTask => {
+            let told = if only_reads { ONLY_READS } else { "" };
+            Some(include_str!("dialect/spawn_task.md").replace("{only_reads}\n", told))
+        }
         Dialect::Task | Dialect::Spawn | Dialect::Minion => None,
     }
 }
@@ -88,20 +90,26 @@ impl Dialects {
         if self.enabled { &self.offered } else { &[] }
     }
 
-    /// Those that a session of `manifest` is offered under `authority`: where it may start some agent, and its list of tools, if
-    /// it has one, names the dialect's.
-    pub fn offered_to(&self, manifest: &Manifest, authority: &Authority, catalog: &Catalog) -> Vec<Dialect> {
-        let may_start = |agent: &Arc<Manifest>| {
-            let access = Access { action: format!("task:{}", agent.name).into(), resource: ".".into() };
-            authority.verdict(&access) > Verdict::Deny
-        };
-        if !catalog.spawnable().any(may_start) {
-            return Vec::new();
-        }
+    /// Returns those that a session of `manifest` is offered under `authority`: its list of tools, if it has one, names the
+    /// dialect's, and it may start some agent. `attended`: an approver is attached, so that `ask` counts too.
+    pub fn offered_to(
+        &self,
+        manifest: &Manifest,
+        authority: &Authority,
+        catalog: &Catalog,
+        attended: bool,
+    ) -> Vec<Dialect> {
+        let verdict =
+            |agent: &Text| authority.verdict(&Access { action: format!("task:{agent}").into(), resource: ".".into() });
+        let shown = |verdict: Verdict| verdict == Verdict::Allow || (verdict == Verdict::Ask && attended);
+        let nests = catalog.spawnable().any(|agent| shown(verdict(&agent.name)));
+        let any = catalog.spawnable().any(|agent| verdict(&agent.name) > Verdict::Deny);
+        let other = any || verdict(&manifest.name) > Verdict::Deny;
         let is_listed = |dialect: &Dialect| {
             manifest.tools.as_ref().is_none_or(|tools| tools.iter().any(|tool| &**tool == dialect.name()))
         };
-        self.offered().iter().copied().filter(is_listed).collect()
+        let usable = |dialect: &Dialect| is_listed(dialect) && if dialect.nests() { nests } else { other };
+        self.offered().iter().copied().filter(usable).collect()
     }
 }
 
@@ -126,7 +134,7 @@ mod tests {
     fn who_may_start_nobody_or_does_not_list_the_tool_is_offered_nothing() {
         let catalog = Catalog::builtin();
         let dialects = Dialects { offered: Dialect::ALL.to_vec(), ..Dialects::default() };
-        let offered = |manifest: &Manifest| dialects.offered_to(manifest, &manifest.authority(), &catalog);
+        let offered = |manifest: &Manifest| dialects.offered_to(manifest, &manifest.authority(), &catalog, false);
         let builtin = |name: &str| Manifest::clone(catalog.get(name).unwrap());
         assert_eq!(offered(&builtin("general")), Dialect::ALL);
         assert_eq!(offered(&builtin("explore")), []);
@@ -139,12 +147,15 @@ mod tests {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MinionOptions {
-    /// What every minion is told besides; nothing if empty.
+    /// The system prompt of minions; that of the caller's agent if empty.
     pub system_prompt: Text,
     /// The model of minions, a cheaper one perhaps. Filled from the session's model when `minion` is first enabled by
     /// `config set`; without it a minion has its caller's model.
     #[serde(deserialize_with = "none_if_empty")]
     pub model: Option<Text>,
+    /// Whether the messages of a minion's run that did not complete are hidden from its later runs. Nothing is deleted, and files
+    /// stay as the run left them.
+    pub rollback_on_error: bool,
 }
 
 /// Options of the `subagent` tool, by the names that they have in a configuration.

@@ -9,6 +9,8 @@ use crate::manifest::{AgentMode, Manifest, Source, first_sentence};
 use crate::name::{self, BadName};
 use crate::permissions::{self, shown};
 
+mod unknown;
+
 /// The keys that mean something here.
 pub(crate) const KEYS: [&str; 18] = [
     "name",
@@ -46,6 +48,8 @@ pub(crate) enum BadManifest {
     NoPrompt,
     #[error("`{key}` {why}")]
     Field { key: &'static str, why: String },
+    #[error("`{key}` {why}")]
+    Unknown { key: String, why: String },
     #[error(transparent)]
     Name(#[from] BadName),
 }
@@ -105,10 +109,20 @@ pub(crate) fn parse(text: &str, stem: &str, source: Source) -> Result<Parsed, Ba
         extra: fields.0.into_iter().collect(),
         source,
     };
-    warnings.extend(manifest.extra.keys().map(|key| {
-        format!("`{key}` is not a key that is known here, and is kept without effect; known are {}", KEYS.join(", "))
-    }));
+    if let Some((key, why)) = manifest.extra.iter().find_map(|(key, value)| Some((key, unknown::refused(key, value)?)))
+    {
+        return Err(BadManifest::Unknown { key: key.clone(), why });
+    }
+    let unknown = |key| format!("unknown key `{key}` is kept without effect; the keys are {}", KEYS.join(", "));
+    warnings.extend(manifest.extra.keys().map(unknown));
     Ok(Parsed { manifest, warnings })
+}
+
+/// The name of the agent that a refused file was to give.
+pub(crate) fn name(text: &str, stem: &str) -> String {
+    let map = split(text).ok().and_then(|(yaml, _)| yaml_map(yaml).ok());
+    let name = map.and_then(|map| map.get("name")?.as_str().map(|name| name.trim().to_owned()));
+    name.unwrap_or_else(|| stem.to_owned())
 }
 
 /// Parts front matter, its opening line included so that YAML errors name lines of the file, and body.

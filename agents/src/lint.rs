@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::catalog::{Catalog, Problem, ProblemKind, read_bounded};
+use crate::catalog::{Catalog, Problem, ProblemKind, bad_rule, read_bounded};
 use crate::front;
 use crate::manifest::{Manifest, Source};
 
@@ -26,8 +26,9 @@ impl Checked {
 }
 
 /// Checks agent files, and all `*.md` below folders, as they would be loaded from a workspace: of two with one name the second
-/// is refused. Files come in the order of `paths`, those of a folder in the order of their own.
-pub fn lint(paths: &[PathBuf]) -> Vec<Checked> {
+/// is refused, and so is one with a rule for an agent that is neither among them nor in `around`. Files come in the order of `paths`,
+/// those of a folder in the order of their own.
+pub fn lint(paths: &[PathBuf], around: &Catalog) -> Vec<Checked> {
     let mut all: Vec<Checked> = Vec::new();
     for path in paths {
         if !path.is_dir() {
@@ -44,6 +45,17 @@ pub fn lint(paths: &[PathBuf]) -> Vec<Checked> {
         for file in files {
             let checked = one(&file, &all);
             all.push(checked);
+        }
+    }
+    let mut known = around.names();
+    known.extend(all.iter().map(|file| match &file.agent {
+        Some(agent) => agent.name.to_string(),
+        None => file.path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+    }));
+    for file in &mut all {
+        if let Some(message) = file.agent.as_ref().and_then(|agent| bad_rule(agent, &known)) {
+            file.agent = None;
+            file.problems.push(Problem { path: file.path.clone(), kind: ProblemKind::Refused, message });
         }
     }
     all

@@ -6,14 +6,13 @@ use subtend_session::authority::{Rule, RuleSet, Verdict};
 /// Reads the map. The plain entry `"*": verdict` is the default; without it, what no entry names is as the caller has it.
 ///
 /// # Errors
-/// With the entry that is wrong and what may stand there.
+/// With the entry that cannot take effect, and the form that can: an action that no tool needs, a pattern that nothing matches.
 pub(crate) fn parse(value: &Value) -> Result<RuleSet, String> {
     let Value::Object(map) = value else {
         return Err(format!("must be a map of actions to allow, ask or deny, not {}", shown(value)));
     };
     let mut set = RuleSet { default: Verdict::Allow, rules: Vec::new() };
     for (action, entry) in map {
-        check_pattern(action)?;
         match entry {
             Value::Object(resources) => add_resources(&mut set.rules, action, resources)?,
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
@@ -21,7 +20,7 @@ pub(crate) fn parse(value: &Value) -> Result<RuleSet, String> {
                 if action == "*" {
                     set.default = verdict;
                 } else {
-                    set.rules.push(Rule { action: action.as_str().into(), resource: "*".into(), verdict });
+                    set.rules.push(Rule::written(action, None, verdict).map_err(|bad| bad.to_string())?);
                 }
             }
         }
@@ -32,9 +31,11 @@ pub(crate) fn parse(value: &Value) -> Result<RuleSet, String> {
 
 fn add_resources(rules: &mut Vec<Rule>, action: &str, resources: &Map<String, Value>) -> Result<(), String> {
     for (resource, value) in resources {
-        check_pattern(resource)?;
         let verdict = verdict(value).map_err(|why| format!("`{action}`: `{resource}`: {why}"))?;
-        rules.push(Rule { action: action.into(), resource: resource.as_str().into(), verdict });
+        let rule = Rule::written(action, Some(resource), verdict);
+        rules.push(
+            rule.map_err(|bad| if *bad.rule == *action { bad.to_string() } else { format!("`{action}`: {bad}") })?,
+        );
     }
     Ok(())
 }
@@ -42,13 +43,6 @@ fn add_resources(rules: &mut Vec<Rule>, action: &str, resources: &Map<String, Va
 /// Whether the set narrows nothing: it is met with the caller's authority, so allows alone have no effect.
 pub(crate) fn narrows_nothing(set: &RuleSet) -> bool {
     set.default == Verdict::Allow && set.rules.iter().all(|rule| rule.verdict == Verdict::Allow)
-}
-
-fn check_pattern(pattern: &str) -> Result<(), String> {
-    if pattern.trim().is_empty() || pattern.chars().any(char::is_control) {
-        return Err(format!("{pattern:?} is not a pattern: write an action or a path, with `*` for any characters"));
-    }
-    Ok(())
 }
 
 fn verdict(value: &Value) -> Result<Verdict, String> {
@@ -103,7 +97,10 @@ mod tests {
             (json!("deny"), "must be a map of actions to allow, ask or deny, not \"deny\""),
             (json!({"fs.read": true}), "`fs.read`: must be allow, ask or deny, not true"),
             (json!({"fs.read": {"a": "never"}}), "`fs.read`: `a`: must be allow, ask or deny, not \"never\""),
-            (json!({" ": "deny"}), "\" \" is not a pattern: write an action or a path, with `*` for any characters"),
+            (
+                json!({"fs.read": {" ": "deny"}}),
+                "`fs.read`: ` `: a pattern has at least one character, no control characters and no blanks around it",
+            ),
         ] {
             assert_eq!(parse(&value), Err(says.to_owned()));
         }
@@ -115,5 +112,32 @@ mod tests {
         assert_eq!(narrows(json!({"fs.read": "allow"})), Ok(false));
         assert_eq!(narrows(json!({"*": "deny", "fs.read": "allow"})), Ok(true));
         assert_eq!(narrows(json!({"fs.read": {"a": "ask"}})), Ok(true));
+    }
+
+    #[test]
+    fn a1_the_names_of_tools_are_rules_about_their_actions() {
+        let value = json!({"read": {"secret/**": "deny"}, "bash": "deny", "edit": "ask", "task": {"explore": "deny"}});
+        let rules = vec![
+            rule("fs.read", "secret/**", Verdict::Deny),
+            rule("fs.write", "*", Verdict::Ask),
+            rule("shell.run", "*", Verdict::Deny),
+            rule("task:explore", "*", Verdict::Deny),
+        ];
+        assert_eq!(parse(&value), Ok(RuleSet { default: Verdict::Allow, rules }));
+    }
+
+    #[test]
+    fn a1_a_deny_that_cannot_take_effect_is_refused() {
+        for (value, says) in [
+            (json!({"fs.read=secret/**": "deny"}), "nest the pattern below it: `fs.read: {\"secret/**\": deny}`"),
+            (json!({"fs.reed": "deny"}), "`fs.reed`: unknown action; did you mean `fs.read`?"),
+            (json!({"fs.reed": {"a": "deny"}}), "`fs.reed`: unknown action; did you mean `fs.read`?"),
+            (json!({"{workspace}/secret/**": "deny"}), "unknown placeholder `{workspace}`"),
+            (json!({"fs.read": {"{workspace}/secret/**": "deny"}}), "write `secret/**`"),
+            (json!({"fs.read": {"/etc/**": "deny"}}), "`fs.read`: `/etc/**`: paths are relative to the workspace"),
+        ] {
+            let error = parse(&value).unwrap_err();
+            assert!(error.contains(says), "{value}: {error}");
+        }
     }
 }

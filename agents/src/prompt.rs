@@ -13,7 +13,7 @@ use subtend_session::dialect::Dialect;
 use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
 
-use crate::dialect::{self, Dialects};
+use crate::dialect;
 use crate::manifest::{CALLER_LINE, Manifest};
 use crate::profile::{BOOTSTRAP, Inherit, Profile, Reader};
 
@@ -36,6 +36,8 @@ pub struct Parts {
     pub started_by: Option<Dialect>,
     /// Whether it finds tools that it is not shown by `get_tools`.
     pub discovers: bool,
+    /// Whether none of the tools of its agent changes anything.
+    pub only_reads: bool,
     /// The dialects that the session is offered.
     pub offered: Vec<Dialect>,
     /// The profiles that it may name.
@@ -77,7 +79,7 @@ pub struct Named {
     pub name: Text,
     /// What it is for.
     pub about: String,
-    /// Its tools; empty: all of the caller's.
+    /// The tools that a child by it has.
     pub tools: Vec<Text>,
 }
 
@@ -115,18 +117,11 @@ impl Parts {
         }
     }
 
-    /// With the dialects that the session is offered, and their profiles.
+    /// With the dialects that the session is offered, and the profiles that it may name.
     #[must_use]
-    pub fn offering(mut self, offered: &[Dialect], dialects: &Dialects) -> Self {
+    pub fn offering(mut self, offered: &[Dialect], profiles: impl FnOnce() -> Vec<Named>) -> Self {
         self.offered = offered.to_vec();
-        if offered.contains(&Dialect::Spawn) {
-            let named = |profile: &Arc<Profile>| Named {
-                name: Arc::clone(&profile.name),
-                about: profile.about(),
-                tools: profile.tools.clone(),
-            };
-            self.profiles = dialects.profiles.all().map(named).collect();
-        }
+        self.profiles = if offered.contains(&Dialect::Spawn) { profiles() } else { Vec::new() };
         self
     }
 }
@@ -144,11 +139,11 @@ pub fn assemble(parts: &Parts) -> Assembled {
     }
     let own = [&parts.prompt_file, &parts.inline, &parts.parameter];
     system.extend(own.into_iter().filter_map(|part| part.as_deref()));
-    let instructions = parts.started_by.and_then(|dialect| dialect::instructions(dialect, parts.discovers));
+    let instructions =
+        parts.started_by.and_then(|dialect| dialect::instructions(dialect, parts.discovers, parts.only_reads));
     system.extend(instructions.as_deref());
-    let (hints, profiles) = (hints(&parts.offered), profile_block(&parts.profiles));
-    system.extend(hints.as_deref());
-    system.extend(profiles.as_deref());
+    let offers = offers(&parts.offered, &parts.profiles);
+    system.extend(offers.as_deref());
     system.extend(parts.caller.then_some(CALLER_LINE));
     Assembled { system: joined(system).unwrap_or_else(|| "".into()), first: message::first(parts), warnings }
 }
@@ -163,26 +158,56 @@ fn joined<'a>(parts: impl IntoIterator<Item = &'a str>) -> Option<Text> {
     (!parts.is_empty()).then(|| parts.join("\n\n").into())
 }
 
-/// What to reach for (R11): one heading, a hint for each dialect.
-fn hints(offered: &[Dialect]) -> Option<String> {
-    const HEADING: &str = "When to hand work to other agents:";
+/// What hints begin with.
+const HEADING: &str = "When to hand work to other agents:\n\n";
+
+/// Returns the part of a system prompt that follows what its session is offered: one heading, a hint for each dialect (R11), and
+/// the profiles. Nothing where it is offered no dialect.
+pub fn offers(offered: &[Dialect], profiles: &[Named]) -> Option<Text> {
     let hints: Vec<&str> = offered.iter().map(|dialect| dialect::hint(*dialect)).collect();
-    (!hints.is_empty()).then(|| format!("{HEADING}\n\n{}", hints.join("\n")))
+    let hints = (!hints.is_empty()).then(|| format!("{HEADING}{}", hints.join("\n")))?;
+    let profiles = profile_block(profiles);
+    joined([Some(&*hints), profiles.as_deref()].into_iter().flatten())
 }
+
+/// Puts `offers` into `system` in place of those that it was assembled with: a session is offered what the host has today.
+pub fn with_offers(system: &Text, offers: Option<&str>) -> Text {
+    let (before, after) = around_offers(system);
+    let parts = [before, offers.unwrap_or_default(), after];
+    let made = joined(parts).unwrap_or_default();
+    if made == *system { Arc::clone(system) } else { made }
+}
+
+/// The text before and after the offers of `system`, or before and after the place where they belong: before the caller line.
+fn around_offers(system: &str) -> (&str, &str) {
+    let begins = |at: &usize| *at == 0 || system.get(..*at).is_some_and(|before| before.ends_with("\n\n"));
+    let found = system.rfind(HEADING).filter(begins).and_then(|start| {
+        let (before, rest) = (system.get(..start)?, system.get(start..)?);
+        let hints = rest.get(HEADING.len()..)?;
+        let (hints, after) = hints.split_once("\n\n").unwrap_or((hints, ""));
+        let profiles = after.starts_with(PROFILES).then(|| after.split_once(PROFILES_END)).flatten();
+        hints.lines().all(|line| line.starts_with("- ")).then_some((before, profiles.map_or(after, |(_, after)| after)))
+    });
+    let caller = || system.strip_suffix(CALLER_LINE).filter(|before| before.is_empty() || before.ends_with("\n\n"));
+    found.or_else(|| caller().map(|before| (before, CALLER_LINE))).unwrap_or((system, ""))
+}
+
+const PROFILES: &str = "<available_spawn_profiles>\n";
+const PROFILES_END: &str = "</available_spawn_profiles>";
 
 /// The profiles, for the prompt of whoever may name them (S5). Nothing where there are none.
 pub fn profile_block(profiles: &[Named]) -> Option<String> {
     if profiles.is_empty() {
         return None;
     }
-    let mut block = String::from("<available_spawn_profiles>\n");
+    let mut block = String::from(PROFILES);
     for profile in profiles {
-        let tools = if profile.tools.is_empty() { "all of yours".to_owned() } else { profile.tools.join(", ") };
+        let tools = if profile.tools.is_empty() { "none".to_owned() } else { profile.tools.join(", ") };
         let stop = if profile.about.ends_with(['.', '!', '?']) || profile.about.is_empty() { "" } else { "." };
         let text = format!("{}{stop} Tools: {tools}.", profile.about);
         block.push_str(&format!("  <profile name=\"{}\">{}</profile>\n", escaped(&profile.name), escaped(text.trim())));
     }
-    block.push_str("</available_spawn_profiles>");
+    block.push_str(PROFILES_END);
     Some(block)
 }
 

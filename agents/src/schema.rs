@@ -6,7 +6,8 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
-/// The schema of the front matter of an agent file. Keys that it does not have are kept without effect, and warned of.
+/// The schema of the front matter of an agent file. Keys that it does not have are
+/// kept without effect and warned of, unless they restrict: those refuse the file.
 pub fn front_matter() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
     settings.into_generator().into_root_schema_for::<FrontMatter>().into()
@@ -41,7 +42,7 @@ struct FrontMatter {
     /// The tools that it is offered at most, as a list or as one text with commas; an empty list is none.
     tools: Option<Tools>,
     /// What it may do at most, met with what its caller may: an action, such as `fs.read` or `task:*`, to a verdict, or to a map of
-    /// resource patterns to verdicts. `"*"` is what holds for the rest.
+    /// resource patterns to verdicts, such as `fs.read: {"secret/**": deny}`. `"*"` is what holds for the rest.
     permissions: Option<BTreeMap<String, Permission>>,
     /// Whether listings show its sessions as rows of their own.
     inspectable: Option<bool>,

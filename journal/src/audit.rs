@@ -46,6 +46,8 @@ pub fn audit(journal: &Journal, at_rest: bool) -> Result<(), AuditError> {
 #[derive(Debug, Default)]
 pub struct Auditor {
     held: BTreeMap<SessionId, Held>,
+    /// Sessions of which a head is all that remains.
+    erased: BTreeSet<SessionId>,
     rows: BTreeSet<Row>,
 }
 
@@ -68,7 +70,12 @@ impl Auditor {
         let heads = journal.heads()?;
         self.rows = journal.outbox()?.into_iter().map(|(row, _)| row).collect();
         let mut before = std::mem::take(&mut self.held);
+        self.erased = heads.iter().filter(|(_, head)| head.is_erased()).map(|(session, _)| *session).collect();
         for (session, head) in heads {
+            // What is left of one is for the predicates to judge.
+            if head.is_erased() && matches!(journal.records(session), Err(ReadError::NoSuchSession(_))) {
+                continue;
+            }
             // A session grows. One that lost its end and grew again was written by a later activation.
             let head = (head.last_seq, head.epoch);
             let held = match before.remove(&session).filter(|held| held.head == head) {
@@ -97,7 +104,7 @@ impl Auditor {
             };
             views.push((*session, view));
         }
-        let world = World::new(views, &self.rows, None, true);
+        let world = World::new(views, &self.rows, None, true).without(self.erased.iter().copied());
         invariant::always(&world)?;
         if at_rest {
             invariant::quiescent(&world)?;
@@ -108,6 +115,11 @@ impl Auditor {
     /// The records of every session, as they were read last. They come without gaps, from the first.
     pub fn sessions(&self) -> impl Iterator<Item = (SessionId, &[Record])> {
         self.held.iter().map(|(session, held)| (*session, held.records.as_slice()))
+    }
+
+    /// The erased sessions, as they were read last.
+    pub fn erased(&self) -> &BTreeSet<SessionId> {
+        &self.erased
     }
 
     /// The activation that wrote record `seq` of `session`, if that was read.

@@ -1,10 +1,14 @@
 //! Bodies that are too large for an engine: files beside the store, each named by the hash of what it holds.
 //!
 //! A blob is on stable media before the row that names it is written, so that a row without its blob is damage, and a blob
-//! without a row is what a crash left: harmless, and taken when the same body comes again.
+//! without a row is what a crash left: harmless, and taken when the same body comes again. A compaction removes it.
 
+#[cfg(feature = "disk")]
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
+#[cfg(feature = "disk")]
+use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -14,6 +18,7 @@ use subtend_session::index::{Head, Inflight, Row};
 use crate::codec::{self, Reference};
 use crate::engine::{Engine, Go, Group, Kept, Payload, Result};
 use crate::error::EngineError;
+use crate::owner_only;
 use crate::rows;
 
 /// A frame above this size is a bug of whoever appends it.
@@ -61,9 +66,9 @@ impl Blobs {
         if fs::read(&file).is_ok_and(|found| found == content) {
             File::open(&file)?.sync_all()?;
         } else {
-            fs::create_dir_all(&shelf)?;
+            owner_only::create_dir_all(&shelf)?;
             let making = file.with_added_extension("making");
-            let mut out = File::create(&making)?;
+            let mut out = owner_only::file_options().write(true).create(true).truncate(true).open(&making)?;
             out.write_all(content)?;
             out.sync_all()?;
             fs::rename(&making, &file)?;
@@ -109,6 +114,56 @@ impl Blobs {
         let content = self.fetch(Reference { hash, len }).map_err(bad)?;
         String::from_utf8(content).map(Text::from).map_err(|error| bad(error.to_string()))
     }
+}
+
+/// The names of the blobs that rows of `engine`, which is without its blobs, refer to.
+#[cfg(feature = "disk")]
+pub(crate) fn named(engine: &dyn Engine) -> Result<BTreeSet<String>> {
+    let mut named = BTreeSet::new();
+    engine.frames(Lsn(0), &mut |_, kept| {
+        if let Kept::Bytes(bytes) = &kept {
+            named.extend(Reference::in_frame(bytes).map(|reference| reference.hash.to_string()));
+        }
+        Go::Continue(())
+    })?;
+    let mut failed = None;
+    engine.defs(&mut |hash, text| {
+        match text {
+            Ok(text) if text.starts_with(ELSEWHERE) => drop(named.insert(hash.to_string())),
+            Ok(_) => {}
+            Err(error) => failed = Some(error),
+        }
+        if failed.is_some() { Go::Break(()) } else { Go::Continue(()) }
+    })?;
+    failed.map_or(Ok(named), Err)
+}
+
+/// Removes the blobs below `dir` that are not `named`, finished or not; `swept` is called for each.
+///
+/// # Durability
+/// They are removed from stable media when this returns.
+#[cfg(feature = "disk")]
+pub(crate) fn sweep(dir: &Path, named: &BTreeSet<String>, swept: &mut dyn FnMut()) -> io::Result<()> {
+    let shelves = match fs::read_dir(dir) {
+        Ok(shelves) => shelves,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    for shelf in shelves {
+        let shelf = shelf?;
+        if !shelf.file_type()?.is_dir() {
+            continue;
+        }
+        for blob in fs::read_dir(shelf.path())? {
+            let blob = blob?;
+            if !blob.file_name().to_str().is_some_and(|name| named.contains(name)) {
+                fs::remove_file(blob.path())?;
+                swept();
+            }
+        }
+        File::open(shelf.path())?.sync_all()?;
+    }
+    Ok(())
 }
 
 impl Engine for Blobs {

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::OpenError;
+use crate::owner_only;
 
 /// Makes the entries of a directory durable.
 pub(crate) fn sync(dir: &Path) -> Result<(), OpenError> {
@@ -17,7 +18,6 @@ pub(crate) fn sync(dir: &Path) -> Result<(), OpenError> {
 ///
 /// # Durability
 /// All files that `make` left are on stable media, and the entry of the directory too.
-#[cfg_attr(not(any(feature = "sled", feature = "fjall")), allow(dead_code, reason = "redb keeps one file"))]
 pub(crate) fn whole(dir: &Path, make: impl FnOnce(&Path) -> Result<(), OpenError>) -> Result<(), OpenError> {
     if dir.exists() {
         return Ok(());
@@ -28,14 +28,13 @@ pub(crate) fn whole(dir: &Path, make: impl FnOnce(&Path) -> Result<(), OpenError
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io("remove", making)(error)),
         Ok(()) | Err(_) => {}
     }
-    std::fs::create_dir_all(&making).map_err(io("create", making.clone()))?;
+    owner_only::create_dir_all(&making).map_err(io("create", making.clone()))?;
     make(&making)?;
     sync_all_below(&making).map_err(io("sync", making.clone()))?;
     std::fs::rename(&making, dir).map_err(io("rename", making))?;
     dir.parent().map_or(Ok(()), sync)
 }
 
-#[cfg_attr(not(any(feature = "sled", feature = "fjall")), allow(dead_code, reason = "redb keeps one file"))]
 fn sync_all_below(dir: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(dir)? {
         let entry = entry?;

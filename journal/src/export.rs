@@ -2,7 +2,8 @@
 //!
 //! One line says what it is, one each definition and frame follows in the order of the log, a last one counts and sums them up.
 //! Each line has its number and a checksum over its bytes (see `line`). Index rows are no part of it: they follow from the
-//! records, so an import makes them anew. LSNs are none either: a frame's place is its line.
+//! records, so an import makes them anew. LSNs are none either: a frame's place is its line. Of a deleted session there is a line
+//! without any of its text, so that an import knows whom the others name (J-10).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -13,12 +14,13 @@ use subtend_session::index::Head;
 use subtend_session::record::{Record, SessionCreated};
 
 use crate::codec::Decoded;
+use crate::compact;
 use crate::engine::{Engine, Go, Kept};
 use crate::error::ReadError;
 use crate::journal::Journal;
 use crate::read;
 use crate::verify::Progress;
-use line::{Def, End, FrameLine, Header, Writer};
+use line::{Def, Deleted, End, FrameLine, Header, Writer};
 
 pub(crate) mod line;
 mod sound;
@@ -78,8 +80,8 @@ impl Journal {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Tally, ExportError> {
         let engine = self.shared().engine()?;
-        let (scope, told) = sessions(&*engine, scope)?;
-        let mut work = Work::new(&*engine, out, scope, told)?;
+        let (scope, heads) = sessions(&*engine, scope)?;
+        let mut work = Work::new(&*engine, out, scope, heads)?;
         match scope {
             Scope::Store => work.log(progress)?,
             Scope::Tree(_) => work.places(progress)?,
@@ -101,8 +103,8 @@ impl Journal {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(Tally, Vec<Skipped>), ExportError> {
         let engine = self.shared().engine()?;
-        let (told, skipped) = sound::trees(&*engine, progress)?;
-        let mut work = Work::new(&*engine, out, Scope::Store, told)?;
+        let (heads, skipped) = sound::trees(&*engine, progress)?;
+        let mut work = Work::new(&*engine, out, Scope::Store, heads)?;
         work.places(progress)?;
         Ok((work.end()?, skipped))
     }
@@ -124,14 +126,14 @@ impl Told {
 }
 
 /// The sessions that are to be written. One without a head is none: an import that did not finish has left it.
-fn sessions(engine: &dyn Engine, scope: Scope) -> Result<(Scope, BTreeMap<SessionId, Told>), ReadError> {
-    let mut told = BTreeMap::new();
+fn sessions(engine: &dyn Engine, scope: Scope) -> Result<(Scope, BTreeMap<SessionId, Head>), ReadError> {
+    let mut heads = BTreeMap::new();
     let session = match scope {
         Scope::Store => {
             let mut damaged = None;
             engine.heads(&mut |session, head| match head {
                 Ok(head) => {
-                    told.insert(session, Told::of(&head));
+                    heads.insert(session, head);
                     Go::Continue(())
                 }
                 Err(error) => {
@@ -139,11 +141,16 @@ fn sessions(engine: &dyn Engine, scope: Scope) -> Result<(Scope, BTreeMap<Sessio
                     Go::Break(())
                 }
             })?;
-            return damaged.map_or(Ok((scope, told)), |error| Err(error.into()));
+            return damaged.map_or(Ok((scope, heads)), |error| Err(error.into()));
         }
         Scope::Tree(session) => session,
     };
     let root = engine.head(session)?.ok_or(ReadError::NoSuchSession(session))?.root;
+    // An erased session is in no row of `kid`.
+    engine.heads(&mut |session, head| {
+        heads.extend(head.ok().filter(|head| head.root == root && head.is_erased()).map(|head| (session, head)));
+        Go::Continue(())
+    })?;
     let mut open = vec![root];
     while let Some(session) = open.pop() {
         let head = engine.head(session)?.ok_or_else(|| ReadError::Damaged {
@@ -153,11 +160,14 @@ fn sessions(engine: &dyn Engine, scope: Scope) -> Result<(Scope, BTreeMap<Sessio
             why: format!("it stands in the tree of {root}, and has no head"),
         })?;
         // A damaged store may hold a ring.
-        if told.insert(session, Told::of(&head)).is_none() {
+        if heads.insert(session, head).is_none() {
             open.extend(engine.kids(session)?);
         }
     }
-    Ok((Scope::Tree(root), told))
+    if compact::deleted(&heads).contains_key(&session) {
+        return Err(ReadError::NoSuchSession(session));
+    }
+    Ok((Scope::Tree(root), heads))
 }
 
 struct Work<'a> {
@@ -174,10 +184,16 @@ impl<'a> Work<'a> {
         engine: &'a dyn Engine,
         out: &'a mut dyn Write,
         scope: Scope,
-        told: BTreeMap<SessionId, Told>,
+        mut heads: BTreeMap<SessionId, Head>,
     ) -> Result<Self, ExportError> {
         let mut out = Writer::new(out);
         out.line("export", &Header { format: FORMAT, frames: crate::codec::VERSION, what: scope })?;
+        for session in compact::deleted(&heads).into_keys() {
+            if let Some(head) = heads.remove(&session) {
+                out.line("deleted", &Deleted { session, head: head.erased() })?;
+            }
+        }
+        let told = heads.iter().map(|(session, head)| (*session, Told::of(head))).collect();
         Ok(Self { engine, out, told, defs: BTreeSet::new(), tally: Tally::default() })
     }
 }

@@ -16,6 +16,8 @@ pub(crate) struct FaultPoints {
     pub(crate) no_epoch: bool,
     /// Commits take 50 ms longer, so that a tool that does not wait for its intent is seen to be ahead of it.
     pub(crate) no_intent: bool,
+    /// A compaction leaves what is deleted.
+    pub(crate) no_erase: bool,
 }
 
 impl FaultPoints {
@@ -38,6 +40,7 @@ impl FaultPoints {
             no_outbox: has("no-outbox"),
             no_epoch: has("no-epoch"),
             no_intent: has("no-intent"),
+            no_erase: has("no-erase"),
         }
     }
 
@@ -59,6 +62,7 @@ mod tests {
         assert_eq!(FaultPoints::parse("no-outbox"), FaultPoints { no_outbox: true, ..none });
         assert_eq!(FaultPoints::parse("no-epoch"), FaultPoints { no_epoch: true, ..none });
         assert_eq!(FaultPoints::parse("no-intent"), FaultPoints { no_intent: true, ..none });
+        assert_eq!(FaultPoints::parse("no-erase"), FaultPoints { no_erase: true, ..none });
         assert_eq!(
             FaultPoints::parse("ack-before-commit, no-outbox"),
             FaultPoints { ack_before_commit: true, no_outbox: true, ..none }

@@ -16,6 +16,7 @@ use crate::frame::Frame;
 use crate::journal::Journal;
 use crate::verify::Progress;
 
+mod fields;
 mod lines;
 mod plan;
 mod survey;
@@ -52,6 +53,11 @@ pub enum ImportError {
     /// The store has one of the sessions.
     #[error("session {0} is in the store already; nothing was imported, choose another store")]
     Exists(SessionId),
+    /// The store had one of the sessions, and it was deleted there: a deletion is durable.
+    #[error(
+        "session {0} was deleted in this store, and a deletion is final; nothing was imported, import it into another store (--data DIR)"
+    )]
+    Deleted(SessionId),
     /// An import that did not finish has left other frames of one of the sessions.
     #[error(
         "session {session} was left half by an import that did not finish, and line {line} goes on otherwise: repeat that import with its own file, or choose another store"

@@ -6,6 +6,7 @@
 pub mod audit;
 pub mod blobs;
 pub mod codec;
+pub mod compact;
 #[cfg(feature = "disk")]
 mod directory;
 pub mod engine;
@@ -24,6 +25,8 @@ pub mod keyed;
 #[cfg_attr(not(feature = "disk"), allow(dead_code, reason = "only a store in a directory needs it"))]
 mod lock;
 pub mod memory;
+#[cfg_attr(not(feature = "disk"), allow(dead_code, reason = "only a store in a directory needs all of it"))]
+pub mod owner_only;
 #[cfg(any(feature = "sled", feature = "fjall"))]
 mod private;
 mod queue;
@@ -46,6 +49,7 @@ mod watermark;
 mod writer;
 
 pub use audit::{AuditError, Auditor, audit};
+pub use compact::{Compacted, Compacting, Held};
 pub use engine::Engine;
 pub use error::{AppendError, EngineError, OpenError, Poisoned, ReadError};
 pub use export::{ExportError, Scope, Skipped, Tally};
@@ -53,5 +57,5 @@ pub use fault_points::FAULT_POINTS;
 pub use frame::{Appended, Batch, Frame, Stored};
 pub use import::ImportError;
 pub use journal::{Activation, Info, Journal, Options};
-pub use store::{Copied, StoreSpec, discard_store, open_store, open_store_to_read, open_store_with};
+pub use store::{Copied, StoreSpec, compact_store, discard_store, open_store, open_store_to_read, open_store_with};
 pub use verify::{Problem, Progress, Report};

@@ -1,11 +1,12 @@
 //! The lock file: one process per store.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
 use crate::error::OpenError;
+use crate::owner_only;
 
 /// A held lock; the operating system frees it with the process, however that ends.
 #[derive(Debug)]
@@ -21,7 +22,7 @@ impl Lock {
             let path = path.clone();
             move |source| OpenError::Io { what, path, source }
         };
-        let mut file = OpenOptions::new()
+        let mut file = owner_only::file_options()
             .read(true)
             .write(true)
             .create(true)

@@ -1,11 +1,12 @@
 //! Reads. They see what is durable: `Journal::settled` before them makes that everything appended so far.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use subtend_session::ids::{Epoch, Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{Head, Inflight, Row};
 
 use crate::codec::{self, Decoded, FrameError};
+use crate::compact;
 use crate::engine::{Engine, Go, Kept};
 use crate::error::{EngineError, ReadError};
 use crate::fence::Known;
@@ -78,17 +79,55 @@ impl Journal {
         head_of(&*self.shared().engine()?, session)
     }
 
-    /// All heads, by session. Damaged rows are left out and named by [`Journal::damaged`].
+    /// All heads, by session. Damaged rows are left out and named by [`Journal::damaged`]. A session below a deleted one is deleted.
     ///
     /// # Errors
     /// When the engine fails.
     pub fn heads(&self) -> Result<Vec<(SessionId, Head)>, ReadError> {
-        let mut heads = Vec::new();
+        let mut heads = self.own_heads()?;
+        for session in compact::deleted(&heads).into_keys() {
+            if let Some(head) = heads.get_mut(&session) {
+                head.deleted = true;
+            }
+        }
+        Ok(heads.into_iter().collect())
+    }
+
+    /// The uppermost deleted session of each tree whose deletion is not complete: a process died before it had noted it in every
+    /// session below.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    pub fn half_deleted(&self) -> Result<BTreeSet<SessionId>, ReadError> {
+        let heads = self.own_heads()?;
+        let tops = compact::deleted(&heads).into_iter();
+        let open = tops.filter(|(session, _)| heads.get(session).is_some_and(|head| !head.deleted));
+        Ok(open.map(|(_, top)| top).collect())
+    }
+
+    /// Each head as it is written.
+    fn own_heads(&self) -> Result<BTreeMap<SessionId, Head>, ReadError> {
+        let mut heads = BTreeMap::new();
         self.shared().engine()?.heads(&mut |session, head| {
             heads.extend(head.ok().map(|head| (session, head)));
             GO
         })?;
         Ok(heads)
+    }
+
+    /// Bytes of the frames of a session, where they are encoded.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    pub fn bytes_of(&self, session: SessionId) -> Result<u64, ReadError> {
+        let engine = self.shared().engine()?;
+        let mut bytes = 0_u64;
+        for (_, lsn) in engine.places(session)? {
+            if let Some(Kept::Bytes(frame)) = engine.frame(lsn)? {
+                bytes = bytes.saturating_add(frame.len() as u64);
+            }
+        }
+        Ok(bytes)
     }
 
     /// The session's row of the boot scan; `None` where no run of it is in flight.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use crate::compact::{Compacted, Compacting};
 use crate::error::OpenError;
 use crate::journal::{Journal, Options};
 use crate::memory::Memory;
@@ -29,7 +30,7 @@ pub enum StoreSpec {
 
 /// The engines that keep a directory: their names, whether this build holds them, and the entry below the directory that is
 /// theirs. Its major version names that, so that no later one can mistake the files for its own.
-const ENGINES: [(&str, bool, &str); 3] = [
+pub(crate) const ENGINES: [(&str, bool, &str); 3] = [
     ("redb", cfg!(feature = "redb"), "redb-4"),
     ("sled", cfg!(feature = "sled"), "sled-0.34"),
     ("fjall", cfg!(feature = "fjall"), "fjall-3"),
@@ -162,22 +163,40 @@ pub fn open_store_with(spec: &StoreSpec, options: Options) -> Result<Journal, Op
     match spec {
         StoreSpec::Memory => Journal::open(Box::new(Memory::new()), options),
         #[cfg(feature = "redb")]
-        StoreSpec::Redb(dir) => disk::open(dir, "redb", &options, |inner, cache_bytes| {
-            std::fs::create_dir_all(inner).map_err(|source| OpenError::Io {
-                what: "create",
-                path: inner.to_owned(),
-                source,
-            })?;
-            Ok(std::sync::Arc::new(crate::redb::Redb::open(&inner.join("journal.redb"), cache_bytes)?))
-        }),
+        StoreSpec::Redb(dir) => disk::open(dir, "redb", &options, &disk::redb),
         #[cfg(feature = "sled")]
-        StoreSpec::Sled(dir) => disk::open(dir, "sled", &options, |inner, cache_bytes| {
-            Ok(std::sync::Arc::new(crate::sled::open(inner, cache_bytes)?))
-        }),
+        StoreSpec::Sled(dir) => disk::open(dir, "sled", &options, &disk::sled),
         #[cfg(feature = "fjall")]
-        StoreSpec::Fjall(dir) => disk::open(dir, "fjall", &options, |inner, cache_bytes| {
-            Ok(std::sync::Arc::new(crate::fjall::open(inner, cache_bytes)?))
-        }),
+        StoreSpec::Fjall(dir) => disk::open(dir, "fjall", &options, &disk::fjall),
+    }
+}
+
+/// Rewrites a store that no process has open, without the records of its deleted sessions and without blobs that no row names (J-10).
+///
+/// The new store is written alongside the old one and takes its place at the end, so there must be room for both. A store in memory
+/// has nothing to compact. Blocks its thread.
+///
+/// # Errors
+/// As for [`open_store_with`], and when a row or a birth is damaged; the store is then as it was.
+///
+/// # Durability
+/// What is erased is gone from the files of the store when this returns. A process that dies before leaves the old store, or a new one
+/// that the next opening for writing puts in its place.
+pub fn compact_store(
+    spec: &StoreSpec,
+    options: &Options,
+    progress: &mut dyn FnMut(Compacting),
+) -> Result<Compacted, OpenError> {
+    #[cfg(not(feature = "disk"))]
+    let _ = (options, progress);
+    match spec {
+        StoreSpec::Memory => Ok(Compacted::default()),
+        #[cfg(feature = "redb")]
+        StoreSpec::Redb(dir) => disk::compact(dir, "redb", options, &disk::redb, progress),
+        #[cfg(feature = "sled")]
+        StoreSpec::Sled(dir) => disk::compact(dir, "sled", options, &disk::sled, progress),
+        #[cfg(feature = "fjall")]
+        StoreSpec::Fjall(dir) => disk::compact(dir, "fjall", options, &disk::fjall, progress),
     }
 }
 

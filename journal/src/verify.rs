@@ -65,6 +65,8 @@ pub struct Report {
     pub sessions: u64,
     /// Bytes of the frames, where they are encoded.
     pub bytes: u64,
+    /// Those of each session.
+    pub sizes: BTreeMap<SessionId, u64>,
     /// What does not hold; empty for a sound store.
     pub problems: Vec<Problem>,
 }
@@ -78,6 +80,8 @@ struct Check<'a> {
     /// Sessions whose records cannot be had: nothing more can be said of their rows.
     damaged: BTreeSet<SessionId>,
     sound: BTreeSet<SessionId>,
+    /// Erased sessions: a head is all that remains of each.
+    erased: BTreeSet<SessionId>,
     /// Sessions with records and without rows, as an import leaves them that did not finish.
     left: BTreeSet<SessionId>,
     kids: BTreeSet<(SessionId, SessionId)>,
@@ -94,6 +98,7 @@ pub(crate) fn verify(engine: &dyn Engine, progress: &mut dyn FnMut(Progress)) ->
         in_log: BTreeMap::new(),
         damaged: BTreeSet::new(),
         sound: BTreeSet::new(),
+        erased: BTreeSet::new(),
         left: BTreeSet::new(),
         kids: BTreeSet::new(),
         obligations: Vec::new(),
@@ -129,15 +134,18 @@ impl Check<'_> {
         let mut last = Lsn(0);
         engine.frames(Lsn(0), &mut |lsn, kept| {
             self.report.frames = self.report.frames.saturating_add(1);
-            if let Kept::Bytes(bytes) = &kept {
-                self.report.bytes = self.report.bytes.saturating_add(bytes.len() as u64);
-            }
+            let size = if let Kept::Bytes(bytes) = &kept { bytes.len() as u64 } else { 0 };
+            self.report.bytes = self.report.bytes.saturating_add(size);
             if lsn <= last || lsn > end {
                 self.tell(None, Some(lsn), format!("the frame stands after {last}, in a log that ends at {end}"));
             }
             last = lsn;
             match read::open_frame(kept) {
-                Ok(frame) => *self.in_log.entry(frame.session).or_default() += 1,
+                Ok(frame) => {
+                    *self.in_log.entry(frame.session).or_default() += 1;
+                    let of = self.report.sizes.entry(frame.session).or_default();
+                    *of = of.saturating_add(size);
+                }
                 Err(error) => self.tell(None, Some(lsn), error.to_string()),
             }
             if self.report.frames.is_multiple_of(1024) {

@@ -3,7 +3,7 @@
 //! A cleanly lost tail takes its index rows with it and cannot be seen from inside the store; this sees it. A store has it from
 //! its making on, so one that holds anything and has none has lost it.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use subtend_session::ids::Lsn;
 
 use crate::error::OpenError;
+use crate::owner_only;
 
 const NAME: &str = "WATERMARK";
 const MAGIC: u32 = 0x5375_576d;
@@ -94,7 +95,7 @@ impl Watermark {
             move |source| OpenError::Io { what, path, source }
         };
         // Not truncated, so that no crash finds it without a mark.
-        let options = OpenOptions::new().write(true).create(true).truncate(false).open(&kept.path);
+        let options = owner_only::file_options().write(true).create(true).truncate(false).open(&kept.path);
         let best = kept.best();
         let newest_is_first = best.is_some() && kept.slots.first().copied().flatten() == best;
         let mut mark = Self {

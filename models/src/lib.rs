@@ -15,3 +15,4 @@ pub mod provider;
 pub mod scripted;
 pub mod spec;
 pub mod throttle;
+pub mod windows;

@@ -42,6 +42,30 @@ pub trait Model: Send + Sync + 'static {
     fn call(&self, request: Request, deltas: Deltas) -> BoxFuture<'static, Result<Answer, ModelError>>;
 }
 
+/// A model, or a shared one.
+pub trait IntoModel {
+    /// Converts it into a shared model.
+    fn into_model(self) -> Arc<dyn Model>;
+}
+
+impl<M: Model> IntoModel for M {
+    fn into_model(self) -> Arc<dyn Model> {
+        Arc::new(self)
+    }
+}
+
+impl<M: Model> IntoModel for Arc<M> {
+    fn into_model(self) -> Arc<dyn Model> {
+        self
+    }
+}
+
+impl IntoModel for Arc<dyn Model> {
+    fn into_model(self) -> Arc<dyn Model> {
+        self
+    }
+}
+
 /// One model call.
 #[derive(Clone, Debug)]
 pub struct Request {

@@ -147,14 +147,17 @@ impl Models {
     /// well first: one whose key is refused must not be asked because another one had a hiccup.
     pub fn pick(&self, name: &Text) -> Picked {
         match self.route(name) {
-            Route::One(member) => Picked { member, pool: false },
+            Route::One(member) => {
+                let stands_in = Arc::ptr_eq(&member.model, &self.fallback) && *member.name != *self.fallback.name();
+                Picked { member, pool: false, stands_in }
+            }
             Route::Pool(members) => {
                 let well = members.iter().find(|member| self.health.is_well(&member.name));
                 let soonest = || members.iter().min_by_key(|member| self.health.well_from(&member.name));
                 // A pool has at least one member.
                 let member = well.or_else(soonest).cloned();
                 let fallback = || Member { name: self.fallback.name().into(), model: Arc::clone(&self.fallback) };
-                Picked { member: member.unwrap_or_else(fallback), pool: true }
+                Picked { member: member.unwrap_or_else(fallback), pool: true, stands_in: false }
             }
         }
     }
@@ -202,6 +205,8 @@ pub struct Picked {
     pub member: Member,
     /// Whether the session's name for it stands for several, so that records have to say which one it was.
     pub pool: bool,
+    /// Whether the name has no model of its own, and the one that answers for all is called.
+    pub stands_in: bool,
 }
 
 #[cfg(test)]

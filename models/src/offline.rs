@@ -1,8 +1,8 @@
 //! The offline model: a rule-based stand-in that lists, searches and reads the workspace through its tools.
 //!
 //! It lets the main job run on a machine without a key or a network. It sees what any model sees, the transcript and the tools
-//! offered, and never touches a file itself. A person's question makes it list the workspace, pick areas and words, hand each
-//! area to an explorer in the background, and put the reports together; an explorer's prompt (see `brief`) makes it list,
+//! offered, and never touches a file itself. A person's question makes it list the workspace and search it once for the words of the question, pick areas by
+//! what matches, hand each area to an explorer in the background, and put the reports together; an explorer's prompt (see `brief`) makes it list,
 //! search and read one area; without `task` it does that work itself. It keeps no state: what comes next is worked out from
 //! the transcript each time, so that it goes on rightly after a restart.
 //!
@@ -28,10 +28,10 @@ use subtend_session::message::{Message, ToolSpec};
 use subtend_session::record::Asked;
 
 use self::answer::Part;
-use self::areas::Plan;
+use self::areas::{Hits, Plan};
 use self::brief::{Area, Brief};
 use self::report::Report;
-use self::results::Listing;
+use self::results::{Listing, Matched};
 use self::transcript::{AT_WORK, Done, Open};
 use self::work::{Next, Offered};
 use crate::model::{Answer, Delta, Deltas, Model, ModelError, Request};
@@ -146,26 +146,48 @@ fn explore(brief: &Brief, open: &Open<'_>, offered: &Offered) -> Step {
 fn lead(open: &Open<'_>, offered: &Offered) -> Step {
     let first = json!({ "path": ".", "depth": 2 });
     if !offered.list {
-        return alone(open, offered, None, "");
+        return alone(open, offered, None, &Plan::default(), "");
     }
-    let Some(listed) = open.find("list", &first) else {
-        return Step::Call("listing the workspace.".into(), vec![("list", first)]);
-    };
+    let words = words::words(&open.question);
+    let searches = offered.search && !words.is_empty();
+    let scan = |whole: bool| ("search", areas::search(&words, whole));
+    let mut missing = vec![("list", first.clone())];
+    missing.extend(searches.then(|| scan(true)));
+    missing.retain(|(tool, args)| open.find(tool, args).is_none());
+    if !missing.is_empty() {
+        let what = if searches {
+            "listing the workspace and searching it for the question's words."
+        } else {
+            "listing the workspace."
+        };
+        return Step::Call(what.into(), missing);
+    }
+    let found = |whole: bool| open.find("search", &scan(whole).1).filter(|_| searches);
+    let nothing = |done: &Done<'_>| !done.error && Matched::parse(done.content).files.is_empty();
+    let whole = found(true).is_none_or(|done| !nothing(done));
+    if !whole && found(false).is_none() {
+        return Step::Call("searching for parts of the question's words.".into(), vec![scan(false)]);
+    }
+    let hits = found(whole).map(|done| match done.error {
+        true => Err(report::shown(done.content)),
+        false => Ok(Hits { words: words.clone(), whole, matched: Matched::parse(done.content) }),
+    });
+    let Some(listed) = open.find("list", &first) else { return Step::Nothing };
     if listed.error {
         let why = report::shown(listed.content);
         return Step::Say(answer::plain(&format!("The workspace could not be listed: {why}")));
     }
-    let listing = Listing::parse(listed.content);
+    let listing = Listing::parse(listed.content, false);
     if listing.dirs.is_empty() && listing.files.is_empty() {
         let why = report::shown(listed.content);
         return Step::Say(answer::plain(&format!(
             "The workspace shows no files, so there is nothing to answer from. {why}"
         )));
     }
-    let plan = Plan { cut: open.cut, ..areas::plan(&listing, &open.question) };
+    let plan = Plan { cut: open.cut, ..areas::plan(&listing, &open.question, hits) };
     match &offered.task {
         Some(agent) if plan.briefs.len() > 1 => divide(open, offered, &listing, &plan, agent),
-        Some(_) | None => alone(open, offered, Some(&listing), ""),
+        Some(_) | None => alone(open, offered, Some(&listing), &plan, ""),
     }
 }
 
@@ -173,93 +195,54 @@ fn lead(open: &Open<'_>, offered: &Offered) -> Step {
 fn divide(open: &Open<'_>, offered: &Offered, listing: &Listing, plan: &Plan, agent: &str) -> Step {
     let task =
         |brief: &Brief| json!({ "subagent_type": agent, "prompt": brief.prompt(&open.question), "background": true });
-    let missing: Vec<(&str, Value)> = plan
-        .briefs
-        .iter()
-        .map(&task)
-        .filter(|args| open.find("task", args).is_none())
-        .map(|args| ("task", args))
-        .collect();
+    let briefs = || plan.briefs.iter().map(|(brief, _)| brief);
+    let missing: Vec<(&str, Value)> =
+        briefs().map(&task).filter(|args| open.find("task", args).is_none()).map(|args| ("task", args)).collect();
     if !missing.is_empty() {
-        let areas: Vec<String> = plan.briefs.iter().map(|brief| brief.area.shown()).collect();
+        let areas: Vec<String> = briefs().map(|brief| brief.area.shown()).collect();
         return Step::Call(format!("one explorer each for {}.", areas.join(", ")), missing);
     }
-    let fates: Vec<Fate> =
-        plan.briefs.iter().map(|brief| fate(open, &brief.area, open.find("task", &task(brief)))).collect();
-    if fates.iter().all(|fate| matches!(fate, Fate::Refused(_))) {
-        let why = fates.iter().find_map(|fate| if let Fate::Refused(why) = fate { Some(why) } else { None });
-        return alone(open, offered, Some(listing), why.map_or("", |why| why));
+    let calls: Vec<Option<&Done<'_>>> = briefs().map(|brief| open.find("task", &task(brief))).collect();
+    if let Some(Some(first)) = calls.first()
+        && calls.iter().flatten().all(|call| call.error)
+    {
+        return alone(open, offered, Some(listing), plan, &report::shown(first.content));
     }
-    let at_work = fates.iter().filter(|fate| matches!(fate, Fate::AtWork)).count();
-    if at_work > 0 {
-        let all = fates.len();
-        let back = all.saturating_sub(at_work);
+    let ends: Vec<_> = briefs().zip(&calls).map(|(brief, call)| end(open, &brief.area, (*call)?)).collect();
+    let (all, back) = (ends.len(), ends.iter().flatten().count());
+    if back < all {
         return Step::Say(format!(
             "{AT_WORK}{back} of {all} explorers are back; the answer comes when all have ended."
         ));
     }
-    let parts: Vec<Part> = plan
-        .briefs
-        .iter()
-        .zip(fates)
-        .map(|(brief, fate)| Part { area: brief.area.clone(), report: fate.report() })
-        .collect();
-    Step::Say(answer::markdown(Some(listing), plan, &parts))
+    let parts = plan.briefs.iter().zip(ends.into_iter().flatten());
+    let parts = parts.map(|((brief, why), report)| Part { area: brief.area.clone(), why: why.clone(), report });
+    Step::Say(answer::markdown(Some(listing), plan, &parts.collect::<Vec<_>>()))
 }
 
-/// What became of one explorer.
-enum Fate {
-    /// It was not started.
-    Refused(String),
-    /// Its end is not known yet.
-    AtWork,
-    /// It ended with a report.
-    Reported(Box<Report>),
-    /// It ended without one.
-    Silent(String),
-}
-
-impl Fate {
-    fn report(self) -> Result<Report, String> {
-        match self {
-            Self::Reported(report) => Ok(*report),
-            Self::Refused(why) => Err(format!("the explorer could not be started: {why}")),
-            Self::Silent(why) => Err(format!("the explorer {why}")),
-            Self::AtWork => Err("the explorer is still at work".into()),
-        }
-    }
-}
-
-/// Finds the end of the explorer of `area`: by the id that its call gave, else by the area that a report names.
-fn fate(open: &Open<'_>, area: &Area, call: Option<&Done<'_>>) -> Fate {
-    let Some(call) = call else { return Fate::AtWork };
+/// Finds the end of the explorer of `area`: by the id that its call gave, else by the area that a report names. `None` while it
+/// runs, an error where there is no report.
+fn end(open: &Open<'_>, area: &Area, call: &Done<'_>) -> Option<Result<Report, String>> {
     if call.error {
-        return Fate::Refused(report::shown(call.content));
+        return Some(Err(format!("the explorer could not be started: {}", report::shown(call.content))));
     }
     let reported = |text: &str| Report::parse(text).filter(|report| report.area == *area);
     if let Some(report) = reported(call.content) {
-        return Fate::Reported(Box::new(report));
+        return Some(Ok(report));
     }
     let given: Value = serde_json::from_str(call.content).unwrap_or(Value::Null);
     let ids: Vec<&str> = ["session_id", "short"].iter().filter_map(|key| given.get(key)?.as_str()).collect();
     let by_id = open.ends.iter().find(|end| ids.contains(&end.id));
-    let end = by_id.or_else(|| open.ends.iter().find(|end| end.text.is_some_and(|text| reported(text).is_some())));
-    match end {
-        None => Fate::AtWork,
-        Some(end) => match end.text.and_then(reported) {
-            Some(report) => Fate::Reported(Box::new(report)),
-            None if end.completed() => Fate::Silent("ended without a report that can be read".into()),
-            None => Fate::Silent(end.how.to_owned()),
-        },
-    }
+    let end = by_id.or_else(|| open.ends.iter().find(|end| end.text.is_some_and(|text| reported(text).is_some())))?;
+    let how = if end.completed() { "ended without a report that can be read" } else { end.how };
+    Some(end.text.and_then(reported).ok_or_else(|| format!("the explorer {how}")))
 }
 
 /// Does the work itself, over the whole workspace or the one place that the question names.
-fn alone(open: &Open<'_>, offered: &Offered, listing: Option<&Listing>, refused: &str) -> Step {
-    let plan = listing.map(|listing| areas::plan(listing, &open.question)).unwrap_or_default();
-    let area = match &*plan.briefs {
-        [only] if !only.area.shallow => only.area.clone(),
-        _ => Area::deep("."),
+fn alone(open: &Open<'_>, offered: &Offered, listing: Option<&Listing>, plan: &Plan, refused: &str) -> Step {
+    let (area, why) = match &*plan.briefs {
+        [(only, why)] if !only.area.shallow => (only.area.clone(), why.clone()),
+        _ => (Area::deep("."), "the whole workspace".to_owned()),
     };
     let brief = Brief { area, words: words::words(&open.question) };
     match work::next(&brief, open, offered) {
@@ -268,8 +251,8 @@ fn alone(open: &Open<'_>, offered: &Offered, listing: Option<&Listing>, refused:
             if !refused.is_empty() {
                 report.notes.push(format!("no explorer could be started: {refused}"));
             }
-            let parts = [Part { area: brief.area.clone(), report: Ok(*report) }];
-            let plan = Plan { briefs: vec![brief], left: Vec::new(), cut: open.cut };
+            let parts = [Part { area: brief.area.clone(), why: why.clone(), report: Ok(*report) }];
+            let plan = Plan { briefs: vec![(brief, why)], cut: open.cut, ..Plan::default() };
             Step::Say(answer::markdown(listing, &plan, &parts))
         }
     }

@@ -1,17 +1,16 @@
 //! Language models of providers, over HTTP.
 //!
-//! The protocols are written by the crate `genai`, and nothing of it shows here: it renders a request, sends it and cuts the
-//! answer into frames. What an answer says is read from the frames themselves (`gather`), so that no call is lost, no argument
-//! rewritten, and an answer that was cut off is not taken for a whole one.
+//! A request is written for its protocol (`render`), and an answer is read from the frames of its stream (`frames`, `gather`). A
+//! server may be hostile or broken: all that it sends is bounded.
 
 mod address;
-mod cache;
+mod claude;
 mod client;
 mod fault;
+mod frames;
 mod gather;
 mod key;
 mod near;
-mod options;
 mod protocol;
 mod reasoning;
 mod render;
@@ -32,6 +31,7 @@ pub use self::key::Key;
 pub use self::protocol::Protocol;
 pub use self::target::{BadTarget, Target};
 use crate::model::{Answer, Deltas, Model, ModelError, Request};
+use crate::windows;
 
 /// A model of a provider.
 ///
@@ -102,6 +102,11 @@ impl Model for Provider {
 
     fn quotas(&self) -> &[Text] {
         &self.quotas
+    }
+
+    fn context_window(&self) -> Option<u64> {
+        // The quota names the model with its provider.
+        self.quotas.first().and_then(|name| windows::known(name))
     }
 
     fn call(&self, request: Request, deltas: Deltas) -> BoxFuture<'static, Result<Answer, ModelError>> {

@@ -149,7 +149,13 @@ impl Scripted {
     /// When it cannot be read, or is not well formed.
     pub fn from_file(path: &Path) -> Result<Self, ScriptError> {
         let read = |error| ScriptError::Read { path: path.to_owned(), error };
-        if std::fs::metadata(path).map_err(read)?.len() > MAX_FILE_BYTES {
+        let metadata = std::fs::metadata(path).map_err(read)?;
+        // A pipe or a device would let another process answer while the session works.
+        if !metadata.is_file() {
+            let message = "it is not a regular file; copy the script into one";
+            return Err(read(std::io::Error::new(std::io::ErrorKind::InvalidInput, message)));
+        }
+        if metadata.len() > MAX_FILE_BYTES {
             let message = format!("it is larger than {MAX_FILE_BYTES} bytes");
             return Err(read(std::io::Error::new(std::io::ErrorKind::FileTooLarge, message)));
         }

@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod provider {
     pub(crate) mod answers;
+    mod bounds;
     mod broken;
     mod errors;
     mod requests;

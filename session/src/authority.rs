@@ -20,6 +20,9 @@
 //! end with `/`: `src/` is `src/**`. The whole pattern `*` stands for every resource. Nothing else is special: `?`, `[`, `{` and
 //! `!` stand for themselves.
 //!
+//! A deny or an ask of a path covers everything below it: `src` reads as the two rules `src` and `src/**`. An allow covers the
+//! path alone, so that a rule never allows more than it spells out.
+//!
 //! A resource of `fs.*` that is not a normal relative path (empty, absolute, with an empty, `.` or `..` part, with NUL or `\\`)
 //! is denied, whatever the rules say.
 
@@ -28,6 +31,7 @@ mod pattern;
 mod present;
 #[cfg(test)]
 mod tests;
+mod words;
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -36,6 +40,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::authority::pattern::{Syntax, Weight};
 use crate::ids::Text;
+
+pub use words::{ACTIONS, BadRule};
 
 /// What may be done with one resource; the order is the lattice: `Deny < Ask < Allow`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -114,11 +120,11 @@ impl RuleSet {
     }
 
     fn verdict(&self, access: &Access, syntax: Syntax) -> Verdict {
-        let mut matching = self.rules.iter().filter(|rule| rule.matches(access, syntax));
+        let mut matching = self.rules.iter().filter_map(|rule| Some((rule, rule.matches(access, syntax)?)));
         let Some(first) = matching.next() else { return self.default };
-        let Some(second) = matching.next() else { return first.verdict };
+        let Some(second) = matching.next() else { return first.0.verdict };
         let ranked: Vec<Ranked> =
-            [first, second].into_iter().chain(matching).map(|rule| Ranked::new(rule, syntax)).collect();
+            [first, second].into_iter().chain(matching).map(|(rule, how)| Ranked::new(rule, syntax, how)).collect();
         let unbeaten = ranked.iter().filter(|rule| !ranked.iter().any(|other| other.beats(rule)));
         unbeaten.map(|rule| rule.verdict).min().unwrap_or(self.default)
     }
@@ -131,6 +137,8 @@ impl RuleSet {
             self.rules.iter().any(|other| {
                 asked.all_match(&other.action)
                     && pattern::same(&other.resource, &rule.resource, syntax)
+                    // An allow of a path lifts no deny of what is below it.
+                    && (other.covers(syntax) || !rule.covers(syntax))
                     && match Weight::of(&other.action, Syntax::Plain).cmp(&weight) {
                         Ordering::Greater => true,
                         Ordering::Equal => other.verdict < rule.verdict,
@@ -144,19 +152,20 @@ impl RuleSet {
     /// Whether some resource of an action of `asked` may be matched by no rule.
     fn default_decides(&self, asked: Asked<'_>) -> bool {
         let syntax = asked.syntax();
-        !self.rules.iter().any(|rule| asked.all_match(&rule.action) && pattern::is_any(&rule.resource, syntax))
+        !self.rules.iter().any(|rule| asked.all_match(&rule.action) && rule.is_everywhere(syntax))
     }
 
     fn best(&self, asked: Asked<'_>) -> Verdict {
         let syntax = asked.syntax();
         let deciding: Vec<(&Rule, Ranked)> =
-            self.deciding(asked).map(|rule| (rule, Ranked::new(rule, syntax))).collect();
+            self.deciding(asked).map(|rule| (rule, Ranked::new(rule, syntax, Match::Itself))).collect();
         // A rule for every resource that this one does not beat has its say wherever this one has.
         let bound = |ranked: &Ranked| {
-            let everywhere = deciding.iter().filter(|(rule, _)| pattern::is_any(&rule.resource, syntax));
+            let everywhere = deciding.iter().filter(|(rule, _)| rule.is_everywhere(syntax));
             everywhere
-                .filter(|(_, other)| !ranked.beats(other))
-                .fold(ranked.verdict, |least, (_, other)| least.min(other.verdict))
+                .map(|(rule, _)| Ranked::lowest(rule, syntax))
+                .filter(|other| !ranked.beats(other))
+                .fold(ranked.verdict, |least, other| least.min(other.verdict))
         };
         let floor = if self.default_decides(asked) { self.default } else { Verdict::Deny };
         deciding.iter().map(|(_, ranked)| bound(ranked)).fold(floor, Verdict::max)
@@ -169,10 +178,34 @@ impl RuleSet {
 }
 
 impl Rule {
-    fn matches(&self, access: &Access, syntax: Syntax) -> bool {
-        pattern::matches(&self.action, &access.action, Syntax::Plain)
-            && pattern::matches(&self.resource, &access.resource, syntax)
+    fn matches(&self, access: &Access, syntax: Syntax) -> Option<Match> {
+        if !pattern::matches(&self.action, &access.action, Syntax::Plain) {
+            return None;
+        }
+        if pattern::matches(&self.resource, &access.resource, syntax) {
+            return Some(Match::Itself);
+        }
+        (self.covers(syntax) && pattern::covers(&self.resource, &access.resource)).then_some(Match::Below)
     }
+
+    /// Whether the rule matches every resource.
+    fn is_everywhere(&self, syntax: Syntax) -> bool {
+        pattern::is_any(&self.resource, syntax) || (self.covers(syntax) && pattern::covers(&self.resource, "."))
+    }
+
+    /// Whether the rule covers all that is below a path that it matches.
+    fn covers(&self, syntax: Syntax) -> bool {
+        syntax == Syntax::Path && (self.verdict != Verdict::Allow || pattern::ends_with_span(&self.resource))
+    }
+}
+
+/// How a rule matches a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Match {
+    /// By its pattern.
+    Itself,
+    /// By a directory above it.
+    Below,
 }
 
 /// A rule's verdict with what decides between rules.
@@ -183,12 +216,20 @@ struct Ranked {
 }
 
 impl Ranked {
-    fn new(rule: &Rule, syntax: Syntax) -> Self {
+    fn new(rule: &Rule, syntax: Syntax, how: Match) -> Self {
         Self {
             action: Weight::of(&rule.action, Syntax::Plain),
-            resource: Weight::of(&rule.resource, syntax),
+            resource: match how {
+                Match::Itself => Weight::of(&rule.resource, syntax),
+                Match::Below => Weight::of_cover(&rule.resource),
+            },
             verdict: rule.verdict,
         }
+    }
+
+    /// The rank of a rule where it is least specific.
+    fn lowest(rule: &Rule, syntax: Syntax) -> Self {
+        Self::new(rule, syntax, if rule.covers(syntax) { Match::Below } else { Match::Itself })
     }
 
     fn beats(&self, other: &Self) -> bool {
@@ -280,6 +321,18 @@ impl Authority {
             };
             sets.extend(taken.cloned());
         }
+    }
+
+    /// Returns the same without the rules for which `keep` is false, each shown with its set.
+    ///
+    /// Only for what holds those rules in another way: the result may allow more.
+    #[must_use]
+    pub fn retaining(&self, keep: impl Fn(&RuleSet, &Rule) -> bool) -> Self {
+        let rest = |set: &Arc<RuleSet>| {
+            let rules = set.rules.iter().filter(|rule| keep(set, rule)).cloned().collect();
+            Arc::new(RuleSet { default: set.default, rules })
+        };
+        Self::collect(self.sets.iter().map(rest))
     }
 
     /// The verdict on one access.

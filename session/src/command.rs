@@ -190,7 +190,7 @@ pub enum Command {
         /// On whose word.
         by: By,
     },
-    /// Give the session a title or a summary.
+    /// Give the session a title or a summary, or merge its metadata.
     Describe(Box<Description>),
 }
 
@@ -385,6 +385,13 @@ pub enum Description {
     Title(TitleSet),
     /// A summary.
     Summary(SummarySet),
+    /// Changes to its metadata: a JSON object as text, merged key by key; a key whose value is null is removed.
+    Metadata {
+        /// The changes.
+        changes: Text,
+        /// Who asks for them.
+        by: By,
+    },
 }
 
 /// Which alternative is to be seen.
@@ -417,6 +424,8 @@ pub struct ChildPlan {
     pub label: Option<Text>,
     /// Tools that the call wanted described to it and that it is not offered.
     pub skipped: Vec<Text>,
+    /// What was left out of its prompt, and why.
+    pub warnings: Vec<Text>,
     /// Whether the call waits.
     pub mode: crate::place::Mode,
     /// Turn allowance.

@@ -5,8 +5,8 @@
 //!
 //! | command | Q | W | Wm | Wr | Hi, Ho | Hc | E |
 //! |---|---|---|---|---|---|---|---|
-//! | submit `send` | accepted | accepted | accepted | accepted, taken, next turn | accepted, QUIET | accepted | accepted, opened, started, taken, turn; closed: reopened first |
-//! | submit `steer` | joins the first turn | next boundary | next boundary | as send | as send | as send | as send |
+//! | submit `send` | accepted | accepted | accepted | accepted, taken, next turn; a run of a model: accepted | accepted, QUIET | accepted | accepted, opened, started, taken, turn; closed: reopened first |
+//! | submit `steer` | joins the first turn | next boundary | next boundary | accepted, taken, next turn | accepted, QUIET | accepted | as send |
 //! | admitted | started, taken, turn; owner over: ended | S | slot awaited: resumed, turn; else S | as Wm | S | S | S |
 //! | model answered, calls | S | answered, calls start | S | S | Hi: answered, calls interrupted, QUIET | answered, calls cancelled, END check | S |
 //! | … final | S | answered, boundary | S | S | Hi: answered, QUIET | answered, END check | S |
@@ -16,7 +16,8 @@
 //! | tool finished, tool panicked | S | finished, boundary | S | S | finished, QUIET | finished, END check | S |
 //! | spawn | S | started, spawned, births, or continue asked; refused: error | S | S | S | S | S |
 //! | owned ended, call open | – | taken as its result, boundary | as W | – | taken, QUIET | taken, END check | stored |
-//! | owned ended, else | stored | waits for the boundary or its await | as W | taken, turn; not waking: stored, last: END(completed) | stored, QUIET | stored, END check | stored |
+//! | owned ended, else | stored | waits for the boundary or its await; of a job: for a rest point | as W | taken, turn; not waking: stored, last: END(completed) | stored, QUIET | stored, END check | stored |
+//! | person's run ended | stored | waits for the boundary | as W | stored | stored, QUIET | stored, END check | stored |
 //! | cancel | ended | END | END | END | END | done or AE | AE or NF |
 //! | interrupt | ended | calls answered, rows taken, held interrupted, children of open calls cancelled, QUIET | as W | as W | done | AE | AE or NF |
 //! | owner over | ended | END | END | END | END | = | S |
@@ -38,13 +39,18 @@
 //! | close | working | working | working | working | working | working | closed; an input waits: working |
 //! | delete | working | working | working | working | working | working | queue cleared, deleted |
 //! | branch | branch created, birth | as Q | as Q | as Q | as Q | as Q | as Q |
-//! | describe | title set, unless one stands that the host's is not to replace; summary set | as Q | as Q | as Q | as Q | as Q | as Q |
+//! | describe | title set, unless one stands that the host's is not to replace; summary set; metadata merged | as Q | as Q | as Q | as Q | as Q | as Q |
 //! | regenerate, switch | working | working | working | working | working | working | branch created, birth; switched |
 //! | roll back | working | working | working | working | working | working | rolled back; done before: nothing |
 //!
 //! Of a cancel of the whole tree the hold, and the end behind it, say that the queue stands; a closing run is held anew for that. So
 //! do those of all that the cancelled runs own: the end of an owner says whether it is of such a cancel. An input that comes later lifts it. A deleted session takes only rows that it is owed: inputs, branches and changes are refused,
 //! and so are `continue` rows, by a record.
+//!
+//! A *run of a model* was opened by a model's call. A message never extends it: the run ends with its answer, and the message opens
+//! the next one (K26); only what steers enters it. In any other run a rest point takes one person's message alone; with none queued
+//! it takes all system entries and completions together (B11). While a message is queued, or is the newest thing, completions wait.
+//! *Stored*: the record is a message of the transcript, but for the end of a run that a person opened, which only views show (K26).
 //!
 //! `END(o)`: calls answered, rows taken, then ended, or held closing until local work and owned runs are over. `QUIET`: the check of a
 //! held run. *Boundary*, `QUIET` and `END check` are one check (`boundary`), run by whatever removes local work, a call or an owned run.
@@ -59,6 +65,7 @@ use draft::Draft;
 mod admitted;
 mod alternative;
 mod answered;
+mod arguments;
 mod ask;
 mod attempt;
 mod background;

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use crate::ids::{SessionId, Short, Text};
 use crate::outcome::OutcomeKind;
+use crate::state::Phase;
 
 pub mod discovery;
 pub mod jobs;
@@ -47,11 +48,17 @@ impl Dialect {
         Self::ALL.into_iter().find(|dialect| dialect.name() == name)
     }
 
-    /// Whether its ends are fetched, by `spawn_await` or `check_task`, and may be read again: then they are kept (K2).
+    /// Whether its ends are fetched, and may be read again: then they are kept, and pushed only to an idle model (K2).
     pub const fn is_pulled(self) -> bool {
+        self.fetched_by().is_some()
+    }
+
+    /// The tool that fetches its ends, if there is one.
+    pub const fn fetched_by(self) -> Option<&'static str> {
         match self {
-            Self::Spawn | Self::SpawnTask => true,
-            Self::Subagent | Self::Task | Self::Minion => false,
+            Self::Spawn => Some(jobs::AWAIT),
+            Self::SpawnTask => Some("check_task"),
+            Self::Subagent | Self::Task | Self::Minion => None,
         }
     }
 
@@ -112,6 +119,20 @@ impl Dialect {
             (Some(kind), None) => Some(kind),
             (None, _) | (Some(_), Some(_)) => None,
         }
+    }
+}
+
+/// The state of a branch in the words of `subagent` (B1); `None` before its first run.
+pub fn branch_state(phase: Phase, last: Option<OutcomeKind>) -> Option<&'static str> {
+    match phase {
+        Phase::Quiet => last.map(|kind| Dialect::Subagent.word(kind)),
+        Phase::Queued
+        | Phase::Working
+        | Phase::WaitingMidTurn
+        | Phase::WaitingAtRest
+        | Phase::HeldInterrupted
+        | Phase::HeldOutOfTurns
+        | Phase::Closing => Some("running"),
     }
 }
 

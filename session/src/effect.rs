@@ -203,6 +203,9 @@ pub enum Rejection {
     /// The session is deleted.
     #[error("the session is deleted")]
     Deleted,
+    /// The message, answer or run that the command names does not exist in the session.
+    #[error("{0}")]
+    NotFound(String),
     /// The input itself cannot be accepted.
     #[error("bad input: {0}")]
     BadInput(String),

@@ -34,7 +34,7 @@ pub struct Head {
     pub epoch: Epoch,
     /// Where its run stands.
     pub state: Phase,
-    /// What kind of branch it is; absent for a root.
+    /// What kind of branch it is; of a root only where it is a task of the host.
     #[serde(default)]
     pub kind: Option<BranchKind>,
     /// Whether it is closed.
@@ -45,12 +45,44 @@ pub struct Head {
     pub deleted: bool,
     /// How its last run ended.
     pub last_outcome: Option<OutcomeKind>,
-    /// The title, or the start of the first input.
+    /// The title, or the start of the first input; one line.
+    #[serde(deserialize_with = "crate::title::read")]
     pub title: Text,
     /// Wall clock of the birth, milliseconds since the epoch; informative.
     pub created_ms: i64,
     /// Wall clock of the last change; informative.
     pub updated_ms: i64,
+}
+
+impl Head {
+    /// Whether the session is erased: its records are gone from the store, and this row is all that remains of it.
+    pub fn is_erased(&self) -> bool {
+        self.deleted && self.last_seq == Seq(0)
+    }
+
+    /// Returns the row that remains of a session when it is erased: its place, and no text.
+    #[must_use]
+    pub fn erased(&self) -> Self {
+        // Each field by its name: whoever adds one decides whether it is text.
+        Self {
+            parent: self.parent,
+            root: self.root,
+            short: self.short.clone(),
+            agent: Text::default(),
+            depth: self.depth,
+            inspectable: self.inspectable,
+            last_seq: Seq(0),
+            epoch: self.epoch,
+            state: Phase::Quiet,
+            kind: self.kind,
+            closed: self.closed,
+            deleted: true,
+            last_outcome: None,
+            title: Text::default(),
+            created_ms: self.created_ms,
+            updated_ms: self.updated_ms,
+        }
+    }
 }
 
 /// One row per session with a run in flight: the boot scan.

@@ -10,11 +10,13 @@ mod authority;
 mod budget;
 mod cause;
 mod continued;
+mod coverage;
 mod effects;
 mod id;
 mod journal;
 mod notice;
 pub mod observed;
+mod order;
 mod outside;
 mod queue;
 mod rollback;
@@ -30,6 +32,7 @@ mod world;
 
 use std::fmt;
 
+pub use coverage::{Count, Coverage};
 pub use id::InvariantId;
 pub use observed::{Observed, When};
 pub use world::{Activation, Frame, Ledger, Pool, View, World};
@@ -63,6 +66,8 @@ pub type Verdict = Result<(), Violation>;
 pub struct Predicate {
     /// Which invariant it judges, or a part of it.
     pub id: InvariantId,
+    /// Its module and function, as VERIFICATION.md names it.
+    pub name: &'static str,
     /// The judgement.
     pub check: fn(&World<'_>) -> Verdict,
 }
@@ -75,7 +80,7 @@ impl fmt::Debug for Predicate {
 
 macro_rules! predicates {
     ($($id:ident => $check:path,)*) => {
-        &[$(Predicate { id: InvariantId::$id, check: $check },)*]
+        &[$(Predicate { id: InvariantId::$id, name: stringify!($check), check: $check },)*]
     };
 }
 
@@ -91,6 +96,7 @@ pub const ALWAYS: &[Predicate] = predicates! {
     J7 => store::same_recovery,
     J8 => store::set_aside,
     J9 => store::poisoned,
+    J10 => store::erased,
     S1 => session::one_end,
     S2 => session::ends_stand,
     S2 => outside::one_winner,
@@ -107,6 +113,7 @@ pub const ALWAYS: &[Predicate] = predicates! {
     S11 => session::open_is_counted,
     S12 => session::slot_for_a_due_turn,
     S12 => queue::queue_stands,
+    S13 => order::messages_first,
     T1 => tree::parents_know,
     T2 => tree::places,
     T3 => tree::slots,
@@ -127,6 +134,7 @@ pub const ALWAYS: &[Predicate] = predicates! {
     N5 => wake::notices_wait,
     N5 => wake::the_model_hears,
     N6 => outside::heard_in_order,
+    N7 => order::persons_runs_stay_out,
     E1 => effects::not_repeated,
     E2 => session::no_trace_of_discarded,
     E2 => effects::contexts_are_clean,
@@ -203,6 +211,19 @@ impl InvariantId {
     }
 }
 
+/// Examines a claim.
 fn ensure(holds: bool, id: InvariantId, session: SessionId, what: impl FnOnce() -> String) -> Verdict {
+    coverage::examine();
     if holds { Ok(()) } else { Err(Violation { id, session, what: what() }) }
+}
+
+/// Examines a claim that is made only where `premise` holds; elsewhere it could not be false.
+fn ensure_if(
+    premise: bool,
+    holds: bool,
+    id: InvariantId,
+    session: SessionId,
+    what: impl FnOnce() -> String,
+) -> Verdict {
+    if premise { ensure(holds, id, session, what) } else { Ok(()) }
 }

@@ -16,6 +16,7 @@ pub mod index;
 pub mod invariant;
 pub mod limits;
 pub mod message;
+pub mod near;
 pub mod outcome;
 pub mod place;
 pub mod record;

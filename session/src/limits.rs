@@ -36,8 +36,10 @@ pub struct Limits {
     pub attempts: u32,
     /// First wait before another attempt; doubled each time.
     pub backoff_ms: u64,
-    /// Calls in one answer.
+    /// Calls in one answer that are made; each above it fails by itself. See [`MAX_CALLS_PER_ANSWER`].
     pub calls_per_answer: u32,
+    /// Arguments of all calls of one answer together. A call that does not fit is refused, and its arguments are not recorded.
+    pub argument_bytes: u64,
     /// Read-only calls of one turn that run at the same time.
     pub local_calls: u32,
     /// Accepted inputs that wait.
@@ -50,6 +52,8 @@ pub struct Limits {
     pub result_bytes: u64,
     /// Bytes of all notices of one boundary.
     pub notices_bytes: u64,
+    /// Text of answers, results and notices that one run records. A run above it ends before its next model call.
+    pub recorded_bytes: Option<u64>,
     /// Output tokens of one model call (B18).
     pub output_tokens: Option<u64>,
     /// Tokens of a root run and of all that it owns, input and output together: reserved by estimate before each model call,
@@ -88,12 +92,14 @@ impl Default for Limits {
             attempts: 3,
             backoff_ms: 500,
             calls_per_answer: 64,
+            argument_bytes: 2 << 20,
             local_calls: 8,
             queue: 256,
             input_bytes: 1 << 20,
             tool_result_bytes: 256 << 10,
             result_bytes: 32 << 10,
             notices_bytes: 128 << 10,
+            recorded_bytes: Some(64 << 20),
             output_tokens: None,
             tokens: None,
             cost_micro: None,
@@ -105,6 +111,10 @@ impl Default for Limits {
         }
     }
 }
+
+/// Calls above which an answer counts as none, where `calls_per_answer` is not higher. An answer of a provider's model never has
+/// more: it is refused while it streams.
+pub const MAX_CALLS_PER_ANSWER: u32 = 1_024;
 
 /// A limit of nothing, under which no run could begin or end well.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -133,6 +143,8 @@ impl Limits {
             ("local_calls", self.local_calls > 0),
             ("queue", self.queue > 0),
             ("input_bytes", self.input_bytes > 0),
+            ("argument_bytes", self.argument_bytes > 0),
+            ("recorded_bytes", wide(self.recorded_bytes)),
             ("output_tokens", wide(self.output_tokens)),
             ("tokens", wide(self.tokens)),
             ("cost_micro", wide(self.cost_micro)),
@@ -179,6 +191,8 @@ mod tests {
             "local_calls",
             "queue",
             "input_bytes",
+            "argument_bytes",
+            "recorded_bytes",
             "output_tokens",
             "tokens",
             "cost_micro",

@@ -140,6 +140,28 @@ impl Outcome {
         }
     }
 
+    /// Returns the outcome without free text: a provider's words may repeat what it was asked.
+    #[must_use]
+    pub(crate) fn without_text(self) -> Self {
+        let message = Text::default();
+        let kind = match self {
+            Self::Failed { kind: FailKind::Model { error, .. } } => FailKind::Model { error, message },
+            Self::Failed { kind: FailKind::Panic { part, .. } } => FailKind::Panic { part, message },
+            Self::Failed { kind: FailKind::Unreadable { .. } } => FailKind::Unreadable { message },
+            Self::Failed { kind: FailKind::Internal { .. } } => FailKind::Internal { message },
+            Self::Failed { .. }
+            | Self::Completed
+            | Self::Cancelled { .. }
+            | Self::Interrupted { .. }
+            | Self::TimedOut { .. }
+            | Self::OutOfTurns
+            | Self::OutOfBudget { .. }
+            | Self::Lost
+            | Self::RestartsExhausted { .. } => return self,
+        };
+        Self::Failed { kind }
+    }
+
     /// Whether the end of an owned run with this outcome wakes an owner at rest (rule K17: not when a person cancelled it).
     pub fn wakes(&self) -> bool {
         !matches!(self, Self::Cancelled { by: By::Person } | Self::Interrupted { by: By::Person })
@@ -199,6 +221,10 @@ pub enum FailKind {
 pub enum ModelFail {
     /// The key is missing or refused.
     Auth,
+    /// The account is out of credit, or its spending limit is reached.
+    Credit,
+    /// The key is good, but may not use this model, or not from this region.
+    Access,
     /// A rate limit; retry later.
     Rate,
     /// The provider could not be reached, answered with a server error or was silent for too long; retry later.
@@ -218,7 +244,7 @@ impl ModelFail {
     pub fn retryable(self) -> bool {
         match self {
             Self::Rate | Self::Unavailable | Self::BadAnswer | Self::Dropped => true,
-            Self::Auth | Self::ContextOverflow | Self::InvalidRequest => false,
+            Self::Auth | Self::Credit | Self::Access | Self::ContextOverflow | Self::InvalidRequest => false,
         }
     }
 }
@@ -255,6 +281,8 @@ pub enum Budget {
     Tokens,
     /// Money.
     Money,
+    /// Bytes that one run records: its own limit, not one of the tree.
+    Recorded,
 }
 
 #[cfg(test)]

@@ -122,6 +122,14 @@ impl Owner {
             Self::Person | Self::Host(_) | Self::Detached { .. } => None,
         }
     }
+
+    /// Whether a model's call opened the run: then its answer goes to that model, and no queued message extends it (K26).
+    pub fn answers_a_model(&self) -> bool {
+        match self {
+            Self::Run { .. } | Self::Detached { .. } => true,
+            Self::Person | Self::Host(_) => false,
+        }
+    }
 }
 
 /// A host's service.

@@ -10,7 +10,7 @@ use crate::ids::{AttemptNo, CallId, InputId, RunNo, Seq, SessionId, Text, TurnNo
 use crate::outcome::By;
 
 pub use birth::{RunOpened, SessionCreated};
-pub use description::{SummarySet, TitleSet};
+pub use description::{MetadataSet, SummarySet, TitleSet};
 pub use input::{AgentOverride, From, InputAccepted, Lane, QueueChange};
 pub use run::{Hold, Park, RunEnded};
 pub use tree::{
@@ -181,6 +181,8 @@ pub enum Record {
     TitleSet(Box<TitleSet>),
     /// What was done in the session, summed up by a service.
     SummarySet(Box<SummarySet>),
+    /// The session's metadata changed (B3).
+    MetadataSet(Box<MetadataSet>),
     /// What an ended run that did not complete said is given to no model any more, and to no later branch (M10). Nothing is deleted,
     /// and what was done to files stays done.
     RolledBack {
@@ -204,6 +206,27 @@ pub enum Record {
         /// On whose word.
         by: By,
     },
+}
+
+impl Record {
+    /// Returns the bytes of text that a model, a tool or an owned run put into the record: what a run's `recorded_bytes` counts.
+    /// Inputs of people have limits of their own.
+    pub fn text_bytes(&self) -> u64 {
+        let of = |text: &Option<Text>| text.as_ref().map_or(0, |text| text.len());
+        let bytes = if let Self::TurnAnswered(answer) = self {
+            let calls = answer.calls.iter().map(Asked::text_bytes).fold(0, usize::saturating_add);
+            of(&answer.text).saturating_add(of(&answer.reasoning)).saturating_add(calls)
+        } else if let Self::AttemptDiscarded(discarded) = self {
+            discarded.message.len()
+        } else if let Self::CallFinished(finished) = self {
+            finished.content.len()
+        } else if let Self::NoticeTaken(taken) = self {
+            taken.items.iter().map(|notice| notice.prefix.len()).fold(0, usize::saturating_add)
+        } else {
+            0
+        };
+        bytes as u64
+    }
 }
 
 macro_rules! kinds {
@@ -249,6 +272,7 @@ kinds! {
     Self::AlternativeSwitched { .. } => "alternative_switched",
     Self::TitleSet(_) => "title_set",
     Self::SummarySet(_) => "summary_set",
+    Self::MetadataSet(_) => "metadata_set",
     Self::RolledBack { .. } => "rolled_back",
     Self::SessionDeleted { .. } => "session_deleted",
     Self::SessionClosed { .. } => "session_closed",

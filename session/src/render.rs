@@ -75,7 +75,7 @@ pub fn returned(args: &Text) -> Text {
 }
 
 /// How an owned run ended, in words and with its cause.
-pub(crate) fn cause(outcome: &Outcome) -> String {
+pub fn cause(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Completed => "completed".into(),
         Outcome::Failed { kind } => format!("failed: {}", fail(kind)),
@@ -85,6 +85,7 @@ pub(crate) fn cause(outcome: &Outcome) -> String {
         Outcome::OutOfTurns => "used up its turns before a final answer".into(),
         Outcome::OutOfBudget { which: Budget::Tokens } => "ran out of its token budget".into(),
         Outcome::OutOfBudget { which: Budget::Money } => "ran out of its cost budget".into(),
+        Outcome::OutOfBudget { which: Budget::Recorded } => "recorded more than its limit of bytes".into(),
         Outcome::Lost => "was lost: the host restarted while it was in flight".into(),
         Outcome::RestartsExhausted { command: None } => "was given up after too many crashes".into(),
         Outcome::RestartsExhausted { command: Some(command) } => {
@@ -130,14 +131,16 @@ fn fail(kind: &FailKind) -> String {
 fn refusal(why: ContinueRefusal) -> &'static str {
     match why {
         ContinueRefusal::InFlight => "it is at work already, for someone else: try again later",
-        ContinueRefusal::Closed => "it is closed: start a new task",
-        ContinueRefusal::Deleted => "it is deleted: start a new task",
+        ContinueRefusal::Closed => "it is closed: start a new one",
+        ContinueRefusal::Deleted => "it is deleted: start a new one",
     }
 }
 
 fn model_fail(error: ModelFail) -> &'static str {
     match error {
         ModelFail::Auth => "the model's key is missing or refused",
+        ModelFail::Credit => "the account of the model's provider is out of credit",
+        ModelFail::Access => "the provider does not give access to the model",
         ModelFail::Rate => "the model's rate limit was reached",
         ModelFail::Unavailable => "the model was not available",
         ModelFail::BadAnswer => "the model's answer could not be read",

@@ -55,11 +55,21 @@ pub enum Bug {
     BranchSeesLater,
     /// What was rolled back is given to models and inherited as before (M10).
     RolledBackSeen,
+    /// The end of a run that a person opened is given to the model of its session's parent (K26).
+    PersonsRunShown,
+    /// The end of a run that a person opened is stored with its text, which no deletion of the run's session reaches (J-10).
+    UnreadTextKept,
+    /// A run that ends with its owner says that a person cancelled it (T-5, S-8).
+    OwnersEndNamesPerson,
+    /// Completions are taken together with a person's message, behind it (B11).
+    CompletionsJoinMessages,
+    /// A queued message extends a run that a model's call opened (K26).
+    MessageExtendsOwnedRun,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 30] = [
         Self::RowsLeftPending,
         Self::NoCheckAfterLast,
         Self::CallsLeftOpen,
@@ -85,6 +95,11 @@ impl Bug {
         Self::AlternativeOverwrites,
         Self::BranchSeesLater,
         Self::RolledBackSeen,
+        Self::PersonsRunShown,
+        Self::UnreadTextKept,
+        Self::OwnersEndNamesPerson,
+        Self::CompletionsJoinMessages,
+        Self::MessageExtendsOwnedRun,
     ];
 }
 

@@ -14,7 +14,7 @@ use crate::message::{Message, Transcript};
 use crate::outcome::{By, Outcome};
 use crate::place::{BranchKind, Mode, Owner};
 use crate::record::{
-    AgentOverride, Hold, InputAccepted, Lane, Notice, Park, Prompt, RunOpened, SessionCreated, SummarySet,
+    AgentOverride, From, Hold, InputAccepted, Lane, Notice, Park, Prompt, RunOpened, SessionCreated, SummarySet,
 };
 use crate::sabotage::Sabotage;
 use crate::usage::Usage;
@@ -96,6 +96,8 @@ pub struct State {
     pub title: Option<Text>,
     /// What was done in it, as a service of the host summed it up last.
     pub summary: Option<Arc<SummarySet>>,
+    /// Metadata after the last merge; absent before the first, when that of the birth applies.
+    pub metadata: Option<Text>,
     /// Turns that all ended runs answered.
     pub turns: u32,
     /// Turn allowance of a run whose input names none: that of its birth, else that of its limits.
@@ -163,6 +165,11 @@ impl Queued {
     pub fn lane(&self) -> Lane {
         self.input.lane
     }
+
+    /// Whether a person sent it.
+    pub fn is_message(&self) -> bool {
+        self.input.from == From::Person
+    }
 }
 
 /// A child, as its parent knows it.
@@ -176,6 +183,8 @@ pub struct Child {
     pub kind: BranchKind,
     /// The call that made it; none for a branch that a person or the host made.
     pub call: Option<CallId>,
+    /// Whether its first run is detached.
+    pub detached: bool,
     /// The key of its run that the run in flight owns, while that has no notice.
     pub key: Option<CallId>,
     /// The last of its runs that this session owned and heard of; 0 before. One that is owned and in flight is a later one.
@@ -234,6 +243,8 @@ pub struct Run {
     pub answer: Option<Answer>,
     /// All text that the run gave so far, joined: partial output.
     pub partial: Text,
+    /// Bytes of text that its records hold, as [`Record::text_bytes`](crate::record::Record::text_bytes) counts them.
+    pub recorded: u64,
     /// What the run itself cost.
     pub usage_self: Usage,
     /// What owned runs cost that were noticed.

@@ -1,5 +1,11 @@
 //! What may be a title of a session.
 
+use std::sync::Arc;
+
+use serde::{Deserialize as _, Deserializer};
+
+use crate::ids::Text;
+
 /// Characters of a title at most.
 pub const MAX_CHARS: usize = 200;
 
@@ -18,6 +24,17 @@ pub enum BadTitle {
     /// A listing could not show it on its line.
     #[error("the title is more than one line, or has control characters")]
     NotOneLine,
+}
+
+/// Returns `text` on one line, with single spaces; the text itself where nothing changes.
+pub fn one_line(text: &Text) -> Text {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if *line == **text { Arc::clone(text) } else { line.into() }
+}
+
+/// Reads a title of an index row: earlier versions kept line breaks in it.
+pub(crate) fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Text, D::Error> {
+    Text::deserialize(from).map(|title| one_line(&title))
 }
 
 /// Whether somebody may give a session this title.

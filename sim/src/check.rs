@@ -1,7 +1,9 @@
 //! Checking a model and telling what came of it.
 
+use std::sync::Arc;
+
 use stateright::{Checker, Expectation, HasDiscoveries, Model};
-use subtend_session::invariant::Violation;
+use subtend_session::invariant::{Coverage, Violation};
 
 use crate::fault::Fault;
 use crate::model::{INVARIANTS, Whole};
@@ -33,6 +35,8 @@ pub struct Report {
     pub violation: Option<(Violation, Vec<String>)>,
     /// What should happen in some state and did in none.
     pub never: Vec<&'static str>,
+    /// What the predicates examined.
+    pub coverage: Arc<Coverage>,
 }
 
 impl Report {
@@ -44,9 +48,10 @@ impl Report {
 
 /// Checks a whole of `size` with `fault` seeded.
 pub fn check(size: Size, fault: Fault, effort: Effort) -> Report {
-    let whole = Whole { size, fault };
+    let coverage = Arc::<Coverage>::default();
+    let whole = Whole { size, fault, coverage: Arc::clone(&coverage) };
     let finish = if effort.first_violation { HasDiscoveries::AnyFailures } else { HasDiscoveries::All };
-    let mut builder = whole.checker().threads(effort.threads).finish_when(finish);
+    let mut builder = whole.clone().checker().threads(effort.threads).finish_when(finish);
     if let Some(states) = effort.states {
         builder = builder.target_state_count(states);
     }
@@ -66,5 +71,6 @@ pub fn check(size: Size, fault: Fault, effort: Effort) -> Report {
     let never = sometimes.map(|property| property.name).filter(|name| !found.contains_key(name)).collect();
     let transitions = checker.state_count();
     let complete = violation.is_none() && effort.states.is_none_or(|states| transitions < states);
-    Report { transitions, states: checker.unique_state_count(), depth: checker.max_depth(), complete, violation, never }
+    let states = checker.unique_state_count();
+    Report { transitions, states, depth: checker.max_depth(), complete, violation, never, coverage }
 }

@@ -1,6 +1,7 @@
 //! The commands, one file for each.
 
 pub(crate) mod controls;
+pub(crate) mod coverage;
 pub(crate) mod matrix;
 pub(crate) mod model;
 pub(crate) mod run;

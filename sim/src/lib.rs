@@ -3,6 +3,7 @@
 //! Development only: nothing here is shipped.
 
 pub mod check;
+pub mod coverage;
 pub mod fault;
 pub mod fuzz;
 pub mod model;

@@ -1,5 +1,5 @@
 //! Model checker and simulator by hand: `model` tries every interleaving of a small whole, `run` runs the real one in virtual
-//! time, seed by seed, and `controls` shows that both would notice.
+//! time, seed by seed, `controls` shows that both would notice, and `coverage` what they put to the test.
 
 mod cli;
 
@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::cli::controls::{self, ControlsArgs};
+use crate::cli::coverage::{self, CoverageArgs};
 use crate::cli::model::{self, ModelArgs};
 use crate::cli::run::{self, RunArgs};
 
@@ -28,6 +29,7 @@ enum Verb {
     Model(ModelArgs),
     Run(RunArgs),
     Controls(ControlsArgs),
+    Coverage(CoverageArgs),
 }
 
 fn main() -> ExitCode {
@@ -35,5 +37,6 @@ fn main() -> ExitCode {
         Verb::Model(args) => model::model(&args),
         Verb::Run(args) => run::run(&args),
         Verb::Controls(args) => controls::controls(&args),
+        Verb::Coverage(args) => coverage::coverage(&args),
     }
 }

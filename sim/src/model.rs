@@ -17,7 +17,10 @@ mod system;
 mod tokens;
 mod view;
 
+use std::sync::Arc;
+
 use stateright::{Model, Property};
+use subtend_session::invariant::Coverage;
 use subtend_session::record::{AskBy, AskVerdict};
 
 pub use action::{Action, Reply};
@@ -27,12 +30,14 @@ use crate::fault::Fault;
 use crate::size::Size;
 
 /// The whole: how large it is, and what is wrong with it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Whole {
     /// Bounds.
     pub size: Size,
     /// The seeded bug.
     pub fault: Fault,
+    /// What the predicates examined so far, in all states.
+    pub coverage: Arc<Coverage>,
 }
 
 /// Every invariant of a state, and at rest those of quiescent states.

@@ -15,6 +15,7 @@ mod crowd;
 mod deed;
 mod disk;
 mod hands;
+mod inside;
 mod judge;
 mod life;
 mod people;
@@ -51,6 +52,10 @@ pub fn simulate(plan: Plan) -> Report {
         if lives > LIVES {
             world.book.open().calm = true;
         }
+        // Every other process finds the store compacted: deleted sessions are met both before and after they are erased.
+        if lives % 2 == 0 {
+            judge::compact(&world);
+        }
         let end = life::live(&world, lives);
         if let Some(panic) = alarm::heard().first() {
             world.book.wrong("panic", panic.clone());
@@ -64,13 +69,14 @@ pub fn simulate(plan: Plan) -> Report {
     let book = world.book.open();
     let hash = book.hash.finalize().to_hex().to_string();
     let took_ms = u64::try_from(book.now().as_millis()).unwrap_or(u64::MAX);
+    let examined = book.coverage.counts().map(|(predicate, count)| (predicate.name, count)).collect();
     Report {
         plan,
         hash,
         records: book.records,
         lives,
         took_ms,
-        tally: book.tally.clone(),
+        tally: Tally { examined, ..book.tally.clone() },
         failure: book.failure.clone(),
     }
 }
@@ -83,5 +89,6 @@ fn last_look(world: &World) {
     };
     judge::whole(&world.book, &journal);
     judge::archive(world, false);
+    judge::erased(world, &journal);
     judge::acknowledged(&world.book, &journal);
 }

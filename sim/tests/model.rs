@@ -185,6 +185,10 @@ fn a_rule_of_the_heart_that_is_switched_off_is_noticed() {
         (Bug::AlternativeOverwrites, InvariantId::J4),
         (Bug::BranchSeesLater, InvariantId::T2),
         (Bug::RolledBackSeen, InvariantId::E2),
+        (Bug::PersonsRunShown, InvariantId::J4),
+        (Bug::OwnersEndNamesPerson, InvariantId::S8),
+        (Bug::CompletionsJoinMessages, InvariantId::S13),
+        (Bug::MessageExtendsOwnedRun, InvariantId::S13),
     ] {
         noticed(Fault::Heart(bug), expected);
     }
@@ -211,5 +215,5 @@ fn a_world_that_breaks_its_promise_is_noticed() {
 
 #[test]
 fn every_seeded_bug_is_tried() {
-    assert_eq!(Fault::all().count(), Bug::ALL.len() + Around::ALL.len());
+    assert_eq!(Fault::all().count(), Bug::ALL.len() - 1 + Around::ALL.len(), "all but `Fault::HIDDEN`");
 }

@@ -44,6 +44,7 @@ fn born(depth: usize, ceiling: &Authority) -> Record {
     Record::SessionCreated(Box::new(SessionCreated {
         returns: false,
         joins: false,
+        rolls_back: false,
         in_full: None,
         source: Default::default(),
         place,
@@ -60,6 +61,7 @@ fn born(depth: usize, ceiling: &Authority) -> Record {
         caller_line: false,
         dialects: Vec::new(),
         tools: None,
+        task: false,
         title: None,
         inherited: Default::default(),
         metadata: None,

@@ -58,3 +58,20 @@ fn a_lost_obligation_is_noticed() {
     let noticed = (0..40).find_map(|seed| simulate(Plan { bug: Some(bug), ..plan(seed) }).failure);
     assert!(noticed.is_some(), "nothing notices that owners are not told");
 }
+
+/// Text of a deleted branch in a record of its parent, which no predicate of the journal looks for.
+#[test]
+fn a8_text_of_a_deleted_branch_is_noticed() {
+    let bug = "UnreadTextKept".parse::<Seeded>().expect("a seeded bug");
+    let noticed = (0..400).find_map(|seed| simulate(Plan { bug: Some(bug), ..plan(seed) }).failure);
+    let noticed = noticed.expect("a parent keeps the text of a deleted branch");
+    assert!(noticed.id == "J-10" && noticed.to_string().contains("another session keeps its text"), "{noticed:?}");
+}
+
+/// Who cancelled a run, by what was asked for: the journal alone does not tell.
+#[test]
+fn t5_an_end_that_names_a_person_wrongly_is_noticed() {
+    let bug = "OwnersEndNamesPerson".parse::<Seeded>().expect("a seeded bug");
+    let noticed = (0..400).find_map(|seed| simulate(Plan { bug: Some(bug), ..plan(seed) }).failure);
+    assert_eq!(noticed.expect("an owner's end counts as a person's cancel").id, "T-5");
+}

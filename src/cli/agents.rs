@@ -12,7 +12,8 @@ use subtend_session::settings::Settings;
 
 use super::fail::{Code, Fail};
 use super::paint::{BAD, BOLD, DIM, In, ODD, clip, fill};
-use super::work::choice;
+use super::trust::Trust;
+use super::work::{choice, hub};
 use super::{settings, workspace};
 
 mod check;
@@ -92,10 +93,11 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         return check::verb(check);
     }
     let workspace = workspace::open(&args.workspace)?;
-    let catalog = Catalog::load(workspace.path());
+    let trust = Trust::told(&workspace)?;
+    let catalog = trust.catalog(&workspace);
     let agent = args.name.as_deref().map(|name| super::prompt::agent(&catalog, name)).transpose()?;
-    let loaded = settings::load(&workspace)?;
-    let problems = model::problems(&catalog, &loaded, choice::variable().as_deref());
+    let loaded = settings::load(&workspace, trust)?;
+    let problems = model::problems(&catalog, &loaded, choice::variable().as_deref(), &hub::tools()?);
     if let Some(agent) = agent {
         return one::show(agent, &problems, args.json);
     }

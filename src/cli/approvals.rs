@@ -13,15 +13,16 @@ use subtend_tools::plan_exit;
 
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
-use super::paint::{BAD, DIM, GOOD, In, ODD, clip, harmless};
+use super::paint::{BAD, DIM, GOOD, In, ODD, clip, exact, first_line, harmless};
 use super::shelf::Shelf;
+use super::work::approve;
 
 /// Lists what agents asked a person for: what still waits, or with --all everything that was ever asked.
 ///
 /// The word itself is given where the agent works: `run`, `send` and `chat` ask on their terminal.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Only of this session and what is below it: an id, a unique part of one, or a path
+    /// Only of this session and what is below it: an id, the start of one, a short name, or a path
     session: Option<String>,
 
     /// Also what was answered
@@ -46,6 +47,9 @@ struct Row {
     resource: Text,
     verdict: Option<AskVerdict>,
     by: Option<AskBy>,
+    /// The resource as the call has it, where the record shortens it.
+    #[serde(skip)]
+    whole: String,
     /// The plan that is proposed, where that is what is asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     plan: Option<Text>,
@@ -163,7 +167,9 @@ fn asked<'a>(
             let (action, resource) = (action.clone(), resource.clone());
             let of = answers.get(&call.turn).and_then(|calls| calls.get(call.ix as usize));
             let plan = of.filter(|of| *of.tool == *plan_exit::NAME).and_then(|of| plan_exit::parse(&of.args).ok());
+            let whole = approve::resource(&action, &resource, of.map_or("", |of| &*of.args));
             rows.push(Row {
+                whole,
                 session,
                 short: short.clone(),
                 root,
@@ -194,14 +200,17 @@ fn line(row: &Row) -> String {
         (Some(AskVerdict::Deny), Some(AskBy::Closed)) => ("denied: the call was closed before", BAD),
         (Some(AskVerdict::Deny), Some(AskBy::Person) | None) => ("denied", BAD),
     };
-    let lines = row.plan.iter().flat_map(|plan| plan.trim_end().lines());
-    let plan: String = lines.map(|line| format!("\n    {}", harmless(line)).trim_end_matches(' ').to_owned()).collect();
+    // A command of several lines is listed whole: its first line alone may say something else.
+    let several = row.plan.is_none() && row.whole.contains('\n');
+    let text = row.plan.as_deref().map(str::trim_end).or_else(|| several.then_some(&*row.whole));
+    let lines = text.into_iter().flat_map(|text| text.split('\n'));
+    let plan: String = lines.map(|line| format!("\n    {}", exact(line)).trim_end_matches(' ').to_owned()).collect();
     format!(
         "{session} call {call}  {action} on {resource}  {word}{plan}",
         session = In(DIM, row.session),
         call = row.call,
         action = clip(&row.action, 40),
-        resource = clip(&row.resource, 80),
+        resource = first_line(&row.whole, 80),
         word = In(style, word),
     )
 }

@@ -49,7 +49,8 @@ impl Aside {
     pub(crate) fn told(&self, name: &str, none: Fail) -> Fail {
         let word = name.trim().trim_start_matches("root/").to_ascii_lowercase();
         let part: String = word.chars().filter(|c| *c != '-').collect();
-        let means = |id: &SessionId| !part.is_empty() && id.0.simple().to_string().contains(&part);
+        let begins = |id: &SessionId| part.len() >= 4 && id.0.simple().to_string().starts_with(&part);
+        let means = |id: &SessionId| begins(id) || *id.short().0 == *part;
         match self.0.iter().find(|(id, _)| means(id)) {
             Some((id, why)) => Fail::Store(format!(
                 "session {id} is damaged and is left alone: {why}; the others are not touched by it. `subtend verify` tells \

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// or Ctrl-C there cancels.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Session: an id, a unique part of one, or a path such as `root/a3f9c1`
+    /// Session: an id, the start of one, a short name, or a path such as `root/a3f9c1`
     session: String,
 
     /// Cancel everything in the session's whole tree, detached runs and branches too; inputs that wait stay where they are

@@ -37,6 +37,9 @@ pub(crate) fn sentence(outcome: &Outcome) -> String {
             "out of budget: what its tree may still spend of money does not hold another call (--limit cost_micro)"
                 .to_owned()
         }
+        Outcome::OutOfBudget { which: Budget::Recorded } => {
+            "out of budget: what the run recorded is above its limit of bytes (--limit recorded_bytes)".to_owned()
+        }
         Outcome::Lost => "lost: the process ended while the run was in flight".to_owned(),
         Outcome::RestartsExhausted { command: None } => {
             "its actor failed more often than its restart budget allows".to_owned()
@@ -71,6 +74,8 @@ fn failure(kind: &FailKind) -> String {
 pub(crate) fn model(error: ModelFail) -> &'static str {
     match error {
         ModelFail::Auth => "the model's key is missing or refused",
+        ModelFail::Credit => "the account of the model's provider is out of credit",
+        ModelFail::Access => "the provider does not give access to the model",
         ModelFail::Rate => "the model's rate limit was reached",
         ModelFail::Unavailable => "the model was not available",
         ModelFail::BadAnswer => "what the model sent is no answer",

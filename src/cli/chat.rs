@@ -9,6 +9,7 @@ use super::work::{self, About, HereArgs, Screen, Work, WorkArgs, hub};
 use talk::Talk;
 
 mod command;
+mod earlier;
 mod lines;
 mod piped;
 mod talk;
@@ -21,7 +22,7 @@ mod told;
 /// stdin is sent in turn and each answer goes to stdout.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Session to go on with: an id, a unique part of one, or a path such as `root/a3f9c1` [default: a new one]
+    /// Session to go on with: an id, the start of one, a short name, or a path such as `root/a3f9c1` [default: a new one]
     session: Option<String>,
 
     /// Agent that answers in a new session [default: `agent` in subtend.yaml, else `general`]
@@ -35,17 +36,19 @@ pub(crate) struct Args {
     work: WorkArgs,
 }
 
-/// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     if args.session.is_some() {
-        args.work.no_limits()?;
+        args.work.not_for_opened()?;
     } else if args.here.here {
         return Err(Fail::Usage(
             "`--here` is for a session that is there: a new one belongs to this directory".to_owned(),
         ));
     }
     let typed = std::io::stdin().is_terminal();
-    let about = args.session.as_deref().map_or(About::New, |name| About::Session(name, args.here));
+    let about = match args.session.as_deref() {
+        Some(name) => About::Session(name, args.here),
+        None => About::New(args.agent.as_deref()),
+    };
     // Where lines are what is said, there is nobody to ask.
     let asked = |screen: &Screen| typed && screen.is_drawn();
     work::verb_asking(&args.work, about, asked, async |mut work: Work<'_>| {
@@ -56,20 +59,20 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         // A new session may not be in the journal yet.
         let agent = match args.session {
             Some(_) => work.agent_of(session.id())?,
-            None => agent(args, &work).into(),
+            None => work.agent.clone(),
         };
-        Talk::begin(&mut work, session, agent).await?.talk().await
+        let id = session.id();
+        let code = Talk::begin(&mut work, session, agent).await?.talk().await?;
+        if args.work.store.place()?.path().is_some() && work.runtime.journal().head(id)?.is_some() {
+            work.screen.note(&format!("return to it: subtend chat {}{}", id.short().0, args.work.store.again()));
+        }
+        Ok(code)
     })
-}
-
-/// The agent of a new session.
-fn agent<'a>(args: &'a Args, work: &'a Work<'_>) -> &'a str {
-    args.agent.as_deref().unwrap_or(&work.agent)
 }
 
 fn session(args: &Args, work: &Work<'_>) -> Result<SessionHandle, Fail> {
     match &args.session {
         Some(_) => work.session(),
-        None => hub::open(work.runtime, agent(args, work)),
+        None => hub::open(work.runtime, &work.agent, work.model.as_ref()),
     }
 }

@@ -15,28 +15,31 @@ use super::work::serve::{self, ServeArgs, Unmet};
 /// case.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Session: an id, a unique part of one, or a path such as `root/a3f9c1`
+    /// Session: an id, the start of one, a short name, or a path such as `root/a3f9c1`
     session: String,
 
     #[command(flatten)]
     serve: ServeArgs,
 }
 
-/// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    match args.serve.parts() {
-        Ok(parts) if parts.options.summaries && !parts.models.is_offline() => {
-            let tried = serve::with(parts, &args.session, async |session, mut stop| {
+    match args.serve.ready(&args.session) {
+        Ok(mut ready) if ready.parts.options.summaries && !ready.parts.models.is_offline() => {
+            // Asked for below, where a failure can be reported.
+            ready.parts.options.summaries = false;
+            let tried = serve::with(serve::listen()?, ready, async |session, mut stop| {
                 close(&session).await?;
+                // Only a root is summed up by its close.
+                if !session.is_root() || session.is_summed_up().await? {
+                    return Ok(Code::Done);
+                }
                 let short = session.id().short();
-                match serve::waited(session.services_done(), &mut stop).await {
-                    // Only a root is summed up by its close.
-                    _ if !session.is_root() => {}
-                    Ok(()) if session.is_summed_up().await? => {}
-                    Ok(()) => unsummed("it came to nothing", &short.0),
-                    Err(Unmet::Late) => unsummed("it took too long", &short.0),
+                match serve::waited(session.summarise(), &mut stop).await {
+                    Ok(Ok(_)) => {}
+                    Ok(Err(why)) => unsummed(&why.to_string(), &short.0),
+                    Err(Unmet::Late) => unsummed("no summary: it took too long", &short.0),
                     Err(Unmet::Stopped) => {
-                        unsummed("it was cancelled", &short.0);
+                        unsummed("no summary: it was cancelled", &short.0);
                         return Ok(Code::Cancelled);
                     }
                 }
@@ -48,7 +51,14 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
                 done => done,
             }
         }
-        Ok(_) => control::with(&args.serve.store, &args.session, async |session| close(&session).await),
+        Ok(ready) => {
+            // It holds the store.
+            drop(ready);
+            control::with(&args.serve.store, &args.session, async |session| close(&session).await)
+        }
+        Err(_) if args.serve.wants_no_summaries() => {
+            control::with(&args.serve.store, &args.session, async |session| close(&session).await)
+        }
         Err(why) => closed_alone(args, &why.to_string()),
     }
 }
@@ -56,7 +66,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
 /// Closes it where no model can be used, and tells why.
 fn closed_alone(args: &Args, why: &str) -> Result<Code, Fail> {
     let closed = control::with(&args.serve.store, &args.session, async |session| close(&session).await)?;
-    unsummed(why, &args.session);
+    unsummed(&format!("no summary: {why}"), &args.session);
     Ok(closed)
 }
 
@@ -77,8 +87,8 @@ fn waiting(session: &str, inputs: usize) -> Fail {
     ))
 }
 
-/// Tells that what was closed has no summary. Without a stderr there is nobody to tell.
+/// Warns that the closed session has no summary. Without a stderr there is no reader.
 fn unsummed(why: &str, session: &str) {
-    let text = harmless(&format!("no summary: {why} (`subtend summary {session}` tries again)"));
+    let text = harmless(&format!("{why} (`subtend summary {session}` tries again)"));
     drop(writeln!(anstream::stderr(), "{} {text}", In(ODD, "warning:")));
 }

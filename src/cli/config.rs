@@ -10,6 +10,7 @@ use subtend::config::{self as configuration, Key, Loaded, MAX_FILE_BYTES, Origin
 
 use super::fail::{Code, Fail};
 use super::paint::{BOLD, DIM, In, clip, fill};
+use super::trust::{self, Trust};
 use super::{settings, work, workspace};
 
 mod options;
@@ -107,7 +108,8 @@ fn show(key: Option<&str>, folder: &Path, json: bool) -> Result<Code, Fail> {
     let refused = |error: configuration::BadKey| Fail::Usage(error.to_string());
     // Before the files are read: what is wrong with them is not what is wrong with the key.
     let key = key.map(str::parse::<Key>).transpose().map_err(refused)?;
-    let loaded = settings::load(&*workspace::open(folder)?)?;
+    let workspace = workspace::open(folder)?;
+    let loaded = settings::load(&workspace, Trust::told(&workspace)?)?;
     let values = key.map_or_else(|| Ok(loaded.values.clone()), |key| loaded.at(&key)).map_err(refused)?;
     let mut out = anstream::stdout().lock();
     if json {
@@ -170,16 +172,24 @@ fn set(key: &str, value: &str, folder: &Path, user: bool) -> Result<Code, Fail> 
     let mut after = configuration::set(&before, &key, &value).map_err(said)?;
     let origin = if user { Origin::User(path.clone()) } else { Origin::Project(path.clone()) };
     let mut loaded = read(origin.clone(), &after)?;
+    // A file that cannot be read yet is being corrected.
+    if let Ok(before) = read(origin.clone(), &before) {
+        options::keeps_required(&key, &before, &loaded)?;
+    }
     for (key, value) in options::filled(&key, &value, &loaded, &workspace, &tools)? {
         after = configuration::set(&after, &key, &value).map_err(said)?;
         loaded = read(origin.clone(), &after)?;
     }
+    let is_first = !user && trust::needs_none(&workspace);
     write(&path, &after)?;
+    if is_first {
+        trust::keep(&workspace)?;
+    }
     let mut err = anstream::stderr().lock();
     writeln!(err, "{key} is set in {}", clip(&path.display().to_string(), 400))?;
     drop(err);
     // A stronger word may stand against it.
-    let now = settings::load(&workspace)?;
+    let now = settings::load(&workspace, Trust::told(&workspace)?)?;
     let counts = now.origin(&key);
     if counts.rank() > origin.rank() {
         writeln!(anstream::stderr(), "it has no effect here: {counts} says otherwise, and goes before it")?;
@@ -193,7 +203,7 @@ fn read(origin: Origin, text: &str) -> Result<Loaded, Fail> {
 }
 
 /// Puts the file in its place whole: who reads it meanwhile has the old one or the new one.
-fn write(path: &Path, text: &str) -> Result<(), Fail> {
+pub(crate) fn write(path: &Path, text: &str) -> Result<(), Fail> {
     let failed = |error: std::io::Error| Fail::Other(format!("{} cannot be written: {error}", path.display()));
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(failed)?;

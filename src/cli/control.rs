@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use subtend_actors::{Control, ControlError, Options, Runtime, SessionHandle, TakesUp};
-use subtend_agents::catalog::Catalog;
 use subtend_journal::Journal;
 use subtend_models::closure::fn_model;
 use subtend_models::model::ModelError;
@@ -19,6 +18,7 @@ use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::paint::clip;
 use super::progress::Teller;
+use super::trust::Trust;
 use super::{find, work, workspace};
 
 /// Time for an orderly end: nothing is at work.
@@ -42,7 +42,7 @@ where
     J: AsyncFnOnce(&Runtime) -> Result<Code, Fail>,
 {
     let place = store.place()?;
-    if !place.exists() {
+    if !place.exists()? {
         return Err(place.none());
     }
     let threads = work::threads()?;
@@ -53,7 +53,7 @@ where
         let workspace = workspace::open(".".as_ref())?;
         let journal = place.open()?;
         let builder = Runtime::builder()
-            .catalog(Catalog::load(workspace.path()))
+            .catalog(Trust::silent(&workspace)?.catalog(&workspace))
             .workspace(workspace)
             .options(Options { takes_up: TakesUp::Nothing, ..Options::default() })
             .tools(Registry::builder().build())

@@ -1,11 +1,17 @@
 //! Where sessions are kept.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy as _;
-use subtend_journal::{Journal, OpenError, Options, StoreSpec, discard_store, open_store_to_read, open_store_with};
+use subtend_journal::owner_only::close_to_others;
+use subtend_journal::{
+    Compacted, Compacting, Journal, OpenError, Options, StoreSpec, compact_store, discard_store, open_store_to_read,
+    open_store_with,
+};
 
 use super::fail::Fail;
+use super::paint::{In, ODD, harmless};
 use super::progress::Teller;
 
 /// The variable that names the data directory where no option does.
@@ -34,6 +40,8 @@ pub(crate) struct StoreArgs {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     spec: StoreSpec,
+    /// The data directory, where one holds the store.
+    data: Option<PathBuf>,
     accept_loss: bool,
 }
 
@@ -41,11 +49,23 @@ impl StoreArgs {
     /// The store that the arguments name.
     pub(crate) fn place(&self) -> Result<Place, Fail> {
         let data = || self.data.clone().or_else(|| std::env::var_os(DATA_VARIABLE).map(PathBuf::from));
-        let spec = match &self.store {
-            Some(spec) => StoreSpec::parse(spec)?,
-            None => kept_in(&data().map_or_else(platform, Ok)?)?,
+        let data = match &self.store {
+            Some(_) => None,
+            None => Some(data().map_or_else(platform, Ok)?),
         };
-        Ok(Place { spec, accept_loss: self.accept_loss })
+        let spec = match (&self.store, &data) {
+            (Some(spec), _) => StoreSpec::parse(spec)?,
+            (None, Some(data)) => kept_in(data)?,
+            (None, None) => StoreSpec::Memory,
+        };
+        Ok(Place { spec, data, accept_loss: self.accept_loss })
+    }
+
+    /// What tools in `workspace` must not reach: the store, and the data directory unless the workspace lies in it beside the store.
+    pub(crate) fn kept(&self, workspace: &Path) -> Result<Vec<PathBuf>, Fail> {
+        let Some(store) = self.place()?.path().map(Path::to_owned) else { return Ok(Vec::new()) };
+        let data = store.parent().filter(|data| self.store.is_none() && !workspace.starts_with(resolved(data)));
+        Ok(data.map(Path::to_owned).into_iter().chain([store.clone()]).collect())
     }
 
     /// The options that find the store again, as a shell takes them.
@@ -56,6 +76,11 @@ impl StoreArgs {
             (None, None) => String::new(),
         }
     }
+}
+
+/// The path without links, where it exists.
+fn resolved(path: &Path) -> PathBuf {
+    path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
 }
 
 /// A word as a shell takes it.
@@ -74,13 +99,28 @@ fn platform() -> Result<PathBuf, Fail> {
 /// The store of a data directory: the one that is there, else one of the first engine that this build holds. A build without the
 /// engine of the one that is there must not begin another beside it.
 fn kept_in(data: &Path) -> Result<StoreSpec, Fail> {
-    let there = ENGINES.into_iter().find(|name| data.join(name).exists());
+    let mut there = None;
+    for name in ENGINES {
+        if there.is_none() && is_there(&data.join(name))? {
+            there = Some(name);
+        }
+    }
     let held = || ENGINES.into_iter().find(|name| StoreSpec::engines().any(|held| held == *name));
     let engine = there.or_else(held).ok_or_else(|| {
         let how = "use `--store memory`, or build with the feature `redb`, `fjall` or `sled`";
         Fail::Usage(format!("this build has no engine that keeps sessions on disk: {how}"))
     })?;
     Ok(StoreSpec::of(engine, data.join(engine))?)
+}
+
+/// Whether the path exists. A directory above it that cannot be read is an error: its sessions must not seem never to have been.
+fn is_there(path: &Path) -> Result<bool, Fail> {
+    path.try_exists().map_err(|error| {
+        Fail::Store(format!(
+            "{} cannot be read: {error}. Check its permissions, or name another store with --data DIR or --store ENGINE:PATH",
+            path.display()
+        ))
+    })
 }
 
 impl Place {
@@ -95,8 +135,8 @@ impl Place {
     }
 
     /// Whether there is a store already.
-    pub(crate) fn exists(&self) -> bool {
-        self.path().is_some_and(Path::exists)
+    pub(crate) fn exists(&self) -> Result<bool, Fail> {
+        self.path().map_or(Ok(false), is_there)
     }
 
     /// Opens the store, and makes it if it is not there.
@@ -109,9 +149,26 @@ impl Place {
         if error.is_full() { Fail::Store(full(&self.name(), &error.to_string())) } else { error.into() }
     }
 
+    /// Closes the store's directories to other users, and says on stderr which of them were open.
+    fn close_to_others(&self) {
+        let Some(dir) = self.data.as_deref().or(self.path()) else { return };
+        let mut err = anstream::stderr();
+        // What cannot be said or read here is told by the opening.
+        for exposed in close_to_others(dir).unwrap_or_default() {
+            drop(writeln!(err, "{}: {}", In(ODD, "warning"), harmless(&exposed.to_string())));
+        }
+    }
+
     /// As [`Place::open`], for whoever tells by the reason what to do.
     pub(crate) fn try_open(&self) -> Result<Journal, OpenError> {
+        self.close_to_others();
         open_store_with(&self.spec, self.options())
+    }
+
+    /// Rewrites the store without what is deleted.
+    pub(crate) fn compact(&self, progress: &mut dyn FnMut(Compacting)) -> Result<Compacted, Fail> {
+        self.close_to_others();
+        compact_store(&self.spec, &self.options(), progress).map_err(|error| self.refused(error))
     }
 
     /// Removes the store, if it was made for nothing, with the directories that were not there before it.
@@ -133,8 +190,9 @@ impl Place {
         self.try_read().map_err(|error| if error.is_full() { Fail::Store(no_room(&error)) } else { error.into() })
     }
 
-    /// Opens the store to read it, and changes nothing in it but its lock file; tells how far a copy is that this needs.
+    /// Opens the store to read it, and changes nothing in it but its lock file and modes that let others in; tells how far a copy is that this needs.
     pub(crate) fn try_read(&self) -> Result<Journal, OpenError> {
+        self.close_to_others();
         let mut teller = Teller::new();
         open_store_to_read(&self.spec, self.options(), &mut |copied| {
             teller.tell(|| {

@@ -1,31 +1,117 @@
 //! `subtend delete`: a session and all below it are deleted.
 
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
+
+use subtend_actors::{Runtime, SessionHandle};
+use subtend_session::ids::SessionId;
+use subtend_session::place::BranchKind;
+
 use super::control;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
-use super::paint::count;
+use super::paint::{clip, count, harmless, size};
 
-/// Deletes a session and everything below it: they take nothing any more and are in no listing.
+/// Sessions that the question lists.
+const LISTED: usize = 20;
+/// Columns of a title.
+const TITLE: usize = 50;
+
+/// Deletes a session and everything below it: they take no input and are in no listing and no export.
 ///
-/// Their journals stay in the store.
+/// Their text stays in the files of the store until `subtend compact` erases it. At a terminal it shows what it deletes and asks first.
+/// A session above keeps what belongs to its own conversation: the task of a subagent and the result that it was given, and an answer
+/// that was regenerated. Delete that session to erase those too.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Session: an id, a unique part of one, or a path such as `root/a3f9c1`
+    /// Session: an id, the start of one, a short name, or a path such as `root/a3f9c1`
     session: String,
 
     /// Cancel what is in flight there first
     #[arg(long)]
     force: bool,
 
+    /// Delete without asking; required where stdin or stderr is not a terminal
+    #[arg(long, short)]
+    yes: bool,
+
     #[command(flatten)]
     store: StoreArgs,
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    control::with(&args.store, &args.session, async |session| {
+    let attended = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+    if !args.yes && !attended {
+        return Err(Fail::Usage(
+            "nothing is deleted: delete asks first, and no terminal can answer; use --yes to delete without asking"
+                .into(),
+        ));
+    }
+    control::with_runtime(&args.store, async |runtime| {
+        let session = control::session(runtime, &args.session)?;
+        if !args.yes && !confirmed(runtime, &session)? {
+            return Err(Fail::Other("nothing is deleted".into()));
+        }
         let deleted = session.delete(args.force).await?;
-        control::say(&format!("deleted {}", count(deleted, "session")))?;
+        control::say(&format!(
+            "deleted {}; `subtend compact{}` erases their text from the store",
+            count(deleted, "session"),
+            args.store.again()
+        ))?;
         Ok(Code::Done)
     })
+}
+
+/// Shows what is to be deleted, and asks.
+fn confirmed(runtime: &Runtime, session: &SessionHandle) -> Result<bool, Fail> {
+    let mut err = anstream::stderr();
+    writeln!(err, "{}", listed(runtime, session.id())?)?;
+    write!(err, "Delete? [y/N] ")?;
+    err.flush()?;
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line)?;
+    Ok(matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+}
+
+/// What the session above keeps of one of this kind: it is part of that one's own conversation.
+fn kept_above(kind: Option<BranchKind>) -> Option<&'static str> {
+    match kind {
+        Some(BranchKind::Subagent) => Some("The session above keeps the task and the result that its model was given."),
+        Some(BranchKind::Alternative) => Some("The session above keeps the answer that was regenerated here."),
+        Some(BranchKind::Human | BranchKind::Service) | None => None,
+    }
+}
+
+/// The sessions that are to be deleted, with their titles and sizes.
+fn listed(runtime: &Runtime, top: SessionId) -> Result<String, Fail> {
+    let journal = runtime.journal();
+    let (mut lines, mut bytes, mut records, mut sessions) = (Vec::new(), 0_u64, 0_u64, 0_u64);
+    let mut next = vec![(top, 0_usize)];
+    while let Some((id, depth)) = next.pop() {
+        let Some(head) = journal.head(id)?.filter(|head| !head.deleted) else { continue };
+        let own = journal.bytes_of(id)?;
+        bytes = bytes.saturating_add(own);
+        records = records.saturating_add(head.last_seq.0);
+        sessions = sessions.saturating_add(1);
+        let title = clip(&harmless(&head.title), TITLE);
+        let pad = "  ".repeat(depth);
+        lines.push(format!(
+            "  {pad}{}  {}  {title}  {}, {}",
+            head.short,
+            head.agent,
+            count(head.last_seq.0, "record"),
+            size(own)
+        ));
+        let below = journal.kids(id)?.into_iter().rev();
+        next.extend(below.map(|kid| (kid, depth.saturating_add(1))));
+    }
+    let hidden = lines.len().saturating_sub(LISTED);
+    lines.truncate(LISTED);
+    if hidden > 0 {
+        lines.push(format!("  and {hidden} more"));
+    }
+    let kind = journal.head(top)?.filter(|head| head.parent.is_some()).and_then(|head| head.kind);
+    lines.extend(kept_above(kind).map(str::to_owned));
+    let all = format!("{}, {}, {}", count(sessions, "session"), count(records, "record"), size(bytes));
+    Ok(format!("This deletes {all}:\n{}", lines.join("\n")))
 }

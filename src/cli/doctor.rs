@@ -1,12 +1,18 @@
 //! `subtend doctor`: whether installation, store and disk are fit for work, and what to do where they are not.
 
 use std::io::Write as _;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use subtend_agents::catalog::ProblemKind;
 
+use super::agents::model;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::paint::{BAD, GOOD, In, ODD, harmless};
+use super::trust::Trust;
+use super::work::{choice, hub};
+use super::{settings, workspace};
 
 mod disk;
 mod installation;
@@ -14,10 +20,16 @@ mod store;
 
 /// Checks installation, store and disk, and says what to do; the exit code is 1 if something must be done.
 ///
+/// Reads the whole store, as `subtend verify` does, and repeats what that finds.
+///
 /// Changes nothing in the store but its lock file, which names this process meanwhile, and writes a small file beside it that it
 /// removes. What the engine writes whenever it opens a store goes elsewhere, as for `subtend verify`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
+    /// Workspace whose agents and configuration are checked
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    workspace: PathBuf,
+
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -31,6 +43,7 @@ pub(crate) struct Args {
 #[serde(rename_all = "snake_case")]
 enum Area {
     Installation,
+    Workspace,
     Store,
     Disk,
 }
@@ -79,10 +92,10 @@ struct Findings<'a> {
     findings: &'a [Finding],
 }
 
-/// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let place = args.store.place()?;
     let mut findings = installation::look();
+    findings.push(agents(&args.workspace)?);
     findings.extend(store::look(&place));
     findings.extend(disk::look(place.path()));
     let sound = findings.iter().all(|finding| finding.grade != Grade::Bad);
@@ -94,6 +107,33 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         findings.iter().try_for_each(|finding| writeln!(out, "{}", text(finding)))?;
     }
     Ok(if sound { Code::Done } else { Code::Failed })
+}
+
+/// What agent files and profiles of the workspace name that does not exist, and files that are refused.
+fn agents(folder: &Path) -> Result<Finding, Fail> {
+    let workspace = workspace::open(folder)?;
+    let trust = Trust::told(&workspace)?;
+    let catalog = trust.catalog(&workspace);
+    let loaded = match settings::load(&workspace, trust) {
+        Ok(loaded) => loaded,
+        Err(fail) => {
+            return Ok(Finding::bad(Area::Workspace, "configuration", fail.to_string(), "correct that value"));
+        }
+    };
+    let problems = model::problems(&catalog, &loaded, choice::variable().as_deref(), &hub::tools()?);
+    let Some(first) = problems.first() else {
+        return Ok(Finding::good(Area::Workspace, "agents", "agent files and profiles are sound"));
+    };
+    let found = format!("{}: {}", first.path.display(), first.message);
+    let more = match problems.len() {
+        1 => "correct it".to_owned(),
+        all => format!("correct it; `subtend agents` lists {} more", all.saturating_sub(1)),
+    };
+    let refused = problems.iter().any(|problem| problem.kind == ProblemKind::Refused);
+    Ok(match refused {
+        true => Finding::bad(Area::Workspace, "agents", found, more),
+        false => Finding::note(Area::Workspace, "agents", found, more),
+    })
 }
 
 fn text(finding: &Finding) -> String {

@@ -1,10 +1,11 @@
 //! `subtend export`: a tree or the whole store as lines of JSON.
 
 use std::collections::BTreeSet;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use subtend_journal::owner_only::file_options;
 use subtend_journal::{ExportError, Progress, ReadError, Scope, Skipped, Tally};
 
 use super::data::StoreArgs;
@@ -20,7 +21,7 @@ use super::shelf::Shelf;
 /// the damaged one, and no import takes what names a session that does not come with it; `subtend show` still reads them.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Session, whose whole tree is written: an id, a unique part of one, or a path such as `root/a3f9c1` [default: everything]
+    /// Session, whose whole tree is written: an id, the start of one, a short name, or a path such as `root/a3f9c1` [default: everything]
     session: Option<String>,
 
     /// File to write, which must not be there yet [default: stdout]
@@ -109,7 +110,12 @@ fn to_file(shelf: &Shelf, what: What, path: &Path) -> Result<(Tally, Vec<Skipped
         return Err(Fail::Usage(format!("{} is there already: choose another name, or remove it", path.display())));
     }
     let part = part_of(path);
-    let file = OpenOptions::new().write(true).create(true).truncate(true).open(&part).map_err(said)?;
+    // One that is there may be a link of somebody else, or open to others.
+    match std::fs::remove_file(&part) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(said(error)),
+        Ok(()) | Err(_) => {}
+    }
+    let file = file_options().write(true).create_new(true).open(&part).map_err(said)?;
     let mut out = BufWriter::new(file);
     let done = write(shelf, what, &mut out).and_then(|told| {
         let file = out.into_inner().map_err(|error| said(error.into_error()))?;

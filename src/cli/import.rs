@@ -16,6 +16,9 @@ use super::work::{self, hub};
 ///
 /// A file that is damaged, cut or of a newer version is refused, and so is a session that the store has. An import that was
 /// killed can be repeated with the same file; until then `verify` and `doctor` tell of it. What was in flight when it was exported is ended by whatever opens the store next.
+///
+/// The file is somebody's text: names with paths or control characters in them are refused, and what was allowed for good there counts
+/// as allowed that once.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// File that `subtend export` wrote
@@ -71,6 +74,7 @@ impl From<ImportError> for Fail {
             | ImportError::Cut { .. }
             | ImportError::Newer { .. }
             | ImportError::Exists(_)
+            | ImportError::Deleted(_)
             | ImportError::Leftover { .. }
             | ImportError::TooLarge { .. }
             | ImportError::Changed { .. } => Self::Other(error.to_string()),

@@ -1,5 +1,7 @@
 //! `subtend interrupt`: a run stops and waits for the next input.
 
+use subtend_actors::{QueueEntry, QueueKind};
+
 use super::control;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
@@ -10,7 +12,7 @@ use super::fail::{Code, Fail};
 /// or Ctrl-C there cancels.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Session: an id, a unique part of one, or a path such as `root/a3f9c1`
+    /// Session: an id, the start of one, a short name, or a path such as `root/a3f9c1`
     session: String,
 
     #[command(flatten)]
@@ -20,7 +22,8 @@ pub(crate) struct Args {
 /// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     control::with(&args.store, &args.session, async |session| {
-        let waiting = session.queue().await?.len();
+        let inputs = |entry: &QueueEntry| entry.kind != QueueKind::Completion;
+        let waiting = session.queue().await?.into_iter().filter(inputs).count();
         if waiting > 0 && session.current_run().await?.is_some() {
             // The run would go on with it at once, or the next one would open, in a process without a model. Where no run is in
             // flight there is nothing to interrupt, and what waits goes on waiting.

@@ -82,18 +82,56 @@ pub(crate) fn clip(text: &str, width: usize) -> String {
 fn one_line(text: &str) -> String {
     // A screen's line is never longer than this: the rest of a huge text is not looked at.
     const ENOUGH: usize = 4096;
-    let clean: String = text.chars().take(ENOUGH).map(|c| if obeyed(c) || c == '\n' { ' ' } else { c }).collect();
-    clean.split_whitespace().collect::<Vec<_>>().join(" ")
+    let start = text.get(..text.floor_char_boundary(ENOUGH)).unwrap_or_default();
+    harmless(start).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// `text` with its lines and tabs, but without anything else that a terminal would obey.
+/// The first line of `text`, at most `width` columns wide, and how many lines follow: no line is folded into another.
+pub(crate) fn first_line(text: &str, width: usize) -> String {
+    let (first, rest) = text.split_once('\n').map_or((text, None), |(first, rest)| (first, Some(rest)));
+    let more =
+        rest.map_or_else(String::new, |rest| format!(" (and {})", count(rest.split('\n').count() as u64, "more line")));
+    format!("{}{more}", clip(first, width))
+}
+
+/// `text` with its lines and tabs; other characters that cannot be seen or that a terminal obeys are named, as `<U+202E>`.
+///
+/// Joiners and variation selectors remain where they belong to a letter or an emoji.
 pub(crate) fn harmless(text: &str) -> String {
-    text.chars().filter(|c| matches!(c, '\n' | '\t') || !obeyed(*c)).collect()
+    visible(text, |before, c, after| match c {
+        '\r' => after == Some('\n'),
+        '\u{200c}' | '\u{200d}' | '\u{fe0e}' | '\u{fe0f}' => before.is_some_and(|before| !before.is_ascii()),
+        _ => false,
+    })
 }
 
-/// Control characters, and those that turn the direction of writing.
-fn obeyed(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+/// As [`harmless`], for what a person approves: every character that cannot be seen is named.
+pub(crate) fn exact(text: &str) -> String {
+    visible(text, |_, _, _| false)
+}
+
+fn visible(text: &str, remains: impl Fn(Option<char>, char, Option<char>) -> bool) -> String {
+    let (mut out, mut before) = (String::with_capacity(text.len()), None);
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        if matches!(c, '\n' | '\t') || !unseen(c) || remains(before, c, chars.peek().copied()) {
+            out.push(c);
+        } else {
+            out.push_str(&format!("<U+{:04X}>", u32::from(c)));
+        }
+        before = Some(c);
+    }
+    out
+}
+
+/// Control characters, those that turn the direction of writing, and those without a width.
+fn unseen(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+            | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// Spaces that fill `text` to `width` columns.
@@ -119,6 +157,16 @@ pub(crate) fn tokens(n: u64) -> String {
         0..1_000 => count(n, "token"),
         1_000..1_000_000 => format!("{}k tokens", tenths(1_000)),
         _ => format!("{}M tokens", tenths(1_000_000)),
+    }
+}
+
+/// A size: `950 B`, `12.3 kB`, `4.5 MB`.
+pub(crate) fn size(bytes: u64) -> String {
+    let tenths = |unit: u64| format!("{}.{}", bytes / unit, bytes % unit / (unit / 10));
+    match bytes {
+        0..1_000 => format!("{bytes} B"),
+        1_000..1_000_000 => format!("{} kB", tenths(1_000)),
+        _ => format!("{} MB", tenths(1_000_000)),
     }
 }
 
@@ -150,7 +198,7 @@ mod tests {
 
     #[test]
     fn clipped_text_is_one_harmless_line_of_the_width() {
-        assert_eq!(clip("two\nlines \u{1b}[2Jof it", 40), "two lines [2Jof it");
+        assert_eq!(clip("two\nlines \u{1b}[2Jof it", 40), "two lines <U+001B>[2Jof it");
         assert_eq!(clip("abcdef", 6), "abcdef");
         assert_eq!(clip("abcdefg", 6), "abcde…");
         // Each of these takes two columns.
@@ -160,7 +208,23 @@ mod tests {
 
     #[test]
     fn harmless_text_keeps_its_lines() {
-        assert_eq!(harmless("a\n\tb\u{1b}[31m\u{202e}c\r"), "a\n\tb[31mc");
+        assert_eq!(harmless("a\n\tb\u{1b}[31m\u{202e}c\r"), "a\n\tb<U+001B>[31m<U+202E>c<U+000D>");
+        assert_eq!(harmless("a\r\nb"), "a\r\nb", "the end of a line");
+    }
+
+    #[test]
+    fn u4_characters_without_a_width_are_named() {
+        assert_eq!(harmless("a\u{200b}b\u{feff}\u{2066}\u{e0041}"), "a<U+200B>b<U+FEFF><U+2066><U+E0041>");
+        let emoji = "\u{2764}\u{fe0f}\u{200d}\u{1f525}";
+        assert_eq!((harmless(emoji), harmless("a\u{200d}b")), (emoji.to_owned(), "a<U+200D>b".to_owned()));
+        assert_eq!(exact(emoji), "\u{2764}<U+FE0F><U+200D>\u{1f525}");
+        assert_eq!(exact("a\r\nb\tc"), "a<U+000D>\nb\tc");
+    }
+
+    #[test]
+    fn u4_first_line_says_how_many_follow() {
+        assert_eq!(first_line("make", 10), "make");
+        assert_eq!(first_line("git status # look\ntouch x\n", 40), "git status # look (and 2 more lines)");
     }
 
     #[test]

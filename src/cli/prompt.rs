@@ -4,17 +4,21 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use serde::Serialize;
-use subtend_agents::catalog::{Catalog, ProblemKind};
+use subtend_actors::profiles::{self, Caller};
+use subtend_agents::catalog::{Catalog, Problem, ProblemKind};
 use subtend_agents::dialect::Dialects;
 use subtend_agents::manifest::Manifest;
 use subtend_agents::prompt::{Assembled, Parts, assemble};
 use subtend_session::authority::Authority;
 use subtend_session::ids::Text;
+use subtend_session::near::unknown_agent;
 use subtend_tools::policy::HostPolicy;
 use subtend_tools::workspace::Workspace;
 
 use super::fail::{Code, Fail};
 use super::paint::{In, ODD, harmless};
+use super::trust::Trust;
+use super::work::hub;
 use super::{settings, workspace};
 
 /// Prints the system prompt of a session: exactly what its model sees.
@@ -50,12 +54,13 @@ struct Shown<'a> {
 /// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let workspace = workspace::open(&args.workspace)?;
-    let catalog = Catalog::load(workspace.path());
-    let dialects = settings::dialects(&settings::load(&workspace)?, &workspace)?;
+    let trust = Trust::told(&workspace)?;
+    let catalog = trust.catalog(&workspace);
+    let dialects = settings::dialects(&settings::load(&workspace, trust)?, &workspace)?;
     let manifest = agent(&catalog, &args.agent)?;
     let assembled = match &args.profile {
         Some(profile) => child(profile, manifest, &catalog, &dialects, &workspace)?,
-        None => root(manifest, &catalog, &dialects),
+        None => root(manifest, &catalog, &dialects)?,
     };
     let mut out = anstream::stdout().lock();
     if args.json {
@@ -79,23 +84,32 @@ pub(crate) fn agent<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Manifest
     catalog.get(name).map(|manifest| &**manifest).ok_or_else(|| Fail::Usage(why_not(catalog, name)))
 }
 
-/// Why there is no agent of that name: its file is refused, or there is none.
-fn why_not(catalog: &Catalog, name: &str) -> String {
-    let refused = catalog.problems().iter().find(|problem| {
+/// Why there is no agent of that name, where its file is refused.
+pub(crate) fn refused(catalog: &Catalog, name: &str) -> Option<String> {
+    let refused = |problem: &&Problem| {
         problem.kind == ProblemKind::Refused && problem.path.file_stem().is_some_and(|stem| stem == name)
-    });
-    if let Some(problem) = refused {
-        let (path, why) = (problem.path.display().to_string(), &problem.message);
-        return format!("the agent `{}` is refused: {}: {}", harmless(name), harmless(&path), harmless(why));
-    }
-    let known: Vec<&str> = catalog.all().map(|manifest| &*manifest.name).collect();
-    format!("there is no agent `{}`; there are: {}", harmless(name), known.join(", "))
+    };
+    let problem = catalog.problems().iter().find(refused).filter(|_| catalog.get(name).is_none())?;
+    let (path, why) = (problem.path.display().to_string(), &problem.message);
+    Some(format!("the agent `{}` is refused: {}: {}", harmless(name), harmless(&path), harmless(why)))
 }
 
-fn root(manifest: &Manifest, catalog: &Catalog, dialects: &Dialects) -> Assembled {
+/// Why there is no agent of that name: its file is refused, or there is none.
+pub(crate) fn why_not(catalog: &Catalog, name: &str) -> String {
+    if let Some(refused) = refused(catalog, name) {
+        return refused;
+    }
+    unknown_agent(&harmless(name), catalog.all().map(|manifest| &*manifest.name))
+}
+
+fn root(manifest: &Manifest, catalog: &Catalog, dialects: &Dialects) -> Result<Assembled, Fail> {
     let authority = Authority::of(HostPolicy::default_for_workspace()).meet(&manifest.authority());
-    let offered = dialects.offered_to(manifest, &authority, catalog);
-    assemble(&Parts::of_agent(manifest).offering(&offered, dialects))
+    let offered = dialects.offered_to(manifest, &authority, catalog, false);
+    let tools = hub::tools()?;
+    let only = manifest.tools.as_ref();
+    let caller = Caller { agent: &manifest.name, authority: &authority, only, attended: false };
+    let named = || profiles::named(&dialects.profiles, catalog, &tools, caller);
+    Ok(assemble(&Parts::of_agent(manifest).offering(&offered, named)))
 }
 
 /// A child has none of the tools that start children (S4), so its prompt speaks of none.

@@ -1,4 +1,4 @@
-//! `subtend queue`: inputs that wait.
+//! `subtend queue`: queued inputs, and completions that the model has not been given.
 
 use std::io::Write as _;
 
@@ -7,15 +7,16 @@ use subtend_actors::{QueueEntry, QueueKind};
 use subtend_session::ids::InputId;
 use subtend_session::record::Lane;
 
+use super::clock::wall_ms;
 use super::control;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
-use super::paint::{DIM, In, clip, count};
+use super::paint::{DIM, In, ago, clip, count};
 
-/// Lists the inputs that wait in a session, removes one, or clears them.
+/// Lists the queue of a session (inputs, and completions not yet given to its model), removes an input, or clears all inputs.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Session: an id, a unique part of one, or a path such as `root/a3f9c1`
+    /// Session: an id, the start of one, a short name, or a path such as `root/a3f9c1`
     session: String,
 
     #[command(subcommand)]
@@ -49,11 +50,12 @@ struct Row<'a> {
     lane: Lane,
     text: &'a str,
     metadata: Option<&'a str>,
+    time_ms: Option<i64>,
 }
 
 fn row(entry: &QueueEntry) -> Row<'_> {
     let (text, metadata) = (&*entry.text, entry.metadata.as_deref());
-    Row { id: entry.id, kind: kind(entry.kind), lane: entry.lane, text, metadata }
+    Row { id: entry.id, kind: kind(entry.kind), lane: entry.lane, text, metadata, time_ms: entry.time_ms }
 }
 
 /// Who it is from, and whether it waits for the next turn rather than for a rest point.
@@ -70,6 +72,7 @@ fn kind(kind: QueueKind) -> &'static str {
         QueueKind::User => "user",
         QueueKind::System => "system",
         QueueKind::AgentResult => "agent result",
+        QueueKind::Completion => "completion",
     }
 }
 
@@ -85,10 +88,11 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
                 return Ok(Code::Done);
             }
             if entries.is_empty() {
-                writeln!(anstream::stderr(), "no input waits in session {}", session.id().short().0)?;
+                writeln!(anstream::stderr(), "the queue of session {} is empty", session.id().short().0)?;
             }
             for entry in &entries {
-                writeln!(out, "{}  {}  {}", In(DIM, entry.id), what(entry), clip(&entry.text, 80))?;
+                let age = entry.time_ms.map(|sent| format!("  {}", ago(wall_ms(), sent))).unwrap_or_default();
+                writeln!(out, "{}  {}{}  {}", In(DIM, entry.id), what(entry), In(DIM, age), clip(&entry.text, 80))?;
             }
             Ok(Code::Done)
         }

@@ -22,7 +22,7 @@ pub(crate) struct Args {
 
 /// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    args.work.no_limits()?;
+    args.work.not_for_opened()?;
     let (session, of) = control::message(&args.message)?;
     work::verb(&args.work, About::Session(session, args.here), async |mut work: Work<'_>| {
         let session = work.session()?;

@@ -12,7 +12,7 @@ const DEFAULT: &str = "Continue your previous work.";
 /// process left and that goes on (`on_restart: resume`) is followed to its end instead, unless there is something to say.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Session: an id, a unique part of one, or a path such as `root/a3f9c1`
+    /// Session: an id, the start of one, a short name, or a path such as `root/a3f9c1`
     session: String,
 
     /// What to say besides [default: Continue your previous work.]; `-` reads it from stdin
@@ -31,7 +31,7 @@ pub(crate) struct Args {
 
 /// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    args.work.no_limits()?;
+    args.work.not_for_opened()?;
     let text = args.text.as_deref().map(|text| prompt::read(text, std::io::stdin())).transpose()?;
     work::verb(&args.work, About::Session(&args.session, args.here), async |mut work: Work<'_>| {
         let session = work.session()?;

@@ -12,7 +12,7 @@ use super::fail::{Code, Fail};
 /// Nothing is deleted: `subtend show` marks the messages. Files that the run changed stay as they are.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Session: an id, a unique part of one, or a path such as `root/a3f9c1`
+    /// Session: an id, the start of one, a short name, or a path such as `root/a3f9c1`
     #[arg(value_name = "ID")]
     session: String,
 

@@ -22,8 +22,8 @@ pub(crate) struct Args {
 /// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let prompt = prompt::read(&args.prompt, std::io::stdin())?;
-    work::verb(&args.work, About::New, async |mut work: Work<'_>| {
-        let session = hub::open(work.runtime, args.agent.as_deref().unwrap_or(&work.agent))?;
+    work::verb(&args.work, About::New(args.agent.as_deref()), async |mut work: Work<'_>| {
+        let session = hub::open(work.runtime, &work.agent, work.model.as_ref())?;
         let events = session.watch();
         let receipt = session.send(prompt).await?;
         work.follow(events, &session, receipt.run).await

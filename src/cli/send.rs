@@ -9,7 +9,7 @@ use super::work::{self, About, HereArgs, Work, WorkArgs, prompt};
 /// was said before in context.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Session: an id, a unique part of one, or a path such as `root/a3f9c1`
+    /// Session: an id, the start of one, a short name, or a path such as `root/a3f9c1`
     session: String,
 
     /// What to say; `-` reads it from stdin
@@ -32,7 +32,7 @@ pub(crate) struct Args {
 
 /// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    args.work.no_limits()?;
+    args.work.not_for_opened()?;
     let text = prompt::read(&args.text, std::io::stdin())?;
     work::verb(&args.work, About::Session(&args.session, args.here), async |mut work: Work<'_>| {
         let session = work.session()?;

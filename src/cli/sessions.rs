@@ -1,6 +1,7 @@
 //! `subtend sessions`: what is in the store.
 
 use std::io::Write as _;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use subtend_session::ids::{SessionId, Short, Text};
@@ -16,12 +17,23 @@ use super::find::Heads;
 use super::paint::{BAD, DIM, In, LIVE, ago, clip, fill, in_flight, mark, phase_word};
 use super::shelf::Shelf;
 
+/// Columns of a workspace's path.
+const FOLDER: usize = 24;
+
 /// Lists sessions, newest first: those that a person opened, branches too, and children that ask to be listed.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// List every session, also the children that trees show
     #[arg(long)]
     all: bool,
+
+    /// List sessions of this workspace only
+    #[arg(long, value_name = "DIR")]
+    workspace: Option<PathBuf>,
+
+    /// List the newest N only
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
 
     /// Print one JSON array
     #[arg(long)]
@@ -39,6 +51,8 @@ struct Row<'a> {
     state: Phase,
     outcome: Option<OutcomeKind>,
     title: &'a Text,
+    /// Its folder; absent where its journal cannot be read.
+    workspace: Option<Text>,
     parent: Option<SessionId>,
     root: SessionId,
     depth: u32,
@@ -52,12 +66,12 @@ struct Row<'a> {
     damaged: Option<&'a str>,
 }
 
-/// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let shelf = Shelf::open(&args.store)?;
     let none = (Heads::new(), Aside::default());
     let (heads, aside) = shelf.as_ref().map_or((&none.0, &none.1), |shelf| (shelf.heads(), shelf.aside()));
-    let rows = listed(heads, aside, args.all);
+    let folder = |id| shelf.as_ref().map_or(Ok(None), |shelf| shelf.birth(id)).map(|birth| Some(birth?.workspace));
+    let rows = chosen(listed(heads, aside, args.all), args, &folder)?;
     for (session, why) in aside.all().filter(|(session, _)| !heads.contains_key(session)) {
         writeln!(anstream::stderr(), "session {session} cannot be read and is left out: {why}")?;
     }
@@ -68,16 +82,47 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         return Ok(Code::Done);
     }
     if rows.is_empty() {
-        writeln!(
-            anstream::stderr(),
-            "no sessions yet in {}: `subtend run PROMPT` opens one",
-            args.store.place()?.name()
-        )?;
+        let place = args.store.place()?.name();
+        match &args.workspace {
+            Some(dir) => writeln!(anstream::stderr(), "no sessions of workspace {} in {place}", dir.display())?,
+            None => writeln!(anstream::stderr(), "no sessions yet in {place}: `subtend run PROMPT` opens one")?,
+        }
     }
     let now = super::clock::wall_ms();
     let agents = rows.iter().map(|row| row.agent.chars().count()).max().unwrap_or(0).min(24);
     rows.iter().try_for_each(|row| writeln!(out, "{}", line(row, agents, now)))?;
     Ok(Code::Done)
+}
+
+/// The rows that the filters leave, each with its workspace, which is read for no other row.
+fn chosen<'a>(
+    rows: Vec<Row<'a>>,
+    args: &Args,
+    folder: &dyn Fn(SessionId) -> Result<Option<Text>, Fail>,
+) -> Result<Vec<Row<'a>>, Fail> {
+    let wanted = args.workspace.as_deref().map(resolved).transpose()?;
+    let limit = args.limit.unwrap_or(usize::MAX);
+    let mut left = Vec::new();
+    for row in rows {
+        if left.len() >= limit {
+            break;
+        }
+        let workspace = folder(row.id)?;
+        if wanted.is_none() || wanted == workspace {
+            left.push(Row { workspace, ..row });
+        }
+    }
+    Ok(left)
+}
+
+/// The name by which sessions record the folder. One that no longer exists may still have sessions.
+fn resolved(dir: &Path) -> Result<Text, Fail> {
+    let gone = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
+    let found = dir.canonicalize().or_else(|error| if gone(&error) { std::path::absolute(dir) } else { Err(error) });
+    let path = found.map_err(|error| {
+        Fail::Usage(format!("workspace {} cannot be read: {error} (--workspace DIR)", dir.display()))
+    })?;
+    Ok(path.to_string_lossy().into())
 }
 
 fn listed<'a>(heads: &'a Heads, aside: &'a Aside, all: bool) -> Vec<Row<'a>> {
@@ -97,6 +142,7 @@ fn row<'a>(id: SessionId, head: &'a Head, aside: &'a Aside) -> Row<'a> {
         state: head.state,
         outcome: head.last_outcome,
         title: &head.title,
+        workspace: None,
         parent: head.parent,
         root: head.root,
         depth: head.depth,
@@ -121,16 +167,44 @@ fn line(row: &Row<'_>, agents: usize, now: i64) -> String {
         }
         None => ("○", DIM, "no run yet"),
     };
+    let folder = row.workspace.as_deref().map(|path| end_of(path, FOLDER)).unwrap_or_default();
     format!(
-        "{id}  {sign} {agent}{pad}  {word}{gap}  {age}  {title}",
-        id = In(DIM, row.id),
+        "{short}{room}  {sign} {agent}{pad}  {word}{gap}  {age}  {folder}{space}  {title}",
+        short = In(DIM, row.short),
+        room = fill(&row.short.0, 6),
         sign = In(style, sign),
         pad = fill(&agent, agents),
         word = In(style, word),
         gap = fill(word, 18),
         age = In(DIM, format!("{:<14}", ago(now, row.created_ms))),
-        title = clip(row.title, 60),
+        space = fill(&folder, FOLDER),
+        title = titled(row),
     )
+}
+
+/// The title, after what kind of branch the session is.
+fn titled(row: &Row<'_>) -> String {
+    let title = clip(row.title, 60);
+    match row.kind {
+        None => title,
+        // A task that the host opened hangs on no session.
+        Some(_) if row.parent.is_none() => format!("task: {title}"),
+        Some(BranchKind::Human) => format!("branch: {title}"),
+        Some(BranchKind::Subagent) => format!("child: {title}"),
+        Some(BranchKind::Alternative) => format!("alternative: {title}"),
+        Some(BranchKind::Service) => format!("service: {title}"),
+    }
+}
+
+/// The end of a path, which tells folders apart, at most `width` columns wide.
+fn end_of(path: &str, width: usize) -> String {
+    let path = clip(path, usize::MAX);
+    let many = path.chars().count();
+    if many <= width {
+        return path;
+    }
+    let rest: String = path.chars().skip(many.saturating_sub(width.saturating_sub(1))).collect();
+    format!("…{rest}")
 }
 
 #[cfg(test)]
@@ -184,8 +258,11 @@ mod tests {
         let mut heads = Heads::new();
         session(&mut heads, root, None, false, 0);
         let none = Aside::default();
-        let rows = listed(&heads, &none, false);
+        let mut rows = listed(&heads, &none, false);
+        rows[0].workspace = Some("/home/kim/work/projects/subtend".into());
         let text = anstream::adapter::strip_str(&line(&rows[0], 7, 120_000)).to_string();
-        assert_eq!(text, format!("{root}  ✓ general  completed           2 minutes ago   count the lines"));
+        let expected =
+            "6789ab  ✓ general  completed           2 minutes ago   …m/work/projects/subtend  count the lines";
+        assert_eq!(text, expected);
     }
 }

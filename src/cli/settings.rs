@@ -10,6 +10,7 @@ use subtend_tools::workspace::Workspace;
 
 use super::fail::{Code, Fail};
 use super::paint::{In, ODD, harmless};
+use super::trust::Trust;
 
 /// Bytes of one file that a prompt takes in at most.
 const MAX_PROMPT_BYTES: u64 = 256 << 10;
@@ -19,8 +20,8 @@ pub(crate) fn user_file() -> Option<PathBuf> {
     etcetera::choose_base_strategy().ok().map(|base| base.config_dir().join("subtend").join(FILE))
 }
 
-/// Reads what counts in a workspace.
-pub(crate) fn load(workspace: &Workspace) -> Result<Loaded, Fail> {
+/// Reads what counts in a workspace; its own file where that is trusted.
+pub(crate) fn load(workspace: &Workspace, trust: Trust) -> Result<Loaded, Fail> {
     let (mut layers, mut unread) = (Vec::new(), None);
     if let Some(path) = user_file() {
         match read(&path) {
@@ -36,7 +37,9 @@ pub(crate) fn load(workspace: &Workspace) -> Result<Loaded, Fail> {
         }
     }
     let path = workspace.path().join(FILE);
-    if let Some(text) = found(&path.display().to_string(), workspace.text(FILE, MAX_FILE_BYTES))? {
+    if trust.is_used()
+        && let Some(text) = found(&path.display().to_string(), workspace.text(FILE, MAX_FILE_BYTES))?
+    {
         layers.push(Layer::file(Origin::Project(path), &text)?);
     }
     let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| Some((name.into_string().ok()?, value));

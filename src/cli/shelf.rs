@@ -1,7 +1,8 @@
 //! Reading a store: the one place where the reading verbs meet the journal.
 
-use subtend_journal::{Journal, Stored};
-use subtend_session::ids::{Interned, SessionId};
+use subtend_journal::{Journal, ReadError, Stored};
+use subtend_session::ids::{Interned, Seq, SessionId};
+use subtend_session::record::{Record, SessionCreated};
 
 use super::aside::Aside;
 use super::data::StoreArgs;
@@ -19,7 +20,7 @@ impl Shelf {
     /// Opens the store that is there; `None` where there is none, since reading makes nothing.
     pub(crate) fn open(args: &StoreArgs) -> Result<Option<Self>, Fail> {
         let place = args.place()?;
-        if !place.exists() {
+        if !place.exists()? {
             return Ok(None);
         }
         let journal = place.open()?;
@@ -54,6 +55,19 @@ impl Shelf {
     pub(crate) fn records(&self, session: SessionId) -> Result<Vec<Stored>, Fail> {
         let damaged = self.aside.why(session).is_some();
         Ok(if damaged { self.journal.salvage(session) } else { self.journal.records(session) }?)
+    }
+
+    /// A session's birth; `None` where its journal cannot be read.
+    pub(crate) fn birth(&self, session: SessionId) -> Result<Option<SessionCreated>, Fail> {
+        let first = match self.journal.records_from(session, Seq(1), 1) {
+            Ok(first) => first,
+            Err(ReadError::NoSuchSession(_) | ReadError::Damaged { .. } | ReadError::Newer { .. }) => return Ok(None),
+            Err(error @ (ReadError::Engine(_) | ReadError::Closed)) => return Err(error.into()),
+        };
+        Ok(first.into_iter().find_map(|stored| {
+            let Record::SessionCreated(created) = stored.record else { return None };
+            Some(*created)
+        }))
     }
 
     /// A text that records name by its hash.

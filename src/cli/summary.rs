@@ -7,9 +7,11 @@ use super::fail::{Code, Fail};
 use super::work::serve::{self, ServeArgs, Unmet};
 
 /// Sums up what was done in a session, by the agent `summary`, and prints it; `subtend show` shows it from then on.
+///
+/// The session's own model answers, unless `--model` names another.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Session: an id, a unique part of one, or a path such as `root/a3f9c1`
+    /// Session: an id, the start of one, a short name, or a path such as `root/a3f9c1`
     session: String,
 
     #[command(flatten)]
@@ -18,15 +20,16 @@ pub(crate) struct Args {
 
 /// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    let parts = args.serve.parts()?;
-    if parts.models.is_offline() {
+    let listening = serve::listen()?;
+    let ready = args.serve.ready(&args.session)?;
+    if ready.parts.models.is_offline() {
         return Err(Fail::Usage(
             "the built-in model `offline` answers by rules, and has none for summaries: name a language model, by --model or by \
              `llm.model` in subtend.yaml"
                 .to_owned(),
         ));
     }
-    serve::with(parts, &args.session, async |session, mut stop| {
+    serve::with(listening, ready, async |session, mut stop| {
         match serve::waited(session.summarise(), &mut stop).await {
             Ok(summary) => {
                 control::say(&summary?)?;

@@ -1,10 +1,11 @@
-//! `subtend tasks`: what agents were given to do, newest first.
+//! `subtend tasks`: tasks of agents, newest first.
 
 use std::io::Write as _;
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use subtend_actors::tasks::{Task, TaskFilter, TaskStatus};
+use subtend_session::dialect::task_id;
 use subtend_session::ids::{SessionId, Short, Text};
 use subtend_session::outcome::{Outcome, OutcomeKind};
 
@@ -14,14 +15,16 @@ use super::fail::{Code, Fail};
 use super::paint::{BAD, DIM, GOOD, In, LIVE, ODD, ago, clip, fill};
 use super::shelf::Shelf;
 
-/// Lists what agents were given to do by others, newest first.
+/// Lists what agents were given to do by other agents or by the host, newest first.
+///
+/// Each task has an id `task_…`, which every verb takes in place of its session's.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Only those that stand so
     #[arg(long, value_name = "STATUS", value_parser = ["pending", "running", "completed", "failed", "cancelled"])]
     status: Option<String>,
 
-    /// Only those that this session started: an id, a unique part of one, or a path
+    /// Only those that this session started: an id, the start of one, a short name, or a path
     #[arg(long, value_name = "ID")]
     parent: Option<String>,
 
@@ -29,7 +32,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
 
-    /// Print one JSON array
+    /// Print one JSON array with the whole results; times are milliseconds since 1970
     #[arg(long)]
     json: bool,
 
@@ -39,27 +42,30 @@ pub(crate) struct Args {
 
 #[derive(Debug, PartialEq, Serialize)]
 struct Row {
-    id: SessionId,
+    id: String,
+    /// The session that does it.
+    session: SessionId,
     short: Short,
+    /// Its agent.
+    r#type: Text,
     status: &'static str,
     outcome: Option<OutcomeKind>,
-    agent: Text,
-    title: Text,
+    description: Text,
+    prompt: Option<Text>,
+    /// The session that started it; absent for a task of the host.
     parent: Option<SessionId>,
     root: SessionId,
-    prompt: Option<Text>,
-    /// What the last run came to.
+    /// The whole result of the last run.
     result: Option<Text>,
-    /// Why it came to nothing, in words.
+    /// Why the last run did not complete.
     error: Option<String>,
-    /// What the host attached.
-    metadata: Option<Value>,
-    created_ms: i64,
-    updated_ms: i64,
-    ended_ms: Option<i64>,
+    metadata: Value,
+    created: i64,
+    updated: i64,
+    /// When the last run ended.
+    completed: Option<i64>,
 }
 
-/// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let shelf = Shelf::open(&args.store)?;
     let rows = shelf.map_or_else(|| Ok(Vec::new()), |shelf| listed(&shelf, args))?;
@@ -86,25 +92,32 @@ fn listed(shelf: &Shelf, args: &Args) -> Result<Vec<Row>, Fail> {
 
 fn row(task: Task) -> Row {
     let error = task.cause.filter(|cause| *cause != Outcome::Completed);
-    // What a host attached is JSON; a text that is none is shown as it is.
-    let metadata = task.metadata.map(|text| serde_json::from_str(&text).unwrap_or_else(|_| Value::from(&*text)));
     Row {
-        id: task.session,
+        id: task_id(task.session),
+        session: task.session,
         short: task.short,
+        r#type: task.agent,
         status: task.status.word(),
         outcome: task.outcome,
-        agent: task.agent,
-        title: task.title,
+        description: task.title,
+        prompt: task.prompt,
         parent: task.parent,
         root: task.root,
-        prompt: task.prompt,
         result: task.result,
         error: error.as_ref().map(cause::sentence),
-        metadata,
-        created_ms: task.created_ms,
-        updated_ms: task.updated_ms,
-        ended_ms: task.ended_ms,
+        metadata: object(task.metadata.as_ref()),
+        created: task.created_ms,
+        updated: task.updated_ms,
+        completed: task.ended_ms,
     }
+}
+
+/// Metadata as JSON: `{}` if there is none. A host may have attached text that is not JSON, which is shown as it is.
+pub(crate) fn object(metadata: Option<&Text>) -> Value {
+    metadata.map_or_else(
+        || Value::Object(Map::new()),
+        |text| serde_json::from_str(text).unwrap_or_else(|_| Value::from(&**text)),
+    )
 }
 
 fn line(row: &Row, now: i64) -> String {
@@ -115,17 +128,17 @@ fn line(row: &Row, now: i64) -> String {
         "cancelled" => ODD,
         _ => BAD,
     };
-    let agent = clip(&row.agent, 24);
+    let agent = clip(&row.r#type, 24);
     let error = row.error.as_ref().map(|error| format!("  {}", In(DIM, clip(error, 80)))).unwrap_or_default();
     format!(
         "{id}  {short}  {status}{gap}  {agent}{pad}  {age}  {title}{error}",
-        id = In(DIM, row.id),
+        id = In(DIM, &row.id),
         short = row.short,
         status = In(style, row.status),
         gap = fill(row.status, 9),
         pad = fill(&agent, 12),
-        age = In(DIM, ago(now, row.ended_ms.unwrap_or(row.updated_ms))),
-        title = clip(&row.title, 60),
+        age = In(DIM, ago(now, row.completed.unwrap_or(row.updated))),
+        title = clip(&row.description, 60),
     )
 }
 
@@ -161,7 +174,7 @@ mod tests {
         let row = row(failed());
         assert_eq!(
             (row.error.as_deref(), &row.metadata),
-            (Some("failed: the model refused"), &Some(serde_json::json!({ "ticket": 7 })))
+            (Some("failed: the model refused"), &serde_json::json!({ "ticket": 7 }))
         );
         let line = anstream::adapter::strip_str(&line(&row, 60_002)).to_string();
         assert!(line.ends_with("1 minute ago  look  failed: the model refused"), "{line}");
@@ -171,7 +184,19 @@ mod tests {
     fn a_task_that_completed_has_no_error_and_metadata_that_is_no_json_is_a_text() {
         let task = Task { cause: Some(Outcome::Completed), metadata: Some("plain".into()), ..failed() };
         let row = row(task);
-        assert_eq!((row.error, row.metadata), (None, Some(Value::from("plain"))));
+        assert_eq!((row.error, row.metadata), (None, Value::from("plain")));
+    }
+
+    #[test]
+    fn r1_a_row_has_the_keys_of_a_task_record() {
+        let task = Task { cause: Some(Outcome::Completed), result: Some("seen".into()), metadata: None, ..failed() };
+        let id = "0192f0c1-2d3e-7abc-8def-0123456789ab";
+        let expected = serde_json::json!({
+            "id": "task_0192f0c12d3e7abc8def0123456789ab", "session": id, "short": "a3f9c1", "type": "explore",
+            "status": "failed", "outcome": "failed", "description": "look", "prompt": "look around", "parent": id, "root": id,
+            "result": "seen", "error": null, "metadata": {}, "created": 1, "updated": 3, "completed": 2,
+        });
+        assert_eq!(serde_json::to_value(row(task)).expect("JSON"), expected);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use subtend_session::place::BranchKind;
 use subtend_session::state::Phase;
 use subtend_session::usage::Usage;
 
+use super::branched::Branch;
 use super::cause;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
@@ -24,7 +25,7 @@ use super::shelf::Shelf;
 /// Shows a session and everything below it, with how each run ended.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Session: its id, a unique part of it, a short name, or a path such as `root/a3f9c1`
+    /// Session: its id, the start of it, a short name, or a path such as `root/a3f9c1`
     #[arg(value_name = "ID")]
     session: String,
 
@@ -55,13 +56,18 @@ struct Node {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     closed: bool,
     #[serde(skip)]
+    runs: u32,
+    #[serde(skip)]
     turns: u32,
     usage: Usage,
     #[serde(skip)]
-    span_ms: u64,
+    worked_ms: u64,
     /// Why the session's journal cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
+    /// What its parent knows of it, where it is a branch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    branch: Option<Branch>,
     children: Vec<Node>,
 }
 
@@ -107,6 +113,9 @@ fn grow(heads: &Heads, top: SessionId, read: &Read<'_>) -> Result<Node, Fail> {
         let below = kids.get(&id).into_iter().flatten().copied();
         next.extend(below.filter(|kid| seen.insert(*kid)));
     }
+    // Its parent is not in the tree.
+    let above = heads.get(&top).and_then(|head| head.parent).and_then(|parent| read(parent).ok());
+    let label = above.and_then(|(past, _)| past.tasks.get(&top).cloned());
     let mut done: BTreeMap<SessionId, Node> = BTreeMap::new();
     for id in order.into_iter().rev() {
         let head = heads.get(&id).ok_or_else(|| Fail::Other(format!("session {id} is not in the index")))?;
@@ -115,8 +124,16 @@ fn grow(heads: &Heads, top: SessionId, read: &Read<'_>) -> Result<Node, Fail> {
             Err(fail) => (Past::default(), Some(fail.to_string())),
         };
         let known: Vec<_> = kids.get(&id).into_iter().flatten().copied().collect();
-        let children = past.born.iter().chain(&known).filter_map(|kid| done.remove(kid)).collect();
-        done.insert(id, node(id, head, past, error, children));
+        let labelled = |kid: &SessionId| {
+            let mut node = done.remove(kid)?;
+            if let (Some(branch), Some(label)) = (&mut node.branch, past.tasks.get(kid)) {
+                branch.task = Some(label.clone());
+            }
+            Some(node)
+        };
+        let children = past.born.iter().chain(&known).filter_map(labelled).collect();
+        let branch = Branch::of(id, head, &past, label.as_ref().filter(|_| id == top));
+        done.insert(id, Node { branch, ..node(id, head, past, error, children) });
     }
     done.remove(&top).ok_or_else(|| Fail::Other(format!("session {top} stands below itself: run `subtend verify`")))
 }
@@ -133,10 +150,12 @@ fn node(id: SessionId, head: &Head, past: Past, error: Option<String>, children:
         background: past.background,
         kind: head.kind.filter(|kind| *kind != BranchKind::Subagent),
         closed: head.closed,
+        runs: past.run.0,
         turns: past.turns,
         usage: past.usage,
-        span_ms: past.span_ms,
+        worked_ms: past.worked_ms,
         error,
+        branch: None,
         children,
     }
 }
@@ -160,8 +179,11 @@ fn draw(node: &Node, lasts: &mut Vec<bool>, text: &mut String) {
 fn line(node: &Node) -> String {
     let (sign, style, word) = standing(node);
     let mut figures = vec![count(node.turns, "turn"), tokens(node.usage.tokens())];
-    if node.span_ms > 0 {
-        figures.push(span(Duration::from_millis(node.span_ms)));
+    if node.runs > 1 {
+        figures.insert(0, count(node.runs, "run"));
+    }
+    if node.worked_ms > 0 {
+        figures.push(span(Duration::from_millis(node.worked_ms)));
     }
     if node.background {
         figures.push("background".to_owned());

@@ -1,6 +1,7 @@
 //! `subtend usage`: what a session cost.
 
 use std::io::Write as _;
+use std::path::Path;
 
 use serde::Serialize;
 use subtend_actors::usage::{ChildUsage, ContextShare, UsageView};
@@ -9,15 +10,17 @@ use subtend_session::usage::Usage;
 
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
-use super::paint::{BOLD, DIM, In, ago, clip, tokens};
+use super::paint::{BOLD, DIM, In, ago, clip, size, tokens};
 use super::shelf::Shelf;
+use super::trust::Trust;
+use super::{settings, workspace};
 
 /// Tells what a session cost: by itself, with the runs that it owns, and with everything below it.
 ///
 /// Each model call is counted once in each of these.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Session: an id, a unique part of one, or a path such as `root/a3f9c1`
+    /// Session: an id, the start of one, a short name, or a path such as `root/a3f9c1`
     session: String,
 
     /// Print one JSON object
@@ -35,18 +38,42 @@ struct Told<'a> {
     own: &'a Usage,
     owned: &'a Usage,
     tree: &'a Usage,
-    context: Option<Context>,
+    context: Context,
     children: Vec<Child<'a>>,
+    /// Bytes of its journal, and of it and all journals below it.
+    recorded: u64,
+    recorded_below: u64,
     created_ms: i64,
     updated_ms: i64,
 }
 
-/// How full the model's context was at the last answer.
+/// How full the model's context was at the last answer; nothing is used before the first.
 #[derive(Serialize)]
 struct Context {
     used: u64,
-    window: Option<u64>,
-    percent: Option<u64>,
+    window: Known,
+    percent: Known,
+}
+
+/// A number, or the word `unknown`.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Known {
+    Number(u64),
+    Unknown(&'static str),
+}
+
+impl From<Option<u64>> for Known {
+    fn from(number: Option<u64>) -> Self {
+        number.map_or(Self::Unknown("unknown"), Self::Number)
+    }
+}
+
+impl From<Option<ContextShare>> for Context {
+    fn from(share: Option<ContextShare>) -> Self {
+        let of = share.unwrap_or(ContextShare { used: 0, window: None });
+        Self { used: of.used, window: of.window.into(), percent: of.percent().into() }
+    }
 }
 
 #[derive(Serialize)]
@@ -55,13 +82,16 @@ struct Child<'a> {
     short: &'a Short,
     agent: &'a Text,
     own: &'a Usage,
+    context: Context,
+    recorded: u64,
 }
 
-/// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+    let workspace = workspace::open(Path::new("."))?;
+    let windows = settings::load(&workspace, Trust::told(&workspace)?)?.config.llm.windows();
     let shelf = Shelf::must_open(&args.store)?;
     let id = shelf.find(&args.session)?;
-    let view = UsageView::read(shelf.journal(), id, |_| None)?;
+    let view = UsageView::read(shelf.journal(), id, |model| windows.of(model))?;
     let mut out = anstream::stdout().lock();
     if args.json {
         serde_json::to_writer(&mut out, &told(id, &view))?;
@@ -73,24 +103,25 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
 }
 
 fn told(id: SessionId, view: &UsageView) -> Told<'_> {
-    let context = |of: &ContextShare| Context { used: of.used, window: of.window, percent: of.percent() };
-    let UsageView { own, owned, tree, parent, children, created_ms, updated_ms, .. } = view;
+    let UsageView { own, owned, tree, parent, children, recorded, recorded_below, created_ms, updated_ms, .. } = view;
     Told {
         id,
         parent: *parent,
         own,
         owned,
         tree,
-        context: view.context.as_ref().map(context),
+        context: view.context.into(),
         children: children.iter().map(child).collect(),
+        recorded: *recorded,
+        recorded_below: *recorded_below,
         created_ms: *created_ms,
         updated_ms: *updated_ms,
     }
 }
 
 fn child(of: &ChildUsage) -> Child<'_> {
-    let ChildUsage { session, short, agent, own } = of;
-    Child { id: *session, short, agent, own }
+    let ChildUsage { session, short, agent, own, context, recorded } = of;
+    Child { id: *session, short, agent, own, context: (*context).into(), recorded: *recorded }
 }
 
 fn lines(view: &UsageView, now: i64) -> Vec<String> {
@@ -101,13 +132,19 @@ fn lines(view: &UsageView, now: i64) -> Vec<String> {
         line("the tree below", figures(&view.tree)),
     ];
     lines.extend(view.context.as_ref().map(|of| line("context", context(of))));
+    // A store in memory has no bytes.
+    if view.recorded > 0 {
+        let below = format!("{} · {} with all below", size(view.recorded), size(view.recorded_below));
+        lines.push(line("recorded", below));
+    }
     lines.extend(view.parent.map(|parent| line("parent", parent.to_string())));
     // A store of a former version may not say when.
     let times = [("begun", view.created_ms), ("last changed", view.updated_ms)];
     lines.extend(times.iter().filter(|(_, ms)| *ms > 0).map(|(name, ms)| line(name, ago(now, *ms))));
     lines.extend(view.children.iter().map(|child| {
         let name = format!("{} {}", child.short, clip(&child.agent, 24));
-        line(&format!("child {name}"), figures(&child.own))
+        let share = child.context.as_ref().map(|of| format!(" · context {}", context(of))).unwrap_or_default();
+        line(&format!("child {name}"), format!("{}{share}", figures(&child.own)))
     }));
     lines
 }
@@ -116,7 +153,7 @@ fn lines(view: &UsageView, now: i64) -> Vec<String> {
 fn context(of: &ContextShare) -> String {
     match (of.window, of.percent()) {
         (Some(window), Some(percent)) => format!("{} of {window} ({percent}%)", tokens(of.used)),
-        _ => tokens(of.used),
+        _ => format!("{} of unknown", tokens(of.used)),
     }
 }
 
@@ -158,23 +195,44 @@ mod tests {
     fn times_the_context_and_children_are_told_where_they_are_known() {
         let id: SessionId = "0192f0c1-2d3e-7abc-8def-0123456789ab".parse().expect("an id");
         let own = Usage { input: 10, output: 2, ..Usage::default() };
-        let child = ChildUsage { session: id, short: Short("a3f9c1".into()), agent: "explore".into(), own };
+        let child = ChildUsage {
+            session: id,
+            short: Short("a3f9c1".into()),
+            agent: "explore".into(),
+            own,
+            context: None,
+            recorded: 0,
+        };
         let context = Some(ContextShare { used: 1_500, window: Some(10_000) });
         let (children, parent) = (vec![child], Some(id));
-        let view = UsageView { own, owned: own, tree: own, parent, children, context, created_ms: 1, updated_ms: 0 };
+        let (recorded, recorded_below) = (2_048, 3 << 20);
+        let (owned, tree, updated_ms) = (own, own, 0);
+        let view = UsageView {
+            own,
+            owned,
+            tree,
+            parent,
+            children,
+            context,
+            recorded,
+            recorded_below,
+            created_ms: 1,
+            updated_ms,
+        };
         let plain = |view: &UsageView| -> Vec<String> {
             let lines = lines(view, 60_001);
             lines.iter().skip(3).map(|line| anstream::adapter::strip_str(line).to_string()).collect()
         };
         let all = [
             "context            1.5k tokens of 10000 (15%)",
+            "recorded           2.0 kB · 3.1 MB with all below",
             "parent             0192f0c1-2d3e-7abc-8def-0123456789ab",
             "begun              1 minute ago",
             "child a3f9c1 explore  10 in · 2 out",
         ];
         assert_eq!(plain(&view), all);
         let context = Some(ContextShare { used: 1_500, window: None });
-        let view = UsageView { parent: None, children: Vec::new(), context, created_ms: 0, ..view };
-        assert_eq!(plain(&view), ["context            1.5k tokens"]);
+        let view = UsageView { parent: None, children: Vec::new(), context, recorded: 0, created_ms: 0, ..view };
+        assert_eq!(plain(&view), ["context            1.5k tokens of unknown"]);
     }
 }

@@ -44,10 +44,9 @@ struct Finding<'a> {
     what: &'a str,
 }
 
-/// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let place = args.store.place()?;
-    if !place.exists() {
+    if !place.exists()? {
         return Err(place.none());
     }
     let journal = place.read()?;
@@ -93,15 +92,18 @@ fn text(report: &Report) -> String {
         return format!("{} {read}: everything holds", In(GOOD, "✓"));
     }
     let mut lines = vec![format!("{} {read}: {}", In(BAD, "✗"), count(report.problems.len() as u64, "problem"))];
-    lines.extend(report.problems.iter().map(|problem| {
-        let session = problem.session.map(|session| format!("session {session}"));
-        let lsn = problem.lsn.map(|lsn| format!("lsn {lsn}"));
-        let seq = problem.seq.map(|seq| format!("record {seq}"));
-        let place: Vec<_> = [session, lsn, seq].into_iter().flatten().collect();
-        let place = if place.is_empty() { "store".to_owned() } else { place.join(", ") };
-        format!("  {place}: {}", clip(&problem.what, 1_000))
-    }));
+    lines.extend(report.problems.iter().map(|problem| format!("  {}", line(problem))));
     lines.join("\n")
+}
+
+/// One problem with its place, on one line.
+pub(super) fn line(problem: &Problem) -> String {
+    let session = problem.session.map(|session| format!("session {session}"));
+    let lsn = problem.lsn.map(|lsn| format!("lsn {lsn}"));
+    let seq = problem.seq.map(|seq| format!("record {seq}"));
+    let place: Vec<_> = [session, lsn, seq].into_iter().flatten().collect();
+    let place = if place.is_empty() { "store".to_owned() } else { place.join(", ") };
+    format!("{place}: {}", clip(&problem.what, 1_000))
 }
 
 #[cfg(test)]
@@ -114,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_sound_store_is_one_line() {
-        let report = Report { frames: 2, records: 9, sessions: 1, bytes: 1_234, problems: Vec::new() };
+        let report = Report { frames: 2, records: 9, sessions: 1, bytes: 1_234, ..Report::default() };
         assert_eq!(plain(&report), "✓ read 9 records in 2 frames of 1 session, 1234 bytes: everything holds");
     }
 
@@ -123,7 +125,7 @@ mod tests {
         let problem = |lsn, what: &str| Problem { session: None, lsn, seq: Some(Seq(4)), what: what.to_owned() };
         let anywhere = Problem { session: None, lsn: None, seq: None, what: "no meta row".to_owned() };
         let problems = vec![problem(Some(Lsn(7)), "a gap"), anywhere];
-        let report = Report { frames: 2, records: 9, sessions: 1, bytes: 0, problems };
+        let report = Report { frames: 2, records: 9, sessions: 1, problems, ..Report::default() };
         let expected = "\
 ✗ read 9 records in 2 frames of 1 session, 0 bytes: 2 problems
   lsn 7, record 4: a gap

@@ -1,23 +1,26 @@
 //! Verbs that let agents work: what they share, from options to the followed run.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use subtend::config::DefaultModel;
+use subtend::config::Config;
 use subtend_actors::event::Subscription;
 use subtend_actors::{Approver, BootReport, Ended, Options, Receipt, Runtime, SessionHandle};
 use subtend_agents::catalog::Catalog;
-use subtend_session::authority::{Rule, RuleSet, Verdict};
+use subtend_session::authority::{RuleSet, Verdict};
 use subtend_session::ids::{RunNo, Seq, SessionId, Text};
-use subtend_tools::policy::HostPolicy;
+use subtend_tools::workspace::Workspace;
 
 use super::data::{Place, StoreArgs};
 use super::fail::{Code, Fail};
 use super::paint::{count, harmless};
+use super::trust::Trust;
 use super::{agents, cause, settings, workspace};
 use approve::Approving;
 use choice::ModelArgs;
+use here::Found;
 use watch::Watch;
 
 pub(crate) use here::{About, HereArgs};
@@ -25,18 +28,22 @@ pub(crate) use screen::Screen;
 pub(crate) use stop::Stop;
 
 pub(crate) mod approve;
-mod brief;
+pub(crate) mod brief;
 pub(crate) mod choice;
+pub(crate) mod diff;
 mod here;
 pub(crate) mod hub;
 mod limit;
 mod live;
+mod named;
+mod policy;
 mod price;
 pub(crate) mod prompt;
 mod report;
 mod screen;
 pub(crate) mod serve;
 mod stop;
+mod stream;
 mod view;
 mod watch;
 
@@ -67,14 +74,26 @@ pub(crate) struct WorkArgs {
     #[arg(long, value_name = "NAME=VALUE")]
     limit: Vec<String>,
 
+    /// Change a bound of this process, such as `slots=1000`: `slots`, `inbox`, `events` or `idle_ms`; may be given again
+    #[arg(long, value_name = "NAME=VALUE")]
+    host: Vec<String>,
+
     /// What a model costs, in US dollars a million tokens, for a limit of money (`--limit cost_micro=500000` is half a dollar);
     /// a name may end with `*`; may be given again
     #[arg(long, value_name = "MODEL=IN,OUT[,CACHE_READ[,CACHE_NEW[,REASONING]]]")]
     price: Vec<String>,
 
+    /// Use the configuration and the agents of a workspace that you have not trusted; this time only
+    #[arg(long)]
+    trust: bool,
+
     /// Print every event as a line of JSON on stdout, last the end of the run
     #[arg(long)]
     pub(crate) json: bool,
+
+    /// Print the answer as the model wrote it, with control characters and others that cannot be seen; not at a terminal
+    #[arg(long, conflicts_with = "json")]
+    raw: bool,
 
     /// Tell nothing on stderr but errors
     #[arg(long)]
@@ -105,20 +124,33 @@ pub(crate) struct Work<'a> {
     pub(crate) stop: &'a mut Stop,
     /// The agent of new sessions, where no option names one.
     pub(crate) agent: Text,
+    /// The model of new sessions, where an option or its variable names one.
+    pub(crate) model: Option<Text>,
+    /// The files that agents work on.
+    pub(crate) workspace: Arc<Workspace>,
     /// A person at the terminal: there from the start on, so that nothing that goes on or that an input leads to finds nobody.
     pub(crate) approver: Option<Approver>,
 }
 
 impl WorkArgs {
-    /// Refuses limits for a session that is there: it goes by those that it was opened with.
+    /// Refuses limits and permissions for a session that exists: it keeps those that it was opened with.
     ///
     /// # Errors
     /// [`Fail::Usage`], with what to do.
-    pub(crate) fn no_limits(&self) -> Result<(), Fail> {
-        let Some(limit) = self.limit.first() else { return Ok(()) };
+    pub(crate) fn not_for_opened(&self) -> Result<(), Fail> {
+        if let Some(limit) = self.limit.first() {
+            return Err(Fail::Usage(format!(
+                "`--limit {limit}`: a session keeps the limits that it was opened with; open another one with it (`subtend run`), or \
+                 give a run of this one more turns (`subtend continue --turns N`)"
+            )));
+        }
+        let allow = self.allow.first().map(|rule| ("--allow", rule));
+        let Some((option, rule)) = allow.or_else(|| self.ask.first().map(|rule| ("--ask", rule))) else {
+            return Ok(());
+        };
         Err(Fail::Usage(format!(
-            "`--limit {limit}`: a session keeps the limits that it was opened with; open another one with it (`subtend run`), or give a \
-             run of this one more turns (`subtend continue --turns N`)"
+            "`{option} {rule}`: a session keeps the permissions that it was opened with; open another one with it (`subtend run \
+             {option} {rule}`)"
         )))
     }
 }
@@ -142,16 +174,18 @@ where
     J: AsyncFnOnce(Work<'_>) -> Result<Code, Fail>,
 {
     let mut screen = Screen::new(args.quiet, args.json);
-    let (mut parts, agent) = parts(args, &mut screen)?;
+    let ready = Ready::of(args, about, &mut screen)?;
+    let (mut parts, agent, model) = (ready.parts, ready.agent, ready.model);
     screen.show_calls_by(parts.tools.clone());
     let threads = threads()?;
     let done = threads.block_on(async {
         let mut stop = Stop::listen()?;
-        let journal = parts.place.open()?;
-        let session = about.find(&parts.place, &journal, &parts.workspace)?;
+        let session = ready.found.as_ref().map(|found| found.session);
+        let journal = ready.found.map_or_else(|| parts.place.open(), |found| Ok(found.journal))?;
         let left = session.map_or(Ok(None), |session| here::left(&journal, session))?;
         let since = session.map_or(Ok(Seq(0)), |session| here::last(&journal, session))?;
         parts.options.takes_up = here::takes_up(session);
+        let workspace = Arc::clone(&parts.workspace);
         let attended = approve::is_somebody_there(args.json || args.quiet) && asked(&screen);
         let (runtime, approver) = tokio::select! {
             started = hub::start(journal, parts, attended) => started?,
@@ -162,7 +196,20 @@ where
         };
         recovered(runtime.boot(), &mut screen);
         let (screen, stop) = (&mut screen, &mut stop);
-        let done = job(Work { args, runtime: &runtime, session, left, since, screen, stop, agent, approver }).await;
+        let done = job(Work {
+            args,
+            runtime: &runtime,
+            session,
+            left,
+            since,
+            screen,
+            stop,
+            agent,
+            model,
+            workspace,
+            approver,
+        })
+        .await;
         named(&runtime, stop).await;
         hub::shut_down(runtime, GRACE).await;
         done
@@ -198,7 +245,8 @@ impl Work<'_> {
         session.ok_or_else(|| Fail::Other("the session is not in the store any more".to_owned()))
     }
 
-    /// Follows `run` of `session` to its end, shows what happens from where `events` begin, and tells the end.
+    /// Follows `run` of `session` to its end, shows what happens from where `events` begin, and tells the end. A run that is never
+    /// opened counts as cancelled.
     pub(crate) async fn follow(
         &mut self,
         events: Subscription,
@@ -207,17 +255,21 @@ impl Work<'_> {
     ) -> Result<Code, Fail> {
         let agent = self.agent_of(session.id())?;
         self.screen.watch(session.id(), agent);
+        // Where the answer goes elsewhere, it is not printed here too.
+        if std::io::stdout().is_terminal() {
+            self.screen.hear(session.id());
+        }
         let mut watch = Watch { session, events, screen: self.screen, json: self.args.json, ended: false };
-        let approving = self.approver.take().map(Approving::by);
+        let approving = self.approver.take().map(|approver| Approving::by(approver, Arc::clone(&self.workspace)));
         let followed = watch.follow(run, self.stop, approving).await;
         self.screen.close();
-        let ended = followed?;
+        let Some(ended) = followed? else { return Ok(Code::Cancelled) };
         self.tell(session.id(), &ended)?;
         Ok(cause::code(&ended.outcome))
     }
 
-    /// Follows the run that an input went to, as [`Work::follow`], and tells what to do with the input if that run ended without having
-    /// taken it: cancelled by Ctrl-C, say, while it still did what an earlier process had begun.
+    /// Follows the run that takes an input, as [`Work::follow`], and tells what to do with the input if no run took it: the one before
+    /// was cancelled by Ctrl-C, say, while it still did what an earlier process had begun.
     pub(crate) async fn answer(
         &mut self,
         events: Subscription,
@@ -245,8 +297,10 @@ impl Work<'_> {
     fn tell(&mut self, session: SessionId, ended: &Ended) -> Result<(), Fail> {
         let told = if self.args.json {
             writeln!(std::io::stdout(), "{}", report::json(session, ended)?).map_err(Fail::from)
+        } else if ended.text.as_deref().is_some_and(|text| self.screen.has_printed(text)) {
+            Ok(())
         } else {
-            report::answer(ended)
+            report::answer(ended, self.args.raw)
         };
         if let Some(cause) = report::cause(ended) {
             self.screen.alert(&cause);
@@ -267,88 +321,116 @@ impl Work<'_> {
     }
 }
 
-/// Looks at everything that can be wrong before anything is started.
-fn parts(args: &WorkArgs, screen: &mut Screen) -> Result<(hub::Parts, Text), Fail> {
-    let policy = policy(&args.allow, &args.ask)?;
-    let workspace = workspace::open(&args.workspace)?;
-    let loaded = settings::load(&workspace)?;
-    if !args.quiet {
-        settings::warn(&loaded)?;
+/// What a verb needs before anything is started.
+struct Ready {
+    parts: hub::Parts,
+    agent: Text,
+    model: Option<Text>,
+    found: Option<Found>,
+}
+
+impl Ready {
+    /// Checks everything that can be wrong before anything is started.
+    fn of(args: &WorkArgs, about: About<'_>, screen: &mut Screen) -> Result<Self, Fail> {
+        if args.raw && std::io::stdout().is_terminal() {
+            return Err(Fail::Usage("`--raw`: a terminal obeys what a model wrote: redirect the output".to_owned()));
+        }
+        let workspace = workspace::open(&args.workspace)?;
+        let trust = Trust::settle(&workspace, args.trust, args.quiet, args.json)?;
+        let catalog = trust.catalog(&workspace);
+        let rules = policy::read(&args.allow, &args.ask, &catalog, &workspace)?;
+        let loaded = settings::load(&workspace, trust)?;
+        if !args.quiet {
+            settings::warn(&loaded)?;
+        }
+        // Read here too: a profile that cannot be used is a mistake to be told before any work is done.
+        let dialects = settings::dialects(&loaded, &workspace)?;
+        if let Some(why) = agents::model::unusable(&loaded, &catalog) {
+            return Err(Fail::Usage(why));
+        }
+        let (limits, host) = limit::bounds(&args.limit, &args.host, &loaded)?;
+        let prices = price::read(&args.price, loaded.config.prices.clone())?;
+        let agent: Text = match about {
+            About::New(Some(name)) => name.into(),
+            About::New(None) | About::Session(..) => loaded.config.agent.clone(),
+        };
+        if let About::New(_) = about {
+            usable(&catalog, &agent, args.models.is_given())?;
+        }
+        let place = args.store.place()?;
+        let found = about.find(&place, &workspace)?;
+        let own = found.as_ref().map(|found| &*found.birth.model);
+        let models = args.models.choose(&loaded, own)?;
+        let tools = hub::tools_with(loaded.config.commands())?;
+        let bounds = policy::bounds(found.is_none().then_some(&rules), &args.store, &workspace)?;
+        let policy = match &found {
+            None => rules,
+            // Its ceiling holds what it was opened with: this process adds nothing, and takes nothing away.
+            Some(_) => RuleSet::only(Verdict::Allow),
+        };
+        if !args.quiet && found.is_none() {
+            hub::withheld(&tools, &policy, &bounds).iter().for_each(|why| screen.alert(why));
+        }
+        let of_new = catalog.get(&agent).filter(|_| found.is_none());
+        screen.note(&models.line(of_new.map(|manifest| &**manifest)));
+        told_place(&place, screen);
+        if !args.quiet {
+            agents::warn(&agents::model::problems(&catalog, &loaded, args.models.words(), &tools))?;
+        }
+        let model = args.models.is_given().then(|| models.name());
+        let hooks = match (&found, &model) {
+            // The same model needs no detour, by which its calls would wait for the journal.
+            (Some(found), Some(model)) if *model != found.birth.model || found.overridden()? => {
+                Some(named::answering(found, model, &models, &prices)?)
+            }
+            _ => None,
+        };
+        if let Some(found) = &found {
+            limit::lowered(found, &host)?.iter().for_each(|text| screen.alert(text));
+        }
+        let (tool_options, windows) = (loaded.config.tool_options(), loaded.config.llm.windows());
+        let caps = loaded.config.llm.caps();
+        let options = Config { host, ..loaded.config }.options(models.calls_servers());
+        let titles = options.titles && !models.is_offline();
+        let (quiet, options) = (args.quiet, Options { titles, ..options });
+        let parts = hub::Parts {
+            place,
+            workspace,
+            catalog,
+            tools,
+            models,
+            prices,
+            windows,
+            caps,
+            limits,
+            policy,
+            bounds,
+            dialects,
+            tool_options,
+            options,
+            hooks,
+            quiet,
+        };
+        Ok(Self { parts, agent, model, found })
     }
-    // Read here too: a profile that cannot be used is a mistake to be told before any work is done.
-    let dialects = settings::dialects(&loaded, &workspace)?;
-    let limits = limit::read(&args.limit, &loaded.config.limits)?;
-    let prices = price::read(&args.price, loaded.config.prices.clone())?;
-    let models = args.models.choose(&loaded)?;
-    let place = args.store.place()?;
-    let tools = hub::tools()?;
-    if !args.quiet {
-        hub::withheld(&tools, &policy).iter().for_each(|why| screen.alert(why));
+}
+
+/// Refuses an agent whose file is refused, and one that names a script where that is to answer.
+fn usable(catalog: &Catalog, agent: &str, named: bool) -> Result<(), Fail> {
+    if let Some(why) = super::prompt::refused(catalog, agent) {
+        return Err(Fail::Usage(why));
     }
-    if !args.models.is_given() && loaded.default_model() == DefaultModel::Unsaid {
-        screen.note("no model was named: the built-in rule-based model `offline` answers; name another with --model");
+    let model = catalog.get(agent).and_then(|manifest| manifest.model.clone());
+    match model.filter(|_| !named).map(|model| choice::no_script(&model)) {
+        Some(Err(why)) => Err(Fail::Usage(format!("the model of the agent `{agent}` cannot answer: {why}"))),
+        Some(Ok(())) | None => Ok(()),
     }
-    told_place(&place, screen);
-    let catalog = Catalog::load(workspace.path());
-    if !args.quiet {
-        agents::warn(&agents::model::problems(&catalog, &loaded, args.models.words()))?;
-    }
-    let tool_options = loaded.config.tool_options();
-    let options = loaded.config.sessions.options(models.calls_servers());
-    let titles = options.titles && !models.is_offline();
-    let (quiet, options) = (args.quiet, Options { titles, ..options });
-    let parts = hub::Parts {
-        place,
-        workspace,
-        catalog,
-        tools,
-        models,
-        prices,
-        limits,
-        policy,
-        dialects,
-        tool_options,
-        options,
-        quiet,
-    };
-    Ok((parts, loaded.config.agent))
 }
 
 fn told_place(place: &Place, screen: &mut Screen) {
     if let Some(path) = place.path().filter(|path| !path.exists()) {
         screen.note(&format!("sessions are kept in {} (--data DIR for another place)", path.display()));
     }
-}
-
-/// What the tools of the command do; `task:` is followed by the name of an agent.
-const ACTIONS: [&str; 5] = ["fs.read", "fs.write", "net.fetch", "shell.run", "task:"];
-
-/// Whether a rule about `named`, a pattern perhaps, may be about `action`.
-fn may_mean(named: &str, action: &str) -> bool {
-    match named.split_once('*') {
-        Some((start, _)) => action.starts_with(start) || (action.ends_with(':') && start.starts_with(action)),
-        None if action.ends_with(':') => named.len() > action.len() && named.starts_with(action),
-        None => named == action,
-    }
-}
-
-pub(crate) fn policy(allow: &[String], ask: &[String]) -> Result<RuleSet, Fail> {
-    let mut policy = HostPolicy::default_for_workspace();
-    let rule = |word: &String, option: &str| {
-        let rule = HostPolicy::allow(word).map_err(|error| Fail::Usage(format!("{error} ({option})")))?;
-        if ACTIONS.iter().any(|action| may_mean(&rule.action, action)) {
-            return Ok(rule);
-        }
-        let known = ACTIONS.join(", ");
-        Err(Fail::Usage(format!("no tool here does {:?} ({option}); what they do: {known}", rule.action)))
-    };
-    for word in allow {
-        policy.rules.push(rule(word, "--allow")?);
-    }
-    for word in ask {
-        policy.rules.push(Rule { verdict: Verdict::Ask, ..rule(word, "--ask")? });
-    }
-    Ok(policy)
 }
 
 /// Tells what an earlier process left.

@@ -4,22 +4,33 @@ use subtend_agents::name;
 use subtend_models::models::MAX_MEMBERS;
 use subtend_models::spec::ModelSpec;
 
+use super::OptionValue;
 use super::error::ConfigError;
 use super::key::Key;
 use super::loaded::Loaded;
-use super::origin::Warning;
+use super::origin::{Origin, Warning};
 
 /// Checks what no value shows by itself; what can be lived with is a warning.
 pub(super) fn together(loaded: &Loaded) -> Result<Vec<Warning>, ConfigError> {
     agent(loaded)?;
     models(loaded)?;
     pools(loaded)?;
+    options(loaded)?;
     figures(loaded)?;
+    shell(loaded)?;
     Ok(profiles(loaded))
 }
 
 fn refuse<T>(loaded: &Loaded, key: &Key, why: String) -> Result<T, ConfigError> {
     Err(ConfigError::Together { origin: loaded.origin(key), why: format!("`{key}`: {why}") })
+}
+
+fn shell(loaded: &Loaded) -> Result<(), ConfigError> {
+    let key = Key::from(["shell", "environment"]);
+    match loaded.config.commands().check() {
+        Ok(()) => Ok(()),
+        Err(error) => refuse(loaded, &key, error.to_string()),
+    }
 }
 
 fn agent(loaded: &Loaded) -> Result<(), ConfigError> {
@@ -41,10 +52,16 @@ fn models(loaded: &Loaded) -> Result<(), ConfigError> {
         // The model that answers for all would be asked in its place, and nobody would know (M8).
         (if is_pool { Ok(()) } else { known(loaded, &key, words) })?;
     }
+    let key = Key::from(["tools", "minion", "options", "model"]);
+    let minion = &loaded.config.tools.minion;
+    // Filled in once, and required from then on (M3): an empty one was emptied.
+    if minion.enabled && minion.options.model.is_none() && loaded.origin(&key) != Origin::Default {
+        return refuse(loaded, &key, "is empty, and required while `minion` is enabled: name a model".into());
+    }
     let pool_key = Key::from(["llm", "default_pool"]);
     if llm.model.is_some()
         && llm.default_pool.is_some()
-        && loaded.origin(&key).rank() == loaded.origin(&pool_key).rank()
+        && loaded.origin(&Key::from(["llm", "model"])).rank() == loaded.origin(&pool_key).rank()
     {
         return refuse(
             loaded,
@@ -66,10 +83,35 @@ fn models(loaded: &Loaded) -> Result<(), ConfigError> {
 fn known(loaded: &Loaded, key: &Key, words: &str) -> Result<(), ConfigError> {
     // A script's file may have a comma in its name.
     let words = if words.trim_start().starts_with("scripted:") { vec![words] } else { words.split(',').collect() };
-    words.into_iter().try_for_each(|word| match ModelSpec::parse(word) {
+    words.into_iter().try_for_each(|word| one(loaded, key, word))
+}
+
+/// Refuses a word that names no model, and a script: whoever writes a file would answer in the place of a model.
+fn one(loaded: &Loaded, key: &Key, word: &str) -> Result<(), ConfigError> {
+    match ModelSpec::parse(word) {
+        Ok(ModelSpec::Scripted(_)) => refuse(loaded, key, script(word)),
         Ok(_) => Ok(()),
         Err(error) => refuse(loaded, key, error.to_string()),
-    })
+    }
+}
+
+/// Says why a script is refused wherever a file or a variable names it.
+pub fn script(word: &str) -> String {
+    format!("`{word}` is a script, and a script comes from the command line only: use `--model {word}` there")
+}
+
+/// Refuses a script in an option of a tool, which may name a model.
+fn options(loaded: &Loaded) -> Result<(), ConfigError> {
+    for (tool, values) in &loaded.config.tools.options {
+        for (id, value) in values {
+            if let OptionValue::Text(text) = value
+                && let Ok(ModelSpec::Scripted(_)) = ModelSpec::parse(text)
+            {
+                return refuse(loaded, &Key::from(["tools", "options", tool, id]), script(text));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn pools(loaded: &Loaded) -> Result<(), ConfigError> {
@@ -85,9 +127,7 @@ fn pools(loaded: &Loaded) -> Result<(), ConfigError> {
             if members.iter().take(at).any(|before| before == member) {
                 return refuse(loaded, &key, format!("names `{member}` twice: each is asked once"));
             }
-            if let Err(error) = ModelSpec::parse(member) {
-                return refuse(loaded, &key, error.to_string());
-            }
+            one(loaded, &key, member)?;
         }
     }
     Ok(())

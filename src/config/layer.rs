@@ -16,20 +16,29 @@ pub struct Layer {
     pub(super) warnings: Vec<Warning>,
 }
 
+fn is_meant_as_permissions(key: &str) -> bool {
+    key.split('.').any(|part| part.to_lowercase().starts_with("permission"))
+}
+
 impl Layer {
     /// Reads a file; an empty one says nothing.
     ///
     /// # Errors
-    /// When it is no YAML, or a key holds what it cannot. A key that there is not is a warning.
+    /// When it is not YAML, a key holds what it cannot, or a key is meant as permissions, which only agent files and options give.
+    /// Any other unknown key is a warning.
     pub fn file(origin: Origin, text: &str) -> Result<Self, ConfigError> {
         let value = yaml(text).map_err(|why| ConfigError::Yaml { origin: origin.clone(), why })?;
         let mut found = Found::default();
         Shape::whole()
             .part(&Key::whole(), value, &mut found)
             .map_err(|bad| ConfigError::Value { origin: origin.clone(), bad })?;
+        if let Some((key, _)) = found.unknown.iter().find(|(key, _)| is_meant_as_permissions(&key.to_string())) {
+            let why = format!("`{key}` would have no effect: use `permissions` of an agent file, `--allow` or `--ask`");
+            return Err(ConfigError::Together { origin, why });
+        }
         let warning = |(key, near): (Key, Option<String>)| {
             let near = near.map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
-            Warning { origin: origin.clone(), message: format!("`{key}` is no key here, and has no effect{near}") }
+            Warning { origin: origin.clone(), message: format!("unknown key `{key}` has no effect{near}") }
         };
         found.unknown.sort_unstable();
         let warnings = found.unknown.into_iter().map(warning).collect();

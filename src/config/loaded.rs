@@ -9,7 +9,7 @@ use super::key::Key;
 use super::layer::Layer;
 use super::origin::{Origin, Warning};
 use super::shape::{Found, Shape};
-use super::{Config, check, variable};
+use super::{Config, check, reach, variable};
 
 /// A configuration, with who said what.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,6 +58,7 @@ impl Loaded {
             warnings.extend(layer.warnings);
         }
         said.sort_by_key(|(_, _, origin)| origin.rank());
+        reach::check(&said)?;
         let unreadable = |error: serde_json::Error| ConfigError::Together {
             origin: Origin::Default,
             why: format!("the values cannot be read together: {error}"),

@@ -38,7 +38,7 @@ fn settle(node: &mut Value, default: Option<&Value>) {
 }
 
 /// What each limit bounds.
-const LIMITS: [(&str, &str); 29] = [
+const LIMITS: [(&str, &str); 31] = [
     ("max_depth", "Subagents below subagents: a child at this depth is the last."),
     ("live_runs", "Runs of subagents that work at the same time, in one tree; more wait."),
     ("live_person_runs", "Runs that persons opened in branches of one tree, at the same time."),
@@ -54,12 +54,17 @@ const LIMITS: [(&str, &str); 29] = [
     ("attempts", "Attempts of one model call."),
     ("backoff_ms", "The wait before a second attempt; it doubles with each."),
     ("calls_per_answer", "Calls of tools in one answer."),
+    (
+        "argument_bytes",
+        "Arguments of all calls of one answer together; a call that does not fit is refused and not recorded.",
+    ),
     ("local_calls", "Reading calls of one answer that run at the same time."),
     ("queue", "Inputs that wait for one session."),
     ("input_bytes", "One input."),
     ("tool_result_bytes", "One result of a tool."),
     ("result_bytes", "One subagent's answer, as its caller's model reads it."),
     ("notices_bytes", "All answers of subagents that come to a model at once."),
+    ("recorded_bytes", "Text of answers, results and notices that one run records; above it the run ends."),
     ("output_tokens", "Output tokens of one model call."),
     ("tokens", "Tokens of a person's run and of all that it starts, in and out."),
     ("cost_micro", "Money of a person's run and of all that it starts, in millionths of a US dollar."),

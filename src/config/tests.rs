@@ -29,6 +29,21 @@ fn warnings(text: &str) -> Vec<String> {
 }
 
 #[test]
+fn variables_for_commands_are_the_persons_to_name() {
+    let said = "shell: {environment: [HTTPS_PROXY, \"AWS_*\"]}";
+    let own = Loaded::of([user(said)]).unwrap();
+    assert_eq!(own.config.commands().environment, ["HTTPS_PROXY".into(), "AWS_*".into()]);
+    let limits = Loaded::of([user("shell: {processes: 10, cpu_seconds: 60}")]).unwrap().config.commands().limits;
+    let expected = subtend_tools::commands::CommandLimits { processes: 10, cpu_seconds: 60, ..Default::default() };
+    assert_eq!(limits, expected);
+    assert!(refused("shell: {processes: 5}").contains("`shell.processes`: a workspace cannot set it"));
+    let why = "a workspace cannot set it: set it in your own file (`subtend config set --user`)";
+    assert_eq!(refused(said), format!("w/subtend.yaml: `shell.environment`: {why}"));
+    let bad = Loaded::of([user("shell: {environment: [\"A=b\"]}")]).unwrap_err().to_string();
+    assert!(bad.contains("`A=b` is not the name of a variable: give a name such as `HTTPS_PROXY`"), "{bad}");
+}
+
+#[test]
 fn k25_nothing_said_is_task_alone_and_the_limits_of_the_hub() {
     let loaded = Loaded::of([]).unwrap();
     assert_eq!(loaded.config, Config::default());
@@ -41,7 +56,7 @@ fn k25_nothing_said_is_task_alone_and_the_limits_of_the_hub() {
 #[test]
 fn sessions_are_named_and_summed_up_as_is_said_or_where_a_provider_answers() {
     let options = |text: &str, calls| {
-        let options = loaded(text).config.sessions.options(calls);
+        let options = loaded(text).config.options(calls);
         (options.titles, options.summaries)
     };
     assert_eq!([options("", false), options("", true)], [(false, false), (true, true)]);
@@ -62,6 +77,8 @@ llm:
   default_pool: smart
   pools:
     smart: [offline]
+  context_windows: {"ollama/*": 32768}
+  output_tokens: {"ollama/*": 4096}
 subagents: {enabled: false}
 tools:
   task: {enabled: false}
@@ -77,7 +94,7 @@ tools:
         prompt: inherit
   minion:
     enabled: true
-    options: {systemPrompt: "Be brief.", model: offline}
+    options: {systemPrompt: "Be brief.", model: offline, rollbackOnError: true}
 limits: {turns: 7, run_ms: none, tokens: 1000}
 prices:
   "gpt-4.1*": {input: 2, output: 8, cache_read: 0.5}
@@ -93,14 +110,18 @@ prices:
     };
     let mut price = Price::new(2.0, 8.0);
     price.cache_read = Some(0.5);
-    let options = MinionOptions { system_prompt: "Be brief.".into(), model: Some("offline".into()) };
+    let (system_prompt, model) = ("Be brief.".into(), Some("offline".into()));
+    let options = MinionOptions { system_prompt, model, rollback_on_error: true };
     let expected = Config {
         sessions: Sessions { titles: Some(true), summaries: None },
+        host: Host::default(),
         agent: "plan".into(),
         llm: Llm {
             model: None,
             default_pool: Some("smart".into()),
             pools: [("smart".into(), vec!["offline".into()])].into(),
+            context_windows: [("ollama/*".into(), 32_768.try_into().unwrap())].into(),
+            output_tokens: [("ollama/*".into(), 4_096.try_into().unwrap())].into(),
         },
         subagents: Subagents { enabled: false },
         tools: Tools {
@@ -109,10 +130,11 @@ prices:
             minion: Minion { enabled: true, options: options.clone() },
             ..Tools::default()
         },
+        shell: Shell::default(),
         limits: Limits { turns: 7, run_ms: None, tokens: Some(1_000), ..Limits::default() },
         prices: Prices::new().with("gpt-4.1*", price),
     };
-    let loaded = loaded(text);
+    let loaded = Loaded::of([user(text)]).unwrap();
     assert_eq!((&loaded.config, &*loaded.warnings), (&expected, &[][..]));
     assert_eq!(loaded.default_model(), DefaultModel::Pool("smart".into()));
     let read = |path: &str| Ok(format!("{path}."));
@@ -176,10 +198,10 @@ fn a_pool_a_price_and_a_profile_are_settled_whole() {
         "llm: {pools: {a: [offline], b: [offline]}}\ntools: {spawn: {profiles: {p: {tools: [read], description: Old.}}}}",
     );
     let project =
-        project("llm: {pools: {b: ['scripted:x']}}\ntools: {spawn: {profiles: {p: {description: New.}}}}").unwrap();
+        project("llm: {pools: {b: [ollama/x]}}\ntools: {spawn: {profiles: {p: {description: New.}}}}").unwrap();
     let loaded = Loaded::of([user, project]).unwrap();
     let pools: Vec<_> = loaded.config.llm.pools.iter().map(|(name, of)| (&**name, &*of[0])).collect();
-    assert_eq!(pools, [("a", "offline"), ("b", "scripted:x")]);
+    assert_eq!(pools, [("a", "offline"), ("b", "ollama/x")]);
     let profile = Profile { description: "New.".into(), ..Profile::default() };
     assert_eq!(loaded.config.tools.spawn.profiles["p"], profile);
     assert_eq!(loaded.origin(&Key::from(["llm", "pools", "a"])).kind(), "user");
@@ -190,13 +212,10 @@ fn a_pool_a_price_and_a_profile_are_settled_whole() {
 fn the_stronger_word_chooses_between_model_and_pool() {
     let chosen = |layers: Vec<Layer>| Loaded::of(layers).unwrap().default_model();
     let pools = "llm: {default_pool: p, pools: {p: [offline]}}";
-    let model = DefaultModel::Model("scripted:x".into());
-    assert_eq!(
-        chosen(vec![user("llm: {model: 'scripted:x'}"), project(pools).unwrap()]),
-        DefaultModel::Pool("p".into())
-    );
-    assert_eq!(chosen(vec![user(pools), project("llm: {model: 'scripted:x'}").unwrap()]), model);
-    let variable = Layer::variables([("SUBTEND_MODEL", "scripted:x")]).unwrap();
+    let model = DefaultModel::Model("ollama/x".into());
+    assert_eq!(chosen(vec![user("llm: {model: ollama/x}"), project(pools).unwrap()]), DefaultModel::Pool("p".into()));
+    assert_eq!(chosen(vec![user(pools), project("llm: {model: ollama/x}").unwrap()]), model);
+    let variable = Layer::variables([("SUBTEND_MODEL", "ollama/x")]).unwrap();
     assert_eq!(chosen(vec![project(pools).unwrap(), variable]), model);
     assert_eq!(
         refused("llm: {default_pool: p, model: offline, pools: {p: [offline]}}"),
@@ -250,11 +269,11 @@ fn unknown_keys_and_variables_are_warned_of_with_what_was_meant() {
             "limts: {turns: 1}\nlimits: {truns: 1}\ntools: {spawn: {profiles: {p: {systm_prompt: x}}}}\nwhatever: 1"
         ),
         [
-            "w/subtend.yaml: `limits.truns` is no key here, and has no effect; did you mean `turns`?",
-            "w/subtend.yaml: `limts` is no key here, and has no effect; did you mean `limits`?",
-            "w/subtend.yaml: `tools.spawn.profiles.p.systm_prompt` is no key here, and has no effect; did you mean \
+            "w/subtend.yaml: unknown key `limits.truns` has no effect; did you mean `turns`?",
+            "w/subtend.yaml: unknown key `limts` has no effect; did you mean `limits`?",
+            "w/subtend.yaml: unknown key `tools.spawn.profiles.p.systm_prompt` has no effect; did you mean \
              `system_prompt`?",
-            "w/subtend.yaml: `whatever` is no key here, and has no effect",
+            "w/subtend.yaml: unknown key `whatever` has no effect",
         ]
     );
     let other = [("SUBTEND_DATA", "/x"), ("HOME", "/y"), ("SUBTEND_MODEL", " "), ("SUBTEND_MAX_CONCURENT", "1")];
@@ -314,7 +333,10 @@ fn a_key_says_what_it_takes() {
     assert_eq!(value("limits.truns", "1"), Err("there is no key `limits.truns`: did you mean `turns`?".into()));
     assert_eq!(
         value("nothing", "1"),
-        Err("there is no key `nothing`; there are: agent, limits, llm, prices, sessions, subagents, tools".into())
+        Err(
+            "there is no key `nothing`; there are: agent, host, limits, llm, prices, sessions, shell, subagents, tools"
+                .into()
+        )
     );
     assert_eq!(value("agent.name", "x"), Err("there is no key `agent.name`: what stands above it is a text".into()));
     assert_eq!(

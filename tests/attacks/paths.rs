@@ -61,6 +61,22 @@ async fn no_spelling_of_a_path_leads_to_a_denied_file() {
     assert_eq!(names.len(), 1, "{names:?}");
 }
 
+/// A deny that names a directory, without `/**`: what is in it is denied too.
+#[tokio::test(start_paused = true)]
+async fn a1_a_file_in_a_denied_directory_is_out_of_reach() {
+    for (pattern, told) in [("secret", false), ("s*t", false), ("secre", true)] {
+        let mut scene = Scene::new().policy(Verdict::Allow, &[("fs.*", pattern, Verdict::Deny)]);
+        let host = scene.host().await;
+        let root = host
+            .plays("worker", &[read("secret/key"), call("search", json!({"path": "secret", "pattern": "hidden"}))])
+            .await;
+        // The last pattern is the control: it names nothing, and the file is read.
+        let results = host.results(root.id());
+        assert_eq!(results.iter().any(|(_, text)| text.contains(SECRET)), told, "{pattern}: {results:#?}");
+        host.down().await;
+    }
+}
+
 #[cfg(unix)]
 #[tokio::test(start_paused = true)]
 async fn no_link_leads_to_a_denied_file_or_out() {

@@ -15,6 +15,7 @@ use subtend_models::closure::fn_model;
 use subtend_models::model::{Answer, Request};
 use subtend_session::authority::{Rule, RuleSet, Verdict};
 use subtend_session::ids::SessionId;
+use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::outcome::Outcome;
 use subtend_session::record::{Asked, Record};
@@ -88,15 +89,36 @@ fn next(request: &Request) -> Answer {
     match steps.get(answered) {
         Some(Value::String(said)) => Answer::of_text(said.as_str()),
         Some(Value::Array(calls)) => {
+            let times = |call: &Value| call["times"].as_u64().map_or(1, |times| times as usize);
+            let all = calls.iter().flat_map(|call| std::iter::repeat_n(call, times(call)));
             let asked = |(ix, call): (usize, &Value)| Asked {
                 provider_id: format!("call-{ix}").into(),
                 tool: call["tool"].as_str().unwrap_or_default().into(),
-                args: call["args"].to_string().into(),
+                args: arguments(call).into(),
             };
-            Answer::of_calls(None, calls.iter().enumerate().map(asked).collect())
+            Answer::of_calls(None, all.enumerate().map(asked).collect())
         }
         Some(_) | None => Answer::of_text("done"),
     }
+}
+
+/// The arguments of a call of a script, with as much content as it wants.
+fn arguments(call: &Value) -> String {
+    let mut args = call["args"].clone();
+    if let Some(bytes) = call["fill"].as_u64() {
+        args["content"] = "x".repeat(bytes as usize).into();
+    }
+    args.to_string()
+}
+
+/// One turn that writes so many bytes to a file; the model makes them, since a prompt has a limit of its own.
+pub(crate) fn fill(path: &str, bytes: u64) -> Value {
+    json!([{"tool": "write", "args": {"path": path}, "fill": bytes}])
+}
+
+/// One turn of as many reads of a file.
+pub(crate) fn reads(path: &str, times: u64) -> Value {
+    json!([{"tool": "read", "args": {"path": path}, "times": times}])
 }
 
 /// A workspace, a store, and how a host is started on them.
@@ -105,6 +127,7 @@ pub(crate) struct Scene {
     store: Memory,
     agents: Vec<Manifest>,
     policy: RuleSet,
+    limits: Limits,
     guard: Option<Guard>,
     more: Vec<Arc<dyn Tool>>,
     seed: u64,
@@ -122,11 +145,17 @@ impl Scene {
         }
         let worker = Manifest::new("worker", AgentMode::All, "You are a worker.");
         let policy = RuleSet::only(Verdict::Allow);
-        Self { dir, store: Memory::new(), agents: vec![worker], policy, guard: None, more: Vec::new(), seed: 0 }
+        let limits = Limits::default();
+        Self { dir, store: Memory::new(), agents: vec![worker], policy, limits, guard: None, more: Vec::new(), seed: 0 }
     }
 
     pub(crate) fn policy(mut self, default: Verdict, all: Rules<'_>) -> Self {
         self.policy = rules(default, all);
+        self
+    }
+
+    pub(crate) fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
         self
     }
 
@@ -184,6 +213,7 @@ impl Scene {
             .workspace(Arc::new(Workspace::open(self.dir.path()).expect("a workspace")))
             .catalog(catalog)
             .policy(self.policy.clone())
+            .limits(self.limits.clone())
             .tools(tools.tools(self.more.clone()).expect("names differ").build())
             .model(Arc::new(puppet))
             .options(Options { seed: Some(self.seed), ..Options::default() })
@@ -211,6 +241,21 @@ impl Host {
         let session = self.runtime.open(agent).expect("a session");
         self.goes_on(&session, steps).await;
         session
+    }
+
+    /// A session of `agent` that has played `steps` as far as it came, and how its run ended.
+    pub(crate) async fn tries(&self, agent: &str, steps: &[Value]) -> (SessionHandle, Outcome) {
+        let session = self.runtime.open(agent).expect("a session");
+        let receipt = session.send(script(steps)).await.expect("accepted");
+        let ended = tokio::time::timeout(Duration::from_secs(7_200), session.run_ended(receipt.run)).await;
+        let outcome = ended.expect("the run ends").expect("the host lives").outcome;
+        (session, outcome)
+    }
+
+    /// Bytes of a session's records, as JSON.
+    pub(crate) async fn size(&self, of: SessionId) -> usize {
+        let json = |record: &Record| serde_json::to_string(record).expect("JSON").len();
+        self.records(of).await.iter().map(json).sum()
     }
 
     /// A session plays `steps`, after what it did before.

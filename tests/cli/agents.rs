@@ -46,9 +46,9 @@ fn a_model_that_an_agent_names_and_that_there_is_not_is_told_with_the_one_that_a
         "---\nmode: primary\ndescription: Is.\nmodel: ollama/small\n---\nBe sound.\n",
     );
     let path = user.workspace().join(".subtend/agents/brief.md").canonicalize().expect("a file");
-    let says = |taken: &str| {
+    let says = |what: &str| {
         format!(
-            "warning: {}: `model`: the default one, `{taken}`, answers instead, since there is no model `claude-x`: did you mean \
+            "warning: {}: `model`: {what}, since there is no model `claude-x`: did you mean \
              `anthropic/claude-x`? use `offline` (rules, no network), `scripted:FILE` (answers from a file), or a provider's model: \
              `anthropic/MODEL`, `openai/MODEL`, `openai-responses/MODEL`, `gemini/MODEL`, `ollama/MODEL`\n",
             path.display()
@@ -56,7 +56,7 @@ fn a_model_that_an_agent_names_and_that_there_is_not_is_told_with_the_one_that_a
     };
     for verb in [&["agents"][..], &["agents", "brief"]] {
         let done = user.call(verb);
-        assert_eq!((done.code, &*done.err), (Some(0), &*says("offline")), "{verb:?}");
+        assert_eq!((done.code, &*done.err), (Some(0), &*says("its runs fail")), "{verb:?}");
     }
     assert_eq!(user.call(&["agents", "sound"]).err, "");
     let listed = user.json(&["agents", "--json"]);
@@ -65,7 +65,10 @@ fn a_model_that_an_agent_names_and_that_there_is_not_is_told_with_the_one_that_a
     let done = user.call(&["run", "--agent", "brief", "--model", &model, "hi"]);
     assert_eq!((done.code, &*done.out), (Some(0), "done\n"), "{done:?}");
     assert_eq!(done.err.matches("warning: ").count(), 1, "once: {done:?}");
-    assert!(done.err.contains(&says(&model)), "{done:?}");
+    assert!(done.err.contains(&says(&format!("the default one, `{model}`, answers instead"))), "{done:?}");
+    let alone = user.call(&["run", "--agent", "brief", "hi"]);
+    assert_eq!(alone.code, Some(1), "no model that was named can answer: {alone:?}");
+    assert!(alone.err.contains("there is no model `claude-x`"), "{alone:?}");
     let quiet = user.call(&["run", "--agent", "brief", "--model", &model, "--quiet", "hi"]);
     assert_eq!((quiet.code, &*quiet.err), (Some(0), ""), "{quiet:?}");
 }
@@ -109,7 +112,11 @@ fn agent_files_are_checked_wherever_they_lie() {
     let sound = user.call(&["agents", "check", "drafts"]);
     assert_eq!(sound.code, Some(0), "{sound:?}");
     assert_eq!(sound.out, "✓ good (drafts/good.md)\n✓ odd (drafts/odd.md)\n");
-    assert!(sound.err.starts_with("warning: drafts/odd.md: `colour` is not a key that is known here"), "{}", sound.err);
+    assert!(
+        sound.err.starts_with("warning: drafts/odd.md: unknown key `colour` is kept without effect"),
+        "{}",
+        sound.err
+    );
     assert!(sound.err.ends_with("2 files checked, 0 refused\n"), "{}", sound.err);
 
     user.file("drafts/bad.md", "---\nmode: never\n---\nBad.\n");

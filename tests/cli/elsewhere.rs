@@ -110,7 +110,7 @@ fn a_session_works_in_another_directory_where_a_person_says_so_this_time() {
 fn what_a_session_writes_that_was_let_to_work_here_is_here() {
     let scene = Scene::new();
     scene.user.script(WRITES);
-    let done = scene.works(&["send", &scene.id, "write"], &["--allow", "fs.write", "--here"]);
+    let done = scene.works(&["send", &scene.id, "write"], &["--here"]);
     assert_eq!((done.code, &*done.out), (Some(0), "wrote\n"), "{done:?}");
     assert_eq!((scene.other.join("made.txt").exists(), scene.home().join("made.txt").exists()), (true, false));
 }
@@ -151,7 +151,7 @@ fn what_only_looks_at_a_session_changes_or_ends_it_is_done_from_anywhere() {
         &["interrupt", id],
         &["cancel", id],
         &["close", id],
-        &["delete", id],
+        &["delete", id, "--yes"],
     ];
     for verb in verbs {
         let done = scene.call_in(&scene.other, verb, "");

@@ -93,12 +93,32 @@ fn a_branch_knows_what_came_before_it_and_nothing_after() {
 }
 
 #[test]
+fn b1_branches_appear_in_sessions_by_their_first_message() {
+    let talk = Talk::begun();
+    let fresh = talk.tells(&["branch", &talk.id, "--fresh"]).trim().to_owned();
+    let human = talk.tells(&["branch", &talk.id]).trim().to_owned();
+    let row = |id: &str| {
+        let rows = talk.user.json(&["sessions", "--json"]);
+        let row = rows.as_array().expect("rows").iter().find(|row| row["id"] == *id).cloned().expect("a row");
+        (row["title"].clone(), row["kind"].clone())
+    };
+    assert_eq!((row(&fresh), row(&human)), ((json!(""), json!("subagent")), (json!("first"), json!("human"))));
+    talk.says(&["send", &fresh, "on its own"]);
+    talk.says(&["send", &human, "aside\nfrom that"]);
+    let titles = ((json!("on its own"), json!("subagent")), (json!("aside from that"), json!("human")));
+    assert_eq!((row(&fresh), row(&human)), titles);
+    let listed = talk.tells(&["sessions"]);
+    assert!(listed.contains("  branch: aside from that\n") && listed.contains("  child: on its own\n"), "{listed}");
+    assert_eq!(talk.user.call(&["verify"]).code, Some(0));
+}
+
+#[test]
 fn an_answer_is_given_anew_and_the_old_one_comes_back() {
     let talk = Talk::begun();
     let answer = talk.messages(&talk.id)[1].0.clone();
     let none = talk.user.call(&["switch", &answer, "next"]);
     assert_eq!(none.code, Some(1), "{none:?}");
-    assert!(none.err.contains("and no answer of this session has: regenerate one to have a choice"), "{none:?}");
+    assert!(none.err.contains("nor has any other answer of the session: regenerate one first"), "{none:?}");
     assert_eq!(talk.says(&["regenerate", &talk.id]), "heard: first\n");
     assert_eq!(talk.tells(&["switch", &talk.id, "previous"]), format!("{answer} shows alternative 0\n"));
     assert_eq!(talk.tells(&["switch", &answer, "1"]), format!("{answer} shows alternative 1\n"));
@@ -115,7 +135,7 @@ fn controls_of_a_quiet_session_say_how_its_last_run_ended() {
     }
     assert_eq!(talk.tells(&["cancel", &talk.id, "--tree"]), "cancelled 0 runs in the tree\n");
     let listed = talk.user.call(&["queue", &talk.id]);
-    assert!(listed.code == Some(0) && listed.err.contains("no input waits"), "{listed:?}");
+    assert!(listed.code == Some(0) && listed.err.contains("is empty"), "{listed:?}");
     assert_eq!(talk.user.json(&["queue", &talk.id, "--json"]), json!([]));
     assert_eq!(talk.tells(&["queue", &talk.id, "clear"]), "removed 0 inputs\n");
     let wrong = talk.user.call(&["queue", &talk.id, "remove", "nothing"]);
@@ -128,7 +148,15 @@ fn controls_of_a_quiet_session_say_how_its_last_run_ended() {
 fn a_deleted_tree_is_in_no_listing_and_takes_nothing() {
     let talk = Talk::begun();
     let branch = talk.tells(&["branch", &talk.id]);
-    assert_eq!(talk.tells(&["delete", &talk.id]), "deleted 2 sessions\n");
+    let refused = talk.user.call(&["delete", &talk.id]);
+    assert!(refused.code == Some(2) && refused.err.contains("use --yes to delete without asking"), "{refused:?}");
+    assert_eq!(
+        talk.user.json(&["sessions", "--all", "--json"]).as_array().expect("rows").len(),
+        2,
+        "nothing is deleted"
+    );
+    let told = talk.tells(&["delete", &talk.id, "--yes"]);
+    assert_eq!(told, "deleted 2 sessions; `subtend compact` erases their text from the store\n");
     assert_eq!(talk.user.json(&["sessions", "--all", "--json"]), json!([]));
     let gone = talk.user.call(&["send", branch.trim(), "there?", "--model", &talk.model]);
     assert!(gone.code == Some(1) && gone.err.contains("no session is called"), "{gone:?}");
@@ -159,11 +187,16 @@ fn tasks_and_usage_are_told_without_a_runtime() {
     let task = &tasks[0];
     assert_eq!((&task["result"], &task["error"]), (&json!("found"), &Value::Null), "{tasks:#}");
     assert!(task["prompt"].as_str().is_some_and(|prompt| prompt.contains("Look at part ")), "{tasks:#}");
-    assert!(task["ended_ms"].as_i64() >= task["created_ms"].as_i64(), "{tasks:#}");
+    assert!(task["completed"].as_i64() >= task["created"].as_i64(), "{tasks:#}");
+    let seed = ["type", "description", "metadata"].map(|key| task[key].clone());
+    assert_eq!(seed, [json!("explore"), task["prompt"].clone(), json!({})], "{tasks:#}");
+    let id = task["id"].as_str().expect("an id");
+    assert!(id.starts_with("task_"), "{id}");
+    assert_eq!(user.json(&["show", id, "--json"])["id"], task["session"], "wherever an id does");
     let children = usage["children"].as_array().expect("children");
     let own = |kid: &Value| (kid["agent"].clone(), kid["own"]["in"].clone());
     assert_eq!(children.iter().map(own).collect::<Vec<_>>(), vec![(json!("explore"), json!(3)); 2], "{usage:#}");
-    let context = json!({ "used": 12, "window": null, "percent": null });
+    let context = json!({ "used": 12, "window": "unknown", "percent": "unknown" });
     assert_eq!((&usage["parent"], &usage["context"]), (&Value::Null, &context), "{usage:#}");
     let child = children[0]["id"].as_str().expect("an id");
     assert_eq!(user.json(&["usage", child, "--json"])["parent"], json!(root));
@@ -182,7 +215,9 @@ fn a_store_that_another_process_works_on_is_named_with_that_process() {
     let run = user.start(&["run", "--json", "--model", &model, "hang"]);
     let event = run.until(|event| event["record"]["turn_started"].is_object());
     let id = event["session"].as_str().expect("an id").to_owned();
-    for args in [vec!["cancel", &id], vec!["send", &id, "more"], vec!["delete", &id, "--force"], vec!["usage", &id]] {
+    for args in
+        [vec!["cancel", &id], vec!["send", &id, "more"], vec!["delete", &id, "--force", "--yes"], vec!["usage", &id]]
+    {
         let refused = user.call(&args);
         assert_eq!(refused.code, Some(3), "{args:?}: {refused:?}");
         assert!(refused.err.contains(&run.pid().to_string()), "{args:?}: {refused:?}");
@@ -201,7 +236,7 @@ fn a_store_in_memory_has_no_session_of_an_earlier_process_and_says_so() {
         &["cancel", id],
         &["interrupt", id],
         &["close", id],
-        &["delete", id],
+        &["delete", id, "--yes"],
         &["queue", id],
         &["branch", id],
         &["switch", id, "next"],
@@ -293,11 +328,53 @@ fn a_session_whose_row_is_damaged_is_shown_and_told_and_takes_nothing() {
     assert!(!talk.tells(&["show", &talk.id]).is_empty());
     let tree = talk.user.call(&["tree", &talk.id]);
     assert!(tree.code == Some(1) && tree.out.contains("its row in the index is damaged"), "{tree:?}");
-    for verb in [&["send", &talk.id, "hi"][..], &["cancel", &talk.id], &["delete", &talk.id]] {
+    for verb in [&["send", &talk.id, "hi"][..], &["cancel", &talk.id], &["delete", &talk.id, "--yes"]] {
         let done = talk.user.call(verb);
         assert_eq!((done.code, &*done.out), (Some(3), ""), "{verb:?}: {done:?}");
         assert!(done.err.contains(&format!("session {} is damaged and is left alone", talk.id)), "{done:?}");
     }
+}
+
+#[test]
+fn x12_doctor_repeats_what_verify_finds() {
+    let talk = Talk::begun();
+    damage(&talk.user.data(), "last_outcome");
+    let found = |verb: &str| {
+        let done = talk.user.call(&[verb, "--json"]);
+        assert_eq!(done.code, Some(1), "{done:?}");
+        serde_json::from_str::<Value>(&done.out).expect("json")
+    };
+    let (problems, findings) = (found("verify"), found("doctor"));
+    let problems = problems["problems"].as_array().expect("problems").iter();
+    let problems: Vec<_> = problems.map(|problem| problem["what"].as_str().expect("a text").to_owned()).collect();
+    let findings = findings["findings"].as_array().expect("findings").iter();
+    let contents: Vec<_> = findings.filter(|finding| finding["check"] == "contents").collect();
+    assert!(!problems.is_empty() && problems.len() == contents.len(), "{problems:?} {contents:?}");
+    for (what, finding) in problems.iter().zip(contents) {
+        let text = finding["found"].as_str().expect("a text");
+        assert!(text.contains(&what.split_whitespace().collect::<Vec<_>>().join(" ")), "{text}");
+        assert_eq!(finding["grade"], "bad");
+    }
+}
+
+#[test]
+fn m1_context_share_goes_by_the_window_that_is_named() {
+    let user = User::new();
+    let model = user.script(
+        r#"{ "name": "lab", "rules": [ { "agent": "*", "steps": [ { "text": "x", "usage": { "in": 40, "out": 10 } } ] } ] }"#,
+    );
+    let done = user.call(&["run", "--json", "--model", &model, "go"]);
+    let end: Value = serde_json::from_str(done.out.lines().last().expect("a line")).expect("json");
+    let id = end["session"].as_str().expect("an id");
+    let context = |percent: Value, window: Value| json!({ "used": 50, "window": window, "percent": percent });
+    let unknown = context(json!("unknown"), json!("unknown"));
+    assert_eq!(user.json(&["usage", id, "--json"])["context"], unknown);
+    assert!(user.call(&["usage", id]).out.contains("context            50 tokens of unknown\n"));
+    user.file("subtend.yaml", "llm: {context_windows: {\"la*\": 200}}\n");
+    assert_eq!(user.json(&["usage", id, "--json"])["context"], context(json!(25), json!(200)));
+    user.file("subtend.yaml", "llm: {context_windows: {lab: 0}}\n");
+    let refused = user.call(&["usage", id]);
+    assert!(refused.code == Some(2) && refused.err.contains("llm.context_windows.lab"), "{refused:?}");
 }
 
 #[test]
@@ -315,4 +392,82 @@ fn listings_tell_branches_and_closed_sessions_apart() {
     assert!(drawn.contains("branch · closed") && drawn.contains("alternative"), "{drawn}");
     assert!(talk.tells(&["sessions"]).contains("closed"));
     assert_eq!(talk.user.json(&["queue", &talk.id, "list", "--json"]), json!([]), "as without `list`");
+}
+
+/// Every file below `dir` in which `text` stands.
+fn holding(dir: &Path, text: &str) -> Vec<std::path::PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            found.extend(holding(&path, text));
+        } else if String::from_utf8_lossy(&std::fs::read(&path).expect("a file")).contains(text) {
+            found.push(path);
+        }
+    }
+    found
+}
+
+#[test]
+fn j10_compact_erases_what_delete_deleted() {
+    const SECRET: &str = "the-launch-code-is-0451";
+    for engine in ["redb", "sled", "fjall"] {
+        let talk = Talk::begun();
+        let store = format!("{engine}:{}", talk.user.data().join(engine).display());
+        let with =
+            |args: &[&'static str]| [args, &["--store", &*store]].concat().into_iter().map(str::to_owned).collect();
+        let call =
+            |talk: &Talk, args: Vec<String>| talk.user.call(&args.iter().map(String::as_str).collect::<Vec<_>>());
+        let run = |prompt: &'static str| {
+            let mut args: Vec<String> = with(&["run", "--json", prompt]);
+            args.extend(["--model".to_owned(), talk.model.clone()]);
+            let done = call(&talk, args);
+            assert_eq!(done.code, Some(0), "{done:?}");
+            let end: Value = serde_json::from_str(done.out.lines().last().expect("a line")).expect("json");
+            end["session"].as_str().expect("an id").to_owned()
+        };
+        let (secret, kept) = (run(SECRET), run("kept"));
+        let mut delete: Vec<String> = with(&["delete", "--yes"]);
+        delete.insert(1, secret.clone());
+        assert_eq!(call(&talk, delete).code, Some(0));
+        let export = call(&talk, with(&["export"]));
+        assert!(export.code == Some(0) && !export.out.contains(SECRET) && export.out.contains("kept"), "{export:?}");
+        assert!(!holding(&talk.user.data(), SECRET).is_empty(), "it is deleted, and not erased");
+        let done = call(&talk, with(&["compact"]));
+        assert!(done.code == Some(0) && done.out.starts_with("erased 1 session ("), "{engine}: {done:?}");
+        assert_eq!(holding(&talk.user.data(), SECRET), Vec::<std::path::PathBuf>::new(), "{engine}");
+        assert_eq!(call(&talk, with(&["verify"])).code, Some(0), "{engine}");
+        let shown = call(&talk, [with(&["show"]), vec![kept]].concat());
+        assert!(shown.code == Some(0) && shown.out.contains("heard: kept"), "{engine}: {shown:?}");
+        let gone = call(&talk, [with(&["show"]), vec![secret]].concat());
+        assert!(gone.code == Some(1) && gone.err.contains("no session is called"), "{engine}: {gone:?}");
+    }
+}
+
+#[test]
+fn a8_deleted_branch_leaves_no_text_above() {
+    const SECRET: &str = "the-launch-code-is-0451";
+    let talk = Talk::begun();
+    let branch = talk.tells(&["branch", &talk.id]).trim().to_owned();
+    assert_eq!(talk.says(&["send", &branch, SECRET]), format!("heard: {SECRET}\n"));
+    // The process may have ended before its parent heard of it.
+    talk.tells(&["recover"]);
+    let ends = |talk: &Talk| {
+        let shown = talk.user.json(&["show", "--json", &talk.id]);
+        let entries = shown["entries"].as_array().expect("entries").clone();
+        entries.into_iter().filter_map(|entry| entry["ends"].as_array().cloned()).flatten().collect::<Vec<_>>()
+    };
+    let said = format!("heard: {SECRET}");
+    let end = |text: &str| json!({"child": branch, "outcome": "completed", "text": text, "len": said.len()});
+    assert_eq!(ends(&talk), [end(&said)], "the view reads the branch");
+    talk.tells(&["delete", &branch, "--yes"]);
+    let mut gone = end("");
+    gone["deleted"] = json!(true);
+    assert_eq!(ends(&talk), [gone]);
+    assert!(talk.tells(&["show", &talk.id]).contains("its text of 30 B was deleted with its session"));
+    let exported = talk.tells(&["export"]);
+    assert!(!exported.contains(SECRET) && exported.contains("heard: first"), "{exported}");
+    talk.tells(&["compact"]);
+    assert_eq!(holding(&talk.user.data(), SECRET), Vec::<std::path::PathBuf>::new());
+    assert_eq!(talk.user.call(&["verify"]).code, Some(0));
 }

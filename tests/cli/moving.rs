@@ -91,6 +91,28 @@ fn an_export_overwrites_nothing_and_an_import_takes_nothing_else() {
     }
 }
 
+#[test]
+fn a8_an_import_after_a_delete_says_what_to_do() {
+    let user = User::new();
+    run(&user, ECHO, "first");
+    let file = word(&out(&user, "all.jsonl"));
+    assert_eq!(user.call(&["export", "--out", &file]).code, Some(0));
+    let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
+    assert_eq!(user.call(&["delete", &id, "--yes"]).code, Some(0));
+    let says = format!(
+        "error: session {id} was deleted in this store, and a deletion is final; nothing was imported, import it into another \
+         store (--data DIR)\n"
+    );
+    for args in [&["import", &file][..], &["compact"], &["import", &file]] {
+        let done = user.call(args);
+        if args[0] == "import" {
+            assert_eq!((done.code, &*done.err), (Some(1), &*says));
+        }
+    }
+    let other = word(&user.data().join("other"));
+    assert_eq!(user.call(&["import", "--data", &other, &file]).code, Some(0));
+}
+
 /// One session is damaged: an export of all is refused and names it; the way on leaves out its tree, and brings the others.
 #[test]
 fn an_export_goes_around_damage_where_it_is_told_to() {
@@ -191,7 +213,7 @@ fn doctor_looks_at_installation_store_and_disk() {
     for check in ["version", "providers", "sandbox", "guard", "durability", "file system", "free space"] {
         finding(&report, check);
     }
-    for check in ["opens", "rows", "left to do", "imports"] {
+    for check in ["opens", "rows", "left to do", "imports", "growth"] {
         assert_eq!(finding(&report, check)["grade"], "good", "{report}");
     }
     assert!(finding(&report, "sync")["found"].as_str().is_some_and(|found| found.contains("µs")), "{report}");

@@ -40,11 +40,11 @@ fn r8_with_subagents_switched_off_no_prompt_speaks_of_them() {
 #[test]
 fn s5_profiles_are_told_to_whoever_is_offered_spawn() {
     let user = User::new();
-    user.file(".subtend/agents/chief.md", "---\nmode: primary\ntools: [spawn, spawn_await]\n---\nYou lead.\n");
+    user.file(".subtend/agents/chief.md", "---\nmode: primary\ntools: [spawn, spawn_await, read]\n---\nYou lead.\n");
     let profiles = "profiles: {researcher: {description: Looks <things> up, tools: [read, search]}}";
     user.file("subtend.yaml", &format!("tools: {{spawn: {{enabled: true, {profiles}}}}}\n"));
-    let block = "<available_spawn_profiles>\n  <profile name=\"researcher\">Looks &lt;things&gt; up. Tools: read, \
-                 search.</profile>\n</available_spawn_profiles>";
+    let block = "<available_spawn_profiles>\n  <profile name=\"researcher\">Looks &lt;things&gt; up. Tools: \
+                 read.</profile>\n</available_spawn_profiles>";
     let hint = "When to hand work to other agents:\n\n- Several long pieces of work at the same time: start each with \
                 `spawn`, go on meanwhile, and collect them with `spawn_await`.";
     assert_eq!(prompt(&user, &["chief"]).0, format!("You lead.\n\n{hint}\n\n{block}\n"));
@@ -53,7 +53,10 @@ fn s5_profiles_are_told_to_whoever_is_offered_spawn() {
 #[test]
 fn s8_spawn_is_offered_only_where_it_is_enabled() {
     let user = User::new();
-    user.file(".subtend/agents/chief.md", "---\nmode: primary\ntools: [spawn, spawn_await]\n---\nYou lead.\n");
+    user.file(
+        ".subtend/agents/chief.md",
+        "---\nmode: primary\ntools: [spawn, spawn_await, read, search]\n---\nYou lead.\n",
+    );
     user.file("subtend.yaml", "tools: {spawn: {profiles: {writer: {system_prompt: You write.}}}}\n");
     assert_eq!(prompt(&user, &["chief"]).0, "You lead.\n");
     assert_eq!(user.call(&["config", "set", "tools.spawn.enabled", "true"]).code, Some(1), "written on one line");
@@ -61,7 +64,7 @@ fn s8_spawn_is_offered_only_where_it_is_enabled() {
     assert_eq!(user.call(&["config", "set", "tools.spawn.enabled", "true"]).code, Some(0));
     let hint = "When to hand work to other agents:\n\n- Several long pieces of work at the same time: start each with \
                 `spawn`, go on meanwhile, and collect them with `spawn_await`.";
-    let block = "<available_spawn_profiles>\n  <profile name=\"writer\">You write. Tools: all of yours.</profile>\n\
+    let block = "<available_spawn_profiles>\n  <profile name=\"writer\">You write. Tools: read, search.</profile>\n\
                  </available_spawn_profiles>";
     assert_eq!(prompt(&user, &["chief"]).0, format!("You lead.\n\n{hint}\n\n{block}\n"));
 }
@@ -121,4 +124,46 @@ fn nobody_s_prompt_is_a_usage_error_that_lists_who_there_is() {
     let says =
         "error: the profile `x` names an agent that cannot be used: there is no agent `nobody`; there are: build,";
     assert!(done.code == Some(2) && done.err.starts_with(says), "{done:?}");
+}
+
+#[test]
+fn s5_a_profile_of_an_unknown_agent_is_refused() {
+    let user = User::new();
+    let model = user.script_named("done", "done");
+    let profiles = |enabled: bool| {
+        let text = format!("tools: {{spawn: {{enabled: {enabled}, profiles: {{scout: {{agent: exlpore}}}}}}}}\n");
+        user.file("subtend.yaml", &text);
+    };
+    profiles(true);
+    let says = "`tools.spawn.profiles.scout.agent`: there is no agent `exlpore`; did you mean `explore`?";
+    let run = user.call(&["run", "--model", &model, "hi"]);
+    assert!(run.code == Some(2) && run.err.contains(says) && !user.data().exists(), "{run:?}");
+    // Without `spawn` nothing uses it: then it is a warning.
+    profiles(false);
+    for verb in [&["agents"][..], &["run", "--model", &model, "hi"]] {
+        let done = user.call(verb);
+        assert!(done.code == Some(0) && done.err.contains(says), "{done:?}");
+    }
+    let doctor = user.call(&["doctor"]);
+    assert!(doctor.code == Some(1) && doctor.out.contains(says), "{doctor:?}");
+}
+
+#[test]
+fn s3_a_missing_bootstrap_file_is_a_warning_in_the_run() {
+    let user = User::new();
+    user.file("subtend.yaml", "tools: {spawn: {enabled: true, profiles: {scout: {agent: explore}}}}\n");
+    user.file("AGENTS.md", "House rules.\n");
+    let start = r#"{"tool": "spawn", "args": {"task": "look", "profile": "scout"}}"#;
+    let model = user.script(&format!(
+        r#"{{"rules": [
+            {{"agent": "general", "steps": [{{"calls": [{start}, {start}]}}, {{"text": "done", "repeat": true}}]}},
+            {{"agent": "*", "steps": [{{"text": "found", "repeat": true}}]}}]}}"#
+    ));
+    let done = user.call(&["run", "--model", &model, "begin"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let warning = "warning: the bootstrap file `ENVIRONMENT.md` is left out: there is no such file";
+    assert_eq!(done.err.matches(warning).count(), 1, "{}", done.err);
+    assert!(!done.err.contains("`AGENTS.md`"), "{}", done.err);
+    let quiet = user.call(&["run", "--quiet", "--model", &model, "begin"]);
+    assert_eq!((quiet.code, quiet.err.as_str()), (Some(0), ""), "{quiet:?}");
 }

@@ -45,14 +45,114 @@ fn sessions_are_listed_with_their_outcome() {
     assert_eq!((&row["id"], &row["outcome"], &row["title"]), (&json!(id), &json!("completed"), &json!("greet")));
     assert_eq!(user.json(&["sessions", "--all", "--json"]).as_array().map(Vec::len), Some(3));
     let text = user.call(&["sessions"]);
-    assert!(text.out.starts_with(&id) && text.out.contains("completed") && text.out.contains("greet"), "{text:?}");
+    let workspace = user.workspace().canonicalize().expect("a folder");
+    assert_eq!(row["workspace"], json!(workspace));
+    let folder = workspace.to_string_lossy();
+    for part in [&id[id.len() - 6..], "completed", "just now", &folder[folder.len() - 20..], "greet"] {
+        assert!(text.out.contains(part), "{part}: {text:?}");
+    }
+}
+
+#[test]
+fn sessions_are_filtered_by_workspace_and_limit() {
+    let (user, first) = with_a_run();
+    let model = user.script(GREETER);
+    let other = user.workspace().join("other");
+    std::fs::create_dir(&other).expect("a folder");
+    let run = ["run", "--json", "--model", &model, "--workspace", other.to_str().expect("a path"), "greet"];
+    let done = user.call(&run);
+    let end: Value = serde_json::from_str(done.out.lines().last().expect("a line")).expect("json");
+    let second = end["session"].as_str().expect("an id");
+    let ids = |args: &[&str]| -> Vec<String> {
+        let rows = user.json(&[&["sessions", "--json"], args].concat());
+        rows.as_array().expect("rows").iter().map(|row| row["id"].as_str().expect("an id").to_owned()).collect()
+    };
+    assert_eq!(ids(&[]), [second, &first]);
+    assert_eq!(ids(&["--limit", "1"]), [second]);
+    assert_eq!(ids(&["--workspace", "."]), [&*first]);
+    assert_eq!(ids(&["--workspace", "other", "--limit", "3"]), [second]);
+    std::fs::remove_dir(&other).expect("removed");
+    assert_eq!(ids(&["--workspace", "other"]), [second], "its sessions remain");
+    assert_eq!(ids(&["--workspace", "nowhere"]), Vec::<String>::new());
+}
+
+/// A file stands where a directory is expected: its sessions must not seem never to have been.
+#[test]
+fn an_unreadable_data_directory_is_an_error() {
+    let user = User::new();
+    user.file("file", "text");
+    let data = user.workspace().join("file/data");
+    let data = data.to_str().expect("a path");
+    for verb in [&["sessions"][..], &["tasks"], &["show", "root"], &["cancel", "root"], &["verify"]] {
+        let done = user.call(&[verb, &["--data", data]].concat());
+        assert_eq!((done.code, &*done.out), (Some(3), ""), "{verb:?}: {done:?}");
+        assert!(done.err.contains("cannot be read") && done.err.contains("--data DIR"), "{verb:?}: {done:?}");
+    }
+}
+
+#[test]
+fn g4_tree_and_show_name_messages_and_call_of_the_parent() {
+    let (user, id) = with_a_run();
+    let shown = user.json(&["show", &id, "--json"]);
+    let entries = shown["entries"].as_array().expect("entries");
+    let message = |of: &str| entries.iter().find(|entry| entry["type"] == of).expect(of)["seq"].clone();
+    let tree = user.json(&["tree", &id, "--json"]);
+    let branch = &tree["children"][1]["branch"];
+    let expected = json!({
+        "type": "subagent", "inherit_context": false, "task": "Look at part 2.", "state": "complete", "iterations": 2,
+        "parent_message": { "session": id, "seq": message("input") },
+        "assistant_message": { "session": id, "seq": message("answer") },
+        "call": { "turn": 1, "ix": 1 }, "metadata": {}, "created": branch["created"], "updated": branch["updated"],
+    });
+    assert_eq!(branch, &expected);
+    assert!(branch["updated"].as_i64() >= branch["created"].as_i64(), "{branch:#}");
+    let child = tree["children"][1]["id"].as_str().expect("an id");
+    assert_eq!(user.json(&["show", child, "--json"])["branch"], expected);
+    assert_eq!((&tree["branch"], &shown["branch"]), (&Value::Null, &Value::Null), "a root is no branch");
+}
+
+#[test]
+fn g9_show_nests_opaque_children_in_their_calls() {
+    let (user, id) = with_a_run();
+    let shown = user.json(&["show", &id, "--json"]);
+    let answer = shown["entries"].as_array().expect("entries").iter().find(|entry| entry["type"] == "answer");
+    let call = &answer.expect("an answer")["calls"][0];
+    let nested = &call["transcript"];
+    assert_eq!((&nested["id"], &nested["branch"]["call"]), (&call["child"], &call["call"]));
+    assert_eq!(nested, &user.json(&["show", call["child"].as_str().expect("an id"), "--json"]), "as shown alone");
+
+    let full = user.call(&["show", &id, "--full"]);
+    assert_eq!(full.code, Some(0), "{full:?}");
+    let lines: Vec<_> = full.out.lines().filter(|line| line.starts_with("    │ ")).collect();
+    for part in ["session ", "system prompt", "Look at part 1.", "Look at part 2.", "none.txt", "run 1 completed"] {
+        assert!(lines.iter().any(|line| line.contains(part)), "{part}: {}", full.out);
+    }
+    assert!(!user.call(&["show", &id]).out.contains('│'), "only where everything is shown");
+}
+
+#[test]
+fn b3_metadata_is_merged_and_shown() {
+    let (user, id) = with_a_run();
+    let says = |args: &[&str]| user.json(&[&["metadata", &id], args].concat());
+    assert_eq!(says(&[]), json!({}));
+    assert_eq!(says(&["ticket=7", "owner=kim"]), json!({ "owner": "kim", "ticket": 7 }));
+    let merged = json!({ "tags": ["a"], "ticket": 7 });
+    assert_eq!(says(&["owner=null", "tags=[\"a\"]"]), merged);
+    assert_eq!(says(&[]), merged);
+    assert_eq!(user.json(&["show", &id, "--json"])["metadata"], merged);
+    let child = user.json(&["tasks", "--json"])[0]["id"].as_str().expect("an id").to_owned();
+    assert_eq!(user.call(&["metadata", &child, "seen=true"]).code, Some(0));
+    assert_eq!(user.json(&["tasks", "--json"])[0]["metadata"], json!({ "seen": true }));
+    let wrong = user.call(&["metadata", &id, "ticket"]);
+    assert!(wrong.code == Some(2) && wrong.err.contains("write KEY=VALUE"), "{wrong:?}");
+    assert_eq!(user.call(&["verify"]).code, Some(0));
 }
 
 #[test]
 fn sessions_are_found_by_part_short_name_and_path() {
     let (user, id) = with_a_run();
     let whole = user.json(&["tree", &id, "--json"]);
-    for name in [&id[id.len() - 12..], "root"] {
+    for name in [&id[..id.len() - 6], "root"] {
         assert_eq!(user.json(&["tree", name, "--json"]), whole, "{name}");
     }
     let child = &whole["children"][0];
@@ -134,4 +234,45 @@ fn a_store_that_was_written_in_order_is_sound() {
     assert_eq!((&report["sound"], &report["sessions"], &report["problems"]), (&json!(true), &json!(3), &json!([])));
     let text = user.call(&["verify"]);
     assert!(text.out.contains("everything holds"), "{text:?}");
+}
+
+#[test]
+fn m5_show_groups_what_a_minion_did() {
+    const SCRIPT: &str = r#"{ "rules": [ { "agent": "*", "steps": [
+        [ { "when": { "prompt_contains": "start" },
+            "calls": [ { "tool": "minion", "args": { "message": "look", "enableWeb": false, "enabledTools": ["list"] } } ] },
+          { "text": "Let me see.", "calls": [ { "tool": "list", "args": { "path": "." } } ] } ],
+        [ { "when": { "prompt_contains": "start" }, "text": "done" },
+          { "text": "Found it.", "calls": [ { "tool": "return", "args": { "result": "nothing" } } ] } ] ] } ] }"#;
+    let user = User::new();
+    let model = user.script(SCRIPT);
+    let mut command = user.command(&["run", "--json", "--model", &model, "start"]);
+    command.env("SUBTEND_TOOLS_MINION_ENABLED", "true");
+    let done = super::call::Under::start(command, "").done();
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
+    let shown = user.json(&["show", &id, "--json"]);
+    let answer = shown["entries"].as_array().expect("entries").iter().find(|entry| entry["type"] == "answer");
+    let call = &answer.expect("an answer")["calls"][0];
+    let listed = &call["minion"]["activity"]["groups"][1]["blocks"][1]["content"];
+    assert!(listed.is_string(), "{call:#}");
+    let at = |turn: u32| json!({ "turn": turn, "ix": 0 });
+    let expected = json!({
+        "minionChatId": call["transcript"]["short"],
+        "minionResponse": "nothing",
+        "minionUsedReturnTool": true,
+        "activity": { "turns": 2, "groups": [
+            { "category": "text", "blocks": [ { "type": "text", "text": "Let me see." } ] },
+            { "category": "backstage", "blocks": [
+                { "type": "tool_use", "call": at(1), "tool": "list", "args": r#"{"path":"."}"# },
+                { "type": "tool_result", "call": at(1), "error": false, "content": listed },
+            ] },
+            { "category": "text", "blocks": [ { "type": "text", "text": "Found it." } ] },
+            { "category": "backstage", "blocks": [
+                { "type": "tool_use", "call": at(2), "tool": "return", "args": r#"{"result":"nothing"}"# },
+                { "type": "tool_result", "call": at(2), "error": false, "content": "Returned." },
+            ] },
+        ] },
+    });
+    assert_eq!(call["minion"], expected);
 }

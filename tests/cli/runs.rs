@@ -1,7 +1,8 @@
 use serde_json::{Value, json};
+use subtend::tools::PROTECTED;
 use subtend::tools::sandbox::{self, Strength};
 
-use super::call::User;
+use super::call::{Under, User};
 use super::repository;
 
 /// A script with one rule for everybody.
@@ -133,8 +134,9 @@ fn tools_that_were_not_allowed_are_not_offered() {
 #[test]
 fn a_shell_without_all_permissions_is_held_or_refused() {
     let user = User::new();
-    let shell = r#"{ "calls": [ { "tool": "shell", "args": { "command": "echo from $PWD; echo x > made" } } ] },
+    let shell = r#"{ "calls": [ { "tool": "shell", "args": { "command": "echo from $PWD; echo x > src/made" } } ] },
         { "text": "{last}" }"#;
+    std::fs::create_dir(user.workspace().join("src")).expect("a folder");
     let model = user.script(&everybody(shell));
     let run = ["run", "--model", &model, "--allow", "shell.run", "hi"];
     let limited = user.call(&run);
@@ -147,11 +149,39 @@ fn a_shell_without_all_permissions_is_held_or_refused() {
             assert!(limited.err.contains("shell is refused") && !limited.out.contains("from /"), "{limited:?}");
         }
     }
-    assert!(!user.workspace().join("made").exists());
+    let made = user.workspace().join("src/made");
+    assert!(!made.exists());
 
-    let done = user.call(&[&run[..], &["--allow", "fs.*", "--allow", "net.*"]].concat());
+    // Everything but protected paths is allowed: what holds those is the sandbox again.
+    let all = [&run[..], &["--allow", "fs.*", "--allow", "net.*"]].concat();
+    let held = sandbox::probe() == Ok(Strength::FilesAndNetwork);
+    let done = user.call(&all);
+    assert_eq!((done.out.contains("from /"), made.exists()), (held, held), "{done:?}");
+    let spelled: Vec<String> = PROTECTED.iter().map(|path| format!("fs.write={path}/**")).collect();
+    let lifted: Vec<&str> = spelled.iter().flat_map(|rule| ["--allow", rule]).collect();
+    let done = user.call(&[&all[..], &lifted].concat());
     assert!(!done.err.contains("shell is refused") && done.out.contains("from /"), "{done:?}");
-    assert!(user.workspace().join("made").exists());
+    assert!(made.exists());
+}
+
+/// With all rights there is no sandbox; as the superuser the command even finds the key in the runtime, and no record has it.
+#[test]
+fn keys_reach_no_command_and_no_record() {
+    const KEY: &str = "sk-test-0123456789";
+    let user = User::new();
+    let shell = r#"{ "calls": [ { "tool": "shell", "args": { "command": "env; cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep sk-test; true" } } ] },
+        { "text": "{last}" }"#;
+    let model = user.script(&everybody(shell));
+    let mut run =
+        user.command(&["run", "--model", &model, "--allow", "shell.run", "--allow", "fs.*", "--allow", "net.*", "hi"]);
+    run.env("OPENAI_API_KEY", KEY);
+    let done = Under::start(run, "").done();
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let (own, _) = done.out.split_once("PWD=").expect("an environment");
+    assert!(!own.contains("OPENAI_API_KEY") && !done.out.contains(KEY), "{done:?}");
+    let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
+    let shown = user.call(&["show", &id, "--json"]);
+    assert!(shown.out.contains("PWD=") && !shown.out.contains(KEY), "{shown:?}");
 }
 
 #[test]

@@ -89,7 +89,7 @@ fn the_built_in_rules_neither_name_nor_sum_up() {
 }
 
 #[test]
-fn a_summary_that_comes_to_nothing_closes_all_the_same_and_says_so() {
+fn g11_close_says_why_a_summary_failed() {
     let user = User::new();
     let model = user.script(SILENT);
     let id = run(&user, false, &model);
@@ -97,14 +97,26 @@ fn a_summary_that_comes_to_nothing_closes_all_the_same_and_says_so() {
     let done = call(&user, true, &["close", &id, "--model", &model]);
     assert_eq!(done.code, Some(0), "{done:?}");
     assert!(done.out.contains("is closed"), "{done:?}");
-    let says = format!("no summary: it came to nothing (`subtend summary {short}` tries again)");
-    assert!(done.err.contains(&says), "{done:?}");
+    let why = "the session is not summed up: its run failed: ";
+    let again = format!(" (`subtend summary {short}` tries again)");
+    assert!(done.err.contains(why) && done.err.contains("script") && done.err.contains(&again), "{done:?}");
     let bad = call(&user, true, &["close", &id, "--model", "nobody/nothing"]);
     assert!(bad.code == Some(0) && bad.err.contains("no summary: "), "{bad:?}");
     let asked = call(&user, false, &["summary", &id, "--model", &model]);
     assert!(asked.code == Some(1) && asked.err.contains("the session is not summed up: its run failed"), "{asked:?}");
     let none = call(&user, false, &["summary", "ffffff", "--model", &model]);
     assert!(none.code == Some(1) && none.err.contains("no session is called"), "{none:?}");
+}
+
+#[test]
+fn g11_close_is_silent_where_summaries_are_off() {
+    let user = User::new();
+    let model = user.script(SILENT);
+    let id = run(&user, false, &model);
+    let mut command = user.command(&["close", &id, "--model", "nobody/nothing"]);
+    command.env("SUBTEND_SESSIONS_SUMMARIES", "false");
+    let done = super::call::Under::start(command, "").done();
+    assert_eq!((done.code, done.err.as_str()), (Some(0), ""), "{done:?}");
 }
 
 #[test]

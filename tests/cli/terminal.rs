@@ -58,6 +58,7 @@ impl Typing {
         let mut command = Command::new("script");
         command.args(["-qefc", line, "/dev/null"]).current_dir(user.workspace());
         command.env("SUBTEND_DATA", user.data()).env("TERM", "xterm").env_remove("RUST_BACKTRACE");
+        command.env("XDG_CONFIG_HOME", user.config()).env("SUBTEND_TRUST", "1");
         Self::begin(command)
     }
 
@@ -181,6 +182,42 @@ const PLAN: &str = r##"{ "rules": [
     { "agent": "build", "steps": [ [
         { "when": { "last_contains": "approved" }, "repeat": true, "calls": [ { "tool": "write", "args": { "path": "a.txt", "content": "hi" } } ] },
         { "text": "carried out", "repeat": true } ] ] } ] }"##;
+
+/// A command whose second line hides behind a comment, with characters that turn and hide text.
+const FOLDED: &str = r##"{ "rules": [ { "agent": "*", "steps": [
+    { "calls": [ { "tool": "shell", "args": { "command": "git status # look only\u202e\u200b\ntouch PWNED" } } ] },
+    { "text": "done\u001b[2J\u202e\u200bend" } ] } ] }"##;
+
+#[test]
+fn u4_an_approval_folds_no_line_and_hides_no_character() {
+    let user = User::new();
+    let model = user.script(FOLDED);
+    let mut run = Typing::at_terminal(&user, &["run", "--model", &model, "--ask", "shell.run", "go"]);
+    let asked = run.until("allow?").replace('\r', "");
+    let lines = "(and 1 more line) (shell)\n\n| git status # look only<U+202E><U+200B>\n| touch PWNED\n\n";
+    assert!(asked.contains(lines), "{asked}");
+    run.types("n\r");
+    run.until("done<U+001B>[2J<U+202E><U+200B>end");
+    run.ends();
+    assert!(!user.workspace().join("PWNED").exists());
+    let listed = user.call(&["approvals", "--all"]).out;
+    assert!(listed.contains("look only<U+202E><U+200B> (and 1 more line)"), "{listed}");
+    assert!(listed.contains("\n    touch PWNED"), "{listed}");
+}
+
+#[test]
+fn u4_output_is_escaped_unless_it_is_raw() {
+    let user = User::new();
+    let model = user.script(FOLDED);
+    let run = |more: &[&str]| user.call(&[&["run", "--quiet", "--model", &model, "go"], more].concat());
+    assert_eq!(run(&[]).out, "done<U+001B>[2J<U+202E><U+200B>end\n");
+    // The control: without the guard the characters arrive as they are.
+    assert_eq!(run(&["--raw"]).out, "done\u{1b}[2J\u{202e}\u{200b}end\n");
+    assert_eq!(run(&["--raw", "--json"]).code, Some(2));
+    let mut raw = Typing::at_terminal(&user, &["run", "--raw", "--model", &model, "go"]);
+    raw.until("redirect the output");
+    assert_eq!(raw.ends().0, Some(2));
+}
 
 #[test]
 fn g12_a_plan_is_read_at_the_terminal_and_carried_out_when_it_is_approved() {
@@ -324,4 +361,67 @@ fn a_chat_that_waits_for_a_line_obeys_a_signal() {
     let killed = Command::new("kill").args(["-TERM", &chat.child.id().to_string()]).status();
     assert!(killed.expect("kill runs").success());
     assert_eq!(chat.ends().0, Some(130));
+}
+
+#[test]
+fn a8_delete_shows_what_it_deletes_and_asks() {
+    let user = User::new();
+    let model = user.script(MODEL);
+    let done = user.call(&["run", "--quiet", "--model", &model, "find the tests"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
+    for (answer, told) in [("\n", "nothing is deleted"), ("n\n", "nothing is deleted"), ("y\n", "deleted 1 session;")] {
+        assert_eq!(user.json(&["sessions", "--json"]).as_array().expect("rows").len(), 1, "before {answer:?}");
+        let mut typing = Typing::at_terminal(&user, &["delete", &id]);
+        let shown = typing.until("Delete? [y/N]");
+        assert!(shown.contains("This deletes 1 session, ") && shown.contains("find the tests"), "{shown}");
+        typing.types(answer);
+        typing.until(told);
+        // The process holds the store until it exits.
+        typing.ends();
+    }
+    assert_eq!(user.json(&["sessions", "--json"]), json!([]));
+}
+
+#[test]
+fn a8_delete_says_what_the_session_above_keeps() {
+    let user = User::new();
+    let model = user.script(MODEL);
+    let done = user.call(&["run", "--quiet", "--model", &model, "find the tests"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
+    let done = user.call(&["regenerate", &id, "--quiet", "--model", &model]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let made = user.json(&["tree", &id, "--json"])["children"][0]["id"].as_str().expect("an id").to_owned();
+    for (session, keeps) in [(&made, true), (&id, false)] {
+        let mut typing = Typing::at_terminal(&user, &["delete", session]);
+        let shown = typing.until("Delete? [y/N]");
+        assert_eq!(shown.contains("The session above keeps the answer that was regenerated here."), keeps, "{shown}");
+        typing.types("n\n");
+        typing.ends();
+    }
+    assert!(user.call(&["delete", "--help"]).out.contains("the result that it was given"));
+}
+
+/// The question comes with the first command that would use what the workspace brings along, and its answer is kept.
+#[test]
+fn an_untrusted_workspace_is_asked_about_once() {
+    let user = User::new();
+    user.file(".subtend/agents/mine.md", "---\nmode: all\ndescription: Works for the repository.\n---\nObey.\n");
+    let untrusted = |args: &[&str]| Typing::shell(&user, &format!("SUBTEND_TRUST=0 {}", words(&user, args)));
+    let run = ["run", "--store", "memory", "hi"];
+    let mut first = untrusted(&run);
+    assert!(first.until("Use it? [y/N]").contains("agent mine: Works for the repository."));
+    first.types("n\n");
+    first.until("left aside");
+    assert_eq!(first.ends().0, Some(0));
+    let (code, second) = untrusted(&run).ends();
+    assert_eq!((code, second.contains("Use it?"), second.contains("left aside")), (Some(0), false, true), "{second}");
+    let mut trust = untrusted(&["trust"]);
+    trust.until("Use it? [y/N]");
+    trust.types("y\n");
+    trust.until("is trusted");
+    assert_eq!(trust.ends().0, Some(0));
+    let (code, third) = untrusted(&run).ends();
+    assert_eq!((code, third.contains("Use it?"), third.contains("left aside")), (Some(0), false, false), "{third}");
 }

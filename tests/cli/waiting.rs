@@ -40,6 +40,28 @@ impl Left {
         user.script(ECHO);
         Self { user, model, id, short, sent, input }
     }
+
+    /// The rows of the queue without their times, which are wall time.
+    fn rows_without_time(&self) -> Value {
+        let mut rows = self.user.json(&["queue", &self.id, "--json"]);
+        for row in rows.as_array_mut().expect("rows") {
+            let time = row.as_object_mut().expect("an object").remove("time_ms");
+            assert!(time.as_ref().is_some_and(|time| time.as_i64() > Some(0)), "{time:?}");
+        }
+        rows
+    }
+
+    /// The list of the queue without the age in each line.
+    fn queue_without_age(&self) -> String {
+        let out = self.user.call(&["queue", &self.id]).out;
+        let without = |line: &str| {
+            let mut columns: Vec<_> = line.split("  ").collect();
+            let age = columns.remove(2);
+            assert!(age == "just now" || age.ends_with(" ago"), "{line}");
+            columns.join("  ") + "\n"
+        };
+        out.lines().map(without).collect()
+    }
 }
 
 #[test]
@@ -53,8 +75,8 @@ fn an_input_that_ctrl_c_kept_from_being_taken_is_said_to_wait_and_goes_on_or_is_
     );
     assert!(left.sent.err.contains(&says), "{:?}", left.sent);
     let rows = json!([{ "id": input, "kind": "user", "lane": "send", "text": "and this", "metadata": null }]);
-    assert_eq!(left.user.json(&["queue", name, "--json"]), rows);
-    assert_eq!(left.user.call(&["queue", name]).out, format!("{input}  user  and this\n"));
+    assert_eq!(left.rows_without_time(), rows);
+    assert_eq!(left.queue_without_age(), format!("{input}  user  and this\n"));
     let on = left.user.call(&["continue", name, "--quiet", "--model", &left.model]);
     assert_eq!((on.code, &*on.err), (Some(0), ""), "what was taken is not said to wait: {on:?}");
     assert_eq!(left.user.json(&["queue", name, "--json"]), json!([]));
@@ -81,9 +103,9 @@ fn a_session_in_which_an_input_waits_is_not_closed_and_says_why_and_what_to_do()
 fn a_line_that_steers_is_told_from_one_that_does_not() {
     let left = Left::new(&["faster", "--steer"]);
     let input = left.input.as_str().expect("an id");
-    assert_eq!(left.user.call(&["queue", &left.id]).out, format!("{input}  user, steers  faster\n"));
+    assert_eq!(left.queue_without_age(), format!("{input}  user, steers  faster\n"));
     let rows = json!([{ "id": input, "kind": "user", "lane": "steer", "text": "faster", "metadata": null }]);
-    assert_eq!(left.user.json(&["queue", &left.id, "--json"]), rows);
+    assert_eq!(left.rows_without_time(), rows);
 }
 
 #[test]
@@ -110,4 +132,53 @@ fn a_run_in_flight_before_which_an_input_waits_is_not_interrupted_and_is_cancell
     assert_eq!((done.code, &*done.out), (Some(0), &*format!("session {name}: run 1 is cancelled\n")), "{done:?}");
     assert_eq!(left.user.json(&["queue", &left.id, "--json"])[0]["id"], left.input);
     assert_eq!(left.user.call(&["verify"]).code, Some(0));
+}
+
+/// A parent and its child of which a kill left both at work, and how the child's model goes on.
+fn owned(user: &User) -> (String, impl Fn(&str) -> String) {
+    user.steady("steady", "primary");
+    user.steady("hand", "subagent");
+    let script = |user: &User, hang: &str| {
+        user.script(&format!(
+            r#"{{ "rules": [
+                {{ "agent": "steady", "steps": [
+                    {{ "calls": [ {{ "tool": "task", "args": {{ "subagent_type": "hand", "prompt": "Look." }} }} ] }},
+                    {{ "text": "done" }} ] }},
+                {{ "agent": "*", "steps": [
+                    {{ "text": "the result"{hang} }}, {{ "text": "heard: {{last}}", "repeat": true }} ] }} ] }}"#
+        ))
+    };
+    let model = script(user, r#", "hang": true"#);
+    let killed = user.start(&["run", "--json", "--agent", "steady", "--model", &model, "go"]);
+    let spawned = killed.until(|event| event["record"]["child_spawned"].is_object());
+    let child = spawned["record"]["child_spawned"]["child"].as_str().expect("an id").to_owned();
+    killed.until(|event| event["session"] == json!(child) && event["record"]["turn_started"].is_object());
+    killed.signal("KILL");
+    assert_eq!(killed.done().code, None);
+    (child, move |hang| script(user, hang))
+}
+
+#[test]
+fn k26_send_to_an_owned_child_prints_its_own_answer() {
+    let user = User::new();
+    let (child, script) = owned(&user);
+    let model = script("");
+    let done = user.call(&["send", &child, "and this", "--model", &model, "--quiet"]);
+    assert_eq!((done.code, &*done.out, &*done.err), (Some(0), "heard: and this\n", ""), "{done:?}");
+    let shown = user.json(&["show", "--json", &child]);
+    let entries = shown["entries"].as_array().expect("entries");
+    let ends: Vec<_> = entries.iter().filter_map(|entry| entry["outcome"].as_str()).collect();
+    assert_eq!(ends, ["completed", "completed"], "the owned run, and that of the message: {shown:#}");
+}
+
+#[test]
+fn k26_message_waits_when_ctrl_c_ends_the_owned_run() {
+    let user = User::new();
+    let (child, script) = owned(&user);
+    let sent = user.start(&["send", &child, "and this", "--json", "--model", &script(r#", "hang": true"#)]);
+    sent.until(|event| event["record"]["input_accepted"].is_object());
+    sent.signal("INT");
+    let done = sent.done();
+    assert!(done.code == Some(130) && done.err.contains("the input was not taken and waits in session"), "{done:?}");
+    assert_eq!(user.json(&["queue", &child, "--json"])[0]["text"], json!("and this"));
 }

@@ -37,11 +37,16 @@ struct Check<'a> {
     places: BTreeSet<(String, usize)>,
     /// Directories that are said to be left out.
     left: BTreeSet<String>,
+    /// Whether the one search was for beginnings of words; `None` where it was for other words too, or was none.
+    searched: Option<bool>,
+    /// Whether the question named an area.
+    named: bool,
 }
 
 /// Checks the answer of a root.
 pub(crate) fn answer(text: &str, truth: &Truth, words: &[Word]) -> Checked {
     let mut check = Check::new(truth, words);
+    check.named |= text.contains("| named in the question |");
     let mut lines = text.lines();
     check.fact(lines.next() == Some(OPENING), || "it does not say what made it".to_owned());
     let mut sections = BTreeSet::new();
@@ -53,6 +58,8 @@ pub(crate) fn answer(text: &str, truth: &Truth, words: &[Word]) -> Checked {
         check.line(line).unwrap_or_else(|| check.done.wrong.push(format!("not understood: {line}")));
     }
     check.close_section();
+    let searched = words.is_empty() || text.contains("\nOne search for the words of the question, ");
+    check.fact(searched, || "it does not say how the areas were chosen".to_owned());
     for word in words {
         let there = sections.contains(&*format!("## `{}`", word.label));
         check.fact(there, || format!("nothing on `{}`", word.label));
@@ -65,7 +72,8 @@ impl<'a> Check<'a> {
     fn new(truth: &'a Truth, words: &'a [Word]) -> Self {
         let (areas, told) = (Vec::new(), Vec::new());
         let (places, left) = (BTreeSet::new(), BTreeSet::new());
-        Self { truth, words, done: Checked::default(), areas, word: None, told, places, left }
+        let done = Checked::default();
+        Self { truth, words, done, areas, word: None, told, places, left, searched: None, named: words.is_empty() }
     }
 
     fn fact(&mut self, holds: bool, wrong: impl FnOnce() -> String) {
@@ -87,7 +95,9 @@ impl<'a> Check<'a> {
         let all = Rest(line);
         match line {
             "## How it is put together" | "## What this does not cover" => return Some(()),
-            "| area | files | kinds | what it says of itself |" | "|---|---|---|---|" => return Some(()),
+            "| area | chosen by | files | kinds | what it says of itself |" | "|---|---|---|---|---|" => {
+                return Some(());
+            }
             _ => {}
         }
         if line.starts_with("## ") {
@@ -126,16 +136,31 @@ impl<'a> Check<'a> {
             rest.word(" at its top.")?;
             return rest.end();
         }
-        if rest.word("Long files there: ").is_some() {
-            let long = rest.list(|rest| {
-                let path = rest.code()?;
-                rest.word(" (")?;
-                let lines = rest.count("line", "lines")?;
-                rest.word(")")?;
-                Some((path, lines))
-            })?;
-            rest.word(".")?;
-            long.into_iter().for_each(|(path, lines)| self.length(&path, lines));
+        if rest.word("One search for the words of the question, ").is_some() {
+            let pattern = |begins: &str| {
+                let all = self.words.iter().map(|word| format!("{begins}(?:{})", word.pattern));
+                all.collect::<Vec<_>>().join("|")
+            };
+            let (whole, parts, real) = (pattern(r"(?:(?-u:\b)|_)"), pattern(""), rest.code()?);
+            // Words that name a place are searched for as well, and are none of the words that the answer is about.
+            self.searched = (real == whole || real == parts).then_some(real == whole);
+            let holds = self.searched.is_some() || self.named;
+            self.fact(holds, || "another pattern was searched for".to_owned());
+            rest.word(", found ")?;
+            let lines = rest.count("matching line", "matching lines")?;
+            rest.word(" in ")?;
+            let files = rest.count("file", "files")?;
+            if let Some(whole) = self.searched {
+                let all = Area { path: ".".into(), shallow: false };
+                let real = self.truth.count_any(&all, |line| self.words.iter().any(|word| word.found(line, whole)));
+                self.number(lines, real.0, "lines that the search found");
+                self.number(files, real.1, "files that the search found");
+                if !whole {
+                    rest.word(". No whole word matches, so parts of words count")?;
+                }
+            }
+            rest.word(". Areas that match come first: by names of paths, then by matching lines.")?;
+            rest.word(" Where too few match, the largest follow.")?;
             return rest.end();
         }
         if rest.word("No line of ").is_some() {
@@ -156,14 +181,6 @@ impl<'a> Check<'a> {
         rest.word(":")?;
         self.total(lines, files);
         rest.end()
-    }
-
-    fn length(&mut self, path: &str, lines: Told) {
-        let real = self.truth.files.get(path).and_then(|file| file.lines.as_ref()).map(Vec::len);
-        let within = self.areas.iter().any(|area| area.holds(path));
-        self.fact(within && lines.exact && real == Some(lines.n), || {
-            format!("`{path}` has {real:?} lines, not {lines:?}")
-        });
     }
 
     fn areas_searched(&mut self, rest: &mut Rest<'_>) -> Option<()> {
@@ -216,10 +233,11 @@ impl<'a> Check<'a> {
     }
 
     fn row(&mut self, cells: &[String]) -> Option<()> {
-        let [area, files, kinds, begins] = cells else { return None };
+        let [area, why, files, kinds, begins] = cells else { return None };
         let mut rest = Rest(area);
         let area = rest.area()?;
         rest.end()?;
+        self.chosen(&area, Rest(why))?;
         let there =
             self.truth.dirs.contains(&area.path) || self.truth.files.contains_key(&area.path) || area.path == ".";
         self.fact(there, || format!("there is no {area:?}"));
@@ -238,6 +256,37 @@ impl<'a> Check<'a> {
         }
         self.areas.push(area);
         Some(())
+    }
+
+    /// Why an area was chosen.
+    fn chosen(&mut self, area: &Area, mut why: Rest<'_>) -> Option<()> {
+        if why.one(&["named in the question", "the whole workspace"]).is_some() {
+            return why.end();
+        }
+        let Some(whole) = self.searched else { return self.named.then_some(()) };
+        let real = self.truth.count_any(area, |line| self.words.iter().any(|word| word.found(line, whole))).0;
+        if why.one(&["size", "its own files"]).is_some() {
+            self.fact(real.n == 0, || format!("{area:?} has {real:?} matching lines"));
+            return why.end();
+        }
+        if why.word("paths name ").is_some() {
+            for label in why.list(Rest::code)? {
+                let word = self.words.iter().find(|word| word.label == label)?;
+                let own = Some(&*area.path).filter(|_| !area.shallow);
+                let named = own.into_iter().chain(self.truth.area(area).map(|(path, _)| path)).any(word.begins);
+                self.fact(named, || format!("no path of {area:?} names `{label}`"));
+            }
+            if why.end().is_some() {
+                self.fact(real.n == 0, || format!("{area:?} has {real:?} matching lines"));
+                return Some(());
+            }
+            why.word("; ")?;
+        }
+        let lines = why.count("matching line", "matching lines")?;
+        // One directory that cannot be read leaves all numbers of the search in doubt.
+        let real = Told { exact: real.exact && lines.exact, ..real };
+        self.number(lines, real, &format!("lines by which {area:?} was chosen"));
+        why.end()
     }
 
     fn kind(&mut self, area: &Area, told: &str) -> Option<()> {

@@ -45,8 +45,10 @@ fn a_tree_has_its_fields_and_no_more() {
     let root = user.json(&["tree", "--json", end["session"].as_str().expect("an id")]);
     let expected = ["id", "agent", "state", "outcome", "depth", "background", "usage", "children"];
     let nodes = root["children"].as_array().expect("children");
-    for node in nodes.iter().chain([&root]) {
-        assert_eq!(fields(node), expected.into(), "{node:#}");
+    assert_eq!(fields(&root), expected.into(), "{root:#}");
+    for node in nodes {
+        let child = expected.into_iter().chain(["branch"]).collect();
+        assert_eq!(fields(node), child, "{node:#}");
     }
     assert_eq!((&root["id"], &root["agent"], &root["depth"]), (&end["session"], &json!("general"), &json!(0)));
     for node in nodes {
@@ -144,9 +146,42 @@ fn the_verbs_read_it_back() {
     assert!(shown.out.contains(QUESTION) && shown.out.contains(first), "{}", shown.out);
     let sessions = user.call(&["sessions"]);
     assert_eq!((sessions.code, sessions.err.as_str()), (Some(0), ""), "{sessions:?}");
-    assert!(sessions.out.contains(id) && sessions.out.contains(QUESTION), "{sessions:?}");
+    assert!(sessions.out.starts_with(&id[id.len() - 6..]) && sessions.out.contains(QUESTION), "{sessions:?}");
     let tree = user.call(&["tree", id]);
     assert!(tree.out.matches("✓ explore").count() >= 3 && tree.out.starts_with("✓ general"), "{tree:?}");
     let verified = user.json(&["verify", "--json"]);
     assert_eq!((&verified["sound"], &verified["problems"]), (&json!(true), &json!([])));
+}
+
+#[test]
+fn areas_are_chosen_by_what_matches_the_question() {
+    let user = User::new();
+    let write = |path: String, text: &str| {
+        let path = user.workspace().join(path);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        std::fs::write(path, text).expect("a file");
+    };
+    // Large crates with words that contain the one asked for, and small ones that have it.
+    for of in ["asn1", "bindings", "codes", "formats", "parsers", "tables", "zones"] {
+        (0..30).for_each(|n| write(format!("{of}-1.0.{n}/src/lib.rs"), "//! Refactor.\nfn factory() {}\n"));
+        (0..30).for_each(|n| write(format!("{of}-2.0.0/src/{n}.rs"), "// The refactored factor.\n"));
+    }
+    write("ractor-0.16.5/src/actor.rs".into(), "//! Actors.\npub struct ActorRef;\n");
+    write("ractor-0.16.5/src/supervision.rs".into(), "//! A supervisor restarts an actor.\n");
+    write("checker-0.3.1/src/model.rs".into(), "//! Explores an actor.\n");
+    let question = "Which of these crates implement an actor supervisor?";
+    let done = user.call(&["run", "--json", question]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let end = last(&done.out);
+    let answer = end["answer"].as_str().expect("an answer");
+    let rows: Vec<&str> = answer.lines().filter(|line| line.starts_with("| `")).collect();
+    let chosen: Vec<String> =
+        rows.iter().map(|row| row.splitn(4, " | ").take(2).collect::<Vec<_>>().join(": ")).collect();
+    let expected =
+        ["| `ractor-0.16.5`: paths name `actor`, `supervisor`; 3 matching lines", "| `checker-0.3.1`: 1 matching line"];
+    assert_eq!(chosen[..2], expected, "{answer}");
+    assert!(chosen.len() == 3 && chosen[2].ends_with(": size"), "{answer}");
+    let how = "found 4 matching lines in 3 files. Areas that match come first";
+    assert!(answer.contains("One search for the words of the question, `") && answer.contains(how), "{answer}");
+    assert!(answer.contains("and 199 more"), "{answer}");
 }

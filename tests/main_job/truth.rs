@@ -10,6 +10,20 @@ pub(crate) struct Word {
     pub(crate) label: &'static str,
     pub(crate) pattern: &'static str,
     pub(crate) means: fn(&str) -> bool,
+    /// Whether a word of the text, or a part of a name after `_`, begins with it.
+    pub(crate) begins: fn(&str) -> bool,
+}
+
+impl Word {
+    /// Whether the text has the word: as the beginning of a `whole` one, or anywhere.
+    pub(crate) fn found(&self, text: &str, whole: bool) -> bool {
+        if whole { (self.begins)(text) } else { (self.means)(text) }
+    }
+}
+
+/// Whether `name` stands in `text` where no letter or digit comes before it.
+fn begins(text: &str, name: &str) -> bool {
+    text.match_indices(name).any(|(at, _)| !text[..at].ends_with(|c: char| c.is_ascii_alphanumeric()))
 }
 
 /// All of them.
@@ -24,6 +38,11 @@ pub(crate) const ERROR: Word = Word {
         let mut words = line.split(|c: char| !c.is_alphanumeric() && c != '_');
         line.contains("error") || line.contains("fail") || words.any(|word| word == "err")
     },
+    begins: |text| {
+        let text = text.to_lowercase();
+        let mut words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+        begins(&text, "error") || begins(&text, "fail") || words.any(|word| word == "err")
+    },
 };
 
 /// A planted name, in its spellings.
@@ -31,11 +50,16 @@ pub(crate) const LANTERN: Word = Word {
     label: "RunLantern",
     pattern: r"RunLantern|run_lantern|run\-lantern",
     means: |line| ["RunLantern", "run_lantern", "run-lantern"].iter().any(|name| line.contains(name)),
+    begins: |text| ["RunLantern", "run_lantern", "run-lantern"].iter().any(|name| begins(text, name)),
 };
 
 /// A planted plain word.
-pub(crate) const BEACON: Word =
-    Word { label: "beacon", pattern: "(?i)beacon", means: |line| line.to_lowercase().contains("beacon") };
+pub(crate) const BEACON: Word = Word {
+    label: "beacon",
+    pattern: "(?i)beacon",
+    means: |line| line.to_lowercase().contains("beacon"),
+    begins: |text| begins(&text.to_lowercase(), "beacon"),
+};
 
 /// One file.
 #[derive(Clone, Debug, Default)]
@@ -128,6 +152,14 @@ impl Truth {
     pub(crate) fn count_matches(&self, area: &Area, word: &Word) -> (Told, Told) {
         let of = |file: &File| file.matching.get(word.label).copied();
         let all: Vec<usize> = self.area(area).filter_map(|(_, file)| of(file)).filter(|n| *n > 0).collect();
+        let exact = self.open_below(area) && self.area(area).all(|(_, file)| !file.closed);
+        (Told { n: all.iter().sum(), exact }, Told { n: all.len(), exact })
+    }
+
+    /// Lines and files of an area that fit.
+    pub(crate) fn count_any(&self, area: &Area, any: impl Fn(&str) -> bool) -> (Told, Told) {
+        let of = |file: &File| file.lines.iter().flatten().filter(|line| any(line)).count();
+        let all: Vec<usize> = self.area(area).map(|(_, file)| of(file)).filter(|n| *n > 0).collect();
         let exact = self.open_below(area) && self.area(area).all(|(_, file)| !file.closed);
         (Told { n: all.iter().sum(), exact }, Told { n: all.len(), exact })
     }

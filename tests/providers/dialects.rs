@@ -207,7 +207,7 @@ fn a_real_model_hands_work_to_a_minion_that_returns() {
         takes(json!({
             "message": words(),
             "enableWeb": {"type": "boolean"},
-            "enabledTools": {"type": "array", "items": words(), "maxItems": 1},
+            "enabledTools": {"type": "array", "items": only("read"), "maxItems": 1},
         }))
     })];
     const BELOW: &[Step] = &[("return", |_| takes(json!({"result": words()})))];

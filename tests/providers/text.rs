@@ -99,7 +99,7 @@ fn a_real_model_answers_and_what_its_server_counts_is_recorded() {
             let (usage, counted) = (&answer["usage"], counted(protocol, &asked.answer));
             assert_eq!((usage["in"].as_u64(), usage["out"].as_u64()), counted, "{protocol:?}: {usage}");
             assert!(counted.0 > Some(10) && counted.1 > Some(1), "{protocol:?}: {counted:?}");
-            assert_eq!(answer["model"], json!("smollm2"), "{protocol:?}");
+            assert_eq!(answer["model"], json!(format!("{}/smollm2", protocol.provider())), "{protocol:?}");
         }
         let said: String = answers.iter().map(|answer| answer["text"].as_str().expect("a text")).collect();
         assert!(!said.trim().is_empty(), "{protocol:?}: {told:#?}");

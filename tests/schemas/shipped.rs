@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::Value;
-use subtend::agents::{front_matter, lint};
+use subtend::agents::{Catalog, front_matter, lint};
 use subtend::config::{Layer, Loaded, Origin, schema};
 
 /// Configurations that are taken.
@@ -40,7 +40,7 @@ fn yaml(text: &str) -> Value {
 }
 
 fn taken(text: &str) -> Result<Vec<String>, String> {
-    let layer = Layer::file(Origin::Project("subtend.yaml".into()), text).map_err(|error| error.to_string())?;
+    let layer = Layer::file(Origin::User("subtend.yaml".into()), text).map_err(|error| error.to_string())?;
     let loaded = Loaded::of([layer]).map_err(|error| error.to_string())?;
     Ok(loaded.warnings.iter().map(ToString::to_string).collect())
 }
@@ -86,7 +86,7 @@ fn the_schema_of_agents_lets_through_what_is_taken() {
     let path = folder.path().join("stem.md");
     let refused = |text: &str| {
         std::fs::write(&path, format!("---\n{text}\n---\nDo it.\n")).expect("a file");
-        lint(std::slice::from_ref(&path))[0].is_refused()
+        lint(std::slice::from_ref(&path), &Catalog::builtin())[0].is_refused()
     };
     for text in GOOD_AGENTS {
         assert_eq!((checker.is_valid(&yaml(text)), refused(text)), (true, false), "{text}");

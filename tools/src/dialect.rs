@@ -2,6 +2,7 @@
 //!
 //! A dialect is thin: it names parameters, and reads a call into a [`Request`]. What becomes of it is the same for all.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
@@ -75,12 +76,16 @@ pub struct StartRequest {
     pub prompt: Text,
     /// Whether the call waits.
     pub mode: Mode,
-    /// What it is called in listings, where the call gives it a name.
+    /// What it is called in the words of its call; the start of its prompt where the call gives no name.
     pub label: Option<Text>,
+    /// Its title in listings, where the call itself names it.
+    pub title: Option<Text>,
     /// A JSON object that is carried to the child as it is, and means nothing to subtend.
     pub metadata: Option<Text>,
     /// Turn allowance, where the call names one.
     pub turns: Option<u32>,
+    /// Output tokens of each of its model calls at most, where the call names a cap (B18).
+    pub output_tokens: Option<NonZeroU64>,
     /// The tools that it is offered at most; `None`: all that its caller has.
     pub tools: Option<Vec<Text>>,
     /// The profile that it is made by.
@@ -104,8 +109,10 @@ impl StartRequest {
             prompt,
             mode,
             label: None,
+            title: None,
             metadata: None,
             turns: None,
+            output_tokens: None,
             tools: None,
             profile: None,
             system: None,
@@ -155,10 +162,14 @@ pub struct Offered {
     pub dialects: Vec<Dialect>,
     /// The session's own agent: that of children of a call that names none.
     pub own: Text,
-    /// Agents that may be started, with their descriptions.
+    /// Agents that may be started, with their descriptions; those that need an approval are among them.
     pub agents: Vec<(Text, Text)>,
+    /// Those of them that descriptions and errors name: without an approver none that need an approval.
+    pub shown: Vec<(Text, Text)>,
     /// Profiles that may be named.
     pub profiles: Vec<OfferedProfile>,
+    /// Tools that a call may give to a child: those that the session itself may be offered.
+    pub tools: Vec<Text>,
     /// Whether the session was itself started by a call.
     pub nested: bool,
     /// Where its calls come from.
@@ -171,9 +182,9 @@ impl Offered {
         self.dialects.contains(&dialect)
     }
 
-    /// The tools of the dialects that are offered, `shown` the agents that their descriptions name.
-    pub fn specs(&self, shown: &[(Text, Text)], manage: bool) -> Vec<ToolSpec> {
-        let mut specs = Vec::new();
+    /// Returns the tools of the dialects that are offered; `manage` adds `check_task` and `cancel_task` to `task`.
+    pub fn specs(&self, manage: bool) -> Vec<ToolSpec> {
+        let (shown, mut specs) = (&self.shown, Vec::new());
         if self.has(Dialect::Task) && !shown.is_empty() {
             specs.push(task::spec(shown));
         }
@@ -215,11 +226,29 @@ impl Offered {
         self.has(dialect).then(|| read(args, self))
     }
 
+    /// Checks that each tool that a call names can be given to a child; those that start or end runs are left out later (S4).
+    pub(crate) fn can_give(&self, key: &str, named: &[Text]) -> Result<(), ToolError> {
+        let lacks = |name: &&Text| !is_locked(name) && !self.tools.contains(name);
+        let lacking: Vec<&str> = named.iter().filter(lacks).map(|name| bounded::head(name, 100)).collect();
+        let Some(first) = lacking.first() else { return Ok(()) };
+        let offered: Vec<&str> = self.tools.iter().map(|name| &**name).collect();
+        let meant = near::near(first, &offered).first().map(|name| format!(" Did you mean `{name}`?"));
+        let valid = match offered.is_empty() {
+            true => "You have none to give.".to_owned(),
+            false => format!("Valid: {}.", near::listed(&offered)),
+        };
+        Err(ToolError::bad_args(format!(
+            "{key} names tools that are not available: {}.{} {valid}",
+            near::listed(&lacking),
+            meant.unwrap_or_default()
+        )))
+    }
+
     /// The agent `asked`, if it may be started.
     pub(crate) fn agent(&self, tool: &str, asked: &str) -> Result<Text, ToolError> {
         match self.agents.iter().find(|(name, _)| **name == *asked) {
             Some((agent, _)) => Ok(Arc::clone(agent)),
-            None => Err(unknown(tool, asked, &self.agents)),
+            None => Err(unknown(tool, asked, &self.shown)),
         }
     }
 }
@@ -262,11 +291,11 @@ fn whole(value: &mut Value) {
     }
 }
 
-/// A prompt that says something, and not too much; `named` as the tool calls it.
-pub(crate) fn says_something(named: &str, prompt: &str) -> Result<(), ToolError> {
+/// Checks that a prompt is neither empty nor too long; `named` is the argument, `reader` the child that reads it.
+pub(crate) fn says_something(named: &str, reader: &str, prompt: &str) -> Result<(), ToolError> {
     if prompt.trim().is_empty() {
         return Err(ToolError::bad_args(format!(
-            "the {named} is empty: the agent sees nothing else, so tell it all it needs"
+            "the {named} is empty: the {reader} sees nothing else, so tell it all it needs"
         )));
     }
     if prompt.len() > MAX_PROMPT {
@@ -310,9 +339,10 @@ pub(crate) fn metadata(metadata: Option<Map<String, Value>>) -> Result<Option<Te
     Ok(metadata.map(Text::from))
 }
 
-/// The start of `text` as a label: one line.
+/// The start of `text` as a label: one line, without characters that a terminal obeys. An import refuses those.
 pub(crate) fn label(text: &str) -> Option<Text> {
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let plain: String = text.chars().filter(|c| c.is_whitespace() || !bounded::misleading(*c)).collect();
+    let line = plain.split_whitespace().collect::<Vec<_>>().join(" ");
     (!line.is_empty()).then(|| bounded::shown(&line, MAX_LABEL).as_ref().into())
 }
 

@@ -4,9 +4,12 @@
 //! closes that pipe; the guard then kills the command's process group and, on Linux, everything that ever descended from it:
 //! as a subreaper it inherits what daemonised.
 //!
-//! The guard itself is bound by nothing. A command that is to be held runs in a sandbox ([`crate::sandbox`]) that the guard
+//! The guard takes the limits of the machine on itself, and its children inherit them ([`CommandLimits`](crate::commands::CommandLimits)).
+//! Of the rules of a session it is bound by none. A command that is to be held runs in a sandbox ([`crate::sandbox`]) that the guard
 //! makes for it; what it may do is then the first line of the guard's input.
 
+#[cfg(unix)]
+mod limits;
 #[cfg(unix)]
 mod reap;
 
@@ -16,6 +19,9 @@ use std::process::Command;
 
 #[cfg(unix)]
 use crate::sandbox::{self, HELD, Held, NOT_RUN, WHY};
+
+/// Carries the limits of a command from the runtime to the guard.
+pub(crate) const LIMITS: &str = "SUBTEND_COMMAND_LIMITS";
 
 /// How to start a guard: a program that ends in [`main`], and the arguments that lead there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,10 +57,17 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
         eprintln!("guard: no command is given");
         return 127;
     };
+    let counted = match limits::of_environment().and_then(|limits| limits.as_ref().map(limits::apply).transpose()) {
+        Ok(counted) => counted,
+        Err(why) => {
+            eprintln!("{WHY}the limits of the command cannot be set: {why}");
+            return NOT_RUN;
+        }
+    };
     // Before the command exists, so that nothing that it starts slips by.
     reap::adopt();
     let mut command = Command::new(&program);
-    std::os::unix::process::CommandExt::process_group(command.args(args).stdin(Stdio::null()), 0);
+    std::os::unix::process::CommandExt::process_group(command.args(args).stdin(Stdio::null()).env_remove(LIMITS), 0);
     let started = if held { hold(command) } else { free(command) };
     let (id, held) = match started {
         Ok(started) => started,
@@ -65,7 +78,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
     };
     let Some(leader) = reap::pid(id) else { return 127 };
     // Whichever of the two threads ends it all takes what the sandbox left with it.
-    let held = std::sync::Arc::new(std::sync::Mutex::new(held));
+    let held = std::sync::Arc::new(std::sync::Mutex::new((held, counted)));
     let left = std::sync::Arc::clone(&held);
     std::thread::spawn(move || {
         let mut byte = [0];
@@ -80,6 +93,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> i32 {
     forget(&held);
     code
 }
+
+/// What must be removed behind a command: its sandbox, and what counts its processes.
+#[cfg(unix)]
+type Left = (Option<Held>, Option<limits::Counted>);
 
 /// A command's process, with the sandbox that it runs in, if it does; or the guard's exit code, and why.
 #[cfg(unix)]
@@ -109,8 +126,9 @@ fn hold(command: Command) -> Started {
 }
 
 #[cfg(unix)]
-fn forget(held: &std::sync::Mutex<Option<Held>>) {
-    drop(held.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take());
+fn forget(left: &std::sync::Mutex<Left>) {
+    let mut left = left.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    drop((left.0.take(), left.1.take()));
 }
 
 /// Guards need a system with process groups.

@@ -5,6 +5,7 @@
 //! directory handle of a [`workspace::Workspace`].
 
 pub mod closure;
+pub mod commands;
 pub mod dialect;
 pub mod display;
 pub mod guard;
@@ -13,6 +14,7 @@ pub mod plan_exit;
 pub mod policy;
 pub mod registry;
 pub mod sandbox;
+pub mod secrets;
 pub mod tool;
 pub mod typed;
 pub mod workspace;

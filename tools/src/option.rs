@@ -141,7 +141,8 @@ impl OptionKind {
 ///
 /// let mut given = serde_json::Map::new();
 /// fill(&minion::options(), &mut given, Some("anthropic/small"));
-/// assert_eq!(given, *json!({"model": "anthropic/small", "systemPrompt": ""}).as_object().ok_or("no object")?);
+/// let filled = json!({"model": "anthropic/small", "systemPrompt": "", "rollbackOnError": false});
+/// assert_eq!(given, *filled.as_object().ok_or("no object")?);
 /// # Ok::<(), &str>(())
 /// ```
 pub fn fill(options: &[ToolOption], given: &mut Map<String, Value>, model: Option<&str>) {
@@ -235,17 +236,22 @@ mod tests {
             fill(&options, &mut given, model);
             Value::Object(given)
         };
-        assert_eq!(filled(json!({}), Some("big")), json!({"systemPrompt": "", "model": "big", "web": true}));
-        assert_eq!(
-            filled(json!({"systemPrompt": "Be brief.", "model": "small", "web": false, "other": 1}), Some("big")),
-            json!({"systemPrompt": "Be brief.", "model": "small", "web": false, "other": 1})
-        );
-        assert_eq!(filled(json!({}), None), json!({"systemPrompt": "", "web": true}));
+        let defaults = json!({"systemPrompt": "", "model": "big", "rollbackOnError": false, "web": true});
+        assert_eq!(filled(json!({}), Some("big")), defaults);
+        let given = json!({
+            "systemPrompt": "Be brief.", "model": "small", "rollbackOnError": true, "web": false, "other": 1,
+        });
+        assert_eq!(filled(given.clone(), Some("big")), given);
+        assert_eq!(filled(json!({}), None), json!({"systemPrompt": "", "rollbackOnError": false, "web": true}));
     }
 
     #[test]
     fn m3_a_model_is_required_once_the_tool_is_enabled() {
-        let said = |given: Value| check(&minion::options(), &map(given)).map_err(|bad| bad.to_string());
+        let said = |given: Value| {
+            let mut given = map(given);
+            given.insert("rollbackOnError".to_owned(), json!(false));
+            check(&minion::options(), &given).map_err(|bad| bad.to_string())
+        };
         assert_eq!(said(json!({"systemPrompt": "", "model": "m"})), Ok(()));
         let missing = "the option `model` is missing: give the name of a model";
         assert_eq!(said(json!({"systemPrompt": ""})), Err(missing.to_owned()));
@@ -279,9 +285,9 @@ mod tests {
         let shown = json!({
             "id": "systemPrompt",
             "label": "System prompt",
-            "subtitle": "What every minion is told besides its task",
+            "subtitle": "The system prompt of every minion",
             "type": "long_text",
-            "placeholder": "Nothing besides: a minion has its caller's prompt",
+            "placeholder": "Left empty, a minion has its caller's prompt",
         });
         assert_eq!(serde_json::to_value(&minion::options()[0]).unwrap(), shown);
         assert_eq!(serde_json::to_value(&web().kind).unwrap(), json!({"type": "boolean", "default": true}));

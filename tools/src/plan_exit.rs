@@ -49,7 +49,7 @@ pub fn parse(args: &str) -> Result<Text, ToolError> {
     if asked.plan.trim().is_empty() {
         return Err(ToolError::bad_args("the plan is empty: a person decides by what it says, so put all of it there"));
     }
-    says_something("plan", &asked.plan)?;
+    says_something("plan", "person", &asked.plan)?;
     Ok(asked.plan.into())
 }
 

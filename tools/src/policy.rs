@@ -3,15 +3,21 @@
 use subtend_session::authority::{Rule, RuleSet, Verdict};
 use subtend_session::ids::Text;
 
+pub(crate) use bounds::for_commands;
+pub use bounds::{CannotKeep, PROTECTED};
+
+mod bounds;
+
 /// Makes the host's rule sets.
 #[derive(Clone, Copy, Debug)]
 pub struct HostPolicy;
 
 impl HostPolicy {
-    /// What holds where the host says nothing: reading the workspace and starting agents is allowed, all else is asked.
+    /// What holds where the host says nothing: reading the workspace, starting agents and calling the tools that the host
+    /// registered (`tool:NAME`) is allowed, all else is asked.
     pub fn default_for_workspace() -> RuleSet {
         let allowed = |action: &str| Rule { action: action.into(), resource: "*".into(), verdict: Verdict::Allow };
-        RuleSet { default: Verdict::Ask, rules: vec![allowed("fs.read"), allowed("task:*")] }
+        RuleSet { default: Verdict::Ask, rules: vec![allowed("fs.read"), allowed("task:*"), allowed("tool:*")] }
     }
 
     /// [`HostPolicy::default_for_workspace`], and what `rules` allow besides; each is read as by [`HostPolicy::allow`].
@@ -19,7 +25,7 @@ impl HostPolicy {
     /// ```
     /// use subtend_tools::policy::HostPolicy;
     ///
-    /// let policy = HostPolicy::allowing(["tool:weather", "fs.write=reports/**"])?;
+    /// let policy = HostPolicy::allowing(["net.fetch", "fs.write=reports/**"])?;
     /// # let _ = policy;
     /// # Ok::<(), subtend_tools::policy::BadRule>(())
     /// ```
@@ -37,45 +43,18 @@ impl HostPolicy {
     /// Reads `ACTION[=PATTERN]`, such as `fs.write=src/**` or `shell.run`: a rule that allows; without a pattern every resource.
     ///
     /// # Errors
-    /// When the action is missing or holds what no action can hold, or the pattern is empty or could never match.
+    /// When no tool needs the action, or no resource can match the pattern: see [`Rule::written`]. A host whose tools need
+    /// actions of their own makes [`Rule`]s itself.
     pub fn allow(rule: &str) -> Result<Rule, BadRule> {
         let (action, pattern) = match rule.split_once('=') {
             Some((action, pattern)) => (action, Some(pattern)),
             None => (rule, None),
         };
-        let bad = |why| BadRule { rule: rule.into(), why };
-        if action.is_empty() {
-            return Err(bad("the action is missing"));
+        let bad = |why: String| BadRule { rule: rule.into(), why };
+        if pattern == Some("") {
+            return Err(bad("the pattern is empty: leave out the `=` for every resource".to_owned()));
         }
-        let known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | ':' | '_' | '-' | '*' | '/');
-        if !action.chars().all(known) {
-            return Err(bad("an action holds letters, digits and . : _ - / * only"));
-        }
-        let resource = match pattern {
-            None => "*",
-            Some("") => return Err(bad("the pattern is empty: leave out the `=` for every resource")),
-            Some(pattern) if action.starts_with("fs.") => path_pattern(pattern).map_err(bad)?,
-            Some(pattern) => pattern,
-        };
-        Ok(Rule { action: action.into(), resource: resource.into(), verdict: Verdict::Allow })
-    }
-}
-
-/// Patterns of paths are relative and plain: one that no path can fit is a mistake, not a rule.
-fn path_pattern(pattern: &str) -> Result<&str, &'static str> {
-    let pattern = pattern.strip_prefix("./").unwrap_or(pattern);
-    if pattern.starts_with('/') {
-        return Err("paths are relative to the workspace: leave out the leading `/`");
-    }
-    if pattern.split('/').any(|part| part == "..") {
-        return Err("a path cannot leave the workspace by `..`");
-    }
-    if pattern.contains('\0') {
-        return Err("a path holds no NUL");
-    }
-    match pattern.strip_suffix('/') {
-        Some(_) => Err("a pattern that ends with `/` matches nothing: end it with `/**` for all below"),
-        None => Ok(pattern),
+        Rule::written(action, pattern, Verdict::Allow).map_err(|error| bad(error.to_string()))
     }
 }
 
@@ -88,7 +67,7 @@ pub struct BadRule {
     /// What was given.
     pub rule: Text,
     /// What is wrong with it.
-    pub why: &'static str,
+    pub why: String,
 }
 
 #[cfg(test)]
@@ -105,7 +84,7 @@ mod tests {
     fn the_default_reads_and_delegates_and_asks_for_all_else() {
         let host = Authority::of(HostPolicy::default_for_workspace());
         let seen =
-            [("fs.read", "."), ("fs.read", "a/b"), ("task:explore", "*"), ("fs.write", "a"), ("shell.run", "ls")]
+            [("fs.read", "a/b"), ("task:explore", "*"), ("tool:weather", "*"), ("fs.write", "a"), ("shell.run", "ls")]
                 .map(|(action, resource)| verdict(&host, action, resource));
         assert_eq!(seen, [Verdict::Allow, Verdict::Allow, Verdict::Allow, Verdict::Ask, Verdict::Ask]);
         assert!(!host.unrestricted(&["fs.write"]));
@@ -125,17 +104,19 @@ mod tests {
     #[test]
     fn a_bad_rule_says_what_is_wrong_and_how_to_write_one() {
         let why = |rule| HostPolicy::allow(rule).unwrap_err().why;
-        assert_eq!(why(""), "the action is missing");
-        assert_eq!(why("=src"), "the action is missing");
-        assert_eq!(why("fs write"), "an action holds letters, digits and . : _ - / * only");
         assert_eq!(why("shell.run="), "the pattern is empty: leave out the `=` for every resource");
-        assert_eq!(why("fs.write=/etc"), "paths are relative to the workspace: leave out the leading `/`");
-        assert_eq!(why("fs.write=a/../../b"), "a path cannot leave the workspace by `..`");
-        assert_eq!(why("fs.write=a\0"), "a path holds no NUL");
+        assert_eq!(why("=src"), "``: the action is missing");
         assert_eq!(
-            HostPolicy::allow("fs.write=src/").unwrap_err().to_string(),
-            "cannot read the rule `fs.write=src/`: a pattern that ends with `/` matches nothing: end it with `/**` for all \
-             below; write ACTION or ACTION=PATTERN, such as `shell.run` or `fs.write=src/**`"
+            HostPolicy::allow("fs.write=/etc").unwrap_err().to_string(),
+            "cannot read the rule `fs.write=/etc`: `/etc`: paths are relative to the workspace: leave out the leading `/`; \
+             write ACTION or ACTION=PATTERN, such as `shell.run` or `fs.write=src/**`"
         );
+    }
+
+    #[test]
+    fn a1_rules_of_the_command_line_translate_tool_names() {
+        let rule = HostPolicy::allow("edit=src/**");
+        let expected = Rule { action: "fs.write".into(), resource: "src/**".into(), verdict: Verdict::Allow };
+        assert_eq!(rule, Ok(expected));
     }
 }

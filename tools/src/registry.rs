@@ -17,9 +17,12 @@ use subtend_session::call::{CallKind, Invalid};
 use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
 
+use crate::commands::Commands;
 use crate::dialect;
 use crate::guard::Guard;
 use crate::option::{self, BadOption};
+use crate::plan_exit;
+use crate::secrets::Secrets;
 use crate::tool::{Tool, ToolError};
 use crate::workspace;
 
@@ -41,6 +44,7 @@ struct Entry {
 #[derive(Default)]
 pub struct RegistryBuilder {
     tools: BTreeMap<Text, Entry>,
+    secrets: Secrets,
 }
 
 /// Why a tool cannot be registered.
@@ -155,9 +159,16 @@ impl RegistryBuilder {
         tools.into_iter().try_fold(self, Self::tool)
     }
 
+    /// Redacts these values in results, errors and progress of all tools.
+    pub fn secrets(self, secrets: Secrets) -> Self {
+        Self { secrets, ..self }
+    }
+
     /// The registry.
     pub fn build(self) -> Registry {
-        Registry { tools: Arc::new(self.tools) }
+        let Self { tools, secrets } = self;
+        let guarded = |entry: Entry| Entry { tool: secrets.guard(entry.tool), ..entry };
+        Registry { tools: Arc::new(tools.into_iter().map(|(name, entry)| (name, guarded(entry))).collect()) }
     }
 }
 
@@ -171,7 +182,12 @@ impl Registry {
     /// that `shell` starts outlives the runtime, and a session whose files or network have limits gets a shell that is held
     /// to them where the system can (see [`sandbox`](crate::sandbox)); without one it gets none.
     pub fn workspace_tools(guard: Option<Guard>) -> Vec<Arc<dyn Tool>> {
-        workspace::tools(guard)
+        Self::workspace_tools_with(guard, Commands::default())
+    }
+
+    /// [`Registry::workspace_tools`], with what commands get of this process.
+    pub fn workspace_tools_with(guard: Option<Guard>, commands: Commands) -> Vec<Arc<dyn Tool>> {
+        workspace::tools(guard, commands)
     }
 
     /// The tool of that name.
@@ -182,6 +198,18 @@ impl Registry {
     /// All names, sorted.
     pub fn names(&self) -> impl Iterator<Item = &Text> {
         self.tools.keys()
+    }
+
+    /// Why no session can be offered a tool of that name, with the name that was probably meant; `None` where there is one: of
+    /// this registry, of a dialect, or the proposal of a plan.
+    pub fn missing(&self, name: &str) -> Option<String> {
+        if self.tools.contains_key(name) || dialect::is_locked(name) || name == plan_exit::NAME {
+            return None;
+        }
+        let names: Vec<&str> = self.tools.keys().map(|name| &**name).collect();
+        let near =
+            near::near(name, &names).first().map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        Some(format!("there is no tool `{name}`{near}"))
     }
 
     /// The tools that a model is shown, sorted by name: those that the authority may allow (P-7), of `only` where given.

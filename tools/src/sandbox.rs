@@ -11,21 +11,26 @@
 //!   files and directories that are there. What cannot be said so is not granted: in a directory that is allowed in part
 //!   nothing can be made, renamed or removed. A file that has a second name (a hard link) is granted only where no name of it
 //!   in the workspace is denied. `Ask` counts as denied: nobody can be asked by the system.
-//! * **Other files**: programs, libraries and settings of the system may be read (`/usr`, `/etc`, …), a directory of the
-//!   command's own, in `TMPDIR` and `HOME`, may be written. All else is out of reach, the person's home too.
+//! * **Other files** ([`places()`]): commands can read and execute programs, libraries and settings of the system (`/usr`, `/etc`,
+//!   …), the directories on `PATH` with the libraries beside them, and toolchains (rustup's, those of pyenv, nvm and others,
+//!   the registry of cargo). They can write a directory of their own, in `TMPDIR` and `HOME`. All else is out of reach: the
+//!   rest of the person's home, and above all keys and credentials, which no entry on `PATH` opens.
 //! * **Network**, unless all of `net.fetch` is allowed: no socket can be made, be it of TCP, UDP or any other kind; TCP is
 //!   denied by Landlock besides. Unix sockets can never be made under the sandbox: whoever listens there (a container engine,
 //!   a service manager, an agent of keys) would do for the command what it may not do itself.
+//! * **The kernel**: a command has no capabilities, makes and enters no namespace of users, and changes no owner and no extended
+//!   attribute of any file.
 //!
 //! # What is not held
 //!
-//! Names, sizes and times of files can be seen, and the bits of `chmod`, times and attributes be changed, where the system's
-//! user may. Names in a directory that is allowed in part are shown where no directory below it is denied. Sockets, pipes and
-//! descriptors are not taken from a command that was given them. Processes outside can be signalled before Linux 6.12. A
-//! command of the superuser can leave by way of the kernel itself.
+//! Names, sizes and times of files can be seen, and times and the bits of `chmod` be changed, where the system's user may: a
+//! filter of system calls sees no paths, and without `chmod` linkers and archives do not work. Of processes outside, names and
+//! arguments can be seen; their environment, memory and files cannot. Names in a directory that is allowed in part are shown where no directory below it is denied. Sockets, pipes and
+//! descriptors are not taken from a command that was given them. Processes outside can be signalled before Linux 6.12.
 
 #[cfg(target_os = "linux")]
 mod domain;
+mod places;
 #[cfg(target_os = "linux")]
 mod scratch;
 #[cfg(target_os = "linux")]
@@ -33,10 +38,15 @@ mod survey;
 #[cfg(target_os = "linux")]
 mod syscalls;
 
+#[cfg(target_os = "linux")]
+pub(crate) use survey::unread;
+
 use std::process::{Child, Command};
 
 use subtend_session::authority::Authority;
 use subtend_session::ids::Text;
+
+pub use places::Places;
 
 /// What stands before a command that the guard is to hold; the authority then comes as the first line of its input.
 pub(crate) const HELD: &str = "--held";
@@ -79,6 +89,11 @@ pub fn probe() -> Result<Strength, Unsupported> {
     found.map_err(|why| Unsupported { why: why.into() })
 }
 
+/// Lists what a held command can use besides its workspace, by the environment of this process.
+pub fn places() -> Places {
+    Places::of_process()
+}
+
 /// Whether `authority` sets a command limits, so that it may run in a sandbox only.
 pub fn is_needed(authority: &Authority) -> bool {
     !authority.unrestricted(&FILES) || limits_network(authority)
@@ -102,11 +117,13 @@ pub(crate) struct Held {
 #[cfg(target_os = "linux")]
 pub(crate) fn start(mut command: Command, authority: Authority) -> Result<Held, String> {
     let scratch = scratch::Scratch::make().map_err(|error| format!("no directory can be made for it: {error}"))?;
+    let places = places();
+    command.envs(places.variables.iter().map(|(name, path)| (name, path)));
     command.env("TMPDIR", scratch.path()).env("HOME", scratch.path());
     let path = scratch.path().to_owned();
     // A domain binds the thread that enters it and what that thread starts. The guard stays outside: it must see and end all.
     let started = std::thread::spawn(move || {
-        domain::enter(&authority, &path)?;
+        domain::enter(&authority, &path, &places)?;
         command.spawn().map_err(|error| format!("{} cannot be started: {error}", command.get_program().display()))
     });
     let child = started.join().map_err(|_| "the sandbox panicked".to_owned())??;

@@ -1,7 +1,8 @@
 //! The workspace: a directory handle that all file access goes through, and the tools over it.
 //!
-//! Paths are never canonicalised and then opened by name: every path is opened relative to the handle, by the system where it
-//! can (`openat2` with `RESOLVE_BENEATH`), so that neither `..` nor a link swapped in between leads out.
+//! No path leads out of the handle. Links within are followed once, to learn the path without links; the rules are asked about
+//! that one, and it is opened without following any link. So the object that a tool acts on is the one that was checked,
+//! whatever is swapped in between.
 
 mod edit;
 mod list;
@@ -11,10 +12,14 @@ mod search;
 mod shell;
 mod write;
 
+mod beneath;
 mod builtin;
+mod environment;
 mod filter;
+mod glob;
 mod ignores;
 mod level;
+mod names;
 mod process;
 mod replace;
 #[cfg(test)]
@@ -26,8 +31,10 @@ use std::sync::Arc;
 
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, File, OpenOptions};
+use subtend_session::authority::Authority;
 use subtend_session::ids::Text;
 
+use crate::commands::Commands;
 use crate::guard::Guard;
 use crate::tool::{Tool, ToolError};
 
@@ -99,7 +106,6 @@ impl Workspace {
     /// # Errors
     /// When the path leads out, nothing is there, it is no file, is larger than `most` bytes, or holds no UTF-8.
     pub fn text(&self, path: &str, most: u64) -> io::Result<String> {
-        use std::io::Read as _;
         let path = resource(path).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.message))?;
         let file = self.open_file(Path::new(&*path)).map_err(|error| {
             // The handle's own refusal carries no code of the system.
@@ -107,16 +113,24 @@ impl Workspace {
             let why = "a link on the way leads out of the workspace";
             if escapes { io::Error::new(io::ErrorKind::InvalidInput, why) } else { error }
         })?;
-        let wrong = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
-        if !file.metadata()?.is_file() {
-            return Err(wrong("it is no file".to_owned()));
-        }
-        let mut bytes = Vec::new();
-        file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
-        if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > most {
-            return Err(wrong(format!("it is larger than {most} bytes")));
-        }
-        String::from_utf8(bytes).map_err(|error| wrong(format!("it is not UTF-8 text: {}", error.utf8_error())))
+        text_of(file, most)
+    }
+
+    /// The text of the file at `real`, a path without links, for a session of `authority`, which allows that path.
+    ///
+    /// # Errors
+    /// As [`Workspace::text`]; and when a link is on the way, or the file has another name that the authority denies.
+    pub fn text_for(&self, authority: &Authority, real: &str, most: u64) -> io::Result<String> {
+        let refused = |why: String| io::Error::new(io::ErrorKind::PermissionDenied, why);
+        let (dir, name) = beneath::parent(&self.dir, Path::new(real))?;
+        let file = beneath::file(&dir, name)?;
+        names::OtherNames::new(authority).permit(self, authority, (&dir, name), &file).map_err(
+            |error| match error {
+                names::Unopened::Io(error) => error,
+                names::Unopened::OtherName(why) => refused(why),
+            },
+        )?;
+        text_of(file, most)
     }
 
     pub(crate) fn dir(&self) -> &Dir {
@@ -151,8 +165,23 @@ impl Workspace {
     }
 }
 
+/// The text in an open file.
+fn text_of(file: File, most: u64) -> io::Result<String> {
+    use std::io::Read as _;
+    let wrong = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
+    if !file.metadata()?.is_file() {
+        return Err(wrong("it is no file".to_owned()));
+    }
+    let mut bytes = Vec::new();
+    file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > most {
+        return Err(wrong(format!("it is larger than {most} bytes")));
+    }
+    String::from_utf8(bytes).map_err(|error| wrong(format!("it is not UTF-8 text: {}", error.utf8_error())))
+}
+
 /// The workspace tools: list, read, search, write, edit, shell.
-pub(crate) fn tools(guard: Option<Guard>) -> Vec<Arc<dyn Tool>> {
+pub(crate) fn tools(guard: Option<Guard>, commands: Commands) -> Vec<Arc<dyn Tool>> {
     use builtin::FileTool;
     vec![
         Arc::new(FileTool::<list::List>::new()),
@@ -160,7 +189,7 @@ pub(crate) fn tools(guard: Option<Guard>) -> Vec<Arc<dyn Tool>> {
         Arc::new(FileTool::<search::Search>::new()),
         Arc::new(FileTool::<write::Write>::new()),
         Arc::new(FileTool::<edit::Edit>::new()),
-        Arc::new(shell::Shell::new(guard)),
+        Arc::new(shell::Shell::new(guard, commands)),
     ]
 }
 
@@ -212,7 +241,14 @@ pub(crate) fn failure(verb: &str, resource: &str, error: &io::Error) -> ToolErro
         ));
     }
     let cannot = format!("cannot {verb} `{resource}`");
-    if kind == io::ErrorKind::NotFound {
+    if beneath::is_link(error) {
+        ToolError {
+            retryable: true,
+            ..ToolError::refused(format!(
+                "{cannot}: a link on the way was changed while it was opened, or links lead in a circle; try again"
+            ))
+        }
+    } else if kind == io::ErrorKind::NotFound {
         ToolError::not_found(format!("{cannot}: no such file or directory; look with list"))
     } else if kind == io::ErrorKind::NotADirectory {
         ToolError::not_found(format!("{cannot}: a part of the path is a file, not a directory"))

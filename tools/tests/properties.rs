@@ -261,7 +261,7 @@ fn real(
     parent: &Authority,
     manifests: &[Authority; 3],
 ) -> Option<(Text, Authority)> {
-    match task::parse(args, &Offered { agents: offered.to_vec(), ..Offered::default() }) {
+    match task::parse(args, &Offered { agents: offered.to_vec(), shown: offered.to_vec(), ..Offered::default() }) {
         Ok(Request::Start(start)) => {
             let ceiling = parent.meet(manifest(&start.agent, manifests)?);
             Some((start.agent, ceiling))

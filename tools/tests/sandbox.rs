@@ -26,8 +26,13 @@ const GUARDED: &str = "SUBTEND_TEST_GUARDED";
 /// A guard that is this program in the guard's role; the test harness reads arguments as its own, so that those of the guard
 /// travel in the environment: whether the command is held, and the last of `sh -c script`.
 fn guard() -> Guard {
+    guard_with("")
+}
+
+/// A guard in an environment that `setup`, a piece of shell, changes first.
+fn guard_with(setup: &str) -> Guard {
     let lead = format!(
-        "export {ROLE}=guard; if [ \"$1\" = --held ]; then export {ROLE}=holder; shift; fi; export {GUARDED}=\"$3\"; \
+        "{setup} export {ROLE}=guard; if [ \"$1\" = --held ]; then export {ROLE}=holder; shift; fi; export {GUARDED}=\"$3\"; \
          exec \"$0\" --exact role --nocapture"
     );
     let program = std::env::current_exe().unwrap();
@@ -279,6 +284,73 @@ async fn no_socket_leads_out_where_the_network_is_denied() {
         let Some(said) = bench.held(&format!("python3 open/reach.py {port} open/socket")).await else { continue };
         assert_eq!(said, format!("{expected}\n[exit code 0]"), "{network:?}");
     }
+}
+
+/// What `cargo test` and rustup add to the environment of this process, and a person's own shell does not have.
+const OWN_SHELL: &str = "unset CARGO CARGO_HOME RUSTUP_HOME RUSTUP_TOOLCHAIN LD_LIBRARY_PATH;";
+
+/// May run commands, and read and write the workspace; not the network.
+fn shell_and_files() -> Authority {
+    let allow = |action| (action, "*", Verdict::Allow);
+    rules(Verdict::Ask, &[allow("fs.read"), allow("fs.write"), allow("shell.run")])
+}
+
+#[tokio::test]
+async fn sandbox_runs_cargo_build_in_the_workspace() {
+    let bench = Bench::new(shell_and_files());
+    if bench.held("true").await.is_none() {
+        return;
+    }
+    std::fs::create_dir(bench.at("src")).unwrap();
+    let manifest =
+        "[package]\nname = \"hello\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[dependencies]\ncfg-if = \"1\"\n";
+    std::fs::write(bench.at("Cargo.toml"), manifest).unwrap();
+    // A build script runs from `target`, and the dependency comes from the registry of the person.
+    std::fs::write(bench.at("build.rs"), "fn main() {}\n").unwrap();
+    std::fs::write(
+        bench.at("src/main.rs"),
+        "fn main() { cfg_if::cfg_if! { if #[cfg(unix)] { println!(\"built\") } } }\n",
+    )
+    .unwrap();
+    for _again in 0..2 {
+        let command = "cargo build --offline --quiet && target/debug/hello";
+        let said = shell(bench.dir.path(), &bench.authority, guard_with(OWN_SHELL), command).await.unwrap();
+        assert_eq!(said, "built\n[exit code 0]");
+    }
+}
+
+#[tokio::test]
+async fn sandbox_runs_what_is_on_path_and_hides_secrets() {
+    let bench = Bench::new(shell_and_files());
+    if bench.held("true").await.is_none() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let home = dir.path().canonicalize().unwrap();
+    for path in [".ssh/id", ".cargo/credentials.toml", ".cargo/config.toml", ".cargo/registry/x", "bin/tool", ".env"] {
+        let path = home.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "#!/bin/sh\necho said by the tool, cargo in $CARGO_HOME\n# hidden\n").unwrap();
+    }
+    std::process::Command::new("chmod").args(["+x"]).arg(home.join("bin/tool")).status().unwrap();
+    let at = home.display();
+    let setup = format!("{OWN_SHELL} export HOME={at} PATH=\"{at}/bin:{at}:$PATH\";");
+    let run = async |command: &str| {
+        let ran = shell(bench.dir.path(), &bench.authority, guard_with(&setup), command).await;
+        ran.unwrap()
+    };
+    assert_eq!(run("tool").await, format!("said by the tool, cargo in {at}/.cargo\n[exit code 0]"));
+    for readable in [".cargo/config.toml", ".cargo/registry/x"] {
+        assert!(run(&format!("cat {at}/{readable}")).await.contains("hidden"), "{readable}");
+    }
+    for secret in [".ssh/id", ".cargo/credentials.toml", ".env"] {
+        let said = run(&format!("cat {at}/{secret}")).await;
+        assert!(said.contains("Permission denied") && !said.contains("hidden"), "{secret}: {said}");
+    }
+    let said = run(&format!("echo spoiled > {at}/bin/tool; echo new > {at}/.cargo/registry/y")).await;
+    assert!(said.contains("exit code 2") || said.contains("exit code 1"), "{said}");
+    assert!(std::fs::read_to_string(home.join("bin/tool")).unwrap().contains("hidden"));
+    assert!(!home.join(".cargo/registry/y").exists());
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use subtend_journal::Stored;
 use subtend_session::ids::{CallId, InputId, RunNo, Seq, Text, TurnNo};
-use subtend_session::record::{Asked, Prompt, QueueChange, Record, RunEnded, Stop, TurnAnswered};
+use subtend_session::record::{Asked, Lane, Prompt, QueueChange, Record, RunEnded, Stop, TurnAnswered};
 use subtend_session::render;
 
 use super::{AnswerError, Answered, joined};
@@ -16,8 +16,12 @@ pub(super) struct Scan {
     accepted: bool,
     /// The run that took the input.
     taken: Option<RunNo>,
+    /// Whether it waits for a rest point, and steers no run in flight.
+    waits: bool,
     /// The run in flight, or the last one.
     run: RunNo,
+    /// Whether that one is in flight and answers a model: then it takes nothing that waits (K26).
+    of_a_model: bool,
     /// Whether the turn at hand continues an answer that was cut off.
     continues: bool,
     /// The last answer without calls: the result so far, as the fold of the session has it.
@@ -34,7 +38,9 @@ impl Scan {
             input,
             accepted: false,
             taken: None,
+            waits: false,
             run: RunNo(0),
+            of_a_model: false,
             continues: false,
             answer: None,
             partial: "".into(),
@@ -47,9 +53,10 @@ impl Scan {
         self.taken.is_some()
     }
 
-    /// The run that took the input, else the last one.
+    /// The run that took the input or is going to, else the last one.
     pub(super) fn run(&self) -> RunNo {
-        self.taken.unwrap_or(self.run)
+        let last = if self.of_a_model && self.waits { self.run.next() } else { self.run };
+        self.taken.unwrap_or(last)
     }
 
     /// The last answer without calls of the run at hand.
@@ -61,9 +68,11 @@ impl Scan {
     pub(super) fn read(&mut self, stored: &Stored) -> Option<Result<Answered, AnswerError>> {
         let record = &stored.record;
         if let Record::InputAccepted(accepted) = record {
-            self.accepted |= accepted.id == self.input;
+            if accepted.id == self.input {
+                (self.accepted, self.waits) = (true, accepted.lane == Lane::Send);
+            }
         } else if let Record::RunOpened(opened) = record {
-            self.run = opened.run;
+            (self.run, self.of_a_model) = (opened.run, opened.owner.answers_a_model());
             (self.answer, self.partial, self.returning) = (None, "".into(), None);
             if opened.inputs.contains(&self.input) {
                 self.taken = Some(opened.run);
@@ -84,6 +93,7 @@ impl Scan {
         } else if let Record::TurnAnswered(answered) = record {
             return self.answered(answered, stored.seq).map(Ok);
         } else if let Record::RunEnded(ended) = record {
+            self.of_a_model = false;
             return (self.taken == Some(ended.run)).then(|| self.ended(ended));
         }
         None

@@ -47,11 +47,13 @@ impl Hub {
         Ok(count)
     }
 
-    /// The records of a session below `root`; none where they are damaged, or of a newer format.
+    /// The records of a session below `root`; none where they are damaged, of a newer format, or erased.
     fn readable(&self, session: SessionId, root: SessionId) -> Result<Option<Vec<Stored>>, ReadError> {
         match self.journal.records(session) {
             Ok(stored) => Ok(Some(stored)),
-            Err(error @ (ReadError::Damaged { .. } | ReadError::Newer { .. })) if session != root => {
+            Err(error @ (ReadError::Damaged { .. } | ReadError::Newer { .. } | ReadError::NoSuchSession(_)))
+                if session != root =>
+            {
                 tracing::warn!(%session, %error, "what it used is not counted: it cannot be read");
                 Ok(None)
             }

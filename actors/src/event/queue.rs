@@ -2,13 +2,15 @@
 
 use std::collections::BTreeSet;
 
+use serde::Serialize;
 use subtend_session::ids::{CallId, InputId, Seq};
 use subtend_session::record::{Carrier, Hold, Lane, QueueChange, Record};
 
 use crate::handle::{QueueEntry, QueueKind};
 
 /// What happened to the queue.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
 pub enum QueueEvent {
     /// An input is held: the session is at work.
     Queued {
@@ -53,6 +55,8 @@ pub struct QueueEvents {
 #[derive(Clone, Debug, Default)]
 struct At {
     run: bool,
+    /// A model's call opened the run: only what steers enters it.
+    of_a_model: bool,
     started: bool,
     streaming: bool,
     /// The last answer asked for no calls.
@@ -64,9 +68,10 @@ struct At {
 
 impl At {
     /// Whether an input is taken in the decision that accepts it.
-    fn takes(&self) -> bool {
+    fn takes(&self, lane: Lane) -> bool {
         let idle = self.started && !self.closing && !self.streaming && self.open.is_empty();
-        !self.run || (idle && (self.rest || self.held))
+        let extends = !self.of_a_model || lane == Lane::Steer;
+        !self.run || (idle && extends && (self.rest || self.held))
     }
 }
 
@@ -82,7 +87,7 @@ impl QueueEvents {
             Record::InputAccepted(input) => return self.accepted(QueueEntry::of(input, seq)),
             Record::QueueChanged { change, .. } => return self.changed(change),
             Record::RunOpened(opened) => {
-                self.at = At { run: true, ..At::default() };
+                self.at = At { run: true, of_a_model: opened.owner.answers_a_model(), ..At::default() };
                 return self.taken(&opened.inputs);
             }
             Record::InputsTaken { ids, .. } => return self.taken(ids),
@@ -123,6 +128,7 @@ impl QueueEvents {
             | Record::RolledBack { .. }
             | Record::TitleSet(_)
             | Record::SummarySet(_)
+            | Record::MetadataSet(_)
             | Record::SessionDeleted { .. }
             | Record::SessionClosed { .. }
             | Record::SessionReopened { .. } => {}
@@ -138,7 +144,7 @@ impl QueueEvents {
         // What a cancel of the tree left standing may go before it.
         let first = message.lane == Lane::Steer || self.goes_first(&message);
         self.waiting.push(message.clone());
-        if self.at.takes() && first {
+        if self.at.takes(message.lane) && first {
             self.passing = Some(message.id);
             return Vec::new();
         }

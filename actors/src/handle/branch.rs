@@ -7,13 +7,13 @@ use subtend_journal::{ReadError, Stored};
 use subtend_session::authority::Authority;
 use subtend_session::command::{BranchPlan, Command, RegeneratePlan, SwitchTo};
 use subtend_session::effect::Reply;
-use subtend_session::ids::{Interned, RunNo, Seq, SessionId, Short, Text, TurnNo};
+use subtend_session::ids::{Interned, RunNo, Seq, SessionId, Text};
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
-use subtend_session::outcome::{By, OutcomeKind};
+use subtend_session::outcome::By;
 use subtend_session::place::BranchKind;
-use subtend_session::record::{Record, SessionCreated};
-use subtend_session::state::{Phase, State};
+use subtend_session::record::SessionCreated;
+use subtend_session::state::State;
 use subtend_session::title;
 
 use super::{ControlError, SessionHandle};
@@ -47,35 +47,6 @@ impl BranchOptions {
     pub fn at(at: Seq) -> Self {
         Self { at: Some(at), ..Self::default() }
     }
-}
-
-/// A branch of a session: any session whose parent it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BranchInfo {
-    /// The branch.
-    pub id: SessionId,
-    /// Its short name, unique among its siblings.
-    pub short: Short,
-    /// What kind it is.
-    pub kind: BranchKind,
-    /// The message that it hangs on: a record of the session.
-    pub at: Option<Seq>,
-    /// Its agent.
-    pub agent: Text,
-    /// Its title, or the start of its first input.
-    pub title: Text,
-    /// Whether listings show it as a row of its own.
-    pub inspectable: bool,
-    /// Where its run stands.
-    pub state: Phase,
-    /// How its last run ended.
-    pub outcome: Option<OutcomeKind>,
-    /// Wall clock of its birth, milliseconds since the epoch.
-    pub created_ms: i64,
-    /// Wall clock of its last change.
-    pub updated_ms: i64,
-    /// What was attached at its birth; JSON text.
-    pub metadata: Option<Text>,
 }
 
 /// An answer with its alternatives.
@@ -124,11 +95,11 @@ impl SessionHandle {
         if let Some(title) = &options.title {
             title::check(title).map_err(|bad| ControlError::Refused(bad.to_string()))?;
         }
-        self.branch_as(options).await
+        self.branch_as(options, true).await
     }
 
-    /// As [`SessionHandle::branch`], with whatever title: one that nobody chose is the start of what was said.
-    pub(super) async fn branch_as(&self, options: BranchOptions) -> Result<SessionHandle, ControlError> {
+    /// As [`SessionHandle::branch`], without a check of the title; `listed`: whether listings show it.
+    pub(super) async fn branch_as(&self, options: BranchOptions, listed: bool) -> Result<SessionHandle, ControlError> {
         let hub = &self.hub;
         let BranchOptions { at, kind, agent, title, metadata } = options;
         if kind == BranchKind::Alternative {
@@ -137,13 +108,9 @@ impl SessionHandle {
         let state = self.state().await?;
         let (mut created, manifest) = hub.branched(&state, agent.as_ref(), kind)?;
         created.metadata = metadata;
-        // Else a listing would show nothing of it before its first input.
-        created.title = title.or_else(|| {
-            let head = hub.journal.head(self.id).ok().flatten()?;
-            Some(head.title).filter(|title| !title.is_empty())
-        });
-        // A person who makes a branch for a person wants to find it again.
-        created.inspectable |= kind == BranchKind::Human;
+        created.title = title;
+        // The person who makes a branch must find it in listings.
+        created.inspectable |= listed;
         let child = hub.mint.session();
         let plan = BranchPlan { child, kind, at, created, manifest, by: By::Person };
         self.branched(Command::Branch(Box::new(plan))).await
@@ -155,7 +122,8 @@ impl SessionHandle {
     /// [switch](SessionHandle::switch) to. The original stays intact, and seen where the new one comes to nothing.
     ///
     /// # Errors
-    /// [`ControlError`]; [`ControlError::Working`] while a run of the session is in flight.
+    /// [`ControlError`]; [`ControlError::Working`] while a run of the session is in flight; [`ControlError::NotFound`] for an
+    /// unknown answer.
     ///
     /// # Cancel safety
     /// Dropping the future leaves open whether the answer is given anew.
@@ -177,7 +145,7 @@ impl SessionHandle {
     /// the answer's place.
     ///
     /// # Errors
-    /// [`ControlError`]; [`ControlError::Working`] while a run of the session is in flight.
+    /// As [`SessionHandle::regenerate`].
     ///
     /// # Cancel safety
     /// Dropping the future leaves open whether it is switched.
@@ -187,10 +155,12 @@ impl SessionHandle {
     pub async fn switch(&self, of: Option<Seq>, to: SwitchTo) -> Result<Switched, ControlError> {
         match self.order(Command::Switch { of, to, by: By::Person }).await?.0 {
             Reply::Switched { of, to } => Ok(Switched { of, to }),
-            Reply::None | Reply::NotFound => Err(ControlError::NotFound),
-            other @ (Reply::Accepted { .. } | Reply::Done(_) | Reply::Branched { .. } | Reply::AlreadyEnded(..)) => {
-                Err(unexpected(&other))
-            }
+            other @ (Reply::None
+            | Reply::NotFound
+            | Reply::Accepted { .. }
+            | Reply::Done(_)
+            | Reply::Branched { .. }
+            | Reply::AlreadyEnded(..)) => Err(unexpected(&other)),
         }
     }
 
@@ -226,68 +196,15 @@ impl SessionHandle {
         Ok(listed.collect())
     }
 
-    /// All branches of the session in the order of their births: what its model started, and what persons and the host made.
-    ///
-    /// Those that are not [inspectable](BranchInfo::inspectable) are among them: whoever shows a list leaves them out, or shows
-    /// them with the call that started them.
-    ///
-    /// # Errors
-    /// When the session cannot be read.
-    ///
-    /// # Cancel safety
-    /// Safe: dropping the future changes nothing.
-    ///
-    /// # Durability
-    /// What is listed is durable; all that was appended before the call is seen.
-    pub async fn branches(&self) -> Result<Vec<BranchInfo>, ReadError> {
-        // A journal that failed still says what it has.
-        drop(self.hub.journal.settled().await);
-        let journal = &self.hub.journal;
-        let mut answers: Vec<(TurnNo, Seq)> = Vec::new();
-        let mut found = Vec::new();
-        for stored in journal.records(self.id)? {
-            let (id, kind, at) = if let Record::ChildSpawned(spawned) = stored.record {
-                let at = answers.iter().rev().find(|(turn, _)| *turn == spawned.call.turn).map(|(_, seq)| *seq);
-                (spawned.child, BranchKind::Subagent, at)
-            } else if let Record::BranchCreated(created) = stored.record {
-                (created.child, created.kind, Some(created.at))
-            } else {
-                if let Record::TurnAnswered(answered) = stored.record {
-                    answers.push((answered.turn, stored.seq));
-                }
-                continue;
-            };
-            let Some(head) = journal.head(id)?.filter(|head| !head.deleted) else { continue };
-            let births = journal.records_from(id, Seq(1), 1)?;
-            let metadata = births.into_iter().find_map(|stored| {
-                let Record::SessionCreated(created) = stored.record else { return None };
-                created.metadata
-            });
-            found.push(BranchInfo {
-                id,
-                short: head.short,
-                kind,
-                at,
-                agent: head.agent,
-                title: head.title,
-                inspectable: head.inspectable,
-                state: head.state,
-                outcome: head.last_outcome,
-                created_ms: head.created_ms,
-                updated_ms: head.updated_ms,
-                metadata,
-            });
-        }
-        Ok(found)
-    }
-
     async fn branched(&self, command: Command) -> Result<SessionHandle, ControlError> {
         match self.order(command).await?.0 {
             Reply::Branched { child, .. } => Ok(self.of_tree(child)),
-            Reply::None | Reply::NotFound => Err(ControlError::NotFound),
-            other @ (Reply::Accepted { .. } | Reply::Done(_) | Reply::Switched { .. } | Reply::AlreadyEnded(..)) => {
-                Err(unexpected(&other))
-            }
+            other @ (Reply::None
+            | Reply::NotFound
+            | Reply::Accepted { .. }
+            | Reply::Done(_)
+            | Reply::Switched { .. }
+            | Reply::AlreadyEnded(..)) => Err(unexpected(&other)),
         }
     }
 
@@ -301,7 +218,7 @@ impl SessionHandle {
     pub(crate) async fn stored(&self) -> Result<Vec<Stored>, ControlError> {
         drop(self.hub.journal.settled().await);
         self.hub.journal.records(self.id).map_err(|error| match error {
-            ReadError::NoSuchSession(_) => ControlError::NotFound,
+            ReadError::NoSuchSession(_) => ControlError::NotFound(error.to_string()),
             ReadError::Closed => ControlError::Stopped(self.hub.stopped()),
             other @ (ReadError::Damaged { .. } | ReadError::Newer { .. } | ReadError::Engine(_)) => unread(&other),
         })

@@ -1,7 +1,8 @@
-//! What a session is called, and what was done in it.
+//! Title, summary and metadata of a session.
 
 use std::sync::Arc;
 
+use serde_json::{Map, Value};
 use subtend_session::command::{Command, Description};
 use subtend_session::ids::Text;
 use subtend_session::outcome::By;
@@ -24,6 +25,49 @@ impl SessionHandle {
     pub async fn set_title(&self, title: impl Into<Text>) -> Result<(), ControlError> {
         let set = TitleSet { title: title.into(), by: By::Person, of: None };
         self.order(Command::Describe(Box::new(Description::Title(set)))).await.map(drop)
+    }
+
+    /// Merges `changes`, a JSON object, into the session's metadata: each key replaces the one that exists, and null removes it.
+    ///
+    /// ```
+    /// # async fn example(session: subtend_actors::SessionHandle) -> Result<(), subtend_actors::ControlError> {
+    /// session.merge_metadata(serde_json::json!({ "ticket": 7, "reviewer": "kim" })).await?;
+    /// let merged = session.merge_metadata(serde_json::json!({ "ticket": 8, "reviewer": null })).await?;
+    /// assert_eq!(merged.get("ticket"), Some(&8.into()));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ControlError::Refused`] where `changes` is not an object, the session was opened with metadata that is not an object, or
+    /// the result has more than 64 KiB.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves open whether the changes are merged. A repeated merge changes nothing.
+    ///
+    /// # Durability
+    /// The merged metadata is durable when it is returned.
+    pub async fn merge_metadata(&self, changes: Value) -> Result<Map<String, Value>, ControlError> {
+        let description = Description::Metadata { changes: changes.to_string().into(), by: By::Person };
+        self.order(Command::Describe(Box::new(description))).await?;
+        self.metadata().await
+    }
+
+    /// Returns the session's metadata: as the host attached it, with later merges; empty if there is none.
+    ///
+    /// # Errors
+    /// [`ControlError::Refused`] where the session was opened with metadata that is not a JSON object.
+    ///
+    /// # Cancel safety
+    /// Safe: dropping the future changes nothing.
+    ///
+    /// # Durability
+    /// What is returned is durable.
+    pub async fn metadata(&self) -> Result<Map<String, Value>, ControlError> {
+        let state = self.state().await?;
+        let Some(text) = state.metadata() else { return Ok(Map::new()) };
+        serde_json::from_str(text)
+            .map_err(|error| ControlError::Refused(format!("the session's metadata is not a JSON object: {error}")))
     }
 
     /// What was done in the session, as it was summed up last; `None` before the first time.

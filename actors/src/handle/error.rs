@@ -56,9 +56,9 @@ pub enum ControlError {
     /// Inputs wait in the session's queue, and what is asked for needs an empty one.
     #[error("inputs wait in the session's queue ({0}): let it take them, or clear the queue")]
     Waiting(usize),
-    /// What was named is not there.
-    #[error("there is no such session, message or call here")]
-    NotFound,
+    /// The session, message, answer, run or call does not exist: which one, and which exist.
+    #[error("{0}")]
+    NotFound(String),
     /// The session is deleted.
     #[error("the session is deleted")]
     Deleted,
@@ -74,6 +74,7 @@ impl ControlError {
             Rejection::Working { command, why } => Self::Working(format!("{command} needs a quiet session, and {why}")),
             Rejection::Waiting { inputs } => Self::Waiting(*inputs),
             Rejection::Deleted => Self::Deleted,
+            Rejection::NotFound(what) => Self::NotFound(what.clone()),
             Rejection::Stale(_)
             | Rejection::Busy { .. }
             | Rejection::BadInput(_)
@@ -87,7 +88,7 @@ impl From<WaitError> for ControlError {
     fn from(error: WaitError) -> Self {
         match error {
             WaitError::Stopped(stopped) => Self::Stopped(stopped),
-            WaitError::NoSuchRun { .. } => Self::NotFound,
+            WaitError::NoSuchRun { .. } => Self::NotFound(error.to_string()),
             WaitError::Refused(why) => Self::Refused(why),
         }
     }

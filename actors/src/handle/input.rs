@@ -205,6 +205,7 @@ impl Input {
                 | Rejection::Working { .. }
                 | Rejection::Waiting { .. }
                 | Rejection::Deleted
+                | Rejection::NotFound(_)
                 | Rejection::NotYet(_)
                 | Rejection::Misplaced { .. }),
             ) => Err(SendError::Refused(other.to_string())),

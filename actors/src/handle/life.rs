@@ -1,6 +1,7 @@
 //! The life of a session and of the tree below it: going on, detaching, cancelling all, closing, deleting.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -14,6 +15,7 @@ use subtend_session::record::From;
 
 use super::{BranchOptions, Control, ControlError, SendError, SessionHandle, Stopped, WaitError};
 use crate::answer::Receipt;
+use crate::hub::Hub;
 
 /// What an ended session is told that is to go on, where nothing else is said (B6).
 const GO_ON: &str = "Continue your previous work.";
@@ -39,7 +41,7 @@ impl SessionHandle {
     }
 
     pub(crate) fn of_tree(&self, id: SessionId) -> Self {
-        Self { hub: std::sync::Arc::clone(&self.hub), id, root: self.root }
+        Self { hub: Arc::clone(&self.hub), id, root: self.root }
     }
 
     /// Has the session go on, however its last run ended: everything that it did is in context. Its new run may take as many
@@ -132,7 +134,7 @@ impl SessionHandle {
             ControlError::Stopped(stopped) => WaitError::Stopped(stopped),
             ControlError::Working(_)
             | ControlError::Waiting(_)
-            | ControlError::NotFound
+            | ControlError::NotFound(_)
             | ControlError::Deleted
             | ControlError::Refused(_) => WaitError::Refused(error.to_string()),
         })?;
@@ -169,21 +171,21 @@ impl SessionHandle {
         settled.map_err(|poison| ControlError::Stopped(Stopped::Poisoned(poison.to_string())))
     }
 
-    /// Deletes this session and all below it, children before their parents, and tells how many. They take nothing any more
-    /// and are in no listing; their journals stay.
+    /// Deletes this session and all below it, parents before their children, and returns how many. They take nothing any more, are in no
+    /// listing and no export, and `compact_store` erases them from the store.
     ///
     /// With `force` what is in flight is cancelled first, as by [`SessionHandle::cancel_tree`], and its end is waited for. Services of
     /// the host (titles, summaries) are ended and waited for in any case, for a grace at most.
     ///
     /// # Errors
-    /// [`ControlError::Working`] where a run is in flight and not forced, or came in between; what was deleted before that
-    /// stays deleted.
+    /// [`ControlError::Working`] where a run is in flight and not forced; then nothing is deleted.
     ///
     /// # Cancel safety
-    /// Dropping the future leaves open which sessions are deleted. Doing it again deletes the rest.
+    /// Dropping the future leaves the whole tree deleted or all of it as it was: with the deletion of this session, all below it
+    /// count as deleted. Doing it again, or the next start of a runtime, completes it.
     ///
     /// # Durability
-    /// Each deletion is durable when this returns.
+    /// The deletion is durable when this returns.
     pub async fn delete(&self, force: bool) -> Result<u32, ControlError> {
         if force {
             self.cancel_tree().await?;
@@ -199,16 +201,25 @@ impl SessionHandle {
         }
         self.all_settled().await?;
         let mut deleted = 0;
-        // A branch may be born while its siblings are deleted: looked at again until nothing is left.
+        // A branch may be born while others are deleted: checked again until nothing is left.
         for _ in 0..ROUNDS {
-            let mut left = self.children_first().map_err(|error| self.hub.unread(&error))?;
+            let mut left = self.parents_first().map_err(|error| self.hub.unread(&error))?;
             left.retain(|(_, head)| !head.deleted);
             if left.is_empty() {
                 break;
             }
+            let mut begun = false;
             for (id, _) in left {
-                self.of_tree(id).order(Command::Delete { by: By::Person }).await?;
-                deleted += 1;
+                match self.of_tree(id).order(Command::Delete { by: By::Person }).await {
+                    Ok(_) => deleted += 1,
+                    // Its run began meanwhile, below a session that is deleted: it ends with it.
+                    Err(ControlError::Working(_)) if id != self.id => begun = true,
+                    Err(error) => return Err(error),
+                }
+            }
+            if begun {
+                self.cancel_tree().await?;
+                self.ended_below().await?;
             }
             self.all_settled().await?;
         }
@@ -225,7 +236,7 @@ impl SessionHandle {
     /// Ends the services of this session and of all below it. One that a close has just put to work has no run yet that could be
     /// found and cancelled: it would open it in the middle of the deletion.
     async fn without_services(&self) -> Result<(), ControlError> {
-        for (id, _) in self.children_first().map_err(|error| self.hub.unread(&error))? {
+        for (id, _) in self.parents_first().map_err(|error| self.hub.unread(&error))? {
             self.hub.services.stop(Some(id));
             self.hub.services.done(Some(id)).await;
         }
@@ -253,8 +264,8 @@ impl SessionHandle {
         waited.unwrap_or_else(|_| Err(ControlError::Working("it was cancelled and has not ended yet".to_owned())))
     }
 
-    /// This session and all below it, each child before its parent.
-    fn children_first(&self) -> Result<Vec<(SessionId, Head)>, ReadError> {
+    /// This session and all below it, each parent before its children.
+    fn parents_first(&self) -> Result<Vec<(SessionId, Head)>, ReadError> {
         let mut found = Vec::new();
         let mut seen = HashSet::new();
         let mut next = vec![self.id];
@@ -267,7 +278,6 @@ impl SessionHandle {
                 found.push((id, head));
             }
         }
-        found.reverse();
         Ok(found)
     }
 
@@ -287,7 +297,7 @@ impl SessionHandle {
         // Listings show what it works on, not what the session is about.
         let title = prompt.get(..prompt.floor_char_boundary(TITLE)).map(Text::from);
         let options = BranchOptions { kind: BranchKind::Subagent, agent, title, ..BranchOptions::default() };
-        let child = self.branch_as(options).await?;
+        let child = self.branch_as(options, false).await?;
         let sent = child.input(prompt).by(From::Host, Owner::Detached { by_host: true }).send().await;
         sent.map(|_| child).map_err(|error| match error {
             SendError::Stopped(stopped) => ControlError::Stopped(stopped),
@@ -295,5 +305,19 @@ impl SessionHandle {
                 ControlError::Refused(error.to_string())
             }
         })
+    }
+}
+
+impl Hub {
+    /// Completes the deletions that a host began which died: whatever stands below a deleted session is deleted too.
+    pub(crate) async fn complete_deletions(self: &Arc<Self>) -> Result<(), ReadError> {
+        for id in self.journal.half_deleted()? {
+            let root = self.journal.head(id)?.map_or(id, |head| head.root);
+            let session = SessionHandle { hub: Arc::clone(self), id, root };
+            if let Err(error) = session.delete(true).await {
+                tracing::warn!(session = %id, %error, "its deletion is not complete: the next start continues it");
+            }
+        }
+        Ok(())
     }
 }

@@ -1,35 +1,45 @@
 //! The queue: inputs that are accepted and that no run took yet.
 
+use serde::Serialize;
 use subtend_session::command::Command;
 use subtend_session::effect::Reply;
 use subtend_session::ids::{InputId, Seq, Text};
+use subtend_session::index::RowKind;
 use subtend_session::outcome::By;
-use subtend_session::record::{From, InputAccepted, Lane, QueueChange, Record};
+use subtend_session::record::{From, InputAccepted, Lane, Notice, QueueChange, Record};
 use subtend_session::state::State;
 use tokio::sync::oneshot;
 
 use super::{ControlError, PROBES, SessionHandle};
 use crate::lane::Item;
 
-/// An input that waits.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A queued input, or the end of a child's run that the model has not been given yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct QueueEntry {
-    /// Its id: that of its receipt.
+    /// Its id: that of its receipt. Of a completion: the id of the child session.
     pub id: InputId,
     /// Who it is from.
+    #[serde(rename = "type")]
     pub kind: QueueKind,
     /// Its text.
+    #[serde(rename = "content")]
     pub text: Text,
-    /// What its sender attached; JSON text.
+    /// What its sender attached; JSON text. Of a completion: its run and outcome.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Text>,
     /// When it may be taken.
     pub lane: Lane,
-    /// Its record.
-    pub at: Seq,
+    /// Its record; a completion has none before it is taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at: Option<Seq>,
+    /// When it was sent, or when the run ended: milliseconds since the epoch. Absent for an id that carries no time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_ms: Option<i64>,
 }
 
-/// Who a waiting input is from. A person's go first; in each kind the oldest does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// Who a queue entry is from. A person's go first, one turn each; the others follow together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum QueueKind {
     /// A person.
     User,
@@ -37,6 +47,8 @@ pub enum QueueKind {
     System,
     /// An agent outside this store.
     AgentResult,
+    /// A child: its run has ended.
+    Completion,
 }
 
 impl QueueEntry {
@@ -48,20 +60,44 @@ impl QueueEntry {
             From::AgentResult => QueueKind::AgentResult,
         };
         let (text, metadata) = (input.text.clone(), input.metadata.clone());
-        Self { id: input.id, kind, text, metadata, lane: input.lane, at }
+        let time_ms = sent_ms(input.id);
+        Self { id: input.id, kind, text, metadata, lane: input.lane, at: Some(at), time_ms }
     }
 
-    /// What waits in a session, in the order in which it is taken (B11): what steers, then a person's, then all else.
+    /// The entry of the end of a child's run; its time is read from the journal.
+    fn completion(notice: &Notice) -> Self {
+        let outcome = notice.outcome.kind().word();
+        let metadata = serde_json::json!({"run": notice.run, "outcome": outcome}).to_string();
+        Self {
+            id: InputId(notice.child.0),
+            kind: QueueKind::Completion,
+            text: notice.prefix.clone(),
+            metadata: Some(metadata.into()),
+            lane: Lane::Send,
+            at: None,
+            time_ms: None,
+        }
+    }
+
+    /// The queue of a session in the order in which it is taken (B11): what steers, then a person's, then all else.
     pub(crate) fn all(state: &State) -> Vec<Self> {
         let mut all: Vec<Self> = state.queue.iter().map(|queued| Self::of(&queued.input, queued.seq)).collect();
         all.sort_by_key(|entry| (entry.lane == Lane::Send, entry.kind != QueueKind::User, entry.at));
+        let held = state.arrived.iter().filter(|notice| state.reaches_model(notice));
+        all.extend(held.map(Self::completion));
         all
     }
 }
 
+/// When the id of an input was made, where that tells a time.
+fn sent_ms(id: InputId) -> Option<i64> {
+    let millis = id.0.get_version_num() == 7;
+    millis.then(|| i64::try_from(id.0.as_u64_pair().0 >> 16).ok()).flatten()
+}
+
 impl SessionHandle {
-    /// The inputs that wait, in the order in which they will be taken: what steers at the next turn boundary, the others at
-    /// rest points. An input that a run in flight was opened with waits no more.
+    /// The queue in the order in which it will be taken: what steers at the next turn boundary, the others at rest points, then
+    /// completions that the model has not been given. An input that a run in flight was opened with is not queued any more.
     ///
     /// # Errors
     /// [`ControlError::Stopped`].
@@ -84,7 +120,21 @@ impl SessionHandle {
             }
         };
         self.settled(listed.lsn).await?;
-        Ok(listed.entries)
+        let mut entries = listed.entries;
+        if entries.iter().any(|entry| entry.kind == QueueKind::Completion) {
+            self.time(&mut entries);
+        }
+        Ok(entries)
+    }
+
+    /// Completions have the time of the frame that owes them.
+    fn time(&self, entries: &mut [QueueEntry]) {
+        let owed = self.hub.journal.outbox_to(self.id).unwrap_or_default();
+        for entry in entries.iter_mut().filter(|entry| entry.kind == QueueKind::Completion) {
+            let row = owed.iter().find(|(row, _)| row.kind == RowKind::Notice && row.from.0 == entry.id.0);
+            let frame = row.and_then(|(_, lsn)| self.hub.journal.frame_at(*lsn).ok().flatten());
+            entry.time_ms = frame.and_then(|(_, stored)| stored.first().map(|stored| stored.at_ms));
+        }
     }
 
     /// Takes an input out of the queue; false where it does not wait: it was taken, removed before, or never there.

@@ -16,7 +16,8 @@ impl SessionHandle {
     /// its inputs named goes on answering. Doing it again changes nothing.
     ///
     /// # Errors
-    /// [`ControlError::Working`] while a run is in flight; [`ControlError::Refused`] where there is no such run, or it completed.
+    /// [`ControlError::Working`] while a run is in flight; [`ControlError::NotFound`] for an unknown
+    /// run; [`ControlError::Refused`] where it completed.
     ///
     /// # Cancel safety
     /// Dropping the future leaves open whether it is rolled back.
@@ -26,8 +27,9 @@ impl SessionHandle {
     pub async fn roll_back(&self, run: Option<RunNo>) -> Result<RunNo, ControlError> {
         match self.order(Command::RollBack { run, by: By::Person }).await?.0 {
             Reply::Done(run) => Ok(run),
-            Reply::None | Reply::NotFound => Err(ControlError::NotFound),
-            other @ (Reply::Accepted { .. }
+            other @ (Reply::None
+            | Reply::NotFound
+            | Reply::Accepted { .. }
             | Reply::Switched { .. }
             | Reply::Branched { .. }
             | Reply::AlreadyEnded(..)) => Err(super::branch::unexpected(&other)),

@@ -1,7 +1,7 @@
 //! What a session cost.
 
 use subtend_journal::ReadError;
-use subtend_models::models::Route;
+use subtend_models::models::{Member, Route};
 
 use super::SessionHandle;
 use crate::usage::UsageView;
@@ -23,10 +23,14 @@ impl SessionHandle {
     pub async fn usage(&self) -> Result<UsageView, ReadError> {
         // A journal that failed still says what it has.
         drop(self.hub.journal.settled().await);
-        UsageView::read(&self.hub.journal, self.id, |model| match self.hub.models.route(model) {
-            Route::One(member) => member.model.context_window(),
-            // Of several the smallest: the next answer may come from it.
-            Route::Pool(members) => members.iter().filter_map(|member| member.model.context_window()).min(),
+        let named = |model: &str| self.hub.windows.named(model);
+        let of = |member: &Member| named(&member.name).or_else(|| member.model.context_window());
+        UsageView::read(&self.hub.journal, self.id, |model| {
+            named(model).or_else(|| match self.hub.models.route(model) {
+                Route::One(member) => of(&member),
+                // Of several the smallest: the next answer may come from it.
+                Route::Pool(members) => members.iter().filter_map(of).min(),
+            })
         })
     }
 }

@@ -1,7 +1,7 @@
 use subtend_journal::faulty::Faulty;
 use subtend_journal::redb::Redb;
 use subtend_journal::{Batch as Frames, Frame};
-use subtend_session::ids::{AttemptNo, Epoch, RunNo, TurnNo};
+use subtend_session::ids::{AttemptNo, CallId, Epoch, RunNo, TurnNo};
 use subtend_session::index::Changes;
 use uuid::Uuid;
 
@@ -25,7 +25,8 @@ fn append(journal: &Journal, first: u64, records: Vec<Record>) -> (Appended, End
 
 fn show(publisher: &Publisher, batch: (Appended, Ends, Vec<Shown>)) {
     let (at, ends, shown) = batch;
-    publisher.appended(Batch { root: SESSION, session: SESSION, at, ends, shown: Some(shown) });
+    let born = Vec::new();
+    publisher.appended(Batch { root: SESSION, session: SESSION, at, ends, born, shown: Some(shown) });
 }
 
 fn piece(publisher: &Publisher, attempt: u32, text: &str) {
@@ -105,7 +106,7 @@ async fn one_who_attaches_between_a_batch_and_its_append_sees_it() {
     assert!(!publisher.any(), "nobody listens when the batch is made: its records are not kept for the publisher");
     let mut events = publisher.subscribe(Scope::All);
     let (at, ends, _) = append(&journal, 1, vec![started(1, 1), answered(1, 1)]);
-    publisher.appended(Batch { root: SESSION, session: SESSION, at, ends, shown: None });
+    publisher.appended(Batch { root: SESSION, session: SESSION, at, ends, born: Vec::new(), shown: None });
     assert_eq!(words(events.next().await.unwrap()), "1 turn_started");
     assert_eq!(words(events.next().await.unwrap()), "2 turn_answered");
     drop(events);
@@ -137,11 +138,51 @@ async fn what_is_known_of_a_retry_goes_with_its_answer_though_the_last_subscribe
     show(&publisher, append(&journal, 1, vec![started(1, 1), discarded(1, 1), started(1, 2)]));
     drop(events);
     let (at, ends, _) = append(&journal, 4, vec![answered(1, 2)]);
-    publisher.appended(Batch { root: SESSION, session: SESSION, at, ends, shown: None });
+    publisher.appended(Batch { root: SESSION, session: SESSION, at, ends, born: Vec::new(), shown: None });
     drop(held);
     journal.settled().await.expect("durable");
     while publisher.shared.lock().waiting > 0 {
         tokio::task::yield_now().await;
     }
     assert_eq!(publisher.shared.streaming.load(Ordering::Relaxed), 0);
+}
+
+/// What a subscriber sees of a session whose model answers before its birth is durable.
+#[tokio::test]
+async fn a10_delta_waits_for_the_durable_birth_of_its_session() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let redb = Redb::open(&dir.path().join("store"), 1 << 20).expect("a store");
+    let (engine, faults) = Faulty::new(Box::new(redb));
+    let journal = Journal::open(Box::new(engine), subtend_journal::Options::default()).expect("a journal");
+    for listens in [true, false] {
+        let publisher = Publisher::start(journal.clone(), 64);
+        let session = SessionId(Uuid::from_u128(if listens { 8 } else { 9 }));
+        let at = Address { session, root: session, ..at(1) };
+        let held = faults.hold();
+        let mut early = listens.then(|| publisher.subscribe(Scope::All));
+        let (first_seq, changes, records) = (Seq(1), Changes::default(), vec![started(1, 1)]);
+        let frame = Frame { session, first_seq, epoch: Epoch(1), at_ms: 0, records: records.clone(), changes };
+        let appended = journal.append(Frames { frames: vec![frame] }).expect("appended");
+        let shown = listens.then(|| vec![Shown { session, first: Seq(1), records }]);
+        let (ends, born) = (Ends::default(), vec![session]);
+        publisher.appended(Batch { root: session, session, at: appended, ends, born, shown });
+        publisher.delta(&at, &Delta::Text("I ".into()), || true);
+        publisher.passing(
+            session,
+            session,
+            What::Progress { call: CallId { turn: TurnNo(1), ix: 0 }, line: "x".into() },
+        );
+        let mut late = publisher.subscribe(Scope::All);
+        publisher.delta(&at, &Delta::Text("am".into()), || true);
+        assert!(late.try_next().is_none(), "nothing names it before its birth is durable");
+        drop(held);
+        assert_eq!(words(late.next().await.unwrap()), if listens { "1 turn_started" } else { "1@0 I am" });
+        if let Some(early) = &mut early {
+            assert_eq!(words(early.next().await.unwrap()), "1 turn_started");
+            assert_eq!(words(early.next().await.unwrap()), "1@0 I am");
+        }
+        publisher.delta(&at, &Delta::Text("!".into()), || true);
+        publisher.streamed(&at);
+        assert_eq!(publisher.shared.streaming.load(Ordering::Relaxed), 0);
+    }
 }

@@ -1,5 +1,6 @@
 use subtend_session::authority::Access;
 use subtend_session::authority::Verdict;
+use subtend_session::settings::Settings;
 use tempfile::TempDir;
 
 use super::*;
@@ -81,6 +82,9 @@ fn k14_plan_exit_is_for_root_sessions_of_plan_alone() {
 
 #[test]
 fn g11_the_hosts_agents_are_cheap_cool_capped_and_without_tools() {
+    let pools = ["title", "compaction", "summary"].map(|name| Catalog::builtin().get(name).unwrap().pool.clone());
+    // A summary is made by the session's own model.
+    assert_eq!(pools, [Some("cheap".into()), Some("cheap".into()), None]);
     let catalog = Catalog::builtin();
     for name in ["title", "summary", "compaction"] {
         let manifest = catalog.get(name).unwrap();
@@ -89,11 +93,20 @@ fn g11_the_hosts_agents_are_cheap_cool_capped_and_without_tools() {
             (AgentMode::Subagent, true, false),
             "{name}"
         );
-        assert_eq!((manifest.pool.as_deref(), manifest.tools.as_deref()), (Some("cheap"), Some(&[][..])), "{name}");
+        assert_eq!(manifest.tools.as_deref(), Some(&[][..]), "{name}");
         assert!(manifest.settings.temperature.is_some_and(|temperature| temperature <= 0.3), "{name}");
         assert!(manifest.settings.output_tokens.is_some_and(|cap| cap <= 4_000), "{name}");
         assert_eq!(allowed(name), [""; 0], "{name}");
     }
+}
+
+#[test]
+fn g11_explore_has_a_pool_a_temperature_and_a_cap_of_its_own() {
+    let catalog = Catalog::builtin();
+    let explore = catalog.get("explore").unwrap();
+    let Settings { output_tokens, temperature, top_p, effort } = explore.settings;
+    assert_eq!((explore.pool.as_deref(), output_tokens, temperature), (Some("cheap"), Some(8_000), Some(0.2)));
+    assert_eq!((top_p, effort), (None, None));
 }
 
 #[test]
@@ -145,6 +158,57 @@ fn one_bad_file_never_hides_the_rest() {
 }
 
 #[test]
+fn a1_a_refused_file_takes_the_built_in_agent_with_it() {
+    let workspace = workspace(&[
+        ("explore.md", b"---\nmode: subagent\npermissions: {\"fs.read=secret/**\": deny}\n---\nLook."),
+        ("mine.md", b"---\nmode: all\nname: general\npermission: {bash: deny}\n---\nWork."),
+    ]);
+    let catalog = Catalog::load(workspace.path());
+    assert_eq!(listed(&catalog), ["build", "plan", "research"]);
+    let refused = |path: &str, message: &str| (path.to_owned(), ProblemKind::Refused, message.to_owned());
+    let expected = [
+        refused(
+            "explore.md",
+            "`permissions` `fs.read=secret/**`: a key names an action only; nest the pattern below it: `fs.read: {\"secret/**\": \
+             deny}` (and the built-in agent `explore`, which the file replaces, is not used)",
+        ),
+        refused(
+            "mine.md",
+            "`permission` is not a key here, and a restriction is never ignored: write `permissions: {ACTION: deny}` (or `ask`), \
+             such as `permissions: {fs.write: deny, shell.run: ask}` (and the built-in agent `general`, which the file replaces, is \
+             not used)",
+        ),
+    ];
+    assert_eq!(problems(&workspace, &catalog), expected);
+}
+
+#[test]
+fn a1_a_rule_for_an_unknown_agent_refuses_its_file() {
+    let workspace = workspace(&[
+        ("critic.md", b"---\nmode: all\npermissions: {task: {exlpore: deny}}\n---\nJudge."),
+        ("general.md", b"---\nmode: all\npermissions: {\"task:critc\": deny}\n---\nWork."),
+        ("lead.md", b"---\nmode: all\npermissions: {task: {critic: deny, bad: ask, \"r*\": deny}}\n---\nLead."),
+        ("sub/bad.md", b"---\nmode: never\n---\nBad."),
+    ]);
+    let catalog = Catalog::load_checked(workspace.path());
+    assert_eq!(listed(&catalog), ["build", "explore", "lead", "plan", "research"]);
+    let refused = |path: &str, message: &str| (path.to_owned(), ProblemKind::Refused, message.to_owned());
+    let warned = |path: &str, message: &str| (path.to_owned(), ProblemKind::Warning, message.to_owned());
+    let expected = [
+        refused("critic.md", "`permissions` `task:exlpore`: there is no agent `exlpore`; did you mean `explore`?"),
+        warned("general.md", "replaces the built-in agent `general`"),
+        refused("general.md", "`permissions` `task:critc`: there is no agent `critc`; did you mean `critic`?"),
+        refused("sub/bad.md", "`mode` must be primary, subagent or all, not \"never\""),
+    ];
+    assert_eq!(problems(&workspace, &catalog), expected);
+    // A host may insert the agent later: a catalogue alone refuses nothing of the kind.
+    assert!(Catalog::load(workspace.path()).get("critic").is_some());
+    let checked = lint(&[workspace.path().join(FOLDER)], &Catalog::builtin());
+    let names: Vec<_> = checked.iter().map(|file| file.agent.as_ref().map(|agent| agent.name.to_string())).collect();
+    assert_eq!(names, [None, None, Some("lead".to_owned()), None]);
+}
+
+#[test]
 fn a_file_replaces_a_builtin_of_its_name_and_that_is_said() {
     let workspace = workspace(&[("explore.md", b"---\nmode: subagent\nturns: 5\n---\nLook around.")]);
     let catalog = Catalog::load(workspace.path());
@@ -178,11 +242,11 @@ fn files_and_folders_are_linted_without_a_workspace() {
             let problems = checked.problems.into_iter().map(|problem| (problem.kind, problem.message));
             (name, checked.agent.map(|manifest| manifest.name.to_string()), problems.collect::<Vec<_>>())
         };
-        lint(&[path.to_owned()]).into_iter().map(told).collect::<Vec<_>>()
+        lint(&[path.to_owned()], &Catalog::builtin()).into_iter().map(told).collect::<Vec<_>>()
     };
     let unknown = told(&folder.join("good.md"));
     assert_eq!((unknown.len(), unknown[0].1.as_deref(), unknown[0].2[0].0), (1, Some("good"), ProblemKind::Warning));
-    assert!(unknown[0].2[0].1.starts_with("`colour` is not a key that is known here"));
+    assert!(unknown[0].2[0].1.starts_with("unknown key `colour` is kept without effect"));
     let all = told(&folder);
     let mode = "`mode` must be primary, subagent or all, not \"never\"".to_owned();
     assert_eq!(all[1], ("sub/bad.md".to_owned(), None, vec![(ProblemKind::Refused, mode)]));

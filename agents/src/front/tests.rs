@@ -71,7 +71,7 @@ Review the change.
         extra: BTreeMap::from([("colour".to_owned(), json!({"shade": "blue"}))]),
         source: Source::Host,
     };
-    let warning = "`colour` is not a key that is known here, and is kept without effect; known are name, mode, \
+    let warning = "unknown key `colour` is kept without effect; the keys are name, mode, \
                    description, model, pool, temperature, top_p, output_tokens, effort, tools, permissions, inspectable, caller, turns, detached, on_restart, hidden, plan_exit";
     assert_eq!(read(text), Ok(Parsed { manifest, warnings: vec![warning.to_owned()] }));
 }
@@ -192,4 +192,84 @@ fn permissions_that_only_allow_are_warned_of() {
     let warnings = read("---\nmode: all\npermissions: {fs.read: allow}\n---\nx").map(|parsed| parsed.warnings);
     let expected = "`permissions` only allows, which changes nothing: add `\"*\": deny` to deny the rest";
     assert_eq!(warnings, Ok(vec![expected.to_owned()]));
+}
+
+#[test]
+fn a1_an_unknown_key_that_restricts_refuses_the_file() {
+    let never = "is not a key here, and a restriction is never ignored: ";
+    let says = |line: &str| refused(&format!("---\nmode: all\n{line}\n---\nx"));
+    let form = |at: usize| {
+        [
+            "write `permissions: {ACTION: deny}` (or `ask`), such as `permissions: {fs.write: deny, shell.run: ask}`",
+            "write `tools: [NAME]` for the tools that it is offered at most, or `permissions: {\"*\": deny, ACTION: allow}`",
+            "write `permissions: {fs.write: deny, shell.run: deny}`",
+            "write `turns: N` or `output_tokens: N`, or set `limits` in subtend.yaml",
+            "write `mode: primary` or `mode: subagent` for who may start it, or delete the file",
+        ][at]
+    };
+    // Keys of Claude Code, OpenCode, Cursor, Copilot and Gemini files, and what people write.
+    for (key, value, at) in [
+        ("perms", "{read: deny}", 0),
+        ("permission", "{edit: deny}", 0),
+        ("Permissions", "{edit: deny}", 0),
+        ("deny", "[shell]", 0),
+        ("disallowedTools", "[Bash]", 0),
+        ("disallowed-tools", "Bash", 0),
+        ("excludeTools", "[run_shell_command]", 0),
+        ("permissionMode", "plan", 0),
+        ("ask", "[shell]", 0),
+        ("approval_policy", "on-request", 0),
+        ("allowed-tools", "Read", 1),
+        ("allow", "[read]", 1),
+        ("readonly", "true", 2),
+        ("readOnly", "true", 2),
+        ("sandbox_mode", "read-only", 2),
+        ("isolation", "worktree", 2),
+        ("maxTurns", "4", 3),
+        ("max_tokens", "400", 3),
+        ("steps", "4", 3),
+        ("timeout_mins", "5", 3),
+        ("disable", "true", 4),
+        ("user-invocable", "false", 4),
+    ] {
+        assert_eq!(says(&format!("{key}: {value}")), format!("`{key}` {never}{}", form(at)), "{key}");
+    }
+    for (key, known) in [
+        ("permisions", "permissions"),
+        ("tool", "tools"),
+        ("trun", "turns"),
+        ("turn", "turns"),
+        ("outputTokens", "output_tokens"),
+        ("modle", "model"),
+        ("hiden", "hidden"),
+    ] {
+        assert_eq!(says(&format!("{key}: x")), format!("`{key}` is not a key here; did you mean `{known}`?"), "{key}");
+    }
+}
+
+#[test]
+fn a1_keys_of_others_that_restrict_nothing_are_warned_of() {
+    for line in [
+        "color: blue",
+        "hooks: {PreToolUse: [x]}",
+        "skills: [a]",
+        "memory: project",
+        "mcpServers: {a: b}",
+        "handoffs: [build]",
+        "alwaysApply: true",
+        "globs: \"*.rs\"",
+        "top_k: 40",
+        "background: true",
+        "permissionMode: acceptEdits",
+        "disallowedTools: []",
+        "readonly: false",
+        "disable: false",
+        "user-invocable: true",
+    ] {
+        let warnings = read(&format!("---\nmode: all\n{line}\n---\nx")).map(|parsed| parsed.warnings);
+        let key = line.split_once(':').map(|(key, _)| key).unwrap();
+        let says =
+            warnings.as_ref().map(|warnings| warnings.iter().map(|one| one.split(';').next().unwrap()).collect());
+        assert_eq!(says, Ok(vec![&*format!("unknown key `{key}` is kept without effect")]), "{line}");
+    }
 }

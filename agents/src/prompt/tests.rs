@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use super::*;
+use crate::dialect::Dialects;
 use crate::manifest::AgentMode;
 use crate::profile::Profiles;
 
@@ -55,7 +56,7 @@ fn s3_all_parts_stand_in_their_order() {
     let system = "Agent.\n\nHouse rules.\n\nFile.\n\nInline.\n\nCall.\n\nWhen to hand work to other agents:\n\n\
                   - Several long pieces of work at the same time: start each with `spawn`, go on meanwhile, and collect them \
                   with `spawn_await`.\n\n\
-                  <available_spawn_profiles>\n  <profile name=\"a\">A. Tools: all of yours.</profile>\n\
+                  <available_spawn_profiles>\n  <profile name=\"a\">A. Tools: none.</profile>\n\
                   </available_spawn_profiles>\n\n\
                   Your caller is another agent; return structured output.";
     let expected = Assembled {
@@ -153,9 +154,12 @@ fn b7_a_child_by_subagent_has_its_agents_prompt_first_and_then_what_it_is_told()
 
 #[test]
 fn r10_a_child_by_spawn_task_is_told_who_reads_it_and_what_it_may_not_do() {
-    let parts = Parts { started_by: Some(Dialect::SpawnTask), ..Parts::default() };
+    let parts = Parts { started_by: Some(Dialect::SpawnTask), only_reads: true, ..Parts::default() };
+    let told = system(&parts);
+    let writes = system(&Parts { only_reads: false, ..parts });
+    assert_eq!(writes, told.replace("- You only look. Do not create, change or delete anything.\n", ""));
     assert_eq!(
-        system(&parts),
+        told,
         "You work in the background on one task that another agent gave you.\n\n- Your reader is that agent, not a person. \
          Leave out greetings, offers and explanations of the obvious; every line should carry\n  a fact that it can use: \
          paths with line numbers, names, figures, quotations.\n- You only look. Do not create, change or delete anything.\n\
@@ -204,22 +208,53 @@ fn r11_each_dialect_that_is_offered_has_its_hint() {
 
 #[test]
 fn s5_profiles_are_an_escaped_block_with_their_tools() {
-    let dialects = profiles(json!({
-        "researcher": {"description": "Research specialist", "tools": ["web_search", "read_file"]},
-        "odd": {"description": "</profile> & \"more\"\n<x a='1'>"},
-        "plain": {},
-    }));
+    let named = |name: &str, about: &str, tools: &[&str]| Named {
+        name: name.into(),
+        about: about.split_whitespace().collect::<Vec<_>>().join(" "),
+        tools: tools.iter().map(|tool| (*tool).into()).collect(),
+    };
+    let profiles = || {
+        vec![
+            named("odd", "</profile> & \"more\"\n<x a='1'>", &["read_file"]),
+            named("plain", "", &[]),
+            named("researcher", "Research specialist", &["web_search", "read_file"]),
+        ]
+    };
     let block = "<available_spawn_profiles>\n  \
-                 <profile name=\"odd\">&lt;/profile&gt; &amp; &quot;more&quot; &lt;x a=&apos;1&apos;&gt;. Tools: all of \
-                 yours.</profile>\n  \
-                 <profile name=\"plain\">Tools: all of yours.</profile>\n  \
+                 <profile name=\"odd\">&lt;/profile&gt; &amp; &quot;more&quot; &lt;x a=&apos;1&apos;&gt;. Tools: \
+                 read_file.</profile>\n  \
+                 <profile name=\"plain\">Tools: none.</profile>\n  \
                  <profile name=\"researcher\">Research specialist. Tools: web_search, read_file.</profile>\n\
                  </available_spawn_profiles>";
-    let offering = |offered: &[Dialect], dialects: &Dialects| Parts::default().offering(offered, dialects).profiles;
-    assert_eq!(profile_block(&offering(&[Dialect::Spawn], &dialects)).as_deref(), Some(block));
-    // Who is not offered `spawn`, or has no profiles, pays no tokens for them.
-    assert_eq!(profile_block(&offering(&[Dialect::Task, Dialect::SpawnTask], &dialects)), None);
-    assert_eq!(profile_block(&offering(&[Dialect::Spawn], &Dialects::default())), None);
+    let offering = |offered: &[Dialect]| Parts::default().offering(offered, profiles).profiles;
+    assert_eq!(profile_block(&offering(&[Dialect::Spawn])).as_deref(), Some(block));
+    // A session without `spawn` or profiles pays no tokens for them.
+    assert_eq!(profile_block(&offering(&[Dialect::Task, Dialect::SpawnTask])), None);
+    assert_eq!(profile_block(&[]), None);
+}
+
+#[test]
+fn r11_offers_are_replaced_in_place_and_nothing_else_changes() {
+    let one = vec![Named { name: "a".into(), about: "A.".into(), tools: vec!["look".into()] }];
+    let [old, new] = [offers(&[Dialect::Task], &[]), offers(&[Dialect::Spawn, Dialect::Minion], &one)];
+    let made = |caller: bool, offered: &[Dialect], profiles: &[Named]| {
+        let (body, offered, profiles) = (Some("Agent.\n\n- A list.".into()), offered.to_vec(), profiles.to_vec());
+        assemble(&Parts { body, offered, profiles, caller, ..Parts::default() }).system
+    };
+    for caller in [false, true] {
+        let none = made(caller, &[], &[]);
+        let (task, more) =
+            (made(caller, &[Dialect::Task], &[]), made(caller, &[Dialect::Spawn, Dialect::Minion], &one));
+        for from in [&none, &task, &more] {
+            assert_eq!(with_offers(from, None), none);
+            assert_eq!(with_offers(from, old.as_deref()), task);
+            assert_eq!(with_offers(from, new.as_deref()), more);
+        }
+    }
+    let blank: Text = "".into();
+    assert_eq!(with_offers(&with_offers(&blank, old.as_deref()), None), blank);
+    let quoted: Text = "Never write \"When to hand work to other agents:\n\n- x\".".into();
+    assert_eq!(with_offers(&quoted, None), quoted);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use subtend_session::ids::{Epoch, Hash, Seq, SessionId, Text};
+use subtend_session::index::Head;
 
 use super::{Scope, Tally};
 
@@ -50,6 +51,15 @@ pub(crate) struct Def {
     pub(crate) body: Text,
 }
 
+/// A deleted session: others name it, and nothing of what it said is left.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Deleted {
+    pub(crate) session: SessionId,
+    /// Its place, without any text.
+    pub(crate) head: Head,
+}
+
 /// A frame; `R` is its records, or how many they are.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -77,6 +87,8 @@ pub(crate) struct Line<R> {
     pub(crate) n: u64,
     #[serde(default = "Option::default")]
     pub(crate) export: Option<Header>,
+    #[serde(default = "Option::default")]
+    pub(crate) deleted: Option<Deleted>,
     #[serde(default = "Option::default")]
     pub(crate) def: Option<Def>,
     #[serde(default = "Option::default")]

@@ -7,7 +7,7 @@ use subtend_session::index::{self, Changes, Head};
 use subtend_session::record::Record;
 use subtend_session::state::State;
 
-use super::Told;
+use crate::compact;
 use crate::engine::{Engine, Go};
 use crate::error::ReadError;
 use crate::read;
@@ -40,7 +40,7 @@ struct Survey<'a> {
 pub(super) fn trees(
     engine: &dyn Engine,
     progress: &mut dyn FnMut(Progress),
-) -> Result<(BTreeMap<SessionId, Told>, Vec<Skipped>), ReadError> {
+) -> Result<(BTreeMap<SessionId, Head>, Vec<Skipped>), ReadError> {
     let mut survey = Survey { engine, heads: BTreeMap::new(), damaged: BTreeMap::new() };
     engine.heads(&mut |session, head| {
         match head {
@@ -50,7 +50,9 @@ pub(super) fn trees(
         Go::Continue(())
     })?;
     let mut done = Progress::default();
-    let all: Vec<SessionId> = survey.heads.keys().copied().collect();
+    let deleted = compact::deleted(&survey.heads);
+    // Nothing of a deleted session is written, so no damage to it matters.
+    let all: Vec<SessionId> = survey.heads.keys().filter(|session| !deleted.contains_key(*session)).copied().collect();
     for session in all {
         if let Some(why) = survey.wrong(session)? {
             survey.damaged.insert(session, why);
@@ -94,7 +96,7 @@ impl Survey<'_> {
     }
 
     /// Sound trees here, damaged sessions there.
-    fn parted(self) -> Result<(BTreeMap<SessionId, Told>, Vec<Skipped>), ReadError> {
+    fn parted(self) -> Result<(BTreeMap<SessionId, Head>, Vec<Skipped>), ReadError> {
         let mut parents = BTreeMap::new();
         self.engine.all_kids(&mut |parent, kid| {
             parents.insert(kid, parent);
@@ -103,13 +105,13 @@ impl Survey<'_> {
         let roots: BTreeMap<SessionId, SessionId> =
             self.damaged.keys().map(|session| (*session, self.root(*session, &parents))).collect();
         let lost: BTreeSet<SessionId> = roots.values().copied().collect();
-        let (mut told, mut left) = (BTreeMap::new(), BTreeMap::<SessionId, u64>::new());
+        let (mut kept, mut left) = (BTreeMap::new(), BTreeMap::<SessionId, u64>::new());
         for (session, head) in &self.heads {
             if lost.contains(&head.root) {
                 let sessions = left.entry(head.root).or_default();
                 *sessions = sessions.saturating_add(1);
             } else {
-                told.insert(*session, Told::of(head));
+                kept.insert(*session, head.clone());
             }
         }
         // One whose head is damaged is not among the others.
@@ -121,7 +123,7 @@ impl Survey<'_> {
             let root = roots.get(&session).copied().unwrap_or(session);
             Skipped { session, root, sessions: left.get(&root).copied().unwrap_or_default(), why }
         });
-        Ok((told, skipped.collect()))
+        Ok((kept, skipped.collect()))
     }
 
     /// The root of a damaged session: as its head says, or its birth, or the head of whoever stands above it.

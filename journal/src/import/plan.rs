@@ -9,6 +9,7 @@ use subtend_session::place::{Owner, Place};
 use subtend_session::record::Record;
 use subtend_session::state::State;
 
+use super::fields;
 use super::lines::Lines;
 use super::survey::{At, Session, Survey};
 use super::{ImportError, Places};
@@ -55,6 +56,8 @@ struct Plan<'a, R> {
     fates: BTreeMap<Row, Fate>,
     /// The root of each session, by the frame that is its birth.
     roots: BTreeMap<usize, SessionId>,
+    /// Where each session stands: its line, parent and root.
+    places: BTreeMap<SessionId, (At, Option<SessionId>, SessionId)>,
 }
 
 pub(super) fn plan<R: BufRead + Seek>(
@@ -64,14 +67,24 @@ pub(super) fn plan<R: BufRead + Seek>(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Planned, ImportError> {
     // Before the long part: a session that is there is the likeliest reason to refuse.
-    for session in survey.sessions.keys() {
-        if engine.head(*session).map_err(ReadError::from)?.is_some() {
-            return Err(ImportError::Exists(*session));
+    for session in survey.sessions.keys().chain(survey.deleted.keys()) {
+        match engine.head(*session).map_err(ReadError::from)? {
+            Some(head) if head.deleted => return Err(ImportError::Deleted(*session)),
+            Some(_) => return Err(ImportError::Exists(*session)),
+            None => {}
         }
     }
     let planned = Planned { places: vec![Lsn(0); survey.frames.len()], sessions: Vec::new(), owed: Vec::new() };
     let lines = Lines::new(file)?;
-    let mut plan = Plan { engine, lines, survey, planned, fates: BTreeMap::new(), roots: BTreeMap::new() };
+    let mut plan = Plan {
+        engine,
+        lines,
+        survey,
+        planned,
+        fates: BTreeMap::new(),
+        roots: BTreeMap::new(),
+        places: BTreeMap::new(),
+    };
     let mut done = Progress::default();
     for (id, session) in &survey.sessions {
         plan.session(*id, session)?;
@@ -79,7 +92,9 @@ pub(super) fn plan<R: BufRead + Seek>(
         done.frames = done.frames.saturating_add(session.frames.len() as u64);
         progress(done);
     }
+    plan.trees()?;
     plan.left_in_order()?;
+    plan.deleted();
     plan.owed()
 }
 
@@ -116,7 +131,9 @@ impl<R: BufRead + Seek> Plan<'_, R> {
     fn frame(&mut self, at: At) -> Result<FrameLine<Vec<Record>>, ImportError> {
         self.lines.go_to(at.line, at.offset)?;
         self.lines.read().map_err(|_| ImportError::Changed { line: at.line })?;
-        self.lines.parse::<Vec<Record>>()?.frame.ok_or(ImportError::Changed { line: at.line })
+        let mut frame = self.lines.parse::<Vec<Record>>()?.frame.ok_or(ImportError::Changed { line: at.line })?;
+        fields::admit(&mut frame.records).map_err(|why| ImportError::Damaged { line: at.line, why })?;
+        Ok(frame)
     }
 
     /// Whether the engine takes the frame.
@@ -181,7 +198,11 @@ impl<R: BufRead + Seek> Plan<'_, R> {
     }
 
     /// Notes what a frame makes and takes.
-    fn note(&mut self, ix: usize, at: At, changes: Changes) -> Result<(), ImportError> {
+    fn note(&mut self, ix: usize, at: At, mut changes: Changes) -> Result<(), ImportError> {
+        // A deleted session is owed nothing, and owes nothing.
+        let stays = |row: &Row| [row.to, row.from].iter().all(|end| !self.survey.deleted.contains_key(end));
+        changes.put.retain(stays);
+        changes.take.retain(stays);
         for row in changes.put.iter().chain(&changes.take) {
             for end in [row.to, row.from] {
                 if !self.survey.sessions.contains_key(&end) {
@@ -217,7 +238,31 @@ impl<R: BufRead + Seek> Plan<'_, R> {
             return Err(damaged(format!("session {id} is of the tree of {root}, in an export of that of {tree}")));
         }
         self.roots.extend(session.frames.iter().map(|ix| (*ix, root)));
+        self.places.insert(id, (at, place.parent(), root));
         Ok(())
+    }
+
+    /// Whoever stands below another session is of its tree.
+    fn trees(&self) -> Result<(), ImportError> {
+        for (id, (at, parent, root)) in &self.places {
+            let above = parent.and_then(|parent| self.places.get(&parent));
+            if let Some((.., tree)) = above.filter(|(.., tree)| tree != root) {
+                let why = format!("session {id} is of the tree of {root}, and its parent of that of {tree}");
+                return Err(ImportError::Damaged { line: at.line, why });
+            }
+        }
+        Ok(())
+    }
+
+    /// Of deleted sessions there is a head each.
+    fn deleted(&mut self) {
+        for (session, head) in &self.survey.deleted {
+            let mut frame = super::rows_only(*session, Seq(1));
+            frame.epoch = head.epoch;
+            frame.at_ms = head.updated_ms;
+            frame.changes.head = Some(Box::new(head.clone()));
+            self.planned.sessions.push(Rows { frame, opened: None });
+        }
     }
 
     /// What an import that did not finish has left of a tree must be its start, in the order of the file.

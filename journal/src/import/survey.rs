@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, Seek};
 
 use subtend_session::ids::{Epoch, Hash, Seq, SessionId, Text};
+use subtend_session::index::Head;
 
 use super::ImportError;
+use super::fields;
 use super::lines::Lines;
 use crate::codec;
-use crate::export::line::{AnyHeader, Count, Def, End, FrameLine};
+use crate::export::line::{AnyHeader, Count, Def, Deleted, End, FrameLine};
 use crate::export::{FORMAT, Scope, Tally};
 
 /// Where a line is.
@@ -31,6 +33,8 @@ pub(super) struct Session {
 #[derive(Debug)]
 pub(super) struct Survey {
     pub(super) what: Scope,
+    /// Sessions that were deleted before the export: their heads, without text.
+    pub(super) deleted: BTreeMap<SessionId, Head>,
     pub(super) defs: BTreeMap<Hash, At>,
     pub(super) frames: Vec<At>,
     pub(super) sessions: BTreeMap<SessionId, Session>,
@@ -46,6 +50,7 @@ pub(super) fn survey<R: BufRead + Seek>(file: &mut R) -> Result<Survey, ImportEr
     sum.update(lines.read().map_err(no_export)?);
     let mut found = Survey {
         what: header(&lines)?,
+        deleted: BTreeMap::new(),
         defs: BTreeMap::new(),
         frames: Vec::new(),
         sessions: BTreeMap::new(),
@@ -55,15 +60,20 @@ pub(super) fn survey<R: BufRead + Seek>(file: &mut R) -> Result<Survey, ImportEr
     loop {
         lines.read()?;
         let line = lines.parse::<Count>()?;
-        match (line.export, line.def, line.frame, line.end) {
-            (None, Some(def), None, None) => found.def(&lines, &def)?,
-            (None, None, Some(frame), None) => found.frame(&lines, &frame)?,
-            (None, None, None, Some(end)) => {
+        match (line.export, line.deleted, line.def, line.frame, line.end) {
+            (None, Some(deleted), None, None, None) => found.deleted(&lines, deleted)?,
+            (None, None, Some(def), None, None) => found.def(&lines, &def)?,
+            (None, None, None, Some(frame), None) => found.frame(&lines, &frame)?,
+            (None, None, None, None, Some(end)) => {
                 found.sum = sum.finalize().to_hex().as_str().into();
                 found.end(&mut lines, &end)?;
                 return Ok(found);
             }
-            _ => return Err(lines.damaged("it is neither a definition, nor a frame, nor the end")),
+            _ => {
+                return Err(
+                    lines.damaged("it is neither a deleted session, nor a definition, nor a frame, nor the end")
+                );
+            }
         }
         sum.update(lines.bytes());
     }
@@ -89,11 +99,11 @@ fn header<R: BufRead + Seek>(lines: &Lines<'_, R>) -> Result<Scope, ImportError>
         return Err(ImportError::Newer { line: lines.n, why });
     }
     let line = lines.parse::<Count>()?;
-    match (line.export, line.def, line.frame, line.end) {
-        (Some(header), None, None, None) if header.format == FORMAT && header.frames == codec::VERSION => {
+    match (line.export, line.deleted, line.def, line.frame, line.end) {
+        (Some(header), None, None, None, None) if header.format == FORMAT && header.frames == codec::VERSION => {
             Ok(header.what)
         }
-        (Some(header), None, None, None) => {
+        (Some(header), None, None, None, None) => {
             let (format, frames) = (header.format, header.frames);
             Err(lines.damaged(format!("export {format} with frames {frames} was never a format")))
         }
@@ -102,6 +112,22 @@ fn header<R: BufRead + Seek>(lines: &Lines<'_, R>) -> Result<Scope, ImportError>
 }
 
 impl Survey {
+    fn deleted<R: BufRead + Seek>(&mut self, lines: &Lines<'_, R>, deleted: Deleted) -> Result<(), ImportError> {
+        let Deleted { session, head } = deleted;
+        // Whatever else it says would come into listings.
+        if !head.is_erased() || head != head.erased() {
+            return Err(lines.damaged(format!("session {session} is deleted, and the line says more than its place")));
+        }
+        fields::short(&head.short).map_err(|why| lines.damaged(why))?;
+        let tree = if let Scope::Tree(root) = self.what { root } else { head.root };
+        if head.root != tree || self.deleted.insert(session, head).is_some() || self.sessions.contains_key(&session) {
+            return Err(
+                lines.damaged(format!("session {session} is deleted, and it is of another tree or came before"))
+            );
+        }
+        Ok(())
+    }
+
     fn def<R: BufRead + Seek>(&mut self, lines: &Lines<'_, R>, def: &Def) -> Result<(), ImportError> {
         if Hash::of(def.body.as_bytes()) != def.hash {
             return Err(lines.damaged(format!("the body is not the one that {} names", def.hash)));
@@ -118,6 +144,9 @@ impl Survey {
         let session = self.sessions.entry(id).or_insert_with(|| Session { next: Seq(1), ..Session::default() });
         if count == 0 {
             return Err(lines.damaged(format!("a frame of session {id} without records")));
+        }
+        if self.deleted.contains_key(&id) {
+            return Err(lines.damaged(format!("a frame of session {id}, which is deleted")));
         }
         if first_seq != session.next {
             let next = session.next;

@@ -6,6 +6,7 @@ use subtend_session::ids::{Hash, Lsn, Seq, Text};
 use subtend_session::index::{InflightChange, Row};
 use subtend_session::record::Record;
 
+use super::fields;
 use super::lines::Lines;
 use super::plan::{Planned, Rows, to_frame};
 use super::survey::Survey;
@@ -50,7 +51,8 @@ pub(super) async fn write<R: BufRead + Seek>(
         }
         sum.update(lines.bytes());
         pile.defs.extend(line.def.map(|def| (def.hash, def.body)));
-        let Some(frame) = line.frame else { continue };
+        let Some(mut frame) = line.frame else { continue };
+        fields::admit(&mut frame.records).map_err(|_| ImportError::Changed { line: n })?;
         if places.get(ix).is_some_and(|lsn| *lsn == Lsn(0)) {
             pile.take(ix, &to_frame(&frame), lines.bytes().len() as u64);
         } else {

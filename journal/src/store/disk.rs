@@ -1,31 +1,66 @@
-//! Opening a store in a directory: its lock, its engine, and the end of what was acknowledged.
+//! Opening a store in a directory: its lock, its engine, and the end of what was acknowledged; and compacting it.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use subtend_session::ids::Lsn;
 
 use super::ENGINES;
-use crate::blobs::Blobs;
+use crate::blobs::{self, Blobs};
+use crate::compact::{self, Compacted, Compacting};
 use crate::directory;
 use crate::engine::Engine;
 use crate::error::OpenError;
 use crate::journal::{Journal, Options};
 use crate::lock::Lock;
+use crate::owner_only;
 use crate::watermark::Watermark;
 
+/// Opens an engine in its entry of a store's directory, and makes it if it is missing.
+type Opener = dyn Fn(&Path, usize) -> Result<Arc<dyn Engine>, OpenError>;
+
+#[cfg(feature = "redb")]
+pub(super) fn redb(entry: &Path, cache_bytes: usize) -> Result<Arc<dyn Engine>, OpenError> {
+    owner_only::create_dir_all(entry).map_err(io("create", entry))?;
+    Ok(Arc::new(crate::redb::Redb::open(&entry.join("journal.redb"), cache_bytes)?))
+}
+
+#[cfg(feature = "sled")]
+pub(super) fn sled(entry: &Path, cache_bytes: usize) -> Result<Arc<dyn Engine>, OpenError> {
+    Ok(Arc::new(crate::sled::open(entry, cache_bytes)?))
+}
+
+#[cfg(feature = "fjall")]
+pub(super) fn fjall(entry: &Path, cache_bytes: usize) -> Result<Arc<dyn Engine>, OpenError> {
+    Ok(Arc::new(crate::fjall::open(entry, cache_bytes)?))
+}
+
+fn io(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> OpenError {
+    let path = path.to_owned();
+    move |source| OpenError::Io { what, path, source }
+}
+
+/// Closes the store in `dir` to other users, and says in the log where it was open.
+fn closed(dir: &Path) -> Result<(), OpenError> {
+    let exposed = owner_only::close_to_others(dir).map_err(io("read the directory", dir))?;
+    exposed.iter().for_each(|exposed| tracing::warn!(%exposed, "a store was open to other users"));
+    Ok(())
+}
+
 /// Opens the store in `dir` on the engine of that name, which `engine` opens in its entry of the directory.
-pub(super) fn open(
-    dir: &Path,
-    name: &'static str,
-    options: &Options,
-    engine: impl FnOnce(&Path, usize) -> Result<Arc<dyn Engine>, OpenError>,
-) -> Result<Journal, OpenError> {
-    std::fs::create_dir_all(dir).map_err(|source| OpenError::Io { what: "create", path: dir.to_owned(), source })?;
+pub(super) fn open(dir: &Path, name: &'static str, options: &Options, engine: &Opener) -> Result<Journal, OpenError> {
+    owner_only::create_dir_all(dir).map_err(io("create", dir))?;
+    // Before the lock is taken: nobody else may hold it.
+    closed(dir)?;
     let lock = Lock::take(dir)?;
-    let engine = engine(&entry_of(dir, name)?, options.cache_bytes)?;
+    let entry = entry_of(dir, name)?;
+    finish(dir, &entry, options, engine, &mut |_| {})?;
+    let engine = engine(&entry, options.cache_bytes)?;
     let last = engine.last_lsn()?;
     let watermark = Watermark::open(dir, last, options.accept_loss)?;
+    // What the engine made.
+    closed(dir)?;
     directory::sync(dir)?;
     if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         directory::sync(parent)?;
@@ -43,6 +78,9 @@ pub(super) fn open_to_read(
 ) -> Result<Journal, OpenError> {
     let lock = Lock::take_to_read(dir)?;
     let entry = entry_of(dir, name)?;
+    let compacted = compacted(&entry);
+    // What killed a compaction left complete; the next opening for writing puts it in its place.
+    let entry = if compacted.exists() { compacted } else { entry };
     if !entry.exists() {
         // Nothing may have been there, or all of it may be lost.
         Watermark::look(dir, Lsn(0), options.accept_loss)?;
@@ -62,13 +100,9 @@ pub(super) fn discard(dir: &Path, name: &'static str) -> Result<bool, OpenError>
     if !Watermark::is_at_the_start(dir)? || dir.join("blobs").exists() {
         return Ok(false);
     }
-    let io = |path: &Path| {
-        let path = path.to_owned();
-        move |source| OpenError::Io { what: "remove", path, source }
-    };
-    std::fs::remove_dir_all(&entry).map_err(io(&entry))?;
+    std::fs::remove_dir_all(&entry).map_err(io("remove", &entry))?;
     for file in ["WATERMARK", "LOCK"].map(|file| dir.join(file)) {
-        std::fs::remove_file(&file).map_err(io(&file))?;
+        std::fs::remove_file(&file).map_err(io("remove", &file))?;
     }
     drop(lock);
     // What else is in it is not ours.
@@ -76,10 +110,81 @@ pub(super) fn discard(dir: &Path, name: &'static str) -> Result<bool, OpenError>
     Ok(true)
 }
 
+/// Rewrites the store in `dir` without what is deleted.
+pub(super) fn compact(
+    dir: &Path,
+    name: &'static str,
+    options: &Options,
+    engine: &Opener,
+    progress: &mut dyn FnMut(Compacting),
+) -> Result<Compacted, OpenError> {
+    closed(dir)?;
+    let _lock = Lock::take(dir)?;
+    let entry = entry_of(dir, name)?;
+    finish(dir, &entry, options, engine, &mut |_| {})?;
+    if !entry.exists() {
+        return Err(io("open", &entry)(std::io::ErrorKind::NotFound.into()));
+    }
+    let mut done = Compacted::default();
+    directory::whole(&compacted(&entry), |making| {
+        let from = engine(&entry, options.cache_bytes)?;
+        Watermark::look(dir, from.last_lsn()?, options.accept_loss)?;
+        let whole = Blobs::to_read(Arc::clone(&from), dir.join("blobs"));
+        let to = engine(making, options.cache_bytes)?;
+        done = compact::copy(&*from, &whole, &*to, progress)?;
+        Ok(())
+    })?;
+    progress(Compacting::Whole);
+    let mut blobs = 0_u64;
+    finish(dir, &entry, options, engine, &mut |step| {
+        blobs = blobs.saturating_add((step == Compacting::Swept).into());
+        progress(step);
+    })?;
+    closed(dir)?;
+    Ok(Compacted { blobs, ..done })
+}
+
+/// Puts a compacted store that is complete in the place of the old one, and removes the blobs that it does not name; removes one that
+/// is not complete. Repeated after a kill, it continues.
+fn finish(
+    dir: &Path,
+    entry: &Path,
+    options: &Options,
+    engine: &Opener,
+    progress: &mut dyn FnMut(Compacting),
+) -> Result<(), OpenError> {
+    let compacted = compacted(entry);
+    remove(&compacted.with_added_extension("making"))?;
+    if !compacted.exists() {
+        return Ok(());
+    }
+    let named: BTreeSet<String> = blobs::named(&*engine(&compacted, options.cache_bytes)?)?;
+    let blobs = dir.join("blobs");
+    blobs::sweep(&blobs, &named, &mut || progress(Compacting::Swept)).map_err(io("remove from", &blobs))?;
+    remove(entry)?;
+    progress(Compacting::Removed);
+    std::fs::rename(&compacted, entry).map_err(io("rename", &compacted))?;
+    directory::sync(dir)?;
+    progress(Compacting::Done);
+    Ok(())
+}
+
+fn compacted(entry: &Path) -> PathBuf {
+    entry.with_added_extension("compacted")
+}
+
+fn remove(dir: &Path) -> Result<(), OpenError> {
+    match std::fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(io("remove", dir)(error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 /// The engine's entry in the directory, which no other engine may have taken.
 fn entry_of(dir: &Path, name: &'static str) -> Result<PathBuf, OpenError> {
     for (other, _, entry) in ENGINES.iter().filter(|(other, ..)| *other != name) {
-        if dir.join(entry).exists() {
+        let entry = dir.join(entry);
+        if entry.exists() || compacted(&entry).exists() {
             return Err(OpenError::OtherEngine { path: dir.to_owned(), wanted: name, found: other });
         }
     }

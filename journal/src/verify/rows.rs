@@ -89,8 +89,12 @@ impl Check<'_> {
     fn orphans(&mut self) -> Result<(), ReadError> {
         let engine = self.engine;
         let mut orphans = Vec::new();
-        engine.heads(&mut |session, _| {
-            orphans.push((session, "head"));
+        engine.heads(&mut |session, head| {
+            if head.is_ok_and(|head| head.is_erased()) && !self.sound.contains(&session) {
+                self.erased.insert(session);
+            } else {
+                orphans.push((session, "head"));
+            }
             GO
         })?;
         engine.inflights(&mut |session, _| {
@@ -162,8 +166,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Whether one end of the row cannot be read: then it may have been made or taken there.
+    /// Whether one end of the row cannot be read, or is erased: then it may have been made or taken there.
     fn unknown(&self, row: &Row) -> bool {
-        self.damaged.contains(&row.to) || self.damaged.contains(&row.from)
+        [row.to, row.from].iter().any(|end| self.damaged.contains(end) || self.erased.contains(end))
     }
 }

@@ -32,7 +32,7 @@ impl Health {
     pub(super) fn failed(&self, name: &Text, error: ModelFail, retry_after_ms: Option<u64>) {
         let for_how_long = match error {
             ModelFail::Rate | ModelFail::Unavailable => retry_after_ms.map_or(BRIEFLY, Duration::from_millis),
-            ModelFail::Auth => LONG,
+            ModelFail::Auth | ModelFail::Credit | ModelFail::Access => LONG,
             // The request's own fault, or the answer's: the next request may fare better.
             ModelFail::BadAnswer
             | ModelFail::ContextOverflow

@@ -1,7 +1,7 @@
 //! The final answer: what explorers reported, put together for a person.
 
 use super::areas::Plan;
-use super::brief::{Area, Brief};
+use super::brief::Area;
 use super::report::{Matches, Report, code, shown};
 use super::results::{Count, Listing};
 use super::transcript::QUESTION;
@@ -13,10 +13,15 @@ pub(super) const OPENING: &str =
 /// Places shown of one word, over all areas.
 const PLACES: usize = 16;
 
+/// Directories named in one list.
+const LISTED: usize = 20;
+
 /// One area with what came of it.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pub(super) area: Area,
+    /// Why it was chosen.
+    pub(super) why: String,
     /// The report, or why there is none.
     pub(super) report: Result<Report, String>,
 }
@@ -32,10 +37,12 @@ pub(super) fn markdown(listing: Option<&Listing>, plan: &Plan, parts: &[Part]) -
     if let Some(listing) = listing {
         out.push_str(&whole(listing));
     }
+    if !plan.how.is_empty() {
+        out.push_str(&format!("{}\n\n", plan.how));
+    }
     let reports: Vec<&Report> = parts.iter().filter_map(|part| part.report.as_ref().ok()).collect();
     if !reports.is_empty() {
-        out.push_str(&table(&reports));
-        out.push_str(&long(&reports));
+        out.push_str(&table(parts));
     }
     for word in words(plan, &reports) {
         out.push_str(&about(word, &reports));
@@ -45,8 +52,7 @@ pub(super) fn markdown(listing: Option<&Listing>, plan: &Plan, parts: &[Part]) -
 }
 
 fn whole(listing: &Listing) -> String {
-    let tops: Vec<String> =
-        listing.dirs.iter().filter(|dir| !dir.path.contains('/')).map(|dir| code(&format!("{}/", dir.path))).collect();
+    let tops: Vec<&str> = listing.dirs.iter().map(|dir| &*dir.path).filter(|path| !path.contains('/')).collect();
     let own = listing.files.iter().filter(|file| !file.path.contains('/')).count();
     let own = Count {
         n: u64::try_from(own).unwrap_or(u64::MAX),
@@ -57,39 +63,37 @@ fn whole(listing: &Listing) -> String {
         0 => format!("The workspace has no directories and {own} at its top.\n\n"),
         _ => format!(
             "At its top the workspace has {own} and the directories {}. What ignore files leave out is not counted.\n\n",
-            tops.join(", ")
+            dirs(&tops)
         ),
     }
 }
 
-fn table(reports: &[&Report]) -> String {
-    let mut out = String::from("| area | files | kinds | what it says of itself |\n|---|---|---|---|\n");
-    for report in reports {
+/// Some directories, and how many more there are.
+fn dirs(paths: &[&str]) -> String {
+    let mut shown: Vec<String> = paths.iter().take(LISTED).map(|path| code(&format!("{path}/"))).collect();
+    if let Some(more) = paths.len().checked_sub(LISTED).filter(|more| *more > 0) {
+        shown.push(format!("and {more} more"));
+    }
+    shown.join(", ")
+}
+
+fn table(parts: &[Part]) -> String {
+    let mut out =
+        String::from("| area | chosen by | files | kinds | what it says of itself |\n|---|---|---|---|---|\n");
+    for (why, report) in parts.iter().filter_map(|part| Some((&part.why, part.report.as_ref().ok()?))) {
         let files = report.files.map_or_else(|| "not listed".to_owned(), |files| files.to_string());
-        let kinds: Vec<String> = report.kinds.iter().take(4).map(|(kind, count)| format!("{kind} {count}")).collect();
         let begins: Vec<String> =
             report.opens.iter().take(2).map(|place| format!("{} {}", code(&place.name()), code(&place.text))).collect();
-        let cells = [report.area.shown(), files, kinds.join(", "), begins.join("<br>")];
+        let cells = [report.area.shown(), why.clone(), files, report.kinds_shown(), begins.join("<br>")];
         out.push_str(&format!("| {} |\n", cells.map(|cell| cell.replace('|', "\\|")).join(" | ")));
     }
     out.push('\n');
     out
 }
 
-fn long(reports: &[&Report]) -> String {
-    let mut long: Vec<&(String, u64)> = reports.iter().flat_map(|report| &report.long).collect();
-    long.sort_by_key(|(path, lines)| (std::cmp::Reverse(*lines), path.clone()));
-    let long: Vec<String> = long
-        .iter()
-        .take(5)
-        .map(|(path, lines)| format!("{} ({})", code(path), Count::exactly(*lines).of("line", "lines")))
-        .collect();
-    if long.is_empty() { String::new() } else { format!("Long files there: {}.\n\n", long.join(", ")) }
-}
-
 /// The words looked for, by label and pattern, in the order of the plan.
 fn words<'a>(plan: &'a Plan, reports: &[&'a Report]) -> Vec<(&'a str, &'a str)> {
-    let planned = plan.briefs.iter().flat_map(|brief| &brief.words).map(|word| (&*word.label, &*word.pattern));
+    let planned = plan.briefs.iter().flat_map(|(brief, _)| &brief.words).map(|word| (&*word.label, &*word.pattern));
     let reported = reports.iter().flat_map(|report| &report.words).map(|word| (&*word.label, &*word.pattern));
     let mut out: Vec<(&str, &str)> = Vec::new();
     for word in planned.chain(reported) {
@@ -145,7 +149,7 @@ fn about((label, pattern): (&str, &str), reports: &[&Report]) -> String {
 /// What the answer does not rest on.
 fn limits(plan: &Plan, parts: &[Part]) -> String {
     let mut out = Vec::new();
-    for Part { area, report } in parts {
+    for Part { area, report, .. } in parts {
         match report {
             Err(why) => out.push(format!("{}: no report: {}", area.shown(), shown(why))),
             Ok(report) => {
@@ -157,13 +161,13 @@ fn limits(plan: &Plan, parts: &[Part]) -> String {
         }
     }
     if !plan.left.is_empty() {
-        let left: Vec<String> = plan.left.iter().map(|path| code(&format!("{path}/"))).collect();
-        out.push(format!("not looked at: {}", left.join(", ")));
+        let left: Vec<&str> = plan.left.iter().map(|path| &**path).collect();
+        out.push(format!("not looked at: {}", dirs(&left)));
     }
     if plan.cut {
         out.push(format!("only the first {QUESTION} bytes of the question were looked at"));
     }
-    if plan.briefs.iter().all(|brief: &Brief| brief.words.is_empty()) {
+    if plan.briefs.iter().all(|(brief, _)| brief.words.is_empty()) {
         out.push("the question names nothing to search for, so nothing was searched".into());
     }
     let lines: String = out.iter().map(|line| format!("- {line}\n")).collect();

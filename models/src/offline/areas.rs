@@ -1,7 +1,12 @@
-//! Where to look: areas of a workspace, by what a question names and by what is large.
+//! Where to look: areas of a workspace, by what a question names, by what one search for its words found, and by size.
+
+use std::cmp::Reverse;
+
+use serde_json::{Value, json};
 
 use super::brief::{Area, Brief};
-use super::results::{Dir, Listing};
+use super::report::code;
+use super::results::{Count, Dir, Listing, Matched};
 use super::words::{self, Word};
 
 /// Areas at most: one explorer each.
@@ -10,11 +15,77 @@ const MOST: usize = 6;
 /// Areas that are worth dividing the work for.
 const FEWEST: usize = 3;
 
+/// Areas where nothing of the question matches.
+const UNASKED: usize = 5;
+
+/// Files that the search for areas shows.
+const FILES: u32 = 2_000;
+
+/// Arguments of the one search for all words of a question: as beginnings of `whole` words, or anywhere.
+pub(super) fn search(words: &[Word], whole: bool) -> Value {
+    json!({ "pattern": pattern(words, whole), "path": ".", "regex": true, "files": true, "max_matches": FILES })
+}
+
+fn pattern(words: &[Word], whole: bool) -> String {
+    // A boundary of ASCII alone: one of Unicode makes a search of many files slow.
+    let begins = if whole { r"(?:(?-u:\b)|_)" } else { "" };
+    let all: Vec<String> = words.iter().map(|word| format!("{begins}(?:{})", word.pattern)).collect();
+    all.join("|")
+}
+
+/// What the search for the words of a question found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Hits {
+    pub(super) words: Vec<Word>,
+    /// Whether whole words were searched for.
+    pub(super) whole: bool,
+    pub(super) matched: Matched,
+}
+
+impl Hits {
+    /// How an area matches: the words in names of its paths, and its matching lines.
+    fn of(&self, area: &Area) -> (Vec<String>, u64) {
+        let files = || self.matched.files.iter().filter(|(path, _)| area.holds(path));
+        let own = (!area.shallow).then_some(&area.path);
+        let in_paths = |word: &&Word| {
+            own.into_iter().chain(files().map(|(path, _)| path)).any(|path| word.is_in(path, self.whole))
+        };
+        let named = self.words.iter().filter(in_paths).map(|word| code(&word.label));
+        (named.collect(), files().map(|(_, lines)| lines).sum())
+    }
+
+    /// Why an area was chosen, if anything of the question matches in it.
+    fn why(&self, area: &Area) -> Option<String> {
+        let (named, lines) = self.of(area);
+        let verb = if self.whole { "name" } else { "contain" };
+        let named = (!named.is_empty()).then(|| format!("paths {verb} {}", named.join(", ")));
+        let lines = Count { n: lines, exact: self.matched.whole };
+        let lines = (lines.n > 0).then(|| lines.of("matching line", "matching lines"));
+        let why: Vec<String> = named.into_iter().chain(lines).collect();
+        (!why.is_empty()).then(|| why.join("; "))
+    }
+
+    /// What was searched for, with what came of it.
+    fn told(&self) -> String {
+        let Matched { lines, matching, .. } = &self.matched;
+        let pattern = code(&pattern(&self.words, self.whole));
+        let parts = if self.whole { "" } else { " No whole word matches, so parts of words count." };
+        format!(
+            "One search for the words of the question, {pattern}, found {} in {}.{parts} Areas that match come first: by names of \
+             paths, then by matching lines. Where too few match, the largest follow.",
+            lines.of("matching line", "matching lines"),
+            matching.of("file", "files")
+        )
+    }
+}
+
 /// What is looked at, and what is not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// No two of them share a file.
-    pub(super) briefs: Vec<Brief>,
+    /// No two of them share a file; each with the reason why it was chosen.
+    pub(super) briefs: Vec<(Brief, String)>,
+    /// How areas were chosen.
+    pub(super) how: String,
     /// Directories that no brief covers.
     pub(super) left: Vec<String>,
     /// Whether more was asked than was looked at.
@@ -22,30 +93,92 @@ pub(super) struct Plan {
 }
 
 /// Divides the work on `question` over the areas of a workspace that lists as `listing`, two levels deep.
-pub(super) fn plan(listing: &Listing, question: &str) -> Plan {
-    let mut areas = named(listing, question);
-    let wanted = if areas.is_empty() { 5 } else { areas.len().saturating_add(1).clamp(FEWEST, MOST) };
-    let own = Area::shallow(".");
-    if listing.files.iter().any(|file| parent(&file.path) == ".") && areas.len() < wanted && free(&own, &areas) {
-        areas.push(own);
+pub(super) fn plan(listing: &Listing, question: &str, hits: Option<Result<Hits, String>>) -> Plan {
+    let how = match &hits {
+        None => String::new(),
+        Some(Ok(hits)) => hits.told(),
+        Some(Err(why)) => {
+            format!("The search for the words of the question failed, so areas were chosen by size: {why}")
+        }
+    };
+    let hits = hits.as_ref().and_then(|hits| hits.as_ref().ok());
+    let why = |area: &Area| hits.and_then(|hits| hits.why(area));
+    // The best first: names of paths, lines, parts of the area's own name, size.
+    let order = |area: &Area| {
+        let (named, lines) = hits.map(|hits| hits.of(area)).unwrap_or_default();
+        let part = hits.is_some_and(|hits| hits.words.iter().any(|word| word.is_in(&area.path, false)));
+        let hidden = area.path.starts_with('.') && !area.shallow;
+        let size = Reverse(size(listing, &area.path));
+        (Reverse(named.len()), Reverse(lines), !part, hidden, !area.shallow, size, area.path.clone())
+    };
+    let parts = |of: &str| {
+        let own = listing.files.iter().any(|file| parent(&file.path) == of).then(|| Area::shallow(of));
+        let below = listing.dirs.iter().filter(|dir| parent(&dir.path) == of && dir.entries > 0);
+        let mut parts: Vec<Area> = own.into_iter().chain(below.map(|dir| Area::deep(&dir.path))).collect();
+        parts.sort_by_cached_key(order);
+        parts
+    };
+    let asked = named(listing, question);
+    let mut areas = asked.clone();
+    let (matching, rest): (Vec<Area>, Vec<Area>) = parts(".").into_iter().partition(|area| why(area).is_some());
+    let (own, rest): (Vec<Area>, Vec<Area>) = rest.into_iter().partition(|area| area.shallow);
+    let any = !matching.is_empty();
+    let wants = |area: &Area| !any || why(area).is_some();
+    add(&mut areas, matching, MOST.saturating_sub(own.len()));
+    let wanted = match asked.len() {
+        _ if any => FEWEST,
+        0 => UNASKED,
+        asked => asked.saturating_add(1).clamp(FEWEST, MOST),
+    };
+    let (hidden, rest) = rest.into_iter().partition(|area| area.path.starts_with('.'));
+    for (more, most) in [(own, MOST), (rest, wanted), (hidden, FEWEST)] {
+        add(&mut areas, more, most);
     }
-    let mut tops: Vec<&Dir> = listing.dirs.iter().filter(|dir| parent(&dir.path) == "." && dir.entries > 0).collect();
-    tops.sort_by_key(|dir| (dir.path.starts_with('.'), std::cmp::Reverse(size(listing, &dir.path)), dir.path.clone()));
-    for top in tops {
-        let area = Area::deep(&top.path);
-        let hidden = top.path.starts_with('.') && areas.len() >= FEWEST;
-        if areas.len() < wanted && !hidden && free(&area, &areas) {
+    while areas.len() < FEWEST && split(&mut areas, &parts, &wants) {}
+    let words = wanted_words(question, &areas);
+    let left = left(listing, &areas);
+    let briefs = areas.into_iter().map(|area| {
+        let why = match why(&area) {
+            _ if asked.contains(&area) => "named in the question".to_owned(),
+            Some(why) => why,
+            None => if area.shallow { "its own files" } else { "size" }.to_owned(),
+        };
+        (Brief { area, words: words.clone() }, why)
+    });
+    Plan { briefs: briefs.collect(), how, left, cut: false }
+}
+
+/// Adds areas that share no file with those there are, up to `most` in all.
+fn add(areas: &mut Vec<Area>, more: Vec<Area>, most: usize) {
+    for area in more {
+        if areas.len() < most && free(&area, areas) {
             areas.push(area);
         }
     }
-    while areas.len() < FEWEST && split(listing, &mut areas) {}
-    let words = wanted_words(question, &areas);
-    let left = listing.dirs.iter().filter(|dir| dir.entries > 0 && !covered(&dir.path, &areas));
-    let mut left: Vec<String> = left.map(|dir| dir.path.clone()).collect();
-    left.retain(|path| !areas.iter().any(|area| within(&area.path, path)));
-    let tops: Vec<String> = left.iter().filter(|path| parent(path) == ".").cloned().collect();
-    left.retain(|path| tops.contains(path) || !tops.iter().any(|top| within(path, top)));
-    Plan { briefs: areas.into_iter().map(|area| Brief { area, words: words.clone() }).collect(), left, cut: false }
+}
+
+/// Puts the parts of the first divisible area into its place: those that are wanted, and others where these are few.
+fn split(areas: &mut Vec<Area>, parts: &impl Fn(&str) -> Vec<Area>, wants: &impl Fn(&Area) -> bool) -> bool {
+    let divisible = areas.iter().enumerate().filter(|(_, area)| !area.shallow);
+    let divided =
+        divisible.map(|(at, area)| (at, parts(&area.path))).find(|(_, parts)| parts.iter().any(|part| !part.shallow));
+    let Some((at, parts)) = divided else { return false };
+    let mut after = areas.split_off(at);
+    after.remove(0);
+    let (wanted, rest) = parts.into_iter().partition(wants);
+    add(areas, wanted, MOST.saturating_sub(after.len()));
+    add(areas, rest, FEWEST.saturating_sub(after.len()));
+    areas.extend(after);
+    true
+}
+
+/// Directories that no area covers, each without those below it.
+fn left(listing: &Listing, areas: &[Area]) -> Vec<String> {
+    let left = listing.dirs.iter().filter(|dir| dir.entries > 0).map(|dir| dir.path.clone());
+    let covers = |area: &Area, path: &str| (!area.shallow && within(path, &area.path)) || within(&area.path, path);
+    let left: Vec<String> = left.filter(|path| !areas.iter().any(|area| covers(area, path))).collect();
+    let below = |path: &String| left.iter().any(|other| other != path && within(path, other));
+    left.iter().filter(|path| !below(path)).cloned().collect()
 }
 
 /// The words of the question, without those that only name a chosen area.
@@ -79,23 +212,6 @@ fn named(listing: &Listing, question: &str) -> Vec<Area> {
     areas
 }
 
-/// Puts the parts of the largest divisible area into its place.
-fn split(listing: &Listing, areas: &mut Vec<Area>) -> bool {
-    let parts = |area: &Area| listing.dirs.iter().any(|dir| parent(&dir.path) == area.path && dir.entries > 0);
-    let divisible = areas.iter().enumerate().filter(|(_, area)| !area.shallow && parts(area));
-    let Some((at, _)) = divisible.max_by_key(|(_, area)| size(listing, &area.path)) else { return false };
-    let area = areas.remove(at);
-    let mut subs: Vec<&Dir> =
-        listing.dirs.iter().filter(|dir| parent(&dir.path) == area.path && dir.entries > 0).collect();
-    subs.sort_by_key(|dir| (std::cmp::Reverse(dir.entries), dir.path.clone()));
-    if listing.files.iter().any(|file| parent(&file.path) == area.path) {
-        areas.push(Area::shallow(&area.path));
-    }
-    let room = MOST.saturating_sub(areas.len());
-    areas.extend(subs.into_iter().take(room).map(|dir| Area::deep(&dir.path)));
-    true
-}
-
 /// About how much a directory holds, from what two levels show.
 fn size(listing: &Listing, path: &str) -> u64 {
     listing.dirs.iter().filter(|dir| dir.path == path || parent(&dir.path) == path).map(|dir| dir.entries).sum()
@@ -113,10 +229,6 @@ fn free(area: &Area, areas: &[Area]) -> bool {
 
 fn is_file_in(deep: &Area, shallow: &Area) -> bool {
     parent(&deep.path) == shallow.path && name(&deep.path).contains('.')
-}
-
-fn covered(path: &str, areas: &[Area]) -> bool {
-    areas.iter().any(|area| !area.shallow && within(path, &area.path))
 }
 
 /// Whether `path` is `above` or lies in it.
@@ -140,101 +252,4 @@ fn related(name: &str, word: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::results::{Count, File};
-    use super::*;
-
-    fn listing(entries: &[(&str, u64)]) -> Listing {
-        let (dirs, files): (Vec<_>, Vec<_>) = entries.iter().partition(|(path, _)| path.ends_with('/'));
-        Listing {
-            dirs: dirs.iter().map(|(path, n)| Dir { path: path.trim_end_matches('/').into(), entries: *n }).collect(),
-            files: files.iter().map(|(path, n)| File { path: (*path).into(), lines: Some(*n) }).collect(),
-            count: Count::exactly(files.len() as u64),
-        }
-    }
-
-    fn project() -> Listing {
-        listing(&[
-            (".github/", 1),
-            ("docs/", 3),
-            ("journal/", 2),
-            ("session/", 3),
-            ("sim/", 0),
-            ("tools/", 2),
-            ("web/", 1),
-            ("Cargo.toml", 9),
-            ("README.md", 4),
-            ("journal/src/", 9),
-            ("session/src/", 30),
-            ("session/tests/", 4),
-            ("tools/src/", 20),
-            ("web/src/", 2),
-            ("session/Cargo.toml", 7),
-        ])
-    }
-
-    fn areas(listing: &Listing, question: &str) -> Vec<Area> {
-        plan(listing, question).briefs.into_iter().map(|brief| brief.area).collect()
-    }
-
-    #[test]
-    fn a_general_question_takes_the_top_and_the_largest_areas() {
-        let plan = plan(&project(), "How is this project put together?");
-        let expected =
-            [Area::shallow("."), Area::deep("session"), Area::deep("tools"), Area::deep("journal"), Area::deep("docs")];
-        assert_eq!(plan.briefs.iter().map(|brief| brief.area.clone()).collect::<Vec<_>>(), expected);
-        assert_eq!(plan.left, [".github", "web"]);
-        assert!(plan.briefs.iter().all(|brief| brief.words.is_empty()));
-    }
-
-    #[test]
-    fn a_question_that_names_places_goes_there_first() {
-        assert_eq!(
-            areas(&project(), "Where does the web part log errors?"),
-            [Area::deep("web"), Area::shallow("."), Area::deep("session")]
-        );
-        assert_eq!(
-            areas(&project(), "Compare session/src with the journals"),
-            [Area::deep("session/src"), Area::deep("journal"), Area::shallow(".")]
-        );
-        assert_eq!(
-            areas(&project(), "what does cargo.toml say"),
-            [Area::deep("Cargo.toml"), Area::deep("session"), Area::deep("tools")]
-        );
-    }
-
-    #[test]
-    fn few_areas_are_divided() {
-        let one = listing(&[("src/", 4), ("src/a/", 2), ("src/b/", 5), ("src/main.rs", 3)]);
-        assert_eq!(areas(&one, "what?"), [Area::shallow("src"), Area::deep("src/b"), Area::deep("src/a")]);
-        assert_eq!(areas(&listing(&[("main.rs", 3)]), "what?"), [Area::shallow(".")]);
-        assert_eq!(areas(&listing(&[]), "what?"), []);
-    }
-
-    #[test]
-    fn words_that_name_an_area_are_not_searched_for_beside_others() {
-        let words = |question| {
-            plan(&project(), question)
-                .briefs
-                .iter()
-                .flat_map(|brief| brief.words.iter().map(|word| word.label.clone()))
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(words("locks in the journal"), ["locks", "locks", "locks"]);
-        assert_eq!(words("the journal"), ["journal", "journal", "journal"]);
-    }
-
-    #[test]
-    fn no_two_areas_share_a_file() {
-        for question in
-            ["session session/src journal Cargo.toml", "session/src session", "README.md tools src docs web"]
-        {
-            let areas = areas(&project(), question);
-            for (at, area) in areas.iter().enumerate() {
-                let others: Vec<Area> =
-                    areas.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, area)| area.clone()).collect();
-                assert!(free(area, &others), "{question}: {areas:?}");
-            }
-        }
-    }
-}
+mod tests;

@@ -32,6 +32,15 @@ impl Area {
         Self { path: path.to_owned(), shallow: true }
     }
 
+    /// Whether the file at `path` belongs to it.
+    pub(super) fn holds(&self, path: &str) -> bool {
+        if self.shallow {
+            return path.rsplit_once('/').map_or(".", |(above, _)| above) == self.path;
+        }
+        let below = path.strip_prefix(&*self.path);
+        self.path == "." || below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
+    }
+
     /// As a person reads it.
     pub(super) fn shown(&self) -> String {
         format!("{}{}", code(&self.path), if self.shallow { " (its own files)" } else { "" })

@@ -23,8 +23,6 @@ pub(super) struct Report {
     pub(super) files: Option<Count>,
     /// Files by kind, the most first.
     pub(super) kinds: Vec<(String, Count)>,
-    /// The longest files, with their lines.
-    pub(super) long: Vec<(String, u64)>,
     pub(super) words: Vec<Matches>,
     /// How the files that were read begin.
     pub(super) opens: Vec<Place>,
@@ -48,8 +46,8 @@ pub(super) struct Matches {
 impl Report {
     /// Nothing yet.
     pub(super) fn of(area: Area) -> Self {
-        let (kinds, long, words, opens, notes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { area, files: None, kinds, long, words, opens, notes, whole: true }
+        let (kinds, words, opens, notes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { area, files: None, kinds, words, opens, notes, whole: true }
     }
 
     /// The report as it is given: a summary, then the findings.
@@ -76,7 +74,11 @@ impl Report {
     fn summary(&self) -> String {
         let mut said = Vec::new();
         said.push(match self.files {
-            Some(files) => format!("{} holds {}{}.", self.area.shown(), files.of("file", "files"), self.kinds_shown()),
+            Some(files) => {
+                let kinds = Some(self.kinds_shown()).filter(|kinds| !kinds.is_empty());
+                let kinds = kinds.map_or_else(String::new, |kinds| format!(" ({kinds})"));
+                format!("{} holds {}{kinds}.", self.area.shown(), files.of("file", "files"))
+            }
             None => format!("{} could not be listed.", self.area.shown()),
         });
         for Matches { label, lines, files, .. } in &self.words {
@@ -94,9 +96,10 @@ impl Report {
         said.join(" ")
     }
 
+    /// The most frequent kinds.
     pub(super) fn kinds_shown(&self) -> String {
         let kinds: Vec<String> = self.kinds.iter().take(4).map(|(kind, count)| format!("{kind} {count}")).collect();
-        if kinds.is_empty() { String::new() } else { format!(" ({})", kinds.join(", ")) }
+        kinds.join(", ")
     }
 
     /// The lines of the block, each with whether it must be told.
@@ -105,7 +108,6 @@ impl Report {
         out.push(format!("depth: {}", if self.area.shallow { "own files" } else { "all" }));
         out.extend(self.files.map(|files| format!("files: {files}")));
         out.extend(self.kinds.iter().take(8).map(|(kind, count)| format!("kind: {kind}: {count}")));
-        out.extend(self.long.iter().map(|(path, lines)| format!("long: {path}: {lines}")));
         out.extend(self.opens.iter().map(|place| format!("begins: {}", place_line(place))));
         out.extend(self.notes.iter().map(|note| format!("note: {}", shown(note))));
         let mut out: Vec<(bool, String)> = out.into_iter().map(|line| (true, line)).collect();
@@ -148,7 +150,6 @@ impl Report {
         match key {
             "files" => self.files = Count::parse(value),
             "kind" => self.kinds.extend(counted(value)),
-            "long" => self.long.extend(counted(value).map(|(path, count)| (path, count.n))),
             "begins" => self.opens.extend(Place::parse(value)),
             "note" => self.notes.push(value.to_owned()),
             "word" => self.words.push(Matches {
@@ -206,7 +207,6 @@ mod tests {
         Report {
             files: Some(Count::exactly(12)),
             kinds: vec![("Rust".into(), Count::exactly(10)), ("Markdown".into(), Count::exactly(2))],
-            long: vec![("src/a: b.rs".into(), 900)],
             words: vec![
                 Matches {
                     label: "error".into(),

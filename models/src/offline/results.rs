@@ -69,8 +69,9 @@ pub(super) struct File {
 }
 
 impl Listing {
-    /// Reads lines `path/  2 entries` and `path  120 bytes, 4 lines`, and a last line `[1 directory; 2 files; …]`.
-    pub(super) fn parse(text: &str) -> Self {
+    /// Reads lines `path/  2 entries` and `path  120 bytes, 4 lines`, and a last line `[1 directory; 2 files; …]`. A `shallow`
+    /// listing is about the files of one level: what lies below leaves them in no doubt.
+    pub(super) fn parse(text: &str, shallow: bool) -> Self {
         let (lines, footer) = body_and_footer(text);
         let mut listing = Self { dirs: Vec::new(), files: Vec::new(), count: Count::at_least(0) };
         for (path, about) in lines.filter_map(|line| line.rsplit_once("  ")) {
@@ -82,7 +83,8 @@ impl Listing {
                 listing.files.push(File { path: path.to_owned(), lines: lines.and_then(leading_number) });
             }
         }
-        let doubtful = ["stopped after", "more below depth", "unreadable", "not permitted"];
+        let deep = ["more below depth", "unreadable"].into_iter().filter(|_| !shallow);
+        let doubtful: Vec<&str> = ["stopped after", "not permitted"].into_iter().chain(deep).collect();
         let told = footer.and_then(|footer| {
             let n = footer
                 .split("; ")
@@ -147,6 +149,32 @@ fn counts(footer: &str, shallow: bool) -> Option<(Count, Count)> {
     Some((Count { n: lines.parse().ok()?, exact }, Count { n: leading_number(files)?, exact }))
 }
 
+/// What a search for files found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Matched {
+    /// The files shown, with their matching lines: first those whose path matches.
+    pub(super) files: Vec<(String, u64)>,
+    /// Matching lines in all files.
+    pub(super) lines: Count,
+    /// Files with a matching line.
+    pub(super) matching: Count,
+    /// Whether every file that matches is shown.
+    pub(super) whole: bool,
+}
+
+impl Matched {
+    /// Reads lines `path  4 matching lines` and a last line as that of [`Found`].
+    pub(super) fn parse(text: &str) -> Self {
+        let (lines, footer) = body_and_footer(text);
+        let files = lines.filter_map(|line| line.rsplit_once("  "));
+        let files = files.filter_map(|(path, about)| Some((path.to_owned(), leading_number(about)?))).collect();
+        let unknown = (Count::at_least(0), Count::at_least(0));
+        let (lines, matching) = footer.and_then(|footer| counts(footer, false)).unwrap_or(unknown);
+        let whole = lines.exact && footer.is_some_and(|footer| !footer.contains(" shown"));
+        Self { files, lines, matching, whole }
+    }
+}
+
 impl Place {
     /// As it is named: `path:line`.
     pub(super) fn name(&self) -> String {
@@ -155,45 +183,22 @@ impl Place {
 
     /// Reads `path:line: text`.
     pub(super) fn parse(line: &str) -> Option<Self> {
-        let mut from = 0_usize;
-        while let Some(at) = line.get(from..)?.find(':').map(|at| at.saturating_add(from)) {
+        line.match_indices(':').filter(|(at, _)| *at > 0).find_map(|(at, _)| {
             let (path, rest) = (line.get(..at)?, line.get(at.saturating_add(1)..)?);
-            let number = rest.split_once(": ").or_else(|| rest.strip_suffix(':').map(|number| (number, "")));
-            if let Some((number, text)) = number
-                && let Ok(number) = number.parse()
-                && !path.is_empty()
-            {
-                return Some(Self { path: path.to_owned(), line: number, text: text.to_owned() });
-            }
-            from = at.saturating_add(1);
-        }
-        None
+            let (number, text) = rest.split_once(": ").or_else(|| Some((rest.strip_suffix(':')?, "")))?;
+            Some(Self { path: path.to_owned(), line: number.parse().ok()?, text: text.to_owned() })
+        })
     }
 }
 
-/// What `read` showed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Page {
-    /// Numbered lines.
-    pub(super) lines: Vec<(u64, String)>,
-    /// Lines of the whole file, where they were told.
-    pub(super) total: Option<u64>,
-}
-
-impl Page {
-    /// Reads lines `number<tab>text` and a last line `[lines 1-60 of 204, 9000 bytes; …]`.
-    pub(super) fn parse(text: &str) -> Self {
-        let (lines, footer) = body_and_footer(text);
-        let numbered = lines.filter_map(|line| {
-            let (number, text) = line.split_once('\t')?;
-            number.trim().parse().ok().map(|number| (number, text.to_owned()))
-        });
-        let total = footer.and_then(|footer| {
-            let (_, after) = footer.strip_prefix("lines ")?.split_once(" of ")?;
-            leading_number(after)
-        });
-        Self { lines: numbered.collect(), total }
-    }
+/// The numbered lines that `read` showed: `number<tab>text`.
+pub(super) fn page(text: &str) -> Vec<(u64, String)> {
+    let (lines, _) = body_and_footer(text);
+    let numbered = lines.filter_map(|line| {
+        let (number, text) = line.split_once('\t')?;
+        number.trim().parse().ok().map(|number| (number, text.to_owned()))
+    });
+    numbered.collect()
 }
 
 /// All lines but a last one in brackets, and what stands in those.
@@ -224,7 +229,7 @@ mod tests {
                     [2 directories; 3 files; 1 other; 4 ignored entries left out]";
         let file = |path: &str, lines| File { path: path.into(), lines };
         let dir = |path: &str, entries| Dir { path: path.into(), entries };
-        let listing = Listing::parse(text);
+        let listing = Listing::parse(text, false);
         let files = vec![file("README.md", Some(4)), file("a  b.bin", None), file("src/x.rs", Some(1))];
         let expected = Listing { dirs: vec![dir("src", 2), dir("lib", 0)], files, count: Count::exactly(3) };
         assert_eq!((listing.whole(), listing), (true, expected));
@@ -232,7 +237,10 @@ mod tests {
 
     #[test]
     fn a_listing_that_is_cut_or_not_whole_gives_lower_bounds() {
-        let count = |text: &str| (Listing::parse(text).count, Listing::parse(text).whole());
+        let count = |text: &str| {
+            let listing = Listing::parse(text, false);
+            (listing.count, listing.whole())
+        };
         assert_eq!(
             count("a  1 byte\n[7 more not shown: list a part, or fewer levels; 0 directories; 8 files]"),
             (Count::exactly(8), false)
@@ -241,6 +249,8 @@ mod tests {
             count("a  1 byte\n[0 directories; 1 file; 2 directories have more below depth 2]"),
             (Count::at_least(1), false)
         );
+        let shallow = "a  1 byte\n[1 directory; 1 file; 1 directory unreadable; 2 directories have more below depth 1]";
+        assert_eq!(Listing::parse(shallow, true).count, Count::exactly(1));
         assert_eq!(count("a  1 byte\nb  2 bytes"), (Count::at_least(2), false));
         assert_eq!(count(""), (Count::at_least(0), false));
         assert_eq!(count("[0 directories; 0 files]"), (Count::exactly(0), true));
@@ -272,10 +282,23 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_read_with_the_length_of_its_file() {
-        let page = Page::parse("     1\t//! A.\n     2\t\n[lines 1-2 of 204, 9000 bytes; go on with from_line=3]");
-        assert_eq!(page, Page { lines: vec![(1, "//! A.".into()), (2, String::new())], total: Some(204) });
-        assert_eq!(Page::parse("[`a` is empty]"), Page { lines: vec![], total: None });
+    fn numbered_lines_of_a_page_are_read() {
+        let lines = page("     1\t//! A.\n     2\t\n[lines 1-2 of 204, 9000 bytes; go on with from_line=3]");
+        assert_eq!(lines, [(1, "//! A.".into()), (2, String::new())]);
+        assert_eq!(page("[`a` is empty]"), []);
+    }
+
+    #[test]
+    fn matching_files_are_read_with_their_counts() {
+        let matched = Matched::parse(
+            "src/actor.rs  0 matching lines\na  b.rs  1 matching line\n[9 matching lines in 4 files of 9 files; 1 path matches; 2 shown: narrow]",
+        );
+        let files = vec![("src/actor.rs".to_owned(), 0), ("a  b.rs".to_owned(), 1)];
+        let (lines, matching) = (Count::exactly(9), Count::exactly(4));
+        assert_eq!(matched, Matched { files, lines, matching, whole: false });
+        let none = Count::exactly(0);
+        let nothing = Matched { files: vec![], lines: none, matching: none, whole: true };
+        assert_eq!(Matched::parse("[no matches in 9 files]"), nothing);
     }
 
     #[test]

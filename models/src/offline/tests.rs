@@ -79,6 +79,15 @@ impl Talk {
 const ALL: [&str; 4] = ["list", "search", "read", "task"];
 const READERS: [&str; 3] = ["list", "search", "read"];
 
+/// The calls of a lead that begin its work on `words`.
+fn first_calls(words: &str) -> [(String, Value); 2] {
+    let search = areas::search(&words::words(words), true);
+    [("list".into(), json!({ "path": ".", "depth": 2 })), ("search".into(), search)]
+}
+
+/// What the search for locks finds in [`TREE`].
+const FOUND: &str = "src/lock.rs  2 matching lines\nsrc/lib.rs  1 matching line\n[3 matching lines in 2 files of 5 files; 1 path matches]";
+
 const TREE: &str = "docs/  1 entry\nsrc/  3 entries\nREADME.md  9 bytes, 2 lines\ndocs/guide.md  5 bytes, 1 line\n\
                     src/lib.rs  30 bytes, 3 lines\nsrc/lock.rs  40 bytes, 4 lines\nsrc/x.bin  9 bytes\n[2 directories; 5 files]";
 
@@ -97,7 +106,6 @@ fn src_report() -> Report {
     Report {
         files: Some(Count::exactly(3)),
         kinds: vec![("Rust".into(), Count::exactly(2))],
-        long: vec![("src/lock.rs".into(), 4)],
         words: vec![locks(Count::at_least(9), Count::at_least(2), places)],
         ..Report::of(Area::deep("src"))
     }
@@ -150,8 +158,6 @@ fn an_explorer_lists_and_searches_then_reads_then_reports() {
          files: 3\n\
          kind: Rust: 2\n\
          kind: .bin: 1\n\
-         long: src/lock.rs: 4\n\
-         long: src/lib.rs: 3\n\
          begins: src/lib.rs:1: //! The library.\n\
          note: `src/lock.rs` could not be read: cannot read `src/lock.rs`: the system denies permission\n\
          word: RunEnded\n\
@@ -172,14 +178,14 @@ fn an_explorer_lists_and_searches_then_reads_then_reports() {
 #[test]
 fn a_lead_lists_divides_waits_for_all_and_answers_from_the_reports() {
     let mut talk = Talk::new(&ALL, "Where are the locks?");
-    assert_eq!(talk.calls(), [("list".into(), json!({ "path": ".", "depth": 2 }))]);
-    talk.results(&[TREE]);
+    assert_eq!(talk.calls(), first_calls("locks"));
+    talk.results(&[TREE, FOUND]);
     let tasks = talk.calls();
     let briefs: Vec<Brief> =
         tasks.iter().map(|(_, args)| Brief::parse(args["prompt"].as_str().unwrap()).unwrap()).collect();
     assert_eq!(
         briefs.iter().map(|brief| brief.area.clone()).collect::<Vec<_>>(),
-        [Area::shallow("."), Area::deep("src"), Area::deep("docs")]
+        [Area::deep("src"), Area::shallow("."), Area::deep("docs")]
     );
     assert!(
         tasks
@@ -187,8 +193,8 @@ fn a_lead_lists_divides_waits_for_all_and_answers_from_the_reports() {
             .all(|(tool, args)| tool == "task" && args["subagent_type"] == "explore" && args["background"] == true)
     );
     talk.results(&[
-        r#"{"session_id":"aaaaaa"}"#,
         r#"{"session_id":"01890a5d","short":"bbbbbb"}"#,
+        r#"{"session_id":"aaaaaa"}"#,
         r#"{"session_id":"cccccc"}"#,
     ]);
     assert_eq!(talk.says(), "Offline, at work: 0 of 3 explorers are back; the answer comes when all have ended.");
@@ -206,12 +212,13 @@ fn a_lead_lists_divides_waits_for_all_and_answers_from_the_reports() {
          \n\
          At its top the workspace has 1 file and the directories `docs/`, `src/`. What ignore files leave out is not counted.\n\
          \n\
-         | area | files | kinds | what it says of itself |\n\
-         |---|---|---|---|\n\
-         | `src` | 3 | Rust 2 |  |\n\
-         | `docs` | 1 |  |  |\n\
+         One search for the words of the question, `(?:(?-u:\\b)|_)(?:(?i)lock)`, found 3 matching lines in 2 files. Areas that match \
+         come first: by names of paths, then by matching lines. Where too few match, the largest follow.\n\
          \n\
-         Long files there: `src/lock.rs` (4 lines).\n\
+         | area | chosen by | files | kinds | what it says of itself |\n\
+         |---|---|---|---|---|\n\
+         | `src` | paths name `locks`; 3 matching lines | 3 | Rust 2 |  |\n\
+         | `docs` | size | 1 |  |  |\n\
          \n\
          ## `locks`\n\
          \n\
@@ -232,7 +239,7 @@ fn different_questions_give_different_trees() {
     let tree = |question: &str| {
         let mut talk = Talk::new(&ALL, question);
         talk.turn();
-        talk.results(&[TREE]);
+        talk.results(&[TREE, FOUND]);
         let brief = |args: &Value| Brief::parse(args["prompt"].as_str().unwrap()).unwrap();
         let briefs: Vec<Brief> = talk.calls().iter().map(|(_, args)| brief(args)).collect();
         briefs
@@ -244,11 +251,11 @@ fn different_questions_give_different_trees() {
         |path: &str, words: &[&str]| (path.to_owned(), words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
     assert_eq!(
         tree("What do the docs say about timers?"),
-        [area("docs", &["timers"]), area(".", &["timers"]), area("src", &["timers"])]
+        [area("docs", &["timers"]), area("src", &["timers"]), area(".", &["timers"])]
     );
     assert_eq!(
         tree("Where are errors handled?"),
-        [area(".", &["error"]), area("src", &["error"]), area("docs", &["error"])]
+        [area("src", &["error"]), area(".", &["error"]), area("docs", &["error"])]
     );
 }
 
@@ -265,15 +272,19 @@ fn an_empty_workspace_is_said_to_be_empty() {
 fn one_file_is_looked_into_without_help() {
     let mut talk = Talk::new(&ALL, "What is the parser?");
     talk.turn();
-    talk.results(&["main.rs  30 bytes, 2 lines\n[0 directories; 1 file]"]);
+    let listed = "main.rs  30 bytes, 2 lines\n[0 directories; 1 file]";
+    talk.results(&[listed, "[no matches in 1 file]"]);
+    let parts = areas::search(&words::words("parser"), false);
+    assert_eq!(talk.calls(), [("search".into(), parts)], "no word begins with it: parts of words are searched");
+    talk.results(&["[no matches in 1 file]"]);
     let search = json!({ "pattern": "(?i)pars", "path": ".", "regex": true, "max_matches": 200 });
     assert_eq!(talk.calls(), [("list".into(), json!({ "path": ".", "depth": 10 })), ("search".into(), search)]);
-    talk.results(&["main.rs  30 bytes, 2 lines\n[0 directories; 1 file]", "[no matches in 1 file]"]);
+    talk.results(&[listed, "[no matches in 1 file]"]);
     assert_eq!(talk.calls(), [("read".into(), Brief::read("main.rs"))]);
     talk.results(&["     1\t// Adds.\n     2\tfn main() {}\n[lines 1-2 of 2, 30 bytes]"]);
     let says = talk.says();
     assert!(says.contains("The workspace has no directories and 1 file at its top."), "{says}");
-    assert!(says.contains("| `.` | 1 | Rust 1 | `main.rs:1` `// Adds.` |"), "{says}");
+    assert!(says.contains("| `.` | the whole workspace | 1 | Rust 1 | `main.rs:1` `// Adds.` |"), "{says}");
     assert!(says.contains("No line of the one area searched matches `(?i)pars`."), "{says}");
 }
 
@@ -281,7 +292,7 @@ fn one_file_is_looked_into_without_help() {
 fn without_task_it_does_the_work_itself() {
     let mut talk = Talk::new(&READERS, "Where are the locks?");
     talk.turn();
-    talk.results(&[TREE]);
+    talk.results(&[TREE, FOUND]);
     let tools: Vec<String> = talk.calls().into_iter().map(|(tool, _)| tool).collect();
     assert_eq!(tools, ["list", "search"]);
     talk.ends(&[(false, "a  1 byte\n[0 directories; 1 file]"), (true, "the time limit of 120000 ms passed")]);
@@ -294,7 +305,7 @@ fn without_task_it_does_the_work_itself() {
 fn explorers_that_cannot_be_started_are_done_without() {
     let mut talk = Talk::new(&ALL, "Where are the locks?");
     talk.turn();
-    talk.results(&[TREE]);
+    talk.results(&[TREE, FOUND]);
     assert_eq!(talk.calls().len(), 3);
     talk.ends(&[(true, "depth 5 is the limit"); 3]);
     assert_eq!(talk.calls().len(), 2);
@@ -334,10 +345,10 @@ fn an_answered_question_is_closed_and_the_next_begins_anew() {
 fn an_input_on_the_way_widens_the_question_and_what_failed_is_tried_again() {
     let mut talk = Talk::new(&ALL, "Where are the locks?");
     talk.turn();
-    talk.ends(&[(true, "interrupted")]);
+    talk.ends(&[(true, "interrupted"), (true, "interrupted")]);
     talk.user("And the timers?");
-    assert_eq!(talk.calls(), [("list".into(), json!({ "path": ".", "depth": 2 }))]);
-    talk.results(&[TREE]);
+    assert_eq!(talk.calls(), first_calls("locks timers"));
+    talk.results(&[TREE, FOUND]);
     let briefs: Vec<Brief> =
         talk.calls().iter().map(|(_, args)| Brief::parse(args["prompt"].as_str().unwrap()).unwrap()).collect();
     let labels: Vec<&str> = briefs[0].words.iter().map(|word| &*word.label).collect();
@@ -417,7 +428,7 @@ proptest! {
 
     #[test]
     fn results_of_any_shape_are_read(text in "\\PC{0,20}(\n[\\[\\]a-z0-9:/ ;\t.]{0,40}){0,6}") {
-        let _ = (Listing::parse(&text), results::Found::parse(&text, false), results::Page::parse(&text), Report::parse(&text));
+        let _ = (Listing::parse(&text, false), results::Found::parse(&text, false), results::page(&text), Report::parse(&text), Matched::parse(&text));
         let _ = crate::notice::ends(&text);
     }
 }

@@ -12,10 +12,29 @@ pub(super) struct Word {
     pub(super) pattern: String,
 }
 
+impl Word {
+    /// The plain words that the pattern is made of, in lower case.
+    pub(super) fn names(&self) -> Vec<String> {
+        let plain = self.pattern.replace("(?i)", "").replace("\\b", "").replace('\\', "").to_lowercase();
+        plain.split('|').filter(|name| !name.is_empty()).map(str::to_owned).collect()
+    }
+
+    /// Whether a name begins in `path`: as a `whole` word, or anywhere.
+    pub(super) fn is_in(&self, path: &str, whole: bool) -> bool {
+        let names = self.names();
+        let telling = |name: &&String| name.chars().all(char::is_alphanumeric) && (name.len() > 3 || names.len() == 1);
+        let path = path.to_lowercase();
+        names.iter().filter(telling).any(|name| {
+            let begins = |at: usize| !path.get(..at).is_some_and(|before| before.ends_with(char::is_alphanumeric));
+            path.match_indices(&**name).any(|(at, _)| !whole || begins(at))
+        })
+    }
+}
+
 /// Words of everyday questions that say nothing about what to look for.
 const STOP: &str = "\
     a about above again all also an and any application architecture are area around as ask at be been being below \
-    between both built but by can code codebase come comes could dealt deal defined describe design did directory do \
+    between both built but by can code codebase come comes could crate crates dealt deal defined describe design did directory do \
     does doing done each every everything explain file files find first folder for found from get gets give given go \
     goes had handle handled handles handling happen happens has have here how i if implement implementation \
     implemented implements in inside into is it its know laid layout let like list live lives locate located look \
@@ -81,30 +100,12 @@ pub(super) fn places(question: &str) -> Vec<String> {
 
 /// What stands between backticks or double quotes, and the rest.
 fn quoted(question: &str) -> (Vec<String>, String) {
-    let (mut inside, mut outside) = (Vec::new(), String::new());
-    let mut rest = question;
-    while let Some(at) = rest.find(['`', '"']) {
-        let (before, from) = rest.split_at(at);
-        outside.push_str(before);
-        outside.push(' ');
-        let mut chars = from.chars();
-        let quote = chars.next().unwrap_or('`');
-        let after = chars.as_str();
-        let closed = after.split_once(quote).filter(|(text, _)| {
-            let text = text.trim();
-            (2..=60).contains(&text.len()) && !text.contains('\n')
-        });
-        rest = match closed {
-            Some((text, after)) => {
-                inside.push(text.trim().to_owned());
-                after
-            }
-            None => after,
-        };
-    }
-    outside.push_str(rest);
-    inside.retain(|text| !is_path(text));
-    (inside, outside)
+    let last = question.matches(['`', '"']).count();
+    let closed = |at: &usize, text: &str| at % 2 == 1 && *at < last && (2..=60).contains(&text.len());
+    let parts = question.split(['`', '"']).map(str::trim).enumerate();
+    let (inside, outside): (Vec<_>, Vec<_>) = parts.partition(|(at, text)| closed(at, text) && !text.contains('\n'));
+    let inside = inside.into_iter().map(|(_, text)| text.to_owned()).filter(|text| !is_path(text));
+    (inside.collect(), outside.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(" "))
 }
 
 fn tokens(text: &str) -> impl Iterator<Item = &str> {
@@ -156,20 +157,16 @@ fn identifier(token: &str) -> Word {
 
 /// The parts of a name, in lower case.
 fn split_name(name: &str) -> Vec<String> {
-    let mut parts: Vec<String> = vec![String::new()];
+    let mut spaced = String::new();
     let mut before_lower = false;
     for c in name.chars() {
-        let begins = c == '_' || c == '-' || (c.is_uppercase() && before_lower);
-        if begins {
-            parts.push(String::new());
-        }
-        if let Some(part) = parts.last_mut().filter(|_| c != '_' && c != '-') {
-            part.extend(c.to_lowercase());
+        if c.is_uppercase() && before_lower {
+            spaced.push(' ');
         }
         before_lower = c.is_lowercase() || c.is_numeric();
+        spaced.extend(c.to_lowercase().map(|c| if matches!(c, '_' | '-') { ' ' } else { c }));
     }
-    parts.retain(|part| !part.is_empty());
-    parts
+    spaced.split_whitespace().map(str::to_owned).collect()
 }
 
 /// A plain word, by its stem, if it says anything.
@@ -189,7 +186,8 @@ fn common(token: &str) -> Option<Word> {
 /// The word without its ending, where enough of it is left.
 fn stem(word: &str) -> &str {
     const ENDINGS: &[&str] = &[
-        "ations", "ation", "ments", "ment", "ings", "ing", "ions", "ion", "ies", "ers", "ed", "es", "er", "y", "s", "e",
+        "ations", "ation", "ments", "ment", "ings", "ing", "ions", "ion", "ies", "ers", "ors", "ed", "es", "er", "or",
+        "y", "s", "e",
     ];
     ENDINGS.iter().find_map(|ending| word.strip_suffix(ending).filter(|stem| stem.chars().count() >= 4)).unwrap_or(word)
 }

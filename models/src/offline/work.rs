@@ -6,8 +6,9 @@ use serde_json::Value;
 
 use super::brief::Brief;
 use super::report::{self, Matches, Report};
-use super::results::{Count, File, Found, Listing, Page, Place};
+use super::results::{self, Count, Found, Listing, Place};
 use super::transcript::{Done, Open};
+use super::words::Word;
 
 /// Files that are read.
 const READ: usize = 3;
@@ -68,17 +69,20 @@ pub(super) fn next(brief: &Brief, open: &Open<'_>, offered: &Offered) -> Next {
         if done.error {
             report.notes.push(format!("{} could not be read: {}", report::code(path), report::shown(done.content)));
         } else {
-            report.opens.extend(opening(path, &Page::parse(done.content)));
+            report.opens.extend(opening(path, &results::page(done.content)));
         }
     }
     for word in &mut report.words {
-        word.places = best(std::mem::take(&mut word.places), &word.pattern);
+        let names = brief.words.iter().find(|other| other.pattern == word.pattern).map(Word::names);
+        word.places = best(std::mem::take(&mut word.places), &names.unwrap_or_default());
     }
     Next::Report(Box::new(report))
 }
 
 fn listing(brief: &Brief, open: &Open<'_>) -> Option<Listing> {
-    open.find("list", &brief.list()).filter(|done| !done.error).map(|done| Listing::parse(done.content))
+    open.find("list", &brief.list())
+        .filter(|done| !done.error)
+        .map(|done| Listing::parse(done.content, brief.area.shallow))
 }
 
 /// What the listing and the searches say.
@@ -86,13 +90,8 @@ fn survey(brief: &Brief, open: &Open<'_>, offered: &Offered) -> Report {
     let mut report = Report::of(brief.area.clone());
     match (listing(brief, open), open.find("list", &brief.list())) {
         (Some(listing), _) => {
-            // A shallow listing says that there is more below; the files of its one level are all there all the same.
-            let whole = brief.area.shallow && !listing.whole() && listing.count.n == files(&listing);
-            report.files =
-                Some(if whole && !doubtful(open, brief) { Count::exactly(listing.count.n) } else { listing.count });
-            report.kinds =
-                kinds(&listing, report.files.is_some_and(|files| files.exact && files.n == self::files(&listing)));
-            report.long = long(&listing);
+            report.files = Some(listing.count);
+            report.kinds = kinds(&listing);
         }
         (None, Some(failed)) => report.notes.push(failure("list", failed)),
         (None, None) => report.notes.push("the tool `list` is not offered".into()),
@@ -116,84 +115,35 @@ fn failure(tool: &str, done: &Done<'_>) -> String {
     format!("{tool} failed: {}", report::shown(done.content))
 }
 
-/// Whether a listing is in doubt for another reason than what lies below the one level that it shows.
-fn doubtful(open: &Open<'_>, brief: &Brief) -> bool {
-    let text = open.find("list", &brief.list()).map_or("", |done| done.content);
-    let footer = text.trim_end().rsplit('\n').next().unwrap_or_default();
-    !footer.starts_with('[') || ["stopped after", "not permitted"].iter().any(|word| footer.contains(word))
-}
-
-fn files(listing: &Listing) -> u64 {
-    u64::try_from(listing.files.len()).unwrap_or(u64::MAX)
-}
-
 /// Files by kind, the most first.
-fn kinds(listing: &Listing, exact: bool) -> Vec<(String, Count)> {
+fn kinds(listing: &Listing) -> Vec<(String, Count)> {
     let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
     for file in &listing.files {
         let n = kinds.entry(kind(&file.path)).or_default();
         *n = n.saturating_add(1);
     }
-    let mut kinds: Vec<(String, Count)> = kinds.into_iter().map(|(kind, n)| (kind, Count { n, exact })).collect();
+    let mut kinds: Vec<(String, Count)> =
+        kinds.into_iter().map(|(kind, n)| (kind, Count { n, exact: listing.whole() })).collect();
     kinds.sort_by_key(|(kind, count)| (std::cmp::Reverse(count.n), kind.clone()));
     kinds
 }
 
 /// The language of a file, by the ending of its name.
 fn kind(path: &str) -> String {
-    const KNOWN: &[(&str, &str)] = &[
-        ("rs", "Rust"),
-        ("md", "Markdown"),
-        ("toml", "TOML"),
-        ("json", "JSON"),
-        ("yaml", "YAML"),
-        ("yml", "YAML"),
-        ("py", "Python"),
-        ("js", "JavaScript"),
-        ("mjs", "JavaScript"),
-        ("ts", "TypeScript"),
-        ("tsx", "TypeScript"),
-        ("go", "Go"),
-        ("java", "Java"),
-        ("kt", "Kotlin"),
-        ("c", "C"),
-        ("h", "C header"),
-        ("cpp", "C++"),
-        ("cc", "C++"),
-        ("hpp", "C++ header"),
-        ("cs", "C#"),
-        ("rb", "Ruby"),
-        ("php", "PHP"),
-        ("swift", "Swift"),
-        ("sh", "shell"),
-        ("html", "HTML"),
-        ("css", "CSS"),
-        ("sql", "SQL"),
-        ("txt", "text"),
-        ("lock", "lock file"),
-    ];
+    const KNOWN: &str = "rs=Rust md=Markdown toml=TOML json=JSON yaml=YAML yml=YAML py=Python js=JavaScript mjs=JavaScript \
+        ts=TypeScript tsx=TypeScript go=Go java=Java kt=Kotlin c=C h=C_header cpp=C++ cc=C++ hpp=C++_header cs=C# rb=Ruby \
+        php=PHP swift=Swift sh=shell html=HTML css=CSS sql=SQL txt=text lock=lock_file";
     let name = path.rsplit('/').next().unwrap_or(path);
     // Not every dot begins an ending: one is a short word.
     let is_ending = |text: &str| (1..=12).contains(&text.len()) && text.chars().all(char::is_alphanumeric);
     match name.rsplit_once('.').filter(|(stem, ending)| !stem.is_empty() && is_ending(ending)) {
         Some((_, ending)) => {
-            let known = KNOWN.iter().find(|(known, _)| ending.eq_ignore_ascii_case(known));
-            known.map_or_else(|| format!(".{ending}"), |(_, kind)| (*kind).to_owned())
+            let mut known = KNOWN.split_whitespace().filter_map(|known| known.split_once('='));
+            let known = known.find(|(known, _)| ending.eq_ignore_ascii_case(known));
+            known.map_or_else(|| format!(".{ending}"), |(_, kind)| kind.replace('_', " "))
         }
         None => "without ending".into(),
     }
-}
-
-/// The longest files among those whose lines are known.
-fn long(listing: &Listing) -> Vec<(String, u64)> {
-    let mut long: Vec<(&File, u64)> = listing
-        .files
-        .iter()
-        .filter(|file| kind(&file.path) != "lock file")
-        .filter_map(|file| Some((file, file.lines?)))
-        .collect();
-    long.sort_by_key(|(file, lines)| (std::cmp::Reverse(*lines), &*file.path));
-    long.into_iter().take(3).map(|(file, lines)| (file.path.clone(), lines)).collect()
 }
 
 /// The files that say most: those with the most matches, and the one that a reader would open first.
@@ -214,10 +164,10 @@ fn to_read(listing: &Option<Listing>, report: &Report) -> Vec<String> {
     keys.sort_unstable();
     let keys = keys.into_iter().map(|(_, _, path)| path);
     let text = |path: &&str| files.iter().any(|file| file.path == *path && file.lines.is_some_and(|lines| lines > 0));
-    let long = report.long.iter().map(|(path, _)| &**path);
     let first: Vec<&str> = keys.clone().take(1).chain(matches.iter().map(|(path, _)| *path).take(2)).collect();
     let mut out: Vec<String> = Vec::new();
-    for path in first.into_iter().chain(keys).filter(|path| files.is_empty() || text(path)).chain(long) {
+    let rest = files.iter().map(|file| &*file.path).filter(|path| !path.contains('\u{fffd}'));
+    for path in first.into_iter().chain(keys).chain(rest).filter(|path| files.is_empty() || text(path)) {
         if out.len() < READ && !out.iter().any(|other| other == path) {
             out.push(path.to_owned());
         }
@@ -227,28 +177,10 @@ fn to_read(listing: &Option<Listing>, report: &Report) -> Vec<String> {
 
 /// How soon a reader would open a file, by its name; the lower the sooner.
 fn key(path: &str) -> Option<u64> {
-    const KEYS: &[&str] = &[
-        "readme",
-        "lib.rs",
-        "main.rs",
-        "mod.rs",
-        "__init__.py",
-        "main.py",
-        "app.py",
-        "index.ts",
-        "index.js",
-        "main.go",
-        "main.c",
-        "cargo.toml",
-        "package.json",
-        "pyproject.toml",
-        "go.mod",
-        "architecture.md",
-        "design.md",
-        "makefile",
-    ];
+    const KEYS: &str = "readme lib.rs main.rs mod.rs __init__.py main.py app.py index.ts index.js main.go main.c cargo.toml \
+        package.json pyproject.toml go.mod architecture.md design.md makefile";
     let name = path.rsplit('/').next().unwrap_or(path).to_lowercase();
-    let rank = KEYS.iter().position(|key| name == *key || (*key == "readme" && name.starts_with("readme")))?;
+    let rank = KEYS.split_whitespace().position(|key| name == key || (key == "readme" && name.starts_with(key)))?;
     u64::try_from(rank).ok()
 }
 
@@ -257,8 +189,7 @@ fn is_test(path: &str) -> bool {
 }
 
 /// Some of the places: definitions before uses, code before tests, no file more often than needed.
-fn best(places: Vec<Place>, pattern: &str) -> Vec<Place> {
-    let names = names(pattern);
+fn best(places: Vec<Place>, names: &[String]) -> Vec<Place> {
     let mut of_file: BTreeMap<String, u64> = BTreeMap::new();
     let mut ranked: Vec<(u64, usize, Place)> = Vec::new();
     for (at, place) in places.into_iter().enumerate() {
@@ -266,7 +197,7 @@ fn best(places: Vec<Place>, pattern: &str) -> Vec<Place> {
         let crowd = earlier.saturating_sub(1).min(9);
         *earlier = earlier.saturating_add(1);
         let marks = [
-            (2, !is_definition(&place.text, &names)),
+            (2, !is_definition(&place.text, names)),
             (3, is_import(&place.text)),
             (4, is_test(&place.path)),
             (9, is_dull(&place.path)),
@@ -279,41 +210,12 @@ fn best(places: Vec<Place>, pattern: &str) -> Vec<Place> {
     ranked.into_iter().take(PLACES).map(|(_, _, place)| place).collect()
 }
 
-/// The plain words that a pattern is made of, in lower case.
-fn names(pattern: &str) -> Vec<String> {
-    let plain = pattern.replace("(?i)", "").replace("\\b", "").replace('\\', "").to_lowercase();
-    plain.split('|').filter(|name| !name.is_empty()).map(str::to_owned).collect()
-}
-
 /// Whether the line defines something that has one of the names in its own.
 fn is_definition(line: &str, names: &[String]) -> bool {
-    const WORDS: &[&str] = &[
-        "pub",
-        "fn",
-        "struct",
-        "enum",
-        "trait",
-        "impl",
-        "mod",
-        "const",
-        "static",
-        "type",
-        "macro_rules!",
-        "class",
-        "def",
-        "func",
-        "function",
-        "interface",
-        "export",
-        "module",
-        "package",
-        "async",
-        "#",
-        "##",
-        "###",
-    ];
+    const WORDS: &str = "pub fn struct enum trait impl mod const static type macro_rules! class def func function interface \
+        export module package async # ## ###";
     let head = line.split(['(', '{', '=', '<']).next().unwrap_or_default().to_lowercase();
-    head.split_whitespace().next().is_some_and(|first| WORDS.contains(&first))
+    head.split_whitespace().next().is_some_and(|first| WORDS.split_whitespace().any(|word| word == first))
         && names.iter().any(|name| head.contains(&**name))
 }
 
@@ -331,10 +233,10 @@ fn is_dull(path: &str) -> bool {
 }
 
 /// What a file says about itself at its top: the first line of its text or comments.
-fn opening(path: &str, page: &Page) -> Option<Place> {
+fn opening(path: &str, page: &[(u64, String)]) -> Option<Place> {
     let place = |(line, text): (u64, &str)| Place { path: path.to_owned(), line, text: report::shown(text) };
     let manifest = path.ends_with(".toml") || path.ends_with(".json");
-    let lines = || page.lines.iter().map(|(line, text)| (*line, text.trim()));
+    let lines = || page.iter().map(|(line, text)| (*line, text.trim()));
     if manifest && let Some(found) = lines().find(|(_, text)| text.trim_start_matches('"').starts_with("description")) {
         return Some(place(found));
     }

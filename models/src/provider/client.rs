@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use genai::resolver::{AuthData, Endpoint, ProviderConfig};
-use genai::{Headers, ModelIden, ServiceTarget};
+use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use reqwest::redirect::Policy;
+use reqwest::{Method, RequestBuilder};
 use rustls::ClientConfig;
 use rustls::crypto::ring;
 use rustls_platform_verifier::BuilderVerifierExt as _;
@@ -23,7 +23,7 @@ const IDLE: Duration = Duration::from_secs(50);
 
 /// What is needed to call one model.
 pub(super) struct Client {
-    pub(super) genai: genai::Client,
+    http: reqwest::Client,
     pub(super) protocol: Protocol,
     /// The model, as the provider knows it.
     pub(super) model: Arc<str>,
@@ -61,32 +61,48 @@ impl Client {
         };
         let address = address.map_err(ProviderError::BadHost)?;
         let http = http(&address)?;
-        let genai = genai::Client::builder()
-            .with_reqwest(http)
-            .build()
-            .map_err(|error| ProviderError::Client(error.to_string()))?;
-        Ok(Self { genai, protocol, model, key, key_name, address, is_home })
+        Ok(Self { http, protocol, model, key, key_name, address, is_home })
     }
 
-    /// Where a call goes. The kind of the protocol is always said, so that nothing is guessed from the model's name.
-    pub(super) fn target(&self) -> ServiceTarget {
-        // A name is cut at its first `::`; what is put before one keeps the rest as it is.
-        let model = if self.model.contains("::") {
-            format!("{}::{}", self.protocol, self.model)
-        } else {
-            self.model.to_string()
+    /// The request of a call.
+    pub(super) fn call(&self) -> RequestBuilder {
+        let path = match self.protocol {
+            Protocol::Anthropic => "messages".to_owned(),
+            Protocol::OpenAi => "chat/completions".to_owned(),
+            Protocol::OpenAiResponses => "responses".to_owned(),
+            Protocol::Gemini => format!("models/{}:streamGenerateContent?alt=sse", self.model),
+            Protocol::Ollama => "api/chat".to_owned(),
         };
-        ServiceTarget {
-            endpoint: Endpoint::from_owned(self.address.base(self.protocol)),
-            auth: self.auth(),
-            model: ModelIden::new(self.protocol.adapter(), model),
-        }
+        self.request(Method::POST, &path)
     }
 
-    /// Where the provider's models are listed.
-    pub(super) fn listing(&self) -> ProviderConfig {
-        let auth = self.key.as_ref().map_or(AuthData::None, |key| AuthData::from_single(key.reveal()));
-        (Endpoint::from_owned(self.address.base(self.protocol)), auth).into()
+    /// The request that lists the provider's models.
+    pub(super) fn listing(&self) -> RequestBuilder {
+        let path = if self.protocol == Protocol::Ollama { "api/tags" } else { "models" };
+        self.request(Method::GET, path)
+    }
+
+    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        let mut request = self.http.request(method, format!("{}{path}", self.address.base(self.protocol)));
+        if self.protocol == Protocol::Anthropic {
+            request = request.header("anthropic-version", "2023-06-01");
+        }
+        let Some(key) = &self.key else { return request };
+        let (name, value) = match self.protocol {
+            Protocol::Anthropic => (HeaderName::from_static("x-api-key"), key.reveal().to_owned()),
+            Protocol::Gemini => (HeaderName::from_static("x-goog-api-key"), key.reveal().to_owned()),
+            Protocol::OpenAi | Protocol::OpenAiResponses | Protocol::Ollama => {
+                (AUTHORIZATION, format!("Bearer {}", key.reveal()))
+            }
+        };
+        match HeaderValue::from_str(&value) {
+            Ok(mut value) => {
+                value.set_sensitive(true);
+                request.header(name, value)
+            }
+            // A key was checked to be sendable. If it is not, the request fails when it is sent.
+            Err(_) => request.header(name, value),
+        }
     }
 
     /// Scheme, host and port, for errors.
@@ -104,36 +120,14 @@ impl Client {
         self.is_home
     }
 
+    /// Whether it is called over TLS.
+    pub(super) fn is_https(&self) -> bool {
+        self.address.is_https()
+    }
+
     /// The variable that the key was read from.
     pub(super) fn key_name(&self) -> Option<&'static str> {
         self.key_name
-    }
-
-    /// With a key the protocol's own header carries it; without one nothing may stand in its place, and so the request's
-    /// address and headers are given whole.
-    fn auth(&self) -> AuthData {
-        match (&self.key, self.protocol) {
-            (Some(key), Protocol::Ollama) => self.exactly(vec![("authorization", format!("Bearer {}", key.reveal()))]),
-            // Here the name is cut once more.
-            (Some(key), Protocol::Gemini) if self.model.contains("::") => {
-                self.exactly(vec![("x-goog-api-key", key.reveal().to_owned())])
-            }
-            (Some(key), _) => AuthData::from_single(key.reveal()),
-            (None, Protocol::Anthropic) => self.exactly(vec![("anthropic-version", "2023-06-01".to_owned())]),
-            (None, _) => self.exactly(Vec::new()),
-        }
-    }
-
-    fn exactly(&self, headers: Vec<(&str, String)>) -> AuthData {
-        let base = self.address.base(self.protocol);
-        let url = match self.protocol {
-            Protocol::Anthropic => format!("{base}messages"),
-            Protocol::OpenAi => format!("{base}chat/completions"),
-            Protocol::OpenAiResponses => format!("{base}responses"),
-            Protocol::Gemini => format!("{base}models/{}:streamGenerateContent?alt=sse", self.model),
-            Protocol::Ollama => format!("{base}api/chat"),
-        };
-        AuthData::RequestOverride { url, headers: Headers::from(headers) }
     }
 }
 

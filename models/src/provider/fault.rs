@@ -1,6 +1,6 @@
 //! What went wrong with a call, in our words.
 
-mod http;
+pub(super) mod http;
 mod words;
 
 use reqwest::StatusCode;
@@ -40,23 +40,6 @@ impl Fault {
     }
 }
 
-/// A failure that `genai` reports; `None` when it only could not read a frame, which is read here in its place.
-pub(super) fn of_genai(error: &genai::Error, client: &Client) -> Option<Fault> {
-    if let genai::Error::WebStream { error, .. } = error {
-        return Some(http::of_transport(error.as_ref(), client));
-    }
-    if let genai::Error::HttpError { status, body, headers, .. } = error {
-        return Some(http::of_status(*status, headers, body, client));
-    }
-    None
-}
-
-/// A request that could not be made.
-pub(super) fn of_request(error: &genai::Error, client: &Client) -> Fault {
-    of_genai(error, client)
-        .unwrap_or_else(|| Fault::new(ModelFail::InvalidRequest, format!("the request cannot be made: {error}")))
-}
-
 /// A failure that a frame tells of: an error event, or an error in the place of a piece.
 pub(super) fn of_frame(frame: &Value) -> Option<Fault> {
     of_error_object(frame).or_else(|| {
@@ -77,20 +60,23 @@ pub(super) fn of_error_object(value: &Value) -> Option<Fault> {
 fn of_words(status: Option<StatusCode>, body: &Value, raw: Option<&str>) -> Fault {
     let message = words::message(body).or_else(|| raw.and_then(words::plain));
     let kind = words::kind(body);
-    let told = format!("{} {}", kind.unwrap_or_default(), message.as_deref().unwrap_or_default()).to_lowercase();
+    let told = format!("{} {}", words::kinds(body), message.as_deref().unwrap_or_default()).to_lowercase();
     let fail = match status.map(|status| status.as_u16()) {
+        Some(402) => ModelFail::Credit,
+        // Some providers say so with the status of a bad request, a refusal or a rate limit.
+        Some(400 | 403 | 429) | None if words::tells_of_credit(&told) => ModelFail::Credit,
         Some(400 | 413 | 422) | None if words::tells_of_context(&told) => ModelFail::ContextOverflow,
-        Some(401 | 403) => ModelFail::Auth,
-        // Gemini's word for it.
-        Some(400) if words::tells_of_key(body, &told) => ModelFail::Auth,
-        // No patience helps an account without credit.
-        Some(429) if kind == Some("insufficient_quota") => ModelFail::Auth,
+        Some(401) => ModelFail::Auth,
+        Some(400 | 403) if words::tells_of_key(body, &told) => ModelFail::Auth,
+        Some(400) if words::tells_of_region(&told) => ModelFail::Access,
+        Some(403) => ModelFail::Access,
         Some(429) => ModelFail::Rate,
         Some(408 | 500..) => ModelFail::Unavailable,
         Some(400..) => ModelFail::InvalidRequest,
         Some(_) | None => words::fail(&told),
     };
-    let unknown_model = status == Some(StatusCode::NOT_FOUND) || words::tells_of_unknown_model(&told);
+    let unknown_model = fail == ModelFail::InvalidRequest
+        && (status == Some(StatusCode::NOT_FOUND) || words::tells_of_unknown_model(&told));
     let text = message.or_else(|| kind.map(str::to_owned)).unwrap_or_default();
     let text = match status {
         _ if status.is_none() && text.is_empty() => "the answer is an error without a word".to_owned(),

@@ -1,7 +1,7 @@
 //! An answer, gathered from the frames of its stream.
 //!
-//! The frames are the evidence. `genai`'s own reading of them is not used: it loses a call when a server opens a block before it
-//! closes the one before, rewrites arguments that it can parse, and makes up an end where a stream was cut.
+//! The frames are the evidence: calls may be open at the same time, arguments stay as they were written, and an answer that
+//! was cut off is not taken for a whole one. What a server may send is bounded, since it may be hostile or broken.
 
 mod anthropic;
 mod frame;
@@ -11,11 +11,15 @@ mod openai;
 mod responses;
 mod tally;
 
+use std::time::Duration;
+
 use serde_json::Value;
 use subtend_session::ids::{CallId, Text, TurnNo};
+use subtend_session::limits::MAX_CALLS_PER_ANSWER;
 use subtend_session::outcome::ModelFail;
 use subtend_session::record::{Asked, Stop};
 use subtend_session::usage::Usage;
+use tokio::time::Instant;
 
 use self::tally::Tally;
 use super::fault::{self, Fault};
@@ -23,8 +27,14 @@ use super::protocol::Protocol;
 use super::reasoning::Kept;
 use crate::model::{Answer, Delta, Deltas};
 
-/// Bytes of one answer at most: more is no answer of a language model.
-const MAX_BYTES: usize = 64 * 1024 * 1024;
+/// Bytes of one answer on the wire at most. A long answer has some 300 bytes of framing a token.
+const MAX_BYTES: usize = 128 * 1024 * 1024;
+/// Bytes of text, reasoning and arguments in one answer at most.
+const MAX_CONTENT: usize = 16 * 1024 * 1024;
+/// Frames of one answer at most.
+const MAX_FRAMES: usize = 400_000;
+/// How long keep-alives count as signs of life where the answer does not grow. A model may reason for long without a word.
+const KEEP_ALIVE: Duration = Duration::from_secs(600);
 
 /// An answer in the making.
 pub(super) struct Draft {
@@ -45,6 +55,10 @@ pub(super) struct Draft {
     /// Whether anything came that is no frame at all.
     garbage: bool,
     bytes: usize,
+    frames: usize,
+    /// The size of the content, and since when it is so.
+    content: usize,
+    grown: Instant,
 }
 
 /// A call in the making.
@@ -89,18 +103,33 @@ impl Draft {
             read: false,
             garbage: false,
             bytes: 0,
+            frames: 0,
+            content: 0,
+            grown: Instant::now(),
+        }
+    }
+
+    /// Counts bytes as they arrive, whatever they are, and shows that the server is alive.
+    ///
+    /// Keep-alives alone do so for a bounded time: after it the caller's limit of silence ends the call.
+    pub(super) fn arrived(&mut self, bytes: usize) {
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes > MAX_BYTES {
+            self.fail(too_much("bytes", MAX_BYTES));
+        }
+        if self.grown.elapsed() < KEEP_ALIVE {
+            self.deltas.alive();
         }
     }
 
     /// Takes one frame: the name of its event, if it has one, and its data.
     pub(super) fn frame(&mut self, event: Option<&str>, data: &str) {
-        self.deltas.alive();
         if self.is_over() {
             return;
         }
-        self.bytes = self.bytes.saturating_add(data.len());
-        if self.bytes > MAX_BYTES {
-            return self.fail(Fault::new(ModelFail::BadAnswer, "the answer grew beyond all bounds"));
+        self.frames = self.frames.saturating_add(1);
+        if self.frames > MAX_FRAMES {
+            return self.fail(too_much("frames", MAX_FRAMES));
         }
         let data = data.trim();
         match data {
@@ -127,6 +156,19 @@ impl Draft {
             Protocol::OpenAiResponses => responses::frame(self, frame),
             Protocol::Gemini => gemini::frame(self, frame),
             Protocol::Ollama => ollama::frame(self, frame),
+        }
+        self.weigh();
+    }
+
+    /// Notices whether the answer has grown, and bounds it.
+    fn weigh(&mut self) {
+        let args: usize = self.calls.iter().map(|call| call.args.len()).sum();
+        let content = [self.text.len(), self.kept.text.len(), args].iter().sum();
+        if content > MAX_CONTENT {
+            self.fail(too_much("bytes of content", MAX_CONTENT));
+        }
+        if content > self.content || self.stop.is_some() {
+            (self.content, self.grown) = (content, Instant::now());
         }
     }
 
@@ -235,6 +277,13 @@ impl Draft {
     /// Opens a call and gives its place among the calls.
     fn open(&mut self, place: String, id: &str, tool: &str) -> usize {
         let ix = self.calls.len();
+        if ix >= MAX_CALLS_PER_ANSWER as usize {
+            // Nothing is taken from here on, so that the place that is given is of no matter.
+            let text =
+                format!("the answer asks for more than {MAX_CALLS_PER_ANSWER} calls, the most that one may hold");
+            self.fail(Fault::new(ModelFail::BadAnswer, text));
+            return ix;
+        }
         self.calls.push(Call { place, id: id.into(), tool: tool.into(), args: String::new(), told: false });
         self.tell();
         ix
@@ -258,6 +307,10 @@ impl Call {
         let args = if self.args.trim().is_empty() { "{}".into() } else { Text::from(self.args) };
         Asked { provider_id: self.id.into(), tool: self.tool.into(), args }
     }
+}
+
+fn too_much(of: &str, limit: usize) -> Fault {
+    Fault::new(ModelFail::BadAnswer, format!("the answer has more than {limit} {of}"))
 }
 
 fn unreadable(data: &str) -> Fault {

@@ -2,19 +2,33 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::client::Client;
+use super::stream;
 
 /// How long the list may take: it only makes an error more helpful.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How many names are told.
-const TOLD: usize = 3;
+/// Bytes of the list at most: a longer one is no help.
+const MAX_BYTES: usize = 4 * 1024 * 1024;
+/// How many names are shown.
+const SHOWN: usize = 3;
 
 /// `; did you mean …?`, or nothing.
 pub(super) async fn hint(client: &Client) -> String {
-    let listed = client.genai.all_model_names(client.protocol.adapter(), client.listing());
-    let Ok(Ok(names)) = tokio::time::timeout(PATIENCE, listed).await else { return String::new() };
-    let near = nearest(&client.model, &names);
+    let Ok(Some(names)) = tokio::time::timeout(PATIENCE, listed(client)).await else { return String::new() };
+    let near: Vec<_> =
+        nearest(&client.model, &names).iter().map(|name| format!("`{}/{name}`", client.protocol)).collect();
     if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) }
+}
+
+/// The names that the provider lists; nothing where it answers anything else.
+async fn listed(client: &Client) -> Option<Vec<String>> {
+    let response = client.listing().send().await.ok()?.error_for_status().ok()?;
+    let list: Value = serde_json::from_slice(&stream::head(response, MAX_BYTES).await).ok()?;
+    let models = list.get("data").or_else(|| list.get("models"))?.as_array()?;
+    let names = models.iter().filter_map(|model| model.get("id").or_else(|| model.get("name"))?.as_str());
+    Some(names.map(|name| name.strip_prefix("models/").unwrap_or(name).to_owned()).collect())
 }
 
 /// The nearest names first; none that has nothing in common with `asked`.
@@ -28,7 +42,7 @@ fn nearest(asked: &str, names: &[String]) -> Vec<String> {
         .collect();
     ranked.sort_by(|(a, x), (b, y)| b.total_cmp(a).then_with(|| x.cmp(y)));
     ranked.dedup_by(|a, b| a.1 == b.1);
-    ranked.into_iter().take(TOLD).map(|(_, name)| format!("`{name}`")).collect()
+    ranked.into_iter().take(SHOWN).map(|(_, name)| name.clone()).collect()
 }
 
 #[cfg(test)]
@@ -36,10 +50,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_three_are_told_and_strangers_are_not() {
+    fn the_nearest_three_are_shown() {
         let names = ["claude-opus-5", "claude-sonnet-5", "claude-sonnet-4-6", "whisper-1", "claude-haiku-5"];
         let names = names.map(str::to_owned);
-        assert_eq!(nearest("claude-sonet-5", &names), ["`claude-sonnet-5`", "`claude-sonnet-4-6`", "`claude-opus-5`"]);
+        assert_eq!(nearest("claude-sonet-5", &names), ["claude-sonnet-5", "claude-sonnet-4-6", "claude-opus-5"]);
         assert_eq!(nearest("zzz", &names), [""; 0]);
     }
 }

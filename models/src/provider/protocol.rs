@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use genai::adapter::AdapterKind;
-
 /// What is spoken with a provider, and with any server that speaks the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Protocol {
@@ -60,16 +58,6 @@ impl Protocol {
             Self::Anthropic | Self::OpenAi | Self::OpenAiResponses => Some("v1"),
             Self::Gemini => Some("v1beta"),
             Self::Ollama => None,
-        }
-    }
-
-    pub(super) fn adapter(self) -> AdapterKind {
-        match self {
-            Self::Anthropic => AdapterKind::Anthropic,
-            Self::OpenAi => AdapterKind::OpenAI,
-            Self::OpenAiResponses => AdapterKind::OpenAIResp,
-            Self::Gemini => AdapterKind::Gemini,
-            Self::Ollama => AdapterKind::Ollama,
         }
     }
 }

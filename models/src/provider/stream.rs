@@ -1,15 +1,22 @@
 //! One call, from its request to the end of its stream.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::time::Duration;
 
-use futures_util::StreamExt as _;
-use genai::chat::{ChatFrameSink, ChatStreamEvent, FrameCtx, RawFrameRef};
+use reqwest::Response;
+use reqwest::header::CONTENT_TYPE;
 
 use super::client::Client;
 use super::fault::{self, Fault};
+use super::frames::Frames;
 use super::gather::Draft;
-use super::{cache, near, options, render};
+use super::{near, render};
 use crate::model::{Answer, Deltas, ModelError, Request};
+
+/// Bytes of an error's body that are read: providers say why in the first few hundred.
+const ERROR_BYTES: usize = 64 * 1024;
+/// How long the body of an error is waited for. What has come by then is shown.
+const ERROR_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Sends `request` and gathers the answer.
 ///
@@ -17,17 +24,20 @@ use crate::model::{Answer, Deltas, ModelError, Request};
 /// Dropping the future closes the stream.
 pub(super) async fn answer(client: Arc<Client>, request: Request, deltas: Deltas) -> Result<Answer, ModelError> {
     let cap = request.settings.output_tokens;
-    let draft = Arc::new(Mutex::new(Draft::new(client.protocol, request.turn, deltas)));
-    let fault = match exchange(&client, request, &draft).await {
+    let mut draft = Draft::new(client.protocol, request.turn, deltas);
+    let fault = match exchange(&client, request, &mut draft).await {
         Ok(()) => None,
         // What is lost after the provider said why it ends is no part of the answer.
-        Err(_) if lock(&draft).is_whole() => None,
+        Err(_) if draft.is_whole() => None,
         Err(fault) => Some(fault),
     };
-    let cost = lock(&draft).cost();
-    let draft = std::mem::replace(&mut *lock(&draft), Draft::new(client.protocol, Default::default(), Deltas::none()));
+    let cost = draft.cost();
     let fault = match fault.map_or_else(|| draft.finish(cap), Err) {
-        Ok(answer) => return Ok(answer),
+        Ok(answer) => {
+            // The name by which people choose it: with the provider.
+            let model = answer.model.map(|name| format!("{}/{name}", client.protocol).into());
+            return Ok(Answer { model, ..answer });
+        }
         Err(fault) => fault,
     };
     let hint = if fault.unknown_model { near::hint(&client).await } else { String::new() };
@@ -36,40 +46,40 @@ pub(super) async fn answer(client: Arc<Client>, request: Request, deltas: Deltas
 }
 
 /// Sends the request and reads frames until nothing more is awaited.
-async fn exchange(client: &Client, request: Request, draft: &Arc<Mutex<Draft>>) -> Result<(), Fault> {
-    let options = options::of(client, &request)?.with_raw_frame_sink(Sink(Arc::clone(draft)));
-    let rendered = cache::marked(client, render::of(client.protocol, &request));
+async fn exchange(client: &Client, request: Request, draft: &mut Draft) -> Result<(), Fault> {
+    let body = render::body(client, &request)?;
     // The transcript is not held while the answer takes its time.
     drop(request);
-    let sent = client.genai.exec_chat_stream(client.target(), rendered, Some(&options)).await;
-    let mut stream = sent.map_err(|error| fault::of_request(&error, client))?.stream;
-    loop {
-        let next = stream.next().await;
-        if lock(draft).is_over() {
+    let call = client.call().header(CONTENT_TYPE, "application/json").body(body.to_string());
+    drop(body);
+    let sent = call.send().await;
+    let mut response = sent.map_err(|error| fault::http::of_transport(&error, client))?;
+    let (status, headers) = (response.status(), response.headers().clone());
+    if !status.is_success() {
+        let body = head(response, ERROR_BYTES).await;
+        return Err(fault::http::of_status(status, &headers, &String::from_utf8_lossy(&body), client));
+    }
+    let mut frames = Frames::of(client.protocol);
+    while let Some(chunk) = response.chunk().await.map_err(|error| fault::http::of_transport(&error, client))? {
+        draft.arrived(chunk.len());
+        frames.push(&chunk, draft)?;
+        if draft.is_over() {
             return Ok(());
         }
-        match next {
-            None | Some(Ok(ChatStreamEvent::End(_))) => return Ok(()),
-            Some(Ok(_)) => {}
-            // An error without a fault of the transport: it could not read a frame, which was read here before.
-            Some(Err(error)) => {
-                if let Some(fault) = fault::of_genai(&error, client) {
-                    return Err(fault);
-                }
-            }
+    }
+    frames.end(draft)
+}
+
+/// Reads a body up to `most` bytes, for as long as that is worth: what does not come, or comes too late, is left out.
+pub(super) async fn head(mut response: Response, most: usize) -> Vec<u8> {
+    let mut body = Vec::new();
+    let read = async {
+        while let (true, Ok(Some(chunk))) = (body.len() < most, response.chunk().await) {
+            body.extend_from_slice(&chunk);
         }
-    }
-}
-
-/// Hands the frames on as they come.
-struct Sink(Arc<Mutex<Draft>>);
-
-impl ChatFrameSink for Sink {
-    fn on_frame(&self, _: &FrameCtx, frame: RawFrameRef<'_>) {
-        lock(&self.0).frame(frame.event, frame.data);
-    }
-}
-
-fn lock(draft: &Mutex<Draft>) -> MutexGuard<'_, Draft> {
-    draft.lock().unwrap_or_else(PoisonError::into_inner)
+    };
+    // A body that is cut short here is still worth showing.
+    let _ = tokio::time::timeout(ERROR_PATIENCE, read).await;
+    body.truncate(most);
+    body
 }

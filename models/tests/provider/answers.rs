@@ -74,7 +74,7 @@ async fn anthropic_with_thinking_and_blocks_that_overlap() {
         reasoning: None,
         calls: vec![asked("toolu_1", "read", "{\"path\": 1}"), asked("toolu_2", "list", "{}")],
         stop: Stop::Calls,
-        model: Some("claude-x-1".into()),
+        model: Some("anthropic/claude-x-1".into()),
         usage: Usage { cache_new: 5, cache_read: 100, ..usage(115, 30) },
     };
     for size in [1, 13, 100_000] {
@@ -112,7 +112,7 @@ async fn openai_with_parallel_calls_in_fragments() {
         // The second was cut off by the model itself, and stays as it was written.
         calls: vec![asked("call_a", "read", "{\"a\":1}"), asked("call_b", "list", "{\"b\"")],
         stop: Stop::Calls,
-        model: Some("gpt-x".into()),
+        model: Some("openai/gpt-x".into()),
         usage: Usage { reasoning: 4, cache_read: 16, ..usage(20, 9) },
     };
     let deltas = vec![Delta::Text("let".into()), Delta::Text(" me".into()), call(0, "read"), call(1, "list")];
@@ -139,7 +139,7 @@ async fn responses_without_indexes_and_with_items_that_overlap() {
         reasoning: Some("{\"protocol\":\"openai-responses\",\"encrypted\":[\"ZW5j\"]}".into()),
         calls: vec![asked("call_1", "read", "{\"a\":1}"), asked("call_2", "read", "{\"a\":2}")],
         stop: Stop::Calls,
-        model: Some("gpt-y".into()),
+        model: Some("openai-responses/gpt-y".into()),
         usage: Usage { reasoning: 2, cache_read: 3, ..usage(8, 7) },
     };
     let deltas = vec![Delta::Text("ok".into()), call(0, "read"), call(1, "read")];
@@ -161,7 +161,7 @@ async fn gemini_with_signatures_and_thoughts_that_are_counted_apart() {
         reasoning: Some("{\"protocol\":\"gemini\",\"calls\":[\"c2ln\",null]}".into()),
         calls: vec![asked("", "read", "{\"a\":1}"), asked("", "read", "{\"a\":2}")],
         stop: Stop::Calls,
-        model: Some("gemini-z".into()),
+        model: Some("gemini/gemini-z".into()),
         usage: Usage { reasoning: 11, cache_read: 12, ..usage(30, 16) },
     };
     let deltas = vec![Delta::Reasoning("hm".into()), Delta::Text("see:".into()), call(0, "read"), call(1, "read")];
@@ -183,7 +183,7 @@ async fn ollama_in_lines() {
         reasoning: None,
         calls: vec![asked("", "read", "{\"a\":1}"), asked("", "list", "{}")],
         stop: Stop::Calls,
-        model: Some("qwen3:8b".into()),
+        model: Some("ollama/qwen3:8b".into()),
         usage: usage(12, 3),
     };
     let deltas = vec![Delta::Reasoning("hm".into()), Delta::Text("ok".into()), call(0, "read"), call(1, "list")];

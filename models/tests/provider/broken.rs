@@ -154,3 +154,56 @@ async fn dropping_the_call_closes_the_connection() {
     server.left().await;
     assert_eq!(heard.lock().unwrap().first(), Some(&Delta::Reasoning("hm".into())));
 }
+
+/// An answer of `count` calls in each protocol, each call in a frame of its own.
+fn crowds(count: usize) -> [(&'static str, String); 5] {
+    let all = |call: &dyn Fn(usize) -> serde_json::Value| (0..count).map(call).collect::<Vec<_>>();
+    let end = |mut frames: Vec<serde_json::Value>, last: serde_json::Value| {
+        frames.push(last);
+        frames
+    };
+    let anthropic = all(&|ix| {
+        let block = json!({"type": "tool_use", "id": format!("c{ix}"), "name": "read", "input": {}});
+        json!({"type": "content_block_start", "index": ix, "content_block": block})
+    });
+    let openai = all(&|ix| {
+        let call = json!({"index": ix, "id": format!("c{ix}"), "function": {"name": "read", "arguments": "{}"}});
+        json!({"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]})
+    });
+    let responses = all(&|ix| {
+        let item =
+            json!({"type": "function_call", "id": format!("i{ix}"), "call_id": format!("c{ix}"), "name": "read"});
+        json!({"type": "response.output_item.added", "output_index": ix, "item": item})
+    });
+    let gemini = all(&|_| json!({"candidates": [{"content": {"parts": [{"functionCall": {"name": "read"}}]}}]}));
+    let ollama = all(&|_| {
+        let call = json!({"function": {"name": "read", "arguments": {}}});
+        json!({"message": {"content": "", "tool_calls": [call]}, "done": false})
+    });
+    let stop = json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}});
+    let ollama = end(ollama, json!({"message": {"content": ""}, "done": true, "done_reason": "stop"}));
+    [
+        ("anthropic/m", events(&end(end(anthropic, stop), json!({"type": "message_stop"})))),
+        (
+            "openai/m",
+            data(&end(openai, json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}))),
+        ),
+        ("openai-responses/m", events(&end(responses, json!({"type": "response.completed", "response": {}})))),
+        ("gemini/m", data(&end(gemini, json!({"candidates": [{"finishReason": "STOP"}]})))),
+        ("ollama/m", ollama.iter().map(|frame| format!("{frame}\n")).collect()),
+    ]
+}
+
+#[tokio::test]
+async fn too_many_calls_in_one_answer_are_a_bad_answer() {
+    for (word, body) in crowds(1_024) {
+        let answer = answer(word, Reply::stream(body)).await.unwrap();
+        assert_eq!(answer.calls.len(), 1_024, "{word}");
+    }
+    for (word, body) in crowds(4_000) {
+        let error = answer(word, Reply::stream(body)).await.unwrap_err();
+        assert_eq!(error.kind, ModelFail::BadAnswer, "{word}: {error}");
+        let told = "the answer asks for more than 1024 calls, the most that one may hold";
+        assert!(error.message.contains(told), "{word}: {error}");
+    }
+}

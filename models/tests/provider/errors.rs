@@ -4,6 +4,7 @@ use serde_json::json;
 use subtend_models::model::{Deltas, Model as _, ModelError};
 use subtend_models::provider::{Provider, Target};
 use subtend_session::outcome::ModelFail;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use super::server::{Reply, Server, answer, request};
@@ -24,7 +25,8 @@ async fn each_status_is_what_the_caller_can_do_about_it() {
     for (status, kind) in [
         ("400 Bad Request", ModelFail::InvalidRequest),
         ("401 Unauthorized", ModelFail::Auth),
-        ("403 Forbidden", ModelFail::Auth),
+        ("402 Payment Required", ModelFail::Credit),
+        ("403 Forbidden", ModelFail::Access),
         ("408 Request Timeout", ModelFail::Unavailable),
         ("409 Conflict", ModelFail::InvalidRequest),
         ("422 Unprocessable Entity", ModelFail::InvalidRequest),
@@ -72,6 +74,110 @@ async fn a_conversation_that_is_too_long_is_told_apart() {
     }
 }
 
+/// What the providers send, by their references and by what users reported of them.
+#[tokio::test]
+async fn a9_an_account_out_of_credit_is_told_per_protocol() {
+    let openai = json!({"error": {"message": "You exceeded your current quota, please check your plan and billing details.",
+        "type": "insufficient_quota", "param": null, "code": "insufficient_quota"}});
+    let inactive = json!({"error": {"message": "Your account is not active.", "type": "billing_not_active", "code": "billing_not_active"}});
+    let anthropic = json!({"type": "error", "error": {"type": "invalid_request_error",
+        "message": "Your credit balance is too low to access the Anthropic API."}});
+    let billing =
+        json!({"type": "error", "error": {"type": "billing_error", "message": "There is an issue with your billing."}});
+    let gemini = json!({"error": {"code": 429, "message": "Your prepayment credits are depleted.", "status": "RESOURCE_EXHAUSTED"}});
+    let router = json!({"error": {"code": 402, "message": "Insufficient credits. Add more."}});
+    for (word, status, body) in [
+        ("openai/m", "429 Too Many Requests\r\nretry-after: 20", &openai),
+        ("openai-responses/m", "429 Too Many Requests", &openai),
+        ("openai/m", "429 Too Many Requests", &inactive),
+        ("anthropic/m", "400 Bad Request", &anthropic),
+        ("anthropic/m", "402 Payment Required", &billing),
+        ("gemini/m", "429 Too Many Requests", &gemini),
+        ("openai/m", "402 Payment Required", &router),
+        ("ollama/m", "402 Payment Required", &json!({"error": "upgrade for more"})),
+    ] {
+        let error = error(word, status, &body.to_string()).await;
+        assert_eq!((error.kind, error.retry_after_ms), (ModelFail::Credit, None), "{word}: {error}");
+        assert!(error.message.contains("the account is out of credit: "), "{word}: {error}");
+    }
+    let limited = json!({"error": {"code": 429, "status": "RESOURCE_EXHAUSTED",
+        "message": "You exceeded your current quota, please check your plan and billing details."}});
+    let rate = error("gemini/m", "429 Too Many Requests", &limited.to_string()).await;
+    assert_eq!(rate.kind, ModelFail::Rate, "its rate limits speak of a quota too: {rate}");
+}
+
+#[tokio::test]
+async fn a9_a_region_or_a_model_without_access_is_no_refused_key() {
+    let region = json!({"error": {"code": "unsupported_country_region_territory", "param": null, "type": "request_forbidden",
+        "message": "Country, region, or territory not supported"}});
+    let project = json!({"error": {"message": "Project `p` does not have access to model `m`", "type": "invalid_request_error",
+        "code": "model_not_found"}});
+    let anthropic = json!({"type": "error", "error": {"type": "permission_error",
+        "message": "Your API key does not have permission to use the specified resource."}});
+    let blocked = json!({"error": {"type": "forbidden", "message": "Request not allowed"}});
+    let disabled = json!({"error": {"code": 403, "status": "PERMISSION_DENIED", "message": "The API has not been used in project 7.",
+        "details": [{"reason": "SERVICE_DISABLED"}]}});
+    let location = json!({"error": {"code": 400, "status": "FAILED_PRECONDITION",
+        "message": "User location is not supported for the API use."}});
+    for (word, status, body) in [
+        ("openai/m", "403 Forbidden", &region),
+        ("openai-responses/m", "403 Forbidden", &project),
+        ("anthropic/m", "403 Forbidden", &anthropic),
+        ("anthropic/m", "403 Forbidden", &blocked),
+        ("gemini/m", "403 Forbidden", &disabled),
+        ("gemini/m", "400 Bad Request", &location),
+        ("ollama/m", "403 Forbidden", &json!({"error": "this model requires a subscription"})),
+    ] {
+        let error = error(word, status, &body.to_string()).await;
+        assert_eq!(error.kind, ModelFail::Access, "{word}: {error}");
+        assert!(error.message.contains(" refused access (") && !error.message.contains("key was refused"), "{error}");
+    }
+    let leaked = json!({"error": {"code": 403, "status": "PERMISSION_DENIED",
+        "message": "Your API key was reported as leaked. Please use another API key."}});
+    let error = error("gemini/m", "403 Forbidden", &leaked.to_string()).await;
+    assert_eq!(error.kind, ModelFail::Auth, "{error}");
+}
+
+/// A plain server answers the greeting of TLS with an error in plain text, or hangs up.
+#[tokio::test]
+async fn a9_tls_against_a_plain_port_says_so() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            let mut greeting = [0_u8; 16];
+            let _ = connection.read(&mut greeting).await;
+            let _ = connection.write_all(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n").await;
+        }
+    });
+    let error = call(&url).await;
+    let expected =
+        format!("could not reach {url}: the server does not speak TLS on this port: give its base URL as http://…");
+    assert_eq!((error.kind, error.message), (ModelFail::Unavailable, expected));
+}
+
+#[tokio::test]
+async fn a9_a_hang_up_before_tls_says_so() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            // All of the greeting is read, so that the end is no reset.
+            let mut greeting = [0_u8; 4096];
+            let _ = connection.read(&mut greeting).await;
+            let _ = connection.shutdown().await;
+        }
+    });
+    let error = call(&url).await;
+    assert_eq!(error.kind, ModelFail::Unavailable);
+    assert!(error.message.contains("closed the connection before TLS was agreed on"), "{error}");
+}
+
+async fn call(url: &str) -> ModelError {
+    let target = Target::parse("openai/m").unwrap().with_base_url(url).unwrap();
+    Provider::new(target).unwrap().call(request(), Deltas::none()).await.unwrap_err()
+}
+
 #[tokio::test]
 async fn when_to_ask_again_is_passed_on() {
     let wait = async |headers: &str| {
@@ -95,7 +201,7 @@ async fn a_model_that_is_not_known_is_told_with_names_that_are() {
     .await;
     let error = server.ask("anthropic/claude-sonet-5", request()).await.0.unwrap_err();
     assert_eq!(error.kind, ModelFail::InvalidRequest);
-    let expected = "HERE answered 404: model: claude-sonet-5; did you mean `claude-sonnet-5` or `claude-opus-5`?";
+    let expected = "HERE answered 404: model: claude-sonet-5; did you mean `anthropic/claude-sonnet-5` or `anthropic/claude-opus-5`?";
     assert_eq!(says(&error), expected);
     assert_eq!(server.all()[1].line, "GET /v1/models HTTP/1.1");
 }

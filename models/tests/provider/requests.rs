@@ -93,10 +93,32 @@ async fn settings_are_sent_in_each_protocols_words() {
     );
     let ollama = body("ollama/m").await;
     assert_eq!(ollama["options"], json!({"num_predict": 3000, "temperature": 0.5, "top_p": 0.9}));
+    // A model that reasons refuses a temperature.
+    for word in ["openai/gpt-5-mini", "openai-responses/o4-mini"] {
+        let reasons = body(word).await;
+        assert_eq!((reasons.get("temperature"), reasons.get("top_p")), (None, None), "{word}");
+    }
     // While it thinks it takes no temperature, and thinking leaves room under the cap.
     let anthropic = body("anthropic/claude-sonnet-4").await;
     assert_eq!((anthropic.get("temperature"), anthropic.get("top_p")), (None, None));
     assert_eq!(anthropic["thinking"], json!({"type": "enabled", "budget_tokens": 1024}));
+}
+
+#[tokio::test]
+async fn b18_cap_of_a_call_is_in_its_request() {
+    let settings = Settings { output_tokens: Some(77), ..Settings::default() };
+    for (word, place) in [
+        ("anthropic/m", "/max_tokens"),
+        ("openai/m", "/max_tokens"),
+        ("openai-responses/m", "/max_output_tokens"),
+        ("gemini/m", "/generationConfig/maxOutputTokens"),
+        ("ollama/m", "/options/num_predict"),
+    ] {
+        let body = asked(word, Request { settings, ..request() }).await.body;
+        assert_eq!(body.pointer(place), Some(&json!(77)), "{word}: {body}");
+        let free = asked(word, request()).await.body;
+        assert_ne!(free.pointer(place), Some(&json!(77)), "{word}: {free}");
+    }
 }
 
 #[tokio::test]

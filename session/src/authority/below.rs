@@ -1,7 +1,7 @@
 //! What holds for whole directories: what a sandbox can express that knows of no patterns.
 
 use super::pattern::{self, Syntax};
-use super::{Asked, Authority, Ranked, Rule, RuleSet, Verdict};
+use super::{Asked, Authority, Match, Ranked, Rule, RuleSet, Verdict};
 
 impl Authority {
     /// Whether `action` of every path at and below the directory `dir` is allowed, also of those that do not exist yet.
@@ -36,7 +36,7 @@ impl RuleSet {
             return true;
         }
         let mut lower = rules.iter().filter(|rule| rule.everywhere && rule.verdict() != Verdict::Allow);
-        lower.any(|lower| !allows().any(|allow| allow.ranked.beats(&lower.ranked)))
+        lower.any(|lower| !allows().any(|allow| allow.ranked.beats(&lower.least)))
     }
 
     /// The rules that may match something at or below `dir`.
@@ -45,20 +45,31 @@ impl RuleSet {
         let matching = self.rules.iter().filter(|rule| asked.some_match(&rule.action) && somewhere(rule, dir));
         matching
             .map(|rule| Below {
-                ranked: Ranked::new(rule, Syntax::Path),
-                everywhere: pattern::matches_all_below(&rule.resource, dir),
+                ranked: Ranked::new(rule, Syntax::Path, Match::Itself),
+                least: Ranked::lowest(rule, Syntax::Path),
+                everywhere: match covers(rule) {
+                    true => pattern::covers(&rule.resource, dir),
+                    false => pattern::matches_all_below(&rule.resource, dir),
+                },
             })
             .collect()
     }
 }
 
+fn covers(rule: &Rule) -> bool {
+    rule.covers(Syntax::Path)
+}
+
 fn somewhere(rule: &Rule, dir: &str) -> bool {
-    pattern::may_match_below(&rule.resource, dir)
+    pattern::may_match_below(&rule.resource, dir) || (covers(rule) && pattern::covers(&rule.resource, dir))
 }
 
 /// A rule that may match below a directory.
 struct Below {
+    /// Its rank where it matches by its pattern, which is its highest.
     ranked: Ranked,
+    /// Its rank where a directory above is named, which is its lowest.
+    least: Ranked,
     /// Whether it matches all that is there.
     everywhere: bool,
 }
@@ -101,8 +112,9 @@ mod tests {
         assert_eq!(all("fs.write", "secret/deep"), (false, true));
         assert_eq!(all("fs.write", "secret/open"), (true, false));
         assert_eq!(all("fs.write", "doc"), (false, false));
-        assert_eq!(all("fs.write", "doc/a"), (false, false));
-        assert_eq!(all("fs.write", "doc/a/b"), (true, false));
+        // An ask of `doc/*` covers what is below each of them, and what is asked about is not allowed.
+        assert_eq!(all("fs.write", "doc/a"), (false, true));
+        assert_eq!(all("fs.write", "doc/a/b"), (false, true));
         // A name that may come to be is as good as one that is there.
         assert_eq!(all("fs.read", "src"), (false, false));
         assert_eq!(all("fs.read", "secret/deep"), (false, true));
@@ -116,7 +128,8 @@ mod tests {
     const DIRS: [&str; 6] = [".", "a", "b", "a/a", "a/b", "a/b/a"];
 
     fn rule() -> impl Strategy<Value = Rule> {
-        let resources = vec!["*", "a", "a/", "a/*", "a/**", "**/b", "a/b/**", "*/a", "**/a/**", "a/*/b", "b*", "./a/b"];
+        let resources =
+            vec!["*", "a", "a/", "a/*", "a/**", "**/b", "a/b/**", "*/a", "**/a/**", "a/*/b", "b*", "./a/b", "a/b", "."];
         let actions = prop::sample::select(vec!["*", "fs.*", "fs.read", "fs.write"]);
         (actions, prop::sample::select(resources), verdicts()).prop_map(|(action, resource, verdict)| Rule {
             action: action.into(),

@@ -31,29 +31,43 @@ pub(super) struct Weight {
 }
 
 impl Weight {
+    const NONE: Self = Self { literals: 0, parts: 0, spans: Reverse(0), stars: Reverse(0) };
+
     pub(super) fn of(pattern: &str, syntax: Syntax) -> Self {
-        let mut weight = Self { literals: 0, parts: 0, spans: Reverse(0), stars: Reverse(0) };
+        let mut weight = Self::NONE;
         if is_any(pattern, syntax) {
             weight.spans.0 = 1;
             return weight;
         }
         match syntax {
             Syntax::Plain => weight.add(pattern),
-            Syntax::Path => {
-                let mut after_span = false;
-                for part in parts(pattern) {
-                    let span = part == SPAN;
-                    if !span {
-                        weight.parts = weight.parts.saturating_add(1);
-                        weight.add(part);
-                    } else if !after_span {
-                        weight.spans.0 = weight.spans.0.saturating_add(1);
-                    }
-                    after_span = span;
-                }
-            }
+            Syntax::Path => weight.add_parts(parts(pattern)),
         }
         weight
+    }
+
+    /// The weight of `pattern/**`, by which a pattern of paths covers what is below a path that it matches.
+    pub(super) fn of_cover(pattern: &str) -> Self {
+        if is_any(pattern, Syntax::Path) {
+            return Self::of(pattern, Syntax::Path);
+        }
+        let mut weight = Self::NONE;
+        weight.add_parts(parts(pattern).chain(std::iter::once(SPAN)));
+        weight
+    }
+
+    fn add_parts<'a>(&mut self, parts: impl Iterator<Item = &'a str>) {
+        let mut after_span = false;
+        for part in parts {
+            let span = part == SPAN;
+            if !span {
+                self.parts = self.parts.saturating_add(1);
+                self.add(part);
+            } else if !after_span {
+                self.spans.0 = self.spans.0.saturating_add(1);
+            }
+            after_span = span;
+        }
     }
 
     fn add(&mut self, text: &str) {
@@ -81,6 +95,12 @@ pub(super) fn matches(pattern: &str, text: &str, syntax: Syntax) -> bool {
     }
 }
 
+/// Whether a pattern of paths matches `path`, which is normal, or a directory above it.
+pub(super) fn covers(pattern: &str, path: &str) -> bool {
+    let above = path.match_indices('/').filter_map(|(at, _)| path.get(..at));
+    std::iter::once(".").chain(above).chain(std::iter::once(path)).any(|at| matches(pattern, at, Syntax::Path))
+}
+
 /// Whether `pattern` matches everything.
 pub(super) fn is_any(pattern: &str, syntax: Syntax) -> bool {
     let all_stars = !pattern.is_empty() && pattern.bytes().all(|b| b == b'*');
@@ -103,8 +123,7 @@ pub(super) fn may_match_below(pattern: &str, dir: &str) -> bool {
             Some(_) | None => return false,
         }
     }
-    // A pattern without parts matches nothing.
-    dir != "." || wanted.next().is_some()
+    true
 }
 
 /// Whether a pattern of paths matches all that is at and below `dir`; `false` where that is not plain to see.
@@ -113,7 +132,12 @@ pub(super) fn matches_all_below(pattern: &str, dir: &str) -> bool {
         return true;
     }
     // What ends with a span and matches the directory matches whatever follows.
-    parts(pattern).last() == Some(SPAN) && matches(pattern, dir, Syntax::Path)
+    ends_with_span(pattern) && matches(pattern, dir, Syntax::Path)
+}
+
+/// Whether a pattern of paths ends with a span: it matches whatever is below a path that it matches.
+pub(super) fn ends_with_span(pattern: &str) -> bool {
+    is_any(pattern, Syntax::Path) || parts(pattern).last() == Some(SPAN)
 }
 
 /// Whether two patterns match the same; `false` where that is not plain to see.

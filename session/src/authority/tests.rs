@@ -96,6 +96,22 @@ mod oracle {
         (sum(literals), named.len() as i64, -spans, -sum(runs))
     }
 
+    /// The path, and every directory above it up to the workspace.
+    fn upwards(path: &str) -> Vec<String> {
+        let names = names(path);
+        (0..=names.len()).map(|n| if n == 0 { ".".to_owned() } else { names[..n].join("/") }).collect()
+    }
+
+    /// How specific the rule's resource is where it matches: at the path itself, or at all below a path that it names.
+    fn at(rule: &Rule, access: &Access) -> Option<Key> {
+        let path = access.action.starts_with("fs.");
+        if resource(&access.action, &rule.resource, &access.resource) {
+            return Some(key(&rule.resource, path));
+        }
+        let above = || upwards(&access.resource).iter().any(|at| resource(&access.action, &rule.resource, at));
+        (path && rule.verdict != Verdict::Allow && above()).then(|| key(&format!("{}/**", rule.resource), path))
+    }
+
     pub(super) fn verdict(set: &RuleSet, access: &Access) -> Verdict {
         let path = access.action.starts_with("fs.");
         let bad = |part: &str| part.is_empty() || part == "." || part == "..";
@@ -107,11 +123,8 @@ mod oracle {
         let matching: Vec<(Key, Key, Verdict)> = set
             .rules
             .iter()
-            .filter(|rule| {
-                plain(&chars(&rule.action), &chars(&access.action))
-                    && resource(&access.action, &rule.resource, &access.resource)
-            })
-            .map(|rule| (key(&rule.action, false), key(&rule.resource, path), rule.verdict))
+            .filter(|rule| plain(&chars(&rule.action), &chars(&access.action)))
+            .filter_map(|rule| Some((key(&rule.action, false), at(rule, access)?, rule.verdict)))
             .collect();
         let best =
             |a: &(Key, Key, Verdict)| !matching.iter().any(|b| b.0 >= a.0 && b.1 >= a.1 && (b.0 > a.0 || b.1 > a.1));
@@ -138,7 +151,7 @@ const RESOURCES: [&str; 14] = [
     "../x",
     "src//a.rs",
 ];
-const RESOURCE_PATTERNS: [&str; 17] = [
+const RESOURCE_PATTERNS: [&str; 20] = [
     "*",
     "**",
     "src/**",
@@ -156,6 +169,9 @@ const RESOURCE_PATTERNS: [&str; 17] = [
     "./src/a.rs",
     "*/*",
     "s*/**",
+    "src",
+    "s*",
+    "src/b",
 ];
 
 fn verdicts() -> impl Strategy<Value = Verdict> {
@@ -260,6 +276,13 @@ proptest! {
         prop_assert_eq!(Authority::of(rules).verdict(&at), if all_allowed { expected.min(Authority::allow_all().verdict(&at)) } else { expected });
     }
 
+    /// A path that no rule allows by itself is never allowed because a directory above it is named.
+    #[test]
+    fn a1_covering_directories_allows_nothing_more(rules in rule_sets(), at in accesses()) {
+        let verdict = Authority::of(rules.clone()).verdict(&at);
+        prop_assert!(verdict != Verdict::Allow || exact(&rules, &at) == Verdict::Allow);
+    }
+
     /// P-7: a tool that is not offered would never be allowed; one that some resource may get is offered.
     #[test]
     fn best_bounds_every_resource(authority in authorities(), at in accesses()) {
@@ -351,14 +374,65 @@ fn a_pattern_that_matches_less_is_never_less_specific() {
     }
 }
 
+/// What a rule meant before it covered directories: an exact match of the path, for every verdict.
+fn exact(set: &RuleSet, at: &Access) -> Verdict {
+    let spelled = |rule: &&Rule| oracle::resource(&at.action, &rule.resource, &at.resource);
+    let rules = set.rules.iter().filter(spelled).cloned().collect();
+    oracle::verdict(&RuleSet { default: set.default, rules }, at)
+}
+
+#[test]
+fn a1_a_deny_or_ask_of_a_directory_covers_what_is_in_it() {
+    let say = |rules: &[(&str, &str, Verdict)], resource| {
+        Authority::of(set(Verdict::Allow, rules)).verdict(&access("fs.read", resource))
+    };
+    for verdict in [Verdict::Deny, Verdict::Ask] {
+        for pattern in ["secret", "./secret", "/secret", "s*t", "**/secret"] {
+            let rules = [("fs.read", pattern, verdict)];
+            let got = ["secret", "secret/k", "secret/a/b", "secrets", "src/a.rs"].map(|at| say(&rules, at));
+            let expected = [verdict, verdict, verdict, Verdict::Allow, Verdict::Allow];
+            assert_eq!(got, expected, "{pattern}");
+        }
+        assert_eq!(say(&[("fs.*", ".", verdict)], "src/a.rs"), verdict, "the workspace is a directory too");
+    }
+    // What is more specific decides inside, as with `secret/**`.
+    let open = [("fs.read", "secret", Verdict::Deny), ("fs.read", "secret/open/**", Verdict::Allow)];
+    assert_eq!([say(&open, "secret/k"), say(&open, "secret/open/k")], [Verdict::Deny, Verdict::Allow]);
+    let same = [("fs.read", "secret", Verdict::Ask), ("fs.read", "secret/**", Verdict::Deny)];
+    assert_eq!(say(&same, "secret/k"), Verdict::Deny, "of equals the lower one");
+}
+
+#[test]
+fn a1_an_allow_of_a_directory_does_not_widen_to_its_contents() {
+    let authority = Authority::of(set(Verdict::Deny, &[("fs.write", "src", Verdict::Allow)]));
+    let say = |resource| authority.verdict(&access("fs.write", resource));
+    assert_eq!([say("src"), say("src/a.rs")], [Verdict::Allow, Verdict::Deny]);
+}
+
+#[test]
+fn a1_patterns_of_other_actions_cover_nothing_below() {
+    let authority = Authority::of(set(Verdict::Allow, &[("net.fetch", "https://x", Verdict::Deny)]));
+    assert_eq!(authority.verdict(&access("net.fetch", "https://x/y")), Verdict::Allow);
+}
+
+#[test]
+fn a1_a_more_specific_allow_does_not_hide_a_directory_deny() {
+    let rules = [("fs.*", "secret", Verdict::Deny), ("fs.read", "secret", Verdict::Allow)];
+    let authority = Authority::of(set(Verdict::Allow, &rules));
+    assert_eq!(authority.verdict(&access("fs.read", "secret/k")), Verdict::Deny);
+    assert!(!authority.unrestricted(&["fs.read"]));
+}
+
 #[test]
 fn every_pair_of_rules_reads_as_the_oracle_reads_it() {
     let all: Vec<Rule> = ["*", "fs.*", "fs.read"]
         .iter()
         .flat_map(|action| {
-            ["*", "src/**", "src/*", "**/a.rs", "src/b/a.rs", "src/a.rs"].iter().flat_map(move |resource| {
-                [Verdict::Deny, Verdict::Ask, Verdict::Allow].map(|verdict| rule(action, resource, verdict))
-            })
+            ["*", "src/**", "src/*", "src", "s*", ".", "**/a.rs", "src/b/a.rs", "src/a.rs"].iter().flat_map(
+                move |resource| {
+                    [Verdict::Deny, Verdict::Ask, Verdict::Allow].map(|verdict| rule(action, resource, verdict))
+                },
+            )
         })
         .collect();
     for first in &all {

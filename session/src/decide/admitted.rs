@@ -4,6 +4,7 @@ use super::draft::Draft;
 use crate::command::Deadline;
 use crate::effect::Rejection;
 use crate::ids::RunNo;
+use crate::message::Message;
 use crate::outcome::{By, Outcome, OutcomeKind};
 use crate::record::{Park, Prompt};
 use crate::sabotage::Bug;
@@ -31,11 +32,16 @@ pub(super) fn admitted(draft: &mut Draft<'_>, run: RunNo, owner_over: Option<Out
         draft.check();
         return Ok(());
     }
-    // The turn is due whatever became of its reason; it starts with all that came while the slot was awaited.
+    // The turn is due whatever became of its reason; it starts with what came while the slot was awaited. One that answers an
+    // input takes no second message, and completions wait until that is answered.
+    let taken = matches!(draft.state.transcript.last(), Some(Message::User { .. }));
     let rest = draft.state.turn().is_some_and(|turn| turn.calls.is_empty());
-    let inputs = draft.takeable(rest);
-    draft.take_inputs(inputs);
-    draft.take_notices();
+    let inputs = draft.takeable(rest && !taken);
+    if taken && !draft.bug(Bug::CompletionsJoinMessages) {
+        draft.take_inputs(inputs);
+    } else {
+        draft.take_with_notices(inputs);
+    }
     draft.start_turn(Prompt::Plain);
     Ok(())
 }

@@ -81,8 +81,8 @@ fn answer(draft: &Draft<'_>, of: Option<Seq>) -> Result<(Seq, Exchange), Rejecti
     }
     match context::exchange(draft.state, meant) {
         Some(exchange) => Ok((meant, exchange)),
-        None => Err(Rejection::BadInput(format!(
-            "record {meant} is no answer that can be given anew; {}",
+        None => Err(Rejection::NotFound(format!(
+            "answer {meant} not found: no answer that can be regenerated has that number; {}",
             named("there are", &answers)
         ))),
     }
@@ -115,13 +115,10 @@ pub(super) fn switch(draft: &mut Draft<'_>, of: Option<Seq>, to: SwitchTo, by: B
     };
     let Some(alternatives) = draft.state.alternatives.get(&of) else {
         let known: Vec<Seq> = draft.state.alternatives.keys().copied().collect();
-        return Err(Rejection::BadInput(if known.is_empty() {
-            format!(
-                "record {of} has no alternatives, and no answer of this session has: regenerate one to have a choice"
-            )
+        return Err(Rejection::NotFound(if known.is_empty() {
+            format!("answer {of} has no alternatives, nor has any other answer of the session: regenerate one first")
         } else {
-            let there_are = named("those that have are", &known);
-            format!("record {of} is no answer that has alternatives; {there_are}")
+            format!("answer {of} has no alternatives; {}", named("answers with alternatives:", &known))
         }));
     };
     if let Some(run) = context::rolled_back(draft.state, of) {

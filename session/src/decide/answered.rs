@@ -1,5 +1,6 @@
 //! The model answered.
 
+use super::arguments;
 use super::calls::Wanted;
 use super::draft::Draft;
 use super::ending::Scope;
@@ -33,12 +34,13 @@ enum Failure {
     Refused,
 }
 
-pub(super) fn answered(draft: &mut Draft<'_>, answer: Answered) -> Result<(), Rejection> {
+pub(super) fn answered(draft: &mut Draft<'_>, mut answer: Answered) -> Result<(), Rejection> {
     let awaited = |turn: &Turn| turn.streaming && turn.no == answer.turn && turn.attempt == answer.attempt;
     let careless = draft.bug(Bug::StaleAccepted);
     let Some(run) = draft.run().filter(|run| run.turn.as_deref().is_some_and(|turn| awaited(turn) || careless)) else {
         return Err(Rejection::Stale("a model's answer"));
     };
+    arguments::bound(&mut answer, draft.state.limits.argument_bytes);
     let phase = draft.state.phase();
     let amount = amount(run, &answer);
     let returns = answer.calls.iter().any(|call| call.kind == CallKind::Return)
@@ -89,8 +91,6 @@ fn act(draft: &mut Draft<'_>, turn: crate::ids::TurnNo, amount: Amount, wanted: 
             let inputs = draft.takeable(false);
             let spent = inputs.is_empty() && draft.run().is_some_and(Run::is_spent);
             if spent {
-                // Ends that came while it streamed: nothing takes them in a held run (rule 1).
-                draft.take_notices();
                 draft.out_of_turns();
             } else {
                 draft.take_and_go(inputs, prompt);

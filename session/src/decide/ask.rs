@@ -7,6 +7,7 @@ use super::draft::Draft;
 use crate::authority::Access;
 use crate::call::{CallEnd, CallKind, Invalid, ToolErrorKind};
 use crate::command::Deadline;
+use crate::dialect::Dialect;
 use crate::effect::{Effect, Rejection, Reply};
 use crate::ids::{CallId, Text, TurnNo};
 use crate::record::{AskBy, AskVerdict, Park, Record};
@@ -103,7 +104,9 @@ impl Draft<'_> {
         match verdict {
             AskVerdict::Deny => {
                 let proposed = matches!(kind, Some(CallKind::Propose(_)));
-                let told = if proposed { go_on_planning(by) } else { refusal(&access, by) };
+                let dialect = self.state.call(call).and_then(|call| Dialect::by_name(&call.tool)).unwrap_or_default();
+                let refused = || dialect.refused("NOT_ALLOWED", &refusal(&access, by));
+                let told = if proposed { go_on_planning(by) } else { refused() };
                 self.finish_call(call, CallEnd::Denied, told);
             }
             AskVerdict::Allow | AskVerdict::Always => match kind {

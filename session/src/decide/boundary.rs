@@ -2,10 +2,12 @@
 
 use super::draft::Draft;
 use crate::command::Deadline;
+use crate::ids::CallId;
+use crate::index::RowKey;
 use crate::outcome::Outcome;
 use crate::record::{Hold, Park, Prompt};
 use crate::sabotage::Bug;
-use crate::state::{Phase, Run};
+use crate::state::{Owned, Phase, Run};
 
 impl Draft<'_> {
     /// Looks what is due now, in whatever column the run stands.
@@ -70,30 +72,32 @@ impl Draft<'_> {
         if !spent && (waking || !rest) {
             return self.take_and_go(inputs, Prompt::Plain);
         }
+        if !rest {
+            return self.out_of_turns();
+        }
         self.take_notices();
         let alone = self.run().is_none_or(|run| run.owned.is_empty());
-        match (rest, waking) {
-            (false, _) => self.out_of_turns(),
-            (true, true) if alone || self.answered => self.out_of_turns(),
-            (true, false) if alone => self.end(Outcome::Completed),
-            (true, _) => self.park(Park::AtRest),
+        match waking {
+            true if alone || self.answered => self.out_of_turns(),
+            false if alone => self.end(Outcome::Completed),
+            _ => self.park(Park::AtRest),
         }
     }
 
-    /// Takes `inputs` and all pending rows, and has the next turn.
+    /// Takes `inputs` and starts the next turn. Completions follow when no person's message is the newest thing (B11).
     pub(super) fn take_and_go(&mut self, inputs: Vec<crate::ids::InputId>, prompt: Prompt) {
         let waits = self.run().is_some_and(|run| run.opened.slot && !run.slot);
         if !(waits && self.bug(Bug::SlotWithoutTaking)) {
-            self.take_inputs(inputs);
-            self.take_notices();
+            self.take_with_notices(inputs);
         }
         self.turn_due(prompt);
     }
 
     /// The allowance is spent before a final answer: owned runs finish first.
     pub(super) fn out_of_turns(&mut self) {
-        let alone = self.run().is_none_or(|run| run.owned.is_empty());
-        if alone {
+        let Some(run) = self.run() else { return };
+        let ended = |(key, owned): (&CallId, &Owned)| self.state.arrived.contains(owned.child, RowKey::Call(*key));
+        if run.owned.iter().all(ended) {
             return self.end(Outcome::OutOfTurns);
         }
         // To be held with nothing open is a rest point: a queued input goes on at once, with a new allowance (rule 3).
@@ -101,6 +105,8 @@ impl Draft<'_> {
         if !inputs.is_empty() {
             return self.take_and_go(inputs, Prompt::Plain);
         }
+        // Ends that came meanwhile: nothing takes them in a held run (rule 1).
+        self.take_notices();
         self.hold(Hold::OutOfTurns);
     }
 
@@ -131,7 +137,6 @@ impl Draft<'_> {
             self.disarm(Deadline::Grace(run));
         }
         self.take_inputs(inputs);
-        self.take_notices();
         // The clock stood while the run was held. With a slot it runs again when the slot is given.
         if self.run().is_some_and(|run| run.has_clock() && !run.opened.slot) {
             self.resume(Park::AtRest, false);

@@ -66,13 +66,15 @@ fn no_point(draft: &Draft<'_>, at: Seq, points: &[Seq]) -> Rejection {
         return hidden(at, run);
     }
     let replaced = context::points(draft.state, &draft.state.transcript).contains(&at);
-    Rejection::BadInput(if replaced {
-        format!(
+    if replaced {
+        return Rejection::BadInput(format!(
             "message {at} is not seen, since another alternative of its answer is: switch back to the original first"
-        )
-    } else {
-        format!("record {at} is no user message and no answer of this session; {}", named("there are", points))
-    })
+        ));
+    }
+    Rejection::NotFound(format!(
+        "message {at} not found: the session has no user message or answer with that number; {}",
+        named("there are", points)
+    ))
 }
 
 /// What was rolled back stays so: there is no way back to it.

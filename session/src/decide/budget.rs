@@ -28,6 +28,7 @@ pub(super) fn refused(draft: &mut Draft<'_>, turn: TurnNo, attempt: AttemptNo, w
     let spent = match which {
         Budget::Tokens => "tokens",
         Budget::Money => "money",
+        Budget::Recorded => "recorded bytes",
     };
     draft.emit(Record::AttemptDiscarded(Box::new(AttemptDiscarded {
         turn,

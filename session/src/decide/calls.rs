@@ -77,7 +77,7 @@ impl Draft<'_> {
             Some("This answer returns twice: the first one counts.")
         } else if self.run().is_some_and(|run| !run.owned.is_empty()) {
             Some("Tasks that you started are still running: wait for them or cancel them, then return.")
-        } else if !self.state.arrived.is_empty() {
+        } else if self.state.arrived.iter().any(|row| self.state.reaches_model(row)) {
             Some("A task has ended and you have not seen its result yet: it follows. Then return.")
         } else {
             None

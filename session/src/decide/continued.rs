@@ -91,7 +91,14 @@ pub(super) fn ask(draft: &mut Draft<'_>, call: CallId, plan: ContinuePlan) {
     // One key of a child is open at a time, so that its notices come in the order of its runs (rule 6).
     if let Some(key) = known.and_then(|child| child.key) {
         let text = if draft.state.arrived.contains(child, index::RowKey::Call(key)) {
-            format!("Task {short} has ended and you have not seen its result yet: it follows. Then continue it.")
+            match dialect.fetched_by() {
+                Some(tool) => {
+                    format!("Task {short} has ended and you have not read its result: call `{tool}`, then continue it.")
+                }
+                None => format!(
+                    "Task {short} has ended and you have not seen its result yet: it follows. Then continue it."
+                ),
+            }
         } else {
             format!("Task {short} is still running: wait for its end or cancel it, then continue it.")
         };

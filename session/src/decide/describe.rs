@@ -1,15 +1,19 @@
-//! A session is given a title or a summary: at any time, since neither is said to its model.
+//! Sets the title or summary of a session, or merges its metadata: in any state, because its model is told none of them.
+
+use serde_json::{Map, Value};
 
 use super::draft::Draft;
 use crate::command::Description;
 use crate::effect::{Rejection, Reply};
-use crate::ids::SessionId;
+use crate::ids::{SessionId, Text};
 use crate::outcome::By;
-use crate::record::{Record, SummarySet, TitleSet};
+use crate::record::{MetadataSet, Record, SummarySet, TitleSet};
 use crate::title;
 
 /// Bytes of a summary at most.
 const SUMMARY_BYTES: usize = 32 << 10;
+/// Bytes of merged metadata at most, as JSON: the limit of every other metadata.
+const METADATA_BYTES: usize = 64 << 10;
 
 pub(super) fn describe(draft: &mut Draft<'_>, description: Description) -> Result<(), Rejection> {
     if draft.state.deleted {
@@ -18,6 +22,7 @@ pub(super) fn describe(draft: &mut Draft<'_>, description: Description) -> Resul
     match description {
         Description::Title(set) => entitle(draft, set)?,
         Description::Summary(set) => summary(draft, set)?,
+        Description::Metadata { changes, by } => merge(draft, &changes, by)?,
     }
     draft.reply(Reply::Done(draft.state.last_run));
     Ok(())
@@ -52,4 +57,27 @@ fn is_taken(draft: &Draft<'_>, of: Option<SessionId>) -> Result<bool, Rejection>
     let Some(of) = of else { return Ok(false) };
     let unknown = || Rejection::BadInput(format!("session {of} is no service session of this one"));
     draft.state.service(of).ok_or_else(unknown)
+}
+
+/// Merges `changes` into the metadata, key by key. A merge that changes nothing writes no record, so a repeated one is harmless.
+fn merge(draft: &mut Draft<'_>, changes: &str, by: By) -> Result<(), Rejection> {
+    let refused = |why: &str| Rejection::BadInput(format!("metadata not merged: {why}"));
+    let object = |text: &str| serde_json::from_str::<Map<String, Value>>(text).ok();
+    let changes = object(changes).ok_or_else(|| refused("the changes are not a JSON object"))?;
+    let before = object(draft.state.metadata().map_or("{}", |text| &**text)).ok_or_else(|| {
+        refused("the session was opened with metadata that is not a JSON object, so it has no keys to merge")
+    })?;
+    let mut merged = before.clone();
+    for (key, value) in changes {
+        if value.is_null() { drop(merged.remove(&key)) } else { drop(merged.insert(key, value)) }
+    }
+    if merged == before {
+        return Ok(());
+    }
+    let metadata = Text::from(Value::Object(merged).to_string());
+    if metadata.len() > METADATA_BYTES {
+        return Err(refused(&format!("it would have {} bytes, the limit is {METADATA_BYTES}", metadata.len())));
+    }
+    draft.emit(Record::MetadataSet(Box::new(MetadataSet { metadata, by })));
+    Ok(())
 }

@@ -6,7 +6,7 @@ use crate::command::Deadline;
 use crate::effect::Effect;
 use crate::ids::{CallId, Hash, Text};
 use crate::index;
-use crate::outcome::{ModelFail, Outcome};
+use crate::outcome::{By, ModelFail, Outcome};
 use crate::record::{AttemptDiscarded, Hold, Record, RunEnded};
 use crate::render;
 use crate::sabotage::Bug;
@@ -28,6 +28,9 @@ impl Draft<'_> {
     /// END(o): the outcome is fixed. The run ends now, or when its local work and the runs that it owns are over.
     pub(super) fn end(&mut self, outcome: Outcome) {
         let Some(run) = self.run() else { return };
+        let by_owner = matches!(outcome, Outcome::Cancelled { by: By::Owner { .. } });
+        let wrong = by_owner && self.bug(Bug::OwnersEndNamesPerson);
+        let outcome = if wrong { Outcome::Cancelled { by: By::Person } } else { outcome };
         if !run.started {
             return self.end_now(outcome, None);
         }
@@ -83,6 +86,9 @@ impl Draft<'_> {
         self.stop_clock();
         let (no, outcome, stands) = (ended.run, ended.outcome.clone(), ended.queue_stands);
         self.emit(Record::RunEnded(Box::new(ended)));
+        if self.state.created.rolls_back && outcome != Outcome::Completed {
+            self.emit(Record::RolledBack { run: no, by: By::Host });
+        }
         if queued {
             self.disarm(Deadline::Queue(no));
         }
@@ -108,6 +114,8 @@ impl Draft<'_> {
         let (result, whole) = match returned.and_then(|id| self.state.call(id)) {
             Some(call) => (run.turn.as_ref().and_then(|turn| turn.answered), render::returned(&call.args)),
             None if self.state.created.joins => (answer.map(|answer| answer.seq), run.partial.clone()),
+            // Out of turns, the owner gets the last text rather than all of it (B5).
+            None if outcome == Outcome::OutOfTurns => (None, self.state.last_said(run).unwrap_or_default()),
             None => (answer.map(|answer| answer.seq), answer.map_or_else(|| run.partial.clone(), |it| it.text.clone())),
         };
         Some(RunEnded {

@@ -4,6 +4,7 @@ use super::draft::Draft;
 use crate::ids::{CallId, SessionId};
 use crate::record::{Carrier, Notice, NoticeTaken, Record};
 use crate::sabotage::Bug;
+use crate::state::Turn;
 
 impl Draft<'_> {
     /// Whether a row is there that wakes a run at rest: of a run that this one owns, and not ended by a person.
@@ -11,6 +12,22 @@ impl Draft<'_> {
         let Some(run) = self.run() else { return false };
         let wakes = |row: &Notice| row.waking && row.key.is_some_and(|key| run.owned.contains_key(&key));
         self.state.arrived.iter().any(wakes)
+    }
+
+    /// Takes the rows that a turn which goes on may show its model: none while a person's message is queued for this run (B11),
+    /// and ends that are fetched only where the model would otherwise go idle (K2).
+    pub(super) fn take_due_notices(&mut self) {
+        let held = self.message_waits();
+        let idle = self.run().and_then(|run| run.turn.as_deref()).is_none_or(Turn::is_idle);
+        let due =
+            |row: &Notice| !self.state.reaches_model(row) || (!held && (idle || !self.state.is_pulled(row.child)));
+        if self.state.arrived.iter().all(due) {
+            return self.take_notices();
+        }
+        let items: Vec<Notice> = self.state.arrived.iter().filter(|row| due(row)).cloned().collect();
+        if !items.is_empty() && !self.bug(Bug::RowsLeftPending) {
+            self.emit(Record::NoticeTaken(Box::new(NoticeTaken { items, carrier: Carrier::Message })));
+        }
     }
 
     /// Takes all rows that have arrived as one message (rule 1).

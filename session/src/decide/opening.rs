@@ -7,15 +7,22 @@ use crate::command::Deadline;
 use crate::context;
 use crate::effect::Effect;
 use crate::ids::{AttemptNo, InputId};
+use crate::outcome::{Budget, Outcome};
 use crate::place::{Mode, Owner, Place};
-use crate::record::{From, InputAccepted, Lane, Park, Prompt, Record, RunOpened};
+use crate::record::{InputAccepted, Lane, Park, Prompt, Record, RunOpened};
+use crate::sabotage::Bug;
 use crate::state::Queued;
 
 impl Draft<'_> {
-    /// Opens the next run with the first input of the queue, if there is one and no run is in flight.
+    /// Opens the next run with what the queue gives first, if anything is queued and no run is in flight.
     pub(super) fn open_next(&mut self) {
-        let Some(first) = self.next_input().filter(|_| self.state.run.is_none()) else { return };
-        let input = Arc::clone(&first.input);
+        let next = self.next_inputs();
+        let Some(input) = next.first().filter(|_| self.state.run.is_none()).map(|queued| Arc::clone(&queued.input))
+        else {
+            return;
+        };
+        let with = next.iter().filter(|queued| queued.input.as_owner == input.as_owner);
+        let inputs = with.map(|queued| queued.input.id).collect();
         let limits = &self.state.limits;
         // Nobody above ends a detached run: it has a cap of its own.
         let ms = match &input.as_owner {
@@ -23,14 +30,24 @@ impl Draft<'_> {
             Owner::Run { .. } | Owner::Person | Owner::Host(_) => limits.wall_ms,
         };
         let wall_cap_at = ms.map(|ms| self.clock.wall_ms.saturating_add_unsigned(ms));
-        let opened = self.opened_by(&input, Mode::Background, wall_cap_at);
+        let opened = RunOpened { inputs, ..self.opened_by(&input, Mode::Background, wall_cap_at) };
         self.open(opened);
     }
 
-    /// The input that a queue gives first (B11): the oldest of a person's, else the oldest of the host's and of agents' results.
-    fn next_input(&self) -> Option<&Queued> {
+    /// The inputs that the queue gives first (B11): the oldest of a person's, by itself; else all of the host's and of agents'
+    /// results, together.
+    fn next_inputs(&self) -> Vec<&Queued> {
         let queue = &self.state.queue;
-        queue.iter().find(|queued| queued.input.from == From::Person).or(queue.front())
+        match queue.iter().find(|queued| queued.is_message()) {
+            Some(message) => vec![message],
+            None => queue.iter().collect(),
+        }
+    }
+
+    /// Whether a person's message is queued that the run in flight is to take.
+    pub(super) fn message_waits(&self) -> bool {
+        let extends = self.run().is_some_and(|run| !run.opened.owner.answers_a_model());
+        extends && self.state.queue.iter().any(Queued::is_message)
     }
 
     /// The birth of the next run, as `input` opens it.
@@ -40,7 +57,7 @@ impl Draft<'_> {
             Owner::Person => matches!(self.state.created.place, Place::Child { .. }),
             Owner::Host(_) => false,
         };
-        let owned = matches!(input.as_owner, Owner::Run { .. });
+        let limited = matches!(input.as_owner, Owner::Run { .. }) || self.state.created.task;
         RunOpened {
             run: self.state.last_run.next(),
             owner: input.as_owner.clone(),
@@ -48,7 +65,7 @@ impl Draft<'_> {
             mode,
             max_turns: input.turns.unwrap_or(self.state.own_turns),
             base_turns: self.state.turns,
-            deadline_ms: self.state.limits.run_ms.filter(|_| owned),
+            deadline_ms: self.state.limits.run_ms.filter(|_| limited),
             wall_cap_at,
             on_restart: self.state.created.on_restart,
             slot,
@@ -74,26 +91,37 @@ impl Draft<'_> {
     pub(super) fn begin(&mut self) {
         let Some(run) = self.run() else { return };
         let (no, slot) = (run.no, run.opened.slot);
-        let mut ids: Vec<InputId> = run.waiting.iter().map(|queued| queued.input.id).collect();
-        ids.extend(self.steers());
+        let steers = self.state.queue.iter().filter(|queued| queued.lane() == Lane::Steer);
+        let ids = messages_last(run.waiting.iter().chain(steers));
         self.emit(Record::RunStarted { run: no, slot });
         self.arm_run();
-        self.take_inputs(ids);
         self.take_notices();
+        self.take_inputs(ids);
         self.start_turn(Prompt::Plain);
     }
 
-    /// Inputs that a boundary takes: all that steer, else, at a rest point, the first other one.
+    /// Inputs that a boundary takes: all that steer, else, at a rest point of a run that no model's call opened, what the queue
+    /// gives first. A run that answers a model is not extended by a message: that opens the next run (K26).
     pub(super) fn takeable(&self, rest: bool) -> Vec<InputId> {
-        let steers: Vec<InputId> = self.steers().collect();
-        if !steers.is_empty() || !rest {
+        let steers = messages_last(self.state.queue.iter().filter(|queued| queued.lane() == Lane::Steer));
+        let careless = self.bug(Bug::MessageExtendsOwnedRun);
+        let extends = self.run().is_some_and(|run| careless || !run.opened.owner.answers_a_model());
+        if !steers.is_empty() || !rest || !extends {
             return steers;
         }
-        self.next_input().map(|queued| queued.input.id).into_iter().collect()
+        messages_last(self.next_inputs())
     }
 
-    fn steers(&self) -> impl Iterator<Item = InputId> {
-        self.state.queue.iter().filter(|queued| queued.lane() == Lane::Steer).map(|queued| queued.input.id)
+    /// Takes `inputs`, then the completions that are due, unless the newest of the inputs is a person's message.
+    pub(super) fn take_with_notices(&mut self, inputs: Vec<InputId>) {
+        let is_message = |id: &InputId| self.state.queue.iter().any(|it| it.input.id == *id && it.is_message());
+        let message = inputs.iter().any(is_message);
+        self.take_inputs(inputs);
+        if self.bug(Bug::CompletionsJoinMessages) {
+            self.take_notices();
+        } else if !message {
+            self.take_due_notices();
+        }
     }
 
     pub(super) fn take_inputs(&mut self, ids: Vec<InputId>) {
@@ -106,6 +134,9 @@ impl Draft<'_> {
     pub(super) fn turn_due(&mut self, prompt: Prompt) {
         let Some(run) = self.run() else { return };
         let (no, slot, parked) = (run.no, run.slot, run.parked);
+        if self.state.limits.recorded_bytes.is_some_and(|most| run.recorded > most) {
+            return self.end(Outcome::OutOfBudget { which: Budget::Recorded });
+        }
         if run.opened.slot && !slot {
             self.emit(Record::RunParked { run: no, why: Park::Slot, worked_ms: self.clock.worked_ms });
             self.effect(Effect::RequestSlot { run: no, again: true });
@@ -165,6 +196,13 @@ impl Draft<'_> {
             self.disarm(Deadline::Run(no));
         }
     }
+}
+
+/// The ids of `inputs`, persons' messages behind the others: the newest thing before an answer is the message that it answers.
+fn messages_last<'a>(inputs: impl IntoIterator<Item = &'a Queued>) -> Vec<InputId> {
+    let mut inputs: Vec<&Queued> = inputs.into_iter().collect();
+    inputs.sort_by_key(|queued| queued.is_message());
+    inputs.into_iter().map(|queued| queued.input.id).collect()
 }
 
 /// Milliseconds from `now` until `at`; 0 if it is over.

@@ -31,7 +31,10 @@ pub(super) fn arrive(draft: &mut Draft<'_>, notices: Vec<Notice>) -> bool {
                 let taken = NoticeTaken { items: vec![notice], carrier: Carrier::Result };
                 draft.emit(Record::NoticeTaken(Box::new(taken)));
             }
-            Some(_) | None => arrived |= draft.state.arrived.push(notice),
+            Some(_) | None => {
+                let notice = if draft.state.keeps_text(&notice) { notice } else { notice.without_text() };
+                arrived |= draft.state.arrived.push(notice);
+            }
         }
     }
     arrived

@@ -43,7 +43,10 @@ pub(super) fn ask(draft: &mut Draft<'_>, call: CallId, child: SessionId) {
         return draft.refuse(call, kind, ToolErrorKind::Refused, text.into());
     };
     if draft.state.arrived.contains(child, RowKey::Call(key)) {
-        let text = format!("Not cancelled: task {name} has ended already; its result follows.");
+        let text = match dialect.fetched_by() {
+            Some(tool) => format!("Not cancelled: task {name} has ended already; read its result with `{tool}`."),
+            None => format!("Not cancelled: task {name} has ended already; its result follows."),
+        };
         return draft.refuse(call, kind, ToolErrorKind::Refused, text.into());
     }
     draft.emit(Record::CallStarted { call, kind: Box::new(kind), timeout_ms: None, access: None });

@@ -28,7 +28,7 @@ pub(super) fn roll_back(draft: &mut Draft<'_>, run: Option<RunNo>, by: By) -> Re
             return Err(Rejection::BadInput("the session has no run yet to roll back".into()));
         }
         None => {
-            return Err(Rejection::BadInput(format!("the session has no run {run}: its runs are 1 to {last}")));
+            return Err(Rejection::NotFound(format!("the session has no run {run}: its runs are 1 to {last}")));
         }
     }
     if !draft.state.is_rolled_back(run) {

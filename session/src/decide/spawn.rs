@@ -55,14 +55,14 @@ fn admissible(draft: &Draft<'_>, plan: Box<ChildPlan>) -> Result<Box<ChildPlan>,
     let (depth, max) = (draft.state.created.place.depth(), draft.state.limits.max_depth);
     if depth >= max {
         let message = format!(
-            "Not started: the limit of {max} levels of tasks is reached (this task is at level {depth}, 0 levels remain). \
-             Do the work yourself."
+            "Not started: the limit of {max} levels of child sessions is reached (this session is at level {depth}, 0 levels \
+             remain). Do the work yourself."
         );
         let message = plan.dialect.refused("DEPTH_LIMIT", &message);
         return Err(Refusal { kind: ToolErrorKind::Limit, message });
     }
     if draft.state.children.contains_key(&plan.child) {
-        let message = format!("Not started: there is a task {} already. Call again.", plan.child);
+        let message = format!("Not started: there is a session {} already. Call again.", plan.child);
         let message = plan.dialect.refused("FAILED", &message);
         return Err(Refusal { kind: ToolErrorKind::Failed, message });
     }
@@ -88,6 +88,7 @@ fn bear(draft: &mut Draft<'_>, call: CallId, plan: ChildPlan, met: &mut Met) {
         dialect: plan.dialect,
         label: plan.label.clone(),
         skipped: plan.skipped.clone(),
+        warnings: plan.warnings.clone(),
         inspectable: plan.created.inspectable,
         depth: draft.state.created.place.depth().saturating_add(1),
         grant: plan.grant,

@@ -11,6 +11,7 @@ use crate::place::{BranchKind, Owner, Place};
 use crate::record::{Record, RunOpened, SessionCreated};
 use crate::sabotage::Bug;
 use crate::state::{Phase, State};
+use crate::title::one_line;
 
 /// Bytes of a title that is taken from the first input.
 const TITLE_BYTES: u64 = 80;
@@ -85,7 +86,8 @@ pub fn born(birth: &Birth, stamp: Stamp) -> Changes {
     }
     let Some(created) = created else { return out };
     let state = if opened.is_some() { Phase::Queued } else { Phase::Quiet };
-    let title = created.title.clone().or_else(|| input.map(title_of)).unwrap_or_default();
+    let title = created.title.as_ref().map(one_line).or_else(|| input.map(title_of));
+    let title = title.or_else(|| inherited_title(created)).unwrap_or_default();
     out.kid_of = created.place.parent();
     out.head = Some(Box::new(Head {
         parent: created.place.parent(),
@@ -97,7 +99,7 @@ pub fn born(birth: &Birth, stamp: Stamp) -> Changes {
         last_seq: Seq(birth.records.len() as u64),
         epoch: stamp.epoch,
         state,
-        kind: kind_of(&created.place),
+        kind: kind_of(created),
         closed: false,
         deleted: false,
         last_outcome: None,
@@ -148,7 +150,7 @@ pub fn head(state: &State, epoch: Epoch, created_ms: i64, updated_ms: i64) -> He
         last_seq: Seq(state.next_seq.0.saturating_sub(1)),
         epoch,
         state: state.phase(),
-        kind: kind_of(&created.place),
+        kind: kind_of(created),
         closed: state.closed,
         deleted: state.deleted,
         last_outcome: state.last.as_ref().map(|last| last.outcome.kind()),
@@ -158,27 +160,37 @@ pub fn head(state: &State, epoch: Epoch, created_ms: i64, updated_ms: i64) -> He
     }
 }
 
-fn kind_of(place: &Place) -> Option<BranchKind> {
-    match place {
-        Place::Root => None,
+fn kind_of(created: &SessionCreated) -> Option<BranchKind> {
+    match &created.place {
+        Place::Root => created.task.then_some(BranchKind::Subagent),
         Place::Child { kind, .. } => Some(*kind),
     }
 }
 
 fn title(state: &State) -> Text {
     if let Some(title) = state.title.as_ref().or(state.created.title.as_ref()) {
-        return Arc::clone(title);
+        return one_line(title);
     }
     // What a branch inherits was said elsewhere.
     if let Some(Message::User { text, .. }) = state.transcript.get(state.created.inherited.len()) {
         return title_of(text);
     }
     let waiting = state.run.as_ref().and_then(|run| run.waiting.first()).or(state.queue.front());
-    waiting.map(|queued| title_of(&queued.input.text)).unwrap_or_default()
+    let waiting = waiting.map(|queued| title_of(&queued.input.text));
+    waiting.or_else(|| inherited_title(&state.created)).unwrap_or_default()
+}
+
+/// The start of what a human branch inherits: its title before its own first message.
+fn inherited_title(created: &SessionCreated) -> Option<Text> {
+    let human = kind_of(created) == Some(BranchKind::Human);
+    created.inherited.iter().filter(|_| human).find_map(|message| match message {
+        Message::User { text, .. } => Some(title_of(text)),
+        Message::Assistant { .. } | Message::Result { .. } | Message::Notice { .. } | Message::Prompt { .. } => None,
+    })
 }
 
 fn title_of(text: &Text) -> Text {
-    crate::render::cut(text, TITLE_BYTES)
+    one_line(&crate::render::cut(text, TITLE_BYTES))
 }
 
 /// The session's row of the boot scan; `None` where no run is in flight.
@@ -286,6 +298,7 @@ impl Walk<'_> {
                 | Record::RolledBack { .. }
                 | Record::TitleSet(_)
                 | Record::SummarySet(_)
+                | Record::MetadataSet(_)
                 | Record::SessionDeleted { .. }
                 | Record::SessionClosed { .. }
                 | Record::SessionReopened { .. } => {}

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::ids::{RunKey, Seq, SessionId};
-use crate::invariant::observed::{Death, Observed, Restart, RestartBudget, Shutdown, Stop, Why};
+use crate::invariant::observed::{Observed, Restart, RestartBudget, Shutdown, Stop, Why};
 use crate::invariant::world::World;
-use crate::invariant::{InvariantId, Verdict, ensure};
+use crate::invariant::{InvariantId, Verdict, ensure, ensure_if};
 use crate::outcome::Outcome;
 
 /// Restarts stay within the budget of their session, which no sibling shares; one is refused only when it is spent, or in a storm.
@@ -42,7 +42,8 @@ fn admitted(observed: &Observed, restart: &Restart, within_ms: u64, counts: impl
 /// A run whose actor was given up has ended, and for that reason unless its outcome was fixed before.
 pub(super) fn given_up_ended(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
-    for restart in observed.restarts.iter().filter(|restart| !restart.admitted) {
+    let shown = |restart: &&Restart| !restart.admitted && world.sessions.contains_key(&restart.session);
+    for restart in observed.restarts.iter().filter(shown) {
         let Some(no) = restart.run else { continue };
         let run = world.run(RunKey { session: restart.session, run: no });
         let ended = run.and_then(|run| run.ended);
@@ -73,7 +74,7 @@ pub(super) fn killers_set_aside(world: &World<'_>) -> Verdict {
         let any = deaths.peek().is_some();
         let twice = |(id, name): &(u64, _)| name == named && killed.get(&(key.session, *id)) >= Some(&2);
         let guilty = deaths.any(|death| death.command.as_ref().is_some_and(twice));
-        ensure(guilty || !any, InvariantId::V3, key.session, || {
+        ensure_if(any, guilty, InvariantId::V3, key.session, || {
             format!("run {} names the command {named}, which did not kill twice", key.run)
         })?;
     }
@@ -106,9 +107,10 @@ fn without_progress(world: &World<'_>, observed: &Observed) -> Verdict {
 /// No other actor goes with one that dies.
 pub(super) fn others_live(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
-    let deadly = |death: &&Death| !death.took.is_empty();
-    observed.deaths.iter().find(deadly).map_or(Ok(()), |death| {
-        ensure(false, InvariantId::T8, death.session, || format!("its death took {:?} with it", death.took))
+    observed.deaths.iter().try_for_each(|death| {
+        ensure(death.took.is_empty(), InvariantId::T8, death.session, || {
+            format!("its death took {:?} with it", death.took)
+        })
     })
 }
 
@@ -121,7 +123,7 @@ pub(super) fn in_order(world: &World<'_>) -> Verdict {
     let stops = || observed.stops.iter().filter(|stop| stop.at > shutdown.asked);
     for stop in stops() {
         let in_time = stop.at.ms >= shutdown.asked.ms.saturating_add(shutdown.grace_ms);
-        ensure(!stop.killed || in_time, InvariantId::V5, stop.session, || {
+        ensure_if(stop.killed, in_time, InvariantId::V5, stop.session, || {
             format!("it was killed at {} ms, within the grace of the shutdown", stop.at.ms)
         })?;
         let Some((owner, _)) = key(stop).and_then(|key| world.run(key)).and_then(|run| run.owner()) else { continue };
@@ -139,14 +141,15 @@ fn key(stop: &Stop) -> Option<RunKey> {
 
 fn takes_nothing(observed: &Observed, shutdown: &Shutdown) -> Verdict {
     use crate::invariant::observed::QueueAnswer;
-    let late =
-        observed.queues.iter().find(|put| put.at > shutdown.asked && matches!(put.answer, QueueAnswer::Taken(Some(_))));
-    late.map_or(Ok(()), |put| {
-        ensure(false, InvariantId::V5, put.session, || format!("{put:?} after the shutdown was asked for"))
+    observed.queues.iter().filter(|put| put.at > shutdown.asked).try_for_each(|put| {
+        ensure(!matches!(put.answer, QueueAnswer::Taken(_)), InvariantId::V5, put.session, || {
+            format!("{put:?} after the shutdown was asked for")
+        })
     })?;
     let Some(returned) = shutdown.returned else { return Ok(()) };
-    let alive = observed.activations.iter().find(|activated| activated.at > returned);
-    alive.map_or(Ok(()), |activated| {
-        ensure(false, InvariantId::V5, activated.session, || format!("{activated:?} after the shutdown returned"))
+    observed.activations.iter().try_for_each(|activated| {
+        ensure(activated.at <= returned, InvariantId::V5, activated.session, || {
+            format!("{activated:?} after the shutdown returned")
+        })
     })
 }

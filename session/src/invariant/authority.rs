@@ -7,7 +7,7 @@ use crate::call::{CallEnd, CallKind};
 use crate::ids::{CallId, SessionId, TurnNo};
 use crate::invariant::observed::{Observed, Offer, Probe, Under};
 use crate::invariant::world::{Seen, World};
-use crate::invariant::{InvariantId, Verdict, ensure};
+use crate::invariant::{InvariantId, Verdict, ensure, ensure_if};
 use crate::outcome::By;
 use crate::place::{Owner, Place};
 use crate::record::{AskBy, AskVerdict, BranchCreated, From, InputAccepted, Record};
@@ -32,7 +32,7 @@ pub(super) fn below_parents(world: &World<'_>) -> Verdict {
             .into_iter()
             .find(|above| present(observed, *above, &probe.access).is_some_and(|most| probe.verdict > most));
         let judged = matches!(probe.under, Under::Present | Under::After(_));
-        ensure(exceeds.is_none() || !judged, InvariantId::P1, probe.session, || {
+        ensure_if(judged, exceeds.is_none(), InvariantId::P1, probe.session, || {
             format!("{:?} is {:?}, which is more than {exceeds:?} above it may", probe.access, probe.verdict)
         })
     })
@@ -57,7 +57,7 @@ pub(super) fn orderless(world: &World<'_>) -> Verdict {
     each(world, |observed, probe| {
         let before = present(observed, probe.session, &probe.access);
         let same = before.is_none_or(|before| before == probe.verdict);
-        ensure(probe.under != Under::Reordered || same, InvariantId::P3, probe.session, || {
+        ensure_if(probe.under == Under::Reordered, same, InvariantId::P3, probe.session, || {
             format!("in another order of rules {:?} is {:?}, before {before:?}", probe.access, probe.verdict)
         })
     })
@@ -68,7 +68,7 @@ pub(super) fn below_ceilings(world: &World<'_>) -> Verdict {
     each(world, |_, probe| {
         let judged = matches!(probe.under, Under::Present | Under::After(_) | Under::Reordered);
         let most = ceiling(world, probe.session, &probe.access);
-        ensure(!judged || probe.verdict <= most, InvariantId::P4, probe.session, || {
+        ensure_if(judged, probe.verdict <= most, InvariantId::P4, probe.session, || {
             format!("{:?} is {:?} ({:?}), and the ceilings say {most:?}", probe.access, probe.verdict, probe.under)
         })
     })?;
@@ -187,7 +187,9 @@ pub(super) fn offered(world: &World<'_>) -> Verdict {
     for given in contexts {
         let session = given.run.session;
         let wrong = given.tools.iter().find(|offer| offer.offered != may_be_used(offer));
-        ensure(wrong.is_none(), InvariantId::P7, session, || format!("turn {}: {wrong:?}", given.turn))?;
+        ensure_if(!given.tools.is_empty(), wrong.is_none(), InvariantId::P7, session, || {
+            format!("turn {}: {wrong:?}", given.turn)
+        })?;
         let Some(seen) = world.sessions.get(&session).filter(|_| !given.tools.is_empty()) else { continue };
         let names: BTreeSet<&str> =
             given.tools.iter().filter(|offer| offer.offered).map(|offer| &*offer.tool).collect();
@@ -254,7 +256,7 @@ fn checked_again(session: SessionId, seen: &Seen<'_>) -> Verdict {
         } else if let Record::CallStarted { call, access: Some(access), .. } = record {
             let asks = seen.ceiling().is_some_and(|ceiling| ceiling.verdict(access) == Answer::Ask);
             let word = allowed.contains(call) || always.contains(access);
-            ensure(!asks || word, InvariantId::P7, session, || {
+            ensure_if(asks, word, InvariantId::P7, session, || {
                 format!("call {call} started with {access:?}, which nobody allowed")
             })?;
         }
@@ -267,7 +269,9 @@ pub(super) fn made_by_whom(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let model = |branch: &BranchCreated| matches!(branch.by, By::Model { .. } | By::Owner { .. } | By::Sweep);
         let wrong = seen.branches.iter().find(|(_, branch)| model(branch));
-        ensure(wrong.is_none(), InvariantId::P6, *session, || format!("{wrong:?} is no person's and not the host's"))?;
+        ensure_if(!seen.branches.is_empty(), wrong.is_none(), InvariantId::P6, *session, || {
+            format!("{wrong:?} is no person's and not the host's")
+        })?;
         let Some(Place::Child { parent, call: Some(call), .. }) = seen.place() else { continue };
         let first = seen.runs.values().next().and_then(|run| run.opened);
         let right = first.is_none_or(|(_, opened)| match &opened.owner {

@@ -47,6 +47,8 @@ struct Traces<'a> {
     allowance: Option<u32>,
     interrupted: Option<&'a By>,
     out_of_turns: bool,
+    /// Bytes of text that its records hold.
+    recorded: u64,
 }
 
 impl<'a> Traces<'a> {
@@ -68,6 +70,7 @@ impl<'a> Traces<'a> {
     }
 
     fn read(&mut self, record: &'a Record, inputs: &[&InputAccepted]) {
+        self.recorded = self.recorded.saturating_add(record.text_bytes());
         if let Record::RunStarted { .. } = record {
             self.started = true;
         } else if let Record::TurnStarted { .. } = record {
@@ -108,7 +111,9 @@ impl<'a> Traces<'a> {
             }
             Outcome::OutOfBudget { which } => {
                 let limits = world.sessions.get(&key.session).and_then(Seen::limits);
-                need(limits.is_none_or(|limits| limited(limits, *which)), "there is no such budget")
+                need(limits.is_none_or(|limits| limited(limits, *which)), "there is no such budget")?;
+                let most = limits.and_then(|limits| limits.recorded_bytes).filter(|_| *which == Budget::Recorded);
+                need(most.is_none_or(|most| self.recorded > most), "it recorded no more than its limit")
             }
             Outcome::Lost => need(self.started && !held, "it was held, or not started, when the host died"),
             Outcome::RestartsExhausted { .. } => Ok(()),
@@ -159,6 +164,7 @@ fn limited(limits: &crate::limits::Limits, which: Budget) -> bool {
     match which {
         Budget::Tokens => limits.tokens.is_some(),
         Budget::Money => limits.cost_micro.is_some(),
+        Budget::Recorded => limits.recorded_bytes.is_some(),
     }
 }
 
@@ -194,6 +200,8 @@ fn happened(causes: &Causes, key: RunKey, outcome: &Outcome) -> Told {
             need(causes.interrupts.iter().any(|(run, word)| *run == key && word == by), "nobody interrupted it so")
         }
         Outcome::TimedOut { what } => need(causes.passed.contains(&(key, *what)), "no such deadline of it passed"),
+        // The journal itself shows it.
+        Outcome::OutOfBudget { which: Budget::Recorded } => Ok(()),
         Outcome::OutOfBudget { which } => need(causes.refused.contains(&(key, *which)), "no reservation was refused"),
         Outcome::RestartsExhausted { .. } => need(causes.given_up.contains(&session), "its actor was not given up"),
         Outcome::Failed { kind: FailKind::Panic { .. } } => {

@@ -7,7 +7,7 @@ use crate::command::Deadline;
 use crate::ids::{AttemptNo, CallId, RunKey, Seq, SessionId, TurnNo};
 use crate::invariant::observed::{Effect, Observed, Work};
 use crate::invariant::world::{Seen, World};
-use crate::invariant::{InvariantId, Verdict, ensure};
+use crate::invariant::{InvariantId, Verdict, ensure, ensure_if};
 use crate::place::Owner;
 use crate::record::Record;
 use crate::state::{CallPhase, Run};
@@ -51,7 +51,7 @@ fn works(effect: &Effect) -> bool {
 pub(super) fn none_after_end(world: &World<'_>) -> Verdict {
     each(world, |observed, effect| {
         let Some(ended) = observed.ended.get(&effect.run) else { return Ok(()) };
-        ensure(!works(effect) || effect.started <= *ended, InvariantId::S5, effect.run.session, || {
+        ensure_if(works(effect), effect.started <= *ended, InvariantId::S5, effect.run.session, || {
             format!("{:?} of run {} was started after its end", effect.work, effect.run.run)
         })?;
         let Some(grace) = observed.grace_ms else { return Ok(()) };
@@ -64,9 +64,8 @@ pub(super) fn none_after_end(world: &World<'_>) -> Verdict {
 
 pub(super) fn none_after_token(world: &World<'_>) -> Verdict {
     each(world, |observed, effect| {
-        let fired = observed.fired.get(&effect.run);
-        let late = works(effect) && fired.is_some_and(|fired| *fired < effect.started);
-        ensure(!late, InvariantId::T4, effect.run.session, || {
+        let Some(fired) = observed.fired.get(&effect.run).filter(|_| works(effect)) else { return Ok(()) };
+        ensure(effect.started <= *fired, InvariantId::T4, effect.run.session, || {
             format!("{:?} of run {} was started after its token had fired", effect.work, effect.run.run)
         })
     })
@@ -117,7 +116,7 @@ pub(super) fn released(world: &World<'_>) -> Verdict {
     each(world, |observed, effect| {
         let over = world.run(effect.run).is_some_and(|run| run.ended.is_some());
         let down = observed.shutdown.is_some_and(|shutdown| shutdown.returned.is_some());
-        ensure(effect.gone.is_some() || !(over || down), InvariantId::E5, effect.run.session, || {
+        ensure_if(over || down, effect.gone.is_some(), InvariantId::E5, effect.run.session, || {
             format!("{:?} of run {} is there and nobody needs it", effect.work, effect.run.run)
         })
     })
@@ -128,11 +127,17 @@ pub(super) fn waits_are_bounded(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     for (session, seen) in &world.sessions {
         let Some(run) = seen.view.state.and_then(|state| state.run.as_ref()) else { continue };
-        ensure(!observed.healed, InvariantId::S6, *session, || {
+        ensure_if(observed.healed, false, InvariantId::S6, *session, || {
             format!("run {} is in flight, long after the last fault", run.no)
         })?;
         let key = RunKey { session: *session, run: run.no };
-        ensure(!world.is_below(key, key), InvariantId::S6, *session, || format!("run {} owns itself", run.no))?;
+        ensure_if(
+            matches!(run.opened.owner, Owner::Run { .. }),
+            !world.is_below(key, key),
+            InvariantId::S6,
+            *session,
+            || format!("run {} owns itself", run.no),
+        )?;
         if let (Some(armed), Some(_)) = (&observed.armed, &seen.view.activation) {
             let has = |deadline| armed.contains(&(*session, deadline));
             let missing = needed(run).into_iter().find(|deadline| !has(*deadline));

@@ -59,7 +59,8 @@ pub(super) fn whole_batches(world: &World<'_>) -> Verdict {
 }
 
 fn born(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
-    seen.spawned.iter().try_for_each(|(_, spawned)| {
+    let kept = |child: SessionId| !world.lacks(child);
+    seen.spawned.iter().filter(|(_, spawned)| kept(spawned.child)).try_for_each(|(_, spawned)| {
         let whole = world
             .sessions
             .get(&spawned.child)
@@ -68,7 +69,7 @@ fn born(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
             format!("call {} made {}, which is not there", spawned.call, spawned.child)
         })
     })?;
-    seen.branches.iter().try_for_each(|(_, branch)| {
+    seen.branches.iter().filter(|(_, branch)| kept(branch.child)).try_for_each(|(_, branch)| {
         let there = world.sessions.get(&branch.child).is_some_and(|child| child.created.is_some());
         ensure(there, InvariantId::J3, session, || format!("branch {} is not there", branch.child))
     })
@@ -89,6 +90,9 @@ fn ends_are_owed(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verd
 
 /// The word of `from` to `to` stands as a row, or was taken.
 fn told(world: &World<'_>, from: SessionId, to: SessionId, key: RowKey) -> Verdict {
+    if world.lacks(to) {
+        return Ok(());
+    }
     let standing = world.rows.contains(&Row { to, from, kind: RowKind::Notice, key });
     let taken = world
         .sessions
@@ -100,7 +104,7 @@ fn told(world: &World<'_>, from: SessionId, to: SessionId, key: RowKey) -> Verdi
 }
 
 fn asked(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
-    for (_, asked) in &seen.continued {
+    for (_, asked) in seen.continued.iter().filter(|(_, asked)| !world.lacks(asked.child)) {
         let row = Row { to: asked.child, from: session, kind: RowKind::Continue, key: RowKey::Call(asked.call) };
         let standing = world.rows.contains(&row);
         let answered = world.sessions.get(&asked.child).is_some_and(|child| {
@@ -113,7 +117,7 @@ fn asked(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
             format!("continue {}: row standing {standing}, answered {answered}", asked.call)
         })?;
     }
-    for (child, key) in &seen.cancel_asked {
+    for (child, key) in seen.cancel_asked.iter().filter(|(child, _)| !world.lacks(*child)) {
         let row = Row { to: *child, from: session, kind: RowKind::Cancel, key: RowKey::Call(*key) };
         let standing = world.rows.contains(&row);
         let noticed = seen.taken_by_key(*child, *key).next().is_some();
@@ -202,6 +206,7 @@ fn difference(a: &State, b: &State) -> Option<&'static str> {
         stretches,
         title,
         summary,
+        metadata,
         turns,
         own_turns,
         deleted,
@@ -240,6 +245,7 @@ fn difference(a: &State, b: &State) -> Option<&'static str> {
         ("alternatives", *alternatives == b.alternatives),
         ("stretches", *stretches == b.stretches),
         ("title", *title == b.title),
+        ("metadata", *metadata == b.metadata),
         ("summary", *summary == b.summary),
         ("turns", *turns == b.turns),
         ("own_turns", *own_turns == b.own_turns),

@@ -93,7 +93,7 @@ fn as_ended(item: &Notice, ended: &RunEnded) -> bool {
     let text = ended.text.as_deref().unwrap_or_default();
     let mut usage = ended.usage_self;
     usage.add(&ended.usage_owned);
-    item.outcome == ended.outcome
+    item.tells(&ended.outcome)
         && item.refused.is_none()
         && item.len == ended.len
         && item.hash == ended.hash
@@ -113,7 +113,7 @@ pub(super) fn after_its_end(world: &World<'_>) -> Verdict {
                     format!("a notice of run {run} of {}, which has not ended", item.child)
                 })?;
             } else {
-                ensure(!world.complete, InvariantId::N3, *session, || {
+                ensure(world.lacks(item.child), InvariantId::N3, *session, || {
                     format!("a notice of {}, which is not there", item.child)
                 })?;
             }

@@ -98,4 +98,6 @@ pub struct Observed {
     pub asks: Vec<AskSeen>,
     /// How long an ask may stand, milliseconds (P-5).
     pub ask_ms: Option<u64>,
+    /// How much later than its time a deadline, or the end of a grace, may be seen, milliseconds (P-5, T-5).
+    pub late_ms: u64,
 }

@@ -5,14 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::ids::{RunKey, Seq, SessionId};
 use crate::invariant::observed::{Answer, AnswerSeen, Given, Heard, Listing, QueueAnswer, QueueSeen, SubscriberLog};
 use crate::invariant::world::{Seen, World};
-use crate::invariant::{InvariantId, Verdict, ensure};
+use crate::invariant::{InvariantId, Verdict, ensure, ensure_if};
 use crate::outcome::{Outcome, OutcomeKind};
 use crate::record::Record;
 
 /// Whatever was acknowledged is in the journal.
 pub(super) fn acknowledged(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
-    observed.acked.iter().try_for_each(|acked| {
+    let kept = observed.acked.iter().filter(|acked| !world.erased.contains(&acked.session));
+    kept.into_iter().try_for_each(|acked| {
         let records = world.sessions.get(&acked.session).map_or(0, |seen| seen.view.records.len());
         let there = usize::try_from(acked.seq.0).is_ok_and(|seq| seq <= records);
         ensure(there, InvariantId::J1, acked.session, || {
@@ -27,11 +28,11 @@ pub(super) fn one_winner(world: &World<'_>) -> Verdict {
     observed.answers.iter().try_for_each(|seen| {
         let fixed = world.run(seen.run).and_then(|run| run.fixed());
         let same = match (&seen.answer, &seen.given, fixed) {
-            (Answer::Ended(outcome), _, Some(fixed)) => outcome == fixed,
-            (Answer::Done, Given::Cancel(_), Some(fixed)) => fixed.kind() == OutcomeKind::Cancelled,
-            (Answer::Done | Answer::Ended(_) | Answer::NotFound | Answer::Stale(_), _, _) => true,
+            (Answer::Ended(outcome), _, Some(fixed)) => Some(outcome == fixed),
+            (Answer::Done, Given::Cancel(_), Some(fixed)) => Some(fixed.kind() == OutcomeKind::Cancelled),
+            (Answer::Done | Answer::Ended(_) | Answer::NotFound | Answer::Stale(_), _, _) => None,
         };
-        ensure(same, InvariantId::S2, seen.run.session, || {
+        ensure_if(same.is_some(), same == Some(true), InvariantId::S2, seen.run.session, || {
             format!("run {} is {fixed:?}, and someone was answered {:?} to {:?}", seen.run.run, seen.answer, seen.given)
         })
     })
@@ -52,7 +53,7 @@ pub(super) fn answers_fit(world: &World<'_>) -> Verdict {
 fn answer_fits(world: &World<'_>, seen: &AnswerSeen) -> Result<(), &'static str> {
     let need = |holds: bool, why| if holds { Ok(()) } else { Err(why) };
     let run = world.run(seen.run).filter(|run| run.opened.is_some());
-    let known = run.is_some() || !world.complete;
+    let known = run.is_some() || world.lacks(seen.run.session);
     match (&seen.answer, &seen.given) {
         (Answer::Done, Given::Cancel(_) | Given::Interrupt(_)) => need(known, "there is no such run"),
         (Answer::Done, Given::End | Given::Late) => Ok(()),
@@ -77,8 +78,10 @@ fn found(listing: &Listing, session: SessionId) -> Verdict {
     ensure(listing.listed.contains(&session), InvariantId::T9, session, || {
         format!("it is alive, and not in the listing of {}", listing.root)
     })?;
-    let reached = listing.reached.as_ref().is_none_or(|reached| reached.contains(&session));
-    ensure(reached, InvariantId::T9, session, || format!("it is alive, and not reached from {}", listing.root))
+    let Some(reached) = &listing.reached else { return Ok(()) };
+    ensure(reached.contains(&session), InvariantId::T9, session, || {
+        format!("it is alive, and not reached from {}", listing.root)
+    })
 }
 
 fn live_below(world: &World<'_>, root: SessionId) -> BTreeSet<SessionId> {
@@ -132,6 +135,7 @@ pub(super) fn queues_bounded(world: &World<'_>) -> Verdict {
             QueueAnswer::Taken(_) => put.len < put.bound,
             QueueAnswer::Busy => put.len == put.bound,
             QueueAnswer::Failed => false,
+            QueueAnswer::Stopped => true,
         };
         ensure(fits && !dropped(world, put), InvariantId::B1, put.session, || {
             format!("the {} held {} of {}: {:?}", put.queue, put.len, put.bound, put.answer)
@@ -162,9 +166,10 @@ pub(super) fn own_lane(world: &World<'_>) -> Verdict {
 pub(super) fn done_is_done(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.answers.iter().try_for_each(|seen| {
-        let cancelled = matches!((&seen.answer, &seen.given), (Answer::Done, Given::Cancel(_)));
+        let kept = !world.erased.contains(&seen.run.session);
+        let cancelled = kept && matches!((&seen.answer, &seen.given), (Answer::Done, Given::Cancel(_)));
         let fixed = fixed(world, seen.run);
-        ensure(!cancelled || fixed.is_some(), InvariantId::S2, seen.run.session, || {
+        ensure_if(cancelled, fixed.is_some(), InvariantId::S2, seen.run.session, || {
             format!("run {} was cancelled, and goes on", seen.run.run)
         })
     })

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use crate::ids::{InputId, SessionId};
 use crate::invariant::world::{Seen, World};
-use crate::invariant::{InvariantId, Verdict, ensure};
+use crate::invariant::{InvariantId, Verdict, ensure, ensure_if};
 use crate::record::{Hold, QueueChange, Record};
 
 /// Where the accepted inputs of a session are.
@@ -127,7 +127,7 @@ fn after_end(
     (told, stands): (bool, bool),
     next: Option<&Record>,
 ) -> Verdict {
-    ensure(!told || stands, InvariantId::S12, session, || {
+    ensure_if(told, stands, InvariantId::S12, session, || {
         "the queue was told to stand when the run closed, and not when it ended".to_owned()
     })?;
     let opens = matches!(next, Some(Record::RunOpened(_)));

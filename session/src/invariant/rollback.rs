@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::ids::{Seq, TurnNo};
 use crate::invariant::world::{Seen, World};
-use crate::invariant::{InvariantId, Verdict, ensure};
+use crate::invariant::{InvariantId, Verdict, ensure_if};
 use crate::message::Message;
 use crate::record::Record;
 
@@ -35,6 +35,10 @@ impl Hidden {
         hidden
     }
 
+    fn is_empty(&self) -> bool {
+        self.records.is_empty() && self.turns.is_empty()
+    }
+
     fn holds(&self, message: &Message) -> bool {
         match message {
             Message::User { seq, .. } | Message::Assistant { seq, .. } | Message::Notice { seq, .. } => {
@@ -56,7 +60,7 @@ pub(super) fn no_model_is_given_it(world: &World<'_>) -> Verdict {
         let hidden = Hidden::before(seen, start);
         let inherited = seen.created.map_or(0, |created| created.inherited.len());
         let trace = messages.iter().skip(inherited).find(|message| hidden.holds(message));
-        ensure(trace.is_none(), InvariantId::E2, given.run.session, || {
+        ensure_if(!hidden.is_empty(), trace.is_none(), InvariantId::E2, given.run.session, || {
             format!("turn {} is given {trace:?} of a run that was rolled back", given.turn)
         })?;
     }
@@ -71,7 +75,7 @@ pub(super) fn no_branch_inherits_it(world: &World<'_>) -> Verdict {
             let Some(born) = world.sessions.get(&branch.child).and_then(|child| child.created) else { continue };
             let hidden = Hidden::before(seen, *at);
             let trace = born.inherited.iter().skip(inherited).find(|message| hidden.holds(message));
-            ensure(trace.is_none(), InvariantId::E2, branch.child, || {
+            ensure_if(!hidden.is_empty(), trace.is_none(), InvariantId::E2, branch.child, || {
                 format!("it inherits {trace:?} of a run that was rolled back")
             })?;
         }

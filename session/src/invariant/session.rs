@@ -7,7 +7,7 @@ use crate::invariant::world::{Activation, Seen, World};
 use crate::invariant::{InvariantId, Verdict, ensure};
 use crate::message::Message;
 use crate::place::Mode;
-use crate::record::{AskVerdict, Hold, Park, Record};
+use crate::record::{AskVerdict, Hold, Lane, Park, Record};
 use crate::state::{CallPhase, Run, State, Turn};
 
 pub(super) fn one_end(world: &World<'_>) -> Verdict {
@@ -66,7 +66,7 @@ pub(super) fn ends_stand(world: &World<'_>) -> Verdict {
             let Some(run) = item.run else { continue };
             let key = RunKey { session: item.child, run };
             let Some((_, ended)) = world.run(key).and_then(|run| run.ended) else { continue };
-            ensure(item.outcome == ended.outcome, InvariantId::S2, *session, || {
+            ensure(item.tells(&ended.outcome), InvariantId::S2, *session, || {
                 format!("{key:?} ended as {:?}, and its notice says {:?}", ended.outcome, item.outcome)
             })?;
         }
@@ -103,6 +103,7 @@ fn run_of(record: &Record) -> Option<RunNo> {
         | Record::RolledBack { .. }
         | Record::TitleSet(_)
         | Record::SummarySet(_)
+        | Record::MetadataSet(_)
         | Record::SessionDeleted { .. }
         | Record::AskAnswered { .. }
         | Record::SessionClosed { .. }
@@ -310,7 +311,10 @@ fn waits_rightly(session: SessionId, seen: &Seen<'_>, state: &State, run: &Run) 
         }
         hold => {
             let slot = !run.started || run.parked == Some(Park::Slot);
-            ensure(local || open || slot || state.queue.is_empty(), InvariantId::S12, session, || {
+            // A message does not extend a run that answers a model (K26).
+            let model = run.opened.owner.answers_a_model();
+            let takeable = state.queue.iter().any(|queued| !model || queued.lane() == Lane::Steer);
+            ensure(local || open || slot || !takeable, InvariantId::S12, session, || {
                 format!("{} inputs wait in run {} at rest or held", state.queue.len(), run.no)
             })?;
             match hold {

@@ -1,16 +1,16 @@
-//! What a store went through: J-7, J-8, J-9.
+//! What a store went through: J-7, J-8, J-9, J-10.
 
 use crate::ids::{Seq, SessionId};
 use crate::invariant::observed::{Aside, Failure, Recovery};
 use crate::invariant::world::World;
-use crate::invariant::{InvariantId, Verdict, ensure};
+use crate::invariant::{InvariantId, Verdict, ensure, ensure_if};
 use crate::outcome::Outcome;
 
 /// A start where nothing was left to do does nothing.
 pub(super) fn rest_is_left(world: &World<'_>) -> Verdict {
     let Some(observed) = world.observed else { return Ok(()) };
     observed.boots.iter().try_for_each(|boot| {
-        ensure(!boot.at_rest || boot.wrote == 0, InvariantId::J7, somewhere(world), || {
+        ensure_if(boot.at_rest, boot.wrote == 0, InvariantId::J7, somewhere(world), || {
             format!("a start at rest, at {:?}, wrote {} frames", boot.at, boot.wrote)
         })
     })
@@ -70,6 +70,14 @@ pub(super) fn poisoned(world: &World<'_>) -> Verdict {
                 )
             })
         })
+    })
+}
+
+/// An erased session has no record left.
+pub(super) fn erased(world: &World<'_>) -> Verdict {
+    world.erased.iter().try_for_each(|session| {
+        let left = world.sessions.get(session).map_or(0, |seen| seen.view.records.len());
+        ensure(left == 0, InvariantId::J10, *session, || format!("it is erased, and {left} of its records are left"))
     })
 }
 

@@ -137,6 +137,7 @@ impl Walk {
                 need(set.of.is_none_or(|of| self.services.contains(&of)), "no service session answers")
             }
             Record::SummarySet(set) => need(self.services.contains(&set.of), "no service session answers"),
+            Record::MetadataSet(_) => Ok(()),
         }
     }
 
@@ -214,6 +215,7 @@ impl Walk {
             }
             Record::SummarySet(set) => _ = self.services.remove(&set.of),
             Record::SessionCreated(_)
+            | Record::MetadataSet(_)
             | Record::InputAccepted(_)
             | Record::QueueChanged { .. }
             | Record::CallStarted { .. }

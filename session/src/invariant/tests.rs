@@ -2,6 +2,7 @@
 
 mod durable;
 mod legal;
+mod order;
 mod scene;
 mod seen;
 
@@ -24,9 +25,9 @@ use scene::{
 };
 
 #[test]
-fn there_are_fifty_five_and_each_has_its_own_id() {
+fn there_are_fifty_eight_and_each_has_its_own_id() {
     let ids: BTreeSet<&str> = InvariantId::ALL.iter().map(|id| id.id()).collect();
-    assert_eq!((InvariantId::ALL.len(), ids.len()), (55, 55));
+    assert_eq!((InvariantId::ALL.len(), ids.len()), (58, 58));
     assert_eq!(InvariantId::S12.to_string(), "S-12");
     assert!(InvariantId::ALL.iter().all(|id| !id.text().is_empty()));
 }
@@ -49,6 +50,18 @@ fn a_world_that_does_not_show_everything_is_judged_by_what_it_shows() {
     assert_eq!((always(&world), quiescent(&world)), (Ok(()), Ok(())));
 }
 
+#[test]
+fn j10_an_erased_child_is_not_missed() {
+    for scene in [Scene::good(), Scene::continued(), Scene::allowed()] {
+        let root = View { records: &scene.root, state: Some(&scene.root_state), ..View::default() };
+        let rows = BTreeSet::new();
+        let missed = World::new([(ROOT, root.clone())], &rows, None, true);
+        assert!(always(&missed).is_err(), "a child that is not there is missed");
+        let erased = World::new([(ROOT, root)], &rows, None, true).without([CHILD]);
+        assert_eq!((always(&erased), quiescent(&erased)), (Ok(()), Ok(())));
+    }
+}
+
 /// What was changed, where from, and which invariants see it.
 type Case = (&'static str, fn() -> Scene, fn(&mut Scene), &'static [InvariantId]);
 
@@ -67,6 +80,7 @@ const JOURNAL: &[Case] = &[
     ),
     ("a row of no end", Scene::child_at_work, |s| _ = s.rows.insert(NOTICE_ROW), &[InvariantId::J3]),
     ("a call without the birth", Scene::child_at_work, |s| s.child.clear(), &[InvariantId::J3]),
+    ("an erased session has records", Scene::good, |s| s.erased.push(CHILD), &[InvariantId::J10]),
     (
         "the fold has another title",
         Scene::good,
@@ -210,6 +224,15 @@ const TREE: &[Case] = &[
         &[InvariantId::T3],
     ),
     (
+        "more slots than there are, counted before their sessions say so",
+        Scene::good,
+        |s| {
+            s.ledger.lagging = true;
+            s.ledger.owned.used.insert(ROOT, 2);
+        },
+        &[InvariantId::T3],
+    ),
+    (
         "a slot held by who only waits",
         Scene::child_at_work,
         |s| {
@@ -222,7 +245,10 @@ const TREE: &[Case] = &[
     (
         "an effect after the token",
         Scene::child_at_work,
-        |s| _ = s.ledger.late_effects.insert(RunKey { session: CHILD, run: RunNo(1) }),
+        |s| {
+            s.ledger.fired = true;
+            s.ledger.late_effects.insert(RunKey { session: CHILD, run: RunNo(1) });
+        },
         &[InvariantId::T4],
     ),
     (
@@ -342,7 +368,7 @@ const NOTICE: &[Case] = &[
 ];
 
 fn cases() -> Vec<Case> {
-    [JOURNAL, SESSION, TREE, NOTICE, durable::STORIES, seen::SIGHTS].concat()
+    [JOURNAL, SESSION, TREE, NOTICE, durable::STORIES, order::STORIES, seen::SIGHTS].concat()
 }
 
 #[test]
@@ -373,6 +399,29 @@ fn every_predicate_is_seen_to_fail() {
     let unseen: Vec<(usize, InvariantId)> =
         all.filter(|(_, predicate)| blind(predicate)).map(|(at, predicate)| (at, predicate.id)).collect();
     assert_eq!(unseen, Vec::new());
+}
+
+#[test]
+fn a_world_tells_only_where_a_claim_is_examined() {
+    let (coverage, rows) = (Coverage::default(), BTreeSet::new());
+    assert_eq!(coverage.judge(&World::new([], &rows, None, true), true), Ok(()));
+    let of_nothing: Vec<_> = coverage.counts().filter(|(_, count)| *count != Count { judged: 1, telling: 0 }).collect();
+    assert!(of_nothing.is_empty(), "{of_nothing:?}");
+    let scene = Scene::good();
+    assert_eq!(scene.with(|world| coverage.judge(world, false)), Ok(()));
+    let count = |name| coverage.counts().find(|(predicate, _)| predicate.name == name).map(|(_, count)| count);
+    assert_eq!(count("session::one_end"), Some(Count { judged: 2, telling: 1 }));
+    assert_eq!(count("session::all_ended"), Some(Count { judged: 1, telling: 0 }), "not at rest");
+}
+
+#[test]
+fn a_refusal_after_the_shutdown_is_right() {
+    let mut scene = Scene::good();
+    scene.observed.shutdown = Some(observed::Shutdown { asked: When::default(), returned: None, grace_ms: 0 });
+    let (at, queue, answer) = (When { order: 1, ms: 0 }, "inbox".into(), observed::QueueAnswer::Stopped);
+    scene.observed.queues.push(observed::QueueSeen { session: ROOT, queue, at, len: 0, bound: 0, answer });
+    let judged = [InvariantId::V5, InvariantId::B1].map(|id| scene.with(|world| id.check(world, false)));
+    assert_eq!(judged, [Ok(()), Ok(())]);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::{RunKey, SessionId};
 use crate::invariant::world::{Seen, SeenRun, World, by_owner};
-use crate::invariant::{InvariantId, Verdict, ensure};
+use crate::invariant::{InvariantId, Verdict, ensure, ensure_if};
 use crate::message::Message;
 use crate::outcome::{By, Outcome, OutcomeKind};
 use crate::place::{BranchKind, Owner, Place};
@@ -15,7 +15,7 @@ pub(super) fn parents_know(world: &World<'_>) -> Verdict {
     for (session, seen) in &world.sessions {
         let Some(Place::Child { parent, call, kind, .. }) = seen.place() else { continue };
         let Some(parent) = world.sessions.get(parent) else {
-            ensure(!world.complete, InvariantId::T1, *session, || format!("its parent {parent} is not there"))?;
+            ensure(world.lacks(*parent), InvariantId::T1, *session, || format!("its parent {parent} is not there"))?;
             continue;
         };
         let known = match call {
@@ -112,7 +112,8 @@ pub(super) fn slots(world: &World<'_>) -> Verdict {
             let of = |counts: &BTreeMap<SessionId, u32>| counts.get(root).copied().unwrap_or(0);
             let (used, holding) = (of(&pool.used), of(held).saturating_add(of(&pool.on_the_way)));
             all = all.saturating_add(used);
-            ensure(holding <= used && used <= pool.per_root, InvariantId::T3, *root, || {
+            let held = ledger.lagging || holding <= used;
+            ensure(held && used <= pool.per_root, InvariantId::T3, *root, || {
                 format!("{holding} hold a slot, {used} are in use, {} exist", pool.per_root)
             })?;
             let within = ledger.global.is_none_or(|global| all <= global);
@@ -123,7 +124,7 @@ pub(super) fn slots(world: &World<'_>) -> Verdict {
 }
 
 pub(super) fn slots_recounted(world: &World<'_>) -> Verdict {
-    let Some(ledger) = world.ledger else { return Ok(()) };
+    let Some(ledger) = world.ledger.filter(|ledger| !ledger.lagging) else { return Ok(()) };
     for (held, pool) in held(world).iter().zip([&ledger.owned, &ledger.persons]) {
         for (root, used) in &pool.used {
             let holding = held.get(root).copied().unwrap_or(0);
@@ -144,11 +145,10 @@ pub(super) fn idle_hold_none(world: &World<'_>) -> Verdict {
 }
 
 pub(super) fn no_late_effect(world: &World<'_>) -> Verdict {
-    let late = world.ledger.and_then(|ledger| ledger.late_effects.first());
-    late.map_or(Ok(()), |key| {
-        ensure(false, InvariantId::T4, key.session, || {
-            format!("run {} started an effect after its token had fired", key.run)
-        })
+    let Some(ledger) = world.ledger.filter(|ledger| ledger.fired) else { return Ok(()) };
+    let late = ledger.late_effects.first();
+    ensure(late.is_none(), InvariantId::T4, late.map_or(SessionId(uuid::Uuid::nil()), |key| key.session), || {
+        format!("an effect was started after the token of its run had fired: {late:?}")
     })
 }
 
@@ -235,13 +235,13 @@ pub(super) fn detached_stand(world: &World<'_>) -> Verdict {
 ///
 /// One token fires for all that is below, at once: below a run that has not heard of it yet, others may have ended.
 fn is_over(world: &World<'_>, owner: RunKey, kind: OutcomeKind) -> bool {
-    let Some(run) = world.run(owner) else { return !world.complete };
+    let Some(run) = world.run(owner) else { return world.lacks(owner.session) };
     let itself =
         run.fixed().is_some_and(|fixed| fixed.kind() == kind) || (kind == OutcomeKind::Interrupted && run.interrupted);
     let mut below = owner;
     let mut above = run.owner();
     while let Some((key, call)) = above.filter(|_| !itself && kind == OutcomeKind::Cancelled) {
-        let Some(run) = world.run(key) else { return !world.complete };
+        let Some(run) = world.run(key) else { return world.lacks(key.session) };
         let asks =
             world.sessions.get(&key.session).is_some_and(|seen| seen.cancel_asked.contains(&(below.session, call)));
         if run.fixed().is_some() || asks {
@@ -272,7 +272,7 @@ pub(super) fn words_are_kept(world: &World<'_>) -> Verdict {
         let (Some((owner, call)), Some(fixed)) = (run.owner(), run.fixed()) else { continue };
         let above = world.run(owner).is_none_or(|above| above.fixed().is_some());
         let alone = by_owner(fixed) == Some(OutcomeKind::Interrupted);
-        ensure(by_owner(fixed).is_none() || above || alone, InvariantId::T5, key.session, || {
+        ensure_if(by_owner(fixed).is_some(), above || alone, InvariantId::T5, key.session, || {
             format!("run {} is {fixed:?}, and its owner {owner:?} (call {call}) goes on", key.run)
         })?;
     }
@@ -293,7 +293,7 @@ pub(super) fn cancelled_trees_ended(world: &World<'_>) -> Verdict {
         let Some((owner, _)) = run.owner() else { continue };
         let Some(outcome) = world.run(owner).and_then(SeenRun::fixed) else { continue };
         let cancelled = matches!(outcome, Outcome::Cancelled { .. });
-        ensure(!cancelled || run.ended.is_some() || running_down(world, key), InvariantId::T5, key.session, || {
+        ensure_if(cancelled, run.ended.is_some() || running_down(world, key), InvariantId::T5, key.session, || {
             format!("run {} goes on while its owner {owner:?} is {outcome:?}", key.run)
         })?;
     }
@@ -335,7 +335,7 @@ pub(super) fn owned_ended(world: &World<'_>) -> Verdict {
     world.runs().try_for_each(|(key, run)| {
         let Some((owner, _)) = run.owner() else { return Ok(()) };
         let owner_ended = world.run(owner).is_some_and(|owner| owner.ended.is_some());
-        ensure(!owner_ended || run.ended.is_some(), InvariantId::T7, key.session, || {
+        ensure_if(owner_ended, run.ended.is_some(), InvariantId::T7, key.session, || {
             format!("run {} goes on, and its owner {owner:?} has ended", key.run)
         })
     })
@@ -347,11 +347,11 @@ pub(super) fn cancelled_in_time(world: &World<'_>) -> Verdict {
         return Ok(());
     };
     for (cancelled, when) in &observed.cancelled {
-        let latest = when.ms.saturating_add(grace);
+        let latest = when.ms.saturating_add(grace).saturating_add(observed.late_ms);
         for (key, run) in world.runs().filter(|(key, _)| key == cancelled || world.is_below(*key, *cancelled)) {
             let at = observed.ended.get(&key).map_or(observed.now.ms, |ended| ended.ms);
             let known = run.ended.is_none() || observed.ended.contains_key(&key);
-            ensure(!known || at <= latest, InvariantId::T5, key.session, || {
+            ensure_if(known, at <= latest, InvariantId::T5, key.session, || {
                 format!(
                     "run {} was to end by {latest} ms, as {cancelled:?} was cancelled, and {at} ms is past",
                     key.run

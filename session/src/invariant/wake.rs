@@ -85,6 +85,7 @@ fn at_boundaries(session: SessionId, seen: &Seen<'_>, run: &SeenRun<'_>) -> Verd
             | Record::RolledBack { .. }
             | Record::TitleSet(_)
             | Record::SummarySet(_)
+            | Record::MetadataSet(_)
             | Record::SessionDeleted { .. }
             | Record::SessionClosed { .. }
             | Record::SessionReopened { .. } => {}
@@ -105,7 +106,7 @@ fn wakes(taken: &NoticeTaken, mine: &BTreeSet<CallId>) -> bool {
 }
 
 /// Whether what is taken here is stored for a run that is held or ends in the same decision.
-fn stops(records: &[Record]) -> bool {
+pub(super) fn stops(records: &[Record]) -> bool {
     let next = records.iter().find(|record| {
         !matches!(
             record,
@@ -186,7 +187,8 @@ fn stored_before(seen: &Seen<'_>, given: &ContextGiven) -> Vec<Seq> {
         .filter(|(seq, record)| {
             let Record::NoticeTaken(taken) = record else { return false };
             let heard = taken.carrier == Carrier::Message && !hidden.contains(seq);
-            heard && taken.items.iter().any(|item| !silent.contains(&item.child))
+            // A run that a person opened is for views only (K26).
+            heard && taken.items.iter().any(|item| item.key.is_some() && !silent.contains(&item.child))
         })
         .map(|(seq, _)| seq)
         .collect()

@@ -26,6 +26,7 @@ pub struct World<'a> {
     pub(super) ledger: Option<&'a Ledger>,
     pub(super) observed: Option<&'a Observed>,
     pub(super) complete: bool,
+    pub(super) erased: BTreeSet<SessionId>,
 }
 
 /// One session, as it is known.
@@ -74,12 +75,16 @@ pub struct Activation {
 pub struct Ledger {
     /// Slots of the whole host, of each class, where they are bounded.
     pub global: Option<u32>,
+    /// Whether the states of the sessions may lag behind these counts; then they are not compared with them.
+    pub lagging: bool,
     /// Slots of owned and detached runs.
     pub owned: Pool,
     /// Slots of runs that persons opened in branches.
     pub persons: Pool,
     /// Runs that a person cancelled.
     pub cancelled: BTreeSet<RunKey>,
+    /// Whether any token has fired; before that no effect can be late.
+    pub fired: bool,
     /// Runs that started an effect after the token of one of their owners had fired.
     pub late_effects: BTreeSet<RunKey>,
 }
@@ -265,6 +270,7 @@ impl<'a> Seen<'a> {
             | Record::RolledBack { .. }
             | Record::TitleSet(_)
             | Record::SummarySet(_)
+            | Record::MetadataSet(_)
             | Record::SessionDeleted { .. }
             | Record::SessionClosed { .. }
             | Record::SessionReopened { .. } => {}
@@ -341,7 +347,19 @@ impl<'a> World<'a> {
         complete: bool,
     ) -> Self {
         let sessions = sessions.into_iter().map(|(id, view)| (id, Seen::new(view))).collect();
-        Self { sessions, rows, ledger, observed: None, complete }
+        Self { sessions, rows, ledger, observed: None, complete, erased: BTreeSet::new() }
+    }
+
+    /// Returns the same world without these sessions, which were erased: what would have to be asked of them is not judged.
+    #[must_use]
+    pub fn without(mut self, erased: impl IntoIterator<Item = SessionId>) -> Self {
+        self.erased = erased.into_iter().collect();
+        self
+    }
+
+    /// Whether nothing can be asked of `session`, since this world does not hold every session or has it erased.
+    pub(super) fn lacks(&self, session: SessionId) -> bool {
+        !self.complete || self.erased.contains(&session)
     }
 
     /// The same world, with what was seen of it from outside.

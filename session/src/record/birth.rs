@@ -57,9 +57,15 @@ pub struct SessionCreated {
     /// so (S7, K12).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub joins: bool,
+    /// Whether what a run said is rolled back with its end where it did not complete (M10).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rolls_back: bool,
     /// A title, where one was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<Text>,
+    /// Whether the host opened it as a task without a parent (R1).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub task: bool,
     /// What a branch inherits: the messages up to its branch point as they stood when it was made (B2). Empty for others.
     #[serde(default, skip_serializing_if = "is_empty")]
     pub inherited: Transcript,

@@ -1,4 +1,4 @@
-//! What a session is called, and what was done in it, in the words of people and of the host's services.
+//! Title, summary and metadata of a session.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,4 +26,13 @@ pub struct SummarySet {
     pub upto: Seq,
     /// The service session whose answer it is.
     pub of: SessionId,
+}
+
+/// The session's metadata after a merge: it replaces the metadata of the birth and of earlier records.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MetadataSet {
+    /// The whole metadata: a JSON object as text.
+    pub metadata: Text,
+    /// Who asked for the merge.
+    pub by: By,
 }

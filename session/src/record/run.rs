@@ -54,7 +54,8 @@ pub struct RunEnded {
     /// Whether the result was given by `return`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub returned: Option<CallId>,
-    /// The text that the owner gets: the answer of a completed run, partial output of any other; cut to its bound.
+    /// The text that the owner gets, cut to its bound: the answer of a completed run, the last text of one that is out of turns,
+    /// the partial output of any other. Where the caller's dialect joins, all text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<Text>,
     /// Bytes of the whole text.

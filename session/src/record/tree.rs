@@ -34,6 +34,9 @@ pub struct ChildSpawned {
     /// Tools that the call wanted described to it and that it is not offered: they were left out (B8).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<Text>,
+    /// What was left out of its prompt, and why: a bootstrap file that is missing, say (S3).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<Text>,
     /// Whether people are shown its session as one of its own: then its full id is told too (K9).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub inspectable: bool,
@@ -142,7 +145,7 @@ pub struct Notice {
     pub len: u64,
     /// Hash of the whole text.
     pub hash: Hash,
-    /// The bounded prefix of it (N-2).
+    /// The bounded prefix of it (N-2). Empty where the receiver has no use for it: then only the child's journal has the text.
     #[serde(default)]
     pub prefix: Text,
     /// What the run and all that it owned cost.
@@ -169,5 +172,17 @@ impl Notice {
     /// What tells its outbox row apart; `None` for one that names neither a call nor a run.
     pub fn row_key(&self) -> Option<RowKey> {
         self.key.map(RowKey::Call).or(self.run.map(RowKey::Run))
+    }
+
+    /// Whether it names `outcome` as the end: whole, or without its free text where the receiver has no use for that.
+    pub(crate) fn tells(&self, outcome: &Outcome) -> bool {
+        let bare = || self.key.is_none() && self.prefix.is_empty() && self.outcome == outcome.clone().without_text();
+        self.outcome == *outcome || bare()
+    }
+
+    /// Returns the notice without the child's text; length and hash still say what that was.
+    #[must_use]
+    pub(crate) fn without_text(self) -> Self {
+        Self { prefix: Text::default(), outcome: self.outcome.without_text(), ..self }
     }
 }

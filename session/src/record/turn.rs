@@ -112,6 +112,13 @@ pub struct Asked {
     pub args: Text,
 }
 
+impl Asked {
+    /// Returns the bytes of all that the model wrote of the call.
+    pub fn text_bytes(&self) -> usize {
+        self.provider_id.len().saturating_add(self.tool.len()).saturating_add(self.args.len())
+    }
+}
+
 /// The end of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallFinished {

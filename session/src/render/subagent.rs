@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::dialect::Dialect;
 use crate::ids::{Short, Text};
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, OutcomeKind};
 use crate::record::Notice;
 use crate::render::{cut_in_json, how, refusal};
 use crate::state::{Child, State};
@@ -31,7 +31,9 @@ fn answered(short: &Short, message: &str) -> Text {
 pub(super) fn ended(state: &State, item: &Notice, child: &Child) -> String {
     let text = cut_in_json(&item.prefix, state.limits.result_bytes);
     let completed = item.outcome == Outcome::Completed;
-    let word = Dialect::Subagent.word(item.outcome.kind());
+    // The tool lists no `abandoned`: that is a state of a branch (B9).
+    let kind = item.outcome.kind();
+    let word = if kind == OutcomeKind::Lost { "error" } else { Dialect::Subagent.word(kind) };
     let id = &*child.short.0;
     let mut told = Map::new();
     let mut put = |key: &str, value: Value| _ = told.insert(key.to_owned(), value);

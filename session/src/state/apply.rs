@@ -22,6 +22,9 @@ impl State {
         if self.fits(record).is_err() && !self.sabotage.any() {
             return;
         }
+        if let Some(run) = &mut self.run {
+            run.recorded = run.recorded.saturating_add(record.text_bytes());
+        }
         match record {
             Record::SessionCreated(_) => {}
             Record::ContinueRefused { owner, key, .. } => self.continue_refused(*owner, *key),
@@ -32,6 +35,7 @@ impl State {
             Record::RolledBack { run, .. } => self.rolled_back(*run),
             Record::TitleSet(set) => self.title_set(set),
             Record::SummarySet(set) => self.summary_set(set),
+            Record::MetadataSet(set) => self.metadata = Some(Arc::clone(&set.metadata)),
             Record::SessionDeleted { .. } => self.deleted = true,
             Record::RunOpened(opened) => self.run_opened(opened),
             Record::RunStarted { slot, .. } => self.run_started(*slot),

@@ -111,6 +111,7 @@ impl State {
             stretches: Default::default(),
             title: None,
             summary: None,
+            metadata: None,
             turns: 0,
             own_turns,
             deleted: false,

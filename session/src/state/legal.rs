@@ -82,6 +82,7 @@ impl State {
                 need(!self.deleted, "the session is deleted")?;
                 self.may_describe(set.of)
             }
+            Record::MetadataSet(_) => need(!self.deleted, "the session is deleted"),
             Record::SessionDeleted { .. } => self.is_empty(),
             Record::CancelAsked { key, .. } => {
                 need(self.run.as_ref().is_some_and(|run| run.owned.contains_key(key)), "the run owns none by that key")

@@ -1,8 +1,13 @@
 //! Questions to a state.
 
 use super::{Call, CallPhase, Phase, Run, State, Turn};
-use crate::ids::{CallId, RunKey, SessionId};
-use crate::record::{Hold, Park};
+use crate::call::CallKind;
+use crate::ids::{CallId, InputId, RunKey, RunNo, SessionId, Text};
+use crate::message::Message;
+use crate::outcome::Outcome;
+use crate::place::BranchKind;
+use crate::record::{Hold, Lane, Notice, Park};
+use crate::sabotage::Bug;
 
 impl State {
     /// Where the run in flight stands: the column of the table in `decide`.
@@ -46,6 +51,32 @@ impl State {
         }
     }
 
+    /// The run that an input belongs to: the one in flight or the last one, but the next one for an input that is queued behind a
+    /// run of a model, which takes only what steers (K26).
+    pub fn run_of(&self, input: InputId) -> RunNo {
+        let behind = |run: &Run| run.opened.owner.answers_a_model() && !run.opened.inputs.contains(&input);
+        let is_queued = || self.queue.iter().any(|queued| queued.input.id == input && queued.lane() == Lane::Send);
+        match &self.run {
+            Some(run) if behind(run) && is_queued() => run.no.next(),
+            Some(_) | None => self.last_run,
+        }
+    }
+
+    /// The last text of `run`: of its last answer that has any, with what continues a truncated one.
+    pub(crate) fn last_said(&self, run: &Run) -> Option<Text> {
+        let said = self.transcript.iter().skip(run.from).rev().find_map(|message| match message {
+            Message::Assistant { seq, text: Some(text), .. } if !text.trim().is_empty() => Some((*seq, text)),
+            Message::Assistant { .. }
+            | Message::User { .. }
+            | Message::Result { .. }
+            | Message::Notice { .. }
+            | Message::Prompt { .. } => None,
+        });
+        let (seq, text) = said?;
+        let whole = run.answer.as_ref().filter(|answer| answer.seq == seq).map(|answer| &answer.text);
+        Some(Text::clone(whole.unwrap_or(text)))
+    }
+
     /// Clears what the journal does not hold: two states that are equal after it are the same session.
     pub fn forget_volatile(&mut self) {
         self.arrived.clear();
@@ -73,6 +104,30 @@ impl State {
         self.owned_key(run).or_else(owed)
     }
 
+    /// Whether the model is given this end. A run that a person opened is stored for views only (K26).
+    pub fn reaches_model(&self, notice: &Notice) -> bool {
+        let detached = || {
+            let child = self.children.get(&notice.child);
+            notice.run == Some(RunNo(1)) && child.is_some_and(|child| child.detached)
+        };
+        notice.key.is_some() || detached() || self.sabotage.on(Bug::PersonsRunShown)
+    }
+
+    /// Whether this session has a use for the text of this end: its model is given it, or it is an alternative to an answer here.
+    pub(crate) fn keeps_text(&self, notice: &Notice) -> bool {
+        let is_alternative = || {
+            let child = self.children.get(&notice.child);
+            notice.run == Some(RunNo(1)) && child.is_some_and(|child| child.kind == BranchKind::Alternative)
+        };
+        let is_answer = || notice.outcome == Outcome::Completed && is_alternative();
+        self.reaches_model(notice) || is_answer() || self.sabotage.on(Bug::UnreadTextKept)
+    }
+
+    /// Whether the ends of `child` are fetched by an await or check, and pushed only to an idle model (K2).
+    pub(crate) fn is_pulled(&self, child: SessionId) -> bool {
+        self.children.get(&child).is_some_and(|child| child.call.is_some() && child.dialect.is_pulled())
+    }
+
     /// The turn at hand.
     pub fn turn(&self) -> Option<&Turn> {
         self.run.as_ref().and_then(|run| run.turn.as_deref())
@@ -86,6 +141,13 @@ impl State {
     /// Whether `id` is a started call without a result.
     pub fn is_open(&self, id: CallId) -> bool {
         self.call(id).is_some_and(|call| call.phase == CallPhase::Started)
+    }
+}
+
+impl Turn {
+    /// Whether the model went idle: it asked for no calls, or for a `return` that was refused.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.calls.is_empty() || self.calls.iter().any(|call| call.kind == Some(CallKind::Return))
     }
 }
 

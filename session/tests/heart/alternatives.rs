@@ -228,18 +228,23 @@ fn what_cannot_be_regenerated_or_switched_is_refused_with_what_there_is() {
     let mut heart = talked();
     let [one, first, _, second] = points(&heart)[..] else { panic!() };
     let says = refusal(&mut heart, regenerate(1, Some(one)));
-    assert_eq!(says, format!("record {one} is no answer that can be given anew; there are {first}, {second}"));
+    assert_eq!(
+        says,
+        format!(
+            "answer {one} not found: no answer that can be regenerated has that number; there are {first}, {second}"
+        )
+    );
     assert_eq!(refusal(&mut Heart::root(), regenerate(1, None)), "the session has no answer yet to give anew");
     assert_eq!(
         refusal(&mut heart, switch(SwitchTo::Next)),
         "no answer of this session has alternatives: regenerate one"
     );
     let of = || Command::Switch { of: Some(Seq(second)), to: SwitchTo::Next, by: By::Person };
-    let none = "has no alternatives, and no answer of this session has: regenerate one to have a choice";
-    assert_eq!(refusal(&mut heart, of()), format!("record {second} {none}"));
+    let none = "has no alternatives, nor has any other answer of the session: regenerate one first";
+    assert_eq!(refusal(&mut heart, of()), format!("answer {second} {none}"));
     let mut heart = heart.then(regenerate(1, Some(first)));
     let says = refusal(&mut heart, of());
-    assert_eq!(says, format!("record {second} is no answer that has alternatives; those that have are {first}"));
+    assert_eq!(says, format!("answer {second} has no alternatives; answers with alternatives: {first}"));
 }
 
 #[test]
@@ -299,7 +304,12 @@ fn only_the_answer_that_ends_an_exchange_can_be_given_anew() {
     let mut heart = worked();
     let [_, first, _, on_the_way, .., second] = points(&heart)[..] else { panic!() };
     let says = refusal(&mut heart, regenerate(CHILD, Some(on_the_way)));
-    assert_eq!(says, format!("record {on_the_way} is no answer that can be given anew; there are {first}, {second}"));
+    assert_eq!(
+        says,
+        format!(
+            "answer {on_the_way} not found: no answer that can be regenerated has that number; there are {first}, {second}"
+        )
+    );
 }
 
 #[test]

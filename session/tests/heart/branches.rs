@@ -75,7 +75,7 @@ pub(crate) fn inherits(heart: &mut Heart, command: Command) -> String {
 
 pub(crate) fn refusal(heart: &mut Heart, command: Command) -> String {
     match heart.tell(command) {
-        Err(Rejection::BadInput(why)) => why,
+        Err(Rejection::BadInput(why) | Rejection::NotFound(why)) => why,
         other => panic!("{other:?}"),
     }
 }
@@ -157,7 +157,10 @@ fn what_no_branch_can_hang_on_is_refused_with_what_there_is() {
     let [one, first, two, second] = points(&heart)[..] else { panic!() };
     let there_are = format!("there are {one}, {first}, {two}, {second}");
     let says = refusal(&mut heart, human(1, Some(1)));
-    assert_eq!(says, format!("record 1 is no user message and no answer of this session; {there_are}"));
+    assert_eq!(
+        says,
+        format!("message 1 not found: the session has no user message or answer with that number; {there_are}")
+    );
     let says = refusal(&mut heart, human(1, Some(second + 9)));
     assert!(says.ends_with(&there_are), "{says}");
     let says = refusal(&mut Heart::root(), human(1, None));

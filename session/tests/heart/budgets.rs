@@ -1,13 +1,15 @@
 //! Budgets: what is set aside before a model call, and a call that the ledger refuses for good.
 
 use proptest::prelude::*;
-use subtend_session::command::{Command, Deadline};
+use subtend_session::call::CallKind;
+use subtend_session::command::{AskedCall, Command, Deadline};
 use subtend_session::effect::{Effect, Rejection};
-use subtend_session::ids::{AttemptNo, RunNo, TurnNo};
+use subtend_session::ids::{AttemptNo, CallId, RunNo, TurnNo};
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::outcome::{Budget, ModelFail, Outcome};
-use subtend_session::record::{AttemptDiscarded, Record, Reserved, Stop};
+use subtend_session::place::Mode;
+use subtend_session::record::{Asked, AttemptDiscarded, Record, Reserved, Stop};
 use subtend_session::state::State;
 use subtend_session::usage::Usage;
 
@@ -81,6 +83,54 @@ fn a_refused_reservation_discards_its_attempt_and_ends_the_run() {
         ]
     );
     assert_eq!(heart.tell(refused(1, 1, Budget::Money)), Err(Rejection::Stale("a refused reservation")));
+}
+
+#[test]
+fn a_run_that_recorded_too_much_ends_before_its_next_call() {
+    let within = |bytes: u64| {
+        let limits = Limits { recorded_bytes: Some(bytes), ..Limits::default() };
+        let mut heart = Heart::root_with(limits).then(send(1, "go")).then(calls(1, vec![reads()]));
+        let said = heart.says(tool(1, 0, "out"));
+        let recorded: u64 = heart.log.iter().map(Record::text_bytes).sum();
+        (said, recorded, heart.state.outcomes)
+    };
+    let (said, recorded, outcomes) = within(1_000);
+    assert_eq!((outcomes, said.contains("turn")), (Vec::new(), true), "{said}");
+    assert_eq!(within(recorded).2, Vec::new(), "a limit that is reached and not exceeded ends nothing");
+    assert_eq!(within(recorded - 1).2, [Outcome::OutOfBudget { which: Budget::Recorded }]);
+}
+
+#[test]
+fn arguments_above_their_limit_are_not_recorded() {
+    let asked = |args: &str| AskedCall {
+        asked: Asked { provider_id: "p".into(), tool: "task".into(), args: args.into() },
+        kind: CallKind::Child(Mode::Background),
+        note: None,
+        access: None,
+        ask: false,
+    };
+    // Five bytes of names each.
+    let limits = Limits { argument_bytes: 20, ..Limits::default() };
+    let mut heart = Heart::root_with(limits).then(send(1, "go"));
+    let Command::ModelAnswered(mut answer) = calls(1, Vec::new()) else { panic!("an answer") };
+    answer.calls = ["{\"a\":10}", "{\"a\":1000000000}", "{}"].map(asked).into();
+    let decision = heart.tell(Command::ModelAnswered(answer)).unwrap();
+    let Record::TurnAnswered(answered) = &decision.records[0] else { panic!("{:?}", decision.records) };
+    let args: Vec<&str> = answered.calls.iter().map(|asked| &*asked.args).collect();
+    let note = "{\"not_recorded\":\"21 bytes, above the limit argument_bytes of 20\"}";
+    assert_eq!(args, ["{\"a\":10}", note, "{}"]);
+    let told: Vec<(CallId, &str)> = decision
+        .records
+        .iter()
+        .filter_map(|record| match record {
+            Record::CallFinished(finished) => Some((finished.call, &*finished.content)),
+            _ => None,
+        })
+        .collect();
+    let why = "Not started: the arguments have 21 bytes, and those of one answer may have 20 together (argument_bytes). They are \
+               not recorded. Call again with less, in several calls if need be.";
+    assert_eq!(told, [(call(1, 1), why)]);
+    assert!(decision.effects.contains(&Effect::Admit { turn: TurnNo(1), calls: vec![0, 2] }));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use subtend_session::index;
 use subtend_session::limits::Limits;
 use subtend_session::outcome::By;
 use subtend_session::place::{BranchKind, Place};
-use subtend_session::record::{Record, SummarySet, TitleSet};
+use subtend_session::record::{MetadataSet, Record, SummarySet, TitleSet};
 use subtend_session::state::State;
 
 use crate::given::*;
@@ -100,6 +100,28 @@ fn the_longest_title_and_the_longest_summary_are_taken_and_what_is_longer_is_not
     let why = heart.tell(summary(&"x".repeat(32_769), session(0xA2))).expect_err("refused");
     let words = "the summary has 32769 bytes: it is to have from 1 to 32768";
     assert_eq!(why, Rejection::BadInput(words.into()));
+}
+
+fn merge(changes: &str) -> Command {
+    Command::Describe(Box::new(Description::Metadata { changes: changes.into(), by: By::Person }))
+}
+
+/// The record holds the whole result, so a reader needs the last one alone.
+#[test]
+fn b3_metadata_changes_are_merged_and_null_removes() {
+    let mut heart = served();
+    let set =
+        |metadata: &str| [Record::MetadataSet(Box::new(MetadataSet { metadata: metadata.into(), by: By::Person }))];
+    assert_eq!(heart.state.metadata(), None);
+    assert_eq!(writes(&mut heart, merge(r#"{"a": {"x": 1}, "b": 1}"#)), set(r#"{"a":{"x":1},"b":1}"#));
+    assert_eq!(writes(&mut heart, merge(r#"{"b": 1}"#)), [], "nothing changes");
+    assert_eq!(writes(&mut heart, merge(r#"{"a": {"y": 2}, "b": null}"#)), set(r#"{"a":{"y":2}}"#));
+    assert_eq!(writes(&mut heart, merge(r#"{"gone": null}"#)), []);
+    assert_eq!(heart.state.metadata().map(|text| &**text), Some(r#"{"a":{"y":2}}"#));
+    for wrong in ["", "[]", "7", "{"] {
+        let why = heart.tell(merge(wrong)).expect_err("refused");
+        assert_eq!(why, Rejection::BadInput("metadata not merged: the changes are not a JSON object".into()));
+    }
 }
 
 #[test]

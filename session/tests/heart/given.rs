@@ -53,6 +53,7 @@ pub(crate) fn created(place: Place, limits: Limits) -> SessionCreated {
     SessionCreated {
         returns: false,
         joins: false,
+        rolls_back: false,
         in_full: None,
         source: Default::default(),
         place,
@@ -69,6 +70,7 @@ pub(crate) fn created(place: Place, limits: Limits) -> SessionCreated {
         caller_line: false,
         dialects: Vec::new(),
         tools: None,
+        task: false,
         title: None,
         inherited: Default::default(),
         metadata: None,
@@ -302,6 +304,7 @@ pub(crate) fn plan(n: u128, mode: Mode) -> ChildPlan {
         dialect: subtend_session::dialect::Dialect::Task,
         label: None,
         skipped: Vec::new(),
+        warnings: Vec::new(),
         child: session(n),
         input: input_id(n),
         prompt: "do".into(),

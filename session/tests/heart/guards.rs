@@ -121,8 +121,7 @@ fn a_full_queue_takes_no_input_in_any_column_where_it_would_wait() {
         ("Q", full()),
         ("W", works()),
         ("Wm", waits()),
-        // At rest an input is taken; what comes behind it waits for the slot.
-        ("Wr", aside().then(answers(2, "so far")).then(send(2, "and?"))),
+        ("Wr", aside().then(answers(2, "so far"))),
         ("Hi", waits().then(interrupt())),
         ("Hi", works().then(calls(1, vec![writes()])).then(interrupt())),
         ("Hc", works().then(cancel())),

@@ -5,8 +5,8 @@ use subtend_session::command::Command;
 use subtend_session::effect::Effect;
 use subtend_session::ids::{Epoch, Lsn, RunNo, Seq};
 use subtend_session::index::{
-    Before, Changes, Inflight, InflightChange, Row, RowKey, RowKind, Stamp, born, cancel_by, changes, continue_input,
-    defs, head, inflight, notice_from, refusal_from, rows,
+    Before, Changes, Head, Inflight, InflightChange, Row, RowKey, RowKind, Stamp, born, cancel_by, changes,
+    continue_input, defs, head, inflight, notice_from, refusal_from, rows,
 };
 use subtend_session::limits::Limits;
 use subtend_session::outcome::{By, FailKind, Outcome, OutcomeKind};
@@ -58,6 +58,17 @@ fn a_birth_has_the_rows_that_its_fold_would_have() {
     assert_eq!(rows.kid_of, Some(session(ME)));
     let root = birth::root(session(9), created(Place::Root, Limits::default()));
     assert_eq!((born(&root, stamp()).inflight, born(&root, stamp()).kid_of), (InflightChange::Keep, None));
+}
+
+#[test]
+fn title_of_many_lines_is_one_line() {
+    let mut heart = Heart::root();
+    let head = frame(&mut heart, send(1, "count\n\n  the lines\nof it")).head.unwrap();
+    assert_eq!(&*head.title, "count the lines of it");
+    // Earlier versions wrote the line breaks.
+    let mut old = serde_json::to_value(&*head).unwrap();
+    old["title"] = "count\n\n  the lines\nof it".into();
+    assert_eq!(serde_json::from_value::<Head>(old).unwrap(), *head);
 }
 
 #[test]

@@ -204,7 +204,7 @@ fn a_child_gives_its_slot_back_and_asks_for_it_when_it_is_resumed() {
     ));
     assert_eq!(slots(&heart.tell(interrupt()).unwrap()), ["release"]);
     heart.tell(dropped(2)).unwrap();
-    let decision = heart.tell(send(5, "on")).unwrap();
+    let decision = heart.tell(steer(5, "on")).unwrap();
     assert_eq!(decision.records.iter().map(word).collect::<Vec<_>>(), ["accepted", "taken", "parked(slot)"]);
     assert_eq!(slots(&decision), ["request again"]);
     assert_eq!(slots(&heart.tell(interrupt()).unwrap()), ["release"], "a place in the queue goes back too");

@@ -152,7 +152,7 @@ fn a_refusal_is_the_result_of_a_blocking_call_and_a_message_of_another() {
     assert_eq!(last_text(&waits), text);
     let mut aside = goes_on(Mode::Background).then(answers(3, "so far"));
     assert_eq!(aside.says(refused(ContinueRefusal::Closed)), "message[1] turn > W");
-    assert!(last_text(&aside).contains("it did not go on: it is closed: start a new task"), "{}", last_text(&aside));
+    assert!(last_text(&aside).contains("it did not go on: it is closed: start a new one"), "{}", last_text(&aside));
     assert_eq!(aside.says(again(2, call(2, 0), "late")), "S", "one notice by key");
 }
 
@@ -174,7 +174,7 @@ fn a_child_is_not_asked_while_its_owner_has_not_heard_of_it() {
 }
 
 #[test]
-fn inputs_that_stand_do_not_open_the_run_of_a_continue_but_are_taken_in_it() {
+fn k26_messages_that_stand_open_the_run_behind_a_continue() {
     let mut heart = Heart::child().then(admitted()).then(send(2, "and this")).then(cancel_tree()).then(attempt_failed(
         1,
         1,
@@ -182,7 +182,8 @@ fn inputs_that_stand_do_not_open_the_run_of_a_continue_but_are_taken_in_it() {
     ));
     assert_eq!(heart.says(continued(call(5, 0), None)), "accepted opened > Q");
     assert_eq!(heart.says(Command::Admitted { run: RunNo(2), owner_over: None }), "started taken turn > W");
-    assert_eq!(heart.says(answers(2, "went on")), "answered taken turn > W");
+    assert_eq!(heart.says(answers(2, "went on")), "answered ended(completed) opened > Q");
+    let heart = heart.then(Command::Admitted { run: RunNo(3), owner_over: None });
     assert_eq!(said_so_far(&heart), ["task", "go on", "and this"]);
 }
 
@@ -312,7 +313,7 @@ fn persons_are_taken_before_the_host_and_each_in_order() {
         heart.then(by_agent(2, "agent")).then(by_host(3, "host")).then(send(4, "one")).then(send(5, "two"))
     };
     let mut heart = waiting(Heart::root().then(send(1, "go"))).then(steer(6, "left"));
-    for turn in 1..=5 {
+    for turn in 1..=4 {
         heart = heart.then(answers(turn, "said"));
     }
     assert_eq!(said_so_far(&heart), ["go", "left", "one", "two", "agent", "host"]);

@@ -23,6 +23,7 @@ mod jobs;
 mod journals;
 mod life;
 mod models;
+mod order;
 mod overrides;
 mod proposals;
 mod results;

@@ -4,7 +4,7 @@ use subtend_session::call::CallKind;
 use subtend_session::limits::Limits;
 use subtend_session::outcome::Outcome;
 use subtend_session::place::Mode;
-use subtend_session::record::Stop;
+use subtend_session::record::{Record, Stop};
 
 use crate::given::*;
 
@@ -69,4 +69,17 @@ fn what_continues_an_answer_of_nothing_is_an_answer_of_its_own() {
     assert_eq!(so_far(&heart), Some("anew".into()));
     let half = told().then(answer(3, 1, Some("half"), Vec::new(), Stop::Length));
     assert_eq!(so_far(&half.then(answers(4, " more"))), Some("half more".into()));
+}
+
+/// The seed's loop returns the content of its last turn; all that was said is in the transcript.
+#[test]
+fn b5_out_of_turns_returns_the_last_text() {
+    for (second, last) in [(Some("second"), "second"), (None, "first")] {
+        let heart = Heart::root_with(Limits { turns: 2, ..Limits::default() }).then(send(1, "go"));
+        let heart = heart.then(answer(1, 1, Some("first"), vec![reads()], Stop::Calls)).then(tool(1, 0, "read"));
+        let heart = heart.then(answer(2, 1, second, vec![reads()], Stop::Calls)).then(tool(2, 0, "read"));
+        assert_eq!(left(&heart), (Outcome::OutOfTurns, Some(last.into())));
+        let Some(Record::RunEnded(ended)) = heart.log.last() else { panic!("{:?}", heart.log.last()) };
+        assert_eq!((ended.text.as_deref(), ended.len), (Some(last), last.len() as u64));
+    }
 }

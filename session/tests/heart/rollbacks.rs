@@ -174,9 +174,13 @@ fn an_answer_before_a_hidden_run_is_given_anew_to_its_own_question() {
 
 #[test]
 fn what_is_noted_before_a_run_is_claimed_or_after_its_end_is_not_its_own() {
-    let child = Heart::child().then(Command::OwnedEnded(vec![persons(0xB1, 1)])).then(cancel());
-    assert_eq!(child.state.stretches[&RunNo(1)], Stretch { from: 1, to: 1, hidden: false });
-    assert_eq!(told(&child.then(roll_back(None))), "N");
+    let owner = Heart::child().then(admitted()).then(calls(1, vec![background()]));
+    let owner = owner.then(spawn(1, Mode::Background, &[(0, 0xB1)]));
+    let owner = owner.then(Command::Lost { owner_survives: true, queue_stands: false }).then(send(2, "two"));
+    let child = owner.then(ended(0xB1, call(1, 0))).then(cancel());
+    let end = child.state.transcript.len();
+    assert_eq!(child.state.stretches[&RunNo(2)], Stretch { from: end, to: end, hidden: false });
+    assert!(told(&child.then(roll_back(None))).ends_with('N'));
     let asked = Heart::root().then(send(1, "one")).then(calls(1, vec![background()]));
     let lost = asked.then(spawn(1, Mode::Background, &[(0, 0xB1)]));
     let lost = lost.then(Command::Lost { owner_survives: true, queue_stands: false });

@@ -67,8 +67,8 @@ fn rule_3_a_hold_or_an_end_first_answers_every_call_that_is_not_a_started_child_
 
 #[test]
 fn rule_3_being_held_with_nothing_open_is_a_rest_point_for_a_queued_input() {
-    let mut heart = Heart::child_with(Limits::default(), 2)
-        .then(admitted())
+    let mut heart = Heart::root_with(Limits { turns: 2, ..Limits::default() })
+        .then(send(1, "go"))
         .then(calls(1, vec![background()]))
         .then(spawn(1, Mode::Background, &[(0, 0xB1)]))
         .then(calls(2, vec![reads()]))
@@ -239,7 +239,7 @@ fn a_slot_request_takes_its_input(sabotage: Sabotage) -> String {
         .then(calls(1, vec![background()]))
         .then(spawn(1, Mode::Background, &[(0, 0xB1)]))
         .then(answers(2, "so far"));
-    heart.says(send(5, "and then"))
+    heart.says(steer(5, "and then"))
 }
 
 #[test]
@@ -369,7 +369,7 @@ fn a_seeded_bug_is_the_rule_alone() {
     let mut last =
         Heart::root().sabotaged(with(Bug::NoCheckAfterLast)).then(send(1, "go")).then(calls(1, vec![reads()]));
     assert_eq!(last.says(tool(1, 0, "read")), "-0:ok > W", "a tool is local work as a stream is");
-    let mut slotted = Heart::child().sabotaged(with(Bug::SlotWithoutTaking)).then(admitted()).then(send(5, "then"));
+    let mut slotted = Heart::child().sabotaged(with(Bug::SlotWithoutTaking)).then(admitted()).then(steer(5, "then"));
     assert_eq!(slotted.says(answers(1, "so far")), "answered taken turn > W", "it has its slot");
     let mut moved = Heart::root()
         .sabotaged(with(Bug::BackgroundStaysBlocking))

@@ -112,9 +112,9 @@ fn given(column: Phase, doing: Doing) -> Heart {
         Phase::WaitingMidTurn if doing == Doing::Asks => words::asks(streams).then(tool(2, 1, "read")),
         Phase::WaitingMidTurn if doing == Doing::Await => streams.then(calls(2, vec![awaits])),
         Phase::WaitingMidTurn => waits(asks().then(spawn(2, Mode::Blocking, &[(0, 0xB2)]))),
-        // What waits at rest takes an input at once; another waits while it waits for its slot.
+        // What waits at rest takes what steers at once; a message waits for the end of an owned run.
         Phase::WaitingAtRest if matches!(doing, Doing::Slot | Doing::Waits) => {
-            waits(streams.then(answers(2, "so far")).then(send(77, "and?")))
+            waits(streams.then(answers(2, "so far")).then(steer(77, "and?")))
         }
         Phase::WaitingAtRest => streams.then(answers(2, "so far")),
         Phase::HeldInterrupted if doing == Doing::Tool => tool_runs().then(interrupt()),
@@ -201,10 +201,9 @@ fn inputs() {
                 "accepted > Q",
                 "accepted > W",
                 "accepted > Wm",
-                "accepted taken parked(slot) > Wr",
-                // The stream that the interrupt dropped has not reported yet: it counts as local work.
+                "accepted > Wr",
                 "accepted > Hi",
-                "accepted taken parked(slot) > Wm",
+                "accepted > Ho",
                 "accepted > Hc",
                 "accepted opened > Q",
             ],
@@ -218,6 +217,7 @@ fn inputs() {
                 "accepted > W",
                 "accepted > Wm",
                 "accepted taken parked(slot) > Wr",
+                // The stream that the interrupt dropped has not reported yet: it counts as local work.
                 "accepted > Hi",
                 "accepted taken parked(slot) > Wm",
                 "accepted > Hc",
@@ -234,12 +234,57 @@ fn inputs() {
                 "accepted > Wm",
                 "accepted > Wr",
                 "accepted > Hi",
-                "accepted taken parked(slot) > Wm",
+                "accepted > Ho",
                 "accepted > Hc",
                 "accepted opened > Q",
             ],
         },
     ]);
+}
+
+/// The second run of a child, which a person opened, in the column; as in [`given`], it owns 0xB1 by call 2.0.
+fn persons_run(column: Phase) -> Heart {
+    let turns = if column == Phase::HeldOutOfTurns { 2 } else { 50 };
+    let first = Heart::child_with(Limits::default(), turns).then(admitted()).then(answers(1, "all done"));
+    let queued = first.clone().then(send(60, "and this?"));
+    let streams = || {
+        let started = queued.clone().then(Command::Admitted { run: RunNo(2), owner_over: None });
+        started.then(calls(2, vec![background()])).then(spawn(2, Mode::Background, &[(0, 0xB1)]))
+    };
+    let heart = match column {
+        Phase::Queued => queued,
+        Phase::Working => streams(),
+        Phase::WaitingMidTurn => {
+            streams().then(calls(3, vec![blocking()])).then(spawn(3, Mode::Blocking, &[(0, 0xB2)]))
+        }
+        Phase::WaitingAtRest => streams().then(answers(3, "so far")),
+        Phase::HeldInterrupted => streams().then(interrupt()),
+        Phase::HeldOutOfTurns => streams().then(calls(3, vec![writes()])).then(tool(3, 0, "written")),
+        Phase::Closing => streams().then(cancel()),
+        Phase::Quiet => first,
+    };
+    assert_eq!(heart.state.phase(), column, "the builder builds its column");
+    heart
+}
+
+#[test]
+fn k26_inputs_to_a_run_that_a_person_opened() {
+    let message = [
+        "accepted > Q",
+        "accepted > W",
+        "accepted > Wm",
+        "accepted taken parked(slot) > Wr",
+        "accepted > Hi",
+        "accepted taken parked(slot) > Wm",
+        "accepted > Hc",
+        "accepted opened > Q",
+    ];
+    for command in [send, steer] {
+        for (column, expected) in COLUMNS.into_iter().zip(message) {
+            let mut heart = persons_run(column);
+            assert_eq!(heart.says(command(9, "more")), expected, "{}", self::column(column));
+        }
+    }
 }
 
 #[test]

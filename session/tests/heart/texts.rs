@@ -2,14 +2,14 @@
 
 use subtend_session::call::{CallEnd, CallKind, CallResult};
 use subtend_session::command::{ChildPlan, Command, Plan, SpawnVerdict};
-use subtend_session::dialect::Dialect;
+use subtend_session::dialect::{Dialect, branch_state};
 use subtend_session::ids::{RunKey, RunNo, TurnNo};
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::outcome::{Budget, By, FailKind, ModelFail, Outcome, OutcomeKind, TimeLimit};
 use subtend_session::place::Mode;
 use subtend_session::record::{CallFinished, Notice, Record};
-use subtend_session::state::CallPhase;
+use subtend_session::state::{CallPhase, Phase};
 
 use crate::given::*;
 
@@ -108,10 +108,23 @@ fn k6_the_table_of_words_is_what_owners_are_told() {
                     word.split(']').next().expect("a word").to_owned()
                 }
             };
-            assert_eq!(word, dialect.word(outcome.kind()), "{dialect:?}: {text}");
+            // `abandoned` is a state of a branch: the tool lists no such status (B9).
+            let abandoned = (dialect, &outcome) == (Dialect::Subagent, &Outcome::Lost);
+            let expected = if abandoned { "error" } else { dialect.word(outcome.kind()) };
+            assert_eq!(word, expected, "{dialect:?}: {text}");
             assert!(text.contains("so much was found"), "{dialect:?}: {text}");
         }
     }
+}
+
+#[test]
+fn b9_a_lost_child_has_a_status_that_the_tool_lists() {
+    let (_, text) = told_as(Dialect::Subagent, Mode::Background, of(Outcome::Lost, "half"));
+    let line = text.lines().find(|line| line.starts_with('{')).expect("an object");
+    let told: serde_json::Value = serde_json::from_str(line).expect("JSON");
+    let shown = (told["success"].as_bool(), told["status"].as_str(), told["result"].as_str());
+    assert_eq!(shown, (Some(false), Some("error"), Some("half")));
+    assert_eq!(branch_state(Phase::Quiet, Some(OutcomeKind::Lost)), Some("abandoned"), "the branch itself");
 }
 
 #[test]

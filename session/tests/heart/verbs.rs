@@ -415,7 +415,8 @@ fn notices_wait_behind_an_input_and_enter_as_one_message() {
         .then(ended(0xB1, call(1, 0)))
         .then(ended(0xB2, call(1, 1)))
         .then(send(2, "wait"));
-    assert_eq!(heart.says(answers(2, "so far")), "answered taken message[2] turn > W");
+    assert_eq!(heart.says(answers(2, "so far")), "answered taken turn > W");
+    assert_eq!(heart.says(answers(3, "to that")), "answered message[2] turn > W");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use subtend_session::ids::{CallId, RunKey, SessionId};
 use subtend_session::index::Row;
 use subtend_session::invariant::observed::{Causes, Effect, Work};
-use subtend_session::invariant::{self, Activation, InvariantId, Ledger, Observed, Pool, View, Violation, When, World};
+use subtend_session::invariant::{Activation, InvariantId, Ledger, Observed, Pool, View, Violation, When, World};
 use subtend_session::outcome::By;
 use subtend_session::state::State;
 
@@ -41,8 +41,7 @@ impl System {
         // While the sweep is on, only the journals and the rows say something.
         let observed = self.observed(whole);
         let world = World::new(views, &rows, self.boot.is_none().then_some(&ledger), true).seen_as(&observed);
-        invariant::always(&world)?;
-        if self.at_rest(whole) { invariant::quiescent(&world) } else { Ok(()) }
+        whole.coverage.judge(&world, self.at_rest(whole))
     }
 
     fn view<'a>(&'a self, session: SessionId, journal: &'a Journal, folds: &'a BTreeMap<SessionId, State>) -> View<'a> {
@@ -109,9 +108,11 @@ impl System {
         };
         Ledger {
             global: None,
+            lagging: false,
             owned: pool(&self.slots.owned, whole.size.slots),
             persons: pool(&self.slots.persons, whole.size.person_slots),
             cancelled: self.cancelled.clone(),
+            fired: !self.fired.is_empty(),
             late_effects: self.late.clone(),
         }
     }

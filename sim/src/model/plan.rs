@@ -61,6 +61,7 @@ fn created(whole: &Whole, place: Place, session: SessionId) -> SessionCreated {
     SessionCreated {
         returns: false,
         joins: false,
+        rolls_back: false,
         in_full: None,
         source: Default::default(),
         place,
@@ -77,6 +78,7 @@ fn created(whole: &Whole, place: Place, session: SessionId) -> SessionCreated {
         dialects: Vec::new(),
         tools: None,
         on_restart: OnRestart::Fail,
+        task: false,
         title: None,
         inherited: Default::default(),
         metadata: None,
@@ -223,6 +225,7 @@ fn plan(whole: &Whole, state: &State, call: CallId, mode: Mode, left: u8) -> Chi
         dialect: subtend_session::dialect::Dialect::Task,
         label: None,
         skipped: Vec::new(),
+        warnings: Vec::new(),
         child,
         input: InputId(child.0),
         prompt: "do".into(),

@@ -321,6 +321,7 @@ impl System {
                 Err(
                     rejection @ (Rejection::BadInput(_)
                     | Rejection::Deleted
+                    | Rejection::NotFound(_)
                     | Rejection::NotYet(_)
                     | Rejection::Misplaced { .. }),
                 ) => {

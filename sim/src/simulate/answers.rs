@@ -20,9 +20,15 @@ pub(crate) fn sent(world: &World, deed: &Deed, sent: Result<Receipt, SendError>)
     let session = deed.session.id();
     let mut book = world.book.open();
     match sent {
-        Ok(receipt) => book.acknowledged(session, receipt.input),
+        Ok(receipt) => {
+            book.receipt(session, receipt.input);
+            book.acknowledged(session, receipt.input);
+        }
         Err(SendError::Busy { .. }) => book.mishap(Mishap::FullQueue),
-        Err(SendError::Stopped(_)) => book.tally.mark("sent to one that stopped"),
+        Err(SendError::Stopped(_)) => {
+            book.refused(session);
+            book.tally.mark("sent to one that stopped");
+        }
         Err(error @ (SendError::BadInput(_) | SendError::Refused(_))) => {
             // A deleted session takes nothing.
             if book.deletions == 0 {
@@ -41,6 +47,9 @@ pub(crate) fn controlled(world: &World, deed: &Deed, told: Result<Control, WaitE
             let key = RunKey { session, run };
             let now = book.now();
             book.sights.answered(now, key, given(verb), Answer::Done);
+            if verb != Verb::Interrupt {
+                book.was_cancelled(key);
+            }
             let done = book.fixed(key).is_some() || (verb == Verb::Interrupt && book.was_held(key));
             if !done {
                 book.wrong("J-5", format!("{verb:?} of {key:?} is acknowledged and not durable"));
@@ -84,7 +93,7 @@ pub(crate) fn told<T: Debug>(world: &World, deed: &Deed, told: Result<T, Control
         Err(ControlError::Stopped(_)) => "stopped".to_owned(),
         Err(ControlError::Working(_)) => "working".to_owned(),
         Err(ControlError::Waiting(_)) => "waiting".to_owned(),
-        Err(ControlError::NotFound) => "not found".to_owned(),
+        Err(ControlError::NotFound(_)) => "not found".to_owned(),
         Err(ControlError::Deleted) => "deleted".to_owned(),
         Err(ControlError::Refused(why)) => {
             // By kind, whatever the number of the record.

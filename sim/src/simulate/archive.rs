@@ -5,17 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use subtend_journal::engine::{Payload, Placed};
 use subtend_session::ids::{RunKey, RunNo, Seq, SessionId};
 use subtend_session::index::Row;
-use subtend_session::invariant::{self, Frame, Ledger, Observed, Verdict, View, World};
-use subtend_session::outcome::{By, Outcome};
-use subtend_session::place::{BranchKind, Owner, Place};
+use subtend_session::invariant::{Coverage, Frame, Ledger, Observed, Verdict, View, World};
+use subtend_session::place::{BranchKind, Place};
 use subtend_session::record::Record;
 use subtend_session::state::{Owned, State};
 
+use crate::simulate::book::Over;
+use crate::simulate::inside::{CancelAsked, Cancels, Inside};
 use crate::simulate::tally::Verb;
 
 /// All sessions of a simulation.
 #[derive(Default)]
-pub(crate) struct Archive(BTreeMap<SessionId, Kept>);
+pub(crate) struct Archive(BTreeMap<SessionId, Kept>, BTreeSet<SessionId>);
 
 struct Kept {
     records: Vec<Record>,
@@ -40,6 +41,34 @@ impl Archive {
         let state = State::fold(placed.session, records).map_err(|error| error.to_string())?;
         self.0.insert(placed.session, Kept { records: records.clone(), frames: vec![frame], state });
         Ok(())
+    }
+
+    /// The sessions that are deleted, or stand below one that is.
+    pub(crate) fn deleted(&self) -> BTreeSet<SessionId> {
+        let is_deleted = |session| self.state(session).is_some_and(|state| state.deleted);
+        self.0.keys().copied().filter(|session| self.above(*session).any(is_deleted)).collect()
+    }
+
+    /// Whether a session is deleted, or erased by now.
+    fn is_gone(&self, session: SessionId) -> bool {
+        self.1.contains(&session) || self.state(session).is_some_and(|state| state.deleted)
+    }
+
+    /// The session, and those above it.
+    pub(crate) fn above(&self, session: SessionId) -> impl Iterator<Item = SessionId> {
+        let parent = |at: &SessionId| self.state(*at).and_then(|state| state.created.place.parent());
+        std::iter::successors(Some(session), parent)
+    }
+
+    /// Takes out sessions that were erased.
+    pub(crate) fn erase(&mut self, erased: &BTreeSet<SessionId>) {
+        self.0.retain(|session, _| !erased.contains(session));
+        self.1.extend(erased);
+    }
+
+    /// The sessions that were erased.
+    pub(crate) fn erased(&self) -> &BTreeSet<SessionId> {
+        &self.1
     }
 
     /// The present state of a session.
@@ -109,54 +138,41 @@ impl Archive {
         self.0.iter().filter(|(_, kept)| kept.state.created.place.parent().is_none()).map(|(session, _)| *session)
     }
 
-    /// Judges everything that can be, with the slots that are granted at most: to one root, and in all.
-    pub(crate) fn judge(&self, rows: &BTreeSet<Row>, observed: &Observed, slots: Slots, at_rest: bool) -> Verdict {
+    /// Judges everything that can be.
+    pub(crate) fn judge(
+        &self,
+        rows: &BTreeSet<Row>,
+        (observed, inside): (&Observed, &Inside),
+        ledger: Ledger,
+        (coverage, at_rest): (&Coverage, bool),
+    ) -> Verdict {
         let views = self.0.iter().map(|(session, kept)| {
             let view = View {
                 records: &kept.records,
                 frames: &kept.frames,
-                state: Some(&kept.state),
-                folded: None,
+                state: Some(inside.live(*session, kept.records.len()).unwrap_or(&kept.state)),
+                folded: Some(&kept.state),
                 activation: None,
             };
             (*session, view)
         });
-        let ledger = self.ledger(slots);
-        let world = World::new(views, rows, Some(&ledger), true).seen_as(observed);
-        invariant::always(&world)?;
-        if at_rest { invariant::quiescent(&world) } else { Ok(()) }
+        let world = World::new(views, rows, Some(&ledger), true).without(self.1.iter().copied()).seen_as(observed);
+        coverage.judge(&world, at_rest)
     }
 
-    /// The slots as the records tell them: whether they are too many is for the predicate to say.
-    fn ledger(&self, slots: Slots) -> Ledger {
-        let mut ledger = Ledger::default();
-        (ledger.owned.per_root, ledger.persons.per_root) = slots.per_root;
-        for (session, kept) in &self.0 {
-            let root = kept.state.created.place.root(*session);
-            if let Some(run) = kept.state.run.as_ref().filter(|run| run.slot) {
-                let pool = match run.opened.owner {
-                    Owner::Run { .. } | Owner::Detached { .. } => &mut ledger.owned,
-                    Owner::Person | Owner::Host(_) => &mut ledger.persons,
-                };
-                let used = pool.used.entry(root).or_default();
-                *used = used.saturating_add(1);
-            }
-            // Who cancelled what is judged where it is answered.
-            for record in &kept.records {
-                if let Record::RunEnded(ended) = record
-                    && ended.outcome == (Outcome::Cancelled { by: By::Person })
-                {
-                    ledger.cancelled.insert(RunKey { session: *session, run: ended.run });
-                } else if let Record::RunHeld { run, .. } = record {
-                    ledger.cancelled.insert(RunKey { session: *session, run: *run });
+    /// The runs that a person cancelled, by what was asked for and not by how they ended.
+    pub(crate) fn cancelled(&self, asked: &[CancelAsked], over: &BTreeMap<RunKey, Over>) -> BTreeSet<RunKey> {
+        let meant = |key: &RunKey, over: &Over| {
+            asked.iter().filter(|asked| asked.at <= over.at).any(|asked| match asked.what {
+                Cancels::Session => asked.session == key.session,
+                Cancels::Run(run) => (asked.session, run) == (key.session, key.run),
+                Cancels::Tree => self.above(key.session).any(|above| above == asked.session),
+                Cancels::Deletion => {
+                    self.is_gone(asked.session) && self.above(key.session).any(|above| above == asked.session)
                 }
-            }
-        }
-        let used = |pool: &invariant::Pool| pool.used.values().sum::<u32>();
-        // Each class has all of them: the larger one is the one to be judged.
-        let most = used(&ledger.owned).max(used(&ledger.persons));
-        ledger.global = (most > slots.of_class).then_some(slots.of_class);
-        ledger
+            })
+        };
+        over.iter().filter(|(key, over)| meant(key, over)).map(|(key, _)| *key).collect()
     }
 }
 
@@ -169,13 +185,4 @@ pub(crate) fn blocking(state: &State) -> impl Iterator<Item = &Owned> {
 /// The last run that ended otherwise than completed, and can be rolled back.
 pub(crate) fn failed(state: &State) -> Option<RunNo> {
     state.stretches.iter().rev().find(|(_, stretch)| !stretch.hidden).map(|(run, _)| *run)
-}
-
-/// Slots that there are.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Slots {
-    /// Of one root: for owned runs, and for those of persons.
-    pub(crate) per_root: (u32, u32),
-    /// Of each class, over all roots.
-    pub(crate) of_class: u32,
 }

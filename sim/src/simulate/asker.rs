@@ -31,7 +31,7 @@ pub(crate) fn spawn(world: &Arc<World>, mut approver: Approver) {
                 Err(
                     error @ (ControlError::Working(_)
                     | ControlError::Waiting(_)
-                    | ControlError::NotFound
+                    | ControlError::NotFound(_)
                     | ControlError::Deleted
                     | ControlError::Refused(_)),
                 ) => {

@@ -5,21 +5,26 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use subtend_session::ids::{AttemptNo, CallId, InputId, RunKey, RunNo, Seq, SessionId, Text, TurnNo};
+use subtend_session::invariant::Coverage;
 use subtend_session::invariant::observed::Work;
 use subtend_session::outcome::Outcome;
-use subtend_session::place::Owner;
+use subtend_session::place::{BranchKind, Owner, Place};
 use subtend_session::record::{Hold, Record};
 use subtend_tools::tool::ToolKey;
 use tokio::time::Instant;
 
 use crate::simulate::archive::Archive;
 use crate::simulate::context::{self, Contexts};
+use crate::simulate::inside::{CancelAsked, Cancels, Inside};
 use crate::simulate::report::Failure;
 use crate::simulate::sights::Sights;
 use crate::simulate::tally::{Mishap, Tally, Verb};
 
 /// How long a verb that was answered still counts as one that a mishap came down on.
 const RECENT: Duration = Duration::from_secs(1);
+
+/// A count of slots: of owned runs, and of those that persons opened.
+type SlotsOfRoot = Box<dyn Fn(SessionId) -> [usize; 2] + Send + Sync>;
 
 /// One book for a whole simulation: it outlives every process.
 #[derive(Default)]
@@ -48,7 +53,13 @@ pub(crate) struct Pages {
     /// The write at which the process dies, and whether that one still gets through.
     pub(crate) dies_at: Option<(u64, bool)>,
     pub(crate) archive: Archive,
+    pub(crate) coverage: Coverage,
     pub(crate) sights: Sights,
+    pub(crate) inside: Inside,
+    /// Counts the slots that runs below a root hold.
+    pub(crate) slots: Option<SlotsOfRoot>,
+    /// Cancels that persons asked for.
+    pub(crate) cancels: Vec<CancelAsked>,
     pub(crate) hash: blake3::Hasher,
     pub(crate) records: u64,
     pub(crate) sessions: Vec<SessionId>,
@@ -99,9 +110,9 @@ pub(crate) struct Seen {
 
 /// The close of a run.
 #[derive(Clone, Debug)]
-struct Over {
-    at: Duration,
-    outcome: Outcome,
+pub(crate) struct Over {
+    pub(crate) at: Duration,
+    pub(crate) outcome: Outcome,
 }
 
 /// For which all that ran out of time while the clock jumped may keep the disk busy: it ends at once then.
@@ -142,6 +153,8 @@ impl Pages {
         self.began = None;
         self.dead = true;
         self.sights.all_gone(at);
+        self.forget_inside();
+        self.slots = None;
         self.contexts.forget();
         for (_, answered) in self.asked.values_mut() {
             answered.get_or_insert(at);
@@ -225,7 +238,10 @@ impl Pages {
                 // never were: the turn of that number comes again, with another context.
                 self.contexts.forget();
             }
-            Mishap::ClockJump => self.last_jump = Some(self.now()),
+            Mishap::ClockJump => {
+                self.last_jump = Some(self.now());
+                self.delays(|_| true);
+            }
             Mishap::TaskPanic
             | Mishap::WriteFails
             | Mishap::SyncFails
@@ -317,6 +333,16 @@ impl Pages {
         self.turns.get(&turn).map(|(run, _)| *run)
     }
 
+    /// Whether a person opened the run of a turn, and what it answers belongs to its own session alone: the first run of an
+    /// alternative answers for the session above it.
+    pub(crate) fn is_persons(&self, turn: (SessionId, TurnNo, AttemptNo)) -> bool {
+        let Some(run) = self.run_of(turn) else { return false };
+        let Some(state) = self.archive.state(turn.0) else { return false };
+        let is_alternative = matches!(state.created.place, Place::Child { kind: BranchKind::Alternative, .. });
+        let opened = state.run.as_ref().filter(|it| it.no == run).map(|run| &run.opened.owner);
+        opened == Some(&Owner::Person) && !(is_alternative && run == RunNo(1))
+    }
+
     fn closes(&mut self, run: RunKey, outcome: &Outcome) {
         let at = self.now();
         self.over.entry(run).or_insert_with(|| Over { at, outcome: outcome.clone() });
@@ -355,6 +381,22 @@ impl Pages {
             at = self.owners.get(&key).copied();
         }
         None
+    }
+
+    /// The run and those above it.
+    pub(crate) fn owners_of(&self, run: RunKey) -> impl Iterator<Item = RunKey> {
+        std::iter::successors(Some(run), |run| self.owners.get(run).copied())
+    }
+
+    /// A person asks for a cancel.
+    pub(crate) fn cancels(&mut self, session: SessionId, what: Cancels) {
+        let at = self.now();
+        self.cancels.push(CancelAsked { session, what, at });
+    }
+
+    /// The runs that persons cancelled, by what they asked for and not by how the runs ended.
+    pub(crate) fn cancelled(&self) -> BTreeSet<RunKey> {
+        self.archive.cancelled(&self.cancels, &self.over)
     }
 
     /// An effect that may not be repeated is made.

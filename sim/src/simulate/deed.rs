@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use subtend_actors::{BranchOptions, SessionHandle};
+use subtend_actors::{BranchOptions, QueueKind, SessionHandle};
 use subtend_session::command::SwitchTo;
-use subtend_session::ids::RunNo;
+use subtend_session::ids::{RunNo, SessionId};
 use subtend_session::place::BranchKind;
 
 use crate::simulate::answers;
 use crate::simulate::archive::failed;
-use crate::simulate::judge;
+use crate::simulate::inside::Cancels;
+use crate::simulate::judge::{self, secret};
 use crate::simulate::tally::Verb;
 use crate::simulate::watcher;
 use crate::simulate::world::World;
@@ -90,10 +91,20 @@ async fn ask(world: &Arc<World>, deed: &Deed) {
     let session = &deed.session;
     match deed.verb {
         Verb::Send | Verb::Steer | Verb::Override | Verb::Continue => input(world, deed).await,
-        Verb::Cancel => answers::controlled(world, deed, session.cancel().await),
-        Verb::CancelRun => answers::controlled(world, deed, session.run(some_run(world, session)).cancel().await),
+        Verb::Cancel => {
+            world.book.open().cancels(session.id(), Cancels::Session);
+            answers::controlled(world, deed, session.cancel().await);
+        }
+        Verb::CancelRun => {
+            let run = some_run(world, session);
+            world.book.open().cancels(session.id(), Cancels::Run(run));
+            answers::controlled(world, deed, session.run(run).cancel().await);
+        }
         Verb::Interrupt => answers::controlled(world, deed, session.interrupt().await),
-        Verb::CancelTree => answers::told(world, deed, session.cancel_tree().await.map_err(Into::into)),
+        Verb::CancelTree => {
+            world.book.open().cancels(session.id(), Cancels::Tree);
+            answers::told(world, deed, session.cancel_tree().await.map_err(Into::into));
+        }
         Verb::Background => {
             let call = world.book.open().child_calls.get(&session.id()).copied();
             if let Some(call) = call {
@@ -107,14 +118,19 @@ async fn ask(world: &Arc<World>, deed: &Deed) {
         }
         Verb::Close => answers::told(world, deed, session.close().await),
         Verb::Delete | Verb::DeleteForced => {
-            world.book.open().deletions += 1;
+            {
+                let mut book = world.book.open();
+                book.deletions += 1;
+                let forced = deed.verb == Verb::DeleteForced;
+                book.cancels(session.id(), if forced { Cancels::Tree } else { Cancels::Deletion });
+            }
             answers::told(world, deed, session.delete(deed.verb == Verb::DeleteForced).await);
         }
         Verb::Queue | Verb::QueueRemove | Verb::QueueClear => queue(world, deed).await,
         Verb::Branch | Verb::Regenerate | Verb::Switch => branch(world, deed).await,
         Verb::RollBack => roll_back(world, deed).await,
         Verb::Summarise => answers::summed_up(world, deed, session.summarise().await),
-        Verb::Detach => answers::told(world, deed, session.detach("worker", words(world)).await),
+        Verb::Detach => answers::told(world, deed, session.detach("worker", task(world)).await),
         Verb::Look => look(world, deed).await,
         // Done by others, or to the process.
         Verb::Open | Verb::Answer | Verb::Wait | Verb::Crash | Verb::Shutdown | Verb::ClockJump => {}
@@ -124,7 +140,7 @@ async fn ask(world: &Arc<World>, deed: &Deed) {
 #[expect(clippy::wildcard_enum_match_arm, reason = "the verbs of an input alone come here")]
 async fn input(world: &World, deed: &Deed) {
     let session = &deed.session;
-    let mut input = session.input(words(world));
+    let mut input = session.input(words(world, session.id()));
     if world.chance.one_in(6) {
         input = input.turns(u32::try_from(world.chance.between(1, 4)).unwrap_or(1));
     }
@@ -158,8 +174,9 @@ async fn queue(world: &World, deed: &Deed) {
             if let Ok(entries) = &listed {
                 let mut book = world.book.open();
                 let queue = u64::from(world.swarm.limits.queue);
-                if entries.len() as u64 > queue {
-                    book.wrong("B-1", format!("the queue of {} holds {} of {queue}", session.id(), entries.len()));
+                let inputs = entries.iter().filter(|entry| entry.kind != QueueKind::Completion).count() as u64;
+                if inputs > queue {
+                    book.wrong("B-1", format!("the queue of {} holds {inputs} of {queue}", session.id()));
                 }
             }
             answers::told(world, deed, listed);
@@ -184,7 +201,7 @@ async fn branch(world: &World, deed: &Deed) {
                 answers::sent(
                     world,
                     &Deed { verb: Verb::Send, session: child.clone() },
-                    child.send(words(world)).await,
+                    child.send(words(world, child.id())).await,
                 );
             }
             answers::told(world, deed, made);
@@ -211,7 +228,7 @@ async fn roll_back(world: &World, deed: &Deed) {
     answers::rolled_back(world, deed, rolled_back);
     if done && world.chance.one_in(2) {
         let deed = Deed { verb: Verb::Send, session: session.clone() };
-        answers::sent(world, &deed, session.send(words(world)).await);
+        answers::sent(world, &deed, session.send(words(world, session.id())).await);
     }
 }
 
@@ -238,7 +255,12 @@ fn some_run(world: &World, session: &SessionHandle) -> RunNo {
     RunNo(u32::try_from(world.chance.between(1, u64::from(last))).unwrap_or(1))
 }
 
-fn words(world: &World) -> String {
+/// What is said to `session`: nothing else may hold it when that is deleted (J-10).
+fn words(world: &World, session: SessionId) -> String {
+    format!("{} {}", task(world), secret(session))
+}
+
+fn task(world: &World) -> String {
     format!("do {}", world.chance.below(1_000))
 }
 

@@ -1,8 +1,9 @@
 //! The disk: a store in memory that outlives every process, shows what becomes durable, and dies with the process if told to.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use subtend_journal::compact::{self, Compacted};
 use subtend_journal::engine::{Engine, Go, Group, Kept, Payload, Result};
 use subtend_journal::error::EngineError;
 use subtend_journal::memory::Memory;
@@ -16,7 +17,7 @@ use crate::simulate::seeded::{Rot, Seeded};
 /// The store of a simulation. Clones are handles of the same one.
 #[derive(Clone)]
 pub(crate) struct Disk {
-    memory: Memory,
+    memory: Arc<Mutex<Memory>>,
     book: Arc<Book>,
     /// The process dies at this write.
     pub(crate) death: Arc<Notify>,
@@ -25,13 +26,27 @@ pub(crate) struct Disk {
 
 impl Disk {
     pub(crate) fn new(book: Arc<Book>, bug: Option<Seeded>) -> Self {
-        Self { memory: Memory::new(), book, death: Arc::default(), bug }
+        Self { memory: Arc::default(), book, death: Arc::default(), bug }
+    }
+
+    fn memory(&self) -> Memory {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Rewrites the store without what is deleted, while no process has it.
+    pub(crate) fn compact(&self) -> Result<Compacted> {
+        let (old, new) = (self.memory(), Memory::new());
+        let done = compact::copy(&old, &old, &new, &mut |_| {})?;
+        if !self.rots(Rot::ErasedStays) {
+            *self.memory.lock().unwrap_or_else(PoisonError::into_inner) = new;
+        }
+        Ok(done)
     }
 
     /// Obligations that are not met.
     pub(crate) fn rows(&self) -> Result<BTreeSet<Row>> {
         let (mut rows, mut failed) = (BTreeSet::new(), None);
-        self.memory.outbox(None, &mut |row| {
+        self.memory().outbox(None, &mut |row| {
             match row {
                 Ok((row, _)) => _ = rows.insert(row),
                 Err(error) => failed = Some(error),
@@ -45,7 +60,7 @@ impl Disk {
     pub(crate) fn below(&self, root: SessionId) -> BTreeSet<SessionId> {
         let (mut below, mut next) = (BTreeSet::new(), vec![root]);
         while let Some(at) = next.pop() {
-            let kids = self.memory.kids(at).unwrap_or_default();
+            let kids = self.memory().kids(at).unwrap_or_default();
             next.extend(kids.into_iter().filter(|kid| below.insert(*kid)));
         }
         below
@@ -63,6 +78,11 @@ impl Disk {
             }
             if self.rots(Rot::RowsStay) {
                 frame.changes.take.clear();
+            }
+            if self.rots(Rot::DeletionLost)
+                && let Some(head) = &mut frame.changes.head
+            {
+                head.deleted = false;
             }
             if self.rots(Rot::InflightLost) {
                 frame.changes.inflight = InflightChange::Delete;
@@ -113,7 +133,7 @@ impl Engine for Disk {
         if let Some((_, gets_through)) = dies {
             if gets_through {
                 self.show(&group);
-                self.memory.write(group)?;
+                self.memory().write(group)?;
             }
             self.book.open().dead = true;
             self.death.notify_one();
@@ -123,7 +143,7 @@ impl Engine for Disk {
             self.spoil(&mut group);
         }
         self.show(&group);
-        self.memory.write(group)
+        self.memory().write(group)
     }
 
     fn wants_bytes(&self) -> bool {
@@ -131,74 +151,74 @@ impl Engine for Disk {
     }
 
     fn max_body(&self) -> u64 {
-        self.memory.max_body()
+        self.memory().max_body()
     }
 
     fn syncs(&self) -> u64 {
-        self.memory.syncs()
+        self.memory().syncs()
     }
 
     fn last_lsn(&self) -> Result<Lsn> {
-        self.memory.last_lsn()
+        self.memory().last_lsn()
     }
 
     fn frame(&self, lsn: Lsn) -> Result<Option<Kept>> {
-        self.memory.frame(lsn)
+        self.memory().frame(lsn)
     }
 
     fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, Kept) -> Go) -> Result<()> {
-        self.memory.frames(from, visit)
+        self.memory().frames(from, visit)
     }
 
     fn places(&self, session: SessionId) -> Result<Vec<(Seq, Lsn)>> {
-        self.memory.places(session)
+        self.memory().places(session)
     }
 
     fn places_from(&self, session: SessionId, from: Seq, most: usize) -> Result<Vec<(Seq, Lsn)>> {
-        self.memory.places_from(session, from, most)
+        self.memory().places_from(session, from, most)
     }
 
     fn last_place(&self, session: SessionId) -> Result<Option<(Seq, Lsn)>> {
-        self.memory.last_place(session)
+        self.memory().last_place(session)
     }
 
     fn all_places(&self, visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> Go) -> Result<()> {
-        self.memory.all_places(visit)
+        self.memory().all_places(visit)
     }
 
     fn head(&self, session: SessionId) -> Result<Option<Head>> {
-        self.memory.head(session)
+        self.memory().head(session)
     }
 
     fn heads(&self, visit: &mut dyn FnMut(SessionId, Result<Head>) -> Go) -> Result<()> {
-        self.memory.heads(visit)
+        self.memory().heads(visit)
     }
 
     fn inflight(&self, session: SessionId) -> Result<Option<Inflight>> {
-        self.memory.inflight(session)
+        self.memory().inflight(session)
     }
 
     fn inflights(&self, visit: &mut dyn FnMut(SessionId, Result<Inflight>) -> Go) -> Result<()> {
-        self.memory.inflights(visit)
+        self.memory().inflights(visit)
     }
 
     fn kids(&self, parent: SessionId) -> Result<Vec<SessionId>> {
-        self.memory.kids(parent)
+        self.memory().kids(parent)
     }
 
     fn all_kids(&self, visit: &mut dyn FnMut(SessionId, SessionId) -> Go) -> Result<()> {
-        self.memory.all_kids(visit)
+        self.memory().all_kids(visit)
     }
 
     fn outbox(&self, to: Option<SessionId>, visit: &mut dyn FnMut(Result<(Row, Lsn)>) -> Go) -> Result<()> {
-        self.memory.outbox(to, visit)
+        self.memory().outbox(to, visit)
     }
 
     fn def(&self, hash: Hash) -> Result<Option<Text>> {
-        self.memory.def(hash)
+        self.memory().def(hash)
     }
 
     fn defs(&self, visit: &mut dyn FnMut(Hash, Result<Text>) -> Go) -> Result<()> {
-        self.memory.defs(visit)
+        self.memory().defs(visit)
     }
 }

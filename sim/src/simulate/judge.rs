@@ -4,16 +4,21 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use subtend_actors::Runtime;
-use subtend_journal::{AuditError, Journal, audit};
+use subtend_journal::{AuditError, Journal, Scope, audit};
+use subtend_session::ids::SessionId;
 use subtend_session::invariant::observed::Listing;
+use subtend_session::invariant::{Ledger, Pool};
 use subtend_session::record::Record;
 
-use crate::simulate::archive::Slots;
 use crate::simulate::book::{Book, Pages};
+use crate::simulate::plan::Sync;
 use crate::simulate::world::World;
 
 /// What timers and restarts add to a grace at most.
 const TICKS_MS: u64 = 200;
+
+/// Writes of the disk that one after the other may delay the ends of a tree.
+const WRITES: u64 = 20;
 
 /// How long everything may take to end when nothing goes wrong any more.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3_600);
@@ -35,10 +40,6 @@ pub(crate) fn archive(world: &World, at_rest: bool) {
         Err(error) => return world.book.wrong("J-8", error.to_string()),
     };
     let limits = &world.swarm.limits;
-    let slots = Slots {
-        per_root: (limits.live_runs, limits.live_person_runs),
-        of_class: u32::try_from(world.swarm.slots).unwrap_or(u32::MAX),
-    };
     let mut book = world.book.open();
     let now = book.now();
     // A clock that jumps leaves everybody late.
@@ -46,12 +47,41 @@ pub(crate) fn archive(world: &World, at_rest: bool) {
     let listings = if world.chance.one_in(4) { listings(&book, world) } else { Vec::new() };
     book.sights.tick(now);
     book.sights.lists(listings);
+    // Ends from the leaves up wait for the disk one after the other.
+    let disk_ms = if let Sync::Later(most) = world.swarm.sync { most.saturating_mul(WRITES) } else { 0 };
+    let (ledger, fired) = (ledger(&book, world, at_rest), book.fired());
     let observed = book.sights.all_mut();
-    (observed.grace_ms, observed.healed) = (grace_ms, at_rest);
-    match book.archive.judge(&rows, book.sights.all(), slots, at_rest) {
+    (observed.grace_ms, observed.healed, observed.fired) = (grace_ms, at_rest, fired);
+    // Asks are not held to their deadlines: clock jumps move them.
+    observed.late_ms = TICKS_MS.saturating_add(disk_ms);
+    observed.approvers.get_or_insert_default();
+    let seen = (book.sights.all(), &book.inside);
+    match book.archive.judge(&rows, seen, ledger, (&book.coverage, at_rest)) {
         Ok(()) => book.tally.mark(if at_rest { "judged at rest" } else { "judged" }),
         Err(violation) => book.wrong(violation.id.id(), violation.to_string()),
     }
+}
+
+/// The slots as the pools count them, and the cancels as persons asked for them.
+fn ledger(book: &Pages, world: &World, at_rest: bool) -> Ledger {
+    let limits = &world.swarm.limits;
+    let mut ledger = Ledger {
+        // Each class has all of them.
+        global: u32::try_from(world.swarm.slots).ok(),
+        lagging: !at_rest,
+        owned: Pool { per_root: limits.live_runs, ..Pool::default() },
+        persons: Pool { per_root: limits.live_person_runs, ..Pool::default() },
+        cancelled: book.cancelled(),
+        ..Ledger::default()
+    };
+    if let Some(used) = &book.slots {
+        for root in book.archive.roots() {
+            let [owned, persons] = used(root).map(|used| u32::try_from(used).unwrap_or(u32::MAX));
+            ledger.owned.used.insert(root, owned);
+            ledger.persons.used.insert(root, persons);
+        }
+    }
+    ledger
 }
 
 /// What is listed from each root, at this instant (T-9).
@@ -77,6 +107,63 @@ pub(crate) fn left(journal: &Journal) -> String {
     format!("in flight {runs:?}, owed {rows:?}")
 }
 
+/// Compacts the store between two processes. Afterwards nothing of what is deleted is left, but of trees that others wait for (J-10).
+pub(crate) fn compact(world: &World) {
+    let done = match world.disk.compact() {
+        Ok(done) => done,
+        Err(error) => return world.book.wrong("J-10", format!("the store cannot be compacted: {error}")),
+    };
+    let mut book = world.book.open();
+    let held: BTreeSet<SessionId> = done.held.iter().map(|held| held.session).collect();
+    let mut gone = book.archive.deleted();
+    gone.retain(|session| !book.archive.above(*session).any(|above| held.contains(&above)));
+    if !gone.is_empty() {
+        book.tally.mark("erased");
+    }
+    book.sessions.retain(|session| !gone.contains(session));
+    book.archive.erase(&gone);
+}
+
+/// Text that belongs to one session alone.
+pub(crate) fn secret(session: SessionId) -> String {
+    format!("secret-{}", session.0.simple())
+}
+
+/// Nothing of a deleted session is exported, also no text of it in records of others, and nothing of an erased one is in the store
+/// (J-10).
+pub(crate) fn erased(world: &World, journal: &Journal) {
+    let (deleted, erased) = {
+        let book = world.book.open();
+        (book.archive.deleted(), book.archive.erased().clone())
+    };
+    if deleted.is_empty() && erased.is_empty() {
+        return;
+    }
+    let mut out = Vec::new();
+    if let Err(error) = journal.export(Scope::Store, &mut out, &mut |_| {}) {
+        return world.book.wrong("J-10", format!("the store cannot be exported: {error}"));
+    }
+    let out = String::from_utf8_lossy(&out);
+    for session in deleted.iter().chain(&erased) {
+        if out.contains(&format!("\"frame\":{{\"session\":\"{session}\"")) {
+            world.book.wrong("J-10", format!("{session} is deleted, and its records are exported"));
+        }
+        if let Some((before, _)) = out.split_once(&secret(*session)) {
+            let line = before.lines().next_back().unwrap_or_default();
+            let start: String = line.chars().take(120).collect();
+            world.book.wrong("J-10", format!("{session} is deleted, and another session keeps its text: {start}"));
+        }
+    }
+    for session in &erased {
+        let left = journal.records(*session).map_or(0, |records| records.len());
+        let title = journal.head(*session).ok().flatten().map_or_else(String::new, |head| head.title.to_string());
+        if left > 0 || !title.is_empty() {
+            world.book.wrong("J-10", format!("{session} is erased; left are {left} records and the title {title:?}"));
+        }
+    }
+    world.book.mark("judged erased");
+}
+
 /// At rest nothing of a run is kept.
 pub(crate) fn baseline(world: &World, runtime: &Runtime) {
     if runtime.slots_in_use() != 0 {
@@ -90,7 +177,11 @@ pub(crate) fn baseline(world: &World, runtime: &Runtime) {
 
 /// Whatever was acknowledged is there (J-1).
 pub(crate) fn acknowledged(book: &Book, journal: &Journal) {
-    let acknowledged = book.open().acknowledged.clone();
+    let (mut acknowledged, erased) = {
+        let book = book.open();
+        (book.acknowledged.clone(), book.archive.erased().clone())
+    };
+    acknowledged.retain(|(session, _)| !erased.contains(session));
     let mut kept = BTreeSet::new();
     for session in acknowledged.iter().map(|(session, _)| *session).collect::<BTreeSet<_>>() {
         let records = journal.records(session).unwrap_or_default();

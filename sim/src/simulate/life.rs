@@ -14,12 +14,14 @@ use subtend_session::authority::{Rule, RuleSet, Verdict};
 use subtend_session::invariant::observed::Shutdown;
 use subtend_tools::workspace::{Workspace, WorkspaceError};
 
+use crate::simulate::answers;
+use crate::simulate::deed::Deed;
 use crate::simulate::hands::{GUARDED, registry};
 use crate::simulate::judge;
 use crate::simulate::people::People;
 use crate::simulate::plan::{Plan, Sync};
 use crate::simulate::seeded::{Rot, Seeded};
-use crate::simulate::tally::Mishap;
+use crate::simulate::tally::{Mishap, Verb};
 use crate::simulate::voice::{Voice, strike_turn_task};
 use crate::simulate::world::{World, ordered_panic};
 
@@ -104,6 +106,7 @@ async fn life(world: &Arc<World>, number: u32) -> End {
     {
         let mut book = world.book.open();
         book.booting = false;
+        book.slots = Some(Box::new(runtime.slots_of_root()));
         let (now, wrote) = (book.now(), journal.appended().0.saturating_sub(before.0));
         book.sights.booted(now, at_rest, wrote);
         if at_rest {
@@ -133,11 +136,12 @@ async fn life(world: &Arc<World>, number: u32) -> End {
 /// Whether the last process left nothing to do.
 fn is_at_rest(journal: &Journal) -> bool {
     let nothing_in_flight = journal.inflight().is_ok_and(|rows| rows.is_empty());
-    nothing_in_flight && journal.outbox().is_ok_and(|rows| rows.is_empty())
+    let all_deleted = journal.half_deleted().is_ok_and(|tops| tops.is_empty());
+    nothing_in_flight && all_deleted && journal.outbox().is_ok_and(|rows| rows.is_empty())
 }
 
 /// Shuts down, and checks that nothing is left alive.
-async fn down(world: &World, runtime: Runtime) {
+async fn down(world: &Arc<World>, runtime: Runtime) {
     let grace = world.chance.pick(&[0, 200, 20_000]).unwrap_or(0);
     let grace = Duration::from_millis(grace);
     let asked = {
@@ -145,6 +149,7 @@ async fn down(world: &World, runtime: Runtime) {
         let now = book.now();
         book.sights.tick(now)
     };
+    spawn_late_input(world, &runtime);
     let Ok(report) = tokio::time::timeout(grace + DOWN, runtime.shutdown(grace)).await else {
         return world.book.wrong("E-5", format!("a shutdown with {grace:?} of grace took {DOWN:?} longer"));
     };
@@ -160,6 +165,17 @@ async fn down(world: &World, runtime: Runtime) {
     judge::archive(world, false);
 }
 
+/// Sends an input that comes when the shutdown was asked for: it must be refused (V-5).
+fn spawn_late_input(world: &Arc<World>, runtime: &Runtime) {
+    let Some(session) = world.book.open().sessions.first().copied() else { return };
+    let Ok(Some(session)) = runtime.session(session) else { return };
+    let world = Arc::clone(world);
+    tokio::spawn(async move {
+        let sent = session.send("too late").await;
+        answers::sent(&world, &Deed { verb: Verb::Send, session }, sent);
+    });
+}
+
 /// Opens the journal, with what may go wrong in its life.
 fn open(world: &Arc<World>) -> Option<Journal> {
     let (faulty, faults) = Faulty::new(Box::new(world.disk.clone()));
@@ -168,13 +184,21 @@ fn open(world: &Arc<World>) -> Option<Journal> {
         let now = book.now();
         book.sights.reopens(now);
     }
-    let book = Arc::clone(&world.book);
-    faults.on_failure(move || book.open().fails());
+    let (book, armed) = (Arc::clone(&world.book), Arc::new(OnceLock::new()));
+    let of = Arc::clone(&armed);
+    faults.on_failure(move || {
+        let mut book = book.open();
+        book.fails();
+        // Counted when it strikes: the life may end before that.
+        of.get().into_iter().for_each(|mishap| book.mishap(*mishap));
+    });
     let at = world.chance.between(1, 60);
-    if world.strikes(world.swarm.write_fails, Mishap::WriteFails) {
+    if world.is_drawn(world.swarm.write_fails) {
         faults.fail_write(at);
-    } else if world.strikes(world.swarm.sync_fails, Mishap::SyncFails) {
+        armed.get_or_init(|| Mishap::WriteFails);
+    } else if world.is_drawn(world.swarm.sync_fails) {
         faults.fail_sync(at);
+        armed.get_or_init(|| Mishap::SyncFails);
     }
     if world.plan.bug == Some(Seeded::Disk(Rot::TailLost)) && world.chance.one_in(2) {
         faults.tear(at);
@@ -289,6 +313,8 @@ fn faults(world: &Arc<World>) -> Faults {
         // Nobody there names a file.
         Point::Reading => {}
     });
+    let of = Arc::clone(world);
+    let faults = faults.observed(move |sight| of.book.open().sees(sight));
     match bug {
         Some(Seeded::Heart(bug)) => faults.sabotage(subtend_session::sabotage::Sabotage::none().with(bug)),
         Some(Seeded::Disk(_)) | None => faults,

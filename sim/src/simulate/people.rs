@@ -51,7 +51,9 @@ impl People {
         if let Some(runtime) = self.runtime().filter(|_| world.swarm.attended) {
             asker::spawn(&world, runtime.approver());
             let mut book = world.book.open();
-            book.attended_since = Some(book.now());
+            let now = book.now();
+            book.attended_since = Some(now);
+            book.attended();
         }
         loop {
             if world.book.open().failure.is_some() {

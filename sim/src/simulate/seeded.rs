@@ -20,12 +20,24 @@ pub enum Rot {
     TailLost,
     /// A sync that fails is not told to anyone.
     FailureHidden,
+    /// A deletion is not kept in the index.
+    DeletionLost,
+    /// A compaction leaves the store as it was.
+    ErasedStays,
 }
 
 impl Rot {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::RowsLost, Self::RowsStay, Self::InflightLost, Self::BatchTorn, Self::TailLost, Self::FailureHidden];
+    pub const ALL: [Self; 8] = [
+        Self::RowsLost,
+        Self::RowsStay,
+        Self::InflightLost,
+        Self::BatchTorn,
+        Self::TailLost,
+        Self::FailureHidden,
+        Self::DeletionLost,
+        Self::ErasedStays,
+    ];
 }
 
 /// A seeded bug.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use subtend_session::invariant::Count;
 
 /// Something that a person, a host or a model asks of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -178,6 +179,8 @@ pub struct Tally {
     pub marks: BTreeMap<String, u64>,
     /// Which mishap came down on which verb: asked for and not answered, or answered within a second before.
     pub matrix: BTreeMap<(Mishap, Verb), u64>,
+    /// Worlds that each predicate judged.
+    pub examined: BTreeMap<&'static str, Count>,
 }
 
 impl Tally {
@@ -200,6 +203,11 @@ impl Tally {
         for (mark, more) in &other.marks {
             let count = self.marks.entry(mark.clone()).or_default();
             *count = count.saturating_add(*more);
+        }
+        for (name, more) in &other.examined {
+            let count = self.examined.entry(name).or_default();
+            count.judged = count.judged.saturating_add(more.judged);
+            count.telling = count.telling.saturating_add(more.telling);
         }
         for (cell, more) in &other.matrix {
             let count = self.matrix.entry(*cell).or_default();

@@ -13,6 +13,7 @@ use subtend_session::usage::Usage;
 
 use crate::simulate::book::Intent;
 use crate::simulate::context;
+use crate::simulate::judge::secret;
 use crate::simulate::life::is_service;
 use crate::simulate::plan::{Asks, Says, Takes};
 use crate::simulate::tally::Mishap;
@@ -107,7 +108,10 @@ fn draw(world: &World, request: &Request) -> Says {
 }
 
 fn answer(world: &World, request: &Request, says: Says) -> Result<Answer, ModelError> {
-    let text = || Some(format!("answer {} of turn {}", world.chance.below(1000), request.turn).into());
+    // What persons hear in a session is kept in no other: what other runs answer is their owner's too.
+    let own = world.book.open().is_persons((request.session, request.turn, request.attempt));
+    let own = if own { secret(request.session) } else { String::new() };
+    let text = || Some(format!("answer {} of turn {} {own}", world.chance.below(1000), request.turn).into());
     let usage = Usage { input: world.chance.below(1000), output: world.chance.below(100), ..Usage::default() };
     let answer = |text, calls, stop| Answer { text, reasoning: None, calls, stop, model: None, usage };
     match says {
@@ -120,23 +124,25 @@ fn answer(world: &World, request: &Request, says: Says) -> Result<Answer, ModelE
         Says::CutCalls => Ok(answer(None, calls(world, request), Stop::Length)),
         Says::Empty => Ok(answer(None, Vec::new(), Stop::End)),
         Says::Refuses => Ok(answer(None, Vec::new(), Stop::Refused)),
-        Says::Fails => Err(failure(world)),
+        Says::Fails => Err(failure(world, &own)),
     }
 }
 
-fn failure(world: &World) -> ModelError {
+fn failure(world: &World, own: &str) -> ModelError {
     let kinds = [
         ModelFail::Rate,
         ModelFail::Unavailable,
         ModelFail::Unavailable,
         ModelFail::BadAnswer,
         ModelFail::Auth,
+        ModelFail::Credit,
+        ModelFail::Access,
         ModelFail::ContextOverflow,
         ModelFail::InvalidRequest,
     ];
     let kind = world.chance.pick(&kinds).unwrap_or(ModelFail::Unavailable);
     let retry_after_ms = world.chance.pick(&[None, None, Some(5), Some(1_500), Some(90_000)]).flatten();
-    ModelError { retry_after_ms, ..ModelError::new(kind, "drawn") }
+    ModelError { retry_after_ms, ..ModelError::new(kind, format!("drawn {own}")) }
 }
 
 fn calls(world: &World, request: &Request) -> Vec<Asked> {

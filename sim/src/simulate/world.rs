@@ -51,11 +51,16 @@ impl World {
 
     /// Whether something goes wrong now that goes wrong once in `of` times; and what, for the tally.
     pub(crate) fn strikes(&self, of: u64, mishap: Mishap) -> bool {
-        let strikes = self.chance.one_in(of) && !self.is_calm();
+        let strikes = self.is_drawn(of);
         if strikes {
             self.book.open().mishap(mishap);
         }
         strikes
+    }
+
+    /// Whether something is to go wrong, sooner or later, that does once in `of` times.
+    pub(crate) fn is_drawn(&self, of: u64) -> bool {
+        self.chance.one_in(of) && !self.is_calm()
     }
 
     /// How long something takes.

@@ -4,14 +4,19 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use serde::Serialize;
+use subtend_agents::catalog::Catalog;
 use subtend_agents::lint::{Checked, lint};
 use subtend_session::ids::Text;
 
 use super::super::fail::{Code, Fail};
 use super::super::paint::{DIM, GOOD, In, clip, count};
-use super::{Warning, tell, warning};
+use super::super::work::hub;
+use super::super::workspace;
+use super::{Warning, model, tell, warning};
 
 /// Checks agent files, and those in folders, wherever they lie; the exit code is 1 if one is refused.
+///
+/// Rules may name agents among these files, built-in agents, and agents of the current directory.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// Files, and folders in which every `*.md` is checked
@@ -39,7 +44,13 @@ struct File {
 
 /// Does it.
 pub(super) fn verb(args: &Args) -> Result<Code, Fail> {
-    let checked = lint(&args.paths);
+    let here = workspace::open(std::path::Path::new("."))?;
+    let mut checked = lint(&args.paths, &Catalog::load(here.path()));
+    let tools = hub::tools()?;
+    for file in &mut checked {
+        let missing = file.agent.as_ref().map(|agent| model::missing_tools(agent, &tools));
+        file.problems.extend(missing.into_iter().flatten());
+    }
     let refused = checked.iter().filter(|file| file.is_refused()).count();
     let sound = refused == 0;
     let mut out = anstream::stdout().lock();

@@ -1,9 +1,14 @@
-//! Models that agent files name and that there are not: their sessions are answered by the default model, which nobody asked for.
+//! What agent files and profiles name and what does not exist: models, tools, and agents.
 
-use subtend::config::{DefaultModel, Loaded};
+use std::path::PathBuf;
+
+use subtend::config::{DefaultModel, Key, Loaded, Origin, script_refused};
 use subtend_agents::catalog::{Catalog, Problem, ProblemKind};
 use subtend_agents::manifest::{Manifest, Source};
 use subtend_models::spec::ModelSpec;
+use subtend_tools::registry::Registry;
+
+use super::super::prompt::why_not;
 
 /// The models that may be named where agents work.
 struct Known {
@@ -11,16 +16,60 @@ struct Known {
     named: Vec<String>,
     /// Names of pools.
     pools: Vec<String>,
-    /// Whether one of the models is a provider's. Where all answer without a server, that is meant for every agent.
-    providers: bool,
+    /// Whether a model that calls no server was named for all: it answers for providers' models and unknown ones too.
+    for_all: bool,
 }
 
-/// What is wrong with agent files: what the catalogue found, and models that they name and that there are not. `words` are those of
-/// `--model` or its variable.
-pub(crate) fn problems(catalog: &Catalog, loaded: &Loaded, words: Option<&str>) -> Vec<Problem> {
+/// What is wrong with agent files and profiles: what the catalogue found, and what they name that does not exist. `words` are those
+/// of `--model` or its variable.
+pub(crate) fn problems(catalog: &Catalog, loaded: &Loaded, words: Option<&str>, tools: &Registry) -> Vec<Problem> {
     let known = Known::of(loaded, words);
-    let unknown = catalog.all().filter_map(|manifest| known.missed(manifest));
-    catalog.problems().iter().cloned().chain(unknown).collect()
+    let models = catalog.all().filter_map(|manifest| known.missed(manifest));
+    let tools_of = catalog.all().flat_map(|manifest| missing_tools(manifest, tools));
+    let found = catalog.problems().iter().cloned();
+    found.chain(models).chain(tools_of).chain(profiles(loaded, catalog, tools)).collect()
+}
+
+/// A warning for each tool that a manifest lists and that does not exist.
+pub(super) fn missing_tools(manifest: &Manifest, tools: &Registry) -> Vec<Problem> {
+    let Source::File(path) = &manifest.source else { return Vec::new() };
+    let listed = manifest.tools.iter().flatten().filter_map(|tool| tools.missing(tool));
+    listed.map(|why| warning(path.clone(), format!("`tools`: {why}; it is not offered"))).collect()
+}
+
+/// Why the agent of a profile cannot be used, by the name of the profile; only profiles of the command's `spawn` count.
+pub(crate) fn unusable(loaded: &Loaded, catalog: &Catalog) -> Option<String> {
+    let spawn = &loaded.config.tools.spawn;
+    let mut named = spawn.profiles.iter().filter(|_| spawn.enabled);
+    named.find_map(|(name, profile)| {
+        let agent = profile.agent.as_ref().filter(|agent| catalog.get(agent).is_none())?;
+        let key = Key::from(["tools", "spawn", "profiles", name]);
+        let why = why_not(catalog, agent);
+        Some(format!("{}: `{key}.agent`: {why}; correct the name, or leave `agent` out", loaded.origin(&key)))
+    })
+}
+
+/// A problem for each agent that a profile names and that does not exist, and a warning for each such tool.
+fn profiles(loaded: &Loaded, catalog: &Catalog, tools: &Registry) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (name, profile) in &loaded.config.tools.spawn.profiles {
+        let key = Key::from(["tools", "spawn", "profiles", name]);
+        let path = match loaded.origin(&key) {
+            Origin::User(path) | Origin::Project(path) => path,
+            Origin::Default | Origin::Variable(_) => continue,
+        };
+        if let Some(agent) = profile.agent.as_ref().filter(|agent| catalog.get(agent).is_none()) {
+            let message = format!("`{key}.agent`: {}; the profile cannot be used", why_not(catalog, agent));
+            problems.push(Problem { path: path.clone(), kind: ProblemKind::Refused, message });
+        }
+        let listed = profile.tools.iter().filter_map(|tool| tools.missing(tool));
+        problems.extend(listed.map(|why| warning(path.clone(), format!("`{key}.tools`: {why}; it is not offered"))));
+    }
+    problems
+}
+
+fn warning(path: PathBuf, message: String) -> Problem {
+    Problem { path, kind: ProblemKind::Warning, message }
 }
 
 impl Known {
@@ -34,18 +83,23 @@ impl Known {
             }
             (None, DefaultModel::Unsaid) => vec!["offline".to_owned()],
         };
+        let said = words.is_some() || loaded.default_model() != DefaultModel::Unsaid;
+        let for_all = said && named.iter().all(|name| calls_nobody(name));
         named.extend(pools.values().flatten().map(ToString::to_string));
-        let providers = named.iter().any(|name| !calls_nobody(name));
-        Self { named, pools: pools.keys().map(ToString::to_string).collect(), providers }
+        Self { named, pools: pools.keys().map(ToString::to_string).collect(), for_all }
     }
 
-    /// What to say of a manifest whose model there is not.
+    /// What to say of a manifest whose model cannot answer.
     fn missed(&self, manifest: &Manifest) -> Option<Problem> {
         let (Source::File(path), Some(model)) = (&manifest.source, &manifest.model) else { return None };
         let why = self.why_not(model)?;
         let taken = self.named.first().map_or("offline", String::as_str);
-        let message = format!("`model`: the default one, `{taken}`, answers instead, since {why}");
-        Some(Problem { path: path.clone(), kind: ProblemKind::Warning, message })
+        let script = matches!(ModelSpec::parse(model), Ok(ModelSpec::Scripted(_)));
+        let message = match self.for_all && !script {
+            true => format!("`model`: the default one, `{taken}`, answers instead, since {why}"),
+            false => format!("`model`: its runs fail, since {why}"),
+        };
+        Some(warning(path.clone(), message))
     }
 
     fn why_not(&self, model: &str) -> Option<String> {
@@ -62,9 +116,7 @@ impl Known {
         }
         match ModelSpec::parse(model) {
             Err(bad) => Some(bad.to_string()),
-            Ok(ModelSpec::Offline | ModelSpec::Scripted(_)) if self.providers => Some(format!(
-                "`{model}` answers only where it is named for all, by `--model` or in `subtend.yaml`, and here it is not"
-            )),
+            Ok(ModelSpec::Scripted(_)) => Some(script_refused(model)),
             Ok(_) => None,
         }
     }
@@ -99,7 +151,11 @@ mod tests {
         for known in ["anthropic/claude-x", "ollama/small", "offline", "pool:cheap"] {
             assert_eq!(why(pools, Some("anthropic/claude-x"), known), None, "{known}");
         }
-        assert_eq!(why("", None, "scripted:x.json"), None, "where nothing calls a server, that is meant for all");
+        assert!(
+            why("", None, "scripted:/gone.json")
+                .expect("it is missing")
+                .starts_with("`scripted:/gone.json` is a script, and a script comes from the command line only")
+        );
         let said = |config, words, model| why(config, words, model).expect("it is unknown");
         assert!(
             said("", None, "claude-x").starts_with("there is no model `claude-x`: did you mean `anthropic/claude-x`?")
@@ -108,9 +164,7 @@ mod tests {
         assert_eq!(said(pools, None, "cheap"), "`cheap` is a pool, and no model: write `pool: cheap`");
         assert_eq!(said(pools, None, "pool:dear"), "there is no pool `dear` under `llm.pools`; there are: cheap");
         assert_eq!(said("", None, "pool:dear"), "there is no pool `dear` under `llm.pools`; there are: none");
-        let alone =
-            "`offline` answers only where it is named for all, by `--model` or in `subtend.yaml`, and here it is not";
-        assert_eq!(said("llm: {model: anthropic/claude-x}", None, "offline"), alone);
+        assert_eq!(why("llm: {model: anthropic/claude-x}", None, "offline"), None, "it needs no server");
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub(super) enum Word {
 
 /// The commands, as they are told.
 pub(super) const HELP: &str = "\
-a line        is sent; while the agent works it steers, at its next turn
+a message     is sent by Enter, Alt-Enter starts a line of it; while the agent works it steers, at its next turn
 /queue TEXT   is sent at the next rest point
 /agent NAME   another agent answers from the next line on
 /interrupt    (Esc) stop what runs and wait for the next line
@@ -80,6 +80,8 @@ pub(super) fn read(line: &str) -> Line {
         ("quit" | "exit", "") => Word::Quit,
         ("queue", text) => return Line::Queue(text.to_owned()),
         ("agent", name) if !name.is_empty() => return Line::Agent(name.to_owned()),
+        // A pasted text may begin with a path.
+        _ if line.contains('\n') => return Line::Say(line.to_owned()),
         _ => return Line::Unknown(command.to_owned()),
     };
     Line::Do(plain)
@@ -99,6 +101,7 @@ mod tests {
             ("/queue and then\tthis", Line::Queue("and then\tthis".into())),
             ("/queue", Line::Do(Word::Waiting)),
             ("/agent plan", Line::Agent("plan".into())),
+            ("/usr/lib\nis full", Line::Say("/usr/lib\nis full".into())),
             ("/agent", Line::Unknown("agent".into())),
             ("/dance now", Line::Unknown("dance now".into())),
         ];

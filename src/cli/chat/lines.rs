@@ -1,6 +1,8 @@
 //! Keys become lines: the one line that a person is typing.
 
-use crossterm::event::{Event, EventStream, KeyCode, KeyEventKind, KeyModifiers};
+use crossterm::event::{
+    DisableBracketedPaste, EnableBracketedPaste, Event, EventStream, KeyCode, KeyEventKind, KeyModifiers,
+};
 use futures_util::StreamExt as _;
 use tui_input::Input;
 use tui_input::backend::crossterm::EventHandler as _;
@@ -8,7 +10,7 @@ use tui_input::backend::crossterm::EventHandler as _;
 /// What a person did at the keyboard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Key {
-    /// A whole line.
+    /// A whole message, of one line or several.
     Line(String),
     /// The line changed, or the terminal did: draw.
     Changed,
@@ -33,12 +35,14 @@ impl Lines {
     /// Takes the keyboard.
     pub(super) fn take() -> std::io::Result<Self> {
         crossterm::terminal::enable_raw_mode()?;
+        // Without it, each line of a paste would be a message.
+        drop(crossterm::execute!(std::io::stderr(), EnableBracketedPaste));
         Ok(Self { events: EventStream::new(), input: Input::default(), before: Vec::new(), back: 0 })
     }
 
-    /// The line at hand, and the column of its cursor.
+    /// The message at hand, and the characters before its cursor.
     pub(super) fn at_hand(&self) -> (&str, usize) {
-        (self.input.value(), self.input.visual_cursor())
+        (self.input.value(), self.input.cursor())
     }
 
     /// Forgets the line at hand; whether there was one.
@@ -71,9 +75,7 @@ impl Lines {
         let key = match event {
             Event::Key(key) if key.kind != KeyEventKind::Release => key,
             Event::Paste(text) => {
-                let line = text.replace(['\n', '\r'], " ");
-                let whole = format!("{}{line}", self.input.value());
-                self.input = Input::new(whole);
+                self.insert(&text.replace("\r\n", "\n").replace('\r', "\n"));
                 return Some(Key::Changed);
             }
             Event::Resize(..) => return Some(Key::Changed),
@@ -86,11 +88,22 @@ impl Lines {
             KeyCode::Esc => Some(Key::Escape),
             // What was typed before the keyboard was taken has a line feed at its end.
             KeyCode::Char('j') if control => Some(self.enter()),
+            KeyCode::Enter if key.modifiers.contains(KeyModifiers::ALT) => {
+                self.insert("\n");
+                Some(Key::Changed)
+            }
             KeyCode::Enter => Some(self.enter()),
             KeyCode::Up => self.recall(self.back.saturating_add(1)),
             KeyCode::Down => self.recall(self.back.saturating_sub(1)),
             _ => self.input.handle_event(event).map(|_| Key::Changed),
         }
+    }
+
+    /// Puts a text at the cursor.
+    fn insert(&mut self, text: &str) {
+        let (value, at) = (self.input.value(), self.input.cursor());
+        let whole: String = value.chars().take(at).chain(text.chars()).chain(value.chars().skip(at)).collect();
+        self.input = Input::new(whole).with_cursor(at.saturating_add(text.chars().count()));
     }
 
     fn enter(&mut self) -> Key {
@@ -117,6 +130,7 @@ impl Lines {
 impl Drop for Lines {
     fn drop(&mut self) {
         // The terminal is the person's again; one that is gone needs nothing.
+        drop(crossterm::execute!(std::io::stderr(), DisableBracketedPaste));
         drop(crossterm::terminal::disable_raw_mode());
     }
 }

@@ -1,6 +1,7 @@
 //! The conversation: keys, events and questions, one loop.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use subtend_actors::event::{Event, Next, Subscription, What};
@@ -9,6 +10,7 @@ use subtend_session::command::SwitchTo;
 use subtend_session::ids::{RunNo, Seq, SessionId, Text};
 use subtend_session::outcome::Outcome;
 use subtend_session::record::Record;
+use subtend_tools::workspace::Workspace;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::super::cause;
@@ -17,6 +19,7 @@ use super::super::paint::{clip, count, harmless, in_flight};
 use super::super::work::approve::{is_closed, question, verdict};
 use super::super::work::{Screen, Stop, Work};
 use super::command::{HELP, Line, Word, read};
+use super::earlier;
 use super::lines::{Key, Lines};
 use super::told::{Told, at_work};
 
@@ -40,8 +43,7 @@ pub(super) struct Talk<'a> {
     screen: &'a mut Screen,
     stop: &'a mut Stop,
     lines: Lines,
-    /// Sessions whose answers are shown: the session's own, and alternatives of its answers.
-    heard: Vec<SessionId>,
+    workspace: Arc<Workspace>,
     /// Sessions of the tree with a run in flight.
     at_work: BTreeSet<SessionId>,
     /// The agent that answers from the next line on.
@@ -69,7 +71,10 @@ impl<'a> Talk<'a> {
         // Before anything is shown: who sees it may type.
         let lines = Lines::take().map_err(|error| Fail::Other(format!("the terminal cannot be used: {error}")))?;
         work.screen.prompt(Some(("", 0)));
+        let earlier = earlier::read(journal, session.id(), work.since, work.screen.tools())?;
+        earlier.iter().for_each(|text| work.screen.note(text));
         work.screen.watch(session.id(), agent);
+        work.screen.hear(session.id());
         work.screen.note(&format!("session {} · /help tells the commands", session.id()));
         let id = session.id();
         let mut talk = Self {
@@ -82,7 +87,7 @@ impl<'a> Talk<'a> {
             screen: work.screen,
             stop: work.stop,
             lines,
-            heard: vec![session.id()],
+            workspace: Arc::clone(&work.workspace),
             at_work,
             agent: None,
             session,
@@ -105,8 +110,9 @@ impl<'a> Talk<'a> {
                 biased;
                 () = self.stop.asked(), if leaving.is_none() => On::Leave(Code::Cancelled),
                 key = self.lines.next() => self.key(key).await,
-                approval = self.approver.next(), if self.asked.is_none() => self.ask(approval),
+                // Before questions: the answer that asks is read first.
                 Some(next) = self.events.next() => self.hear(&next),
+                approval = self.approver.next(), if self.asked.is_none() => self.ask(approval),
                 _ = frames.tick() => On::Go,
             };
             self.screen.prompt(Some(self.lines.at_hand()));
@@ -169,7 +175,7 @@ impl<'a> Talk<'a> {
     }
 
     fn ask(&mut self, approval: Approval) -> On {
-        self.screen.alert(&question(&approval));
+        self.screen.alert(&question(&approval, &self.workspace));
         self.asked = Some(approval);
         On::Go
     }
@@ -221,7 +227,7 @@ impl<'a> Talk<'a> {
         }
         match if steer { input.steer().await } else { input.send().await } {
             Ok(_) => {
-                self.screen.note(&format!("> {text}"));
+                self.screen.note(&earlier::message(&text));
                 self.agent = None;
                 self.at_work.insert(self.session.id());
                 On::Go
@@ -290,7 +296,7 @@ impl<'a> Talk<'a> {
             return Err(Fail::Other("an answer is being given anew already: /cancel ends that (Ctrl-C)".to_owned()));
         }
         let (alternative, _) = self.session.regenerate(None).await?;
-        self.heard.push(alternative.id());
+        self.screen.hear(alternative.id());
         // Its events come later than the next key perhaps.
         self.at_work.insert(alternative.id());
         self.anew = Some(alternative);
@@ -349,19 +355,12 @@ impl<'a> Talk<'a> {
         }
     }
 
-    /// Answers of the session, and why a run ended without one.
+    /// Why a run of a session that is shown ended without an answer.
     fn show(&mut self, event: &Event) {
         let What::Record { record, .. } = &event.what else { return };
-        if !self.heard.contains(&event.session) {
-            return;
-        }
-        if let Record::TurnAnswered(answered) = &**record {
-            let text = answered.text.as_deref().filter(|text| answered.calls.is_empty() && !text.trim().is_empty());
-            if let Some(text) = text {
-                self.screen.print(&harmless(text));
-            }
-        } else if let Record::RunEnded(ended) = &**record
+        if let Record::RunEnded(ended) = &**record
             && ended.outcome != Outcome::Completed
+            && self.screen.hears(event.session)
         {
             let why = harmless(&cause::sentence(&ended.outcome));
             self.screen.alert(&format!("run {} {why}", ended.run));

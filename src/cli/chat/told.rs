@@ -63,7 +63,7 @@ impl Told {
         match &event.what {
             What::Record { seq, .. } => *seq <= mark.seq,
             What::Delta { turn, .. } => Some(*turn) <= mark.answered,
-            What::Progress { .. } => false,
+            What::Progress { .. } | What::Queue { .. } => false,
         }
     }
 }

@@ -12,6 +12,7 @@ use subtend_tools::workspace::Workspace;
 
 use super::super::fail::Fail;
 use super::super::settings;
+use super::super::trust::Trust;
 
 /// What a key says of a tool's options.
 enum Of<'a> {
@@ -34,6 +35,12 @@ fn of<'a>(key: &'a Key, value: &Value) -> Of<'a> {
 
 /// The value as its option holds it, if `key` is one of a tool's: checked by what the tool declares.
 pub(super) fn checked(key: &Key, value: Value, text: &str, tools: &Registry) -> Result<Value, Fail> {
+    let names: Vec<&str> = key.names().iter().map(String::as_str).collect();
+    if names == ["tools", "minion", "options", "model"] && text.trim().is_empty() {
+        let why = "the model of `minion` is required once it is enabled: name a model, or disable it (`subtend config set \
+                   tools.minion.enabled false`)";
+        return Err(Fail::Usage(format!("`{key}` cannot be empty: {why}")));
+    }
     let Of::Option { tool, id } = of(key, &value) else {
         let several = key.names().iter().map(String::as_str).take(2).eq(["tools", "options"]);
         return if several {
@@ -52,6 +59,18 @@ pub(super) fn checked(key: &Key, value: Value, text: &str, tools: &Registry) -> 
     option::given(&options, &Map::from_iter([(id.to_owned(), value.clone())]))
         .map_err(|bad| Fail::Usage(format!("`{key}` cannot be set: {bad}")))?;
     Ok(value)
+}
+
+/// Refuses a value of `key` that takes the model from `minion`, which has had one and is enabled (M3).
+pub(super) fn keeps_required(key: &Key, before: &Loaded, after: &Loaded) -> Result<(), Fail> {
+    let (had, has) = (&before.config.tools.minion, &after.config.tools.minion);
+    if had.options.model.is_none() || has.options.model.is_some() || !has.enabled {
+        return Ok(());
+    }
+    Err(Fail::Usage(format!(
+        "`{key}` would leave `minion` without its model, which is required while it is enabled: set `tools.minion.options.model` \
+         with it, or disable it (`subtend config set tools.minion.enabled false`)"
+    )))
 }
 
 fn declared(tool: &str, tools: &Registry) -> Result<Vec<ToolOption>, Fail> {
@@ -91,7 +110,7 @@ pub(super) fn filled(
             (declared(tool, tools)?, given, Key::from(["tools", "options", tool]))
         }
     };
-    let model = match settings::load(workspace)?.default_model() {
+    let model = match settings::load(workspace, Trust::silent(workspace)?)?.default_model() {
         DefaultModel::Model(model) => Some(model.to_string()),
         DefaultModel::Pool(_) | DefaultModel::Unsaid => None,
     };

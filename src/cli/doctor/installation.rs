@@ -1,7 +1,9 @@
 //! What this program was built with, and what the system gives it.
 
+use std::path::PathBuf;
+
 use subtend_journal::StoreSpec;
-use subtend_tools::sandbox::{self, Strength, Unsupported};
+use subtend_tools::sandbox::{self, Places, Strength, Unsupported};
 
 use super::{Area, Finding};
 
@@ -12,7 +14,12 @@ pub(super) fn look() -> Vec<Finding> {
         let advice = "build with the feature `providers` to use other models";
         Finding::note(Area::Installation, "providers", "only the offline and the scripted model are built in", advice)
     };
-    vec![version(), engines(&built_in()), providers, sandbox(sandbox::probe()), guard()]
+    let mut findings = vec![version(), engines(&built_in()), providers, sandbox(sandbox::probe())];
+    if sandbox::probe().is_ok() {
+        findings.push(granted(&sandbox::places()));
+    }
+    findings.push(guard());
+    findings
 }
 
 fn version() -> Finding {
@@ -54,6 +61,25 @@ fn sandbox(found: Result<Strength, Unsupported>) -> Finding {
     }
 }
 
+/// What the sandbox grants to a command besides its workspace.
+fn granted(places: &Places) -> Finding {
+    let list = |paths: &[PathBuf]| paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+    let mut found = format!(
+        "a command of a limited session reads and executes {}; it writes {} and a temporary directory of its own (HOME, TMPDIR)",
+        list(&places.readable),
+        list(&places.devices),
+    );
+    if !places.with_network.is_empty() {
+        found.push_str(&format!("; with network access it also reads {}", list(&places.with_network)));
+    }
+    if places.left_out.is_empty() {
+        return Finding::good(Area::Installation, "sandbox grants", found);
+    }
+    let left: Vec<String> = places.left_out.iter().map(|(path, why)| format!("{} ({why})", path.display())).collect();
+    let advice = format!("these entries of PATH and toolchains are not granted: {}", left.join(", "));
+    Finding::note(Area::Installation, "sandbox grants", found, advice)
+}
+
 fn guard() -> Finding {
     match super::super::guard::guard() {
         Ok(_) => Finding::good(Area::Installation, "guard", "commands of agents end with the process"),
@@ -78,5 +104,22 @@ mod tests {
         assert_eq!(engines(&["memory"]).grade, Grade::Bad);
         assert_eq!(engines(&["redb", "memory"]).grade, Grade::Good);
         assert!(built_in().contains(&"memory"));
+    }
+
+    #[test]
+    fn doctor_lists_what_the_sandbox_grants() {
+        let places = Places {
+            readable: vec!["/usr".into(), "/home/a/.cargo/bin".into()],
+            devices: vec!["/dev/null".into()],
+            ..Places::default()
+        };
+        let found = "a command of a limited session reads and executes /usr, /home/a/.cargo/bin; it writes /dev/null and a \
+                     temporary directory of its own (HOME, TMPDIR)";
+        assert_eq!(granted(&places), Finding::good(Area::Installation, "sandbox grants", found));
+        let left_out = vec![("/home/a".into(), "it contains the home directory".to_owned())];
+        let noted = granted(&Places { left_out, with_network: vec!["/run/resolvconf".into()], ..places });
+        let advice = "these entries of PATH and toolchains are not granted: /home/a (it contains the home directory)";
+        let found = format!("{found}; with network access it also reads /run/resolvconf");
+        assert_eq!(noted, Finding::note(Area::Installation, "sandbox grants", found, advice));
     }
 }

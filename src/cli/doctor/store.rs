@@ -1,10 +1,14 @@
 //! Whether the store opens, and what its rows say.
 
 use subtend_journal::verify::UNFINISHED;
-use subtend_journal::{Journal, OpenError, ReadError};
+use subtend_journal::{Journal, OpenError, ReadError, Report};
+use subtend_session::ids::SessionId;
+use subtend_session::index::Head;
 
 use super::super::data::{Place, no_room};
-use super::super::paint::count;
+use super::super::paint::{clip, count, size};
+use super::super::progress::Teller;
+use super::super::verify;
 use super::{Area, Finding};
 
 pub(super) fn look(place: &Place) -> Vec<Finding> {
@@ -12,9 +16,16 @@ pub(super) fn look(place: &Place) -> Vec<Finding> {
         let advice = "give a directory with --data DIR where sessions are to stay";
         return vec![Finding::note(Area::Store, "opens", "it is in memory, and gone with the process", advice)];
     }
-    if !place.exists() {
-        let found = format!("there is none at {}", place.name());
-        return vec![Finding::note(Area::Store, "opens", found, "nothing: `subtend run` makes one")];
+    match place.exists() {
+        Ok(true) => {}
+        Ok(false) => {
+            let found = format!("there is none at {}", place.name());
+            return vec![Finding::note(Area::Store, "opens", found, "nothing: `subtend run` makes one")];
+        }
+        Err(fail) => {
+            let advice = "let this user read the directory, or name another with --data DIR";
+            return vec![Finding::bad(Area::Store, "opens", fail.to_string(), advice)];
+        }
     }
     match place.try_read() {
         Err(error) => vec![refused(&error)],
@@ -64,7 +75,62 @@ fn opened(journal: &Journal, place: &Place) -> Vec<Finding> {
     findings.push(rows(journal).unwrap_or_else(|error| unread(&error)));
     findings.push(waits(journal).unwrap_or_else(|error| unread(&error)));
     findings.push(imports(journal).unwrap_or_else(|error| unread(&error)));
+    findings.extend(contents(journal).unwrap_or_else(|error| vec![unread(&error)]));
     findings
+}
+
+/// Problems that are listed one by one; `subtend verify` lists all.
+const LISTED: usize = 20;
+
+/// What `subtend verify` finds.
+fn contents(journal: &Journal) -> Result<Vec<Finding>, ReadError> {
+    let mut teller = Teller::new();
+    let report =
+        journal.verify(&mut |at| teller.tell(|| format!("{} frames, {} sessions read", at.frames, at.sessions)))?;
+    drop(teller);
+    let growth = growth(&report, &journal.heads()?);
+    if report.problems.is_empty() {
+        let found = format!("{} of {} hold", count(report.records, "record"), count(report.sessions, "session"));
+        return Ok(vec![Finding::good(Area::Store, "contents", found), growth]);
+    }
+    let advice = "put back a backup; until then the sessions concerned are left alone, and `subtend export --skip-damaged` saves the \
+                  trees of all others";
+    let bad = |found: String| Finding::bad(Area::Store, "contents", found, advice);
+    let mut findings: Vec<_> = report.problems.iter().take(LISTED).map(|problem| bad(verify::line(problem))).collect();
+    findings.push(growth);
+    if report.problems.len() > LISTED {
+        let more = report.problems.len().saturating_sub(LISTED);
+        findings.push(bad(format!("{} more: `subtend verify` lists all", count(more as u64, "problem"))));
+    }
+    Ok(findings)
+}
+
+/// Sessions that are named as the largest.
+const LARGEST: usize = 3;
+/// A session above this is worth a look: its runs recorded more than one may by default.
+const LARGE: u64 = 64 << 20;
+
+/// How much each session has added to the store.
+fn growth(report: &Report, heads: &[(SessionId, Head)]) -> Finding {
+    let mut sizes: Vec<_> = report.sizes.iter().collect();
+    sizes.sort_by_key(|(session, bytes)| (std::cmp::Reverse(**bytes), **session));
+    let average = report.bytes.checked_div(sizes.len() as u64).unwrap_or(0);
+    let name = |session: &SessionId| {
+        let head = heads.iter().find(|(of, _)| of == session).map(|(_, head)| &head.title);
+        head.map_or_else(|| session.to_string(), |title| format!("{session} ({})", clip(title, 40)))
+    };
+    let largest = sizes.iter().take(LARGEST).map(|(session, bytes)| format!("{} in {}", size(**bytes), name(session)));
+    let largest = largest.collect::<Vec<_>>().join(", ");
+    let sessions = count(sizes.len() as u64, "session");
+    let found = format!("{} of {sessions}, {} each on average; largest: {largest}", size(report.bytes), size(average));
+    if sizes.is_empty() {
+        return Finding::good(Area::Store, "growth", "nothing is recorded yet");
+    }
+    if sizes.first().is_some_and(|(_, bytes)| **bytes > LARGE) {
+        let advice = "nothing, if they are needed; else `subtend delete ID`, then `subtend compact`";
+        return Finding::note(Area::Store, "growth", found, advice);
+    }
+    Finding::good(Area::Store, "growth", found)
 }
 
 fn unread(error: &ReadError) -> Finding {
@@ -118,6 +184,7 @@ fn waits(journal: &Journal) -> Result<Finding, ReadError> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::io::{BufReader, Cursor};
 
     use subtend_journal::faulty::Faulty;
@@ -138,6 +205,25 @@ mod tests {
         assert!(advice.contains("make room") && advice.contains("TMPDIR") && !advice.contains("backup"), "{advice}");
         let newer = refused(&OpenError::Newer { found: 9, known: 1 });
         assert_eq!((newer.grade, newer.advice.is_some()), (Grade::Bad, true));
+    }
+
+    #[test]
+    fn x12_growth_names_the_largest_sessions() {
+        let id = |n: u8| SessionId(format!("0190aaaa-0000-7000-8000-0000000000{n:02}").parse().expect("an id"));
+        let of = |sizes: &[(u8, u64)]| {
+            let sizes: BTreeMap<_, _> = sizes.iter().map(|(n, bytes)| (id(*n), *bytes)).collect();
+            let finding = growth(&Report { bytes: sizes.values().sum(), sizes, ..Report::default() }, &[]);
+            (finding.grade, finding.found)
+        };
+        let small = format!(
+            "10.2 kB of 4 sessions, 2.5 kB each on average; largest: 4.0 kB in {}, 3.0 kB in {}, 2.0 kB in {}",
+            id(2),
+            id(4),
+            id(1)
+        );
+        assert_eq!(of(&[(1, 2_048), (2, 4_096), (3, 1_024), (4, 3_072)]), (Grade::Good, small));
+        assert_eq!(of(&[(1, 65 << 20)]).0, Grade::Note);
+        assert_eq!(of(&[]), (Grade::Good, "nothing is recorded yet".to_owned()));
     }
 
     #[tokio::test]

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use super::super::fail::{Code, Fail};
 use super::super::{guard, work};
+use super::chance::Chance;
 use super::home::Home;
 use super::line::Line;
 use super::plan::Strike;
@@ -56,6 +57,13 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let trigger = Arc::new(Trigger::new(args.strike));
     work::threads()?.block_on(async {
         let started = Instant::now();
+        if trigger.compacts() || Chance::of(args.seed, "compact").one_in(3) {
+            let is_erased = home.compact(&mut |_| trigger.compacting())?;
+            if is_erased {
+                Line::Compacted.say();
+            }
+            trigger.compacted();
+        }
         let journal = home.open()?;
         Line::Opened.say();
         trigger.recovers(&journal);

@@ -124,7 +124,9 @@ impl<'a> Course<'a> {
         let before = subject.look.unwrap_or_default();
         let strike = match order.strike {
             Strike::Recovery(thousandths) => Strike::Recovery(before.in_flight.saturating_mul(thousandths) / 1_000),
-            Strike::Opening | Strike::Seen(_) | Strike::Ended(_) | Strike::Marked(_) => order.strike,
+            Strike::Opening | Strike::Compaction(_) | Strike::Seen(_) | Strike::Ended(_) | Strike::Marked(_) => {
+                order.strike
+            }
         };
         let left = self.start(&subject.home).and_kill(&Order { strike, ..order })?;
         self.report.kills = self.report.kills.saturating_add(1);
@@ -158,6 +160,7 @@ impl<'a> Course<'a> {
     fn look(&mut self, subject: &mut Subject, left: Left, at_rest: bool) {
         let orphans = Orphans::watch(&subject.home, left.gone);
         self.report.acknowledged = self.report.acknowledged.saturating_add(left.told.count());
+        self.report.deleted = self.report.deleted.saturating_add(left.told.deletions());
         subject.judge.hears(left.told);
         let (look, mut found) = subject.judge.look(&subject.home, at_rest);
         let broke = left.broke.map(|what| Violation { kind: Kind::Broken, what });
@@ -175,6 +178,7 @@ impl<'a> Course<'a> {
     fn count(&mut self, subject: &Subject) {
         let look = subject.look.unwrap_or_default();
         self.report.sessions = self.report.sessions.saturating_add(look.sessions);
+        self.report.erased = self.report.erased.saturating_add(look.erased);
         self.report.processes = self.report.processes.saturating_add(subject.processes);
     }
 

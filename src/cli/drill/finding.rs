@@ -10,6 +10,8 @@ pub(super) enum Kind {
     Unsound,
     /// Acknowledged, and gone.
     Lost,
+    /// Deleted and erased, and still in the files of the store.
+    Kept,
     /// An owner heard of an end twice.
     Duplicated,
     /// An owner never heard of an end.

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use subtend_journal::{Journal, OpenError, StoreSpec, open_store};
+use subtend_journal::{Compacting, Journal, OpenError, Options, StoreSpec, compact_store, open_store};
 use tokio::time::Instant;
 
 use super::super::fail::Fail;
@@ -123,9 +123,28 @@ impl Home {
         self.dir.join("stderr")
     }
 
+    /// The directory of the store.
+    pub(super) fn store(&self) -> PathBuf {
+        self.dir.join("store")
+    }
+
     /// The store, as `--store` takes it.
     pub(super) fn spec(&self) -> String {
-        format!("{}:{}", self.engine, self.dir.join("store").display())
+        format!("{}:{}", self.engine, self.store().display())
+    }
+
+    /// Compacts the store, if one exists; tells whether every deleted session is erased.
+    pub(super) fn compact(&self, progress: &mut dyn FnMut(Compacting)) -> Result<bool, OpenError> {
+        if !self.store().exists() {
+            return Ok(false);
+        }
+        let done = compact_store(&StoreSpec::parse(&self.spec())?, &Options::default(), progress);
+        match done {
+            Ok(done) => Ok(done.held.is_empty()),
+            // The process that was to make it was killed before.
+            Err(OpenError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Opens the store.

@@ -9,7 +9,7 @@ use subtend_session::record::Record;
 
 use super::finding::{Kind, Violation};
 use super::home::Home;
-use super::look::{self, Look, Sessions};
+use super::look::{self, Gone, Look, Sessions};
 use super::marks::Marks;
 use super::told::Told;
 
@@ -38,8 +38,8 @@ impl Judge {
                 .map_err(|error| format!("the store cannot be read: {error}"))
         });
         let (look, found) = match read {
-            Ok((look, unsound)) => {
-                let found = self.judge(home, unsound, at_rest);
+            Ok((look, gone, unsound)) => {
+                let found = self.judge(home, &gone, unsound, at_rest);
                 self.lasts = look::lasts(&self.auditor);
                 (Some(look), found)
             }
@@ -53,10 +53,11 @@ impl Judge {
         found.into_iter().filter(|violation| self.known.insert(violation.clone())).collect()
     }
 
-    fn judge(&self, home: &Home, unsound: Vec<String>, at_rest: bool) -> Vec<Violation> {
+    fn judge(&self, home: &Home, gone: &Gone, unsound: Vec<String>, at_rest: bool) -> Vec<Violation> {
         let (sessions, marks) = (look::sessions(&self.auditor), Marks::read(home));
         let mut found = of(Kind::Unsound, unsound);
-        found.extend(of(Kind::Lost, self.told.lost(&sessions)));
+        found.extend(of(Kind::Lost, self.told.lost(&sessions, gone)));
+        found.extend(of(Kind::Kept, self.told.kept(home)));
         found.extend(of(Kind::Duplicated, duplicated(&sessions)));
         let unfenced = self.lasts.iter().filter_map(|(session, (seq, epoch))| {
             let later = self.auditor.epoch(*session, seq.next())?;
@@ -64,7 +65,7 @@ impl Judge {
         });
         found.extend(of(Kind::Unfenced, unfenced.collect()));
         found.extend(of(Kind::Repeated, marks.repeated()));
-        found.extend(of(Kind::Unintended, marks.unintended(&sessions)));
+        found.extend(of(Kind::Unintended, marks.unintended(&sessions, gone)));
         if at_rest {
             found.extend(of(Kind::Endless, endless(&sessions)));
             found.extend(of(Kind::Missing, missing(&sessions)));

@@ -28,6 +28,12 @@ pub(super) enum Line {
     Word(SessionId, CallId),
     /// A durable record was shown.
     Seen(SessionId, Seq),
+    /// A session and all below it are to be deleted.
+    Deleting(SessionId),
+    /// They were.
+    Deleted(SessionId),
+    /// The store was compacted, before it was opened; every deleted session was erased.
+    Compacted,
     /// Nothing is in flight any more; or so many runs are, and patience is at an end.
     Quiet(usize),
 }
@@ -45,6 +51,9 @@ impl fmt::Display for Line {
             Self::Branched(session) => write!(f, "branched {session}"),
             Self::Word(session, call) => write!(f, "word {session} {} {}", call.turn, call.ix),
             Self::Seen(session, seq) => write!(f, "seen {session} {seq}"),
+            Self::Deleting(session) => write!(f, "deleting {session}"),
+            Self::Deleted(session) => write!(f, "deleted {session}"),
+            Self::Compacted => write!(f, "compacted"),
             Self::Quiet(left) => write!(f, "quiet {left}"),
         }
     }
@@ -68,6 +77,9 @@ impl Line {
                 Self::Word(session.parse().ok()?, call)
             }
             ["seen", session, seq] => Self::Seen(session.parse().ok()?, Seq(seq.parse().ok()?)),
+            ["deleting", session] => Self::Deleting(session.parse().ok()?),
+            ["deleted", session] => Self::Deleted(session.parse().ok()?),
+            ["compacted"] => Self::Compacted,
             ["quiet", left] => Self::Quiet(left.parse().ok()?),
             _ => return None,
         })
@@ -101,6 +113,9 @@ mod tests {
             Line::Branched(session),
             Line::Word(session, CallId { turn: TurnNo(4), ix: 1 }),
             Line::Seen(session, Seq(9)),
+            Line::Deleting(session),
+            Line::Deleted(session),
+            Line::Compacted,
             Line::Quiet(0),
         ];
         for line in lines {

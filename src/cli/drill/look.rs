@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use subtend_journal::{Auditor, Journal, ReadError};
 use subtend_session::ids::{CallId, Epoch, RunKey, Seq, SessionId};
+use subtend_session::index::Head;
 use subtend_session::record::{Carrier, NoticeTaken, Record};
 
 /// Every session's records.
@@ -14,6 +15,8 @@ pub(super) type Sessions<'a> = BTreeMap<SessionId, &'a [Record]>;
 pub(super) struct Look {
     /// How many sessions it holds.
     pub(super) sessions: u64,
+    /// Sessions that were erased from it.
+    pub(super) erased: u64,
     /// Runs in flight.
     pub(super) in_flight: u64,
     /// Obligations that nobody has taken.
@@ -31,7 +34,11 @@ impl Look {
 
 /// Reads all of `journal`, and tells what does not hold of it: its bytes and rows, and the predicates that the model checker
 /// uses too.
-pub(super) fn read(journal: &Journal, auditor: &mut Auditor, at_rest: bool) -> Result<(Look, Vec<String>), ReadError> {
+pub(super) fn read(
+    journal: &Journal,
+    auditor: &mut Auditor,
+    at_rest: bool,
+) -> Result<(Look, Gone, Vec<String>), ReadError> {
     let report = journal.verify(&mut |_| ())?;
     let mut unsound: Vec<String> = report.problems.iter().map(|problem| format!("verify: {problem:?}")).collect();
     auditor.read(journal)?;
@@ -43,11 +50,42 @@ pub(super) fn read(journal: &Journal, auditor: &mut Auditor, at_rest: bool) -> R
     let mut working = inflight.iter().filter_map(|(session, _)| sessions.get(session));
     let look = Look {
         sessions: sessions.len() as u64,
+        erased: auditor.erased().len() as u64,
         in_flight: inflight.len() as u64,
         owed: auditor.rows().len() as u64,
         open_call: working.any(|records| open(records).next().is_some()),
     };
-    Ok((look, unsound))
+    let half = if at_rest { journal.half_deleted()? } else { BTreeSet::new() };
+    unsound.extend(half.iter().map(|session| format!("at rest the deletion of {session} is not complete")));
+    Ok((look, Gone(journal.heads()?.into_iter().collect()), unsound))
+}
+
+/// Heads, by which deleted sessions are known and whom they stand below.
+#[derive(Debug, Default)]
+pub(super) struct Gone(BTreeMap<SessionId, Head>);
+
+impl<const N: usize> From<[(SessionId, Head); N]> for Gone {
+    fn from(heads: [(SessionId, Head); N]) -> Self {
+        Self(heads.into())
+    }
+}
+
+impl Gone {
+    /// Deleted sessions.
+    pub(super) fn deleted(&self) -> impl Iterator<Item = SessionId> {
+        self.0.iter().filter(|(_, head)| head.deleted).map(|(session, _)| *session)
+    }
+
+    /// Whether all records of a session are gone.
+    pub(super) fn is_erased(&self, session: SessionId) -> bool {
+        self.0.get(&session).is_some_and(Head::is_erased)
+    }
+
+    /// The session, and those above it.
+    pub(super) fn above(&self, session: SessionId) -> impl Iterator<Item = SessionId> {
+        let parent = |at: &SessionId| self.0.get(at).and_then(|head| head.parent);
+        std::iter::successors(Some(session), parent).take(self.0.len())
+    }
 }
 
 /// What the auditor has read.

@@ -9,7 +9,7 @@ use subtend_session::record::Record;
 use subtend_tools::tool::ToolKey;
 
 use super::home::Home;
-use super::look::Sessions;
+use super::look::{Gone, Sessions};
 
 /// A tool that marks what it does, by whether it may be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,7 +63,7 @@ impl Marks {
     }
 
     /// Effects of calls that nothing on the disk says were to start (J-5).
-    pub(super) fn unintended(&self, sessions: &Sessions<'_>) -> Vec<String> {
+    pub(super) fn unintended(&self, sessions: &Sessions<'_>, gone: &Gone) -> Vec<String> {
         let mut intended = BTreeSet::new();
         for (session, records) in sessions {
             intended.extend(records.iter().filter_map(|record| {
@@ -71,7 +71,8 @@ impl Marks {
                 Some((*session, *call))
             }));
         }
-        let hasty = self.0.keys().filter(|(session, _, call)| !intended.contains(&(*session, *call)));
+        let kept = self.0.keys().filter(|(session, ..)| !gone.is_erased(*session));
+        let hasty = kept.filter(|(session, _, call)| !intended.contains(&(*session, *call)));
         hasty
             .map(|(session, _, call)| format!("call {call} of {session} had its effect, and no record intends it"))
             .collect()
@@ -104,7 +105,7 @@ mod tests {
         leave(&home.marks(), Effect::Once, key(2)).expect("a mark");
         let marks = Marks::read(&home);
         assert_eq!(marks.repeated(), [format!("the side effect of call 2.2 of {session} happened 2 times")]);
-        let unintended = marks.unintended(&Sessions::new());
+        let unintended = marks.unintended(&Sessions::new(), &Gone::default());
         assert_eq!(unintended.len(), 3, "{unintended:?}");
         assert_eq!(unintended[0], format!("call 2.0 of {session} had its effect, and no record intends it"));
     }

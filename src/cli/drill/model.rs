@@ -85,7 +85,9 @@ fn answer(seed: u64, request: &Request) -> (Duration, Answer) {
     };
     // Owners answer slowly after their calls, so that ends of background children wait in the outbox.
     let nap = chance.below(if asks.answers == 0 { 15 } else { 80 });
-    let answer = if calls.is_empty() { Answer::of_text("done") } else { Answer::of_calls(None, calls) };
+    // The answer names what is deleted later, so that a copy of it above is found.
+    let text = if asks.name.starts_with(workload::SECRET) { &*asks.name } else { "done" };
+    let answer = if calls.is_empty() { Answer::of_text(text) } else { Answer::of_calls(None, calls) };
     (Duration::from_millis(nap), answer)
 }
 

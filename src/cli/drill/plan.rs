@@ -13,6 +13,8 @@ use super::chance::Chance;
 pub(super) enum Strike {
     /// While it starts, and opens or makes its store.
     Opening,
+    /// In the compaction of the store, at so many of its steps.
+    Compaction(u64),
     /// In recovery, when so many frames of it are durable.
     Recovery(u64),
     /// At work, when so many records were shown.
@@ -27,6 +29,7 @@ impl fmt::Display for Strike {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Opening => write!(f, "opening"),
+            Self::Compaction(at) => write!(f, "compaction:{at}"),
             Self::Recovery(at) => write!(f, "recovery:{at}"),
             Self::Seen(at) => write!(f, "seen:{at}"),
             Self::Ended(at) => write!(f, "ended:{at}"),
@@ -43,6 +46,7 @@ impl FromStr for Strike {
         let at = at.parse().map_err(|_| format!("`{text}` names no moment: its number is none"))?;
         match word {
             "opening" => Ok(Self::Opening),
+            "compaction" => Ok(Self::Compaction(at)),
             "recovery" => Ok(Self::Recovery(at)),
             "seen" => Ok(Self::Seen(at)),
             "ended" => Ok(Self::Ended(at)),
@@ -77,6 +81,7 @@ pub(super) struct Round {
 enum Card {
     Opening,
     Work,
+    Compaction,
     Recovery,
 }
 
@@ -88,7 +93,7 @@ enum Moment {
 }
 
 /// Rounds without end. They come from a stack of cards that is shuffled anew when it is used up, so that a short drill strikes
-/// everything too: of twelve kills seven strike at work, four in recovery and one while a store is made. Of two at work the second
+/// everything too: of thirteen kills seven strike at work, four in recovery, one in a compaction and one while a store is made. Of two at work the second
 /// process recovers by itself, and works on beside the runs that go on.
 #[derive(Debug)]
 pub(super) struct Plan {
@@ -106,12 +111,12 @@ impl Plan {
 
     /// The next round, of at most `left` kills.
     pub(super) fn next(&mut self, left: usize) -> Round {
-        use Card::{Opening, Recovery, Work};
+        use Card::{Compaction, Opening, Recovery, Work};
         const ROUNDS: [&[Card]; 6] = [
             &[Work],
             &[Work, Work],
             &[Work, Recovery],
-            &[Work, Recovery],
+            &[Work, Compaction, Recovery],
             &[Work, Recovery, Recovery],
             &[Opening, Work],
         ];
@@ -128,6 +133,8 @@ impl Plan {
     fn order(&mut self, card: Card) -> Order {
         let strike = match card {
             Card::Opening => Strike::Opening,
+            // A small store has six steps or so.
+            Card::Compaction => Strike::Compaction(self.chance.below(7)),
             // The last third is left out: recovery may be over before the kill comes.
             Card::Recovery => Strike::Recovery(self.chance.below(667)),
             Card::Work => match self.moment() {
@@ -138,7 +145,7 @@ impl Plan {
         };
         let late_us = match card {
             Card::Opening => self.chance.below(20_000),
-            Card::Work | Card::Recovery => self.chance.below(3_000),
+            Card::Work | Card::Compaction | Card::Recovery => self.chance.below(3_000),
         };
         Order { strike, late_us, seed: self.chance.draw() }
     }
@@ -175,9 +182,14 @@ mod tests {
 
     #[test]
     fn a_moment_reads_back_as_it_is_written() {
-        for strike in
-            [Strike::Opening, Strike::Recovery(3), Strike::Seen(60), Strike::Ended(4), Strike::Marked(u64::MAX)]
-        {
+        for strike in [
+            Strike::Opening,
+            Strike::Compaction(2),
+            Strike::Recovery(3),
+            Strike::Seen(60),
+            Strike::Ended(4),
+            Strike::Marked(u64::MAX),
+        ] {
             assert_eq!(strike.to_string().parse(), Ok(strike));
         }
         assert_eq!("sometime:1".parse::<Strike>(), Err("`sometime:1` names no moment of a drill".to_owned()));

@@ -115,6 +115,9 @@ impl Start<'_> {
                 | Line::Interrupted(..)
                 | Line::Branched(_)
                 | Line::Word(..)
+                | Line::Deleting(_)
+                | Line::Deleted(_)
+                | Line::Compacted
                 | Line::Seen(..) => {}
             }
         }

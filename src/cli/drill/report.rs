@@ -59,6 +59,10 @@ pub(super) struct Report {
     /// Processes of tools.
     pub(super) processes: u64,
     pub(super) acknowledged: u64,
+    /// Trees whose deletion was acknowledged.
+    pub(super) deleted: u64,
+    /// Sessions that were erased from the stores at the end.
+    pub(super) erased: u64,
     pub(super) hits: Hits,
     pub(super) recoveries: Vec<Duration>,
     pub(super) counts: BTreeMap<Kind, u64>,
@@ -107,6 +111,7 @@ struct Json<'a> {
     vacuous: Vec<String>,
     acknowledged: u64,
     lost: u64,
+    kept_text: u64,
     duplicated: u64,
     missing: u64,
     dangling: u64,
@@ -119,6 +124,8 @@ struct Json<'a> {
     broken: u64,
     in_flight: u64,
     sessions: u64,
+    deleted: u64,
+    erased: u64,
     processes: u64,
     recovery_ms: Recovery,
     violations: u64,
@@ -192,6 +199,7 @@ impl Report {
             vacuous: if self.sabotage.is_some() { Vec::new() } else { self.vacuous() },
             acknowledged: self.acknowledged,
             lost: self.of(Kind::Lost),
+            kept_text: self.of(Kind::Kept),
             duplicated: self.of(Kind::Duplicated),
             missing: self.of(Kind::Missing),
             dangling: self.of(Kind::Dangling),
@@ -204,6 +212,8 @@ impl Report {
             broken: self.of(Kind::Broken),
             in_flight: self.in_flight,
             sessions: self.sessions,
+            deleted: self.deleted,
+            erased: self.erased,
             processes: self.processes,
             recovery_ms: self.recovery(),
             violations: self.violations(),
@@ -231,6 +241,15 @@ impl Report {
         row(
             "on the stores",
             format!("{} · {} in flight at a kill", count(self.sessions, "session"), count(self.in_flight, "run")),
+        );
+        row(
+            "deleted",
+            format!(
+                "{} · {} erased · {} still in the files",
+                count(self.deleted, "tree"),
+                count(self.erased, "session"),
+                self.of(Kind::Kept)
+            ),
         );
         row("acknowledged", format!("{} · {} lost", self.acknowledged, self.of(Kind::Lost)));
         row("notices", format!("{} duplicated · {} missing", self.of(Kind::Duplicated), self.of(Kind::Missing)));

@@ -26,6 +26,8 @@ pub(super) enum Sabotage {
     NoIntent,
     /// Nothing stands over the processes that tools start
     NoGuard,
+    /// A compaction leaves what is deleted
+    NoErase,
 }
 
 impl Sabotage {
@@ -38,6 +40,7 @@ impl Sabotage {
             Self::NoEpoch => "no-epoch",
             Self::NoIntent => "no-intent",
             Self::NoGuard => "no-guard",
+            Self::NoErase => "no-erase",
         }
     }
 }
@@ -52,6 +55,7 @@ impl Sabotage {
             Self::NoEpoch => &[Kind::Unfenced],
             Self::NoIntent => &[Kind::Unintended],
             Self::NoGuard => &[Kind::Orphaned],
+            Self::NoErase => &[Kind::Kept],
         }
     }
 }

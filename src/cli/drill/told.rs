@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use subtend_session::ids::{CallId, InputId, RunNo, Seq, SessionId};
 use subtend_session::record::{Hold, Record};
 
+use super::home::Home;
 use super::line::Line;
-use super::look::Sessions;
+use super::look::{Gone, Sessions};
+use super::workload;
 
 /// Acknowledgements of one store, of all the processes that worked on it.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Told {
     inputs: BTreeSet<(SessionId, InputId)>,
     ends: BTreeSet<(SessionId, RunNo)>,
@@ -18,6 +20,11 @@ pub(super) struct Told {
     branches: BTreeSet<SessionId>,
     words: BTreeSet<(SessionId, CallId)>,
     shown: BTreeMap<SessionId, Seq>,
+    deleting: BTreeSet<SessionId>,
+    deleted: BTreeSet<SessionId>,
+    /// Deleted sessions of which no byte may be left: the store was compacted since.
+    erased: BTreeSet<SessionId>,
+    compacted: bool,
     count: u64,
 }
 
@@ -35,6 +42,15 @@ impl Told {
                 let last = self.shown.entry(session).or_default();
                 *last = (*last).max(seq);
             }
+            Line::Deleting(session) => {
+                self.deleting.insert(session);
+                return;
+            }
+            Line::Compacted => {
+                self.compacted = true;
+                return;
+            }
+            Line::Deleted(session) => drop(self.deleted.insert(session)),
             Line::Opened | Line::Ready(_) | Line::Strike | Line::Quiet(_) => return,
         }
         self.count = self.count.saturating_add(1);
@@ -45,8 +61,19 @@ impl Told {
         self.count
     }
 
-    /// Adds what another process was told.
+    /// How many deletions these are.
+    pub(super) fn deletions(&self) -> u64 {
+        self.deleted.len() as u64
+    }
+
+    /// Adds what a later process was told.
     pub(super) fn add(&mut self, other: Self) {
+        // It compacted the store before it deleted anything itself.
+        if other.compacted {
+            self.erased.clone_from(&self.deleted);
+        }
+        self.deleting.extend(other.deleting);
+        self.deleted.extend(other.deleted);
         self.inputs.extend(other.inputs);
         self.ends.extend(other.ends);
         self.cancels.extend(other.cancels);
@@ -61,7 +88,58 @@ impl Told {
     }
 
     /// What of it is not on the disk.
-    pub(super) fn lost(&self, sessions: &Sessions<'_>) -> Vec<String> {
+    pub(super) fn lost(&self, sessions: &Sessions<'_>, gone: &Gone) -> Vec<String> {
+        let mut lost = self.deletions_lost(gone);
+        // What was acknowledged of a session went with its records.
+        let mut told = self.clone();
+        told.leave_out(gone);
+        lost.extend(told.facts_lost(sessions));
+        lost
+    }
+
+    /// Deletions that were acknowledged and are gone, and deletions that nobody asked for.
+    fn deletions_lost(&self, gone: &Gone) -> Vec<String> {
+        let found: BTreeSet<SessionId> = gone.deleted().collect();
+        let undone = self.deleted.difference(&found);
+        let mut lost: Vec<String> = undone.map(|session| format!("the deletion of {session} is gone")).collect();
+        let meant = |session: &SessionId| gone.above(*session).any(|above| self.deleting.contains(&above));
+        let unmeant = found.iter().filter(|session| !meant(session));
+        lost.extend(unmeant.map(|session| format!("{session} is deleted, and nothing asked for that")));
+        lost
+    }
+
+    fn leave_out(&mut self, gone: &Gone) {
+        let there = |session: &SessionId| !gone.is_erased(*session);
+        self.inputs.retain(|(session, _)| there(session));
+        self.ends.retain(|(session, _)| there(session));
+        self.cancels.retain(|(session, _)| there(session));
+        self.interrupts.retain(|(session, _)| there(session));
+        self.branches.retain(there);
+        self.words.retain(|(session, _)| there(session));
+        self.shown.retain(|session, _| there(session));
+    }
+
+    /// Files of the store that hold text of a session which was erased.
+    pub(super) fn kept(&self, home: &Home) -> Vec<String> {
+        if self.erased.is_empty() {
+            return Vec::new();
+        }
+        let mut found = Vec::new();
+        let mut next = vec![home.store()];
+        while let Some(path) = next.pop() {
+            if let Ok(entries) = std::fs::read_dir(&path) {
+                next.extend(entries.flatten().map(|entry| entry.path()));
+                continue;
+            }
+            let bytes = std::fs::read(&path).unwrap_or_default();
+            let text = String::from_utf8_lossy(&bytes);
+            let held = self.erased.iter().filter(|session| text.contains(&workload::secret(**session)));
+            found.extend(held.map(|session| format!("{} holds text of {session}, which was erased", path.display())));
+        }
+        found
+    }
+
+    fn facts_lost(&self, sessions: &Sessions<'_>) -> Vec<String> {
         let mut kept = Kept::default();
         for (session, records) in sessions {
             records.iter().for_each(|record| kept.take(*session, record));

@@ -15,12 +15,19 @@ pub(super) struct Trigger {
     seen: AtomicU64,
     ended: AtomicU64,
     marked: AtomicU64,
+    compacting: AtomicU64,
 }
 
 impl Trigger {
     /// Waits for `strike`; for nothing, where there is none.
     pub(super) fn new(strike: Option<Strike>) -> Self {
-        Self { strike, seen: AtomicU64::new(0), ended: AtomicU64::new(0), marked: AtomicU64::new(0) }
+        Self {
+            strike,
+            seen: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            marked: AtomicU64::new(0),
+            compacting: AtomicU64::new(0),
+        }
     }
 
     /// A record was shown.
@@ -46,6 +53,27 @@ impl Trigger {
         if let Some(Strike::Marked(at)) = self.strike
             && reached(&self.marked, at)
         {
+            die();
+        }
+    }
+
+    /// Whether the process is to die in a compaction.
+    pub(super) fn compacts(&self) -> bool {
+        matches!(self.strike, Some(Strike::Compaction(_)))
+    }
+
+    /// A compaction has come to its next step.
+    pub(super) fn compacting(&self) {
+        if let Some(Strike::Compaction(at)) = self.strike
+            && reached(&self.compacting, at)
+        {
+            die();
+        }
+    }
+
+    /// The compaction is done: a moment in it that has not come does not come any more, and the process dies now.
+    pub(super) fn compacted(&self) {
+        if self.compacts() {
             die();
         }
     }

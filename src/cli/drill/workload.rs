@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use subtend_actors::event::{Next, What};
 use subtend_actors::{Approver, BranchOptions, Control, Runtime, SessionHandle};
-use subtend_session::ids::RunNo;
+use subtend_session::ids::{RunNo, SessionId};
 use subtend_session::record::{AskVerdict, Record};
 use tokio::task::JoinSet;
 
@@ -19,6 +19,8 @@ use super::trigger::Trigger;
 pub(super) const WORKER: &str = "worker";
 /// The agent whose runs go on in the next one.
 pub(super) const STEADY: &str = "steady";
+/// How names of sessions begin that are going to be deleted.
+pub(super) const SECRET: &str = "secret-";
 /// Trees at the same time.
 const TREES: u32 = 8;
 
@@ -60,6 +62,11 @@ async fn show(runtime: Arc<Runtime>, trigger: Arc<Trigger>) {
 async fn one_tree(runtime: &Runtime, seed: u64, tree: u32, round: u32) -> Option<()> {
     let name = format!("{tree}-{round}");
     let mut chance = Chance::of(seed, &name);
+    // Some early and some later: few trees come to their end before the kill.
+    if (round == 0 && tree < 2) || chance.one_in(4) {
+        let (depth, branches) = (chance.below(2), chance.one_in(2).then_some(name.as_str()));
+        return deleted_tree(runtime, depth, branches).await;
+    }
     let session = runtime.open(if chance.one_in(3) { STEADY } else { WORKER }).ok()?;
     let depth = 1 + chance.below(4);
     let first = send(&session, &name, depth).await?;
@@ -94,6 +101,29 @@ async fn one_tree(runtime: &Runtime, seed: u64, tree: u32, round: u32) -> Option
         let ended = session.run_ended(again.run).await.ok()?;
         Line::Ended(session.id(), ended.run).say();
     }
+    Some(())
+}
+
+/// What a session is told that is going to be deleted, and what its model answers.
+pub(super) fn secret(session: SessionId) -> String {
+    format!("{SECRET}{}", session.0.simple())
+}
+
+/// A small tree or a branch, with text that no other session has, that is deleted at its end.
+async fn deleted_tree(runtime: &Runtime, depth: u64, branches: Option<&str>) -> Option<()> {
+    let mut session = runtime.open(WORKER).ok()?;
+    if let Some(name) = branches {
+        let first = send(&session, name, 0).await?;
+        session.run_ended(first).await.ok()?;
+        session = session.branch(BranchOptions::default()).await.ok()?;
+        Line::Branched(session.id()).say();
+    }
+    let run = send(&session, &secret(session.id()), depth).await?;
+    let ended = session.run_ended(run).await.ok()?;
+    Line::Ended(session.id(), ended.run).say();
+    Line::Deleting(session.id()).say();
+    session.delete(true).await.ok()?;
+    Line::Deleted(session.id()).say();
     Some(())
 }
 

@@ -1,4 +1,5 @@
 use subtend_session::ids::{Epoch, Seq, Short};
+use subtend_session::index::Head;
 use subtend_session::state::Phase;
 
 use super::*;
@@ -40,10 +41,33 @@ fn heads() -> Heads {
 }
 
 #[test]
-fn whole_ids_parts_and_short_names_find_one_session() {
+fn whole_ids_prefixes_and_short_names_find_one_session() {
     let heads = heads();
-    for name in [FIRST, "6789ab", "456789AB", "8def-0123456789ab", " 6789ab "] {
+    for name in
+        [FIRST, "6789ab", "6789AB", " 6789ab ", "0192f0c1-2d3e-7abc-8def-01234567-89", "0192f0c12d3e7abc8def0123456789"]
+    {
         assert_eq!(find(&heads, name).expect(name), id(FIRST), "{name}");
+    }
+    assert_eq!(find(&heads, "0192f0c2").expect("a prefix"), id(CHILD));
+}
+
+#[test]
+fn a8_a_middle_fragment_of_an_id_finds_nothing() {
+    for name in ["456789ab", "8def-0123456789ab", "89ab", "12345a3f9c1", "019"] {
+        let text = find(&heads(), name).expect_err(name).to_string();
+        assert!(text.starts_with(&format!("no session is called `{name}`")), "{text}");
+    }
+    let text = find(&heads(), "0192f0c").expect_err("four of them").to_string();
+    assert!(text.starts_with("`0192f0c` may be any of 4 sessions"), "{text}");
+}
+
+#[test]
+fn r1_a_task_id_finds_its_session() {
+    let heads = heads();
+    let task = format!("task_{}", id(CHILD).0.simple());
+    for name in [&*task, &task[..task.len() - 4], "task_6789ab"] {
+        let expected = if name == "task_6789ab" { FIRST } else { CHILD };
+        assert_eq!(find(&heads, name).expect(name), id(expected), "{name}");
     }
 }
 

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
+use serde_json::Value;
 use subtend_session::call::CallEnd;
 use subtend_session::ids::{Seq, Short};
 use subtend_session::place::BranchKind;
@@ -10,10 +11,11 @@ use subtend_session::record::{AskBy, AskVerdict, From, Hold};
 use subtend_tools::registry::Registry;
 
 use super::Transcript;
-use super::entry::{Call, Came, End, Entry, Shown};
+use super::entry::{Call, Came, End, Entry, Nested, Shown};
 use crate::cli::cause;
 use crate::cli::paint::{
-    BAD, BOLD, DIM, GOOD, In, LIVE, ODD, clip, count, harmless, in_flight, mark, phase_word, span, tokens,
+    BAD, BOLD, DIM, GOOD, In, LIVE, ODD, clip, count, first_line, harmless, in_flight, mark, phase_word, size, span,
+    tokens,
 };
 
 /// Lines of a folded system prompt.
@@ -47,6 +49,9 @@ fn header(out: &mut dyn Write, transcript: &Transcript) -> io::Result<()> {
     let mut facts = vec![format!("session {}", transcript.id), format!("depth {}", transcript.depth)];
     facts.extend(transcript.parent.map(|parent| format!("parent {parent}")));
     facts.extend(transcript.model.as_ref().map(|model| format!("model {}", clip(model, 64))));
+    if let Some(metadata) = transcript.metadata.as_object().filter(|metadata| !metadata.is_empty()) {
+        facts.push(format!("metadata {}", clip(&Value::Object(metadata.clone()).to_string(), 200)));
+    }
     facts.extend(transcript.workspace.as_ref().map(|workspace| format!("workspace {}", clip(workspace, 200))));
     writeln!(out, "{}", In(DIM, facts.join(" · ")))
 }
@@ -64,8 +69,8 @@ fn entry(out: &mut dyn Write, me: &Short, shown: &Shown, full: bool) -> io::Resu
             writeln!(out, "\n{}", In(ODD, "input that no run has taken"))?;
             block(out, text, "  ", None)
         }
-        Entry::Answer { turn, seq, text, calls, model, usage, .. } => {
-            let who = model.as_ref().map(|model| format!("{} · ", clip(model, 64))).unwrap_or_default();
+        Entry::Answer { turn, seq, text, calls, agent, model, usage, .. } => {
+            let who: String = [agent, model].into_iter().flatten().map(|who| format!("{} · ", clip(who, 64))).collect();
             let figures = format!("{} · {who}{}{hidden}", message(me, *seq), tokens(usage.tokens()));
             writeln!(out, "\n{}  {}", In(BOLD, format!("answer, turn {turn}")), In(DIM, figures))?;
             if let Some(text) = text {
@@ -122,7 +127,7 @@ fn aside(me: &Short, entry: &Entry) -> String {
             format!("run {run} is rolled back: no model is given what it said from here on")
         }
         Entry::Asked { call, action, resource } => {
-            format!("call {call} asks to {} on {}", clip(action, 64), clip(resource, COLUMNS))
+            format!("call {call} asks to {} on {}", clip(action, 64), first_line(resource, COLUMNS))
         }
         Entry::Word { call, verdict, by } => {
             let verdict = match verdict {
@@ -195,19 +200,30 @@ fn call(out: &mut dyn Write, call: &Call, full: bool) -> io::Result<()> {
     };
     writeln!(out, "  {} {icon}{} {args}{}", In(LIVE, "▸"), In(BOLD, clip(tool, 64)), In(DIM, child))?;
     match &call.result {
-        None => writeln!(out, "    {}", In(ODD, "no result")),
-        Some(Came::Ends(ends)) => ends.iter().try_for_each(|end| self::end(out, end, full)),
+        None => writeln!(out, "    {}", In(ODD, "no result"))?,
+        Some(Came::Ends(ends)) => ends.iter().try_for_each(|end| self::end(out, end, full))?,
         Some(Came::Result { end, content, truncated_from }) => {
             if *end != CallEnd::Ok {
                 writeln!(out, "    {}", In(BAD, call_end(end)))?;
             }
             block(out, content, "    ", if full { None } else { Some(RESULT_LINES) })?;
-            match truncated_from {
-                Some(bytes) => writeln!(out, "    {}", In(DIM, format!("cut from {bytes} bytes"))),
-                None => Ok(()),
+            if let Some(bytes) = truncated_from {
+                writeln!(out, "    {}", In(DIM, format!("cut from {bytes} bytes")))?;
             }
         }
     }
+    nested(out, call.nested.as_ref(), full)
+}
+
+/// The transcript of a child, behind a line that tells how deep it is.
+fn nested(out: &mut dyn Write, nested: Option<&Nested>, full: bool) -> io::Result<()> {
+    let mut text = Vec::new();
+    match nested {
+        None => return Ok(()),
+        Some(Nested::Transcript(transcript)) => draw(&mut text, transcript, full)?,
+        Some(Nested::Unreadable(why)) => writeln!(text, "{}", In(BAD, harmless(why)))?,
+    }
+    String::from_utf8_lossy(&text).lines().try_for_each(|line| writeln!(out, "    {} {line}", In(DIM, "│")))
 }
 
 fn call_end(end: &CallEnd) -> &'static str {
@@ -229,7 +245,9 @@ fn end(out: &mut dyn Write, end: &End, full: bool) -> io::Result<()> {
     writeln!(out, "    {} {}  {}", In(style, sign), In(GOOD, end.child.short()), In(style, said))?;
     block(out, &end.text, "    ", if full { None } else { Some(RESULT_LINES) })?;
     let shown = u64::try_from(end.text.len()).unwrap_or(u64::MAX);
-    if end.len > shown {
+    if end.deleted {
+        writeln!(out, "    {}", In(DIM, format!("its text of {} was deleted with its session", size(end.len))))?;
+    } else if end.len > shown {
         let rest = format!("the whole text has {} bytes: subtend show {}", end.len, end.child);
         writeln!(out, "    {}", In(DIM, rest))?;
     }

@@ -15,6 +15,9 @@ use subtend_session::record::{
 };
 use subtend_session::usage::Usage;
 
+use super::Transcript;
+use super::minion::Minion;
+
 /// One thing that was said or done.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -51,7 +54,9 @@ pub(super) enum Entry {
         text: Option<Text>,
         /// The calls, in order.
         calls: Vec<Call>,
-        /// The model that answered, by the provider's own name, where it told one.
+        /// The agent that answered.
+        agent: Option<Text>,
+        /// The model that answered, with its provider: as the server names it where it does, else by the session's name for it.
         model: Option<Text>,
         /// What it cost.
         usage: Usage,
@@ -155,6 +160,33 @@ pub(super) enum Entry {
     },
 }
 
+impl Entry {
+    /// The ends that arrived as one message; none of anything else.
+    pub(super) fn ends_mut(&mut self) -> &mut [End] {
+        if let Self::Notice { ends } = self { ends } else { &mut [] }
+    }
+
+    /// The calls of an answer; none of anything else.
+    pub(super) fn calls_mut(&mut self) -> &mut [Call] {
+        match self {
+            Self::Answer { calls, .. } => calls,
+            Self::Input { .. }
+            | Self::Waiting { .. }
+            | Self::Discarded { .. }
+            | Self::Notice { .. }
+            | Self::Held { .. }
+            | Self::Ended { .. }
+            | Self::Branch { .. }
+            | Self::Switched { .. }
+            | Self::RolledBack { .. }
+            | Self::Asked { .. }
+            | Self::Word { .. }
+            | Self::Deleted { .. }
+            | Self::Closed { .. } => &mut [],
+        }
+    }
+}
+
 /// An entry, and whether models see it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Shown {
@@ -177,8 +209,27 @@ pub(super) struct Call {
     pub(super) args: Text,
     /// The child that it opened.
     pub(super) child: Option<SessionId>,
+    /// What was left out of the child's prompt, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) warnings: Vec<Text>,
     /// What came of it; absent while it is open.
     pub(super) result: Option<Came>,
+    /// What a minion did for the call, where everything is shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) minion: Option<Minion>,
+    /// The child, where it has no row of its own and everything is shown.
+    #[serde(flatten)]
+    pub(super) nested: Option<Nested>,
+}
+
+/// A child within the call that started it (G9).
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Nested {
+    /// What was said and done in it.
+    Transcript(Box<Transcript>),
+    /// Why it cannot be read.
+    Unreadable(String),
 }
 
 /// What came of a call.
@@ -203,12 +254,32 @@ pub(super) enum Came {
 pub(super) struct End {
     /// The child.
     pub(super) child: SessionId,
+    /// Its run; absent when it refused to go on.
+    #[serde(skip)]
+    pub(super) run: Option<RunNo>,
     /// How it ended.
     pub(super) outcome: Outcome,
     /// The start of its text.
     pub(super) text: Text,
     /// Bytes of the whole text.
     pub(super) len: u64,
+    /// Whether the text was deleted with the child's session.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) deleted: bool,
+}
+
+impl End {
+    /// Fills in the text that only the child's own journal has.
+    pub(super) fn complete(&mut self, records: &[Stored]) {
+        let ended = records.iter().find_map(|stored| {
+            let Record::RunEnded(ended) = &stored.record else { return None };
+            Some(ended).filter(|ended| Some(ended.run) == self.run)
+        });
+        if let Some(ended) = ended {
+            self.text = ended.text.clone().unwrap_or_default();
+            self.outcome = ended.outcome.clone();
+        }
+    }
 }
 
 /// The session's birth.
@@ -256,12 +327,18 @@ struct Book<'a> {
     spans: BTreeMap<RunNo, Range<usize>>,
     /// Runs that were rolled back.
     rolled_back: Vec<RunNo>,
+    /// The agent that answers: the session's own, until an input names another one.
+    agent: Option<Text>,
+    /// The model of the turn that was started last.
+    model: Option<Text>,
 }
 
 impl<'a> Book<'a> {
     fn add(&mut self, stored: &'a Stored) {
         let at_ms = stored.at_ms;
         match &stored.record {
+            Record::SessionCreated(created) => self.agent = Some(created.agent.clone()),
+            Record::TurnStarted { model, .. } => self.model = Some(model.clone()),
             Record::InputAccepted(input) => {
                 self.inputs.insert(input.id, (input, at_ms));
                 self.order.push(input.id);
@@ -281,6 +358,7 @@ impl<'a> Book<'a> {
             Record::ChildSpawned(spawned) => {
                 if let Some(call) = self.call(spawned.call) {
                     call.child = Some(spawned.child);
+                    call.warnings.clone_from(&spawned.warnings);
                 }
             }
             Record::ContinueAsked(asked) => {
@@ -331,9 +409,8 @@ impl<'a> Book<'a> {
             // Both stand where the session is described, not where they were said.
             Record::TitleSet(_)
             | Record::SummarySet(_)
-            | Record::SessionCreated(_)
+            | Record::MetadataSet(_)
             | Record::RunOpened(_)
-            | Record::TurnStarted { .. }
             | Record::CallStarted { .. }
             | Record::ContinueRefused { .. }
             | Record::CancelAsked { .. }
@@ -344,6 +421,9 @@ impl<'a> Book<'a> {
 
     fn take(&mut self, id: InputId, run: RunNo, seq: Seq) {
         let Some((input, at_ms)) = self.inputs.remove(&id) else { return };
+        if let Some(other) = &input.agent_override {
+            self.agent = Some(other.agent.clone());
+        }
         let (from, text) = (input.from.clone(), input.text.clone());
         self.entries.push(Entry::Input { id, seq, from, run, text, at_ms });
     }
@@ -363,31 +443,21 @@ impl<'a> Book<'a> {
             tool: asked.tool.clone(),
             args: asked.args.clone(),
             child: None,
+            warnings: Vec::new(),
             result: None,
+            minion: None,
+            nested: None,
         });
         let text = answered.text.clone().filter(|text| !text.is_empty());
         self.answers.insert(turn, self.entries.len());
-        let (model, usage) = (answered.model.clone(), answered.usage);
-        self.entries.push(Entry::Answer { turn, seq, text, calls: calls.collect(), model, usage, at_ms });
+        let (agent, usage) = (self.agent.clone(), answered.usage);
+        let model = super::model_name(answered.model.as_ref(), self.model.as_ref());
+        self.entries.push(Entry::Answer { turn, seq, text, calls: calls.collect(), agent, model, usage, at_ms });
     }
 
     fn call(&mut self, call: CallId) -> Option<&mut Call> {
-        match self.entries.get_mut(*self.answers.get(&call.turn)?)? {
-            Entry::Answer { calls, .. } => calls.iter_mut().find(|known| known.call == call),
-            Entry::Input { .. }
-            | Entry::Waiting { .. }
-            | Entry::Discarded { .. }
-            | Entry::Notice { .. }
-            | Entry::Held { .. }
-            | Entry::Ended { .. }
-            | Entry::Branch { .. }
-            | Entry::Switched { .. }
-            | Entry::RolledBack { .. }
-            | Entry::Asked { .. }
-            | Entry::Word { .. }
-            | Entry::Deleted { .. }
-            | Entry::Closed { .. } => None,
-        }
+        let answer = self.entries.get_mut(*self.answers.get(&call.turn)?)?;
+        answer.calls_mut().iter_mut().find(|known| known.call == call)
     }
 
     fn finish(&mut self, finished: &CallFinished) {
@@ -420,7 +490,8 @@ impl<'a> Book<'a> {
 }
 
 fn end(notice: &Notice) -> End {
-    End { child: notice.child, outcome: notice.outcome.clone(), text: notice.prefix.clone(), len: notice.len }
+    let (outcome, text) = (notice.outcome.clone(), notice.prefix.clone());
+    End { child: notice.child, run: notice.run, outcome, text, len: notice.len, deleted: false }
 }
 
 #[cfg(test)]

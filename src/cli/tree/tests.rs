@@ -51,7 +51,7 @@ fn read(session: SessionId) -> Result<(Past, Option<String>), Fail> {
         turns: 2,
         usage: Usage { input: 1_000, output: 234, ..Usage::default() },
         born,
-        span_ms: 1_500,
+        worked_ms: 1_500,
         ..Past::default()
     };
     match session.to_string().as_str() {

@@ -25,7 +25,7 @@ const TELLING: [(&str, bool); 9] = [
 
 /// The call in a few words, without anything that a terminal would obey: by the sign and name that its tool has for people, and in
 /// the tool's own words, where it has some (M13).
-pub(super) fn call(named: &str, args: &str, tools: &Registry) -> String {
+pub(crate) fn call(named: &str, args: &str, tools: &Registry) -> String {
     let Shown { tool, display, input, .. } = tools.shown(named, args, None);
     let used = discovery::used(named, args);
     let args = used.as_ref().map_or(args, |(_, args)| args);
@@ -33,8 +33,9 @@ pub(super) fn call(named: &str, args: &str, tools: &Registry) -> String {
     let icon = if display.icon.is_empty() { String::new() } else { format!("{} ", clip(&display.icon, 4)) };
     let tool = format!("{icon}{}", clip(&tool, 24));
     let own = input.map(|input| clip(&input, COLUMNS));
+    let lines = super::diff::count(args).map(|lines| format!(" ({lines})")).unwrap_or_default();
     match own.or_else(|| serde_json::from_str::<Value>(args).ok().as_ref().and_then(about)) {
-        Some(about) => format!("{tool} {about}"),
+        Some(about) => format!("{tool} {about}{lines}"),
         None => tool,
     }
 }
@@ -57,11 +58,12 @@ mod tests {
             (call("search", r#"{"path":"src","pattern":"error"}"#), "search \"error\""),
             (call("read", r#"{"path":"src/main.rs","from":3}"#), "read src/main.rs"),
             (call("list", r#"{"path":" "}"#), "list"),
-            (call("shell", r#"{"command":"a\u001b[2J\nb"}"#), "shell a [2J b"),
+            (call("edit", r#"{"path":"a","old":"x\ny","new":"x\nz\nq"}"#), "edit a (+2 -1)"),
+            (call("shell", r#"{"command":"a\u001b[2J\nb"}"#), "shell a<U+001B>[2J b"),
             (call("read", "{\"path\":"), "read"),
             (call("odd", "[1]"), "odd"),
             (call("use_tool", r#"{"tool":"read","args":{"path":"a"}}"#), "read a"),
-            (call("minion", r#"{"message":"Count\u001b them."}"#), "🤖 Minion Count them."),
+            (call("minion", r#"{"message":"Count\u001b them."}"#), "🤖 Minion Count<U+001B> them."),
         ];
         for (brief, expected) in cases {
             assert_eq!(brief, expected);

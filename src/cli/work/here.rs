@@ -6,7 +6,8 @@ use subtend_actors::TakesUp;
 use subtend_actors::boot::at_next_boot;
 use subtend_journal::Journal;
 use subtend_session::ids::{RunNo, Seq, SessionId};
-use subtend_session::record::Record;
+use subtend_session::limits::Limits;
+use subtend_session::record::{Record, SessionCreated};
 use subtend_session::state::Phase;
 use subtend_tools::workspace::Workspace;
 
@@ -25,10 +26,22 @@ pub(crate) struct HereArgs {
 /// What a verb lets agents work for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum About<'a> {
-    /// A session that it opens.
-    New,
+    /// A session that it opens, of an agent that is named or the default one.
+    New(Option<&'a str>),
     /// A session that is there, as a person names it.
     Session(&'a str, HereArgs),
+}
+
+/// A session that is there, in its store.
+pub(super) struct Found {
+    /// The store.
+    pub(super) journal: Journal,
+    /// The session.
+    pub(super) session: SessionId,
+    /// The root of its tree.
+    pub(super) root: SessionId,
+    /// How it was opened.
+    pub(super) birth: Box<SessionCreated>,
 }
 
 impl About<'_> {
@@ -39,24 +52,44 @@ impl About<'_> {
     /// # Errors
     /// [`Fail::Usage`] where it was begun in another workspace, with both and what to do, and where no session can be there; as
     /// [`control::find`].
-    pub(super) fn find(
-        self,
-        place: &Place,
-        journal: &Journal,
-        workspace: &Workspace,
-    ) -> Result<Option<SessionId>, Fail> {
+    pub(super) fn find(self, place: &Place, workspace: &Workspace) -> Result<Option<Found>, Fail> {
         let Self::Session(name, HereArgs { here }) = self else { return Ok(None) };
         if place.path().is_none() {
             return Err(place.none());
         }
-        let session = control::find(journal, name)?;
-        if !here
-            && let Some(home) = home(journal, session)?
-            && !is_same(Path::new(&home), workspace.path())
-        {
-            return Err(elsewhere(session, Path::new(&home), workspace.path()));
+        let journal = place.open()?;
+        let session = control::find(&journal, name)?;
+        let birth = birth(&journal, session)?;
+        let home = Path::new(&*birth.workspace);
+        if !here && !is_same(home, workspace.path()) {
+            return Err(elsewhere(session, home, workspace.path()));
         }
-        Ok(Some(session))
+        let root = journal.head(session)?.map_or(session, |head| head.root);
+        Ok(Some(Found { journal, session, root, birth }))
+    }
+}
+
+impl Found {
+    /// Whether an input has named another agent, which may have a model of its own.
+    pub(super) fn overridden(&self) -> Result<bool, Fail> {
+        let records = self.journal.records(self.session)?;
+        let names = |record: &Record| matches!(record, Record::InputAccepted(input) if input.agent_override.is_some());
+        Ok(records.iter().any(|stored| names(&stored.record)))
+    }
+
+    /// The limits that the session was opened with.
+    pub(super) fn limits(&self) -> Result<Limits, Fail> {
+        let limits = &self.birth.limits;
+        if let Some(body) = &limits.body {
+            return Ok(Limits::clone(body));
+        }
+        let known = self.journal.def(limits.hash)?;
+        known.and_then(|json| serde_json::from_str(&json).ok()).ok_or_else(|| {
+            Fail::Store(format!(
+                "the limits {} are not in the store; `subtend verify` tells what else is wrong",
+                limits.hash
+            ))
+        })
     }
 }
 
@@ -84,13 +117,16 @@ pub(super) fn takes_up(session: Option<SessionId>) -> TakesUp {
     session.map_or(TakesUp::Nothing, TakesUp::Session)
 }
 
-/// The workspace in which a session was begun.
-fn home(journal: &Journal, session: SessionId) -> Result<Option<String>, Fail> {
+/// How a session was opened.
+fn birth(journal: &Journal, session: SessionId) -> Result<Box<SessionCreated>, Fail> {
     let births = journal.records_from(session, Seq(1), 1)?;
-    Ok(births.into_iter().find_map(|stored| {
+    let birth = births.into_iter().find_map(|stored| {
         let Record::SessionCreated(created) = stored.record else { return None };
-        Some(created.workspace.to_string())
-    }))
+        Some(created)
+    });
+    birth.ok_or_else(|| {
+        Fail::Store(format!("session {session} has no birth; `subtend verify` tells what else is wrong"))
+    })
 }
 
 /// Whether two names mean one directory: it may have been reached by a link, or by `..`.

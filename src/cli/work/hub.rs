@@ -7,16 +7,20 @@ use std::time::Duration;
 use subtend_actors::builder::Builder;
 use subtend_actors::prices::Prices;
 use subtend_actors::{
-    Approver, BootError, BootProgress, OpenSessionError, Options, Runtime, SendError, SessionHandle, StartError,
-    WaitError,
+    Approver, BootError, BootProgress, Hooks, OpenOptions, OpenSessionError, Options, Runtime, SendError,
+    SessionHandle, StartError, WaitError,
 };
 use subtend_agents::catalog::Catalog;
 use subtend_agents::dialect::Dialects;
 use subtend_journal::Journal;
+use subtend_models::windows::{ByModel, Windows};
 use subtend_session::authority::{Authority, RuleSet, Verdict};
+use subtend_session::ids::Text;
 use subtend_session::limits::Limits;
+use subtend_tools::commands::Commands;
 use subtend_tools::option::ToolOptions;
 use subtend_tools::registry::Registry;
+use subtend_tools::secrets::Secrets;
 use subtend_tools::tool::Tool;
 use subtend_tools::workspace::Workspace;
 
@@ -35,29 +39,57 @@ pub(crate) struct Parts {
     pub(crate) tools: Registry,
     pub(crate) models: Choice,
     pub(crate) prices: Prices,
+    pub(crate) windows: Windows,
+    pub(crate) caps: ByModel,
     pub(crate) limits: Limits,
     pub(crate) policy: RuleSet,
+    /// What holds besides the policy.
+    pub(crate) bounds: [RuleSet; 2],
     pub(crate) dialects: Dialects,
     pub(crate) tool_options: ToolOptions,
     pub(crate) options: Options,
+    /// The model that the command names for a session that exists.
+    pub(crate) hooks: Option<Arc<dyn Hooks>>,
     /// Nothing is told but errors.
     pub(crate) quiet: bool,
 }
 
-/// The tools of the workspace.
+/// The tools of the workspace, as they are without a configuration: to check names.
 pub(crate) fn tools() -> Result<Registry, Fail> {
+    tools_with(Commands::default())
+}
+
+/// The tools of the workspace. Keys of providers are redacted in their results.
+pub(crate) fn tools_with(commands: Commands) -> Result<Registry, Fail> {
     let guard = guard::guard().map_err(|error| {
         Fail::Other(format!("the running program cannot be found, so no command could be guarded: {error}"))
     })?;
     let tools = Registry::builder()
-        .tools(Registry::workspace_tools(Some(guard)))
+        .secrets(keys())
+        .tools(Registry::workspace_tools_with(Some(guard), commands))
         .map_err(|error| Fail::Other(format!("the tools do not fit together: {error}")))?;
     Ok(tools.build())
 }
 
+/// The keys of providers in the environment of this process.
+#[cfg(feature = "providers")]
+fn keys() -> Secrets {
+    use subtend_models::provider::Protocol;
+
+    let variables = Protocol::ALL.into_iter().filter_map(Protocol::key_variable);
+    Secrets::of(variables.filter_map(|name| Some((name, std::env::var(name).ok()?))))
+}
+
+/// Without providers no key is read.
+#[cfg(not(feature = "providers"))]
+fn keys() -> Secrets {
+    Secrets::default()
+}
+
 /// Why tools whose own action is allowed are not offered all the same.
-pub(super) fn withheld(tools: &Registry, policy: &RuleSet) -> Vec<String> {
-    let authority = Authority::of(policy.clone());
+pub(super) fn withheld(tools: &Registry, policy: &RuleSet, bounds: &[RuleSet]) -> Vec<String> {
+    let met = |all: Authority, rules: &RuleSet| all.meet(&Authority::of(rules.clone()));
+    let authority = bounds.iter().fold(Authority::of(policy.clone()), met);
     let allowed = |tool: &Arc<dyn Tool>| tool.access(None).iter().all(|of| authority.verdict(of) == Verdict::Allow);
     let all = tools.names().filter_map(|name| tools.get(name));
     all.filter(|tool| allowed(tool)).filter_map(|tool| tool.ruled_out(&authority)).map(|why| why.to_string()).collect()
@@ -72,10 +104,17 @@ pub(crate) async fn start(journal: Journal, parts: Parts, attended: bool) -> Res
         .tools(parts.tools)
         .policy(parts.policy)
         .prices(parts.prices)
+        .context_windows(parts.windows)
+        .output_tokens(parts.caps)
         .limits(parts.limits)
         .dialects(parts.dialects)
         .tool_options(parts.tool_options)
         .options(parts.options);
+    let builder = parts.bounds.into_iter().fold(builder, Builder::bounds);
+    let builder = match parts.hooks {
+        Some(hooks) => builder.hooks(hooks),
+        None => builder,
+    };
     let builder = telling(journal.clone(), parts.models.give(builder), (!parts.quiet).then(Teller::new));
     let started = if attended {
         builder.start_attended().await.map(|(runtime, approver)| (runtime, Some(approver)))
@@ -121,9 +160,10 @@ fn failed(journal: &Journal, error: StartError) -> Fail {
     }
 }
 
-/// Opens a session of `agent`.
-pub(crate) fn open(runtime: &Runtime, agent: &str) -> Result<SessionHandle, Fail> {
-    runtime.open(agent).map_err(|error| match &error {
+/// Opens a session of `agent`, answered by `model` where one is named.
+pub(crate) fn open(runtime: &Runtime, agent: &str, model: Option<&Text>) -> Result<SessionHandle, Fail> {
+    let options = OpenOptions { model: model.cloned(), ..OpenOptions::agent(agent) };
+    runtime.open(options).map_err(|error| match &error {
         OpenSessionError::UnknownAgent { .. } | OpenSessionError::NotPrimary { .. } => {
             Fail::Usage(format!("{error} (--agent NAME; `subtend agents` tells more)"))
         }
@@ -194,7 +234,7 @@ mod tests {
         let memory = Memory::new();
         let runtime = begin(journal(memory.clone()), built(), None).await.expect("a runtime");
         for _ in 0..3 {
-            open(&runtime, "general").expect("a session").send("work").await.expect("accepted");
+            open(&runtime, "general", None).expect("a session").send("work").await.expect("accepted");
         }
         drop(runtime);
         let told = Told::default();
@@ -208,7 +248,7 @@ mod tests {
     async fn a_recovery_that_finds_the_disk_full_says_so_and_what_to_do() {
         let memory = Memory::new();
         let runtime = begin(journal(memory.clone()), built(), None).await.expect("a runtime");
-        open(&runtime, "general").expect("a session").send("work").await.expect("accepted");
+        open(&runtime, "general", None).expect("a session").send("work").await.expect("accepted");
         drop(runtime);
         let (engine, faults) = Faulty::new(Box::new(memory));
         faults.fill(1);

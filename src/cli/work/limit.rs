@@ -1,53 +1,97 @@
-//! Limits from the command line: `--limit NAME=VALUE`.
+//! Limits from the command line: `--limit NAME=VALUE` and `--host NAME=VALUE`.
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+use subtend::config::{Host, Key, Loaded, Origin};
 use subtend_session::limits::Limits;
 
 use super::super::fail::Fail;
+use super::here::Found;
 
-/// The limits of `base`, with what `words` change of them.
-pub(super) fn read(words: &[String], base: &Limits) -> Result<Limits, Fail> {
-    let known = |limits: &Limits| match serde_json::to_value(limits) {
-        Ok(Value::Object(fields)) => Ok(fields),
-        Ok(_) | Err(_) => Err(Fail::Other("the limits have no names".into())),
-    };
-    let mut fields = known(base)?;
-    for word in words {
-        let (name, value) = split(word, &fields)?;
-        fields.insert(name.clone(), value);
-        serde_json::from_value::<Limits>(Value::Object(fields.clone()))
-            .map_err(|error| refused(&name, &fields, &error))?;
+/// The limits of sessions and the bounds of the host, as configuration and options set them.
+///
+/// # Errors
+/// [`Fail::Usage`] for what cannot be one, and for a limit that is set above what the host allows. One that nobody set is lowered.
+pub(super) fn bounds(limits: &[String], host: &[String], said: &Loaded) -> Result<(Limits, Host), Fail> {
+    let host = read(host, &said.config.host, "--host")?;
+    let zero = [
+        ("slots", host.slots == 0),
+        ("inbox", host.inbox == 0),
+        ("events", host.events == 0),
+        ("idle_ms", host.idle_ms == 0),
+    ];
+    if let Some((name, _)) = zero.iter().find(|(_, zero)| *zero) {
+        return Err(Fail::Usage(format!("with `{name}` of 0 nothing could be done: give 1 or more (--host)")));
     }
-    let limits: Limits =
-        serde_json::from_value(Value::Object(fields)).map_err(|error| Fail::Usage(format!("{error} (--limit)")))?;
-    limits.check().map_err(|error| Fail::Usage(format!("{error} (--limit)")))?;
-    Ok(limits)
+    let mut set: Limits = read(limits, &said.config.limits, "--limit")?;
+    set.check().map_err(|error| Fail::Usage(format!("{error} (--limit)")))?;
+    for (name, value) in host.exceeded_by(&set) {
+        let by_option =
+            limits.iter().any(|word| word.split('=').next().is_some_and(|of| of.trim().replace('-', "_") == name));
+        if by_option || said.origin(&Key::from(["limits", name])) != Origin::Default {
+            return Err(Fail::Usage(format!(
+                "the limit `{name}` of {value} is above `slots` of the host, {}: raise that too, with `--host slots={value}` or \
+                 `host.slots` in subtend.yaml",
+                host.slots
+            )));
+        }
+    }
+    set.live_runs = set.live_runs.min(host.slots);
+    set.live_person_runs = set.live_person_runs.min(host.slots);
+    Ok((set, host))
 }
 
-/// Why a value that is a number, or `none`, is not taken for the limit.
-fn refused(name: &str, fields: &Map<String, Value>, error: &serde_json::Error) -> Fail {
+/// What to say of a session whose limits are above what this host allows.
+pub(super) fn lowered(found: &Found, host: &Host) -> Result<Vec<String>, Fail> {
+    let said = |(name, value)| {
+        let slots = host.slots;
+        format!(
+            "the session's limit `{name}` of {value} counts as {slots} here, the host's `slots`: `--host slots={value}` raises it"
+        )
+    };
+    Ok(host.exceeded_by(&found.limits()?).into_iter().map(said).collect())
+}
+
+/// `base`, with what `words` of `option` change of it.
+fn read<T: Serialize + DeserializeOwned>(words: &[String], base: &T, option: &str) -> Result<T, Fail> {
+    let usage = |error: &serde_json::Error| Fail::Usage(format!("{error} ({option})"));
+    let Ok(Value::Object(mut fields)) = serde_json::to_value(base) else {
+        return Err(Fail::Other(format!("{option} has no names")));
+    };
+    for word in words {
+        let (name, value) = split(word, &fields, option)?;
+        fields.insert(name.clone(), value);
+        serde_json::from_value::<T>(Value::Object(fields.clone()))
+            .map_err(|error| refused(&name, &fields, &error, option))?;
+    }
+    serde_json::from_value(Value::Object(fields)).map_err(|error| usage(&error))
+}
+
+/// Why a value that is a number, or `none`, is not taken.
+fn refused(name: &str, fields: &Map<String, Value>, error: &serde_json::Error, option: &str) -> Fail {
     Fail::Usage(match fields.get(name) {
-        Some(Value::Null) => format!("the limit `{name}` cannot be `none`: give a whole number (--limit)"),
-        Some(value) => format!("`{value}` is too large for the limit `{name}` (--limit)"),
-        None => format!("{error} (--limit)"),
+        Some(Value::Null) => format!("the limit `{name}` cannot be `none`: give a whole number ({option})"),
+        Some(value) => format!("`{value}` is too large for the limit `{name}` ({option})"),
+        None => format!("{error} ({option})"),
     })
 }
 
-fn split(word: &str, fields: &Map<String, Value>) -> Result<(String, Value), Fail> {
+fn split(word: &str, fields: &Map<String, Value>, option: &str) -> Result<(String, Value), Fail> {
     let names = || fields.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
     let Some((name, value)) = word.split_once('=') else {
-        return Err(Fail::Usage(format!("`{word}` is no limit: write NAME=VALUE (--limit); there are: {}", names())));
+        return Err(Fail::Usage(format!("`{word}` is no limit: write NAME=VALUE ({option}); there are: {}", names())));
     };
     let name = name.trim().replace('-', "_");
     if !fields.contains_key(&name) {
-        return Err(Fail::Usage(format!("there is no limit `{name}` (--limit); there are: {}", names())));
+        return Err(Fail::Usage(format!("there is no limit `{name}` ({option}); there are: {}", names())));
     }
     let value = value.trim();
     if value == "none" {
         return Ok((name, Value::Null));
     }
     let number: u64 = value.parse().map_err(|_| {
-        Fail::Usage(format!("`{value}` is no value for the limit `{name}`: give a whole number, or `none` (--limit)"))
+        Fail::Usage(format!("`{value}` is no value for the limit `{name}`: give a whole number, or `none` ({option})"))
     })?;
     Ok((name, number.into()))
 }
@@ -58,7 +102,8 @@ mod tests {
 
     fn said(words: &[&str]) -> Result<Limits, String> {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        read(&words, &Limits::default()).map_err(|error| error.to_string())
+        let said = Loaded::of([]).expect("a configuration");
+        bounds(&words, &[], &said).map(|(limits, _)| limits).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -71,7 +116,7 @@ mod tests {
     #[test]
     fn what_is_not_named_stays_as_the_configuration_has_it() {
         let base = Limits { spawns: 7, turns: 3, ..Limits::default() };
-        let set = read(&["turns=5".to_owned()], &base).map_err(|error| error.to_string());
+        let set = read(&["turns=5".to_owned()], &base, "--limit").map_err(|error| error.to_string());
         assert_eq!(set, Ok(Limits { turns: 5, ..base }));
     }
 
@@ -87,5 +132,33 @@ mod tests {
         starts(&["turns=none"], "the limit `turns` cannot be `none`: give a whole number (--limit)");
         starts(&["turns=99999999999"], "`99999999999` is too large for the limit `turns` (--limit)");
         starts(&["live_runs=0"], "with the limit `live_runs` of 0 nothing could be done: give 1 or more (--limit)");
+    }
+
+    #[test]
+    fn a11_a_limit_above_the_hosts_slots_is_refused() {
+        let bound = |limits: &[&str], host: &[&str], config: &str| {
+            let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+            let layer = subtend::config::Layer::file(Origin::User("subtend.yaml".into()), config).expect("a layer");
+            let said = Loaded::of([layer]).expect("a configuration");
+            let both = bounds(&words(limits), &words(host), &said);
+            both.map(|(limits, host)| (limits.live_runs, limits.live_person_runs, host.slots))
+                .map_err(|error| error.to_string())
+        };
+        let refused = |value: u32, slots: u32| {
+            Err(format!(
+                "the limit `live_runs` of {value} is above `slots` of the host, {slots}: raise that too, with `--host \
+                 slots={value}` or `host.slots` in subtend.yaml"
+            ))
+        };
+        assert_eq!(bound(&["live_runs=1000"], &[], ""), refused(1000, 256));
+        assert_eq!(bound(&[], &[], "limits: {live_runs: 300}"), refused(300, 256));
+        assert_eq!(bound(&[], &["slots=2"], "limits: {live_runs: 3}"), refused(3, 2));
+        assert_eq!(bound(&["live_runs=1000"], &["slots=1000"], ""), Ok((1000, 64, 1000)));
+        assert_eq!(bound(&["live_runs=1000"], &[], "host: {slots: 2000}"), Ok((1000, 64, 2000)));
+        assert_eq!(bound(&[], &["slots=2"], ""), Ok((2, 2, 2)), "what nobody set is lowered");
+        assert_eq!(
+            bound(&[], &["slots=0"], ""),
+            Err("with `slots` of 0 nothing could be done: give 1 or more (--host)".to_owned())
+        );
     }
 }

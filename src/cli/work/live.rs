@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use subtend_actors::event::{Event, What};
 use subtend_models::model::Delta;
-use subtend_session::call::CallKind;
+use subtend_session::call::{CallEnd, CallKind, ToolEffect};
 use subtend_session::ids::{CallId, SessionId, Text};
 use subtend_session::outcome::Outcome;
 use subtend_session::place::BranchKind;
@@ -38,14 +39,18 @@ pub(super) struct Node {
     pub(super) depth: usize,
     /// What it does.
     pub(super) doing: Doing,
-    /// Answered turns.
+    /// Answered turns of its last run.
     pub(super) turns: u32,
-    /// Tokens of all its model calls.
+    /// Tokens of the model calls of its last run.
     pub(super) tokens: u64,
-    /// When it was first heard of.
-    pub(super) since: Instant,
     /// When its last run ended.
     pub(super) ended: Option<Instant>,
+    /// When its last run was opened.
+    opened: Instant,
+    /// Working time of its last run before `working`.
+    worked: Duration,
+    /// Since when it works.
+    working: Option<Instant>,
     kids: Vec<SessionId>,
     /// How calls are shown.
     registry: Registry,
@@ -56,13 +61,20 @@ pub(super) struct Node {
 #[derive(Debug)]
 struct Open {
     brief: String,
-    started: bool,
-    local: bool,
+    kind: Option<CallKind>,
+}
+
+impl Open {
+    fn is_local(&self) -> bool {
+        self.kind.as_ref().is_some_and(CallKind::is_local)
+    }
 }
 
 /// What a session does.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Doing {
+    /// It has no run yet.
+    Idle,
     /// It waits for a slot.
     Queued,
     /// The model was asked.
@@ -86,6 +98,8 @@ pub(super) enum News {
     Born,
     /// A tool was started.
     Tool(String),
+    /// A local call ended: what it was, whether it only read, and how it ended with the start of its result.
+    Called(String, ToolEffect, CallEnd, Text),
     /// A model call failed, and is tried again or not.
     Failed(String),
     /// The run ended.
@@ -124,15 +138,29 @@ impl Live {
             What::Record { record, .. } => self.record(id, record, now),
             What::Delta { delta, .. } => {
                 if let Some(node) = self.nodes.get_mut(&id) {
-                    node.doing = match delta {
+                    let doing = match delta {
                         Delta::Text(_) | Delta::Call { .. } => Doing::Writing,
                         Delta::Reasoning(_) => Doing::Thinking,
                     };
+                    node.go(doing, now);
                 }
                 None
             }
-            What::Progress { .. } => None,
+            What::Progress { .. } | What::Queue { .. } => None,
         }
+    }
+
+    /// Children of `node` with a run in flight.
+    pub(super) fn running(&self, node: &Node) -> usize {
+        let kids = node.kids.iter().filter_map(|kid| self.nodes.get(kid));
+        kids.filter(|kid| !matches!(kid.doing, Doing::Idle | Doing::Ended(_))).count()
+    }
+
+    /// Tokens of the last run of the root and of all runs that began after it.
+    pub(super) fn tokens(&self) -> u64 {
+        let since = self.nodes.get(&self.root).map(|root| root.opened);
+        let runs = self.nodes.values().filter(|node| Some(node.opened) >= since);
+        runs.map(|node| node.tokens).fold(0, u64::saturating_add)
     }
 
     fn record(&mut self, id: SessionId, record: &Arc<Record>, now: Instant) -> Option<(SessionId, News)> {
@@ -155,6 +183,9 @@ impl Live {
             node.kids.push(child);
             let depth = node.depth.saturating_add(1);
             let mut node = Node::new(agent.clone(), short.0.clone(), depth, now, node.registry.clone());
+            if matches!(&**record, Record::ChildSpawned(_)) {
+                node.doing = Doing::Queued;
+            }
             for record in self.early.remove(&child).unwrap_or_default() {
                 node.record(&record, now);
             }
@@ -172,11 +203,13 @@ impl Node {
             agent,
             short,
             depth,
-            doing: Doing::Queued,
+            doing: Doing::Idle,
             turns: 0,
             tokens: 0,
-            since: now,
             ended: None,
+            opened: now,
+            worked: Duration::ZERO,
+            working: None,
             kids: Vec::new(),
             open: BTreeMap::new(),
         }
@@ -184,49 +217,74 @@ impl Node {
 
     /// The local tools that run now.
     pub(super) fn tools(&self) -> impl Iterator<Item = &str> {
-        self.open.values().filter(|open| open.started && open.local).map(|open| open.brief.as_str())
+        self.open.values().filter(|open| open.is_local()).map(|open| open.brief.as_str())
+    }
+
+    /// Working time of the last run: without waits for children, for a slot and for a person.
+    pub(super) fn worked(&self, now: Instant) -> Duration {
+        let since = self.working.map(|since| now.saturating_duration_since(since));
+        self.worked.saturating_add(since.unwrap_or_default())
+    }
+
+    fn go(&mut self, doing: Doing, now: Instant) {
+        self.worked = self.worked(now);
+        self.working = matches!(doing, Doing::Thinking | Doing::Writing | Doing::Tools).then_some(now);
+        self.doing = doing;
     }
 
     fn record(&mut self, record: &Record, now: Instant) -> Option<News> {
         match record {
             Record::RunOpened(_) => {
-                self.ended = None;
-                self.doing = Doing::Queued;
+                (self.turns, self.tokens, self.ended, self.opened) = (0, 0, None, now);
+                self.go(Doing::Queued, now);
+                self.worked = Duration::ZERO;
             }
-            Record::TurnStarted { .. } => self.doing = Doing::Thinking,
+            Record::RunStarted { .. } | Record::TurnStarted { .. } | Record::RunResumed { .. } => {
+                self.go(Doing::Thinking, now);
+            }
             Record::TurnAnswered(answered) => self.answered(answered),
             Record::AttemptDiscarded(discarded) => {
                 let usage = discarded.usage.unwrap_or_default();
                 self.tokens = self.tokens.saturating_add(usage.tokens());
                 return Some(News::Failed(failed(discarded)));
             }
-            Record::CallStarted { call, kind, .. } => return self.started(*call, kind),
-            Record::CallFinished(finished) => self.closed(finished.call),
-            Record::NoticeTaken(taken) => self.noticed(taken),
+            Record::CallStarted { call, kind, .. } => return self.started(*call, kind, now),
+            Record::CallFinished(finished) => {
+                let open = self.close(finished.call, now)?;
+                let effect = match open.kind {
+                    Some(CallKind::Local(effect)) => effect,
+                    // It was refused before it started.
+                    None => ToolEffect::ReadOnly,
+                    Some(_) => return None,
+                };
+                return Some(News::Called(open.brief, effect, finished.end.clone(), finished.content.clone()));
+            }
+            Record::NoticeTaken(taken) => self.noticed(taken, now),
             Record::RunParked { why, .. } => {
-                self.doing = match why {
+                let doing = match why {
                     Park::MidTurn | Park::AtRest => Doing::Waiting,
                     Park::Ask => Doing::Held(ASKS),
                     Park::Slot => Doing::Queued,
-                }
+                };
+                self.go(doing, now);
             }
-            Record::AskOpened { .. } => self.doing = Doing::Held(ASKS),
-            Record::RunResumed { .. } => self.doing = Doing::Thinking,
+            Record::AskOpened { .. } => self.go(Doing::Held(ASKS), now),
             Record::RunHeld { why, .. } => {
-                self.doing = Doing::Held(match &**why {
+                let doing = Doing::Held(match &**why {
                     Hold::Interrupted { .. } => "interrupted",
                     Hold::OutOfTurns => "out of turns",
                     Hold::Closing { .. } => "closing",
                 });
+                self.go(doing, now);
             }
             Record::RunEnded(ended) => {
                 self.open.clear();
                 self.ended = Some(now);
-                self.doing = Doing::Ended(ended.outcome.clone());
+                self.go(Doing::Ended(ended.outcome.clone()), now);
+                self.worked = Duration::from_millis(ended.worked_ms);
                 return Some(News::Ended(ended.outcome.clone()));
             }
             Record::SessionCreated(_)
-            | Record::RunStarted { .. }
             | Record::InputAccepted(_)
             | Record::InputsTaken { .. }
             | Record::QueueChanged { .. }
@@ -236,6 +294,7 @@ impl Node {
             | Record::RolledBack { .. }
             | Record::TitleSet(_)
             | Record::SummarySet(_)
+            | Record::MetadataSet(_)
             | Record::SessionDeleted { .. }
             | Record::ContinueAsked(_)
             | Record::ContinueRefused { .. }
@@ -253,35 +312,41 @@ impl Node {
         let asked = answered.calls.iter().zip(0_u32..);
         self.open = asked
             .map(|(asked, ix)| {
-                let open = Open {
-                    brief: super::brief::call(&asked.tool, &asked.args, &self.registry),
-                    started: false,
-                    local: false,
-                };
+                let open = Open { brief: super::brief::call(&asked.tool, &asked.args, &self.registry), kind: None };
                 (CallId { turn: answered.turn, ix }, open)
             })
             .collect();
     }
 
-    fn started(&mut self, call: CallId, kind: &CallKind) -> Option<News> {
+    fn started(&mut self, call: CallId, kind: &CallKind, now: Instant) -> Option<News> {
         let open = self.open.get_mut(&call)?;
-        open.started = true;
-        open.local = kind.is_local();
-        if open.local {
-            self.doing = Doing::Tools;
-            return Some(News::Tool(open.brief.clone()));
+        open.kind = Some(kind.clone());
+        let news = kind.is_local().then(|| News::Tool(open.brief.clone()));
+        self.settle(now);
+        news
+    }
+
+    fn close(&mut self, call: CallId, now: Instant) -> Option<Open> {
+        let open = self.open.remove(&call);
+        self.settle(now);
+        open
+    }
+
+    /// Between two answers: it works while a local call is open, and waits while only others are.
+    fn settle(&mut self, now: Instant) {
+        let mut started = self.open.values().filter(|open| open.kind.is_some());
+        if started.clone().any(Open::is_local) {
+            self.go(Doing::Tools, now);
+        } else if started.next().is_some() {
+            self.go(Doing::Waiting, now);
         }
-        None
     }
 
-    fn closed(&mut self, call: CallId) {
-        self.open.remove(&call);
-    }
-
-    fn noticed(&mut self, taken: &NoticeTaken) {
+    fn noticed(&mut self, taken: &NoticeTaken, now: Instant) {
+        let mut close = |call| drop(self.close(call, now));
         match taken.carrier {
-            Carrier::Result => taken.items.iter().filter_map(|item| item.key).for_each(|key| self.closed(key)),
-            Carrier::Await { call } => self.closed(call),
+            Carrier::Result => taken.items.iter().filter_map(|item| item.key).for_each(close),
+            Carrier::Await { call } => close(call),
             Carrier::Message => {}
         }
     }

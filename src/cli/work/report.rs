@@ -1,6 +1,6 @@
 //! The end of a run: for machines, and for people.
 
-use std::io::{IsTerminal as _, Write};
+use std::io::Write;
 
 use serde::Serialize;
 use subtend_actors::Ended;
@@ -43,15 +43,15 @@ pub(super) fn json(session: SessionId, ended: &Ended) -> Result<String, Fail> {
     Ok(serde_json::to_string(&line)?)
 }
 
-/// Writes the answer, or what there is of it, to stdout.
-pub(super) fn answer(ended: &Ended) -> Result<(), Fail> {
+/// Writes the answer, or what there is of it, to stdout; `raw` as the model wrote it.
+pub(super) fn answer(ended: &Ended, raw: bool) -> Result<(), Fail> {
     let Some(text) = ended.text.as_deref().filter(|text| !text.trim().is_empty()) else { return Ok(()) };
     let mut out = std::io::stdout().lock();
-    // A program gets what the model wrote; a terminal must not obey it.
-    if out.is_terminal() {
-        writeln!(out, "{}", harmless(text).trim_end())?;
-    } else {
+    // A file or a pipe ends at a terminal sooner or later, which must not obey it.
+    if raw {
         writeln!(out, "{}", text.trim_end())?;
+    } else {
+        writeln!(out, "{}", harmless(text).trim_end())?;
     }
     Ok(out.flush()?)
 }

@@ -1,16 +1,21 @@
 //! Where progress is told: a live tree on a terminal, plain lines elsewhere, or nowhere.
 
+use std::collections::BTreeSet;
 use std::io::{IsTerminal as _, Write as _};
 
 use anstream::{AutoStream, ColorChoice};
-use subtend_actors::event::Event;
+use subtend_actors::event::{Event, What};
+use subtend_models::model::Delta;
+use subtend_session::call::ToolEffect;
 use subtend_session::ids::{SessionId, Text};
+use subtend_session::record::Record;
 use subtend_tools::registry::Registry;
 use tokio::time::Instant;
-use unicode_width::UnicodeWidthChar as _;
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-use super::super::paint::{DIM, In, ODD};
-use super::live::Live;
+use super::super::paint::{DIM, In, ODD, harmless};
+use super::live::{Live, News};
+use super::stream::Stream;
 use super::view;
 
 /// How progress is told.
@@ -32,12 +37,19 @@ pub(crate) struct Screen {
     /// How calls are shown.
     tools: Registry,
     live: Option<Live>,
-    /// Lines of the tree that are on the terminal.
+    /// Lines above the cursor that are drawn over.
     drawn: usize,
+    /// Those of them that are of the prompt.
+    typed: usize,
     beat: usize,
     quiet: bool,
-    /// The line that a person is typing, and the column of its cursor: the terminal is in raw mode then.
+    /// What a person is typing, and the characters before its cursor: the terminal is in raw mode then.
     prompt: Option<(String, usize)>,
+    /// Warnings that were printed: each once, however many children it is about.
+    warned: BTreeSet<Text>,
+    /// Sessions whose answers and calls are printed above the tree.
+    heard: Vec<SessionId>,
+    stream: Stream,
 }
 
 impl Screen {
@@ -51,12 +63,47 @@ impl Screen {
             (false, false) => Manner::Lines,
         };
         let colours = !matches!(AutoStream::choice(&stderr), ColorChoice::Never);
-        Self { manner, colours, tools: Registry::default(), live: None, drawn: 0, beat: 0, quiet, prompt: None }
+        Self {
+            manner,
+            colours,
+            tools: Registry::default(),
+            live: None,
+            drawn: 0,
+            typed: 0,
+            beat: 0,
+            quiet,
+            prompt: None,
+            heard: Vec::new(),
+            warned: BTreeSet::new(),
+            stream: Stream::default(),
+        }
+    }
+
+    /// Prints what `session` answers, as it arrives, and its calls, where there is a terminal.
+    pub(crate) fn hear(&mut self, session: SessionId) {
+        if self.is_drawn() && !self.heard.contains(&session) {
+            self.heard.push(session);
+        }
+    }
+
+    /// Whether what `session` answers is printed.
+    pub(crate) fn hears(&self, session: SessionId) -> bool {
+        self.heard.contains(&session)
+    }
+
+    /// Whether `text` was printed as the last answer.
+    pub(crate) fn has_printed(&self, text: &str) -> bool {
+        self.stream.has_printed(text)
     }
 
     /// Shows calls from here on as the tools say.
     pub(crate) fn show_calls_by(&mut self, tools: Registry) {
         self.tools = tools;
+    }
+
+    /// The tools by which calls are shown.
+    pub(crate) fn tools(&self) -> &Registry {
+        &self.tools
     }
 
     /// Whether there is a terminal to draw on.
@@ -72,17 +119,69 @@ impl Screen {
 
     /// Takes one event.
     pub(crate) fn take(&mut self, event: &Event) {
+        self.warn(event);
         if self.manner == Manner::Silent {
             return;
         }
         let now = Instant::now();
+        let heard = self.hears(event.session);
+        if heard {
+            self.answer(event);
+        }
         let Some(live) = &mut self.live else { return };
         let Some((id, news)) = live.take(event, now) else { return };
-        if self.manner == Manner::Lines
-            && let Some(node) = live.node(id)
-        {
+        let Some(node) = live.node(id) else { return };
+        let printed = match (self.manner, &news) {
+            (Manner::Lines, News::Called(..)) | (Manner::Silent, _) => false,
+            (Manner::Lines, _) => true,
+            // What changes something is printed of all sessions, what only reads of those that are heard.
+            (Manner::Tree, News::Called(_, effect, ..)) => {
+                !self.heard.is_empty() && (heard || *effect != ToolEffect::ReadOnly)
+            }
+            (Manner::Tree, News::Ended(_)) => !self.heard.is_empty() && node.depth == 1,
+            (Manner::Tree, News::Failed(_)) => heard,
+            (Manner::Tree, News::Born | News::Tool(_)) => false,
+        };
+        if printed {
             let line = view::paint(&view::news(node, &news, now), self.colours);
-            put(&format!("{line}\n"));
+            self.say(&line);
+        }
+    }
+
+    /// Prints what arrives of an answer: whole lines at once, the rest with the end of the answer.
+    fn answer(&mut self, event: &Event) {
+        let id = event.session;
+        let text = match &event.what {
+            What::Delta { turn, attempt, offset, delta: Delta::Text(text), .. } => {
+                self.stream.piece((id, *turn, *attempt), *offset, text)
+            }
+            What::Delta { .. } | What::Progress { .. } | What::Queue { .. } => None,
+            What::Record { record, .. } => {
+                if let Record::TurnStarted { turn, attempt, .. } = &**record {
+                    self.stream.start((id, *turn, *attempt))
+                } else if let Record::TurnAnswered(answered) = &**record {
+                    let text = answered.text.as_deref().unwrap_or_default();
+                    self.stream.answer((id, answered.turn, answered.attempt), text)
+                } else if matches!(&**record, Record::AttemptDiscarded(_) | Record::RunEnded(_)) {
+                    self.stream.end()
+                } else {
+                    None
+                }
+            }
+        };
+        if let Some(text) = text {
+            self.say(&text);
+        }
+    }
+
+    /// Prints what was left out of a child's prompt (S3).
+    fn warn(&mut self, event: &Event) {
+        let What::Record { record, .. } = &event.what else { return };
+        let Record::ChildSpawned(spawned) = &**record else { return };
+        for warning in &spawned.warnings {
+            if !self.quiet && self.warned.insert(Text::clone(warning)) {
+                self.alert(&format!("warning: {}", harmless(warning)));
+            }
         }
     }
 
@@ -99,38 +198,40 @@ impl Screen {
         let size = terminal_size::terminal_size_of(std::io::stderr());
         let (rows, columns) = size.map_or((24, 80), |(columns, rows)| (usize::from(rows.0), usize::from(columns.0)));
         self.beat = self.beat.wrapping_add(1);
-        // One row stays free for the cursor.
-        // A conversation keeps most of the terminal for what was said.
-        let rows = if self.prompt.is_some() { (rows / 3).max(3) } else { rows.saturating_sub(1) };
-        let lines = view::tree(live, Instant::now(), (rows, columns), self.beat);
+        // One row stays free for the cursor. A conversation keeps most of the terminal for what was said.
+        let left = if self.prompt.is_some() { (rows / 3).max(3) } else { rows.saturating_sub(1) };
+        let at_hand = rows_of(&self.stream.at_hand(), columns.saturating_sub(1).max(1), left / 2);
+        let lines = view::tree(live, Instant::now(), (left.saturating_sub(at_hand.len()), columns), self.beat);
         // Drawn over, not cleared first: a terminal that shows half a frame shows nothing missing.
         let mut text = self.back();
-        for line in &lines {
-            text.push_str(&view::paint(line, self.colours));
-            text.push_str("\u{1b}[K\n");
-        }
-        if let Some((line, cursor)) = &self.prompt {
-            let (shown, column) = tail(line, *cursor, columns.saturating_sub(4));
-            text.push_str(&format!("> {shown}\u{1b}[K\u{1b}[J\r\u{1b}[{}C", column.saturating_add(2)));
+        let tree = lines.iter().map(|line| view::paint(line, self.colours));
+        at_hand.iter().cloned().chain(tree).for_each(|line| text.push_str(&format!("{line}\u{1b}[K\n")));
+        (self.drawn, self.typed) = (at_hand.len().saturating_add(lines.len()), 0);
+        if let Some((typed, cursor)) = &self.prompt {
+            let (rows, row, column) = prompt_rows(typed, *cursor, ((rows / 3).max(1), columns.saturating_sub(4)));
+            text.push_str(&rows.iter().map(|row| format!("{row}\u{1b}[K")).collect::<Vec<_>>().join("\n"));
+            text.push_str("\u{1b}[J\r");
+            let below = rows.len().saturating_sub(1).saturating_sub(row);
+            if below > 0 {
+                text.push_str(&format!("\u{1b}[{below}A"));
+            }
+            text.push_str(&format!("\u{1b}[{}C", column.saturating_add(2)));
+            (self.drawn, self.typed) = (self.drawn.saturating_add(row), row);
         } else {
             text.push_str("\u{1b}[J");
         }
-        self.drawn = lines.len();
         self.put(&text);
     }
 
-    /// The line that a person is typing from here on, below the tree; `None` where nobody types.
-    pub(crate) fn prompt(&mut self, line: Option<(&str, usize)>) {
-        if line.is_none() && self.prompt.is_some() {
-            // The tree is drawn once more where it stands, without the line below it.
-            self.put("\r\u{1b}[J");
+    /// What a person is typing from here on, below the tree, and the characters before the cursor; `None` where there is no prompt.
+    pub(crate) fn prompt(&mut self, typed: Option<(&str, usize)>) {
+        if typed.is_none() && self.prompt.is_some() {
+            // The tree is drawn once more in its place, without the prompt below it.
+            let up = if self.typed > 0 { format!("\u{1b}[{}A", self.typed) } else { String::new() };
+            self.put(&format!("{up}\r\u{1b}[J"));
+            self.drawn = self.drawn.saturating_sub(std::mem::take(&mut self.typed));
         }
-        self.prompt = line.map(|(text, cursor)| (text.to_owned(), cursor));
-    }
-
-    /// Text above the tree, as it is.
-    pub(crate) fn print(&mut self, text: &str) {
-        self.say(text);
+        self.prompt = typed.map(|(text, cursor)| (text.to_owned(), cursor));
     }
 
     /// Writes to stderr in one piece, so that a frame does not flicker.
@@ -157,14 +258,17 @@ impl Screen {
     fn say(&mut self, text: &str) {
         let back = self.back();
         let clear = if self.drawn > 0 || self.prompt.is_some() { "\u{1b}[J" } else { "" };
-        self.drawn = 0;
+        (self.drawn, self.typed) = (0, 0);
         self.put(&format!("{back}{clear}{text}\n"));
         self.draw();
     }
 
     /// Ends the tree: it stays as it is, and what follows is written below.
     pub(crate) fn close(&mut self) {
-        self.draw();
+        match self.stream.end() {
+            Some(text) => self.say(&text),
+            None => self.draw(),
+        }
         if let Some(live) = self.live.take().filter(|live| live.missed > 0 && self.manner != Manner::Silent) {
             let missed = live.missed;
             put(&format!(
@@ -184,6 +288,42 @@ impl Screen {
     }
 }
 
+/// The last `most` rows that `text` fills, `columns` wide.
+fn rows_of(text: &str, columns: usize, most: usize) -> Vec<String> {
+    let (mut rows, mut row, mut width) = (Vec::new(), String::new(), 0_usize);
+    for c in text.chars().map(|c| if c == '\t' { ' ' } else { c }) {
+        let wide = c.width().unwrap_or(0);
+        if width.saturating_add(wide) > columns {
+            rows.push(std::mem::take(&mut row));
+            width = 0;
+        }
+        row.push(c);
+        width = width.saturating_add(wide);
+    }
+    if !row.is_empty() {
+        rows.push(row);
+    }
+    rows.split_off(rows.len().saturating_sub(most))
+}
+
+/// The rows of a prompt, at most `most` around its cursor, each with its margin; and the cursor's row and column.
+fn prompt_rows(typed: &str, cursor: usize, (most, columns): (usize, usize)) -> (Vec<String>, usize, usize) {
+    let before: String = typed.chars().take(cursor).collect();
+    let row = before.matches('\n').count();
+    let at = before.rsplit('\n').next().unwrap_or_default().width();
+    let from = row.saturating_add(1).saturating_sub(most);
+    let mut column = at;
+    let rows = typed.split('\n').enumerate().skip(from).take(most).map(|(no, line)| {
+        let (shown, shown_at) = tail(line, if no == row { at } else { 0 }, columns);
+        if no == row {
+            column = shown_at;
+        }
+        format!("{}{shown}", if no == 0 { "> " } else { "  " })
+    });
+    let rows = rows.collect();
+    (rows, row.saturating_sub(from), column)
+}
+
 /// The part of a typed line around its cursor that fits into `columns`, and the cursor's column there.
 fn tail(line: &str, cursor: usize, columns: usize) -> (String, usize) {
     let skip = cursor.saturating_sub(columns);
@@ -201,4 +341,25 @@ fn tail(line: &str, cursor: usize, columns: usize) -> (String, usize) {
 /// Writes to stderr in one piece. Without a stderr there is nobody to tell.
 fn put(text: &str) {
     drop(std::io::stderr().lock().write_all(text.as_bytes()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn u5_prompt_of_many_lines_keeps_its_cursor() {
+        let rows = |typed: &str, cursor| prompt_rows(typed, cursor, (2, 20));
+        assert_eq!(rows("one", 3), (vec!["> one".into()], 0, 3));
+        assert_eq!(rows("one\ntwo", 5), (vec!["> one".into(), "  two".into()], 1, 1));
+        assert_eq!(rows("one\ntwo\nthree", 13), (vec!["  two".into(), "  three".into()], 1, 5));
+        assert_eq!(rows("one\n", 4), (vec!["> one".into(), "  ".into()], 1, 0));
+    }
+
+    #[test]
+    fn u1_line_at_hand_is_cut_into_rows() {
+        assert_eq!(rows_of("abcdefg", 3, 9), ["abc", "def", "g"]);
+        assert_eq!(rows_of("漢字漢", 4, 1), ["漢"]);
+        assert!(rows_of("", 3, 9).is_empty());
+    }
 }

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 
 use anstyle::Style;
+use subtend_session::call::CallEnd;
 use subtend_session::ids::SessionId;
 use tokio::time::Instant;
 use unicode_width::UnicodeWidthStr as _;
 
 use super::super::cause;
-use super::super::paint::{BOLD, DIM, In, LIVE, ODD, clip, count, fill, mark, span, tokens};
+use super::super::paint::{BAD, BOLD, DIM, GOOD, In, LIVE, ODD, clip, count, fill, mark, span, tokens};
 use super::live::{Doing, Live, News, Node};
 
 /// A line: pieces with their styles.
@@ -22,8 +23,12 @@ pub(super) fn tree(live: &Live, now: Instant, (rows, columns): (usize, usize), b
     let shown = fitting(&all, rows.max(2));
     let visible: Vec<_> = all.iter().filter(|(id, _)| shown.contains(id)).map(|(_, node)| *node).collect();
     let widest = |of: &dyn Fn(&Node) -> String| visible.iter().map(|node| of(node).width()).max().unwrap_or(0);
+    let doing = |node: &Node| doing(node, live.running(node));
     let stops = (widest(&name).min(columns / 2), widest(&doing).min(columns / 3));
-    let mut lines: Vec<_> = visible.iter().map(|node| fit(line(node, now, stops, beat), columns)).collect();
+    let mut lines: Vec<_> = visible
+        .iter()
+        .map(|node| fit(line(node, doing(node), figures(node, live, now), stops, beat), columns))
+        .collect();
     if visible.len() < all.len() {
         let hidden: Vec<_> = all.iter().filter(|(id, _)| !shown.contains(id)).map(|(_, node)| *node).collect();
         lines.push(fit(vec![(DIM, rest(&hidden))], columns));
@@ -44,7 +49,7 @@ fn fitting(all: &[(SessionId, &Node)], rows: usize) -> BTreeSet<SessionId> {
         _ if node.depth == 0 => (0, None, *place),
         (Doing::Thinking | Doing::Writing | Doing::Tools | Doing::Held(_), _) => (1, None, *place),
         (Doing::Waiting, _) => (2, None, *place),
-        (Doing::Queued, _) => (3, None, *place),
+        (Doing::Idle | Doing::Queued, _) => (3, None, *place),
         (Doing::Ended(_), ended) => (4, ended.map(std::cmp::Reverse), *place),
     });
     let mut shown = BTreeSet::new();
@@ -77,28 +82,36 @@ fn name(node: &Node) -> String {
     if node.short.is_empty() { format!("{indent}  {agent}") } else { format!("{indent}  {agent} {}", node.short) }
 }
 
-fn line(node: &Node, now: Instant, (names, doings): (usize, usize), beat: usize) -> Line {
+fn line(node: &Node, doing: String, figures: String, (names, doings): (usize, usize), beat: usize) -> Line {
     let (sign, style) = sign(node, beat);
-    let (whole, doing) = (name(node), doing(node));
+    let whole = name(node);
     let indent = "  ".repeat(node.depth);
     let rest = whole.get(indent.len()..).unwrap_or_default().trim_start().to_owned();
-    let figures = [format!("turn {}", node.turns), tokens(node.tokens), span(elapsed(node, now))].join(" · ");
     vec![
         (style, format!("{indent}{sign} ")),
         (BOLD, rest),
         (Style::new(), fill(&whole, names)),
-        (style, format!("  {doing}")),
-        (DIM, format!("{}  {figures}", fill(&doing, doings))),
+        (style, if doing.is_empty() { String::new() } else { format!("  {doing}") }),
+        (DIM, if figures.is_empty() { figures } else { format!("{}  {figures}", fill(&doing, doings)) }),
     ]
 }
 
-fn elapsed(node: &Node, now: Instant) -> std::time::Duration {
-    node.ended.unwrap_or(now).saturating_duration_since(node.since)
+/// Figures of the last run; at the root also what it cost with all below it.
+fn figures(node: &Node, live: &Live, now: Instant) -> String {
+    if node.doing == Doing::Idle {
+        return String::new();
+    }
+    let mut figures = vec![format!("turn {}", node.turns), tokens(node.tokens), span(node.worked(now))];
+    let all = live.tokens();
+    if node.depth == 0 && all > node.tokens {
+        figures.push(format!("{} in all", tokens(all)));
+    }
+    figures.join(" · ")
 }
 
 fn sign(node: &Node, beat: usize) -> (&'static str, Style) {
     match &node.doing {
-        Doing::Queued => ("○", DIM),
+        Doing::Idle | Doing::Queued => ("○", DIM),
         Doing::Thinking | Doing::Writing | Doing::Tools => {
             (WHEEL.get(beat % WHEEL.len()).copied().unwrap_or("●"), LIVE)
         }
@@ -108,12 +121,14 @@ fn sign(node: &Node, beat: usize) -> (&'static str, Style) {
     }
 }
 
-fn doing(node: &Node) -> String {
+fn doing(node: &Node, running: usize) -> String {
     match &node.doing {
+        Doing::Idle => String::new(),
         Doing::Queued => "queued".to_owned(),
         Doing::Thinking => "thinking".to_owned(),
         Doing::Writing => "writing".to_owned(),
-        Doing::Waiting => "waiting".to_owned(),
+        Doing::Waiting if running == 0 => "waiting".to_owned(),
+        Doing::Waiting => format!("waiting for {}", count(running as u64, "subagent")),
         Doing::Held(why) => format!("held: {why}"),
         Doing::Ended(outcome) => outcome.kind().word().to_owned(),
         Doing::Tools => {
@@ -172,15 +187,35 @@ pub(super) fn news(node: &Node, news: &News, now: Instant) -> Line {
             line.push((LIVE, format!("  {brief}")));
             line.push((DIM, format!("  turn {}", node.turns)));
         }
+        News::Called(brief, _, end, result) => {
+            let (sign, style, why) = called(end, result);
+            line.insert(0, (style, format!("{sign} ")));
+            line.push((Style::new(), format!("  {brief}")));
+            line.push((style, why));
+        }
         News::Failed(message) => line.push((ODD, format!("  model: {}", clip(message, 160)))),
         News::Ended(outcome) => {
             let (sign, style) = mark(outcome.kind());
-            let figures = [count(node.turns, "turn"), tokens(node.tokens), span(elapsed(node, now))].join(" · ");
+            let figures = [count(node.turns, "turn"), tokens(node.tokens), span(node.worked(now))].join(" · ");
             line.push((style, format!("  {sign} {}", clip(&cause::sentence(outcome), 160))));
             line.push((DIM, format!("  {figures}")));
         }
     }
     line
+}
+
+/// How a call ended: its sign, and why it did not work.
+fn called(end: &CallEnd, result: &str) -> (&'static str, Style, String) {
+    let why = |word: &str| format!("  {word}: {}", clip(result, 60));
+    match end {
+        CallEnd::Ok | CallEnd::Backgrounded => ("✓", GOOD, String::new()),
+        CallEnd::ToolError { .. } => ("✗", BAD, why("failed")),
+        CallEnd::Denied => ("✗", BAD, why("denied")),
+        CallEnd::TimedOut => ("✗", BAD, why("timed out")),
+        CallEnd::Interrupted => ("■", ODD, "  interrupted".to_owned()),
+        CallEnd::Cancelled => ("■", ODD, "  cancelled".to_owned()),
+        CallEnd::UnknownEffects => ("■", ODD, "  interrupted, and may have had effects".to_owned()),
+    }
 }
 
 #[cfg(test)]

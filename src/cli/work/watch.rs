@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use subtend_actors::event::{Event, Line, Next, Subscription, What};
-use subtend_actors::{Ended, SessionHandle};
+use subtend_actors::{Ended, SessionHandle, WaitError};
 use subtend_session::ids::RunNo;
 use subtend_session::record::Record;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
@@ -30,13 +30,14 @@ pub(super) struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// Shows what happens until `run` has ended; a person who is there is asked what agents need a word for.
+    /// Shows what happens until `run` has ended; a person who is there is asked what agents need a word for. Returns `None` where
+    /// the run before it ended and did not open it.
     pub(super) async fn follow(
         &mut self,
         run: RunNo,
         stop: &mut Stop,
         mut approving: Option<Approving>,
-    ) -> Result<Ended, Fail> {
+    ) -> Result<Option<Ended>, Fail> {
         let session = self.session.clone();
         let run_handle = session.run(run);
         let ended = run_handle.ended();
@@ -52,7 +53,6 @@ impl Watch<'_> {
                     self.cancel("asked to stop");
                 }
                 _ = frames.tick() => self.screen.draw(),
-                Some(word) = Approving::next(&mut approving) => self.screen.alert(&word),
                 next = self.events.next(), if more => match next.inspect(|next| Approving::hear(&mut approving, next)) {
                     Some(next) if self.show(&next, run).is_err() => {
                         // Nobody reads the events any more: what they were wanted for is over.
@@ -63,11 +63,15 @@ impl Watch<'_> {
                     Some(_) => {}
                     None => more = false,
                 },
+                Some(word) = Approving::next(&mut approving) => self.screen.alert(&word),
                 ended = &mut ended => break ended,
             }
         };
+        if matches!(end, Err(WaitError::NoSuchRun { .. })) {
+            return Ok(None);
+        }
         self.trail(run, more).await;
-        Ok(end?)
+        Ok(Some(end?))
     }
 
     /// Asks for the end of the whole tree. The answer is the run's end.

@@ -39,11 +39,6 @@ impl Check<'_> {
         match key {
             "files" => self.number(number(value)?, self.truth.count_files(area), "files"),
             "kind" => self.kind(area, &value.replace(": ", " "))?,
-            "long" => {
-                let (path, lines) = value.rsplit_once(": ")?;
-                self.areas = vec![area.clone()];
-                self.length(path, number(lines)?);
-            }
             "word" => self.word = Some(*self.words.iter().find(|word| word.label == value)?),
             "pattern" => self.pattern(value),
             "matching lines" => self.number(number(value)?, self.truth.count_matches(area, &self.word?).0, line),

@@ -77,7 +77,7 @@ pub fn specs(continues: bool) -> [ToolSpec; 2] {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Check {
-    #[serde(rename = "taskId", alias = "task_id")]
+    #[serde(rename = "taskId", alias = "task_id", alias = "session_id", alias = "sessionId")]
     task: String,
     wait: Option<bool>,
     #[serde(rename = "timeoutMs", alias = "timeout_ms")]
@@ -87,7 +87,7 @@ struct Check {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Cancel {
-    #[serde(rename = "taskId", alias = "task_id")]
+    #[serde(rename = "taskId", alias = "task_id", alias = "session_id", alias = "sessionId")]
     task: String,
 }
 
@@ -171,6 +171,15 @@ mod tests {
         assert_eq!(parse_check(r#"{"taskId":"x","wait":null,"timeoutMs":null}"#), check("x", true, None));
         assert_eq!(parse_check(r#"{"taskId":"x","wait":false,"timeoutMs":9}"#), check("x", false, Some(9)));
         assert_eq!(parse_cancel(r#"{"taskId":" 9a8057 "}"#), Ok("9a8057".into()));
+    }
+
+    #[test]
+    fn r3_check_and_cancel_take_the_session_id_that_task_gave() {
+        for key in ["taskId", "task_id", "session_id", "sessionId"] {
+            let args = json!({key: "9a8057"}).to_string();
+            assert_eq!(parse_check(&args), check("9a8057", true, None), "{key}");
+            assert_eq!(parse_cancel(&args), Ok("9a8057".into()), "{key}");
+        }
     }
 
     #[test]

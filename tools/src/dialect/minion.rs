@@ -33,13 +33,15 @@ With minionChatId an earlier minion goes on: it remembers its own conversation, 
 const ABOUT_RETURN: &str = "\
 End your work with a result: what you give here is all that your caller gets. Call it alone, when everything is done.";
 
-/// The options of the tool (M7).
-pub fn options() -> [ToolOption; 2] {
+/// The options of the tool (M7, M10).
+pub fn options() -> [ToolOption; 3] {
     [
-        ToolOption::long_text("systemPrompt", "System prompt", "Nothing besides: a minion has its caller's prompt")
-            .subtitle("What every minion is told besides its task"),
+        ToolOption::long_text("systemPrompt", "System prompt", "Left empty, a minion has its caller's prompt")
+            .subtitle("The system prompt of every minion"),
         ToolOption::model("model", "Model")
             .subtitle("The model that minions use; one that costs less than the session's, perhaps"),
+        ToolOption::boolean("rollbackOnError", "Roll back on error", false)
+            .subtitle("Whether a minion forgets what it said in a run that did not complete"),
     ]
 }
 
@@ -99,11 +101,13 @@ pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
 
 fn read(args: &str, offered: &Offered) -> Result<Request, ToolError> {
     let asked: Arguments = super::arguments(NAME, args, "message, minionChatId, enableWeb and enabledTools")?;
-    says_something("message", &asked.message)?;
+    says_something("message", "minion", &asked.message)?;
     not_too_many("enabledTools", asked.tools.len())?;
+    let named: Vec<Text> =
+        asked.tools.iter().map(|name| name.trim()).filter(|name| !WEB.contains(name)).map(Text::from).collect();
+    offered.can_give("enabledTools", &named)?;
     let web = WEB.iter().filter(|_| asked.web).map(|name| Text::from(*name));
-    let named = asked.tools.iter().map(|name| name.trim()).filter(|name| !WEB.contains(name)).map(Text::from);
-    let tools: Vec<Text> = named.chain(web).collect();
+    let tools: Vec<Text> = named.into_iter().chain(web).collect();
     if let Some(chat) = asked.chat.as_deref().map(str::trim).filter(|chat| !chat.is_empty()) {
         return Ok(Request::Continue(ContinueRequest {
             dialect: Dialect::Minion,

@@ -94,7 +94,7 @@ struct Arguments {
 pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
     let asked: Arguments = super::arguments(NAME, args, "task, profile, context, system_prompt and tools")?;
     let task = asked.task.unwrap_or_default();
-    says_something("task", &task)?;
+    says_something("task", "job", &task)?;
     let profile = asked.profile.as_deref().map(str::trim).filter(|name| !name.is_empty());
     let profile = profile.map(|name| find(name, &offered.profiles)).transpose()?;
     let agent = profile.and_then(|profile| profile.agent.clone()).unwrap_or_else(|| Arc::clone(&offered.own));
@@ -106,6 +106,7 @@ pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
         return Err(ToolError::bad_args(told));
     }
     not_too_many("tools", listed.as_ref().map_or(0, Vec::len))?;
+    offered.can_give("tools", listed.as_deref().unwrap_or_default())?;
     let of_profile = profile.filter(|profile| !profile.tools.is_empty()).map(|profile| profile.tools.clone());
     Ok(Request::Start(Box::new(StartRequest {
         label: label(&task),

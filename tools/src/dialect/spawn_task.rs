@@ -67,9 +67,11 @@ struct Arguments {
 pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
     let asked: Arguments = super::arguments(NAME, args, "type, prompt, description and metadata")?;
     let agent = offered.agent(NAME, asked.r#type.trim())?;
-    says_something("prompt", &asked.prompt)?;
+    says_something("prompt", "agent", &asked.prompt)?;
+    let label = label(&asked.description);
     Ok(Request::Start(Box::new(StartRequest {
-        label: label(&asked.description),
+        title: label.clone(),
+        label,
         metadata: metadata(asked.metadata)?,
         ..StartRequest::plain(Dialect::SpawnTask, agent, asked.prompt.into(), Mode::Background)
     })))

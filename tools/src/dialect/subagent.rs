@@ -1,6 +1,7 @@
 //! The `subagent` dialect: background work in a branch, told of when it is complete, and continued by its branch.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -56,6 +57,7 @@ pub fn spec(agents: &[(Text, Text)]) -> ToolSpec {
             "contextFiles": {"type": "array", "items": {"type": "string"}, "description": "Files whose content it gets from the start."},
             "context": {"type": "string", "description": "More that it should know from the start."},
             "maxIterations": {"type": "integer", "minimum": 1, "description": format!("After how many iterations it pauses; by default as many as its agent says, else {ITERATIONS}.")},
+            "maxTokens": {"type": "integer", "minimum": 1, "description": "Output tokens of each of its answers at most; it cannot raise the cap that you have."},
             "continueBranchId": {"type": "string", "description": "The branch of an ended subagent of yours that is to go on."},
         },
         "additionalProperties": false,
@@ -74,6 +76,8 @@ struct Arguments {
     context: Option<String>,
     #[serde(rename = "maxIterations", alias = "max_iterations")]
     iterations: Option<u32>,
+    #[serde(rename = "maxTokens", alias = "max_tokens")]
+    tokens: Option<u64>,
     #[serde(rename = "continueBranchId", alias = "continue_branch_id")]
     branch: Option<String>,
 }
@@ -109,14 +113,20 @@ pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
 }
 
 fn read(args: &str, offered: &Offered) -> Result<Request, ToolError> {
-    let takes = "task, agent, tools, contextFiles, context, maxIterations and continueBranchId";
+    let takes = "task, agent, tools, contextFiles, context, maxIterations, maxTokens and continueBranchId";
     let asked: Arguments = super::arguments(NAME, args, takes)?;
     if asked.iterations == Some(0) {
         return Err(ToolError::bad_args("maxIterations is 0: give 1 or more"));
     }
+    let cap = |tokens| NonZeroU64::new(tokens).ok_or_else(|| ToolError::bad_args("maxTokens is 0: give 1 or more"));
+    let output_tokens = asked.tokens.map(cap).transpose()?;
     let task = asked.task.unwrap_or_default();
     let agent = asked.agent.as_deref().map(str::trim).filter(|agent| !agent.is_empty());
     if let Some(branch) = asked.branch.as_deref().map(str::trim).filter(|branch| !branch.is_empty()) {
+        if output_tokens.is_some() {
+            let why = "maxTokens is settled when a subagent starts: leave it out where continueBranchId is given";
+            return Err(ToolError::bad_args(why));
+        }
         let prompt = if task.trim().is_empty() { GO_ON.into() } else { task.into() };
         return Ok(Request::Continue(ContinueRequest {
             dialect: Dialect::Subagent,
@@ -128,7 +138,7 @@ fn read(args: &str, offered: &Offered) -> Result<Request, ToolError> {
             tools: None,
         }));
     }
-    says_something("task", &task)?;
+    says_something("task", "subagent", &task)?;
     let agent = agent.map_or_else(|| Ok(Arc::clone(&offered.own)), |agent| offered.agent(NAME, agent))?;
     not_too_many("contextFiles", asked.files.as_ref().map_or(0, Vec::len))?;
     not_too_many("tools", asked.tools.iter().flat_map(BTreeMap::values).map(Vec::len).sum())?;
@@ -137,9 +147,37 @@ fn read(args: &str, offered: &Offered) -> Result<Request, ToolError> {
     Ok(Request::Start(Box::new(StartRequest {
         label: label(&task),
         turns: asked.iterations,
+        output_tokens,
         context: beside("context", asked.context)?,
         files: texts(asked.files.unwrap_or_default()),
         prefetch: prefetch.collect(),
         ..StartRequest::plain(Dialect::Subagent, agent, task.into(), Mode::Background)
     })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(args: &serde_json::Value) -> Result<Option<u64>, String> {
+        let offered = Offered { dialects: vec![Dialect::Subagent], own: "general".into(), ..Offered::default() };
+        match parse(&args.to_string(), &offered) {
+            Ok(Request::Start(start)) => Ok(start.output_tokens.map(NonZeroU64::get)),
+            Ok(Request::Continue(_)) => Ok(None),
+            Err(error) => {
+                let told: serde_json::Value = serde_json::from_str(&error.message).expect("an object");
+                Err(told["message"].as_str().expect("a text").to_owned())
+            }
+        }
+    }
+
+    #[test]
+    fn b18_cap_of_a_subagent_is_read_or_refused() {
+        assert_eq!(asked(&json!({"task": "a", "maxTokens": 500})), Ok(Some(500)));
+        assert_eq!(asked(&json!({"task": "a", "max_tokens": 5.0})), Ok(Some(5)));
+        assert_eq!(asked(&json!({"task": "a"})), Ok(None));
+        assert_eq!(asked(&json!({"task": "a", "maxTokens": 0})), Err("maxTokens is 0: give 1 or more".into()));
+        let why = "maxTokens is settled when a subagent starts: leave it out where continueBranchId is given";
+        assert_eq!(asked(&json!({"continueBranchId": "a1b2c3", "maxTokens": 5})), Err(why.into()));
+    }
 }

@@ -9,7 +9,7 @@ use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
 use subtend_session::place::Mode;
 
-use super::{ContinueRequest, Offered, Request, StartRequest, first_line, listed, metadata, says_something};
+use super::{ContinueRequest, Offered, Request, StartRequest, first_line, label, listed, metadata, says_something};
 use crate::registry::near;
 use crate::tool::ToolError;
 
@@ -55,6 +55,7 @@ pub fn spec(agents: &[(Text, Text)]) -> ToolSpec {
                 "minLength": 1,
                 "description": "All that the agent needs to know: it sees nothing else.",
             },
+            "description": {"type": "string", "description": "A few words that name the task in listings."},
             "background": {
                 "type": "boolean",
                 "default": false,
@@ -81,6 +82,7 @@ struct Arguments {
     #[serde(alias = "subagentType")]
     subagent_type: Option<String>,
     prompt: String,
+    description: Option<String>,
     background: Option<bool>,
     #[serde(alias = "sessionId")]
     session_id: Option<String>,
@@ -92,11 +94,12 @@ struct Arguments {
 /// # Errors
 /// When they do not fit; when the agent is none that is offered (the error lists those); when the prompt is empty or too long.
 pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
-    let asked: Arguments = super::arguments(NAME, args, "subagent_type, prompt, background, session_id and metadata")?;
+    let takes = "subagent_type, prompt, description, background, session_id and metadata";
+    let asked: Arguments = super::arguments(NAME, args, takes)?;
     let mode = if asked.background.unwrap_or(false) { Mode::Background } else { Mode::Blocking };
     let session = asked.session_id.as_deref().map(str::trim).filter(|session| !session.is_empty());
     let Some(task) = session else { return start(asked, offered, mode) };
-    says_something("prompt", &asked.prompt)?;
+    says_something("prompt", "agent", &asked.prompt)?;
     if asked.metadata.is_some() {
         return Err(ToolError::bad_args("metadata is for a new task: leave it out where an ended one goes on"));
     }
@@ -115,17 +118,19 @@ pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
 
 fn start(asked: Arguments, offered: &Offered, mode: Mode) -> Result<Request, ToolError> {
     let Some(agent) = asked.subagent_type else {
-        let names: Vec<&str> = offered.agents.iter().map(|(name, _)| &**name).collect();
+        let names: Vec<&str> = offered.shown.iter().map(|(name, _)| &**name).collect();
         return Err(ToolError::bad_args(format!(
             "subagent_type is missing: name the agent that does the work ({}), or a task of yours that goes on by session_id",
             near::listed(&names)
         )));
     };
     let agent = offered.agent(NAME, &agent)?;
-    says_something("prompt", &asked.prompt)?;
+    says_something("prompt", "agent", &asked.prompt)?;
+    let title = asked.description.as_deref().and_then(label);
     Ok(Request::Start(Box::new(StartRequest {
         metadata: metadata(asked.metadata)?,
-        label: first_line(&asked.prompt),
+        label: title.clone().or_else(|| first_line(&asked.prompt)),
+        title,
         ..StartRequest::plain(Dialect::Task, agent, asked.prompt.into(), mode)
     })))
 }
@@ -143,7 +148,8 @@ mod tests {
     }
 
     fn offered() -> Offered {
-        Offered { dialects: vec![Dialect::Task], own: "general".into(), agents: agents(), ..Offered::default() }
+        let (agents, shown) = (agents(), agents());
+        Offered { dialects: vec![Dialect::Task], own: "general".into(), agents, shown, ..Offered::default() }
     }
 
     fn error(args: &str) -> String {
@@ -176,6 +182,23 @@ mod tests {
         };
         assert_eq!(label("\n  Count   the files.\nThen the lines."), Some("Count the files.".to_owned()));
         assert_eq!(label(&"é".repeat(60)), Some("é".repeat(40)));
+        assert_eq!(label("a\u{1b}[2Jb \u{202e}c"), Some("a[2Jb c".to_owned()));
+    }
+
+    #[test]
+    fn g2_task_takes_a_description_as_its_label_and_title() {
+        let named = |description: &str| {
+            let args = json!({"subagent_type": "explore", "prompt": "Count them.\nAll.", "description": description});
+            assert!(arguments::compile(&spec(&agents()).schema).unwrap().is_valid(&args));
+            match parse(&args.to_string(), &offered()) {
+                Ok(Request::Start(start)) => (start.label.unwrap().to_string(), start.title.map(|it| it.to_string())),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(named(" Count\nfiles "), ("Count files".to_owned(), Some("Count files".to_owned())));
+        assert_eq!(named(" "), ("Count them.".to_owned(), None));
+        let again = parse(r#"{"session_id":"9a8057","prompt":"p","description":"More"}"#, &offered());
+        assert!(matches!(again, Ok(Request::Continue(_))), "{again:?}");
     }
 
     #[test]

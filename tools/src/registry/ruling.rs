@@ -73,18 +73,12 @@ fn telling<'a>(accesses: impl IntoIterator<Item = &'a Access>) -> Option<&'a Acc
 /// One whose text is changed by that carries the hash of the whole: a word that was given for one is never taken for another.
 fn shown(access: &Access) -> Access {
     let resource = &*access.resource;
-    if resource.len() <= SHOWN && !resource.contains(misleading) {
+    if resource.len() <= SHOWN && !resource.contains(bounded::misleading) {
         return access.clone();
     }
-    let head = bounded::head(resource, SHOWN).replace(misleading, "\u{fffd}");
+    let head = bounded::head(resource, SHOWN).replace(bounded::misleading, "\u{fffd}");
     let (length, hash) = (resource.len(), Hash::of(resource.as_bytes()));
     Access { action: access.action.clone(), resource: format!("{head}… ({length} bytes, {hash})").into() }
-}
-
-/// Characters that move the cursor, turn the direction of writing or cannot be seen.
-fn misleading(c: char) -> bool {
-    (c.is_control() && !matches!(c, '\n' | '\t'))
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
 /// The error of a call that is refused for `access`.
@@ -126,7 +120,7 @@ mod tests {
             let (one, other) = (shown(&command(one)), shown(&command(other)));
             assert_ne!(one, other);
             for seen in [&one, &other] {
-                assert!(seen.resource.len() < SHOWN + 100 && !seen.resource.contains(misleading), "{seen:?}");
+                assert!(seen.resource.len() < SHOWN + 100 && !seen.resource.contains(bounded::misleading), "{seen:?}");
                 // What is shown of one is never the text of another: that one would be shown otherwise in its turn.
                 assert!(shown(seen) == *seen || seen.resource.len() > SHOWN);
             }

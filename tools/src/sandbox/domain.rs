@@ -1,15 +1,17 @@
 //! The domain: Landlock's rules for one command.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use landlock::{
     ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, PathBeneath, PathFd, Ruleset,
     RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetStatus, Scope,
 };
 use rustix::fs::{Mode, OFlags, open};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use subtend_session::authority::Authority;
 
+use super::places::{PROC, Places, RESOLVERS, SYSTEM};
 use super::survey::{Grant, Survey};
 use super::{FILES, Strength, limits_network, syscalls};
 
@@ -17,15 +19,6 @@ use super::{FILES, Strength, limits_network, syscalls};
 const FS: ABI = ABI::V3;
 /// The first version that knows of TCP.
 const TCP: ABI = ABI::V4;
-
-/// What commands need to be read: programs, libraries and settings of the system.
-const SYSTEM: [&str; 10] =
-    ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/nix/store", "/sys/devices/system/cpu"];
-/// Of processes; those outside of the domain keep their own to themselves.
-const PROC: &str = "/proc";
-/// Where names of hosts are looked up on systems that keep `/etc/resolv.conf` elsewhere.
-const RESOLVERS: [&str; 2] = ["/run/systemd/resolve", "/run/resolvconf"];
-const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
 fn ruleset(network_limited: bool) -> Result<Ruleset, landlock::RulesetError> {
     let mut rules =
@@ -51,21 +44,24 @@ pub(super) fn probe() -> Result<Strength, String> {
     })
 }
 
-/// Puts this thread, and all that it starts, into a domain of what `authority` allows in the current directory, and of all in
-/// `scratch`.
-pub(super) fn enter(authority: &Authority, scratch: &Path) -> Result<(), String> {
+/// Puts this thread, and all that it starts, into a domain of what `authority` allows in the current directory, of all in
+/// `scratch`, and of `places`.
+pub(super) fn enter(authority: &Authority, scratch: &Path, places: &Places) -> Result<(), String> {
     let limited = limits_network(authority);
     let said = |error: landlock::RulesetError| format!("Landlock does not take the rules: {error}");
     let mut rules = ruleset(limited).and_then(Ruleset::create).map_err(said)?;
     let filter = syscalls::filter(!limited)?;
+    let resolvers = places.with_network.iter().filter(|_| !limited);
+    let mut readable: Vec<&Path> = places.readable.iter().chain(resolvers).map(|path| &**path).collect();
     if !authority.unrestricted(&FILES) {
-        apart(&std::env::current_dir().map_err(|error| format!("the workspace has no place any more: {error}"))?)?;
+        let gone = |error| format!("the workspace has no place any more: {error}");
+        apart(&std::env::current_dir().map_err(gone)?, &mut readable)?;
     }
-    for path in SYSTEM.iter().chain([&PROC]).chain(if limited { [].iter() } else { RESOLVERS.iter() }) {
-        allow(&mut rules, Path::new(path), AccessFs::from_read(FS))?;
+    for path in readable {
+        allow(&mut rules, path, AccessFs::from_read(FS))?;
     }
-    for path in DEVICES {
-        allow(&mut rules, Path::new(path), AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate)?;
+    for path in &places.devices {
+        allow(&mut rules, path, AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate)?;
     }
     allow(&mut rules, scratch, AccessFs::from_all(FS))?;
     let here = open(".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
@@ -75,22 +71,38 @@ pub(super) fn enter(authority: &Authority, scratch: &Path) -> Result<(), String>
     if entered.ruleset == RulesetStatus::NotEnforced || !entered.no_new_privs {
         return Err("Landlock took the rules and holds none of them".to_owned());
     }
+    drop_capabilities()?;
     syscalls::apply(&filter)
 }
 
-/// The rules of a workspace say nothing where the system's are granted: one must not lie in the other.
-fn apart(workspace: &Path) -> Result<(), String> {
-    let real =
-        SYSTEM.iter().chain([&PROC]).chain(&RESOLVERS).filter_map(|path| PathBuf::from(path).canonicalize().ok());
-    for system in real {
-        if workspace.starts_with(&system) || system.starts_with(workspace) {
-            let (workspace, system) = (workspace.display(), system.display());
-            return Err(format!(
-                "the workspace {workspace} and {system}, which commands need to read, lie in each other: no sandbox can hold \
-                 a command to the rules of the one and not of the other"
-            ));
-        }
+/// Gives up all capabilities: those of the superuser lead around other limits, to the environment of processes outside for one.
+/// Where nothing new can be gained, as in a domain, no program that is started has any either.
+fn drop_capabilities() -> Result<(), String> {
+    let none = CapabilitySet::empty();
+    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
+        .map_err(|error| format!("the capabilities of this process cannot be given up: {error}"))
+}
+
+/// Keeps the rules of a workspace apart from other grants, which would override them: what is on `PATH` or in a toolchain is
+/// left out where it overlaps the workspace.
+///
+/// # Errors
+/// When the workspace overlaps a directory of the system: no command runs without those.
+fn apart(workspace: &Path, readable: &mut Vec<&Path>) -> Result<(), String> {
+    let is_system =
+        |place: &Path| SYSTEM.iter().chain([&PROC]).chain(&RESOLVERS).any(|system| Path::new(system) == place);
+    let overlaps = |place: &Path| {
+        let place = place.canonicalize().unwrap_or_else(|_| place.to_owned());
+        workspace.starts_with(&place) || place.starts_with(workspace)
+    };
+    if let Some(system) = readable.iter().find(|place| is_system(place) && overlaps(place)) {
+        let (workspace, system) = (workspace.display(), system.display());
+        return Err(format!(
+            "the workspace {workspace} and {system}, which commands need to read, lie in each other: no sandbox can hold \
+             a command to the rules of the one and not of the other"
+        ));
     }
+    readable.retain(|place| !overlaps(place));
     Ok(())
 }
 
@@ -135,11 +147,20 @@ mod tests {
 
     #[test]
     fn a_workspace_among_the_systems_files_cannot_be_held() {
+        let system = || vec![Path::new("/usr"), Path::new("/proc")];
         for workspace in ["/", "/usr", "/usr/share/x", "/proc"] {
-            assert!(apart(Path::new(workspace)).unwrap_err().contains("lie in each other"), "{workspace}");
+            let error = apart(Path::new(workspace), &mut system()).unwrap_err();
+            assert!(error.contains("lie in each other"), "{workspace}");
         }
         for workspace in ["/home/a", "/usrx", "/tmp"] {
-            assert_eq!(apart(Path::new(workspace)), Ok(()));
+            assert_eq!(apart(Path::new(workspace), &mut system()), Ok(()));
         }
+    }
+
+    #[test]
+    fn workspace_rules_go_before_a_toolchain_that_overlaps() {
+        let mut readable: Vec<&Path> = ["/usr", "/home/a/.cargo/registry", "/home/a/go/bin"].map(Path::new).into();
+        assert_eq!(apart(Path::new("/home/a/.cargo/registry/src/x"), &mut readable), Ok(()));
+        assert_eq!(readable, ["/usr", "/home/a/go/bin"].map(Path::new));
     }
 }

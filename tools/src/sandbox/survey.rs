@@ -52,6 +52,16 @@ pub(super) struct Survey<'a> {
     rules: u32,
 }
 
+/// Finds the files of the workspace `root` that have several names of which `authority` does not allow to read one.
+///
+/// # Errors
+/// When the workspace is too large or too deep to say.
+pub(crate) fn unread(root: OwnedFd, authority: &Authority) -> Result<HashSet<Inode>, String> {
+    let mut survey = Survey::new(authority);
+    survey.find_second_names(root.as_fd(), ".", 0, (true, false))?;
+    Ok(survey.unread)
+}
+
 /// How much of a directory one action is allowed on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
@@ -71,7 +81,9 @@ impl<'a> Survey<'a> {
     /// # Errors
     /// When the workspace cannot be read or is too large to say, and what the sink says.
     pub(super) fn grant(mut self, root: OwnedFd, sink: &mut Sink<'_>) -> Result<(), String> {
-        self.find_second_names(root.as_fd(), ".", 0)?;
+        let granted = |action: &str| !self.authority.denies_below(action, ".");
+        let actions = (granted(READ), granted(WRITE));
+        self.find_second_names(root.as_fd(), ".", 0, actions)?;
         self.dir(root.as_fd(), ".", (false, false), 0, sink).map(drop)
     }
 
@@ -84,17 +96,23 @@ impl<'a> Survey<'a> {
     }
 
     /// Gathers files that have several names where one of them is not allowed: they are out of reach by their other names too.
-    fn find_second_names(&mut self, dir: BorrowedFd<'_>, path: &str, depth: u32) -> Result<(), String> {
-        let granted = |action: &str| !self.authority.denies_below(action, ".");
-        let partly = |action: &str| granted(action) && !self.authority.allows_below(action, path);
-        let (reads, writes) = (partly(READ), partly(WRITE));
+    /// Of `actions` (read, write) only.
+    fn find_second_names(
+        &mut self,
+        dir: BorrowedFd<'_>,
+        path: &str,
+        depth: u32,
+        actions: (bool, bool),
+    ) -> Result<(), String> {
+        let partly = |action: &str| !self.authority.allows_below(action, path);
+        let (reads, writes) = (actions.0 && partly(READ), actions.1 && partly(WRITE));
         if !reads && !writes {
             return Ok(());
         }
         self.each(dir, path, depth, &mut |survey, entry| {
             if let Kind::Dir(dir) = &entry.kind {
                 let below = entry.path.as_deref().unwrap_or(UNNAMED);
-                return survey.find_second_names(dir.as_fd(), below, depth.saturating_add(1));
+                return survey.find_second_names(dir.as_fd(), below, depth.saturating_add(1), actions);
             }
             if !entry.has_others {
                 return Ok(());

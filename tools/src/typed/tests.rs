@@ -168,8 +168,9 @@ fn a_call_needs_what_its_arguments_say() {
 fn a_tool_that_says_nothing_needs_its_own_action() {
     let registry = Registry::builder().typed::<Rest>().unwrap().build();
     let offered = |authority: &Authority| registry.offered(authority, None, false).len();
-    assert_eq!(offered(&Authority::of(HostPolicy::default_for_workspace())), 0);
-    assert_eq!(offered(&Authority::of(HostPolicy::allowing(["tool:rest"]).unwrap())), 1);
+    assert_eq!(offered(&Authority::of(HostPolicy::default_for_workspace())), 1);
+    assert_eq!(offered(&allowed("tool:rest")), 1);
+    assert_eq!(offered(&allowed("fs.read")), 0);
 }
 
 #[test]

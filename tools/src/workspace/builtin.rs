@@ -1,8 +1,10 @@
 //! What the file tools have in common: typed arguments, one thread of blocking work, checks of every path that they touch.
 
 use std::marker::PhantomData;
+use std::path::Path;
 use std::sync::Arc;
 
+use cap_std::fs::{Dir, File};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
@@ -12,14 +14,19 @@ use subtend_session::authority::{Access, Authority, Verdict};
 use subtend_session::call::ToolEffect;
 use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use super::ignores::Budget;
+use super::names::{OtherNames, Unopened};
 use super::{Workspace, resource};
 use crate::schema;
 use crate::tool::{Progress, Tool, ToolCall, ToolError, ToolKey, ToolOutput};
 
 pub(crate) const READ: &str = "fs.read";
 pub(crate) const WRITE: &str = "fs.write";
+/// Calls that go through directories, of one tool at the same time.
+pub(super) const WALKS: usize = 4;
 
 /// One file tool.
 pub(crate) trait Builtin: Send + Sync + 'static {
@@ -29,6 +36,8 @@ pub(crate) trait Builtin: Send + Sync + 'static {
     const ABOUT: &'static str;
     /// What it does to the world.
     const EFFECT: ToolEffect;
+    /// Calls that run at the same time; others wait. Each takes memory.
+    const AT_ONCE: usize = Semaphore::MAX_PERMITS;
     /// What each call does with its path.
     const ACTIONS: &'static [&'static str];
     /// Its arguments.
@@ -50,6 +59,8 @@ pub(crate) struct Job {
     pub(crate) progress: Progress,
     cancel: CancellationToken,
     authority: Arc<Authority>,
+    other_names: OtherNames,
+    pub(super) ignores: Budget,
     /// The verdict under which the call itself runs: `Ask` after a person's word.
     granted: Verdict,
 }
@@ -89,6 +100,11 @@ impl Job {
         Ok(())
     }
 
+    /// Checks that `file`, opened as an entry of a directory, has no other name that the session may not read.
+    pub(super) fn permit_names(&self, entry: (&Dir, &Path), file: &File) -> Result<(), Unopened> {
+        self.other_names.permit(&self.workspace, &self.authority, entry, file)
+    }
+
     fn verdict(&self, action: &str, resource: &str) -> Verdict {
         self.authority.verdict(&Access { action: action.into(), resource: resource.into() })
     }
@@ -98,13 +114,14 @@ impl Job {
 #[derive(Debug)]
 pub(crate) struct FileTool<B> {
     spec: ToolSpec,
+    permits: Arc<Semaphore>,
     builtin: PhantomData<B>,
 }
 
 impl<B: Builtin> FileTool<B> {
     pub(crate) fn new() -> Self {
         let spec = ToolSpec { name: B::NAME.into(), description: B::ABOUT.into(), schema: schema::of::<B::Args>() };
-        Self { spec, builtin: PhantomData }
+        Self { spec, permits: Arc::new(Semaphore::new(B::AT_ONCE)), builtin: PhantomData }
     }
 }
 
@@ -133,6 +150,7 @@ impl<B: Builtin> Tool for FileTool<B> {
     }
 
     fn run(&self, call: ToolCall) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
+        let permits = Arc::clone(&self.permits);
         async move {
             let granted = accesses::<B>(Some(&call.args)).iter().map(|access| call.authority.verdict(access)).min();
             let args: B::Args = serde_json::from_value(call.args)
@@ -147,10 +165,18 @@ impl<B: Builtin> Tool for FileTool<B> {
                 max_bytes: call.max_bytes,
                 progress: call.progress,
                 cancel,
+                other_names: OtherNames::new(&call.authority),
+                ignores: Budget::new(),
                 authority: call.authority,
                 granted: granted.unwrap_or(Verdict::Allow),
             };
+            let permit = tokio::select! {
+                biased;
+                () = call.cancel.cancelled() => return Err(ToolError::cancelled()),
+                permit = permits.acquire_owned() => permit,
+            };
             let work = tokio::task::spawn_blocking(move || {
+                let _permit = permit;
                 job.go_on()?;
                 B::run(args, &path, &job)
             });

@@ -22,6 +22,7 @@ impl Filter {
         if text.is_empty() {
             return Err(ToolError::bad_args("the glob is empty: leave it out for all files"));
         }
+        super::glob::check(text).map_err(|why| ToolError::bad_args(format!("the glob cannot be used: {why}")))?;
         let glob = GlobBuilder::new(text).literal_separator(true).build();
         let glob = glob.map_err(|error| {
             ToolError::bad_args(format!("the glob cannot be used: {error}; write one such as `*.rs` or `src/**/*.rs`"))

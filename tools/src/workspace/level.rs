@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::builtin::{Job, READ};
 use super::ignores::Ignores;
-use super::join;
+use super::{beneath, join};
 use crate::tool::ToolError;
 
 /// What an entry is; links are never followed.
@@ -51,8 +51,8 @@ pub(super) fn above(job: &Job, path: &str) -> Arc<Ignores> {
     ancestors.reverse();
     for ancestor in ancestors {
         let shown = if ancestor.as_os_str().is_empty() { Path::new(".") } else { ancestor };
-        if let Ok(dir) = job.workspace.dir().open_dir(shown) {
-            ignores = ignores.below(&dir, ancestor);
+        if let Ok(dir) = beneath::dir(job.workspace.dir(), shown) {
+            ignores = ignores.below(&dir, ancestor, &job.ignores);
         }
     }
     ignores
@@ -61,13 +61,13 @@ pub(super) fn above(job: &Job, path: &str) -> Arc<Ignores> {
 impl Level {
     /// Reads the directory at `os`, shown as `path`.
     pub(super) fn read(job: &Job, os: &Path, path: &str, above: &Arc<Ignores>) -> Result<io::Result<Self>, ToolError> {
-        let entries = job.workspace.dir().open_dir(os).and_then(|dir| Ok((dir.entries()?, dir)));
+        let entries = beneath::dir(job.workspace.dir(), os).and_then(|dir| Ok((dir.entries()?, dir)));
         let (entries, dir) = match entries {
             Ok(entries) => entries,
             Err(error) => return Ok(Err(error)),
         };
         let base = if path == "." { Path::new("") } else { os };
-        let mut level = Self { ignores: above.below(&dir, base), ..Self::default() };
+        let mut level = Self { ignores: above.below(&dir, base, &job.ignores), ..Self::default() };
         for entry in entries {
             job.go_on()?;
             // An entry that vanished while we read is none.

@@ -8,10 +8,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use subtend_session::call::ToolEffect;
 
-use super::builtin::{Builtin, Job, READ};
+use super::builtin::{Builtin, Job, READ, WALKS};
 use super::filter::Filter;
+use super::ignores::ASIDE;
 use super::level::{self, Item, Kind, Level};
-use super::{failure, open};
+use super::{beneath, failure, open};
 use crate::bounded::{Bounded, count, name};
 use crate::tool::{ToolError, ToolOutput};
 
@@ -52,6 +53,7 @@ impl Builtin for List {
         their number of entries, then files with size and lines. Paths start at the workspace and fit the other tools as they \
         are. What .gitignore leaves out and .git are not shown; links are not followed.";
     const EFFECT: ToolEffect = ToolEffect::ReadOnly;
+    const AT_ONCE: usize = WALKS;
     const ACTIONS: &'static [&'static str] = &[READ];
     type Args = Args;
 
@@ -62,7 +64,7 @@ impl Builtin for List {
     fn run(args: Args, path: &str, job: &Job) -> Result<ToolOutput, ToolError> {
         let real = job.real(Self::ACTIONS, path)?;
         let filter = Filter::new(args.glob.as_deref(), &real)?;
-        let metadata = job.workspace.dir().metadata(&*real).map_err(|error| failure("list", path, &error))?;
+        let metadata = open::metadata(job, Path::new(&*real)).map_err(|error| failure("list", path, &error))?;
         let mut listing = Listing { job, filter, out: Bounded::new(job.max_bytes), seen: Seen::default() };
         if metadata.is_dir() {
             listing.walk(&real, path, args.depth)?;
@@ -145,7 +147,7 @@ impl Listing<'_> {
             return;
         }
         let about = match item.kind {
-            Kind::Link => match self.job.workspace.dir().read_link_contents(&item.os) {
+            Kind::Link => match self.target(&item.os) {
                 Ok(target) => format!("link to {}", name(&target.to_string_lossy())),
                 Err(_) => "link".into(),
             },
@@ -163,8 +165,13 @@ impl Listing<'_> {
         self.out.line(&format!("{shown}  {about}{odd}"));
     }
 
+    fn target(&self, link: &Path) -> std::io::Result<std::path::PathBuf> {
+        let (dir, name) = beneath::parent(self.job.workspace.dir(), link)?;
+        dir.read_link_contents(name)
+    }
+
     fn file(&mut self, item: &Item) -> String {
-        let Ok(metadata) = self.job.workspace.dir().symlink_metadata(&item.os) else { return "unreadable".into() };
+        let Ok(metadata) = open::metadata(self.job, &item.os) else { return "unreadable".into() };
         let size = metadata.len();
         let counted = self.seen.counted.saturating_add(size);
         let bytes = count(size, "byte", "bytes");
@@ -208,6 +215,7 @@ impl Listing<'_> {
             (ignored, "ignored entry left out", "ignored entries left out"),
             (denied, "entry not permitted", "entries not permitted"),
             (unreadable, "directory unreadable", "directories unreadable"),
+            (self.job.ignores.aside(), "ignore file or line of one left aside, too large", ASIDE),
         ];
         said.extend(notes.iter().filter(|(n, _, _)| *n > 0).map(|(n, one, many)| count(*n, one, many)));
         if closed > 0 {

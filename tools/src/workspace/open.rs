@@ -3,39 +3,61 @@
 use std::io;
 use std::path::Path;
 
-use cap_std::fs::File;
+use cap_std::fs::{File, Metadata};
 
 use super::builtin::Job;
-use super::failure;
+use super::names::Unopened;
+use super::{beneath, failure};
 use crate::tool::ToolError;
 
 /// Bytes at the start of a file that tell whether it is text.
 pub(super) const PROBE: usize = 8192;
 
-/// Opens a regular file; anything else is an error.
-pub(super) fn regular(job: &Job, os: &Path) -> io::Result<File> {
-    let file = job.workspace.open_file(os)?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::InvalidInput.into()) }
+/// Opens the regular file at `os`, where no link is on the way; anything else is an error.
+pub(super) fn regular(job: &Job, os: &Path) -> Result<File, Unopened> {
+    let (dir, name) = beneath::parent(job.workspace.dir(), os)?;
+    let file = beneath::file(&dir, name)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput).into());
+    }
+    job.permit_names((&dir, name), &file)?;
+    Ok(file)
+}
+
+/// What is at `os`: a link itself, not what it leads to.
+pub(super) fn metadata(job: &Job, os: &Path) -> io::Result<Metadata> {
+    let root = job.workspace.dir();
+    if os == Path::new(".") {
+        return root.dir_metadata();
+    }
+    let (dir, name) = beneath::parent(root, os)?;
+    dir.symlink_metadata(name)
 }
 
 /// Opens the regular file at `real`, which a model calls `path`, and gives its size.
 pub(super) fn file(job: &Job, verb: &str, path: &str, real: &str) -> Result<(File, u64), ToolError> {
     let failed = |error| failure(verb, path, &error);
     // Asked before it is opened: opening a device can have effects.
-    let metadata = job.workspace.dir().metadata(real).map_err(failed)?;
-    if metadata.is_dir() {
+    let found = metadata(job, Path::new(real)).map_err(failed)?;
+    if found.is_dir() {
         return Err(ToolError::bad_args(format!(
             "`{path}` is a directory: look into it with list, and {verb} a file in it"
         )));
     }
-    if !metadata.is_file() {
+    // A link took its place since it was resolved: opening it says so.
+    if !found.is_file() && !found.is_symlink() {
         return Err(ToolError::refused(format!(
             "`{path}` is neither file nor directory, but a pipe, socket or device"
         )));
     }
-    let file = job.workspace.open_file(Path::new(real)).map_err(failed)?;
-    let metadata = file.metadata().map_err(failed)?;
-    if metadata.is_file() { Ok((file, metadata.len())) } else { Err(failed(io::ErrorKind::InvalidInput.into())) }
+    match regular(job, Path::new(real)) {
+        Ok(file) => {
+            let size = file.metadata().map_err(failed)?.len();
+            Ok((file, size))
+        }
+        Err(Unopened::Io(error)) => Err(failed(error)),
+        Err(Unopened::OtherName(why)) => Err(ToolError::denied(format!("cannot {verb} `{path}`: {why}"))),
+    }
 }
 
 /// Whether bytes from the start of a file are not text.

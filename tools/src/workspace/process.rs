@@ -13,9 +13,10 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio_util::sync::CancellationToken;
 
-use super::Workspace;
+use super::{Workspace, environment};
 use crate::bounded::len;
-use crate::guard::Guard;
+use crate::commands::Commands;
+use crate::guard::{Guard, LIMITS};
 use crate::sandbox;
 
 /// Time for a killed command to be gone, and for its last output.
@@ -66,13 +67,13 @@ impl<'a> Over<'a> {
 pub(super) async fn run(
     script: &str,
     workspace: &Workspace,
-    over: Over<'_>,
+    (over, commands): (Over<'_>, &Commands),
     limit: Option<Duration>,
     max_bytes: u64,
     cancel: &CancellationToken,
 ) -> io::Result<Finished> {
     let guard = over.guard();
-    let mut command = command(script, workspace, over);
+    let mut command = command(script, workspace, over, commands);
     let mut child = command.spawn()?;
     let mut leash = Leash { pipe: child.stdin.take(), group: child.id().filter(|_| guard.is_none()) };
     if let (Over::Sandbox(_, authority), Some(pipe)) = (over, &mut leash.pipe) {
@@ -122,7 +123,7 @@ async fn reap(child: &mut Child) {
     }
 }
 
-fn command(script: &str, workspace: &Workspace, over: Over<'_>) -> Command {
+fn command(script: &str, workspace: &Workspace, over: Over<'_>, commands: &Commands) -> Command {
     let guard = over.guard();
     let argv: [OsString; 4] = [sandbox::HELD.into(), "sh".into(), "-c".into(), script.into()];
     let [_, free @ ..] = &argv;
@@ -143,6 +144,13 @@ fn command(script: &str, workspace: &Workspace, over: Over<'_>) -> Command {
     #[cfg(unix)]
     command.process_group(0);
     command.current_dir(directory(workspace));
+    // The guard too: commands can read the environment of processes of their user.
+    command.env_clear().envs(environment::of(std::env::vars_os(), &commands.environment));
+    if guard.is_some()
+        && let Ok(limits) = serde_json::to_string(&commands.limits)
+    {
+        command.env(LIMITS, limits);
+    }
     // Nobody sits at a terminal: what would wait for one must not.
     command.env("TERM", "dumb").env("PAGER", "cat").env("GIT_PAGER", "cat").env("GIT_TERMINAL_PROMPT", "0");
     command

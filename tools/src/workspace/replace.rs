@@ -1,12 +1,13 @@
 //! Replacing a file as a whole: whoever reads it sees the old content or the new, never a part.
 
 use std::io::{self, Write as _};
+use std::path::Path;
 
 use cap_std::fs::{Dir, OpenOptions, Permissions};
 use subtend_session::ids::Text;
 
 use super::builtin::Job;
-use super::{failure, join};
+use super::{beneath, failure, join, open};
 use crate::tool::ToolError;
 
 /// Where a write to `path` would land.
@@ -31,7 +32,7 @@ impl Target {
             }
             Ok(_) => {
                 let real = job.real(actions, path)?;
-                let found = dir.metadata(&*real).map_err(|error| failure("write", path, &error))?;
+                let found = open::metadata(job, Path::new(&*real)).map_err(|error| failure("write", path, &error))?;
                 if !found.is_file() {
                     return Err(ToolError::refused(format!("`{path}` is not a regular file: it cannot be replaced")));
                 }
@@ -70,10 +71,8 @@ impl Target {
 
     fn replace_in(&self, job: &Job, parent: &str, name: &str, content: &[u8]) -> io::Result<()> {
         let root = job.workspace.dir();
-        if self.present.is_none() && parent != "." {
-            root.create_dir_all(parent)?;
-        }
-        let dir = root.open_dir(parent)?;
+        let is_new = self.present.is_none() && parent != ".";
+        let dir = if is_new { beneath::make_dir(root, parent)? } else { beneath::dir(root, Path::new(parent))? };
         // The call's own name: the same call, run again after a crash, replaces what it left.
         let temporary = format!(".subtend-{}-{}-{}.tmp", job.key.session, job.key.run, job.key.call);
         let written = self.fill(&dir, &temporary, content).and_then(|()| dir.rename(&temporary, &dir, name));

@@ -3,15 +3,18 @@
 use std::io::{self, Read};
 use std::path::Path;
 
+use grep_matcher::Matcher as _;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{BinaryDetection, Searcher, SearcherBuilder, Sink, SinkMatch};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use subtend_session::call::ToolEffect;
 
-use super::builtin::{Builtin, Job, READ};
+use super::builtin::{Builtin, Job, READ, WALKS};
 use super::filter::Filter;
+use super::ignores::ASIDE;
 use super::level::{self, Item, Kind, Level};
+use super::names::Unopened;
 use super::{failure, open};
 use crate::bounded::{self, Bounded, count};
 use crate::tool::{ToolError, ToolOutput};
@@ -22,6 +25,10 @@ const MAX_LINE: usize = 400;
 const MAX_HEAP: usize = 16 << 20;
 /// Bytes of a pattern.
 const MAX_PATTERN: usize = 10_000;
+/// Bytes of a compiled pattern, and of what is remembered of a search with it.
+const MAX_PROGRAM: usize = 8 << 20;
+/// Groups within groups of a pattern.
+const MAX_NESTING: u32 = 100;
 /// Files between two lines of progress.
 const PROGRESS: u64 = 1000;
 
@@ -41,7 +48,11 @@ pub(super) struct Args {
     /// Read the pattern as a regular expression, such as `fn \w+_test`; `(?i)` in front ignores case.
     #[serde(default)]
     regex: bool,
-    /// Matching lines to show at most; all are counted.
+    /// List matching files instead of lines, each with its number of matching lines: first those whose path matches, then
+    /// those with most matches. Good for finding where to look.
+    #[serde(default)]
+    files: bool,
+    /// Matching lines, or files, to show at most; all are counted.
     #[serde(default = "max_matches")]
     #[schemars(range(min = 1, max = 10_000))]
     max_matches: u64,
@@ -59,8 +70,10 @@ impl Builtin for Search {
     const NAME: &'static str = "search";
     const ABOUT: &'static str = "Search the text files of the workspace for a literal text, or for a regular expression with \
         regex=true. Each result is `path:line: text`; the last line counts all matching lines and files. What .gitignore \
-        leaves out, .git and binary files are not searched; links are not followed. Narrow with path and glob.";
+        leaves out, .git and binary files are not searched; links are not followed. Narrow with path and glob; with files=true \
+        each result is a file with its number of matches.";
     const EFFECT: ToolEffect = ToolEffect::ReadOnly;
+    const AT_ONCE: usize = WALKS;
     const ACTIONS: &'static [&'static str] = &[READ];
     type Args = Args;
 
@@ -72,13 +85,14 @@ impl Builtin for Search {
         let matcher = matcher(&args)?;
         let real = job.real(Self::ACTIONS, path)?;
         let filter = Filter::new(args.glob.as_deref(), &real)?;
-        let metadata = job.workspace.dir().metadata(&*real).map_err(|error| failure("search", path, &error))?;
+        let metadata = open::metadata(job, Path::new(&*real)).map_err(|error| failure("search", path, &error))?;
         let mut hunt = Hunt {
             job,
             matcher,
             searcher: searcher(),
             filter,
             max: args.max_matches,
+            files: args.files.then(Vec::new),
             out: Bounded::new(job.max_bytes),
             seen: Seen::default(),
         };
@@ -104,6 +118,7 @@ fn matcher(args: &Args) -> Result<RegexMatcher, ToolError> {
         ));
     }
     let mut builder = RegexMatcherBuilder::new();
+    builder.size_limit(MAX_PROGRAM).dfa_size_limit(MAX_PROGRAM).nest_limit(MAX_NESTING);
     builder.fixed_strings(!args.regex).line_terminator(Some(b'\n'));
     builder.build(&args.pattern).map_err(|error| {
         ToolError::bad_args(format!(
@@ -126,6 +141,8 @@ struct Seen {
     matching_files: u64,
     matches: u64,
     shown: u64,
+    /// Files whose path matches, where files are listed.
+    paths: u64,
     binary: u64,
     unreadable: u64,
     /// Directories that could not be read.
@@ -139,6 +156,8 @@ struct Hunt<'a> {
     searcher: Searcher,
     filter: Filter,
     max: u64,
+    /// Matching files, where they are listed: whether the path matches, and matching lines.
+    files: Option<Vec<(bool, u64, String)>>,
     out: Bounded,
     seen: Seen,
 }
@@ -176,11 +195,18 @@ impl Hunt<'_> {
     }
 
     fn file(&mut self, os: &Path, path: &str) -> Result<(), ToolError> {
-        let Ok(file) = open::regular(self.job, os) else {
-            self.seen.unreadable = self.seen.unreadable.saturating_add(1);
-            return Ok(());
+        let file = match open::regular(self.job, os) {
+            Ok(file) => file,
+            Err(Unopened::OtherName(_)) => {
+                self.seen.denied = self.seen.denied.saturating_add(1);
+                return Ok(());
+            }
+            Err(Unopened::Io(_)) => {
+                self.seen.unreadable = self.seen.unreadable.saturating_add(1);
+                return Ok(());
+            }
         };
-        let room = self.max.saturating_sub(self.seen.shown);
+        let room = if self.files.is_some() { 0 } else { self.max.saturating_sub(self.seen.shown) };
         let mut found = Found { lines: Vec::new(), room, matches: 0, binary: false };
         let searched = self.searcher.search_reader(&self.matcher, Stoppable { file, job: self.job }, &mut found);
         self.job.go_on()?;
@@ -194,7 +220,15 @@ impl Hunt<'_> {
         }
         if found.binary {
             self.seen.binary = self.seen.binary.saturating_add(1);
-            return Ok(());
+            found.matches = 0;
+            found.lines.clear();
+        }
+        if let Some(files) = &mut self.files {
+            let by_path = self.matcher.is_match(path.as_bytes()).unwrap_or(false);
+            self.seen.paths = self.seen.paths.saturating_add(u64::from(by_path));
+            if by_path || found.matches > 0 {
+                files.push((by_path, found.matches, bounded::name(path).into_owned()));
+            }
         }
         self.seen.matches = self.seen.matches.saturating_add(found.matches);
         self.seen.matching_files = self.seen.matching_files.saturating_add(u64::from(found.matches > 0));
@@ -207,17 +241,32 @@ impl Hunt<'_> {
         Ok(())
     }
 
-    fn finish(self) -> ToolOutput {
-        let Seen { files, matching_files, matches, shown, binary, unreadable, closed, denied } = self.seen;
+    /// Lists files instead of lines; gives how many of them there are.
+    fn list_files(&mut self, mut files: Vec<(bool, u64, String)>) -> u64 {
+        files.sort_by(|one, other| (other.0, other.1, &one.2).cmp(&(one.0, one.1, &other.2)));
+        for (_, matches, path) in files.iter().take(usize::try_from(self.max).unwrap_or(usize::MAX)) {
+            if self.out.line(&format!("{path}  {}", count(*matches, "matching line", "matching lines"))) {
+                self.seen.shown = self.seen.shown.saturating_add(1);
+            }
+        }
+        bounded::len(files.len())
+    }
+
+    fn finish(mut self) -> ToolOutput {
+        let listed = self.files.take().map(|files| self.list_files(files));
+        let Seen { files, matching_files, matches, shown, paths, binary, unreadable, closed, denied } = self.seen;
         let searched = count(files, "file", "files");
         let mut said = Vec::new();
-        if matches == 0 {
+        if matches == 0 && paths == 0 {
             said.push(format!("no matches in {searched}"));
         } else {
             let matches = count(matches, "matching line", "matching lines");
             said.push(format!("{matches} in {} of {searched}", count(matching_files, "file", "files")));
         }
-        if shown < matches {
+        if paths > 0 {
+            said.push(count(paths, "path matches", "paths match"));
+        }
+        if shown < listed.unwrap_or(matches) {
             let why = if self.out.cut() > 0 { ", cut by the size of the result" } else { "" };
             said.push(format!("{shown} shown{why}: narrow the pattern, path or glob"));
         }
@@ -226,6 +275,7 @@ impl Hunt<'_> {
             (unreadable, "file unreadable", "files unreadable"),
             (closed, "directory unreadable", "directories unreadable"),
             (denied, "entry not permitted", "entries not permitted"),
+            (self.job.ignores.aside(), "ignore file or line of one left aside, too large", ASIDE),
         ];
         said.extend(notes.iter().filter(|(n, _, _)| *n > 0).map(|(n, one, many)| count(*n, one, many)));
         self.out.finish(&format!("[{}]", said.join("; ")))

@@ -14,7 +14,9 @@ use subtend_session::message::ToolSpec;
 
 use super::process::{self, End, Over};
 use crate::bounded::head;
+use crate::commands::Commands;
 use crate::guard::Guard;
+use crate::policy;
 use crate::sandbox::{self, Strength, Unsupported};
 use crate::schema;
 use crate::tool::{Tool, ToolCall, ToolError, ToolOutput};
@@ -46,17 +48,18 @@ struct Args {
 pub(super) struct Shell {
     spec: ToolSpec,
     guard: Option<Arc<Guard>>,
+    commands: Arc<Commands>,
     sandbox: Result<Strength, Unsupported>,
 }
 
 impl Shell {
-    pub(super) fn new(guard: Option<Guard>) -> Self {
+    pub(super) fn new(guard: Option<Guard>, commands: Commands) -> Self {
         let spec = ToolSpec { name: NAME.into(), description: ABOUT.into(), schema: schema::of::<Args>() };
         let sandbox = match &guard {
             Some(_) => sandbox::probe(),
             None => Err(Unsupported { why: "the runtime was given no guard, and it is the guard that holds".into() }),
         };
-        Self { spec, guard: guard.map(Arc::new), sandbox }
+        Self { spec, guard: guard.map(Arc::new), commands: Arc::new(commands), sandbox }
     }
 }
 
@@ -93,11 +96,12 @@ impl Tool for Shell {
     }
 
     fn ruled_out(&self, authority: &Authority) -> Option<ToolError> {
-        ruled_out(authority, &self.sandbox)
+        // Where the command will run is not known here: each call checks what exists there.
+        ruled_out(&policy::for_commands(authority, |_| false), &self.sandbox)
     }
 
     fn run(&self, call: ToolCall) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
-        let (guard, sandbox) = (self.guard.clone(), self.sandbox.clone());
+        let (guard, commands, sandbox) = (self.guard.clone(), Arc::clone(&self.commands), self.sandbox.clone());
         async move {
             let args: Args = serde_json::from_value(call.args.clone())
                 .map_err(|error| ToolError::bad_args(format!("the arguments of {NAME} do not fit: {error}")))?;
@@ -107,27 +111,34 @@ impl Tool for Shell {
                 )));
             }
             // The authority may have been met with less since the tool was offered.
-            if let Some(error) = ruled_out(&call.authority, &sandbox) {
+            let root = call.workspace.path();
+            let authority = policy::for_commands(&call.authority, |path| root.join(path).symlink_metadata().is_ok());
+            if let Some(error) = ruled_out(&authority, &sandbox) {
                 return Err(error);
             }
             let over = match guard.as_deref() {
-                Some(guard) if sandbox::is_needed(&call.authority) => Over::Sandbox(guard, &call.authority),
+                // Where a system has a sandbox, a command of a session with bounds never runs outside of one.
+                Some(guard)
+                    if sandbox::is_needed(&authority) || sandbox.is_ok() && sandbox::is_needed(&call.authority) =>
+                {
+                    Over::Sandbox(guard, &authority)
+                }
                 Some(guard) => Over::Guard(guard),
                 None => Over::Nobody,
             };
-            run(&args, &call, over).await
+            run(&args, &call, over, &commands).await
         }
         .boxed()
     }
 }
 
-async fn run(args: &Args, call: &ToolCall, over: Over<'_>) -> Result<ToolOutput, ToolError> {
+async fn run(args: &Args, call: &ToolCall, over: Over<'_>, commands: &Commands) -> Result<ToolOutput, ToolError> {
     if call.cancel.is_cancelled() {
         return Err(ToolError::cancelled());
     }
     let limit = args.timeout_ms.map(Duration::from_millis);
     let room = call.max_bytes.saturating_sub(FOOTER);
-    let finished = process::run(&args.command, &call.workspace, over, limit, room, &call.cancel).await;
+    let finished = process::run(&args.command, &call.workspace, (over, commands), limit, room, &call.cancel).await;
     let finished = finished.map_err(|error| ToolError::failed(format!("the command could not be started: {error}")))?;
     let (total, cut) = (finished.output.total(), finished.output.cut());
     let text = finished.output.text();

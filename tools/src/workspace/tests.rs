@@ -220,6 +220,36 @@ async fn a_link_is_no_way_around_a_rule() {
     );
 }
 
+/// A hard link is the file itself: one denied name denies its content under every name.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_hard_link_is_no_way_around_a_rule() {
+    let bench = Bench::new(&[("secrets/key", "hidden\n"), ("a.txt", "open\n")]);
+    std::fs::hard_link(bench.at("secrets/key"), bench.at("alias")).unwrap();
+    std::fs::hard_link(bench.at("a.txt"), bench.at("b.txt")).unwrap();
+    let search = serde_json::json!({"pattern": "hidden|open", "regex": true});
+    let all = bench.text("search", search.clone()).await;
+    assert!(all.starts_with("a.txt:1: open\nalias:1: hidden\n"), "the control, without a rule: {all}");
+    let bench = bench.ruled(&[("fs.*", "secrets/**", Verdict::Deny)]);
+    for (tool, args) in [
+        ("read", serde_json::json!({"path": "alias"})),
+        ("search", serde_json::json!({"path": "alias", "pattern": "hidden"})),
+        ("edit", serde_json::json!({"path": "alias", "old": "hidden", "new": "x"})),
+    ] {
+        let error = bench.call(tool, args).await.unwrap_err();
+        let expected =
+            format!("cannot {tool} `alias`: it has another name (a hard link), which this session may not read");
+        assert_eq!((error.denied, error.message), (true, expected));
+    }
+    assert_eq!(
+        bench.text("search", search).await,
+        "a.txt:1: open\nb.txt:1: open\n[2 matching lines in 2 files of 2 files; 2 entries not permitted]"
+    );
+    // A write replaces the name, and leaves the file under its other names as it is.
+    bench.text("write", serde_json::json!({"path": "alias", "content": "mine"})).await;
+    assert_eq!((bench.content("secrets/key"), bench.content("alias")), ("hidden\n".into(), "mine".into()));
+}
+
 #[cfg(unix)]
 #[tokio::test]
 async fn a_link_inside_the_workspace_is_followed() {

@@ -12,22 +12,22 @@ use super::{Fault, of_words};
 use crate::provider::client::Client;
 use crate::provider::retry_after;
 
-/// A failure below the answer: an HTTP status, or a connection that did not come about or broke.
-pub(super) fn of_transport(error: &(dyn Error + Send + Sync + 'static), client: &Client) -> Fault {
-    if let Some(genai::Error::HttpError { status, body, headers, .. }) = error.downcast_ref::<genai::Error>() {
-        return of_status(*status, headers, body, client);
-    }
+/// A connection that did not come about or broke, or a request that could not be made.
+pub(in crate::provider) fn of_transport(error: &reqwest::Error, client: &Client) -> Fault {
     let origin = client.origin();
-    let Some(error) = error.downcast_ref::<reqwest::Error>() else {
-        // What came was no text.
-        return Fault::new(ModelFail::BadAnswer, format!("the answer of {origin} cannot be read: {error}"));
-    };
     if error.is_builder() || error.is_request() && !error.is_connect() && !error.is_timeout() && io(error).is_none() {
         let kind = if error.is_builder() { ModelFail::InvalidRequest } else { ModelFail::Unavailable };
         return Fault::new(kind, format!("the request to {origin} failed: {}", root(error)));
     }
     let why = match io(error) {
         _ if error.is_timeout() => "no connection within 10 seconds".to_owned(),
+        _ if client.is_https() && is_no_tls(error) => {
+            "the server does not speak TLS on this port: give its base URL as http://…".to_owned()
+        }
+        _ if client.is_https() && root(error) == "tls handshake eof" => {
+            "the server closed the connection before TLS was agreed on: if it speaks none, give its base URL as http://…"
+                .to_owned()
+        }
         Some(ErrorKind::ConnectionRefused) => "connection refused".to_owned(),
         Some(ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => "the connection was reset".to_owned(),
         Some(_) | None => root(error),
@@ -41,7 +41,7 @@ pub(super) fn of_transport(error: &(dyn Error + Send + Sync + 'static), client: 
 }
 
 /// An answer that is an error.
-pub(super) fn of_status(status: StatusCode, headers: &HeaderMap, body: &str, client: &Client) -> Fault {
+pub(in crate::provider) fn of_status(status: StatusCode, headers: &HeaderMap, body: &str, client: &Client) -> Fault {
     let who = client.who();
     let code = status.as_u16();
     if status.is_redirection() {
@@ -59,16 +59,36 @@ pub(super) fn of_status(status: StatusCode, headers: &HeaderMap, body: &str, cli
             Some(name) => format!("{who} wants a key ({code}): set {name}{words}"),
             None => format!("{who} wants a key ({code}){words}"),
         },
+        (ModelFail::Credit, ..) => {
+            format!(
+                "{who} refused the call ({code}), the account is out of credit{words}: add credit or choose another model"
+            )
+        }
+        (ModelFail::Access, None, _) if client.protocol.key_variable().is_some() => {
+            let name = client.protocol.key_variable().unwrap_or_default();
+            format!("{who} refused access ({code}){words}; if it needs a key, set {name}")
+        }
+        (ModelFail::Access, ..) => format!("{who} refused access ({code}){words}"),
         _ if code == 404 && !client.is_home() && !words.to_lowercase().contains("model") => {
             format!("{who} answered 404{words}: is the base URL right, and does the server speak {}?", client.protocol)
         }
         _ => format!("{who} answered {code}{words}"),
     };
-    fault.retry_after_ms = retry_after::of(headers);
+    fault.retry_after_ms = retry_after::of(headers).filter(|_| fault.kind.retryable());
     if let Some(ms) = fault.retry_after_ms.filter(|ms| *ms >= 1_000) {
         fault.text = format!("{}; it asks to wait {} s", fault.text, ms.div_ceil(1_000));
     }
     fault
+}
+
+/// Whether a connection failed since what came is no TLS.
+fn is_no_tls(error: &(dyn Error + 'static)) -> bool {
+    if let Some(error) = error.downcast_ref::<rustls::Error>() {
+        return matches!(error, rustls::Error::InvalidMessage(_));
+    }
+    // What an error of input or output holds is not its source, and may be another one.
+    let held = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+    held.is_some_and(|held| is_no_tls(held)) || error.source().is_some_and(is_no_tls)
 }
 
 /// Scheme and host of an address, for people.

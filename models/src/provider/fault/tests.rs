@@ -31,7 +31,9 @@ fn an_account_without_credit_is_not_asked_again() {
         |code: &str| of_frame(&json!({"error": {"status": 429, "code": code, "message": "x"}})).map(|of| of.kind);
     assert_eq!(kind("rate_limit_exceeded"), Some(ModelFail::Rate));
     let broke = json!({"error": {"http_code": 429, "type": "insufficient_quota", "message": "x"}});
-    assert_eq!(of_frame(&broke).map(|fault| fault.kind), Some(ModelFail::Auth));
+    assert_eq!(of_frame(&broke).map(|fault| fault.kind), Some(ModelFail::Credit));
+    let failed = json!({"type": "error", "code": "insufficient_quota", "message": "You exceeded your current quota."});
+    assert_eq!(of_frame(&failed).map(|fault| fault.kind), Some(ModelFail::Credit));
 }
 
 #[test]

@@ -19,6 +19,13 @@ pub(super) fn kind(body: &Value) -> Option<&str> {
     places.iter().find_map(|place| body.pointer(place).and_then(Value::as_str)).filter(|kind| !kind.is_empty())
 }
 
+/// All kinds and codes that the error has.
+pub(super) fn kinds(body: &Value) -> String {
+    let places = ["/error/type", "/error/code", "/error/status", "/type", "/code", "/0/error/status"];
+    let found = places.iter().filter_map(|place| body.pointer(place).and_then(Value::as_str));
+    found.collect::<Vec<_>>().join(" ")
+}
+
 /// A body that is no JSON: its text where it is one for people, nothing of a page.
 pub(super) fn plain(body: &str) -> Option<String> {
     let body = body.trim();
@@ -32,8 +39,10 @@ pub(super) fn fail(told: &str) -> ModelFail {
         ModelFail::Unavailable
     } else if says(&["rate_limit", "rate limit", "resource_exhausted", "too many requests"]) {
         ModelFail::Rate
-    } else if says(&["authentication", "permission_", "unauthorized", "invalid_api_key", "unauthenticated"]) {
+    } else if says(&["authentication", "unauthorized", "invalid_api_key", "unauthenticated"]) {
         ModelFail::Auth
+    } else if says(&["permission_"]) || tells_of_region(told) {
+        ModelFail::Access
     } else if says(&["invalid_request", "invalid_argument", "not_found"]) {
         ModelFail::InvalidRequest
     } else {
@@ -62,11 +71,52 @@ pub(super) fn tells_of_context(told: &str) -> bool {
     WORDS.iter().any(|word| told.contains(word))
 }
 
-/// Whether the key is refused, whatever the status says.
+/// Whether the account has no credit left: no wait helps. Gemini's words for a rate limit speak of a quota and a plan, and are none
+/// of these.
+pub(super) fn tells_of_credit(told: &str) -> bool {
+    const WORDS: [&str; 18] = [
+        "insufficient_quota",
+        "billing_error",
+        "billing_not_active",
+        "billing_hard_limit",
+        "exceeded_current_quota",
+        "credit balance is too low",
+        "insufficient credit",
+        "insufficient balance",
+        "insufficient_balance",
+        "out of credit",
+        "credits are depleted",
+        "requires more credits",
+        "have any credits",
+        "no credits",
+        "payment required",
+        "specified api usage limits",
+        "spending limit",
+        "spend limit",
+    ];
+    WORDS.iter().any(|word| told.contains(word))
+}
+
+/// Whether the key is missing or refused, where the status is that of a bad request or of missing access.
 pub(super) fn tells_of_key(body: &Value, told: &str) -> bool {
+    const WORDS: [&str; 6] = [
+        "api key not valid",
+        "invalid_api_key",
+        "invalid api key",
+        "api key was reported as leaked",
+        "api key expired",
+        "unregistered callers",
+    ];
     let reasons = body.pointer("/error/details").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let refused = |detail: &Value| detail.get("reason").and_then(Value::as_str) == Some("API_KEY_INVALID");
-    told.contains("api key not valid") || reasons.iter().any(refused)
+    told.contains("authentication_error") || WORDS.iter().any(|word| told.contains(word)) || reasons.iter().any(refused)
+}
+
+/// Whether the provider does not serve the caller's region.
+pub(super) fn tells_of_region(told: &str) -> bool {
+    ["unsupported_country", "country, region", "location is not supported", "not available in your"]
+        .iter()
+        .any(|word| told.contains(word))
 }
 
 /// Whether the model is not known there.

@@ -1,7 +1,11 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::model::Sign;
 
 fn draft(protocol: Protocol, frames: &[Value]) -> Draft {
     let mut draft = Draft::new(protocol, TurnNo(1), Deltas::none());
@@ -191,4 +195,46 @@ proptest! {
             let _ = draft.finish(Some(5));
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn keep_alives_count_for_a_bounded_time() {
+    let beats = Arc::new(AtomicUsize::new(0));
+    let sink = Arc::clone(&beats);
+    let deltas = Deltas::watched(move |sign| {
+        if sign == Sign::Alive {
+            sink.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let mut draft = Draft::new(Protocol::OpenAi, TurnNo(1), deltas);
+    let minutes = async |draft: &mut Draft, minutes: u32, frame: &str| {
+        for _ in 0..minutes {
+            tokio::time::advance(Duration::from_secs(60)).await;
+            draft.arrived(8);
+            draft.frame(None, frame);
+        }
+        beats.swap(0, Ordering::Relaxed)
+    };
+    // Ten minutes of frames without content are borne, and no more.
+    assert_eq!(minutes(&mut draft, 30, r#"{"choices":[{"delta":{"content":""}}]}"#).await, 9);
+    // An answer that grows is alive for as long as it does.
+    assert_eq!(minutes(&mut draft, 1, r#"{"choices":[{"delta":{"content":"a"}}]}"#).await, 0);
+    assert_eq!(minutes(&mut draft, 30, r#"{"choices":[{"delta":{"content":"a"}}]}"#).await, 30);
+    assert_eq!(minutes(&mut draft, 30, "").await, 9);
+}
+
+#[test]
+fn frames_and_bytes_of_an_answer_are_bounded() {
+    let mut draft = Draft::new(Protocol::OpenAi, TurnNo(1), Deltas::none());
+    for _ in 0..MAX_FRAMES {
+        draft.frame(None, "");
+    }
+    assert!(!draft.is_over());
+    draft.frame(None, "");
+    assert_eq!(draft.finish(None).unwrap_err().text, "the answer has more than 400000 frames");
+    let mut draft = Draft::new(Protocol::OpenAi, TurnNo(1), Deltas::none());
+    draft.arrived(MAX_BYTES);
+    assert!(!draft.is_over());
+    draft.arrived(1);
+    assert_eq!(draft.finish(None).unwrap_err().text, "the answer has more than 134217728 bytes");
 }

@@ -1,12 +1,13 @@
 use std::sync::Arc;
 
-use genai::chat::{ChatRole, ContentPart};
 use subtend_session::ids::{AttemptNo, CallId, Seq, SessionId, Text, TurnNo};
 use subtend_session::record::{Asked, Prompt};
 use subtend_session::settings::Settings;
 
 use super::notice::{Form, TOOL};
+use super::turns::{Call, Outcome};
 use super::*;
+use crate::provider::target::Target;
 
 fn user(text: &str) -> Message {
     Message::User { seq: Seq(1), text: text.into() }
@@ -244,54 +245,65 @@ fn a_notice_is_text_where_a_call_would_be_refused() {
     assert_eq!(notice::form(Protocol::Anthropic, &request), Form::Text);
 }
 
-/// The parts of the answer that carry reasoning, in words.
-fn carried(protocol: Protocol, kept: &Kept) -> Vec<String> {
-    let calls = [asked("a", "{}"), asked("b", "{}")];
-    let messages = vec![user("go"), reasoned(Some("x"), kept.to_text(), &calls), result(0, "r"), result(1, "r")];
-    let rendered = of(protocol, &request(messages, &["read"]));
-    let parts = rendered.messages.iter().filter(|message| message.role == ChatRole::Assistant);
-    let word = |part: &ContentPart| match part {
-        ContentPart::Custom(custom) => Some(custom.data.to_string()),
-        ContentPart::ThoughtSignature(signature) => Some(format!("signature {signature}")),
-        ContentPart::ReasoningContent(text) => Some(format!("reasoning {text}")),
-        ContentPart::ToolCall(call) => {
-            call.thought_signatures.as_ref().map(|signatures| format!("{} {signatures:?}", call.call_id))
-        }
-        ContentPart::Text(_) | ContentPart::Binary(_) | ContentPart::ToolResponse(_) => None,
-    };
-    parts.flat_map(|message| message.content.parts()).filter_map(word).collect()
+fn client(protocol: Protocol, base_url: Option<&str>) -> Client {
+    let target = Target::parse(&format!("{protocol}/m")).unwrap();
+    let target = base_url.map_or(Ok(target.clone()), |url| target.with_base_url(url)).unwrap();
+    Client::new(target, |_| Some("key".to_owned())).unwrap()
 }
 
 #[test]
 fn reasoning_goes_back_to_its_own_protocol_alone() {
-    let block = json!({"type": "thinking", "thinking": "hm", "signature": "s"});
-    let of_each = [
-        (Protocol::Anthropic, Kept::Anthropic { blocks: vec![block.clone()] }, vec![block.to_string()]),
-        (Protocol::OpenAi, Kept::OpenAi { text: "hm".into() }, vec!["reasoning hm".to_owned()]),
+    let block = json!({"type": "thinking", "thinking": "hmhm", "signature": "sign"});
+    let of_each: [(Protocol, Kept, &[&str]); 4] = [
+        (Protocol::Anthropic, Kept::Anthropic { blocks: vec![block] }, &["hmhm", "sign"]),
+        (Protocol::OpenAi, Kept::OpenAi { text: "hmhm".into() }, &["\"reasoning_content\":\"hmhm\""]),
         (
             Protocol::OpenAiResponses,
-            Kept::OpenAiResponses { encrypted: vec!["e".into()] },
-            vec!["signature e".to_owned()],
+            Kept::OpenAiResponses { encrypted: vec!["sealed".into()] },
+            &["\"encrypted_content\":\"sealed\""],
         ),
         (
             Protocol::Gemini,
-            Kept::Gemini { text: Some("t".into()), calls: vec![None, Some("c".into())] },
-            vec!["signature t".to_owned(), "b [\"c\"]".to_owned()],
+            Kept::Gemini { text: Some("of text".into()), calls: vec![None, Some("of call".into())] },
+            &["of text", "of call"],
         ),
     ];
-    for (own, kept, expected) in of_each {
+    for (own, kept, marks) in of_each {
         for protocol in Protocol::ALL {
-            let expected = if protocol == own { expected.clone() } else { Vec::new() };
-            assert_eq!(carried(protocol, &kept), expected, "{own}'s reasoning for {protocol}");
+            let calls = [asked("a", "{}"), asked("b", "{}")];
+            let messages =
+                vec![user("go"), reasoned(Some("x"), kept.to_text(), &calls), result(0, "r"), result(1, "r")];
+            let body = body(&client(protocol, None), &request(messages, &["read"])).unwrap().to_string();
+            for mark in marks {
+                assert_eq!(body.contains(mark), protocol == own, "{own}'s reasoning for {protocol}: {body}");
+            }
         }
     }
 }
 
 #[test]
+fn caches_are_asked_for_at_home_alone() {
+    let marks = |protocol, base_url| {
+        let body = body(&client(protocol, base_url), &request(vec![user("go")], &["read"])).unwrap().to_string();
+        (body.contains("cache_control"), body.contains("prompt_cache_key"))
+    };
+    for protocol in Protocol::ALL {
+        assert_eq!(marks(protocol, Some("http://127.0.0.1:1")), (false, false), "{protocol}");
+    }
+    assert_eq!(marks(Protocol::Anthropic, None), (true, false));
+    assert_eq!(marks(Protocol::OpenAi, None), (false, true));
+    assert_eq!(marks(Protocol::OpenAiResponses, None), (false, true));
+}
+
+#[test]
 fn tools_that_are_offered_no_longer_are_named_where_calls_need_them() {
     let messages = vec![user("go"), answer(None, &[asked("a", "{}")]), result(0, "r")];
-    let names = |protocol, tools: &[&str]| stubs(protocol, &request(messages.clone(), tools));
-    assert_eq!(names(Protocol::Anthropic, &[]), ["read"]);
-    assert_eq!(names(Protocol::Anthropic, &["list"]), [""; 0]);
-    assert_eq!(names(Protocol::OpenAi, &[]), [""; 0]);
+    let tools = |protocol, tools: &[&str]| {
+        let body = body(&client(protocol, None), &request(messages.clone(), tools)).unwrap();
+        (body["tools"].pointer("/0/name").cloned(), body.get("tool_choice").cloned())
+    };
+    let (read, list) = (Some(json!("read")), Some(json!("list")));
+    assert_eq!(tools(Protocol::Anthropic, &[]), (read, Some(json!({"type": "none"}))));
+    assert_eq!(tools(Protocol::Anthropic, &["list"]), (list, None));
+    assert_eq!(tools(Protocol::OpenAi, &[]), (None, None));
 }

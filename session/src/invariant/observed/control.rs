@@ -77,7 +77,8 @@ pub struct ControlSeen {
     pub given: When,
     /// When it was handled.
     pub handled: When,
-    /// How many handlers of data began in between. One that was at work already is not counted.
+    /// How many times the actor began to handle what waits in its lanes, before the time in which it handled this. One that was at
+    /// work already is not counted.
     pub waited_for: u32,
 }
 
@@ -107,6 +108,8 @@ pub enum QueueAnswer {
     Busy,
     /// The sender failed for want of room.
     Failed,
+    /// The runtime is shut down, and takes nothing.
+    Stopped,
 }
 
 /// Live descendants, as the root's listing shows them.

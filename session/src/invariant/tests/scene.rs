@@ -40,6 +40,7 @@ pub(super) fn created(place: Place) -> Record {
     Record::SessionCreated(Box::new(SessionCreated {
         returns: false,
         joins: false,
+        rolls_back: false,
         in_full: None,
         source: Default::default(),
         place,
@@ -56,6 +57,7 @@ pub(super) fn created(place: Place) -> Record {
         dialects: Vec::new(),
         tools: None,
         on_restart: OnRestart::Fail,
+        task: false,
         title: None,
         inherited: Default::default(),
         metadata: None,
@@ -263,6 +265,7 @@ pub(super) struct Scene {
     pub(super) rows: BTreeSet<Row>,
     pub(super) ledger: Ledger,
     pub(super) observed: Observed,
+    pub(super) erased: Vec<SessionId>,
 }
 
 impl Scene {
@@ -279,8 +282,8 @@ impl Scene {
         let persons = Pool { per_root: 2, ..Pool::default() };
         let ledger = Ledger { owned, persons, ..Ledger::default() };
         let activation = Some(Activation { epoch: Epoch(2), ..Activation::default() });
-        let (rows, observed) = (BTreeSet::new(), Observed::default());
-        Self { root, child, frames, root_state, child_state, folded: None, activation, rows, ledger, observed }
+        let (rows, observed, erased) = (BTreeSet::new(), Observed::default(), Vec::new());
+        Self { erased, root, child, frames, root_state, child_state, folded: None, activation, rows, ledger, observed }
     }
 
     fn stories() -> (Vec<Record>, Vec<Record>) {
@@ -298,6 +301,7 @@ impl Scene {
                 dialect: crate::dialect::Dialect::Task,
                 label: None,
                 skipped: Vec::new(),
+                warnings: Vec::new(),
                 call: CALL,
                 child: CHILD,
                 short: Short("bbbbbb".into()),
@@ -427,6 +431,6 @@ impl Scene {
             activation: Some(Activation { epoch: Epoch(1), models: streams, ..Activation::default() }),
         };
         let world = World::new([(ROOT, root), (CHILD, child)], &self.rows, Some(&self.ledger), true);
-        judge(&world.seen_as(&self.observed))
+        judge(&world.without(self.erased.iter().copied()).seen_as(&self.observed))
     }
 }

@@ -444,6 +444,12 @@ pub(super) const SIGHTS: &[Case] = &[
         |s| s.observed.activations.push(activated(25, Why::Message, 8)),
         &[InvariantId::V5],
     ),
+    (
+        "taken into an inbox after the shutdown",
+        good,
+        |s| s.observed.queues.push(QueueSeen { at: when(21), ..put(0, QueueAnswer::Taken(None)) }),
+        &[InvariantId::V5],
+    ),
     ("beyond the bound", good, |s| s.observed.queues[0].len = 2, &[InvariantId::B1]),
     ("busy with room", good, |s| s.observed.queues[1].len = 1, &[InvariantId::B1]),
     ("the sender fails", good, |s| s.observed.queues[1].answer = QueueAnswer::Failed, &[InvariantId::B1]),

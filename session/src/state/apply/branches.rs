@@ -21,6 +21,7 @@ impl State {
             agent,
             kind,
             call: None,
+            detached: false,
             key: None,
             heard: Default::default(),
             dialect: Dialect::default(),
@@ -63,20 +64,15 @@ impl State {
         }
     }
 
-    /// Whether `notice` is the end of an alternative, which is no message: its text stands for the answer.
-    pub(super) fn alternative_ended(&mut self, notice: &Notice) -> bool {
-        if self.children.get(&notice.child).is_none_or(|child| child.kind != BranchKind::Alternative) {
-            return false;
-        }
-        // What is said in the branch after its first run answers something else.
+    /// Keeps the text of an alternative whose first run completed. What is said in the branch after it answers something else.
+    pub(super) fn alternative_ended(&mut self, notice: &Notice) {
         if notice.run != Some(RunNo(1)) || notice.outcome != Outcome::Completed {
-            return true;
+            return;
         }
         let branches = self.alternatives.values_mut().flat_map(|alternatives| &mut alternatives.branches);
         for branch in branches.filter(|branch| branch.child == notice.child) {
             branch.text = Some(render::whole(notice));
         }
-        true
     }
 }
 

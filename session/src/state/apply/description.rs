@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::ids::SessionId;
+use crate::ids::{SessionId, Text};
 use crate::place::BranchKind;
 use crate::record::{SummarySet, TitleSet};
 use crate::state::State;
@@ -22,6 +22,11 @@ impl State {
         if let Some(child) = of.and_then(|of| self.children.get_mut(&of)) {
             child.described = true;
         }
+    }
+
+    /// The session's metadata: after the last merge, else that of its birth; JSON text.
+    pub fn metadata(&self) -> Option<&Text> {
+        self.metadata.as_ref().or(self.created.metadata.as_ref())
     }
 
     /// Whether the session has a title: of its birth, or one that it was given.

@@ -42,6 +42,7 @@ impl State {
             format: None,
             answer: None,
             partial: Default::default(),
+            recorded: 0,
             usage_self: Default::default(),
             usage_owned: Default::default(),
             by_notices: false,
@@ -101,13 +102,16 @@ impl State {
         }
         // The whole text, where the journal has it: the record's own is cut to what an owner is sent.
         let whole = match (&ended.outcome, ended.returned) {
-            (Outcome::Completed, None) => run.answer.as_ref().map(|answer| Arc::clone(&answer.text)),
+            (Outcome::Completed, None) if !self.created.joins => {
+                run.answer.as_ref().map(|answer| Arc::clone(&answer.text))
+            }
             (Outcome::Completed, Some(call)) => run
                 .turn
                 .as_ref()
                 .filter(|turn| turn.no == call.turn)
                 .and_then(|turn| turn.calls.get(call.ix as usize))
                 .map(|call| render::returned(&call.args)),
+            (Outcome::OutOfTurns, _) if !self.created.joins => self.last_said(&run),
             _ => Some(Arc::clone(&run.partial)).filter(|text| !text.is_empty()),
         };
         for (key, owned) in run.owned {

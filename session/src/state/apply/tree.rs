@@ -21,6 +21,7 @@ impl State {
                 agent: Arc::clone(&spawned.agent),
                 kind: BranchKind::Subagent,
                 call: Some(spawned.call),
+                detached: spawned.detached,
                 key,
                 heard: RunNo::default(),
                 dialect: spawned.dialect,
@@ -60,7 +61,9 @@ impl State {
                 (Some(key), _) => self.settle_owned(key, item),
                 (None, Some(run)) => {
                     self.noticed.insert((item.child, run));
-                    self.give(item);
+                    if self.reaches_model(item) {
+                        self.give(item);
+                    }
                 }
                 (None, None) => {}
             }
@@ -100,21 +103,23 @@ impl State {
 
     /// Keeps an end that may be read again.
     fn give(&mut self, item: &Notice) {
-        let pulled = |child: &Child| child.call.is_some() && child.dialect.is_pulled();
-        if self.children.get(&item.child).is_some_and(pulled) {
+        if self.is_pulled(item.child) {
             self.kept.keep(&mut self.children, item);
         }
     }
 
     fn notice_message(&mut self, taken: &NoticeTaken) {
-        let text = if self.alternatives.is_empty() {
+        for item in &taken.items {
+            self.alternative_ended(item);
+        }
+        let text = if taken.items.iter().all(|item| self.reaches_model(item)) {
             render::notices(self, &taken.items)
         } else {
-            let told: Vec<Notice> = taken.items.iter().filter(|item| !self.alternative_ended(item)).cloned().collect();
-            if told.is_empty() {
+            let shown: Vec<Notice> = taken.items.iter().filter(|item| self.reaches_model(item)).cloned().collect();
+            if shown.is_empty() {
                 return;
             }
-            render::notices(self, &told)
+            render::notices(self, &shown)
         };
         let message = Message::Notice { seq: self.next_seq, text };
         let Some(run) = &mut self.run else { return self.say(message) };

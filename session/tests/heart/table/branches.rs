@@ -67,17 +67,28 @@ fn summed_up() -> Command {
     Command::Describe(Box::new(Description::Summary(summary)))
 }
 
+fn merged() -> Command {
+    let changes = r#"{"ticket":7}"#.into();
+    Command::Describe(Box::new(Description::Metadata { changes, by: By::Person }))
+}
+
 #[test]
 fn descriptions() {
     let each = COLUMNS.map(|at| -> &'static str { format!("title_set Done > {}", column(at)).leak() });
     let mut deleted = each;
     deleted[7] = "the session is deleted";
     let of_nobody = [NO_SERVICE; 8];
+    let set = COLUMNS.map(|at| -> &'static str { format!("metadata_set Done > {}", column(at)).leak() });
+    let mut gone = set;
+    gone[7] = "the session is deleted";
     walk(&[
         row("title", Doing::Stream, titled, each),
         row("title of a closed session", Doing::Closed, titled, each),
         row("title of a deleted session", Doing::Deleted, titled, deleted),
         row("summary of no service", Doing::Stream, summed_up, of_nobody),
+        row("metadata", Doing::Stream, merged, set),
+        row("metadata of a closed session", Doing::Closed, merged, set),
+        row("metadata of a deleted session", Doing::Deleted, merged, gone),
     ]);
 }
 

@@ -157,7 +157,7 @@ fn cancels_of_the_tree() {
                 "accepted > Wm",
                 "accepted > Wr",
                 "accepted > Hi",
-                "accepted taken parked(slot) > Wm",
+                "accepted > Ho",
                 "accepted > Hc",
                 "accepted opened > Q",
             ]
@@ -286,9 +286,9 @@ fn inputs_of_the_host_and_to_sessions_that_are_put_away() {
             "accepted > Q",
             "accepted > W",
             "accepted > Wm",
-            "accepted taken parked(slot) > Wr",
+            "accepted > Wr",
             "accepted > Hi",
-            "accepted taken parked(slot) > Wm",
+            "accepted > Ho",
             "accepted > Hc",
             quiet,
         ]
@@ -302,7 +302,11 @@ fn inputs_of_the_host_and_to_sessions_that_are_put_away() {
             sends("session_reopened accepted opened > Q")
         }),
         row("send to a deleted session", Doing::Deleted, || send(9, "more"), sends("the session is deleted")),
-        row("steer to a deleted session", Doing::Deleted, || steer(9, "more"), sends("the session is deleted")),
+        row("steer to a deleted session", Doing::Deleted, || steer(9, "more"), {
+            let mut steers = sends("the session is deleted");
+            (steers[3], steers[5]) = ("accepted taken parked(slot) > Wr", "accepted taken parked(slot) > Wm");
+            steers
+        }),
     ]);
 }
 

@@ -121,7 +121,7 @@ fn answers_that_end_or_go_on() {
             "answered, final, an input waits",
             Doing::Waits,
             said,
-            ["answered taken turn > W", "answered taken parked(slot) > Wr", closing],
+            ["answered parked(atrest) > Wr", held, closing],
         ),
         streamed(
             "answered, final, an end has arrived",

@@ -1,11 +1,13 @@
 use subtend_session::call::CallEnd;
 use subtend_session::ids::{AttemptNo, Hash, InputId, RunNo, TurnNo};
+use subtend_session::index::Head;
 use subtend_session::outcome::Outcome;
 use subtend_session::place::{Mode, OnRestart};
 use subtend_session::record::{
     AskBy, AskVerdict, Asked, CallFinished, Carrier, From, InputAccepted, Lane, Notice, NoticeTaken, RunEnded,
     RunOpened, Stop, TurnAnswered,
 };
+use subtend_session::state::Phase;
 use subtend_session::usage::Usage;
 use uuid::Uuid;
 
@@ -175,7 +177,10 @@ fn what_was_acknowledged_and_is_gone_is_found() {
     }));
     let word = Record::AskAnswered { call: WORD, verdict: AskVerdict::Allow, by: AskBy::Person };
     let (owner, child) = ([accepted, opened(Owner::Person), ended(), word], [opened(owned()), ended()]);
-    assert_eq!(told.lost(&Sessions::from([(OWNER, &owner[..]), (CHILD, &child[..])])), Vec::<String>::new());
+    assert_eq!(
+        told.lost(&Sessions::from([(OWNER, &owner[..]), (CHILD, &child[..])]), &Gone::default()),
+        Vec::<String>::new()
+    );
     let expected = [
         format!("the accepted input {input} of {OWNER} is gone"),
         format!("the end of run 1 of {OWNER}, which was told, is gone"),
@@ -185,7 +190,7 @@ fn what_was_acknowledged_and_is_gone_is_found() {
         format!("a person's word for call 2.1 of {OWNER} is gone"),
         format!("record 3 of {OWNER}, which was shown, is gone: the last is 1"),
     ];
-    assert_eq!(told.lost(&Sessions::from([(OWNER, &owner[1..2])])), expected);
+    assert_eq!(told.lost(&Sessions::from([(OWNER, &owner[1..2])]), &Gone::default()), expected);
 }
 
 #[test]
@@ -193,4 +198,51 @@ fn an_epoch_that_is_given_again_is_found() {
     assert_eq!(unfenced(OWNER, Seq(4), Epoch(2), Epoch(3)), None);
     let what = format!("record 5 of {OWNER} was written by a later process in epoch 2, and 2 was given before");
     assert_eq!(unfenced(OWNER, Seq(4), Epoch(2), Epoch(2)), Some(what));
+}
+
+#[test]
+fn j10_a_lost_deletion_and_text_that_was_erased_are_found() {
+    let head = Head {
+        parent: None,
+        root: OWNER,
+        short: OWNER.short(),
+        agent: "worker".into(),
+        depth: 0,
+        inspectable: true,
+        last_seq: Seq(3),
+        epoch: Epoch(1),
+        state: Phase::Quiet,
+        kind: None,
+        closed: false,
+        deleted: false,
+        last_outcome: None,
+        title: "work".into(),
+        created_ms: 0,
+        updated_ms: 0,
+    };
+    let mut told = Told::default();
+    told.take(Line::Input(OWNER, InputId(Uuid::from_u128(9))));
+    told.take(Line::Deleting(OWNER));
+    told.take(Line::Deleted(OWNER));
+    let there = Gone::from([(OWNER, head.clone())]);
+    let lost = told.lost(&Sessions::new(), &there);
+    assert_eq!(lost.first(), Some(&format!("the deletion of {OWNER} is gone")));
+    // Erased with all that was acknowledged of it, and nothing but that.
+    let child = Head { parent: Some(OWNER), ..head.clone() }.erased();
+    let gone = Gone::from([(OWNER, head.erased()), (CHILD, child.clone())]);
+    assert_eq!(told.lost(&Sessions::new(), &gone), Vec::<String>::new());
+    let other = Gone::from([(CHILD, Head { parent: None, ..child })]);
+    let lost = Told::default().lost(&Sessions::new(), &other);
+    assert_eq!(lost, [format!("{CHILD} is deleted, and nothing asked for that")]);
+
+    let dir = tempfile::tempdir().expect("a directory");
+    let home = Home::of("redb", dir.path());
+    std::fs::create_dir_all(home.store()).expect("a store");
+    std::fs::write(home.store().join("journal"), super::super::workload::secret(OWNER)).expect("a file");
+    assert_eq!(told.kept(&home), Vec::<String>::new(), "nothing compacted the store since");
+    let mut compacting = Told::default();
+    compacting.take(Line::Compacted);
+    told.add(compacting);
+    let kept = told.kept(&home);
+    assert!(kept.len() == 1 && kept[0].ends_with(&format!("holds text of {OWNER}, which was erased")), "{kept:?}");
 }

@@ -33,6 +33,7 @@ fn a_sound_drill_says_what_it_hit_and_that_nothing_is_wrong() {
 redb, seed 7: 50 kills in 1m 01s
   kills hit      open call 40 (80 %) · undelivered row 20 (40 %) · recovery 18 (36 %)
   on the stores  1200 sessions · 800 runs in flight at a kill
+  deleted        0 trees · 0 sessions erased · 0 still in the files
   acknowledged   12345 · 0 lost
   notices        0 duplicated · 0 missing
   calls and runs 0 dangling · 0 without one end

@@ -72,6 +72,7 @@ fn spawned(id: CallId) -> Record {
         inspectable: false,
         label: None,
         skipped: Vec::new(),
+        warnings: Vec::new(),
         call: id,
         child: child(),
         short: Short("a3f9c1".into()),
@@ -103,7 +104,14 @@ fn notice(key: CallId, carrier: Carrier) -> Record {
 }
 
 fn end_of_child() -> End {
-    End { child: child(), outcome: Outcome::Completed, text: "found".into(), len: 5 }
+    End {
+        child: child(),
+        run: Some(RunNo(1)),
+        outcome: Outcome::Completed,
+        text: "found".into(),
+        len: 5,
+        deleted: false,
+    }
 }
 
 fn shown(records: Vec<Record>) -> Vec<Entry> {
@@ -118,6 +126,7 @@ fn answer(turn: u32, seq: u64, text: Option<&str>, calls: Vec<Call>) -> Entry {
         seq: Seq(seq),
         text: text.map(Into::into),
         calls,
+        agent: None,
         model: None,
         usage: Usage::default(),
         at_ms: 7,
@@ -125,7 +134,8 @@ fn answer(turn: u32, seq: u64, text: Option<&str>, calls: Vec<Call>) -> Entry {
 }
 
 fn called(id: CallId, tool: &str, opened: bool, result: Option<Came>) -> Call {
-    Call { call: id, tool: tool.into(), args: "{}".into(), child: opened.then(child), result }
+    let (tool, args) = (tool.into(), "{}".into());
+    Call { call: id, tool, args, child: opened.then(child), warnings: Vec::new(), result, minion: None, nested: None }
 }
 
 #[test]

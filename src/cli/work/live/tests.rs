@@ -2,8 +2,8 @@ use std::time::Duration;
 
 use subtend_session::call::{CallEnd, ToolEffect};
 use subtend_session::ids::{AttemptNo, Hash, RunNo, Seq, Short, TurnNo};
-use subtend_session::place::Mode;
-use subtend_session::record::{Asked, CallFinished, ChildSpawned, Prompt, RunEnded, SpawnGranted, Stop};
+use subtend_session::place::{Mode, OnRestart, Owner};
+use subtend_session::record::{Asked, CallFinished, ChildSpawned, Prompt, RunEnded, RunOpened, SpawnGranted, Stop};
 use subtend_session::usage::Usage;
 
 use super::*;
@@ -25,6 +25,7 @@ pub(in crate::cli::work) fn born(child: &str, agent: &str) -> Record {
         inspectable: false,
         label: None,
         skipped: Vec::new(),
+        warnings: Vec::new(),
         call: CallId { turn: TurnNo(1), ix: 0 },
         child: id(child),
         short: Short(id(child).short().0),
@@ -68,6 +69,27 @@ pub(in crate::cli::work) fn answered(calls: &[(&str, &str)]) -> Record {
 pub(in crate::cli::work) fn started(ix: u32) -> Record {
     let kind = Box::new(CallKind::Local(ToolEffect::ReadOnly));
     Record::CallStarted { call: CallId { turn: TurnNo(1), ix }, kind, timeout_ms: None, access: None }
+}
+
+/// A call that waits for a child.
+pub(in crate::cli::work) fn waits(ix: u32) -> Record {
+    let kind = Box::new(CallKind::Child(Mode::Blocking));
+    Record::CallStarted { call: CallId { turn: TurnNo(1), ix }, kind, timeout_ms: None, access: None }
+}
+
+pub(in crate::cli::work) fn opened(run: u32) -> Record {
+    Record::RunOpened(Box::new(RunOpened {
+        run: RunNo(run),
+        owner: Owner::Person,
+        inputs: Vec::new(),
+        mode: Mode::Blocking,
+        max_turns: 9,
+        base_turns: 0,
+        deadline_ms: None,
+        wall_cap_at: None,
+        on_restart: OnRestart::Fail,
+        slot: false,
+    }))
 }
 
 pub(in crate::cli::work) fn finished(ix: u32) -> Record {

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::super::live::tests::{answered, asked, born, ended, event, id, started};
+use super::super::live::tests::{answered, asked, born, ended, event, id, opened, started, waits};
 use super::*;
 use subtend_session::outcome::{By, Outcome};
 
@@ -41,12 +41,37 @@ async fn a_tree_shows_who_does_what() {
     assert_eq!(
         lines,
         [
-            "◐ general           thinking        turn 0 · 0 tokens · 2.0s",
-            "  ✓ explore 000001  completed       turn 0 · 0 tokens · 1.0s",
-            "  ○ explore 000002  queued          turn 0 · 0 tokens · 2.0s",
+            "◐ general           thinking        turn 0 · 0 tokens · 2.0s · 1.2k tokens in all",
+            "  ✓ explore 000001  completed       turn 0 · 0 tokens · 0.0s",
+            "  ○ explore 000002  queued          turn 0 · 0 tokens · 0.0s",
             "  ◐ explore 000003  search \"error\"  turn 1 · 1.2k tokens · 2.0s",
         ]
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn u3_waiting_parent_says_so_and_shows_working_time() {
+    let now = Instant::now();
+    let at = |seconds| now + Duration::from_secs(seconds);
+    let mut live = Live::new(id(ROOT), "general".into(), now, Default::default());
+    assert_eq!(drawn(&live, at(9), (24, 100)), ["○ general"]);
+    live.take(&event(ROOT, asked()), at(10));
+    live.take(&event(ROOT, answered(&[("task", "{}")])), at(11));
+    live.take(&event(ROOT, born(&child(1), "explore")), at(12));
+    live.take(&event(ROOT, waits(0)), at(12));
+    live.take(&event(&child(1), asked()), at(12));
+    live.take(&event(&child(1), answered(&[])), at(13));
+    let lines = [
+        "◌ general           waiting for 1 subagent  turn 1 · 1.2k tokens · 2.0s · 2.4k tokens in all",
+        "  ◐ explore 000001  thinking                turn 1 · 1.2k tokens · 3.0s",
+    ];
+    assert_eq!(drawn(&live, at(15), (24, 100)), lines);
+    // The figures are those of one run.
+    live.take(&event(ROOT, ended(Outcome::Completed)), at(16));
+    live.take(&event(ROOT, opened(2)), at(20));
+    live.take(&event(ROOT, asked()), at(20));
+    let lines = drawn(&live, at(21), (24, 100));
+    assert_eq!(lines[0], "◐ general           thinking  turn 0 · 0 tokens · 1.0s");
 }
 
 #[tokio::test(start_paused = true)]

@@ -155,3 +155,26 @@ async fn unreadable_files_are_counted() {
         "a:1: hit\n[1 matching line in 1 file of 1 file; 1 file unreadable]"
     );
 }
+
+#[tokio::test]
+async fn files_are_listed_by_path_then_by_matches() {
+    let bench = Bench::new(&[
+        ("a/plain.rs", "no\n"),
+        ("a/once.rs", "an actor\n"),
+        ("b/actor.rs", "nothing\n"),
+        ("b/often.rs", "actor\nactor actor\n"),
+        ("c/actor/x.rs", "actor\n"),
+        ("c/actor.bin", "actor\0\n"),
+    ]);
+    let files = |max: u64| json!({"pattern": r"\bactor", "regex": true, "files": true, "max_matches": max});
+    assert_eq!(
+        bench.text("search", files(10)).await,
+        "c/actor/x.rs  1 matching line\nb/actor.rs  0 matching lines\nc/actor.bin  0 matching lines\n\
+         b/often.rs  2 matching lines\na/once.rs  1 matching line\n\
+         [4 matching lines in 3 files of 6 files; 3 paths match; 1 binary file skipped]"
+    );
+    let cut = bench.text("search", files(1)).await;
+    assert!(cut.ends_with("; 1 shown: narrow the pattern, path or glob; 1 binary file skipped]"), "{cut}");
+    let none = bench.text("search", json!({"pattern": "gone", "files": true})).await;
+    assert_eq!(none, "[no matches in 6 files; 1 binary file skipped]");
+}

@@ -1,0 +1,63 @@
+//! One call from a prompt to its answer.
+
+use subtend_session::ids::{SessionId, Text};
+use subtend_session::outcome::Outcome;
+
+use crate::handle::{SendError, WaitError};
+use crate::runtime::{OpenOptions, OpenSessionError, Runtime};
+
+/// Why a prompt has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum PromptError {
+    /// The session was not opened.
+    #[error(transparent)]
+    Open(#[from] OpenSessionError),
+    /// The session did not accept the prompt.
+    #[error(transparent)]
+    Send(#[from] SendError),
+    /// The wait for the end of the run failed.
+    #[error(transparent)]
+    Wait(#[from] WaitError),
+    /// The run did not complete.
+    #[error("the run did not complete: it ended as {}; read session {session} for the cause", outcome.kind().word())]
+    Ended {
+        /// The session.
+        session: SessionId,
+        /// The outcome of its run.
+        outcome: Outcome,
+        /// Output up to the last finished turn.
+        partial: Option<Text>,
+    },
+}
+
+impl Runtime {
+    /// Opens a session, sends it `text`, waits until the run and all that it owns have ended, and returns the last answer.
+    ///
+    /// The first argument is an agent's name, or [`OpenOptions`]. To continue the conversation, use [`Runtime::open`].
+    ///
+    /// ```
+    /// # async fn example(runtime: &subtend_actors::Runtime) -> Result<(), subtend_actors::PromptError> {
+    /// let answer = runtime.prompt("general", "Where are errors handled?").await?;
+    /// println!("{answer}");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`PromptError`]; a run that ends in any other way than completed is one.
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels nothing: the run continues, and its session remains in the journal.
+    ///
+    /// # Durability
+    /// The answer is durable when it is returned.
+    pub async fn prompt(&self, agent: impl Into<OpenOptions>, text: impl Into<Text>) -> Result<Text, PromptError> {
+        let session = self.open(agent)?;
+        let receipt = session.send(text).await?;
+        let ended = session.run_ended(receipt.run).await?;
+        if ended.outcome != Outcome::Completed {
+            return Err(PromptError::Ended { session: session.id(), outcome: ended.outcome, partial: ended.text });
+        }
+        Ok(ended.text.unwrap_or_default())
+    }
+}

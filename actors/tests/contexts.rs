@@ -1,0 +1,313 @@
+//! What a model's request holds: messages one a turn, completions behind them, nothing of a person's run in a child, each end once.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::json;
+use subtend_actors::{BranchOptions, Builder, Ended, Runtime, SessionHandle, WaitError};
+use subtend_agents::dialect::Dialects;
+use subtend_journal::Journal;
+use subtend_models::model::{Answer, Request};
+use subtend_session::call::ToolEffect;
+use subtend_session::dialect::Dialect;
+use subtend_session::ids::{RunNo, SessionId};
+use subtend_session::message::Message;
+use subtend_session::outcome::Outcome;
+use subtend_session::place::Owner;
+use subtend_session::record::Record;
+use subtend_tools::tool::ToolOutput;
+use support::{answers, builder, calls, journal, model, open, prompt, records, results, shut, task, text, tool, tools};
+
+/// What models were asked: the session, and its messages.
+type Asked = Arc<Mutex<Vec<(SessionId, Vec<String>)>>>;
+
+fn words(request: &Request) -> Vec<String> {
+    let short = |message: &Message| match message {
+        Message::User { text, .. } => text.to_string(),
+        Message::Assistant { text, .. } => format!("[{}]", text.as_deref().unwrap_or("calls")),
+        Message::Result { content, .. } => format!("result: {content}"),
+        Message::Notice { text, .. } => format!("completion: {text}"),
+        Message::Prompt { .. } => "prompt".to_owned(),
+    };
+    request.messages.iter().map(short).collect()
+}
+
+async fn seconds(n: u64) {
+    tokio::time::sleep(Duration::from_secs(n)).await;
+}
+
+/// A runtime whose model is `answer`, after the seconds that it says; what it was asked is kept.
+async fn asked<F>(building: Builder, answer: F) -> (Runtime, Asked)
+where
+    F: Fn(&Request) -> (u64, Answer) + Send + Sync + 'static,
+{
+    let asked = Asked::default();
+    let seen = Arc::clone(&asked);
+    let answering = model(move |request| {
+        seen.lock().unwrap().push((request.session, words(&request)));
+        let (after, answer) = answer(&request);
+        async move {
+            seconds(after).await;
+            Ok(answer)
+        }
+    });
+    (building.model(answering).start().await.expect("a runtime"), asked)
+}
+
+fn requests(asked: &Asked, session: &SessionHandle) -> Vec<Vec<String>> {
+    let asked = asked.lock().unwrap();
+    asked.iter().filter(|(of, _)| *of == session.id()).map(|(_, words)| words.clone()).collect()
+}
+
+fn last(asked: &Asked, session: &SessionHandle) -> Vec<String> {
+    requests(asked, session).pop().expect("a request")
+}
+
+async fn end_of(session: &SessionHandle, run: u32) -> Ended {
+    let ended = tokio::time::timeout(Duration::from_secs(7200), session.run_ended(RunNo(run))).await;
+    ended.expect("the run ends").expect("the runtime lives")
+}
+
+async fn say(session: &SessionHandle, words: &str) -> Ended {
+    let receipt = session.send(words).await.expect("accepted");
+    end_of(session, receipt.run.0).await
+}
+
+/// The last user message.
+fn latest(request: &Request) -> String {
+    let user = |message: &Message| match message {
+        Message::User { text, .. } => Some(text.to_string()),
+        _ => None,
+    };
+    request.messages.iter().rev().find_map(user).unwrap_or_default()
+}
+
+/// The one child of `session`.
+async fn child_of(runtime: &Runtime, session: &SessionHandle) -> SessionHandle {
+    let tree = session.tree().await.expect("a tree");
+    runtime.session(tree.children[0].id).expect("readable").expect("the child")
+}
+
+/// How many notices of runs that it does not own `session` stored: what views show.
+async fn stored(journal: &Journal, session: &SessionHandle) -> usize {
+    let notices = |record: &Record| match record {
+        Record::NoticeTaken(taken) => taken.items.iter().filter(|item| item.key.is_none()).count(),
+        _ => 0,
+    };
+    records(journal, session.id()).await.iter().map(notices).sum()
+}
+
+#[tokio::test(start_paused = true)]
+async fn k26_answer_of_a_branch_stays_out_of_the_main_context() {
+    let journal = journal();
+    let (runtime, asked) = asked(builder(&journal), |request| (1, text(&format!("to {}", latest(request))))).await;
+    let main = open(&runtime);
+    say(&main, "one").await;
+    let branch = main.branch(BranchOptions::default()).await.expect("a branch");
+    say(&branch, "aside").await;
+    seconds(1).await;
+    say(&main, "two").await;
+    assert_eq!(last(&asked, &main), ["one", "[to one]", "two"]);
+    assert_eq!(last(&asked, &branch), ["one", "[to one]", "aside"]);
+    assert_eq!(stored(&journal, &main).await, 1, "views show it");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn k26_message_to_an_owned_child_leaves_its_result_alone() {
+    let journal = journal();
+    let (runtime, asked) = asked(builder(&journal), |request| match (&*prompt(request), answers(request)) {
+        ("parent", 0) => (1, calls([task("look", false)])),
+        ("look", 0) => (20, text("the result")),
+        _ => (5, text(&format!("to {}", latest(request)))),
+    })
+    .await;
+    let parent = open(&runtime);
+    parent.send("parent").await.expect("accepted");
+    seconds(5).await;
+    let child = child_of(&runtime, &parent).await;
+    let receipt = child.send("and this?").await.expect("accepted");
+    assert_eq!(child.queue().await.expect("listed").len(), 1);
+    assert_eq!(end_of(&parent, 1).await.text.as_deref(), Some("to parent"));
+    assert_eq!(last(&asked, &parent), ["parent", "[calls]", "result: the result"]);
+    assert_eq!(end_of(&child, 1).await.text.as_deref(), Some("the result"));
+    assert_eq!(receipt.answer().await.expect("an answer").text.as_ref(), "to and this?");
+    end_of(&child, 2).await;
+    let owners: Vec<bool> = records(&journal, child.id())
+        .await
+        .iter()
+        .filter_map(|record| match record {
+            Record::RunOpened(opened) => Some(opened.owner == Owner::Person),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(owners, [false, true], "the message opens a run that the person owns");
+    say(&parent, "again").await;
+    assert_eq!(last(&asked, &parent)[3..], ["[to parent]", "again"], "its answer is for views only");
+    assert_eq!(stored(&journal, &parent).await, 1);
+    shut(runtime).await;
+}
+
+/// The receipt of a message to a child that works for its parent, and the answers by its run.
+#[tokio::test(start_paused = true)]
+async fn k26_receipt_names_the_run_that_takes_the_message() {
+    let journal = journal();
+    let (runtime, _) = asked(builder(&journal), |request| match (&*prompt(request), answers(request)) {
+        ("parent", 0) => (1, calls([task("look", false)])),
+        ("look", 0) => (20, text("the result")),
+        _ => (5, text(&format!("to {}", latest(request)))),
+    })
+    .await;
+    let parent = open(&runtime);
+    parent.send("parent").await.expect("accepted");
+    seconds(5).await;
+    let child = child_of(&runtime, &parent).await;
+    let receipt = child.input("and this?").key("one").send().await.expect("accepted");
+    let same = child.input("and this?").key("one").send().await.expect("accepted");
+    let found = child.receipt(receipt.input).await.expect("a receipt");
+    let steered = child.steer("faster").await.expect("accepted");
+    let runs = [&receipt, &same, &found, &steered].map(|receipt| receipt.run);
+    assert_eq!(runs, [RunNo(2), RunNo(2), RunNo(2), RunNo(1)]);
+    let ended = child.run_ended(receipt.run).await.expect("it ends");
+    assert_eq!(ended.text.as_deref(), Some("to and this?"));
+    assert_eq!(child.receipt(receipt.input).await.expect("a receipt").run, RunNo(2));
+    // A message that is taken back opens no run.
+    let parent = open(&runtime);
+    parent.send("parent").await.expect("accepted");
+    seconds(5).await;
+    let child = child_of(&runtime, &parent).await;
+    let receipt = child.send("never").await.expect("accepted");
+    child.queue_clear().await.expect("cleared");
+    let none = child.run_ended(receipt.run).await.expect_err("no such run");
+    assert_eq!(none, WaitError::NoSuchRun { session: child.id(), run: RunNo(2) });
+    end_of(&parent, 1).await;
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn k26_steer_enters_an_owned_child_at_the_boundary() {
+    let journal = journal();
+    let look = tool("look", ToolEffect::ReadOnly, |_| async {
+        seconds(10).await;
+        Ok(ToolOutput::text("looked"))
+    });
+    let (runtime, asked) = asked(builder(&journal).tools(tools([look])), |request| match &*prompt(request) {
+        "parent" if answers(request) == 0 => (1, calls([task("look", false)])),
+        "look" if answers(request) == 0 => (1, calls([("look", json!({}))])),
+        _ => (1, text(&format!("to {}", latest(request)))),
+    })
+    .await;
+    let parent = open(&runtime);
+    parent.send("parent").await.expect("accepted");
+    seconds(5).await;
+    let child = child_of(&runtime, &parent).await;
+    child.steer("left").await.expect("accepted");
+    end_of(&parent, 1).await;
+    assert_eq!(last(&asked, &child), ["look", "[calls]", "result: looked", "left"]);
+    assert_eq!(last(&asked, &parent)[2], "result: to left");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn k26_restart_stores_a_persons_end_without_showing_it() {
+    use subtend_journal::memory::Memory;
+    let memory = Memory::new();
+    let reopen = || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("a journal");
+    let journal = reopen();
+    let answer = |request: &Request| (10, text(&format!("to {}", latest(request))));
+    let (runtime, _) = asked(builder(&journal), answer).await;
+    let main = open(&runtime);
+    say(&main, "one").await;
+    let branch = main.branch(BranchOptions::default()).await.expect("a branch");
+    branch.send("aside").await.expect("accepted");
+    seconds(1).await;
+    drop((runtime, journal));
+    let journal = reopen();
+    let (runtime, asked) = asked(builder(&journal), answer).await;
+    let main = runtime.session(main.id()).expect("readable").expect("there");
+    let branch = runtime.session(branch.id()).expect("readable").expect("there");
+    assert_eq!(end_of(&branch, 1).await.outcome, Outcome::Lost);
+    say(&main, "two").await;
+    assert_eq!(last(&asked, &main), ["one", "[to one]", "two"]);
+    assert_eq!(stored(&journal, &main).await, 1);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn b11_requests_hold_messages_first_and_completions_last() {
+    let journal = journal();
+    let (runtime, asked) = asked(builder(&journal), |request| match (&*prompt(request), answers(request)) {
+        ("parent", 0) => (1, calls([task("child", true)])),
+        ("child", _) => (1, text("found")),
+        _ => (10, text(&format!("to {}", latest(request)))),
+    })
+    .await;
+    let parent = open(&runtime);
+    parent.send("parent").await.expect("accepted");
+    seconds(5).await;
+    parent.send("A").await.expect("accepted");
+    parent.send("B").await.expect("accepted");
+    end_of(&parent, 1).await;
+    let newest: Vec<String> = requests(&asked, &parent).into_iter().map(|mut request| request.pop().unwrap()).collect();
+    assert_eq!(newest.len(), 5);
+    assert_eq!((&*newest[2], &*newest[3]), ("A", "B"), "one turn each");
+    assert!(newest[4].starts_with("completion: ") && newest[4].contains("found"), "{newest:?}");
+    let last = last(&asked, &parent);
+    assert_eq!(last.iter().filter(|word| word.starts_with("completion")).count(), 1);
+    shut(runtime).await;
+}
+
+/// How often the last request of a root that called a slow tool and then `fetch` holds the child's answer; and what it came in.
+async fn given(dialect: Dialect, fetches: bool) -> Vec<String> {
+    let journal = journal();
+    let dialects = Dialects { offered: vec![dialect], ..Dialects::default() };
+    let look = tool("look", ToolEffect::ReadOnly, |_| async {
+        seconds(10).await;
+        Ok(ToolOutput::text("looked"))
+    });
+    let building = builder(&journal).dialects(dialects).tools(tools([look]));
+    let (runtime, asked) = asked(building, move |request| match (&*prompt(request), answers(request), dialect) {
+        ("parent", 0, Dialect::Spawn) => (1, calls([("spawn", json!({"task": "child"}))])),
+        ("parent", 0, _) => {
+            let args = json!({"type": "explore", "prompt": "child", "description": "a child"});
+            (1, calls([("spawn_task", args)]))
+        }
+        ("parent", 1, _) => (1, calls([("look", json!({}))])),
+        ("parent", 2, Dialect::Spawn) if fetches => {
+            (1, calls([("spawn_await", json!({"job_ids": results(request)[0]}))]))
+        }
+        ("parent", 2, _) if fetches => {
+            let told: serde_json::Value = serde_json::from_str(&results(request)[0]).expect("an object");
+            (1, calls([("check_task", json!({"taskId": told["taskId"]}))]))
+        }
+        ("parent", ..) => (1, text("done")),
+        _ => (1, text("found it")),
+    })
+    .await;
+    let parent = open(&runtime);
+    assert_eq!(say(&parent, "parent").await.outcome, Outcome::Completed);
+    let last = last(&asked, &parent);
+    shut(runtime).await;
+    let kind = |word: &String| word.split(':').next().unwrap_or_default().to_owned();
+    last.iter().filter(|word| word.contains("found it")).map(kind).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn k2_end_of_a_job_reaches_the_model_once() {
+    for dialect in [Dialect::Spawn, Dialect::SpawnTask] {
+        assert_eq!(given(dialect, true).await, ["result"], "{dialect:?}: fetched, and not injected before");
+        assert_eq!(given(dialect, false).await, ["completion"], "{dialect:?}: injected at the rest point");
+    }
+}

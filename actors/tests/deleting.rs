@@ -1,0 +1,161 @@
+//! Deletion and erasure (J-10): whole or not at all over a crash at any write, and nothing that is erased comes back.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::time::Duration;
+
+use subtend_actors::{BranchOptions, Runtime, SessionHandle};
+use subtend_journal::compact::{self, Compacted};
+use subtend_journal::faulty::Faulty;
+use subtend_journal::memory::Memory;
+use subtend_journal::{Engine, Journal, Options, ReadError, Scope};
+use subtend_models::model::{Answer, ModelError, Request};
+use subtend_session::ids::SessionId;
+use subtend_session::message::Message;
+use support::{answers, builder, calls, model, prompt, results, shut, task, text};
+
+/// What the child says, and the branch: the parent is given neither.
+const SECRET: &str = "the-launch-code-is-0451";
+
+async fn seconds(n: u64) {
+    tokio::time::sleep(Duration::from_secs(n)).await;
+}
+
+fn on(engine: Box<dyn Engine>) -> Journal {
+    Journal::open(engine, Options::default()).expect("the journal opens")
+}
+
+/// The parent starts a task and then has it go on; the child keeps its secret to itself.
+async fn secretive(request: Request) -> Result<Answer, ModelError> {
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let is_resumed =
+        request.messages.iter().any(|message| matches!(message, Message::User { text, .. } if &**text == "again"));
+    Ok(match (prompt(&request).as_str(), answers(&request)) {
+        ("parent", 0) => calls([task("child", true)]),
+        ("parent", 3) if is_resumed => {
+            let told: serde_json::Value = serde_json::from_str(&results(&request)[0]).expect("a result");
+            let resume =
+                serde_json::json!({"subagent_type": "worker", "prompt": "more", "session_id": told["session_id"]});
+            calls([("task", resume)])
+        }
+        ("child", 0) => calls([("read", serde_json::json!({"path": SECRET}))]),
+        _ => text("done"),
+    })
+}
+
+/// A tree of three: the parent, its child and a branch of a person. `None` where the store fails meanwhile.
+async fn tree(runtime: &Runtime) -> Option<(SessionHandle, SessionHandle)> {
+    let session = runtime.open("worker").ok()?;
+    let receipt = session.send("parent").await.ok()?;
+    session.run_ended(receipt.run).await.ok()?;
+    let child = session.child(&runtime.journal().head(runtime.journal().kids(session.id()).ok()?[0]).ok()??.short.0);
+    let branch = session.branch(BranchOptions::default()).await.ok()?;
+    let receipt = branch.send(SECRET).await.ok()?;
+    branch.run_ended(receipt.run).await.ok()?;
+    Some((session, child.ok()??))
+}
+
+fn exported(journal: &Journal) -> String {
+    let mut out = Vec::new();
+    journal.export(Scope::Store, &mut out, &mut |_| {}).expect("an export");
+    String::from_utf8(out).expect("text")
+}
+
+fn listed(journal: &Journal) -> Vec<(SessionId, bool)> {
+    journal.heads().expect("heads").into_iter().map(|(session, head)| (session, head.deleted)).collect()
+}
+
+/// Runs until the `n`-th write fails, with the deletion of the tree at the end; returns whether it came to that write, and how
+/// many of the sessions were deleted before and after the next start.
+async fn killed(n: u64) -> (bool, usize, usize) {
+    let memory = Memory::new();
+    let (faulty, faults) = Faulty::new(Box::new(memory.clone()));
+    faults.fail_write(n);
+    let journal = on(Box::new(faulty));
+    let mut told = false;
+    if let Ok(runtime) = builder(&journal).model(model(secretive)).start().await {
+        if let Some((session, _)) = tree(&runtime).await {
+            told = session.delete(false).await.is_ok();
+        }
+        runtime.shutdown(Duration::from_secs(1)).await;
+    }
+    let writes = faults.writes();
+    drop(journal);
+    let journal = on(Box::new(memory));
+    let before = listed(&journal);
+    let deleted = |listed: &[(SessionId, bool)]| listed.iter().filter(|(_, deleted)| *deleted).count();
+    let is_whole = |listed: &[(SessionId, bool)]| [0, listed.len()].contains(&deleted(listed));
+    assert!(is_whole(&before), "write {n}: {before:?}");
+    assert!(!told || deleted(&before) == 3, "write {n}: the deletion was acknowledged");
+    if deleted(&before) > 0 {
+        assert!(!exported(&journal).contains(SECRET), "write {n}");
+    }
+    let noted = before.iter().filter(|(id, _)| journal.head(*id).expect("readable").expect("there").deleted).count();
+    let runtime = builder(&journal).model(model(secretive)).start().await.expect("it starts again");
+    seconds(60).await;
+    assert_eq!(listed(&journal), before, "write {n}");
+    let after = before.iter().filter(|(id, _)| journal.head(*id).expect("readable").expect("there").deleted).count();
+    assert_eq!(after, deleted(&before), "write {n}: the next start completes the deletion");
+    shut(runtime).await;
+    (writes >= n, noted, after)
+}
+
+#[tokio::test(start_paused = true)]
+async fn j10_a_delete_is_whole_whatever_write_its_host_dies_at() {
+    let mut met = Vec::new();
+    for n in 1.. {
+        let (there, noted, after) = killed(n).await;
+        met.push((noted, after));
+        if !there {
+            break;
+        }
+    }
+    for partly in [(0, 0), (1, 3), (2, 3), (3, 3)] {
+        assert!(met.contains(&partly), "{partly:?} was never met: {met:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn j10_what_is_erased_does_not_come_back() {
+    let memory = Memory::new();
+    let journal = on(Box::new(memory.clone()));
+    let runtime = builder(&journal).model(model(secretive)).start().await.expect("a runtime");
+    let (session, child) = tree(&runtime).await.expect("a tree");
+    assert_eq!(child.delete(false).await, Ok(1));
+    let parent = journal.records(session.id()).expect("records");
+    shut(runtime).await;
+    drop(journal);
+
+    let compacted = Memory::new();
+    let done = compact::copy(&memory, &memory, &compacted, &mut |_| {}).expect("compacted");
+    assert_eq!((done.erased, done.held), (1, vec![]));
+    let journal = on(Box::new(compacted.clone()));
+    assert_eq!(journal.records(session.id()).expect("records"), parent);
+    assert!(matches!(journal.records(child.id()), Err(ReadError::NoSuchSession(_))));
+    let runtime = builder(&journal).model(model(secretive)).start().await.expect("it starts again");
+    assert!(runtime.session(child.id()).expect("readable").is_none());
+    assert!(runtime.find(&child.id().to_string()).await.expect("readable").is_none());
+    let session = runtime.session(session.id()).expect("readable").expect("there");
+    let kids: Vec<SessionId> = session.tree().await.expect("a tree").children.iter().map(|kid| kid.id).collect();
+    assert!(!kids.contains(&child.id()) && kids.len() == 1, "{kids:?}");
+    session.usage().await.expect("usage");
+    // The parent's model asks it to go on.
+    let receipt = session.send("again").await.expect("accepted");
+    session.run_ended(receipt.run).await.expect("the runtime lives");
+    let refused = format!("The task {} is deleted: start a new one.", child.id().short().0);
+    let all = exported(&journal);
+    assert!(all.contains(&refused), "{refused}: {all}");
+    shut(runtime).await;
+    let again = compact::copy(&compacted, &compacted, &Memory::new(), &mut |_| {}).expect("compacted");
+    assert_eq!(again, Compacted::default(), "it is erased once");
+}

@@ -1,0 +1,145 @@
+//! What an embedder writes: models by value, one call for one answer, events as streams, tools that are offered by default.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::sync::Arc;
+
+use futures_util::{FutureExt as _, Stream, StreamExt};
+use subtend_actors::{Next, PromptError, Runtime, What};
+use subtend_models::closure::fn_model;
+use subtend_models::model::{Answer, Model, ModelError};
+use subtend_models::scripted::{Scripted, Step};
+use subtend_session::authority::{Rule, Verdict};
+use subtend_session::call::ToolEffect;
+use subtend_session::ids::Seq;
+use subtend_session::message::ToolSpec;
+use subtend_session::outcome::{FailKind, ModelFail, Outcome};
+use subtend_tools::closure::fn_tool;
+use subtend_tools::policy::HostPolicy;
+use subtend_tools::registry::Registry;
+use subtend_tools::tool::ToolOutput;
+use support::{builder, journal, model, shut, text};
+
+fn hello() -> Scripted {
+    Scripted::builder("hello").rule("*", [Step::text("Hello, {prompt}")]).build().expect("a script")
+}
+
+#[tokio::test(start_paused = true)]
+async fn builder_takes_a_model_or_a_shared_one() {
+    let shared: Arc<dyn Model> = Arc::new(hello());
+    for builder in [
+        Runtime::builder().model(hello()),
+        Runtime::builder().model(Arc::new(hello())),
+        Runtime::builder().model(Arc::clone(&shared)),
+        Runtime::builder().named_model("hello", hello()).default_model("hello"),
+        Runtime::builder().named_model("hello", shared).default_model("hello"),
+    ] {
+        let runtime = builder.start().await.expect("a runtime");
+        assert_eq!(&*runtime.prompt("general", "you").await.expect("an answer"), "Hello, you");
+        shut(runtime).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn prompt_returns_the_answer_or_why_there_is_none() {
+    let journal = journal();
+    let answer = |request: subtend_models::model::Request| async move {
+        match &*request.agent {
+            "worker" => Err(ModelError::new(ModelFail::Auth, "no key")),
+            _ => Ok(text("An answer.")),
+        }
+    };
+    let runtime = builder(&journal).model(model(answer)).start().await.expect("a runtime");
+    assert_eq!(&*runtime.prompt("general", "A question.").await.expect("an answer"), "An answer.");
+    let Err(PromptError::Ended { session, outcome, partial }) = runtime.prompt("worker", "A question.").await else {
+        panic!("a run that failed has no answer");
+    };
+    assert_eq!(
+        (&outcome, partial),
+        (&Outcome::Failed { kind: FailKind::Model { error: ModelFail::Auth, message: "no key".into() } }, None)
+    );
+    let error = PromptError::Ended { session, outcome, partial: None };
+    let says = format!("the run did not complete: it ended as failed; read session {session} for the cause");
+    assert_eq!(error.to_string(), says);
+    let unknown = runtime.prompt("generel", "A question.").await;
+    assert!(matches!(unknown, Err(PromptError::Open(_))), "{unknown:?}");
+    shut(runtime).await;
+}
+
+/// Takes the kinds of records from a stream until a run ends.
+async fn kinds<T>(stream: impl Stream<Item = T>, what: impl Fn(T) -> What) -> Vec<&'static str> {
+    let mut stream = std::pin::pin!(stream);
+    let mut kinds = Vec::new();
+    while let Some(item) = stream.next().await {
+        if let What::Record { record, .. } = what(item) {
+            kinds.push(record.kind());
+        }
+        if kinds.last() == Some(&"run_ended") {
+            break;
+        }
+    }
+    kinds
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_and_activity_are_streams() {
+    let journal = journal();
+    let runtime = builder(&journal).model(hello()).start().await.expect("a runtime");
+    let session = support::open(&runtime);
+    let (watched, activity) = (session.watch(), session.activity());
+    let live = |next| match next {
+        Next::Event(event) => event.what,
+        Next::Missed(missed) => panic!("{missed} events are missed"),
+    };
+    let seen = |seen| match seen {
+        subtend_actors::activity::Seen::Event(nested) => nested.event.what,
+        subtend_actors::activity::Seen::Missed(missed) => panic!("{missed} events are missed"),
+    };
+    let events = session.events(Seq(1));
+    let read = tokio::spawn(async move {
+        let followed = kinds(events, |event| event.expect("an event").what);
+        tokio::join!(followed, kinds(watched, live), kinds(activity, seen))
+    });
+    session.send("you").await.expect("accepted");
+    let (followed, watched, activity) = read.await.expect("joined");
+    assert_eq!(followed, support::kinds(&journal, session.id()).await);
+    // What is live begins after the birth.
+    assert!(watched.len() >= 7 && followed.ends_with(&watched) && watched == activity, "{watched:?} {activity:?}");
+    // A poll without an item leaves the reader as it was.
+    let mut late = session.watch();
+    assert!(StreamExt::next(&mut late).now_or_never().is_none());
+    assert!(late.try_next().is_none());
+    session.send("again").await.expect("accepted");
+    assert_eq!(kinds(late, live).await.first(), Some(&"input_accepted"));
+    let mut closed = session.watch();
+    shut(runtime).await;
+    assert!(StreamExt::next(&mut closed).await.is_none(), "a stream ends with its runtime");
+}
+
+#[tokio::test(start_paused = true)]
+async fn tool_of_the_host_is_offered_unless_denied() {
+    let deny = Rule { action: "tool:look".into(), resource: "*".into(), verdict: Verdict::Deny };
+    let mut denying = HostPolicy::default_for_workspace();
+    denying.rules.push(deny);
+    for (policy, expected) in [(HostPolicy::default_for_workspace(), "true"), (denying, "false")] {
+        let names = fn_model("names", |request, _| async move {
+            Ok(Answer::of_text(request.tools.iter().any(|tool| &*tool.name == "look").to_string()))
+        });
+        let schema = Arc::new(serde_json::json!({"type": "object"}));
+        let spec = ToolSpec { name: "look".into(), description: "Looks.".into(), schema };
+        let look = fn_tool(spec, ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("seen")) });
+        let tools = Registry::builder().tool(look).expect("a tool").build();
+        let runtime = Runtime::builder().policy(policy).tools(tools).model(names).start().await.expect("a runtime");
+        assert_eq!(&*runtime.prompt("general", "What is offered?").await.expect("an answer"), expected);
+        shut(runtime).await;
+    }
+}

@@ -1,0 +1,322 @@
+//! What sessions are offered and told of it: hints, profiles, labels and errors name only what a session has (features G2, K16, R3, R10, R11, S3, S5, M8).
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use subtend_actors::{Builder, SessionHandle};
+use subtend_agents::catalog::Catalog;
+use subtend_agents::dialect::{Dialects, hint};
+use subtend_agents::manifest::{AgentMode, Manifest};
+use subtend_agents::profile::{Profile, Profiles};
+use subtend_journal::Journal;
+use subtend_journal::memory::Memory;
+use subtend_models::model::Request;
+use subtend_session::authority::{Rule, RuleSet, Verdict};
+use subtend_session::call::ToolEffect;
+use subtend_session::dialect::Dialect;
+use subtend_session::ids::SessionId;
+use subtend_session::record::Record;
+use subtend_tools::tool::ToolOutput;
+use subtend_tools::workspace::Workspace;
+use support::talk::{converse, converse_in, found, offering, parsed, told};
+use support::{answers, builder, calls, journal, model, offered, open, records, shut, text, tool, tools};
+
+/// Everything is allowed but what `rules` say.
+fn allowing(rules: &[(&str, Verdict)]) -> RuleSet {
+    let rule = |(action, verdict): &(&str, Verdict)| Rule {
+        action: (*action).into(),
+        resource: "*".into(),
+        verdict: *verdict,
+    };
+    RuleSet { default: Verdict::Allow, rules: rules.iter().map(rule).collect() }
+}
+
+/// The births of children, as the records of `session` have them.
+async fn spawned(journal: &Journal, session: &SessionHandle) -> Vec<Value> {
+    let all = records(journal, session.id()).await;
+    let born = |record: &Record| match record {
+        Record::ChildSpawned(spawned) => serde_json::to_value(spawned).ok(),
+        _ => None,
+    };
+    all.iter().filter_map(born).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn g2_task_uses_its_description_as_label_and_title() {
+    let root = |_: &Request, at: usize| {
+        let named = json!({"subagent_type": "worker", "prompt": "Count them.", "description": "Count\n files"});
+        if at == 0 { calls([("task", named), support::task("Look around.\nThen rest.", false)]) } else { text("done") }
+    };
+    let (journal, runtime, session, last) = converse(&[Dialect::Task], root, found).await;
+    assert_eq!(told(&last), ["Count them. found", "Look around.\nThen rest. found"]);
+    let labels: Vec<_> = spawned(&journal, &session).await.iter().map(|born| born["label"].clone()).collect();
+    assert_eq!(labels, ["Count files", "Look around."]);
+    let tree = session.tree().await.expect("a tree");
+    let Record::SessionCreated(created) = &records(&journal, tree.children[0].id).await[0] else { panic!("a birth") };
+    assert_eq!(created.title.as_deref(), Some("Count files"));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn r3_check_and_cancel_take_a_session_id() {
+    let root = |request: &Request, at: usize| {
+        let id = |at: usize| parsed(&told(request)[at])["session_id"].clone();
+        match at {
+            0 => calls([support::task("quick", true), support::task("slow", true)]),
+            1 => calls([
+                ("check_task", json!({"session_id": id(0)})),
+                ("cancel_task", json!({"sessionId": id(1)})),
+                ("check_task", json!({"session_id": id(1), "wait": false})),
+            ]),
+            _ => text("done"),
+        }
+    };
+    let (_, runtime, _, last) = converse(&[Dialect::Task], root, found).await;
+    let told = told(&last);
+    let (quick, slow) = (parsed(&told[0])["session_id"].clone(), parsed(&told[1])["session_id"].clone());
+    assert!(told[2].contains(quick.as_str().unwrap()) && told[2].contains("quick found"), "{}", told[2]);
+    assert_eq!(parsed(&told[3]), json!({"session_id": slow, "status": "cancelling"}));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn k16_errors_list_only_tools_and_agents_that_are_offered() {
+    let root = |_: &Request, at: usize| match at {
+        0 => calls([
+            ("lok", json!({})),
+            ("task", json!({"subagent_type": "wroker", "prompt": "p"})),
+            ("task", json!({"prompt": "p"})),
+        ]),
+        _ => text("done"),
+    };
+    let journal = journal();
+    let policy = allowing(&[("tool:write", Verdict::Ask), ("task:worker", Verdict::Ask)]);
+    let noop = |name: &str| {
+        let access = format!("tool:{name}");
+        tool(name, ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("looked")) }).access(move |_| {
+            vec![subtend_session::authority::Access { action: access.as_str().into(), resource: ".".into() }]
+        })
+    };
+    let builder = offering(&journal, &[Dialect::Task]).policy(policy).tools(tools([noop("look"), noop("write")]));
+    let (runtime, _, last) = converse_in(builder, root, found).await;
+    assert_eq!(offered(&last), ["look", "task", "check_task", "cancel_task"]);
+    let agents = "explore, general, plan, research";
+    let expected = [
+        "no tool is named `lok`. Did you mean `look`? Available: look, task, check_task, cancel_task.".to_owned(),
+        format!("no agent `wroker` can be started by task. Valid: {agents}."),
+        format!(
+            "subagent_type is missing: name the agent that does the work ({agents}), or a task of yours that goes on by session_id"
+        ),
+    ];
+    assert_eq!(told(&last), expected);
+    shut(runtime).await;
+}
+
+/// Without an approver the task tool is not offered where every agent needs an approval: then no hint names it.
+#[tokio::test(start_paused = true)]
+async fn r11_no_hint_names_a_tool_that_is_not_offered() {
+    for (rules, expected) in [
+        (&[("task:*", Verdict::Ask)][..], vec![]),
+        (&[("task:*", Verdict::Deny)][..], vec![]),
+        (&[][..], vec![Dialect::Task, Dialect::SpawnTask]),
+    ] {
+        let journal = journal();
+        let builder = offering(&journal, &[Dialect::Task, Dialect::SpawnTask]).policy(allowing(rules));
+        let (runtime, _, last) = converse_in(builder, |_: &Request, _| text("done"), found).await;
+        let hints: Vec<Dialect> = Dialect::ALL.into_iter().filter(|it| last.system.contains(hint(*it))).collect();
+        assert_eq!(hints.len(), expected.len(), "{}", last.system);
+        assert!(expected.iter().all(|dialect| hints.contains(dialect)), "{}", last.system);
+        let tools = offered(&last);
+        assert!(hints.iter().all(|dialect| tools.iter().any(|tool| tool == dialect.name())), "{tools:?}");
+        shut(runtime).await;
+    }
+}
+
+/// One message to a session, in a host whose sessions are offered `dialects`; the request that its model got.
+async fn asked_in(memory: &Memory, dialects: Dialects, session: Option<SessionId>, seed: u64) -> (SessionId, Request) {
+    let journal = Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("a journal");
+    let last = Arc::new(Mutex::new(None));
+    let seen = Arc::clone(&last);
+    let answering = model(move |request| {
+        *seen.lock().unwrap() = Some(request);
+        async { Ok(text("done")) }
+    });
+    let options = subtend_actors::Options { seed: Some(seed), ..Default::default() };
+    let runtime = offering(&journal, &[]).dialects(dialects).options(options).model(answering).start().await;
+    let runtime = runtime.expect("it starts");
+    let handle = match session {
+        Some(id) => runtime.session(id).expect("readable").expect("there"),
+        None => open(&runtime),
+    };
+    let receipt = handle.send("go").await.expect("accepted");
+    handle.run_ended(receipt.run).await.expect("it ends");
+    let id = handle.id();
+    shut(runtime).await;
+    let request = last.lock().unwrap().take().expect("asked");
+    (id, request)
+}
+
+#[tokio::test(start_paused = true)]
+async fn r11_hints_follow_todays_setting_not_that_of_the_birth() {
+    let memory = Memory::new();
+    let today = |offered: &[Dialect]| {
+        let profile = Profile { system_prompt: Some("You code.".into()), ..Profile::default() };
+        let profiles = Profiles::load([("coder".into(), profile)].into(), &|_| Err("no".into())).expect("profiles");
+        Dialects { offered: offered.to_vec(), profiles, ..Dialects::default() }
+    };
+    let (id, born) = asked_in(&memory, today(&[Dialect::Task]), None, 1).await;
+    let told = |dialects: &[Dialect]| {
+        let hints: Vec<&str> = dialects.iter().map(|dialect| hint(*dialect)).collect();
+        format!("You are a worker.\n\nWhen to hand work to other agents:\n\n{}", hints.join("\n"))
+    };
+    assert_eq!(*born.system, told(&[Dialect::Task]));
+    let (_, spawns) = asked_in(&memory, today(&[Dialect::Spawn, Dialect::Minion]), Some(id), 2).await;
+    let block = "<available_spawn_profiles>\n  <profile name=\"coder\">You code. Tools: look, write.</profile>\n\
+                 </available_spawn_profiles>";
+    assert_eq!(*spawns.system, format!("{}\n\n{block}", told(&[Dialect::Spawn, Dialect::Minion])));
+    let (_, none) = asked_in(&memory, Dialects { enabled: false, ..Dialects::default() }, Some(id), 3).await;
+    assert_eq!(&*none.system, "You are a worker.");
+    let (_, again) = asked_in(&memory, today(&[Dialect::Task]), Some(id), 4).await;
+    assert_eq!(*again.system, told(&[Dialect::Task]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn s5_the_profile_block_lists_the_tools_that_a_job_gets() {
+    let profile = |tools: &[&str], agent: Option<&str>| Profile {
+        description: "Does it.".into(),
+        tools: tools.iter().map(|name| (*name).into()).collect(),
+        agent: agent.map(Into::into),
+        ..Profile::default()
+    };
+    let profiles = [
+        ("all".into(), profile(&[], None)),
+        ("looks".into(), profile(&["look", "secret", "spawn", "nonesuch"], None)),
+        ("nobody".into(), profile(&[], Some("nobody"))),
+        ("reads".into(), profile(&[], Some("reader"))),
+    ];
+    let profiles = Profiles::load(profiles.into(), &|_| Err("no".into())).expect("profiles");
+    let dialects = Dialects { offered: vec![Dialect::Spawn], profiles, ..Dialects::default() };
+    let mut catalog = Catalog::builtin();
+    catalog.insert(Manifest::new("worker", AgentMode::All, "You are a worker."));
+    let listed = Some(vec!["look".into()]);
+    catalog.insert(Manifest { tools: listed, ..Manifest::new("reader", AgentMode::Subagent, "You read.") });
+    let named = |name: &str, what: &str| {
+        let access = format!("tool:{what}");
+        tool(name, ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("looked")) }).access(move |_| {
+            vec![subtend_session::authority::Access { action: access.as_str().into(), resource: ".".into() }]
+        })
+    };
+    let journal = journal();
+    let builder = builder(&journal)
+        .catalog(catalog)
+        .dialects(dialects)
+        .policy(allowing(&[("tool:secret", Verdict::Deny)]))
+        .tools(tools([named("look", "look"), named("write", "write"), named("secret", "secret")]));
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&seen);
+    let root = |_: &Request, at: usize| match at {
+        0 => calls(["all", "looks", "reads"].map(|name| ("spawn", json!({"task": name, "profile": name})))),
+        1 => calls([("spawn_await", json!({"job_ids": "*"}))]),
+        _ => text("done"),
+    };
+    let child = move |request: &Request, _: usize| {
+        kept.lock().unwrap().push((support::prompt(request), offered(request).join(", ")));
+        Ok(text("found"))
+    };
+    let (runtime, _, last) = converse_in(builder, root, child).await;
+    let line = |name: &str, tools: &str| format!("  <profile name=\"{name}\">Does it. Tools: {tools}.</profile>\n");
+    let lines = [line("all", "look, write"), line("looks", "look"), line("nobody", "none"), line("reads", "look")];
+    let block = format!("<available_spawn_profiles>\n{}</available_spawn_profiles>", lines.concat());
+    assert!(last.system.ends_with(&block), "{}", last.system);
+    let mut got = seen.lock().unwrap().clone();
+    got.sort();
+    let expected = [("all", "look, write"), ("looks", "look"), ("reads", "look")];
+    assert_eq!(got, expected.map(|(name, tools)| (name.to_owned(), tools.to_owned())));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn r10_spawn_task_tells_only_read_only_types_not_to_write() {
+    let journal = journal();
+    let mut catalog = Catalog::builtin();
+    catalog.insert(Manifest::new("worker", AgentMode::All, "You are a worker."));
+    let writes = tool("write", ToolEffect::SideEffect, |_| async { Ok(ToolOutput::text("written")) });
+    let writes =
+        writes.access(|_| vec![subtend_session::authority::Access { action: "fs.write".into(), resource: "a".into() }]);
+    let builder: Builder = offering(&journal, &[Dialect::SpawnTask]).catalog(catalog).tools(tools([writes]));
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&told);
+    let root = |_: &Request, at: usize| match at {
+        0 => calls(
+            ["worker", "explore"]
+                .map(|agent| ("spawn_task", json!({"type": agent, "prompt": agent, "description": agent}))),
+        ),
+        _ => text("done"),
+    };
+    let child = move |request: &Request, _: usize| {
+        let forbids = request.system.contains("Do not create, change or delete anything");
+        kept.lock().unwrap().push((support::prompt(request), forbids));
+        Ok(text("found"))
+    };
+    let (runtime, _, _) = converse_in(builder, root, child).await;
+    let mut told = told.lock().unwrap().clone();
+    told.sort();
+    assert_eq!(told, [("explore".to_owned(), true), ("worker".to_owned(), false)]);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn m8_minion_errors_speak_of_minions() {
+    let minion = |message: &str| ("minion", json!({"message": message, "enableWeb": false, "enabledTools": []}));
+    let policy = allowing(&[("task:worker", Verdict::Ask)]);
+    let journal = journal();
+    let root = move |_: &Request, at: usize| if at == 0 { calls([minion(" "), minion("m")]) } else { text("done") };
+    let builder = offering(&journal, &[Dialect::Minion]).policy(policy);
+    let (runtime, _, last) = converse_in(builder, root, found).await;
+    let told = told(&last);
+    assert_eq!(told[0], "Minion error: the message is empty: the minion sees nothing else, so tell it all it needs");
+    assert!(told[1].starts_with("Minion error: Not allowed: task:worker on ."), "{}", told[1]);
+    shut(runtime).await;
+
+    let journal = support::journal();
+    let limits = subtend_session::limits::Limits { max_depth: 0, ..Default::default() };
+    let root = move |_: &Request, at: usize| if at == 0 { calls([minion("m")]) } else { text("done") };
+    let (runtime, _, last) = converse_in(offering(&journal, &[Dialect::Minion]).limits(limits), root, found).await;
+    let deep = "Minion error: Not started: the limit of 0 levels of child sessions is reached (this session is at level 0, 0 \
+                levels remain). Do the work yourself.";
+    assert_eq!(support::talk::told(&last), [deep]);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s3_a_missing_bootstrap_file_is_a_warning_of_the_birth() {
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join("AGENTS.md"), "House rules.\n").expect("a file");
+    let root = |_: &Request, at: usize| match at {
+        0 => calls([("spawn", json!({"task": "a"}))]),
+        _ => text("done"),
+    };
+    let journal = journal();
+    let builder = offering(&journal, &[Dialect::Spawn]);
+    let builder = builder.workspace(Arc::new(Workspace::open(dir.path()).expect("a workspace")));
+    let (runtime, session, last) = converse_in(builder, root, found).await;
+    assert_eq!(answers(&last), 2);
+    let born = spawned(&journal, &session).await;
+    let warnings: Vec<&str> =
+        born[0]["warnings"].as_array().expect("warnings").iter().filter_map(Value::as_str).collect();
+    assert_eq!(warnings.len(), 1, "{born:?}");
+    assert!(warnings[0].starts_with("the bootstrap file `ENVIRONMENT.md` is left out: "), "{warnings:?}");
+    shut(runtime).await;
+}

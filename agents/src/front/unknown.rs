@@ -1,0 +1,122 @@
+//! Keys of front matter that mean nothing here: which of them refuse the file.
+//!
+//! Agent files of other products have keys of their own. One that describes (`color`, `hooks`, `memory`) is kept and warned of.
+//! One that restricts (`disallowedTools`, `readonly`, `maxTurns`) must not be ignored: the agent could do what the file denies.
+
+use serde_json::Value;
+use subtend_session::near::near;
+
+use super::KEYS;
+
+/// What a word in a key restricts, and the form that restricts it here.
+const RESTRICTIONS: [(&[&str], &str); 5] = [
+    (
+        &[
+            "perm",
+            "perms",
+            "permit",
+            "permitted",
+            "permission",
+            "permissions",
+            "deny",
+            "denied",
+            "denies",
+            "denylist",
+            "disallow",
+            "disallowed",
+            "disallows",
+            "forbid",
+            "forbidden",
+            "block",
+            "blocked",
+            "blocklist",
+            "blacklist",
+            "exclude",
+            "excluded",
+            "excludes",
+            "restrict",
+            "restricted",
+            "restrictions",
+            "ask",
+            "confirm",
+            "approval",
+            "approvals",
+            "approve",
+        ],
+        "write `permissions: {ACTION: deny}` (or `ask`), such as `permissions: {fs.write: deny, shell.run: ask}`",
+    ),
+    (
+        &["allow", "allowed", "allows", "allowlist", "whitelist"],
+        "write `tools: [NAME]` for the tools that it is offered at most, or `permissions: {\"*\": deny, ACTION: allow}`",
+    ),
+    (&["readonly", "sandbox", "isolation", "isolated"], "write `permissions: {fs.write: deny, shell.run: deny}`"),
+    (
+        &["max", "limit", "limits", "steps", "timeout", "budget"],
+        "write `turns: N` or `output_tokens: N`, or set `limits` in subtend.yaml",
+    ),
+    (
+        &["disable", "disabled", "enabled", "invocable", "invokable", "infer"],
+        "write `mode: primary` or `mode: subagent` for who may start it, or delete the file",
+    ),
+];
+
+/// Keys of other products that look like a slip of a key here.
+const NO_SLIPS: [&str; 3] = ["hooks", "top_k", "topk"];
+
+/// Why an unknown key refuses its file; `None` where it is kept with a warning.
+pub(super) fn refused(key: &str, value: &Value) -> Option<String> {
+    if restricts_nothing(key, value) {
+        return None;
+    }
+    let words = words(key);
+    let joined = words.concat();
+    let restricts = |names: &[&str]| names.iter().any(|name| *name == joined || words.iter().any(|word| word == name));
+    if let Some((_, form)) = RESTRICTIONS.iter().find(|(names, _)| restricts(names)) {
+        return Some(format!("is not a key here, and a restriction is never ignored: {form}"));
+    }
+    // These three are near to many words, and a file without its mode is refused anyway.
+    let candidates = KEYS.into_iter().filter(|known| !matches!(*known, "mode" | "name" | "pool"));
+    let known = near(&words.join("_"), candidates).filter(|_| !NO_SLIPS.contains(&&*key.to_lowercase()))?;
+    Some(format!("is not a key here; did you mean `{known}`?"))
+}
+
+/// Whether leaving the key out changes nothing: it is empty, says no, or grants.
+fn restricts_nothing(key: &str, value: &Value) -> bool {
+    let words = words(key);
+    // Modes of Claude Code that ask less, or as always; `plan` and `dontAsk` deny.
+    if words == ["permission", "mode"] {
+        return matches!(value.as_str(), Some("default" | "acceptEdits" | "bypassPermissions"));
+    }
+    // These two deny by `false`.
+    let affirms = words.iter().any(|word| matches!(&**word, "enabled" | "invocable" | "invokable" | "infer"));
+    match value {
+        Value::Null => true,
+        Value::Bool(value) => *value == affirms,
+        Value::String(text) => text.trim().is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        Value::Number(_) => false,
+    }
+}
+
+/// The words of a key, in lower case: `disallowedTools` and `disallowed-tools` are `disallowed` and `tools`.
+fn words(key: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    let mut after_lower = false;
+    for c in key.chars() {
+        if !c.is_alphanumeric() {
+            after_lower = false;
+            words.push(String::new());
+            continue;
+        }
+        if (c.is_uppercase() && after_lower) || words.is_empty() {
+            words.push(String::new());
+        }
+        after_lower = c.is_lowercase() || c.is_numeric();
+        if let Some(word) = words.last_mut() {
+            word.extend(c.to_lowercase());
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}

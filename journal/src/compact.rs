@@ -1,0 +1,350 @@
+//! Erasure: a store is rewritten without the records of its deleted sessions (J-10).
+//!
+//! No engine overwrites what it frees, so the rows that stay are copied into a fresh store of the same engine, which then takes the
+//! place of the old one. LSNs, epochs and all rows of other sessions stay as they are. Of an erased session its head remains, without
+//! any text: whoever names it learns that it is deleted.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use subtend_session::ids::{Epoch, Hash, Interned, Lsn, Seq, SessionId};
+use subtend_session::index::{Changes, Head, Inflight, InflightChange, Row};
+use subtend_session::record::Record;
+
+use crate::engine::{Engine, Go, Group, Kept, Payload, Placed, Result};
+use crate::error::EngineError;
+use crate::fault_points::FaultPoints;
+use crate::queue::{GROUP_BYTES, GROUP_FRAMES, ROW_BYTES};
+use crate::read;
+
+const GO: Go = Go::Continue(());
+
+/// What a compaction did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Compacted {
+    /// Sessions whose records were erased.
+    pub erased: u64,
+    /// Frames that were erased with them.
+    pub frames: u64,
+    /// Blobs that no row named.
+    pub blobs: u64,
+    /// Deleted sessions that were not erased yet.
+    pub held: Vec<Held>,
+}
+
+/// A deleted session that is not erased yet, since others still wait for something of its tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The session that was deleted; those below it are held with it.
+    pub session: SessionId,
+    /// What is still owed.
+    pub why: String,
+}
+
+/// A step of a compaction. A process that dies at any of them leaves the old store or the new one, never a part of either.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compacting {
+    /// This many frames are copied.
+    Copied(u64),
+    /// The new store is complete and on stable media: from here on every opening uses it.
+    Whole,
+    /// A blob that no row names was removed.
+    Swept,
+    /// The old store is removed.
+    Removed,
+    /// The new store has the place of the old one.
+    Done,
+}
+
+/// Maps each deleted session to the uppermost deleted session of its tree. One below a deleted session counts as deleted: the
+/// deletion of a tree is durable with that of its top.
+pub(crate) fn deleted(heads: &BTreeMap<SessionId, Head>) -> BTreeMap<SessionId, SessionId> {
+    let mut tops = BTreeMap::new();
+    if !heads.values().any(|head| head.deleted) {
+        return tops;
+    }
+    for session in heads.keys() {
+        let (mut at, mut passed) = (Some(*session), BTreeSet::new());
+        // Each once: a damaged store may hold a ring.
+        while let Some(id) = at.filter(|id| passed.insert(*id)) {
+            let Some(head) = heads.get(&id) else { break };
+            if head.deleted {
+                tops.insert(*session, id);
+            }
+            at = head.parent;
+        }
+    }
+    tops
+}
+
+/// Copies everything but deleted sessions `from` one engine `to` another, which is empty. Rows are taken as they are; `whole` is `from`
+/// with its blobs, by which births are read.
+///
+/// # Errors
+/// Whatever an engine reports, and [`EngineError::Corrupt`] for a damaged row or birth: nothing is left out of a copy.
+///
+/// # Durability
+/// As good as the writes of `to`.
+pub fn copy(
+    from: &dyn Engine,
+    whole: &dyn Engine,
+    to: &dyn Engine,
+    progress: &mut dyn FnMut(Compacting),
+) -> Result<Compacted> {
+    let plan = Plan::of(from)?;
+    let defs = plan.defs(whole)?;
+    let mut out = Out { to, last: from.last_lsn()?, frames: Vec::new(), bytes: 0 };
+    let (copied, erased) = plan.frames(from, &mut out, progress)?;
+    if copied != plan.places.len() as u64 {
+        let why = format!("`ev` names {} frames that stay, and {copied} are there", plan.places.len());
+        return Err(corrupt(Lsn(copied), why));
+    }
+    plan.rows(from, &defs, &mut out)?;
+    out.end()?;
+    let (last, found) = (out.last, to.last_lsn()?);
+    if found != last {
+        return Err(corrupt(found, format!("the copy ends there, and the store at {last}")));
+    }
+    let erased_now = plan.gone.iter().filter(|session| plan.heads.get(session).is_some_and(|head| !head.is_erased()));
+    Ok(Compacted { erased: erased_now.count() as u64, frames: erased, blobs: 0, held: plan.held })
+}
+
+fn corrupt(at: Lsn, why: String) -> EngineError {
+    EngineError::Corrupt { table: "log", at: at.to_string(), why }
+}
+
+/// What stays, and what goes.
+struct Plan {
+    heads: BTreeMap<SessionId, Head>,
+    inflight: Vec<(SessionId, Inflight)>,
+    outbox: Vec<(Row, Lsn)>,
+    gone: BTreeSet<SessionId>,
+    held: Vec<Held>,
+    /// Frames that stay.
+    places: BTreeMap<Lsn, (SessionId, Seq)>,
+    /// Frames that go.
+    left: BTreeSet<Lsn>,
+}
+
+impl Plan {
+    fn of(from: &dyn Engine) -> Result<Self> {
+        let (mut heads, mut inflight, mut outbox) = (BTreeMap::new(), Vec::new(), Vec::new());
+        let mut failed = None;
+        from.heads(&mut |session, head| each(head, &mut failed, |head| drop(heads.insert(session, head))))?;
+        from.inflights(&mut |session, row| each(row, &mut failed, |row| inflight.push((session, row))))?;
+        from.outbox(None, &mut |row| each(row, &mut failed, |row| outbox.push(row)))?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        let mut tops = deleted(&heads);
+        if FaultPoints::read().no_erase {
+            tops.clear();
+        }
+        let held = held(&tops, &inflight, &outbox);
+        tops.retain(|_, top| !held.contains_key(top));
+        let gone: BTreeSet<SessionId> = tops.into_keys().collect();
+        outbox.retain(|(row, _)| !gone.contains(&row.from) && !gone.contains(&row.to));
+        let (mut places, mut left) = (BTreeMap::new(), BTreeSet::new());
+        from.all_places(&mut |session, seq, lsn| {
+            if gone.contains(&session) {
+                left.insert(lsn);
+            } else {
+                places.insert(lsn, (session, seq));
+            }
+            GO
+        })?;
+        let held = held.into_iter().map(|(session, why)| Held { session, why }).collect();
+        Ok(Self { heads, inflight, outbox, gone, held, places, left })
+    }
+
+    /// The bodies that births which stay name.
+    fn defs(&self, whole: &dyn Engine) -> Result<BTreeSet<Hash>> {
+        let mut defs = BTreeSet::new();
+        for (lsn, (session, _)) in self.places.iter().filter(|(_, (_, seq))| *seq == Seq(1)) {
+            let kept = whole.frame(*lsn)?.ok_or_else(|| corrupt(*lsn, "the frame is missing".to_owned()))?;
+            let frame = read::open_frame(kept).map_err(|error| {
+                corrupt(
+                    *lsn,
+                    format!("the birth of session {session} cannot be read, so what it names is unknown: {error}"),
+                )
+            })?;
+            for record in &frame.records {
+                let Record::SessionCreated(created) = record else { continue };
+                defs.extend([hash(&created.system), hash(&created.ceiling), hash(&created.limits)]);
+            }
+        }
+        Ok(defs)
+    }
+
+    /// Copies the frames that stay. Returns how many these are, and how many are left out.
+    fn frames(&self, from: &dyn Engine, out: &mut Out<'_>, progress: &mut dyn FnMut(Compacting)) -> Result<(u64, u64)> {
+        let (mut copied, mut erased, mut failed) = (0_u64, 0_u64, None);
+        from.frames(Lsn(0), &mut |lsn, kept| {
+            let Some((session, first_seq)) = self.places.get(&lsn) else {
+                if self.left.contains(&lsn) {
+                    erased = erased.saturating_add(1);
+                    return GO;
+                }
+                failed = Some(corrupt(lsn, "no row of `ev` names the frame".to_owned()));
+                return Go::Break(());
+            };
+            copied = copied.saturating_add(1);
+            match placed(lsn, *session, *first_seq, kept).and_then(|frame| out.put(frame)) {
+                Ok(true) => progress(Compacting::Copied(copied)),
+                Ok(false) => {}
+                Err(error) => failed = Some(error),
+            }
+            if failed.is_some() { Go::Break(()) } else { GO }
+        })?;
+        match failed {
+            Some(error) => Err(error),
+            None => {
+                out.flush()?;
+                progress(Compacting::Copied(copied));
+                Ok((copied, erased))
+            }
+        }
+    }
+
+    /// Copies the rows.
+    fn rows(&self, from: &dyn Engine, defs: &BTreeSet<Hash>, out: &mut Out<'_>) -> Result<()> {
+        // An obligation stands at the frame that made it.
+        for (row, lsn) in &self.outbox {
+            out.rows(*lsn, row.from, Changes { put: vec![*row], ..Changes::default() })?;
+        }
+        let last = out.last;
+        for (session, head) in &self.heads {
+            let head = if self.gone.contains(session) { head.erased() } else { head.clone() };
+            out.rows(last, *session, Changes { head: Some(Box::new(head)), ..Changes::default() })?;
+        }
+        for (session, row) in &self.inflight {
+            let inflight = InflightChange::Put(Box::new(row.clone()));
+            out.rows(last, *session, Changes { inflight, ..Changes::default() })?;
+        }
+        let mut failed = Ok(());
+        from.all_kids(&mut |parent, kid| {
+            if !self.gone.contains(&kid) {
+                failed = out.rows(last, kid, Changes { kid_of: Some(parent), ..Changes::default() });
+            }
+            if failed.is_err() { Go::Break(()) } else { GO }
+        })?;
+        failed?;
+        let mut failed = None;
+        from.defs(&mut |hash, text| {
+            let nobody = SessionId(uuid::Uuid::nil());
+            let put = text.and_then(|text| match defs.contains(&hash) {
+                true => out.rows(last, nobody, Changes { defs: vec![(hash, text)], ..Changes::default() }),
+                false => Ok(()),
+            });
+            each(put, &mut failed, |()| {})
+        })?;
+        failed.map_or(Ok(()), Err)
+    }
+}
+
+/// Takes what was read, or notes the first thing that could not be.
+fn each<T>(read: Result<T>, failed: &mut Option<EngineError>, take: impl FnOnce(T)) -> Go {
+    match read {
+        Ok(read) => {
+            take(read);
+            GO
+        }
+        Err(error) => {
+            failed.get_or_insert(error);
+            Go::Break(())
+        }
+    }
+}
+
+/// The deleted trees that others still wait for, by their top: one in which a run is in flight, or which owes something to a
+/// session that stays, or is owed something by one.
+fn held(
+    tops: &BTreeMap<SessionId, SessionId>,
+    inflight: &[(SessionId, Inflight)],
+    outbox: &[(Row, Lsn)],
+) -> BTreeMap<SessionId, String> {
+    let mut held = BTreeMap::new();
+    for (session, row) in inflight {
+        if let Some(top) = tops.get(session) {
+            held.insert(*top, format!("run {} of session {session} is in flight", row.run));
+        }
+    }
+    for (row, _) in outbox {
+        match (tops.get(&row.from), tops.get(&row.to)) {
+            (Some(top), None) => drop(held.insert(*top, format!("session {} has not received what it sent", row.to))),
+            (None, Some(top)) => {
+                held.insert(*top, format!("it has not received what session {} sent", row.from));
+            }
+            (Some(_), Some(_)) | (None, None) => {}
+        }
+    }
+    held
+}
+
+fn hash<T: ?Sized>(named: &Interned<T>) -> Hash {
+    named.hash
+}
+
+fn placed(lsn: Lsn, session: SessionId, first_seq: Seq, kept: Kept) -> Result<Placed> {
+    let (count, epoch, at_ms, payload) = match kept {
+        // Of an encoded frame an engine keeps the bytes, which say the rest.
+        Kept::Bytes(bytes) => (1, Epoch(0), 0, Payload::Bytes(bytes)),
+        Kept::Records(kept) => {
+            let count = u32::try_from(kept.records.len()).unwrap_or(u32::MAX);
+            (count, kept.epoch, kept.at_ms, Payload::Records(kept.records))
+        }
+        Kept::Damaged(why) => return Err(corrupt(lsn, why)),
+    };
+    Ok(Placed { lsn, session, first_seq, count, epoch, at_ms, payload, changes: Changes::default() })
+}
+
+/// The engine that is written to, in groups.
+struct Out<'a> {
+    to: &'a dyn Engine,
+    /// Where the store ends.
+    last: Lsn,
+    frames: Vec<Placed>,
+    bytes: u64,
+}
+
+impl Out<'_> {
+    /// Adds a frame; tells whether a group was written.
+    fn put(&mut self, frame: Placed) -> Result<bool> {
+        let full = self.add(frame);
+        if full {
+            self.flush()?;
+        }
+        Ok(full)
+    }
+
+    /// Adds rows that stand at `lsn`.
+    fn rows(&mut self, lsn: Lsn, session: SessionId, changes: Changes) -> Result<()> {
+        if self.add(row(lsn, session, changes)) { self.end() } else { Ok(()) }
+    }
+
+    fn add(&mut self, frame: Placed) -> bool {
+        let bytes = if let Payload::Bytes(bytes) = &frame.payload { bytes.len() as u64 } else { ROW_BYTES };
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.frames.push(frame);
+        self.frames.len() >= GROUP_FRAMES || self.bytes >= GROUP_BYTES
+    }
+
+    /// Writes the group; it ends with its last frame.
+    fn flush(&mut self) -> Result<()> {
+        self.bytes = 0;
+        let frames = std::mem::take(&mut self.frames);
+        if frames.is_empty() { Ok(()) } else { self.to.write(Group { frames }) }
+    }
+
+    /// Writes the group; it ends where the store does, whose last frames may be gone.
+    fn end(&mut self) -> Result<()> {
+        if self.last > Lsn(0) {
+            self.frames.push(row(self.last, SessionId(uuid::Uuid::nil()), Changes::default()));
+        }
+        self.flush()
+    }
+}
+
+fn row(lsn: Lsn, session: SessionId, changes: Changes) -> Placed {
+    let payload = Payload::Nothing;
+    Placed { lsn, session, first_seq: Seq(0), count: 0, epoch: Epoch(0), at_ms: 0, payload, changes }
+}

@@ -1,0 +1,166 @@
+//! Files of a store that its owner alone may read: directories have mode 0700, files 0600. Without modes (not unix) nothing changes.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::store::ENGINES;
+
+/// Bits of a mode that let others in.
+const OTHERS: u32 = 0o077;
+
+/// A directory that other users of the system could enter.
+#[derive(Debug)]
+pub struct Exposed {
+    /// The directory.
+    pub path: PathBuf,
+    /// Its mode, as it was found.
+    pub mode: u32,
+    /// Why it is still open, where it could not be closed.
+    pub left: Option<io::Error>,
+}
+
+impl std::fmt::Display for Exposed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (path, mode) = (self.path.display(), self.mode & 0o7777);
+        match &self.left {
+            None => write!(f, "{path} was open to other users (mode {mode:o}); only its owner may enter it now"),
+            Some(error) => {
+                write!(
+                    f,
+                    "{path} is open to other users (mode {mode:o}) and cannot be closed: {error}. Use another directory"
+                )
+            }
+        }
+    }
+}
+
+/// Makes a directory, and those above it that are missing, for its owner alone.
+pub(crate) fn create_dir_all(dir: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(dir)
+}
+
+/// Says that a file which is made is for its owner alone.
+pub fn file_options() -> OpenOptions {
+    let mut options = File::options();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
+/// Closes a directory of stores and the stores in it to other users, and returns what was open. What is in it besides stores is not
+/// touched; a directory that holds such things is left as it is and returned.
+///
+/// # Errors
+/// When a directory that is there cannot be read.
+pub fn close_to_others(dir: &Path) -> io::Result<Vec<Exposed>> {
+    let mut exposed = Vec::new();
+    let Some(entries) = entries(dir)? else { return Ok(exposed) };
+    let (stores, own): (Vec<_>, Vec<_>) = entries.iter().partition(|(name, _)| is_engine(name));
+    let others = own.iter().any(|(name, _)| !is_part(name));
+    close(dir, others, &mut exposed);
+    let entered = !exposed.is_empty();
+    for (name, _) in own.iter().filter(|(name, _)| is_part(name)) {
+        // Blobs are made closed, so that a walk through all of them is needed only behind a directory that was open.
+        if entered || name != "blobs" {
+            below(&dir.join(name))?;
+        }
+    }
+    for (name, is_dir) in stores {
+        if *is_dir {
+            exposed.extend(close_to_others(&dir.join(name))?);
+        }
+    }
+    Ok(exposed)
+}
+
+/// The entries of a directory, links left out; `None` where it is missing.
+fn entries(dir: &Path) -> io::Result<Option<Vec<(String, bool)>>> {
+    let listed = match fs::read_dir(dir) {
+        Ok(listed) => listed,
+        Err(error) if is_for_the_opening(error.kind()) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut entries = Vec::new();
+    for entry in listed {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if !kind.is_symlink() {
+            entries.push((entry.file_name().to_string_lossy().into_owned(), kind.is_dir()));
+        }
+    }
+    Ok(Some(entries))
+}
+
+/// Whether the opening of the store refuses it in better words: nothing is there to close, or it is another user's.
+fn is_for_the_opening(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::PermissionDenied)
+}
+
+/// Whether the command keeps a store by this name in a data directory.
+fn is_engine(name: &str) -> bool {
+    ENGINES.iter().any(|(engine, ..)| *engine == name)
+}
+
+/// Whether a store has a part of this name.
+fn is_part(name: &str) -> bool {
+    let of_engine = |entry: &str| name.strip_prefix(entry).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    matches!(name, "LOCK" | "WATERMARK" | "blobs") || ENGINES.iter().any(|(.., entry)| of_engine(entry))
+}
+
+/// Closes everything from `path` down, directories first: whoever may not enter cannot exchange what is below.
+fn below(path: &Path) -> io::Result<()> {
+    let metadata = match fs::symlink_metadata(path) {
+        Ok(metadata) => metadata,
+        // The engine may remove files meanwhile.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if metadata.is_symlink() {
+        return Ok(());
+    }
+    // What cannot be closed is behind a directory that is reported.
+    drop(set(path, &metadata));
+    if !metadata.is_dir() {
+        return Ok(());
+    }
+    for (name, _) in entries(path)?.unwrap_or_default() {
+        below(&path.join(name))?;
+    }
+    Ok(())
+}
+
+/// Closes a directory, unless it holds other things too; notes it where it was open.
+fn close(dir: &Path, others: bool, exposed: &mut Vec<Exposed>) {
+    let Ok(metadata) = fs::metadata(dir) else { return };
+    let Some(mode) = mode(&metadata).filter(|mode| mode & OTHERS != 0) else { return };
+    let left =
+        if others { Some(io::Error::other("it holds other files than stores")) } else { set(dir, &metadata).err() };
+    exposed.push(Exposed { path: dir.to_owned(), mode, left });
+}
+
+#[cfg(unix)]
+fn mode(metadata: &fs::Metadata) -> Option<u32> {
+    Some(std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()))
+}
+
+#[cfg(not(unix))]
+fn mode(_: &fs::Metadata) -> Option<u32> {
+    None
+}
+
+/// Gives the bits of others away, where they have any.
+fn set(path: &Path, metadata: &fs::Metadata) -> io::Result<()> {
+    #[cfg(unix)]
+    if let Some(mode) = mode(metadata).filter(|mode| mode & OTHERS != 0) {
+        let own = std::os::unix::fs::PermissionsExt::from_mode(mode & 0o7777 & !OTHERS);
+        fs::set_permissions(path, own)?;
+    }
+    #[cfg(not(unix))]
+    let _ = (path, metadata);
+    Ok(())
+}

@@ -1,0 +1,231 @@
+//! Deletion and erasure (J-10): no export names a deleted session's text, and a compaction removes it from the store's directory.
+
+use std::path::Path;
+
+use serde_json::json;
+use subtend_journal::{
+    Compacted, Compacting, Held, Journal, Options, ReadError, Scope, Stored, audit, compact_store, open_store_to_read,
+};
+use subtend_session::ids::{Hash, Lsn, SessionId};
+
+use crate::engines::{Kind, for_each_engine};
+use crate::exporting::{memory, problems, read, write};
+use crate::files;
+use crate::scene::{Family, Teller, born, family, id, one, record};
+
+/// Text that only the deleted sessions hold.
+pub(crate) const SECRET: &str = "the-launch-code-is-0451";
+
+/// Two trees: that of session 10, in which the root has taken the notice of its child 11, and session 20 by itself. The child
+/// holds the secret, and is deleted.
+pub(crate) fn with_deleted_child(journal: &Journal) -> Family {
+    let mut family = family(journal, 10, true);
+    journal.append(one(family.taken())).unwrap();
+    hear(journal, &mut family.child, SECRET);
+    delete(journal, &mut family.child);
+    let mut other = Teller::new(id(20));
+    journal.append(one(born(&mut other, None, false))).unwrap();
+    family
+}
+
+/// The session accepts an input.
+pub(crate) fn hear(journal: &Journal, teller: &mut Teller, text: &str) {
+    let n = teller.id.0.as_u128() * 1_000 + teller.records.len() as u128;
+    let heard = record(json!({"input_accepted": {
+        "id": uuid::Uuid::from_u128(n), "from": "person", "lane": "send", "text": text, "as_owner": "person",
+    }}));
+    let frame = teller.tell(vec![heard]);
+    journal.append(one(frame)).unwrap();
+}
+
+/// The session is deleted, with its queue.
+pub(crate) fn delete(journal: &Journal, teller: &mut Teller) {
+    let cleared = record(json!({"queue_changed": {"change": "cleared", "by": "person"}}));
+    let deleted = record(json!({"session_deleted": {"by": "person"}}));
+    let frame = teller.tell(vec![cleared, deleted]);
+    journal.append(one(frame)).unwrap();
+}
+
+fn listed(journal: &Journal) -> Vec<(SessionId, bool)> {
+    journal.heads().unwrap().into_iter().map(|(session, head)| (session, head.deleted)).collect()
+}
+
+#[tokio::test]
+async fn j10_an_export_omits_deleted_sessions() {
+    let journal = memory();
+    let family = with_deleted_child(&journal);
+    if let Some(dir) = std::env::var_os("SUBTEND_WRITE_FIXTURES") {
+        std::fs::write(Path::new(&dir).join("deleted.jsonl"), write(&journal, Scope::Store)).unwrap();
+    }
+    for scope in [Scope::Store, Scope::Tree(id(10))] {
+        let file = write(&journal, scope);
+        assert!(!String::from_utf8(file.clone()).unwrap().contains(SECRET), "{scope:?}");
+        let other = memory();
+        read(&other, &file).await.unwrap();
+        assert_eq!(problems(&other), Vec::<String>::new());
+        assert_eq!(other.records(id(10)).unwrap(), journal.records(id(10)).unwrap());
+        assert!(other.records(family.child.id).is_err());
+        assert!(write(&other, scope) == file, "{scope:?}: exported again");
+    }
+    let other = memory();
+    read(&other, &write(&journal, Scope::Store)).await.unwrap();
+    assert_eq!(listed(&other), [(id(10), false), (id(11), true), (id(20), false)]);
+}
+
+/// Every file below `dir` in which `text` stands.
+fn holding(dir: &Path, text: &str) -> Vec<String> {
+    let found = files::take(dir).into_iter();
+    let holds = |bytes: &[u8]| String::from_utf8_lossy(bytes).contains(text);
+    found.filter(|file| holds(&file.bytes)).map(|file| file.path.display().to_string()).collect()
+}
+
+/// Where the log ends, the records of the others, the export of all, listed sessions, and whose frame stands where.
+type Others = (Lsn, Vec<Vec<Stored>>, Vec<u8>, Vec<(SessionId, bool)>, Vec<(Lsn, SessionId)>);
+
+/// What a compaction must leave as it is: everything but the deleted session.
+fn unchanged(journal: &Journal) -> Others {
+    let records = [10, 20].map(|n| journal.records(id(n)).unwrap()).to_vec();
+    let place = journal.appended();
+    let frames = (1..=place.0).map(Lsn).filter_map(|lsn| Some((lsn, journal.frame_at(lsn).unwrap()?.0)));
+    let kept = frames.filter(|(_, session)| *session != id(11)).collect();
+    (place, records, write(journal, Scope::Store), listed(journal), kept)
+}
+
+/// The store of [`with_deleted_child`]; in it the child also holds a body that lies in a blob, and a blob is left by a crash.
+async fn stored(kind: Kind, dir: &Path) {
+    let journal = kind.open(dir);
+    let mut family = family(&journal, 10, true);
+    journal.append(one(family.taken())).unwrap();
+    hear(&journal, &mut family.child, SECRET);
+    hear(&journal, &mut family.child, &SECRET.repeat(48 << 10));
+    hear(&journal, &mut family.root, &"kept ".repeat(220 << 10));
+    delete(&journal, &mut family.child);
+    let mut other = Teller::new(id(20));
+    journal.append(one(born(&mut other, None, false))).unwrap();
+    journal.close().await.unwrap();
+    let shelf = dir.join("blobs/ab");
+    std::fs::create_dir_all(&shelf).unwrap();
+    std::fs::write(shelf.join("abababababababababababababababab"), SECRET).unwrap();
+    std::fs::write(shelf.join("abababababababababababababababac.making"), SECRET).unwrap();
+}
+
+async fn judged(kind: Kind, dir: &Path, before: &Others) {
+    let journal = kind.open(dir);
+    assert_eq!(problems(&journal), Vec::<String>::new());
+    audit(&journal, false).unwrap();
+    assert!(unchanged(&journal) == *before);
+    journal.close().await.unwrap();
+}
+
+async fn j10_a_compaction_erases_every_byte(kind: Kind) {
+    let dir = tempfile::tempdir().unwrap();
+    stored(kind, dir.path()).await;
+    let journal = kind.open(dir.path());
+    let before = unchanged(&journal);
+    journal.close().await.unwrap();
+    assert!(holding(dir.path(), SECRET).len() >= 4, "the store, a blob and two blobs without a row");
+    let mut steps = Vec::new();
+    let done = compact_store(&kind.spec(dir.path()), &Options::default(), &mut |step| steps.push(step)).unwrap();
+    assert_eq!(done, Compacted { erased: 1, frames: 6, blobs: 3, held: vec![] });
+    assert_eq!(holding(dir.path(), SECRET), Vec::<String>::new());
+    judged(kind, dir.path(), &before).await;
+    assert_eq!(holding(dir.path(), SECRET), Vec::<String>::new(), "nor after it was open");
+    let journal = kind.open(dir.path());
+    assert!(matches!(journal.records(id(11)), Err(ReadError::NoSuchSession(_))));
+    assert!(journal.activate(id(11)).is_err());
+    // The store takes frames as before, behind the last one.
+    let mut third = Teller::new(id(30));
+    let appended = journal.append(one(born(&mut third, None, false))).unwrap();
+    assert_eq!(appended.first, before.0.next());
+    journal.close().await.unwrap();
+    let again = compact_store(&kind.spec(dir.path()), &Options::default(), &mut |_| {}).unwrap();
+    assert_eq!(again, Compacted::default(), "erased sessions are counted once");
+}
+
+/// Dies at each step in turn. Then the session is deleted as before, its text is gone or the old store is whole, and another
+/// compaction erases it.
+async fn j10_a_kill_at_any_step_leaves_a_whole_store(kind: Kind) {
+    for at in 0.. {
+        let dir = tempfile::tempdir().unwrap();
+        stored(kind, dir.path()).await;
+        let journal = kind.open(dir.path());
+        let before = unchanged(&journal);
+        journal.close().await.unwrap();
+        let (mut step, mut whole) = (0, false);
+        let killed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            compact_store(&kind.spec(dir.path()), &Options::default(), &mut |now| {
+                whole |= now == Compacting::Whole;
+                if step == at {
+                    std::panic::resume_unwind(Box::new("killed"));
+                }
+                step += 1;
+            })
+        }))
+        .is_err();
+        let read = open_store_to_read(&kind.spec(dir.path()), Options::default(), &mut |_| {}).unwrap();
+        assert!(unchanged(&read) == before, "step {at}");
+        assert_eq!(read.records(id(11)).is_err(), whole, "step {at}");
+        read.close().await.unwrap();
+        judged(kind, dir.path(), &before).await;
+        if whole {
+            assert_eq!(holding(dir.path(), SECRET), Vec::<String>::new(), "step {at}: the opening completes it");
+        } else {
+            assert_eq!(kind.open(dir.path()).records(id(11)).unwrap().len(), 12, "step {at}");
+        }
+        compact_store(&kind.spec(dir.path()), &Options::default(), &mut |_| {}).unwrap();
+        assert_eq!(holding(dir.path(), SECRET), Vec::<String>::new(), "step {at}");
+        judged(kind, dir.path(), &before).await;
+        if !killed {
+            assert!(at >= 5, "only {at} steps");
+            return;
+        }
+    }
+}
+
+async fn j10_a_session_that_owes_something_is_held(kind: Kind) {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = kind.open(dir.path());
+    let mut family = family(&journal, 10, true);
+    delete(&journal, &mut family.child);
+    journal.close().await.unwrap();
+    let done = compact_store(&kind.spec(dir.path()), &Options::default(), &mut |_| {}).unwrap();
+    let why = format!("session {} has not received what it sent", id(10));
+    assert_eq!(done, Compacted { held: vec![Held { session: id(11), why }], ..Compacted::default() });
+    let journal = kind.open(dir.path());
+    assert_eq!((problems(&journal), journal.outbox().unwrap().len()), (vec![], 1));
+    let epoch = journal.activate(id(10)).unwrap().epoch;
+    family.root.epoch = epoch;
+    let taken = family.taken();
+    journal.append(one(taken)).unwrap();
+    journal.close().await.unwrap();
+    let done = compact_store(&kind.spec(dir.path()), &Options::default(), &mut |_| {}).unwrap();
+    assert_eq!(done, Compacted { erased: 1, frames: 4, ..Compacted::default() });
+}
+
+for_each_engine!(
+    j10_a_compaction_erases_every_byte,
+    j10_a_kill_at_any_step_leaves_a_whole_store,
+    j10_a_session_that_owes_something_is_held,
+);
+
+/// The deletion of a tree is durable with that of its top: what is below counts as deleted before it says so itself.
+#[tokio::test]
+async fn j10_sessions_below_a_deleted_one_count_as_deleted() {
+    let journal = memory();
+    let mut family = family(&journal, 10, true);
+    journal.append(one(family.taken())).unwrap();
+    hear(&journal, &mut family.child, SECRET);
+    let ended = record(json!({"run_ended": {
+        "run": 1, "outcome": "lost", "result": null, "text": null, "len": 0, "hash": Hash::of(b""),
+        "turns": 1, "usage_self": {}, "usage_owned": {}, "worked_ms": 3,
+    }}));
+    let frame = family.root.tell(vec![ended]);
+    journal.append(one(frame)).unwrap();
+    delete(&journal, &mut family.root);
+    assert_eq!(journal.half_deleted().unwrap().into_iter().collect::<Vec<_>>(), [id(10)]);
+    assert_eq!(listed(&journal), [(id(10), true), (id(11), true)]);
+    assert!(!String::from_utf8(write(&journal, Scope::Store)).unwrap().contains(SECRET));
+    assert!(journal.export(Scope::Tree(id(11)), &mut Vec::new(), &mut |_| {}).is_err());
+    delete(&journal, &mut family.child);
+    assert!(journal.half_deleted().unwrap().is_empty());
+}

@@ -1,0 +1,46 @@
+//! A story of a task that the host starts without a parent, and whose metadata is merged. As [`crate::kinds`]: the fixture is
+//! written once and stays as it is.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+use subtend_journal::memory::Memory;
+use subtend_journal::{Journal, Options, Scope};
+use subtend_session::place::BranchKind;
+use subtend_session::record::Record;
+
+use crate::kinds::{answer, ended, frames, tell};
+use crate::scene::{Teller, birth, id, one, start};
+
+async fn story() -> Journal {
+    let journal = Journal::open(Box::new(Memory::new()), Options::default()).unwrap();
+    let mut root = Teller::new(id(60));
+    let mut records = birth(root.id, None);
+    for record in &mut records {
+        if let Record::SessionCreated(created) = record {
+            (created.task, created.metadata) = (true, Some(r#"{"ticket":7}"#.into()));
+        }
+    }
+    journal.append(one(root.tell(records))).unwrap();
+    journal.append(one(root.tell(start(root.id)))).unwrap();
+    tell(&journal, &mut root, &[answer(1, 1, 1, &[]), ended(1, 1, json!("completed"))]);
+    let merged = json!({"metadata_set": {"metadata": r#"{"owner":"kim","ticket":8}"#, "by": "person"}});
+    tell(&journal, &mut root, &[merged]);
+    journal.settled().await.unwrap();
+    journal
+}
+
+#[tokio::test]
+async fn a_task_of_the_host_with_merged_metadata_holds() {
+    let journal = story().await;
+    assert_eq!(journal.verify(&mut |_| {}).unwrap().problems, Vec::new());
+    subtend_journal::audit(&journal, true).unwrap();
+    let head = journal.head(id(60)).unwrap().unwrap();
+    assert_eq!((head.parent, head.kind), (None, Some(BranchKind::Subagent)));
+    if let Some(dir) = std::env::var_os("SUBTEND_WRITE_FIXTURES").map(PathBuf::from) {
+        let mut export = Vec::new();
+        journal.export(Scope::Store, &mut export, &mut |_| {}).unwrap();
+        std::fs::write(dir.join("metadata.jsonl"), export).unwrap();
+        std::fs::write(dir.join("metadata.hex"), frames(&journal)).unwrap();
+    }
+}

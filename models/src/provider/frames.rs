@@ -1,0 +1,105 @@
+//! The bytes of an answer, cut into frames: server-sent events, or a line of JSON each.
+//!
+//! Source: the HTML standard, "Server-sent events", 9.2.6. Lines and events are bounded.
+
+use bytes::BytesMut;
+use subtend_session::outcome::ModelFail;
+use tokio_util::codec::{Decoder as _, LinesCodec, LinesCodecError};
+
+use super::fault::Fault;
+use super::gather::Draft;
+use super::protocol::Protocol;
+
+/// Bytes of one line or event at most.
+const MAX_FRAME: usize = 8 * 1024 * 1024;
+
+/// What is cut so far.
+pub(super) struct Frames {
+    lines: LinesCodec,
+    buffer: BytesMut,
+    /// The event in the making; none where each line is a frame.
+    event: Option<Event>,
+}
+
+#[derive(Default)]
+struct Event {
+    name: Option<String>,
+    data: String,
+    /// Whether a line came that is not a comment.
+    is_begun: bool,
+}
+
+impl Frames {
+    /// Begins an answer of `protocol`.
+    pub(super) fn of(protocol: Protocol) -> Self {
+        let event = (protocol != Protocol::Ollama).then(Event::default);
+        Self { lines: LinesCodec::new_with_max_length(MAX_FRAME), buffer: BytesMut::new(), event }
+    }
+
+    /// Takes bytes, and hands the frames that they complete to `draft`.
+    ///
+    /// # Errors
+    /// When what came is not text, or a line or an event is too long.
+    pub(super) fn push(&mut self, chunk: &[u8], draft: &mut Draft) -> Result<(), Fault> {
+        self.buffer.extend_from_slice(chunk);
+        while let Some(line) = self.lines.decode(&mut self.buffer).map_err(unreadable)? {
+            self.line(&line, draft)?;
+        }
+        Ok(())
+    }
+
+    /// Hands on what the stream left without its end: the draft knows whether it is whole.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    pub(super) fn end(mut self, draft: &mut Draft) -> Result<(), Fault> {
+        while let Some(line) = self.lines.decode_eof(&mut self.buffer).map_err(unreadable)? {
+            self.line(&line, draft)?;
+        }
+        self.line("", draft)
+    }
+
+    fn line(&mut self, line: &str, draft: &mut Draft) -> Result<(), Fault> {
+        let Some(event) = &mut self.event else {
+            if !line.trim().is_empty() {
+                draft.frame(None, line);
+            }
+            return Ok(());
+        };
+        if line.is_empty() {
+            let Event { name, data, is_begun } = std::mem::take(event);
+            if is_begun {
+                draft.frame(name.as_deref(), &data);
+            }
+            return Ok(());
+        }
+        let (field, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        event.is_begun |= !field.is_empty();
+        match field {
+            "data" => {
+                if !event.data.is_empty() {
+                    event.data.push('\n');
+                }
+                event.data.push_str(value);
+            }
+            "event" => event.name = Some(value.chars().take(100).collect()),
+            _ => {}
+        }
+        if event.data.len() > MAX_FRAME {
+            return Err(too_long());
+        }
+        Ok(())
+    }
+}
+
+fn too_long() -> Fault {
+    Fault::new(ModelFail::BadAnswer, format!("a line of the answer is longer than {MAX_FRAME} bytes"))
+}
+
+fn unreadable(error: LinesCodecError) -> Fault {
+    match error {
+        LinesCodecError::MaxLineLengthExceeded => too_long(),
+        LinesCodecError::Io(error) => Fault::new(ModelFail::BadAnswer, format!("the answer is not text: {error}")),
+    }
+}

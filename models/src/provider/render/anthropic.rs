@@ -1,0 +1,160 @@
+//! Anthropic's messages.
+
+use serde_json::{Map, Value, json};
+use subtend_session::settings::Effort;
+
+use super::turns::{Call, Outcome, Turn};
+use super::{Outgoing, object, put, schema, word};
+use crate::provider::claude::{Claude, Thinking};
+use crate::provider::reasoning::Kept;
+
+/// Tokens that thinking may take on models that have a budget for it, by effort. An answer has to fit beside it.
+const BUDGETS: [(Effort, u64); 3] = [(Effort::High, 24_000), (Effort::Medium, 8_000), (Effort::Low, 1_024)];
+
+pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
+    let claude = Claude::of(outgoing.model);
+    let mut messages = messages(&outgoing.turns);
+    if outgoing.is_home {
+        mark(&mut messages);
+    }
+    let cap = outgoing.settings.output_tokens.unwrap_or(claude.max_tokens());
+    let mut body = object(json!({ "model": outgoing.model, "stream": true, "max_tokens": cap, "messages": messages }));
+    put(&mut body, "system", outgoing.system);
+    tools(outgoing, &mut body);
+    // It refuses both while it thinks.
+    if !outgoing.thinks {
+        outgoing.sample(&mut body, "temperature", "top_p");
+    }
+    let mut output = Map::new();
+    think(outgoing, claude, &mut body, &mut output);
+    let format = outgoing.format.as_ref().map(|format| schema::closed(format, false));
+    put(&mut output, "format", format.map(|schema| json!({ "type": "json_schema", "schema": schema })));
+    put(&mut body, "output_config", Some(output).filter(|output| !output.is_empty()));
+    body
+}
+
+/// Calls in a transcript are refused where no tools are given at all: those that were called are named then, and forbidden.
+fn tools(outgoing: &Outgoing<'_>, body: &mut Map<String, Value>) {
+    let offered = outgoing
+        .tools
+        .iter()
+        .map(|tool| json!({ "name": tool.name, "description": tool.description, "input_schema": tool.schema }));
+    let called = if outgoing.tools.is_empty() { outgoing.called() } else { Vec::new() };
+    put(body, "tool_choice", (!called.is_empty()).then(|| json!({ "type": "none" })));
+    let stubs = called.into_iter().map(|name| json!({ "name": name, "input_schema": { "type": "object" } }));
+    let tools: Vec<Value> = offered.chain(stubs).collect();
+    put(body, "tools", Some(tools).filter(|tools| !tools.is_empty()));
+}
+
+/// Asks the model to think, or not to.
+fn think(outgoing: &Outgoing<'_>, claude: Claude, body: &mut Map<String, Value>, output: &mut Map<String, Value>) {
+    let Some(asked) = outgoing.settings.effort else { return };
+    // It must not think on from calls that it did not think of.
+    let asked = if outgoing.is_unsigned { Effort::None } else { asked };
+    let effort = fitting(asked, outgoing.settings.output_tokens);
+    let thinking = match (claude.thinking(), effort) {
+        (Thinking::Adaptive { unasked: true }, None) => json!({ "type": "disabled" }),
+        (_, None) => return,
+        (Thinking::Budget, Some((_, budget))) => json!({ "type": "enabled", "budget_tokens": budget }),
+        (Thinking::Effort, Some((effort, _))) => return put(output, "effort", Some(word(effort))),
+        (Thinking::Adaptive { .. }, Some((effort, _))) => {
+            put(output, "effort", Some(word(effort)));
+            json!({ "type": "adaptive", "display": "summarized" })
+        }
+    };
+    put(body, "thinking", Some(thinking));
+}
+
+/// The most effort, up to the asked one, whose thinking leaves room for an answer under the cap.
+fn fitting(asked: Effort, cap: Option<u64>) -> Option<(Effort, u64)> {
+    BUDGETS.into_iter().find(|(effort, budget)| *effort <= asked && cap.is_none_or(|cap| cap > *budget))
+}
+
+fn messages(turns: &[Turn]) -> Vec<Value> {
+    let mut messages: Vec<Value> = Vec::new();
+    for turn in turns {
+        match turn {
+            Turn::User(texts) => user(&mut messages, texts),
+            Turn::Assistant { text, kept, calls } => messages.push(assistant(text.as_deref(), kept.as_ref(), calls)),
+            Turn::Results(outcomes) => {
+                let results: Vec<Value> = outcomes.iter().map(result).collect();
+                messages.push(json!({ "role": "user", "content": results }));
+            }
+        }
+    }
+    messages
+}
+
+/// Roles have to alternate: texts after results stand in one message with them.
+fn user(messages: &mut Vec<Value>, texts: &[String]) {
+    let last = messages.last_mut().filter(|message| message.get("role") == Some(&json!("user")));
+    match last.and_then(|message| message.get_mut("content")) {
+        Some(Value::Array(blocks)) => blocks.extend(texts.iter().map(|text| self::text(text))),
+        _ => messages.push(json!({ "role": "user", "content": texts.join("\n\n") })),
+    }
+}
+
+fn text(text: &str) -> Value {
+    json!({ "type": "text", "text": text })
+}
+
+fn result(outcome: &Outcome) -> Value {
+    let mut block = object(json!({
+        "type": "tool_result", "tool_use_id": outcome.id, "content": outcome.content,
+    }));
+    put(&mut block, "is_error", outcome.error.then_some(true));
+    Value::Object(block)
+}
+
+fn assistant(text: Option<&str>, kept: Option<&Kept>, calls: &[Call]) -> Value {
+    let mut blocks: Vec<Value> = match kept {
+        Some(Kept::Anthropic { blocks }) => blocks.clone(),
+        Some(Kept::OpenAi { .. } | Kept::OpenAiResponses { .. } | Kept::Gemini { .. }) | None => Vec::new(),
+    };
+    if let (Some(text), true, []) = (text, blocks.is_empty(), calls) {
+        return json!({ "role": "assistant", "content": text });
+    }
+    blocks.extend(text.map(self::text));
+    blocks.extend(
+        calls.iter().map(|call| json!({ "type": "tool_use", "id": call.id, "name": call.name, "input": call.args })),
+    );
+    json!({ "role": "assistant", "content": blocks })
+}
+
+/// Marks the end of the conversation: the provider keeps tools, system and all messages before it for some minutes, and the
+/// next turn, which begins with them, does not pay for them again. A server in the provider's place need not know the mark.
+fn mark(messages: &mut [Value]) {
+    let Some(content) = messages.last_mut().and_then(|message| message.get_mut("content")) else { return };
+    if let Value::String(said) = content {
+        *content = json!([text(said)]);
+    }
+    if let Some(Value::Object(block)) = content.as_array_mut().and_then(|blocks| blocks.last_mut()) {
+        put(block, "cache_control", Some(json!({ "type": "ephemeral" })));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn effort_leaves_room_for_an_answer() {
+        assert_eq!(fitting(Effort::High, None), Some((Effort::High, 24_000)));
+        assert_eq!(fitting(Effort::High, Some(10_000)), Some((Effort::Medium, 8_000)));
+        assert_eq!(fitting(Effort::High, Some(2_000)), Some((Effort::Low, 1_024)));
+        assert_eq!(fitting(Effort::High, Some(500)), None);
+        assert_eq!(fitting(Effort::None, None), None);
+    }
+
+    #[test]
+    fn the_end_of_the_conversation_is_marked() {
+        let mut said = vec![json!({ "role": "user", "content": "hello" })];
+        mark(&mut said);
+        let block = json!({ "type": "text", "text": "hello", "cache_control": { "type": "ephemeral" } });
+        assert_eq!(said, [json!({ "role": "user", "content": [block] })]);
+        let mut blocks = vec![json!({ "role": "user", "content": [text("a"), text("b")] })];
+        mark(&mut blocks);
+        let last = json!({ "type": "text", "text": "b", "cache_control": { "type": "ephemeral" } });
+        assert_eq!(blocks, [json!({ "role": "user", "content": [text("a"), last] })]);
+    }
+}

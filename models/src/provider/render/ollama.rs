@@ -1,0 +1,56 @@
+//! Ollama's chat.
+
+use serde_json::{Map, Value, json};
+use subtend_session::settings::Effort;
+
+use super::turns::Turn;
+use super::{Outgoing, function, object, put, word};
+
+pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
+    let mut body = object(json!({ "model": outgoing.model, "stream": true, "messages": messages(outgoing) }));
+    let mut options = Map::new();
+    put(&mut options, "num_predict", outgoing.settings.output_tokens);
+    outgoing.sample(&mut options, "temperature", "top_p");
+    put(&mut body, "options", Some(options).filter(|options| !options.is_empty()));
+    let tools: Vec<Value> =
+        outgoing.tools.iter().map(|tool| json!({ "type": "function", "function": function(tool) })).collect();
+    put(&mut body, "tools", Some(tools).filter(|tools| !tools.is_empty()));
+    put(&mut body, "format", outgoing.format.as_ref().map(|_| "json"));
+    let think = outgoing.settings.effort.map(|effort| match effort {
+        Effort::None => json!(false),
+        Effort::Low | Effort::Medium | Effort::High => json!(word(effort)),
+    });
+    put(&mut body, "think", think);
+    body
+}
+
+fn messages(outgoing: &Outgoing<'_>) -> Vec<Value> {
+    // The schema of the answer is asked for in words: not every server of this protocol takes one.
+    let format =
+        outgoing.format.as_ref().map(|schema| format!("Answer with JSON alone, which keeps this schema:\n{schema}"));
+    let system: Vec<&str> = outgoing.system.into_iter().chain(format.as_deref()).collect();
+    let mut messages = Vec::new();
+    if !system.is_empty() {
+        messages.push(json!({ "role": "system", "content": system.join("\n\n") }));
+    }
+    for turn in &outgoing.turns {
+        match turn {
+            Turn::User(texts) => messages.push(json!({ "role": "user", "content": texts.join("\n\n") })),
+            Turn::Assistant { text, calls, .. } => {
+                let mut message = object(json!({ "role": "assistant" }));
+                put(&mut message, "content", text.as_deref());
+                let made: Vec<Value> = calls
+                    .iter()
+                    .map(|call| json!({ "function": { "name": call.name, "arguments": call.args } }))
+                    .collect();
+                put(&mut message, "tool_calls", Some(made).filter(|made| !made.is_empty()));
+                messages.push(Value::Object(message));
+            }
+            // One result a message.
+            Turn::Results(outcomes) => {
+                messages.extend(outcomes.iter().map(|outcome| json!({ "role": "tool", "content": outcome.content })));
+            }
+        }
+    }
+    messages
+}

@@ -1,0 +1,71 @@
+//! OpenAI's responses.
+
+use serde_json::{Map, Value, json};
+
+use super::turns::{Call, Turn};
+use super::{Outgoing, function, object, put, reasons, schema, word};
+use crate::provider::reasoning::Kept;
+
+pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
+    // Nothing stays with the provider.
+    let mut body =
+        object(json!({ "model": outgoing.model, "stream": true, "store": false, "input": input(&outgoing.turns) }));
+    put(&mut body, "instructions", outgoing.system);
+    put(&mut body, "max_output_tokens", outgoing.settings.output_tokens);
+    if !reasons(outgoing.model) {
+        outgoing.sample(&mut body, "temperature", "top_p");
+    }
+    put(&mut body, "reasoning", outgoing.settings.effort.map(|effort| json!({ "effort": word(effort) })));
+    let encrypted = outgoing.shows() || reasons(outgoing.model);
+    put(&mut body, "include", encrypted.then(|| json!(["reasoning.encrypted_content"])));
+    if outgoing.is_home {
+        put(&mut body, "prompt_cache_key", Some(outgoing.session.to_string()));
+    }
+    let tools: Vec<Value> = outgoing
+        .tools
+        .iter()
+        .map(|tool| {
+            let mut tool = function(tool);
+            put(&mut tool, "type", Some("function"));
+            // The schema is taken as it is: unsaid, this protocol makes all that is optional required.
+            put(&mut tool, "strict", Some(false));
+            Value::Object(tool)
+        })
+        .collect();
+    put(&mut body, "tools", Some(tools).filter(|tools| !tools.is_empty()));
+    let format = outgoing.format.as_ref().map(|format| {
+        let schema = schema::closed(format, true);
+        json!({ "format": { "type": "json_schema", "name": "answer", "strict": true, "schema": schema } })
+    });
+    put(&mut body, "text", format);
+    body
+}
+
+fn input(turns: &[Turn]) -> Vec<Value> {
+    let mut items = Vec::new();
+    for turn in turns {
+        match turn {
+            Turn::User(texts) => items.push(json!({ "role": "user", "content": texts.join("\n\n") })),
+            Turn::Assistant { text, kept, calls } => assistant(&mut items, text.as_deref(), kept.as_ref(), calls),
+            Turn::Results(outcomes) => items.extend(outcomes.iter().map(
+                |outcome| json!({ "type": "function_call_output", "call_id": outcome.id, "output": outcome.content }),
+            )),
+        }
+    }
+    items
+}
+
+fn assistant(items: &mut Vec<Value>, text: Option<&str>, kept: Option<&Kept>, calls: &[Call]) {
+    if let Some(Kept::OpenAiResponses { encrypted }) = kept {
+        items.extend(
+            encrypted.iter().map(|text| json!({ "type": "reasoning", "encrypted_content": text, "summary": [] })),
+        );
+    }
+    items.extend(text.map(
+        |text| json!({ "type": "message", "role": "assistant", "content": [{ "type": "output_text", "text": text }] }),
+    ));
+    items.extend(calls.iter().map(|call| {
+        let arguments = call.args.to_string();
+        json!({ "type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments })
+    }));
+}

@@ -1,0 +1,91 @@
+//! Servers that never stop: each of them has 64 MiB to send, and the client leaves long before.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use subtend_models::model::{Deltas, Model as _, ModelError};
+use subtend_models::provider::{Provider, Target};
+use subtend_session::outcome::ModelFail;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+use super::server::request;
+
+const SENT_AT_MOST: usize = 64 * 1024 * 1024;
+/// What may be on its way in the buffers of both sides when the client leaves, and the longest line that it reads.
+const READ_AT_MOST: usize = 24 * 1024 * 1024;
+
+/// The error of a call to a server that answers with `head` and then `piece`, again and again, and what it could send. A
+/// request for the list of models is answered so too where `lists`, and else the call alone.
+async fn flooded(word: &str, head: &str, piece: &[u8], lists: bool) -> (ModelError, usize) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let sent = Arc::new(AtomicUsize::new(0));
+    let (counted, head, piece) = (Arc::clone(&sent), head.to_owned(), piece.to_vec());
+    let server = tokio::spawn(async move {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            let mut asked = vec![0; 65536];
+            let read = connection.read(&mut asked).await.unwrap_or(0);
+            if lists && asked[..read].starts_with(b"POST") {
+                let body = r#"{"error":{"message":"model not found"}}"#;
+                let head = format!(
+                    "HTTP/1.1 404 Not Found\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+                    body.len()
+                );
+                // The client has the answer, or the assertions below fail.
+                let _ = connection.write_all(head.as_bytes()).await;
+                continue;
+            }
+            let mut open = connection.write_all(format!("HTTP/1.1 {head}\r\n\r\n").as_bytes()).await;
+            while open.is_ok() && counted.load(Ordering::Relaxed) < SENT_AT_MOST {
+                open = connection.write_all(&piece).await;
+                counted.fetch_add(piece.len(), Ordering::Relaxed);
+            }
+        }
+    });
+    let target = Target::parse(word).and_then(|target| target.with_base_url(&url)).unwrap();
+    let error = Provider::new(target).unwrap().call(request(), Deltas::none()).await.unwrap_err();
+    server.abort();
+    (error, sent.load(Ordering::Relaxed))
+}
+
+#[tokio::test]
+async fn error_body_without_end_is_left() {
+    let (error, sent) = flooded("openai/m", "500 Oops", &[b'x'; 65536], false).await;
+    assert_eq!(error.kind, ModelFail::Unavailable);
+    assert!(sent < READ_AT_MOST, "{sent}");
+}
+
+#[tokio::test]
+async fn list_of_models_without_end_is_left() {
+    let piece = br#"{"data":[{"id":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"},"#.repeat(1000);
+    let (error, sent) = flooded("openai/m", "200 OK", &piece, true).await;
+    assert_eq!(error.kind, ModelFail::InvalidRequest, "{error}");
+    assert!((1..READ_AT_MOST).contains(&sent), "{sent}");
+}
+
+#[tokio::test]
+async fn line_without_end_is_refused() {
+    for word in ["openai/m", "anthropic/m", "ollama/m"] {
+        let (error, sent) = flooded(word, "200 OK\r\ncontent-type: text/event-stream", &[b'x'; 65536], false).await;
+        let says = "a line of the answer is longer than 8388608 bytes";
+        assert_eq!((error.kind, error.message.as_str()), (ModelFail::BadAnswer, says), "{word}");
+        assert!(sent < READ_AT_MOST, "{word}: {sent}");
+    }
+}
+
+#[tokio::test]
+async fn event_without_end_is_refused() {
+    let piece = b"data: x\n".repeat(8192);
+    let (error, sent) = flooded("openai/m", "200 OK", &piece, false).await;
+    assert_eq!((error.kind, sent < SENT_AT_MOST), (ModelFail::BadAnswer, true), "{error}: {sent}");
+}
+
+#[tokio::test]
+async fn text_without_end_is_refused() {
+    let frame = format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{}\"}}}}]}}\n\n", "x".repeat(60_000));
+    let (error, sent) = flooded("openai/m", "200 OK", frame.as_bytes(), false).await;
+    let says = "the answer has more than 16777216 bytes of content";
+    assert_eq!((error.kind, error.message.as_str()), (ModelFail::BadAnswer, says));
+    assert!(sent < READ_AT_MOST, "{sent}");
+}

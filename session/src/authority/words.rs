@@ -1,0 +1,299 @@
+//! How rules are written: one parser and one list of actions for agent files, the command line and hosts.
+
+use crate::authority::{Rule, Verdict, pattern};
+use crate::ids::Text;
+
+/// The actions that a written rule can name; one that ends with `:` is followed by a name.
+pub const ACTIONS: [&str; 7] = ["fs.read", "fs.write", "net.fetch", "shell.run", "task:", "tool:", "mcp:"];
+
+/// Names of tools, here and in other products, that people write where an action is expected.
+const ALIASES: [(&str, &[&str]); 5] = [
+    ("fs.read", &["read", "list", "ls", "glob", "grep", "search"]),
+    ("fs.write", &["write", "edit", "multiedit", "patch", "apply_patch"]),
+    ("shell.run", &["bash", "shell"]),
+    ("net.fetch", &["fetch", "webfetch", "web_fetch", "websearch", "web_search"]),
+    ("task:*", &["task", "spawn", "spawn_task", "subagent", "minion", "agent"]),
+];
+
+/// A rule that cannot take effect as it is written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{rule}`: {why}")]
+pub struct BadRule {
+    /// The action or pattern, as it was written.
+    pub rule: Text,
+    /// What is wrong with it, and what to write.
+    pub why: String,
+}
+
+impl Verdict {
+    /// The word in files and listings.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Deny => "deny",
+            Self::Ask => "ask",
+            Self::Allow => "allow",
+        }
+    }
+}
+
+impl Rule {
+    /// Reads a rule as people write it: an action pattern, and a resource pattern where it is not about every resource.
+    ///
+    /// The name of a tool stands for the action that it needs: `read` for `fs.read`, `bash` for `shell.run`, and `task` with the
+    /// pattern `explore` for `task:explore`.
+    ///
+    /// ```
+    /// use subtend_session::authority::{Rule, Verdict};
+    ///
+    /// let rule = Rule::written("read", Some("secret/**"), Verdict::Deny)?;
+    /// assert_eq!((&*rule.action, &*rule.resource), ("fs.read", "secret/**"));
+    /// assert!(Rule::written("fs.reed", None, Verdict::Deny).is_err());
+    /// # Ok::<(), subtend_session::authority::BadRule>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`BadRule`] for an action that no tool needs, and for a pattern that no resource can match.
+    pub fn written(action: &str, resource: Option<&str>, verdict: Verdict) -> Result<Self, BadRule> {
+        let (named, resource) = (translated(action), resource.unwrap_or("*"));
+        let rule = |action: &str, resource: &str| Self { action: action.into(), resource: resource.into(), verdict };
+        let bad = |rule: &str, why: String| BadRule { rule: rule.into(), why };
+        if named == "task:*" && action != named {
+            let agents = format!("task:{resource}");
+            known(&agents, verdict).map_err(|why| bad(resource, why))?;
+            return Ok(rule(&agents, "*"));
+        }
+        known(named, verdict).map_err(|why| bad(action, why))?;
+        if resource.is_empty() || resource.trim() != resource || resource.chars().any(char::is_control) {
+            let why = "a pattern has at least one character, no control characters and no blanks around it";
+            return Err(bad(resource, why.to_owned()));
+        }
+        if named.starts_with("task:") && !matches!(resource, "*" | ".") {
+            let why = format!("`{named}` has no resources: name the agent in the action, as `task:explore`");
+            return Err(bad(resource, why));
+        }
+        if may_match(named, "fs.read") || may_match(named, "fs.write") {
+            return path(resource).map(|path| rule(named, path)).map_err(|why| bad(resource, why));
+        }
+        match placeholder(resource) {
+            Some(name) => Err(bad(resource, format!("unknown placeholder `{name}`; patterns have none"))),
+            None => Ok(rule(named, resource)),
+        }
+    }
+}
+
+fn translated(action: &str) -> &str {
+    let alias = action.to_lowercase();
+    let found = ALIASES.iter().find(|(_, names)| names.contains(&alias.as_str()));
+    found.map_or(action, |(action, _)| action)
+}
+
+/// Whether a tool can need the action, or one that the pattern matches.
+fn known(action: &str, verdict: Verdict) -> Result<(), String> {
+    if action.is_empty() {
+        return Err("the action is missing".to_owned());
+    }
+    if let Some((before, after)) = action.split_once('=') {
+        let (action, word) = (translated(before), verdict.word());
+        let after = if after.is_empty() { "secret/**" } else { after };
+        return Err(format!(
+            "a key names an action only; nest the pattern below it: `{action}: {{\"{after}\": {word}}}`"
+        ));
+    }
+    if let Some(name) = placeholder(action) {
+        return Err(format!("unknown placeholder `{name}`; an action has none: {}", choice()));
+    }
+    let valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | ':' | '_' | '-' | '*' | '/');
+    if !action.chars().all(valid) {
+        return Err(format!("an action holds letters, digits and . : _ - / * only: {}", choice()));
+    }
+    if let Some(tool) = action.strip_prefix("tool:")
+        && translated(tool) != tool
+    {
+        return Err(format!("no tool needs this action: the tool `{tool}` needs `{}`", translated(tool)));
+    }
+    if ACTIONS.iter().any(|known| may_match(action, known)) {
+        return Ok(());
+    }
+    let near = near(action).map_or_else(|| ":".to_owned(), |name| format!("; did you mean `{name}`?"));
+    Err(format!("unknown action{near} {}", choice()))
+}
+
+fn choice() -> String {
+    format!(
+        "use one of {}, NAME being an agent or a tool",
+        ACTIONS
+            .map(|action| match action.strip_suffix(':') {
+                Some(_) => format!("{action}NAME"),
+                None => action.to_owned(),
+            })
+            .join(", ")
+    )
+}
+
+/// Whether the pattern `action` can match `known`, or an action that begins with it where that ends with `:`.
+fn may_match(action: &str, known: &str) -> bool {
+    if !known.ends_with(':') {
+        return pattern::matches(action, known, pattern::Syntax::Plain);
+    }
+    let literal = action.split('*').next().unwrap_or_default();
+    match literal.len() == action.len() {
+        true => action.len() > known.len() && action.starts_with(known),
+        false => literal.starts_with(known) || known.starts_with(literal),
+    }
+}
+
+/// The action that was probably meant.
+fn near(asked: &str) -> Option<&'static str> {
+    let actions = ACTIONS.iter().copied().filter(|action| !action.ends_with(':'));
+    let aliases = ALIASES.iter().flat_map(|(_, names)| names.iter().copied());
+    crate::near::near(asked, actions.chain(aliases)).map(translated)
+}
+
+/// A pattern of paths in the workspace, without what it need not begin with.
+fn path(pattern: &str) -> Result<&str, String> {
+    let relative = "paths are relative to the workspace";
+    let plain = pattern.strip_prefix("./").unwrap_or(pattern);
+    if let Some(name) = placeholder(plain) {
+        let rest = plain.rsplit_once(&*name).map_or("", |(_, rest)| rest.trim_start_matches('/'));
+        let rest = if rest.is_empty() { "**" } else { rest };
+        return Err(format!("unknown placeholder `{name}`; {relative}: write `{rest}`"));
+    }
+    if plain.contains(['{', '}']) {
+        return Err("`{` and `}` have no meaning in a pattern: write one entry for each path".to_owned());
+    }
+    if plain.starts_with('!') || plain.contains(['?', '<', '>']) {
+        return Err("only `*` and `**` have a meaning in a pattern".to_owned());
+    }
+    if plain.starts_with('/') {
+        return Err(format!("{relative}: leave out the leading `/`"));
+    }
+    if plain.starts_with(['~', '$']) {
+        return Err(format!("`~` and variables are not expanded; {relative}"));
+    }
+    if plain.split('/').any(|part| part == "..") {
+        return Err("a path cannot leave the workspace by `..`".to_owned());
+    }
+    if plain.contains('\\') {
+        return Err("parts of a path are separated by `/`".to_owned());
+    }
+    if plain.is_empty() {
+        return Err("the pattern is empty".to_owned());
+    }
+    Ok(plain)
+}
+
+/// The first `{name}` in a pattern, or `${name}` where that begins it: nothing expands it. Braces of a shell's own are none.
+fn placeholder(pattern: &str) -> Option<String> {
+    let mut rest = pattern;
+    while let Some((before, after)) = rest.split_once('{') {
+        let (name, behind) = after.split_once('}')?;
+        let is_name =
+            !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'));
+        if is_name && !before.ends_with('$') {
+            return Some(format!("{{{name}}}"));
+        }
+        rest = behind;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(action: &str, resource: Option<&str>) -> Result<(String, String), String> {
+        let rule = Rule::written(action, resource, Verdict::Deny);
+        rule.map(|rule| (rule.action.to_string(), rule.resource.to_string())).map_err(|bad| bad.to_string())
+    }
+
+    fn pair(action: &str, resource: &str) -> Result<(String, String), String> {
+        Ok((action.to_owned(), resource.to_owned()))
+    }
+
+    #[test]
+    fn a1_tool_names_are_translated_to_actions() {
+        assert_eq!(written("fs.read", None), pair("fs.read", "*"));
+        assert_eq!(written("Read", Some("secret/**")), pair("fs.read", "secret/**"));
+        assert_eq!(written("edit", Some("./a.txt")), pair("fs.write", "a.txt"));
+        assert_eq!(written("bash", Some("git *")), pair("shell.run", "git *"));
+        assert_eq!(written("webfetch", None), pair("net.fetch", "*"));
+        assert_eq!(written("task", None), pair("task:*", "*"));
+        assert_eq!(written("task", Some("explore")), pair("task:explore", "*"));
+        assert_eq!(written("fs.*", Some("src/")), pair("fs.*", "src/"));
+        assert_eq!(written("shell.run", Some("find . -exec cat {} ; echo ${HOME}")).map(drop), Ok(()));
+        for action in ["*", "task:explore", "task:*", "tool:weather", "mcp:server:tool", "net.*", "t*"] {
+            assert_eq!(written(action, None), pair(action, "*"));
+        }
+    }
+
+    #[test]
+    fn a1_an_unknown_action_names_the_one_that_was_meant() {
+        let all = "use one of fs.read, fs.write, net.fetch, shell.run, task:NAME, tool:NAME, mcp:NAME, NAME being an agent or a tool";
+        let said = |text: &str| Err(format!("{text}{all}"));
+        assert_eq!(written("fs.reed", None), said("`fs.reed`: unknown action; did you mean `fs.read`? "));
+        assert_eq!(written("bsh", None), said("`bsh`: unknown action; did you mean `shell.run`? "));
+        assert_eq!(written("fs.read*x", None), said("`fs.read*x`: unknown action; did you mean `fs.read`? "));
+        assert_eq!(written("cookies", None), said("`cookies`: unknown action: "));
+        assert_eq!(written("task:", None), said("`task:`: unknown action; did you mean `task:*`? "));
+        assert_eq!(
+            written("{workspace}/x", None),
+            said("`{workspace}/x`: unknown placeholder `{workspace}`; an action has none: ")
+        );
+        assert_eq!(written("fs read", None), said("`fs read`: an action holds letters, digits and . : _ - / * only: "));
+        assert_eq!(written("", None), Err("``: the action is missing".to_owned()));
+    }
+
+    #[test]
+    fn a1_a_pattern_in_the_key_is_told_where_it_belongs() {
+        let nest = "a key names an action only; nest the pattern below it: ";
+        assert_eq!(
+            written("fs.read=secret/**", None),
+            Err(format!("`fs.read=secret/**`: {nest}`fs.read: {{\"secret/**\": deny}}`"))
+        );
+        assert_eq!(written("read=a", None), Err(format!("`read=a`: {nest}`fs.read: {{\"a\": deny}}`")));
+    }
+
+    #[test]
+    fn a1_a_pattern_that_no_resource_can_match_is_refused() {
+        let why = |action: &str, pattern: &str| written(action, Some(pattern)).unwrap_err();
+        let relative = "paths are relative to the workspace";
+        assert_eq!(
+            why("fs.read", "{workspace}/secret/**"),
+            format!("`{{workspace}}/secret/**`: unknown placeholder `{{workspace}}`; {relative}: write `secret/**`")
+        );
+        assert_eq!(why("*", "/etc/**"), format!("`/etc/**`: {relative}: leave out the leading `/`"));
+        assert_eq!(why("fs.write", "~/x"), format!("`~/x`: `~` and variables are not expanded; {relative}"));
+        assert_eq!(why("fs.read", "a/../../b"), "`a/../../b`: a path cannot leave the workspace by `..`");
+        assert_eq!(why("fs.read", "a\\b"), "`a\\b`: parts of a path are separated by `/`");
+        assert_eq!(
+            why("fs.read", "src/{a,b}"),
+            "`src/{a,b}`: `{` and `}` have no meaning in a pattern: write one entry for each path"
+        );
+        assert_eq!(why("shell.run", "{tool} *"), "`{tool} *`: unknown placeholder `{tool}`; patterns have none");
+        let blanks = "a pattern has at least one character, no control characters and no blanks around it";
+        assert_eq!(why("fs.read", " "), format!("` `: {blanks}"));
+        assert_eq!(
+            why("task:explore", "src/**"),
+            "`src/**`: `task:explore` has no resources: name the agent in the action, as `task:explore`"
+        );
+    }
+
+    #[test]
+    fn a1_patterns_that_match_nothing_are_refused() {
+        let refused = [
+            ("tool:read", "*", "`tool:read`: no tool needs this action: the tool `read` needs `fs.read`"),
+            ("read", "secret/?.txt", "`secret/?.txt`: only `*` and `**` have a meaning in a pattern"),
+            ("read", "!a", "`!a`: only `*` and `**` have a meaning in a pattern"),
+            ("read", "<root>/a", "`<root>/a`: only `*` and `**` have a meaning in a pattern"),
+            (
+                "read",
+                "secret/** ",
+                "`secret/** `: a pattern has at least one character, no control characters and no blanks around it",
+            ),
+        ];
+        for (action, resource, why) in refused {
+            assert_eq!(written(action, Some(resource)), Err(why.to_owned()));
+        }
+        assert_eq!(written("tool:note", None), Ok(("tool:note".to_owned(), "*".to_owned())));
+    }
+}

@@ -1,0 +1,50 @@
+//! Arguments of calls are bounded before anything records them.
+
+use serde_json::json;
+
+use crate::call::{CallKind, Invalid};
+use crate::command::{Answered, AskedCall};
+use crate::dialect::Dialect;
+use crate::ids::{Text, TurnNo};
+
+/// Bytes of a tool's name, and of a provider's id, that are recorded of a call that is refused for its size.
+const NAME: usize = 64;
+
+/// Refuses each call of `answer` that does not fit into `limit` any more, and puts a note in place of its arguments.
+pub(super) fn bound(answer: &mut Answered, limit: u64) {
+    let mut left = limit;
+    for (call, ix) in answer.calls.iter_mut().zip(0_u32..) {
+        let size = call.asked.text_bytes() as u64;
+        match left.checked_sub(size) {
+            Some(rest) => left = rest,
+            None => refuse(call, (answer.turn, ix), size, limit),
+        }
+    }
+}
+
+fn refuse(call: &mut AskedCall, (turn, ix): (TurnNo, u32), size: u64, limit: u64) {
+    let asked = &mut call.asked;
+    let dialect = Dialect::by_name(&asked.tool).unwrap_or_default();
+    let text = format!(
+        "Not started: the arguments have {size} bytes, and those of one answer may have {limit} together (argument_bytes). They are \
+         not recorded. Call again with less, in several calls if need be."
+    );
+    asked.args = json!({ "not_recorded": format!("{size} bytes, above the limit argument_bytes of {limit}") })
+        .to_string()
+        .into();
+    asked.tool = start(&asked.tool);
+    if asked.provider_id.len() > NAME {
+        asked.provider_id = format!("call-{}-{ix}", turn.0).into();
+    }
+    *call = AskedCall {
+        asked: asked.clone(),
+        kind: CallKind::Invalid(Invalid::OverLimit),
+        note: Some(dialect.refused("LIMIT_REACHED", &text)),
+        access: None,
+        ask: false,
+    };
+}
+
+fn start(name: &Text) -> Text {
+    name.get(..name.floor_char_boundary(NAME)).unwrap_or_default().into()
+}

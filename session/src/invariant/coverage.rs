@@ -1,0 +1,72 @@
+//! Coverage: in how many worlds each predicate examined something, so that it could have been false.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{ALWAYS, Predicate, QUIESCENT, Verdict, World};
+
+thread_local! {
+    /// Claims that this thread has examined. A count of its own for each thread: worlds are judged side by side.
+    static EXAMINED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Counts one claim whose premise holds.
+pub(super) fn examine() {
+    EXAMINED.set(EXAMINED.get().wrapping_add(1));
+}
+
+/// Worlds that one predicate judged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// All of them.
+    pub judged: u64,
+    /// Those in which it examined at least one claim: in the others it could not have been false.
+    pub telling: u64,
+}
+
+/// Counts of every predicate, which several threads may fill.
+#[derive(Debug)]
+pub struct Coverage(Vec<[AtomicU64; 2]>);
+
+impl Default for Coverage {
+    fn default() -> Self {
+        Self(each_predicate().map(|_| Default::default()).collect())
+    }
+}
+
+fn each_predicate() -> impl Iterator<Item = &'static Predicate> {
+    ALWAYS.iter().chain(QUIESCENT)
+}
+
+impl Coverage {
+    /// Judges what must hold in every state and, at rest, what must hold there, and counts what each predicate examined.
+    ///
+    /// # Errors
+    /// The first violation.
+    pub fn judge(&self, world: &World<'_>, at_rest: bool) -> Verdict {
+        let judged = if at_rest { usize::MAX } else { ALWAYS.len() };
+        each_predicate().zip(&self.0).take(judged).try_for_each(|(predicate, [worlds, telling])| {
+            let before = EXAMINED.get();
+            let verdict = (predicate.check)(world);
+            worlds.fetch_add(1, Ordering::Relaxed);
+            telling.fetch_add(u64::from(EXAMINED.get() != before), Ordering::Relaxed);
+            verdict
+        })
+    }
+
+    /// Adds the counts of `other`.
+    pub fn add(&self, other: &Self) {
+        for ([worlds, telling], [more, of_them]) in self.0.iter().zip(&other.0) {
+            worlds.fetch_add(more.load(Ordering::Relaxed), Ordering::Relaxed);
+            telling.fetch_add(of_them.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    /// Returns each predicate with its counts, in the order of [`ALWAYS`] and [`QUIESCENT`].
+    pub fn counts(&self) -> impl Iterator<Item = (&'static Predicate, Count)> {
+        each_predicate().zip(&self.0).map(|(predicate, [judged, telling])| {
+            let (judged, telling) = (judged.load(Ordering::Relaxed), telling.load(Ordering::Relaxed));
+            (predicate, Count { judged, telling })
+        })
+    }
+}

@@ -1,0 +1,46 @@
+//! Near names: what was probably meant.
+
+/// Returns the name that is nearest to `asked`, if any is near enough to be a slip.
+///
+/// ```
+/// use subtend_session::near::near;
+///
+/// assert_eq!(near("exlpore", ["build", "explore"]), Some("explore"));
+/// assert_eq!(near("cookies", ["build", "explore"]), None);
+/// ```
+pub fn near<'a>(asked: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let folded = |name: &str| name.to_lowercase().replace('-', "_");
+    let asked = folded(asked);
+    let most = asked.chars().count().div_ceil(3).min(3);
+    let ranked = known.into_iter().map(|name| (strsim::damerau_levenshtein(&asked, &folded(name)), name));
+    ranked.filter(|(distance, _)| *distance <= most).min().map(|(_, name)| name)
+}
+
+/// Returns what an error about an unknown agent says: the name, and the one that was probably meant or all.
+pub fn unknown_agent<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    let known: Vec<&str> = known.into_iter().collect();
+    match near(name, known.iter().copied()) {
+        Some(near) => format!("there is no agent `{name}`; did you mean `{near}`?"),
+        None => format!("there is no agent `{name}`; there are: {}", known.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slips_are_near_and_other_words_are_not() {
+        let known = ["limits", "llm", "tools", "live_runs"];
+        assert_eq!(near("limts", known), Some("limits"));
+        assert_eq!(near("Live-Runs", known), Some("live_runs"));
+        assert_eq!(near("agents", known), None);
+    }
+
+    #[test]
+    fn an_unknown_agent_is_named_with_the_near_one_or_all() {
+        let known = ["build", "explore"];
+        assert_eq!(unknown_agent("exlpore", known), "there is no agent `exlpore`; did you mean `explore`?");
+        assert_eq!(unknown_agent("x", known), "there is no agent `x`; there are: build, explore");
+    }
+}

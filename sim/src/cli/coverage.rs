@@ -1,0 +1,40 @@
+//! `coverage`: in how many worlds each predicate could have been false.
+
+use std::process::ExitCode;
+
+use clap::{Args, value_parser};
+use subtend_sim::coverage::{lacking, of_model, table};
+use subtend_sim::simulate::Crowd;
+
+use crate::cli::run::threads;
+
+/// Counts, for the model and the simulator, the worlds that each predicate judged and those that could have refuted it.
+/// Exits with 1 where a predicate has none.
+#[derive(Args)]
+pub(crate) struct CoverageArgs {
+    /// Seeds of the simulator.
+    #[arg(long, default_value_t = 200, value_parser = value_parser!(u64).range(1..))]
+    seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 1)]
+    base: u64,
+    /// Transitions of each whole of the model, at most.
+    #[arg(long, default_value_t = 100_000)]
+    states: usize,
+}
+
+pub(crate) fn coverage(args: &CoverageArgs) -> ExitCode {
+    let threads = threads(None);
+    let crowd = Crowd { base: args.base, seeds: args.seeds, steps: 500, bug: None, told: false, threads, failures: 1 };
+    let simulated = crowd.run(&|_| {});
+    let table = table(&of_model(threads, args.states), &simulated.tally.examined);
+    println!("{:34} {:>12} {:>12} {:>12} {:>12}", "predicate", "model", "telling", "simulator", "telling");
+    for (name, model, simulator) in &table {
+        let (by_model, by_simulator) = ((model.judged, model.telling), (simulator.judged, simulator.telling));
+        println!("{name:34} {:12} {:12} {:12} {:12}", by_model.0, by_model.1, by_simulator.0, by_simulator.1);
+    }
+    let wrong = lacking(&table);
+    wrong.iter().for_each(|line| println!("{line}"));
+    simulated.failed.iter().for_each(|failed| println!("{}\n  {}", failed.plan.command(), failed.failure));
+    if wrong.is_empty() && simulated.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,103 @@
+//! What the workspace contains: files, functions, and tests read as tests.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+pub(crate) const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../");
+
+/// Returns a file of the workspace.
+pub(crate) fn read(path: &str) -> String {
+    std::fs::read_to_string(Path::new(ROOT).join(path)).unwrap_or_else(|error| panic!("cannot read {path}: {error}"))
+}
+
+/// Returns what the backticks of a text enclose.
+pub(crate) fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// Returns the path and the text of every Rust source file.
+fn files() -> Vec<(String, String)> {
+    let (mut found, mut folders) = (Vec::new(), vec![Path::new(ROOT).to_path_buf()]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            if path.is_dir() && name != "target" && !name.starts_with('.') {
+                folders.push(path);
+            } else if name.ends_with(".rs") {
+                let text = std::fs::read_to_string(&path).expect("a source file");
+                found.push((path.strip_prefix(ROOT).expect("a path below").to_string_lossy().into_owned(), text));
+            }
+        }
+    }
+    found
+}
+
+/// Returns every test as its path and its name.
+pub(crate) fn tests() -> BTreeSet<(String, String)> {
+    let of = |(path, text): (String, String)| tests_in(&text).into_iter().map(move |name| (path.clone(), name));
+    files().into_iter().flat_map(of).collect()
+}
+
+/// Returns the names of all tests.
+pub(crate) fn test_names() -> BTreeSet<String> {
+    tests().into_iter().map(|(_, name)| name).collect()
+}
+
+/// Macros that make a test of each function that they list.
+const MACROS: [&str; 2] = ["for_each_engine!(", "conformance!("];
+
+/// Returns the names of the functions that the test runner calls, which is more than to be named like one.
+pub(crate) fn tests_in(text: &str) -> BTreeSet<String> {
+    let (mut found, mut marked) = (BTreeSet::new(), false);
+    for line in text.lines().map(str::trim_start) {
+        if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
+            marked = true;
+        } else if line.starts_with("#[ignore") {
+            marked = false;
+        } else if let Some(name) = defined(line).next().filter(|_| !line.starts_with("//")) {
+            if marked {
+                found.insert(name);
+            }
+            marked = false;
+        }
+    }
+    let functions: BTreeSet<String> = defined(text).collect();
+    for list in MACROS.iter().flat_map(|name| text.split(name).skip(1)) {
+        let list = list.split(')').next().unwrap_or_default();
+        let names = list.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        found.extend(names.filter(|name| functions.contains(*name)).map(str::to_owned));
+    }
+    found
+}
+
+/// Returns the names that follow `fn`.
+fn defined(text: &str) -> impl Iterator<Item = String> {
+    let name = |rest: &str| rest.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect::<String>();
+    let starts = text.match_indices("fn ").filter(|(at, _)| {
+        text.as_bytes().get(at.wrapping_sub(1)).is_none_or(|before| !before.is_ascii_alphanumeric() && *before != b'_')
+    });
+    starts.filter_map(move |(at, found)| text.get(at + found.len()..)).map(name).filter(|name| !name.is_empty())
+}
+
+#[test]
+fn a_function_that_no_runner_calls_is_not_a_test() {
+    let lines = [
+        "#[test]",
+        "#[expect(clippy::panic)]",
+        "fn runs() {}",
+        "fn helper() {}",
+        "// #[test]",
+        "#[tokio::test(start_paused = true)]",
+        "    async fn waits() { fn inner() {} }",
+        "#[test]",
+        "#[ignore]",
+        "fn ignored() {}",
+        "async fn on_an_engine() {}",
+        "for_each_engine!(",
+        "    on_an_engine,",
+        ");",
+    ];
+    let expected: BTreeSet<String> = ["runs", "waits", "on_an_engine"].map(str::to_owned).into();
+    assert_eq!(tests_in(&lines.join("\n")), expected);
+}

@@ -1,0 +1,72 @@
+//! `subtend metadata`: what is attached to a session.
+
+use serde_json::{Map, Value};
+use subtend_actors::past::Past;
+
+use super::control;
+use super::data::StoreArgs;
+use super::fail::{Code, Fail};
+use super::shelf::Shelf;
+use super::tasks;
+
+/// Prints the metadata of a session as JSON; with changes, merges them first.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Args {
+    /// Session or branch: an id, a unique part of one, or a path such as `root/a3f9c1`
+    session: String,
+
+    /// Key to set: VALUE is JSON where it reads as JSON, else text; KEY=null removes the key
+    #[arg(value_name = "KEY=VALUE", value_parser = change)]
+    changes: Vec<(String, Value)>,
+
+    #[command(flatten)]
+    store: StoreArgs,
+}
+
+pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+    if args.changes.is_empty() {
+        let shelf = Shelf::must_open(&args.store)?;
+        let past = Past::of(&shelf.records(shelf.find(&args.session)?)?);
+        control::say(&tasks::object(past.metadata.as_ref()).to_string())?;
+        return Ok(Code::Done);
+    }
+    let changes: Map<String, Value> = args.changes.iter().cloned().collect();
+    control::with(&args.store, &args.session, async |session| {
+        let merged = session.merge_metadata(Value::Object(changes)).await?;
+        control::say(&Value::Object(merged).to_string())?;
+        Ok(Code::Done)
+    })
+}
+
+fn change(word: &str) -> Result<(String, Value), String> {
+    match word.split_once('=') {
+        Some((key, value)) if !key.is_empty() => {
+            Ok((key.to_owned(), serde_json::from_str(value).unwrap_or_else(|_| Value::from(value))))
+        }
+        _ => Err("write KEY=VALUE, such as `ticket=7`; KEY=null removes a key".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn b3_a_value_is_json_where_it_reads_as_json() {
+        for (word, key, value) in [
+            ("ticket=7", "ticket", json!(7)),
+            ("owner=kim", "owner", json!("kim")),
+            ("tags=[\"a\"]", "tags", json!(["a"])),
+            ("gone=null", "gone", Value::Null),
+            ("sum=1=1", "sum", json!("1=1")),
+            ("empty=", "empty", json!("")),
+        ] {
+            assert_eq!(change(word), Ok((key.to_owned(), value)), "{word}");
+        }
+        for wrong in ["ticket", "=7", ""] {
+            assert!(change(wrong).is_err(), "{wrong}");
+        }
+    }
+}

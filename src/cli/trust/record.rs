@@ -1,0 +1,95 @@
+//! What the person answered, by directory: kept with their own configuration, never in a workspace.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::super::config::write;
+use super::super::fail::Fail;
+use super::super::settings;
+
+/// The file, beside the person's own `subtend.yaml`.
+const FILE: &str = "trusted.json";
+
+/// What was answered for one directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Record {
+    /// The directory, without links.
+    pub(super) path: String,
+    /// What tells it from another directory at the same path.
+    identity: String,
+    /// The answer.
+    pub(super) trusted: bool,
+}
+
+impl Record {
+    /// The answer for the directory at `path`; `None` where it is another one than was asked about.
+    pub(super) fn of(path: &Path) -> Result<Option<bool>, Fail> {
+        let (name, identity) = (path.to_str(), identity(path));
+        let found = Self::all()?.into_iter().find(|entry| Some(&*entry.path) == name && entry.identity == identity);
+        Ok(found.map(|entry| entry.trusted))
+    }
+
+    /// Keeps an answer.
+    pub(super) fn keep(path: &Path, trusted: bool) -> Result<(), Fail> {
+        let Some(name) = path.to_str() else {
+            let why = "its name is not UTF-8; rename it";
+            return Err(Fail::Usage(format!("{} cannot be trusted: {why}", path.display())));
+        };
+        let mut all = Self::all()?;
+        all.retain(|entry| entry.path != name);
+        all.push(Self { path: name.to_owned(), identity: identity(path), trusted });
+        store(&all)
+    }
+
+    /// Forgets the answer; whether it was a yes.
+    pub(super) fn forget(path: &Path) -> Result<bool, Fail> {
+        let mut all = Self::all()?;
+        let before = all.iter().any(|entry| Some(&*entry.path) == path.to_str() && entry.trusted);
+        all.retain(|entry| Some(&*entry.path) != path.to_str());
+        store(&all)?;
+        Ok(before)
+    }
+
+    /// All answers. Without a home there are none.
+    pub(super) fn all() -> Result<Vec<Self>, Fail> {
+        let Some(file) = file() else { return Ok(Vec::new()) };
+        let wrong = |why: String| {
+            Fail::Usage(format!("{} cannot be read: {why}; correct it, or remove it and answer again", file.display()))
+        };
+        match std::fs::read_to_string(&file) {
+            Ok(text) => serde_json::from_str(&text).map_err(|error| wrong(error.to_string())),
+            // A home of somebody else, under `sudo` say, holds no answer of this person.
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => {
+                Ok(Vec::new())
+            }
+            Err(error) => Err(wrong(error.to_string())),
+        }
+    }
+
+    /// Whether the directory that was asked about is still at its path.
+    pub(super) fn is_same(&self) -> bool {
+        identity(Path::new(&self.path)) == self.identity
+    }
+}
+
+fn file() -> Option<PathBuf> {
+    settings::user_file().map(|file| file.with_file_name(FILE))
+}
+
+fn store(all: &[Record]) -> Result<(), Fail> {
+    let file = file().ok_or_else(|| Fail::Usage("there is no home directory to keep the answer in".to_owned()))?;
+    write(&file, &(serde_json::to_string_pretty(all)? + "\n"))
+}
+
+/// Inode and time of creation: a directory that is put in the place of another has others.
+fn identity(path: &Path) -> String {
+    let Ok(metadata) = path.metadata() else { return "gone".to_owned() };
+    #[cfg(unix)]
+    let inode = std::os::unix::fs::MetadataExt::ino(&metadata);
+    #[cfg(not(unix))]
+    let inode = 0_u64;
+    let created = metadata.created().ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
+    format!("{inode}-{}", created.map_or(0, |at| at.as_nanos()))
+}

@@ -1,0 +1,80 @@
+//! What a call would do, whole: every line of a command, or the lines of a file that change.
+
+use serde_json::Value;
+
+/// Bytes of a file that is compared with what replaces it.
+const MAX_FILE: u64 = 16 << 20;
+
+/// Lines that change: those that go before those that come. Lines that both texts share at their ends are left out.
+fn changed<'a>(old: &'a str, new: &'a str) -> (Vec<&'a str>, Vec<&'a str>) {
+    // With their ends: a line without one, or with another one, is another line.
+    let (mut old, mut new): (Vec<_>, Vec<_>) =
+        (old.split_inclusive('\n').collect(), new.split_inclusive('\n').collect());
+    let same = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
+    (old, new) = (old.split_off(same), new.split_off(same));
+    let same = old.iter().rev().zip(new.iter().rev()).take_while(|(old, new)| old == new).count();
+    old.truncate(old.len().saturating_sub(same));
+    new.truncate(new.len().saturating_sub(same));
+    (old, new)
+}
+
+/// The texts between which a call changes a file, and the file; `read` reads what a whole file replaces.
+fn texts(args: &Value, read: impl FnOnce(&str) -> Option<String>) -> Option<(String, String, String)> {
+    let text = |name: &str| args.get(name).and_then(Value::as_str).map(str::to_owned);
+    let path = text("path")?;
+    let (old, new) = match (text("old"), text("new"), text("content")) {
+        (Some(old), Some(new), _) => (old, new),
+        (None, None, Some(content)) => (read(&path).unwrap_or_default(), content),
+        _ => return None,
+    };
+    Some((path, old, new))
+}
+
+/// Every line of the command or of the diff that a call stands for; `None` where it is neither.
+pub(crate) fn whole(args: &str, workspace: &subtend_tools::workspace::Workspace) -> Option<String> {
+    let args: Value = serde_json::from_str(args).ok()?;
+    if let Some(command) = args.get("command").and_then(Value::as_str) {
+        return Some(command.to_owned());
+    }
+    let (path, old, new) = texts(&args, |path| workspace.text(path, MAX_FILE).ok())?;
+    let (old, new) = changed(&old, &new);
+    let every = if args.get("replace_all") == Some(&Value::Bool(true)) { " (every occurrence)" } else { "" };
+    let line = |sign: char, line: &&str| match line.strip_suffix('\n') {
+        Some(line) => format!("{sign}{line}"),
+        None => format!("{sign}{line} (no line end)"),
+    };
+    let lines = old.iter().map(|text| line('-', text)).chain(new.iter().map(|text| line('+', text)));
+    Some(std::iter::once(format!("{path}{every}")).chain(lines).collect::<Vec<_>>().join("\n"))
+}
+
+/// How many lines an edit changes: `+2 -1`; of a whole file all of its lines.
+pub(super) fn count(args: &str) -> Option<String> {
+    let args: Value = serde_json::from_str(args).ok()?;
+    let (_, old, new) = texts(&args, |_| None)?;
+    let (old, new) = changed(&old, &new);
+    Some(format!("+{} -{}", new.len(), old.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn u4_diff_has_every_line_that_changes() {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::write(dir.path().join("a"), "one\ntwo\nthree\n").expect("written");
+        let workspace = subtend_tools::workspace::Workspace::open(dir.path()).expect("a workspace");
+        let of = |args: Value| whole(&args.to_string(), &workspace);
+        let edit = serde_json::json!({"path": "a", "old": "one\ntwo", "new": "one\n2\n2.5"});
+        assert_eq!(of(edit.clone()).as_deref(), Some("a\n-two (no line end)\n+2\n+2.5 (no line end)"));
+        assert_eq!(count(&edit.to_string()).as_deref(), Some("+2 -1"));
+        let write = serde_json::json!({"path": "a", "content": "one\n2\nthree\n"});
+        assert_eq!(of(write).as_deref(), Some("a\n-two\n+2"));
+        let new = serde_json::json!({"path": "b", "content": "x\ny\n"});
+        assert_eq!(of(new).as_deref(), Some("b\n+x\n+y"));
+        assert_eq!(of(serde_json::json!({"command": "a\nb\n"})).as_deref(), Some("a\nb\n"));
+        let ends = serde_json::json!({"path": "b", "content": "x\r\ny"});
+        assert_eq!(of(ends).as_deref(), Some("b\n+x\r\n+y (no line end)"));
+        assert_eq!(of(serde_json::json!({"url": "x"})), None);
+    }
+}

@@ -1,0 +1,89 @@
+//! `--allow` and `--ask`: what the sessions of one command may do.
+
+use std::path::{Path, PathBuf};
+
+use subtend_agents::catalog::Catalog;
+use subtend_session::authority::{Rule, RuleSet, Verdict};
+use subtend_session::near::unknown_agent;
+use subtend_tools::policy::HostPolicy;
+use subtend_tools::sandbox;
+use subtend_tools::workspace::Workspace;
+
+use super::super::data::StoreArgs;
+use super::super::fail::Fail;
+use super::super::settings;
+
+/// Reads the rules of both options, on top of the default policy.
+///
+/// # Errors
+/// [`Fail::Usage`] for a rule that cannot take effect.
+pub(super) fn read(
+    allow: &[String],
+    ask: &[String],
+    catalog: &Catalog,
+    workspace: &Workspace,
+) -> Result<RuleSet, Fail> {
+    let mut policy = HostPolicy::default_for_workspace();
+    let options = [("--allow", Verdict::Allow, allow), ("--ask", Verdict::Ask, ask)];
+    for (option, verdict, words) in options {
+        for word in words {
+            let rule = HostPolicy::allow(word).map_err(|error| Fail::Usage(format!("{error} ({option})")))?;
+            let rule = Rule { verdict, ..rule };
+            if let Some(why) = without_effect(&rule, catalog, workspace) {
+                return Err(Fail::Usage(format!("{why} ({option} {word})")));
+            }
+            policy.rules.push(rule);
+        }
+    }
+    Ok(policy)
+}
+
+/// Rules that hold besides those of the options: protected paths ask, unless the session has that from its opening, and what is the
+/// person's own is denied.
+///
+/// # Errors
+/// [`Fail::Usage`] where the data directory or the configuration cannot be kept from tools.
+pub(super) fn bounds(
+    opened_by: Option<&RuleSet>,
+    store: &StoreArgs,
+    workspace: &Workspace,
+) -> Result<[RuleSet; 2], Fail> {
+    let mut paths = store.kept(workspace.path())?;
+    paths.extend(settings::user_file().and_then(|file| file.parent().map(Path::to_owned)));
+    let kept = HostPolicy::kept(workspace.path(), &paths).map_err(|error| Fail::Usage(error.to_string()))?;
+    let readable = sandbox::places().readable;
+    if let Some((path, place)) = paths.iter().find_map(|path| Some((path, within(path, &readable)?))) {
+        let (path, place) = (path.display(), place.display());
+        let why = format!("{path} lies in {place}, which every command may read; name another directory (--data DIR)");
+        return Err(Fail::Usage(why));
+    }
+    let protected = opened_by.map_or_else(|| RuleSet::only(Verdict::Allow), HostPolicy::protected);
+    Ok([protected, kept])
+}
+
+fn within<'a>(path: &Path, places: &'a [PathBuf]) -> Option<&'a PathBuf> {
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    places.iter().find(|place| path.starts_with(place))
+}
+
+/// Why a rule has no effect in this workspace, if it has none.
+fn without_effect(rule: &Rule, catalog: &Catalog, workspace: &Workspace) -> Option<String> {
+    if let Some(family) = ["tool:", "mcp:"].iter().find(|family| rule.action.starts_with(**family)) {
+        return Some(format!("no tool of the command needs `{family}NAME`"));
+    }
+    if let Some(agent) = rule.action.strip_prefix("task:").filter(|agent| !agent.contains('*')) {
+        let names = catalog.names();
+        return (!names.contains(agent)).then(|| unknown_agent(agent, names.iter().map(String::as_str)));
+    }
+    // An ask covers what is below; an allow is for the path that it spells out.
+    let path = rule.resource.trim_end_matches('/');
+    let names_directory = rule.verdict == Verdict::Allow
+        && path == &*rule.resource
+        && !path.contains('*')
+        && rule.action.starts_with("fs.")
+        && path != "."
+        && workspace.path().join(path).is_dir();
+    names_directory.then(|| {
+        format!("`{path}` is a directory, and an allow covers no more than the path that it names: write `{path}/**`")
+    })
+}

@@ -1,0 +1,125 @@
+//! Answers as they arrive: whole lines are printed, and the line at hand is drawn with the tree.
+
+use subtend_session::ids::{AttemptNo, SessionId, TurnNo};
+
+use super::super::paint::harmless;
+
+/// An attempt of a model call.
+pub(super) type Attempt = (SessionId, TurnNo, AttemptNo);
+
+/// The answer that arrives, and the one that was printed last.
+#[derive(Debug, Default)]
+pub(super) struct Stream {
+    attempt: Option<Attempt>,
+    /// The last attempt whose start was reported. Pieces may come before the records of what precedes them.
+    started: Option<Attempt>,
+    /// Its text so far.
+    text: String,
+    /// Bytes of it that were printed: whole lines.
+    printed: usize,
+    /// The last answer that was printed whole.
+    whole: Option<String>,
+}
+
+impl Stream {
+    /// Takes the start of an attempt; gives the lines of it that are whole.
+    pub(super) fn start(&mut self, of: Attempt) -> Option<String> {
+        self.started = Some(of);
+        self.lines()
+    }
+
+    /// Takes a piece that begins at byte `offset` of its attempt; gives the lines that are whole now.
+    pub(super) fn piece(&mut self, of: Attempt, offset: u64, piece: &str) -> Option<String> {
+        if self.attempt != Some(of) {
+            (self.attempt, self.printed) = (Some(of), 0);
+            self.text.clear();
+        }
+        // After a gap the whole answer is printed when it is there.
+        let known = self.text.len().checked_sub(usize::try_from(offset).ok()?)?;
+        self.text.push_str(piece.get(known..)?);
+        self.lines()
+    }
+
+    /// The whole lines that were not printed.
+    fn lines(&mut self) -> Option<String> {
+        self.attempt.filter(|of| self.started == Some(*of))?;
+        let end = self.text.rfind('\n')?;
+        let lines = self.text.get(self.printed..end)?.to_owned();
+        self.printed = end.saturating_add(1);
+        Some(harmless(&lines))
+    }
+
+    /// Takes the whole text of an answer; gives what of it was not printed.
+    pub(super) fn answer(&mut self, of: Attempt, text: &str) -> Option<String> {
+        let printed = self.text.get(..self.printed).filter(|_| self.attempt == Some(of));
+        let rest = printed.and_then(|printed| text.strip_prefix(printed)).unwrap_or(text);
+        let rest = (!rest.trim().is_empty()).then(|| harmless(rest.trim_end()));
+        self.reset();
+        self.whole = Some(text.to_owned());
+        rest
+    }
+
+    /// Ends an answer that does not arrive whole; gives what of it was not printed.
+    pub(super) fn end(&mut self) -> Option<String> {
+        self.attempt?;
+        let rest = self.rest();
+        self.whole = Some(self.text.clone());
+        self.reset();
+        (!rest.trim().is_empty()).then_some(rest)
+    }
+
+    /// The line at hand.
+    pub(super) fn at_hand(&self) -> String {
+        if self.started == self.attempt { self.rest() } else { String::new() }
+    }
+
+    fn rest(&self) -> String {
+        harmless(self.text.get(self.printed..).unwrap_or_default())
+    }
+
+    /// Whether `text` was printed as the last answer.
+    pub(super) fn has_printed(&self, text: &str) -> bool {
+        self.whole.as_deref() == Some(text)
+    }
+
+    fn reset(&mut self) {
+        (self.attempt, self.printed) = (None, 0);
+        self.text.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attempt(no: u32) -> Attempt {
+        (SessionId(uuid::Uuid::from_u128(1)), TurnNo(1), AttemptNo(no))
+    }
+
+    #[test]
+    fn u1_whole_lines_are_printed_once_as_they_arrive() {
+        let (mut stream, first) = (Stream::default(), attempt(1));
+        assert_eq!((stream.piece(first, 0, "one, "), stream.at_hand()), (None, String::new()));
+        assert_eq!(stream.piece(first, 5, "two\n"), None, "its start was not reported yet");
+        assert_eq!(stream.start(first), Some("one, two".into()));
+        assert_eq!(stream.piece(first, 9, "\nthr"), Some(String::new()));
+        assert_eq!(stream.at_hand(), "thr");
+        // A piece that was seen before is not printed again.
+        assert_eq!(stream.piece(first, 0, "one, two\n\nthree"), None);
+        assert_eq!(stream.answer(first, "one, two\n\nthree"), Some("three".into()));
+        assert!(stream.at_hand().is_empty() && stream.has_printed("one, two\n\nthree"));
+    }
+
+    #[test]
+    fn u1_answer_with_a_gap_is_printed_whole() {
+        let mut stream = Stream::default();
+        assert_eq!(stream.piece(attempt(1), 0, "lost"), None);
+        stream.start(attempt(2));
+        assert_eq!(stream.piece(attempt(2), 0, "a\nb"), Some("a".into()));
+        assert_eq!(stream.piece(attempt(2), 9, "z"), None);
+        assert_eq!(stream.answer(attempt(2), "a\nb and z"), Some("b and z".into()));
+        assert_eq!(stream.answer(attempt(3), "at once\n"), Some("at once".into()));
+        assert_eq!((stream.piece(attempt(4), 0, "half"), stream.end()), (None, Some("half".into())));
+        assert!(stream.has_printed("half") && stream.end().is_none());
+    }
+}

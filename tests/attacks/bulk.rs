@@ -1,0 +1,131 @@
+//! Attacks on the store's size: models that write much in one call, in many calls, and in many turns.
+
+use serde_json::{Value, json};
+use subtend_session::limits::Limits;
+use subtend_session::outcome::{Budget, FailKind, ModelFail, Outcome};
+use subtend_session::record::Record;
+
+use super::scene::{Scene, call, fill, read, reads, together};
+
+fn limits(argument_bytes: u64) -> Limits {
+    Limits { argument_bytes, ..Limits::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn arguments_of_40_mb_are_not_recorded() {
+    let mut scene = Scene::new();
+    let host = scene.host().await;
+    let root = host.plays("worker", &[fill("big.txt", 41_943_040)]).await;
+    let told = host.refused(root.id(), 1);
+    let size = "41943082 bytes, and those of one answer may have 2097152 together (argument_bytes)";
+    assert!(told[0].contains(size), "{told:?}");
+    let answered = host.records(root.id()).await.into_iter().find_map(|record| match record {
+        Record::TurnAnswered(answered) => Some(answered.calls[0].args.to_string()),
+        _ => None,
+    });
+    let note = json!({"not_recorded": "41943082 bytes, above the limit argument_bytes of 2097152"}).to_string();
+    assert_eq!((answered, scene.content("big.txt")), (Some(note), String::new()));
+    let size = host.size(root.id()).await;
+    assert!(size < 64_000, "{size}");
+    host.down().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn arguments_of_many_calls_are_bounded_together() {
+    let mut scene = Scene::new().limits(limits(100_000));
+    let host = scene.host().await;
+    let turn: Vec<Value> = (0..8).map(|ix| fill(&format!("f{ix}.txt"), 30_000)).collect();
+    let root = host.plays("worker", &[together(&turn)]).await;
+    let failed: Vec<bool> = host.results(root.id()).iter().map(|(failed, _)| *failed).collect();
+    assert_eq!(failed, [false, false, false, true, true, true, true, true]);
+    assert_eq!(["f2.txt", "f3.txt"].map(|path| scene.content(path).len()), [30_000, 0]);
+    host.down().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_of_tools_are_bounded_as_arguments_are() {
+    let mut scene = Scene::new().limits(limits(1_000));
+    let host = scene.host().await;
+    let root = host.plays("worker", &[call(&"n".repeat(50_000), json!({}))]).await;
+    host.refused(root.id(), 1);
+    let asked = host.records(root.id()).await.into_iter().find_map(|record| match record {
+        Record::TurnAnswered(answered) => Some(answered.calls[0].tool.len()),
+        _ => None,
+    });
+    assert_eq!(asked, Some(64));
+    host.down().await;
+}
+
+/// The control: without the limit the bytes are in the record, and in the workspace.
+#[tokio::test(start_paused = true)]
+async fn arguments_are_recorded_without_the_limit() {
+    let mut scene = Scene::new().limits(limits(u64::MAX));
+    let host = scene.host().await;
+    let root = host.plays("worker", &[fill("big.txt", 4_194_304)]).await;
+    let answered = host.records(root.id()).await.into_iter().find_map(|record| match record {
+        Record::TurnAnswered(answered) => Some(answered.calls[0].args.len()),
+        _ => None,
+    });
+    assert!(answered.is_some_and(|args| args > 4_194_304), "{answered:?}");
+    assert_eq!(scene.content("big.txt").len(), 4_194_304);
+    host.down().await;
+}
+
+/// Turns that read a file of 100 kB again and again.
+fn hoard() -> (Scene, Vec<Value>) {
+    let scene = Scene::new();
+    let lines = format!("{}\n", "y".repeat(99)).repeat(1_000);
+    std::fs::write(scene.at("much.txt"), lines).expect("a file");
+    (scene, vec![read("much.txt"); 30])
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_ends_when_it_has_recorded_too_much() {
+    let (scene, steps) = hoard();
+    let limits = Limits { recorded_bytes: Some(500_000), ..Limits::default() };
+    let mut scene = scene.limits(limits);
+    let host = scene.host().await;
+    let (root, outcome) = host.tries("worker", &steps).await;
+    assert_eq!(outcome, Outcome::OutOfBudget { which: Budget::Recorded });
+    let recorded: u64 = host.records(root.id()).await.iter().map(Record::text_bytes).sum();
+    assert!((500_000..600_000).contains(&recorded), "{recorded}");
+    // The session itself can be continued: the limit is one of a run.
+    host.goes_on(&root, &[read("top.txt")]).await;
+    host.down().await;
+}
+
+/// The control: without the limit the run records all that it reads.
+#[tokio::test(start_paused = true)]
+async fn a_run_records_anything_without_the_limit() {
+    let (scene, steps) = hoard();
+    let mut scene = scene.limits(Limits { recorded_bytes: None, ..Limits::default() });
+    let host = scene.host().await;
+    let (root, outcome) = host.tries("worker", &steps).await;
+    assert_eq!(outcome, Outcome::Completed);
+    let recorded: u64 = host.records(root.id()).await.iter().map(Record::text_bytes).sum();
+    assert!(recorded > 1_000_000, "{recorded}");
+    host.down().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_of_40_000_calls_is_no_answer() {
+    let mut scene = Scene::new();
+    let host = scene.host().await;
+    let (root, outcome) = host.tries("worker", &[reads("top.txt", 40_000)]).await;
+    let message = "the answer asks for 40000 calls, and may hold 1024 at most".into();
+    assert_eq!(outcome, Outcome::Failed { kind: FailKind::Model { error: ModelFail::BadAnswer, message } });
+    let calls = |record: &Record| matches!(record, Record::CallStarted { .. } | Record::CallFinished(_));
+    assert!(!host.records(root.id()).await.iter().any(calls));
+    host.down().await;
+}
+
+/// The control: as many as an answer may hold are all in the record, and those within `calls_per_answer` run.
+#[tokio::test(start_paused = true)]
+async fn an_answer_of_1_024_calls_is_recorded() {
+    let mut scene = Scene::new();
+    let host = scene.host().await;
+    let root = host.plays("worker", &[reads("top.txt", 1_024)]).await;
+    let failed = host.results(root.id()).iter().filter(|(failed, _)| *failed).count();
+    assert_eq!((host.results(root.id()).len(), failed), (1_024, 960));
+    host.down().await;
+}

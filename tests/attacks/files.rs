@@ -1,0 +1,143 @@
+//! Another user of the system, who reads the files of a store or holds its lock.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+/// Everybody's own: `nobody`, on every Linux.
+const NOBODY: &str = "65534";
+const SCRIPT: &str = r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "the-hidden-word", "repeat": true } ] } ] }"#;
+
+/// A person's directory that others may enter, with a store of one session in it.
+struct Home(TempDir);
+
+impl Home {
+    fn new(engine: &str) -> Self {
+        let home = Self(tempfile::tempdir().expect("a directory"));
+        open_up(home.0.path());
+        std::fs::write(home.at("script.json"), SCRIPT).expect("a script");
+        let done = home.run(engine);
+        assert!(done.status.success(), "{done:?}");
+        home
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.0.path().join(path)
+    }
+
+    fn call(&self, args: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_subtend"));
+        let command = command.args(args).current_dir(self.0.path()).env("XDG_CONFIG_HOME", self.at("config"));
+        command.env("SUBTEND_DATA", self.at("data")).output().expect("it runs")
+    }
+
+    fn run(&self, engine: &str) -> Output {
+        let store = format!("{engine}:{}", self.at("data").join(engine).display());
+        let model = format!("scripted:{}", self.at("script.json").display());
+        // A body that no engine takes goes into a blob.
+        let long = "x".repeat(100_000);
+        self.call(&["run", "--quiet", "--store", &store, "--model", &model, &long])
+    }
+}
+
+fn open_up(path: &Path) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("its owner may");
+}
+
+/// Every file and directory from `path` down with its mode.
+fn modes(path: &Path) -> Vec<(PathBuf, u32)> {
+    let metadata = std::fs::symlink_metadata(path).expect("a file");
+    let mut all = vec![(path.to_owned(), metadata.permissions().mode() & 0o777)];
+    if metadata.is_dir() {
+        for entry in std::fs::read_dir(path).expect("a directory") {
+            all.extend(modes(&entry.expect("an entry").path()));
+        }
+    }
+    all
+}
+
+/// What others may do with anything there.
+fn open_to_others(path: &Path) -> Vec<(PathBuf, u32)> {
+    modes(path).into_iter().filter(|(_, mode)| mode & 0o077 != 0).collect()
+}
+
+/// As another user: only root may become one, and an ordinary user's test is that of the modes.
+fn as_nobody(args: &[&str]) -> Option<Output> {
+    let is_root = std::fs::read_to_string("/proc/self/status").is_ok_and(|told| told.contains("\nUid:\t0\t"));
+    if !is_root {
+        return None;
+    }
+    let ids = [format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"), "--clear-groups".to_owned()];
+    Some(Command::new("setpriv").args(ids).args(args).output().expect("setpriv of util-linux runs"))
+}
+
+fn lock_of(home: &Home, engine: &str) -> String {
+    home.at("data").join(engine).join("LOCK").display().to_string()
+}
+
+/// Tries to read the store and to hold its lock; tells which of the two was possible.
+fn attack(home: &Home, engine: &str) -> Option<(bool, bool)> {
+    let lock = lock_of(home, engine);
+    let (read, held) = (as_nobody(&["cat", &lock])?, as_nobody(&["flock", "--nonblock", &lock, "true"])?);
+    Some((read.status.success(), held.status.success()))
+}
+
+#[test]
+fn sec6_another_user_reads_no_file_and_holds_no_lock() {
+    for engine in ["redb", "sled", "fjall"] {
+        let home = Home::new(engine);
+        let data = home.at("data");
+        assert!(modes(&data).len() > 3, "{engine}: there is a store");
+        assert_eq!(open_to_others(&data), [], "{engine}");
+        assert!(attack(&home, engine).is_none_or(|did| did == (false, false)), "{engine}");
+        // The control: as files were made before, both succeed.
+        for (path, mode) in modes(&data) {
+            let open = if mode & 0o100 == 0 { 0o644 } else { 0o755 };
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(open)).expect("its owner may");
+        }
+        assert!(attack(&home, engine).is_none_or(|did| did == (true, true)), "{engine}");
+        // The next start closes it, and says so once.
+        let done = home.run(engine);
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        let warning = format!("warning: {} was open to other users (mode 755)", data.join(engine).display());
+        assert!(done.status.success() && said.contains(&warning), "{engine}: {said}");
+        assert_eq!(open_to_others(&data.join(engine)), [], "{engine}");
+        assert!(!String::from_utf8_lossy(&home.run(engine).stderr).contains("warning: "), "{engine}");
+        assert!(attack(&home, engine).is_none_or(|did| did == (false, false)), "{engine}");
+    }
+}
+
+#[test]
+fn sec6_a_data_directory_is_closed_and_other_files_stay() {
+    let home = Home::new("redb");
+    let data = home.at("data");
+    open_up(&data);
+    let done = home.call(&["sessions"]);
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(said.contains(&format!("warning: {} was open to other users (mode 755)", data.display())), "{said}");
+    assert_eq!(open_to_others(&data), []);
+    // A directory that holds more than stores is somebody's own: it is left, and named.
+    std::fs::write(data.join("notes.txt"), "mine").expect("a file");
+    [data.clone(), data.join("notes.txt")].iter().for_each(|path| open_up(path));
+    let said = String::from_utf8_lossy(&home.call(&["sessions"]).stderr).into_owned();
+    assert!(said.contains("is open to other users (mode 755) and cannot be closed: it holds other files"), "{said}");
+    assert_eq!(open_to_others(&data), [(data.clone(), 0o755), (data.join("notes.txt"), 0o755)]);
+}
+
+#[test]
+fn sec6_an_export_is_for_its_owner_and_follows_no_link() {
+    let home = Home::new("redb");
+    // A link under the name that the export has until it is whole.
+    std::fs::write(home.at("victim"), "untouched").expect("a file");
+    std::os::unix::fs::symlink(home.at("victim"), home.at("all.jsonl.part")).expect("a link");
+    let out = home.at("all.jsonl").display().to_string();
+    let done = home.call(&["export", "--out", &out]);
+    assert!(done.status.success(), "{done:?}");
+    assert_eq!(std::fs::read_to_string(home.at("victim")).expect("a file"), "untouched");
+    assert_eq!(open_to_others(&home.at("all.jsonl")), []);
+    assert!(as_nobody(&["cat", &out]).is_none_or(|read| !read.status.success()));
+    open_up(&home.at("all.jsonl"));
+    assert!(as_nobody(&["cat", &out]).is_none_or(|read| read.status.success()), "the control");
+}

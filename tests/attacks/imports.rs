@@ -1,0 +1,134 @@
+//! An export that somebody else made: its names, its trees and its approvals.
+
+use std::io::{BufReader, Cursor};
+
+use serde_json::{Value, json};
+use subtend_journal::memory::Memory;
+use subtend_journal::{Journal, Options, codec};
+use subtend_session::ids::{Interned, SessionId};
+use subtend_session::record::Record;
+use subtend_session::state::State;
+
+/// An afternoon with a child and an approval for good.
+const EXPORT: &str = include_str!("../../journal/fixtures/1/kinds.jsonl");
+/// The same records, as an engine keeps them.
+const FRAMES: &str = include_str!("../../journal/fixtures/1/kinds.hex");
+
+fn lines() -> Vec<Value> {
+    EXPORT.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+/// Seals, numbers and sums lines, as an attacker does who writes an export by hand.
+fn forged(lines: Vec<Value>) -> Vec<u8> {
+    let (mut out, mut sum) = (Vec::new(), blake3::Hasher::new());
+    for (n, mut line) in (1_u64..).zip(lines) {
+        let fields = line.as_object_mut().expect("an object");
+        fields.remove("crc");
+        fields.insert("n".into(), n.into());
+        if let Some(end) = fields.get_mut("end") {
+            end["sum"] = sum.finalize().to_hex().as_str().into();
+        }
+        let mut bytes = serde_json::to_vec(&line).expect("JSON");
+        bytes.pop();
+        let crc = crc32c::crc32c(&bytes);
+        bytes.extend_from_slice(format!(",\"crc\":\"{crc:08x}\"}}\n").as_bytes());
+        sum.update(&bytes);
+        out.extend(bytes);
+    }
+    out
+}
+
+/// Imports into an empty store; gives it, or why it was refused, when it must have nothing.
+fn imported(lines: Vec<Value>) -> Result<Journal, String> {
+    let threads = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let journal = Journal::open(Box::new(Memory::new()), Options::default()).expect("a journal");
+    let mut file = BufReader::new(Cursor::new(forged(lines)));
+    let done = threads.block_on(journal.import(&mut file, &mut |_| {}));
+    match done {
+        Ok(_) => Ok(journal),
+        Err(error) => {
+            assert!(journal.heads().expect("heads").is_empty(), "a refused export leaves nothing");
+            Err(error.to_string())
+        }
+    }
+}
+
+/// The first record of this kind.
+fn record<'a>(lines: &'a mut [Value], kind: &str) -> &'a mut Value {
+    let records = lines.iter_mut().filter_map(|line| line.get_mut("frame")?.get_mut("records")?.as_array_mut());
+    records.flatten().find_map(|record| record.get_mut(kind)).expect("a record of that kind")
+}
+
+#[test]
+fn sec7_names_of_an_export_are_judged_field_by_field() {
+    assert!(imported(lines()).is_ok(), "the control: forged, and nothing spoilt");
+    let escape = "\u{1b}]0;owned\u{7}";
+    for (kind, field, value, why) in [
+        ("session_created", "short", "../../etc", "the short name \"../../etc\" is not"),
+        ("session_created", "short", "", "the short name \"\" is not"),
+        ("session_created", "agent", "../../agents/evil", "is a path, not a name"),
+        ("session_created", "agent", escape, "has the control character"),
+        ("session_created", "model", escape, "the model"),
+        ("session_created", "workspace", escape, "the workspace"),
+        ("session_created", "title", escape, "the title"),
+        ("session_created", "title", "\u{202e}txt.exe", "the title"),
+        ("child_spawned", "short", "A3F9C1", "the short name \"A3F9C1\" is not"),
+        ("child_spawned", "agent", "/bin/sh", "is a path, not a name"),
+        ("child_spawned", "label", escape, "the label"),
+    ] {
+        let mut lines = lines();
+        record(&mut lines, kind)[field] = json!(value);
+        // The control: the record itself is one that a fold takes.
+        assert!(serde_json::from_value::<Record>(json!({kind: record(&mut lines, kind)})).is_ok(), "{kind}.{field}");
+        let refused = imported(lines).map(drop).expect_err(field);
+        assert!(refused.contains(why) && refused.contains("nothing was imported"), "{kind}.{field}: {refused}");
+    }
+}
+
+#[test]
+fn sec7_a_child_is_of_the_tree_of_its_parent() {
+    let mut other = lines();
+    // The child claims to stand below its parent, in a tree of its own.
+    let births = other.iter_mut().filter_map(|line| line.get_mut("frame"));
+    let child =
+        births.filter_map(|frame| frame["records"][0].get_mut("session_created")).find(|it| it["place"] != "root");
+    let child = child.expect("a child");
+    child["place"]["child"]["root"] = json!("00000000-0000-0000-0000-00000000000b");
+    let refused = imported(other).map(drop).expect_err("another tree");
+    assert!(refused.contains("is of the tree of"), "{refused}");
+}
+
+/// The states of the sessions, folded from these records.
+fn allowed_for_good(records: Vec<(SessionId, Vec<Record>)>) -> usize {
+    let folded = records.into_iter().map(|(session, records)| State::fold(session, &records).expect("it folds"));
+    folded.map(|state| state.always.len()).sum()
+}
+
+#[test]
+fn sec7_an_approval_for_good_is_not_imported() {
+    let journal = imported(lines()).expect("imported");
+    let heads = journal.heads().expect("heads");
+    let records = |session| journal.records(session).expect("records").into_iter().map(|it| it.record).collect();
+    let taken: Vec<(SessionId, Vec<Record>)> = heads.iter().map(|(session, _)| (*session, records(*session))).collect();
+    assert_eq!(allowed_for_good(taken), 0);
+    // The control: the same records in the store that they were made in.
+    let bodies = journal.records(heads[0].0).expect("records").remove(0).record;
+    let Record::SessionCreated(known) = bodies else { panic!("a birth") };
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).expect("digits"), 16).expect("a byte");
+    let kept = FRAMES.lines().map(|line| {
+        let bytes: Vec<u8> = line.as_bytes().chunks(2).map(byte).collect();
+        let frame = codec::decode(&bytes).expect("a frame");
+        let mut records = frame.records;
+        if let Some(Record::SessionCreated(created)) = records.first_mut() {
+            fill(&mut created.system, &known.system);
+            fill(&mut created.ceiling, &known.ceiling);
+            fill(&mut created.limits, &known.limits);
+        }
+        (frame.session, records)
+    });
+    assert_eq!(allowed_for_good(kept.collect()), 1);
+}
+
+fn fill<T: ?Sized>(body: &mut Interned<T>, known: &Interned<T>) {
+    body.body.clone_from(&known.body);
+}

@@ -1,0 +1,174 @@
+//! What no rule for files covers: files that configure agents, and files of the host itself.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use subtend_tools::policy::PROTECTED;
+use subtend_tools::sandbox::{self, Strength};
+
+use super::call::{Done, Under, User};
+use super::scene::SECRET;
+
+/// Everything in the workspace, commands and the network.
+const ALL: [&str; 6] = ["--allow", "fs.*", "--allow", "shell.run", "--allow", "net.fetch"];
+
+/// A run whose model makes these calls; each event is on stdout.
+fn plays(user: &User, calls: &[Value], more: &[&str]) -> Done {
+    let mut steps: Vec<Value> = calls.iter().map(|call| json!({"calls": [call]})).collect();
+    steps.push(json!({"text": "done"}));
+    let model = user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
+    let done = user.call(&[&["run", "--json", "--model", &model, "go"], &ALL[..], more].concat());
+    assert_eq!(done.code, Some(0), "{done:?}");
+    done
+}
+
+fn write(path: &str) -> Value {
+    json!({"tool": "write", "args": {"path": path, "content": "spoiled"}})
+}
+
+fn sh(command: &str) -> Value {
+    json!({"tool": "shell", "args": {"command": command}})
+}
+
+fn is_spoiled(user: &User, path: &str) -> bool {
+    std::fs::read_to_string(user.workspace().join(path)).is_ok_and(|text| text.contains("spoiled"))
+}
+
+fn holds() -> bool {
+    sandbox::probe().is_ok_and(|strength| strength == Strength::FilesAndNetwork)
+}
+
+const FILES: [&str; 4] = ["subtend.yaml", ".subtend/agents/general.md", ".claude/settings.json", ".mcp.json"];
+
+/// A rule for all files does not write the agents of the next session; one that spells the path out does.
+#[test]
+fn a_rule_for_all_files_writes_no_configuration_of_agents() {
+    let user = User::new();
+    std::fs::create_dir(user.workspace().join("src")).expect("a folder");
+    #[cfg(unix)]
+    std::os::unix::fs::symlink("../subtend.yaml", user.workspace().join("src/link")).expect("a link");
+    let calls: Vec<Value> = FILES.iter().chain(&["src/link", "src/a.rs"]).map(|path| write(path)).collect();
+    plays(&user, &calls, &[]);
+    assert_eq!(FILES.map(|path| is_spoiled(&user, path)), [false; 4]);
+    assert!(is_spoiled(&user, "src/a.rs"));
+    plays(&user, &calls, &["--allow", "fs.write=.subtend/**", "--allow", "fs.write=subtend.yaml"]);
+    assert_eq!(FILES.map(|path| is_spoiled(&user, path)), [true, true, false, false]);
+}
+
+/// Nor does a command, by whatever way; where no sandbox can hold it there is no command.
+#[test]
+fn a_command_writes_no_configuration_of_agents() {
+    let tries = [
+        "echo spoiled > subtend.yaml",
+        "mkdir -p .subtend/agents; echo spoiled > .subtend/agents/general.md",
+        "mkdir .claude; echo spoiled > .claude/settings.json",
+        "echo spoiled > src/x; mv src/x .mcp.json; ln src/x .mcp.json; ln -s src/x .mcp.json",
+        "mkdir -p src/d/agents; echo spoiled > src/d/agents/general.md; rm -rf .subtend; mv src/d .subtend",
+        "cd src; echo spoiled > ../subtend.yaml; echo spoiled > made",
+    ];
+    let calls = tries.map(sh);
+    let user = User::new();
+    std::fs::create_dir(user.workspace().join("src")).expect("a folder");
+    FILES.iter().for_each(|path| user.file(path, "{}\n"));
+    user.file(".subtend/agents/general.md", "---\nmode: all\n---\nWork.\n");
+    user.file("subtend.yaml", "");
+    plays(&user, &calls, &[]);
+    assert_eq!(FILES.map(|path| is_spoiled(&user, path)), [false; 4]);
+    assert_eq!(is_spoiled(&user, "src/made"), holds());
+    let user = User::new();
+    std::fs::create_dir(user.workspace().join("src")).expect("a folder");
+    let spelled: Vec<String> = PROTECTED.iter().map(|path| format!("fs.write={path}/**")).collect();
+    let lifted: Vec<&str> = spelled.iter().flat_map(|rule| ["--allow", rule]).collect();
+    plays(&user, &calls[..3], &lifted);
+    assert_eq!(FILES.map(|path| is_spoiled(&user, path)), [true, true, true, false]);
+}
+
+/// Where none of it exists a command makes what it likes. The next start does not use it: trust is asked about first.
+#[test]
+fn a_command_works_at_the_top_of_a_plain_workspace() {
+    let user = User::new();
+    let agent = "printf -- '---\\nmode: all\\ndescription: Spoiled.\\n---\\nWork.\\n' > .subtend/agents/spoiled.md";
+    let script = format!("mkdir target; echo made > target/a; mkdir -p .subtend/agents; {agent}");
+    // Nor does it reach what the host keeps outside: the store, and who is trusted.
+    let (config, data) = (user.config().join("subtend"), user.data());
+    std::fs::create_dir_all(&config).expect("a folder");
+    let outside = format!(
+        "cat {0}/redb/*; echo spoiled > {0}/x; echo spoiled > {1}/trusted.json",
+        data.display(),
+        config.display()
+    );
+    plays(&user, &[sh(&script), sh(&outside)], &[]);
+    if holds() {
+        assert!(!config.join("trusted.json").exists() && !data.join("x").exists());
+    }
+    assert_eq!(std::fs::read_to_string(user.workspace().join("target/a")).ok().as_deref(), Some("made\n"));
+    assert!(user.workspace().join(".subtend/agents/spoiled.md").exists());
+    let listed = |trust: &str| {
+        let mut command = user.command(&["agents"]);
+        command.env("SUBTEND_TRUST", trust);
+        Under::start(command, "").done().out.contains("spoiled")
+    };
+    assert_eq!((listed("0"), listed("1")), (false, true));
+}
+
+fn plant(path: &Path) {
+    std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+    std::fs::write(path, format!("# {SECRET}\n")).expect("a file");
+}
+
+/// The data directory in the workspace: neither read nor written, by no tool.
+#[test]
+fn the_store_in_the_workspace_is_out_of_reach() {
+    let user = User::new();
+    plant(&user.workspace().join("data/planted"));
+    plant(&user.workspace().join("data2/planted"));
+    let calls = |dir: &str| {
+        let path = format!("{dir}/planted");
+        vec![
+            json!({"tool": "read", "args": {"path": &path}}),
+            json!({"tool": "search", "args": {"pattern": "hidden"}}),
+            json!({"tool": "search", "args": {"pattern": "hidden", "path": dir}}),
+            sh(&format!(
+                "cat {path}; cp {path} found; cat found; ln {path} found; cat found; ln -s {path} found; cat found"
+            )),
+            sh(&format!("echo spoiled > {path}; rm -rf {dir}; mv {dir} moved")),
+            write(&path),
+            write(&format!("{dir}/redb/LOCK")),
+        ]
+    };
+    std::fs::remove_dir_all(user.workspace().join("data2")).expect("removed");
+    let done = plays(&user, &calls("data"), &["--data", "data"]);
+    assert!(!done.out.contains(SECRET), "{}", done.out);
+    assert!(!is_spoiled(&user, "data/planted") && !is_spoiled(&user, "data/redb/LOCK"));
+    assert_eq!(user.call(&["verify", "--data", "data"]).code, Some(0));
+    plant(&user.workspace().join("data2/planted"));
+    let control = plays(&user, &calls("data2"), &["--data", "data"]);
+    assert!(control.out.contains(SECRET) && is_spoiled(&user, "data2/planted"), "{}", control.out);
+}
+
+/// A workspace above the person's data and configuration reaches neither; one within them is refused.
+#[test]
+fn a_workspace_above_the_store_does_not_reach_it() {
+    let user = User::new();
+    plant(&user.config().join("subtend/subtend.yaml"));
+    plant(&user.config().join("other/planted"));
+    let calls = |path: &str| {
+        let file = format!("config/{path}");
+        [
+            json!({"tool": "read", "args": {"path": &file}}),
+            json!({"tool": "write", "args": {"path": &file, "content": "# spoiled"}}),
+            sh(&format!("cat {file}; echo '# spoiled' > {file}; ls data/redb && echo 'store'$((1+1))'seen'")),
+        ]
+    };
+    let done = plays(&user, &calls("subtend/subtend.yaml"), &["--workspace", ".."]);
+    let own = std::fs::read_to_string(user.config().join("subtend/subtend.yaml")).expect("a file");
+    assert!(!done.out.contains(SECRET) && !done.out.contains("store2seen") && !own.contains("spoiled"), "{}", done.out);
+    let control = plays(&user, &calls("other/planted"), &["--workspace", ".."]);
+    let other = std::fs::read_to_string(user.config().join("other/planted")).expect("a file");
+    assert!(control.out.contains(SECRET) && other.contains("spoiled"), "{}", control.out);
+    for around in ["../data/redb", "../config/subtend"] {
+        let refused = user.call(&["run", "--workspace", around, "hi"]);
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        assert!(refused.err.contains("which is kept from tools"), "{refused:?}");
+    }
+}

@@ -1,0 +1,29 @@
+//! What a model writes, where it ends up: files and pipes are read at terminals sooner or later.
+
+use std::process::Command;
+
+/// Clears the screen, turns the direction of writing, and hides characters.
+const HOSTILE: &str = "safe\u{1b}[2J\u{9b}31m\u{202e}\u{2066}\u{200b}\u{feff}\u{e0041}end";
+
+/// The stdout of a run whose model answers so.
+fn answered(more: &[&str]) -> String {
+    let dir = tempfile::tempdir().expect("a directory");
+    let script = serde_json::json!({"rules": [{"agent": "*", "steps": [{"text": HOSTILE}]}]});
+    std::fs::write(dir.path().join("script.json"), script.to_string()).expect("a script");
+    std::fs::create_dir(dir.path().join("workspace")).expect("a workspace");
+    let model = format!("scripted:{}", dir.path().join("script.json").display());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_subtend"));
+    command.env_clear().env("HOME", dir.path()).current_dir(dir.path().join("workspace"));
+    command.args(["run", "go", "--quiet", "--model", &model, "--data"]).arg(dir.path().join("data")).args(more);
+    let output = command.output().expect("it runs");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[test]
+fn u4_an_answer_in_a_pipe_is_escaped() {
+    let escaped = "safe<U+001B>[2J<U+009B>31m<U+202E><U+2066><U+200B><U+FEFF><U+E0041>end\n";
+    assert_eq!(answered(&[]), escaped);
+    // The control: with the guard off the same answer reaches whatever reads the pipe.
+    assert_eq!(answered(&["--raw"]), format!("{HOSTILE}\n"));
+}

@@ -1,0 +1,99 @@
+//! A workspace that the person has not trusted brings nothing into effect.
+
+use serde_json::json;
+
+use super::call::{Done, Under, User};
+
+/// A workspace whose configuration chooses an agent of its own.
+fn cloned() -> (User, String) {
+    let user = User::new();
+    user.file("subtend.yaml", "agent: mine\nlimits: {turns: 7}\n");
+    user.file(".subtend/agents/mine.md", "---\nmode: all\ndescription: Works for the repository.\n---\nObey.\n");
+    let says = |agent: &str| json!({"agent": agent, "steps": [{"text": format!("{agent} answers"), "repeat": true}]});
+    let model = user.script(&json!({"rules": [says("mine"), says("general")]}).to_string());
+    (user, model)
+}
+
+/// A call of a person who has said nothing by a variable.
+fn call(user: &User, args: &[&str]) -> Done {
+    let mut command = user.command(args);
+    command.env_remove("SUBTEND_TRUST");
+    Under::start(command, "").done()
+}
+
+fn answer(user: &User, model: &str, more: &[&str]) -> String {
+    let done = call(user, &[&["run", "--store", "memory", "--model", model, "hi"], more].concat());
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert_eq!(
+        done.err.contains("left aside"),
+        done.out.starts_with("general") && !more.contains(&"--quiet"),
+        "{done:?}"
+    );
+    done.out.trim().to_owned()
+}
+
+const OWN: &str = "mine answers";
+const BUILT_IN: &str = "general answers";
+
+/// Before the person says so, neither its configuration nor its agents are used; `--trust` says so once, `subtend trust` for good.
+#[test]
+fn an_untrusted_workspace_brings_nothing_into_effect() {
+    let (user, model) = cloned();
+    assert_eq!(answer(&user, &model, &[]), BUILT_IN);
+    assert_eq!(answer(&user, &model, &["--quiet"]), BUILT_IN);
+    let unknown = call(&user, &["run", "--store", "memory", "--model", &model, "--agent", "mine", "hi"]);
+    assert_eq!(
+        (unknown.code, unknown.err.contains("1 agent of this workspace left aside")),
+        (Some(2), true),
+        "{unknown:?}"
+    );
+    assert_eq!(answer(&user, &model, &["--trust"]), OWN);
+    assert_eq!(answer(&user, &model, &[]), BUILT_IN, "that time only");
+    assert_eq!(call(&user, &["trust"]).code, Some(2), "there is no terminal to ask at");
+    assert_eq!(answer(&user, &model, &[]), BUILT_IN);
+    let trusted = call(&user, &["trust", "--yes"]);
+    assert_eq!(trusted.code, Some(0), "{trusted:?}");
+    assert!(trusted.err.contains("agent mine: Works for the repository.") && trusted.err.contains("limits.turns = 7"));
+    assert_eq!(answer(&user, &model, &[]), OWN);
+    assert!(call(&user, &["trust", "--list"]).out.starts_with("trusted  "));
+    assert_eq!(call(&user, &["trust", "--revoke"]).code, Some(0));
+    assert_eq!(answer(&user, &model, &[]), BUILT_IN);
+}
+
+/// The answer is for one directory: another one at its path, and the same one elsewhere, are asked about anew.
+#[test]
+fn trust_goes_neither_to_a_replaced_nor_to_a_moved_workspace() {
+    let (user, model) = cloned();
+    assert_eq!(call(&user, &["trust", "--yes"]).code, Some(0));
+    let aside = user.workspace().with_file_name("moved");
+    std::fs::rename(user.workspace(), &aside).expect("moved");
+    user.file("subtend.yaml", "agent: mine\n");
+    user.file(".subtend/agents/mine.md", "---\nmode: all\ndescription: Another.\n---\nObey.\n");
+    assert_eq!(answer(&user, &model, &[]), BUILT_IN, "another directory");
+    assert_eq!(answer(&user, &model, &["--workspace", "../moved"]), BUILT_IN, "another path");
+    assert!(call(&user, &["trust", "--list"]).out.starts_with("gone or replaced  "));
+    std::fs::remove_dir_all(user.workspace()).expect("removed");
+    std::fs::rename(&aside, user.workspace()).expect("moved back");
+    assert_eq!(answer(&user, &model, &[]), OWN);
+}
+
+/// Listings show what is used, and say what is left aside; nothing to trust is nothing to ask.
+#[test]
+fn listings_leave_an_untrusted_workspace_aside() {
+    let (user, _) = cloned();
+    for verb in [&["agents"][..], &["config", "show", "agent"], &["prompt", "general"]] {
+        let done = call(&user, verb);
+        assert_eq!((done.code, done.err.contains("left aside")), (Some(0), true), "{done:?}");
+        assert!(!done.out.contains("mine"), "{done:?}");
+        let control = user.call(verb);
+        assert!(!control.err.contains("left aside"), "{control:?}");
+    }
+    assert!(user.call(&["agents"]).out.contains("mine"));
+    let empty = User::new();
+    let done = call(&empty, &["run", "--store", "memory", "hi"]);
+    assert_eq!((done.code, done.err.contains("left aside")), (Some(0), false), "{done:?}");
+    // The first file of a workspace that the person writes by the command is their own.
+    assert_eq!(call(&empty, &["config", "set", "agent", "plan"]).code, Some(0));
+    let shown = call(&empty, &["config", "show", "agent"]);
+    assert!(shown.out.starts_with("agent  plan") && shown.err.is_empty(), "{shown:?}");
+}

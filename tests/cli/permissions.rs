@@ -1,0 +1,240 @@
+//! Permissions and limits that cannot take effect are refused, not ignored.
+
+use serde_json::{Value, json};
+
+use super::call::User;
+
+const READS: &str = r#"{ "rules": [ { "agent": "*", "steps": [
+    { "calls": [ { "tool": "read", "args": { "path": "secret/key.txt" } } ] },
+    { "text": "read" } ] } ] }"#;
+
+fn scene(permissions: &str) -> (User, String) {
+    let user = User::new();
+    let model = user.script(READS);
+    user.file("secret/key.txt", "the-secret-text");
+    user.file(".subtend/agents/general.md", &format!("---\nmode: all\npermissions:\n  {permissions}\n---\nWork.\n"));
+    (user, model)
+}
+
+/// What the model was given for its one call.
+fn result(user: &User) -> Value {
+    let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
+    let shown = user.json(&["show", "--json", &id]);
+    let entries = shown["entries"].as_array().expect("entries");
+    entries.iter().find(|entry| entry["type"] == "answer").expect("an answer")["calls"][0]["result"].clone()
+}
+
+#[test]
+fn a1_a_deny_takes_effect_or_the_file_is_refused() {
+    for (permissions, says) in [
+        ("\"fs.read=secret/**\": deny", "nest the pattern below it: `fs.read: {\"secret/**\": deny}`"),
+        ("\"fs.reed\": deny", "unknown action; did you mean `fs.read`?"),
+        ("\"{workspace}/secret/**\": deny", "unknown placeholder `{workspace}`"),
+        (
+            "fs.read: {\"{workspace}/secret/**\": deny}",
+            "unknown placeholder `{workspace}`; paths are relative to the workspace",
+        ),
+    ] {
+        let (user, model) = scene(permissions);
+        let checked = user.call(&["agents", "check", ".subtend/agents"]);
+        assert_eq!(checked.code, Some(1), "{permissions}: {checked:?}");
+        assert!(checked.err.contains(says), "{permissions}: {checked:?}");
+        let run = user.call(&["run", "--model", &model, "look"]);
+        assert_eq!(run.code, Some(2), "{permissions}: {run:?}");
+        assert!(run.err.contains("the agent `general` is refused") && run.err.contains(says), "{run:?}");
+        assert!(!user.data().exists(), "nothing is started");
+    }
+    for permissions in [
+        "read: deny",
+        "read: {\"secret/**\": deny}",
+        "fs.read: {secret/**: deny}",
+        "fs.read: {secret: deny}",
+        "fs.read: {./secret: ask}",
+        "fs.*: deny",
+    ] {
+        let (user, model) = scene(permissions);
+        assert_eq!(user.call(&["agents", "check", ".subtend/agents"]).code, Some(0), "{permissions}");
+        user.call(&["run", "--quiet", "--model", &model, "look"]);
+        let result = result(&user).to_string();
+        assert!(!result.contains("the-secret-text") && result != "null", "{permissions}: {result}");
+    }
+}
+
+#[test]
+fn a1_options_and_files_have_one_parser() {
+    let user = User::new();
+    let model = user.script(READS);
+    for (rule, says) in [
+        ("fs.reed", "unknown action; did you mean `fs.read`?"),
+        (
+            "fs.read={workspace}/**",
+            "unknown placeholder `{workspace}`; paths are relative to the workspace: write `**`",
+        ),
+        ("tool:weather", "no tool of the command needs `tool:NAME`"),
+    ] {
+        for option in ["--allow", "--ask"] {
+            let done = user.call(&["run", "--model", &model, option, rule, "hi"]);
+            assert_eq!(done.code, Some(2), "{done:?}");
+            assert!(done.err.contains(says) && done.err.contains(option), "{done:?}");
+        }
+    }
+    user.file("secret/key.txt", "the-secret-text");
+    let done = user.call(&["run", "--quiet", "--model", &model, "--ask", "read=secret/**", "hi"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(!result(&user).to_string().contains("the-secret-text"));
+}
+
+#[test]
+fn a1_keys_that_restrict_are_refused_by_check_and_run() {
+    let (user, model) = scene("fs.write: deny\ndisallowedTools: [read]");
+    let says =
+        "`disallowedTools` is not a key here, and a restriction is never ignored: write `permissions: {ACTION: deny}`";
+    let checked = user.call(&["agents", "check", ".subtend/agents"]);
+    assert!(checked.code == Some(1) && checked.err.contains(says), "{checked:?}");
+    let run = user.call(&["run", "--model", &model, "look"]);
+    assert!(run.code == Some(2) && run.err.contains(says) && !user.data().exists(), "{run:?}");
+}
+
+#[test]
+fn a1_rules_for_unknown_agents_are_refused() {
+    let (user, model) = scene("task: {exlpore: deny}");
+    let says = "there is no agent `exlpore`; did you mean `explore`?";
+    let checked = user.call(&["agents", "check", ".subtend/agents"]);
+    assert!(checked.code == Some(1) && checked.err.contains(says), "{checked:?}");
+    let run = user.call(&["run", "--model", &model, "look"]);
+    assert!(run.code == Some(2) && run.err.contains(says) && !user.data().exists(), "{run:?}");
+    std::fs::remove_file(user.workspace().join(".subtend/agents/general.md")).expect("a file");
+    for rule in ["task=exlpore", "task:exlpore"] {
+        for option in ["--ask", "--allow"] {
+            let done = user.call(&["run", "--model", &model, option, rule, "hi"]);
+            let says = format!("error: {says} ({option} {rule})\n");
+            assert_eq!((done.code, &*done.err), (Some(2), &*says));
+        }
+    }
+    // Agents of the workspace count, and so do patterns.
+    user.file(".subtend/agents/critic.md", "---\nmode: all\n---\nJudge.\n");
+    let rules = ["--ask", "task=critic", "--ask", "task:r*"];
+    assert_eq!(user.call(&[&["run", "--quiet", "--model", &model], &rules[..], &["hi"]].concat()).code, Some(0));
+}
+
+#[test]
+fn a1_an_allow_of_a_directory_is_refused() {
+    let user = User::new();
+    let model = user.script_named("done", "done");
+    user.file("src/a.rs", "");
+    let done = user.call(&["run", "--model", &model, "--allow", "fs.write=./src", "hi"]);
+    let says = "error: `src` is a directory, and an allow covers no more than the path that it names: write `src/**` (--allow \
+                fs.write=./src)\n";
+    assert_eq!((done.code, &*done.err), (Some(2), says));
+    assert_eq!(user.call(&["run", "--quiet", "--model", &model, "--ask", "fs.write=src", "hi"]).code, Some(0));
+}
+
+#[test]
+fn a7_permissions_are_refused_for_a_session_that_exists() {
+    let user = User::new();
+    let writes = r#"{ "rules": [ { "agent": "*", "steps": [
+        { "calls": [ { "tool": "write", "args": { "path": "made.txt", "content": "made" } } ] }, { "text": "done" },
+        { "calls": [ { "tool": "write", "args": { "path": "more.txt", "content": "more" } } ] }, { "text": "done" } ] } ] }"#;
+    let model = user.script(writes);
+    assert_eq!(user.call(&["run", "--quiet", "--model", &model, "--allow", "fs.write", "hi"]).code, Some(0));
+    let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
+    for verb in [vec!["send", &id, "hi"], vec!["continue", &id], vec!["regenerate", &id], vec!["chat", &id]] {
+        for option in ["--allow", "--ask"] {
+            let done = user.call(&[&verb[..], &["--model", &model, option, "shell.run"]].concat());
+            let says = format!(
+                "error: `{option} shell.run`: a session keeps the permissions that it was opened with; open another one with it \
+                 (`subtend run {option} shell.run`)\n"
+            );
+            assert_eq!((done.code, &*done.err), (Some(2), &*says), "{verb:?}");
+        }
+    }
+    // What it was opened with still holds.
+    assert_eq!(user.call(&["send", &id, "again", "--quiet", "--model", &model]).code, Some(0));
+    assert!(user.workspace().join("more.txt").exists());
+}
+
+#[test]
+fn a11_a_limit_above_the_hosts_slots_is_refused_by_name() {
+    let user = User::new();
+    let model = user.script_named("done", "done");
+    let done = user.call(&["run", "--model", &model, "--limit", "live_runs=1000", "hi"]);
+    assert_eq!(done.code, Some(2), "{done:?}");
+    assert!(done.err.contains("the limit `live_runs` of 1000 is above `slots` of the host, 256"), "{done:?}");
+    let raised =
+        user.call(&["run", "--quiet", "--model", &model, "--limit", "live_runs=1000", "--host", "slots=1000", "hi"]);
+    assert_eq!((raised.code, &*raised.err), (Some(0), ""), "{raised:?}");
+    let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
+    let sent = user.call(&["send", &id, "--model", &model, "hi"]);
+    assert!(sent.err.contains("`live_runs` of 1000 counts as 256 here"), "{sent:?}");
+    let own = user.config().join("subtend/subtend.yaml");
+    std::fs::create_dir_all(own.parent().expect("a folder")).expect("a folder");
+    std::fs::write(own, "host: {slots: 2000, inbox: 8, events: 100, idle_ms: 1000}\n").expect("a file");
+    let configured = user.call(&["run", "--quiet", "--model", &model, "--limit", "live_runs=1500", "hi"]);
+    assert_eq!((configured.code, &*configured.err), (Some(0), ""), "{configured:?}");
+    let shown = user.json(&["config", "show", "host", "--json"]);
+    let values: Vec<_> =
+        shown["values"].as_array().expect("values").iter().map(|one| (&one["key"], &one["value"])).collect();
+    let expected = [("host.slots", 2000), ("host.inbox", 8), ("host.events", 100), ("host.idle_ms", 1000)];
+    for (key, value) in expected {
+        assert!(values.contains(&(&json!(key), &json!(value))), "{key}: {values:?}");
+    }
+}
+
+#[test]
+fn unknown_tools_are_warned_of_wherever_they_are_named() {
+    let user = User::new();
+    let model = user.script_named("done", "done");
+    user.file(".subtend/agents/critic.md", "---\nmode: all\ntools: [raed, search, task]\n---\nJudge.\n");
+    user.file(
+        "subtend.yaml",
+        "tools: {spawn: {enabled: true, profiles: {writer: {system_prompt: Write., tools: [wirte]}}}}\n",
+    );
+    let of_agent = "`tools`: there is no tool `raed`; did you mean `read`?; it is not offered";
+    let of_profile =
+        "`tools.spawn.profiles.writer.tools`: there is no tool `wirte`; did you mean `write`?; it is not offered";
+    for verb in [&["agents"][..], &["run", "--model", &model, "hi"]] {
+        let done = user.call(verb);
+        assert_eq!(done.code, Some(0), "{done:?}");
+        assert!(done.err.contains(of_agent) && done.err.contains(of_profile), "{verb:?}: {done:?}");
+    }
+    assert!(user.call(&["agents", "check", ".subtend/agents"]).err.contains(of_agent));
+    let doctor = user.json(&["doctor", "--json"]);
+    let findings = doctor["findings"].as_array().expect("findings");
+    let agents = findings.iter().find(|finding| finding["check"] == "agents").expect("a finding");
+    assert_eq!(agents["grade"], json!("note"));
+    assert!(agents["found"].as_str().expect("words").contains(of_agent), "{agents}");
+}
+
+#[test]
+fn m3_a_required_option_cannot_be_emptied() {
+    let user = User::new();
+    let set = |key: &str, value: &str| user.call(&["config", "set", key, value]);
+    user.file("subtend.yaml", "llm:\n  model: ollama/small\n");
+    assert_eq!(set("tools.minion.enabled", "true").code, Some(0));
+    let before = std::fs::read_to_string(user.workspace().join("subtend.yaml")).expect("a file");
+    let done = set("tools.minion.options.model", "");
+    assert_eq!(done.code, Some(2), "{done:?}");
+    assert!(done.err.contains("`tools.minion.options.model` cannot be empty"), "{done:?}");
+    for (key, value) in [
+        ("tools.minion.options", "{}"),
+        ("tools.minion.options", "{systemPrompt: Be brief.}"),
+        ("tools.minion", "{enabled: true}"),
+        ("tools", "{}"),
+    ] {
+        let done = set(key, value);
+        // Without the key `enabled` the tool is off, and needs no model.
+        if key == "tools" {
+            assert_eq!(done.code, Some(0), "{done:?}");
+            continue;
+        }
+        assert!(done.code == Some(2) && done.err.contains("would leave `minion` without its model"), "{key}: {done:?}");
+        assert_eq!(std::fs::read_to_string(user.workspace().join("subtend.yaml")).expect("a file"), before);
+    }
+    user.file("subtend.yaml", "tools: {minion: {enabled: true, options: {model: \"\"}}}\n");
+    let by_hand = user.call(&["run", "hi"]);
+    assert_eq!(by_hand.code, Some(2), "{by_hand:?}");
+    assert!(
+        by_hand.err.contains("`tools.minion.options.model`: is empty, and required while `minion` is enabled"),
+        "{by_hand:?}"
+    );
+}

@@ -1,0 +1,193 @@
+//! Bounds that hold besides a policy: files that configure agents, and files of the host itself.
+
+use std::path::{Component, Path, PathBuf};
+
+use subtend_session::authority::{Authority, Rule, RuleSet, Verdict};
+
+use super::HostPolicy;
+
+const WRITE: &str = "fs.write";
+
+/// Files and directories of a workspace by which this and other products configure agents: who writes one decides what the next
+/// session does.
+pub const PROTECTED: [&str; 10] = [
+    "subtend.yaml",
+    ".subtend",
+    ".agents",
+    ".claude",
+    ".codex",
+    ".gemini",
+    ".opencode",
+    ".mcp.json",
+    "opencode.json",
+    "opencode.jsonc",
+];
+
+/// A path of the host that cannot be kept from tools.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CannotKeep {
+    /// The workspace lies in it.
+    #[error(
+        "the workspace {} lies in {}, which is kept from tools: name another workspace, or another data directory",
+        workspace.display(),
+        path.display()
+    )]
+    Around {
+        /// The workspace.
+        workspace: PathBuf,
+        /// The path.
+        path: PathBuf,
+    },
+    /// No rule can name it.
+    #[error("{} cannot be kept from tools: a rule cannot spell out its name; name another directory", path.display())]
+    Unnamed {
+        /// The path.
+        path: PathBuf,
+    },
+}
+
+impl HostPolicy {
+    /// Asks before a file that configures agents ([`PROTECTED`]) is written, whatever `policy` allows. A rule of `policy` that allows to
+    /// write such a path and spells it out (`.subtend/**`, `subtend.yaml`) lifts that for what it names; `*` and `**` do not.
+    ///
+    /// ```
+    /// use subtend_tools::policy::{HostPolicy, PROTECTED};
+    ///
+    /// let asked = |rules: &[&str]| HostPolicy::allowing(rules.iter().copied()).map(|policy| HostPolicy::protected(&policy).rules.len());
+    /// assert_eq!(asked(&["fs.write"])?, PROTECTED.len());
+    /// assert_eq!(asked(&["fs.write", "fs.write=.subtend/**"])?, PROTECTED.len() - 1);
+    /// # Ok::<(), subtend_tools::policy::BadRule>(())
+    /// ```
+    pub fn protected(policy: &RuleSet) -> RuleSet {
+        let allows = |rule: &&Rule| rule.verdict == Verdict::Allow && matches!(&*rule.action, WRITE | "fs.*");
+        let spelled: Vec<&Rule> = policy.rules.iter().filter(allows).collect();
+        let mut rules = Vec::new();
+        for path in PROTECTED {
+            let (file, below) = (path.to_owned(), format!("{path}/"));
+            let whole =
+                |rule: &&Rule| [&file, &below, &format!("{below}**")].iter().any(|all| ***all == *rule.resource);
+            if spelled.iter().any(whole) {
+                continue;
+            }
+            rules.push(Rule { action: WRITE.into(), resource: path.into(), verdict: Verdict::Ask });
+            let parts = spelled.iter().filter(|rule| rule.resource.starts_with(&*below));
+            rules.extend(parts.map(|rule| Rule { action: WRITE.into(), ..Rule::clone(rule) }));
+        }
+        RuleSet { default: Verdict::Allow, rules }
+    }
+
+    /// Denies tools the host's own `paths` (its store, its configuration) where they lie in `workspace`, to read and to write.
+    /// A path need not exist yet.
+    ///
+    /// # Errors
+    /// [`CannotKeep`] where the workspace lies in such a path, or no rule can name it.
+    pub fn kept(workspace: &Path, paths: &[PathBuf]) -> Result<RuleSet, CannotKeep> {
+        let workspace = resolved(workspace);
+        let mut rules = Vec::new();
+        for path in paths {
+            let path = resolved(path);
+            if workspace.starts_with(&path) {
+                return Err(CannotKeep::Around { workspace, path });
+            }
+            let Ok(below) = path.strip_prefix(&workspace) else { continue };
+            let Some(below) = below.to_str().filter(|below| !below.contains(['\\', '*'])) else {
+                return Err(CannotKeep::Unnamed { path });
+            };
+            rules.push(Rule { action: "fs.*".into(), resource: below.into(), verdict: Verdict::Deny });
+        }
+        Ok(RuleSet { default: Verdict::Allow, rules })
+    }
+}
+
+/// What a command has to be held to: `authority` without what [`HostPolicy::protected`] asks of paths for which `exists` is false.
+///
+/// A sandbox that keeps a path from coming to exist would let a command make nothing beside it. What a command makes there is
+/// not used: trust is asked about first.
+pub(crate) fn for_commands(authority: &Authority, exists: impl Fn(&str) -> bool) -> Authority {
+    authority.retaining(|set, rule| {
+        let is_bound = set.default == Verdict::Allow && rule.verdict == Verdict::Ask && &*rule.action == WRITE;
+        !is_bound || !PROTECTED.contains(&&*rule.resource) || exists(&rule.resource)
+    })
+}
+
+/// The path without links, as far as it exists.
+fn resolved(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let mut rest = Vec::new();
+    for above in path.ancestors() {
+        if let Ok(real) = above.canonicalize() {
+            return rest.iter().rev().fold(real, |path, part| path.join(part));
+        }
+        match above.components().next_back() {
+            Some(Component::Normal(name)) => rest.push(name.to_owned()),
+            Some(Component::ParentDir) => rest.push("..".into()),
+            Some(Component::CurDir | Component::RootDir | Component::Prefix(_)) | None => {}
+        }
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use subtend_session::authority::Access;
+
+    use super::*;
+
+    fn verdict(rules: &RuleSet, action: &str, resource: &str) -> Verdict {
+        Authority::of(rules.clone()).verdict(&Access { action: action.into(), resource: resource.into() })
+    }
+
+    fn protected(rules: &[&str]) -> RuleSet {
+        HostPolicy::protected(&HostPolicy::allowing(rules.iter().copied()).unwrap())
+    }
+
+    #[test]
+    fn protected_paths_ask_unless_a_rule_spells_them_out() {
+        let paths = ["subtend.yaml", ".subtend/agents/a.md", ".claude/settings.json", "src/main.rs", ".subtend-x"];
+        let verdicts = |rules: &[&str]| {
+            let set = protected(rules);
+            paths.map(|path| verdict(&set, "fs.write", path))
+        };
+        let (ask, allow) = (Verdict::Ask, Verdict::Allow);
+        for all in [&["fs.write"][..], &["fs.*"], &["fs.write=**"], &["fs.write=*/agents/**"]] {
+            assert_eq!(verdicts(all), [ask, ask, ask, allow, allow], "{all:?}");
+        }
+        assert_eq!(verdicts(&["fs.write=.subtend/**"]), [ask, allow, ask, allow, allow]);
+        assert_eq!(verdicts(&["fs.write=.subtend/agents/a.md"]), [ask, allow, ask, allow, allow]);
+        assert_eq!(verdicts(&["fs.write=subtend.yaml"]), [allow, ask, ask, allow, allow]);
+        assert_eq!(verdict(&protected(&[]), "fs.read", ".subtend/agents/a.md"), allow);
+    }
+
+    #[test]
+    fn commands_are_held_to_protected_paths_that_exist() {
+        let all = HostPolicy::allowing(["fs.write"]).unwrap();
+        let authority = Authority::of(all.clone()).meet(&Authority::of(HostPolicy::protected(&all)));
+        let verdicts = |authority: &Authority| {
+            [".subtend", ".claude"]
+                .map(|path| authority.verdict(&Access { action: WRITE.into(), resource: path.into() }))
+        };
+        assert_eq!(verdicts(&authority), [Verdict::Ask, Verdict::Ask]);
+        assert_eq!(verdicts(&for_commands(&authority, |path| path == ".subtend")), [Verdict::Ask, Verdict::Allow]);
+        // A rule of the person's own stands.
+        let own = RuleSet { default: Verdict::Deny, ..HostPolicy::protected(&all) };
+        assert_eq!(verdicts(&for_commands(&Authority::of(own), |_| false)), [Verdict::Ask, Verdict::Ask]);
+    }
+
+    #[test]
+    fn host_paths_are_denied_inside_the_workspace_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let workspace = dir.path().join("w");
+        std::fs::create_dir(&workspace).unwrap();
+        let kept = HostPolicy::kept(&workspace, &[workspace.join("made/later"), dir.path().join("beside")]).unwrap();
+        let seen = ["made/later", "made/later/redb/LOCK", "made", "made/other"];
+        let (deny, allow) = (Verdict::Deny, Verdict::Allow);
+        for action in ["fs.read", "fs.write"] {
+            assert_eq!(seen.map(|path| verdict(&kept, action, path)), [deny, deny, allow, allow]);
+        }
+        for around in [workspace.clone(), dir.path().to_owned()] {
+            assert!(matches!(HostPolicy::kept(&workspace, &[around]), Err(CannotKeep::Around { .. })));
+        }
+        let odd = HostPolicy::kept(&workspace, &[workspace.join("a*b")]);
+        assert!(matches!(odd, Err(CannotKeep::Unnamed { .. })));
+    }
+}

@@ -1,0 +1,148 @@
+//! Opening without links: the object that is opened at a path is the one that is at that path, whatever is swapped meanwhile.
+//!
+//! Links are followed once, by [`Workspace::real`](super::Workspace::real), and only to learn a path without links. The rules
+//! are asked about that path, and it is then opened here, where a link on the way is an error.
+
+use std::io;
+use std::path::Path;
+
+use cap_std::fs::{Dir, File};
+
+/// Opens the directory at `path`, which is `.` or has normal parts only.
+///
+/// # Errors
+/// When a part of it is a link or is not a directory.
+pub(super) fn dir(root: &Dir, path: &Path) -> io::Result<Dir> {
+    system::dir(root, path)
+}
+
+/// Opens the directory that holds `path`; gives it with the last part of the path.
+///
+/// # Errors
+/// As [`dir`], and when `path` is the workspace itself.
+pub(super) fn parent<'a>(root: &Dir, path: &'a Path) -> io::Result<(Dir, &'a Path)> {
+    let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?;
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Ok((dir(root, above)?, Path::new(name)))
+}
+
+/// Opens the entry `name` of `dir` to read, without waiting for a writer where it is a pipe.
+///
+/// # Errors
+/// When it is a link.
+pub(super) fn file(dir: &Dir, name: &Path) -> io::Result<File> {
+    system::file(dir, name)
+}
+
+/// Opens the directory at `path`, making what is missing of it.
+///
+/// # Errors
+/// As [`dir`].
+pub(super) fn make_dir(root: &Dir, path: &str) -> io::Result<Dir> {
+    let mut at = dir(root, Path::new("."))?;
+    for part in path.split('/') {
+        let below = match dir(&at, Path::new(part)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                match at.create_dir(part) {
+                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                    Ok(()) | Err(_) => {}
+                }
+                dir(&at, Path::new(part))
+            }
+            other => other,
+        };
+        at = below?;
+    }
+    Ok(at)
+}
+
+/// Whether an error says that a link was met.
+pub(super) fn is_link(error: &io::Error) -> bool {
+    system::is_link(error)
+}
+
+#[cfg(unix)]
+mod system {
+    use std::path::Component;
+
+    use rustix::fs::{Mode, OFlags, openat};
+    use rustix::io::Errno;
+
+    use super::*;
+
+    const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+    /// Of a directory, no more is needed than a handle: it may be entered though it may not be listed.
+    #[cfg(target_os = "linux")]
+    const HANDLE: OFlags = DIRECTORY.union(OFlags::PATH);
+    #[cfg(not(target_os = "linux"))]
+    const HANDLE: OFlags = DIRECTORY.union(OFlags::RDONLY);
+
+    /// In one call where the system has it.
+    #[cfg(target_os = "linux")]
+    pub(super) fn dir(root: &Dir, path: &Path) -> io::Result<Dir> {
+        use rustix::fs::{ResolveFlags, openat2};
+
+        let without_links = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        match openat2(root, path, HANDLE, Mode::empty(), without_links) {
+            Ok(fd) => Ok(Dir::from_std_file(fd.into())),
+            // Before Linux 5.6, and where a filter of system calls does not know the call.
+            Err(Errno::NOSYS | Errno::PERM) => by_parts(root, path),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(super) fn dir(root: &Dir, path: &Path) -> io::Result<Dir> {
+        by_parts(root, path)
+    }
+
+    pub(super) fn by_parts(root: &Dir, path: &Path) -> io::Result<Dir> {
+        let mut at = openat(root, ".", HANDLE, Mode::empty())?;
+        for part in path.components() {
+            at = match part {
+                Component::CurDir => continue,
+                Component::Normal(name) => openat(&at, name, HANDLE, Mode::empty())?,
+                Component::Prefix(_) | Component::RootDir | Component::ParentDir => {
+                    return Err(io::ErrorKind::InvalidInput.into());
+                }
+            };
+        }
+        Ok(Dir::from_std_file(at.into()))
+    }
+
+    pub(super) fn file(dir: &Dir, name: &Path) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let mut parts = name.components();
+        let is_name = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
+        if !is_name {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        Ok(File::from_std(openat(dir, name, flags, Mode::empty())?.into()))
+    }
+
+    pub(super) fn is_link(error: &io::Error) -> bool {
+        error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
+    }
+}
+
+/// Elsewhere the handle keeps to the workspace, and a link that is swapped in is followed within it.
+#[cfg(not(unix))]
+mod system {
+    use cap_std::fs::OpenOptions;
+
+    use super::*;
+
+    pub(super) fn dir(root: &Dir, path: &Path) -> io::Result<Dir> {
+        root.open_dir(path)
+    }
+
+    pub(super) fn file(dir: &Dir, name: &Path) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.read(true);
+        dir.open_with(name, &options)
+    }
+
+    pub(super) fn is_link(_: &io::Error) -> bool {
+        false
+    }
+}

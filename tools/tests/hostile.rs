@@ -1,0 +1,189 @@
+//! Globs, ignore files and regular expressions that are made to end the process or to take its memory.
+//!
+//! Each case runs in this test program, started again under a limit of memory; the controls run the libraries without bounds.
+#![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "all of this file is a test")]
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use subtend_session::authority::Authority;
+use subtend_session::ids::{CallId, RunNo, TurnNo};
+use subtend_tools::registry::Registry;
+use subtend_tools::tool::{Progress, ToolCall, ToolError, ToolKey};
+use subtend_tools::workspace::Workspace;
+use tokio_util::sync::CancellationToken;
+
+const ROLE: &str = "SUBTEND_TEST_ROLE";
+const DIR: &str = "SUBTEND_TEST_DIR";
+/// Address space above that of an idle test program, in KiB: the 512 MiB that no input may take, and threads' stacks.
+const ROOM: u64 = 512 << 10;
+/// Searches at the same time, of the attack.
+const AT_ONCE: usize = 64;
+/// Calls at the same time here: more than run together. In an optimised build as many as in the attack.
+const CALLS: usize = if cfg!(debug_assertions) { 8 } else { AT_ONCE };
+
+fn nested(levels: usize) -> String {
+    format!("{}a{}", "{".repeat(levels), "}".repeat(levels))
+}
+
+fn alternates(count: usize) -> String {
+    format!("{{{}}}", (0..count).map(|n| format!("a{n}")).collect::<Vec<_>>().join(","))
+}
+
+/// Globs that end a process which compiles them.
+fn globs() -> [String; 5] {
+    [nested(300), nested(20_000), alternates(5_000), "?".repeat(1 << 20), "{a,".repeat(20_000)]
+}
+
+/// Lines that take much memory for their bytes, `bytes` of them.
+fn ignore_file(bytes: usize) -> String {
+    let line = |n: usize| format!("*[a-z]?{n}*b/**/x[!0-9]*\n");
+    let mut text = String::new();
+    for n in 0.. {
+        text.push_str(&line(n));
+        if text.len() >= bytes {
+            break;
+        }
+    }
+    text
+}
+
+/// A regular expression that takes some 100 MB where nothing bounds it.
+const GREEDY: &str = r"(\w{200}\s){20}(\w{50}|\d{90}){15}";
+
+async fn call(dir: &Path, registry: &Registry, tool: &str, args: Value) -> Result<String, ToolError> {
+    let session = "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap();
+    let call = ToolCall {
+        key: ToolKey { session, run: RunNo(1), call: CallId { turn: TurnNo(1), ix: 0 } },
+        args,
+        options: Default::default(),
+        workspace: Arc::new(Workspace::open(dir).unwrap()),
+        authority: Arc::new(Authority::allow_all()),
+        cancel: CancellationToken::new(),
+        max_bytes: 100_000,
+        progress: Progress::none(),
+    };
+    registry.get(tool).unwrap().run(call).await.map(|output| output.content.to_string())
+}
+
+/// Not a test of its own: what this program does when it is started in a role.
+#[test]
+fn role() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let dir = std::env::var(DIR).unwrap();
+    let dir = Path::new(&dir);
+    let registry = Registry::builder().tools(Registry::workspace_tools(None)).unwrap().build();
+    let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(AT_ONCE).build().unwrap();
+    match &*role {
+        "idle" => {}
+        "globs" => {
+            for (glob, tool) in globs().into_iter().zip(["list", "search"].into_iter().cycle()) {
+                let args = if tool == "list" { json!({"glob": glob}) } else { json!({"glob": glob, "pattern": "a"}) };
+                println!("{}", runtime.block_on(call(dir, &registry, tool, args)).unwrap_err());
+            }
+        }
+        "ignores" => {
+            let calls = (0..CALLS).map(|_| call(dir, &registry, "list", json!({"depth": 3})));
+            let listed = runtime.block_on(futures_util::future::join_all(calls));
+            println!("{}", listed[0].as_ref().unwrap());
+        }
+        "regexes" => {
+            let search = |n: usize| json!({"pattern": format!("{GREEDY}{n}"), "regex": true});
+            let calls = (0..CALLS).map(|n| call(dir, &registry, "search", search(n)));
+            let found = runtime.block_on(futures_util::future::join_all(calls));
+            println!("{:?}", found[0]);
+        }
+        "unbounded nesting" => drop(globset::Glob::new(&nested(20_000)).unwrap().compile_matcher()),
+        "unbounded alternates" => drop(globset::Glob::new(&"?".repeat(1 << 20)).unwrap().compile_matcher()),
+        "unbounded ignores" => {
+            let mut builder = ignore::gitignore::GitignoreBuilder::new("");
+            for line in ignore_file(1 << 20).lines() {
+                builder.add_line(None, line).unwrap();
+            }
+            drop(builder.build().unwrap());
+        }
+        "unbounded regexes" => {
+            let build = |n| grep_regex::RegexMatcherBuilder::new().build(&format!("{GREEDY}{n}")).unwrap();
+            drop((0..AT_ONCE).map(build).collect::<Vec<_>>());
+        }
+        other => panic!("no role {other}"),
+    }
+    println!("peak {} KiB", peak());
+}
+
+/// The most address space that this process had, in KiB.
+fn peak() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmPeak:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// Plays a role in `dir` with at most `limit` KiB of address space.
+fn play(role: &str, dir: &Path, limit: u64) -> Output {
+    let script = format!("ulimit -c 0; ulimit -v {limit}; exec \"$0\" --exact role --nocapture");
+    let mut command = Command::new("sh");
+    command.args(["-c".as_ref(), script.as_ref(), std::env::current_exe().unwrap().as_os_str()]);
+    // One arena: each reserves address space that is never used. Small stacks, for the same reason.
+    command.env(ROLE, role).env(DIR, dir).env("MALLOC_ARENA_MAX", "1").env("RUST_MIN_STACK", "1048576");
+    command.output().unwrap()
+}
+
+fn idle() -> u64 {
+    let output = play("idle", Path::new("."), 8 << 20);
+    let said = String::from_utf8(output.stdout).unwrap();
+    let peak = said.lines().find_map(|line| line.strip_prefix("peak ")?.strip_suffix(" KiB")).expect("its peak");
+    peak.parse().unwrap()
+}
+
+/// What a role says that ends well within the bound of memory.
+fn bounded(role: &str, dir: &Path) -> String {
+    let output = play(role, dir, idle() + ROOM);
+    assert!(output.status.success(), "{role}: {output:?}");
+    let said = String::from_utf8(output.stdout).unwrap();
+    println!("{role}: {}", said.lines().find(|line| line.starts_with("peak ")).unwrap());
+    said
+}
+
+#[test]
+fn no_glob_ends_the_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let said = bounded("globs", dir.path());
+    for found in ["300 braces", "40001 bytes", "28891 bytes", "1048576 bytes", "60000 bytes"] {
+        assert!(said.contains(&format!("the glob cannot be used: it has {found}; ")), "{found}: {said}");
+    }
+}
+
+#[test]
+fn ignore_files_take_little_memory_and_are_noted() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join(".gitignore"), ignore_file(1 << 20)).unwrap();
+    for n in 0..40 {
+        let below = dir.path().join(format!("d{n}"));
+        std::fs::create_dir(&below).unwrap();
+        let odd = format!("{}\n{}\n", nested(20_000), alternates(5_000));
+        std::fs::write(below.join(".gitignore"), ignore_file(30 << 10)).unwrap();
+        std::fs::write(below.join(".ignore"), if n == 0 { odd } else { String::new() }).unwrap();
+    }
+    let said = bounded("ignores", dir.path());
+    assert!(said.contains("left aside"), "{said}");
+}
+
+#[test]
+fn regular_expressions_take_little_memory_together() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("a.txt"), "word ".repeat(1000)).unwrap();
+    bounded("regexes", dir.path());
+}
+
+/// The controls: without bounds the libraries end the process, or take more memory than there is.
+#[test]
+fn without_bounds_the_process_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    for role in ["unbounded nesting", "unbounded alternates", "unbounded ignores", "unbounded regexes"] {
+        let output = play(role, dir.path(), idle() + ROOM);
+        assert!(!output.status.success(), "{role}: {}", String::from_utf8_lossy(&output.stdout));
+    }
+}

@@ -1,0 +1,174 @@
+//! Two threads swap links, directories and hard links under the file tools: no call reaches what is denied.
+//!
+//! `cargo test` makes a few thousand calls. All 100,000:
+//!
+//! ```sh
+//! SUBTEND_RACE_CALLS=100000 cargo test -p subtend-tools --test race
+//! ```
+#![cfg(target_os = "linux")]
+#![expect(clippy::unwrap_used, reason = "all of this file is a test")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use serde_json::{Value, json};
+use subtend_session::authority::{Authority, Rule, RuleSet, Verdict};
+use subtend_session::ids::{CallId, RunNo, TurnNo};
+use subtend_tools::registry::Registry;
+use subtend_tools::tool::{Progress, ToolCall, ToolError, ToolKey};
+use subtend_tools::workspace::Workspace;
+use tokio_util::sync::CancellationToken;
+
+/// The content of the denied file.
+const SECRET: &str = "hidden-content";
+/// The name of another denied file: listings must not show it.
+const NAME: &str = "hidden-name";
+const DEFAULT_CALLS: usize = 4_000;
+/// Tries of the control before it gives up.
+const MOST_TRIES: usize = 2_000_000;
+
+/// What is exchanged, by each of the two threads.
+const SWAPS: [&[(&str, &str)]; 2] = [
+    &[("pub/d", "pub/dir-link"), ("pub/in/d", "pub/in/dir-link")],
+    &[("pub/f", "pub/file-link"), ("pub/h", "pub/alias")],
+];
+
+/// A workspace in which `secret` is denied, and `pub` holds plain files, links into `secret` and a hard link to its file.
+fn workspace() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |path: &str| dir.path().join(path);
+    for path in ["secret", "pub/d", "pub/in/d"] {
+        std::fs::create_dir_all(at(path)).unwrap();
+    }
+    std::fs::write(at("secret/key"), SECRET).unwrap();
+    std::fs::write(at("secret").join(NAME), SECRET).unwrap();
+    for path in ["pub/d/key", "pub/in/d/key", "pub/f", "pub/h"] {
+        std::fs::write(at(path), "plain").unwrap();
+    }
+    std::os::unix::fs::symlink("../secret", at("pub/dir-link")).unwrap();
+    std::os::unix::fs::symlink("../../secret", at("pub/in/dir-link")).unwrap();
+    std::os::unix::fs::symlink("../secret/key", at("pub/file-link")).unwrap();
+    std::fs::hard_link(at("secret/key"), at("pub/alias")).unwrap();
+    dir
+}
+
+/// Swaps in two threads while `work` runs.
+fn while_swapping<T>(dir: &Path, work: impl FnOnce() -> T) -> T {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for pairs in SWAPS {
+            let stop = &stop;
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    for (one, other) in pairs {
+                        renameat_with(CWD, dir.join(one), CWD, dir.join(other), RenameFlags::EXCHANGE).unwrap();
+                    }
+                }
+            });
+        }
+        let done = work();
+        stop.store(true, Ordering::Relaxed);
+        done
+    })
+}
+
+fn no_secrets() -> Authority {
+    let denied = Rule { action: "fs.*".into(), resource: "secret/**".into(), verdict: Verdict::Deny };
+    Authority::of(RuleSet { default: Verdict::Allow, rules: vec![denied] })
+}
+
+async fn call(workspace: &Arc<Workspace>, registry: &Registry, tool: &str, args: Value) -> Result<String, ToolError> {
+    let session = "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap();
+    let call = ToolCall {
+        key: ToolKey { session, run: RunNo(1), call: CallId { turn: TurnNo(1), ix: 0 } },
+        args,
+        options: Default::default(),
+        workspace: Arc::clone(workspace),
+        authority: Arc::new(no_secrets()),
+        cancel: CancellationToken::new(),
+        max_bytes: 10_000,
+        progress: Progress::none(),
+    };
+    registry.get(tool).unwrap().run(call).await.map(|output| output.content.to_string())
+}
+
+const FILES: [&str; 4] = ["pub/d/key", "pub/in/d/key", "pub/f", "pub/h"];
+
+/// Calls that leave the links as they are.
+fn reads() -> Vec<(&'static str, Value)> {
+    let mut calls = Vec::new();
+    for path in FILES {
+        calls.push(("read", json!({"path": path})));
+        calls.push(("search", json!({"path": path, "pattern": SECRET})));
+        calls.push(("edit", json!({"path": path, "old": SECRET, "new": "spoiled"})));
+    }
+    for path in ["pub", "pub/d", "pub/in/d"] {
+        calls.push(("list", json!({"path": path, "depth": 3})));
+        calls.push(("search", json!({"path": path, "pattern": SECRET})));
+        calls.push(("search", json!({"path": path, "pattern": NAME, "files": true})));
+    }
+    calls
+}
+
+/// Calls that replace what they find, links too where they lose the race.
+fn writes() -> Vec<(&'static str, Value)> {
+    let write = |path| ("write", json!({"path": path, "content": "plain"}));
+    FILES.into_iter().chain(["pub/d/new/deep"]).map(write).collect()
+}
+
+/// Whether the answer to a call shows that it reached what is denied.
+fn leaks(tool: &str, said: &str) -> bool {
+    // An edit finds the content where it replaces it, or finds that it changed meanwhile.
+    let edited = tool == "edit" && (said.starts_with("replaced") || said.contains("was changed by"));
+    edited || said.contains(SECRET) || said.contains(NAME)
+}
+
+#[test]
+fn swapped_links_lead_no_file_tool_to_a_denied_file() {
+    let most = std::env::var("SUBTEND_RACE_CALLS").map_or(DEFAULT_CALLS, |count| count.parse().unwrap());
+    let registry = Registry::builder().tools(Registry::workspace_tools(None)).unwrap().build();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let round: Vec<_> = reads().into_iter().cycle().take(400).chain(writes()).collect();
+    let (mut made, mut served, mut leaked) = (0, 0, Vec::new());
+    while made < most {
+        let dir = workspace();
+        let workspace = Arc::new(Workspace::open(dir.path()).unwrap());
+        while_swapping(dir.path(), || {
+            for (tool, args) in &round {
+                let came = runtime.block_on(call(&workspace, &registry, tool, args.clone()));
+                served += usize::from(came.is_ok());
+                let said = came.unwrap_or_else(|error| error.message);
+                if leaks(tool, &said) {
+                    leaked.push(format!("{tool} {args}: {said}"));
+                }
+            }
+        });
+        made += round.len();
+        let secret = dir.path().join("secret");
+        assert_eq!(std::fs::read_dir(&secret).unwrap().count(), 2);
+        for name in ["key", NAME] {
+            assert_eq!(std::fs::read_to_string(secret.join(name)).unwrap(), SECRET, "{name}");
+        }
+    }
+    println!("{made} calls, {served} served, {} leaks", leaked.len());
+    assert_eq!(leaked, Vec::<String>::new());
+    // Calls that are only ever refused would show nothing.
+    assert!(served > made / 4, "{served} of {made} calls were served");
+}
+
+/// The control: checked by its name and then opened by its name, the denied file is read.
+#[test]
+fn a_check_before_the_open_leaks_under_the_same_swaps() {
+    let dir = workspace();
+    let root = dir.path().canonicalize().unwrap();
+    let leaked = while_swapping(dir.path(), || {
+        (0..MOST_TRIES).any(|_| {
+            let path = root.join("pub/d/key");
+            let permitted = path.canonicalize().is_ok_and(|real| !real.starts_with(root.join("secret")));
+            permitted && std::fs::read_to_string(path).is_ok_and(|text| text == SECRET)
+        })
+    });
+    assert!(leaked, "no leak in {MOST_TRIES} tries: the swaps race with nothing");
+}
