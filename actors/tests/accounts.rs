@@ -1,22 +1,10 @@
 //! Limits of a tree: what is counted, and what is not.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
+use crate::support::{answers, ask, builder, calls, journal, model, prompt, shut, task, text};
 use subtend_actors::BranchOptions;
 use subtend_models::model::Request;
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
-use support::{answers, ask, builder, calls, journal, model, prompt, shut, task, text};
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_spawn_uses_up_nothing() {

@@ -1,20 +1,9 @@
 //! Activity: whoever watches a session sees what works for it as it works, under the call that started it (features M6, M13).
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{answers, builder, calls, journal, open, prompt, shut, text, tool, tools};
 use serde_json::json;
 use subtend_actors::activity::{Activity, Nested, Seen};
 use subtend_actors::{Event, OpenOptions, Runtime, SessionHandle, What};
@@ -30,7 +19,6 @@ use subtend_session::record::Record;
 use subtend_tools::closure::FnTool;
 use subtend_tools::display::Display;
 use subtend_tools::tool::ToolOutput;
-use support::{answers, builder, calls, journal, open, prompt, shut, text, tool, tools};
 
 /// What happened, in a word.
 fn word(event: &Event) -> Option<String> {
@@ -162,7 +150,7 @@ async fn m13_a_host_is_told_how_a_call_is_shown() {
     let journal = journal();
     let display = Display::named("Slow work").subtitle("Takes its time").icons("🐢", "🏁");
     let tool = slow().display(display.clone()).render_output(|text| Some(text.to_uppercase().into()));
-    let answering = support::model(|_| async { Ok(text("done")) });
+    let answering = crate::support::model(|_| async { Ok(text("done")) });
     let runtime = builder(&journal).tools(tools([tool])).model(answering).start().await.expect("it starts");
     let shown = runtime.shown("slow", "{}", Some("done"));
     assert_eq!((shown.display, shown.input, shown.output.as_deref()), (display, None, Some("DONE")));

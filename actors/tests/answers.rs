@@ -1,19 +1,8 @@
 //! Receipts and their answers: whenever one asks, and whatever became of the run.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{answers, ask, builder, calls, journal, model, open, records, shut, task, text};
 use subtend_actors::{AnswerError, OpenOptions, Options, SendError};
 use subtend_journal::Journal;
 use subtend_journal::memory::Memory;
@@ -21,7 +10,6 @@ use subtend_models::model::{Answer, ModelError, Request};
 use subtend_session::ids::{InputId, RunNo};
 use subtend_session::outcome::{By, ModelFail, Outcome};
 use subtend_session::record::{Record, Stop};
-use support::{answers, ask, builder, calls, journal, model, open, records, shut, task, text};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -79,7 +67,7 @@ async fn each_input_has_its_own_answer_whenever_one_asks() {
 async fn an_answer_is_there_before_its_run_ends() {
     let journal = journal();
     let answer = |request: Request| async move {
-        let child = support::prompt(&request) == "work";
+        let child = crate::support::prompt(&request) == "work";
         match (child, answers(&request)) {
             (true, _) => {
                 tokio::time::sleep(Duration::from_secs(60)).await;

@@ -1,21 +1,10 @@
 //! A person's word: who is asked, what waits for it, and what becomes of calls without one.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text, tool, tools};
 use subtend_actors::builder::Builder;
 use subtend_actors::{Approval, Control, ControlError, OpenOptions, Runtime, SessionHandle};
 use subtend_journal::memory::Memory;
@@ -30,7 +19,6 @@ use subtend_session::place::OnRestart;
 use subtend_session::record::{AskBy, AskVerdict, Record};
 use subtend_tools::closure::FnTool;
 use subtend_tools::tool::ToolOutput;
-use support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text, tool, tools};
 
 /// Everything is allowed, but `make.*` needs a person's word and `break` is denied.
 fn policy() -> RuleSet {

@@ -1,17 +1,6 @@
 //! The audit: one entry for each decision, in order, with who decided.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
+use crate::support::{answers, builder, calls, journal, model, open, shut, text, tool, tools};
 use subtend_actors::{BeforeTool, Decided, DecidedBy, Decision, Hooks, ToolAsked};
 use subtend_session::authority::{Access, Rule, RuleSet, Verdict};
 use subtend_session::call::ToolEffect;
@@ -19,7 +8,6 @@ use subtend_session::ids::{CallId, RunNo, TurnNo};
 use subtend_session::record::{AskBy, AskVerdict};
 use subtend_tools::closure::FnTool;
 use subtend_tools::tool::{ToolError, ToolOutput};
-use support::{answers, builder, calls, journal, model, open, shut, text, tool, tools};
 
 fn access(resource: &str) -> Access {
     Access { action: "use".into(), resource: resource.into() }

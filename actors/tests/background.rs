@@ -1,19 +1,8 @@
 //! A call that waits for a task is moved to the background: the task goes on, and its end comes as a message.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text, tool, tools};
 use subtend_actors::{Control, ControlError, Ended, SessionHandle};
 use subtend_journal::Journal;
 use subtend_models::model::{Answer, ModelError, Request};
@@ -23,7 +12,6 @@ use subtend_session::message::Message;
 use subtend_session::outcome::Outcome;
 use subtend_session::record::{Carrier, Record};
 use subtend_tools::tool::ToolOutput;
-use support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text, tool, tools};
 
 async fn seconds(n: u64) {
     tokio::time::sleep(Duration::from_secs(n)).await;

@@ -1,21 +1,10 @@
 //! The boot sweep: what was in flight when the host died ends `lost`, once, and every owner hears of it.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::support::{answers, ask, builder, calls, model, open, prompt, records, shut, task, text};
 use subtend_actors::{Options, TakesUp};
 use subtend_journal::Journal;
 use subtend_journal::memory::Memory;
@@ -24,7 +13,6 @@ use subtend_session::ids::RunNo;
 use subtend_session::message::Message;
 use subtend_session::outcome::Outcome;
 use subtend_session::record::Record;
-use support::{answers, ask, builder, calls, model, open, prompt, records, shut, task, text};
 
 async fn tree(request: Request) -> Result<Answer, ModelError> {
     let depth: u32 = prompt(&request).parse().unwrap_or(0);

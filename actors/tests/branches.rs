@@ -1,21 +1,12 @@
 //! Branches that persons make, and answers given anew: what the next model request holds is what counts.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::{
+    answers, ask, builder, calls, journal, kinds, model, open, prompt, records, shut, task, text, tool, tools,
+};
 use serde_json::json;
 use subtend_actors::{Alternative, BranchInfo, BranchOptions, Builder, ControlError, Options, SessionHandle, Switched};
 use subtend_agents::catalog::Catalog;
@@ -36,9 +27,6 @@ use subtend_session::place::BranchKind;
 use subtend_session::record::{Record, SessionCreated};
 use subtend_session::state::Phase;
 use subtend_tools::tool::ToolOutput;
-use support::{
-    answers, ask, builder, calls, journal, kinds, model, open, prompt, records, shut, task, text, tool, tools,
-};
 
 /// What models were asked: the session, and its messages in short.
 type Seen = Arc<Mutex<Vec<(SessionId, Vec<String>)>>>;

@@ -1,21 +1,10 @@
 //! Budgets of tokens: reserved before a call, settled after it, and true to their limit in between (E-3).
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::{answers, ask, builder, calls, journal, open, prompt, records, shut, task, text};
 use subtend_actors::{Control, OpenOptions, Runtime};
 use subtend_journal::Journal;
 use subtend_models::closure::fn_model;
@@ -26,7 +15,6 @@ use subtend_session::limits::Limits;
 use subtend_session::outcome::{Budget, By, ModelFail, Outcome};
 use subtend_session::record::Record;
 use subtend_session::usage::Usage;
-use support::{answers, ask, builder, calls, journal, open, prompt, records, shut, task, text};
 use tokio::time::Instant;
 
 const SPENT: Outcome = Outcome::OutOfBudget { which: Budget::Tokens };
@@ -69,7 +57,7 @@ async fn attempts(journal: &Journal, session: SessionId) -> Vec<(u64, Option<u64
 /// What one call of a session that is asked `text` reserves, where nothing came before it.
 async fn one_call(text: &str) -> u64 {
     let journal = journal();
-    let answer = |_| async { Ok(costing(support::text("done"), 7)) };
+    let answer = |_| async { Ok(costing(crate::support::text("done"), 7)) };
     let runtime = builder(&journal).model(provider(answer)).limits(tokens(1_000_000)).start().await.expect("a runtime");
     let (session, ended) = ask(&runtime, text).await;
     assert_eq!(ended.outcome, Outcome::Completed);
@@ -209,7 +197,7 @@ async fn who_waits_for_the_budget_gives_up_after_a_minute() {
     let receipt = session.send("parent").await.expect("accepted");
     tokio::time::sleep(Duration::from_millis(59_900)).await;
     let second = child_named(&runtime, session.id(), "second").await;
-    assert!(!support::kinds(&journal, second).await.contains(&"run_ended"), "it waits");
+    assert!(!crate::support::kinds(&journal, second).await.contains(&"run_ended"), "it waits");
     tokio::time::sleep(Duration::from_millis(200)).await;
     let ended = records(&journal, second).await.into_iter().find_map(|record| match record {
         Record::RunEnded(ended) => Some(ended.outcome),

@@ -1,27 +1,15 @@
 //! What a cancel reaches, and what may not start below it.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text, tool, tools};
 use subtend_models::model::Request;
 use subtend_session::call::ToolEffect;
 use subtend_session::outcome::Outcome;
 use subtend_session::record::Record;
 use subtend_tools::tool::ToolOutput;
-use support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text, tool, tools};
 
 #[tokio::test(start_paused = true)]
 async fn no_model_is_called_below_a_cancelled_run() {

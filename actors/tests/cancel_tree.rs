@@ -1,21 +1,10 @@
 //! The cancel of a whole tree, and the deletion of one: what is reached, what stands, and what is left afterwards.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text};
 use subtend_actors::{
     Census, ControlError, Ended, Next, Options, Runtime, SendError, SessionHandle, Subscription, What,
 };
@@ -28,7 +17,6 @@ use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::outcome::{By, Outcome, OutcomeKind};
 use subtend_session::record::{Hold, Record};
-use support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text};
 
 async fn seconds(n: u64) {
     tokio::time::sleep(Duration::from_secs(n)).await;

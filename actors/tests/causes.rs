@@ -1,20 +1,9 @@
 //! Who is told what, where several things happen to one tree or one run.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text};
 use serde::Deserialize;
 use subtend_journal::Journal;
 use subtend_models::model::Request;
@@ -22,7 +11,6 @@ use subtend_session::ids::SessionId;
 use subtend_session::message::Message;
 use subtend_session::outcome::{By, Outcome, OutcomeKind};
 use subtend_session::record::Record;
-use support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text};
 use tokio::sync::Notify;
 
 async fn outcome_of(journal: &Journal, session: SessionId) -> Option<Outcome> {

@@ -1,20 +1,11 @@
 //! What a model's request holds: messages one a turn, completions behind them, nothing of a person's run in a child, each end once.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::{
+    answers, builder, calls, journal, model, open, prompt, records, results, shut, task, text, tool, tools,
+};
 use serde_json::json;
 use subtend_actors::{BranchOptions, Builder, Ended, Runtime, SessionHandle, WaitError};
 use subtend_agents::dialect::Dialects;
@@ -28,7 +19,6 @@ use subtend_session::outcome::Outcome;
 use subtend_session::place::Owner;
 use subtend_session::record::Record;
 use subtend_tools::tool::ToolOutput;
-use support::{answers, builder, calls, journal, model, open, prompt, records, results, shut, task, text, tool, tools};
 
 /// What models were asked: the session, and its messages.
 type Asked = Arc<Mutex<Vec<(SessionId, Vec<String>)>>>;

@@ -1,21 +1,12 @@
 //! Ended sessions that go on: by their owner's model as one more owned run, and by a person.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::{
+    answers, ask, builder, calls, journal, model, open, prompt, records, shut, task, text, tool, tools,
+};
 use serde_json::json;
 use subtend_actors::handle::BranchOptions;
 use subtend_actors::{Ended, Runtime, SessionHandle};
@@ -28,7 +19,6 @@ use subtend_session::outcome::{By, FailKind, ModelFail, Outcome};
 use subtend_session::place::Owner;
 use subtend_session::record::Record;
 use subtend_tools::tool::ToolOutput;
-use support::{answers, ask, builder, calls, journal, model, open, prompt, records, shut, task, text, tool, tools};
 
 async fn seconds(n: u64) {
     tokio::time::sleep(Duration::from_secs(n)).await;

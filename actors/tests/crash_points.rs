@@ -4,21 +4,10 @@
 //! same to the next host), or after all of it is, and before anybody was told. What is between the two, a batch that is torn,
 //! is for the engines: `journal/tests`.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::support::{answers, builder, calls, model, prompt, records, shut, task, text, tool, tools};
 use serde_json::json;
 use subtend_actors::builder::Builder;
 use subtend_actors::{OpenOptions, Options, Runtime};
@@ -37,7 +26,6 @@ use subtend_session::place::OnRestart;
 use subtend_session::record::Record;
 use subtend_session::state::Phase;
 use subtend_tools::tool::ToolOutput;
-use support::{answers, builder, calls, model, prompt, records, shut, task, text, tool, tools};
 
 /// Where the host dies at a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

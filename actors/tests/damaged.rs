@@ -1,22 +1,11 @@
 //! A runtime boots beside a damaged session: the others start, and whoever addresses the damaged one hears what is wrong (J-8).
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{answers as answers_of, builder, model, open, prompt, task, text};
 use subtend_actors::{ControlError, OpenOptions, Options, Runtime, SendError, SessionHandle, Stopped, WaitError};
 use subtend_journal::{Journal, ReadError, StoreSpec, open_store};
 use subtend_models::model::{Answer, ModelError, Request};
@@ -26,7 +15,6 @@ use subtend_session::invariant::{self, InvariantId, Observed};
 use subtend_session::message::Message;
 use subtend_session::outcome::Outcome;
 use subtend_session::place::OnRestart;
-use support::{answers as answers_of, builder, model, open, prompt, task, text};
 use tokio::sync::Semaphore;
 
 fn store(dir: &Path) -> Journal {
@@ -158,7 +146,7 @@ async fn what_is_counted_as_swept_has_ended_and_the_rest_is_told() {
     let asks = Arc::clone(&asked);
     let works = move |request: Request| {
         let first = &*prompt(&request) == "work" && answers_of(&request) == 0;
-        let part = first.then(|| support::calls([task("part", true)]));
+        let part = first.then(|| crate::support::calls([task("part", true)]));
         asks.add_permits(usize::from(part.is_none()));
         async move {
             match part {
@@ -202,7 +190,7 @@ async fn an_owner_goes_on_over_a_restart_beside_a_child_that_cannot_be_read() {
     let asks = Arc::clone(&asked);
     let works = move |request: Request| {
         let answer = match (&*prompt(&request), answers_of(&request)) {
-            ("work", 0) => Some(support::calls([task("part", false)])),
+            ("work", 0) => Some(crate::support::calls([task("part", false)])),
             ("work", _) => None,
             _ => Some(text("done")),
         };
@@ -249,7 +237,7 @@ async fn an_owner_hears_of_a_child_in_flight_that_cannot_be_read_and_comes_to_it
     let at_work = Arc::clone(&working);
     let works = move |request: Request| {
         let answer = match (&*prompt(&request), answers_of(&request)) {
-            ("work", 0) => Some(support::calls([task("part", true)])),
+            ("work", 0) => Some(crate::support::calls([task("part", true)])),
             ("work", _) => Some(text("so far")),
             _ => None,
         };

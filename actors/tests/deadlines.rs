@@ -11,21 +11,12 @@
 //! | grace | what was told to stop | the work, not the cause |
 //! | wall cap | wall clock | the run, and all that it owns (E-4) |
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{
+    answers, ask, builder, calls, journal, kinds, model, open, prompt, records, shut, task, text, tool, tools,
+};
 use serde_json::json;
 use subtend_actors::{Control, Runtime, SessionHandle};
 use subtend_models::closure::fn_model;
@@ -38,9 +29,6 @@ use subtend_session::message::Message;
 use subtend_session::outcome::{By, Outcome, OutcomeKind, TimeLimit};
 use subtend_session::record::{AskBy, AskVerdict, Record};
 use subtend_tools::tool::ToolOutput;
-use support::{
-    answers, ask, builder, calls, journal, kinds, model, open, prompt, records, shut, task, text, tool, tools,
-};
 use tokio::time::Instant;
 
 async fn seconds(n: u64) {

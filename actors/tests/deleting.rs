@@ -1,19 +1,8 @@
 //! Deletion and erasure (J-10): whole or not at all over a crash at any write, and nothing that is erased comes back.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{answers, builder, calls, model, prompt, results, shut, task, text};
 use subtend_actors::{BranchOptions, Runtime, SessionHandle};
 use subtend_journal::compact::{self, Compacted};
 use subtend_journal::faulty::Faulty;
@@ -22,7 +11,6 @@ use subtend_journal::{Engine, Journal, Options, ReadError, Scope};
 use subtend_models::model::{Answer, ModelError, Request};
 use subtend_session::ids::SessionId;
 use subtend_session::message::Message;
-use support::{answers, builder, calls, model, prompt, results, shut, task, text};
 
 /// What the child says, and the branch: the parent is given neither.
 const SECRET: &str = "the-launch-code-is-0451";

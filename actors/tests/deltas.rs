@@ -1,21 +1,10 @@
 //! Deltas under way: whoever attaches when, on a real disk and on several threads, sees each answer grow without a hole, no
 //! retry before the end of the attempt before it, and nothing of an attempt after its end.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use crate::support::{builder, open, shut, text};
 use subtend_actors::{Event, Events, Options, What};
 use subtend_journal::Journal;
 use subtend_journal::redb::Redb;
@@ -25,7 +14,6 @@ use subtend_session::ids::{AttemptNo, Seq, TurnNo};
 use subtend_session::limits::Limits;
 use subtend_session::outcome::ModelFail;
 use subtend_session::record::Record;
-use support::{builder, open, shut, text};
 
 /// Runs of each session; each is tried three times.
 const RUNS: usize = 6;

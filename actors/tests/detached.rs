@@ -1,19 +1,8 @@
 //! Detached runs: nobody owns them, the tree lists them, and its cancel or their own cap ends them.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text};
 use subtend_actors::{Builder, Census, Control, ControlError, Ended, Runtime, SessionHandle};
 use subtend_agents::catalog::Catalog;
 use subtend_agents::manifest::{AgentMode, Manifest};
@@ -25,7 +14,6 @@ use subtend_session::limits::Limits;
 use subtend_session::outcome::{By, Outcome, TimeLimit};
 use subtend_session::place::Owner;
 use subtend_session::record::Record;
-use support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text};
 
 const HOUR: u64 = 3_600;
 

@@ -1,20 +1,10 @@
 //! Each dialect's words for each way in which a run can end: whole results, as the owner's model reads them (K6, K12).
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::talk::{SLOW, converse, notices, offering, parsed, told};
+use crate::support::{answers, calls, journal, model, open, prompt, shut, task, text};
 use serde_json::{Value, json};
 use subtend_agents::catalog::Catalog;
 use subtend_agents::manifest::{AgentMode, Manifest};
@@ -22,8 +12,6 @@ use subtend_models::model::{Answer, ModelError, Request};
 use subtend_session::dialect::Dialect;
 use subtend_session::limits::Limits;
 use subtend_session::outcome::ModelFail;
-use support::talk::{SLOW, converse, notices, offering, parsed, told};
-use support::{answers, calls, journal, model, open, prompt, shut, task, text};
 
 /// The call by which `dialect` starts a child that is told `prompt`.
 fn start(dialect: Dialect, prompt: &str) -> (&'static str, Value) {
@@ -199,7 +187,7 @@ async fn k12_m4_return_wins_and_its_siblings_are_answered() {
     });
     assert_eq!(told, expected);
     let child = session.tree().await.expect("a tree").children[0].id;
-    let kinds = support::kinds(&journal, child).await;
+    let kinds = crate::support::kinds(&journal, child).await;
     assert_eq!(kinds.iter().filter(|kind| **kind == "call_finished").count(), 2, "{kinds:?}");
     shut(runtime).await;
 }

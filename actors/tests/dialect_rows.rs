@@ -1,26 +1,14 @@
 //! What the dialects promise, row by row, where `dialects.rs` does not tell it yet.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::talk::{SLOW, converse, converse_in, found, notices, offering, parsed, told};
+use crate::support::{calls, journal, shut, task, text};
 use serde_json::{Value, json};
 use subtend_models::model::Request;
 use subtend_session::dialect::Dialect;
 use subtend_session::limits::Limits;
-use support::talk::{SLOW, converse, converse_in, found, notices, offering, parsed, told};
-use support::{calls, journal, shut, task, text};
 
 /// When the root's model was asked, by how many answers it had given.
 type Asked = Arc<Mutex<Vec<Duration>>>;

@@ -1,19 +1,9 @@
 //! The rules that the dialects share, where their seeds disagree or one of them is silent: by their ids.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::sync::{Arc, Mutex};
 
+use crate::support::talk::{converse, converse_in, found, notices, offering, parsed, told};
+use crate::support::{calls, journal, model, offered, prompt, records, shut, text};
 use serde_json::{Value, json};
 use subtend_actors::{Builder, Runtime, SessionHandle, TaskFilter};
 use subtend_agents::catalog::Catalog;
@@ -31,8 +21,6 @@ use subtend_session::record::Record;
 use subtend_session::usage::Usage;
 use subtend_tools::registry::Registry;
 use subtend_tools::workspace::Workspace;
-use support::talk::{converse, converse_in, found, notices, offering, parsed, told};
-use support::{calls, journal, model, offered, prompt, records, shut, text};
 
 /// The call by which `dialect` starts a child that is told `prompt`.
 fn start(dialect: Dialect, prompt: &str) -> (&'static str, Value) {
@@ -197,7 +185,7 @@ async fn k25_s8_task_alone_is_offered_and_no_other_dialect_can_be_called() {
     let others = Dialect::ALL.into_iter().filter(|dialect| *dialect != Dialect::Task);
     let journal = journal();
     let asked = others.clone().map(|dialect| start(dialect, "p")).collect();
-    let (runtime, session, last, _) = below(support::builder(&journal), asked).await;
+    let (runtime, session, last, _) = below(crate::support::builder(&journal), asked).await;
     assert_eq!(offered(&last), ["task", "check_task", "cancel_task"]);
     let no = |dialect: Dialect| {
         let meant = if dialect == Dialect::SpawnTask { " Did you mean `task`?" } else { "" };

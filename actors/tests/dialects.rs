@@ -1,20 +1,11 @@
 //! The five dialects, each driven by a scripted model: what it is told, in the words of its dialect (features 000 to 004).
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::{
+    answers, ask, builder, calls, journal, model, offered, open, prompt, records, results, shut, text, tool, tools,
+};
 use serde_json::{Value, json};
 use subtend_actors::{Builder, Runtime, SessionHandle};
 use subtend_agents::catalog::Catalog;
@@ -32,9 +23,6 @@ use subtend_session::outcome::{ModelFail, Outcome};
 use subtend_session::record::Record;
 use subtend_tools::tool::ToolOutput;
 use subtend_tools::workspace::Workspace;
-use support::{
-    answers, ask, builder, calls, journal, model, offered, open, prompt, records, results, shut, text, tool, tools,
-};
 
 /// A runtime whose sessions are offered `offered`, with the tools `look` and `write`.
 fn offering(journal: &Journal, offered: &[Dialect]) -> Builder {

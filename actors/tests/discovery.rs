@@ -1,21 +1,12 @@
 //! Tools that a subagent finds by itself, and calls that come from an MCP client (features B7, B8, B10).
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::{
+    answers, ask, builder, calls, journal, model, offered, open, prompt, records, results, shut, text, tool, tools,
+};
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use subtend_actors::audit::{Decided, DecidedBy};
@@ -34,9 +25,6 @@ use subtend_session::place::{OnRestart, Source};
 use subtend_session::record::{AskVerdict, Record};
 use subtend_tools::closure::FnTool;
 use subtend_tools::tool::ToolOutput;
-use support::{
-    answers, ask, builder, calls, journal, model, offered, open, prompt, records, results, shut, text, tool, tools,
-};
 
 type Seen = Arc<Mutex<Vec<Request>>>;
 

@@ -1,18 +1,8 @@
 //! What an embedder writes: models by value, one call for one answer, events as streams, tools that are offered by default.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::{builder, journal, model, shut, text};
 use futures_util::{FutureExt as _, Stream, StreamExt};
 use subtend_actors::{Next, PromptError, Runtime, What};
 use subtend_models::closure::fn_model;
@@ -27,7 +17,6 @@ use subtend_tools::closure::fn_tool;
 use subtend_tools::policy::HostPolicy;
 use subtend_tools::registry::Registry;
 use subtend_tools::tool::ToolOutput;
-use support::{builder, journal, model, shut, text};
 
 fn hello() -> Scripted {
     Scripted::builder("hello").rule("*", [Step::text("Hello, {prompt}")]).build().expect("a script")
@@ -94,7 +83,7 @@ async fn kinds<T>(stream: impl Stream<Item = T>, what: impl Fn(T) -> What) -> Ve
 async fn events_and_activity_are_streams() {
     let journal = journal();
     let runtime = builder(&journal).model(hello()).start().await.expect("a runtime");
-    let session = support::open(&runtime);
+    let session = crate::support::open(&runtime);
     let (watched, activity) = (session.watch(), session.activity());
     let live = |next| match next {
         Next::Event(event) => event.what,
@@ -111,7 +100,7 @@ async fn events_and_activity_are_streams() {
     });
     session.send("you").await.expect("accepted");
     let (followed, watched, activity) = read.await.expect("joined");
-    assert_eq!(followed, support::kinds(&journal, session.id()).await);
+    assert_eq!(followed, crate::support::kinds(&journal, session.id()).await);
     // What is live begins after the birth.
     assert!(watched.len() >= 7 && followed.ends_with(&watched) && watched == activity, "{watched:?} {activity:?}");
     // A poll without an item leaves the reader as it was.

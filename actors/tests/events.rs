@@ -1,21 +1,9 @@
 //! What subscribers see.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{ask, builder, journal, model, shut, text};
 use subtend_actors::{Next, Options, What};
-use support::{ask, builder, journal, model, shut, text};
 
 #[tokio::test(start_paused = true)]
 async fn a_subscriber_of_all_sees_roots_being_opened() {

@@ -1,21 +1,9 @@
 //! Faults of every part: a panic in a tool, a model, the turn task and the session's own handler is survived.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-#![cfg(feature = "fault-points")]
-
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::support::{answers, ask, builder, calls, journal, model, prompt, records, shut, task, text, tool, tools};
 use subtend_actors::Options;
 use subtend_actors::faults::{Faults, Point};
 use subtend_models::model::Request;
@@ -24,7 +12,6 @@ use subtend_session::message::Message;
 use subtend_session::outcome::{FailKind, Outcome, Part};
 use subtend_session::record::Record;
 use subtend_tools::tool::ToolOutput;
-use support::{answers, ask, builder, calls, journal, model, prompt, records, shut, task, text, tool, tools};
 
 /// Strikes `times` times at `point` with `detail`, then never again.
 fn strike(point: Point, detail: &'static str, times: usize) -> (Faults, Arc<AtomicUsize>) {

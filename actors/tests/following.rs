@@ -1,20 +1,9 @@
 //! Following one session: every record once and in order, from any point, however slow the reader; deltas between them.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{ask, builder, journal, model, open, records, shut, text};
 use subtend_actors::{AnswerError, Event, Events, Options, Runtime, SessionHandle, Stopped, What};
 use subtend_journal::Journal;
 use subtend_journal::faulty::Faulty;
@@ -23,7 +12,6 @@ use subtend_models::closure::fn_model;
 use subtend_models::model::{Delta, Model, ModelError};
 use subtend_session::ids::Seq;
 use subtend_session::outcome::{ModelFail, Outcome};
-use support::{ask, builder, journal, model, open, records, shut, text};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -56,7 +44,7 @@ async fn last(journal: &Journal, session: &SessionHandle) -> u64 {
 fn streaming() -> Arc<dyn Model> {
     Arc::new(fn_model("streaming", |request, deltas| async move {
         let words = match request.attempt.0 {
-            1 => support::prompt(&request),
+            1 => crate::support::prompt(&request),
             _ => "better now".to_owned(),
         };
         for word in words.split(' ') {

@@ -1,22 +1,10 @@
 //! B-2: a cancel is handled within one handler's time, however full the data lane is.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-#![cfg(feature = "fault-points")]
-
-mod support;
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
+use crate::support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text};
 use futures_util::future::join_all;
 use subtend_actors::faults::{Faults, Point};
 use subtend_actors::{Control, Options, SendError};
@@ -25,7 +13,6 @@ use subtend_session::ids::{CallId, RunNo, TurnNo};
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::record::Record;
-use support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text};
 
 /// What the user of a session said last.
 fn last(request: &Request) -> String {

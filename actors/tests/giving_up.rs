@@ -1,27 +1,14 @@
 //! Sessions whose actors are given up: the right run ends, with its true cause, and the machine stays cool.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-#![cfg(feature = "fault-points")]
-
-mod support;
-
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::{ask, builder, calls, journal, model, open, shut, task, text};
 use subtend_actors::faults::{Faults, Point};
 use subtend_models::model::Request;
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::outcome::Outcome;
-use support::{ask, builder, calls, journal, model, open, shut, task, text};
 
 const SOON: Duration = Duration::from_secs(30);
 

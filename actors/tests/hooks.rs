@@ -1,22 +1,11 @@
 //! Hooks: what a host can change, what it cannot, and what becomes of hooks that fail.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text, tool, tools};
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use subtend_actors::{
@@ -33,7 +22,6 @@ use subtend_session::outcome::Outcome;
 use subtend_session::record::{AskVerdict, Record};
 use subtend_tools::closure::FnTool;
 use subtend_tools::tool::ToolOutput;
-use support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text, tool, tools};
 
 type Before = dyn Fn(ToolAsked) -> BoxFuture<'static, BeforeTool> + Send + Sync;
 type After = dyn Fn(ToolDone) -> BoxFuture<'static, Option<Text>> + Send + Sync;
@@ -360,7 +348,7 @@ async fn hooks_around_a_tool_that_panic_deny_or_withhold() {
     assert_eq!(results(&journal, &session).await[0].0, CallEnd::Denied);
     shut(runtime).await;
 
-    let journal = support::journal();
+    let journal = crate::support::journal();
     let runtime = putting(&journal, after(|_| panic!("a fault")), &ran, "open").await;
     let (session, _) = go(&runtime).await;
     let withheld = "the call has ended; its result is withheld: a hook of the host failed".to_owned();

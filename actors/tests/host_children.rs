@@ -1,21 +1,10 @@
 //! Services of the host: a session is named by its first message and summed up, beside its runs and at nobody's cost but the tree's.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::{builder, journal, model, offered, open, prompt, records, shut, text};
 use subtend_actors::faults::{Faults, Point};
 use subtend_actors::{Builder, ControlError, OpenOptions, Options, Runtime, SessionHandle};
 use subtend_agents::catalog::Catalog;
@@ -28,7 +17,6 @@ use subtend_session::outcome::{By, ModelFail, Outcome, OutcomeKind, TimeLimit};
 use subtend_session::place::{BranchKind, Owner, Place, Service};
 use subtend_session::record::{Record, SummarySet, TitleSet};
 use subtend_session::usage::Usage;
-use support::{builder, journal, model, offered, open, prompt, records, shut, text};
 use tokio::time::Instant;
 
 /// What was put to whom, in order.

@@ -1,21 +1,12 @@
 //! What an interrupt stops, what it spares, and what resumes the run.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::support::{
+    answers, builder, calls, journal, kinds, model, open, prompt, records, shut, task, text, tool, tools,
+};
 use subtend_actors::{Control, Ended, Runtime, SessionHandle};
 use subtend_journal::memory::Memory;
 use subtend_journal::{Journal, Options};
@@ -27,7 +18,6 @@ use subtend_session::outcome::{By, Outcome, OutcomeKind};
 use subtend_session::record::Record;
 use subtend_tools::closure::FnTool;
 use subtend_tools::tool::ToolOutput;
-use support::{answers, builder, calls, journal, kinds, model, open, prompt, records, shut, task, text, tool, tools};
 
 const INTERRUPTED: Outcome = Outcome::Interrupted { by: By::Person };
 

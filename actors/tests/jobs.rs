@@ -1,19 +1,10 @@
 //! Jobs that are read again and lists that name nothing (features S2, S4, S7, R3).
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::sync::{Arc, Mutex};
 
+use crate::support::{
+    answers, ask, builder, calls, journal, model, offered, prompt, records, results, shut, text, tool, tools,
+};
 use serde_json::{Value, json};
 use subtend_actors::{Runtime, SessionHandle};
 use subtend_agents::dialect::Dialects;
@@ -26,9 +17,6 @@ use subtend_session::outcome::Outcome;
 use subtend_session::record::{Record, Stop};
 use subtend_session::state::State;
 use subtend_tools::tool::ToolOutput;
-use support::{
-    answers, ask, builder, calls, journal, model, offered, prompt, records, results, shut, text, tool, tools,
-};
 
 /// Runs one conversation: `root` answers the person's session, `child` everybody else.
 async fn converse<R, C>(limits: Limits, root: R, child: C) -> (Journal, Runtime, SessionHandle, Vec<String>)

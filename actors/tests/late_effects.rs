@@ -1,21 +1,10 @@
 //! Once its token has fired, no run below starts an effect (T-4): a call that is due is not begun any more.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::{answers, builder, calls, journal, model, open, prompt, records, task, text, tool, tools};
 use subtend_actors::{Runtime, SessionHandle};
 use subtend_journal::Journal;
 use subtend_journal::faulty::Faulty;
@@ -26,7 +15,6 @@ use subtend_session::ids::{RunNo, SessionId};
 use subtend_session::outcome::Outcome;
 use subtend_session::record::Record;
 use subtend_tools::tool::ToolOutput;
-use support::{answers, builder, calls, journal, model, open, prompt, records, task, text, tool, tools};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 /// The ends of the local calls of a session, in their order.

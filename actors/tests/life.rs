@@ -1,21 +1,12 @@
 //! The main line of a session's life: inputs, calls, children, notices, ends.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::support::{
+    answers, ask, builder, calls, journal, kinds, model, open, prompt, records, shut, task, text, tool, tools,
+};
 use subtend_actors::{BranchOptions, Control, ControlError, OpenOptions, Options};
 use subtend_session::call::ToolEffect;
 use subtend_session::limits::Limits;
@@ -23,9 +14,6 @@ use subtend_session::message::Message;
 use subtend_session::outcome::{By, FailKind, ModelFail, Outcome};
 use subtend_session::record::Record;
 use subtend_tools::tool::ToolOutput;
-use support::{
-    answers, ask, builder, calls, journal, kinds, model, open, prompt, records, shut, task, text, tool, tools,
-};
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_completes_the_run() {

@@ -1,19 +1,10 @@
 //! Minions that go on, and those that work on their own (features M4, M5).
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::sync::{Arc, Mutex};
 
+use crate::support::{
+    answers, ask, builder, calls, journal, model, offered, prompt, records, results, shut, text, tool, tools,
+};
 use serde_json::{Value, json};
 use subtend_agents::catalog::Catalog;
 use subtend_agents::dialect::{Dialects, MinionOptions};
@@ -26,9 +17,6 @@ use subtend_session::outcome::{By, ModelFail};
 use subtend_session::record::Record;
 use subtend_session::state::State;
 use subtend_tools::tool::ToolOutput;
-use support::{
-    answers, ask, builder, calls, journal, model, offered, prompt, records, results, shut, text, tool, tools,
-};
 
 fn minion(chat: Option<&Value>, names: &[&str]) -> (&'static str, Value) {
     let mut asked = json!({"message": "m", "enableWeb": false, "enabledTools": names});

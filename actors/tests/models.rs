@@ -1,22 +1,11 @@
 //! Which model answers, how long one may be silent, and what a provider's word means for all sessions.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::{answers, ask, builder, calls, journal, open, prompt, records, shut, text};
 use serde_json::json;
 use subtend_actors::builder::Builder;
 use subtend_actors::{OpenOptions, Runtime, StartError};
@@ -33,7 +22,6 @@ use subtend_session::outcome::{FailKind, ModelFail, Outcome};
 use subtend_session::record::Record;
 use subtend_session::settings::Settings;
 use subtend_session::state::State;
-use support::{answers, ask, builder, calls, journal, open, prompt, records, shut, text};
 use tokio::time::Instant;
 
 /// A model that fails each call with `error`, and counts them.

@@ -1,19 +1,8 @@
 //! Prices: what records say that calls cost, and budgets of money.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::sync::Arc;
 
+use crate::support::{answers, ask, builder, calls, journal, open, prompt, shut, task, text};
 use subtend_actors::builder::Builder;
 use subtend_actors::{OpenOptions, OpenSessionError, Price, Prices, StartError};
 use subtend_agents::catalog::Catalog;
@@ -24,7 +13,6 @@ use subtend_session::ids::RunNo;
 use subtend_session::limits::Limits;
 use subtend_session::outcome::{Budget, Outcome};
 use subtend_session::usage::Usage;
-use support::{answers, ask, builder, calls, journal, open, prompt, shut, task, text};
 
 const SPENT: Outcome = Outcome::OutOfBudget { which: Budget::Money };
 
@@ -102,7 +90,7 @@ async fn money_cannot_be_limited_where_nobody_knows_what_a_call_costs() {
     let journal = journal();
     let error = refused(builder(&journal).model(small()).limits(money(10))).await;
     assert!(matches!(&error, StartError::NoPrice(model) if &**model == "small"), "{error}");
-    let journal = support::journal();
+    let journal = crate::support::journal();
     let pooled = builder(&journal)
         .named_model("a", small())
         .named_model("b", provider("big", used(1, 1)))
@@ -112,17 +100,17 @@ async fn money_cannot_be_limited_where_nobody_knows_what_a_call_costs() {
         .limits(money(10));
     let error = refused(pooled).await;
     assert!(matches!(&error, StartError::NoPrice(model) if &**model == "b"), "{error}");
-    let journal = support::journal();
+    let journal = crate::support::journal();
     let error = refused(builder(&journal).model(small()).prices(Prices::new().with("a", Price::new(-1.0, 1.0)))).await;
     assert!(matches!(&error, StartError::Price(name, _) if &**name == "a"), "{error}");
-    let journal = support::journal();
+    let journal = crate::support::journal();
     let runtime = builder(&journal).model(small()).start().await.expect("a runtime");
     let limited = OpenOptions { limits: Some(money(10)), ..OpenOptions::agent("worker") };
     let error = runtime.open(limited.clone()).map(drop).expect_err("no session");
     assert!(matches!(&error, OpenSessionError::NoPrice(model) if &**model == "small"), "{error}");
     open(&runtime);
     shut(runtime).await;
-    let journal = support::journal();
+    let journal = crate::support::journal();
     let answer = |_, _| async { Ok::<_, ModelError>(text("done")) };
     let runtime = builder(&journal).model(Arc::new(fn_model("near", answer))).start().await.expect("a runtime");
     runtime.open(limited).expect("a model that calls nobody costs nothing");

@@ -1,19 +1,9 @@
 //! What sessions are offered and told of it: hints, profiles, labels and errors name only what a session has (features G2, K16, R3, R10, R11, S3, S5, M8).
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::sync::{Arc, Mutex};
 
+use crate::support::talk::{converse, converse_in, found, offering, parsed, told};
+use crate::support::{answers, builder, calls, journal, model, offered, open, records, shut, text, tool, tools};
 use serde_json::{Value, json};
 use subtend_actors::{Builder, SessionHandle};
 use subtend_agents::catalog::Catalog;
@@ -30,8 +20,6 @@ use subtend_session::ids::SessionId;
 use subtend_session::record::Record;
 use subtend_tools::tool::ToolOutput;
 use subtend_tools::workspace::Workspace;
-use support::talk::{converse, converse_in, found, offering, parsed, told};
-use support::{answers, builder, calls, journal, model, offered, open, records, shut, text, tool, tools};
 
 /// Everything is allowed but what `rules` say.
 fn allowing(rules: &[(&str, Verdict)]) -> RuleSet {
@@ -57,7 +45,11 @@ async fn spawned(journal: &Journal, session: &SessionHandle) -> Vec<Value> {
 async fn g2_task_uses_its_description_as_label_and_title() {
     let root = |_: &Request, at: usize| {
         let named = json!({"subagent_type": "worker", "prompt": "Count them.", "description": "Count\n files"});
-        if at == 0 { calls([("task", named), support::task("Look around.\nThen rest.", false)]) } else { text("done") }
+        if at == 0 {
+            calls([("task", named), crate::support::task("Look around.\nThen rest.", false)])
+        } else {
+            text("done")
+        }
     };
     let (journal, runtime, session, last) = converse(&[Dialect::Task], root, found).await;
     assert_eq!(told(&last), ["Count them. found", "Look around.\nThen rest. found"]);
@@ -74,7 +66,7 @@ async fn r3_check_and_cancel_take_a_session_id() {
     let root = |request: &Request, at: usize| {
         let id = |at: usize| parsed(&told(request)[at])["session_id"].clone();
         match at {
-            0 => calls([support::task("quick", true), support::task("slow", true)]),
+            0 => calls([crate::support::task("quick", true), crate::support::task("slow", true)]),
             1 => calls([
                 ("check_task", json!({"session_id": id(0)})),
                 ("cancel_task", json!({"sessionId": id(1)})),
@@ -232,7 +224,7 @@ async fn s5_the_profile_block_lists_the_tools_that_a_job_gets() {
         _ => text("done"),
     };
     let child = move |request: &Request, _: usize| {
-        kept.lock().unwrap().push((support::prompt(request), offered(request).join(", ")));
+        kept.lock().unwrap().push((crate::support::prompt(request), offered(request).join(", ")));
         Ok(text("found"))
     };
     let (runtime, _, last) = converse_in(builder, root, child).await;
@@ -267,7 +259,7 @@ async fn r10_spawn_task_tells_only_read_only_types_not_to_write() {
     };
     let child = move |request: &Request, _: usize| {
         let forbids = request.system.contains("Do not create, change or delete anything");
-        kept.lock().unwrap().push((support::prompt(request), forbids));
+        kept.lock().unwrap().push((crate::support::prompt(request), forbids));
         Ok(text("found"))
     };
     let (runtime, _, _) = converse_in(builder, root, child).await;
@@ -290,13 +282,13 @@ async fn m8_minion_errors_speak_of_minions() {
     assert!(told[1].starts_with("Minion error: Not allowed: task:worker on ."), "{}", told[1]);
     shut(runtime).await;
 
-    let journal = support::journal();
+    let journal = crate::support::journal();
     let limits = subtend_session::limits::Limits { max_depth: 0, ..Default::default() };
     let root = move |_: &Request, at: usize| if at == 0 { calls([minion("m")]) } else { text("done") };
     let (runtime, _, last) = converse_in(offering(&journal, &[Dialect::Minion]).limits(limits), root, found).await;
     let deep = "Minion error: Not started: the limit of 0 levels of child sessions is reached (this session is at level 0, 0 \
                 levels remain). Do the work yourself.";
-    assert_eq!(support::talk::told(&last), [deep]);
+    assert_eq!(crate::support::talk::told(&last), [deep]);
     shut(runtime).await;
 }
 

@@ -1,28 +1,16 @@
 //! Output commit: what leaves the process waits for the record that intends it (J-5); a failed write stops everything (J-9).
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::support::{builder, open, text};
 use subtend_actors::{Runtime, SendError, SessionHandle};
 use subtend_journal::Journal;
 use subtend_journal::faulty::{Faults, Faulty};
 use subtend_journal::redb::Redb;
 use subtend_models::closure::fn_model;
 use subtend_session::outcome::Outcome;
-use support::{builder, open, text};
 
 /// A quiet session in memory, on a store whose writes can be held, and a counter of its model's calls.
 async fn quiet(dir: &std::path::Path) -> (Runtime, Journal, Faults, SessionHandle, Arc<AtomicUsize>) {

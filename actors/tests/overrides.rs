@@ -1,20 +1,9 @@
 //! Agent overrides: another agent answers from one message on (G12).
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::{answers, builder, calls, model, open, records, shut, task, text, tool, tools};
 use subtend_actors::{Options, SendError, SessionHandle};
 use subtend_agents::catalog::Catalog;
 use subtend_agents::manifest::{AgentMode, Manifest};
@@ -27,7 +16,6 @@ use subtend_session::record::Record;
 use subtend_session::settings::Settings;
 use subtend_tools::closure::FnTool;
 use subtend_tools::tool::ToolOutput;
-use support::{answers, builder, calls, model, open, records, shut, task, text, tool, tools};
 
 /// What a model was asked: agent, model, system prompt, tools, temperature.
 type Seen = Arc<Mutex<Vec<(String, String, String, Vec<String>, Option<f64>)>>>;
@@ -136,20 +124,20 @@ async fn the_override_holds_from_its_message_on_under_the_sessions_ceiling_and_o
 
 #[tokio::test(start_paused = true)]
 async fn an_agent_that_nobody_may_pick_is_refused_with_those_that_are_there() {
-    let journal = support::journal();
+    let journal = crate::support::journal();
     let runtime = start(&journal, watching(&Seen::default()), 7).start().await.expect("it starts");
     let session = open(&runtime);
     for name in ["nobody", "helper"] {
         let Err(SendError::BadInput(why)) = session.input("hi").agent(name).send().await else { panic!("{name}") };
         assert!(why.contains(name) && why.contains("planner, worker") && !why.contains("helper, "), "{why}");
     }
-    assert_eq!(support::kinds(&journal, session.id()).await, ["session_created"]);
+    assert_eq!(crate::support::kinds(&journal, session.id()).await, ["session_created"]);
     shut(runtime).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_override_in_the_middle_of_a_run_changes_what_its_next_calls_may_do() {
-    let journal = support::journal();
+    let journal = crate::support::journal();
     // The first turn steers the planner in; the worker's write comes before that, the planner's after it.
     let answering = model(|request| async move {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -175,7 +163,7 @@ async fn an_override_in_the_middle_of_a_run_changes_what_its_next_calls_may_do()
 
 #[tokio::test(start_paused = true)]
 async fn what_an_override_starts_may_do_no_more_than_it_may_itself() {
-    let journal = support::journal();
+    let journal = crate::support::journal();
     let answering = model(|request| async move {
         Ok(match (&*request.agent, answers(&request)) {
             ("planner", 0) => calls([task("child", false)]),

@@ -1,23 +1,11 @@
 //! Slots of runs that persons open: never behind those that work by themselves, and back on each way out (T-3).
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-#![cfg(feature = "fault-points")]
-
-mod support;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use crate::support::{answers, builder, calls, journal, model, open, prompt, shut, task, text};
 use subtend_actors::faults::{Faults, Point};
 use subtend_actors::{Control, Options, Runtime, SessionHandle};
 use subtend_models::model::{Answer, ModelError, Request};
@@ -26,7 +14,6 @@ use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::outcome::{By, Outcome};
 use subtend_session::state::Phase;
-use support::{answers, builder, calls, journal, model, open, prompt, shut, task, text};
 use tokio::time::Instant;
 
 /// The last user message.
@@ -115,7 +102,7 @@ async fn persons_have_a_bound_of_their_own_and_wait_for_each_other_at_it() {
         }
     };
     let runtime = builder(&journal).model(model(answer)).limits(limits).start().await.expect("a runtime");
-    let (session, _) = support::ask(&runtime, "parent").await;
+    let (session, _) = crate::support::ask(&runtime, "parent").await;
     let kids = journal.kids(session.id()).expect("kids");
     let kids: Vec<_> = kids.into_iter().map(|kid| runtime.session(kid).expect("readable").expect("there")).collect();
     let begun = Instant::now();
@@ -224,7 +211,7 @@ async fn a_slot_that_is_granted_in_the_batch_of_an_interrupt_is_kept() {
     };
     let runtime =
         builder(&journal).model(model(answer)).limits(limits).faults(faults).start().await.expect("a runtime");
-    let (session, _) = support::ask(&runtime, "parent").await;
+    let (session, _) = crate::support::ask(&runtime, "parent").await;
     let kids = journal.kids(session.id()).expect("kids").into_iter();
     let kids: Vec<_> = kids.map(|kid| runtime.session(kid).expect("readable").expect("there")).collect();
     let [waits, first, next] = &kids[..] else { panic!("three") };

@@ -1,20 +1,9 @@
 //! `plan_exit`: a planner proposes, a person decides, and the session goes on with whoever carries plans out (G12, K14).
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::{answers, builder, calls, journal, model, prompt, records, shut, text, tool, tools};
 use serde_json::json;
 use subtend_actors::{Builder, OpenOptions, Runtime, SessionHandle};
 use subtend_journal::memory::Memory;
@@ -29,7 +18,6 @@ use subtend_session::place::BranchKind;
 use subtend_session::record::{AskBy, AskVerdict, Record};
 use subtend_tools::closure::FnTool;
 use subtend_tools::tool::ToolOutput;
-use support::{answers, builder, calls, journal, model, prompt, records, shut, text, tool, tools};
 
 /// What a model was asked: who answers, and the tools that it was shown.
 type Seen = Arc<Mutex<Vec<(String, Vec<String>)>>>;

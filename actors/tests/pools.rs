@@ -1,27 +1,15 @@
 //! Pools and throttles where things go wrong at the same time.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::{ask, builder, journal, open, shut, text};
 use subtend_actors::builder::Builder;
 use subtend_models::closure::fn_model;
 use subtend_models::model::{Answer, Model, ModelError};
 use subtend_models::throttle::Rates;
 use subtend_session::outcome::{FailKind, ModelFail, Outcome};
-use support::{ask, builder, journal, open, shut, text};
 use tokio::time::Instant;
 
 type Nth = Arc<dyn Fn(usize) -> Result<Answer, ModelError> + Send + Sync>;

@@ -1,27 +1,14 @@
 //! Activations come and go: no stream is dropped, no lane is left without an actor.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-#![cfg(feature = "fault-points")]
-
-mod support;
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::support::{answers, ask, builder, calls, journal, kinds, model, open, prompt, shut, task, text};
 use subtend_actors::Options;
 use subtend_actors::faults::{Faults, Point};
 use subtend_models::model::{ModelError, Request};
 use subtend_session::ids::RunNo;
 use subtend_session::outcome::{ModelFail, Outcome};
-use support::{answers, ask, builder, calls, journal, kinds, model, open, prompt, shut, task, text};
 
 fn refused() -> ModelError {
     ModelError { kind: ModelFail::Auth, message: "no".into(), retry_after_ms: None, usage: None }

@@ -1,19 +1,8 @@
 //! The queue of a session: what is held, in which order it is taken, and what is told of it.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{answers, builder, calls, journal, model, open, prompt, shut, task, text};
 use subtend_actors::event::{QueueEvent, QueueEvents, What};
 use subtend_actors::{ControlError, Ended, QueueEntry, QueueKind, SendError, SessionHandle};
 use subtend_journal::memory::Memory;
@@ -24,7 +13,6 @@ use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::outcome::{By, Outcome};
 use subtend_session::record::Lane;
-use support::{answers, builder, calls, journal, model, open, prompt, shut, task, text};
 
 async fn seconds(n: u64) {
     tokio::time::sleep(Duration::from_secs(n)).await;

@@ -1,21 +1,9 @@
 //! Files that come with tasks are read beside the session's actor: what it promises holds while a disk is slow (feature B7).
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-#![cfg(feature = "fault-points")]
-
-mod support;
-
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
+use crate::support::{answers, builder, calls, model, open, prompt, records, results, shut, text};
 use serde_json::{Value, json};
 use subtend_actors::faults::{Faults, Point};
 use subtend_actors::{Options, Runtime, SessionHandle};
@@ -31,7 +19,6 @@ use subtend_session::outcome::Outcome;
 use subtend_session::place::OnRestart;
 use subtend_session::record::Record;
 use subtend_tools::workspace::Workspace;
-use support::{answers, builder, calls, model, open, prompt, records, results, shut, text};
 
 /// A disk that answers when it is told to.
 #[derive(Clone, Default)]

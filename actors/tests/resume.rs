@@ -1,22 +1,11 @@
 //! Runs that go on after a restart of the host: `on_restart: resume` (X2).
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::{answers, builder, calls, model, prompt, records, shut, task, text, tool, tools};
 use subtend_actors::builder::Builder;
 use subtend_actors::{OpenOptions, Options, Runtime, TakesUp};
 use subtend_agents::catalog::Catalog;
@@ -32,7 +21,6 @@ use subtend_session::outcome::{By, Outcome, OutcomeKind};
 use subtend_session::place::OnRestart;
 use subtend_session::record::Record;
 use subtend_tools::tool::ToolOutput;
-use support::{answers, builder, calls, model, prompt, records, shut, task, text, tool, tools};
 
 fn reopen(memory: &Memory) -> Journal {
     Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("the journal opens")

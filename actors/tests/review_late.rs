@@ -1,23 +1,11 @@
 //! Words that come late, twice or at a bad time: each is for the run that it was meant for, and no wait is prolonged by being
 //! looked at.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-#![cfg(feature = "fault-points")]
-
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text, tool, tools};
 use serde_json::json;
 use subtend_actors::builder::Builder;
 use subtend_actors::faults::{Faults, Point};
@@ -35,7 +23,6 @@ use subtend_session::outcome::{By, Outcome, TimeLimit};
 use subtend_session::place::BranchKind;
 use subtend_session::record::{AskBy, AskVerdict, Record};
 use subtend_tools::tool::ToolOutput;
-use support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text, tool, tools};
 
 async fn seconds(n: u64) {
     tokio::time::sleep(Duration::from_secs(n)).await;

@@ -1,26 +1,14 @@
 //! The cancel of a whole tree, against owned sessions in which a person's inputs wait.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{answers, builder, calls, journal, model, open, prompt, shut, task, text};
 use subtend_actors::{Ended, Options, Runtime, SessionHandle};
 use subtend_models::model::{Answer, ModelError, Request};
 use subtend_session::ids::RunNo;
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::outcome::{By, Outcome, OutcomeKind};
-use support::{answers, builder, calls, journal, model, open, prompt, shut, task, text};
 
 async fn seconds(n: u64) {
     tokio::time::sleep(Duration::from_secs(n)).await;

@@ -1,21 +1,10 @@
 //! Runs that failed and are rolled back: what the next model request holds is what counts.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::{answers, builder, calls, model, open, records, shut, text, tool, tools};
 use serde_json::json;
 use subtend_actors::{BranchOptions, Builder, ControlError, Options, SessionHandle};
 use subtend_journal::Journal;
@@ -28,7 +17,6 @@ use subtend_session::outcome::{By, ModelFail, OutcomeKind};
 use subtend_session::record::Record;
 use subtend_tools::registry::Registry;
 use subtend_tools::tool::ToolOutput;
-use support::{answers, builder, calls, model, open, records, shut, text, tool, tools};
 
 /// What the model was asked last, a word for each message.
 type Seen = Arc<Mutex<Vec<String>>>;

@@ -1,24 +1,12 @@
 //! Continues, cancels and the controls of persons under faults: a panic at every point of a whole life, and a crash of the host
 //! at every write of it, change nothing of what comes out.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-#![cfg(feature = "fault-points")]
-
-mod support;
-
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text};
 use serde_json::json;
 use subtend_actors::faults::{Faults, Point};
 use subtend_actors::{Control, Ended, Runtime, SessionHandle};
@@ -33,7 +21,6 @@ use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::outcome::{By, Outcome, OutcomeKind};
 use subtend_session::record::Record;
-use support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text};
 
 async fn seconds(n: u64) {
     tokio::time::sleep(Duration::from_secs(n)).await;

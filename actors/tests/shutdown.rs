@@ -1,21 +1,10 @@
 //! Shutdown, dropping, failed starts: nothing is left alive, and nobody waits for ever.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::support::{answers, ask, builder, calls, journal, model, open, prompt, task, text, tool, tools};
 use subtend_actors::StartError;
 use subtend_journal::Journal;
 use subtend_journal::faulty::Faulty;
@@ -24,7 +13,6 @@ use subtend_models::model::Request;
 use subtend_session::call::ToolEffect;
 use subtend_session::limits::Limits;
 use subtend_tools::tool::ToolOutput;
-use support::{answers, ask, builder, calls, journal, model, open, prompt, task, text, tool, tools};
 
 const SOON: Duration = Duration::from_secs(30);
 

@@ -1,22 +1,10 @@
 //! What a new host does with runs of a former one, also when the sweep itself fails.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-#![cfg(feature = "fault-points")]
-
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::support::{answers, builder, calls, journal, kinds, model, open, prompt, records, shut, task, text};
 use subtend_actors::Options;
 use subtend_actors::faults::{Faults, Point};
 use subtend_models::model::Request;
@@ -24,7 +12,6 @@ use subtend_session::ids::RunNo;
 use subtend_session::limits::Limits;
 use subtend_session::outcome::Outcome;
 use subtend_session::record::Record;
-use support::{answers, builder, calls, journal, kinds, model, open, prompt, records, shut, task, text};
 
 const SOON: Duration = Duration::from_secs(30);
 

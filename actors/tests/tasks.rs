@@ -1,19 +1,8 @@
 //! The task list, and sessions by what people call them (R1, R2).
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{answers, builder, calls, journal, model, open, prompt, shut, task, text};
 use subtend_actors::{
     BranchOptions, FindError, OpenOptions, PromptError, Runtime, SessionHandle, Task, TaskFilter, TaskStatus,
 };
@@ -21,7 +10,6 @@ use subtend_models::model::ModelError;
 use subtend_session::ids::RunNo;
 use subtend_session::limits::Limits;
 use subtend_session::outcome::{FailKind, ModelFail, Outcome, OutcomeKind};
-use support::{answers, builder, calls, journal, model, open, prompt, shut, task, text};
 
 /// A runtime whose sessions start `completes`, `fails`, `hangs` and `waits` in turn, in the background, with three slots.
 async fn busy() -> (Runtime, SessionHandle) {

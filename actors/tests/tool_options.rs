@@ -1,19 +1,8 @@
 //! Options of tools: declared, set, filled in once, and given to every call (features M3, M7).
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::sync::{Arc, Mutex};
 
+use crate::support::{answers, builder, calls, journal, model, prompt, results, shut, text, tool, tools};
 use serde_json::{Map, Value, json};
 use subtend_actors::{Builder, OpenOptions, Options, StartError};
 use subtend_agents::catalog::Catalog;
@@ -27,7 +16,6 @@ use subtend_session::dialect::Dialect;
 use subtend_tools::closure::FnTool;
 use subtend_tools::option::{ToolOption, ToolOptions};
 use subtend_tools::tool::ToolOutput;
-use support::{answers, builder, calls, journal, model, prompt, results, shut, text, tool, tools};
 
 /// A tool that gives back the options that its call came with.
 fn digest() -> FnTool {

@@ -1,26 +1,14 @@
 //! Trees as people see them, read from the journal.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{answers, builder, calls, journal, model, open, shut, task, text};
 use subtend_actors::{Options, Tree};
 use subtend_models::model::Request;
 use subtend_session::ids::{RunNo, SessionId};
 use subtend_session::outcome::Outcome;
 use subtend_session::state::Phase;
 use subtend_session::usage::Usage;
-use support::{answers, builder, calls, journal, model, open, shut, task, text};
 
 type Row = (u32, String, String, Phase, RunNo, Option<Outcome>, u64);
 
@@ -45,7 +33,7 @@ async fn a_tree_shows_every_session_in_the_order_of_birth_and_wakes_none() {
     let journal = journal();
     let answer = |request: Request| async move {
         let usage = Usage { input: 10, output: 1, ..Usage::default() };
-        let said = match (&*support::prompt(&request), answers(&request)) {
+        let said = match (&*crate::support::prompt(&request), answers(&request)) {
             ("go", 0) => calls([task("slow", true), task("fast", true)]),
             ("slow", _) => {
                 tokio::time::sleep(Duration::from_secs(3_600)).await;

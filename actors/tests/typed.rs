@@ -1,20 +1,9 @@
 //! Typed answers: the schema goes out, a value comes back, and what does not fit is sent back.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::sync::Arc;
 use std::sync::Mutex;
 
+use crate::support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use subtend_actors::{AnswerError, AskError, AskOptions, SessionHandle};
@@ -23,7 +12,6 @@ use subtend_models::model::{Answer, ModelError, Request};
 use subtend_session::ids::Text;
 use subtend_session::outcome::{ModelFail, Outcome};
 use subtend_session::record::Record;
-use support::{answers, builder, calls, journal, model, open, prompt, records, shut, task, text};
 
 #[derive(Debug, PartialEq, Deserialize, JsonSchema)]
 struct Capital {

@@ -1,28 +1,16 @@
 //! What sessions cost: each attempt is counted once in each sum that it belongs to (M1).
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-
-mod support;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::support::{answers, builder, calls, journal, model, open, prompt, shut, task, text};
 use subtend_actors::{BranchOptions, ContextShare, UsageView};
 use subtend_models::model::{Answer, Deltas, Model, ModelError, Request};
 use subtend_session::ids::RunNo;
 use subtend_session::limits::Limits;
 use subtend_session::outcome::ModelFail;
 use subtend_session::usage::Usage;
-use support::{answers, builder, calls, journal, model, open, prompt, shut, task, text};
 
 fn cost(tokens: u64) -> Usage {
     Usage {

@@ -1,28 +1,15 @@
 //! Receipts and waits: the true run, always an answer, also through panics.
 
-#![allow(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test fails by panicking"
-)]
-#![cfg(feature = "fault-points")]
-
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::support::{builder, journal, kinds, model, open, shut, text};
 use subtend_actors::WaitError;
 use subtend_actors::faults::{Faults, Point};
 use subtend_models::model::ModelError;
 use subtend_session::ids::RunNo;
 use subtend_session::outcome::{ModelFail, Outcome};
-use support::{builder, journal, kinds, model, open, shut, text};
 
 fn refused() -> ModelError {
     ModelError { kind: ModelFail::Auth, message: "no".into(), retry_after_ms: None, usage: None }

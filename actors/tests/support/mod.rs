@@ -1,7 +1,5 @@
 //! A runtime for tests: journal in memory, virtual time, models by closure.
 
-#![allow(dead_code, reason = "each test binary uses its part")]
-
 pub mod talk;
 
 use std::sync::Arc;

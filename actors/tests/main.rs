@@ -1,0 +1,85 @@
+//! The runtime from outside: one binary, so that it is linked once.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod accounts;
+mod activity;
+mod answers;
+mod approvals;
+mod audit;
+mod background;
+mod boot;
+mod branches;
+mod budget;
+mod cancel;
+mod cancel_tree;
+mod causes;
+mod contexts;
+mod r#continue;
+mod crash_points;
+mod damaged;
+mod deadlines;
+mod deleting;
+mod deltas;
+mod detached;
+mod dialect_ends;
+mod dialect_rows;
+mod dialect_rules;
+mod dialects;
+mod discovery;
+mod embedding;
+mod events;
+#[cfg(feature = "fault-points")]
+mod faults;
+mod following;
+#[cfg(feature = "fault-points")]
+mod full_lanes;
+#[cfg(feature = "fault-points")]
+mod giving_up;
+mod hooks;
+mod host_children;
+mod interrupt;
+mod jobs;
+mod late_effects;
+mod life;
+mod minions;
+mod models;
+mod money;
+mod offered;
+mod output_commit;
+mod overrides;
+#[cfg(feature = "fault-points")]
+mod person_slots;
+mod plan_exit;
+mod pools;
+#[cfg(feature = "fault-points")]
+mod presence;
+mod queue;
+#[cfg(feature = "fault-points")]
+mod reading;
+mod resume;
+#[cfg(feature = "fault-points")]
+mod review_late;
+mod review_tree;
+mod rollbacks;
+#[cfg(feature = "fault-points")]
+mod rows;
+mod shutdown;
+mod support;
+#[cfg(feature = "fault-points")]
+mod survivors;
+mod tasks;
+mod tool_options;
+mod tree;
+mod typed;
+mod usage;
+#[cfg(feature = "fault-points")]
+mod waiting;
