@@ -25,6 +25,7 @@ mod attacks {
     mod imports;
     mod inheritance;
     mod kept;
+    mod moved;
     mod output;
     mod paths;
     mod present;

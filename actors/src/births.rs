@@ -121,6 +121,8 @@ impl Hub {
             title: None,
             inherited: Default::default(),
             metadata: None,
+            servers: Vec::new(),
+            imported: None,
         };
         let template = Arc::new(Template {
             created,

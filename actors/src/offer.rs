@@ -67,6 +67,8 @@ pub(crate) struct Finds {
 struct Key {
     agent: Text,
     ceiling: Hash,
+    /// What an import left of it.
+    imported: Option<Authority>,
     only: Option<Vec<Text>>,
     attended: bool,
     dialects: Vec<Dialect>,
@@ -97,6 +99,7 @@ impl Hub {
         let key = Key {
             agent: Arc::clone(agent),
             ceiling: state.created.ceiling.hash,
+            imported: state.created.imported.clone(),
             only,
             attended,
             dialects: self.dialects_of(state),

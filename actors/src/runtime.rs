@@ -55,6 +55,10 @@ pub struct OpenOptions {
     /// Where its calls come from: a session that an MCP client works in is not offered what is internal only (B10), nor is what it
     /// starts.
     pub source: Source,
+    /// Servers that its models are called at, recorded for whoever goes on with the session ([`SessionCreated::servers`]).
+    ///
+    /// [`SessionCreated::servers`]: subtend_session::record::SessionCreated::servers
+    pub servers: Vec<Text>,
 }
 
 impl OpenOptions {
@@ -230,6 +234,7 @@ impl Runtime {
         created.short = session.short();
         created.title = options.title;
         created.metadata = options.metadata;
+        created.servers = options.servers;
         created.on_restart = options.on_restart.unwrap_or(created.on_restart);
         if let Some(model) = options.model {
             created.model = model;

@@ -7,6 +7,7 @@
 
 use std::io::{BufRead, Seek};
 
+use subtend_session::authority::Authority;
 use subtend_session::ids::{Epoch, Lsn, Seq, SessionId};
 use subtend_session::index::Changes;
 
@@ -60,7 +61,7 @@ pub enum ImportError {
     Deleted(SessionId),
     /// An import that did not finish has left other frames of one of the sessions.
     #[error(
-        "session {session} was left half by an import that did not finish, and line {line} goes on otherwise: repeat that import with its own file, or choose another store"
+        "session {session} was left half by an import that did not finish, and line {line} goes on otherwise: repeat that import with its own file and options, or choose another store"
     )]
     Leftover {
         /// The session.
@@ -105,6 +106,9 @@ fn rows_only(session: SessionId, first_seq: Seq) -> Frame {
 impl Journal {
     /// Takes in an export: all its sessions or nothing (see `ImportError`). To be run while nothing else is appended.
     ///
+    /// No session may do more than `within` from now on, whatever the export says: it is recorded with each
+    /// (`SessionCreated::imported`). [`Authority::allow_all`] is for a file that this host wrote itself: nothing is bounded or marked.
+    ///
     /// Memory is bounded by the number of frames, not by what they hold: some dozen bytes a frame, a row or two a session, and
     /// one session at a time. Blocks its thread while it reads: call it where that is allowed.
     ///
@@ -120,15 +124,16 @@ impl Journal {
     pub async fn import<R: BufRead + Seek>(
         &self,
         file: &mut R,
+        within: &Authority,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Tally, ImportError> {
         self.settled().await?;
         let survey = survey::survey(file)?;
         let planned = {
             let engine = self.shared().engine()?;
-            plan::plan(&*engine, file, &survey, progress)?
+            plan::plan(&*engine, file, &survey, within, progress)?
         };
-        write::write(self, file, &survey, planned, progress).await?;
+        write::write(self, file, (&survey, within), planned, progress).await?;
         Ok(survey.tally)
     }
 }

@@ -25,4 +25,5 @@ pub mod sabotage;
 pub mod settings;
 pub mod state;
 pub mod title;
+pub mod unseen;
 pub mod usage;

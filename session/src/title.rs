@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize as _, Deserializer};
 
 use crate::ids::Text;
+use crate::unseen::turns;
 
 /// Characters of a title at most.
 pub const MAX_CHARS: usize = 200;
@@ -49,7 +50,7 @@ pub fn check(title: &str) -> Result<(), BadTitle> {
     if chars > MAX_CHARS {
         return Err(BadTitle::Long { chars });
     }
-    if title.chars().any(char::is_control) {
+    if title.chars().any(|c| c.is_control() || turns(c)) {
         return Err(BadTitle::NotOneLine);
     }
     Ok(())

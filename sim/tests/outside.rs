@@ -65,6 +65,8 @@ fn born(depth: usize, ceiling: &Authority) -> Record {
         title: None,
         inherited: Default::default(),
         metadata: None,
+        servers: Vec::new(),
+        imported: None,
     }))
 }
 

@@ -73,6 +73,6 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
 fn session(args: &Args, work: &Work<'_>) -> Result<SessionHandle, Fail> {
     match &args.session {
         Some(_) => work.session(),
-        None => hub::open(work.runtime, &work.agent, work.model.as_ref()),
+        None => hub::open(work.runtime, &work.agent, work.model.as_ref(), &work.servers),
     }
 }

@@ -10,7 +10,9 @@ use super::data::StoreArgs;
 use super::export::words;
 use super::fail::{Code, Fail};
 use super::progress::Teller;
-use super::work::{self, hub};
+use super::work::{self, hub, policy};
+
+pub(crate) mod rights;
 
 /// Takes the sessions of an export into the store: all of them or none.
 ///
@@ -18,11 +20,20 @@ use super::work::{self, hub};
 /// killed can be repeated with the same file; until then `verify` and `doctor` tell of it. What was in flight when it was exported is ended by whatever opens the store next.
 ///
 /// The file is somebody's text: names with paths or control characters in them are refused, and what was allowed for good there counts
-/// as allowed that once.
+/// as allowed that once. The sessions keep at most the rights of a session that `subtend run` opens here with the same options, now and
+/// for good, and a script answers in them only where --model names it.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// File that `subtend export` wrote
     file: PathBuf,
+
+    /// Let the sessions keep an action beyond reading the workspace where they have it, such as `fs.write=src/**`; may be given again
+    #[arg(long, value_name = "ACTION[=PATTERN]")]
+    allow: Vec<String>,
+
+    /// Ask before an action that is allowed otherwise, such as `fs.read=private/**`; may be given again
+    #[arg(long, value_name = "ACTION[=PATTERN]")]
+    ask: Vec<String>,
 
     #[command(flatten)]
     store: StoreArgs,
@@ -35,6 +46,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     if !file.metadata().map_err(said)?.is_file() {
         return Err(Fail::Usage(format!("{} is no file: an export is read more than once", args.file.display())));
     }
+    let within = policy::of_imports(&args.allow, &args.ask)?;
     let threads = work::threads()?;
     let place = args.store.place()?;
     let made = place.missing();
@@ -45,22 +57,27 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         let mut told = |at: Progress| {
             teller.tell(|| format!("{} frames of {} sessions read", at.frames, at.sessions));
         };
-        let done = journal.import(&mut file, &mut told).await;
+        let before = rights::sessions(&journal)?;
+        let done = journal.import(&mut file, &within, &mut told).await;
         drop(teller);
+        let done = match done {
+            Ok(tally) => Ok((tally, rights::lost(&journal, &before)?)),
+            Err(error) => Err(error),
+        };
         let full = hub::full(&journal);
         let closed = journal.close().await;
         match (done, full) {
             (Err(_), Some(full)) => Err(Fail::Store(full)),
             (Err(error), None) => Err(error.into()),
-            (Ok(tally), _) => closed.map(|()| tally).map_err(|error| Fail::Store(error.to_string())),
+            (Ok(done), _) => closed.map(|()| done).map_err(|error| Fail::Store(error.to_string())),
         }
     });
     if done.is_err() && !made.is_empty() {
         // A refusal leaves nothing that was not there.
         place.discard(&made);
     }
-    let tally = done?;
-    writeln!(anstream::stderr(), "imported {}", words(tally))?;
+    let (tally, lost) = done?;
+    writeln!(anstream::stderr(), "imported {}\n{}", words(tally), rights::told(&lost))?;
     Ok(Code::Done)
 }
 

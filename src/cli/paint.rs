@@ -6,6 +6,7 @@ use std::time::Duration;
 use anstyle::{AnsiColor, Style};
 use subtend_session::outcome::OutcomeKind;
 use subtend_session::state::Phase;
+use subtend_session::unseen::{is_blank, is_unseen};
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 /// Text that stands back.
@@ -99,22 +100,22 @@ pub(crate) fn first_line(text: &str, width: usize) -> String {
 /// Joiners and variation selectors remain where they belong to a letter or an emoji.
 pub(crate) fn harmless(text: &str) -> String {
     visible(text, |before, c, after| match c {
-        '\r' => after == Some('\n'),
-        '\u{200c}' | '\u{200d}' | '\u{fe0e}' | '\u{fe0f}' => before.is_some_and(|before| !before.is_ascii()),
-        _ => false,
+        '\r' => after != Some('\n'),
+        '\u{200c}' | '\u{200d}' | '\u{fe0e}' | '\u{fe0f}' => before.is_none_or(|before| before.is_ascii()),
+        c => is_unseen(c),
     })
 }
 
-/// As [`harmless`], for what a person approves: every character that cannot be seen is named.
+/// As [`harmless`], for what a person approves: every character is named that cannot be seen, or that looks like a space.
 pub(crate) fn exact(text: &str) -> String {
-    visible(text, |_, _, _| false)
+    visible(text, |_, c, _| is_unseen(c) || is_blank(c))
 }
 
-fn visible(text: &str, remains: impl Fn(Option<char>, char, Option<char>) -> bool) -> String {
+fn visible(text: &str, named: impl Fn(Option<char>, char, Option<char>) -> bool) -> String {
     let (mut out, mut before) = (String::with_capacity(text.len()), None);
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
-        if matches!(c, '\n' | '\t') || !unseen(c) || remains(before, c, chars.peek().copied()) {
+        if matches!(c, '\n' | '\t') || !named(before, c, chars.peek().copied()) {
             out.push(c);
         } else {
             out.push_str(&format!("<U+{:04X}>", u32::from(c)));
@@ -122,16 +123,6 @@ fn visible(text: &str, remains: impl Fn(Option<char>, char, Option<char>) -> boo
         before = Some(c);
     }
     out
-}
-
-/// Control characters, those that turn the direction of writing, and those without a width.
-fn unseen(c: char) -> bool {
-    c.is_control()
-        || matches!(c,
-            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
-            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
-            | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
-            | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// Spaces that fill `text` to `width` columns.
@@ -219,6 +210,8 @@ mod tests {
         assert_eq!((harmless(emoji), harmless("a\u{200d}b")), (emoji.to_owned(), "a<U+200D>b".to_owned()));
         assert_eq!(exact(emoji), "\u{2764}<U+FE0F><U+200D>\u{1f525}");
         assert_eq!(exact("a\r\nb\tc"), "a<U+000D>\nb\tc");
+        assert_eq!(exact("rm\u{2800}-rf\u{a0}/"), "rm<U+2800>-rf<U+00A0>/");
+        assert_eq!(harmless("2\u{a0}kg \u{2803}"), "2\u{a0}kg \u{2803}");
     }
 
     #[test]

@@ -1,17 +1,20 @@
 //! `subtend show`: what was said and done in one session, for people.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 
 use serde::Serialize;
 use serde_json::Value;
 use subtend_actors::past::Past;
+use subtend_session::authority::Verdict;
 use subtend_session::ids::{Hash, SessionId, Short, Text};
+use subtend_session::record::SessionCreated;
 use subtend_session::state::Phase;
 
 use super::branched::Branch;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
+use super::import::rights::ACTIONS;
 use super::shelf::Shelf;
 use super::tasks;
 use entry::{Nested, Shown};
@@ -54,6 +57,13 @@ struct Transcript {
     state: Phase,
     title: Text,
     workspace: Option<Text>,
+    /// Servers that its models are called at instead of the providers' own.
+    #[serde(skip_serializing_if = "<[Text]>::is_empty")]
+    servers: Vec<Text>,
+    /// Whether an import brought it, and bounded its rights.
+    imported: bool,
+    /// The most that any resource of an action may get, by its ceiling.
+    rights: BTreeMap<&'static str, Verdict>,
     created_ms: i64,
     metadata: Value,
     /// What its parent knows of it, where it is a branch.
@@ -80,6 +90,14 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         draw::draw(&mut out, &transcript, args.full)?;
     }
     Ok(Code::Done)
+}
+
+/// What a session may do at most, by action.
+fn rights(created: &SessionCreated) -> BTreeMap<&'static str, Verdict> {
+    let Some(ceiling) = &created.ceiling.body else { return BTreeMap::new() };
+    let bound = created.imported.as_ref();
+    let best = |action: &str| ceiling.best(action).min(bound.map_or(Verdict::Allow, |bound| bound.best(action)));
+    ACTIONS.into_iter().map(|action| (action, best(action))).collect()
 }
 
 /// Fills in the ends whose text only the child's journal has (K26).
@@ -146,6 +164,9 @@ fn transcript(
         state: head.state,
         title: head.title.clone(),
         workspace: created.map(|created| created.workspace.clone()),
+        servers: created.map(|created| created.servers.clone()).unwrap_or_default(),
+        imported: created.is_some_and(|created| created.imported.is_some()),
+        rights: created.map(rights).unwrap_or_default(),
         created_ms: head.created_ms,
         metadata: tasks::object(past.metadata.as_ref()),
         branch: Branch::of(id, head, &past, label),

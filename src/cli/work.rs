@@ -36,7 +36,7 @@ pub(crate) mod hub;
 mod limit;
 mod live;
 mod named;
-mod policy;
+pub(crate) mod policy;
 mod price;
 pub(crate) mod prompt;
 mod report;
@@ -126,6 +126,8 @@ pub(crate) struct Work<'a> {
     pub(crate) agent: Text,
     /// The model of new sessions, where an option or its variable names one.
     pub(crate) model: Option<Text>,
+    /// The servers that new sessions record.
+    pub(crate) servers: Vec<Text>,
     /// The files that agents work on.
     pub(crate) workspace: Arc<Workspace>,
     /// A person at the terminal: there from the start on, so that nothing that goes on or that an input leads to finds nobody.
@@ -175,7 +177,7 @@ where
 {
     let mut screen = Screen::new(args.quiet, args.json);
     let ready = Ready::of(args, about, &mut screen)?;
-    let (mut parts, agent, model) = (ready.parts, ready.agent, ready.model);
+    let (mut parts, agent, model, servers) = (ready.parts, ready.agent, ready.model, ready.servers);
     screen.show_calls_by(parts.tools.clone());
     let threads = threads()?;
     let done = threads.block_on(async {
@@ -206,6 +208,7 @@ where
             stop,
             agent,
             model,
+            servers,
             workspace,
             approver,
         })
@@ -326,6 +329,7 @@ struct Ready {
     parts: hub::Parts,
     agent: Text,
     model: Option<Text>,
+    servers: Vec<Text>,
     found: Option<Found>,
 }
 
@@ -359,7 +363,7 @@ impl Ready {
         }
         let place = args.store.place()?;
         let found = about.find(&place, &workspace)?;
-        let own = found.as_ref().map(|found| &*found.birth.model);
+        let own = found.as_ref().map(Found::own);
         let models = args.models.choose(&loaded, own)?;
         let tools = hub::tools_with(loaded.config.commands())?;
         let bounds = policy::bounds(found.is_none().then_some(&rules), &args.store, &workspace)?;
@@ -378,6 +382,7 @@ impl Ready {
             agents::warn(&agents::model::problems(&catalog, &loaded, args.models.words(), &tools))?;
         }
         let model = args.models.is_given().then(|| models.name());
+        let servers = models.recorded();
         let hooks = match (&found, &model) {
             // The same model needs no detour, by which its calls would wait for the journal.
             (Some(found), Some(model)) if *model != found.birth.model || found.overridden()? => {
@@ -411,7 +416,7 @@ impl Ready {
             hooks,
             quiet,
         };
-        Ok(Self { parts, agent, model, found })
+        Ok(Self { parts, agent, model, servers, found })
     }
 }
 

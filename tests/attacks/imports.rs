@@ -5,7 +5,9 @@ use std::io::{BufReader, Cursor};
 use serde_json::{Value, json};
 use subtend_journal::memory::Memory;
 use subtend_journal::{Journal, Options, codec};
+use subtend_session::authority::Authority;
 use subtend_session::ids::{Interned, SessionId};
+use subtend_session::place::OnRestart;
 use subtend_session::record::Record;
 use subtend_session::state::State;
 
@@ -19,7 +21,7 @@ fn lines() -> Vec<Value> {
 }
 
 /// Seals, numbers and sums lines, as an attacker does who writes an export by hand.
-fn forged(lines: Vec<Value>) -> Vec<u8> {
+pub(crate) fn forged(lines: Vec<Value>) -> Vec<u8> {
     let (mut out, mut sum) = (Vec::new(), blake3::Hasher::new());
     for (n, mut line) in (1_u64..).zip(lines) {
         let fields = line.as_object_mut().expect("an object");
@@ -43,7 +45,7 @@ fn imported(lines: Vec<Value>) -> Result<Journal, String> {
     let threads = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let journal = Journal::open(Box::new(Memory::new()), Options::default()).expect("a journal");
     let mut file = BufReader::new(Cursor::new(forged(lines)));
-    let done = threads.block_on(journal.import(&mut file, &mut |_| {}));
+    let done = threads.block_on(journal.import(&mut file, &Authority::allow_all(), &mut |_| {}));
     match done {
         Ok(_) => Ok(journal),
         Err(error) => {
@@ -54,7 +56,7 @@ fn imported(lines: Vec<Value>) -> Result<Journal, String> {
 }
 
 /// The first record of this kind.
-fn record<'a>(lines: &'a mut [Value], kind: &str) -> &'a mut Value {
+pub(crate) fn record<'a>(lines: &'a mut [Value], kind: &str) -> &'a mut Value {
     let records = lines.iter_mut().filter_map(|line| line.get_mut("frame")?.get_mut("records")?.as_array_mut());
     records.flatten().find_map(|record| record.get_mut(kind)).expect("a record of that kind")
 }
@@ -72,12 +74,23 @@ fn sec7_names_of_an_export_are_judged_field_by_field() {
         ("session_created", "workspace", escape, "the workspace"),
         ("session_created", "title", escape, "the title"),
         ("session_created", "title", "\u{202e}txt.exe", "the title"),
+        ("session_created", "workspace", "../../etc", "the workspace \"../../etc\" is not the whole path"),
+        ("session_created", "workspace", "/home/me/../../etc", "is not the whole path"),
+        ("session_created", "workspace", "etc", "is not the whole path"),
         ("child_spawned", "short", "A3F9C1", "the short name \"A3F9C1\" is not"),
         ("child_spawned", "agent", "/bin/sh", "is a path, not a name"),
+        ("child_spawned", "agent", "team/../../evil", "is a path, not a name"),
         ("child_spawned", "label", escape, "the label"),
-    ] {
+    ]
+    .map(|(kind, field, value, why)| (kind, field, json!(value), why))
+    .into_iter()
+    .chain([
+        ("child_spawned", "depth", json!(4_000_000_000_u32), "the depth 4000000000 is above the limit"),
+        ("turn_answered", "usage", json!({"in": u64::MAX, "out": 0}), "the usage of 18446744073709551615 is above"),
+        ("run_ended", "usage_owned", json!({"in": 0, "out": 0, "cost_micro": u64::MAX}), "the usage of"),
+    ]) {
         let mut lines = lines();
-        record(&mut lines, kind)[field] = json!(value);
+        record(&mut lines, kind)[field] = value;
         // The control: the record itself is one that a fold takes.
         assert!(serde_json::from_value::<Record>(json!({kind: record(&mut lines, kind)})).is_ok(), "{kind}.{field}");
         let refused = imported(lines).map(drop).expect_err(field);
@@ -96,6 +109,42 @@ fn sec7_a_child_is_of_the_tree_of_its_parent() {
     child["place"]["child"]["root"] = json!("00000000-0000-0000-0000-00000000000b");
     let refused = imported(other).map(drop).expect_err("another tree");
     assert!(refused.contains("is of the tree of"), "{refused}");
+    let mut deep = lines();
+    let births = deep.iter_mut().filter_map(|line| line.get_mut("frame")?["records"][0].get_mut("session_created"));
+    births.filter(|birth| birth["place"] != "root").for_each(|birth| birth["place"]["child"]["depth"] = json!(0));
+    let refused = imported(deep).map(drop).expect_err("not deeper than its parent");
+    assert!(refused.contains("has the depth 0, and its place is at depth 1"), "{refused}");
+}
+
+/// What a host records, an import takes: names of its agents with slashes, long keys and warnings with whatever a file held.
+#[test]
+fn import_takes_what_a_host_records() {
+    let long = format!("{}\u{1b}", "k".repeat(5_000));
+    for (kind, field, value) in [
+        ("session_created", "agent", json!("team/reviewer")),
+        ("child_spawned", "agent", json!("team/reviewer")),
+        ("child_spawned", "warnings", json!([long])),
+        ("input_accepted", "key", json!(long)),
+    ] {
+        let mut lines = lines();
+        record(&mut lines, kind)[field] = value;
+        let taken = imported(lines).map(drop);
+        assert_eq!(taken, Ok(()), "{kind}.{field}");
+    }
+}
+
+/// A call that the export calls approved and not started would begin at the next start, if the run resumed.
+#[test]
+fn imported_run_does_not_resume() {
+    let mut lines = lines();
+    let runs = lines.iter_mut().filter_map(|line| line.get_mut("frame")?.get_mut("records")?.as_array_mut()).flatten();
+    runs.filter_map(|record| record.get_mut("run_opened")).for_each(|run| run["on_restart"] = json!("resume"));
+    let journal = imported(lines).expect("imported");
+    let heads = journal.heads().expect("heads");
+    let records = heads.iter().flat_map(|(session, _)| journal.records(*session).expect("records"));
+    let of_run = |record| if let Record::RunOpened(run) = record { Some(run.on_restart) } else { None };
+    let restarts: Vec<OnRestart> = records.filter_map(|stored| of_run(stored.record)).collect();
+    assert!(!restarts.is_empty() && restarts.iter().all(|it| *it == OnRestart::Fail), "{restarts:?}");
 }
 
 /// The states of the sessions, folded from these records.

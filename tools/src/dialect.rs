@@ -11,6 +11,7 @@ use subtend_session::dialect::Dialect;
 use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
 use subtend_session::place::Mode;
+use subtend_session::unseen::is_unseen;
 
 pub use subtend_session::place::Source;
 
@@ -341,7 +342,7 @@ pub(crate) fn metadata(metadata: Option<Map<String, Value>>) -> Result<Option<Te
 
 /// The start of `text` as a label: one line, without characters that a terminal obeys. An import refuses those.
 pub(crate) fn label(text: &str) -> Option<Text> {
-    let plain: String = text.chars().filter(|c| c.is_whitespace() || !bounded::misleading(*c)).collect();
+    let plain: String = text.chars().filter(|c| c.is_whitespace() || !is_unseen(*c)).collect();
     let line = plain.split_whitespace().collect::<Vec<_>>().join(" ");
     (!line.is_empty()).then(|| bounded::shown(&line, MAX_LABEL).as_ref().into())
 }

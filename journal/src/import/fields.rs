@@ -1,23 +1,41 @@
-//! What an export may say in names: it is somebody else's text, and is judged field by field as a model's is.
+//! What an export may say: it is somebody else's text, and is judged field by field as a model's is.
 
+use subtend_session::authority::Authority;
 use subtend_session::ids::{Short, Text};
+use subtend_session::place::OnRestart;
 use subtend_session::record::{AskVerdict, Record, SessionCreated};
+use subtend_session::unseen::turns;
+use subtend_session::usage::Usage;
 
 /// Bytes of a name of an agent, a tool or a dialect, at most.
 const NAME: usize = 256;
-/// Bytes of a title, a label, a model, a path or a warning, at most.
+/// Bytes of a title, a label, a model or a path, at most.
 const LINE: usize = 4 << 10;
+/// Subagent edges from the root, at most.
+const DEPTH: u32 = 1_000;
+/// Tokens of one figure, or millionths of a dollar, at most.
+const FIGURE: u64 = 1_000_000_000_000;
 
 /// What is wrong with a field.
 type Wrong = String;
 
-/// Judges the names that records hold, and takes back what a person allowed for good: that was said to another host.
-pub(super) fn admit(records: &mut [Record]) -> Result<(), Wrong> {
+/// Judges what records say, and takes back what was said to another host: rights beyond `within`, approvals for good, and that runs
+/// in flight resume with the calls that were approved in them.
+pub(super) fn admit(records: &mut [Record], within: &Authority) -> Result<(), Wrong> {
     for record in records {
+        judge(record)?;
         if let Record::AskAnswered { verdict: verdict @ AskVerdict::Always, .. } = record {
             *verdict = AskVerdict::Allow;
         }
-        judge(record)?;
+        if let Record::RunOpened(opened) = record {
+            opened.on_restart = OnRestart::Fail;
+        }
+        if let Record::SessionCreated(created) = record
+            && *within != Authority::allow_all()
+        {
+            let before = created.imported.take();
+            created.imported = Some(before.map_or_else(|| within.clone(), |before| before.meet(within)));
+        }
     }
     Ok(())
 }
@@ -29,8 +47,8 @@ fn judge(record: &Record) -> Result<(), Wrong> {
     if let Record::ChildSpawned(spawned) = record {
         short(&spawned.short)?;
         agent(&spawned.agent)?;
+        depth(spawned.depth)?;
         spawned.label.iter().try_for_each(|label| line("label", label))?;
-        spawned.warnings.iter().try_for_each(|warning| line("warning", warning))?;
         return spawned.skipped.iter().try_for_each(|tool| line("tool", tool));
     }
     if let Record::BranchCreated(created) = record {
@@ -40,8 +58,16 @@ fn judge(record: &Record) -> Result<(), Wrong> {
     if let Record::TitleSet(set) = record {
         return line("title", &set.title);
     }
+    if let Record::TurnAnswered(answered) = record {
+        return usage(&answered.usage);
+    }
+    if let Record::RunEnded(ended) = record {
+        return usage(&ended.usage_self).and_then(|()| usage(&ended.usage_owned));
+    }
+    if let Record::NoticeTaken(taken) = record {
+        return taken.items.iter().try_for_each(|item| usage(&item.usage));
+    }
     if let Record::InputAccepted(input) = record {
-        input.key.iter().try_for_each(|key| line("key", key))?;
         let Some(other) = &input.agent_override else { return Ok(()) };
         agent(&other.agent)?;
         return line("model", &other.model);
@@ -52,9 +78,11 @@ fn judge(record: &Record) -> Result<(), Wrong> {
 fn birth(created: &SessionCreated) -> Result<(), Wrong> {
     short(&created.short)?;
     agent(&created.agent)?;
+    depth(created.place.depth())?;
     line("model", &created.model)?;
-    line("workspace", &created.workspace)?;
+    workspace(&created.workspace)?;
     created.title.iter().try_for_each(|title| line("title", title))?;
+    created.servers.iter().try_for_each(|server| line("server", server))?;
     created.dialects.iter().try_for_each(|dialect| name("dialect", dialect))?;
     let tools = [&created.tools, &created.in_full];
     tools.into_iter().flatten().flatten().try_for_each(|tool| name("tool", tool))
@@ -71,11 +99,34 @@ pub(super) fn short(short: &Short) -> Result<(), Wrong> {
     }
 }
 
-/// An agent is found by its name, which is also that of a file.
+/// A host may name its agents with slashes, but no name leads out of a directory.
 fn agent(text: &Text) -> Result<(), Wrong> {
     name("agent", text)?;
-    let is_path = text.contains(['/', '\\']) || text.starts_with('.');
+    let is_path = text.contains('\\') || text.split('/').any(|part| matches!(part, "" | "." | ".."));
     if is_path { Err(format!("the agent {:?} is a path, not a name", &**text)) } else { Ok(()) }
+}
+
+/// A workspace is the path of a directory as a host records it: a whole one, or the one that the host worked in.
+fn workspace(text: &Text) -> Result<(), Wrong> {
+    line("workspace", text)?;
+    let climbs = text.split(['/', '\\']).any(|part| part == "..");
+    let drive = text.split_once(':').is_some_and(|(drive, _)| drive.len() == 1);
+    if !climbs && (matches!(&**text, "" | ".") || text.starts_with(['/', '\\']) || drive) {
+        return Ok(());
+    }
+    Err(format!("the workspace {:?} is not the whole path of a directory", start(text)))
+}
+
+fn depth(depth: u32) -> Result<(), Wrong> {
+    if depth <= DEPTH { Ok(()) } else { Err(format!("the depth {depth} is above the limit of {DEPTH}")) }
+}
+
+fn usage(usage: &Usage) -> Result<(), Wrong> {
+    let figures = [usage.input, usage.output, usage.reasoning, usage.cache_new, usage.cache_read];
+    match figures.into_iter().chain(usage.cost_micro).find(|figure| *figure > FIGURE) {
+        None => Ok(()),
+        Some(figure) => Err(format!("the usage of {figure} is above the limit of {FIGURE}")),
+    }
 }
 
 fn name(what: &str, text: &Text) -> Result<(), Wrong> {
@@ -95,11 +146,6 @@ fn line(what: &str, text: &Text) -> Result<(), Wrong> {
         None => Ok(()),
         Some(c) => Err(format!("the {what} {:?} has the control character {c:?}", start(text))),
     }
-}
-
-/// Whether a character turns the direction of writing.
-fn turns(c: char) -> bool {
-    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 fn start(text: &str) -> String {

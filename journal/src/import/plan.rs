@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, Seek};
 
+use subtend_session::authority::Authority;
 use subtend_session::ids::{Epoch, Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{self, Changes, InflightChange, Row};
-use subtend_session::place::{Owner, Place};
+use subtend_session::place::{BranchKind, Owner, Place};
 use subtend_session::record::Record;
 use subtend_session::state::State;
 
@@ -52,18 +53,20 @@ struct Plan<'a, R> {
     engine: &'a dyn Engine,
     lines: Lines<'a, R>,
     survey: &'a Survey,
+    within: &'a Authority,
     planned: Planned,
     fates: BTreeMap<Row, Fate>,
     /// The root of each session, by the frame that is its birth.
     roots: BTreeMap<usize, SessionId>,
-    /// Where each session stands: its line, parent and root.
-    places: BTreeMap<SessionId, (At, Option<SessionId>, SessionId)>,
+    /// Where each session is, and its line.
+    places: BTreeMap<SessionId, (At, Place)>,
 }
 
 pub(super) fn plan<R: BufRead + Seek>(
     engine: &dyn Engine,
     file: &mut R,
     survey: &Survey,
+    within: &Authority,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Planned, ImportError> {
     // Before the long part: a session that is there is the likeliest reason to refuse.
@@ -80,6 +83,7 @@ pub(super) fn plan<R: BufRead + Seek>(
         engine,
         lines,
         survey,
+        within,
         planned,
         fates: BTreeMap::new(),
         roots: BTreeMap::new(),
@@ -132,7 +136,7 @@ impl<R: BufRead + Seek> Plan<'_, R> {
         self.lines.go_to(at.line, at.offset)?;
         self.lines.read().map_err(|_| ImportError::Changed { line: at.line })?;
         let mut frame = self.lines.parse::<Vec<Record>>()?.frame.ok_or(ImportError::Changed { line: at.line })?;
-        fields::admit(&mut frame.records).map_err(|why| ImportError::Damaged { line: at.line, why })?;
+        fields::admit(&mut frame.records, self.within).map_err(|why| ImportError::Damaged { line: at.line, why })?;
         Ok(frame)
     }
 
@@ -238,17 +242,23 @@ impl<R: BufRead + Seek> Plan<'_, R> {
             return Err(damaged(format!("session {id} is of the tree of {root}, in an export of that of {tree}")));
         }
         self.roots.extend(session.frames.iter().map(|ix| (*ix, root)));
-        self.places.insert(id, (at, place.parent(), root));
+        self.places.insert(id, (at, place.clone()));
         Ok(())
     }
 
-    /// Whoever stands below another session is of its tree.
+    /// Checks that a session below another one is of its tree, and as deep as its edges say.
     fn trees(&self) -> Result<(), ImportError> {
-        for (id, (at, parent, root)) in &self.places {
-            let above = parent.and_then(|parent| self.places.get(&parent));
-            if let Some((.., tree)) = above.filter(|(.., tree)| tree != root) {
-                let why = format!("session {id} is of the tree of {root}, and its parent of that of {tree}");
-                return Err(ImportError::Damaged { line: at.line, why });
+        for (id, (at, place)) in &self.places {
+            let Place::Child { parent, root, kind, depth, .. } = place else { continue };
+            let Some((_, above)) = self.places.get(parent) else { continue };
+            let damaged = |why| Err(ImportError::Damaged { line: at.line, why });
+            let tree = above.root(*parent);
+            if tree != *root {
+                return damaged(format!("session {id} is of the tree of {root}, and its parent of that of {tree}"));
+            }
+            let right = above.depth().saturating_add(u32::from(*kind == BranchKind::Subagent));
+            if *depth != right {
+                return damaged(format!("session {id} has the depth {depth}, and its place is at depth {right}"));
             }
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, Seek};
 
+use subtend_session::authority::Authority;
 use subtend_session::ids::{Hash, Lsn, Seq, Text};
 use subtend_session::index::{InflightChange, Row};
 use subtend_session::record::Record;
@@ -33,7 +34,7 @@ struct Pile {
 pub(super) async fn write<R: BufRead + Seek>(
     journal: &Journal,
     file: &mut R,
-    survey: &Survey,
+    (survey, within): (&Survey, &Authority),
     planned: Planned,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<(), ImportError> {
@@ -52,7 +53,7 @@ pub(super) async fn write<R: BufRead + Seek>(
         sum.update(lines.bytes());
         pile.defs.extend(line.def.map(|def| (def.hash, def.body)));
         let Some(mut frame) = line.frame else { continue };
-        fields::admit(&mut frame.records).map_err(|_| ImportError::Changed { line: n })?;
+        fields::admit(&mut frame.records, within).map_err(|_| ImportError::Changed { line: n })?;
         if places.get(ix).is_some_and(|lsn| *lsn == Lsn(0)) {
             pile.take(ix, &to_frame(&frame), lines.bytes().len() as u64);
         } else {

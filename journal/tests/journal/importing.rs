@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use subtend_journal::{ImportError, Scope};
+use subtend_session::authority::Authority;
 
 use crate::engines::{Kind, for_each_engine, run};
 use crate::exporting::{exported, forged, is_empty, problems, read, values, write};
@@ -27,7 +28,7 @@ fn imports_until_it_is_killed() {
     let mut file = Cursor::new(std::fs::read(std::env::var_os(FILE).unwrap()).unwrap());
     // The frames are counted twice: while they are folded, and while they are written.
     let (mut last, mut writes) = (0, false);
-    let imported = run(journal.import(&mut file, &mut |at| {
+    let imported = run(journal.import(&mut file, &Authority::allow_all(), &mut |at| {
         writes |= at.frames < last;
         last = at.frames;
         if writes && at.frames == MIDDLE {
@@ -81,7 +82,10 @@ async fn an_import_that_is_killed_is_told_hidden_and_done_again(kind: Kind) {
     lines[4]["frame"]["at_ms"] = 7.into();
     let other = read(&journal, &forged(lines)).await.unwrap_err();
     assert!(matches!(other, ImportError::Leftover { line: 5, .. }), "{other}");
-    assert!(other.to_string().contains("repeat that import with its own file, or choose another store"), "{other}");
+    assert!(
+        other.to_string().contains("repeat that import with its own file and options, or choose another store"),
+        "{other}"
+    );
 
     let tally = read(&journal, &file).await.unwrap();
     assert_eq!((tally.sessions, problems(&journal)), (2 * TREES as u64, Vec::<String>::new()));

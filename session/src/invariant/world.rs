@@ -288,10 +288,11 @@ impl<'a> Seen<'a> {
         self.view.state.map(|state| &*state.limits).or_else(recorded)
     }
 
-    /// Its ceiling, where it is known.
+    /// Its ceiling, where it is known: the recorded one, since an import bounds only what comes after it.
     pub(super) fn ceiling(&self) -> Option<&Authority> {
-        let recorded = || self.created.and_then(|created| created.ceiling.body.as_deref());
-        self.view.state.map(|state| &*state.ceiling).or_else(recorded)
+        let known = self.view.state.map(|state| &*state.created).or(self.created);
+        let state = || self.view.state.map(|state| &*state.ceiling);
+        known.and_then(|created| created.ceiling.body.as_deref()).or_else(state)
     }
 
     /// The records of a run: from its opening to its end, where it has one.

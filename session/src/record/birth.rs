@@ -72,6 +72,12 @@ pub struct SessionCreated {
     /// What the host attached; JSON text, `{}` if nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Text>,
+    /// Servers that its models are called at instead of the providers' own: `URL`, or `PROVIDER=URL`. On the root of a tree alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<Text>,
+    /// Where an import brought it: what it may do at most besides its ceiling.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub imported: Option<Authority>,
 }
 
 fn is_empty(transcript: &Transcript) -> bool {

@@ -80,6 +80,10 @@ impl State {
             return Err(missing("system prompt"));
         }
         let ceiling = created.ceiling.body.clone().ok_or(missing("ceiling"))?;
+        let ceiling = match &created.imported {
+            Some(bound) => Arc::new(ceiling.meet(bound)),
+            None => ceiling,
+        };
         let limits = created.limits.body.clone().ok_or(missing("limits"))?;
         let own_turns = limits.turns;
         Ok(Self {

@@ -74,6 +74,8 @@ pub(crate) fn created(place: Place, limits: Limits) -> SessionCreated {
         title: None,
         inherited: Default::default(),
         metadata: None,
+        servers: Vec::new(),
+        imported: None,
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use subtend_journal::Journal;
 use subtend_journal::memory::Memory;
+use subtend_session::authority::Authority;
 use subtend_session::ids::SessionId;
 use subtend_session::record::Record;
 
@@ -33,7 +34,8 @@ pub(super) fn imported(bytes: &[u8]) -> Result<(Journal, u64), (String, Option<J
     let none = |error: &dyn std::error::Error| (error.to_string(), None);
     let journal = Journal::open(Box::new(Memory::new()), Default::default()).map_err(|error| none(&error))?;
     let threads = tokio::runtime::Builder::new_current_thread().build().map_err(|error| none(&error))?;
-    let tally = threads.block_on(journal.import(&mut BufReader::new(Cursor::new(bytes)), &mut |_| {}));
+    let tally =
+        threads.block_on(journal.import(&mut BufReader::new(Cursor::new(bytes)), &Authority::allow_all(), &mut |_| {}));
     match tally {
         Ok(tally) => Ok((journal, tally.sessions)),
         Err(error) => Err((error.to_string(), Some(journal))),

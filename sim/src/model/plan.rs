@@ -82,6 +82,8 @@ fn created(whole: &Whole, place: Place, session: SessionId) -> SessionCreated {
         title: None,
         inherited: Default::default(),
         metadata: None,
+        servers: Vec::new(),
+        imported: None,
     }
 }
 

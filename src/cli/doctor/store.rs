@@ -190,6 +190,7 @@ mod tests {
     use subtend_journal::faulty::Faulty;
     use subtend_journal::memory::Memory;
     use subtend_journal::{EngineError, Options};
+    use subtend_session::authority::Authority;
 
     use super::super::Grade;
     use super::*;
@@ -234,13 +235,16 @@ mod tests {
         let (engine, faults) = Faulty::new(Box::new(store.clone()));
         faults.fail_write(2);
         let file = || BufReader::new(Cursor::new(EXPORT));
-        open(Box::new(engine)).import(&mut file(), &mut |_| {}).await.expect_err("it breaks off before its rows");
+        open(Box::new(engine))
+            .import(&mut file(), &Authority::allow_all(), &mut |_| {})
+            .await
+            .expect_err("it breaks off before its rows");
         let journal = open(Box::new(store));
         let told = imports(&journal).expect("a finding");
         let advice = told.advice.expect("what to do");
         assert_eq!((told.grade, told.found.contains("has left 1")), (Grade::Note, true), "{}", told.found);
         assert!(advice.starts_with("repeat it with its own file") && advice.contains("subtend export"), "{advice}");
-        journal.import(&mut file(), &mut |_| {}).await.expect("it goes on");
+        journal.import(&mut file(), &Authority::allow_all(), &mut |_| {}).await.expect("it goes on");
         assert_eq!(imports(&journal).expect("a finding").grade, Grade::Good);
     }
 }

@@ -53,6 +53,12 @@ fn header(out: &mut dyn Write, transcript: &Transcript) -> io::Result<()> {
         facts.push(format!("metadata {}", clip(&Value::Object(metadata.clone()).to_string(), 200)));
     }
     facts.extend(transcript.workspace.as_ref().map(|workspace| format!("workspace {}", clip(workspace, 200))));
+    facts.extend(transcript.servers.iter().map(|server| format!("server {}", clip(server, 120))));
+    if transcript.imported {
+        let rights: Vec<String> =
+            transcript.rights.iter().map(|(action, verdict)| format!("{action} {}", verdict.word())).collect();
+        facts.push(format!("imported, at most {}", rights.join(", ")));
+    }
     writeln!(out, "{}", In(DIM, facts.join(" · ")))
 }
 

@@ -6,18 +6,18 @@ use subtend::config::{DefaultModel, Key, Loaded, Origin, script_refused};
 use subtend_actors::builder::Builder;
 use subtend_actors::prices::Prices;
 use subtend_agents::manifest::Manifest;
-use subtend_models::closure::fn_model;
-use subtend_models::model::{Model, ModelError};
-use subtend_models::spec::{BadModel, ModelSpec};
+use subtend_models::model::Model;
+use subtend_models::spec::ModelSpec;
 use subtend_models::throttle::Rates;
 use subtend_session::ids::Text;
-use subtend_session::outcome::ModelFail;
 
 use super::super::fail::Fail;
 use source::Enabled;
 
+use servers::Servers;
 use source::Chosen;
 
+mod servers;
 mod source;
 
 /// Models by name.
@@ -27,6 +27,17 @@ type Pools = Vec<(String, Vec<String>)>;
 
 const MODEL: &str = "SUBTEND_MODEL";
 const BASE_URL: &str = "SUBTEND_BASE_URL";
+
+/// What a session that exists says of its models.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Own<'a> {
+    /// The model that it was opened with.
+    pub(super) model: &'a str,
+    /// Servers that its models are called at instead of the providers' own.
+    pub(super) servers: &'a [Text],
+    /// Whether somebody else wrote this: an import brought it.
+    pub(super) imported: bool,
+}
 
 /// Options that choose models.
 #[derive(clap::Args, Debug)]
@@ -92,11 +103,19 @@ impl ModelArgs {
     /// # Errors
     /// [`Fail::Usage`] for a model that is named and cannot answer: an unknown one, a script that cannot be read, a missing key; and
     /// for one that only `--model` may name, or only the person may enable.
-    pub(crate) fn choose(&self, said: &Loaded, own: Option<&str>) -> Result<Choice, Fail> {
-        let urls: Vec<&str> = self.base_url.iter().map(String::as_str).collect();
-        let servers = Servers::read(urls.iter().copied().filter(|url| !(url.is_empty() && is_empty(BASE_URL))))?;
+    pub(crate) fn choose(&self, said: &Loaded, session: Option<Own<'_>>) -> Result<Choice, Fail> {
+        let urls = self.base_url.iter().map(String::as_str);
+        let given = urls.filter(|url| !(url.is_empty() && is_empty(BASE_URL)));
+        // Of an import neither model nor server is the person's choice yet.
+        let chosen_here = session.filter(|own| !own.imported);
+        let servers = Servers::read(given, chosen_here.map(|own| own.servers).unwrap_or_default())?;
         let rates = self.rates()?;
-        let enabled = Enabled::of(said, self.words().into_iter().chain(own), servers.of("ollama").is_some());
+        let own = session.map(|own| own.model);
+        let words = self.words().into_iter().chain(chosen_here.map(|own| own.model));
+        let enabled = Enabled::of(said, words, servers.of("ollama").is_some());
+        if let Some(own) = session.filter(|own| own.imported && self.words().is_none()) {
+            no_imported_script(own.model)?;
+        }
         let (asked, chosen) = match (&self.model, &self.variable, own) {
             (Some(words), ..) => (DefaultModel::Model(words.as_str().into()), Chosen::Option),
             (None, Some(words), _) => (DefaultModel::Model(words.as_str().into()), Chosen::Variable),
@@ -127,6 +146,9 @@ impl ModelArgs {
         let named = self.words().is_some() || (own.is_none() && asked != DefaultModel::Unsaid);
         let providers = calls || !named;
         let calls = calls || (providers && said.config.llm.pools.values().any(|members| call_servers(members)));
+        if let Some(own) = session.filter(|own| own.imported && calls) {
+            servers.not_imported(own.servers)?;
+        }
         let (pools, members) = pools(said, &servers, providers)?;
         let default_pool = match asked {
             DefaultModel::Pool(pool) => Some(pool.to_string()),
@@ -166,6 +188,17 @@ fn restored(own: &str, said: &Loaded) -> DefaultModel {
         Some(words) if words.contains(',') => DefaultModel::Model(words.into()),
         Some(_) | None => DefaultModel::Model(own.into()),
     }
+}
+
+/// Refuses a script that an imported session names, before its file is opened: whoever wrote the export chose the path.
+fn no_imported_script(own: &str) -> Result<(), Fail> {
+    let words = own.strip_prefix("pool:").unwrap_or(own).split(',');
+    let script = words.map(str::trim).find(|word| no_script(word).is_err());
+    script.map_or(Ok(()), |script| {
+        Err(Fail::Usage(format!(
+            "the model `{script}` does not answer in an imported session: only --model may name a script; name the model with --model"
+        )))
+    })
 }
 
 /// Refuses a script that a file names. Other models are made when they are first asked.
@@ -268,6 +301,11 @@ impl Choice {
         }
     }
 
+    /// The servers that a session which is opened here records.
+    pub(super) fn recorded(&self) -> Vec<Text> {
+        if self.calls { self.servers.words() } else { Vec::new() }
+    }
+
     /// Whether the built-in rules answer for everybody: they know neither a title nor a summary.
     pub(crate) fn is_offline(&self) -> bool {
         let alone = self.default_pool.is_none() && self.pools.is_empty();
@@ -316,90 +354,6 @@ impl Choice {
             builder = builder.named_model(name, model);
         }
         builder.pool(&pool, names).default_model(format!("pool:{pool}"))
-    }
-}
-
-/// Whether there is such a provider and such a server: a name that nothing goes by would send the calls, and the key, to the
-/// provider's own server.
-fn check(provider: &str, url: &str) -> Result<(), Fail> {
-    let placed = ModelSpec::parse(&format!("{provider}/model")).and_then(|spec| spec.with_base_url(url));
-    placed.map(drop).map_err(|error| {
-        let unknown = format!(
-            "there is no provider `{provider}`: write PROVIDER=URL with `anthropic`, `openai`, `openai-responses`, \
-             `gemini` or `ollama`"
-        );
-        let error = if matches!(error, BadModel::Unknown { .. }) { unknown } else { error.to_string() };
-        Fail::Usage(format!("{error} (--base-url or SUBTEND_BASE_URL)"))
-    })
-}
-
-/// Servers that are called instead of the providers' own.
-struct Servers(Vec<(Option<String>, String)>);
-
-impl Servers {
-    fn read<'a>(words: impl Iterator<Item = &'a str>) -> Result<Self, Fail> {
-        let mut servers: Vec<(Option<String>, String)> = Vec::new();
-        for word in words {
-            // An equals sign may also stand in a URL's query.
-            let of = word.split_once('=').filter(|(provider, _)| !provider.contains([':', '/']));
-            let (provider, url) = of.map_or((None, word), |(provider, url)| (Some(provider.to_owned()), url));
-            if servers.iter().any(|(before, _)| *before == provider) {
-                let what = provider.as_deref().unwrap_or("all providers");
-                return Err(Fail::Usage(format!(
-                    "there are two base URLs for {what} (--base-url or SUBTEND_BASE_URL)"
-                )));
-            }
-            if let Some(provider) = &provider {
-                check(provider, url)?;
-            }
-            servers.push((provider, url.to_owned()));
-        }
-        Ok(Self(servers))
-    }
-
-    /// The server for a model of `name`: its provider's, or the one that was given for all.
-    fn of(&self, name: &str) -> Option<&str> {
-        let provider = name.split_once('/').map_or(name, |(provider, _)| provider);
-        let own = self.0.iter().find(|(of, _)| of.as_deref() == Some(provider));
-        own.or_else(|| self.0.iter().find(|(of, _)| of.is_none())).map(|(_, url)| url.as_str())
-    }
-
-    fn place(&self, spec: ModelSpec, calls_nobody: bool) -> Result<ModelSpec, String> {
-        // One that is meant for a provider says nothing against a model beside it that calls no server.
-        let meant_for_all = self.0.iter().any(|(provider, _)| provider.is_none());
-        if calls_nobody && !meant_for_all {
-            return Ok(spec);
-        }
-        let Some(url) = self.of(&spec.to_string()).map(str::to_owned) else { return Ok(spec) };
-        spec.with_base_url(&url).map_err(|error| format!("{error} (--base-url or SUBTEND_BASE_URL)"))
-    }
-
-    /// The model that an agent or an option of a tool names. One that cannot be made answers with why, so that its run says so.
-    /// Without `providers`, the default model answers for theirs, and for names that mean nothing. Such a name comes from a file or from
-    /// a call of a model: neither makes a script answer.
-    fn model(&self, name: &str, enabled: Enabled, providers: bool) -> Option<Arc<dyn Model>> {
-        let failing = |kind: ModelFail, why: String| {
-            let answer = move |_, _| std::future::ready(Err(ModelError::new(kind, why.clone())));
-            Some(Arc::new(fn_model(name, answer)) as Arc<dyn Model>)
-        };
-        let spec = ModelSpec::parse(name);
-        if let Err(why) = no_script(name) {
-            return failing(ModelFail::InvalidRequest, why);
-        }
-        if let Ok(spec @ ModelSpec::Offline) = &spec {
-            return spec.build().map_or_else(|error| failing(ModelFail::InvalidRequest, error.to_string()), Some);
-        }
-        if !providers {
-            return None;
-        }
-        if let Some(why) = enabled.refused(name) {
-            return failing(ModelFail::Auth, why);
-        }
-        let made = match spec {
-            Ok(spec) => self.place(spec, false).and_then(|spec| spec.build().map_err(|error| error.to_string())),
-            Err(error) => return failing(ModelFail::InvalidRequest, error.to_string()),
-        };
-        made.map_or_else(|why| failing(ModelFail::Auth, why), Some)
     }
 }
 
@@ -457,6 +411,7 @@ mod tests {
     fn a6_a_sessions_own_model_answers_where_none_is_named() {
         let args = ModelArgs { model: None, variable: None, base_url: vec![], calls: 1, calls_per_minute: None };
         let chosen = |own: &str| {
+            let own = Own { model: own, servers: &[], imported: false };
             let choice = args.choose(&Loaded::of([]).expect("a configuration"), Some(own));
             choice.map(|choice| choice.name().to_string()).map_err(|error| error.to_string())
         };

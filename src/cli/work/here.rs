@@ -5,7 +5,7 @@ use std::path::Path;
 use subtend_actors::TakesUp;
 use subtend_actors::boot::at_next_boot;
 use subtend_journal::Journal;
-use subtend_session::ids::{RunNo, Seq, SessionId};
+use subtend_session::ids::{RunNo, Seq, SessionId, Text};
 use subtend_session::limits::Limits;
 use subtend_session::record::{Record, SessionCreated};
 use subtend_session::state::Phase;
@@ -14,6 +14,7 @@ use subtend_tools::workspace::Workspace;
 use super::super::control;
 use super::super::data::{Place, quoted};
 use super::super::fail::Fail;
+use super::choice::Own;
 
 /// Whether a session of another workspace may go on.
 #[derive(clap::Args, Clone, Copy, Debug)]
@@ -42,6 +43,10 @@ pub(super) struct Found {
     pub(super) root: SessionId,
     /// How it was opened.
     pub(super) birth: Box<SessionCreated>,
+    /// Servers that the models of its tree are called at instead of the providers' own.
+    servers: Vec<Text>,
+    /// Whether an import brought its tree.
+    imported: bool,
 }
 
 impl About<'_> {
@@ -65,11 +70,18 @@ impl About<'_> {
             return Err(elsewhere(session, home, workspace.path()));
         }
         let root = journal.head(session)?.map_or(session, |head| head.root);
-        Ok(Some(Found { journal, session, root, birth }))
+        let top = if root == session { birth.clone() } else { self::birth(&journal, root)? };
+        let imported = top.imported.is_some() || birth.imported.is_some();
+        Ok(Some(Found { journal, session, root, birth, servers: top.servers, imported }))
     }
 }
 
 impl Found {
+    /// The model that answers in the session, and where it is called.
+    pub(super) fn own(&self) -> Own<'_> {
+        Own { model: &self.birth.model, servers: &self.servers, imported: self.imported }
+    }
+
     /// Whether an input has named another agent, which may have a model of its own.
     pub(super) fn overridden(&self) -> Result<bool, Fail> {
         let records = self.journal.records(self.session)?;
@@ -133,7 +145,9 @@ fn birth(journal: &Journal, session: SessionId) -> Result<Box<SessionCreated>, F
 fn is_same(home: &Path, here: &Path) -> bool {
     // A name is kept as text: one that is none is compared as it is kept.
     let as_kept = || *home.to_string_lossy() == *here.to_string_lossy();
-    as_kept() || matches!((home.canonicalize(), here.canonicalize()), (Ok(home), Ok(here)) if home == here)
+    // A relative name would mean whatever directory this process was started in.
+    let same = || matches!((home.canonicalize(), here.canonicalize()), (Ok(home), Ok(here)) if home == here);
+    as_kept() || (home.is_absolute() && same())
 }
 
 fn elsewhere(session: SessionId, home: &Path, here: &Path) -> Fail {

@@ -160,9 +160,14 @@ fn failed(journal: &Journal, error: StartError) -> Fail {
     }
 }
 
-/// Opens a session of `agent`, answered by `model` where one is named.
-pub(crate) fn open(runtime: &Runtime, agent: &str, model: Option<&Text>) -> Result<SessionHandle, Fail> {
-    let options = OpenOptions { model: model.cloned(), ..OpenOptions::agent(agent) };
+/// Opens a session of `agent`, answered by `model` where one is named, at `servers`.
+pub(crate) fn open(
+    runtime: &Runtime,
+    agent: &str,
+    model: Option<&Text>,
+    servers: &[Text],
+) -> Result<SessionHandle, Fail> {
+    let options = OpenOptions { model: model.cloned(), servers: servers.to_vec(), ..OpenOptions::agent(agent) };
     runtime.open(options).map_err(|error| match &error {
         OpenSessionError::UnknownAgent { .. } | OpenSessionError::NotPrimary { .. } => {
             Fail::Usage(format!("{error} (--agent NAME; `subtend agents` tells more)"))
@@ -234,7 +239,7 @@ mod tests {
         let memory = Memory::new();
         let runtime = begin(journal(memory.clone()), built(), None).await.expect("a runtime");
         for _ in 0..3 {
-            open(&runtime, "general", None).expect("a session").send("work").await.expect("accepted");
+            open(&runtime, "general", None, &[]).expect("a session").send("work").await.expect("accepted");
         }
         drop(runtime);
         let told = Told::default();
@@ -248,7 +253,7 @@ mod tests {
     async fn a_recovery_that_finds_the_disk_full_says_so_and_what_to_do() {
         let memory = Memory::new();
         let runtime = begin(journal(memory.clone()), built(), None).await.expect("a runtime");
-        open(&runtime, "general", None).expect("a session").send("work").await.expect("accepted");
+        open(&runtime, "general", None, &[]).expect("a session").send("work").await.expect("accepted");
         drop(runtime);
         let (engine, faults) = Faulty::new(Box::new(memory));
         faults.fill(1);

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use subtend_agents::catalog::Catalog;
-use subtend_session::authority::{Rule, RuleSet, Verdict};
+use subtend_session::authority::{Authority, Rule, RuleSet, Verdict};
 use subtend_session::near::unknown_agent;
 use subtend_tools::policy::HostPolicy;
 use subtend_tools::sandbox;
@@ -23,13 +23,27 @@ pub(super) fn read(
     catalog: &Catalog,
     workspace: &Workspace,
 ) -> Result<RuleSet, Fail> {
+    rules(allow, ask, |rule| without_tool(rule).or_else(|| without_effect(rule, catalog, workspace)))
+}
+
+/// What imported sessions may do at most: what a new session may do here, by the rules of both options.
+///
+/// # Errors
+/// [`Fail::Usage`] for a rule that cannot take effect in any workspace.
+pub(crate) fn of_imports(allow: &[String], ask: &[String]) -> Result<Authority, Fail> {
+    let policy = rules(allow, ask, without_tool)?;
+    let protected = HostPolicy::protected(&policy);
+    Ok(Authority::of(policy).meet(&Authority::of(protected)))
+}
+
+fn rules(allow: &[String], ask: &[String], without_effect: impl Fn(&Rule) -> Option<String>) -> Result<RuleSet, Fail> {
     let mut policy = HostPolicy::default_for_workspace();
     let options = [("--allow", Verdict::Allow, allow), ("--ask", Verdict::Ask, ask)];
     for (option, verdict, words) in options {
         for word in words {
             let rule = HostPolicy::allow(word).map_err(|error| Fail::Usage(format!("{error} ({option})")))?;
             let rule = Rule { verdict, ..rule };
-            if let Some(why) = without_effect(&rule, catalog, workspace) {
+            if let Some(why) = without_effect(&rule) {
                 return Err(Fail::Usage(format!("{why} ({option} {word})")));
             }
             policy.rules.push(rule);
@@ -66,11 +80,14 @@ fn within<'a>(path: &Path, places: &'a [PathBuf]) -> Option<&'a PathBuf> {
     places.iter().find(|place| path.starts_with(place))
 }
 
+/// Why a rule has no effect in the command, if no tool needs its action.
+fn without_tool(rule: &Rule) -> Option<String> {
+    let family = ["tool:", "mcp:"].iter().find(|family| rule.action.starts_with(**family))?;
+    Some(format!("no tool of the command needs `{family}NAME`"))
+}
+
 /// Why a rule has no effect in this workspace, if it has none.
 fn without_effect(rule: &Rule, catalog: &Catalog, workspace: &Workspace) -> Option<String> {
-    if let Some(family) = ["tool:", "mcp:"].iter().find(|family| rule.action.starts_with(**family)) {
-        return Some(format!("no tool of the command needs `{family}NAME`"));
-    }
     if let Some(agent) = rule.action.strip_prefix("task:").filter(|agent| !agent.contains('*')) {
         let names = catalog.names();
         return (!names.contains(agent)).then(|| unknown_agent(agent, names.iter().map(String::as_str)));

@@ -67,7 +67,7 @@ impl ServeArgs {
         // Services read no file, so the directory of the session is of no matter.
         let found = About::Session(name, HereArgs { here: true }).find(&place, &workspace)?;
         let found = found.ok_or_else(|| place.none())?;
-        let models = self.models.choose(&loaded, Some(&found.birth.model))?;
+        let models = self.models.choose(&loaded, Some(found.own()))?;
         let config = loaded.config;
         let hooks: Option<Arc<dyn Hooks>> = match self.models.is_given() {
             true => {

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use subtend_session::authority::{Access, Authority, Verdict};
 use subtend_session::ids::Hash;
+use subtend_session::unseen::{is_blank, is_unseen};
 
 use crate::bounded;
 use crate::tool::{Tool, ToolError};
@@ -68,15 +69,20 @@ fn telling<'a>(accesses: impl IntoIterator<Item = &'a Access>) -> Option<&'a Acc
     first
 }
 
+/// Whether a character is not seen, or looks like a space and is none; lines and tabs are.
+fn misleading(c: char) -> bool {
+    !matches!(c, '\n' | '\t') && (is_unseen(c) || is_blank(c))
+}
+
 /// An access as records keep it and a person sees it: bounded, and without characters that make one text look like another.
 ///
 /// One whose text is changed by that carries the hash of the whole: a word that was given for one is never taken for another.
 fn shown(access: &Access) -> Access {
     let resource = &*access.resource;
-    if resource.len() <= SHOWN && !resource.contains(bounded::misleading) {
+    if resource.len() <= SHOWN && !resource.contains(misleading) {
         return access.clone();
     }
-    let head = bounded::head(resource, SHOWN).replace(bounded::misleading, "\u{fffd}");
+    let head = bounded::head(resource, SHOWN).replace(misleading, "\u{fffd}");
     let (length, hash) = (resource.len(), Hash::of(resource.as_bytes()));
     Access { action: access.action.clone(), resource: format!("{head}… ({length} bytes, {hash})").into() }
 }
@@ -115,12 +121,13 @@ mod tests {
             ("cat a\u{202e}b", "cat a\u{202d}b"),
             (&*format!("{long}a"), &*format!("{long}b")),
             ("rm a\u{200b}", "rm a"),
+            ("rm a\u{2800}b", "rm a\u{a0}b"),
         ];
         for (one, other) in pairs {
             let (one, other) = (shown(&command(one)), shown(&command(other)));
             assert_ne!(one, other);
             for seen in [&one, &other] {
-                assert!(seen.resource.len() < SHOWN + 100 && !seen.resource.contains(bounded::misleading), "{seen:?}");
+                assert!(seen.resource.len() < SHOWN + 100 && !seen.resource.contains(misleading), "{seen:?}");
                 // What is shown of one is never the text of another: that one would be shown otherwise in its turn.
                 assert!(shown(seen) == *seen || seen.resource.len() > SHOWN);
             }

@@ -61,6 +61,8 @@ pub(super) fn created(place: Place) -> Record {
         title: None,
         inherited: Default::default(),
         metadata: None,
+        servers: Vec::new(),
+        imported: None,
     }))
 }
 

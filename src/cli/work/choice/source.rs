@@ -99,8 +99,19 @@ impl Choice {
                 "no model was named: the built-in rule-based model `offline` answers; name another with --model"
                     .to_owned()
             }
-            (model, chosen) => format!("model: {} ({})", harmless(&model), harmless(&chosen.to_string())),
+            (model, chosen) => {
+                let at = self.server(&model).map_or_else(String::new, |server| format!(" at {}", harmless(server)));
+                format!("model: {}{at} ({})", harmless(&model), harmless(&chosen.to_string()))
+            }
         }
+    }
+}
+
+impl Choice {
+    /// The server that the first of these models is called at, where it is not the provider's own.
+    fn server(&self, model: &str) -> Option<&str> {
+        let first = model.strip_prefix("pool:").unwrap_or(model).split(',').next()?;
+        self.servers.of(first).filter(|_| first.contains('/'))
     }
 }
 

@@ -1,0 +1,36 @@
+//! Characters by which a text can look like another one: one list for records, approvals and screens.
+
+/// Whether a character is not seen: control characters, those that turn the direction of writing, and those without a width.
+///
+/// ```
+/// use subtend_session::unseen::is_unseen;
+///
+/// assert!(['\u{1b}', '\n', '\u{200b}', '\u{202e}', '\u{feff}'].into_iter().all(is_unseen));
+/// assert!(!['a', ' ', 'ü', '字'].into_iter().any(is_unseen));
+/// ```
+pub fn is_unseen(c: char) -> bool {
+    c.is_control()
+        || turns(c)
+        || matches!(c,
+            '\u{ad}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200d}' | '\u{2028}' | '\u{2029}' | '\u{2060}'..='\u{2065}' | '\u{206a}'..='\u{206f}'
+            | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// Whether a character looks like a space and is another one: a shell takes it for a part of a word.
+///
+/// ```
+/// use subtend_session::unseen::is_blank;
+///
+/// assert!(['\u{a0}', '\u{2800}', '\u{3000}'].into_iter().all(is_blank));
+/// assert!(![' ', '\t', '\n'].into_iter().any(is_blank));
+/// ```
+pub fn is_blank(c: char) -> bool {
+    c == '\u{2800}' || (c.is_whitespace() && !c.is_ascii() && !is_unseen(c))
+}
+
+/// Whether a character turns the direction of writing.
+pub fn turns(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}

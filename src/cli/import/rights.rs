@@ -1,0 +1,64 @@
+//! What an import did to the rights of the sessions.
+
+use std::collections::BTreeSet;
+
+use subtend_journal::Journal;
+use subtend_session::authority::Authority;
+use subtend_session::ids::{Seq, SessionId};
+use subtend_session::record::Record;
+
+use super::super::fail::Fail;
+use super::super::paint::count;
+
+/// The actions whose rights are told.
+pub(crate) const ACTIONS: [&str; 4] = ["fs.read", "fs.write", "net.fetch", "shell.run"];
+
+/// Rights that imported sessions had and have no more.
+#[derive(Debug, Default)]
+pub(super) struct Lost {
+    sessions: u64,
+    /// Such as `shell.run allow → ask`.
+    actions: BTreeSet<String>,
+}
+
+/// The sessions of a store.
+pub(super) fn sessions(journal: &Journal) -> Result<BTreeSet<SessionId>, Fail> {
+    Ok(journal.heads()?.into_iter().map(|(session, _)| session).collect())
+}
+
+/// Compares the recorded rights of the sessions that came since `before` with those that they have.
+pub(super) fn lost(journal: &Journal, before: &BTreeSet<SessionId>) -> Result<Lost, Fail> {
+    let mut lost = Lost::default();
+    for session in sessions(journal)?.difference(before) {
+        for stored in journal.records_from(*session, Seq(1), 1)? {
+            let Record::SessionCreated(created) = stored.record else { continue };
+            let (Some(had), Some(bound)) = (&created.ceiling.body, &created.imported) else { continue };
+            let less = less(had, &had.meet(bound));
+            lost.sessions = lost.sessions.saturating_add(u64::from(!less.is_empty()));
+            lost.actions.extend(less);
+        }
+    }
+    Ok(lost)
+}
+
+fn less(had: &Authority, has: &Authority) -> Vec<String> {
+    let fell = |action: &&str| {
+        let (had, has) = (had.best(action), has.best(action));
+        (has < had).then(|| format!("{action} {} → {}", had.word(), has.word()))
+    };
+    ACTIONS.iter().filter_map(fell).collect()
+}
+
+/// The line that says it.
+pub(super) fn told(lost: &Lost) -> String {
+    let most = "they may do no more than a new session here";
+    if lost.actions.is_empty() {
+        return format!("{most}; none of them had more");
+    }
+    let actions: Vec<&str> = lost.actions.iter().map(String::as_str).collect();
+    format!(
+        "{most}: {} had more ({}); import into another store with --allow ACTION to leave them more",
+        count(lost.sessions, "session"),
+        actions.join(", ")
+    )
+}

@@ -1,0 +1,133 @@
+//! A session of another store, through the command: what it may do here, and which model answers in it.
+
+use serde_json::{Value, json};
+
+use super::call::{Done, User};
+use super::imports::{forged, record};
+
+/// Everything in the workspace, commands and the network.
+const ALL: [&str; 6] = ["--allow", "fs.*", "--allow", "shell.run", "--allow", "net.fetch"];
+
+/// A user with the export of a session that was opened with all rights, and its id.
+fn exported() -> (User, String) {
+    let user = User::new();
+    let model = user.script(r#"{"rules": [{"agent": "*", "steps": [{"text": "done", "repeat": true}]}]}"#);
+    let done = user.call(&[&["run", "--quiet", "--model", &model, "go"], &ALL[..]].concat());
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let id = user.json(&["sessions", "--json"])[0]["id"].as_str().expect("an id").to_owned();
+    let done = user.call(&["export", "--out", "all.jsonl"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    (user, id)
+}
+
+fn data(user: &User, name: &str) -> String {
+    user.data().join(name).to_str().expect("a path").to_owned()
+}
+
+fn import(user: &User, data: &str, more: &[&str]) -> Done {
+    let done = user.call(&[&["import", "--data", data, "all.jsonl"], more].concat());
+    assert_eq!(done.code, Some(0), "{done:?}");
+    done
+}
+
+/// Sends an input to the session, whose model makes these calls.
+fn plays(user: &User, id: &str, data: &str, calls: &[Value]) {
+    let mut steps: Vec<Value> = calls.iter().map(|call| json!({"calls": [call]})).collect();
+    // One step was played before the export.
+    steps.insert(0, json!({"text": "done"}));
+    steps.push(json!({"text": "done"}));
+    let model = user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
+    let done = user.call(&["send", "--json", "--data", data, "--model", &model, id, "go"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+}
+
+fn write(path: &str) -> Value {
+    json!({"tool": "write", "args": {"path": path, "content": "spoiled"}})
+}
+
+fn is_there(user: &User, path: &str) -> bool {
+    user.workspace().join(path).exists()
+}
+
+/// What its export says that it may do does not count: only what a new session may do here.
+#[test]
+fn imported_session_has_the_rights_of_a_new_one() {
+    let (user, id) = exported();
+    let (bounded, wide) = (data(&user, "bounded"), data(&user, "wide"));
+    let done = import(&user, &bounded, &[]);
+    assert!(
+        done.err.ends_with(
+            "they may do no more than a new session here: 1 session had more (fs.write allow → ask, net.fetch allow → ask, \
+             shell.run allow → ask); import into another store with --allow ACTION to leave them more\n"
+        ),
+        "{done:?}"
+    );
+    let calls = |made: &str| {
+        let shell = json!({"tool": "shell", "args": {"command": format!("echo x > {made}.sh")}});
+        [shell, write(&format!("{made}.txt")), write("subtend.yaml"), write(".subtend/agents/general.md")]
+    };
+    plays(&user, &id, &bounded, &calls("bounded"));
+    assert_eq!(["bounded.sh", "bounded.txt", "subtend.yaml"].map(|path| is_there(&user, path)), [false; 3]);
+    // The control: who takes it may say that it keeps them. Protected paths ask all the same.
+    let done = import(&user, &wide, &ALL);
+    assert!(done.err.ends_with("they may do no more than a new session here; none of them had more\n"), "{done:?}");
+    plays(&user, &id, &wide, &calls("wide"));
+    assert!(is_there(&user, "wide.txt") && is_there(&user, "wide.sh"));
+    assert!(!is_there(&user, "subtend.yaml") && !is_there(&user, ".subtend/agents/general.md"));
+    let shown = |data: &str| {
+        let shown = user.json(&["show", "--json", "--data", data, &id]);
+        (shown["imported"].clone(), shown["rights"]["shell.run"].clone())
+    };
+    assert_eq!(shown(&bounded), (json!(true), json!("ask")));
+    assert_eq!(shown(&wide), (json!(true), json!("allow")));
+    let shown = user.call(&["show", "--data", &bounded, &id]);
+    assert!(shown.out.contains("imported, at most fs.read allow, fs.write ask, "), "{shown:?}");
+}
+
+/// An export names a file as a script: nothing is read from it.
+#[test]
+fn script_of_an_imported_session_is_not_opened() {
+    let (user, id) = exported();
+    let model = user.script(r#"{"rules": [{"agent": "*", "steps": [{"text": "done", "repeat": true}]}]}"#);
+    for name in [model.clone(), format!("pool:{model},offline")] {
+        let path = user.workspace().join("all.jsonl");
+        let text = std::fs::read_to_string(&path).expect("the export");
+        let mut lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        record(&mut lines, "session_created")["model"] = json!(name);
+        std::fs::write(&path, forged(lines)).expect("written");
+        let other = data(&user, if name == model { "other" } else { "pool" });
+        import(&user, &other, &[]);
+        let refused = user.call(&["send", "--data", &other, &id, "go"]);
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        assert!(refused.err.contains("only --model may name a script"), "{refused:?}");
+        // The control: the script answers where the person names it.
+        let named = user.call(&["send", "--data", &other, "--model", &model, &id, "go"]);
+        assert_eq!((named.code, named.out.trim()), (Some(0), "done"), "{named:?}");
+    }
+}
+
+/// A session is called at the server that it was started with, and an import at none that the person has not named.
+#[cfg(feature = "providers")]
+#[test]
+fn session_keeps_the_server_that_it_was_started_with() {
+    let user = User::new();
+    let at = "http://127.0.0.1:9";
+    let options = ["--model", "ollama/small", "--base-url", at, "--limit", "attempts=1"];
+    let first = user.call(&[&["run", "go"], &options[..]].concat());
+    assert_eq!((first.code, first.err.contains("127.0.0.1:9")), (Some(1), true), "{first:?}");
+    let shown = user.json(&["sessions", "--json"]);
+    let id = shown[0]["id"].as_str().expect("an id").to_owned();
+    assert_eq!(user.json(&["show", "--json", &id])["servers"], json!([at]));
+    let again = user.call(&["send", &id, "go"]);
+    assert!(again.err.contains(&format!("model: ollama/small at {at} (the session's own)")), "{again:?}");
+    assert!(again.err.contains("127.0.0.1:9") && !again.err.contains("11434"), "{again:?}");
+    let other = user.call(&["send", "--base-url", "http://127.0.0.1:10", &id, "go"]);
+    assert!(other.err.contains("model: ollama/small at http://127.0.0.1:10 "), "{other:?}");
+    assert_eq!(user.call(&["export", "--out", "all.jsonl"]).code, Some(0));
+    let moved = data(&user, "moved");
+    import(&user, &moved, &[]);
+    let refused = user.call(&["send", "--data", &moved, &id, "go"]);
+    assert_eq!((refused.code, refused.err.contains(&format!("`--base-url {at}`"))), (Some(2), true), "{refused:?}");
+    let named = user.call(&["send", "--data", &moved, "--base-url", at, &id, "go"]);
+    assert!(named.err.contains("127.0.0.1:9"), "{named:?}");
+}
