@@ -22,6 +22,8 @@ use subtend_session::place::OnRestart;
 use subtend_session::record::Record;
 use subtend_tools::tool::ToolOutput;
 
+mod staying;
+
 fn reopen(memory: &Memory) -> Journal {
     Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("the journal opens")
 }
@@ -482,79 +484,4 @@ async fn a_host_that_is_dropped_is_held_against_the_run() {
     let given_up = Outcome::RestartsExhausted { command: None };
     assert_eq!(ended(&runtime, left.expect("opened")).await, given_up);
     shut(runtime).await;
-}
-
-/// Who lists a queue, changes it or has a branch born goes by a run that stays without waking it; who cancels it ends it, and leaves
-/// what waits behind it.
-#[tokio::test(start_paused = true)]
-async fn a_run_that_stays_is_woken_by_what_concerns_it_alone() {
-    let memory = Memory::new();
-    let journal = reopen(&memory);
-    let runtime = workers(&journal, OnRestart::Resume, 7).model(model(tree)).start().await.expect("a runtime");
-    let id = opened(&runtime, OnRestart::Resume, "alone").await;
-    let session = runtime.session(id).expect("readable").expect("there");
-    session.send("later").await.expect("accepted");
-    let gone = session.send("gone").await.expect("accepted");
-    drop((session, runtime, journal));
-
-    let journal = reopen(&memory);
-    let before = records(&journal, id).await;
-    let options = Options { seed: Some(8), takes_up: TakesUp::Nothing, ..Options::default() };
-    let runtime = workers(&journal, OnRestart::Resume, 8).options(options.clone()).model(model(tree)).start().await;
-    let runtime = runtime.expect("a runtime");
-    assert_eq!(runtime.boot().staying, 1);
-    let session = runtime.session(id).expect("readable").expect("there");
-    assert_eq!(session.queue().await.expect("listed").len(), 2);
-    assert_eq!(session.queue_remove(gone.input).await, Ok(true));
-    session.branch(subtend_actors::BranchOptions::default()).await.expect("a branch");
-    assert!(session.close().await.is_err(), "it is at work");
-    tokio::time::sleep(slow() * 2).await;
-    let after: Vec<&str> = records(&journal, id).await[before.len()..].iter().map(Record::kind).collect();
-    assert_eq!(after, ["queue_changed", "branch_created"]);
-    let row = journal.inflight_of(id).expect("readable").expect("in flight");
-    assert_eq!((row.run, row.starts), (RunNo(1), 0));
-    leave_quiet(runtime).await;
-
-    let journal = reopen(&memory);
-    let runtime = workers(&journal, OnRestart::Resume, 9).options(options).model(model(tree)).start().await;
-    let runtime = runtime.expect("a runtime");
-    let session = runtime.session(id).expect("readable").expect("there");
-    session.cancel().await.expect("answered");
-    assert_eq!(session.run_ended(RunNo(1)).await.expect("an end").outcome, Outcome::Cancelled { by: By::Person });
-    tokio::time::sleep(slow() * 2).await;
-    assert_eq!(session.queue().await.expect("listed").len(), 1, "what waits stays");
-    assert_eq!(journal.inflight().expect("readable"), []);
-    shut(runtime).await;
-}
-
-/// An orderly end of a host in which nothing was at work.
-async fn leave_quiet(runtime: Runtime) {
-    let report = runtime.shutdown(Duration::from_secs(1)).await;
-    assert_eq!((report.drained, report.actors, report.tasks), (true, 0, 0), "{report:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn inputs_behind_a_run_that_keeps_its_place_are_not_told_as_left_behind() {
-    let memory = Memory::new();
-    let journal = reopen(&memory);
-    let limits = Limits { live_person_runs: 1, ..Limits::default() };
-    let start = |journal: &Journal, seed, takes_up| {
-        let options = Options { seed: Some(seed), takes_up, ..Options::default() };
-        workers(journal, OnRestart::Fail, seed).options(options).limits(limits.clone()).model(model(tree)).start()
-    };
-    let runtime = start(&journal, 7, TakesUp::All).await.expect("a runtime");
-    let root = opened(&runtime, OnRestart::Fail, "alone").await;
-    let root = runtime.session(root).expect("readable").expect("there");
-    let one = root.branch(subtend_actors::BranchOptions::default()).await.expect("a branch");
-    let two = root.branch(subtend_actors::BranchOptions::default()).await.expect("a branch");
-    one.send("alone").await.expect("accepted");
-    two.send("first").await.expect("accepted");
-    two.send("second").await.expect("accepted");
-    drop((root, one, two, runtime, journal));
-
-    let journal = reopen(&memory);
-    let runtime = start(&journal, 8, TakesUp::Nothing).await.expect("a runtime");
-    let boot = runtime.boot();
-    assert_eq!((boot.swept, boot.waiting, boot.inputs), (2, 1, 0));
-    runtime.shutdown(Duration::from_secs(1)).await;
 }

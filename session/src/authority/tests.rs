@@ -7,6 +7,8 @@ use proptest::sample::select;
 
 use super::*;
 
+mod cases;
+
 fn rule(action: &str, resource: &str, verdict: Verdict) -> Rule {
     Rule { action: action.into(), resource: resource.into(), verdict }
 }
@@ -472,99 +474,4 @@ fn the_most_specific_rule_wins_and_ties_take_the_lower_verdict() {
     assert_eq!(say("fs.write", "src/lib/x.rs"), Verdict::Ask);
     assert_eq!(say("fs.write", "doc"), Verdict::Ask);
     assert_eq!(say("net.fetch", "https://x/"), Verdict::Deny);
-}
-
-#[test]
-fn a_path_without_a_span_is_more_specific_than_one_with_the_same_names_and_spans_in_a_row_are_one() {
-    let say = |allowed, denied| {
-        let rules = set(Verdict::Ask, &[("fs.*", allowed, Verdict::Allow), ("fs.*", denied, Verdict::Deny)]);
-        Authority::of(rules).verdict(&access("fs.read", "src/a.rs"))
-    };
-    assert_eq!(say("src/a.rs", "src/**/a.rs"), Verdict::Allow);
-    assert_eq!(say("src/**/a.rs", "src/a.rs"), Verdict::Deny);
-    assert_eq!(say("src/**/a.rs", "src/**/**/a.rs"), Verdict::Deny, "of equals the lower one");
-    assert_eq!(say("src/**/**/a.rs", "src/**/a.rs"), Verdict::Deny);
-}
-
-#[test]
-fn a_rule_that_stands_twice_stands_once() {
-    let read = ("fs.read", "src/**", Verdict::Allow);
-    let (once, twice) = (set(Verdict::Deny, &[read]), set(Verdict::Deny, &[read, read]));
-    assert_eq!(Authority::of(twice), Authority::of(once));
-}
-
-#[test]
-fn a_tool_whose_every_resource_is_denied_is_not_offered() {
-    let reader = set(
-        Verdict::Deny,
-        &[("fs.*", "*", Verdict::Allow), ("fs.write", "**", Verdict::Deny), ("shell.run", "ls*", Verdict::Ask)],
-    );
-    let authority = Authority::of(reader);
-    assert_eq!(authority.best("fs.read"), Verdict::Allow);
-    assert_eq!(authority.best("fs.write"), Verdict::Deny);
-    assert_eq!(authority.best("shell.run"), Verdict::Ask);
-    assert_eq!(authority.best("net.fetch"), Verdict::Deny);
-    assert_eq!(Authority::deny_all().best("fs.read"), Verdict::Deny);
-    assert_eq!(Authority::allow_all().best("fs.read"), Verdict::Allow);
-}
-
-#[test]
-fn a_deny_of_any_file_or_address_takes_the_shell() {
-    let needs = ["fs.*", "net.*"];
-    let all = || Authority::of(RuleSet::only(Verdict::Allow));
-    assert!(all().unrestricted(&needs));
-    assert!(Authority::of(set(Verdict::Deny, &[("*", "*", Verdict::Allow)])).unrestricted(&needs));
-    assert!(Authority::of(set(Verdict::Allow, &[("task:*", "*", Verdict::Deny)])).unrestricted(&needs));
-    for lower in [Verdict::Deny, Verdict::Ask] {
-        for (action, resource) in [("fs.read", ".env"), ("fs.list", "*"), ("net.fetch", "https://x/*"), ("*", "x")] {
-            let one = Authority::of(set(Verdict::Allow, &[(action, resource, lower)]));
-            assert!(!all().meet(&one).unrestricted(&needs), "{action} {resource} {lower:?}");
-        }
-    }
-    assert!(!Authority::of(set(Verdict::Ask, &[("fs.*", "*", Verdict::Allow)])).unrestricted(&needs));
-}
-
-#[test]
-fn equal_sets_are_one_set_and_sharing_is_kept() {
-    let host = Authority::of(set(Verdict::Ask, &[("fs.*", "*", Verdict::Allow), ("*", "*", Verdict::Deny)]));
-    let again = Authority::of(set(Verdict::Ask, &[("*", "*", Verdict::Deny), ("fs.*", "*", Verdict::Allow)]));
-    assert_eq!(host, again);
-    let met = host.meet(&again);
-    assert_eq!(met, host);
-    assert!(Arc::ptr_eq(&met.sets[0], &host.sets[0]));
-    assert!(host.within(&Authority::allow_all()));
-    assert!(!Authority::allow_all().within(&host));
-}
-
-#[test]
-fn an_authority_out_of_order_in_json_is_read_in_order() {
-    let json = r#"[
-        {"default":"allow"},
-        {"default":"deny","rules":[{"action":"fs.*","verdict":"allow"},{"action":"*","resource":"x","verdict":"ask"}]},
-        {"default":"deny","rules":[{"action":"*","resource":"x","verdict":"ask"},{"action":"fs.*","verdict":"allow"}]}
-    ]"#;
-    let read: Authority = serde_json::from_str(json).expect("three sets");
-    let expected = set(Verdict::Deny, &[("*", "x", Verdict::Ask), ("fs.*", "*", Verdict::Allow)]);
-    assert_eq!(read, Authority::of(expected));
-    let written = serde_json::to_string(&read).expect("plain data");
-    let sorted = r#"[{"default":"deny","rules":[{"action":"*","resource":"x","verdict":"ask"},{"action":"fs.*","verdict":"allow"}]}]"#;
-    assert_eq!(written, sorted);
-}
-
-#[test]
-fn of_two_rules_for_the_same_the_deny_decides_in_any_order() {
-    let (allow, deny) = (("fs.write", "*", Verdict::Allow), ("fs.write", "*", Verdict::Deny));
-    for rules in [[allow, deny], [deny, allow]] {
-        assert!(!Authority::of(set(Verdict::Deny, &rules)).unrestricted(&["fs.write"]));
-    }
-    assert!(Authority::of(set(Verdict::Deny, &[allow, allow])).unrestricted(&["fs.write"]));
-}
-
-#[test]
-fn a_pattern_is_the_same_as_itself_and_all_that_match_everything_are_the_same() {
-    for syntax in [Syntax::Plain, Syntax::Path] {
-        assert!(pattern::same("src/a", "src/a", syntax));
-        assert!(!pattern::same("src/a", "src/b", syntax));
-        assert!(!pattern::same("**", "src/a", syntax));
-    }
 }

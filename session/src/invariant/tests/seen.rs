@@ -19,6 +19,8 @@ use crate::outcome::{By, FailKind, Outcome};
 use crate::place::{BranchKind, Owner};
 use crate::record::{AskBy, AskVerdict, BranchCreated, Hold, Record};
 
+mod good;
+
 const OF_ROOT: RunKey = RunKey { session: ROOT, run: RunNo(1) };
 const OF_CHILD: RunKey = RunKey { session: CHILD, run: RunNo(1) };
 
@@ -185,26 +187,6 @@ fn child_at_work() -> Scene {
     let mut scene = Scene::child_at_work();
     scene.observed = Observed { now: when(30), grace_ms: Some(50), ..Observed::default() };
     scene
-}
-
-#[test]
-fn a_good_world_holds_as_it_is_seen() {
-    let scene = good();
-    assert_eq!(scene.with(crate::invariant::always), Ok(()));
-    assert_eq!(scene.with(crate::invariant::quiescent), Ok(()));
-    assert_eq!(child_at_work().with(crate::invariant::always), Ok(()));
-}
-
-/// What is kept back and run on a word for it is no fault.
-#[test]
-fn a_person_s_word_is_for_what_was_asked_and_an_always_for_what_is_the_same() {
-    for word in [AskVerdict::Allow, AskVerdict::Always] {
-        let mut scene = Scene::allowed();
-        scene.root[13] = Record::AskAnswered { call: AGAIN, verdict: word, by: AskBy::Person };
-        let mut scene = Scene::of(scene.root, scene.child);
-        scene.observed.contexts.push(context(2, vec![offer(false, Answered::Deny)], None));
-        assert_eq!(scene.with(crate::invariant::always), Ok(()), "{word:?}");
-    }
 }
 
 /// A root that closes over a child that has not been told of its end, and the child's end as its own matter.

@@ -1,0 +1,139 @@
+//! Sessions are summed up at a close and on request.
+
+use super::*;
+
+const SUMMARY: &str = "## What changed\nIt works.";
+
+#[tokio::test(start_paused = true)]
+async fn a_close_sums_up_what_is_new_and_waits_for_none_of_it() {
+    let (journal, asked) = (journal(), Asked::default());
+    let runtime = serving(&journal, &asked, |request: Request| async {
+        seconds(5).await;
+        good(request).await
+    });
+    let runtime = runtime.start().await.expect("a runtime");
+    let session = open(&runtime);
+    say(&session, "hello").await;
+    session.services_done().await;
+    let before = Instant::now();
+    session.close().await.expect("closed");
+    assert_eq!((before.elapsed(), session.summary().await.expect("readable")), (Duration::ZERO, None));
+    session.services_done().await;
+    let [_, service] = &kids(&runtime, &session)[..] else { panic!("a title and a summary") };
+    let said = "The session, oldest first; what was said is indented:\n\nperson:\n  hello\n\nagent:\n  done\n\n";
+    assert_eq!(asked_of(&asked, "summary"), [said]);
+    let (_, summaries, notices) = described(&journal, session.id()).await;
+    let [set] = &summaries[..] else { panic!("{summaries:?}") };
+    assert_eq!((&*set.text, set.of, notices), (SUMMARY, service.id(), 0));
+    assert_eq!(session.summary().await.expect("readable").as_deref(), Some(set));
+    let head = journal.head(session.id()).expect("readable").expect("there");
+    assert!(head.closed, "a summary opens no session again");
+    session.close().await.expect("closed");
+    session.services_done().await;
+    assert_eq!(asked_of(&asked, "summary").len(), 1, "nothing was said since");
+    say(&session, "one thing more").await;
+    session.close().await.expect("closed");
+    session.services_done().await;
+    let (_, summaries, _) = described(&journal, session.id()).await;
+    assert_eq!(
+        (asked_of(&asked, "summary").len(), summaries.len()),
+        (2, 2),
+        "an input opened it, and it was closed anew"
+    );
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_summary_is_made_on_request_also_while_the_session_works_and_where_none_is_made_at_a_close() {
+    let (journal, asked) = (journal(), Asked::default());
+    let options = Options { seed: Some(7), ..Options::default() };
+    let runtime = serving(&journal, &asked, good).options(options).start().await.expect("a runtime");
+    let session = open(&runtime);
+    let nothing = "the session is not summed up: nothing was said in it yet";
+    assert_eq!(session.summarise().await, Err(ControlError::Refused(nothing.into())));
+    say(&session, "hello").await;
+    assert_eq!(asked_of(&asked, "title"), Vec::<String>::new(), "off, unless the host says otherwise");
+    assert_eq!(session.summarise().await.as_deref(), Ok(SUMMARY));
+    assert_eq!(session.summarise().await.as_deref(), Ok(SUMMARY), "asked for is asked for");
+    session.close().await.expect("closed");
+    session.services_done().await;
+    assert_eq!(asked_of(&asked, "summary").len(), 2);
+    let two = async { tokio::join!(session.summarise(), session.summarise()) };
+    let (first, second) = two.await;
+    assert_eq!((first.as_deref(), second.as_deref()), (Ok(SUMMARY), Ok(SUMMARY)));
+    assert_eq!(asked_of(&asked, "summary").len(), 3, "two who ask at once are given one");
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_summary_that_fails_says_so_and_leaves_the_one_before() {
+    let (journal, asked) = (journal(), Asked::default());
+    let runtime = serving(&journal, &asked, |request: Request| async {
+        let again = prompt(&request).contains("more");
+        if again { Err(ModelError::new(ModelFail::Auth, "no key")) } else { good(request).await }
+    });
+    let runtime = runtime.start().await.expect("a runtime");
+    let session = open(&runtime);
+    say(&session, "hello").await;
+    session.summarise().await.expect("a summary");
+    say(&session, "more").await;
+    let failed = "the session is not summed up: its run failed: the model's key is missing or refused (no key)";
+    assert_eq!(session.summarise().await, Err(ControlError::Refused(failed.into())));
+    let there = session.summary().await.expect("readable").expect("the one before");
+    assert_eq!((&*there.text, there.upto < Seq(20)), (SUMMARY, true));
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_manifest_of_the_same_name_takes_the_place_of_the_built_in_one() {
+    let (journal, asked) = (journal(), Asked::default());
+    let mut catalog = Catalog::builtin();
+    catalog.insert(Manifest::new("worker", AgentMode::All, "You are a worker."));
+    let own = Manifest::new("title", AgentMode::Subagent, "Name it in one word.");
+    catalog.insert(Manifest { inspectable: true, ..own });
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let systems = Arc::clone(&seen);
+    let runtime = serving(&journal, &asked, move |request| {
+        systems.lock().unwrap().push((request.system.contains("Name it in one word."), offered(&request)));
+        good(request)
+    });
+    let runtime = runtime.catalog(catalog).start().await.expect("a runtime");
+    let session = open(&runtime);
+    say(&session, "hello").await;
+    session.services_done().await;
+    assert_eq!(
+        (&*seen.lock().unwrap(), title(&runtime, &session)),
+        (&vec![(true, Vec::new())], "Fix the login test".to_owned()),
+        "its prompt, and no tools: a service has none, whoever gives it"
+    );
+    let [service] = &kids(&runtime, &session)[..] else { panic!("one service") };
+    let head = journal.head(service.id()).expect("readable").expect("there");
+    assert_eq!((head.inspectable, head.last_outcome), (false, Some(OutcomeKind::Completed)));
+    assert_eq!(service.run_ended(RunNo(1)).await.expect("ended").outcome, Outcome::Completed);
+    shut(runtime).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_was_begun_without_a_title_is_named_by_its_first_message() {
+    let (memory, asked) = (Memory::new(), Asked::default());
+    let on =
+        || Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("the journal opens");
+    let first = on();
+    let quiet = Options { seed: Some(3), ..Options::default() };
+    let runtime = serving(&first, &asked, good).options(quiet).start().await.expect("a runtime");
+    let session = open(&runtime);
+    say(&session, "Fix the login").await;
+    let id = session.id();
+    shut(runtime).await;
+    drop((session, first));
+
+    let journal = on();
+    let runtime = serving(&journal, &asked, good).start().await.expect("a runtime");
+    let session = runtime.session(id).expect("readable").expect("there");
+    say(&session, "yes, go on").await;
+    session.services_done().await;
+    let titles: Vec<String> =
+        asked.lock().unwrap().iter().filter(|(agent, _)| agent == "title").map(|(_, said)| said.clone()).collect();
+    assert!(matches!(&titles[..], [one] if one.contains("Fix the login") && !one.contains("go on")), "{titles:?}");
+    shut(runtime).await;
+}
