@@ -27,7 +27,7 @@
 //!
 //! | field | meaning | left out |
 //! |---|---|---|
-//! | `name` | name of the model in journals and listings | `scripted` |
+//! | `name` | name of the model in journals and listings, where the script is made in code; one that is asked for as `scripted:FILE` has that name | `scripted` |
 //! | `leaves_process` | `true`: each call waits until the record that intends it is durable, as a call over a network does | `false` |
 //! | `context_window` | tokens of context that it claims to have | none |
 //! | `rules` | list of rules; the first whose `agent` is the session's agent or `"*"` counts | – |
@@ -161,6 +161,13 @@ impl Scripted {
         }
         let text = std::fs::read_to_string(path).map_err(read)?;
         text.parse().map_err(|error| ScriptError::InFile { path: path.to_owned(), error: Box::new(error) })
+    }
+
+    /// Returns the script under another name.
+    #[must_use]
+    pub(crate) fn named(self, name: impl Into<Text>) -> Self {
+        let script = Arc::unwrap_or_clone(self.0);
+        Self(Arc::new(Script { name: name.into(), ..script }))
     }
 
     /// Begins a script in code.

@@ -120,14 +120,14 @@ impl ModelSpec {
         }
     }
 
-    /// Makes the model; a script is read and checked here, a provider's key is looked up.
+    /// Makes the model; a script is read and checked here, and has the name by which it was asked for. A provider's key is looked up.
     ///
     /// # Errors
     /// When a script's file cannot be read or is not well formed, or a provider's key is missing.
     pub fn build(&self) -> Result<Arc<dyn Model>, BuildError> {
         match self {
             Self::Offline => Ok(Arc::new(Offline::new())),
-            Self::Scripted(file) => Ok(Arc::new(Scripted::from_file(file)?)),
+            Self::Scripted(file) => Ok(Arc::new(Scripted::from_file(file)?.named(self.to_string()))),
             #[cfg(feature = "providers")]
             Self::Provider(target) => Ok(Arc::new(Provider::new(target.clone())?)),
         }

@@ -136,7 +136,7 @@ fn the_model_in_use_is_printed_with_its_origin() {
     let user = cloned();
     let model = |done: &Done| done.err.lines().find(|line| line.starts_with("model: ")).map(str::to_owned);
     let option = run(&user, &["--model", "scripted:notes.json"]);
-    assert_eq!(model(&option).as_deref(), Some("model: scripted (--model)"), "{option:?}");
+    assert_eq!(model(&option).as_deref(), Some("model: scripted:notes.json (--model)"), "{option:?}");
     assert_eq!(option.out.trim(), PLAYED);
     assert_eq!(model(&run(&user, &["--model", "scripted:notes.json", "--quiet"])), None);
     user.file(".subtend/agents/mine.md", "---\nmode: all\nmodel: offline\n---\nx\n");

@@ -361,7 +361,7 @@ fn x12_doctor_repeats_what_verify_finds() {
 fn m1_context_share_goes_by_the_window_that_is_named() {
     let user = User::new();
     let model = user.script(
-        r#"{ "name": "lab", "rules": [ { "agent": "*", "steps": [ { "text": "x", "usage": { "in": 40, "out": 10 } } ] } ] }"#,
+        r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "x", "usage": { "in": 40, "out": 10 } } ] } ] }"#,
     );
     let done = user.call(&["run", "--json", "--model", &model, "go"]);
     let end: Value = serde_json::from_str(done.out.lines().last().expect("a line")).expect("json");
@@ -370,7 +370,7 @@ fn m1_context_share_goes_by_the_window_that_is_named() {
     let unknown = context(json!("unknown"), json!("unknown"));
     assert_eq!(user.json(&["usage", id, "--json"])["context"], unknown);
     assert!(user.call(&["usage", id]).out.contains("context            50 tokens of unknown\n"));
-    user.file("subtend.yaml", "llm: {context_windows: {\"la*\": 200}}\n");
+    user.file("subtend.yaml", "llm: {context_windows: {\"scripted:*\": 200}}\n");
     assert_eq!(user.json(&["usage", id, "--json"])["context"], context(json!(25), json!(200)));
     user.file("subtend.yaml", "llm: {context_windows: {lab: 0}}\n");
     let refused = user.call(&["usage", id]);

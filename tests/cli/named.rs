@@ -145,7 +145,7 @@ fn a6_show_tells_model_and_agent_of_each_answer() {
     let pair = |agent: &str, model: &str| (agent.to_owned(), model.to_owned());
     assert_eq!(
         answers(&user, &id),
-        [pair("general", "openai/alpha"), pair("plan", "openai/beta"), pair("plan", "scripted")]
+        [pair("general", "openai/alpha"), pair("plan", "openai/beta"), pair("plan", &script)]
     );
     let text = user.call(&["show", &id]).out;
     assert!(text.contains(" · plan · openai/beta · "), "{text}");
@@ -185,6 +185,24 @@ fn a6_a_model_has_one_name_in_show_records_and_errors() {
         "openai/alpha,openai/beta",
     ]);
     assert!(sent.code == Some(2) && sent.err.contains("the model `openai/beta` has no price"), "{sent:?}");
+}
+
+/// A script is named as the person gave it, and answers only where the person names it.
+#[test]
+fn a6_a_script_has_one_name_in_show_records_and_errors() {
+    let user = User::new();
+    user.file("play.json", r#"{ "name": "other", "rules": [ { "agent": "*", "steps": [ { "text": "played" } ] } ] }"#);
+    let done = user.call(&["run", "--model", "scripted:play.json", "--json", "go"]);
+    assert!(done.err.contains("model: scripted:play.json (--model)\n"), "{done:?}");
+    let end: Value = serde_json::from_str(done.out.lines().last().expect("a line")).expect("json");
+    let id = end["session"].as_str().expect("an id");
+    assert_eq!(user.json(&["show", "--json", id])["model"], json!("scripted:play.json"));
+    assert_eq!(answers(&user, id), [("general".to_owned(), "scripted:play.json".to_owned())]);
+    assert!(user.call(&["export", id]).out.contains(r#""model":"scripted:play.json""#));
+    let own = user.call(&["send", id, "again"]);
+    let says = "the session's own model cannot answer: `scripted:play.json` is a script, and a script comes from the command line \
+                only: use `--model scripted:play.json` there";
+    assert!(own.code == Some(2) && own.err.contains(says), "{own:?}");
 }
 
 #[test]

@@ -127,6 +127,10 @@ impl ModelArgs {
         {
             return Err(Fail::Usage(format!("{MODEL}: {}", script_refused(words))));
         }
+        // The record of a session may come from an import.
+        if let (Chosen::Session, DefaultModel::Model(words)) = (&chosen, &asked) {
+            no_script(words).map_err(|why| Fail::Usage(format!("the session's own model cannot answer: {why}")))?;
+        }
         allowed(said, enabled)?;
         let (models, calls) = match &asked {
             DefaultModel::Model(words) => models(words, &servers).map_err(|error| match &chosen {
@@ -417,12 +421,8 @@ mod tests {
         };
         assert_eq!(chosen("ollama/small"), Ok("ollama/small".to_owned()));
         assert_eq!(chosen("pool:ollama/a,ollama/b"), Ok("pool:ollama/a,ollama/b".to_owned()));
-        let error = chosen("scripted:/gone.json").expect_err("it is missing");
-        assert!(
-            error.starts_with(
-                "the session's own model `scripted:/gone.json` cannot answer: the script /gone.json cannot be read"
-            ) && error.ends_with("; name another one with --model"),
-            "{error}"
-        );
+        let script = "the session's own model cannot answer: `scripted:/a.json` is a script, and a script comes from the command \
+                      line only: use `--model scripted:/a.json` there";
+        assert_eq!(chosen("scripted:/a.json"), Err(script.to_owned()));
     }
 }
