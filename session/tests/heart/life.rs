@@ -127,6 +127,19 @@ fn any_end_can_be_gone_on_from() {
     }
 }
 
+/// A run that ends before it has a slot never took its task. A person's message is not kept so: its sender dropped it.
+#[test]
+fn b6_continue_keeps_a_task_that_never_began() {
+    let mut heart = Heart::child().then(cancel());
+    heart.tell(continued(call(5, 0), None)).unwrap();
+    let heart = heart.then(Command::Admitted { run: RunNo(2), owner_over: None });
+    assert_eq!(said_so_far(&heart), ["task", "go on"]);
+    let heart = Heart::child().then(admitted()).then(cancel()).then(attempt_failed(1, 1, ModelFail::Dropped));
+    let mut heart = heart.then(send(2, "dropped")).then(cancel()).then(send(3, "said"));
+    heart.tell(Command::Admitted { run: RunNo(3), owner_over: None }).unwrap();
+    assert_eq!(said_so_far(&heart), ["task", "said"]);
+}
+
 #[test]
 fn a_continue_of_an_owner_that_is_over_performs_nothing() {
     let mut heart = quiet();

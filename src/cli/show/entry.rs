@@ -10,13 +10,17 @@ use subtend_session::ids::{AttemptNo, CallId, InputId, RunNo, Seq, SessionId, Te
 use subtend_session::outcome::{By, ModelFail, Outcome};
 use subtend_session::place::BranchKind;
 use subtend_session::record::{
-    AskBy, AskVerdict, CallFinished, Carrier, From, Hold, InputAccepted, Notice, NoticeTaken, QueueChange, Record,
+    AskBy, AskVerdict, CallFinished, Carrier, From, Hold, InputAccepted, NoticeTaken, QueueChange, Record, RunOpened,
     SessionCreated, TurnAnswered,
 };
 use subtend_session::usage::Usage;
 
 use super::Transcript;
 use super::minion::Minion;
+
+pub(super) use end::End;
+
+mod end;
 
 /// One thing that was said or done.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -249,39 +253,6 @@ pub(super) enum Came {
     Ends(Vec<End>),
 }
 
-/// The end of an owned run.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct End {
-    /// The child.
-    pub(super) child: SessionId,
-    /// Its run; absent when it refused to go on.
-    #[serde(skip)]
-    pub(super) run: Option<RunNo>,
-    /// How it ended.
-    pub(super) outcome: Outcome,
-    /// The start of its text.
-    pub(super) text: Text,
-    /// Bytes of the whole text.
-    pub(super) len: u64,
-    /// Whether the text was deleted with the child's session.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(super) deleted: bool,
-}
-
-impl End {
-    /// Fills in the text that only the child's own journal has.
-    pub(super) fn complete(&mut self, records: &[Stored]) {
-        let ended = records.iter().find_map(|stored| {
-            let Record::RunEnded(ended) = &stored.record else { return None };
-            Some(ended).filter(|ended| Some(ended.run) == self.run)
-        });
-        if let Some(ended) = ended {
-            self.text = ended.text.clone().unwrap_or_default();
-            self.outcome = ended.outcome.clone();
-        }
-    }
-}
-
 /// The session's birth.
 pub(super) fn birth(records: &[Stored]) -> Option<&SessionCreated> {
     records.iter().find_map(|stored| {
@@ -331,6 +302,8 @@ struct Book<'a> {
     agent: Option<Text>,
     /// The model of the turn that was started last.
     model: Option<Text>,
+    /// The birth of the run in flight, or of the last one.
+    opened: Option<&'a RunOpened>,
 }
 
 impl<'a> Book<'a> {
@@ -368,7 +341,9 @@ impl<'a> Book<'a> {
             }
             Record::NoticeTaken(taken) => self.notice(taken),
             Record::RunHeld { run, why } => self.entries.push(Entry::Held { run: *run, why: (**why).clone() }),
+            Record::RunOpened(opened) => self.opened = Some(opened),
             Record::RunEnded(ended) => {
+                self.keep_task(stored.seq);
                 if let Some(span) = self.spans.get_mut(&ended.run) {
                     span.end = self.entries.len();
                 }
@@ -410,7 +385,6 @@ impl<'a> Book<'a> {
             Record::TitleSet(_)
             | Record::SummarySet(_)
             | Record::MetadataSet(_)
-            | Record::RunOpened(_)
             | Record::CallStarted { .. }
             | Record::ContinueRefused { .. }
             | Record::CancelAsked { .. }
@@ -426,6 +400,13 @@ impl<'a> Book<'a> {
         }
         let (from, text) = (input.from.clone(), input.text.clone());
         self.entries.push(Entry::Input { id, seq, from, run, text, at_ms });
+    }
+
+    /// Takes what a model's call asked of a run that ended before it began: later runs know it.
+    fn keep_task(&mut self, seq: Seq) {
+        if let Some(opened) = self.opened.take().filter(|opened| opened.owner.answers_a_model()) {
+            opened.inputs.iter().for_each(|id| self.take(*id, opened.run, seq));
+        }
     }
 
     fn forget(&mut self, change: &QueueChange) {
@@ -472,26 +453,21 @@ impl<'a> Book<'a> {
 
     fn notice(&mut self, taken: &NoticeTaken) {
         match taken.carrier {
-            Carrier::Message => self.entries.push(Entry::Notice { ends: taken.items.iter().map(end).collect() }),
+            Carrier::Message => self.entries.push(Entry::Notice { ends: taken.items.iter().map(End::of).collect() }),
             Carrier::Await { call } => {
                 if let Some(call) = self.call(call) {
-                    call.result = Some(Came::Ends(taken.items.iter().map(end).collect()));
+                    call.result = Some(Came::Ends(taken.items.iter().map(End::of).collect()));
                 }
             }
             Carrier::Result => {
                 for item in &taken.items {
                     if let Some(call) = item.key.and_then(|key| self.call(key)) {
-                        call.result = Some(Came::Ends(vec![end(item)]));
+                        call.result = Some(Came::Ends(vec![End::of(item)]));
                     }
                 }
             }
         }
     }
-}
-
-fn end(notice: &Notice) -> End {
-    let (outcome, text) = (notice.outcome.clone(), notice.prefix.clone());
-    End { child: notice.child, run: notice.run, outcome, text, len: notice.len, deleted: false }
 }
 
 #[cfg(test)]

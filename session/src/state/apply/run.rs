@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::ids::RunNo;
+use crate::message::Message;
 use crate::outcome::Outcome;
 use crate::place::Place;
 use crate::record::{Hold, Park, RunEnded, RunOpened};
@@ -88,16 +89,24 @@ impl State {
         }
     }
 
+    /// Keeps what a model's call asked of a run that ended before it began: a continue adds to it (B6).
+    fn keep_task(&mut self, run: &Run) {
+        let untaken = run.waiting.iter().filter(|_| run.opened.owner.answers_a_model());
+        for queued in untaken {
+            self.say(Message::User { seq: self.next_seq, text: Arc::clone(&queued.input.text) });
+        }
+    }
+
     pub(super) fn run_ended(&mut self, ended: &RunEnded) {
         self.flush_deferred();
         self.outcomes.push(ended.outcome.clone());
         self.turns = self.turns.saturating_add(ended.turns);
         let Some(run) = self.run.take() else { return };
         if ended.outcome != Outcome::Completed {
-            let to = self.transcript.len();
             // What is noted while a run waits for its slot is none of its messages.
-            let from = if run.started { run.from } else { to };
-            let stretch = Stretch { from, to, hidden: false };
+            let from = if run.started { run.from } else { self.transcript.len() };
+            self.keep_task(&run);
+            let stretch = Stretch { from, to: self.transcript.len(), hidden: false };
             self.stretches.insert(ended.run, stretch);
         }
         // The whole text, where the journal has it: the record's own is cut to what an owner is sent.

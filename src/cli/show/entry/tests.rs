@@ -1,7 +1,7 @@
 use subtend_session::call::ToolErrorKind;
 use subtend_session::ids::{AttemptNo, Epoch, Hash, Seq, Short};
-use subtend_session::place::{Mode, Owner};
-use subtend_session::record::{Asked, ChildSpawned, Lane, SpawnGranted, Stop};
+use subtend_session::place::{Mode, OnRestart, Owner};
+use subtend_session::record::{Asked, ChildSpawned, Lane, Notice, RunEnded, SpawnGranted, Stop};
 
 use super::*;
 
@@ -155,6 +155,51 @@ fn inputs_stand_where_they_were_taken_and_the_rest_waits_at_the_end() {
     };
     let waiting = Entry::Waiting { id: input(3), text: "never".into() };
     assert_eq!(entries, [took(1, 4, "first"), answer(1, 5, Some("done"), vec![]), took(2, 6, "second"), waiting]);
+}
+
+/// A task that no run took is known to the next one; a message that its sender dropped is not.
+#[test]
+fn b6_a_task_that_never_began_stands_before_its_end() {
+    let by = |owner| {
+        let opened = RunOpened {
+            run: RunNo(1),
+            owner,
+            inputs: vec![input(1)],
+            mode: Mode::Background,
+            max_turns: 5,
+            base_turns: 0,
+            deadline_ms: None,
+            wall_cap_at: None,
+            on_restart: OnRestart::Fail,
+            slot: true,
+        };
+        let ended = RunEnded {
+            run: RunNo(1),
+            outcome: Outcome::Lost,
+            result: None,
+            returned: None,
+            text: None,
+            len: 0,
+            hash: Hash::of(b""),
+            turns: 0,
+            usage_self: Usage::default(),
+            usage_owned: Usage::default(),
+            worked_ms: 0,
+            queue_stands: false,
+            gave_up: None,
+        };
+        let ended = Record::RunEnded(Box::new(ended));
+        let entries = shown(vec![accepted(1, "look"), Record::RunOpened(Box::new(opened)), ended]);
+        entries
+            .iter()
+            .map(|entry| format!("{entry:?}").split(' ').next().unwrap_or_default().to_owned())
+            .collect::<Vec<_>>()
+    };
+    let owner = Owner::Run { session: child(), run: RunNo(1), call: call(1, 0) };
+    assert_eq!(
+        (by(owner), by(Owner::Person)),
+        (vec!["Input".into(), "Ended".into()], vec!["Ended".into(), "Waiting".into()])
+    );
 }
 
 #[test]
