@@ -6,7 +6,7 @@ use subtend_actors::BranchInfo;
 use subtend_actors::past::Past;
 use subtend_session::ids::{CallId, MsgRef, SessionId, Text};
 use subtend_session::index::Head;
-use subtend_session::place::BranchKind;
+use subtend_session::place::{BranchKind, Place};
 
 use super::tasks;
 
@@ -25,6 +25,11 @@ pub(crate) struct Branch {
     created: i64,
     updated: i64,
     metadata: Value,
+}
+
+/// Returns whether the session is a branch that starts afresh and that no call made.
+pub(crate) fn is_fresh(place: &Place) -> bool {
+    matches!(place, Place::Child { kind: BranchKind::Subagent, call: None, .. })
 }
 
 impl Branch {

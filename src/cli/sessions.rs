@@ -8,9 +8,11 @@ use subtend_session::ids::{SessionId, Short, Text};
 use subtend_session::index::Head;
 use subtend_session::outcome::OutcomeKind;
 use subtend_session::place::BranchKind;
+use subtend_session::record::SessionCreated;
 use subtend_session::state::Phase;
 
 use super::aside::Aside;
+use super::branched::is_fresh;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::find::Heads;
@@ -59,6 +61,9 @@ struct Row<'a> {
     inspectable: bool,
     closed: bool,
     kind: Option<BranchKind>,
+    /// Whether a person made it as a branch that starts afresh.
+    #[serde(skip)]
+    fresh: bool,
     created_ms: i64,
     updated_ms: i64,
     /// What is wrong with its row in the index, where something is: the rest is told by its own records then.
@@ -70,8 +75,8 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let shelf = Shelf::open(&args.store)?;
     let none = (Heads::new(), Aside::default());
     let (heads, aside) = shelf.as_ref().map_or((&none.0, &none.1), |shelf| (shelf.heads(), shelf.aside()));
-    let folder = |id| shelf.as_ref().map_or(Ok(None), |shelf| shelf.birth(id)).map(|birth| Some(birth?.workspace));
-    let rows = chosen(listed(heads, aside, args.all), args, &folder)?;
+    let birth = |id| shelf.as_ref().map_or(Ok(None), |shelf| shelf.birth(id));
+    let rows = chosen(listed(heads, aside, args.all), args, &birth)?;
     for (session, why) in aside.all().filter(|(session, _)| !heads.contains_key(session)) {
         writeln!(anstream::stderr(), "session {session} cannot be read and is left out: {why}")?;
     }
@@ -94,11 +99,11 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     Ok(Code::Done)
 }
 
-/// The rows that the filters leave, each with its workspace, which is read for no other row.
+/// The rows that the filters leave, each with what its birth says, which is read for no other row.
 fn chosen<'a>(
     rows: Vec<Row<'a>>,
     args: &Args,
-    folder: &dyn Fn(SessionId) -> Result<Option<Text>, Fail>,
+    birth: &dyn Fn(SessionId) -> Result<Option<SessionCreated>, Fail>,
 ) -> Result<Vec<Row<'a>>, Fail> {
     let wanted = args.workspace.as_deref().map(resolved).transpose()?;
     let limit = args.limit.unwrap_or(usize::MAX);
@@ -107,9 +112,11 @@ fn chosen<'a>(
         if left.len() >= limit {
             break;
         }
-        let workspace = folder(row.id)?;
+        let birth = birth(row.id)?;
+        let fresh = birth.as_ref().is_some_and(|birth| is_fresh(&birth.place));
+        let workspace = birth.map(|birth| birth.workspace);
         if wanted.is_none() || wanted == workspace {
-            left.push(Row { workspace, ..row });
+            left.push(Row { workspace, fresh, ..row });
         }
     }
     Ok(left)
@@ -149,6 +156,7 @@ fn row<'a>(id: SessionId, head: &'a Head, aside: &'a Aside) -> Row<'a> {
         inspectable: head.inspectable,
         closed: head.closed,
         kind: head.kind,
+        fresh: false,
         created_ms: head.created_ms,
         updated_ms: head.updated_ms,
         damaged: aside.why(id),
@@ -190,6 +198,7 @@ fn titled(row: &Row<'_>) -> String {
         // A task that the host opened hangs on no session.
         Some(_) if row.parent.is_none() => format!("task: {title}"),
         Some(BranchKind::Human) => format!("branch: {title}"),
+        Some(BranchKind::Subagent) if row.fresh => format!("branch: {title}"),
         Some(BranchKind::Subagent) => format!("child: {title}"),
         Some(BranchKind::Alternative) => format!("alternative: {title}"),
         Some(BranchKind::Service) => format!("service: {title}"),

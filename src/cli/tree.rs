@@ -14,7 +14,7 @@ use subtend_session::place::BranchKind;
 use subtend_session::state::Phase;
 use subtend_session::usage::Usage;
 
-use super::branched::Branch;
+use super::branched::{Branch, is_fresh};
 use super::cause;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
@@ -62,6 +62,9 @@ struct Node {
     usage: Usage,
     #[serde(skip)]
     worked_ms: u64,
+    /// Whether a person made it as a branch that starts afresh.
+    #[serde(skip)]
+    fresh: bool,
     /// Why the session's journal cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
@@ -154,6 +157,7 @@ fn node(id: SessionId, head: &Head, past: Past, error: Option<String>, children:
         turns: past.turns,
         usage: past.usage,
         worked_ms: past.worked_ms,
+        fresh: past.place.as_ref().is_some_and(is_fresh),
         error,
         branch: None,
         children,
@@ -192,6 +196,7 @@ fn line(node: &Node) -> String {
         Some(BranchKind::Human) => figures.push("branch".to_owned()),
         Some(BranchKind::Alternative) => figures.push("alternative".to_owned()),
         Some(BranchKind::Service) => figures.push("service".to_owned()),
+        Some(BranchKind::Subagent) | None if node.fresh => figures.push("branch".to_owned()),
         Some(BranchKind::Subagent) | None => {}
     }
     if node.closed {

@@ -108,7 +108,10 @@ fn b1_branches_appear_in_sessions_by_their_first_message() {
     let titles = ((json!("on its own"), json!("subagent")), (json!("aside from that"), json!("human")));
     assert_eq!((row(&fresh), row(&human)), titles);
     let listed = talk.tells(&["sessions"]);
-    assert!(listed.contains("  branch: aside from that\n") && listed.contains("  child: on its own\n"), "{listed}");
+    assert!(listed.contains("  branch: aside from that\n") && listed.contains("  branch: on its own\n"), "{listed}");
+    let tree = talk.tells(&["tree", &talk.id]);
+    let marked = tree.lines().filter(|line| line.contains(" · branch  ")).count();
+    assert_eq!(marked, 2, "{tree}");
     assert_eq!(talk.user.call(&["verify"]).code, Some(0));
 }
 
@@ -360,9 +363,8 @@ fn x12_doctor_repeats_what_verify_finds() {
 #[test]
 fn m1_context_share_goes_by_the_window_that_is_named() {
     let user = User::new();
-    let model = user.script(
-        r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "x", "usage": { "in": 40, "out": 10 } } ] } ] }"#,
-    );
+    let model = user
+        .script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "x", "usage": { "in": 40, "out": 10 } } ] } ] }"#);
     let done = user.call(&["run", "--json", "--model", &model, "go"]);
     let end: Value = serde_json::from_str(done.out.lines().last().expect("a line")).expect("json");
     let id = end["session"].as_str().expect("an id");
