@@ -65,11 +65,13 @@ pub enum Bug {
     CompletionsJoinMessages,
     /// A queued message extends a run that a model's call opened (K26).
     MessageExtendsOwnedRun,
+    /// An ask has no deadline (P-5).
+    AskWithoutDeadline,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 31] = [
         Self::RowsLeftPending,
         Self::NoCheckAfterLast,
         Self::CallsLeftOpen,
@@ -100,6 +102,7 @@ impl Bug {
         Self::OwnersEndNamesPerson,
         Self::CompletionsJoinMessages,
         Self::MessageExtendsOwnedRun,
+        Self::AskWithoutDeadline,
     ];
 }
 

@@ -122,7 +122,7 @@ fn of_heart(bug: Bug) -> Size {
         Bug::QueueOpensAfterTreeCancel => Size::QUEUE,
         Bug::BackgroundStaysBlocking => Size::MOVE,
         Bug::AskLeftOpen => Size { cancels: 1, ..Size::ASK },
-        Bug::SlotKeptWhileAsking => Size::ASK,
+        Bug::SlotKeptWhileAsking | Bug::AskWithoutDeadline => Size::ASK,
         Bug::AlternativeOverwrites | Bug::BranchSeesLater => Size::BRANCH,
         Bug::RolledBackSeen => Size::ROLLBACK,
         Bug::PersonsRunShown | Bug::UnreadTextKept | Bug::MessageExtendsOwnedRun => {

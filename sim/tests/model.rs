@@ -189,6 +189,7 @@ fn a_rule_of_the_heart_that_is_switched_off_is_noticed() {
         (Bug::OwnersEndNamesPerson, InvariantId::S8),
         (Bug::CompletionsJoinMessages, InvariantId::S13),
         (Bug::MessageExtendsOwnedRun, InvariantId::S13),
+        (Bug::AskWithoutDeadline, InvariantId::S6),
     ] {
         noticed(Fault::Heart(bug), expected);
     }

@@ -68,6 +68,15 @@ fn a8_text_of_a_deleted_branch_is_noticed() {
     assert!(noticed.id == "J-10" && noticed.to_string().contains("another session keeps its text"), "{noticed:?}");
 }
 
+/// A question that no approver answers remains open.
+#[test]
+fn p5_an_ask_beyond_its_deadline_is_noticed() {
+    let bug = "AskWithoutDeadline".parse::<Seeded>().expect("a seeded bug");
+    let noticed = (0..400).find_map(|seed| simulate(Plan { bug: Some(bug), ..plan(seed) }).failure);
+    let noticed = noticed.expect("an ask remains open");
+    assert!(noticed.id == "P-5" && noticed.to_string().contains("it stood beyond its deadline"), "{noticed:?}");
+}
+
 /// Who cancelled a run, by what was asked for: the journal alone does not tell.
 #[test]
 fn t5_an_end_that_names_a_person_wrongly_is_noticed() {

@@ -67,7 +67,9 @@ impl Draft<'_> {
     pub(super) fn ask_again(&mut self, call: CallId, kind: CallKind) {
         self.state.due.asked.insert(call.ix, kind);
         self.effect(Effect::AskPerson { call });
-        self.arm(Deadline::Ask(call), self.state.limits.ask_ms);
+        if !self.bug(Bug::AskWithoutDeadline) {
+            self.arm(Deadline::Ask(call), self.state.limits.ask_ms);
+        }
     }
 
     /// Closes the ask of a call that gets its result without one: nobody is asked any more.

@@ -323,6 +323,14 @@ fn a_run_that_asks_has_no_slot(sabotage: Sabotage) -> String {
     heart.says(asking(1, vec![(writes(), Some("a"))]))
 }
 
+/// Whether a question is put with an end to its waiting.
+fn an_ask_has_a_deadline(sabotage: Sabotage) -> String {
+    let mut heart = Heart::root().sabotaged(sabotage).then(send(1, "go"));
+    let decision = heart.tell(asking(1, vec![(writes(), Some("a"))])).unwrap();
+    let arms = |effect: &&Effect| matches!(effect, Effect::Arm { deadline: Deadline::Ask(_), .. });
+    format!("{:?}", decision.effects.iter().find(arms))
+}
+
 #[test]
 fn stories_of_asks() {
     let none = Sabotage::none();
@@ -338,6 +346,7 @@ fn every_seeded_bug_of_asks_shows() {
         |bug, story: fn(Sabotage) -> String| assert_ne!(story(Sabotage::none().with(bug)), story(Sabotage::none()));
     shows(Bug::AskLeftOpen, an_end_closes_asks);
     shows(Bug::SlotKeptWhileAsking, a_run_that_asks_has_no_slot);
+    shows(Bug::AskWithoutDeadline, an_ask_has_a_deadline);
 }
 
 /// Each ask is answered once, before its call has a result and before the run ends; what was allowed is what started.

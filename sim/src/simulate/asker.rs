@@ -18,7 +18,9 @@ pub(crate) fn spawn(world: &Arc<World>, mut approver: Approver) {
                 world.book.mark("left unanswered");
                 continue;
             }
-            tokio::time::sleep(world.chance.ms(0, 3_000)).await;
+            // Now and then later than the question stands.
+            let most = world.chance.pick(&[3_000, 3_000, 3_000, 12_000]).unwrap_or(3_000);
+            tokio::time::sleep(world.chance.ms(0, most)).await;
             let words = [AskVerdict::Allow, AskVerdict::Allow, AskVerdict::Deny, AskVerdict::Always];
             let word = world.chance.pick(&words).unwrap_or(AskVerdict::Allow);
             let verb = world.book.open().ask(Verb::Answer);

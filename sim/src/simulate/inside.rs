@@ -70,6 +70,17 @@ impl Inside {
         (usize::try_from(live.next_seq.0) == Ok(records.saturating_add(1))).then_some(live)
     }
 
+    /// Returns the questions that nobody has answered yet.
+    pub(crate) fn open_asks(&self) -> Vec<AskSeen> {
+        let open = |(&(session, call), &opened): (&(SessionId, CallId), &When)| AskSeen {
+            session,
+            call,
+            opened,
+            answered: None,
+        };
+        self.asks.iter().map(open).collect()
+    }
+
     /// Excuses every question that is open: what happens now may delay its answer.
     fn excuse(&mut self, of: impl Fn(SessionId) -> bool) {
         let open = self.asks.keys().filter(|(session, _)| of(*session));
@@ -123,6 +134,7 @@ impl Pages {
                 }
             }
             Sight::Answered { session, call, by } => {
+                self.tally.mark(&format!("ask answered by {by:?}"));
                 if let Some(opened) = self.inside.asks.remove(&(session, call)) {
                     self.sights.all_mut().asks.push(AskSeen { session, call, opened, answered: Some((at, by)) });
                 }

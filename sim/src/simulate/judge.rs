@@ -52,11 +52,14 @@ pub(crate) fn archive(world: &World, at_rest: bool) {
     let (ledger, fired) = (ledger(&book, world, at_rest), book.fired());
     let observed = book.sights.all_mut();
     (observed.grace_ms, observed.healed, observed.fired) = (grace_ms, at_rest, fired);
-    // Asks are not held to their deadlines: clock jumps move them.
-    observed.late_ms = TICKS_MS.saturating_add(disk_ms);
+    (observed.late_ms, observed.ask_ms) = (TICKS_MS.saturating_add(disk_ms), Some(limits.ask_ms));
     observed.approvers.get_or_insert_default();
+    let (open, answered) = (book.inside.open_asks(), book.sights.all().asks.len());
+    book.sights.all_mut().asks.extend(open);
     let seen = (book.sights.all(), &book.inside);
-    match book.archive.judge(&rows, seen, ledger, (&book.coverage, at_rest)) {
+    let judged = book.archive.judge(&rows, seen, ledger, (&book.coverage, at_rest));
+    book.sights.all_mut().asks.truncate(answered);
+    match judged {
         Ok(()) => book.tally.mark(if at_rest { "judged at rest" } else { "judged" }),
         Err(violation) => book.wrong(violation.id.id(), violation.to_string()),
     }
