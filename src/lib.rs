@@ -45,7 +45,7 @@
 //!
 //! | feature | what | default |
 //! |---|---|---|
-//! | `redb`, `sled`, `fjall` | stores on disk, an engine each; without any there is the journal in memory | yes |
+//! | `redb`, `sled` | stores on disk, an engine each; without any there is the journal in memory | yes |
 //! | `providers` | language models of providers, over HTTP | yes |
 //! | `cli` | the `subtend` command, which the library does not need | yes |
 //! | `testing` | [`testing`](guide::testing_agents) | no |

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use subtend_journal::engine::Engine;
 use subtend_journal::redb::Redb;
-use subtend_journal::{Batch, Journal, Options, fjall, sled};
+use subtend_journal::{Batch, Journal, Options, sled};
 use subtend_session::ids::Lsn;
 
 use crate::floor::Floor;
@@ -38,11 +38,10 @@ enum Kind {
     Redb,
     Sled,
     Unsynced,
-    Fjall,
 }
 
 impl Kind {
-    const ALL: [Self; 5] = [Self::Floor, Self::Redb, Self::Sled, Self::Unsynced, Self::Fjall];
+    const ALL: [Self; 4] = [Self::Floor, Self::Redb, Self::Sled, Self::Unsynced];
 
     fn name(self) -> &'static str {
         match self {
@@ -50,7 +49,6 @@ impl Kind {
             Self::Redb => "redb",
             Self::Sled => "sled",
             Self::Unsynced => "sled, without the sync it needs",
-            Self::Fjall => "fjall",
         }
     }
 
@@ -61,7 +59,6 @@ impl Kind {
             Self::Redb => Box::new(Redb::open(&entry, CACHE).expect("a store")),
             Self::Sled => Box::new(sled::open(&entry, CACHE).expect("a store")),
             Self::Unsynced => Box::new(sled::open_unsynced(&entry, CACHE).expect("a store")),
-            Self::Fjall => Box::new(fjall::open(&entry, CACHE).expect("a store")),
         }
     }
 }

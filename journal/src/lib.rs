@@ -15,19 +15,15 @@ pub mod export;
 mod fault_points;
 pub mod faulty;
 mod fence;
-#[cfg(feature = "fjall")]
-pub mod fjall;
 pub mod frame;
 pub mod import;
 pub mod journal;
-#[cfg(feature = "disk")]
-pub mod keyed;
 #[cfg_attr(not(feature = "disk"), allow(dead_code, reason = "only a store in a directory needs it"))]
 mod lock;
 pub mod memory;
 #[cfg_attr(not(feature = "disk"), allow(dead_code, reason = "only a store in a directory needs all of it"))]
 pub mod owner_only;
-#[cfg(any(feature = "sled", feature = "fjall"))]
+#[cfg(feature = "sled")]
 mod private;
 mod queue;
 mod read;

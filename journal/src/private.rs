@@ -30,23 +30,9 @@ impl Drop for Private {
     }
 }
 
-/// How a file comes into the copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
-    /// The engine may write to it.
-    Copied,
-    /// The engine reads it, and removes its name at most.
-    #[cfg_attr(not(feature = "fjall"), allow(dead_code, reason = "sled writes to its one file"))]
-    Linked,
-}
-
 impl Private {
-    /// A copy of the directory `of`, in the directory for temporary files; `how` says for a path below it what is done.
-    pub(crate) fn of(
-        of: &Path,
-        how: impl Fn(&Path) -> How,
-        progress: &mut dyn FnMut(Copied),
-    ) -> Result<Self, OpenError> {
+    /// Copies the directory `of` into the directory for temporary files.
+    pub(crate) fn of(of: &Path, progress: &mut dyn FnMut(Copied)) -> Result<Self, OpenError> {
         let io = |what, path: &Path| {
             let path = path.to_owned();
             move |source| OpenError::Io { what, path, source }
@@ -60,8 +46,8 @@ impl Private {
         });
         let copy = Self { _lock: lock.map_err(io("lock", &dir))?, dir };
         let files = below(of).map_err(io("read the directory", of))?;
-        let mut work = Work { how, copied: Copied { bytes: 0, of: 0 }, progress, buffer: vec![0; CHUNK] };
-        work.copied.of = files.iter().filter(|file| work.copies(&file.path)).map(|file| file.len).sum();
+        let copied = Copied { bytes: 0, of: files.iter().map(|file| file.len).sum() };
+        let mut work = Work { copied, progress, buffer: vec![0; CHUNK] };
         for file in files {
             let (from, to) = (of.join(&file.path), copy.path().join(&file.path));
             let done = work.bring(&file, &from, &to);
@@ -101,27 +87,18 @@ fn below(dir: &Path) -> io::Result<Vec<Found>> {
     Ok(found)
 }
 
-struct Work<'a, H> {
-    how: H,
+struct Work<'a> {
     copied: Copied,
     progress: &'a mut dyn FnMut(Copied),
     buffer: Vec<u8>,
 }
 
-impl<H: Fn(&Path) -> How> Work<'_, H> {
-    fn copies(&self, path: &Path) -> bool {
-        cfg!(not(unix)) || (self.how)(path) == How::Copied
-    }
-
+impl Work<'_> {
     fn bring(&mut self, file: &Found, from: &Path, to: &Path) -> io::Result<()> {
         if file.is_dir {
             return fs::create_dir_all(to);
         }
         to.parent().map_or(Ok(()), fs::create_dir_all)?;
-        #[cfg(unix)]
-        if !self.copies(&file.path) {
-            return std::os::unix::fs::symlink(std::path::absolute(from)?, to);
-        }
         self.copy(from, to)
     }
 
@@ -188,15 +165,14 @@ mod tests {
             fs::write(of.join(name), bytes).unwrap();
         }
         let mut told = Vec::new();
-        let how = |path: &Path| if path.ends_with("table") { How::Linked } else { How::Copied };
-        let copy = Private::of(&of, how, &mut |copied| told.push(copied)).unwrap();
+        let copy = Private::of(&of, &mut |copied| told.push(copied)).unwrap();
         let path = copy.path();
         assert!(fs::read(path.join("long")).unwrap() == long && path.join("deep/empty").is_dir());
         assert_eq!(
             (fs::read(path.join("deep/table")).unwrap(), fs::read(path.join("none")).unwrap()),
             (b"rows".to_vec(), vec![])
         );
-        let all = long.len() as u64;
+        let all = long.len() as u64 + 4;
         assert_eq!(told.last(), Some(&Copied { bytes: all, of: all }));
         fs::remove_file(path.join("deep/table")).unwrap();
         fs::write(path.join("long"), b"other").unwrap();

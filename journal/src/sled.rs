@@ -1,56 +1,50 @@
-//! Rows in sled 0.34: one tree, the table as the first byte of the key, one batch and one real sync a group.
-//!
-//! Three things of sled need a hand. Its `flush` asks Linux for `sync_file_range`, which reaches no stable media: the adapter
-//! syncs the file itself. Its pages above a quarter of a segment go to files that it never syncs: segments are large enough that
-//! no page of ours gets there. And it shows a batch before it is flushed: reads wait for the write that is under way.
+//! Journal in sled 0.34.
 
-use std::fs::File;
-use std::ops::RangeInclusive;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
-use std::time::Duration;
 
-use sled::{Batch, Config, Db, IVec};
+use serde::de::DeserializeOwned;
+use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
+use subtend_session::index::{Head, Inflight, Row};
 
 use crate::directory;
-use crate::engine::Result;
+use crate::engine::{Engine, Go, Group, Kept, Result};
 use crate::error::{EngineError, OpenError};
-use crate::keyed::{Edit, Keyed, Rows, Table, Visit};
-use crate::private::{How, Private};
+use crate::rows::{self, EV, KID, OUTBOX, SESSION};
+use crate::sorted::{Fate, Sorted};
 use crate::store::Copied;
 use crate::writer::guarded;
 
-/// What a value may have: a leaf of sled holds seventeen, and is to stay below a quarter of a segment.
-const MAX_VALUE: u64 = 48 << 10;
-const SEGMENT: usize = 4 << 20;
-/// Rows that a scan takes at a time, and bytes: it visits them while writes go on.
-const CHUNK_ROWS: usize = 512;
-const CHUNK_BYTES: usize = 1 << 20;
+mod table;
 
-/// A store in a directory of sled.
+use self::table::{Edit, Rows, Table};
+
+/// The format that is written, and the newest that is read.
+const FORMAT: u64 = 1;
+const META_FORMAT: &[u8] = b"format";
+const META_LSN: &[u8] = b"lsn";
+const GO: Go = ControlFlow::Continue(());
+/// Beyond every key of a table.
+const END: [u8; 64] = [0xff; 64];
+
+/// A journal in a directory of sled.
 #[derive(Debug)]
 pub struct Sled {
-    db: Db,
-    /// sled's own file of rows, to be synced.
-    file: File,
-    syncs: AtomicU64,
-    /// Off in the control of the tests that must notice it.
-    synced: bool,
-    /// Held by the writer from the first edit until all are durable.
-    gate: RwLock<()>,
-    /// The directory, where it is a copy; it goes after the store.
-    _copy: Option<Private>,
+    rows: Rows,
+    /// LSN of the last frame that was written.
+    last: AtomicU64,
 }
 
 /// Opens the store in `dir`, or creates it.
 ///
 /// # Errors
-/// As for [`Keyed::open`], and when a file cannot be had.
+/// [`OpenError::Newer`] for a store of a newer version; [`OpenError::Engine`] for one that is damaged, or makes sled panic; and when a
+/// file cannot be had.
 ///
 /// # Durability
 /// A store that was created is on stable media, its directory entry included.
-pub fn open(dir: &Path, cache_bytes: usize) -> std::result::Result<Keyed<Sled>, OpenError> {
+pub fn open(dir: &Path, cache_bytes: usize) -> std::result::Result<Sled, OpenError> {
     open_with(dir, cache_bytes, true)
 }
 
@@ -65,10 +59,8 @@ pub fn open_to_read(
     dir: &Path,
     cache_bytes: usize,
     progress: &mut dyn FnMut(Copied),
-) -> std::result::Result<Keyed<Sled>, OpenError> {
-    let copy = Private::of(dir, |_| How::Copied, progress)?;
-    let sled = Sled::at(&copy.path(), cache_bytes, false)?;
-    Keyed::open(Sled { _copy: Some(copy), ..sled })
+) -> std::result::Result<Sled, OpenError> {
+    Sled::over(Rows::of_copy(dir, cache_bytes, progress)?)
 }
 
 /// As [`open`], without the sync that sled leaves out: the control of whatever must notice that.
@@ -79,196 +71,278 @@ pub fn open_to_read(
 /// # Durability
 /// What is acknowledged survives a crash of the process, not of the machine.
 #[cfg(feature = "fault-points")]
-pub fn open_unsynced(dir: &Path, cache_bytes: usize) -> std::result::Result<Keyed<Sled>, OpenError> {
+pub fn open_unsynced(dir: &Path, cache_bytes: usize) -> std::result::Result<Sled, OpenError> {
     open_with(dir, cache_bytes, false)
 }
 
-fn open_with(dir: &Path, cache_bytes: usize, synced: bool) -> std::result::Result<Keyed<Sled>, OpenError> {
-    directory::whole(dir, |making| Keyed::open(Sled::at(making, cache_bytes, true)?).map(drop))?;
-    Keyed::open(Sled::at(dir, cache_bytes, synced)?)
-}
-
-fn store(what: &'static str) -> impl Fn(sled::Error) -> EngineError {
-    move |error| match error {
-        sled::Error::Io(source) => EngineError::Io { what, source },
-        sled::Error::CollectionNotFound(_)
-        | sled::Error::Unsupported(_)
-        | sled::Error::ReportableBug(_)
-        | sled::Error::Corruption { .. } => EngineError::Store { what, why: error.to_string() },
-    }
+fn open_with(dir: &Path, cache_bytes: usize, synced: bool) -> std::result::Result<Sled, OpenError> {
+    directory::whole(dir, |making| Sled::over(Rows::at(making, cache_bytes, true)?).map(drop))?;
+    Sled::over(Rows::at(dir, cache_bytes, synced)?)
 }
 
 impl Sled {
-    fn at(dir: &Path, cache_bytes: usize, synced: bool) -> std::result::Result<Self, OpenError> {
-        let config = Config::new()
-            .path(dir)
-            .cache_capacity(cache_bytes as u64)
-            .segment_size(SEGMENT)
-            // Each write flushes; a thread that does so now and then would only be in its way.
-            .flush_every_ms(None);
-        drop_unfinished(dir)?;
-        let db = opened(&config)?;
-        let path = dir.join("db");
-        let io = |what, path: &Path| {
-            let path = path.to_owned();
-            move |source| OpenError::Io { what, path, source }
-        };
-        let file = File::open(&path).map_err(io("open", &path))?;
-        if synced {
-            // What a killed process wrote, and nobody synced, is read from here on.
-            file.sync_data().map_err(io("sync", &path))?;
-        }
-        // sled may have made a snapshot, or the file itself.
-        directory::sync(dir)?;
-        Ok(Self { db, file, syncs: AtomicU64::new(0), synced, gate: RwLock::new(()), _copy: None })
-    }
-
-    fn read(&self) -> RwLockReadGuard<'_, ()> {
-        self.gate.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn apply(&self, edits: Vec<Edit>) -> Result<()> {
-        let mut batch = Batch::default();
-        for edit in edits {
-            match edit {
-                Edit::Put(table, key, value) => batch.insert(in_tree(table, &key), value),
-                Edit::Take(table, key) => batch.remove(in_tree(table, &key)),
+    /// Reads what the rows say of themselves, and writes that to a store without rows.
+    fn over(rows: Rows) -> std::result::Result<Self, OpenError> {
+        let engine = Self { rows, last: AtomicU64::new(0) };
+        match engine.meta(META_FORMAT)? {
+            Some(FORMAT) => {}
+            Some(found) if found > FORMAT => return Err(OpenError::Newer { found, known: FORMAT }),
+            Some(found) => {
+                return Err(rows::corrupt("meta", META_FORMAT, &format!("{found} was never a format")).into());
             }
+            None => guarded("write the format", || engine.rows.write(vec![meta(META_FORMAT, FORMAT)]))?,
         }
-        self.db.apply_batch(batch).map_err(store("write a batch"))?;
-        self.db.flush().map_err(store("flush"))?;
-        if self.synced {
-            self.file.sync_data().map_err(|source| EngineError::Io { what: "sync the sled file", source })?;
-            self.syncs.fetch_add(1, Ordering::Relaxed);
-        }
-        Ok(())
+        let last = engine.last_lsn()?;
+        engine.last.store(last.0, Ordering::Relaxed);
+        Ok(engine)
     }
 
-    /// The next rows of a scan, and whether there may be more.
-    fn chunk(&self, range: RangeInclusive<Vec<u8>>) -> Result<(Vec<(IVec, IVec)>, bool)> {
-        let _gate = self.read();
-        let (mut rows, mut bytes) = (Vec::new(), 0_usize);
-        for row in self.db.range(range) {
-            let (key, value) = row.map_err(store("scan"))?;
-            bytes = bytes.saturating_add(value.len());
-            rows.push((key, value));
-            if rows.len() >= CHUNK_ROWS || bytes >= CHUNK_BYTES {
-                return Ok((rows, true));
+    fn meta(&self, name: &[u8]) -> Result<Option<u64>> {
+        let Some(sealed) = self.get(Table::Meta, name)? else { return Ok(None) };
+        number("meta", name, rows::unseal("meta", name, &sealed)?).map(Some)
+    }
+
+    /// A panic of the store on damaged bytes is an error.
+    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        guarded("read", || self.rows.get(table, key))
+    }
+
+    fn scan(
+        &self,
+        table: Table,
+        from: &[u8],
+        to: &[u8],
+        mut visit: impl FnMut(&[u8], &[u8]) -> Result<Go>,
+    ) -> Result<()> {
+        guarded("scan", || self.rows.scan(table, from, to, &mut visit))
+    }
+
+    fn row<T: DeserializeOwned>(&self, table: Table, session: SessionId) -> Result<Option<T>> {
+        let key = rows::session_key(session);
+        self.get(table, &key)?.map(|sealed| rows::unseal_json(table.name(), &key, &sealed)).transpose()
+    }
+
+    fn all<T: DeserializeOwned>(&self, table: Table, visit: &mut dyn FnMut(SessionId, Result<T>) -> Go) -> Result<()> {
+        self.scan(table, &[], &END, |key, sealed| {
+            let session = rows::session_of(*sized::<SESSION>(table, key)?);
+            Ok(visit(session, rows::unseal_json(table.name(), key, sealed)))
+        })
+    }
+
+    fn places_until(&self, session: SessionId, from: Seq, most: usize) -> Result<Vec<(Seq, Lsn)>> {
+        let mut places = Vec::new();
+        self.scan(Table::Ev, &rows::ev_key(session, from), &rows::ev_key(session, Seq(u64::MAX)), |key, value| {
+            let (_, seq, lsn) = place(key, value)?;
+            places.push((seq, lsn));
+            Ok(if places.len() < most { GO } else { Go::Break(()) })
+        })?;
+        Ok(places)
+    }
+
+    /// The last frame of the session that starts with `upto` or before.
+    fn place_before(&self, session: SessionId, upto: Seq) -> Result<Option<(Seq, Lsn)>> {
+        let (from, to) = (rows::ev_key(session, Seq(0)), rows::ev_key(session, upto));
+        let Some((key, value)) = guarded("read", || self.rows.last(Table::Ev, &from, &to))? else { return Ok(None) };
+        let (_, seq, lsn) = place(&key, &value)?;
+        Ok(Some((seq, lsn)))
+    }
+}
+
+fn sized<const N: usize>(table: Table, key: &[u8]) -> Result<&[u8; N]> {
+    key.try_into().map_err(|_| rows::corrupt(table.name(), key, "the key has another length"))
+}
+
+fn number(table: &'static str, key: &[u8], value: &[u8]) -> Result<u64> {
+    let bytes = value.try_into().map_err(|_| rows::corrupt(table, key, "the value is no number"))?;
+    Ok(u64::from_be_bytes(bytes))
+}
+
+fn place(key: &[u8], value: &[u8]) -> Result<(SessionId, Seq, Lsn)> {
+    let named = rows::ev_of(sized::<EV>(Table::Ev, key)?);
+    let (session, seq) = named.ok_or_else(|| rows::corrupt("ev", key, "no key"))?;
+    Ok((session, seq, Lsn(number("ev", key, value)?)))
+}
+
+fn meta(name: &[u8], value: u64) -> Edit {
+    Edit::Put(Table::Meta, name.to_vec(), rows::seal("meta", name, &value.to_be_bytes()))
+}
+
+fn text(hash: Hash, bytes: &[u8]) -> Result<Text> {
+    std::str::from_utf8(bytes).map(Text::from).map_err(|error| rows::corrupt("def", &hash.0, &error.to_string()))
+}
+
+fn json<T: serde::Serialize>(table: Table, session: SessionId, row: &T) -> Result<Edit> {
+    let key = rows::session_key(session);
+    Ok(Edit::Put(table, key.to_vec(), rows::seal_json(table.name(), &key, row)?))
+}
+
+/// The edits that a group comes to, but for the log.
+fn edits(sorted: &Sorted) -> Result<Vec<Edit>> {
+    let mut edits = Vec::with_capacity(2 * sorted.log.len() + sorted.heads.len() + sorted.inflight.len() + 8);
+    for ((session, seq), lsn) in &sorted.ev {
+        edits.push(Edit::Put(Table::Ev, rows::ev_key(*session, *seq).to_vec(), lsn.0.to_be_bytes().to_vec()));
+    }
+    for (session, head) in &sorted.heads {
+        edits.push(json(Table::Head, *session, head)?);
+    }
+    for (session, row) in &sorted.inflight {
+        edits.push(match row {
+            Some(row) => json(Table::Inflight, *session, row)?,
+            None => Edit::Take(Table::Inflight, rows::session_key(*session).to_vec()),
+        });
+    }
+    for (parent, kid) in &sorted.kids {
+        edits.push(Edit::Put(Table::Kid, rows::kid_key(*parent, *kid).to_vec(), Vec::new()));
+    }
+    for (row, fate) in &sorted.outbox {
+        let key = rows::outbox_key(row);
+        edits.push(match fate {
+            Fate::Put(lsn) | Fate::Replace(lsn) => {
+                Edit::Put(Table::Outbox, key.to_vec(), rows::seal("outbox", &key, &lsn.0.to_be_bytes()))
             }
-        }
-        Ok((rows, false))
+            Fate::Take => Edit::Take(Table::Outbox, key.to_vec()),
+        });
     }
-}
-
-/// Removes snapshots that sled did not finish: it writes one under this name before it gets its own, and takes it for a damaged one
-/// at the next opening, for ever.
-fn drop_unfinished(dir: &Path) -> std::result::Result<(), OpenError> {
-    let io = |what, path: &Path| {
-        let path = path.to_owned();
-        move |source| OpenError::Io { what, path, source }
-    };
-    let entries = match std::fs::read_dir(dir) {
-        Ok(entries) => entries,
-        // sled makes it.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(io("read the directory", dir)(error)),
-    };
-    for entry in entries {
-        let path = entry.map_err(io("read the directory", dir))?.path();
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if name.starts_with("snap.") && name.ends_with(".generating") {
-            std::fs::remove_file(&path).map_err(io("remove", &path))?;
-        }
+    for (hash, text) in &sorted.defs {
+        edits.push(Edit::Put(Table::Def, hash.0.to_vec(), text.as_bytes().to_vec()));
     }
-    Ok(())
+    edits.push(meta(META_LSN, sorted.last.0));
+    Ok(edits)
 }
 
-/// Tries before a store that another has is refused, and the time between two: a quarter of a second in all.
-const RETRIES: u32 = 50;
-const RETRY: Duration = Duration::from_millis(5);
-
-/// A store that this process has just closed may still be held for a moment, by a thread of sled that has its file. Nobody else
-/// can have it: our own lock was taken before.
-fn opened(config: &Config) -> Result<Db> {
-    let mut left = RETRIES;
-    loop {
-        match guarded("open", || config.open().map_err(store("open the sled store"))) {
-            Err(EngineError::Io { source, .. }) if left > 0 && source.to_string().contains("acquire lock") => {
-                left = left.saturating_sub(1);
-                std::thread::sleep(RETRY);
-            }
-            opened => return opened,
-        }
-    }
-}
-
-fn in_tree(table: Table, key: &[u8]) -> Vec<u8> {
-    let tag = match table {
-        Table::Log => b'l',
-        Table::Ev => b'e',
-        Table::Head => b'h',
-        Table::Inflight => b'i',
-        Table::Kid => b'k',
-        Table::Outbox => b'o',
-        Table::Def => b'd',
-        Table::Meta => b'm',
-    };
-    let mut whole = Vec::with_capacity(key.len().saturating_add(1));
-    whole.push(tag);
-    whole.extend_from_slice(key);
-    whole
-}
-
-/// A key without its table.
-fn below(key: &[u8]) -> &[u8] {
-    key.split_first().map_or(&[], |(_, key)| key)
-}
-
-impl Rows for Sled {
+impl Engine for Sled {
     fn name(&self) -> &'static str {
         "sled"
     }
 
-    fn max_value(&self) -> u64 {
-        MAX_VALUE
+    fn durability(&self) -> &'static str {
+        "fsync: what is acknowledged survives a crash of the process and of the machine"
+    }
+
+    fn write(&self, group: Group) -> Result<()> {
+        let mut sorted = Sorted::of(group)?;
+        // Nothing below asks whether a row is replaced, and the records of a session never are.
+        let before = Lsn(self.last.load(Ordering::Relaxed));
+        if let Some((lsn, _)) = sorted.log.first().filter(|(lsn, _)| *lsn <= before) {
+            let why = format!("a frame comes after {before}");
+            return Err(EngineError::Corrupt { table: "log", at: lsn.to_string(), why });
+        }
+        for (session, seq) in sorted.ev.keys() {
+            if self.rows.get(Table::Ev, &rows::ev_key(*session, *seq))?.is_some() {
+                return Err(EngineError::Overwrite { session: *session, seq: *seq });
+            }
+        }
+        let mut edits = edits(&sorted)?;
+        let log = std::mem::take(&mut sorted.log);
+        edits.extend(log.into_iter().map(|(lsn, frame)| Edit::Put(Table::Log, lsn.0.to_be_bytes().to_vec(), frame)));
+        self.rows.write(edits)?;
+        self.last.store(sorted.last.0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn wants_bytes(&self) -> bool {
+        true
+    }
+
+    fn max_body(&self) -> u64 {
+        table::MAX_VALUE
     }
 
     fn syncs(&self) -> u64 {
-        self.syncs.load(Ordering::Relaxed)
+        self.rows.syncs()
     }
 
-    fn write(&self, edits: Vec<Edit>) -> Result<()> {
-        let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
-        self.apply(edits)
-    }
-
-    fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let _gate = self.read();
-        let row = self.db.get(in_tree(table, key)).map_err(store("read a row"))?;
-        Ok(row.map(|value| value.to_vec()))
-    }
-
-    fn scan(&self, table: Table, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<()> {
-        let (mut next, end) = (in_tree(table, from), in_tree(table, to));
-        loop {
-            let (rows, more) = self.chunk(next.clone()..=end.clone())?;
-            for (key, value) in &rows {
-                if visit(below(key), value)?.is_break() {
-                    return Ok(());
-                }
-            }
-            let Some((last, _)) = rows.last().filter(|_| more) else { return Ok(()) };
-            next.clear();
-            next.extend_from_slice(last);
-            // The least key that is greater.
-            next.push(0);
+    fn last_lsn(&self) -> Result<Lsn> {
+        let noted = self.meta(META_LSN)?.unwrap_or(0);
+        let in_log = match guarded("read", || self.rows.last(Table::Log, &[], &END))? {
+            None => 0,
+            Some((key, _)) => number("log", &key, &key)?,
+        };
+        if in_log > noted {
+            return Err(rows::corrupt("meta", META_LSN, &format!("it says {noted}, but the log ends at {in_log}")));
         }
+        Ok(Lsn(noted))
     }
 
-    fn last(&self, table: Table, from: &[u8], to: &[u8]) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        let _gate = self.read();
-        let row = self.db.range(in_tree(table, from)..=in_tree(table, to)).next_back();
-        let Some((key, value)) = row.transpose().map_err(store("read the last row"))? else { return Ok(None) };
-        Ok(Some((below(&key).to_vec(), value.to_vec())))
+    fn frame(&self, lsn: Lsn) -> Result<Option<Kept>> {
+        Ok(self.get(Table::Log, &lsn.0.to_be_bytes())?.map(Kept::Bytes))
+    }
+
+    fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, Kept) -> Go) -> Result<()> {
+        self.scan(Table::Log, &from.0.to_be_bytes(), &END, |key, frame| {
+            Ok(visit(Lsn(number("log", key, key)?), Kept::Bytes(frame.to_vec())))
+        })
+    }
+
+    fn places(&self, session: SessionId) -> Result<Vec<(Seq, Lsn)>> {
+        self.places_until(session, Seq(0), usize::MAX)
+    }
+
+    fn places_from(&self, session: SessionId, from: Seq, most: usize) -> Result<Vec<(Seq, Lsn)>> {
+        let first = self.place_before(session, from)?.map_or(from, |(seq, _)| seq);
+        self.places_until(session, first, most)
+    }
+
+    fn last_place(&self, session: SessionId) -> Result<Option<(Seq, Lsn)>> {
+        self.place_before(session, Seq(u64::MAX))
+    }
+
+    fn all_places(&self, visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> Go) -> Result<()> {
+        self.scan(Table::Ev, &[], &END, |key, value| {
+            let (session, seq, lsn) = place(key, value)?;
+            Ok(visit(session, seq, lsn))
+        })
+    }
+
+    fn head(&self, session: SessionId) -> Result<Option<Head>> {
+        self.row(Table::Head, session)
+    }
+
+    fn heads(&self, visit: &mut dyn FnMut(SessionId, Result<Head>) -> Go) -> Result<()> {
+        self.all(Table::Head, visit)
+    }
+
+    fn inflight(&self, session: SessionId) -> Result<Option<Inflight>> {
+        self.row(Table::Inflight, session)
+    }
+
+    fn inflights(&self, visit: &mut dyn FnMut(SessionId, Result<Inflight>) -> Go) -> Result<()> {
+        self.all(Table::Inflight, visit)
+    }
+
+    fn kids(&self, parent: SessionId) -> Result<Vec<SessionId>> {
+        let min = rows::kid_key(parent, rows::session_of([0; SESSION]));
+        let max = rows::kid_key(parent, rows::session_of([0xff; SESSION]));
+        let mut kids = Vec::new();
+        self.scan(Table::Kid, &min, &max, |key, _| {
+            kids.extend(rows::kid_of(sized::<KID>(Table::Kid, key)?).map(|(_, kid)| kid));
+            Ok(GO)
+        })?;
+        Ok(kids)
+    }
+
+    fn all_kids(&self, visit: &mut dyn FnMut(SessionId, SessionId) -> Go) -> Result<()> {
+        self.scan(Table::Kid, &[], &END, |key, _| {
+            let named = rows::kid_of(sized::<KID>(Table::Kid, key)?);
+            Ok(named.map_or(GO, |(parent, kid)| visit(parent, kid)))
+        })
+    }
+
+    fn outbox(&self, to: Option<SessionId>, visit: &mut dyn FnMut(Result<(Row, Lsn)>) -> Go) -> Result<()> {
+        let (min, max) = rows::outbox_range(to);
+        self.scan(Table::Outbox, &min, &max, |key, value| {
+            Ok(visit(rows::obligation(sized::<OUTBOX>(Table::Outbox, key)?, value)))
+        })
+    }
+
+    fn def(&self, hash: Hash) -> Result<Option<Text>> {
+        self.get(Table::Def, &hash.0)?.map(|body| text(hash, &body)).transpose()
+    }
+
+    fn defs(&self, visit: &mut dyn FnMut(Hash, Result<Text>) -> Go) -> Result<()> {
+        self.scan(Table::Def, &[], &END, |key, body| {
+            let hash = Hash(*sized::<SESSION>(Table::Def, key)?);
+            Ok(visit(hash, text(hash, body)))
+        })
     }
 }

@@ -23,18 +23,12 @@ pub enum StoreSpec {
     /// sled, in a directory that is made if it is not there.
     #[cfg(feature = "sled")]
     Sled(PathBuf),
-    /// fjall, in a directory that is made if it is not there.
-    #[cfg(feature = "fjall")]
-    Fjall(PathBuf),
 }
 
 /// The engines that keep a directory: their names, whether this build holds them, and the entry below the directory that is
 /// theirs. Its major version names that, so that no later one can mistake the files for its own.
-pub(crate) const ENGINES: [(&str, bool, &str); 3] = [
-    ("redb", cfg!(feature = "redb"), "redb-4"),
-    ("sled", cfg!(feature = "sled"), "sled-0.34"),
-    ("fjall", cfg!(feature = "fjall"), "fjall-3"),
-];
+pub(crate) const ENGINES: [(&str, bool, &str); 2] =
+    [("redb", cfg!(feature = "redb"), "redb-4"), ("sled", cfg!(feature = "sled"), "sled-0.34")];
 
 /// What a specification may say, in words.
 fn possible() -> String {
@@ -53,7 +47,7 @@ fn possible() -> String {
 }
 
 impl StoreSpec {
-    /// Parses `redb:PATH`, `sled:PATH`, `fjall:PATH` or `memory`.
+    /// Parses `redb:PATH`, `sled:PATH` or `memory`.
     ///
     /// # Errors
     /// [`OpenError::BadSpec`], which names what is possible.
@@ -87,8 +81,6 @@ impl StoreSpec {
             "redb" => Ok(Self::Redb(dir)),
             #[cfg(feature = "sled")]
             "sled" => Ok(Self::Sled(dir)),
-            #[cfg(feature = "fjall")]
-            "fjall" => Ok(Self::Fjall(dir)),
             _ => bad("its engine is not known"),
         }
     }
@@ -106,8 +98,6 @@ impl StoreSpec {
             Self::Redb(_) => "redb",
             #[cfg(feature = "sled")]
             Self::Sled(_) => "sled",
-            #[cfg(feature = "fjall")]
-            Self::Fjall(_) => "fjall",
         }
     }
 
@@ -119,8 +109,6 @@ impl StoreSpec {
             Self::Redb(path) => Some(path),
             #[cfg(feature = "sled")]
             Self::Sled(path) => Some(path),
-            #[cfg(feature = "fjall")]
-            Self::Fjall(path) => Some(path),
         }
     }
 }
@@ -166,8 +154,6 @@ pub fn open_store_with(spec: &StoreSpec, options: Options) -> Result<Journal, Op
         StoreSpec::Redb(dir) => disk::open(dir, "redb", &options, &disk::redb),
         #[cfg(feature = "sled")]
         StoreSpec::Sled(dir) => disk::open(dir, "sled", &options, &disk::sled),
-        #[cfg(feature = "fjall")]
-        StoreSpec::Fjall(dir) => disk::open(dir, "fjall", &options, &disk::fjall),
     }
 }
 
@@ -195,8 +181,6 @@ pub fn compact_store(
         StoreSpec::Redb(dir) => disk::compact(dir, "redb", options, &disk::redb, progress),
         #[cfg(feature = "sled")]
         StoreSpec::Sled(dir) => disk::compact(dir, "sled", options, &disk::sled, progress),
-        #[cfg(feature = "fjall")]
-        StoreSpec::Fjall(dir) => disk::compact(dir, "fjall", options, &disk::fjall, progress),
     }
 }
 
@@ -225,7 +209,7 @@ pub struct Copied {
 
 /// Opens a store to read it, and changes nothing in it but its lock file: appends are refused, and what the engine writes when
 /// it opens a store goes elsewhere. redb's writes stay in memory; sled gets a copy of its file in the directory for temporary
-/// files, and fjall one of its journals.
+/// files.
 ///
 /// # Errors
 /// As for [`open_store_with`], and when there is no store, or no room for a copy.
@@ -234,7 +218,7 @@ pub fn open_store_to_read(
     options: Options,
     progress: &mut dyn FnMut(Copied),
 ) -> Result<Journal, OpenError> {
-    #[cfg(not(any(feature = "sled", feature = "fjall")))]
+    #[cfg(not(feature = "sled"))]
     let _ = progress;
     match spec {
         StoreSpec::Memory => Journal::open(Box::new(Memory::new()), options),
@@ -246,24 +230,20 @@ pub fn open_store_to_read(
         StoreSpec::Sled(dir) => disk::open_to_read(dir, "sled", &options, |inner, cache_bytes| {
             Ok(std::sync::Arc::new(crate::sled::open_to_read(inner, cache_bytes, progress)?))
         }),
-        #[cfg(feature = "fjall")]
-        StoreSpec::Fjall(dir) => disk::open_to_read(dir, "fjall", &options, |inner, cache_bytes| {
-            Ok(std::sync::Arc::new(crate::fjall::open_to_read(inner, cache_bytes, progress)?))
-        }),
     }
 }
 
-#[cfg(all(test, feature = "redb", feature = "sled", feature = "fjall"))]
+#[cfg(all(test, feature = "redb", feature = "sled"))]
 mod tests {
     use super::*;
 
     #[test]
     fn a_specification_reads_back_as_it_is_written() {
-        for spec in ["memory", "redb:/var/lib/subtend", "redb:C:\\store", "sled:here", "fjall:a:b"] {
+        for spec in ["memory", "redb:/var/lib/subtend", "redb:C:\\store", "sled:a:b"] {
             assert_eq!(StoreSpec::parse(spec).unwrap().to_string(), spec);
         }
-        let sled = StoreSpec::parse("sled:here").unwrap();
-        assert_eq!((sled.engine(), sled.path()), ("sled", Some(Path::new("here"))));
+        let sled = StoreSpec::parse("sled:a:b").unwrap();
+        assert_eq!((sled.engine(), sled.path()), ("sled", Some(Path::new("a:b"))));
     }
 
     #[test]
@@ -273,15 +253,14 @@ mod tests {
             ("mysql:x", "its engine is not known"),
             ("redb", "the directory is missing"),
             ("sled:", "the directory is missing"),
-            ("fjall", "the directory is missing"),
+            ("fjall:x", "its engine is not known"),
             ("memory:x", "a store in memory has no path"),
         ] {
             let words = StoreSpec::parse(spec).unwrap_err().to_string();
             assert_eq!(
                 words,
                 format!(
-                    "`{spec}` names no store: {why}; possible are `redb:PATH`, `sled:PATH`, `fjall:PATH` (PATH is a directory) \
-                     and `memory`"
+                    "`{spec}` names no store: {why}; possible are `redb:PATH`, `sled:PATH` (PATH is a directory) and `memory`"
                 )
             );
         }

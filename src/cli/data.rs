@@ -18,7 +18,7 @@ use super::progress::Teller;
 const DATA_VARIABLE: &str = "SUBTEND_DATA";
 
 /// Engines of a data directory, the default first; each keeps its store in a directory of its name.
-const ENGINES: [&str; 3] = ["redb", "fjall", "sled"];
+const ENGINES: [&str; 2] = ["redb", "sled"];
 
 /// Which store a verb works on.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -27,7 +27,7 @@ pub(crate) struct StoreArgs {
     #[arg(long, value_name = "DIR", conflicts_with = "store")]
     pub(crate) data: Option<PathBuf>,
 
-    /// Store, named by engine and path: `redb:PATH`, `sled:PATH`, `fjall:PATH`, or `memory`
+    /// Store, named by engine and path: `redb:PATH`, `sled:PATH`, or `memory`
     #[arg(long, value_name = "ENGINE:PATH")]
     pub(crate) store: Option<String>,
 
@@ -105,9 +105,17 @@ fn kept_in(data: &Path) -> Result<StoreSpec, Fail> {
             there = Some(name);
         }
     }
+    let removed = data.join("fjall");
+    if there.is_none() && is_there(&removed)? {
+        return Err(Fail::Store(format!(
+            "cannot open {}: the engine fjall was removed. Export the store with a version of subtend that has the engine, and \
+             import the file here with --store redb:PATH",
+            removed.display()
+        )));
+    }
     let held = || ENGINES.into_iter().find(|name| StoreSpec::engines().any(|held| held == *name));
     let engine = there.or_else(held).ok_or_else(|| {
-        let how = "use `--store memory`, or build with the feature `redb`, `fjall` or `sled`";
+        let how = "use `--store memory`, or build with the feature `redb` or `sled`";
         Fail::Usage(format!("this build has no engine that keeps sessions on disk: {how}"))
     })?;
     Ok(StoreSpec::of(engine, data.join(engine))?)
@@ -275,6 +283,14 @@ mod tests {
                 assert!(why.contains(engine) && why.contains("this build is without its engine"), "{why}");
             }
         }
+    }
+
+    #[test]
+    fn a_store_of_a_removed_engine_is_refused() {
+        let data = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir(data.path().join("fjall")).expect("a store");
+        let why = kept_in(data.path()).expect_err("no engine opens it").to_string();
+        assert!(why.contains("the engine fjall was removed. Export the store"), "{why}");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::progress::Teller;
 /// Reads the whole store and tells what does not hold; the exit code is 1 if anything does not.
 ///
 /// Changes nothing in the store but its lock file, which names this process meanwhile. What the engine writes whenever it opens a
-/// store, such as the cutting of a torn end, goes elsewhere: into memory for redb, and for sled and fjall into a copy of the files
+/// store, such as the cutting of a torn end, goes elsewhere: into memory for redb, and for sled into a copy of the files
 /// that they write to, in the directory for temporary files (TMPDIR).
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {

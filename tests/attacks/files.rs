@@ -86,7 +86,7 @@ fn attack(home: &Home, engine: &str) -> Option<(bool, bool)> {
 
 #[test]
 fn sec6_another_user_reads_no_file_and_holds_no_lock() {
-    for engine in ["redb", "sled", "fjall"] {
+    for engine in ["redb", "sled"] {
         let home = Home::new(engine);
         let data = home.at("data");
         assert!(modes(&data).len() > 3, "{engine}: there is a store");

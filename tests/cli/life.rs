@@ -413,7 +413,7 @@ fn holding(dir: &Path, text: &str) -> Vec<std::path::PathBuf> {
 #[test]
 fn j10_compact_erases_what_delete_deleted() {
     const SECRET: &str = "the-launch-code-is-0451";
-    for engine in ["redb", "sled", "fjall"] {
+    for engine in ["redb", "sled"] {
         let talk = Talk::begun();
         let store = format!("{engine}:{}", talk.user.data().join(engine).display());
         let with =

@@ -94,7 +94,7 @@ fn an_export_overwrites_nothing_and_an_import_takes_nothing_else() {
         assert_eq!(done.code, Some(1), "{name}: {done:?}");
         assert!(done.err.contains(words), "{name}: {done:?}");
         assert!(!user.data().join("other").exists(), "{name}: a refusal leaves nothing that was not there");
-        let deep = format!("fjall:{}", user.data().join("not/there/yet").display());
+        let deep = format!("sled:{}", user.data().join("not/there/yet").display());
         assert_eq!(user.call(&["import", "--store", &deep, name]).code, Some(1), "{name}");
         assert!(!user.data().join("not").exists(), "{name}");
     }

@@ -114,7 +114,7 @@ fn a_store_that_lost_its_end_opens_only_where_that_is_accepted() {
 fn each_engine_keeps_what_was_done() {
     let user = User::new();
     let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "there" } ] } ] }"#);
-    for engine in ["redb", "sled", "fjall"] {
+    for engine in ["redb", "sled"] {
         let store = format!("{engine}:{}", user.data().join(engine).display());
         for _ in 0..2 {
             let done = user.call(&["run", "--model", &model, "--store", &store, "hi"]);
@@ -125,15 +125,15 @@ fn each_engine_keeps_what_was_done() {
         assert_eq!(sessions.as_array().map(Vec::len), Some(2), "{engine}: {sessions}");
         assert_eq!(user.call(&["verify", "--store", &store]).code, Some(0), "{engine}");
     }
-    let other = format!("fjall:{}", user.data().join("sled").display());
+    let other = format!("redb:{}", user.data().join("sled").display());
     let refused = user.call(&["sessions", "--store", &other]);
     assert_eq!((refused.code, refused.out.as_str()), (Some(3), ""), "{refused:?}");
-    assert!(refused.err.contains("is a store of sled, not of fjall: name it `sled:PATH`"), "{refused:?}");
+    assert!(refused.err.contains("is a store of sled, not of redb: name it `sled:PATH`"), "{refused:?}");
 }
 
 #[test]
 fn a_damaged_store_of_any_engine_is_refused() {
-    for engine in ["sled", "fjall"] {
+    for engine in ["redb", "sled"] {
         let user = User::new();
         let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "there" } ] } ] }"#);
         let folder = user.data().join(engine);
@@ -173,7 +173,7 @@ fn taken(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 /// Whoever only looks finds what a killed process left, and leaves it so: no engine gets to mend or to cut anything.
 #[test]
 fn verify_and_doctor_change_nothing_in_a_store_that_was_left_in_the_middle() {
-    for engine in ["redb", "sled", "fjall"] {
+    for engine in ["redb", "sled"] {
         let user = User::new();
         let store = format!("{engine}:{}", user.data().join(engine).display());
         let model = user.script(HANG);

@@ -31,11 +31,6 @@ pub(super) fn sled(entry: &Path, cache_bytes: usize) -> Result<Arc<dyn Engine>, 
     Ok(Arc::new(crate::sled::open(entry, cache_bytes)?))
 }
 
-#[cfg(feature = "fjall")]
-pub(super) fn fjall(entry: &Path, cache_bytes: usize) -> Result<Arc<dyn Engine>, OpenError> {
-    Ok(Arc::new(crate::fjall::open(entry, cache_bytes)?))
-}
-
 fn io(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> OpenError {
     let path = path.to_owned();
     move |source| OpenError::Io { what, path, source }

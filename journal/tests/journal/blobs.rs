@@ -31,7 +31,7 @@ fn said(teller: &mut Teller, bytes: usize) -> Frame {
 /// A size that the engine takes, and one that it does not.
 fn sizes(kind: Kind) -> (usize, usize) {
     let limit = match kind {
-        Kind::Redb | Kind::Fjall => 1 << 20,
+        Kind::Redb => 1 << 20,
         Kind::Sled => 48 << 10,
     };
     (limit / 2, limit + 10)

@@ -336,6 +336,5 @@ conformance! {
     memory => Store::Memory(Memory::new());
     redb => Store::Disk(Kind::Redb, tempfile::tempdir().unwrap());
     sled => Store::Disk(Kind::Sled, tempfile::tempdir().unwrap());
-    fjall => Store::Disk(Kind::Fjall, tempfile::tempdir().unwrap());
     faulty => Store::Faulty(Kind::Redb, tempfile::tempdir().unwrap());
 }

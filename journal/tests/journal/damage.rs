@@ -3,7 +3,6 @@
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
-use ::fjall::KeyspaceCreateOptions;
 use ::redb::ReadableTable as _;
 use subtend_journal::memory::Memory;
 use subtend_journal::{Journal, OpenError, Options, Scope, Stored};
@@ -77,23 +76,11 @@ fn original(kind: Kind) -> Original {
         family(&journal, 10 * n + 1, n == 0);
     }
     drop(journal);
-    if kind == Kind::Fjall {
-        into_tables(&path.join(kind.entry()));
-    }
     let journal = kind.open(&path);
     let told = tell(&journal).unwrap();
     drop(journal);
     let files = files::take(&path.join(kind.entry()));
     Original { kind, _dir: dir, path, files, told }
-}
-
-/// Has fjall write its tables, which it does of itself only where there is more.
-fn into_tables(entry: &Path) {
-    let db = ::fjall::Database::builder(entry).open().unwrap();
-    for name in ["log", "ev", "head", "inflight", "kid", "outbox", "def", "meta"] {
-        let table = db.keyspace(name, KeyspaceCreateOptions::default).unwrap();
-        table.rotate_memtable_and_wait().unwrap();
-    }
 }
 
 /// Opens a copy of the store with `file` in place of its own one of that name.
@@ -180,9 +167,7 @@ async fn a_cut_file_is_noticed_or_harmless(kind: Kind) {
 
 async fn bytes_of_something_else_are_no_store(kind: Kind) {
     let original = original(kind);
-    // What fjall has in tables it does not miss in its journal.
-    let kept = original.files.iter().filter(|file| file.path.extension().is_none_or(|word| word != "jnl"));
-    let main = kept.max_by_key(|file| file.bytes.len()).unwrap();
+    let main = original.files.iter().max_by_key(|file| file.bytes.len()).unwrap();
     let foreign = b"SQLite format 3\0".repeat(4096);
     let foreign = Kept { len: foreign.len(), bytes: foreign, ..main.clone() };
     assert!(with(&original, &foreign) == Look::Noticed, "{} is of another", main.path.display());
@@ -212,13 +197,6 @@ fn spoil(kind: Kind, entry: &Path, lsn: u64, spoil: impl FnOnce(&mut Vec<u8>)) {
             db.insert(key, frame).unwrap();
             db.flush().unwrap();
         }
-        Kind::Fjall => {
-            let db = ::fjall::Database::builder(entry).open().unwrap();
-            let log = db.keyspace("log", KeyspaceCreateOptions::default).unwrap();
-            let mut frame = log.get(lsn.to_be_bytes()).unwrap().unwrap().to_vec();
-            spoil(&mut frame);
-            log.insert(lsn.to_be_bytes(), frame).unwrap();
-        }
     }
 }
 
@@ -238,12 +216,6 @@ fn behead(kind: Kind, entry: &Path, session: SessionId) {
             let db = ::sled::Config::new().path(entry).segment_size(4 << 20).open().unwrap();
             assert!(db.insert([b"h".as_slice(), key].concat(), other).unwrap().is_some());
             db.flush().unwrap();
-        }
-        Kind::Fjall => {
-            let db = ::fjall::Database::builder(entry).open().unwrap();
-            let heads = db.keyspace("head", KeyspaceCreateOptions::default).unwrap();
-            assert!(heads.get(key).unwrap().is_some());
-            heads.insert(key, other).unwrap();
         }
     }
 }

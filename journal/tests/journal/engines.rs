@@ -7,7 +7,7 @@ use std::sync::Arc;
 use subtend_journal::blobs::Blobs;
 use subtend_journal::engine::Engine;
 use subtend_journal::redb::Redb;
-use subtend_journal::{Journal, OpenError, Options, StoreSpec, fjall, open_store, open_store_with, sled};
+use subtend_journal::{Journal, OpenError, Options, StoreSpec, open_store, open_store_with, sled};
 
 pub(crate) const CACHE: usize = 4 << 20;
 
@@ -16,17 +16,15 @@ pub(crate) const CACHE: usize = 4 << 20;
 pub(crate) enum Kind {
     Redb,
     Sled,
-    Fjall,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 3] = [Self::Redb, Self::Sled, Self::Fjall];
+    pub(crate) const ALL: [Self; 2] = [Self::Redb, Self::Sled];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Redb => "redb",
             Self::Sled => "sled",
-            Self::Fjall => "fjall",
         }
     }
 
@@ -55,7 +53,6 @@ impl Kind {
         match self {
             Self::Redb => "redb-4",
             Self::Sled => "sled-0.34",
-            Self::Fjall => "fjall-3",
         }
     }
 
@@ -65,7 +62,6 @@ impl Kind {
         match self {
             Self::Redb => Box::new(Redb::open(&entry.join("journal.redb"), CACHE).unwrap()),
             Self::Sled => Box::new(sled::open(&entry, CACHE).unwrap()),
-            Self::Fjall => Box::new(fjall::open(&entry, CACHE).unwrap()),
         }
     }
 
@@ -75,7 +71,6 @@ impl Kind {
         match self {
             Self::Redb => Box::new(Redb::open_unsynced(&entry.join("journal.redb"), CACHE).unwrap()),
             Self::Sled => Box::new(sled::open_unsynced(&entry, CACHE).unwrap()),
-            Self::Fjall => Box::new(fjall::open_unsynced(&entry, CACHE).unwrap()),
         }
     }
 
@@ -86,7 +81,7 @@ impl Kind {
 
     fn made(self, dir: &Path) -> PathBuf {
         let entry = dir.join(self.entry());
-        // redb takes a file, and so a directory that is there; the others make their own.
+        // redb takes a file in an existing directory; sled creates its own.
         std::fs::create_dir_all(if self == Self::Redb { &entry } else { dir }).unwrap();
         entry
     }
@@ -101,7 +96,6 @@ macro_rules! for_each_engine {
     ($($case:ident),* $(,)?) => {
         mod redb { $crate::engines::for_each_engine!(@ Redb $($case)*); }
         mod sled { $crate::engines::for_each_engine!(@ Sled $($case)*); }
-        mod fjall { $crate::engines::for_each_engine!(@ Fjall $($case)*); }
     };
     (@ $kind:ident $($case:ident)*) => { $(
         #[test]

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use ::fjall::KeyspaceCreateOptions;
 use subtend_journal::{Journal, OpenError, StoreSpec, discard_store, open_store};
 use subtend_session::ids::Lsn;
 
@@ -53,11 +52,6 @@ fn from_the_future(kind: Kind, entry: &Path) {
             let db = ::sled::Config::new().path(entry).segment_size(4 << 20).open().unwrap();
             db.insert(b"mformat", sealed(b"format", 2)).unwrap();
             db.flush().unwrap();
-        }
-        Kind::Fjall => {
-            let db = ::fjall::Database::builder(entry).open().unwrap();
-            let meta = db.keyspace("meta", KeyspaceCreateOptions::default).unwrap();
-            meta.insert(b"format", sealed(b"format", 2)).unwrap();
         }
     }
 }
@@ -195,7 +189,7 @@ async fn a_store_that_was_killed_while_it_was_made_is_made_again(kind: Kind) {
                 files::put(&dir.path().join("redb-4"), [&file]);
                 dir.path().join("redb-4/journal.making")
             }
-            Kind::Sled | Kind::Fjall => {
+            Kind::Sled => {
                 let making = dir.path().join(format!("{}.making", kind.entry()));
                 files::put(&making, left);
                 making

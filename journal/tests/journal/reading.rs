@@ -18,19 +18,13 @@ fn taken(dir: &Path) -> Vec<Kept> {
     files::take(dir).into_iter().filter(|file| file.path != Path::new("LOCK")).collect()
 }
 
-/// What a killed process leaves: it closed nothing, and was writing to the end of a journal of fjall.
+/// Copies what a killed process leaves: it closed nothing.
 async fn killed(kind: Kind, dir: &Path) -> PathBuf {
     let (whole, left) = (dir.join("whole"), dir.join("left"));
     let journal = kind.open(&whole);
     family(&journal, 10, true);
     journal.settled().await.unwrap();
-    let mut kept = files::take(&whole);
-    for file in kept.iter_mut().filter(|file| file.path.extension().is_some_and(|word| word == "jnl")) {
-        let begun = file.bytes[..60].to_vec();
-        file.bytes.extend(begun);
-        file.len = file.len.max(file.bytes.len());
-    }
-    files::put(&left, &kept);
+    files::put(&left, &files::take(&whole));
     left
 }
 

@@ -1,0 +1,273 @@
+//! Rows in sled 0.34: one tree, the table as the first byte of the key, one batch and one real sync a group.
+//!
+//! Three things of sled need a hand. Its `flush` asks Linux for `sync_file_range`, which reaches no stable media: the adapter
+//! syncs the file itself. Its pages above a quarter of a segment go to files that it never syncs: segments are large enough that
+//! no page of ours gets there. And it shows a batch before it is flushed: reads wait for the write that is under way.
+
+use std::fs::File;
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
+
+use sled::{Batch, Config, Db, IVec};
+
+use crate::directory;
+use crate::engine::{Go, Result};
+use crate::error::{EngineError, OpenError};
+use crate::private::Private;
+use crate::store::Copied;
+use crate::writer::guarded;
+
+/// What a value may have: a leaf of sled holds seventeen, and is to stay below a quarter of a segment.
+pub(super) const MAX_VALUE: u64 = 48 << 10;
+const SEGMENT: usize = 4 << 20;
+/// Rows that a scan takes at a time, and bytes: it visits them while writes go on.
+const CHUNK_ROWS: usize = 512;
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// A table of rows, by the first byte of their keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Table {
+    /// LSN to frame.
+    Log = b'l',
+    /// Session and first record to LSN.
+    Ev = b'e',
+    /// Session to head.
+    Head = b'h',
+    /// Session to its row of the boot scan.
+    Inflight = b'i',
+    /// Parent and child.
+    Kid = b'k',
+    /// Obligation to LSN.
+    Outbox = b'o',
+    /// Hash to body.
+    Def = b'd',
+    /// What the store says of itself.
+    Meta = b'm',
+}
+
+impl Table {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Log => "log",
+            Self::Ev => "ev",
+            Self::Head => "head",
+            Self::Inflight => "inflight",
+            Self::Kid => "kid",
+            Self::Outbox => "outbox",
+            Self::Def => "def",
+            Self::Meta => "meta",
+        }
+    }
+}
+
+/// One change of one row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Edit {
+    /// The row is this from here on.
+    Put(Table, Vec<u8>, Vec<u8>),
+    /// The row goes, if it exists.
+    Take(Table, Vec<u8>),
+}
+
+/// Called with key and value of each row.
+type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<Go> + 'a;
+
+/// The rows in a directory of sled. Reads see all edits of every write that has returned, and none of any other.
+#[derive(Debug)]
+pub(super) struct Rows {
+    db: Db,
+    /// sled's own file of rows, to be synced.
+    file: File,
+    syncs: AtomicU64,
+    /// Off in the control of the tests that must notice it.
+    synced: bool,
+    /// Held by the writer from the first edit until all are durable.
+    gate: RwLock<()>,
+    /// The directory, where it is a copy; it goes after the store.
+    _copy: Option<Private>,
+}
+
+fn store(what: &'static str) -> impl Fn(sled::Error) -> EngineError {
+    move |error| match error {
+        sled::Error::Io(source) => EngineError::Io { what, source },
+        sled::Error::CollectionNotFound(_)
+        | sled::Error::Unsupported(_)
+        | sled::Error::ReportableBug(_)
+        | sled::Error::Corruption { .. } => EngineError::Store { what, why: error.to_string() },
+    }
+}
+
+impl Rows {
+    pub(super) fn at(dir: &Path, cache_bytes: usize, synced: bool) -> std::result::Result<Self, OpenError> {
+        let config = Config::new()
+            .path(dir)
+            .cache_capacity(cache_bytes as u64)
+            .segment_size(SEGMENT)
+            // Each write flushes; a thread that does so now and then would only be in its way.
+            .flush_every_ms(None);
+        drop_unfinished(dir)?;
+        let db = opened(&config)?;
+        let path = dir.join("db");
+        let io = |what, path: &Path| {
+            let path = path.to_owned();
+            move |source| OpenError::Io { what, path, source }
+        };
+        let file = File::open(&path).map_err(io("open", &path))?;
+        if synced {
+            // What a killed process wrote, and nobody synced, is read from here on.
+            file.sync_data().map_err(io("sync", &path))?;
+        }
+        // sled may have made a snapshot, or the file itself.
+        directory::sync(dir)?;
+        Ok(Self { db, file, syncs: AtomicU64::new(0), synced, gate: RwLock::new(()), _copy: None })
+    }
+
+    /// Opens a private copy of the directory.
+    pub(super) fn of_copy(
+        dir: &Path,
+        cache_bytes: usize,
+        progress: &mut dyn FnMut(Copied),
+    ) -> std::result::Result<Self, OpenError> {
+        let copy = Private::of(dir, progress)?;
+        let rows = Self::at(&copy.path(), cache_bytes, false)?;
+        Ok(Self { _copy: Some(copy), ..rows })
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, ()> {
+        self.gate.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn apply(&self, edits: Vec<Edit>) -> Result<()> {
+        let mut batch = Batch::default();
+        for edit in edits {
+            match edit {
+                Edit::Put(table, key, value) => batch.insert(in_tree(table, &key), value),
+                Edit::Take(table, key) => batch.remove(in_tree(table, &key)),
+            }
+        }
+        self.db.apply_batch(batch).map_err(store("write a batch"))?;
+        self.db.flush().map_err(store("flush"))?;
+        if self.synced {
+            self.file.sync_data().map_err(|source| EngineError::Io { what: "sync the sled file", source })?;
+            self.syncs.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// The next rows of a scan, and whether there may be more.
+    fn chunk(&self, range: RangeInclusive<Vec<u8>>) -> Result<(Vec<(IVec, IVec)>, bool)> {
+        let _gate = self.read();
+        let (mut rows, mut bytes) = (Vec::new(), 0_usize);
+        for row in self.db.range(range) {
+            let (key, value) = row.map_err(store("scan"))?;
+            bytes = bytes.saturating_add(value.len());
+            rows.push((key, value));
+            if rows.len() >= CHUNK_ROWS || bytes >= CHUNK_BYTES {
+                return Ok((rows, true));
+            }
+        }
+        Ok((rows, false))
+    }
+}
+
+/// Removes snapshots that sled did not finish: it writes one under this name before it gets its own, and takes it for a damaged one
+/// at the next opening, for ever.
+fn drop_unfinished(dir: &Path) -> std::result::Result<(), OpenError> {
+    let io = |what, path: &Path| {
+        let path = path.to_owned();
+        move |source| OpenError::Io { what, path, source }
+    };
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        // sled makes it.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(io("read the directory", dir)(error)),
+    };
+    for entry in entries {
+        let path = entry.map_err(io("read the directory", dir))?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if name.starts_with("snap.") && name.ends_with(".generating") {
+            std::fs::remove_file(&path).map_err(io("remove", &path))?;
+        }
+    }
+    Ok(())
+}
+
+/// Tries before a store that another has is refused, and the time between two: a quarter of a second in all.
+const RETRIES: u32 = 50;
+const RETRY: Duration = Duration::from_millis(5);
+
+/// A store that this process has just closed may still be held for a moment, by a thread of sled that has its file. Nobody else
+/// can have it: our own lock was taken before.
+fn opened(config: &Config) -> Result<Db> {
+    let mut left = RETRIES;
+    loop {
+        match guarded("open", || config.open().map_err(store("open the sled store"))) {
+            Err(EngineError::Io { source, .. }) if left > 0 && source.to_string().contains("acquire lock") => {
+                left = left.saturating_sub(1);
+                std::thread::sleep(RETRY);
+            }
+            opened => return opened,
+        }
+    }
+}
+
+fn in_tree(table: Table, key: &[u8]) -> Vec<u8> {
+    let mut whole = Vec::with_capacity(key.len().saturating_add(1));
+    whole.push(table as u8);
+    whole.extend_from_slice(key);
+    whole
+}
+
+/// A key without its table.
+fn below(key: &[u8]) -> &[u8] {
+    key.split_first().map_or(&[], |(_, key)| key)
+}
+
+impl Rows {
+    pub(super) fn syncs(&self) -> u64 {
+        self.syncs.load(Ordering::Relaxed)
+    }
+
+    /// Makes the edits, all or none. They are on stable media when this returns. One thread calls it.
+    pub(super) fn write(&self, edits: Vec<Edit>) -> Result<()> {
+        let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        self.apply(edits)
+    }
+
+    pub(super) fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let _gate = self.read();
+        let row = self.db.get(in_tree(table, key)).map_err(store("read a row"))?;
+        Ok(row.map(|value| value.to_vec()))
+    }
+
+    /// Visits the rows from `from` to `to`, both included, in order. The visitor may call the store.
+    pub(super) fn scan(&self, table: Table, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<()> {
+        let (mut next, end) = (in_tree(table, from), in_tree(table, to));
+        loop {
+            let (rows, more) = self.chunk(next.clone()..=end.clone())?;
+            for (key, value) in &rows {
+                if visit(below(key), value)?.is_break() {
+                    return Ok(());
+                }
+            }
+            let Some((last, _)) = rows.last().filter(|_| more) else { return Ok(()) };
+            next.clear();
+            next.extend_from_slice(last);
+            // The least key that is greater.
+            next.push(0);
+        }
+    }
+
+    /// Returns the last row from `from` to `to`, both included.
+    pub(super) fn last(&self, table: Table, from: &[u8], to: &[u8]) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        let _gate = self.read();
+        let row = self.db.range(in_tree(table, from)..=in_tree(table, to)).next_back();
+        let Some((key, value)) = row.transpose().map_err(store("read the last row"))? else { return Ok(None) };
+        Ok(Some((below(&key).to_vec(), value.to_vec())))
+    }
+}
