@@ -1,37 +1,18 @@
 //! Agent files: Markdown with YAML front matter, read into manifests.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value};
 use subtend_session::ids::Text;
-use subtend_session::place::OnRestart;
-use subtend_session::settings::{Effort, Settings};
+use subtend_session::settings::Settings;
 
-use crate::manifest::{AgentMode, Manifest, Source, first_sentence};
+use crate::form::{Misfit, misfits, shown, without_nulls};
+use crate::manifest::{Manifest, Source, first_sentence};
 use crate::name::{self, BadName};
-use crate::permissions::{self, shown};
+use crate::permissions;
+use crate::schema::{self, FrontMatter, Tools};
 
 mod unknown;
-
-/// The keys that mean something here.
-pub(crate) const KEYS: [&str; 18] = [
-    "name",
-    "mode",
-    "description",
-    "model",
-    "pool",
-    "temperature",
-    "top_p",
-    "output_tokens",
-    "effort",
-    "tools",
-    "permissions",
-    "inspectable",
-    "caller",
-    "turns",
-    "detached",
-    "on_restart",
-    "hidden",
-    "plan_exit",
-];
 
 /// Why a file is no manifest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -47,9 +28,7 @@ pub(crate) enum BadManifest {
     #[error("has no prompt: write it below the front matter")]
     NoPrompt,
     #[error("`{key}` {why}")]
-    Field { key: &'static str, why: String },
-    #[error("`{key}` {why}")]
-    Unknown { key: String, why: String },
+    Field { key: String, why: String },
     #[error(transparent)]
     Name(#[from] BadName),
 }
@@ -67,62 +46,104 @@ pub(crate) struct Parsed {
 /// With what is wrong and what to write instead; the caller names the file.
 pub(crate) fn parse(text: &str, stem: &str, source: Source) -> Result<Parsed, BadManifest> {
     let (yaml, body) = split(text)?;
-    let mut fields = Fields(yaml_map(yaml)?);
-    let name = fields.text("name")?.unwrap_or_else(|| stem.into());
+    let mut map = yaml_map(yaml)?;
+    map.retain(|_, value| !value.is_null());
+    let name = name_in(&map, stem);
     name::check(&name)?;
-    let mode = fields.mode()?;
+    if !map.contains_key("mode") {
+        return Err(BadManifest::NoMode);
+    }
     if body.trim().is_empty() {
         return Err(BadManifest::NoPrompt);
     }
+    let field = |key: &str, why: String| BadManifest::Field { key: key.to_owned(), why };
+    let rules = map.get("permissions").map(permissions::parse).transpose();
+    let rules = rules.map_err(|why| field("permissions", why))?;
+    let extra: BTreeMap<_, _> = map
+        .iter()
+        .filter(|(key, _)| !schema::keys().any(|known| known == *key))
+        .map(|(k, v)| (k.clone(), v.clone()))
+        .collect();
+    let front = fitting(Value::Object(map))?;
+    if let (Some(model), Some(_)) = (&front.model, &front.pool) {
+        let why =
+            format!("cannot stand beside `model` ({model}): a pool says which models there are, so leave one out");
+        return Err(field("pool", why));
+    }
+    if let Some((key, why)) = extra.iter().find_map(|(key, value)| Some((key, unknown::refused(key, value)?))) {
+        return Err(field(key, why));
+    }
     let mut warnings = Vec::new();
-    let description = fields.text("description")?.unwrap_or_else(|| first_sentence(body).into());
-    let rules = fields
-        .take("permissions")
-        .map(|value| permissions::parse(&value).map_err(|why| BadManifest::Field { key: "permissions", why }))
-        .transpose()?;
     if rules.as_ref().is_some_and(permissions::narrows_nothing) {
         warnings.push("`permissions` only allows, which changes nothing: add `\"*\": deny` to deny the rest".into());
     }
-    let (model, pool) = (fields.text("model")?, fields.text("pool")?);
-    if let (Some(model), Some(_)) = (&model, &pool) {
-        let why =
-            format!("cannot stand beside `model` ({model}): a pool says which models there are, so leave one out");
-        return Err(BadManifest::Field { key: "pool", why });
-    }
+    let keys = || schema::keys().collect::<Vec<_>>().join(", ");
+    warnings
+        .extend(extra.keys().map(|key| format!("unknown key `{key}` is kept without effect; the keys are {}", keys())));
+    let FrontMatter { output_tokens, temperature, top_p, effort, .. } = front;
+    let trimmed = |text: Option<Text>| text.map(|text| Text::from(text.trim()));
+    let is = |flag: Option<bool>| flag.unwrap_or(false);
     let manifest = Manifest {
         name,
-        mode,
-        description,
-        model,
-        pool,
-        settings: fields.settings()?,
-        tools: fields.tools()?,
+        mode: front.mode,
+        description: trimmed(front.description).unwrap_or_else(|| first_sentence(body).into()),
+        model: trimmed(front.model),
+        pool: trimmed(front.pool),
+        settings: Settings { output_tokens, temperature, top_p, effort },
+        tools: front.tools.map(tools).transpose()?,
         rules,
-        inspectable: fields.flag("inspectable")?,
-        caller: fields.caller()?,
-        turns: fields.count("turns")?,
-        detached: fields.flag("detached")?,
-        on_restart: fields.on_restart()?,
+        inspectable: is(front.inspectable),
+        caller: front.caller.is_some(),
+        turns: front.turns,
+        detached: is(front.detached),
+        on_restart: front.on_restart.unwrap_or_default(),
         body: body.into(),
-        hidden: fields.flag("hidden")?,
-        plan_exit: fields.flag("plan_exit")?,
-        extra: fields.0.into_iter().collect(),
+        hidden: is(front.hidden),
+        plan_exit: is(front.plan_exit),
+        extra,
         source,
     };
-    if let Some((key, why)) = manifest.extra.iter().find_map(|(key, value)| Some((key, unknown::refused(key, value)?)))
-    {
-        return Err(BadManifest::Unknown { key: key.clone(), why });
-    }
-    let unknown = |key| format!("unknown key `{key}` is kept without effect; the keys are {}", KEYS.join(", "));
-    warnings.extend(manifest.extra.keys().map(unknown));
     Ok(Parsed { manifest, warnings })
 }
 
-/// The name of the agent that a refused file was to give.
+/// Reads what the front matter says, once it fits the schema.
+fn fitting(mut front: Value) -> Result<FrontMatter, BadManifest> {
+    without_nulls(&mut front);
+    for misfit in misfits(&schema::SCHEMA, &front).map_err(BadManifest::Yaml)? {
+        let Misfit::Value { at, value, allowed } = misfit else { continue };
+        return Err(match at.first() {
+            Some(key) if key == "tools" => not_tools(&value),
+            _ => BadManifest::Field { key: at.join("."), why: format!("must be {allowed}, not {value}") },
+        });
+    }
+    serde_json::from_value(front).map_err(|error| BadManifest::Yaml(error.to_string()))
+}
+
+/// Reads a list of names, or the names in one text with commas between them.
+fn tools(tools: Tools) -> Result<Vec<Text>, BadManifest> {
+    let names: Vec<Text> = match tools {
+        Tools::List(names) => names,
+        Tools::Text(text) => text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(Text::from).collect(),
+    };
+    match names.iter().find(|name| !is_tool_name(name)) {
+        Some(bad) => Err(not_tools(&shown(&Value::from(&**bad)))),
+        None => Ok(names),
+    }
+}
+
+fn not_tools(value: &str) -> BadManifest {
+    let why = format!("must list tools by name ([a-zA-Z0-9_-], at most 64 characters), not {value}");
+    BadManifest::Field { key: "tools".to_owned(), why }
+}
+
+/// Returns the name of the agent that a refused file was to give.
 pub(crate) fn name(text: &str, stem: &str) -> String {
-    let map = split(text).ok().and_then(|(yaml, _)| yaml_map(yaml).ok());
-    let name = map.and_then(|map| map.get("name")?.as_str().map(|name| name.trim().to_owned()));
-    name.unwrap_or_else(|| stem.to_owned())
+    let map = split(text).ok().and_then(|(yaml, _)| yaml_map(yaml).ok()).unwrap_or_default();
+    name_in(&map, stem).to_string()
+}
+
+fn name_in(map: &Map<String, Value>, stem: &str) -> Text {
+    map.get("name").and_then(Value::as_str).unwrap_or(stem).trim().into()
 }
 
 /// Parts front matter, its opening line included so that YAML errors name lines of the file, and body.
@@ -157,115 +178,6 @@ fn yaml_map(yaml: &str) -> Result<Map<String, Value>, BadManifest> {
         other @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
             Err(BadManifest::Yaml(format!("it must be a map of keys to values, not {}", shown(&other))))
         }
-    }
-}
-
-/// The front matter; what is taken out of it is known, and the rest is kept as it is.
-struct Fields(Map<String, Value>);
-
-impl Fields {
-    /// A key without a value is as good as no key.
-    fn take(&mut self, key: &str) -> Option<Value> {
-        self.0.remove(key).filter(|value| !value.is_null())
-    }
-
-    fn text(&mut self, key: &'static str) -> Result<Option<Text>, BadManifest> {
-        let Some(value) = self.take(key) else { return Ok(None) };
-        match value.as_str().map(str::trim) {
-            Some(text) if !text.is_empty() => Ok(Some(text.into())),
-            Some(_) | None => Err(BadManifest::Field { key, why: format!("must be a text, not {}", shown(&value)) }),
-        }
-    }
-
-    fn flag(&mut self, key: &'static str) -> Result<bool, BadManifest> {
-        let Some(value) = self.take(key) else { return Ok(false) };
-        value
-            .as_bool()
-            .ok_or_else(|| BadManifest::Field { key, why: format!("must be true or false, not {}", shown(&value)) })
-    }
-
-    fn mode(&mut self) -> Result<AgentMode, BadManifest> {
-        let value = self.take("mode").ok_or(BadManifest::NoMode)?;
-        [AgentMode::Primary, AgentMode::Subagent, AgentMode::All]
-            .into_iter()
-            .find(|mode| value.as_str() == Some(mode.word()))
-            .ok_or_else(|| BadManifest::Field {
-                key: "mode",
-                why: format!("must be primary, subagent or all, not {}", shown(&value)),
-            })
-    }
-
-    fn caller(&mut self) -> Result<bool, BadManifest> {
-        let Some(value) = self.take("caller") else { return Ok(false) };
-        if value.as_str() == Some("agent") {
-            return Ok(true);
-        }
-        let why = format!("must be `agent` or be left out, not {}", shown(&value));
-        Err(BadManifest::Field { key: "caller", why })
-    }
-
-    fn on_restart(&mut self) -> Result<OnRestart, BadManifest> {
-        let Some(value) = self.take("on_restart") else { return Ok(OnRestart::Fail) };
-        serde_json::from_value(value.clone()).map_err(|_| BadManifest::Field {
-            key: "on_restart",
-            why: format!("must be fail or resume, not {}", shown(&value)),
-        })
-    }
-
-    /// A whole number of at least 1.
-    fn count<N: TryFrom<u64>>(&mut self, key: &'static str) -> Result<Option<N>, BadManifest> {
-        let Some(value) = self.take(key) else { return Ok(None) };
-        let count = value.as_u64().filter(|count| *count > 0).and_then(|count| N::try_from(count).ok());
-        count.map(Some).ok_or_else(|| BadManifest::Field {
-            key,
-            why: format!("must be a whole number of at least 1, not {}", shown(&value)),
-        })
-    }
-
-    fn settings(&mut self) -> Result<Settings, BadManifest> {
-        Ok(Settings {
-            output_tokens: self.count("output_tokens")?,
-            temperature: self.number("temperature", "of at least 0", |number| number >= 0.0)?,
-            top_p: self.number("top_p", "from 0 to 1", |number| (0.0..=1.0).contains(&number))?,
-            effort: self.effort()?,
-        })
-    }
-
-    fn number(
-        &mut self,
-        key: &'static str,
-        allowed: &str,
-        fits: impl Fn(f64) -> bool,
-    ) -> Result<Option<f64>, BadManifest> {
-        let Some(value) = self.take(key) else { return Ok(None) };
-        value.as_f64().filter(|number| fits(*number)).map(Some).ok_or_else(|| BadManifest::Field {
-            key,
-            why: format!("must be a number {allowed}, not {}", shown(&value)),
-        })
-    }
-
-    fn effort(&mut self) -> Result<Option<Effort>, BadManifest> {
-        let Some(value) = self.take("effort") else { return Ok(None) };
-        serde_json::from_value(value.clone()).map(Some).map_err(|_| BadManifest::Field {
-            key: "effort",
-            why: format!("must be none, low, medium or high, not {}", shown(&value)),
-        })
-    }
-
-    /// A list of names, or the names in one text with commas between them.
-    fn tools(&mut self) -> Result<Option<Vec<Text>>, BadManifest> {
-        let Some(value) = self.take("tools") else { return Ok(None) };
-        let wrong = |value: &Value| BadManifest::Field {
-            key: "tools",
-            why: format!("must list tools by name ([a-zA-Z0-9_-], at most 64 characters), not {}", shown(value)),
-        };
-        let names: Option<Vec<&str>> = match &value {
-            Value::String(text) => Some(text.split(',').map(str::trim).filter(|name| !name.is_empty()).collect()),
-            Value::Array(items) => items.iter().map(Value::as_str).collect(),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => None,
-        };
-        let names = names.filter(|names| names.iter().all(|name| is_tool_name(name))).ok_or_else(|| wrong(&value))?;
-        Ok(Some(names.into_iter().map(Text::from).collect()))
     }
 }
 

@@ -3,6 +3,7 @@
 mod builtin;
 pub mod catalog;
 pub mod dialect;
+pub mod form;
 mod front;
 pub mod lint;
 pub mod manifest;

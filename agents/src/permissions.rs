@@ -3,6 +3,8 @@
 use serde_json::{Map, Value};
 use subtend_session::authority::{Rule, RuleSet, Verdict};
 
+use crate::form::shown;
+
 /// Reads the map. The plain entry `"*": verdict` is the default; without it, what no entry names is as the caller has it.
 ///
 /// # Errors
@@ -52,13 +54,6 @@ fn verdict(value: &Value) -> Result<Verdict, String> {
         Some("deny") => Ok(Verdict::Deny),
         Some(_) | None => Err(format!("must be allow, ask or deny, not {}", shown(value))),
     }
-}
-
-/// A value as an error shows it: short, on one line.
-pub(crate) fn shown(value: &Value) -> String {
-    const LONGEST: usize = 60;
-    let text = value.to_string();
-    if text.chars().count() <= LONGEST { text } else { text.chars().take(LONGEST).chain(['…']).collect() }
 }
 
 #[cfg(test)]

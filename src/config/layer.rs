@@ -6,7 +6,7 @@ use super::error::ConfigError;
 use super::key::Key;
 use super::near::hint;
 use super::origin::{Origin, Warning};
-use super::shape::{Found, Shape};
+use super::shape::Shape;
 use super::variable;
 
 /// What one file says, or the environment.
@@ -28,9 +28,8 @@ impl Layer {
     /// Any other unknown key is a warning.
     pub fn file(origin: Origin, text: &str) -> Result<Self, ConfigError> {
         let value = yaml(text).map_err(|why| ConfigError::Yaml { origin: origin.clone(), why })?;
-        let mut found = Found::default();
-        Shape::whole()
-            .part(&Key::whole(), value, &mut found)
+        let mut found = Shape::whole()
+            .part(&Key::whole(), value)
             .map_err(|bad| ConfigError::Value { origin: origin.clone(), bad })?;
         if let Some((key, _)) = found.unknown.iter().find(|(key, _)| is_meant_as_permissions(&key.to_string())) {
             let why = format!("`{key}` would have no effect: use `permissions` of an agent file, `--allow` or `--ask`");
@@ -51,8 +50,8 @@ impl Layer {
     /// # Errors
     /// When one holds what its key cannot. One that there is not is a warning.
     pub fn variables<N: AsRef<str>, V: AsRef<str>>(all: impl IntoIterator<Item = (N, V)>) -> Result<Self, ConfigError> {
-        let shape = Shape::whole();
-        let known: Vec<_> = shape.leaves().into_iter().map(|(key, leaf)| (variable::name(&key), key, leaf)).collect();
+        let leaves = Shape::whole().leaves();
+        let known: Vec<_> = leaves.into_iter().map(|(key, leaf)| (variable::name(&key), key, leaf)).collect();
         let mut layer = Self::default();
         for (name, text) in all {
             let (name, text) = (name.as_ref(), text.as_ref());
@@ -66,9 +65,8 @@ impl Layer {
                 layer.warnings.push(Warning { origin, message });
                 continue;
             };
-            let mut found = Found::default();
-            Shape::Leaf((*leaf).clone())
-                .part(key, variable::value(leaf, text), &mut found)
+            let found = leaf
+                .part(key, variable::value(*leaf, text))
                 .map_err(|bad| ConfigError::Value { origin: origin.clone(), bad })?;
             layer.said.extend(found.values.into_iter().map(|(key, value)| (key, value, origin.clone())));
         }

@@ -8,7 +8,7 @@ use super::error::{BadKey, BadValue, ConfigError};
 use super::key::Key;
 use super::layer::Layer;
 use super::origin::{Origin, Warning};
-use super::shape::{Found, Shape};
+use super::shape::{Kind, Shape};
 use super::{Config, check, reach, variable};
 
 /// A configuration, with who said what.
@@ -121,24 +121,21 @@ impl Key {
     /// # Errors
     /// [`BadKey`] where there is no such key; [`BadValue`] in it where the text says what the key cannot hold.
     pub fn value(&self, text: &str) -> Result<Result<Value, BadValue>, BadKey> {
-        let shape = Shape::whole();
-        let here = shape.at(self)?;
-        let said = match here {
-            Shape::Leaf(leaf) => variable::value(leaf, text),
-            Shape::Table { .. } | Shape::Map(_) => super::layer::yaml(text).unwrap_or_else(|_| text.into()),
+        let here = Shape::whole().at(self)?;
+        let said = match here.kind() {
+            Kind::Leaf => variable::value(here, text),
+            Kind::Table(_) | Kind::Map(_) => super::layer::yaml(text).unwrap_or_else(|_| text.into()),
         };
         // A list may be written as YAML has it too.
         let said = if text.trim_start().starts_with('[') { super::layer::yaml(text).unwrap_or(said) } else { said };
-        let mut found = Found::default();
-        let checked = here.part(self, said.clone(), &mut found);
-        let unknown = found.unknown.first();
-        Ok(match (checked, unknown) {
-            (Err(bad), _) => Err(bad),
-            (Ok(()), Some((key, _))) => {
+        let unknown = here.part(self, said.clone()).map(|found| found.unknown.into_iter().next());
+        Ok(match unknown {
+            Err(bad) => Err(bad),
+            Ok(Some((key, _))) => {
                 let allowed = "left out: there is no such key".to_owned();
-                Err(BadValue { key: key.clone(), value: super::shape::shown(&said), allowed })
+                Err(BadValue { key, value: subtend_agents::form::shown(&said), allowed })
             }
-            (Ok(()), None) => Ok(said),
+            Ok(None) => Ok(said),
         })
     }
 }
@@ -159,9 +156,8 @@ fn place(tree: &mut Value, names: &[String], value: Value) {
 
 /// All values, with who said them.
 fn settings(config: &Config, said: &[(Key, Value, Origin)]) -> Result<Vec<Setting>, serde_json::Error> {
-    let shape = Shape::whole();
     let (tree, mut settings) = (serde_json::to_value(config)?, Vec::new());
-    list(&shape, &Key::whole(), &tree, &mut settings);
+    list(Shape::whole(), &Key::whole(), &tree, &mut settings);
     for setting in &mut settings {
         let last = said.iter().rev().find(|(key, ..)| *key == setting.key);
         setting.origin = last.map_or(Origin::Default, |(_, _, origin)| origin.clone());
@@ -169,22 +165,22 @@ fn settings(config: &Config, said: &[(Key, Value, Origin)]) -> Result<Vec<Settin
     Ok(settings)
 }
 
-fn list(shape: &Shape, key: &Key, value: &Value, settings: &mut Vec<Setting>) {
+fn list(shape: Shape, key: &Key, value: &Value, settings: &mut Vec<Setting>) {
     let setting =
         |key: Key, value: &Value, variable| Setting { key, value: value.clone(), origin: Origin::Default, variable };
-    match (shape, value) {
-        (Shape::Table { fields, .. }, Value::Object(map)) => {
-            for (name, field) in fields {
+    match (shape.kind(), value) {
+        (Kind::Table(_), Value::Object(map)) => {
+            for (name, field) in shape.names().into_iter().filter_map(|name| Some((name, shape.below(name)?))) {
                 list(field, &key.with(name), map.get(name).unwrap_or(&Value::Null), settings);
             }
         }
-        (Shape::Map(entry), Value::Object(map)) if matches!(**entry, Shape::Map(_)) && !map.is_empty() => {
+        (Kind::Map(entry), Value::Object(map)) if matches!(entry.kind(), Kind::Map(_)) && !map.is_empty() => {
             map.iter().for_each(|(name, value)| list(entry, &key.with(name), value, settings));
         }
-        (Shape::Map(_), Value::Object(map)) if !map.is_empty() => {
+        (Kind::Map(_), Value::Object(map)) if !map.is_empty() => {
             settings.extend(map.iter().map(|(name, value)| setting(key.with(name), value, None)));
         }
-        (Shape::Leaf(_), value) => settings.push(setting(key.clone(), value, Some(variable::name(key)))),
-        (Shape::Table { .. } | Shape::Map(_), value) => settings.push(setting(key.clone(), value, None)),
+        (Kind::Leaf, value) => settings.push(setting(key.clone(), value, Some(variable::name(key)))),
+        (Kind::Table(_) | Kind::Map(_), value) => settings.push(setting(key.clone(), value, None)),
     }
 }

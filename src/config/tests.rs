@@ -456,7 +456,7 @@ fn m3_options_of_tools_are_settled_one_by_one_with_who_said_each() {
     );
     let bad = |text: &str| Layer::file(Origin::Project("w/subtend.yaml".into()), text).unwrap_err().to_string();
     let number = bad("tools: {options: {digest: {images: 7}}}");
-    assert!(number.contains("tools.options.digest.images") && number.contains("a text, or true or false"), "{number}");
+    assert!(number.contains("tools.options.digest.images") && number.contains("true or false, or a text"), "{number}");
 }
 
 /// The model that answers for all would be asked in its place, and nobody would know.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::key::Key;
-use super::shape::{Kind, Leaf};
+use super::shape::Shape;
 
 /// What all of them begin with.
 pub(super) const PREFIX: &str = "SUBTEND_";
@@ -42,15 +42,15 @@ pub(super) fn is_other(name: &str) -> bool {
     name.strip_prefix(PREFIX).is_none_or(|rest| OTHERS.iter().any(|other| rest.starts_with(other)))
 }
 
-/// What a variable's text says; where it cannot be read as what it must be, the text itself, which the check refuses.
-pub(super) fn value(leaf: &Leaf, text: &str) -> Value {
+/// Returns what a variable's text says; where it cannot be read as what it must be, the text itself, which the check refuses.
+pub(super) fn value(shape: Shape, text: &str) -> Value {
     let text = text.trim();
-    let read = match leaf.kind {
-        Kind::Flag => text.parse::<bool>().ok().map(Value::from),
-        Kind::Count { .. } => text.parse::<u64>().ok().map(Value::from),
-        Kind::Number { .. } => text.parse::<f64>().ok().map(Value::from),
-        Kind::Texts => Some(text.split(',').map(str::trim).filter(|part| !part.is_empty()).collect()),
-        Kind::Words(_) | Kind::Text | Kind::FlagOrText => None,
+    let read = match shape.type_of() {
+        "boolean" => text.parse::<bool>().ok().map(Value::from),
+        "integer" => text.parse::<u64>().ok().map(Value::from),
+        "number" => text.parse::<f64>().ok().map(Value::from),
+        "array" => Some(text.split(',').map(str::trim).filter(|part| !part.is_empty()).collect()),
+        _ => None,
     };
     read.unwrap_or_else(|| text.into())
 }

@@ -6,6 +6,7 @@ use subtend_session::place::OnRestart;
 use subtend_session::settings::{Effort, Settings};
 
 use super::*;
+use crate::manifest::AgentMode;
 
 fn read(text: &str) -> Result<Parsed, BadManifest> {
     parse(text, "stem", Source::Host)
@@ -125,10 +126,13 @@ fn refusals_say_what_is_wrong_and_what_to_write() {
             "the front matter is not valid YAML: it must be a map of keys to values, not [\"mode\"]",
         ),
         ("---\nmode: all\ninspectable: maybe\n---\nx", "`inspectable` must be true or false, not \"maybe\""),
-        ("---\nmode: all\ncaller: person\n---\nx", "`caller` must be `agent` or be left out, not \"person\""),
+        ("---\nmode: all\ncaller: person\n---\nx", "`caller` must be agent, not \"person\""),
         ("---\nmode: all\non_restart: retry\n---\nx", "`on_restart` must be fail or resume, not \"retry\""),
-        ("---\nmode: all\nturns: 0\n---\nx", "`turns` must be a whole number of at least 1, not 0"),
-        ("---\nmode: all\nturns: 5000000000\n---\nx", "`turns` must be a whole number of at least 1, not 5000000000"),
+        ("---\nmode: all\nturns: 0\n---\nx", "`turns` must be a whole number from 1 to 4294967295, not 0"),
+        (
+            "---\nmode: all\nturns: 5000000000\n---\nx",
+            "`turns` must be a whole number from 1 to 4294967295, not 5000000000",
+        ),
         ("---\nmode: all\ndescription: [a]\n---\nx", "`description` must be a text, not [\"a\"]"),
         ("---\nmode: all\npermissions: {a: b}\n---\nx", "`permissions` `a`: must be allow, ask or deny, not \"b\""),
         (

@@ -6,7 +6,7 @@
 use serde_json::Value;
 use subtend_session::near::near;
 
-use super::KEYS;
+use crate::schema::keys;
 
 /// What a word in a key restricts, and the form that restricts it here.
 const RESTRICTIONS: [(&[&str], &str); 5] = [
@@ -75,7 +75,7 @@ pub(super) fn refused(key: &str, value: &Value) -> Option<String> {
         return Some(format!("is not a key here, and a restriction is never ignored: {form}"));
     }
     // These three are near to many words, and a file without its mode is refused anyway.
-    let candidates = KEYS.into_iter().filter(|known| !matches!(*known, "mode" | "name" | "pool"));
+    let candidates = keys().filter(|known| !matches!(*known, "mode" | "name" | "pool"));
     let known = near(&words.join("_"), candidates).filter(|_| !NO_SLIPS.contains(&&*key.to_lowercase()))?;
     Some(format!("is not a key here; did you mean `{known}`?"))
 }

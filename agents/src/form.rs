@@ -1,0 +1,130 @@
+//! What people write in files, checked against the JSON Schema of the file; what does not fit is said in words.
+
+use jsonschema::error::ValidationErrorKind;
+use jsonschema::paths::LocationSegment;
+use serde_json::Value;
+
+/// What does not fit its schema.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Misfit {
+    /// A key that the schema does not have.
+    Unknown {
+        /// The names on the way to it, its own last.
+        at: Vec<String>,
+    },
+    /// A value that its key cannot hold.
+    Value {
+        /// The names on the way to it.
+        at: Vec<String>,
+        /// The value, cut to a length that can be shown.
+        value: String,
+        /// What the key may hold.
+        allowed: String,
+    },
+}
+
+/// Returns what in `value` does not fit `schema`, which has no references.
+///
+/// # Errors
+/// When the schema itself is not valid.
+pub fn misfits(schema: &Value, value: &Value) -> Result<Vec<Misfit>, String> {
+    let validator = jsonschema::validator_for(schema).map_err(|error| format!("its schema is not valid: {error}"))?;
+    let mut misfits = Vec::new();
+    for error in validator.iter_errors(value) {
+        let names = error.instance_path().segments().map_while(|segment| match segment {
+            LocationSegment::Property(name) => Some(name.into_owned()),
+            // An item of a list has no key: the list does not fit.
+            LocationSegment::Index(_) => None,
+        });
+        let at: Vec<String> = names.collect();
+        if let ValidationErrorKind::AdditionalProperties { unexpected } = error.kind() {
+            let key = |name: &String| Misfit::Unknown { at: at.iter().chain([name]).cloned().collect() };
+            misfits.extend(unexpected.iter().map(key));
+            continue;
+        }
+        let found = at.iter().try_fold(value, |value, name| value.get(name)).unwrap_or(value);
+        let node = at.iter().try_fold(schema, |node, name| below(node, name)).unwrap_or(schema);
+        let allowed = if let ValidationErrorKind::Required { property } = error.kind() {
+            format!("a map that says `{}` too", property.as_str().unwrap_or_default())
+        } else {
+            allowed(node)
+        };
+        misfits.push(Misfit::Value { at, value: shown(found), allowed });
+    }
+    Ok(misfits)
+}
+
+/// Returns the schema of what `name` holds in a map of this schema.
+pub fn below<'a>(node: &'a Value, name: &str) -> Option<&'a Value> {
+    let known = node.get("properties").and_then(|fields| fields.get(name));
+    known.or_else(|| node.get("additionalProperties").filter(|entry| entry.is_object()))
+}
+
+/// Returns what a value of this schema may be, in words.
+pub fn allowed(node: &Value) -> String {
+    if node.get("properties").is_some() || node.get("additionalProperties").is_some() {
+        return "a map of keys to values".to_owned();
+    }
+    forms(node).map(form).collect::<Vec<_>>().join(", or ")
+}
+
+/// Returns the type of a value of this schema: where it may have several, a text before the first of them.
+pub fn type_of(node: &Value) -> &str {
+    let types = || forms(node).filter_map(type_name);
+    types().find(|name| *name == "string").or_else(|| types().next()).unwrap_or("string")
+}
+
+fn type_name(form: &Value) -> Option<&str> {
+    let of = form.get("type")?;
+    of.as_str().or_else(|| of.as_array()?.first()?.as_str())
+}
+
+fn forms(node: &Value) -> impl Iterator<Item = &Value> {
+    let several = node.get("anyOf").and_then(Value::as_array);
+    let one = std::iter::once(node).filter(move |_| several.is_none());
+    several.into_iter().flatten().chain(one).filter(|form| form.get("type").is_none_or(|of| of != "null"))
+}
+
+fn form(node: &Value) -> String {
+    let one_of = node.get("oneOf").and_then(Value::as_array).into_iter().flatten().filter_map(|one| one.get("const"));
+    let words = node.get("enum").and_then(Value::as_array).into_iter().flatten();
+    let words: Vec<&str> = node.get("const").into_iter().chain(one_of).chain(words).filter_map(Value::as_str).collect();
+    if let Some((last, words)) = words.split_last() {
+        return if words.is_empty() { (*last).to_owned() } else { format!("{} or {last}", words.join(", ")) };
+    }
+    let bounds = |what: &str| {
+        let bound = |name| node.get(name).filter(|bound| !bound.is_null());
+        match (bound("minimum"), bound("maximum")) {
+            (Some(least), Some(most)) => format!("{what} from {least} to {most}"),
+            (Some(least), None) => format!("{what} of at least {least}"),
+            (None, Some(most)) => format!("{what} of at most {most}"),
+            (None, None) => what.to_owned(),
+        }
+    };
+    match type_of(node) {
+        "boolean" => "true or false".to_owned(),
+        "integer" => bounds("a whole number"),
+        "number" => bounds("a number"),
+        "array" => "a list of texts".to_owned(),
+        "object" => "a map of keys to values".to_owned(),
+        _ => "a text".to_owned(),
+    }
+}
+
+/// Returns a value as an error shows it: short, on one line.
+pub fn shown(value: &Value) -> String {
+    const LONGEST: usize = 60;
+    let text = value.to_string();
+    if text.chars().count() <= LONGEST { text } else { text.chars().take(LONGEST).chain(['…']).collect() }
+}
+
+/// Removes what is null: a key without a value is no key.
+pub fn without_nulls(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|_, value| !value.is_null());
+            map.values_mut().for_each(without_nulls);
+        }
+        Value::Array(_) | Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
