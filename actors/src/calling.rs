@@ -384,7 +384,7 @@ impl Hub {
     /// it says so to another session meanwhile: then a pool asks its next model, and a run without one ends with the cause.
     async fn place(&self, model: &dyn Model, request: &Request, patience: Patience) -> Result<Pass, ModelError> {
         let quotas = model.quotas();
-        let entering = self.throttles.enter(quotas, request.session, estimate::tokens(request));
+        let entering = self.throttles.enter(quotas, estimate::tokens(request));
         tokio::pin!(entering);
         loop {
             let cooled = self.cooled.notified();

@@ -1,59 +1,53 @@
-//! Who may call a model now: bounds per provider and model, for the whole runtime, fair between sessions.
+//! Who may call a model now: bounds per provider and model, for the whole runtime, in the order in which calls come.
 //!
 //! A quota is a name that calls are counted under, such as `anthropic/claude-x` or `anthropic`; a call usually has two, of
-//! its model and of its provider, and starts when both let it. Each may bound how many calls run at once, how many start in
+//! its model and of its provider, and starts when both have room. Each may bound how many calls run at once, how many start in
 //! a minute and what they cost in tokens ([`Rates`]), and rests when the provider says so ([`Throttles::cool`]).
 //!
-//! Calls that wait stand in lanes by session. The sessions take turns; the calls of one go in the order in which they came.
-//! So a session with a thousand calls delays another one by at most one of them per round, and a call that needs more tokens
-//! than there are holds up its quota until they are there, rather than being overtaken for ever. Turns count calls, not what
-//! they cost. A call that was let in by its model waits for its provider on that model's account: it holds a place there,
-//! and its session takes no turn at that model until it starts.
+//! Calls with the same quotas wait in one line. A call that cannot start keeps the quota that has no room for it, and calls that
+//! came later do not overtake it there: one that needs many tokens starts when they are there. A session has one call at a time,
+//! so the order of arrival is fair between sessions.
 //!
-//! A call starts when it is polled: a call that is let in but not polled holds its places, and does not count as started.
+//! A call takes all its permits when it is polled and every quota is open to it; one that waits holds none.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use subtend_session::ids::{SessionId, Text};
+use subtend_session::ids::Text;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
 
 mod bucket;
 mod desk;
-mod lanes;
-mod pass;
 mod quota;
 mod rates;
-mod shared;
-mod timer;
-mod wait;
 
 #[cfg(test)]
 mod tests;
 
-pub use pass::Pass;
 pub use rates::{BadRates, Rates};
 
-use desk::{Claim, Desk};
-use quota::Key;
-use shared::Shared;
-use wait::Wait;
+use desk::{Desk, Found, Path};
 
 /// The quotas of one runtime (cheap clone, one shared set).
 ///
-/// Times need one task: it is spawned on the current tokio runtime when the first call waits for a time, and ends with
-/// [`Throttles::close`] or with the last clone. A quota that nobody uses is forgotten once it is as good as new. Every
-/// operation takes time logarithmic in the calls that wait; [`Throttles::close`] and [`Throttles::seen`] take linear time, and
-/// [`Throttles::cool`] looks at each quota.
+/// A quota without calls is forgotten once it is as good as new. An operation takes time linear in the number of different lists of
+/// quotas that calls wait under, of which there are as many as models; how many calls wait matters logarithmically.
 #[derive(Clone)]
-pub struct Throttles(Arc<Owner>);
+pub struct Throttles(Arc<Shared>);
 
-/// Closes the desk with the last handle.
-struct Owner(Arc<Shared>);
+struct Shared(Mutex<Desk>);
 
-impl Drop for Owner {
-    fn drop(&mut self) {
-        self.0.close();
+impl Shared {
+    /// Does something at the desk; then, without the lock, wakes the calls that may start now: a waker may run any code.
+    fn at_desk<R>(&self, act: impl FnOnce(&mut Desk, Instant) -> R) -> R {
+        let mut desk = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = act(&mut desk, Instant::now());
+        let rung = desk.take_rung();
+        drop(desk);
+        rung.iter().for_each(|bell| bell.notify_one());
+        result
     }
 }
 
@@ -64,61 +58,142 @@ pub struct QuotaSeen {
     pub name: Text,
     /// Calls that run.
     pub running: u32,
-    /// Calls that came to it and have not started: they wait for it, or hold a place in it and wait for a wider one. A call
-    /// that still waits for a narrower one has not come yet.
+    /// Calls that are counted under it and have not started.
     pub waiting: usize,
-    /// How long nobody may start, if the provider said so.
+    /// How long no call may start, if the provider said so.
     pub cooling_ms: Option<u64>,
 }
 
 impl Throttles {
     /// Quotas with these rates by name, and the default for all others, except that a model (`provider/model`) whose
-    /// provider has rates by name has no bounds but those. A rate of 0 counts as 1; [`Rates::check`] tells of it.
+    /// provider has rates by name has no bounds but those. A rate of 0 counts as 1; [`Rates::check`] reports it.
     pub fn new(default: Rates, named: impl IntoIterator<Item = (Text, Rates)>) -> Self {
         let named: BTreeMap<_, _> = named.into_iter().map(|(name, rates)| (name, rates.at_least_one())).collect();
-        Self(Arc::new(Owner(Arc::new(Shared::new(Desk::new(default.at_least_one(), named))))))
+        Self(Arc::new(Shared(Mutex::new(Desk::new(default.at_least_one(), named)))))
     }
 
-    /// Waits until a call of `who` may start under all `quotas`; `tokens` is an estimate of what it will cost.
+    /// Waits until a call may start under all `quotas`; `tokens` is an estimate of what it will cost.
     ///
-    /// The quotas are taken from the narrowest to the widest, by the parts of their names, in whatever order they are given;
-    /// none is taken twice. Without quotas, and after [`Throttles::close`], it returns at once. A call comes to its place in
-    /// the line when this is first polled, inside a tokio runtime.
+    /// Without quotas, and after [`Throttles::close`], it returns at once. A call gets its place in the line when this is first
+    /// polled, inside a tokio runtime.
     ///
     /// # Cancel safety
-    /// Dropping the future at any point gives back everything that the call held and its place in the line.
-    pub async fn enter(&self, quotas: &[Text], who: SessionId, tokens: u64) -> Pass {
-        let path: BTreeSet<Key> = quotas.iter().map(Key::of).collect();
+    /// Dropping the future at any point gives back its place in the line, which is all that it holds.
+    pub async fn enter(&self, quotas: &[Text], tokens: u64) -> Pass {
+        let path = desk::path(quotas);
         if path.is_empty() {
-            return Pass::of_nothing();
+            return Pass { held: None };
         }
-        Wait::new(&self.0.0, Claim { who, path: path.into_iter().collect(), tokens }).await
+        let place = Place::take(&self.0, path, tokens);
+        loop {
+            let until = match place.look() {
+                Found::Starts => return place.into_pass(),
+                Found::Closed => return Pass { held: None },
+                Found::Waits(until) => until,
+            };
+            match until {
+                None => place.bell.notified().await,
+                Some(until) => tokio::select! {
+                    biased;
+                    () = place.bell.notified() => {}
+                    () = sleep_until(until) => {}
+                },
+            }
+        }
     }
 
-    /// Lets nobody start under `quota` for so long: the provider said so. When it is cooling already the longer of the two
+    /// Lets no call start under `quota` for so long: the provider said so. When it is cooling already the longer of the two
     /// counts. Calls that run are left alone.
     pub fn cool(&self, quota: &Text, ms: u64) {
-        self.0.0.at_desk(|desk, now| desk.cool(quota, ms, now));
+        self.0.at_desk(|desk, now| desk.cool(quota, ms, now));
     }
 
-    /// How long nobody may start under `quota`, if it is cooling.
+    /// Returns how long no call may start under `quota`, if it is cooling.
     pub fn cooling_ms(&self, quota: &Text) -> Option<u64> {
-        self.0.0.at_desk(|desk, now| desk.cooling_ms(quota, now))
+        self.0.at_desk(|desk, now| desk.cooling_ms(quota, now))
     }
 
-    /// The quotas that are in use, cooling or filling up again, by name.
+    /// Returns the quotas that are in use, cooling or filling up again, by name.
     pub fn seen(&self) -> Vec<QuotaSeen> {
-        self.0.0.at_desk(|desk, now| desk.seen(now))
+        self.0.at_desk(|desk, now| desk.seen(now))
     }
 
-    /// Ends its task; after this nobody waits: every [`Throttles::enter`] returns at once, with a pass that holds nothing.
+    /// Ends all waiting: every [`Throttles::enter`] returns at once from here on, with a pass that holds nothing.
     pub fn close(&self) {
-        self.0.0.close();
+        self.0.at_desk(|desk, _| desk.close());
     }
 }
 
 impl fmt::Debug for Throttles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Throttles").field("quotas", &self.seen()).finish()
+    }
+}
+
+/// The place of a call in its line.
+struct Place<'a> {
+    shared: &'a Arc<Shared>,
+    path: Path,
+    tokens: u64,
+    bell: Arc<Notify>,
+    /// Nothing once the call has started.
+    ticket: Option<u64>,
+}
+
+impl<'a> Place<'a> {
+    fn take(shared: &'a Arc<Shared>, path: Path, tokens: u64) -> Self {
+        let bell = Arc::new(Notify::new());
+        let ticket = shared.at_desk(|desk, _| desk.join(&path, tokens, Arc::clone(&bell)));
+        Self { shared, path, tokens, bell, ticket: Some(ticket) }
+    }
+
+    fn look(&self) -> Found {
+        let ticket = self.ticket.unwrap_or_default();
+        self.shared.at_desk(|desk, now| desk.look(&self.path, ticket, now))
+    }
+
+    fn into_pass(mut self) -> Pass {
+        self.ticket = None;
+        Pass { held: Some((Arc::clone(self.shared), Arc::clone(&self.path), self.tokens)) }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            self.shared.at_desk(|desk, _| desk.leave(&self.path, ticket));
+        }
+    }
+}
+
+/// A right to one call. Dropping it gives its permits back, and counts the call at its estimate.
+#[must_use = "dropping the pass ends the right to the call"]
+pub struct Pass {
+    /// Taken by the end. Nothing for a call without quotas, or after a close.
+    held: Option<(Arc<Shared>, Path, u64)>,
+}
+
+impl Pass {
+    /// Ends the call, which cost so many tokens: gives its permits back and corrects what was counted for it.
+    pub fn settle(mut self, tokens: u64) {
+        self.end(Some(tokens));
+    }
+
+    fn end(&mut self, cost: Option<u64>) {
+        if let Some((shared, path, tokens)) = self.held.take() {
+            shared.at_desk(|desk, now| desk.finish(&path, tokens, cost.unwrap_or(tokens), now));
+        }
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        self.end(None);
+    }
+}
+
+impl fmt::Debug for Pass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pass").field("quotas", &self.held.as_ref().map(|(_, path, _)| path)).finish()
     }
 }

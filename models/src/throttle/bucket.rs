@@ -21,15 +21,11 @@ pub(super) fn later(now: Instant, wait: Duration) -> Instant {
 }
 
 /// An account that fills at a steady rate up to its capacity.
-///
-/// What is put by for a call that has not started stays in the account and takes part in its capacity: calls that wait for
-/// something else meanwhile do not let it fill beyond, so that they cannot start in one burst later.
 #[derive(Debug)]
 pub(super) struct Bucket {
     per_minute: i128,
     capacity: i128,
     level: i128,
-    put_by: i128,
     at: Instant,
 }
 
@@ -37,7 +33,7 @@ impl Bucket {
     /// A full one.
     pub(super) fn full(per_minute: u64, capacity: u64, now: Instant) -> Self {
         let capacity = i128::from(capacity).saturating_mul(PARTS);
-        Self { per_minute: i128::from(per_minute), capacity, level: capacity, put_by: 0, at: now }
+        Self { per_minute: i128::from(per_minute), capacity, level: capacity, at: now }
     }
 
     /// What must be there for a call of `amount`: one that is larger than the account starts when the account is full.
@@ -61,31 +57,16 @@ impl Bucket {
         Some(later(now, Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))))
     }
 
-    /// When `amount` will be there besides what is put by, if nobody else takes it; nothing if it is there.
+    /// Returns when `amount` will be there, if no other call takes it; nothing if it is there.
     pub(super) fn short_until(&mut self, amount: u64, now: Instant) -> Option<Instant> {
         self.fill(now);
-        self.once(self.need(amount).saturating_add(self.put_by).saturating_sub(self.level), now)
+        self.once(self.need(amount).saturating_sub(self.level), now)
     }
 
-    /// When it will be full; nothing if it is.
-    pub(super) fn filling_until(&mut self, now: Instant) -> Option<Instant> {
+    /// Whether it is full.
+    pub(super) fn is_full(&mut self, now: Instant) -> bool {
         self.fill(now);
-        self.once(self.capacity.saturating_sub(self.level), now)
-    }
-
-    /// Puts by what a call of `amount` needs.
-    pub(super) fn put_by(&mut self, amount: u64) {
-        self.put_by = self.put_by.saturating_add(self.need(amount));
-    }
-
-    /// Frees what was put by for a call of `amount`.
-    pub(super) fn free(&mut self, amount: u64) {
-        self.put_by = self.put_by.saturating_sub(self.need(amount)).max(0);
-    }
-
-    /// Frees all that was put by.
-    pub(super) fn free_all(&mut self) {
-        self.put_by = 0;
+        self.level == self.capacity
     }
 
     /// Pays `amount`, into debt if need be.
@@ -124,8 +105,7 @@ mod tests {
         assert_eq!(bucket.short_until(1, start), Some(after(start, 1_000)));
         assert_eq!(bucket.short_until(1, after(start, 999)), Some(after(start, 1_000)));
         assert_eq!(bucket.short_until(1, after(start, 1_000)), None);
-        assert_eq!(bucket.filling_until(after(start, 1_000)), Some(after(start, 2_000)));
-        assert_eq!(bucket.filling_until(after(start, 2_000)), None);
+        assert!(!bucket.is_full(after(start, 1_999)) && bucket.is_full(after(start, 2_000)));
     }
 
     #[test]
@@ -138,8 +118,7 @@ mod tests {
         for nanos in (0..8_571_428_571).step_by(999_983) {
             assert_eq!(bucket.short_until(1, start + Duration::from_nanos(nanos)), Some(full));
         }
-        bucket.fill(full);
-        assert_eq!((bucket.level, bucket.filling_until(start)), (bucket.capacity, None));
+        assert!(bucket.is_full(full) && bucket.is_full(start));
     }
 
     #[test]
@@ -156,24 +135,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_by_is_nobody_elses_and_does_not_let_it_fill_beyond() {
-        let start = Instant::now();
-        let mut bucket = Bucket::full(60, 2, start);
-        bucket.put_by(1);
-        assert_eq!(bucket.short_until(1, start), None);
-        bucket.put_by(1);
-        assert_eq!(bucket.short_until(1, after(start, 600_000)), Some(after(start, 601_000)));
-        bucket.free(1);
-        assert_eq!(bucket.short_until(1, after(start, 600_000)), None);
-    }
-
-    #[test]
     fn an_absurd_report_costs_an_hour_at_most() {
         let start = Instant::now();
         let mut bucket = Bucket::full(60, 60, start);
         bucket.correct(0, u64::MAX, start);
         assert_eq!(bucket.short_until(0, start), Some(after(start, 3_600_000)));
         bucket.correct(u64::MAX, 0, start);
-        assert_eq!(bucket.filling_until(start), None);
+        assert!(bucket.is_full(start));
     }
 }

@@ -1,75 +1,65 @@
-//! The one place where calls are let through: all quotas and all calls that wait, behind one lock.
+//! All quotas and all calls that wait, behind one lock.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::sync::Arc;
-use std::task::Waker;
 use std::time::Duration;
 
-use subtend_session::ids::{SessionId, Text};
+use subtend_session::ids::Text;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::QuotaSeen;
 use super::bucket::later;
-use super::lanes::Ticket;
-use super::quota::{Key, Quota};
+use super::quota::{Quota, Room};
 use super::rates::Rates;
+#[cfg(test)]
+use super::tests::Bug;
 
-mod turns;
+/// The quotas of a call, each once, the narrowest first: `a/b` before `a`.
+pub(super) type Path = Arc<[Text]>;
 
-/// What bounds a call.
-#[derive(Clone, Debug)]
-pub(super) struct Claim {
-    /// The session that calls.
-    pub(super) who: SessionId,
-    /// The quotas, the narrowest first, each once.
-    pub(super) path: Arc<[Key]>,
-    /// What the call is thought to cost.
-    pub(super) tokens: u64,
+/// Returns the quotas of a call in the order in which they are asked.
+pub(super) fn path(quotas: &[Text]) -> Path {
+    let mut path = quotas.to_vec();
+    path.sort_by(|a, b| (Reverse(a.matches('/').count()), a).cmp(&(Reverse(b.matches('/').count()), b)));
+    path.dedup();
+    path.into()
 }
 
-/// A call that has not started.
-#[derive(Debug)]
-struct Waiting {
-    claim: Claim,
-    /// How many quotas of the path have let it in. With all of them it is called up: it starts when it is polled.
-    passed: usize,
-    waker: Option<Waker>,
-}
-
-/// What a poll of a call finds.
-#[derive(Debug)]
-pub(super) enum Polled {
-    /// It starts. Its waker is to be dropped without the lock.
-    Starts(Option<Waker>),
-    /// It waits.
-    Waits,
+/// What a call that looks at its quotas finds.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// It has started.
+    Starts,
+    /// It waits until its bell rings, or until then.
+    Waits(Option<Instant>),
     /// The desk is closed.
     Closed,
 }
 
+/// A call that waits.
+#[derive(Debug)]
+struct Waiting {
+    tokens: u64,
+    bell: Arc<Notify>,
+}
+
 /// All quotas and all calls that wait.
-///
-/// A call goes along its path, from quota to quota: it waits in the lanes of the first that has not let it in and holds a
-/// place in those that have. Each of them puts by what the call costs; it is paid when the call starts, which is when it is
-/// polled and every quota is still open to it.
 #[derive(Debug)]
 pub(super) struct Desk {
     default: Rates,
     named: BTreeMap<Text, Rates>,
-    quotas: BTreeMap<Key, Quota>,
-    waiting: HashMap<Ticket, Waiting>,
+    quotas: BTreeMap<Text, Quota>,
+    /// Calls by their quotas, in the order in which they came.
+    lines: BTreeMap<Path, BTreeMap<u64, Waiting>>,
     tickets: u64,
-    /// Quotas to look at, the narrowest first: a call that gets there takes its turn in the wide one before that is given.
-    look: BTreeSet<Key>,
-    dues: BTreeSet<(Instant, Key)>,
-    /// Calls that were called up: woken after the lock is released, for a waker may do anything.
-    called: Vec<Waker>,
+    /// Bells to ring once the lock is released.
+    rung: Vec<Arc<Notify>>,
     closed: bool,
     #[cfg(test)]
-    pub(super) bug: Option<super::tests::Bug>,
-    #[cfg(test)]
-    pub(super) looks: u64,
+    pub(super) bug: Option<Bug>,
 }
 
 impl Desk {
@@ -78,172 +68,166 @@ impl Desk {
             default,
             named,
             quotas: BTreeMap::new(),
-            waiting: HashMap::new(),
+            lines: BTreeMap::new(),
             tickets: 0,
-            look: BTreeSet::new(),
-            dues: BTreeSet::new(),
-            called: Vec::new(),
+            rung: Vec::new(),
             closed: false,
             #[cfg(test)]
             bug: None,
-            #[cfg(test)]
-            looks: 0,
         }
     }
 
-    pub(super) fn is_closed(&self) -> bool {
-        self.closed
+    pub(super) fn take_rung(&mut self) -> Vec<Arc<Notify>> {
+        mem::take(&mut self.rung)
     }
 
-    /// The calls to wake.
-    pub(super) fn take_called(&mut self) -> Vec<Waker> {
-        mem::take(&mut self.called)
-    }
-
-    /// When the timer is to look again.
-    pub(super) fn first_due(&self) -> Option<Instant> {
-        self.dues.first().map(|(due, _)| *due).filter(|_| !self.closed)
-    }
-
-    /// A call comes. At a closed desk its ticket is good for nothing.
-    pub(super) fn join(&mut self, claim: Claim, now: Instant) -> Ticket {
+    /// Puts a call at the end of its line and returns its ticket.
+    pub(super) fn join(&mut self, path: &Path, tokens: u64, bell: Arc<Notify>) -> u64 {
         self.tickets = self.tickets.saturating_add(1);
-        let ticket = Ticket(self.tickets);
-        if self.closed {
-            return ticket;
-        }
-        let who = claim.who;
-        let first = claim.path.first().cloned();
-        self.waiting.insert(ticket, Waiting { claim, passed: 0, waker: None });
-        if let Some(key) = first {
-            self.quota(&key, now).lanes.join(who, ticket);
-            self.look.insert(key);
-        }
-        self.work(now);
-        ticket
+        self.lines.entry(Arc::clone(path)).or_default().insert(self.tickets, Waiting { tokens, bell });
+        self.tickets
     }
 
-    /// A call is polled: it starts if it was called up and every quota is still open to it.
+    /// Starts a call if it is the first of its line and every quota has room for it besides the calls that came before it.
     ///
-    /// Between the two a quota may have been told to cool, or a call that ended may have cost more than was thought: then
-    /// the call waits there again, at the head of its lane and with the next turn.
-    pub(super) fn start(&mut self, ticket: Ticket, now: Instant) -> Polled {
-        let Some(waiting) = self.waiting.get(&ticket) else { return Polled::Closed };
-        let claim = waiting.claim.clone();
-        if waiting.passed < claim.path.len() {
-            return Polled::Waits;
+    /// The first calls of all lines are asked in the order of their tickets. One that may not start keeps the first quota that is
+    /// shut to it; one that may start and has not been polled keeps all of its quotas.
+    pub(super) fn look(&mut self, path: &Path, ticket: u64, now: Instant) -> Found {
+        if self.closed {
+            return Found::Closed;
         }
-        if let Some(shut) = self.first_shut(&claim, claim.path.len(), now) {
-            self.send_back(ticket, shut);
-            self.work(now);
-            return Polled::Waits;
+        let mut kept = BTreeSet::new();
+        for (first, of, tokens) in self.firsts() {
+            let shut = of.iter().find_map(|name| match self.room(name, &kept, tokens, now) {
+                Room::Now => None,
+                Room::Full => Some((name, None)),
+                Room::NotBefore(then) => Some((name, Some(then))),
+            });
+            match shut {
+                Some((_, until)) if first == ticket => return Found::Waits(until),
+                None if first == ticket => {
+                    self.start(path, ticket, tokens, now);
+                    return Found::Starts;
+                }
+                Some((name, _)) => drop(kept.insert(Text::clone(name))),
+                None => kept.extend(of.iter().cloned()),
+            }
         }
-        for key in claim.path.iter() {
-            self.quota(key, now).start(claim.tokens);
-        }
-        Polled::Starts(self.waiting.remove(&ticket).and_then(|waiting| waiting.waker))
+        Found::Waits(None)
     }
 
-    /// Remembers whom to wake. The waker that this replaces is handed back, to be dropped without the lock.
-    pub(super) fn wake_with(&mut self, ticket: Ticket, waker: &Waker) -> Option<Waker> {
-        let waiting = self.waiting.get_mut(&ticket)?;
-        match &waiting.waker {
-            Some(old) if old.will_wake(waker) => None,
-            Some(_) | None => waiting.waker.replace(waker.clone()),
-        }
-    }
-
-    /// A call that has not started gives up, wherever it is on its way. Its waker is handed back, to be dropped without the
-    /// lock.
-    pub(super) fn leave(&mut self, ticket: Ticket, now: Instant) -> Option<Waker> {
-        let Waiting { claim, passed, waker } = self.waiting.remove(&ticket)?;
-        // The wider ones do not know of it, and may be forgotten themselves.
-        for (ix, key) in claim.path.iter().enumerate().take(passed.saturating_add(1)) {
+    /// The first calls of all lines, in the order in which they came.
+    fn firsts(&self) -> Vec<(u64, Path, u64)> {
+        let first = |line: &BTreeMap<u64, Waiting>| {
             #[cfg(test)]
-            if self.has_bug(super::tests::Bug::PlaceLost) && passed == claim.path.len() {
-                continue;
+            if self.bug == Some(Bug::Unfair) {
+                return line.last_key_value().map(|(ticket, waiting)| (*ticket, waiting.tokens));
             }
-            let quota = self.quota(key, now);
-            if ix < passed {
-                quota.give_back(claim.tokens);
-                quota.lanes.gone(claim.who, ticket);
-            } else {
-                quota.lanes.leave(claim.who, ticket);
-            }
-            self.look.insert(key.clone());
-        }
-        self.work(now);
-        waker
+            line.first_key_value().map(|(ticket, waiting)| (*ticket, waiting.tokens))
+        };
+        let firsts =
+            self.lines.iter().filter_map(|(path, line)| first(line).map(|(t, tokens)| (t, Arc::clone(path), tokens)));
+        let mut firsts: Vec<_> = firsts.collect();
+        firsts.sort_unstable_by_key(|(ticket, ..)| *ticket);
+        firsts
     }
 
-    /// A call that ran ends.
-    pub(super) fn finish(&mut self, claim: &Claim, cost: u64, now: Instant) {
-        for key in claim.path.iter() {
-            self.quota(key, now).finish(claim.tokens, cost, now);
-            self.look.insert(key.clone());
+    fn room(&mut self, name: &Text, kept: &BTreeSet<Text>, tokens: u64, now: Instant) -> Room {
+        if kept.contains(name) {
+            return Room::Full;
         }
-        self.work(now);
+        #[cfg(test)]
+        let early = self.bug == Some(Bug::TooEarly);
+        let room = self.quota(name, now).room(tokens, now);
+        #[cfg(test)]
+        let room = if early && room != Room::Full { Room::Now } else { room };
+        room
     }
 
-    /// Nobody starts under `name` for so long.
-    pub(super) fn cool(&mut self, name: &Text, ms: u64, now: Instant) {
-        if self.closed || ms == 0 {
+    fn start(&mut self, path: &Path, ticket: u64, tokens: u64, now: Instant) {
+        self.remove(path, ticket);
+        path.iter().for_each(|name| self.quota(name, now).start(tokens));
+        self.ring();
+    }
+
+    /// Takes a call that has not started out of its line.
+    pub(super) fn leave(&mut self, path: &Path, ticket: u64) {
+        #[cfg(test)]
+        if self.bug == Some(Bug::PlaceLost) {
             return;
         }
-        let key = Key::of(name);
-        self.quota(&key, now).cool(later(now, Duration::from_millis(ms)));
-        // The next in line of a wider quota may hold a place in this one: the wider one is to call the one after it.
-        self.look.extend(self.quotas.keys().cloned());
-        self.work(now);
+        self.remove(path, ticket);
+        self.ring();
+    }
+
+    fn remove(&mut self, path: &Path, ticket: u64) {
+        if let Some(line) = self.lines.get_mut(path) {
+            line.remove(&ticket);
+            if line.is_empty() {
+                self.lines.remove(path);
+            }
+        }
+    }
+
+    /// Ends a call that ran.
+    pub(super) fn finish(&mut self, path: &Path, tokens: u64, cost: u64, now: Instant) {
+        path.iter().for_each(|name| self.quota(name, now).finish(tokens, cost, now));
+        self.quotas.retain(|_, quota| !quota.is_new(now));
+        self.ring();
+    }
+
+    /// Lets no call start under `name` for so long.
+    pub(super) fn cool(&mut self, name: &Text, ms: u64, now: Instant) {
+        if !self.closed && ms > 0 {
+            self.quota(name, now).cool(later(now, Duration::from_millis(ms)));
+            // A call that waits here no longer keeps a wider quota.
+            self.ring();
+        }
     }
 
     pub(super) fn cooling_ms(&self, name: &Text, now: Instant) -> Option<u64> {
-        self.quotas.get(&Key::of(name)).and_then(|quota| cooling_ms(quota, now))
+        self.quotas.get(name).and_then(|quota| cooling_ms(quota, now))
     }
 
-    pub(super) fn seen(&self, now: Instant) -> Vec<QuotaSeen> {
-        let seen = |(key, quota): (&Key, &Quota)| QuotaSeen {
-            name: Text::clone(&key.name),
-            running: quota.running(),
-            waiting: quota.waiting(),
-            cooling_ms: cooling_ms(quota, now),
-        };
-        let mut all: Vec<QuotaSeen> = self.quotas.iter().map(seen).collect();
-        all.sort_by(|a, b| a.name.cmp(&b.name));
-        all
-    }
-
-    /// The timer fires: looks at the quotas that are due.
-    pub(super) fn tick(&mut self, now: Instant) {
-        while self.dues.first().is_some_and(|(due, _)| *due <= now) {
-            let Some((_, key)) = self.dues.pop_first() else { break };
-            if let Some(quota) = self.quotas.get_mut(&key) {
-                quota.due = None;
+    pub(super) fn seen(&mut self, now: Instant) -> Vec<QuotaSeen> {
+        self.quotas.retain(|_, quota| !quota.is_new(now));
+        let mut waiting: BTreeMap<&Text, usize> = self.quotas.keys().map(|name| (name, 0)).collect();
+        for (path, line) in &self.lines {
+            for name in path.iter() {
+                let waiting = waiting.entry(name).or_default();
+                *waiting = waiting.saturating_add(line.len());
             }
-            self.look.insert(key);
         }
-        self.work(now);
+        let seen = |(name, waiting): (&Text, usize)| {
+            let quota = self.quotas.get(name);
+            QuotaSeen {
+                name: Text::clone(name),
+                running: quota.map_or(0, Quota::running),
+                waiting,
+                cooling_ms: quota.and_then(|quota| cooling_ms(quota, now)),
+            }
+        };
+        waiting.into_iter().map(seen).collect()
     }
 
-    /// Everybody who waits is sent away, and whoever comes later does not wait.
-    pub(super) fn close(&mut self, now: Instant) {
+    /// Wakes all calls that wait; none waits from here on.
+    pub(super) fn close(&mut self) {
         self.closed = true;
-        self.called.extend(self.waiting.drain().filter_map(|(_, waiting)| waiting.waker));
-        for quota in self.quotas.values_mut() {
-            quota.clear();
+        let lines = mem::take(&mut self.lines);
+        self.rung.extend(lines.into_values().flat_map(BTreeMap::into_values).map(|waiting| waiting.bell));
+    }
+
+    /// Wakes the first calls of all lines, in the order in which they came: one of them may start now, or later than it thought.
+    fn ring(&mut self) {
+        for (ticket, path, _) in self.firsts() {
+            let waiting = self.lines.get(&path).and_then(|line| line.get(&ticket));
+            self.rung.extend(waiting.map(|waiting| Arc::clone(&waiting.bell)));
         }
-        self.look.extend(self.quotas.keys().cloned());
-        self.work(now);
     }
 
-    #[cfg(test)]
-    fn has_bug(&self, bug: super::tests::Bug) -> bool {
-        self.bug == Some(bug)
-    }
-
-    fn quota(&mut self, key: &Key, now: Instant) -> &mut Quota {
+    fn quota(&mut self, name: &Text, now: Instant) -> &mut Quota {
         let (default, named) = (self.default, &self.named);
-        self.quotas.entry(key.clone()).or_insert_with(|| Quota::new(rates(&key.name, default, named), now))
+        self.quotas.entry(Text::clone(name)).or_insert_with(|| Quota::new(rates(name, default, named), now))
     }
 }
 

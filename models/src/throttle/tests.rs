@@ -3,17 +3,17 @@
 mod callers;
 mod cancel;
 mod cool;
-mod fairness;
 mod life;
+mod order;
 mod random;
 mod rates;
 
 /// Rules that can be switched off, to show that the checks notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bug {
-    /// The session that was served is served again.
+    /// The call that came last starts first.
     Unfair,
-    /// A call that is dropped after it was called up keeps its places.
+    /// A call that is dropped keeps its place in the line.
     PlaceLost,
     /// Calls start before their time.
     TooEarly,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use subtend_session::ids::{SessionId, Text};
+use subtend_session::ids::Text;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -35,7 +35,7 @@ impl Wake for Bell {
     }
 }
 
-/// Calls by name; the first letter is the session's.
+/// Calls by name.
 pub(super) struct Callers {
     pub(super) throttles: Throttles,
     born: Instant,
@@ -43,10 +43,6 @@ pub(super) struct Callers {
     waiting: BTreeMap<String, Pin<Box<dyn Future<Output = Pass> + Send>>>,
     running: BTreeMap<String, Pass>,
     started: Vec<(String, u64)>,
-}
-
-pub(super) fn who(letter: char) -> SessionId {
-    format!("00000000-0000-0000-0000-{:012x}", u32::from(letter)).parse().unwrap()
 }
 
 pub(super) fn texts(names: &[&str]) -> Vec<Text> {
@@ -92,15 +88,14 @@ impl Callers {
     }
 
     pub(super) fn with_bug(self, bug: Option<Bug>) -> Self {
-        self.throttles.0.0.at_desk(|desk, _| desk.bug = bug);
+        self.throttles.0.at_desk(|desk, _| desk.bug = bug);
         self
     }
 
     /// A call that is not polled yet.
     pub(super) fn prepare(&mut self, name: &str, quotas: &[&str], tokens: u64) {
         let (throttles, quotas) = (self.throttles.clone(), texts(quotas));
-        let session = who(name.chars().next().unwrap());
-        let future = Box::pin(async move { throttles.enter(&quotas, session, tokens).await });
+        let future = Box::pin(async move { throttles.enter(&quotas, tokens).await });
         assert!(self.waiting.insert(name.to_owned(), future).is_none(), "{name} waits already");
     }
 

@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use super::super::{Pass, Rates, Throttles};
 use super::Bug;
-use super::callers::{Callers, LAB, MODEL, at_once, quota, requests, texts, tokens, who};
+use super::callers::{Callers, LAB, MODEL, at_once, quota, requests, texts, tokens};
 
 #[tokio::test(start_paused = true)]
 async fn before_the_first_poll() {
@@ -49,24 +49,6 @@ async fn at_the_head_of_the_line_where_it_held_up_others() {
     assert_eq!(callers.started(), "a1 c1");
 }
 
-#[tokio::test(start_paused = true)]
-async fn while_it_holds_a_place_of_its_model_and_waits_for_the_provider() {
-    let model = Rates { concurrent: Some(1), requests_per_minute: Some(10), tokens_per_minute: Some(60) };
-    let mut callers = Callers::under(&[(MODEL, model), (LAB, at_once(1))]);
-    callers.come("a1", &["lab/third", LAB], 1);
-    callers.come("b1", &[MODEL, LAB], 60);
-    callers.come("c1", &[MODEL, LAB], 60);
-    assert_eq!(callers.seen()[..2], [quota(LAB, 1, 1), quota(MODEL, 0, 2)]);
-    callers.give_up("b1");
-    assert_eq!(
-        callers.seen()[..2],
-        [quota(LAB, 1, 1), quota(MODEL, 0, 1)],
-        "c1 has its place, its request and its tokens"
-    );
-    callers.end("a1");
-    assert_eq!(callers.started_at(), [("a1", 0), ("c1", 0)]);
-}
-
 /// The place of a call that ended goes to one that is dropped before it hears of it.
 fn crossing(bug: Option<Bug>) -> String {
     let mut callers = Callers::under(&[(MODEL, at_once(1)), (LAB, at_once(1))]).with_bug(bug);
@@ -101,7 +83,7 @@ async fn with_the_pass_in_hand() {
     let throttles = Throttles::new(at_once(1), []);
     let quotas = texts(&[MODEL, LAB]);
     let call = async {
-        let _pass = throttles.enter(&quotas, who('a'), 1).await;
+        let _pass = throttles.enter(&quotas, 1).await;
         std::future::pending::<()>().await;
     };
     let mut call = Box::pin(call);
@@ -146,10 +128,10 @@ impl Wake for Holder {
 async fn a_waker_that_is_dropped_may_come_back_to_the_desk() {
     let throttles = Throttles::new(at_once(1), []);
     let (shop, lab) = (texts(&["shop"]), texts(&[LAB]));
-    let first = throttles.enter(&lab, who('a'), 1).await;
-    let mut call = Box::pin(throttles.enter(&lab, who('b'), 1));
+    let first = throttles.enter(&lab, 1).await;
+    let mut call = Box::pin(throttles.enter(&lab, 1));
     for polls in 1..=2 {
-        let waker = Waker::from(Arc::new(Holder(throttles.enter(&shop, who('c'), 1).await)));
+        let waker = Waker::from(Arc::new(Holder(throttles.enter(&shop, 1).await)));
         // From the second poll on this replaces a waker, whose pass must have gone back before the next can be had.
         assert!(matches!(call.as_mut().poll(&mut Context::from_waker(&waker)), Poll::Pending), "poll {polls}");
         drop(waker);

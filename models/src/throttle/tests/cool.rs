@@ -54,16 +54,16 @@ async fn a_call_that_was_called_up_before_does_not_start() {
 async fn a_model_that_cools_does_not_hold_up_its_provider() {
     let mut callers = Callers::under(&[(LAB, at_once(1)), (MODEL, at_once(1))]);
     callers.all_come("a1", &[OTHER, LAB]);
-    // Let in by its model and next at the provider.
+    // Next at the provider.
     callers.all_come("b1", &[MODEL, LAB]);
     callers.all_come("c1 c2", &[OTHER, LAB]);
     callers.throttles.cool(&MODEL.into(), 5_000);
     callers.end("a1");
     assert_eq!(callers.started(), "a1 c1");
-    assert_eq!(callers.seen(), [quota(LAB, 1, 1), cooling(MODEL, 0, 1, 5_000), quota(OTHER, 1, 1)]);
+    assert_eq!(callers.seen(), [quota(LAB, 1, 2), cooling(MODEL, 0, 1, 5_000), quota(OTHER, 1, 1)]);
     callers.pass(5_000).await;
     callers.end("c1");
-    assert_eq!(callers.run_dry(), "a1 c1 c2 b1", "it came back to the provider behind the one who waits there");
+    assert_eq!(callers.run_dry(), "a1 c1 b1 c2", "it kept its place in the line");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,14 +1,14 @@
 //! Requests and tokens a minute.
 
 use super::super::{Rates, Throttles};
-use super::callers::{Callers, LAB, MODEL, OTHER, at_once, quota, requests, texts, tokens, who};
+use super::callers::{Callers, LAB, MODEL, OTHER, at_once, quota, requests, texts, tokens};
 
 #[tokio::test(start_paused = true)]
 async fn requests_start_in_a_burst_of_a_tenth_and_then_one_by_one() {
     let mut callers = Callers::under(&[(LAB, requests(30))]);
     callers.all_come("a1 a2 a3 a4 a5 b1", &[LAB]);
     callers.pass(60_000).await;
-    assert_eq!(callers.started_at(), [("a1", 0), ("a2", 0), ("a3", 0), ("a4", 2_000), ("b1", 4_000), ("a5", 6_000)]);
+    assert_eq!(callers.started_at(), [("a1", 0), ("a2", 0), ("a3", 0), ("a4", 2_000), ("a5", 4_000), ("b1", 6_000)]);
     callers.run_dry();
     // After a rest there is a burst again, and no more than that.
     callers.all_come("c1 c2 c3 c4", &[LAB]);
@@ -152,7 +152,7 @@ async fn quotas_that_are_not_named_have_the_default_but_for_models_of_a_named_pr
         [
             quota(LAB, 3, 1),
             quota(MODEL, 3, 1),
-            quota("shop", 2, 1),
+            quota("shop", 2, 2),
             quota("shop/large", 1, 1),
             quota("shop/small", 1, 1)
         ]
@@ -163,7 +163,7 @@ async fn quotas_that_are_not_named_have_the_default_but_for_models_of_a_named_pr
 async fn a_rate_of_zero_counts_as_one() {
     let none = Rates { concurrent: Some(0), requests_per_minute: Some(0), tokens_per_minute: Some(0) };
     let throttles = Throttles::new(none, []);
-    let pass = throttles.enter(&texts(&[LAB]), who('a'), 9).await;
+    let pass = throttles.enter(&texts(&[LAB]), 9).await;
     assert_eq!(throttles.seen(), [quota(LAB, 1, 0)]);
     drop(pass);
     assert_eq!(throttles.seen(), [quota(LAB, 0, 0)], "it pays its debt");
