@@ -1,7 +1,7 @@
 //! The sessions above one: what they lost since its ceiling was recorded is lost to it too (P-4).
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::{Arc, PoisonError};
 
 use subtend_journal::ReadError;
 use subtend_session::authority::Authority;
@@ -16,10 +16,6 @@ const KEPT: usize = 4_096;
 const LONGEST: usize = 256;
 /// An agent that no catalog has: it may do nothing.
 const NOBODY: &str = "";
-
-/// Agents of the sessions from a parent up, sorted: the same for all its children, for life.
-#[derive(Default)]
-pub(crate) struct Lines(Mutex<HashMap<SessionId, Arc<[Text]>>>);
 
 impl Hub {
     /// Agents of the sessions above `state`'s, sorted.

@@ -1,19 +1,18 @@
 //! Activations: a session gets an actor, from its decided birth or by folding its journal, and another after a crash.
 
-use std::sync::Arc;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
 use futures_util::FutureExt;
 use subtend_journal::{Poisoned, ReadError};
 use subtend_session::command::{Command, Deadline};
-use subtend_session::ids::{Epoch, RunKey, SessionId};
+use subtend_session::ids::{CallId, Epoch, RunKey, SessionId};
+use subtend_session::index::{self, RowKey, RowKind};
 use subtend_session::place::Owner;
 use subtend_session::record::Park;
 use subtend_session::state::{FoldError, Phase, State};
 use subtend_supervision::{Exit, How, RestartBudget, Verdict};
 use tokio::sync::oneshot;
 
-use crate::boot::{AtBoot, Lost};
 use crate::directory::{Hot, Presence};
 use crate::driver::{Driver, First};
 use crate::faults::Sight;
@@ -21,6 +20,7 @@ use crate::hub::Hub;
 use crate::lane::{Item, Lane};
 use crate::session_actor::SessionActor;
 use crate::ticket::Timer;
+use crate::values::at_boot::{AtBoot, Lost};
 
 /// Why a session could not be activated: it stays in the journal as it is, and the others go on.
 #[derive(Debug, thiserror::Error)]
@@ -53,7 +53,7 @@ impl Hub {
         let making = std::panic::AssertUnwindSafe(self.make(session, Arc::clone(&lane), hot));
         let made = match making.catch_unwind().await {
             Ok(made) => made,
-            Err(panic) => Err(ActivationError::Panic(crate::turn::panic_text(&*panic).to_string())),
+            Err(panic) => Err(ActivationError::Panic(crate::values::panic::panic_text(&*panic).to_string())),
         };
         if let Err(error) = made {
             if !self.is_stopping() {
@@ -132,7 +132,7 @@ impl Hub {
                 (driver.stays, driver.unmarked) = (stays, !stays);
                 let key = RunKey { session, run: run.no };
                 if lost.is_none() && self.tokens.token(&key).is_none() {
-                    self.tokens.open(key, owner_key(&run.opened.owner));
+                    self.tokens.open(key, run.opened.owner.run());
                     self.restore_accounts(key)?;
                 }
                 Some(self.first_command(&driver, &lane, lost))
@@ -266,10 +266,49 @@ impl Hub {
     }
 }
 
-/// The run that owns, if one does.
-pub(crate) fn owner_key(owner: &Owner) -> Option<RunKey> {
-    match owner {
-        Owner::Run { session, run, .. } => Some(RunKey { session: *session, run: *run }),
-        Owner::Person | Owner::Host(_) | Owner::Detached { .. } => None,
+impl Hub {
+    /// After an activation that failed: if the session cannot be read, its owner hears so, and what its run held is free.
+    pub(crate) fn not_activated(self: &Arc<Self>, session: SessionId, error: &ActivationError) {
+        let damaged = match error {
+            ActivationError::Read(ReadError::Damaged { .. } | ReadError::Newer { .. }) | ActivationError::Fold(_) => {
+                true
+            }
+            ActivationError::Read(ReadError::NoSuchSession(_) | ReadError::Engine(_) | ReadError::Closed)
+            | ActivationError::Poisoned(_)
+            | ActivationError::Spawn(_)
+            | ActivationError::Panic(_) => false,
+        };
+        if !damaged {
+            return;
+        }
+        let why = error.to_string();
+        self.unreadable.add(session, &why);
+        for (owner, key) in self.waiting_for(session) {
+            let notice = index::unreadable_from(session, key, &why);
+            // One that the sweep has yet to reach hears it from its own activation.
+            self.tell_after_sweep(owner, Command::OwnedEnded(vec![notice]));
+        }
+    }
+
+    /// The calls that wait for an end of the session: that of the run in flight, and those that it was yet to hear of.
+    fn waiting_for(&self, session: SessionId) -> Vec<(SessionId, CallId)> {
+        let mut waiting = Vec::new();
+        // A damaged row names nobody; its owner hears of it when it is activated.
+        if let Ok(Some(row)) = self.journal.inflight_of(session) {
+            let run = row.run;
+            self.run_over(RunKey { session, run });
+            for deadline in [Deadline::Queue(run), Deadline::Run(run), Deadline::WallCap(run), Deadline::Grace(run)] {
+                self.timers.disarm(&Timer::Deadline(session, deadline));
+            }
+            if let Owner::Run { session: owner, call, .. } = row.owner {
+                waiting.push((owner, call));
+            }
+        }
+        for (row, _) in self.journal.outbox_to(session).unwrap_or_default() {
+            if let (RowKind::Continue, RowKey::Call(key)) = (row.kind, row.key) {
+                waiting.push((row.from, key));
+            }
+        }
+        waiting
     }
 }

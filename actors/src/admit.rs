@@ -14,13 +14,14 @@ use subtend_session::state::State;
 use subtend_supervision::SpawnGrants;
 use subtend_tools::dialect::{ContinueRequest, Request, StartRequest, subagent};
 
-use crate::births::{Born, Template, whitelist};
+use crate::births::Born;
+use crate::calls::files::Read;
 use crate::hooks::{self, SubagentStart};
 use crate::hub::Hub;
 use crate::names;
-use crate::offer::{Offer, spawning};
-use crate::overrides::model_of;
-use crate::reading::Read;
+use crate::spawn::caches::Template;
+use crate::spawn::offer::{Offer, spawning, whitelist};
+use crate::values::answering::model_of;
 
 impl Hub {
     /// Answers for `calls` of one answer, as the value that `decide(Spawn)` takes.

@@ -2,9 +2,8 @@
 //!
 //! The journal's outbox has a row for each call that waits; this is who is told of it, and whether anybody is there at all.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use subtend_journal::ReadError;
 use subtend_session::command::Command;
@@ -14,7 +13,6 @@ use subtend_session::ids::{CallId, Lsn, SessionId, Text};
 use subtend_session::index::{RowKey, RowKind};
 use subtend_session::record::{AskBy, AskVerdict, Record};
 use subtend_session::state::CallPhase;
-use tokio::sync::Notify;
 
 use crate::driver::Driver;
 use crate::faults::Sight;
@@ -23,28 +21,9 @@ use crate::hub::Hub;
 use crate::proposing::plan_of;
 use crate::runtime::Runtime;
 
-/// A call that waits for a person's word.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Approval {
-    /// The root of the session's tree.
-    pub root: SessionId,
-    /// The session.
-    pub session: SessionId,
-    /// Where it stands: short names from the root down to the session, with `/` between them.
-    pub path: String,
-    /// The call.
-    pub call: CallId,
-    /// The tool that it calls.
-    pub tool: Text,
-    /// The arguments of the call, as the model wrote them.
-    pub args: Text,
-    /// What it is about to do.
-    pub action: Text,
-    /// With what.
-    pub resource: Text,
-    /// The plan that it proposes to carry out, where that is what is asked (`plan_exit`): the whole of it, as the model wrote it.
-    pub plan: Option<Text>,
-}
+pub use questions::Approval;
+
+pub(crate) mod questions;
 
 /// Someone who can give a person's word. While one lives, calls that need a word wait for it; without one they are denied at
 /// once.
@@ -56,73 +35,6 @@ pub struct Approver {
     hub: Arc<Hub>,
     /// The last question that was given.
     seen: u64,
-}
-
-/// Questions that are open in this process.
-#[derive(Default)]
-pub(crate) struct Approvals {
-    approvers: AtomicUsize,
-    open: Mutex<Open>,
-    asked: Notify,
-}
-
-#[derive(Default)]
-struct Open {
-    /// The last question's number, in the order in which they were durable.
-    last: u64,
-    /// Open questions, each with its number once it may be shown.
-    by_call: BTreeMap<(SessionId, CallId), Option<u64>>,
-    shown: BTreeMap<u64, Approval>,
-}
-
-impl Approvals {
-    /// Whether anybody is there to be asked.
-    pub(crate) fn attended(&self) -> bool {
-        self.approvers.load(Ordering::Acquire) > 0
-    }
-
-    /// A call waits for a word. False where nobody could give one; one that waits already goes on waiting.
-    fn opened(&self, session: SessionId, call: CallId) -> bool {
-        let attended = self.attended();
-        let mut open = self.lock();
-        if attended {
-            open.by_call.entry((session, call)).or_insert(None);
-        }
-        open.by_call.contains_key(&(session, call))
-    }
-
-    /// The question is durable and may be shown, if it is still open.
-    fn show(&self, approval: Approval) {
-        let mut guard = self.lock();
-        let open = &mut *guard;
-        let next = open.last.saturating_add(1);
-        if let Some(no @ None) = open.by_call.get_mut(&(approval.session, approval.call)) {
-            *no = Some(next);
-            open.last = next;
-            open.shown.insert(next, approval);
-            drop(guard);
-            self.asked.notify_waiters();
-        }
-    }
-
-    /// The word was given, or is not needed any more.
-    pub(crate) fn closed(&self, session: SessionId, call: CallId) {
-        let mut open = self.lock();
-        if let Some(Some(no)) = open.by_call.remove(&(session, call)) {
-            open.shown.remove(&no);
-        }
-    }
-
-    /// The first open question after number `seen`.
-    fn after(&self, seen: u64) -> Option<(u64, Approval)> {
-        let open = self.lock();
-        let (no, approval) = open.shown.range(seen.saturating_add(1)..).next()?;
-        Some((*no, approval.clone()))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Approver {

@@ -1,7 +1,7 @@
 //! Births: what a session is born with, from its manifest and from the call that asks for it.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::{Arc, PoisonError};
 
 use subtend_agents::manifest::Manifest;
 use subtend_agents::profile::Reader;
@@ -16,32 +16,16 @@ use subtend_session::message::ToolSpec;
 use subtend_session::place::{Place, Source};
 use subtend_session::record::SessionCreated;
 use subtend_session::state::State;
-use subtend_tools::dialect::{StartRequest, is_locked};
+use subtend_tools::dialect::StartRequest;
 
 use crate::hub::Hub;
-use crate::offer::{Offer, narrowed};
-use crate::overrides::{agent_of, model_of};
 use crate::profiles::Caller;
+use crate::spawn::caches::Template;
+use crate::spawn::offer::{Offer, narrowed, whitelist};
+use crate::values::answering::{agent_of, model_of};
 
 /// Bytes of a name that is no tool's, as records keep it.
 const SHOWN: usize = 64;
-
-/// Templates, made once for each agent, model and source of calls, with and without an approver.
-pub(crate) type Births = Mutex<HashMap<(Text, Text, Source, bool), Arc<Template>>>;
-
-/// What all children of one agent have in common.
-pub(crate) struct Template {
-    /// Birth record but for what `decide` settles.
-    pub(crate) created: SessionCreated,
-    /// The manifest's own authority.
-    pub(crate) manifest: Arc<Authority>,
-    /// Turn allowance.
-    pub(crate) turns: u32,
-    /// Turn allowance, where the manifest itself says one.
-    pub(crate) own_turns: Option<u32>,
-    /// Whether nobody owns its runs.
-    pub(crate) detached: bool,
-}
 
 /// A child that is to be born.
 pub(crate) struct Born {
@@ -297,16 +281,4 @@ fn capped(limits: &Limits, cap: u64) -> Result<Interned<Limits>, Refusal> {
 /// The names of dialects, as a birth records them.
 fn names(dialects: &[Dialect]) -> Vec<Text> {
     dialects.iter().map(|dialect| dialect.name().into()).collect()
-}
-
-/// The tools of a child: those that its call names, and no more than its caller is offered (S4, K20). What ends or starts runs
-/// is not theirs to name.
-pub(crate) fn whitelist(asked: Option<&Vec<Text>>, caller: Option<&Vec<Text>>) -> Option<Vec<Text>> {
-    match (asked, caller) {
-        (Some(asked), caller) => {
-            let theirs = |name: &&Text| !is_locked(name) && caller.is_none_or(|caller| caller.contains(name));
-            Some(asked.iter().filter(theirs).map(Arc::clone).collect())
-        }
-        (None, caller) => caller.cloned(),
-    }
 }

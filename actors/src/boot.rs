@@ -17,13 +17,13 @@ use tokio::sync::oneshot;
 use crate::hub::Hub;
 use crate::lane::{Item, Probed};
 use crate::mint::now;
+use crate::values::at_boot::AtBoot;
 
 mod going_on;
 mod report;
 mod standing;
 
 pub use going_on::at_next_boot;
-pub(crate) use going_on::{AtBoot, Lost};
 use report::Aims;
 pub use report::{BootReport, Undone};
 

@@ -6,48 +6,21 @@
 //! what the call says that it cost. One that is dropped counts in full, unless the call never began.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use subtend_journal::ReadError;
 use subtend_models::model::{Answer, ModelError};
 use subtend_session::ids::{AttemptNo, RunKey, Text, TurnNo};
-use subtend_session::limits::Limits;
-use subtend_session::outcome::{Budget, ModelFail};
+use subtend_session::outcome::Budget;
 use subtend_session::record::Reserved;
-use subtend_session::usage::Usage;
-use subtend_supervision::{Currency, Reservation, Spend, SpendLimit};
+use subtend_supervision::{Currency, Spend};
 
-use crate::calling::Called;
+use crate::calls::model_call::{Called, Came};
+use crate::calls::reservation::{Claim, SetAside, limit_of, tokens_of};
 use crate::driver::Driver;
 use crate::hub::Hub;
-use crate::turn::Came;
 
 mod recount;
-
-/// What is to be reserved for the attempt that is about to be made.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Due {
-    pub(crate) turn: TurnNo,
-    pub(crate) attempt: AttemptNo,
-    pub(crate) reserved: Reserved,
-}
-
-/// What a call asks of its root run's budget.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Claim {
-    root: RunKey,
-    /// What the session recorded.
-    pub(crate) reserved: Reserved,
-    want: Spend,
-    limit: SpendLimit,
-}
-
-/// What is set aside for a call. Dropped it counts in full, unless the call never began or costs nothing.
-pub(crate) struct SetAside {
-    reservation: Option<Reservation<RunKey>>,
-    begun: Arc<AtomicBool>,
-    costs: bool,
-}
 
 impl Driver {
     /// What the attempt must reserve before its model is called: nothing in a tree without a budget.
@@ -153,92 +126,6 @@ impl Hub {
             None => usage.cost_micro = Some(0),
         }
     }
-}
-
-impl SetAside {
-    /// The call came to this: that counts instead of what was set aside, as far as it is known. `told` says whether its tokens
-    /// are: prices may be missing where those are known.
-    ///
-    /// What is not known is written into the usage, so that a recount from the records counts it in full too.
-    pub(crate) fn settle(mut self, came: &mut Came, told: bool) {
-        let Some(reservation) = self.reservation.take() else { return };
-        let want = reservation.reserved();
-        match came {
-            Came::Answer(answer) => {
-                let silent = self.costs && answer.usage.tokens() == 0;
-                answer.usage.unreliable |= silent;
-                reservation.settle(spend(&answer.usage, want, told && !silent));
-            }
-            Came::Error(error) => match failure(error.kind, error.usage) {
-                // One that was turned away and says nothing is known to have cost nothing.
-                Some(usage) => reservation.settle(spend(&usage, want, told || error.usage.is_none())),
-                None if self.costs => {
-                    error.usage = Some(Usage::UNKNOWN);
-                    reservation.settle_unknown();
-                }
-                None => reservation.give_back(),
-            },
-            Came::Panic(_) if self.costs => reservation.settle_unknown(),
-            Came::Panic(_) => reservation.give_back(),
-        }
-    }
-}
-
-impl Drop for SetAside {
-    fn drop(&mut self) {
-        let Some(reservation) = self.reservation.take() else { return };
-        if self.costs && self.begun.load(Ordering::Relaxed) {
-            reservation.settle_unknown();
-        } else {
-            reservation.give_back();
-        }
-    }
-}
-
-/// Whether the tokens of what came are known.
-pub(crate) fn is_told(came: &Came) -> bool {
-    match came {
-        Came::Answer(answer) => !answer.usage.unreliable,
-        Came::Error(error) => error.usage.is_some_and(|usage| !usage.unreliable),
-        Came::Panic(_) => false,
-    }
-}
-
-/// What a failed attempt cost, if that is known: one that the provider turned away cost nothing, also if it does not say so.
-fn failure(kind: ModelFail, usage: Option<Usage>) -> Option<Usage> {
-    if usage.is_some() {
-        return usage;
-    }
-    match kind {
-        ModelFail::Auth
-        | ModelFail::Credit
-        | ModelFail::Access
-        | ModelFail::Rate
-        | ModelFail::ContextOverflow
-        | ModelFail::InvalidRequest
-        // Of ours: it never began, else it would have said that it does not know.
-        | ModelFail::Dropped => Some(Usage::default()),
-        ModelFail::Unavailable | ModelFail::BadAnswer => None,
-    }
-}
-
-/// What counts for a call that says it cost `usage`: of what it does not know at least what was set aside.
-fn spend(usage: &Usage, want: Spend, told: bool) -> Spend {
-    let nothing = told && usage.tokens() == 0;
-    let cost_micro = usage.cost_micro.unwrap_or(if nothing { 0 } else { want.cost_micro });
-    Spend {
-        tokens: if told { usage.tokens() } else { usage.tokens().max(want.tokens) },
-        cost_micro: if usage.unreliable { cost_micro.max(want.cost_micro) } else { cost_micro },
-    }
-}
-
-fn tokens_of(reserved: &Reserved) -> u64 {
-    reserved.input.saturating_add(reserved.output)
-}
-
-/// What a root run with these limits may spend.
-pub(crate) fn limit_of(limits: &Limits) -> SpendLimit {
-    SpendLimit { tokens: limits.tokens, cost_micro: limits.cost_micro }
 }
 
 #[cfg(test)]

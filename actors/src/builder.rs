@@ -22,22 +22,25 @@ use subtend_tools::registry::Registry;
 use subtend_tools::workspace::{Workspace, WorkspaceError};
 use tokio_util::sync::CancellationToken;
 
-use crate::approvals::{Approvals, Approver};
+use crate::approvals::Approver;
+use crate::approvals::questions::Approvals;
 use crate::assembly::{slots, supervisors, timers, watch_poison};
 use crate::boot::{BootError, BootProgress};
+use crate::cancel_causes::CancelCauses;
 use crate::directory::Directory;
 use crate::faults::Faults;
 use crate::hooks::Hooks;
 use crate::hub::{Hub, HubCell};
 use crate::mint::Mint;
-use crate::offer::Offers;
 use crate::options::Options;
 use crate::prices::{BadPrice, Prices};
 use crate::publisher::Publisher;
 use crate::runtime::Runtime;
-use crate::services::Services;
+use crate::services::running::Services;
+use crate::spawn::caches::Offers;
 use crate::tool_options::{self, BadToolOptions};
 use crate::unreadable::Unreadable;
+use crate::values::answering::pool_name;
 use crate::waiters::Waiters;
 
 /// What a runtime is made of. Everything has a default but the model.
@@ -141,6 +144,13 @@ impl Default for Builder {
             tool_options: ToolOptions::new(),
             on_boot: Box::new(|_| ()),
         }
+    }
+}
+
+impl Runtime {
+    /// What a runtime is made of.
+    pub fn builder() -> Builder {
+        Builder::default()
     }
 }
 
@@ -367,7 +377,7 @@ impl Builder {
             waiters: Waiters::default(),
             services: Services::default(),
             gate: Gate::new(),
-            closing: std::sync::Mutex::default(),
+            causes: CancelCauses::default(),
             defs: std::sync::Mutex::default(),
             stale: AtomicU64::new(0),
             readings: AtomicU64::new(0),
@@ -406,11 +416,6 @@ impl Builder {
             }
         }
     }
-}
-
-/// The name of the pool `name` where models are named.
-pub(crate) fn pool_name(name: &str) -> Text {
-    format!("pool:{name}").into()
 }
 
 /// The models, and the name that stands for sessions without one of their own.

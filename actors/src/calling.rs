@@ -10,56 +10,25 @@ use futures_util::task::noop_waker_ref;
 use subtend_agents::prompt;
 use subtend_models::estimate;
 use subtend_models::model::{Answer, Deltas, Model, ModelError, Request};
-use subtend_models::models::Member;
 use subtend_models::throttle::Pass;
 use subtend_session::command::Command;
 use subtend_session::context::context;
 use subtend_session::ids::{AttemptNo, Lsn, RunKey, Text, TurnNo};
 use subtend_session::outcome::{Budget, ModelFail, Part};
 use subtend_session::settings::Settings;
-use tokio::task::AbortHandle;
-use tokio_util::sync::CancellationToken;
 
-use crate::budget::{self, Claim};
+use crate::calls::in_flight::TurnAtWork;
+use crate::calls::model_call::{self, Called, Calling, Came, Patience, Pulse};
+use crate::calls::reservation::{Claim, is_told};
 use crate::driver::Driver;
 use crate::faults::Point;
 use crate::hooks::{ModelChoice, guarded};
 use crate::hub::Hub;
 use crate::lane::Item;
-use crate::overrides::{agent_of, model_of};
-use crate::turn::{self, Address, Calling, Came, Patience, Pulse};
-
-/// A model stream in flight. Dropping it ends the stream.
-pub(crate) struct TurnAtWork {
-    stop: CancellationToken,
-    task: AbortHandle,
-}
-
-impl Drop for TurnAtWork {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-impl TurnAtWork {
-    /// Asks the task to drop the stream; it still tells that it did.
-    pub(crate) fn cancel(&self) {
-        self.stop.cancel();
-    }
-}
-
-/// The model of one call, and the name under which the session asked for it.
-#[derive(Clone, Debug)]
-pub(crate) struct Called {
-    /// The session's name for its model: of a pool, perhaps.
-    asked: Text,
-    /// The model that is called.
-    member: Member,
-    /// Whether the name stands for several: then records say which one it was.
-    pool: bool,
-    /// Whether the model that answers for all is called, since the name has none: records say so too.
-    stands_in: bool,
-}
+use crate::turn;
+use crate::values::address::Address;
+use crate::values::answering::{agent_of, model_of};
+use crate::values::panic::panic_text;
 
 impl Hub {
     /// What a failure of `called` means for later calls: pools pass it over, and a provider that asked for patience gets it
@@ -93,21 +62,6 @@ impl Hub {
             self.models.answered(&called.member.name);
         }
         called.shown().or_else(|| answer.model.clone())
-    }
-}
-
-impl Called {
-    /// The model that is called.
-    pub(crate) fn member(&self) -> &Member {
-        &self.member
-    }
-
-    /// The name for records, where the session's own does not say it.
-    pub(crate) fn shown(&self) -> Option<Text> {
-        if self.stands_in {
-            return Some(self.member.model.name().into());
-        }
-        self.pool.then(|| Arc::clone(&self.member.name))
     }
 }
 
@@ -168,7 +122,7 @@ impl Driver {
             return self.spawn_turn(Call::Later(Box::new(later)), called, at, pulse);
         }
         self.hub.cap(&called, &mut request);
-        let mut calling = turn::call(&model, request, deltas, self.state.limits.calls_per_answer);
+        let mut calling = model_call::call(&model, request, deltas, self.state.limits.calls_per_answer);
         match calling.as_mut().poll(&mut Context::from_waker(noop_waker_ref())) {
             Poll::Ready(mut came) => {
                 drop(calling);
@@ -265,7 +219,7 @@ impl Driver {
                     turn: at.turn,
                     attempt: at.attempt,
                     part: Part::TurnTask,
-                    message: turn::panic_text(&*panic),
+                    message: panic_text(&*panic),
                 },
             };
             hub.deliver(at.session, Item::Command(command, None));
@@ -333,7 +287,7 @@ impl Hub {
         let later = match call {
             Call::Now(calling) => {
                 begun.store(true, Ordering::Relaxed);
-                let mut came = turn::watched(calling, pulse, patience).await;
+                let mut came = model_call::watched(calling, pulse, patience).await;
                 self.price(called, &mut came);
                 return Ok(came);
             }
@@ -363,7 +317,8 @@ impl Hub {
         }
         begun.store(true, Ordering::Relaxed);
         let mut came =
-            turn::watched(turn::call(&model, request, deltas, patience.calls_per_answer), pulse, patience).await;
+            model_call::watched(model_call::call(&model, request, deltas, patience.calls_per_answer), pulse, patience)
+                .await;
         match &came {
             Came::Answer(Answer { usage, .. }) if !usage.unreliable && usage.tokens() > 0 => {
                 pass.settle(usage.tokens())
@@ -372,7 +327,7 @@ impl Hub {
             // Nothing is known: the estimate stands.
             Came::Answer(_) | Came::Error(_) | Came::Panic(_) => drop(pass),
         }
-        let told = budget::is_told(&came);
+        let told = is_told(&came);
         self.price(called, &mut came);
         if let Some(set_aside) = set_aside {
             set_aside.settle(&mut came, told);

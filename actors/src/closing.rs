@@ -1,10 +1,7 @@
 //! Why runs end that did not end by themselves: what their owners decided, noted before their tokens fire (S-8).
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{MutexGuard, PoisonError};
-
 use subtend_session::command::Command;
-use subtend_session::ids::{CallId, RunKey, SessionId};
+use subtend_session::ids::{RunKey, SessionId};
 use subtend_session::index::{Row, RowKey, RowKind};
 use subtend_session::outcome::{By, Outcome, OutcomeKind};
 use subtend_session::place::Owner;
@@ -12,20 +9,6 @@ use subtend_session::record::Hold;
 use subtend_session::state::State;
 
 use crate::hub::Hub;
-
-/// Why runs are cancelled by their owners. What is noted of a run goes with its end.
-#[derive(Default)]
-pub(crate) struct Closing {
-    /// Runs that close, with their outcomes: the true cause for all that they own.
-    own: HashMap<RunKey, OutcomeKind>,
-    /// Those of them below which inputs that wait stay where they are: the whole tree is cancelled.
-    stands: HashSet<RunKey>,
-    /// Runs that their owner cancels one by one and itself goes on: by its interrupt, or by a call of its model. Noted by
-    /// themselves, not by the owner: that owns others, which this spares and which a cancel from above may still end.
-    single: HashMap<RunKey, (CallId, By)>,
-    /// Runs that continue calls opened, by owner and key: their owners know the key only, not the number.
-    continued: HashMap<(SessionId, CallId), RunKey>,
-}
 
 impl Hub {
     /// Whether the owner of the run in flight is over or closes, and how: an opening checks it (rule 7).
@@ -43,30 +26,6 @@ impl Hub {
             }
             Owner::Person | Owner::Host(_) | Owner::Detached { .. } => None,
         }
-    }
-
-    /// Notes that `key` closes as `outcome`, and whether the queues below it stand from here on.
-    pub(crate) fn closes(&self, key: RunKey, outcome: OutcomeKind, queue_stands: bool) {
-        let mut closing = self.lock_closing();
-        closing.own.insert(key, outcome);
-        if queue_stands {
-            closing.stands.insert(key);
-        }
-    }
-
-    /// Whether a run above, `owner` or one that owns it, closes with the whole tree below it.
-    fn stands_below(&self, owner: RunKey) -> bool {
-        if self.lock_closing().stands.is_empty() {
-            return false;
-        }
-        let mut at = Some(owner);
-        while let Some(key) = at {
-            if self.lock_closing().stands.contains(&key) {
-                return true;
-            }
-            at = self.tokens.owner(&key);
-        }
-        false
     }
 
     /// The word by which the run in flight of `state` hears that its owner is over, where its queue is to stand: any other end
@@ -88,16 +47,6 @@ impl Hub {
         owned.into_iter().chain(self.standing_word(state))
     }
 
-    /// What of its owner ends the run `owned`. An owner whose own close is not decided yet closes because its owner does.
-    fn closing_kind(&self, owner: RunKey, owned: RunKey) -> OutcomeKind {
-        let closing = self.lock_closing();
-        match closing.single.get(&owned) {
-            Some((_, By::Owner { outcome })) => *outcome,
-            Some((_, By::Person | By::Host | By::Model { .. } | By::Sweep)) => OutcomeKind::Cancelled,
-            None => closing.own.get(&owner).copied().unwrap_or(OutcomeKind::Cancelled),
-        }
-    }
-
     /// The command by which the run `owned`, whose token has fired, hears why: of itself, or of its owner.
     pub(crate) fn word_from_above(&self, owner: RunKey, owned: RunKey) -> Command {
         self.single_cancel(owner.session, owned).unwrap_or_else(|| Command::OwnerOver {
@@ -107,40 +56,13 @@ impl Hub {
         })
     }
 
-    /// The command by which the run `owned` hears that its owner cancels it alone, if that does.
-    pub(crate) fn single_cancel(&self, owner: SessionId, owned: RunKey) -> Option<Command> {
-        let closing = self.lock_closing();
-        let (key, by) = closing.single.get(&owned)?;
-        Some(Command::OwnerCancels { owner, key: *key, by: by.clone() })
-    }
-
-    /// Notes that the owner of `owned` cancels it alone: before its token fires.
-    pub(crate) fn cancels_single(&self, owned: RunKey, key: CallId, by: By) {
-        self.lock_closing().single.insert(owned, (key, by));
-    }
-
-    /// Takes that note away: there was no token to fire, so that no end of the run would.
-    pub(crate) fn spares_single(&self, owned: RunKey) {
-        self.lock_closing().single.remove(&owned);
-    }
-
-    /// Notes the run that a call of `owner` opened in an ended session.
-    pub(crate) fn continues(&self, owner: SessionId, key: CallId, run: RunKey) {
-        self.lock_closing().continued.insert((owner, key), run);
-    }
-
-    /// The run that the call `key` of `owner` opened in an ended session, once that has opened it.
-    pub(crate) fn continued(&self, owner: SessionId, key: CallId) -> Option<RunKey> {
-        self.lock_closing().continued.get(&(owner, key)).copied()
-    }
-
     /// Whether the run `owner` is over or closes, and how, for a session that it asks to go on (rule 7).
     ///
     /// An owner that has no token here has ended, or was in flight when the host died: the journal knows which.
     pub(crate) fn asker_over(&self, owner: RunKey) -> Option<OutcomeKind> {
         match self.tokens.token(&owner) {
             Some(token) if !token.is_cancelled() => None,
-            Some(_) => Some(self.lock_closing().own.get(&owner).copied().unwrap_or(OutcomeKind::Cancelled)),
+            Some(_) => Some(self.causes.closing(owner).unwrap_or(OutcomeKind::Cancelled)),
             None => Some(self.left_behind(owner).unwrap_or(OutcomeKind::Lost)),
         }
     }
@@ -170,26 +92,32 @@ impl Hub {
         self.journal.outbox_to(session).is_ok_and(|rows| rows.iter().any(|(row, _)| cancels(row)))
     }
 
-    fn lock_closing(&self) -> MutexGuard<'_, Closing> {
-        self.closing.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns whether `owner` or a run above it closes with the whole tree below it.
+    fn stands_below(&self, owner: RunKey) -> bool {
+        self.causes.keeps_queues_below(owner, |run| self.tokens.owner(run))
     }
 
-    /// A run is over: nothing hangs on it any more.
+    /// Returns what of its owner ends the run `owned`. An owner whose own close is not decided yet closes because its owner does.
+    fn closing_kind(&self, owner: RunKey, owned: RunKey) -> OutcomeKind {
+        match self.causes.single(owned) {
+            Some((_, By::Owner { outcome })) => outcome,
+            Some((_, By::Person | By::Host | By::Model { .. } | By::Sweep)) => OutcomeKind::Cancelled,
+            None => self.causes.closing(owner).unwrap_or(OutcomeKind::Cancelled),
+        }
+    }
+
+    /// Returns the command that tells the run `owned` that its owner cancels it alone.
+    pub(crate) fn single_cancel(&self, owner: SessionId, owned: RunKey) -> Option<Command> {
+        let (key, by) = self.causes.single(owned)?;
+        Some(Command::OwnerCancels { owner, key, by })
+    }
+
+    /// Releases what a run that has ended holds: its token, its accounts and the causes of its cancellation.
     pub(crate) fn run_over(&self, key: RunKey) {
         self.tokens.close(&key);
         // Only a root run has an account.
         self.ledger.forget(key);
         self.budgets.forget(key);
-        let mut closing = self.lock_closing();
-        if !closing.own.is_empty() {
-            closing.own.remove(&key);
-            closing.stands.remove(&key);
-        }
-        if !closing.single.is_empty() {
-            closing.single.remove(&key);
-        }
-        if !closing.continued.is_empty() {
-            closing.continued.retain(|_, run| *run != key);
-        }
+        self.causes.forget(key);
     }
 }

@@ -12,22 +12,13 @@ use subtend_session::record::Record;
 use subtend_session::state::State;
 
 use crate::directory::Hot;
-use crate::driver::{Driver, Pending};
+use crate::driver::{Driver, Halted, Pending};
 use crate::faults::{Point, Sight};
 use crate::hub::Hub;
 use crate::lane::Listed;
 use crate::publisher::{self, Shown};
 use crate::services::Heard;
 use crate::streams::Ends;
-
-/// Why the activation does not go on.
-#[derive(Debug)]
-pub(crate) enum Halted {
-    /// It may not write any more: it was fenced, or the journal is poisoned.
-    Over,
-    /// The journal refused this batch and takes others: the session is folded anew, within its restart budget.
-    Refused(String),
-}
 
 impl Driver {
     /// Commits what was decided as one frame, with its births in the same batch, then does what was decided.

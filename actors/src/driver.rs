@@ -17,20 +17,17 @@ use subtend_session::state::{Phase, State};
 use subtend_supervision::Slot;
 use tokio::sync::oneshot;
 
-use crate::activation::owner_key;
-use crate::budget::Due;
-use crate::calling::TurnAtWork;
+use crate::calls::files::Reading;
+use crate::calls::in_flight::{Ready, ToolAtWork, TurnAtWork};
+use crate::calls::reservation::Due;
 use crate::clock::RunClock;
-use crate::commit::Halted;
 use crate::directory::Hot;
 use crate::faults::{Point, Sight};
-use crate::handle::{Ended, QueueEntry};
 use crate::hub::Hub;
 use crate::lane::{Answer, Item, Lane, Listed, Probed, ReplyTo, is_control};
-use crate::offer::Offer;
-use crate::reading::Reading;
-use crate::turn::Ready;
-use crate::work::ToolAtWork;
+use crate::spawn::offer::Offer;
+use crate::values::ended::Ended;
+use crate::values::queue_entry::QueueEntry;
 
 /// Items taken from the lanes at a time: the bound of one decision batch.
 const BATCH: usize = 256;
@@ -51,6 +48,15 @@ pub(crate) enum Step {
     Stop,
     /// The journal refused what was decided: the session is to be folded anew.
     Fail(String),
+}
+
+/// Why the activation does not go on.
+#[derive(Debug)]
+pub(crate) enum Halted {
+    /// It may not write any more: it was fenced, or the journal is poisoned.
+    Over,
+    /// The journal refused this batch and takes others: the session is folded anew, within its restart budget.
+    Refused(String),
 }
 
 /// What was decided and is not committed yet.
@@ -428,10 +434,10 @@ impl Driver {
             } else if let Record::RunOpened(opened) = record {
                 // Before any effect of the run: what it will own hangs on its token.
                 let key = RunKey { session: self.session(), run: opened.run };
-                self.hub.tokens.open(key, owner_key(&opened.owner));
+                self.hub.tokens.open(key, opened.owner.run());
                 if let Owner::Run { session, call, .. } = &opened.owner {
                     // A later run of a child: its owner will know it by the key.
-                    self.hub.continues(*session, *call, key);
+                    self.hub.causes.continues(*session, *call, key);
                 }
             }
         }

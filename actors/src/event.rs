@@ -7,10 +7,11 @@ use subtend_models::model::Delta;
 use subtend_session::ids::{AttemptNo, CallId, RunNo, Seq, SessionId, Text, TurnNo};
 use subtend_session::record::Record;
 
-pub use crate::subscription::Subscription;
 pub use queue::{QueueEvent, QueueEvents};
+pub use subscription::Subscription;
 
 mod queue;
+pub(crate) mod subscription;
 
 /// One event of a session.
 #[derive(Clone, Debug)]

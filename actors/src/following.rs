@@ -11,12 +11,12 @@ use subtend_journal::{ReadError, Stored};
 use subtend_session::ids::{Seq, SessionId};
 use subtend_session::record::Record;
 
+use crate::event::subscription::{Scope, Subscription};
 use crate::event::{Event, Next, QueueEvents, What};
-use crate::handle::Stopped;
 use crate::hub::Hub;
 use crate::polling::Polled;
 use crate::streams::{self, Place};
-use crate::subscription::{Scope, Subscription};
+use crate::values::error::Stopped;
 
 /// Records that are read from the journal at a time.
 const PAGE: usize = 128;

@@ -4,27 +4,27 @@ use std::sync::Arc;
 
 use subtend_session::command::{Command, SwitchTo};
 use subtend_session::effect::Reply;
-use subtend_session::ids::{Lsn, RunNo, Seq, SessionId, Text};
+use subtend_session::ids::{Lsn, RunNo, Seq, SessionId};
 use subtend_session::outcome::{By, Outcome};
 use subtend_session::record::{Hold, Record};
-use subtend_session::usage::Usage;
 use tokio::sync::oneshot;
 
+use crate::event::subscription::{Scope, Subscription};
 use crate::following::Events;
 use crate::hub::Hub;
 use crate::lane::{Answer, Item, Probed};
-use crate::subscription::{Scope, Subscription};
 
+pub use crate::values::control::Control;
+pub use crate::values::ended::Ended;
+pub use crate::values::error::{ControlError, SendError, Stopped, WaitError};
+pub use crate::values::queue_entry::{QueueEntry, QueueKind};
 pub use branch::{Alternative, Alternatives, BranchOptions, Switched};
-pub use error::{ControlError, SendError, Stopped, WaitError};
 pub use input::Input;
-pub use queue::{QueueEntry, QueueKind};
 pub use run::RunHandle;
 
 mod asking;
 mod branch;
 mod describe;
-mod error;
 mod input;
 mod life;
 mod queue;
@@ -43,46 +43,6 @@ pub struct SessionHandle {
 impl std::fmt::Debug for SessionHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("SessionHandle").field(&self.id).finish()
-    }
-}
-
-/// How a run ended.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Ended {
-    /// The run.
-    pub run: RunNo,
-    /// Its outcome.
-    pub outcome: Outcome,
-    /// The whole answer of a completed run; partial output of any other.
-    pub text: Option<Text>,
-    /// Answered turns.
-    pub turns: u32,
-    /// What it and all that it owned cost.
-    pub usage: Usage,
-}
-
-/// What a control did.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Control {
-    /// Done, or under way, for this run.
-    Done(RunNo),
-    /// The run had ended, or its outcome was fixed before.
-    AlreadyEnded(Outcome),
-    /// There never was such a run.
-    NotFound,
-}
-
-impl Control {
-    pub(crate) fn of(reply: Reply) -> Self {
-        match reply {
-            Reply::Done(run) => Self::Done(run),
-            Reply::AlreadyEnded(_, outcome) => Self::AlreadyEnded(outcome),
-            Reply::NotFound
-            | Reply::None
-            | Reply::Accepted { .. }
-            | Reply::Branched { .. }
-            | Reply::Switched { .. } => Self::NotFound,
-        }
     }
 }
 

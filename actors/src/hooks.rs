@@ -15,7 +15,7 @@ use subtend_session::outcome::Outcome;
 use subtend_session::place::{Mode, Owner};
 use subtend_session::record::Lane;
 
-use crate::turn::panic_text;
+use crate::values::panic::panic_text;
 
 mod message;
 mod subagent;

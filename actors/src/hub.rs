@@ -20,25 +20,26 @@ use subtend_supervision::{Budgets, Gate, Ledger, SlotPools, Supervisors, Timers,
 use subtend_tools::option::ToolOptions;
 use subtend_tools::registry::Registry;
 use subtend_tools::workspace::Workspace;
-
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::approvals::Approvals;
-use crate::closing::Closing;
+use crate::approvals::questions::Approvals;
+use crate::cancel_causes::CancelCauses;
 use crate::directory::{Directory, Next};
 use crate::faults::Sight;
-use crate::handle::{Ended, Stopped, WaitError};
 use crate::hooks::Hooks;
 use crate::lane::{Full, Item, is_control};
 use crate::mint::Mint;
-use crate::offer::Offers;
 use crate::options::{Options, TakesUp};
 use crate::prices::Prices;
 use crate::publisher::Publisher;
-use crate::services::Services;
+use crate::services::running::Services;
+use crate::spawn::caches::Offers;
 use crate::ticket::{Ticket, Timer};
 use crate::unreadable::Unreadable;
+use crate::values::at_boot::AtBoot;
+use crate::values::ended::Ended;
+use crate::values::error::{Stopped, WaitError};
 use crate::waiters::Waiters;
 
 /// What sessions of one runtime share.
@@ -91,7 +92,7 @@ pub(crate) struct Hub {
     /// Who can give a person's word, and what waits for one.
     pub(crate) approvals: Approvals,
     /// Why runs are cancelled by their owners (S-8).
-    pub(crate) closing: Mutex<Closing>,
+    pub(crate) causes: CancelCauses,
     /// Bodies that the journal already has.
     pub(crate) defs: Mutex<std::collections::HashSet<Hash>>,
     /// Completions that came too late: counted, not recorded.
@@ -102,7 +103,7 @@ pub(crate) struct Hub {
     pub(crate) tasks: tokio_util::task::TaskTracker,
     /// Sessions whose run was in flight when the host died, and what becomes of it: the next activation ends one that is lost before
     /// all else, and leaves one that stays as it is until something concerns it.
-    pub(crate) boot: Mutex<std::collections::HashMap<SessionId, crate::boot::AtBoot>>,
+    pub(crate) boot: Mutex<std::collections::HashMap<SessionId, AtBoot>>,
     /// The sessions that the start takes up, where these are not all or none.
     pub(crate) takes: Mutex<std::collections::HashSet<SessionId>>,
     /// Inputs that stay in their queues behind runs that the start ended.

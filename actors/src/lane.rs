@@ -13,10 +13,11 @@ use subtend_session::ids::{InputId, Lsn, RunNo};
 use subtend_supervision::slots::Slot;
 use tokio::sync::oneshot;
 
-use crate::boot::Lost;
-use crate::handle::QueueEntry;
-use crate::reading::HasRead;
+use crate::calls::files::HasRead;
 use crate::ticket::Ticket;
+use crate::values::at_boot::Lost;
+use crate::values::ended::Ended;
+use crate::values::queue_entry::QueueEntry;
 
 /// The answer to a command, with the run that was in flight, or the last one, when it was decided.
 pub(crate) type Answer = Result<(Reply, RunNo), Rejection>;
@@ -73,7 +74,7 @@ pub(crate) struct Probed {
     /// The number of the run in flight and the last ended run.
     pub(crate) in_flight: Option<RunNo>,
     /// The last ended run.
-    pub(crate) last: Option<crate::handle::Ended>,
+    pub(crate) last: Option<Ended>,
 }
 
 /// Where one session's items wait. It outlives activations: what was not taken by one is taken by the next.

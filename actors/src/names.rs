@@ -17,8 +17,8 @@ use uuid::Uuid;
 use crate::directory::Presence;
 use crate::driver::Driver;
 use crate::hub::Hub;
-use crate::offer::{Offer, spawning};
 use crate::proposing::proposal;
+use crate::spawn::offer::{Offer, spawning};
 
 /// Tasks that an error names.
 const SHOWN: usize = 20;

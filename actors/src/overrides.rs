@@ -7,21 +7,11 @@ use subtend_journal::ReadError;
 use subtend_session::ids::{Seq, SessionId, Text};
 use subtend_session::place::Source;
 use subtend_session::record::{AgentOverride, Record};
-use subtend_session::state::State;
 
 use crate::driver::Driver;
-use crate::handle::{SendError, Stopped};
 use crate::hub::Hub;
-
-/// The agent that answers in a session now.
-pub(crate) fn agent_of(state: &State) -> &Text {
-    state.agent.as_ref().map_or(&state.created.agent, |other| &other.agent)
-}
-
-/// The model that a session asks, as the agent that answers in it names it.
-pub(crate) fn model_of(state: &State) -> &Text {
-    state.agent.as_ref().map_or(&state.created.model, |other| &other.model)
-}
+use crate::values::answering::agent_of;
+use crate::values::error::{SendError, Stopped};
 
 impl Hub {
     /// Resolves the agent `name` for an input of `session`, as it is now: later changes of its manifest's prompt are not seen.

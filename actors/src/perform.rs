@@ -13,12 +13,11 @@ use subtend_session::record::Record;
 use subtend_session::state::State;
 use subtend_supervision::{Class, Whose};
 
-use crate::activation::owner_key;
+use crate::calls::files::Read;
 use crate::directory::{Hot, Next};
 use crate::driver::{Driver, Pending};
 use crate::faults::Sight;
 use crate::lane::Item;
-use crate::reading::Read;
 use crate::slots::pool;
 use crate::ticket::Timer;
 
@@ -139,7 +138,7 @@ impl Driver {
     /// In this order: a stream below that the token drops finds its owner's outcome already noted (S-8).
     fn cancel_owned(&mut self, run: RunNo, outcome: OutcomeKind, queue_stands: bool) {
         let key = RunKey { session: self.session(), run };
-        self.hub.closes(key, outcome, queue_stands);
+        self.hub.causes.closes(key, outcome, queue_stands);
         let owned: Vec<SessionId> =
             self.state.run.iter().flat_map(|run| run.owned.values()).map(|owned| owned.child).collect();
         for child in owned {
@@ -160,9 +159,9 @@ impl Driver {
         let owner = self.session();
         let born = self.state.children.get(&child).is_some_and(|child| child.call == Some(key));
         let first = born.then_some(RunKey { session: child, run: RunNo(1) });
-        let run = first.or_else(|| self.hub.continued(owner, key));
+        let run = first.or_else(|| self.hub.causes.continued(owner, key));
         if let Some(run) = run {
-            self.hub.cancels_single(run, key, by.clone());
+            self.hub.causes.cancels_single(run, key, by.clone());
         }
         self.hub.tell(child, Command::OwnerCancels { owner, key, by });
         if let Some(run) = run {
@@ -172,7 +171,7 @@ impl Driver {
             && !self.hub.tokens.fire(&run)
         {
             // It ended before that, or has not been opened here: nobody would take the note away.
-            self.hub.spares_single(run);
+            self.hub.causes.forget_single(run);
         }
     }
 
@@ -302,5 +301,5 @@ fn last_word(timers: &mut Vec<(Deadline, Option<u64>)>, deadline: Deadline, word
 }
 
 fn owner_of(state: &State) -> Option<RunKey> {
-    state.run.as_ref().and_then(|run| owner_key(&run.opened.owner))
+    state.run.as_ref().and_then(|run| run.opened.owner.run())
 }

@@ -9,8 +9,7 @@ use subtend_session::authority::Authority;
 use subtend_session::ids::Text;
 use subtend_tools::registry::Registry;
 
-use crate::births::whitelist;
-use crate::offer::narrowed;
+use crate::spawn::offer::{narrowed, whitelist};
 
 /// The session that may name profiles.
 #[derive(Clone, Copy, Debug)]

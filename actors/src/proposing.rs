@@ -12,8 +12,8 @@ use subtend_session::state::State;
 use subtend_tools::plan_exit;
 
 use crate::hub::Hub;
-use crate::offer::Offer;
-use crate::overrides::agent_of;
+use crate::spawn::offer::Offer;
+use crate::values::answering::agent_of;
 
 impl Hub {
     /// The model that a session of `state`'s was opened with, if it may propose that its plan be carried out: a root session whose agent

@@ -9,11 +9,11 @@ use subtend_session::ids::{Lsn, Seq, SessionId};
 use subtend_session::record::Record;
 use tokio::sync::{broadcast, mpsc};
 
+use crate::event::subscription::{Listening, Scope, Subscription};
 use crate::event::{Event, What};
 use crate::nudges::{Nudge, Nudges};
 use crate::streams::{Ends, Streams};
-use crate::subscription::{Listening, Scope, Subscription};
-use crate::turn::Address;
+use crate::values::address::Address;
 
 /// Records of one session that were appended together.
 pub(crate) struct Shown {

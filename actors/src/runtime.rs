@@ -11,15 +11,13 @@ use subtend_session::ids::{Interned, SessionId, Text};
 use subtend_session::limits::{BadLimit, Limits};
 use subtend_session::place::{OnRestart, Place, Source};
 use subtend_session::title::{self, BadTitle};
-
 use subtend_tools::display::Shown;
 
 use crate::boot::BootReport;
-use crate::builder::Builder;
 use crate::event::Subscription;
+use crate::event::subscription::Scope;
 use crate::handle::SessionHandle;
 use crate::hub::Hub;
-use crate::subscription::Scope;
 
 /// A running instance. Two in one process never meet.
 ///
@@ -144,11 +142,6 @@ pub struct ShutdownReport {
 }
 
 impl Runtime {
-    /// What a runtime is made of.
-    pub fn builder() -> Builder {
-        Builder::default()
-    }
-
     pub(crate) fn new(hub: Arc<Hub>) -> Self {
         Self { hub, report: BootReport::default(), down: false }
     }

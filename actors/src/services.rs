@@ -4,76 +4,29 @@
 //! A service is owned by nobody who waits: it takes no slot, wakes nothing, and holds no run open. It is ended with the run, the
 //! close or the deletion of the session that it works for, and with the runtime.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use subtend_journal::Stored;
 use subtend_session::authority::Authority;
 use subtend_session::command::{BranchPlan, Command, Description};
-use subtend_session::context;
 use subtend_session::effect::Reply;
 use subtend_session::ids::{InputId, Interned, RunNo, Seq, SessionId, Text};
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::outcome::{By, Outcome};
-use subtend_session::place::{BranchKind, OnRestart, Owner, Place, Service};
+use subtend_session::place::{BranchKind, OnRestart, Owner, Place};
 use subtend_session::record::{From, Hold, Record, SummarySet, TitleSet};
-use subtend_session::render;
 use subtend_session::state::State;
-use tokio::sync::Notify;
+use subtend_session::{context, render};
 use tokio_util::sync::CancellationToken;
 
 use crate::handle::{ControlError, SendError, SessionHandle, WaitError};
 use crate::hub::Hub;
+use crate::services::running::{AtWork, For};
 
 pub(crate) mod material;
-
-/// What a service is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum For {
-    Title,
-    Summary,
-}
-
-impl For {
-    /// The agent that answers.
-    fn agent(self) -> &'static str {
-        match self {
-            Self::Title => "title",
-            Self::Summary => "summary",
-        }
-    }
-
-    fn service(self) -> Service {
-        match self {
-            Self::Title => Service::Title,
-            Self::Summary => Service::Summary,
-        }
-    }
-
-    /// Wall-clock time of its run: nobody waits for a title long, and one who waits for a summary is not to wait for ever.
-    fn cap_ms(self) -> u64 {
-        match self {
-            Self::Title => 15_000,
-            Self::Summary => 300_000,
-        }
-    }
-}
-
-/// Services at work, by the session that they work for.
-#[derive(Default)]
-pub(crate) struct Services {
-    at_work: Mutex<BTreeMap<SessionId, Vec<AtWork>>>,
-    numbers: AtomicU64,
-    ended: Notify,
-}
-
-struct AtWork {
-    no: u64,
-    what: For,
-    stop: CancellationToken,
-}
+pub(crate) mod running;
 
 /// A service at work: over when it is dropped.
 pub(crate) struct Shift {
@@ -95,36 +48,6 @@ impl Drop for Shift {
         }
         drop(at_work);
         services.ended.notify_waiters();
-    }
-}
-
-impl Services {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<SessionId, Vec<AtWork>>> {
-        self.at_work.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Ends the services of one session, or all.
-    pub(crate) fn stop(&self, session: Option<SessionId>) {
-        let at_work = self.lock();
-        let mine = at_work.iter().filter(|(of, _)| session.is_none_or(|session| session == **of));
-        mine.flat_map(|(_, all)| all).for_each(|one| one.stop.cancel());
-    }
-
-    /// Waits until none works for `session`, or for any.
-    ///
-    /// # Cancel safety
-    /// Nothing is lost when the future is dropped.
-    pub(crate) async fn done(&self, session: Option<SessionId>) {
-        loop {
-            let mut ended = std::pin::pin!(self.ended.notified());
-            // Before the look: an end between the two is seen by one of them.
-            ended.as_mut().enable();
-            let over = session.map_or_else(|| self.lock().is_empty(), |session| !self.lock().contains_key(&session));
-            if over {
-                return;
-            }
-            ended.await;
-        }
     }
 }
 

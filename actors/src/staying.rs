@@ -5,10 +5,10 @@ use std::sync::PoisonError;
 use subtend_session::command::Command;
 use subtend_session::ids::SessionId;
 
-use crate::boot::AtBoot;
 use crate::driver::{Driver, First};
 use crate::hub::Hub;
 use crate::lane::Item;
+use crate::values::at_boot::AtBoot;
 
 impl Hub {
     /// Whether the run in flight of `session` stays as an earlier process left it, and nothing here has woken it.

@@ -7,7 +7,7 @@ use subtend_session::ids::{AttemptNo, CallId, RunNo, SessionId, Text, TurnNo};
 use subtend_session::record::Record;
 
 use crate::event::{Event, What};
-use crate::turn::Address;
+use crate::values::address::Address;
 
 /// Bytes of one kind that are kept of a stream for those who come late; of a longer one they see the rest with its offset.
 const KEPT: usize = 1 << 20;

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use subtend_session::ids::{RunNo, SessionId};
 use tokio::sync::oneshot;
 
-use crate::handle::Ended;
+use crate::values::ended::Ended;
 
 type Waiting = Vec<(RunNo, oneshot::Sender<Ended>)>;
 

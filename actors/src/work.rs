@@ -13,39 +13,14 @@ use subtend_session::ids::{CallId, Lsn, RunNo};
 use subtend_session::state::{CallPhase, Phase};
 use subtend_tools::registry::Registry;
 use subtend_tools::tool::{Progress, Tool, ToolCall, ToolKey};
-use tokio::task::JoinHandle;
 
+use crate::calls::in_flight::ToolAtWork;
+use crate::calls::tool_call::{self, Stop};
 use crate::driver::Driver;
 use crate::event::What;
 use crate::hooks::ToolAsked;
 use crate::hooks::tool::{Hooked, Word};
 use crate::mint::now;
-use crate::tool_task::{self, Stop};
-
-/// A local tool at work. Dropping it kills the tool.
-pub(crate) struct ToolAtWork {
-    stop: Stop,
-    task: JoinHandle<()>,
-}
-
-impl Drop for ToolAtWork {
-    fn drop(&mut self) {
-        self.stop.ask.cancel();
-        self.task.abort();
-    }
-}
-
-impl ToolAtWork {
-    /// Asks the tool to stop.
-    pub(crate) fn cancel(&self) {
-        self.stop.ask.cancel();
-    }
-
-    /// Kills it: the grace is over.
-    pub(crate) fn kill(&self) {
-        self.stop.kill.cancel();
-    }
-}
 
 impl Driver {
     /// Whether the tool of `call` must wait for its intent record: if it leaves the process or has side effects.
@@ -82,7 +57,7 @@ impl Driver {
             return;
         }
         if self.is_cut_off() {
-            return self.next.push_back(tool_task::finished(call, Err(tool_task::never_begun()), 0));
+            return self.next.push_back(tool_call::finished(call, Err(tool_call::never_begun()), 0));
         }
         let Some(at) = self.state.call(call) else { return };
         let (note, ready) = match self.ready.remove(&call) {
@@ -157,13 +132,13 @@ impl Driver {
         } else if intent.is_none() {
             // The owner may have closed since this call was decided: what has not begun does not begin (T-4).
             if owned.is_cancelled() {
-                self.next.push_back(tool_task::finished(call, Err(tool_task::never_begun()), 0));
+                self.next.push_back(tool_call::finished(call, Err(tool_call::never_begun()), 0));
                 return;
             }
-            let mut running = tool_task::run(&tool, tool_call);
+            let mut running = tool_call::run(&tool, tool_call);
             match running.as_mut().poll(&mut Context::from_waker(noop_waker_ref())) {
                 Poll::Ready(came) => {
-                    self.next.push_back(tool_task::finished(call, Ok(came), 0));
+                    self.next.push_back(tool_call::finished(call, Ok(came), 0));
                     return;
                 }
                 Poll::Pending => Start::Now(running),
@@ -182,14 +157,14 @@ impl Driver {
             }
             // While the intent was synced the owner may have closed: what has not begun does not begin (T-4).
             if owned.is_cancelled() || task_stop.ask.is_cancelled() {
-                return hub.tell(session, tool_task::finished(call, Err(tool_task::never_begun()), 0));
+                return hub.tell(session, tool_call::finished(call, Err(tool_call::never_begun()), 0));
             }
             let running = match start {
                 Start::Now(running) => running,
-                Start::Later(tool, call) => tool_task::run(&tool, call),
+                Start::Later(tool, call) => tool_call::run(&tool, call),
                 Start::Hooked(hooked, call) => Box::pin(hooked.run(call)),
             };
-            let racing = tool_task::raced(running, effect, task_stop.clone());
+            let racing = tool_call::raced(running, effect, task_stop.clone());
             tokio::pin!(racing);
             // The owner's token fires for the whole subtree at once; it asks every tool below to stop.
             let came = tokio::select! {
@@ -201,7 +176,7 @@ impl Driver {
                 }
             };
             let worked_ms = u64::try_from(now().duration_since(started).as_millis()).unwrap_or(u64::MAX);
-            hub.tell(session, tool_task::finished(call, came, worked_ms));
+            hub.tell(session, tool_call::finished(call, came, worked_ms));
         });
         self.tools.insert(call, ToolAtWork { stop, task });
     }
@@ -271,7 +246,7 @@ impl Driver {
 }
 
 enum Start {
-    Now(tool_task::Running),
+    Now(tool_call::Running),
     Later(Arc<dyn Tool>, ToolCall),
     Hooked(Box<Hooked>, ToolCall),
 }

@@ -11,6 +11,7 @@
 mod answer;
 mod areas;
 mod brief;
+mod markdown;
 mod report;
 mod results;
 mod transcript;

@@ -4,6 +4,7 @@
 //! server may be hostile or broken: all that it sends is bounded.
 
 mod address;
+mod body;
 mod claude;
 mod client;
 mod fault;

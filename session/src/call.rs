@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::agent_override::AgentOverride;
 use crate::ids::{RunKey, SessionId, Text};
 use crate::place::Mode;
-use crate::record::AgentOverride;
 
 /// What a call is, settled before it starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

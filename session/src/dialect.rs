@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::ids::{SessionId, Short, Text};
 use crate::outcome::OutcomeKind;
-use crate::state::Phase;
+use crate::phase::Phase;
 
 pub mod discovery;
 pub mod jobs;

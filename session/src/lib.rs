@@ -3,6 +3,7 @@
 //! `decide` maps a state and a command to records and effects; `apply` folds records into state. No clock, no randomness, no
 //! input or output: time, ids and grants enter as values in the command.
 
+mod agent_override;
 pub mod authority;
 pub mod birth;
 pub mod call;
@@ -18,6 +19,7 @@ pub mod limits;
 pub mod message;
 pub mod near;
 pub mod outcome;
+mod phase;
 pub mod place;
 pub mod record;
 pub mod render;

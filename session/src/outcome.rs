@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{CallId, Text};
-use crate::record::ContinueRefusal;
 
 /// On whose word something was done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -283,6 +282,18 @@ pub enum Budget {
     Money,
     /// Bytes that one run records: its own limit, not one of the tree.
     Recorded,
+}
+
+/// Why a child refuses to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ContinueRefusal {
+    /// A run is in flight.
+    InFlight,
+    /// The session is closed.
+    Closed,
+    /// The session is deleted.
+    Deleted,
 }
 
 #[cfg(test)]

@@ -9,13 +9,13 @@ use crate::call::CallKind;
 use crate::ids::{AttemptNo, CallId, InputId, RunNo, Seq, SessionId, Text, TurnNo};
 use crate::outcome::By;
 
+pub use crate::agent_override::AgentOverride;
+pub use crate::outcome::ContinueRefusal;
 pub use birth::{RunOpened, SessionCreated};
 pub use description::{MetadataSet, SummarySet, TitleSet};
-pub use input::{AgentOverride, From, InputAccepted, Lane, QueueChange};
+pub use input::{From, InputAccepted, Lane, QueueChange};
 pub use run::{Hold, Park, RunEnded};
-pub use tree::{
-    BranchCreated, Carrier, ChildSpawned, ContinueAsked, ContinueRefusal, Notice, NoticeTaken, SpawnGranted,
-};
+pub use tree::{BranchCreated, Carrier, ChildSpawned, ContinueAsked, Notice, NoticeTaken, SpawnGranted};
 pub use turn::{AskBy, AskVerdict, Asked, AttemptDiscarded, CallFinished, Prompt, Reserved, Stop, TurnAnswered};
 
 mod birth;

@@ -3,8 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use crate::authority::{Access, Authority};
 use crate::call::{CallKind, CallResult};
 use crate::dialect::Dialect;
@@ -19,6 +17,7 @@ use crate::record::{
 use crate::sabotage::Sabotage;
 use crate::usage::Usage;
 
+pub use crate::phase::Phase;
 pub use arrived::Arrived;
 pub use due::Due;
 pub use fold::FoldError;
@@ -359,26 +358,4 @@ pub struct Ended {
     pub usage_owned: Usage,
     /// Turn allowance it had: `continue` adds to it (B6).
     pub max_turns: u32,
-}
-
-/// Where the run in flight stands: the columns of the table in `decide`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Phase {
-    /// Opened, not claimed.
-    Queued,
-    /// A model stream or local call is in flight or due.
-    Working,
-    /// Mid-turn: only child, await or ask calls are open; or a slot is awaited after that.
-    WaitingMidTurn,
-    /// At rest: no call open, owned runs in flight; or a slot is awaited after that.
-    WaitingAtRest,
-    /// Held: interrupted.
-    HeldInterrupted,
-    /// Held: out of turns.
-    HeldOutOfTurns,
-    /// Held: the outcome is fixed.
-    Closing,
-    /// No run in flight.
-    Quiet,
 }

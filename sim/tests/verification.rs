@@ -4,6 +4,7 @@
 mod verification {
     pub(crate) mod source;
 
+    mod circles;
     mod features;
     mod invariants;
     mod threats;

@@ -11,31 +11,13 @@ use subtend_session::state::{Phase, State};
 use subtend_supervision::slots::Class;
 
 use super::Course;
-use crate::activation::owner_key;
 use crate::hub::Hub;
 use crate::options::TakesUp;
 use crate::slots::pool;
+use crate::values::at_boot::{AtBoot, Lost};
 
 /// Starts of a run at work without a record in between, after which it is given up: whatever it does first ends its host (V-3).
 const STARTS: u32 = 2;
-
-/// What the boot does with a run that was in flight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AtBoot {
-    /// It ends `Lost`, or keeps its place in the queue.
-    Lost(Lost),
-    /// It goes on.
-    GoesOn,
-    /// It would go on, and is left as it is for a host that does that.
-    Stays,
-}
-
-/// How a run that was in flight is lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lost {
-    /// What waits in its session stays where it is.
-    pub(crate) queue_stands: bool,
-}
 
 /// How deep each run stands below the run that nobody in flight owns: what is owned stands deeper than its owner, also where a
 /// branch of the same depth was asked to go on.
@@ -144,7 +126,7 @@ impl Hub {
         if row.starts >= STARTS && row.state == Phase::Working {
             self.directory.lane(session).exhaust(None);
         }
-        self.tokens.open(key, owner_key(&run.opened.owner));
+        self.tokens.open(key, run.opened.owner.run());
         self.restore_accounts(key)?;
         if self.leaves(&state) {
             stay.insert(session);

@@ -10,7 +10,7 @@ use subtend_session::record::{Record, Reserved};
 use subtend_session::usage::Usage;
 use subtend_supervision::Spend;
 
-use super::{failure, spend, tokens_of};
+use crate::calls::reservation::{failure, spend, tokens_of};
 use crate::hub::Hub;
 
 /// What a root run has used.

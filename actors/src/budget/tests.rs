@@ -9,9 +9,11 @@ use subtend_models::closure::fn_model;
 use subtend_models::model::{Answer, ModelError, Request};
 use subtend_session::authority::{RuleSet, Verdict};
 use subtend_session::ids::RunNo;
+use subtend_session::limits::Limits;
 use subtend_session::message::Message;
-use subtend_session::outcome::Outcome;
+use subtend_session::outcome::{ModelFail, Outcome};
 use subtend_session::record::{Asked, Stop};
+use subtend_session::usage::Usage;
 
 use super::*;
 use crate::builder::Builder;

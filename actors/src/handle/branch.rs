@@ -17,9 +17,9 @@ use subtend_session::state::State;
 use subtend_session::title;
 
 use super::{ControlError, SessionHandle};
-use crate::births::Template;
 use crate::hub::Hub;
-use crate::overrides::{agent_of, model_of};
+use crate::spawn::caches::Template;
+use crate::values::answering::{agent_of, model_of};
 
 /// How a branch is made.
 #[derive(Clone, Debug, PartialEq, Eq)]

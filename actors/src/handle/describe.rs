@@ -9,7 +9,8 @@ use subtend_session::outcome::By;
 use subtend_session::record::{SummarySet, TitleSet};
 
 use super::{ControlError, SessionHandle};
-use crate::services::{For, material};
+use crate::services::material;
+use crate::services::running::For;
 
 impl SessionHandle {
     /// Gives the session a title, in place of any that it has. The host's own naming (`Options::titles`) leaves it as it is.

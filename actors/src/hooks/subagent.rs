@@ -9,7 +9,7 @@ use subtend_session::record::Record;
 
 use super::{SubagentStop, guarded_now};
 use crate::driver::Driver;
-use crate::overrides::agent_of;
+use crate::values::answering::agent_of;
 
 impl Driver {
     /// Tells the host's hook of the end of `run`, when it is durable.

@@ -10,7 +10,7 @@ use subtend_tools::registry::{Classified, Registry};
 use subtend_tools::tool::{Tool, ToolCall, ToolError, ToolOutput};
 
 use super::{BeforeTool, Hooks, ToolAsked, ToolDone, guarded};
-use crate::tool_task::{self, Came};
+use crate::calls::tool_call::{self, Came};
 
 /// What lets a call run though the rules say that a person is to be asked.
 #[derive(Clone, Debug, Default)]
@@ -70,7 +70,7 @@ impl Hooked {
                 return Came::Error(ToolError::denied(error));
             }
         }
-        let came = tool_task::run(&self.tool, call).await;
+        let came = tool_call::run(&self.tool, call).await;
         let shown = match &came {
             Came::Output(output) => (false, Arc::clone(&output.content)),
             Came::Error(error) => (true, error.message.as_str().into()),

@@ -2,7 +2,8 @@
 
 use super::areas::Plan;
 use super::brief::Area;
-use super::report::{Matches, Report, code, shown};
+use super::markdown::code;
+use super::report::{Matches, Report, shown};
 use super::results::{Count, Listing};
 use super::transcript::QUESTION;
 

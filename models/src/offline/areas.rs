@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use serde_json::{Value, json};
 
 use super::brief::{Area, Brief};
-use super::report::code;
+use super::markdown::code;
 use super::results::{Count, Dir, Listing, Matched};
 use super::words::{self, Word};
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::report::code;
+use super::markdown::code;
 use super::words::Word;
 
 /// Levels of a listing that is to show everything: the most that `list` gives.

@@ -1,6 +1,7 @@
 //! Reports: what one explorer found, as text for people and as a block that the asking model reads back.
 
 use super::brief::Area;
+use super::markdown::code;
 use super::results::{Count, Place};
 
 /// Bytes of a report at most: far below what an owner is given of a child's text.
@@ -185,14 +186,6 @@ pub(super) fn shown(line: &str) -> String {
         out.push('…');
     }
     out
-}
-
-/// Text as code in Markdown, whatever backticks it holds.
-pub(super) fn code(text: &str) -> String {
-    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
-    let fence = "`".repeat(longest.saturating_add(1));
-    let pad = if text.starts_with('`') || text.ends_with('`') { " " } else { "" };
-    format!("{fence}{pad}{text}{pad}{fence}")
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::brief::Brief;
+use super::markdown;
 use super::report::{self, Matches, Report};
 use super::results::{self, Count, Found, Listing, Place};
 use super::transcript::{Done, Open};
@@ -67,7 +68,7 @@ pub(super) fn next(brief: &Brief, open: &Open<'_>, offered: &Offered) -> Next {
     for path in &reads {
         let Some(done) = open.find("read", &Brief::read(path)) else { continue };
         if done.error {
-            report.notes.push(format!("{} could not be read: {}", report::code(path), report::shown(done.content)));
+            report.notes.push(format!("{} could not be read: {}", markdown::code(path), report::shown(done.content)));
         } else {
             report.opens.extend(opening(path, &results::page(done.content)));
         }
@@ -102,7 +103,7 @@ fn survey(brief: &Brief, open: &Open<'_>, offered: &Offered) -> Report {
     for word in &brief.words {
         let Some(done) = open.find("search", &brief.search(word)) else { continue };
         if done.error {
-            report.notes.push(format!("{}: {}", report::code(&word.label), failure("search", done)));
+            report.notes.push(format!("{}: {}", markdown::code(&word.label), failure("search", done)));
             continue;
         }
         let Found { places, lines, files } = Found::parse(done.content, brief.area.shallow);

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::body;
 use super::client::Client;
-use super::stream;
 
 /// How long the list may take: it only makes an error more helpful.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -25,7 +25,7 @@ pub(super) async fn hint(client: &Client) -> String {
 /// The names that the provider lists; nothing where it answers anything else.
 async fn listed(client: &Client) -> Option<Vec<String>> {
     let response = client.listing().send().await.ok()?.error_for_status().ok()?;
-    let list: Value = serde_json::from_slice(&stream::head(response, MAX_BYTES).await).ok()?;
+    let list: Value = serde_json::from_slice(&body::head(response, MAX_BYTES).await).ok()?;
     let models = list.get("data").or_else(|| list.get("models"))?.as_array()?;
     let names = models.iter().filter_map(|model| model.get("id").or_else(|| model.get("name"))?.as_str());
     Some(names.map(|name| name.strip_prefix("models/").unwrap_or(name).to_owned()).collect())

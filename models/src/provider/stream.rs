@@ -1,22 +1,18 @@
 //! One call, from its request to the end of its stream.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use reqwest::Response;
 use reqwest::header::CONTENT_TYPE;
 
 use super::client::Client;
 use super::fault::{self, Fault};
 use super::frames::Frames;
 use super::gather::Draft;
-use super::{near, render};
+use super::{body, near, render};
 use crate::model::{Answer, Deltas, ModelError, Request};
 
 /// Bytes of an error's body that are read: providers say why in the first few hundred.
 const ERROR_BYTES: usize = 64 * 1024;
-/// How long the body of an error is waited for. What has come by then is shown.
-const ERROR_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Sends `request` and gathers the answer.
 ///
@@ -56,7 +52,7 @@ async fn exchange(client: &Client, request: Request, draft: &mut Draft) -> Resul
     let mut response = sent.map_err(|error| fault::http::of_transport(&error, client))?;
     let (status, headers) = (response.status(), response.headers().clone());
     if !status.is_success() {
-        let body = head(response, ERROR_BYTES).await;
+        let body = body::head(response, ERROR_BYTES).await;
         return Err(fault::http::of_status(status, &headers, &String::from_utf8_lossy(&body), client));
     }
     let mut frames = Frames::of(client.protocol);
@@ -68,18 +64,4 @@ async fn exchange(client: &Client, request: Request, draft: &mut Draft) -> Resul
         }
     }
     frames.end(draft)
-}
-
-/// Reads a body up to `most` bytes, for as long as that is worth: what does not come, or comes too late, is left out.
-pub(super) async fn head(mut response: Response, most: usize) -> Vec<u8> {
-    let mut body = Vec::new();
-    let read = async {
-        while let (true, Ok(Some(chunk))) = (body.len() < most, response.chunk().await) {
-            body.extend_from_slice(&chunk);
-        }
-    };
-    // A body that is cut short here is still worth showing.
-    let _ = tokio::time::timeout(ERROR_PATIENCE, read).await;
-    body.truncate(most);
-    body
 }

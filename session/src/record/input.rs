@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{CallId, Hash, InputId, RunNo, SessionId, Text};
+use crate::agent_override::AgentOverride;
+use crate::ids::{CallId, InputId, RunNo, SessionId, Text};
 use crate::place::Owner;
 
 /// An accepted input.
@@ -38,21 +39,6 @@ pub struct InputAccepted {
     pub tools: Option<Vec<Text>>,
     /// The owner of a run that this input opens.
     pub as_owner: Owner,
-}
-
-/// Another agent that answers in a session, resolved when the input that names it was accepted.
-///
-/// The session's ceiling stays: what the agent may do is the meet of both (P-4).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AgentOverride {
-    /// The agent's name.
-    pub agent: Text,
-    /// Hash of its manifest.
-    pub agent_hash: Hash,
-    /// The model that it names, or the session's.
-    pub model: Text,
-    /// Its resolved system prompt (B17).
-    pub system: Text,
 }
 
 /// Who sent an input.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::dialect::Dialect;
 use crate::ids::{CallId, Hash, RunNo, Seq, SessionId, Short, Text};
 use crate::index::RowKey;
-use crate::outcome::{By, Outcome};
+use crate::outcome::{By, ContinueRefusal, Outcome};
 use crate::place::{BranchKind, Mode};
 use crate::usage::Usage;
 
@@ -70,18 +70,6 @@ pub struct ContinueAsked {
     /// The tools that the child is offered from here on, where the call says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<Text>>,
-}
-
-/// Why a child refuses to go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ContinueRefusal {
-    /// A run is in flight.
-    InFlight,
-    /// The session is closed.
-    Closed,
-    /// The session is deleted.
-    Deleted,
 }
 
 /// A branch that a person or the host made: a child without a call.

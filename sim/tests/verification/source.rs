@@ -16,7 +16,7 @@ pub(crate) fn quoted(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Returns the path and the text of every Rust source file.
-fn files() -> Vec<(String, String)> {
+pub(crate) fn files() -> Vec<(String, String)> {
     let (mut found, mut folders) = (Vec::new(), vec![Path::new(ROOT).to_path_buf()]);
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).expect("a folder") {

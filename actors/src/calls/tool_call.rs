@@ -11,7 +11,7 @@ use subtend_session::ids::{CallId, Text};
 use subtend_tools::tool::{Tool, ToolCall, ToolError, ToolOutput};
 use tokio_util::sync::CancellationToken;
 
-use crate::turn::panic_text;
+use crate::values::panic::panic_text;
 
 /// What a tool call came to.
 pub(crate) enum Came {

@@ -1,0 +1,7 @@
+//! Calls of models and tools, and readings of files: tasks with a token and an outcome, which know no session actor.
+
+pub(crate) mod files;
+pub(crate) mod in_flight;
+pub(crate) mod model_call;
+pub(crate) mod reservation;
+pub(crate) mod tool_call;

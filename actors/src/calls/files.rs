@@ -1,0 +1,86 @@
+//! Files that children begin with, as one task reads them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use subtend_session::authority::{Access, Authority, Verdict};
+use subtend_session::call::ToolErrorKind;
+use subtend_session::ids::{Text, TurnNo};
+use subtend_tools::workspace::{Workspace, resource};
+
+/// Bytes of one file that a prompt takes in.
+const MAX_FILE: u64 = 256 << 10;
+
+/// Bytes of all files that come with one task.
+const MAX_FILES: usize = 1 << 20;
+
+/// What was read for the calls of one answer: by the call's place and the path as it was named.
+pub(crate) type Read = BTreeMap<(u32, Text), Result<Text, Text>>;
+
+/// Names one reading: what another one brings, of an activation that died, is not taken for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reading {
+    pub(crate) turn: TurnNo,
+    pub(crate) no: u64,
+}
+
+/// Calls whose files were read, to be admitted.
+pub(crate) struct HasRead {
+    pub(crate) reading: Reading,
+    pub(crate) calls: Vec<u32>,
+    pub(crate) read: Read,
+}
+
+/// The files that one call wants, under what its child may do.
+pub(crate) struct Wish {
+    pub(crate) ix: u32,
+    pub(crate) authority: Arc<Authority>,
+    /// Files of its system prompt.
+    pub(crate) bootstrap: Vec<Text>,
+    /// Files that come with its task: bounded together, since one message holds them all.
+    pub(crate) files: Vec<Text>,
+}
+
+impl Wish {
+    pub(crate) fn read(&self, workspace: &Workspace) -> Read {
+        let mut read = Read::new();
+        let mut left = MAX_FILES;
+        let within = |text: Text, left: &mut usize| {
+            let why =
+                || Text::from(format!("the files before it leave no room: {MAX_FILES} bytes is the most for all"));
+            *left = left.checked_sub(text.len()).ok_or_else(why)?;
+            Ok(text)
+        };
+        for path in &self.files {
+            let key = (self.ix, Arc::clone(path));
+            let text = self.one(workspace, path).and_then(|text| within(text, &mut left));
+            read.entry(key).or_insert(text);
+        }
+        for path in &self.bootstrap {
+            read.entry((self.ix, Arc::clone(path))).or_insert_with(|| self.one(workspace, path));
+        }
+        read
+    }
+
+    /// Reads a file of the workspace, if the child may (B7).
+    fn one(&self, workspace: &Workspace, path: &str) -> Result<Text, Text> {
+        let resource = resource(path).map_err(|error| Text::from(error.message))?;
+        let may = |resource: &Text| {
+            let access = Access { action: "fs.read".into(), resource: Arc::clone(resource) };
+            self.authority.verdict(&access) == Verdict::Allow
+        };
+        if !may(&resource) {
+            return Err(format!("reading `{path}` is not allowed to the child").into());
+        }
+        // A link is no way around a rule, as it is none for the tools.
+        let real = workspace.real(&resource).map_err(|error| {
+            // The tool's own message tells a model what to call next, which a warning must not.
+            let missing = error.kind == ToolErrorKind::NotFound;
+            if missing { Text::from("there is no such file") } else { error.message.into() }
+        })?;
+        if !may(&real) {
+            return Err(format!("it leads to `{real}`, and reading that is not allowed to the child").into());
+        }
+        workspace.text_for(&self.authority, &real, MAX_FILE).map(Text::from).map_err(|error| error.to_string().into())
+    }
+}

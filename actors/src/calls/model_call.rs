@@ -1,0 +1,166 @@
+//! One model call: prepared, watched for signs of life, and caught when it panics.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use subtend_models::model::{Answer, Deltas, Model, ModelError, Request};
+use subtend_models::models::Member;
+use subtend_session::ids::Text;
+use subtend_session::limits::{Limits, MAX_CALLS_PER_ANSWER};
+use subtend_session::outcome::ModelFail;
+use subtend_session::usage::Usage;
+use tokio::time::Instant;
+
+use crate::mint::now;
+use crate::values::panic::panic_text;
+
+/// What a model call came to, before its calls are classified.
+pub(crate) enum Came {
+    /// An answer.
+    Answer(Answer),
+    /// An error.
+    Error(ModelError),
+    /// A panic, with what it said.
+    Panic(Text),
+}
+
+/// The future of one model call, as it is polled once in the handler and spawned only if it is pending.
+pub(crate) type Calling = BoxFuture<'static, Came>;
+
+/// Prepares the call of `model`, whose answer may hold so many calls or as many as every answer may.
+pub(crate) fn call(model: &Arc<dyn Model>, request: Request, deltas: Deltas, calls_per_answer: u32) -> Calling {
+    let most = calls_per_answer.max(MAX_CALLS_PER_ANSWER);
+    // The call itself may panic before there is a future.
+    let made = std::panic::catch_unwind(AssertUnwindSafe(|| model.call(request, deltas)));
+    match made {
+        Ok(answering) => Box::pin(async move {
+            match AssertUnwindSafe(answering).catch_unwind().await {
+                Ok(Ok(answer)) => bounded_calls(answer, most),
+                Ok(Err(error)) => Came::Error(error),
+                Err(panic) => Came::Panic(panic_text(&*panic)),
+            }
+        }),
+        Err(panic) => Box::pin(std::future::ready(Came::Panic(panic_text(&*panic)))),
+    }
+}
+
+/// Counts an answer of more than `most` calls as none, whatever model gives it.
+fn bounded_calls(answer: Answer, most: u32) -> Came {
+    let calls = answer.calls.len();
+    if calls <= most as usize {
+        return Came::Answer(answer);
+    }
+    let text = format!("the answer asks for {calls} calls, and may hold {most} at most");
+    Came::Error(ModelError { usage: Some(answer.usage), ..ModelError::new(ModelFail::BadAnswer, text) })
+}
+
+/// When the model last showed life.
+#[derive(Clone)]
+pub(crate) struct Pulse {
+    pub(crate) since: Instant,
+    /// Milliseconds from `since` to the last sign of life, plus one; 0 before the first.
+    pub(crate) last: Arc<AtomicU64>,
+}
+
+impl Pulse {
+    pub(crate) fn new() -> Self {
+        Self { since: now(), last: Arc::default() }
+    }
+
+    pub(crate) fn beat(&self) {
+        let ms = u64::try_from(now().duration_since(self.since).as_millis()).unwrap_or(u64::MAX);
+        self.last.store(ms.saturating_add(1), Ordering::Relaxed);
+    }
+
+    /// Whether somebody else waits for the call: its own clone lives exactly as long as the call is made.
+    pub(crate) fn is_watched(&self) -> bool {
+        Arc::strong_count(&self.last) > 1
+    }
+
+    fn last(&self) -> Option<Instant> {
+        let ms = self.last.load(Ordering::Relaxed).checked_sub(1)?;
+        self.since.checked_add(Duration::from_millis(ms))
+    }
+}
+
+/// How long a model may be silent, how long a turn may take, and how many calls an answer may hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    pub(crate) first_byte_ms: u64,
+    pub(crate) stall_ms: u64,
+    pub(crate) turn_ms: u64,
+    pub(crate) calls_per_answer: u32,
+}
+
+impl Patience {
+    pub(crate) fn of(limits: &Limits) -> Self {
+        Self {
+            first_byte_ms: limits.first_byte_ms,
+            stall_ms: limits.stall_ms,
+            turn_ms: limits.turn_ms,
+            calls_per_answer: limits.calls_per_answer,
+        }
+    }
+}
+
+/// Waits for the call, as long as the model shows life. Silence is counted from here: a call may have waited for its turn.
+pub(crate) async fn watched(mut calling: Calling, pulse: Pulse, patience: Patience) -> Came {
+    let (first, stall) = (Duration::from_millis(patience.first_byte_ms), Duration::from_millis(patience.stall_ms));
+    let begun = now();
+    loop {
+        let last = pulse.last();
+        let (until, what) = match last {
+            Some(last) => {
+                (later(last, stall), format!("was silent in the middle of its answer for {} ms", patience.stall_ms))
+            }
+            None => (later(begun, first), format!("did not begin to answer within {} ms", patience.first_byte_ms)),
+        };
+        if until <= now() {
+            let error = ModelError::new(ModelFail::Unavailable, format!("the model {what}"));
+            return Came::Error(ModelError { usage: Some(Usage::UNKNOWN), ..error });
+        }
+        // A first sign may come while the longer wait runs: it is looked for in time to hold the model to the shorter one.
+        let look = until.min(later(now(), stall.max(Duration::from_millis(1))));
+        if let Ok(came) = tokio::time::timeout_at(look, &mut calling).await {
+            return came;
+        }
+    }
+}
+
+/// A limit may be beyond all clocks.
+fn later(from: Instant, by: Duration) -> Instant {
+    const FAR: Duration = Duration::from_secs(1_000_000_000);
+    from.checked_add(by.min(FAR)).unwrap_or(from)
+}
+
+/// The model of one call, and the name under which the session asked for it.
+#[derive(Clone, Debug)]
+pub(crate) struct Called {
+    /// The session's name for its model: of a pool, perhaps.
+    pub(crate) asked: Text,
+    /// The model that is called.
+    pub(crate) member: Member,
+    /// Whether the name stands for several: then records say which one it was.
+    pub(crate) pool: bool,
+    /// Whether the model that answers for all is called, since the name has none: records say so too.
+    pub(crate) stands_in: bool,
+}
+
+impl Called {
+    /// The model that is called.
+    pub(crate) fn member(&self) -> &Member {
+        &self.member
+    }
+
+    /// The name for records, where the session's own does not say it.
+    pub(crate) fn shown(&self) -> Option<Text> {
+        if self.stands_in {
+            return Some(self.member.model.name().into());
+        }
+        self.pool.then(|| Arc::clone(&self.member.name))
+    }
+}

@@ -1,0 +1,124 @@
+//! What a model call reserves of its root run's budget, and what it is settled with.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use subtend_session::ids::{AttemptNo, RunKey, TurnNo};
+use subtend_session::limits::Limits;
+use subtend_session::outcome::ModelFail;
+use subtend_session::record::Reserved;
+use subtend_session::usage::Usage;
+use subtend_supervision::{Reservation, Spend, SpendLimit};
+
+use super::model_call::Came;
+
+/// What is to be reserved for the attempt that is about to be made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Due {
+    pub(crate) turn: TurnNo,
+    pub(crate) attempt: AttemptNo,
+    pub(crate) reserved: Reserved,
+}
+
+/// What a call asks of its root run's budget.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claim {
+    pub(crate) root: RunKey,
+    /// What the session recorded.
+    pub(crate) reserved: Reserved,
+    pub(crate) want: Spend,
+    pub(crate) limit: SpendLimit,
+}
+
+/// What is set aside for a call. Dropped it counts in full, unless the call never began or costs nothing.
+pub(crate) struct SetAside {
+    pub(crate) reservation: Option<Reservation<RunKey>>,
+    pub(crate) begun: Arc<AtomicBool>,
+    pub(crate) costs: bool,
+}
+
+impl SetAside {
+    /// The call came to this: that counts instead of what was set aside, as far as it is known. `told` says whether its tokens
+    /// are: prices may be missing where those are known.
+    ///
+    /// What is not known is written into the usage, so that a recount from the records counts it in full too.
+    pub(crate) fn settle(mut self, came: &mut Came, told: bool) {
+        let Some(reservation) = self.reservation.take() else { return };
+        let want = reservation.reserved();
+        match came {
+            Came::Answer(answer) => {
+                let silent = self.costs && answer.usage.tokens() == 0;
+                answer.usage.unreliable |= silent;
+                reservation.settle(spend(&answer.usage, want, told && !silent));
+            }
+            Came::Error(error) => match failure(error.kind, error.usage) {
+                // One that was turned away and says nothing is known to have cost nothing.
+                Some(usage) => reservation.settle(spend(&usage, want, told || error.usage.is_none())),
+                None if self.costs => {
+                    error.usage = Some(Usage::UNKNOWN);
+                    reservation.settle_unknown();
+                }
+                None => reservation.give_back(),
+            },
+            Came::Panic(_) if self.costs => reservation.settle_unknown(),
+            Came::Panic(_) => reservation.give_back(),
+        }
+    }
+}
+
+impl Drop for SetAside {
+    fn drop(&mut self) {
+        let Some(reservation) = self.reservation.take() else { return };
+        if self.costs && self.begun.load(Ordering::Relaxed) {
+            reservation.settle_unknown();
+        } else {
+            reservation.give_back();
+        }
+    }
+}
+
+/// Whether the tokens of what came are known.
+pub(crate) fn is_told(came: &Came) -> bool {
+    match came {
+        Came::Answer(answer) => !answer.usage.unreliable,
+        Came::Error(error) => error.usage.is_some_and(|usage| !usage.unreliable),
+        Came::Panic(_) => false,
+    }
+}
+
+/// What a failed attempt cost, if that is known: one that the provider turned away cost nothing, also if it does not say so.
+pub(crate) fn failure(kind: ModelFail, usage: Option<Usage>) -> Option<Usage> {
+    if usage.is_some() {
+        return usage;
+    }
+    match kind {
+        ModelFail::Auth
+        | ModelFail::Credit
+        | ModelFail::Access
+        | ModelFail::Rate
+        | ModelFail::ContextOverflow
+        | ModelFail::InvalidRequest
+        // Of ours: it never began, else it would have said that it does not know.
+        | ModelFail::Dropped => Some(Usage::default()),
+        ModelFail::Unavailable | ModelFail::BadAnswer => None,
+    }
+}
+
+/// What counts for a call that says it cost `usage`: of what it does not know at least what was set aside.
+pub(crate) fn spend(usage: &Usage, want: Spend, told: bool) -> Spend {
+    let nothing = told && usage.tokens() == 0;
+    let cost_micro = usage.cost_micro.unwrap_or(if nothing { 0 } else { want.cost_micro });
+    Spend {
+        tokens: if told { usage.tokens() } else { usage.tokens().max(want.tokens) },
+        cost_micro: if usage.unreliable { cost_micro.max(want.cost_micro) } else { cost_micro },
+    }
+}
+
+pub(crate) fn tokens_of(reserved: &Reserved) -> u64 {
+    reserved.input.saturating_add(reserved.output)
+}
+
+/// What a root run with these limits may spend.
+pub(crate) fn limit_of(limits: &Limits) -> SpendLimit {
+    SpendLimit { tokens: limits.tokens, cost_micro: limits.cost_micro }
+}

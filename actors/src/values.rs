@@ -1,0 +1,10 @@
+//! Values that several rooms use. They depend on no other part of this crate.
+
+pub(crate) mod address;
+pub(crate) mod answering;
+pub(crate) mod at_boot;
+pub(crate) mod control;
+pub(crate) mod ended;
+pub(crate) mod error;
+pub(crate) mod panic;
+pub(crate) mod queue_entry;

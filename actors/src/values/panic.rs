@@ -1,0 +1,22 @@
+//! Texts of panics and of other foreign errors, bounded.
+
+use subtend_session::ids::Text;
+
+/// What a panic said, bounded.
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> Text {
+    let said = panic
+        .downcast_ref::<&'static str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("it said nothing");
+    bounded(said).into()
+}
+
+/// The first 2,000 bytes of a foreign text, cut between characters.
+pub(crate) fn bounded(text: &str) -> &str {
+    let mut end = text.len().min(2_000);
+    while !text.is_char_boundary(end) {
+        end = end.saturating_sub(1);
+    }
+    text.get(..end).unwrap_or_default()
+}

@@ -1,0 +1,88 @@
+//! Entries of a session's queue.
+
+use serde::Serialize;
+use subtend_session::ids::{InputId, Seq, Text};
+use subtend_session::record::{From, InputAccepted, Lane, Notice};
+use subtend_session::state::State;
+
+/// A queued input, or the end of a child's run that the model has not been given yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct QueueEntry {
+    /// Its id: that of its receipt. Of a completion: the id of the child session.
+    pub id: InputId,
+    /// Who it is from.
+    #[serde(rename = "type")]
+    pub kind: QueueKind,
+    /// Its text.
+    #[serde(rename = "content")]
+    pub text: Text,
+    /// What its sender attached; JSON text. Of a completion: its run and outcome.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<Text>,
+    /// When it may be taken.
+    pub lane: Lane,
+    /// Its record; a completion has none before it is taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at: Option<Seq>,
+    /// When it was sent, or when the run ended: milliseconds since the epoch. Absent for an id that carries no time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_ms: Option<i64>,
+}
+
+/// Who a queue entry is from. A person's go first, one turn each; the others follow together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QueueKind {
+    /// A person.
+    User,
+    /// The host.
+    System,
+    /// An agent outside this store.
+    AgentResult,
+    /// A child: its run has ended.
+    Completion,
+}
+
+impl QueueEntry {
+    /// The entry of an accepted input.
+    pub(crate) fn of(input: &InputAccepted, at: Seq) -> Self {
+        let kind = match input.from {
+            From::Person => QueueKind::User,
+            From::Host | From::Model { .. } => QueueKind::System,
+            From::AgentResult => QueueKind::AgentResult,
+        };
+        let (text, metadata) = (input.text.clone(), input.metadata.clone());
+        let time_ms = sent_ms(input.id);
+        Self { id: input.id, kind, text, metadata, lane: input.lane, at: Some(at), time_ms }
+    }
+
+    /// The entry of the end of a child's run; its time is read from the journal.
+    fn completion(notice: &Notice) -> Self {
+        let outcome = notice.outcome.kind().word();
+        let metadata = serde_json::json!({"run": notice.run, "outcome": outcome}).to_string();
+        Self {
+            id: InputId(notice.child.0),
+            kind: QueueKind::Completion,
+            text: notice.prefix.clone(),
+            metadata: Some(metadata.into()),
+            lane: Lane::Send,
+            at: None,
+            time_ms: None,
+        }
+    }
+
+    /// The queue of a session in the order in which it is taken (B11): what steers, then a person's, then all else.
+    pub(crate) fn all(state: &State) -> Vec<Self> {
+        let mut all: Vec<Self> = state.queue.iter().map(|queued| Self::of(&queued.input, queued.seq)).collect();
+        all.sort_by_key(|entry| (entry.lane == Lane::Send, entry.kind != QueueKind::User, entry.at));
+        let held = state.arrived.iter().filter(|notice| state.reaches_model(notice));
+        all.extend(held.map(Self::completion));
+        all
+    }
+}
+
+/// When the id of an input was made, where that tells a time.
+fn sent_ms(id: InputId) -> Option<i64> {
+    let millis = id.0.get_version_num() == 7;
+    millis.then(|| i64::try_from(id.0.as_u64_pair().0 >> 16).ok()).flatten()
+}
