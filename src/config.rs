@@ -27,6 +27,7 @@ use subtend_actors::Options;
 use subtend_actors::prices::Prices;
 use subtend_agents::dialect::{Dialects, MinionOptions, SubagentOptions};
 use subtend_agents::profile::{Profile, Profiles, Reader};
+use subtend_agents::template::MinionTemplate;
 use subtend_models::windows::{ByModel, Windows};
 use subtend_session::dialect::Dialect;
 use subtend_session::ids::Text;
@@ -265,6 +266,8 @@ pub struct Minion {
     pub enabled: bool,
     /// Its options.
     pub options: MinionOptions,
+    /// Named parameters of minions, which a call may choose.
+    pub templates: BTreeMap<Text, MinionTemplate>,
 }
 
 /// `subagent`.
@@ -358,6 +361,7 @@ impl Config {
             offered: self.tools.offered(),
             profiles: Profiles::load(self.tools.spawn.profiles.clone(), read)?,
             minion: self.tools.minion.options.clone(),
+            templates: self.tools.minion.templates.clone(),
             subagent: self.tools.subagent.options.clone(),
         })
     }

@@ -83,6 +83,7 @@ pub mod agents {
     pub use subtend_agents::profile::{BadProfile, Inherit, Profile, Profiles};
     pub use subtend_agents::prompt::{Assembled, FileText, Named, Parts, assemble};
     pub use subtend_agents::schema::front_matter;
+    pub use subtend_agents::template::{BadTemplate, MinionTemplate};
     pub use subtend_session::dialect::Dialect;
 }
 

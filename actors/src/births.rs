@@ -169,7 +169,9 @@ impl Hub {
         let dialects: &[Dialect] = if asked.dialect.nests() { &offer.opens.dialects } else { &[] };
         created.dialects = names(dialects);
         created.returns = asked.dialect == Dialect::Minion;
-        created.rolls_back = created.returns && self.dialects.minion.rollback_on_error;
+        let template_of = asked.template.as_ref().and_then(|name| self.dialects.templates.get(name));
+        let rolls_back = template_of.and_then(|template| template.rollback_on_error);
+        created.rolls_back = created.returns && rolls_back.unwrap_or(self.dialects.minion.rollback_on_error);
         created.joins = asked.dialect == Dialect::Spawn;
         // A list that its caller has binds all that is below.
         created.tools = state.tools.clone();
@@ -214,7 +216,7 @@ impl Hub {
             Dialect::Minion => {
                 let (body, _) = self.minions(state);
                 let agents = Parts::of_agent(manifest);
-                Parts { body: body.or_else(|| agents.body.clone()), ..agents }
+                Parts { body: asked.body.clone().or(body).or_else(|| agents.body.clone()), ..agents }
             }
             Dialect::Task | Dialect::Subagent | Dialect::SpawnTask => Parts::of_agent(manifest),
         };
@@ -260,7 +262,9 @@ impl Hub {
             created.model = self.model_name(&manifest, model_of(state));
         }
         if asked.dialect == Dialect::Minion {
-            (_, created.model) = self.minions(state);
+            let template = asked.template.as_ref().and_then(|name| self.dialects.templates.get(name));
+            let named = template.and_then(|template| template.model.clone());
+            created.model = named.unwrap_or_else(|| self.minions(state).1);
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError};
 use subtend_agents::manifest::Manifest;
 use subtend_agents::profile::Profile;
 use subtend_agents::prompt::{self, Named, Parts};
+use subtend_agents::template::MinionTemplate;
 use subtend_session::authority::{Access, Authority, Verdict};
 use subtend_session::call::{CallKind, Invalid};
 use subtend_session::command::{Answered, AskedCall};
@@ -13,7 +14,7 @@ use subtend_session::dialect::Dialect;
 use subtend_session::ids::Text;
 use subtend_session::place::{BranchKind, Place};
 use subtend_session::state::State;
-use subtend_tools::dialect::{Offered, OfferedProfile, Request, discovery, minion};
+use subtend_tools::dialect::{Offered, OfferedProfile, OfferedTemplate, Request, discovery, minion};
 use subtend_tools::plan_exit;
 
 use crate::hub::Hub;
@@ -77,6 +78,7 @@ impl Hub {
         let policy = self.policy.body.as_deref().cloned().unwrap_or_else(Authority::deny_all);
         let authority = Arc::new(state.ceiling.at_use(&policy, &self.present(agent), &above));
         let mut specs = self.tools.offered(&authority, only.as_deref(), *attended);
+        let shown_tools = specs.iter().map(|tool| Arc::clone(&tool.name)).collect();
         let finds = in_full.as_ref().map(|shown| Finds { all: specs.as_slice().into(), shown: shown.clone() });
         if let Some(finds) = &finds {
             specs.retain(|tool| finds.shown.contains(&tool.name));
@@ -102,8 +104,10 @@ impl Hub {
             dialects: dialects.iter().copied().filter(may).collect(),
             own: Arc::clone(agent),
             profiles: self.offered_profiles(),
+            templates: self.offered_templates(),
             // The same whether an approver is attached or not: a later activation classifies a call as this one does.
             tools: self.tools.offered(&authority, only.as_deref(), true).into_iter().map(|tool| tool.name).collect(),
+            shown_tools,
             nested: *nested,
             source: *source,
             agents,
@@ -137,6 +141,18 @@ impl Hub {
     /// The profiles that `caller` may name, with the tools of their jobs.
     pub(crate) fn named_profiles(&self, caller: Caller<'_>) -> Vec<Named> {
         profiles::named(&self.dialects.profiles, &self.catalog, &self.tools, caller)
+    }
+
+    fn offered_templates(&self) -> Vec<OfferedTemplate> {
+        let offered = |(name, template): (&Text, &MinionTemplate)| OfferedTemplate {
+            name: Arc::clone(name),
+            description: Arc::clone(&template.description),
+            message: template.message.clone(),
+            system_prompt: template.system_prompt.clone(),
+            tools: template.enabled_tools.clone(),
+            web: template.enable_web,
+        };
+        self.dialects.templates.iter().map(offered).collect()
     }
 
     fn offered_profiles(&self) -> Vec<OfferedProfile> {

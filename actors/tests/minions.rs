@@ -1,5 +1,6 @@
 //! Minions that go on, and those that work on their own (features M4, M5).
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use crate::support::{
@@ -9,7 +10,8 @@ use serde_json::{Value, json};
 use subtend_agents::catalog::Catalog;
 use subtend_agents::dialect::{Dialects, MinionOptions};
 use subtend_agents::manifest::{AgentMode, Manifest};
-use subtend_models::model::ModelError;
+use subtend_agents::template::MinionTemplate;
+use subtend_models::model::{ModelError, Request};
 use subtend_session::call::ToolEffect;
 use subtend_session::dialect::Dialect;
 use subtend_session::ids::RunNo;
@@ -160,4 +162,102 @@ async fn m10_rollback_on_error_hides_a_minions_failed_run() {
     assert_eq!(goes_on_after_a_failure(true).await, (messages(["1 messages", "1 messages"]), vec![hidden]));
     // The control: without the option it sees the failed run.
     assert_eq!(goes_on_after_a_failure(false).await, (messages(["1 messages", "2 messages"]), Vec::new()));
+}
+
+/// A template of a reviewer, and one that says nothing.
+fn templates() -> BTreeMap<Arc<str>, MinionTemplate> {
+    let reviewer = MinionTemplate {
+        description: "Reviews one file.".into(),
+        message: Some("Review {path}. {message}".into()),
+        system_prompt: Some("You judge {what}.".into()),
+        model: Some("large".into()),
+        enabled_tools: Some(vec!["look".into()]),
+        enable_web: Some(false),
+        rollback_on_error: Some(true),
+    };
+    [("plain".into(), MinionTemplate::default()), ("reviewer".into(), reviewer)].into()
+}
+
+/// Lets a session call `minion` with each of `asked`; returns what minions were sent, what the calls came to, and whether runs that
+/// fail are rolled back.
+async fn by_template(asked: Vec<Value>) -> (Vec<Request>, Vec<String>, Vec<bool>) {
+    let (journal, seen) = (journal(), Arc::new(Mutex::new((Vec::new(), Vec::new()))));
+    let kept = Arc::clone(&seen);
+    let answering = model(move |request| {
+        let answer = match (&*prompt(&request), answers(&request)) {
+            ("go", 0) => calls(asked.iter().map(|args| ("minion", args.clone()))),
+            ("go", _) => {
+                kept.lock().unwrap().1 = results(&request);
+                text("done")
+            }
+            _ => {
+                kept.lock().unwrap().0.push(request);
+                text("seen")
+            }
+        };
+        async move { Ok(answer) }
+    });
+    let minion =
+        MinionOptions { system_prompt: "Be brief.".into(), model: Some("small".into()), rollback_on_error: false };
+    let dialects = Dialects { offered: vec![Dialect::Minion], minion, templates: templates(), ..Dialects::default() };
+    let noop = |name: &str| tool(name, ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("looked")) });
+    let builder = builder(&journal).dialects(dialects).tools(tools([noop("look"), noop("find")]));
+    let runtime = builder.model(answering).start().await.expect("it starts");
+    let (session, _) = ask(&runtime, "go").await;
+    let mut rolls_back = Vec::new();
+    for child in session.tree().await.expect("a tree").children {
+        let stored = records(&journal, child.id).await;
+        rolls_back.push(State::fold(child.id, &stored).expect("it folds").created.rolls_back);
+    }
+    shut(runtime).await;
+    let (requests, results) = std::mem::take(&mut *seen.lock().unwrap());
+    (requests, results, rolls_back)
+}
+
+#[tokio::test(start_paused = true)]
+async fn m10_templates_fill_in_what_a_call_leaves_out() {
+    let values = json!({"path": "a.rs", "what": "style"});
+    let (requests, results, rolls_back) = by_template(vec![
+        json!({"message": "Be quick.", "template": "reviewer", "values": values}),
+        json!({"message": "m", "template": "reviewer", "values": values, "enabledTools": ["find"], "enableWeb": false}),
+        json!({"message": "n", "template": "plain", "enabledTools": [], "enableWeb": false}),
+    ])
+    .await;
+    assert_eq!(results.iter().filter(|result| parsed(result)["minionResponse"] == "seen").count(), 3, "{results:?}");
+    let mut sent: Vec<_> = requests
+        .iter()
+        .map(|request| {
+            [prompt(request), request.system.to_string(), request.model.to_string(), offered(request).join(" ")]
+        })
+        .collect();
+    sent.sort();
+    let expected = [
+        ["Review a.rs. Be quick.", "You judge style.", "large", "look return"],
+        ["Review a.rs. m", "You judge style.", "large", "find return"],
+        ["n", "Be brief.", "small", "return"],
+    ];
+    assert_eq!(sent, expected.map(|row| row.map(str::to_owned)));
+    assert_eq!(rolls_back, [true, true, false]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn m10_calls_that_no_template_fits_are_minion_errors() {
+    let (requests, results, _) = by_template(vec![
+        json!({"message": "m", "template": "reviewr"}),
+        json!({"message": "m", "template": "reviewer", "values": {"path": "a.rs"}}),
+        json!({"message": "m", "template": "plain"}),
+        json!({"message": "m", "values": {"path": "a.rs"}, "enabledTools": [], "enableWeb": false}),
+        json!({"message": "m", "template": "plain", "minionChatId": "abc", "enabledTools": [], "enableWeb": false}),
+    ])
+    .await;
+    let takes = "it takes message, minionChatId, enableWeb, enabledTools, template and values";
+    let expected = [
+        "no template `reviewr`; valid: plain, reviewer".to_owned(),
+        "values are missing of the template `reviewer`: what; it takes path, what".to_owned(),
+        format!("the arguments of minion do not fit: missing field `enableWeb`; {takes}"),
+        "values are for a template: name one, or leave them out".to_owned(),
+        "a minion that continues keeps its prompt and model: leave `template` or `minionChatId` out".to_owned(),
+    ];
+    assert_eq!(results, expected.map(|why| format!("Minion error: {why}")));
+    assert!(requests.is_empty(), "{requests:?}");
 }

@@ -90,6 +90,7 @@ async fn k16_errors_list_only_tools_and_agents_that_are_offered() {
             ("lok", json!({})),
             ("task", json!({"subagent_type": "wroker", "prompt": "p"})),
             ("task", json!({"prompt": "p"})),
+            ("minion", json!({"message": "m", "enableWeb": false, "enabledTools": ["lok"]})),
         ]),
         _ => text("done"),
     };
@@ -101,16 +102,20 @@ async fn k16_errors_list_only_tools_and_agents_that_are_offered() {
             vec![subtend_session::authority::Access { action: access.as_str().into(), resource: ".".into() }]
         })
     };
-    let builder = offering(&journal, &[Dialect::Task]).policy(policy).tools(tools([noop("look"), noop("write")]));
+    let builder = offering(&journal, &[Dialect::Task, Dialect::Minion]);
+    let builder = builder.policy(policy).tools(tools([noop("look"), noop("write")]));
     let (runtime, _, last) = converse_in(builder, root, found).await;
-    assert_eq!(offered(&last), ["look", "task", "check_task", "cancel_task"]);
+    assert_eq!(offered(&last), ["look", "task", "check_task", "cancel_task", "minion"]);
     let agents = "explore, general, plan, research";
     let expected = [
-        "no tool is named `lok`. Did you mean `look`? Available: look, task, check_task, cancel_task.".to_owned(),
+        "no tool is named `lok`. Did you mean `look`? Available: look, task, check_task, cancel_task, minion."
+            .to_owned(),
         format!("no agent `wroker` can be started by task. Valid: {agents}."),
         format!(
             "subagent_type is missing: name the agent that does the work ({agents}), or a task of yours that goes on by session_id"
         ),
+        "Minion error: enabledTools names tools that are not available: lok. Did you mean `look`? Valid: look."
+            .to_owned(),
     ];
     assert_eq!(told(&last), expected);
     shut(runtime).await;

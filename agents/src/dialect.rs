@@ -1,5 +1,7 @@
 //! Dialects: families of tools by which a model starts children, and which of them sessions are offered.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use subtend_session::authority::{Access, Authority, Verdict};
@@ -9,6 +11,7 @@ use subtend_session::ids::Text;
 use crate::catalog::Catalog;
 use crate::manifest::Manifest;
 use crate::profile::{Profiles, none_if_empty};
+use crate::template::MinionTemplate;
 
 /// When to reach for it: a line or two for the system prompt of a session that is offered it (R11). What the tools' own
 /// descriptions teach is not said again.
@@ -67,6 +70,8 @@ pub struct Dialects {
     pub profiles: Profiles,
     /// Options of `minion`.
     pub minion: MinionOptions,
+    /// Templates of minions, by name (M10).
+    pub templates: BTreeMap<Text, MinionTemplate>,
     /// Options of `subagent`.
     pub subagent: SubagentOptions,
 }
@@ -79,6 +84,7 @@ impl Default for Dialects {
             offered: vec![Dialect::Task],
             profiles: Profiles::default(),
             minion: MinionOptions::default(),
+            templates: BTreeMap::new(),
             subagent: SubagentOptions::default(),
         }
     }

@@ -12,3 +12,4 @@ mod permissions;
 pub mod profile;
 pub mod prompt;
 pub mod schema;
+pub mod template;

@@ -1,6 +1,6 @@
 //! What a configuration must hold as a whole.
 
-use subtend_agents::name;
+use subtend_agents::{name, template};
 use subtend_models::models::MAX_MEMBERS;
 use subtend_models::spec::ModelSpec;
 
@@ -14,6 +14,7 @@ use super::origin::{Origin, Warning};
 pub(super) fn together(loaded: &Loaded) -> Result<Vec<Warning>, ConfigError> {
     agent(loaded)?;
     models(loaded)?;
+    templates(loaded)?;
     pools(loaded)?;
     options(loaded)?;
     figures(loaded)?;
@@ -47,10 +48,7 @@ fn models(loaded: &Loaded) -> Result<(), ConfigError> {
         known(loaded, &key, words)?;
     }
     if let Some(words) = &loaded.config.tools.minion.options.model {
-        let is_pool = words.strip_prefix("pool:").is_some_and(|pool| llm.pools.contains_key(pool));
-        let key = Key::from(["tools", "minion", "options", "model"]);
-        // The model that answers for all would be asked in its place, and nobody would know (M8).
-        (if is_pool { Ok(()) } else { known(loaded, &key, words) })?;
+        of_minions(loaded, &Key::from(["tools", "minion", "options", "model"]), words)?;
     }
     let key = Key::from(["tools", "minion", "options", "model"]);
     let minion = &loaded.config.tools.minion;
@@ -77,6 +75,24 @@ fn models(loaded: &Loaded) -> Result<(), ConfigError> {
         }
         Some(_) | None => Ok(()),
     }
+}
+
+/// Refuses a model of minions that does not exist: another one would answer in its place (M8).
+fn of_minions(loaded: &Loaded, key: &Key, words: &str) -> Result<(), ConfigError> {
+    let pools = &loaded.config.llm.pools;
+    let is_pool = words.strip_prefix("pool:").is_some_and(|pool| pools.contains_key(pool));
+    if is_pool { Ok(()) } else { known(loaded, key, words) }
+}
+
+/// Refuses templates of minions that cannot be used.
+fn templates(loaded: &Loaded) -> Result<(), ConfigError> {
+    let templates = &loaded.config.tools.minion.templates;
+    let key = |name: &str| Key::from(["tools", "minion", "templates", name]);
+    if let Err(error) = template::check(templates) {
+        return refuse(loaded, &key(&error.template), error.why);
+    }
+    let named = templates.iter().filter_map(|(name, template)| Some((name, template.model.as_ref()?)));
+    named.into_iter().try_for_each(|(name, model)| of_minions(loaded, &key(name).with("model"), model))
 }
 
 /// Refuses words that name no models.

@@ -75,9 +75,9 @@ impl Loaded {
         Ok(loaded)
     }
 
-    /// Who said the value of `key`, or the first of those below it.
+    /// Returns who said the value of `key`, the first of those below it, or the whole value in which it lies.
     pub fn origin(&self, key: &Key) -> Origin {
-        let said = self.values.iter().find(|setting| key.holds(&setting.key));
+        let said = self.values.iter().find(|setting| key.holds(&setting.key) || setting.key.holds(key));
         said.map_or(Origin::Default, |setting| setting.origin.clone())
     }
 

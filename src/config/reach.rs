@@ -20,7 +20,7 @@ pub enum Reach {
 }
 
 /// Every key with what the file of a workspace may do with it, and why; one that ends with `.*` means all below it.
-pub const REACH: [(&str, Reach, &str); 17] = [
+pub const REACH: [(&str, Reach, &str); 18] = [
     ("agent", Reach::Free, "chooses among agents; none does more than options of the command allow"),
     ("sessions.*", Reach::Free, "titles and summaries, by agents without tools"),
     ("host.*", Reach::Own, "bounds of the process, in which sessions of other workspaces run too"),
@@ -30,6 +30,7 @@ pub const REACH: [(&str, Reach, &str); 17] = [
     ("llm.context_windows.*", Reach::Free, "bounds what one call sends"),
     ("subagents.enabled", Reach::Free, "children do no more than their parents"),
     ("tools.minion.options.model", Reach::Enabled, "chooses who answers"),
+    ("tools.minion.templates.*", Reach::Enabled, "a template may name a model"),
     ("tools.options.*", Reach::Enabled, "an option may name a model"),
     ("tools.*", Reach::Free, "which tools start children, with which prompts; children do no more than their parents"),
     ("limits.tokens", Reach::Lower, "bounds what a run spends"),
@@ -94,7 +95,14 @@ mod tests {
     #[test]
     fn every_key_has_an_entry() {
         let leaves: Vec<String> = Shape::whole().leaves().iter().map(|(key, _)| key.names().join(".")).collect();
-        let maps = ["llm.pools.", "llm.context_windows.", "prices.", "tools.options.", "tools.spawn.profiles."];
+        let maps = [
+            "llm.pools.",
+            "llm.context_windows.",
+            "prices.",
+            "tools.options.",
+            "tools.spawn.profiles.",
+            "tools.minion.templates.",
+        ];
         for name in leaves.iter().map(String::as_str).chain(maps) {
             let judged = REACH.iter().any(|(pattern, ..)| match pattern.strip_suffix('*') {
                 Some(above) => name.starts_with(above),

@@ -1,6 +1,7 @@
 use serde_json::json;
 use subtend_actors::prices::Price;
 use subtend_agents::profile::Inherit;
+use subtend_agents::template::MinionTemplate;
 
 use super::*;
 
@@ -127,7 +128,7 @@ prices:
         tools: Tools {
             task: Switch { enabled: false },
             spawn: Spawn { enabled: true, profiles: [("researcher".into(), researcher)].into() },
-            minion: Minion { enabled: true, options: options.clone() },
+            minion: Minion { enabled: true, options: options.clone(), ..Minion::default() },
             ..Tools::default()
         },
         shell: Shell::default(),
@@ -469,4 +470,31 @@ fn m8_a_model_for_minions_that_nobody_has_is_refused() {
     }
     let pooled = "llm: {pools: {cheap: [offline]}}\ntools: {minion: {options: {model: \"pool:cheap\"}}}";
     assert_eq!(warnings(pooled), [""; 0]);
+}
+
+#[test]
+fn m10_templates_are_read_and_refused_where_they_cannot_be_used() {
+    let said = |text: &str| Loaded::of([project(&format!("tools: {{minion: {{templates: {text}}}}}")).unwrap()]);
+    let text = "{reviewer: {message: 'Review {path}.', model: offline, enabledTools: [read], enableWeb: false}}";
+    let template = MinionTemplate {
+        message: Some("Review {path}.".into()),
+        model: Some("offline".into()),
+        enabled_tools: Some(vec!["read".into()]),
+        enable_web: Some(false),
+        ..MinionTemplate::default()
+    };
+    let dialects = said(text).unwrap().config.dialects(&|path| Err(path.to_owned())).unwrap();
+    assert_eq!(dialects.templates, [("reviewer".into(), template)].into());
+    let refused = |text: &str| said(text).unwrap_err().to_string();
+    let bad_name = "w/subtend.yaml: `tools.minion.templates.\"A b\"`: a name has 1 to 64 of";
+    assert!(refused("{A b: {}}").starts_with(bad_name), "{}", refused("{A b: {}}"));
+    let bad_tool = refused("{a: {enabledTools: ['b c']}}");
+    assert!(bad_tool.contains("its `enabledTools` name \"b c\", which no tool can be called"), "{bad_tool}");
+    let bad_model = refused("{a: {model: nobody}}");
+    assert!(
+        bad_model.starts_with("w/subtend.yaml: `tools.minion.templates.a.model`: there is no model `nobody`"),
+        "{bad_model}"
+    );
+    let script = refused("{a: {model: 'scripted:a.json'}}");
+    assert!(script.contains("`tools.minion.templates.a.model`: `scripted:a.json` is a script"), "{script}");
 }

@@ -187,15 +187,18 @@ fn unknown_tools_are_warned_of_wherever_they_are_named() {
     user.file(".subtend/agents/critic.md", "---\nmode: all\ntools: [raed, search, task]\n---\nJudge.\n");
     user.file(
         "subtend.yaml",
-        "tools: {spawn: {enabled: true, profiles: {writer: {system_prompt: Write., tools: [wirte]}}}}\n",
+        "tools: {spawn: {enabled: true, profiles: {writer: {system_prompt: Write., tools: [wirte]}}}, \
+         minion: {templates: {finder: {enabledTools: [serch]}}}}\n",
     );
     let of_agent = "`tools`: there is no tool `raed`; did you mean `read`?; it is not offered";
     let of_profile =
         "`tools.spawn.profiles.writer.tools`: there is no tool `wirte`; did you mean `write`?; it is not offered";
+    let of_template = "`tools.minion.templates.finder.enabledTools`: there is no tool `serch`; did you mean `search`?";
     for verb in [&["agents"][..], &["run", "--model", &model, "hi"]] {
         let done = user.call(verb);
         assert_eq!(done.code, Some(0), "{done:?}");
         assert!(done.err.contains(of_agent) && done.err.contains(of_profile), "{verb:?}: {done:?}");
+        assert!(done.err.contains(of_template), "{verb:?}: {done:?}");
     }
     assert!(user.call(&["agents", "check", ".subtend/agents"]).err.contains(of_agent));
     let doctor = user.json(&["doctor", "--json"]);

@@ -19,6 +19,8 @@ use crate::bounded;
 use crate::registry::{arguments, near};
 use crate::tool::ToolError;
 
+pub use template::OfferedTemplate;
+
 pub mod discovery;
 pub mod manage;
 pub mod minion;
@@ -26,6 +28,7 @@ pub mod spawn;
 pub mod spawn_task;
 pub mod subagent;
 pub mod task;
+pub mod template;
 
 /// Bytes of one prompt.
 pub const MAX_PROMPT: usize = 1 << 20;
@@ -91,6 +94,10 @@ pub struct StartRequest {
     pub tools: Option<Vec<Text>>,
     /// The profile that it is made by.
     pub profile: Option<Text>,
+    /// The template that it is made by (M10).
+    pub template: Option<Text>,
+    /// The system prompt that its template fills in.
+    pub body: Option<Text>,
     /// A system prompt of the call's own, appended to the others.
     pub system: Option<Text>,
     /// Text that goes into its first user message.
@@ -116,6 +123,8 @@ impl StartRequest {
             output_tokens: None,
             tools: None,
             profile: None,
+            template: None,
+            body: None,
             system: None,
             context: None,
             files: Vec::new(),
@@ -169,8 +178,12 @@ pub struct Offered {
     pub shown: Vec<(Text, Text)>,
     /// Profiles that may be named.
     pub profiles: Vec<OfferedProfile>,
+    /// Templates of minions that may be named.
+    pub templates: Vec<OfferedTemplate>,
     /// Tools that a call may give to a child: those that the session itself may be offered.
     pub tools: Vec<Text>,
+    /// Those of them that errors name: without an approver none that need an approval.
+    pub shown_tools: Vec<Text>,
     /// Whether the session was itself started by a call.
     pub nested: bool,
     /// Where its calls come from.
@@ -199,7 +212,7 @@ impl Offered {
             specs.extend(spawn::specs(&self.profiles));
         }
         if self.has(Dialect::Minion) {
-            specs.push(minion::spec());
+            specs.push(minion::spec(&self.templates));
         }
         if self.has(Dialect::Subagent) && self.source == Source::Internal {
             specs.push(subagent::spec(shown));
@@ -232,7 +245,7 @@ impl Offered {
         let lacks = |name: &&Text| !is_locked(name) && !self.tools.contains(name);
         let lacking: Vec<&str> = named.iter().filter(lacks).map(|name| bounded::head(name, 100)).collect();
         let Some(first) = lacking.first() else { return Ok(()) };
-        let offered: Vec<&str> = self.tools.iter().map(|name| &**name).collect();
+        let offered: Vec<&str> = self.shown_tools.iter().map(|name| &**name).collect();
         let meant = near::near(first, &offered).first().map(|name| format!(" Did you mean `{name}`?"));
         let valid = match offered.is_empty() {
             true => "You have none to give.".to_owned(),

@@ -27,7 +27,8 @@ pub(crate) fn problems(catalog: &Catalog, loaded: &Loaded, words: Option<&str>, 
     let models = catalog.all().filter_map(|manifest| known.missed(manifest));
     let tools_of = catalog.all().flat_map(|manifest| missing_tools(manifest, tools));
     let found = catalog.problems().iter().cloned();
-    found.chain(models).chain(tools_of).chain(profiles(loaded, catalog, tools)).collect()
+    let found = found.chain(models).chain(tools_of).chain(profiles(loaded, catalog, tools));
+    found.chain(templates(loaded, tools)).collect()
 }
 
 /// A warning for each tool that a manifest lists and that does not exist.
@@ -64,6 +65,19 @@ fn profiles(loaded: &Loaded, catalog: &Catalog, tools: &Registry) -> Vec<Problem
         }
         let listed = profile.tools.iter().filter_map(|tool| tools.missing(tool));
         problems.extend(listed.map(|why| warning(path.clone(), format!("`{key}.tools`: {why}; it is not offered"))));
+    }
+    problems
+}
+
+/// A warning for each tool that a template of minions names and that does not exist.
+fn templates(loaded: &Loaded, tools: &Registry) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (name, template) in &loaded.config.tools.minion.templates {
+        let key = Key::from(["tools", "minion", "templates", name]);
+        let (Origin::User(path) | Origin::Project(path)) = loaded.origin(&key) else { continue };
+        let listed = template.enabled_tools.iter().flatten().filter_map(|tool| tools.missing(tool));
+        let why = "a call that names no tools is an error";
+        problems.extend(listed.map(|lacks| warning(path.clone(), format!("`{key}.enabledTools`: {lacks}; {why}"))));
     }
     problems
 }

@@ -1,14 +1,16 @@
 //! The `minion` dialect: a blocking helper with tools that are named one by one, which ends by `return`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use subtend_session::dialect::Dialect;
 use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
 use subtend_session::place::Mode;
 
+use super::template::{self, OfferedTemplate};
 use super::{ContinueRequest, Offered, Request, StartRequest, label, not_too_many, says_something};
 use crate::option::ToolOption;
 use crate::tool::ToolError;
@@ -30,6 +32,10 @@ The minion knows nothing of this conversation: its message must say all that it 
 tools that it needs in enabledTools; with an empty list it has none and can only think.
 With minionChatId an earlier minion goes on: it remembers its own conversation, and has the tools that you name this time.";
 
+const ABOUT_TEMPLATES: &str = "\n\nWith a template, message and values fill in what was written for such tasks; enableWeb and \
+enabledTools may be left out where it names them. A minion that continues keeps its prompt and model, so leave the template out \
+then. Templates:";
+
 const ABOUT_RETURN: &str = "\
 End your work with a result: what you give here is all that your caller gets. Call it alone, when everything is done.";
 
@@ -45,9 +51,9 @@ pub fn options() -> [ToolOption; 3] {
     ]
 }
 
-/// The tool that callers are offered.
-pub fn spec() -> ToolSpec {
-    let schema = json!({
+/// Returns the tool that callers are offered. Without templates it has no parameters for them.
+pub fn spec(templates: &[OfferedTemplate]) -> ToolSpec {
+    let mut schema = json!({
         "type": "object",
         "properties": {
             "message": {"type": "string", "minLength": 1, "description": "The task, with all that the minion needs to know."},
@@ -62,7 +68,23 @@ pub fn spec() -> ToolSpec {
         "required": ["message", "enableWeb", "enabledTools"],
         "additionalProperties": false,
     });
-    ToolSpec { name: NAME.into(), description: ABOUT.into(), schema: Arc::new(schema) }
+    let mut about = ABOUT.to_owned();
+    if let (false, Some(schema)) = (templates.is_empty(), schema.as_object_mut()) {
+        let names: Vec<&str> = templates.iter().map(|template| &*template.name).collect();
+        let more = json!({
+            "template": {"type": "string", "enum": names, "description": "A template for the task."},
+            "values": {
+                "type": "object",
+                "additionalProperties": {"type": "string"},
+                "description": "The values that the template names.",
+            },
+        });
+        let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
+        properties.into_iter().for_each(|properties| properties.extend(more.as_object().cloned().unwrap_or_default()));
+        schema.insert("required".to_owned(), json!(["message"]));
+        about = format!("{ABOUT}{ABOUT_TEMPLATES}{}", template::listed(templates));
+    }
+    ToolSpec { name: NAME.into(), description: about.into(), schema: Arc::new(schema) }
 }
 
 /// The tool that minions are offered.
@@ -83,9 +105,51 @@ struct Arguments {
     #[serde(rename = "minionChatId", alias = "minion_chat_id")]
     chat: Option<String>,
     #[serde(rename = "enableWeb", alias = "enable_web")]
-    web: bool,
+    web: Option<bool>,
     #[serde(rename = "enabledTools", alias = "enabled_tools")]
-    tools: Vec<String>,
+    tools: Option<Vec<Text>>,
+    template: Option<String>,
+    #[serde(default)]
+    values: BTreeMap<String, String>,
+}
+
+/// Returns what a call takes, for errors.
+fn takes(offered: &Offered) -> &'static str {
+    match offered.templates.is_empty() {
+        true => "message, minionChatId, enableWeb and enabledTools",
+        false => "message, minionChatId, enableWeb, enabledTools, template and values",
+    }
+}
+
+impl Arguments {
+    /// Returns the template that the call names.
+    fn template<'a>(&self, offered: &'a Offered) -> Result<Option<&'a OfferedTemplate>, ToolError> {
+        let name = self.template.as_deref().map(str::trim).filter(|name| !name.is_empty());
+        match name {
+            Some(name) => offered.template(name).map(Some),
+            None if self.values.is_empty() => Ok(None),
+            None => Err(ToolError::bad_args("values are for a template: name one, or leave them out")),
+        }
+    }
+
+    /// Returns the tools of the minion: those of the call, else those of its template.
+    fn tools(&self, template: Option<&OfferedTemplate>, offered: &Offered) -> Result<Vec<Text>, ToolError> {
+        let missing = |key: &str| {
+            ToolError::bad_args(format!(
+                "the arguments of {NAME} do not fit: missing field `{key}`; it takes {}",
+                takes(offered)
+            ))
+        };
+        let web = self.web.or(template.and_then(|template| template.web)).ok_or_else(|| missing("enableWeb"))?;
+        let listed = self.tools.as_ref().or(template.and_then(|template| template.tools.as_ref()));
+        let listed = listed.ok_or_else(|| missing("enabledTools"))?;
+        not_too_many("enabledTools", listed.len())?;
+        let named: Vec<Text> =
+            listed.iter().map(|name| name.trim()).filter(|name| !WEB.contains(name)).map(Text::from).collect();
+        offered.can_give("enabledTools", &named)?;
+        let web = WEB.iter().filter(|_| web).map(|name| Text::from(*name));
+        Ok(named.into_iter().chain(web).collect())
+    }
 }
 
 /// Reads the arguments of a call, as the model wrote them.
@@ -100,15 +164,15 @@ pub fn parse(args: &str, offered: &Offered) -> Result<Request, ToolError> {
 }
 
 fn read(args: &str, offered: &Offered) -> Result<Request, ToolError> {
-    let asked: Arguments = super::arguments(NAME, args, "message, minionChatId, enableWeb and enabledTools")?;
+    let asked: Arguments = super::arguments(NAME, args, takes(offered))?;
     says_something("message", "minion", &asked.message)?;
-    not_too_many("enabledTools", asked.tools.len())?;
-    let named: Vec<Text> =
-        asked.tools.iter().map(|name| name.trim()).filter(|name| !WEB.contains(name)).map(Text::from).collect();
-    offered.can_give("enabledTools", &named)?;
-    let web = WEB.iter().filter(|_| asked.web).map(|name| Text::from(*name));
-    let tools: Vec<Text> = named.into_iter().chain(web).collect();
+    let template = asked.template(offered)?;
+    let tools = asked.tools(template, offered)?;
     if let Some(chat) = asked.chat.as_deref().map(str::trim).filter(|chat| !chat.is_empty()) {
+        if template.is_some() {
+            let why = "a minion that continues keeps its prompt and model: leave `template` or `minionChatId` out";
+            return Err(ToolError::bad_args(why));
+        }
         return Ok(Request::Continue(ContinueRequest {
             dialect: Dialect::Minion,
             task: chat.into(),
@@ -119,10 +183,15 @@ fn read(args: &str, offered: &Offered) -> Result<Request, ToolError> {
             tools: Some(tools),
         }));
     }
+    let filled = template.map(|template| template.filled(&asked.message, &asked.values)).transpose()?;
+    let (message, body) = filled.map_or_else(|| (asked.message.clone(), None), |it| (it.message, it.system_prompt));
+    says_something("message", "minion", &message)?;
     Ok(Request::Start(Box::new(StartRequest {
         label: label(&asked.message),
         tools: Some(tools),
-        ..StartRequest::plain(Dialect::Minion, Arc::clone(&offered.own), asked.message.into(), Mode::Blocking)
+        template: template.map(|template| Arc::clone(&template.name)),
+        body,
+        ..StartRequest::plain(Dialect::Minion, Arc::clone(&offered.own), message.into(), Mode::Blocking)
     })))
 }
 

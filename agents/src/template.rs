@@ -1,0 +1,66 @@
+//! Templates: named parameters of minions, as a configuration says them (M10).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use subtend_session::ids::Text;
+
+use crate::front::is_tool_name;
+use crate::name;
+use crate::profile::none_if_empty;
+
+/// Parameters of a minion. What is left out is as the call and the options of `minion` say.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MinionTemplate {
+    /// What it is for, as models read it.
+    pub description: Text,
+    /// The minion's message. `{message}` is that of the call, which follows at the end where it is not placed; any other `{name}`
+    /// is a value that the call gives.
+    #[serde(deserialize_with = "none_if_empty")]
+    pub message: Option<Text>,
+    /// The minion's system prompt, with the same placeholders; instead of that of the options.
+    #[serde(deserialize_with = "none_if_empty")]
+    pub system_prompt: Option<Text>,
+    /// The minion's model; instead of that of the options.
+    #[serde(deserialize_with = "none_if_empty")]
+    pub model: Option<Text>,
+    /// The tools of a call that names none; an empty list means none.
+    pub enabled_tools: Option<Vec<Text>>,
+    /// Whether the minion may use the web, where the call does not say.
+    pub enable_web: Option<bool>,
+    /// Whether the messages of a run that did not complete are hidden; instead of what the options say.
+    pub rollback_on_error: Option<bool>,
+}
+
+/// A template that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the template `{template}` cannot be used: {why}")]
+pub struct BadTemplate {
+    /// Its name.
+    pub template: Text,
+    /// What is wrong, and what to do.
+    pub why: String,
+}
+
+/// Checks names of templates and of their tools.
+///
+/// # Errors
+/// [`BadTemplate`] for the first that cannot be used.
+pub fn check(templates: &BTreeMap<Text, MinionTemplate>) -> Result<(), BadTemplate> {
+    for (named, template) in templates {
+        let bad = |why: String| Err(BadTemplate { template: Arc::clone(named), why });
+        if name::check(named).is_err() {
+            let why = "a name has 1 to 64 of a-z, 0-9, `-` and `_`, and begins with a letter or a digit";
+            return bad(why.to_owned());
+        }
+        let mut tools = template.enabled_tools.iter().flatten();
+        if let Some(tool) = tools.find(|tool| !is_tool_name(tool)) {
+            let rule = "names have at most 64 of [a-zA-Z0-9_-]";
+            return bad(format!("its `enabledTools` name {tool:?}, which no tool can be called: {rule}"));
+        }
+    }
+    Ok(())
+}

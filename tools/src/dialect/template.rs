@@ -1,0 +1,201 @@
+//! Templates of minions: named messages, prompts and tools with places for values of a call (M10).
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use subtend_session::ids::Text;
+
+use super::Offered;
+use crate::bounded;
+use crate::registry::near;
+use crate::tool::ToolError;
+
+/// The placeholder of the call's own message.
+const MESSAGE: &str = "message";
+
+/// A template, as calls name it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OfferedTemplate {
+    /// Its name.
+    pub name: Text,
+    /// What it is for.
+    pub description: Text,
+    /// The message, with placeholders; the call's own where it has none.
+    pub message: Option<Text>,
+    /// The system prompt, with placeholders; that of all minions where it has none.
+    pub system_prompt: Option<Text>,
+    /// The tools of a call that names none.
+    pub tools: Option<Vec<Text>>,
+    /// Whether a call that does not say so may use the web.
+    pub web: Option<bool>,
+}
+
+/// What a template makes of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Filled {
+    pub(crate) message: String,
+    pub(crate) system_prompt: Option<Text>,
+}
+
+impl OfferedTemplate {
+    /// Returns the names of the values that a call gives.
+    pub fn values(&self) -> BTreeSet<&str> {
+        let texts = [&self.message, &self.system_prompt].into_iter().flatten();
+        texts.flat_map(|text| pieces(text)).filter_map(Piece::name).filter(|name| *name != MESSAGE).collect()
+    }
+
+    /// Fills in the message and the values of a call.
+    ///
+    /// # Errors
+    /// When a value is missing, or the template has no place for one.
+    pub(crate) fn filled(&self, message: &str, values: &BTreeMap<String, String>) -> Result<Filled, ToolError> {
+        let wanted = self.values();
+        let missing: Vec<&str> = wanted.iter().copied().filter(|name| !values.contains_key(*name)).collect();
+        let unknown: Vec<&str> = values.keys().map(String::as_str).filter(|name| !wanted.contains(name)).collect();
+        let takes = || match wanted.is_empty() {
+            true => "it takes none".to_owned(),
+            false => format!("it takes {}", near::listed(&wanted.iter().copied().collect::<Vec<_>>())),
+        };
+        let bad = |what: &str, names: &[&str]| {
+            let names = near::listed(&names.iter().map(|name| bounded::head(name, 100)).collect::<Vec<_>>());
+            Err(ToolError::bad_args(format!("values {what} of the template `{}`: {names}; {}", self.name, takes())))
+        };
+        if !missing.is_empty() {
+            return bad("are missing", &missing);
+        }
+        if !unknown.is_empty() {
+            return bad("are unknown", &unknown);
+        }
+        let fill = |text: &str| pieces(text).map(|piece| piece.filled(message, values)).collect::<String>();
+        let message = match &self.message {
+            None => message.to_owned(),
+            Some(text) if pieces(text).any(|piece| piece.name() == Some(MESSAGE)) => fill(text),
+            Some(text) => format!("{}\n\n{message}", fill(text).trim_end()),
+        };
+        Ok(Filled { message, system_prompt: self.system_prompt.as_deref().map(|text| fill(text).into()) })
+    }
+
+    /// Describes the template on one line, for models.
+    fn line(&self) -> String {
+        let about = self.description.split_whitespace().collect::<Vec<_>>().join(" ");
+        let about = bounded::shown(&about, 1000).into_owned();
+        let stop = if about.is_empty() || about.ends_with(['.', '!', '?']) { "" } else { "." };
+        let values: Vec<&str> = self.values().into_iter().collect();
+        let values = if values.is_empty() { String::new() } else { format!(" Values: {}.", values.join(", ")) };
+        format!("\n- {}: {about}{stop}{values}", self.name)
+    }
+}
+
+/// Describes `templates`, one a line.
+pub(crate) fn listed(templates: &[OfferedTemplate]) -> String {
+    templates.iter().map(OfferedTemplate::line).collect()
+}
+
+impl Offered {
+    /// Returns the template that a call names.
+    pub(crate) fn template(&self, name: &str) -> Result<&OfferedTemplate, ToolError> {
+        self.templates.iter().find(|template| *template.name == *name).ok_or_else(|| {
+            let names: Vec<&str> = self.templates.iter().map(|template| &*template.name).collect();
+            let shown = bounded::shown(name, 100);
+            let valid = match names.is_empty() {
+                true => "there are none, so leave `template` out".to_owned(),
+                false => format!("valid: {}", near::listed(&names)),
+            };
+            ToolError::bad_args(format!("no template `{shown}`; {valid}"))
+        })
+    }
+}
+
+/// A part of a template's text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Piece<'a> {
+    Text(&'a str),
+    /// A name between braces.
+    Place(&'a str),
+}
+
+impl<'a> Piece<'a> {
+    fn name(self) -> Option<&'a str> {
+        match self {
+            Self::Place(name) => Some(name),
+            Self::Text(_) => None,
+        }
+    }
+
+    fn filled(self, message: &'a str, values: &'a BTreeMap<String, String>) -> Cow<'a, str> {
+        match self {
+            Self::Text(text) => text.into(),
+            Self::Place(MESSAGE) => message.into(),
+            Self::Place(name) => {
+                values.get(name).map_or_else(|| format!("{{{name}}}").into(), |value| value.as_str().into())
+            }
+        }
+    }
+}
+
+/// Parts `text` at its placeholders. Braces around anything but a name are text.
+fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest.filter(|text| !text.is_empty())?;
+        let placed = |(start, _): (usize, &str)| {
+            let (name, _) = text.get(start.saturating_add(1)..)?.split_once('}')?;
+            let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+                && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+            is_name.then_some((start, name))
+        };
+        match text.match_indices('{').find_map(placed) {
+            None => {
+                rest = None;
+                Some(Piece::Text(text))
+            }
+            Some((0, name)) => {
+                rest = text.get(name.len().saturating_add(2)..);
+                Some(Piece::Place(name))
+            }
+            Some((start, _)) => {
+                let (before, after) = text.split_at(start);
+                rest = Some(after);
+                Some(Piece::Text(before))
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn template(message: &str, system_prompt: &str) -> OfferedTemplate {
+        let (message, system_prompt) = (Some(message.into()), Some(system_prompt.into()));
+        OfferedTemplate { name: "review".into(), message, system_prompt, ..OfferedTemplate::default() }
+    }
+
+    fn filled(template: &OfferedTemplate, values: &[(&str, &str)]) -> Result<(String, String), String> {
+        let values = values.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let filled = template.filled("Be brief.", &values).map_err(|error| error.message)?;
+        Ok((filled.message, filled.system_prompt.unwrap_or_default().to_string()))
+    }
+
+    #[test]
+    fn m10_templates_fill_in_message_and_values_once() {
+        let whole = template("Read {path}: {message}", "You judge {what} like {\"json\": {x y}}.");
+        assert_eq!(whole.values().into_iter().collect::<Vec<_>>(), ["path", "what"]);
+        let given = [("path", "{what}"), ("what", "style")];
+        let expected = ("Read {what}: Be brief.".to_owned(), "You judge style like {\"json\": {x y}}.".to_owned());
+        assert_eq!(filled(&whole, &given), Ok(expected));
+        assert_eq!(filled(&template("Read it.\n", "x"), &[]).map(|it| it.0), Ok("Read it.\n\nBe brief.".to_owned()));
+    }
+
+    #[test]
+    fn m10_missing_and_unknown_values_are_refused() {
+        let whole = template("Read {path}.", "Judge {what}.");
+        let missing = "values are missing of the template `review`: what; it takes path, what";
+        assert_eq!(filled(&whole, &[("path", "a")]).unwrap_err(), missing);
+        let given = [("path", "a"), ("what", "b"), ("more", "c")];
+        let unknown = "values are unknown of the template `review`: more; it takes path, what";
+        assert_eq!(filled(&whole, &given).unwrap_err(), unknown);
+        let none = "values are unknown of the template `review`: path; it takes none";
+        assert_eq!(filled(&template("Read.", ""), &[("path", "a")]).unwrap_err(), none);
+    }
+}
