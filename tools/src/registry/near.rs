@@ -54,7 +54,7 @@ fn folded(name: &str) -> String {
 /// How far a name is from the asked one; `None` when they have nothing to do with one another.
 fn rank(asked: &str, name: &str) -> Option<usize> {
     let name = folded(name);
-    let distance = distance(asked, &name);
+    let distance = strsim::levenshtein(asked, &name);
     let longer = asked.len().max(name.len());
     // A part of a name is a likely slip (`read_file` for `read`), however many letters it lacks.
     let part = name.len() >= 3 && asked.len() >= 3 && (asked.contains(&name) || name.contains(asked));
@@ -65,35 +65,11 @@ fn rank(asked: &str, name: &str) -> Option<usize> {
     }
 }
 
-/// Letters to change, add or drop.
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, left) in a.bytes().enumerate() {
-        let mut diagonal = i;
-        let mut before = i.saturating_add(1);
-        if let Some(first) = row.first_mut() {
-            *first = before;
-        }
-        for (right, cell) in b.bytes().zip(row.iter_mut().skip(1)) {
-            let changed = diagonal.saturating_add(usize::from(left != right));
-            diagonal = *cell;
-            before = changed.min(cell.saturating_add(1)).min(before.saturating_add(1));
-            *cell = before;
-        }
-    }
-    row.last().copied().unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const TOOLS: [&str; 6] = ["list", "read", "search", "write", "edit", "shell"];
-
-    #[test]
-    fn distances_count_letters() {
-        assert_eq!(["", "read", "rad", "reads", "lead", "xyz"].map(|a| distance(a, "read")), [4, 0, 1, 1, 1, 4]);
-    }
 
     #[test]
     fn slips_find_their_tool_and_strangers_find_none() {
