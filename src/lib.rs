@@ -115,6 +115,7 @@ pub mod tools {
     pub use subtend_tools::closure::{FnTool, fn_tool};
     pub use subtend_tools::commands::{self, BadVariable, CommandLimits, Commands};
     pub use subtend_tools::display::{Display, Shown};
+    pub use subtend_tools::escape;
     pub use subtend_tools::guard::{self, Guard};
     pub use subtend_tools::option::{self, BadOption, OptionKind, ToolOption, ToolOptions};
     pub use subtend_tools::policy::{BadRule, CannotKeep, HostPolicy, PROTECTED};

@@ -62,25 +62,29 @@ pub fn lint(paths: &[PathBuf], around: &Catalog) -> Vec<Checked> {
 }
 
 fn one(path: &Path, before: &[Checked]) -> Checked {
+    match read_bounded(path) {
+        Ok(read) => text(path, &read, before),
+        Err(message) => refused(path, message),
+    }
+}
+
+fn refused(path: &Path, message: String) -> Checked {
+    let problems = vec![Problem { path: path.to_owned(), kind: ProblemKind::Refused, message }];
+    Checked { path: path.to_owned(), agent: None, problems }
+}
+
+/// Checks `text` as the agent file at `path`, which need not exist. Rules for agents that do not exist are left to [`lint`].
+pub fn text(path: &Path, text: &str, before: &[Checked]) -> Checked {
     let problem = |kind, message| Problem { path: path.to_owned(), kind, message };
-    let refused = |message| Checked {
-        path: path.to_owned(),
-        agent: None,
-        problems: vec![problem(ProblemKind::Refused, message)],
-    };
-    let text = match read_bounded(path) {
-        Ok(text) => text,
-        Err(message) => return refused(message),
-    };
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    let parsed = match front::parse(&text, &stem, Source::File(path.to_owned())) {
+    let parsed = match front::parse(text, &stem, Source::File(path.to_owned())) {
         Ok(parsed) => parsed,
-        Err(error) => return refused(error.to_string()),
+        Err(error) => return refused(path, error.to_string()),
     };
     let name = &parsed.manifest.name;
     let twin = before.iter().find(|other| other.agent.as_ref().is_some_and(|agent| agent.name == *name));
     if let Some(twin) = twin {
-        return refused(format!("`{name}` is already there, from {}: rename one", twin.path.display()));
+        return refused(path, format!("`{name}` is already there, from {}: rename one", twin.path.display()));
     }
     let mut problems = Vec::new();
     if Catalog::replaces_builtin(&parsed.manifest) {

@@ -14,6 +14,8 @@ mod key;
 mod near;
 mod protocol;
 mod reasoning;
+#[cfg(feature = "fuzzing")]
+pub mod recorded;
 mod render;
 mod retry_after;
 mod scrub;

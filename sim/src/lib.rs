@@ -5,7 +5,6 @@
 pub mod check;
 pub mod coverage;
 pub mod fault;
-pub mod fuzz;
 pub mod model;
 pub mod simulate;
 pub mod size;

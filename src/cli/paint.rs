@@ -6,7 +6,7 @@ use std::time::Duration;
 use anstyle::{AnsiColor, Style};
 use subtend_session::outcome::OutcomeKind;
 use subtend_session::state::Phase;
-use subtend_session::unseen::{is_blank, is_unseen};
+pub(crate) use subtend_tools::escape::{exact, harmless};
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 /// Text that stands back.
@@ -95,36 +95,6 @@ pub(crate) fn first_line(text: &str, width: usize) -> String {
     format!("{}{more}", clip(first, width))
 }
 
-/// `text` with its lines and tabs; other characters that cannot be seen or that a terminal obeys are named, as `<U+202E>`.
-///
-/// Joiners and variation selectors remain where they belong to a letter or an emoji.
-pub(crate) fn harmless(text: &str) -> String {
-    visible(text, |before, c, after| match c {
-        '\r' => after != Some('\n'),
-        '\u{200c}' | '\u{200d}' | '\u{fe0e}' | '\u{fe0f}' => before.is_none_or(|before| before.is_ascii()),
-        c => is_unseen(c),
-    })
-}
-
-/// As [`harmless`], for what a person approves: every character is named that cannot be seen, or that looks like a space.
-pub(crate) fn exact(text: &str) -> String {
-    visible(text, |_, c, _| is_unseen(c) || is_blank(c))
-}
-
-fn visible(text: &str, named: impl Fn(Option<char>, char, Option<char>) -> bool) -> String {
-    let (mut out, mut before) = (String::with_capacity(text.len()), None);
-    let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
-        if matches!(c, '\n' | '\t') || !named(before, c, chars.peek().copied()) {
-            out.push(c);
-        } else {
-            out.push_str(&format!("<U+{:04X}>", u32::from(c)));
-        }
-        before = Some(c);
-    }
-    out
-}
-
 /// Spaces that fill `text` to `width` columns.
 pub(crate) fn fill(text: &str, width: usize) -> String {
     " ".repeat(width.saturating_sub(text.width()))
@@ -195,23 +165,6 @@ mod tests {
         // Each of these takes two columns.
         assert_eq!(clip("漢字漢字", 6), "漢字…");
         assert_eq!(clip("漢字漢字", 0), "…");
-    }
-
-    #[test]
-    fn harmless_text_keeps_its_lines() {
-        assert_eq!(harmless("a\n\tb\u{1b}[31m\u{202e}c\r"), "a\n\tb<U+001B>[31m<U+202E>c<U+000D>");
-        assert_eq!(harmless("a\r\nb"), "a\r\nb", "the end of a line");
-    }
-
-    #[test]
-    fn u4_characters_without_a_width_are_named() {
-        assert_eq!(harmless("a\u{200b}b\u{feff}\u{2066}\u{e0041}"), "a<U+200B>b<U+FEFF><U+2066><U+E0041>");
-        let emoji = "\u{2764}\u{fe0f}\u{200d}\u{1f525}";
-        assert_eq!((harmless(emoji), harmless("a\u{200d}b")), (emoji.to_owned(), "a<U+200D>b".to_owned()));
-        assert_eq!(exact(emoji), "\u{2764}<U+FE0F><U+200D>\u{1f525}");
-        assert_eq!(exact("a\r\nb\tc"), "a<U+000D>\nb\tc");
-        assert_eq!(exact("rm\u{2800}-rf\u{a0}/"), "rm<U+2800>-rf<U+00A0>/");
-        assert_eq!(harmless("2\u{a0}kg \u{2803}"), "2\u{a0}kg \u{2803}");
     }
 
     #[test]

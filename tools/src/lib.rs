@@ -8,6 +8,7 @@ pub mod closure;
 pub mod commands;
 pub mod dialect;
 pub mod display;
+pub mod escape;
 pub mod guard;
 pub mod option;
 pub mod plan_exit;

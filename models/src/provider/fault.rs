@@ -11,6 +11,9 @@ use super::client::Client;
 use super::scrub::scrub;
 use crate::model::ModelError;
 
+/// Text of an error that has none.
+const WITHOUT_MESSAGE: &str = "the answer is an error without a message";
+
 /// A failure, before it is made fit to be shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
@@ -34,9 +37,14 @@ impl Fault {
 
     /// As the caller sees it: who said it, one line, bounded, without secrets.
     pub(super) fn into_error(self, client: &Client) -> ModelError {
-        let key = client.key.as_ref().map(|key| key.reveal());
-        let message = words::line(&scrub(&self.text, key));
+        let message = self.shown(client.key.as_ref().map(|key| key.reveal()));
         ModelError { retry_after_ms: self.retry_after_ms, ..ModelError::new(self.kind, message) }
+    }
+
+    /// Returns the text on one line, bounded and without `key`; never nothing, though the server may say nothing that can be shown.
+    pub(super) fn shown(&self, key: Option<&str>) -> String {
+        let line = words::line(&scrub(&self.text, key));
+        if line.is_empty() { WITHOUT_MESSAGE.to_owned() } else { line }
     }
 }
 
@@ -79,7 +87,7 @@ fn of_words(status: Option<StatusCode>, body: &Value, raw: Option<&str>) -> Faul
         && (status == Some(StatusCode::NOT_FOUND) || words::tells_of_unknown_model(&told));
     let text = message.or_else(|| kind.map(str::to_owned)).unwrap_or_default();
     let text = match status {
-        _ if status.is_none() && text.is_empty() => "the answer is an error without a word".to_owned(),
+        _ if status.is_none() && text.is_empty() => WITHOUT_MESSAGE.to_owned(),
         None => format!("the answer is an error: {text}"),
         Some(_) => text,
     };

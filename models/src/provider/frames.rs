@@ -36,13 +36,16 @@ impl Frames {
         Self { lines: LinesCodec::new_with_max_length(MAX_FRAME), buffer: BytesMut::new(), event }
     }
 
-    /// Takes bytes, and hands the frames that they complete to `draft`.
+    /// Takes bytes, and hands the frames that they complete to `draft`, until it is over: what follows its end or its error is not read,
+    /// however the bytes arrive.
     ///
     /// # Errors
     /// When what came is not text, or a line or an event is too long.
     pub(super) fn push(&mut self, chunk: &[u8], draft: &mut Draft) -> Result<(), Fault> {
         self.buffer.extend_from_slice(chunk);
-        while let Some(line) = self.lines.decode(&mut self.buffer).map_err(unreadable)? {
+        while !draft.is_over()
+            && let Some(line) = self.lines.decode(&mut self.buffer).map_err(unreadable)?
+        {
             self.line(&line, draft)?;
         }
         Ok(())
@@ -53,7 +56,9 @@ impl Frames {
     /// # Errors
     /// As [`push`](Self::push).
     pub(super) fn end(mut self, draft: &mut Draft) -> Result<(), Fault> {
-        while let Some(line) = self.lines.decode_eof(&mut self.buffer).map_err(unreadable)? {
+        while !draft.is_over()
+            && let Some(line) = self.lines.decode_eof(&mut self.buffer).map_err(unreadable)?
+        {
             self.line(&line, draft)?;
         }
         self.line("", draft)

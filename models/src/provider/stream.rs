@@ -57,11 +57,16 @@ async fn exchange(client: &Client, request: Request, draft: &mut Draft) -> Resul
     }
     let mut frames = Frames::of(client.protocol);
     while let Some(chunk) = response.chunk().await.map_err(|error| fault::http::of_transport(&error, client))? {
-        draft.arrived(chunk.len());
-        frames.push(&chunk, draft)?;
-        if draft.is_over() {
+        if take(&chunk, &mut frames, draft)? {
             return Ok(());
         }
     }
     frames.end(draft)
+}
+
+/// Takes bytes of the body; returns whether nothing more is awaited.
+pub(super) fn take(chunk: &[u8], frames: &mut Frames, draft: &mut Draft) -> Result<bool, Fault> {
+    draft.arrived(chunk.len());
+    frames.push(chunk, draft)?;
+    Ok(draft.is_over())
 }

@@ -152,7 +152,7 @@ fn near(asked: &str) -> Option<&'static str> {
 /// A pattern of paths in the workspace, without what it need not begin with.
 fn path(pattern: &str) -> Result<&str, String> {
     let relative = "paths are relative to the workspace";
-    let plain = pattern.strip_prefix("./").unwrap_or(pattern);
+    let plain = pattern.trim_start_matches("./");
     if let Some(name) = placeholder(plain) {
         let rest = plain.rsplit_once(&*name).map_or("", |(_, rest)| rest.trim_start_matches('/'));
         let rest = if rest.is_empty() { "**" } else { rest };
@@ -215,6 +215,7 @@ mod tests {
         assert_eq!(written("fs.read", None), pair("fs.read", "*"));
         assert_eq!(written("Read", Some("secret/**")), pair("fs.read", "secret/**"));
         assert_eq!(written("edit", Some("./a.txt")), pair("fs.write", "a.txt"));
+        assert_eq!(written("edit", Some("././**")), pair("fs.write", "**"));
         assert_eq!(written("bash", Some("git *")), pair("shell.run", "git *"));
         assert_eq!(written("webfetch", None), pair("net.fetch", "*"));
         assert_eq!(written("task", None), pair("task:*", "*"));

@@ -76,3 +76,11 @@ fn a_refused_key_is_told_by_where_it_came_from() {
     );
     assert_eq!(refused("ollama/m", None, &[], None), "http://127.0.0.1:11434 wants a key (401): bad key secret-1");
 }
+
+#[test]
+fn an_error_without_a_message_says_so() {
+    for frame in [r#"{"error":{"code":317}}"#, r#"{"error":{"message":"\u0001"}}"#, r#"{"type":"error"}"#] {
+        let fault = of_frame(&serde_json::from_str(frame).unwrap()).unwrap();
+        assert!(fault.shown(None).starts_with("the answer is an error"), "{frame}: {}", fault.shown(None));
+    }
+}

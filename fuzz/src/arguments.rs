@@ -1,0 +1,89 @@
+//! Arguments of calls, as a model writes them.
+
+use subtend_session::dialect::Dialect;
+use subtend_session::place::Source;
+use subtend_tools::dialect::{Offered, Request};
+use subtend_tools::registry::{Classified, Registry};
+
+use super::Came;
+use super::tree::{self, SECRET, Tree};
+
+/// Tools of the workspace and tools that start children.
+const TOOLS: [&str; 11] =
+    ["list", "read", "search", "write", "edit", "shell", "task", "spawn", "spawn_task", "minion", "subagent"];
+
+/// Checks arguments for every tool: they are read as what they say, or refused with an error that helps; no call that may run leaves
+/// the workspace, and no tool that reads shows a denied file.
+pub fn any_bytes(bytes: &[u8]) -> Came {
+    let args = String::from_utf8_lossy(bytes);
+    let mut came = Came::Refused;
+    for tool in TOOLS {
+        let local = tree::within(|tree| classified(tree, tool, &args)).unwrap_or(Came::Refused);
+        came = came.max(local).max(opened(tool, &args));
+    }
+    came
+}
+
+fn classified(tree: &Tree, tool: &str, args: &str) -> Came {
+    let authority = &tree.authority;
+    match tree.tools.classify(tool, args, authority, None, true, &|_| false) {
+        Classified::Invalid { message, .. } => {
+            assert!(!message.is_empty() && message.len() < 16 << 10, "an error of {} bytes", message.len());
+            Came::Refused
+        }
+        Classified::Ready { tool: ready, args: read, access, ask, .. } => {
+            assert!(read.is_object(), "arguments are an object");
+            for access in Registry::accesses(ready.as_ref(), &read) {
+                assert!(access.resource.len() < 2000, "a resource of {} bytes", access.resource.len());
+                let shown = access.resource.chars().all(|c| !c.is_control() || matches!(c, '\n' | '\t'));
+                assert!(shown, "{access:?}");
+            }
+            let writes = matches!(tool, "write" | "edit" | "shell");
+            assert!(!writes || ask || access.is_none(), "{tool} runs without an approval: {access:?}");
+            let allowed = tree.tools.check(ready.as_ref(), &read, authority, &|_| false).is_ok();
+            assert!(!writes || !allowed, "{tool} runs without an approval");
+            if allowed && let Some(done) = tree.run(tool, read) {
+                let said = done.unwrap_or_else(|error| error.message);
+                assert!(said.len() < 16 << 10, "a result of {} bytes", said.len());
+                assert!(!said.contains(SECRET) || args.contains("SECRET"), "a denied file is shown: {said}");
+            }
+            Came::Taken
+        }
+    }
+}
+
+fn opened(tool: &str, args: &str) -> Came {
+    let agents = vec![("explore".into(), "Explores.".into()), ("review".into(), "Reviews.".into())];
+    let offered = Offered {
+        dialects: Dialect::ALL.to_vec(),
+        own: "general".into(),
+        shown: agents.clone(),
+        agents,
+        profiles: Vec::new(),
+        templates: Vec::new(),
+        tools: vec!["read".into(), "list".into()],
+        shown_tools: vec!["read".into(), "list".into()],
+        nested: false,
+        source: Source::Internal,
+    };
+    match offered.read(tool, args) {
+        Some(Ok(Request::Start(start))) => {
+            let known = ["explore", "review", "general"].contains(&&*start.agent);
+            assert!(known, "{tool} starts {:?}", start.agent);
+            let given = start.tools.iter().flatten().all(|tool| ["read", "list"].contains(&&**tool) || is_task(tool));
+            assert!(given, "{tool} gives {:?}", start.tools);
+            assert!(start.prompt.len() <= 2 << 20, "a prompt of {} bytes", start.prompt.len());
+            Came::Taken
+        }
+        Some(Ok(Request::Continue(_))) => Came::Taken,
+        Some(Err(error)) => {
+            assert!(!error.message.is_empty() && error.message.len() < 16 << 10, "{}", error.message.len());
+            Came::Refused
+        }
+        None => Came::Refused,
+    }
+}
+
+fn is_task(tool: &str) -> bool {
+    subtend_tools::dialect::is_locked(tool)
+}

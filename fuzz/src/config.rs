@@ -1,0 +1,50 @@
+//! `subtend.yaml`, of a person and of a workspace.
+
+use serde_json::Value;
+use subtend::config::{Layer, Loaded, Origin, Reach};
+
+use super::Came;
+
+/// Checks that a file gives a configuration that can be written and read back, or an error that names the file; and that the file of a
+/// workspace changes no key that is not its own to set.
+pub fn any_bytes(bytes: &[u8]) -> Came {
+    let text = String::from_utf8_lossy(bytes);
+    let project = one(Origin::Project("fuzzed.yaml".into()), &text);
+    for setting in project.iter().flat_map(|loaded| &loaded.values) {
+        let own = Reach::of(&setting.key) == Reach::Own;
+        assert!(!own || setting.origin == Origin::Default, "a workspace sets {}", setting.key);
+    }
+    let user = one(Origin::User("fuzzed.yaml".into()), &text);
+    assert!(project.is_none() || user.is_some(), "a workspace may say what a person may not");
+    let Some(user) = user else { return Came::Refused };
+    let written = serde_json::to_value(&user.config).map(said).map(|said| said.to_string());
+    let again = written.ok().and_then(|text| one(Origin::User("again.yaml".into()), &text));
+    let again = again.map(|loaded: Loaded| loaded.config);
+    assert_eq!(again.as_ref(), Some(&user.config), "what is written is read back");
+    Came::Taken
+}
+
+fn one(origin: Origin, text: &str) -> Option<Loaded> {
+    let name = origin.to_string();
+    match Layer::file(origin, text).and_then(|layer| Loaded::of([layer])) {
+        Ok(loaded) => {
+            let defaults = Loaded::of([]).map_or(0, |defaults| defaults.values.len());
+            assert!(loaded.values.len() >= defaults, "a key is missing: {:?}", loaded.values);
+            Some(loaded)
+        }
+        Err(error) => {
+            let error = error.to_string();
+            assert!(error.starts_with(&name) && error.len() > name.len(), "an error without its file: {error:?}");
+            None
+        }
+    }
+}
+
+/// Removes the keys that nothing is said of: a file leaves them out.
+fn said(mut value: Value) -> Value {
+    if let Value::Object(map) = &mut value {
+        map.retain(|_, value| !value.is_null());
+        map.values_mut().for_each(|value| *value = said(std::mem::take(value)));
+    }
+    value
+}

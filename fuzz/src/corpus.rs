@@ -1,0 +1,58 @@
+//! The corpus: where the search begins, made from what format 1 wrote.
+
+use subtend_journal::Frame;
+use subtend_journal::codec;
+use subtend_session::ids::{Epoch, Seq};
+use subtend_session::index::{self, Changes};
+use subtend_session::record::Record;
+
+use super::{pool, tape};
+
+/// A seed of the corpus: its target, its name, and the bytes.
+pub type Seed = (&'static str, String, Vec<u8>);
+
+/// A seed above this is left out: a search is as slow as its largest ones.
+const MOST: usize = 12 << 10;
+
+/// What the corpus holds at least. Whatever else lies in its folders was found by somebody's search, and stays.
+pub fn seeds() -> Vec<Seed> {
+    let mut seeds: Vec<Seed> = vec![("codec", "nothing".into(), Vec::new())];
+    for (ix, (session, records)) in (0_u8..).zip(pool::sessions()) {
+        let name = session.short().to_string();
+        seeds.push(("fold", format!("tape-{ix}-{name}"), tape::whole(ix, records.len())));
+        seeds.push(("fold", format!("json-{ix}-{name}"), serde_json::to_vec(records).unwrap_or_default()));
+        let mut changes = Changes::default();
+        if let Some(Record::SessionCreated(created)) = records.first() {
+            changes.defs.extend(index::defs(created).into_iter().flatten());
+        }
+        let frame = |changes, records| Frame {
+            session: *session,
+            first_seq: Seq(1),
+            epoch: Epoch(1),
+            at_ms: 0,
+            records,
+            changes,
+        };
+        let without = codec::encode(&frame(Changes::default(), records.clone())).unwrap_or_default();
+        seeds.push(("codec", format!("frame-{ix}-{name}"), without));
+        let birth = records.first().cloned().into_iter().collect();
+        seeds.push(("codec", format!("birth-{ix}-{name}"), codec::encode(&frame(changes, birth)).unwrap_or_default()));
+    }
+    // Repeated, taken back, from elsewhere, altered: stories that go wrong late.
+    for (name, what) in [("again", 176), ("back", 192), ("else", 208), ("jump", 224), ("altered", 240)] {
+        let mut tape = tape::whole(0, 12);
+        tape.extend([what, 3, 7]);
+        tape.extend(tape::whole(0, 20).split_off(3));
+        seeds.push(("fold", format!("tape-{name}"), tape));
+    }
+    for (name, export) in pool::EXPORTS {
+        seeds.push(("import", name.into(), export.as_bytes().to_vec()));
+        let lines: Vec<&str> = export.split_inclusive('\n').collect();
+        for (what, from, to) in [("head", 0, 6), ("tail", lines.len().saturating_sub(6), lines.len())] {
+            let cut: String = lines.get(from..to).unwrap_or_default().concat();
+            seeds.push(("import", format!("{name}-{what}"), cut.into_bytes()));
+        }
+    }
+    seeds.retain(|(target, _, bytes)| bytes.len() <= MOST || (*target == "import" && bytes.len() <= 2 * MOST));
+    seeds
+}

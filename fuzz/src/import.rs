@@ -1,0 +1,92 @@
+//! Exports that are imported.
+
+use serde_json::{Map, Value};
+use subtend_journal::{Journal, Scope};
+
+use super::{Came, pool};
+
+/// Imports the bytes, and the bytes with numbers, checksums and sums made good, as an attacker does who writes a file by hand; into an
+/// empty store, and into one that holds sessions.
+pub fn any_bytes(bytes: &[u8]) -> Came {
+    let forged = forged(bytes);
+    let came = one(bytes).max(one(&forged));
+    added(&forged);
+    came
+}
+
+/// Imports into a store that holds sessions: a refused file leaves it as it was, an accepted one leaves it sound.
+fn added(bytes: &[u8]) {
+    let Some((journal, before)) = pool::EXPORTS.last().and_then(|(_, export)| {
+        let (journal, _) = pool::imported(export.as_bytes()).ok()?;
+        let before = written(&journal);
+        Some((journal, before))
+    }) else {
+        return;
+    };
+    match pool::import(&journal, bytes) {
+        Ok(_) => {
+            let problems = journal.verify(&mut |_| {}).map(|report| report.problems);
+            assert!(problems.as_ref().is_ok_and(Vec::is_empty), "it was accepted, and {problems:?}");
+        }
+        Err(error) => assert!(written(&journal) == before, "it was refused, and changed the store: {error}"),
+    }
+}
+
+/// All of it is taken, holds, and goes out as it would again; or nothing of it is there.
+fn one(bytes: &[u8]) -> Came {
+    match pool::imported(bytes) {
+        Ok((journal, sessions)) => {
+            let problems = journal.verify(&mut |_| {}).map(|report| report.problems);
+            assert!(problems.as_ref().is_ok_and(Vec::is_empty), "it was taken, and {problems:?}");
+            assert_eq!(
+                journal.heads().map_or(0, |heads| heads.len() as u64),
+                sessions,
+                "a session for each that it says"
+            );
+            let out = written(&journal);
+            let again = pool::imported(&out).map(|(journal, _)| written(&journal));
+            assert!(again.as_ref().is_ok_and(|again| *again == out), "what goes out comes back as it was");
+            Came::Taken
+        }
+        Err((error, journal)) => {
+            assert!(!error.is_empty(), "an error that says nothing");
+            let empty = |journal: &Journal| journal.appended().0 == 0;
+            assert!(journal.as_ref().is_none_or(empty), "it was refused, and left something: {error}");
+            Came::Refused
+        }
+    }
+}
+
+fn written(journal: &Journal) -> Vec<u8> {
+    let mut out = Vec::new();
+    let done = journal.export(Scope::Store, &mut out, &mut |_| {});
+    assert!(done.is_ok(), "it was taken, and does not go out: {done:?}");
+    out
+}
+
+/// The lines that are JSON objects, with numbers, checksums, counts and sum as they must be.
+pub fn forged(bytes: &[u8]) -> Vec<u8> {
+    let lines = bytes.split(|byte| *byte == b'\n');
+    let lines: Vec<Map<String, Value>> = lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();
+    let count = |kind: &str| lines.iter().filter(|line| line.get(kind).is_some_and(Value::is_object)).count();
+    let (frames, defs) = (count("frame"), count("def"));
+    let (mut out, mut sum) = (Vec::new(), blake3::Hasher::new());
+    for (n, mut line) in (1..).zip(lines) {
+        line.remove("crc");
+        line.insert("n".into(), Value::from(n));
+        if let Some(end) = line.get_mut("end").and_then(Value::as_object_mut) {
+            end.insert("sum".into(), sum.finalize().to_hex().as_str().into());
+            if let Some(tally) = end.get_mut("tally").and_then(Value::as_object_mut) {
+                tally.insert("frames".into(), frames.into());
+                tally.insert("defs".into(), defs.into());
+            }
+        }
+        let Ok(mut sealed) = serde_json::to_vec(&line) else { continue };
+        sealed.pop();
+        let crc = crc32c::crc32c(&sealed);
+        sealed.extend_from_slice(format!(",\"crc\":\"{crc:08x}\"}}\n").as_bytes());
+        sum.update(&sealed);
+        out.extend(sealed);
+    }
+    out
+}

@@ -1,0 +1,51 @@
+//! Fuzz targets: one function for each place where bytes come in from outside.
+//!
+//! `tests/fuzz.rs` calls them with every file of `corpus` and with mutations of these files, the command `subtend-fuzz` does so for a
+//! time and within a limit of memory, and `libfuzzer` searches by coverage.
+//!
+//! A target panics where a property does not hold. It returns whether the input was accepted, so that a test can check that
+//! a corpus reaches both results.
+
+pub mod arguments;
+pub mod codec;
+pub mod config;
+pub mod corpus;
+pub mod escape;
+pub mod fold;
+pub mod glob;
+pub mod import;
+pub mod manifest;
+pub mod mutate;
+mod pool;
+pub mod stream;
+pub mod tape;
+mod tree;
+
+/// Result of one input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Came {
+    /// It was refused with a typed error, and changed nothing.
+    Refused,
+    /// It was accepted.
+    Taken,
+}
+
+/// Function that a target calls with an input.
+pub type Target = fn(&[u8]) -> Came;
+
+/// Targets by name, which is also the name of the folder in `corpus`.
+pub const TARGETS: [(&str, Target); 13] = [
+    ("manifest", manifest::any_bytes),
+    ("config", config::any_bytes),
+    ("glob", glob::any_bytes),
+    ("arguments", arguments::any_bytes),
+    ("stream-anthropic", stream::anthropic),
+    ("stream-openai", stream::openai),
+    ("stream-openai-responses", stream::openai_responses),
+    ("stream-gemini", stream::gemini),
+    ("stream-ollama", stream::ollama),
+    ("import", import::any_bytes),
+    ("escape", escape::any_bytes),
+    ("codec", codec::any_bytes),
+    ("fold", fold::any_bytes),
+];

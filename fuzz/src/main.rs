@@ -1,0 +1,121 @@
+//! `subtend-fuzz TARGET SECONDS [SEED]`: tries the corpus of a target and mutations of it for some seconds.
+//!
+//! Exits with 101 where a property does not hold and with 124 where one input takes longer than [`LONGEST`]; the input is then in
+//! `artifacts/`. `--idle` does nothing: its peak of address space is what a limit of memory is added to. `--list` names the targets.
+
+#![expect(clippy::disallowed_methods, reason = "a search is bounded in real time")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use subtend_fuzz::{TARGETS, Target, mutate};
+
+/// Time that one input may take.
+const LONGEST: Duration = Duration::from_secs(5);
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["--list"] => TARGETS.iter().for_each(|(name, _)| println!("{name}")),
+        ["--idle"] => println!("{}", peak()),
+        [name, seconds] => return run(name, seconds, &fastrand::u64(..).to_string()),
+        [name, seconds, seed] => return run(name, seconds, seed),
+        _ => return usage("wrong arguments"),
+    }
+    ExitCode::SUCCESS
+}
+
+fn usage(why: &str) -> ExitCode {
+    let names = TARGETS.map(|(name, _)| name).join(", ");
+    eprintln!("{why}; usage: subtend-fuzz TARGET SECONDS [SEED]; targets: {names}");
+    ExitCode::from(2)
+}
+
+fn run(name: &str, seconds: &str, seed: &str) -> ExitCode {
+    let target = TARGETS.iter().find(|(target, _)| *target == name).map(|(_, target)| *target);
+    let (Some(target), Ok(seconds), Ok(seed)) = (target, seconds.parse(), seed.parse()) else {
+        return usage(&format!("no such target, or no numbers: {name} {seconds} {seed}"));
+    };
+    let corpus = match corpus(name) {
+        Ok(corpus) if !corpus.is_empty() => corpus,
+        Ok(_) => return usage(&format!("the corpus of {name} is empty")),
+        Err(error) => return usage(&format!("the corpus of {name} cannot be read: {error}")),
+    };
+    let runs = search(name, target, &corpus, Duration::from_secs(seconds), Rng::with_seed(seed));
+    println!("{name}: {runs} inputs, seed {seed}, peak {} KiB", peak());
+    ExitCode::SUCCESS
+}
+
+fn folder(of: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(of)
+}
+
+fn corpus(name: &str) -> std::io::Result<Vec<Vec<u8>>> {
+    fs::read_dir(folder("corpus").join(name))?.map(|entry| fs::read(entry?.path())).collect()
+}
+
+/// Runs the corpus and then mutations until the time is over, and returns how many inputs ran.
+fn search(name: &str, target: Target, corpus: &[Vec<u8>], time: Duration, mut rng: Rng) -> u64 {
+    let current = Arc::new(Mutex::new((Instant::now(), Vec::new())));
+    watch(name, &current);
+    let (from, mut runs) = (Instant::now(), 0);
+    let mut seeds = corpus.iter();
+    loop {
+        let next = seeds.next().cloned();
+        if next.is_none() && from.elapsed() >= time {
+            return runs;
+        }
+        let input = next.unwrap_or_else(|| mutate::input(corpus, &mut rng));
+        set(&current, &input);
+        let result = std::panic::catch_unwind(|| target(&input));
+        if result.is_err() {
+            keep(name, "crash", &input);
+            std::process::exit(101);
+        }
+        runs += 1;
+    }
+}
+
+type Current = Arc<Mutex<(Instant, Vec<u8>)>>;
+
+fn set(current: &Current, input: &[u8]) {
+    if let Ok(mut current) = current.lock() {
+        *current = (Instant::now(), input.to_vec());
+    }
+}
+
+/// Ends the process when one input takes too long.
+fn watch(name: &str, current: &Current) {
+    let (name, current) = (name.to_owned(), Arc::clone(current));
+    std::thread::spawn(move || {
+        loop {
+            std::thread::sleep(Duration::from_millis(200));
+            let late = current.lock().ok().filter(|current| current.0.elapsed() > LONGEST).map(|now| now.1.clone());
+            if let Some(input) = late {
+                eprintln!("{name}: one input takes longer than {LONGEST:?}");
+                keep(&name, "slow", &input);
+                std::process::exit(124);
+            }
+        }
+    });
+}
+
+fn keep(name: &str, what: &str, input: &[u8]) {
+    let path = folder("artifacts").join(format!("{name}-{what}-{:08x}", crc32c::crc32c(input)));
+    let done = fs::create_dir_all(folder("artifacts")).and_then(|()| fs::write(&path, input));
+    match done {
+        Ok(()) => eprintln!("{name}: the input is in {}", path.display()),
+        Err(error) => eprintln!("{name}: the input cannot be written to {}: {error}", path.display()),
+    }
+}
+
+/// Returns the most address space that this process had, in KiB; 0 where the system does not say.
+fn peak() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmPeak:"));
+    line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,87 @@
+//! Streams of answers, one target for each protocol.
+
+use std::sync::{Arc, Mutex};
+
+use subtend_models::model::{Answer, Delta, Deltas, ModelError};
+use subtend_models::provider::{Protocol, recorded};
+use subtend_session::limits::MAX_CALLS_PER_ANSWER;
+use subtend_session::record::Stop;
+
+use super::Came;
+
+/// Reads a stream of Anthropic's messages.
+pub fn anthropic(bytes: &[u8]) -> Came {
+    any_bytes(Protocol::Anthropic, bytes)
+}
+
+/// Reads a stream of OpenAI's chat completions.
+pub fn openai(bytes: &[u8]) -> Came {
+    any_bytes(Protocol::OpenAi, bytes)
+}
+
+/// Reads a stream of OpenAI's responses.
+pub fn openai_responses(bytes: &[u8]) -> Came {
+    any_bytes(Protocol::OpenAiResponses, bytes)
+}
+
+/// Reads a stream of Gemini.
+pub fn gemini(bytes: &[u8]) -> Came {
+    any_bytes(Protocol::Gemini, bytes)
+}
+
+/// Reads a stream of Ollama.
+pub fn ollama(bytes: &[u8]) -> Came {
+    any_bytes(Protocol::Ollama, bytes)
+}
+
+/// Checks that the pieces in which a stream arrives change nothing, that an answer stays within its bounds and is what was streamed,
+/// and that an error is one short line.
+fn any_bytes(protocol: Protocol, bytes: &[u8]) -> Came {
+    let (whole, heard) = read(protocol, bytes, bytes.len());
+    let size = 1 + crc32c::crc32c(bytes) as usize % 64;
+    let (pieces, heard_in_pieces) = read(protocol, bytes, size);
+    assert_eq!(whole, pieces, "the answer depends on pieces of {size} bytes");
+    assert_eq!(heard, heard_in_pieces, "deltas depend on pieces of {size} bytes");
+    match whole {
+        Ok(answer) => {
+            sound(&answer, &heard, bytes.len());
+            Came::Taken
+        }
+        Err(error) => {
+            assert!(!error.message.is_empty(), "an error that says nothing: {error:?}");
+            assert!(error.message.len() < 4096 && !error.message.contains(char::is_control), "{error:?}");
+            Came::Refused
+        }
+    }
+}
+
+fn read(protocol: Protocol, bytes: &[u8], size: usize) -> (Result<Answer, ModelError>, Vec<Delta>) {
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&heard);
+    let deltas = Deltas::to(move |delta| {
+        if let Ok(mut heard) = sink.lock() {
+            heard.push(delta);
+        }
+    });
+    let answer = recorded::read(protocol, bytes.chunks(size.max(1)), Some(100), deltas);
+    let heard = heard.lock().map(|mut heard| std::mem::take(&mut *heard)).unwrap_or_default();
+    (answer, heard)
+}
+
+fn sound(answer: &Answer, heard: &[Delta], sent: usize) {
+    assert!(answer.calls.len() <= MAX_CALLS_PER_ANSWER as usize, "{} calls", answer.calls.len());
+    let text: usize = answer.text.iter().map(|text| text.len()).sum();
+    let args: usize = answer.calls.iter().map(|call| call.args.len()).sum();
+    // Arguments that are left out are recorded as `{}`. A number may be longer as it is written here than as it was sent.
+    let most = sent.saturating_mul(8).saturating_add(answer.calls.len().saturating_mul(2));
+    assert!(text + args <= most, "{text} and {args} bytes of {sent}");
+    assert_ne!((answer.stop, answer.calls.len()), (Stop::Calls, 0), "an answer that calls nothing");
+    let streamed: String =
+        heard.iter().filter_map(|delta| if let Delta::Text(text) = delta { Some(&**text) } else { None }).collect();
+    assert_eq!(streamed, answer.text.as_deref().unwrap_or_default(), "the deltas are the text");
+    let named = answer.calls.iter().filter(|call| !call.tool.is_empty()).count();
+    let announced = heard.iter().filter(|delta| matches!(delta, Delta::Call { .. })).count();
+    assert_eq!(announced, named, "each call is announced once");
+    let kept = answer.reasoning.as_deref().map(serde_json::from_str::<serde_json::Value>);
+    assert!(kept.is_none_or(|kept| kept.is_ok()), "reasoning that cannot be read back");
+}

@@ -1,0 +1,64 @@
+//! Every target with every file of its corpus, and with a bounded number of mutations of them.
+//!
+//! `SUBTEND_WRITE_CORPUS=1` writes the seeds that are made from fixtures and are missing; `SUBTEND_FUZZ_CASES=N` tries more mutations.
+#![expect(clippy::expect_used, reason = "a test says what it expects and fails where it is not so")]
+
+use std::path::PathBuf;
+
+use fastrand::Rng;
+use subtend_fuzz::corpus::seeds;
+use subtend_fuzz::{Came, TARGETS, mutate};
+
+fn folder(target: &str) -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "corpus", target].iter().collect()
+}
+
+fn corpus(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
+    let entries = std::fs::read_dir(folder(target)).expect("a corpus");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    paths.map(|path| (path.clone(), std::fs::read(path).expect("a seed"))).collect()
+}
+
+/// A file that a search found is tried on every run.
+#[test]
+fn corpus_is_accepted_and_refused() {
+    for (name, target) in TARGETS {
+        let mut came = Vec::new();
+        for (path, bytes) in corpus(name) {
+            println!("{}", path.display());
+            came.push(target(&bytes));
+        }
+        assert!(came.contains(&Came::Taken) && came.contains(&Came::Refused), "{name}: one result only: {came:?}");
+    }
+}
+
+#[test]
+fn corpus_holds_what_the_fixtures_give() {
+    for (target, name, bytes) in seeds() {
+        let path = folder(target).join(name);
+        if std::env::var_os("SUBTEND_WRITE_CORPUS").is_some() && !path.exists() {
+            std::fs::create_dir_all(folder(target)).expect("a folder");
+            std::fs::write(&path, &bytes).expect("a seed");
+        }
+        assert!(path.exists(), "{} is missing: run this test with SUBTEND_WRITE_CORPUS=1", path.display());
+    }
+}
+
+#[test]
+fn corpus_files_are_small() {
+    let large = |(path, bytes): (PathBuf, Vec<u8>)| (bytes.len() > 32 << 10).then_some(path);
+    let large: Vec<PathBuf> = TARGETS.iter().flat_map(|(name, _)| corpus(name)).filter_map(large).collect();
+    assert!(large.is_empty(), "{large:?}");
+}
+
+#[test]
+fn mutations_of_the_corpus_keep_every_property() {
+    let cases = std::env::var("SUBTEND_FUZZ_CASES").map_or(60, |cases| cases.parse().expect("a number"));
+    for (name, target) in TARGETS {
+        let corpus: Vec<Vec<u8>> = corpus(name).into_iter().map(|(_, bytes)| bytes).collect();
+        for seed in 0..cases {
+            println!("{name} {seed}");
+            target(&mutate::input(&corpus, &mut Rng::with_seed(seed)));
+        }
+    }
+}
