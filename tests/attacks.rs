@@ -20,7 +20,11 @@ mod attacks {
     mod bulk;
     mod cloned;
     #[cfg(unix)]
+    mod eyes;
+    #[cfg(unix)]
     mod files;
+    #[cfg(unix)]
+    mod flood;
     mod ids;
     mod imports;
     mod inheritance;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use subtend_session::authority::Verdict;
 use subtend_session::call::ToolEffect;
 use subtend_session::message::ToolSpec;
@@ -17,12 +17,27 @@ async fn an_agent_that_may_not_be_started_is_not_started_under_any_spelling() {
     let mut scene =
         Scene::new().policy(Verdict::Allow, &[("task:admin", "*", Verdict::Deny)]).agent("admin", Verdict::Allow, &[]);
     let host = scene.host().await;
-    let tries =
+    let attacks: [&str; 10] =
         ["admin", "Admin", " admin", "admin ", "worker,admin", "task:admin", "../admin", "*", "adm\u{456}n", ""];
-    let steps: Vec<_> = tries.iter().map(|name| call("task", json!({"subagent_type": name, "prompt": "go"}))).collect();
+    let steps: Vec<_> =
+        attacks.iter().map(|name| call("task", json!({"subagent_type": name, "prompt": "go"}))).collect();
     let root = host.plays("worker", &steps).await;
-    host.refused(root.id(), tries.len());
+    host.refused(root.id(), attacks.len());
     assert_eq!(host.kids(root.id()), []);
+    host.down().await;
+}
+
+/// The controls: without the rule the agent starts, and its child writes the file.
+#[tokio::test(start_paused = true)]
+async fn without_the_rule_the_agent_is_started() {
+    let mut scene = Scene::new().agent("admin", Verdict::Allow, &[]);
+    let host = scene.host().await;
+    let args = json!({"subagent_type": "admin", "prompt": script(&[write("secret/key")])});
+    let root = host.plays("worker", &[call("task", args)]).await;
+    assert_eq!(host.kids(root.id()).len(), 1);
+    assert_eq!(scene.content("secret/key"), "spoiled");
+    // And a tool whose name is free is registered.
+    assert!(Registry::builder().tool(impostor("oracle")).is_ok());
     host.down().await;
 }
 
@@ -30,7 +45,7 @@ async fn an_agent_that_may_not_be_started_is_not_started_under_any_spelling() {
 async fn a_call_brings_no_permissions_tools_model_or_place_of_its_own() {
     let mut scene = Scene::new().policy(Verdict::Allow, &[("fs.*", "secret/**", Verdict::Deny)]);
     let host = scene.host().await;
-    let fields = [
+    let attacks: [(&str, Value); 11] = [
         ("permissions", json!({"fs.*": "allow"})),
         ("authority", json!([])),
         ("ceiling", json!("")),
@@ -43,7 +58,7 @@ async fn a_call_brings_no_permissions_tools_model_or_place_of_its_own() {
         ("owner", json!("person")),
         ("limits", json!({"max_depth": 99})),
     ];
-    let steps: Vec<_> = fields
+    let steps: Vec<_> = attacks
         .iter()
         .map(|(field, value)| {
             let mut args = json!({"subagent_type": "worker", "prompt": "go"});
@@ -52,7 +67,7 @@ async fn a_call_brings_no_permissions_tools_model_or_place_of_its_own() {
         })
         .collect();
     let root = host.plays("worker", &steps).await;
-    for (told, (field, _)) in host.refused(root.id(), fields.len()).iter().zip(&fields) {
+    for (told, (field, _)) in host.refused(root.id(), attacks.len()).iter().zip(&attacks) {
         assert!(told.contains(&format!("unknown field `{field}`")), "{told}");
     }
     // What is carried for people means nothing here.
@@ -71,12 +86,12 @@ async fn a_call_brings_no_permissions_tools_model_or_place_of_its_own() {
 async fn a_model_changes_neither_its_agent_nor_its_place() {
     let mut scene = Scene::new().agent("reader", Verdict::Allow, &[("fs.write", "*", Verdict::Deny)]);
     let host = scene.host().await;
-    let tries =
+    let attacks: [&str; 10] =
         ["switch_agent", "plan_exit", "agent", "cd", "set_permissions", "approve", "ask", "config", "Task", "write"];
     let args = json!({"agent": "worker", "path": "/", "subagent_type": "worker", "prompt": "go", "content": "x"});
-    let steps: Vec<_> = tries.iter().map(|name| call(name, args.clone())).chain([write("top.txt")]).collect();
+    let steps: Vec<_> = attacks.iter().map(|name| call(name, args.clone())).chain([write("top.txt")]).collect();
     let root = host.plays("reader", &steps).await;
-    host.refused(root.id(), tries.len() + 1);
+    host.refused(root.id(), attacks.len() + 1);
     assert_eq!((&*host.request(root.id()).agent, scene.content("top.txt")), ("reader", "plain".into()));
     host.down().await;
 }

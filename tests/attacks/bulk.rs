@@ -43,17 +43,21 @@ async fn arguments_of_many_calls_are_bounded_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn names_of_tools_are_bounded_as_arguments_are() {
-    let mut scene = Scene::new().limits(limits(1_000));
-    let host = scene.host().await;
-    let root = host.plays("worker", &[call(&"n".repeat(50_000), json!({}))]).await;
-    host.refused(root.id(), 1);
-    let asked = host.records(root.id()).await.into_iter().find_map(|record| match record {
-        Record::TurnAnswered(answered) => Some(answered.calls[0].tool.len()),
-        _ => None,
-    });
-    assert_eq!(asked, Some(64));
-    host.down().await;
+async fn names_and_ids_of_calls_are_bounded_as_arguments_are() {
+    let long = "n".repeat(50_000);
+    let attacks: [Value; 2] = [call(&long, json!({})), json!([{"tool": "read", "args": {}, "id": long}])];
+    for attack in attacks {
+        let mut scene = Scene::new().limits(limits(1_000));
+        let host = scene.host().await;
+        let root = host.plays("worker", &[attack]).await;
+        host.refused(root.id(), 1);
+        let asked = host.records(root.id()).await.into_iter().find_map(|record| match record {
+            Record::TurnAnswered(answered) => Some((answered.calls[0].tool.len(), answered.calls[0].provider_id.len())),
+            _ => None,
+        });
+        assert!(asked.is_some_and(|(tool, id)| tool <= 64 && id <= 64), "{asked:?}");
+        host.down().await;
+    }
 }
 
 /// The control: without the limit the bytes are in the record, and in the workspace.

@@ -28,14 +28,14 @@ fn with(user: &User, variable: (&str, &str), args: &[&str]) -> Done {
 /// The script of a repository is refused wherever a file names it; the same script answers once the person names it.
 #[test]
 fn a_script_of_the_repository_answers_nobody() {
-    let files = [
-        ("subtend.yaml", "llm: {model: 'scripted:notes.json'}\n", &[][..]),
+    let attacks: [(&str, &str, &[&str]); 5] = [
+        ("subtend.yaml", "llm: {model: 'scripted:notes.json'}\n", &[]),
         ("subtend.yaml", "llm: {default_pool: p, pools: {p: [offline, 'scripted:notes.json']}}\n", &[]),
         ("subtend.yaml", "tools: {minion: {enabled: true, options: {model: 'scripted:notes.json'}}}\n", &[]),
         ("subtend.yaml", "tools: {options: {digest: {model: 'scripted:notes.json'}}}\n", &[]),
         (".subtend/agents/mine.md", "---\nmode: all\nmodel: scripted:notes.json\n---\nx\n", &["--agent", "mine"]),
     ];
-    for (path, text, more) in files {
+    for (path, text, more) in attacks {
         let user = cloned();
         user.file(path, text);
         let done = run(&user, more);
@@ -83,7 +83,8 @@ fn a_script_is_a_regular_file() {
     let user = cloned();
     let pipe = user.workspace().join("pipe");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
-    for model in ["scripted:pipe", "scripted:/dev/stdin", "scripted:."] {
+    const ATTACKS: [&str; 3] = ["scripted:pipe", "scripted:/dev/stdin", "scripted:."];
+    for model in ATTACKS {
         let done = run(&user, &["--model", model]);
         assert_eq!((done.code, &*done.out), (Some(2), ""), "{model}: {done:?}");
         assert!(done.err.contains("it is not a regular file"), "{model}: {done:?}");
@@ -112,13 +113,13 @@ fn the_repository_lifts_no_bound_and_names_no_server() {
     let user = cloned();
     std::fs::create_dir_all(user.config().join("subtend")).expect("a folder");
     std::fs::write(user.config().join("subtend/subtend.yaml"), "limits: {tokens: 1000}\n").expect("a file");
-    let refused = [
+    let attacks: [(&str, &str); 4] = [
         ("host: {slots: 4000}\n", "`host.slots`: a workspace cannot set it"),
         ("prices: {x: {input: 0, output: 0}}\n", "`prices.x`: a workspace cannot set it"),
         ("limits: {tokens: none}\n", "`limits.tokens`: a workspace can only lower it, and your own file says 1000"),
         ("limits: {tokens: 1001}\n", "`limits.tokens`: a workspace can only lower it, and your own file says 1000"),
     ];
-    for (text, says) in refused {
+    for (text, says) in attacks {
         user.file("subtend.yaml", text);
         let done = run(&user, &[]);
         assert_eq!((done.code, done.err.contains(says)), (Some(2), true), "{text}: {done:?}");

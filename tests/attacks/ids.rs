@@ -50,3 +50,16 @@ async fn a_task_of_a_task_is_not_the_callers_own() {
     host.refused(root.id(), 4);
     host.down().await;
 }
+
+/// The control: by the id of its own child the same calls are answered.
+#[tokio::test(start_paused = true)]
+async fn without_a_foreign_id_a_task_continues() {
+    let mut scene = Scene::new();
+    let host = scene.host().await;
+    let root = host.plays("worker", &[spawn("worker", &[say("first")])]).await;
+    let own = host.below(root.id(), 1);
+    host.goes_on(&root, &on(&own.to_string())[..1]).await;
+    let results = host.results(root.id());
+    assert!(!results[0].0 && results[0].1.contains("mine now"), "{results:#?}");
+    host.down().await;
+}

@@ -65,7 +65,7 @@ pub(crate) fn record<'a>(lines: &'a mut [Value], kind: &str) -> &'a mut Value {
 fn sec7_names_of_an_export_are_judged_field_by_field() {
     assert!(imported(lines()).is_ok(), "the control: forged, and nothing spoilt");
     let escape = "\u{1b}]0;owned\u{7}";
-    for (kind, field, value, why) in [
+    let attacks: [(&str, &str, &str, &str); 15] = [
         ("session_created", "short", "../../etc", "the short name \"../../etc\" is not"),
         ("session_created", "short", "", "the short name \"\" is not"),
         ("session_created", "agent", "../../agents/evil", "is a path, not a name"),
@@ -81,14 +81,14 @@ fn sec7_names_of_an_export_are_judged_field_by_field() {
         ("child_spawned", "agent", "/bin/sh", "is a path, not a name"),
         ("child_spawned", "agent", "team/../../evil", "is a path, not a name"),
         ("child_spawned", "label", escape, "the label"),
-    ]
-    .map(|(kind, field, value, why)| (kind, field, json!(value), why))
-    .into_iter()
-    .chain([
+    ];
+    let attacks_by_number: [(&str, &str, Value, &str); 3] = [
         ("child_spawned", "depth", json!(4_000_000_000_u32), "the depth 4000000000 is above the limit"),
         ("turn_answered", "usage", json!({"in": u64::MAX, "out": 0}), "the usage of 18446744073709551615 is above"),
         ("run_ended", "usage_owned", json!({"in": 0, "out": 0, "cost_micro": u64::MAX}), "the usage of"),
-    ]) {
+    ];
+    let texts = attacks.map(|(kind, field, value, why)| (kind, field, json!(value), why));
+    for (kind, field, value, why) in texts.into_iter().chain(attacks_by_number) {
         let mut lines = lines();
         record(&mut lines, kind)[field] = value;
         // The control: the record itself is one that a fold takes.

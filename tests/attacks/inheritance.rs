@@ -91,7 +91,7 @@ async fn one_allowed_path_allows_no_other() {
     host.down().await;
 }
 
-/// The mirror: a child that is allowed what it needs is not held back by what stands beside it.
+/// The control: without a rule that denies, a child of a child writes.
 #[tokio::test(start_paused = true)]
 async fn a_child_may_do_what_all_above_it_allow() {
     let mut scene = Scene::new().policy(Verdict::Allow, ALL_BUT_ENV);

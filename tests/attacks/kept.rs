@@ -40,7 +40,7 @@ fn holds() -> bool {
 
 const FILES: [&str; 4] = ["subtend.yaml", ".subtend/agents/general.md", ".claude/settings.json", ".mcp.json"];
 
-/// A rule for all files does not write the agents of the next session; one that spells the path out does.
+/// A rule for all files does not write the agents of the next session. The control: one that spells the path out does.
 #[test]
 fn a_rule_for_all_files_writes_no_configuration_of_agents() {
     let user = User::new();
@@ -58,7 +58,7 @@ fn a_rule_for_all_files_writes_no_configuration_of_agents() {
 /// Nor does a command, by whatever way; where no sandbox can hold it there is no command.
 #[test]
 fn a_command_writes_no_configuration_of_agents() {
-    let tries = [
+    const ATTACKS: [&str; 6] = [
         "echo spoiled > subtend.yaml",
         "mkdir -p .subtend/agents; echo spoiled > .subtend/agents/general.md",
         "mkdir .claude; echo spoiled > .claude/settings.json",
@@ -66,7 +66,7 @@ fn a_command_writes_no_configuration_of_agents() {
         "mkdir -p src/d/agents; echo spoiled > src/d/agents/general.md; rm -rf .subtend; mv src/d .subtend",
         "cd src; echo spoiled > ../subtend.yaml; echo spoiled > made",
     ];
-    let calls = tries.map(sh);
+    let calls = ATTACKS.map(sh);
     let user = User::new();
     std::fs::create_dir(user.workspace().join("src")).expect("a folder");
     FILES.iter().for_each(|path| user.file(path, "{}\n"));

@@ -128,6 +128,7 @@ fn session_keeps_the_server_that_it_was_started_with() {
     import(&user, &moved, &[]);
     let refused = user.call(&["send", "--data", &moved, &id, "go"]);
     assert_eq!((refused.code, refused.err.contains(&format!("`--base-url {at}`"))), (Some(2), true), "{refused:?}");
+    // The control: where the person names the server, the import calls it.
     let named = user.call(&["send", "--data", &moved, "--base-url", at, &id, "go"]);
     assert!(named.err.contains("127.0.0.1:9"), "{named:?}");
 }

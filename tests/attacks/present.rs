@@ -66,7 +66,7 @@ async fn a_ceiling_does_not_rise_with_the_host() {
         host.refused(born, 1);
     }
     assert!(!scene.at("open/new.txt").exists());
-    // A session that is born now has what the host has now.
+    // The control: a session that is born now has what the host has now.
     host.plays("worker", &[write("open/new.txt")]).await;
     assert_eq!(scene.content("open/new.txt"), "spoiled");
     host.down().await;

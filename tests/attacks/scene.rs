@@ -92,7 +92,7 @@ fn next(request: &Request) -> Answer {
             let times = |call: &Value| call["times"].as_u64().map_or(1, |times| times as usize);
             let all = calls.iter().flat_map(|call| std::iter::repeat_n(call, times(call)));
             let asked = |(ix, call): (usize, &Value)| Asked {
-                provider_id: format!("call-{ix}").into(),
+                provider_id: call["id"].as_str().map_or_else(|| format!("call-{ix}"), str::to_owned).into(),
                 tool: call["tool"].as_str().unwrap_or_default().into(),
                 args: arguments(call).into(),
             };

@@ -35,7 +35,8 @@ fn answer(user: &User, model: &str, more: &[&str]) -> String {
 const OWN: &str = "mine answers";
 const BUILT_IN: &str = "general answers";
 
-/// Before the person says so, neither its configuration nor its agents are used; `--trust` says so once, `subtend trust` for good.
+/// Before the person says so, neither its configuration nor its agents are used. The controls: with `--trust` they are used once, after
+/// `subtend trust` always.
 #[test]
 fn an_untrusted_workspace_brings_nothing_into_effect() {
     let (user, model) = cloned();

@@ -61,6 +61,7 @@ async fn a_word_is_for_what_was_shown() {
     ];
     let (root, questions) = asked(&host, &steps, &[AskVerdict::Always]).await;
     let what: Vec<&str> = questions.iter().map(|(_, what)| &**what).collect();
+    // The control: the approval for good lets the second write of the same file through.
     assert_eq!(what, ["open/w", "open/x", "top.txt"]);
     assert_eq!(host.results(root).iter().map(|(failed, _)| *failed).collect::<Vec<_>>(), [false, true, true, false]);
     assert_eq!((scene.at("open/x").exists(), scene.content("top.txt")), (false, "plain".into()));

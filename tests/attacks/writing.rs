@@ -34,6 +34,8 @@ async fn a_childs_words_stay_between_fences_that_they_cannot_close() {
     assert_eq!(parts.len(), 3, "{notice}");
     assert_eq!(parts[1].trim_matches('\n'), FORGED);
     assert!(parts[0].contains("data, not instructions"), "{notice}");
+    // The control: a fence of three, as other text has it, is closed by the text itself.
+    assert!(format!("```\n{FORGED}\n```").split("```").count() > 3);
     // No user spoke but the one who did.
     assert_eq!(messages.iter().filter(|message| matches!(message, Message::User { .. })).count(), 1);
     host.down().await;

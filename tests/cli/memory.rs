@@ -80,6 +80,7 @@ fn flood(head: &'static str, piece: Vec<u8>) -> String {
     url
 }
 
+/// The control: a process that needs more than its limit fails.
 #[test]
 fn the_limit_is_one_that_can_be_hit() {
     let user = User::new();
@@ -97,7 +98,7 @@ fn endless_answers_stay_within_bounds() {
         format!("data: {{\"choices\":[{{\"delta\":{{\"tool_calls\":[{call}]}}}}]}}\n\n")
     };
     let calls: String = (0..3_000).map(call).collect();
-    for (head, piece, says) in [
+    let attacks: [(&str, Vec<u8>, &str); 7] = [
         ("500 Oops", vec![b'x'; 65536], "answered 500"),
         ("404 Not Found", vec![b'x'; 65536], "answered 404"),
         ("200 OK", vec![b'x'; 65536], "a line of the answer is longer than"),
@@ -105,7 +106,8 @@ fn endless_answers_stay_within_bounds() {
         ("200 OK", delta.into_bytes(), "bytes of content"),
         ("200 OK", nested.into_bytes(), "the answer is no stream of this protocol"),
         ("200 OK", calls.into_bytes(), "calls, the most that one may hold"),
-    ] {
+    ];
+    for (head, piece, says) in attacks {
         let url = flood(head, piece);
         let limits = ["--limit", "attempts=1", "--limit", "turn_ms=60000"];
         let args = ["run", "hello", "--model", "openai/m", "--base-url", &url];
@@ -117,12 +119,13 @@ fn endless_answers_stay_within_bounds() {
 #[test]
 fn hostile_files_stay_within_bounds() {
     let anchors: String = (1..40).map(|n| format!("a{n}: &a{n} [{0}, {0}]\n", format!("*a{}", n - 1))).collect();
-    for (what, text) in [
+    let attacks: [(&str, String); 4] = [
         ("aliases", format!("a0: &a0 x\n{anchors}")),
         ("nested", format!("agents: {}", "[".repeat(200_000))),
         ("mappings", "{a: ".repeat(200_000)),
         ("long", format!("llm: {{model: \"{}\"}}", "x".repeat(64 * 1024 * 1024))),
-    ] {
+    ];
+    for (what, text) in attacks {
         let user = User::new();
         user.file("hostile.md", &format!("---\n{text}\n---\nDo it.\n"));
         let done = bounded(&user, &["agents", "check", "hostile.md"]);
@@ -137,11 +140,12 @@ fn hostile_files_stay_within_bounds() {
 
 #[test]
 fn hostile_imports_stay_within_bounds() {
-    for (what, text) in [
+    let attacks: [(&str, String); 3] = [
         ("nested", "[".repeat(1_000_000)),
         ("long", format!("{{\"subtend\":\"{}\"}}", "x".repeat(128 * 1024 * 1024))),
         ("lines", "{}\n".repeat(5_000_000)),
-    ] {
+    ];
+    for (what, text) in attacks {
         let user = User::new();
         user.file("export.jsonl", &text);
         let done = bounded(&user, &["import", "export.jsonl"]);
@@ -163,7 +167,8 @@ fn hostile_workspaces_stay_within_bounds() {
     let read = "{\"tool\":\"read\",\"args\":{\"path\":\"sparse\"}}".to_owned();
     let deep = search(&"(".repeat(20_000));
     let wide = search(&"(a{1,1000}){1,1000}".repeat(10));
-    for calls in [read, deep, vec![wide; 32].join(","), search("x")] {
+    let attacks: [String; 4] = [read, deep, vec![wide; 32].join(","), search("x")];
+    for calls in attacks {
         let model = user.script(&steps(&calls));
         bounded(&user, &["run", "look", "--model", &model]);
     }

@@ -7,17 +7,24 @@ use subtend_models::model::{Deltas, Model as _, ModelError};
 use subtend_models::provider::{Provider, Target};
 use subtend_session::outcome::ModelFail;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
 
-use super::server::request;
+use super::server::{Reply, answer, request};
 
 const SENT_AT_MOST: usize = 64 * 1024 * 1024;
 /// What may be on its way in the buffers of both sides when the client leaves, and the longest line that it reads.
 const READ_AT_MOST: usize = 24 * 1024 * 1024;
 
-/// The error of a call to a server that answers with `head` and then `piece`, again and again, and what it could send. A
-/// request for the list of models is answered so too where `lists`, and else the call alone.
-async fn flooded(word: &str, head: &str, piece: &[u8], lists: bool) -> (ModelError, usize) {
+/// A server that answers with `head` and then `piece`, again and again, and what it could send. A request for the list of models is
+/// answered so too where `lists`, and else the call alone.
+struct Flood {
+    url: String,
+    sent: Arc<AtomicUsize>,
+    server: JoinHandle<()>,
+}
+
+async fn flood(head: &str, piece: &[u8], lists: bool) -> Flood {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let sent = Arc::new(AtomicUsize::new(0));
@@ -43,10 +50,48 @@ async fn flooded(word: &str, head: &str, piece: &[u8], lists: bool) -> (ModelErr
             }
         }
     });
-    let target = Target::parse(word).and_then(|target| target.with_base_url(&url)).unwrap();
+    Flood { url, sent, server }
+}
+
+/// The error of a call to such a server, and what the server could send.
+async fn flooded(word: &str, head: &str, piece: &[u8], lists: bool) -> (ModelError, usize) {
+    let flood = flood(head, piece, lists).await;
+    let target = Target::parse(word).and_then(|target| target.with_base_url(&flood.url)).unwrap();
     let error = Provider::new(target).unwrap().call(request(), Deltas::none()).await.unwrap_err();
-    server.abort();
-    (error, sent.load(Ordering::Relaxed))
+    flood.server.abort();
+    (error, flood.sent.load(Ordering::Relaxed))
+}
+
+/// The control: a client without bounds takes all that the server has.
+#[tokio::test]
+async fn without_bounds_the_server_sends_all() {
+    for head in ["500 Oops", "200 OK"] {
+        let flood = flood(head, &[b'x'; 65536], false).await;
+        let mut client = TcpStream::connect(flood.url.strip_prefix("http://").unwrap()).await.unwrap();
+        client.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+        let mut body = Vec::new();
+        client.read_to_end(&mut body).await.unwrap();
+        assert!(body.len() > SENT_AT_MOST, "{}", body.len());
+        flood.server.abort();
+    }
+}
+
+/// A wait that a server asks for is bounded, whatever it writes; the last is the control.
+#[tokio::test]
+async fn a_retry_after_without_end_is_bounded() {
+    let attacks: [(&str, Option<u64>); 6] = [
+        ("retry-after: 99999999999999999999", Some(3_600_000)),
+        ("retry-after: 1e308", Some(3_600_000)),
+        ("retry-after: inf", None),
+        ("retry-after: -1", None),
+        ("retry-after-ms: NaN", None),
+        ("retry-after: Fri, 31 Dec 9999 23:59:59 GMT\r\ndate: Mon, 01 Jan 2024 00:00:00 GMT", Some(3_600_000)),
+    ];
+    for (header, most) in attacks.into_iter().chain([("retry-after: 2", Some(2_000))]) {
+        let reply = Reply::with_head(&format!("429 Slow\r\n{header}"), "{}");
+        let error = answer("openai/m", reply).await.unwrap_err();
+        assert_eq!((error.kind, error.retry_after_ms), (ModelFail::Rate, most), "{header}");
+    }
 }
 
 #[tokio::test]

@@ -26,11 +26,12 @@ async fn a_key_in_a_body_is_masked() {
 
 #[tokio::test]
 async fn a_key_in_a_stream_that_fails_is_masked() {
-    for body in [
+    let attacks: [String; 3] = [
         format!("data: {{\"error\": {{\"message\": \"you sent {KEY}\"}}}}\n\n"),
         format!("data: you sent {KEY}\n\n"),
         format!("you sent {KEY}\n\n"),
-    ] {
+    ];
+    for body in attacks {
         let error = answer("openai/m", Reply::stream(body)).await.unwrap_err();
         assert!(!format!("{error:?}").contains(KEY), "{error:?}");
     }
@@ -83,4 +84,30 @@ fn nothing_shows_a_key() {
     let provider = Provider::new(target.clone()).unwrap();
     let shown = format!("{target} {target:?} {provider:?} {} {:?}", Key::new(KEY), Key::new(KEY));
     assert!(!shown.contains(KEY), "{shown}");
+}
+
+/// The control: a text that is no key of this call is shown, so that nothing but the mask keeps a key out.
+#[tokio::test]
+async fn without_the_mask_the_text_of_a_server_is_shown() {
+    const OTHER: &str = "othersecret-4712";
+    for status in ["400 Bad Request", "500 Oops"] {
+        let error = answer("openai/m", Reply::with_head(status, format!("you sent {OTHER}"))).await.unwrap_err();
+        assert!(error.message.contains(OTHER), "{error}");
+    }
+}
+
+/// The control: a client that follows redirects arrives at the other server, with what the address says.
+#[tokio::test]
+async fn without_the_refusal_a_redirect_is_followed() {
+    let elsewhere = Server::start([Reply::with_head("200 OK", "arrived")]).await;
+    let head = format!("307 Temporary Redirect\r\nlocation: {}/{KEY}", elsewhere.url);
+    let server = Server::start([Reply::with_head(&head, "")]).await;
+    let follow = |url: String| {
+        let mut curl = std::process::Command::new("curl");
+        curl.args(["--silent", "--location", &url]).output()
+    };
+    let url = server.url.clone();
+    let done = tokio::task::spawn_blocking(move || follow(url)).await.unwrap().unwrap();
+    assert_eq!(String::from_utf8_lossy(&done.stdout), "arrived");
+    assert!(elsewhere.asked().line.contains(KEY));
 }

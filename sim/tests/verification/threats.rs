@@ -1,64 +1,156 @@
 //! THREATS.md against the tests that it names, in both directions.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::source::{quoted, read, tests};
+use super::source::{files, quoted, read, tests};
+
+/// Attacks at least.
+const CASES: usize = 120;
+
+/// What a test of a file is to this check.
+struct Test {
+    /// How many attacks it tries: the length of its array `ATTACKS` or `attacks`, else one.
+    cases: usize,
+    /// Whether it has a control: the same attack without the guard.
+    control: bool,
+}
+
+/// Returns each test by path and name.
+fn judged(tests: &BTreeSet<(String, String)>, files: &[(String, String)]) -> BTreeMap<String, Test> {
+    let text = |path: &str| files.iter().find(|(other, _)| other == path).map_or("", |(_, text)| text);
+    let judge = |path: &str, name: &str| {
+        let body = body(text(path), name);
+        Test { cases: cases(body), control: name.starts_with("without") || body.to_lowercase().contains("control") }
+    };
+    tests.iter().map(|(path, name)| (format!("{path}::{name}"), judge(path, name))).collect()
+}
+
+/// Returns the comment and the text of a function.
+fn body<'a>(text: &'a str, name: &str) -> &'a str {
+    let Some(at) = text.find(&format!("fn {name}(")) else { return "" };
+    let start = text.get(..at).and_then(|before| before.rfind("\n\n")).unwrap_or(0);
+    let rest = text.get(at..).unwrap_or_default();
+    let end = at + rest.find("\n}\n").or_else(|| rest.find("\n    }\n")).unwrap_or(rest.len());
+    text.get(start..end).unwrap_or_default()
+}
+
+/// Returns how many attacks a function lists: the compiler checks the lengths.
+fn cases(body: &str) -> usize {
+    let arrays = ["ATTACKS: [", "attacks: ["].iter().flat_map(|name| body.split(name).skip(1));
+    let length = |array: &str| array.split("] =").next()?.rsplit("; ").next()?.parse::<usize>().ok();
+    let listed: usize = arrays.filter_map(length).sum();
+    listed.max(1)
+}
+
+fn section<'a>(text: &'a str, name: &str) -> &'a str {
+    let (_, rest) = text.split_once(&format!("\n## {name}\n")).unwrap_or_default();
+    rest.split("\n## ").next().unwrap_or_default()
+}
+
+fn listed(text: &str, name: &str) -> Vec<String> {
+    let names = section(text, name).lines().filter_map(|line| line.strip_prefix("- **")?.split_once("**"));
+    names.map(|(name, _)| name.to_owned()).collect()
+}
+
+/// Returns the table of position by target that the rows come to, and their sum.
+fn matrix(text: &str, cases: &BTreeMap<(String, String), usize>) -> (String, usize) {
+    let (positions, targets) = (listed(text, "Positions"), listed(text, "Targets"));
+    let mut lines =
+        vec![format!("| | {} | all |", targets.join(" | ")), format!("|---|{}---|", "---|".repeat(targets.len()))];
+    let of = |position: &String, target: &String| cases.get(&(position.clone(), target.clone())).copied().unwrap_or(0);
+    let row = |name: &str, of: &dyn Fn(&String) -> usize| {
+        let cells: Vec<usize> = targets.iter().map(of).collect();
+        let shown: Vec<String> = cells.iter().map(|n| if *n == 0 { String::new() } else { n.to_string() }).collect();
+        format!("| {name} | {} | {} |", shown.join(" | "), cells.iter().sum::<usize>())
+    };
+    lines.extend(positions.iter().map(|position| row(position, &|target| of(position, target))));
+    lines.push(row("all", &|target| positions.iter().map(|position| of(position, target)).sum()));
+    (lines.join("\n"), cases.values().sum())
+}
 
 /// Returns what is wrong with the file, of all tests.
-fn problems(text: &str, tests: &BTreeSet<(String, String)>) -> Vec<String> {
-    let section = |name: &str| {
-        let (_, rest) = text.split_once(&format!("\n## {name}\n")).unwrap_or_default();
-        rest.split("\n## ").next().unwrap_or_default()
-    };
-    let listed = |name: &str| -> BTreeSet<String> {
-        let names = section(name).lines().filter_map(|line| line.strip_prefix("- **")?.split_once("**"));
-        names.map(|(name, _)| name.to_owned()).collect()
-    };
-    let (positions, targets) = (listed("Positions"), listed("Targets"));
-    let exists = |name: &str| {
-        name.split_once("::").is_some_and(|(path, test)| tests.contains(&(path.to_owned(), test.to_owned())))
-    };
-    let (mut wrong, mut named) = (Vec::new(), BTreeSet::new());
-    for row in section("Promises").lines().filter(|line| line.starts_with('|')).skip(2) {
+fn problems(text: &str, tests: &BTreeMap<String, Test>) -> Vec<String> {
+    let (positions, targets) = (listed(text, "Positions"), listed(text, "Targets"));
+    let named: BTreeSet<&str> = quoted(section(text, "Promises")).filter(|name| name.contains("::")).collect();
+    let unknown = named.iter().filter(|name| !tests.contains_key(**name));
+    let mut wrong: Vec<String> = unknown.map(|name| format!("there is no `{name}`")).collect();
+    let (mut counted, mut cases) = (BTreeSet::new(), BTreeMap::new());
+    for row in section(text, "Promises").lines().filter(|line| line.starts_with('|')).skip(2) {
         let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
-        let [position, target, promise, shown] = cells[..] else {
-            wrong.push(format!("a row has four cells: {row}"));
+        let [position, target, promise, attacks, controls] = cells[..] else {
+            wrong.push(format!("a row has five cells: {row}"));
             continue;
         };
-        if !positions.contains(position) || !targets.contains(target) {
+        if !positions.iter().any(|it| it == position) || !targets.iter().any(|it| it == target) {
             wrong.push(format!("`{position}` or `{target}` is not listed: {promise}"));
         }
-        if quoted(shown).next().is_none() {
+        if quoted(attacks).next().is_none() {
             wrong.push(format!("no test shows it: {promise}"));
         }
-        wrong.extend(quoted(shown).filter(|name| !exists(name)).map(|name| format!("there is no `{name}`")));
-        named.extend(quoted(shown).map(str::to_owned));
+        if !quoted(controls).any(|name| tests.get(name).is_some_and(|test| test.control)) {
+            wrong.push(format!("no test without the guard: {promise}"));
+        }
+        for (name, test) in quoted(attacks).filter_map(|name| tests.get_key_value(name)) {
+            // A test that shows two promises counts for the first.
+            if counted.insert(name) {
+                *cases.entry((position.to_owned(), target.to_owned())).or_insert(0) += test.cases;
+            }
+        }
     }
-    let places: Vec<&str> = quoted(section("How attacks are tested")).collect();
+    let places: Vec<&str> = quoted(section(text, "How attacks are tested")).collect();
     let attacks =
-        tests.iter().filter(|(path, name)| places.iter().any(|place| path.starts_with(place)) && name != "role");
-    let attacks = attacks.map(|(path, name)| format!("{path}::{name}"));
-    wrong.extend(attacks.filter(|attack| !named.contains(attack)).map(|attack| format!("no row names `{attack}`")));
+        tests.keys().filter(|name| places.iter().any(|place| name.starts_with(place)) && !name.ends_with("::role"));
+    wrong.extend(
+        attacks.filter(|attack| !named.contains(attack.as_str())).map(|attack| format!("no row names `{attack}`")),
+    );
+    let (table, sum) = matrix(text, &cases);
+    if !section(text, "Cases").contains(&table) {
+        wrong.push(format!("the table of cases is:\n{table}"));
+    }
+    if sum < CASES {
+        wrong.push(format!("there are {sum} attacks, and should be {CASES} at least"));
+    }
     wrong
 }
 
 #[test]
 fn each_promise_names_tests_and_each_attack_a_promise() {
-    let wrong = problems(&read("THREATS.md"), &tests());
+    let wrong = problems(&read("THREATS.md"), &judged(&tests(), &files()));
     assert!(wrong.is_empty(), "THREATS.md:\n{}", wrong.join("\n"));
 }
 
 #[test]
+fn cases_are_counted_by_the_length_of_their_array() {
+    let text = "\nfn helper() {}\n\n/// Tries.\n#[test]\nfn one() {\n    assert!(true);\n}\n\n#[test]\nfn two() {\n    \
+                const ATTACKS: [(&str, [u8; 3]); 7] = [];\n    let attacks: [&str; 4] = [];\n    // The control.\n}\n";
+    assert_eq!([cases(body(text, "one")), cases(body(text, "two"))], [1, 11]);
+    assert_eq!([body(text, "one"), body(text, "two")].map(|body| body.contains("control")), [false, true]);
+}
+
+#[test]
 fn doctored_threats_are_refused() {
-    let sound = "# T\n\n## Targets\n\n- **files**: f\n\n## Positions\n\n- **model**: m\n\n## Promises\n\n\
-                 | position | target | promise | shown by |\n|---|---|---|---|\n| model | files | P | `a/b.rs::c` |\n\n\
+    let sound = "# T\n\n## Targets\n\n- **files**: f\n- **keys**: k\n\n## Positions\n\n- **model**: m\n\n## Promises\n\n\
+                 | position | target | promise | attacks | control |\n|---|---|---|---|---|\n\
+                 | model | files | P | `a/b.rs::c` | `a/b.rs::d` |\n\n\
+                 ## Cases\n\n| | files | keys | all |\n|---|---|---|---|\n| model | 130 |  | 130 |\n| all | 130 |  | 130 |\n\n\
                  ## How attacks are tested\n\n`a`\n";
-    let tests: BTreeSet<_> = [("a/b.rs".to_owned(), "c".to_owned()), ("d.rs".to_owned(), "e".to_owned())].into();
-    let judged = |from: &str, to: &str| problems(&sound.replace(from, to), &tests).join("; ");
+    let test = |cases, control| Test { cases, control };
+    let tests: BTreeMap<String, Test> =
+        [("a/b.rs::c", test(130, false)), ("a/b.rs::d", test(1, true)), ("e.rs::f", test(9, false))]
+            .map(|(name, test)| (name.to_owned(), test))
+            .into();
+    let judged = |from: &str, to: &str| {
+        let text = sound.replace(from, to);
+        assert!(from.is_empty() || text != sound, "{from} is not there");
+        problems(&text, &tests).join("; ")
+    };
     assert_eq!(judged("", ""), "");
-    assert_eq!(judged("| model |", "| moon |"), "`moon` or `files` is not listed: P");
-    assert_eq!(judged("`a/b.rs::c`", "`a/b.rs::x`"), "there is no `a/b.rs::x`; no row names `a/b.rs::c`");
-    assert_eq!(judged("`a/b.rs::c`", "`d.rs::e`"), "no row names `a/b.rs::c`");
-    assert_eq!(judged("`a/b.rs::c`", ""), "no test shows it: P; no row names `a/b.rs::c`");
-    assert_eq!(judged("| P |", "|"), "a row has four cells: | model | files | `a/b.rs::c` |; no row names `a/b.rs::c`");
+    assert!(judged("| model | files", "| moon | files").starts_with("`moon` or `files` is not listed: P"));
+    assert!(judged("`a/b.rs::c`", "`a/b.rs::x`").starts_with("there is no `a/b.rs::x`; no row names `a/b.rs::c`"));
+    assert!(judged("`a/b.rs::c`", "").starts_with("no test shows it: P; no row names `a/b.rs::c`"));
+    assert!(judged("`a/b.rs::d`", "").starts_with("no test without the guard: P; no row names `a/b.rs::d`"));
+    assert!(judged("| `a/b.rs::d`", "| `e.rs::f`").starts_with("no test without the guard: P"));
+    assert!(judged("| P |", "|").starts_with("a row has five cells"));
+    assert!(judged("| model | 130 |", "| model | 131 |").starts_with("the table of cases is:"));
+    assert!(judged("`a/b.rs::c`", "`e.rs::f`").contains("there are 9 attacks, and should be 120 at least"));
 }

@@ -1,0 +1,208 @@
+//! Texts of others that a person reads: names and descriptions of a repository, labels and answers of children, errors and answers of
+//! servers, sessions of an import, and questions.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+
+use serde_json::{Value, json};
+use subtend_session::authority::Verdict;
+use subtend_session::record::AskVerdict;
+
+use super::call::{Done, User};
+use super::scene::{Scene, call, script};
+
+/// Clears the screen, sets the title, turns the direction of writing and hides a character.
+const HOSTILE: &str = "x\u{1b}[2J\u{1b}]0;owned\u{7}\u{202e}\u{200b}y";
+/// The same, as YAML spells it.
+const SPELLED: &str = r#""x\e[2J\e]0;owned\a\u202e\u200by""#;
+
+/// Fails where a terminal would obey what a call printed, or where nothing of the hostile text was printed.
+fn is_shown(what: &str, done: &Done) {
+    let printed = format!("{}{}", done.out, done.err);
+    let obeyed = |c: char| (c.is_control() && c != '\n' && c != '\t') || matches!(c, '\u{202e}' | '\u{200b}');
+    assert!(!printed.contains(obeyed), "{what}: {done:?}");
+    assert!(printed.contains("<U+001B>"), "{what} shows nothing of it: {done:?}");
+}
+
+#[test]
+fn names_of_a_repository_are_shown_escaped() {
+    const MINE: &str = ".subtend/agents/mine.md";
+    const ATTACKS: [(&str, &str, &[&str]); 8] = [
+        (MINE, "description: TEXT", &["agents"]),
+        (MINE, "description: TEXT", &["agents", "mine"]),
+        (MINE, "description: TEXT", &["trust", "--yes"]),
+        (MINE, "TEXT: 1", &["agents", "check", MINE]),
+        (MINE, "model: TEXT", &["run", "--store", "memory", "--agent", "mine", "hi"]),
+        ("subtend.yaml", "TEXT: 1", &["config", "show"]),
+        ("subtend.yaml", "agent: TEXT", &["run", "--store", "memory", "hi"]),
+        ("subtend.yaml", "llm: {pools: {TEXT: [offline]}, default_pool: other}", &["config", "show"]),
+    ];
+    for (path, text, verb) in ATTACKS {
+        let user = User::new();
+        let text = text.replace("TEXT", SPELLED);
+        let text = if path == MINE { format!("---\nmode: all\n{text}\n---\nWork.\n") } else { format!("{text}\n") };
+        user.file(path, &text);
+        is_shown(&format!("{text} by {verb:?}"), &user.call(verb));
+    }
+    // The control: the value that is shown has these characters, and a program reads them.
+    let user = User::new();
+    user.file(MINE, &format!("---\nmode: all\ndescription: {SPELLED}\n---\nWork.\n"));
+    let listed = user.json(&["agents", "--json"]);
+    assert!(listed["agents"].as_array().expect("agents").iter().any(|agent| agent["description"] == HOSTILE));
+}
+
+/// A store with a child that has hostile texts wherever a model may write one; and the id of its root.
+fn told() -> (User, String, Done) {
+    let user = User::new();
+    let task =
+        json!({"subagent_type": "explore", "description": HOSTILE, "prompt": HOSTILE, "metadata": {"a": HOSTILE}});
+    let model = json!({"rules": [
+        {"agent": "general", "steps": [{"calls": [{"tool": "task", "args": task}]}, {"text": HOSTILE}]},
+        {"agent": "explore", "steps": [{"text": HOSTILE}]},
+    ]});
+    let model = user.script(&model.to_string());
+    let done = user.call(&["run", "--model", &model, HOSTILE]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let listed = user.json(&["sessions", "--json"]);
+    let root = listed[0]["id"].as_str().expect("an id").to_owned();
+    (user, root, done)
+}
+
+const VERBS: [&[&str]; 3] = [&["sessions"], &["tree", "ID"], &["show", "ID"]];
+
+fn shown_by(user: &User, root: &str) {
+    for verb in VERBS {
+        let args: Vec<&str> = verb.iter().map(|word| if *word == "ID" { root } else { *word }).collect();
+        is_shown(&format!("{verb:?}"), &user.call(&args));
+    }
+}
+
+#[test]
+fn texts_of_a_child_are_shown_escaped() {
+    const ATTACKS: [&str; 4] = ["run", "sessions", "tree", "show"];
+    let (user, root, run) = told();
+    is_shown(ATTACKS[0], &run);
+    shown_by(&user, &root);
+    // The control: the records have the characters, for a program to read.
+    let raw = user.call(&["show", &root, "--json"]);
+    assert!(raw.out.contains("\\u001b[2J"), "{raw:?}");
+}
+
+#[test]
+fn texts_of_an_import_are_shown_escaped() {
+    const ATTACKS: [&str; 3] = ["sessions", "tree", "show"];
+    assert_eq!(ATTACKS, VERBS.map(|verb| verb[0]));
+    let (user, root, _) = told();
+    user.file("notes", "");
+    assert_eq!(user.call(&["export", "--out", "all.jsonl"]).code, Some(0));
+    let other = User::new();
+    let export = std::fs::read_to_string(user.workspace().join("all.jsonl")).expect("an export");
+    // The control: the text is in the file as it was written.
+    assert!(export.contains("\\u001b[2J"));
+    other.file("all.jsonl", &export);
+    let done = other.call(&["import", "all.jsonl"]);
+    match done.code {
+        Some(0) => shown_by(&other, &root),
+        // A name with control characters is refused; the refusal is shown escaped, too.
+        _ => assert!(!done.err.contains('\u{1b}') && done.err.contains("control character"), "{done:?}"),
+    }
+}
+
+/// Answers each request with `head` and `body`.
+fn server(head: &'static str, body: String) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("its address"));
+    std::thread::spawn(move || {
+        for mut connection in listener.incoming().flatten() {
+            let answer =
+                format!("HTTP/1.1 {head}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len());
+            let asked = connection.read(&mut [0; 65_536]);
+            asked.and_then(|_| connection.write_all(answer.as_bytes())).expect("a client that reads its answer");
+        }
+    });
+    url
+}
+
+#[test]
+fn texts_of_a_server_are_shown_escaped() {
+    let event = |event: Value| format!("data: {event}\n\n");
+    let answer = |delta: Value| {
+        event(json!({"model": HOSTILE, "choices": [{"delta": delta}]}))
+            + &event(json!({"choices": [{"delta": {}, "finish_reason": "stop"}]}))
+            + "data: [DONE]\n\n"
+    };
+    let error = json!({"error": {"message": HOSTILE, "type": HOSTILE, "code": HOSTILE}});
+    let attacks: [(&str, String); 4] = [
+        ("500 Oops", error.to_string()),
+        ("400 Bad Request", HOSTILE.to_owned()),
+        ("200 OK", event(error)),
+        ("200 OK", answer(json!({"content": HOSTILE}))),
+    ];
+    for (head, body) in attacks {
+        // The control: the server sends what a terminal would obey.
+        assert!(body.contains('\u{1b}') || body.contains("\\u001b"), "{body}");
+        let user = User::new();
+        let url = server(head, body.clone());
+        let limits = ["--limit", "attempts=1"];
+        let args = ["run", "hello", "--model", "openai/m", "--base-url", &url];
+        let done = user.call(&[&args[..], &limits[..]].concat());
+        let printed = format!("{}{}", done.out, done.err);
+        assert!(!printed.contains(['\u{1b}', '\u{7}', '\u{202e}', '\u{200b}']), "{body}: {done:?}");
+        assert!(printed.contains("[2J"), "{body} is not shown: {done:?}");
+    }
+}
+
+/// What a person is asked about is what runs, character by character, or is marked as something that cannot be shown so.
+#[tokio::test(start_paused = true)]
+async fn a_question_shows_what_runs() {
+    const ATTACKS: [&str; 7] = [
+        "git status # only\ntouch spoiled",
+        "git status\rtouch spoiled",
+        "touch spoiled \u{202e}sutats tig #",
+        "git status\u{200b}; touch spoiled",
+        "git status \u{1b}[8m; touch spoiled",
+        "git status \u{2066}; touch spoiled",
+        // What does the harm is behind what a person reads.
+        concat!(
+            "true ",
+            "                                                                      ",
+            "LONG; touch spoiled"
+        ),
+    ];
+    for attack in ATTACKS {
+        let attack = attack.replace("LONG", &"x".repeat(3_000));
+        let mut scene = Scene::new().policy(Verdict::Allow, &[("shell.run", "*", Verdict::Ask)]);
+        let host = scene.host().await;
+        let mut approver = host.runtime.approver();
+        let session = host.runtime.open("worker").expect("a session");
+        let playing = async {
+            session.send(script(&[call("shell", json!({"command": attack}))])).await.expect("accepted");
+        };
+        let ((), question) = tokio::join!(playing, approver.next());
+        let shown = question.resource.to_string();
+        let hides = |c: char| {
+            (c.is_control() && c != '\n' && c != '\t')
+                || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}')
+        };
+        if shown == attack {
+            assert!(!shown.contains(hides), "{shown:?}");
+        } else {
+            // The length and the hash of the whole: another command with the same appearance has other ones.
+            assert!(!shown.contains(hides) && shown.contains(&format!("({} bytes, ", attack.len())), "{shown:?}");
+        }
+        approver.answer(&question, AskVerdict::Deny).await.expect("an answer");
+        drop(approver);
+        assert!(!scene.at("spoiled").exists());
+        host.runtime.shutdown(std::time::Duration::from_secs(1)).await;
+    }
+}
+
+/// The control: where nothing is asked, the second line runs.
+#[tokio::test]
+async fn without_a_question_the_second_line_runs() {
+    let mut scene = Scene::new();
+    let host = scene.host().await;
+    host.plays("worker", &[call("shell", json!({"command": "true # only\ntouch spoiled"}))]).await;
+    assert!(scene.at("spoiled").exists());
+    host.down().await;
+}

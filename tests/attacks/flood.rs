@@ -1,0 +1,119 @@
+//! Attacks on the machine's resources: trees without end, and files of a repository that never end.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+use subtend_session::limits::Limits;
+use subtend_session::outcome::Outcome;
+
+use super::call::User;
+use super::scene::{Scene, call, read, say, script, spawn, together};
+
+/// A child that starts a child, `levels` deep.
+fn nested(levels: usize) -> Vec<Value> {
+    (0..levels).fold(vec![say("deep")], |steps, _| vec![spawn("worker", &steps)])
+}
+
+#[tokio::test(start_paused = true)]
+async fn children_of_children_end_at_the_depth() {
+    // The second is the control: with a higher limit they go as deep as they want.
+    for (max_depth, reached) in [(3, 3), (8, 8)] {
+        let mut scene = Scene::new().limits(Limits { max_depth, ..Limits::default() });
+        let host = scene.host().await;
+        let root = host.plays("worker", &nested(8)).await;
+        let deepest = (1..9).take_while(|depth| depth <= &1 || !host.kids(host.below(root.id(), depth - 1)).is_empty());
+        assert_eq!(deepest.count(), reached, "max_depth {max_depth}");
+        host.down().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn children_of_a_run_end_at_the_number_of_spawns() {
+    const ATTACKS: [(&str, bool); 2] = [("one after another", false), ("at the same time", true)];
+    for (how, at_once) in ATTACKS {
+        // The second is the control.
+        for (spawns, born) in [(4, 4), (100, 12)] {
+            let mut scene = Scene::new().limits(Limits { spawns, ..Limits::default() });
+            let host = scene.host().await;
+            let task = |n: usize| {
+                let prompt = script(&[say(&format!("{n}"))]);
+                call("task", json!({"subagent_type": "worker", "prompt": prompt, "background": at_once}))
+            };
+            let turns: Vec<Value> = (0..12).map(task).collect();
+            let steps = if at_once { vec![together(&turns)] } else { turns };
+            let root = host.plays("worker", &steps).await;
+            assert_eq!(host.kids(root.id()).len(), born, "{how}, spawns {spawns}");
+            host.down().await;
+        }
+    }
+}
+
+/// A spawn of a descendant counts for the tree: a child is no way around the limit.
+#[tokio::test(start_paused = true)]
+async fn children_cannot_spend_what_their_root_may_not() {
+    for (spawns, born) in [(4, 4), (100, 12)] {
+        let mut scene = Scene::new().limits(Limits { spawns, ..Limits::default() });
+        let host = scene.host().await;
+        let busy = spawn("worker", &[spawn("worker", &[say("a")]), spawn("worker", &[say("b")])]);
+        let root = host.plays("worker", &[busy.clone(), busy.clone(), busy.clone(), busy]).await;
+        let kids = host.kids(root.id());
+        let all = kids.len() + kids.iter().map(|kid| host.kids(*kid).len()).sum::<usize>();
+        assert_eq!(all, born, "spawns {spawns}");
+        host.down().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn turns_without_end_are_ended() {
+    // The second is the control.
+    for (turns, ends) in [(5, false), (100, true)] {
+        let mut scene = Scene::new().limits(Limits { turns, ..Limits::default() });
+        let host = scene.host().await;
+        let (_, outcome) = host.tries("worker", &vec![read("top.txt"); 30]).await;
+        assert_eq!(outcome == Outcome::Completed, ends, "{outcome:?}");
+        host.down().await;
+    }
+}
+
+/// Makes a pipe: who opens it waits until another writes, which never happens here.
+fn pipe(user: &User, path: &str) {
+    let path = user.workspace().join(path);
+    std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+    assert!(Command::new("mkfifo").arg(path).status().expect("mkfifo runs").success());
+}
+
+/// A file that never ends holds nothing up.
+#[test]
+fn pipes_and_devices_of_a_repository_hold_nothing_up() {
+    const PIPES: [&str; 4] = ["subtend.yaml", ".subtend/agents/mine.md", ".gitignore", "notes.txt"];
+    const LINKS: [&str; 4] = [".subtend/agents/zero.md", ".ignore", "src/zero.txt", "AGENTS.md"];
+    let calls = json!([
+        {"tool": "list", "args": {"depth": 5}},
+        {"tool": "search", "args": {"pattern": "x"}},
+        {"tool": "read", "args": {"path": "notes.txt"}},
+        {"tool": "read", "args": {"path": "src/zero.txt"}},
+        {"tool": "edit", "args": {"path": "notes.txt", "old": "a", "new": "b"}},
+    ]);
+    let rules = json!({"rules": [{"agent": "*", "steps": [{"calls": calls}, {"text": "the end"}]}]});
+    for path in PIPES.iter().chain(&LINKS) {
+        let user = User::new();
+        match PIPES.contains(path) {
+            true => pipe(&user, path),
+            false => {
+                user.file(path, "");
+                std::fs::remove_file(user.workspace().join(path)).expect("a file");
+                std::os::unix::fs::symlink("/dev/zero", user.workspace().join(path)).expect("a link");
+            }
+        }
+        // The control: who reads the file as it is waits without end.
+        let reads = format!("timeout 1 cat '{path}' > /dev/null");
+        let mut control = Command::new("sh");
+        let status = control.args(["-c", &reads]).current_dir(user.workspace()).status().expect("it runs");
+        assert_eq!(status.code(), Some(124), "{path}");
+        let model = user.script(&rules.to_string());
+        let args = ["run", "--store", "memory", "--model", &model, "--allow", "fs.*", "--limit", "wall_ms=60000", "hi"];
+        let done = user.call(&args);
+        let refused = done.code == Some(2) && done.err.contains(path.rsplit('/').next().expect("a name"));
+        assert!(refused || (done.code == Some(0) && done.out == "the end\n"), "{path}: {done:?}");
+    }
+}
