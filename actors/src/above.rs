@@ -8,7 +8,7 @@ use subtend_session::authority::Authority;
 use subtend_session::ids::{SessionId, Text};
 use subtend_session::state::State;
 
-use crate::hub::Hub;
+use crate::spawn::agents::Agents;
 
 /// Parents whose line is kept.
 const KEPT: usize = 4_096;
@@ -17,7 +17,7 @@ const LONGEST: usize = 256;
 /// An agent that no catalog has: it may do nothing.
 const NOBODY: &str = "";
 
-impl Hub {
+impl Agents {
     /// Agents of the sessions above `state`'s, sorted.
     ///
     /// None where the parent is not durable yet: then it was born since the host started, and so was this session, whose

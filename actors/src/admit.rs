@@ -143,9 +143,11 @@ impl Hub {
         grant: SpawnGranted,
     ) -> Result<ChildPlan, Refusal> {
         let template = self
+            .agents
             .template(&asked.agent, model_of(state), state.created.source)
             .map_err(|error| Refusal { kind: ToolErrorKind::NotFound, message: error.to_string().into() })?;
-        let Born { created, first: prompt, skipped, warnings } = self.born(state, offer, asked, &template, read)?;
+        let Born { created, first: prompt, skipped, warnings } =
+            self.agents.born(state, offer, asked, &template, read)?;
         // The call's word, then the manifest's, then the dialect's own (K21).
         let turns = asked.turns.or(template.own_turns).or(of_dialect(asked.dialect)).unwrap_or(template.turns);
         Ok(ChildPlan {
@@ -187,7 +189,8 @@ impl Hub {
             let told = format!("The {noun} {short} is worked on by {agent}, not by {other}: leave {key} out.");
             return Err(refusal(ToolErrorKind::BadArgs, told));
         }
-        let manifest = self.catalog.get(agent).filter(|_| offer.authority.verdict(&spawning(agent)) != Verdict::Deny);
+        let manifest =
+            self.agents.catalog.get(agent).filter(|_| offer.authority.verdict(&spawning(agent)) != Verdict::Deny);
         let manifest = manifest.ok_or_else(|| {
             let told = format!("The {noun} {short} is worked on by {agent}, which you may not start any more.");
             refusal(ToolErrorKind::Refused, told)

@@ -18,8 +18,8 @@ use subtend_session::record::SessionCreated;
 use subtend_session::state::State;
 use subtend_tools::dialect::StartRequest;
 
-use crate::hub::Hub;
 use crate::profiles::Caller;
+use crate::spawn::agents::Agents;
 use crate::spawn::caches::Template;
 use crate::spawn::offer::{Offer, narrowed, whitelist};
 use crate::values::answering::{agent_of, model_of};
@@ -56,7 +56,7 @@ pub(crate) struct UnknownAgent {
     pub(crate) known: String,
 }
 
-impl Hub {
+impl Agents {
     /// The birth template of sessions of `agent` whose calls come from `source`.
     pub(crate) fn template(
         &self,

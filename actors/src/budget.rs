@@ -65,7 +65,7 @@ impl Hub {
 
     /// A model that sessions call `name` and whose calls have no price, though they may cost something.
     pub(crate) fn lacks_price(&self, name: &Text) -> Option<Text> {
-        self.prices.lacking(&self.models, name)
+        self.prices.lacking(&self.agents.models, name)
     }
 
     /// Opens the accounts of a root run that goes on in another process, with what it used in the one before.

@@ -37,6 +37,7 @@ use crate::prices::{BadPrice, Prices};
 use crate::publisher::Publisher;
 use crate::runtime::Runtime;
 use crate::services::running::Services;
+use crate::spawn::agents::Agents;
 use crate::spawn::caches::Offers;
 use crate::tool_options::{self, BadToolOptions};
 use crate::unreadable::Unreadable;
@@ -344,19 +345,29 @@ impl Builder {
             None => Arc::new(Workspace::open(PathBuf::from("."))?),
         };
         let cell: HubCell = Arc::new(OnceLock::new());
-        let hub = Arc::new(Hub {
-            events: Publisher::start(journal.clone(), self.options.events),
-            journal,
+        let approvals = Arc::new(Approvals::default());
+        let agents = Agents {
             catalog: self.catalog.unwrap_or_else(Catalog::builtin),
             tools,
-            models,
+            models: Arc::new(models),
+            workspace_path: workspace.path().to_path_buf(),
+            limits: Interned::new(Arc::new(self.limits))?,
+            policy: Interned::new(Arc::new(Authority::of(self.policy).meet(&self.bounds)))?,
+            offers: Offers::default(),
+            dialects: self.dialects,
+            tool_options: self.tool_options,
+            options: self.options.clone(),
+            journal: journal.clone(),
+            approvals: Arc::clone(&approvals),
+        };
+        let hub = Arc::new(Hub {
+            agents,
+            events: Publisher::start(journal.clone(), self.options.events),
+            journal,
             default_model,
             throttles,
             cooled: tokio::sync::Notify::new(),
-            workspace_path: workspace.path().to_path_buf(),
             workspace,
-            limits: Interned::new(Arc::new(self.limits))?,
-            policy: Interned::new(Arc::new(Authority::of(self.policy).meet(&self.bounds)))?,
             directory: Directory::new(),
             supervisors: supervisors(&cell)?,
             slots: slots(&cell, self.options.slots),
@@ -369,11 +380,8 @@ impl Builder {
             tokens: TokenTree::new(),
             mint: Mint::new(self.options.seed),
             options: self.options,
-            offers: Offers::default(),
-            dialects: self.dialects,
-            tool_options: self.tool_options,
             hooks: self.hooks,
-            approvals: Approvals::default(),
+            approvals,
             waiters: Waiters::default(),
             services: Services::default(),
             gate: Gate::new(),

@@ -40,11 +40,11 @@ impl Hub {
             self.cooled.notify_waiters();
         }
         // Also when it was called by its own name: a pool that it is in shall not wait for it.
-        self.models.failed(&called.member.name, error.kind, error.retry_after_ms);
+        self.agents.models.failed(&called.member.name, error.kind, error.retry_after_ms);
         if !called.pool {
             return None;
         }
-        self.models.after(&called.asked, &called.member.name)
+        self.agents.models.after(&called.asked, &called.member.name)
     }
 
     /// Lowers the cap of `request` to that of the model that is called. Applied when the call is made: a hook may have named
@@ -59,7 +59,7 @@ impl Hub {
     /// The name that a record gives for the model of an answer: which one of the pool it was, else the provider's own.
     pub(crate) fn model_answered(&self, called: &Called, answer: &Answer) -> Option<Text> {
         if called.pool {
-            self.models.answered(&called.member.name);
+            self.agents.models.answered(&called.member.name);
         }
         called.shown().or_else(|| answer.model.clone())
     }
@@ -86,7 +86,7 @@ impl Driver {
         // A hook may name a model that leaves it.
         self.hub.options.durable_before_call
             || self.hub.hooks.is_some()
-            || self.hub.models.leaves_process(model_of(&self.state))
+            || self.hub.agents.models.leaves_process(model_of(&self.state))
     }
 
     /// Calls the model, after its intent is durable where `intent` says so.
@@ -137,9 +137,9 @@ impl Driver {
     fn request(&self, at: &Address) -> (Called, Request) {
         let given = context(&self.state);
         let asked = Arc::clone(model_of(&self.state));
-        let picked = self.hub.models.pick(&given.model);
+        let picked = self.hub.agents.models.pick(&given.model);
         // After a fallback the turn names a member: it is the session's own name that tells of the pool.
-        let pool = picked.pool || (given.model != asked && self.hub.models.has_pool(&asked));
+        let pool = picked.pool || (given.model != asked && self.hub.agents.models.has_pool(&asked));
         let called = Called { asked, member: picked.member, pool, stands_in: picked.stands_in };
         let above = Settings { output_tokens: self.state.limits.output_tokens, ..Settings::default() };
         let request = Request {
@@ -253,12 +253,12 @@ impl Hub {
                 return (called, Call::Later(later));
             }
         };
-        if name.starts_with("pool:") && !self.models.has_pool(&name) {
+        if name.starts_with("pool:") && !self.agents.models.has_pool(&name) {
             tracing::warn!(session = %at.session, %name, "a hook named a pool that is not there: the session's own model is asked");
             return (called, Call::Later(later));
         }
         // Records say which model it was: the session's own name does not.
-        let picked = self.models.pick(&name);
+        let picked = self.agents.models.pick(&name);
         let named = Called { asked: Arc::clone(&name), member: picked.member, pool: true, stands_in: picked.stands_in };
         if let Some(claim) = later.claim {
             let Some(claim) = self.priced_anew(claim, &named) else {

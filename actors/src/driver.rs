@@ -133,7 +133,7 @@ impl Driver {
     /// An activation of `state`, with nothing at work.
     pub(crate) fn new(hub: Arc<Hub>, mut state: Box<State>, lane: Arc<Lane>, epoch: Epoch) -> Self {
         hub.faults.spoil(&mut state);
-        let offer = hub.offer(&state);
+        let offer = hub.agents.offer(&state);
         let clock = RunClock::of(&state);
         let created_ms = hub.mint.wall_ms();
         // The cap of a detached run is armed at its birth, before there is an activation.
@@ -399,7 +399,7 @@ impl Driver {
         } else if let Command::ModelAnswered(answer) = &mut command {
             self.settle_names(answer);
             self.settle_continues(answer);
-            self.hub.settle_words(&self.state, &self.offer, answer);
+            self.hub.agents.settle_words(&self.state, &self.offer, answer);
         }
         self.recall(&command);
         self.look_at_checked(&command);

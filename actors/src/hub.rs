@@ -1,24 +1,16 @@
 //! The hub: everything that sessions of one runtime share, and the one way a command reaches a session.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use subtend_agents::catalog::Catalog;
-use subtend_agents::dialect::Dialects;
 use subtend_journal::{Journal, ReadError};
-use subtend_models::models::Models;
 use subtend_models::throttle::Throttles;
 use subtend_models::windows::{ByModel, Windows};
-use subtend_session::authority::Authority;
 use subtend_session::command::Command;
-use subtend_session::ids::{Hash, Interned, RunKey, RunNo, SessionId, Text};
-use subtend_session::limits::Limits;
+use subtend_session::ids::{Hash, RunKey, RunNo, SessionId, Text};
 use subtend_session::record::Record;
 use subtend_session::state::State;
 use subtend_supervision::{Budgets, Gate, Ledger, SlotPools, Supervisors, Timers, TokenTree};
-use subtend_tools::option::ToolOptions;
-use subtend_tools::registry::Registry;
 use subtend_tools::workspace::Workspace;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
@@ -34,7 +26,7 @@ use crate::options::{Options, TakesUp};
 use crate::prices::Prices;
 use crate::publisher::Publisher;
 use crate::services::running::Services;
-use crate::spawn::caches::Offers;
+use crate::spawn::agents::Agents;
 use crate::ticket::{Ticket, Timer};
 use crate::unreadable::Unreadable;
 use crate::values::at_boot::AtBoot;
@@ -44,10 +36,9 @@ use crate::waiters::Waiters;
 
 /// What sessions of one runtime share.
 pub(crate) struct Hub {
+    /// What sessions are offered and born with.
+    pub(crate) agents: Agents,
     pub(crate) journal: Journal,
-    pub(crate) catalog: Catalog,
-    pub(crate) tools: Registry,
-    pub(crate) models: Models,
     /// The name of the model of sessions whose agent names none.
     pub(crate) default_model: Text,
     /// What providers allow, over all sessions.
@@ -55,9 +46,6 @@ pub(crate) struct Hub {
     /// Tells who waits for a place that a provider asked for patience.
     pub(crate) cooled: tokio::sync::Notify,
     pub(crate) workspace: Arc<Workspace>,
-    pub(crate) workspace_path: PathBuf,
-    pub(crate) limits: Interned<Limits>,
-    pub(crate) policy: Interned<Authority>,
     pub(crate) options: Options,
     pub(crate) directory: Directory,
     pub(crate) supervisors: Supervisors,
@@ -75,11 +63,6 @@ pub(crate) struct Hub {
     pub(crate) timers: Timers<Timer>,
     pub(crate) tokens: TokenTree<RunKey>,
     pub(crate) mint: Mint,
-    pub(crate) offers: Offers,
-    /// Which dialects sessions are offered, and with what.
-    pub(crate) dialects: Dialects,
-    /// What persons set of the options of tools.
-    pub(crate) tool_options: ToolOptions,
     pub(crate) events: Publisher,
     pub(crate) waiters: Waiters,
     /// What works for sessions on the host's own word.
@@ -90,7 +73,7 @@ pub(crate) struct Hub {
     /// A host's own code at the points where a session's course can be changed.
     pub(crate) hooks: Option<Arc<dyn Hooks>>,
     /// Who can give a person's word, and what waits for one.
-    pub(crate) approvals: Approvals,
+    pub(crate) approvals: Arc<Approvals>,
     /// Why runs are cancelled by their owners (S-8).
     pub(crate) causes: CancelCauses,
     /// Bodies that the journal already has.
@@ -160,16 +143,6 @@ impl Hub {
             Next::Start(lane, hot) => self.start(session, lane, hot),
         }
         Ok(())
-    }
-
-    /// The bodies of the host's limits.
-    pub(crate) fn limits_body(&self) -> Arc<Limits> {
-        self.limits.body.clone().unwrap_or_default()
-    }
-
-    /// The workspace, as the host gave it.
-    pub(crate) fn workspace_name(&self) -> Text {
-        self.workspace_path.to_string_lossy().into()
     }
 
     /// Whether the start leaves alone what waits in `state`'s session.

@@ -17,14 +17,14 @@ use subtend_session::state::State;
 use subtend_tools::dialect::{Offered, OfferedProfile, OfferedTemplate, Request, discovery, minion};
 use subtend_tools::plan_exit;
 
-use crate::hub::Hub;
 use crate::names;
 use crate::profiles::{self, Caller};
+use crate::spawn::agents::Agents;
 use crate::spawn::caches::Key;
 use crate::spawn::offer::{Classified, Finds, Meant, Offer, narrowed, spawning};
 use crate::values::answering::{agent_of, pool_name};
 
-impl Hub {
+impl Agents {
     /// What `state`'s session is offered.
     pub(crate) fn offer(&self, state: &State) -> Arc<Offer> {
         let (agent, only) = (agent_of(state), self.listed(state));
@@ -179,7 +179,7 @@ impl Hub {
     }
 }
 
-impl Hub {
+impl Agents {
     /// Settles what a call is, where a person allowed `always` for good. Deterministic in these: a later activation finds the
     /// same, whether anybody is there to be asked or not.
     pub(crate) fn classify(&self, offer: &Offer, always: &BTreeSet<Access>, tool: &str, args: &str) -> Classified {

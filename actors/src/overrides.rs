@@ -1,11 +1,7 @@
 //! Agent overrides: another agent answers in a session from one input on (G12). The session's own agent and its ceiling stay.
 
-use std::sync::Arc;
-
-use subtend_agents::manifest::Manifest;
 use subtend_journal::ReadError;
 use subtend_session::ids::{Seq, SessionId, Text};
-use subtend_session::place::Source;
 use subtend_session::record::{AgentOverride, Record};
 
 use crate::driver::Driver;
@@ -16,9 +12,9 @@ use crate::values::error::{SendError, Stopped};
 impl Hub {
     /// Resolves the agent `name` for an input of `session`, as it is now: later changes of its manifest's prompt are not seen.
     pub(crate) async fn overriding(&self, session: SessionId, name: &Text) -> Result<AgentOverride, SendError> {
-        let found = self.catalog.get(name).filter(|manifest| manifest.pickable());
+        let found = self.agents.catalog.get(name).filter(|manifest| manifest.pickable());
         let manifest = found.ok_or_else(|| {
-            let pickable: Vec<&str> = self.catalog.pickable().map(|manifest| &*manifest.name).collect();
+            let pickable: Vec<&str> = self.agents.catalog.pickable().map(|manifest| &*manifest.name).collect();
             SendError::BadInput(format!(
                 "there is no agent {name:?} that could answer; agents to pick: {}",
                 pickable.join(", ")
@@ -39,23 +35,10 @@ impl Hub {
             Some(created)
         });
         let created = created.ok_or_else(|| unread("it has no birth".to_owned()))?;
-        let other = self.in_place(manifest, &created.model, created.source);
+        let other = self.agents.in_place(manifest, &created.model, created.source);
         // Back to the session's own agent is back to its own model, which a host may have given it.
         let model = if created.agent == *name { created.model } else { other.model };
         Ok(AgentOverride { model, ..other })
-    }
-
-    /// `manifest` in the place of the agent of a session that was opened with `model`.
-    pub(crate) fn in_place(&self, manifest: &Manifest, model: &Text, source: Source) -> AgentOverride {
-        // With what is said to those who are offered tools to start others by (R11).
-        let born =
-            self.template(&manifest.name, model, source).ok().and_then(|template| template.created.system.body.clone());
-        AgentOverride {
-            agent: Arc::clone(&manifest.name),
-            agent_hash: manifest.hash(),
-            model: self.model_name(manifest, model),
-            system: born.unwrap_or_else(|| manifest.system()),
-        }
     }
 }
 
@@ -63,9 +46,9 @@ impl Driver {
     /// What the session is offered, where that may have changed: another agent answers, it goes on with other tools, or someone came who can be asked, or
     /// left.
     pub(crate) fn renew_offer(&mut self) {
-        let same = self.offer.agent == *agent_of(&self.state) && self.offer.only == self.hub.listed(&self.state);
+        let same = self.offer.agent == *agent_of(&self.state) && self.offer.only == self.hub.agents.listed(&self.state);
         if !same || self.offer.attended != self.hub.approvals.attended() {
-            self.offer = self.hub.offer(&self.state);
+            self.offer = self.hub.agents.offer(&self.state);
         }
     }
 }

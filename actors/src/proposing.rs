@@ -11,11 +11,11 @@ use subtend_session::record::AgentOverride;
 use subtend_session::state::State;
 use subtend_tools::plan_exit;
 
-use crate::hub::Hub;
+use crate::spawn::agents::Agents;
 use crate::spawn::offer::Offer;
 use crate::values::answering::agent_of;
 
-impl Hub {
+impl Agents {
     /// The model that a session of `state`'s was opened with, if it may propose that its plan be carried out: a root session whose agent
     /// plans, where the host has somebody to carry it out and its policy does not forbid it.
     pub(crate) fn plans(&self, state: &State) -> Option<Text> {
@@ -25,6 +25,19 @@ impl Hub {
         self.carries_out()?;
         let access = Access { action: plan_exit::NAME.into(), resource: plan_exit::CARRIES_OUT.into() };
         (state.ceiling.verdict(&access) > Verdict::Deny).then(|| Arc::clone(&state.created.model))
+    }
+
+    /// Returns `manifest` in the place of the agent of a session that was opened with `model`.
+    pub(crate) fn in_place(&self, manifest: &Manifest, model: &Text, source: Source) -> AgentOverride {
+        // With what is said to those who are offered tools to start others by (R11).
+        let born =
+            self.template(&manifest.name, model, source).ok().and_then(|template| template.created.system.body.clone());
+        AgentOverride {
+            agent: Arc::clone(&manifest.name),
+            agent_hash: manifest.hash(),
+            model: self.model_name(manifest, model),
+            system: born.unwrap_or_else(|| manifest.system()),
+        }
     }
 
     /// Who answers after a plan was approved, in a session that was opened with `model`.

@@ -97,7 +97,7 @@ impl Hub {
             if bootstrap.is_empty() && start.files.is_empty() {
                 return None;
             }
-            let template = self.template(&start.agent, model_of(state), state.created.source).ok()?;
+            let template = self.agents.template(&start.agent, model_of(state), state.created.source).ok()?;
             let authority = Arc::new(offer.authority.meet(&template.manifest));
             Some(Wish { ix: *ix, authority, bootstrap, files: start.files })
         };
@@ -107,7 +107,7 @@ impl Hub {
     fn bootstrap(&self, asked: &StartRequest) -> Vec<Text> {
         match asked.dialect {
             Dialect::Spawn => {
-                let profile = asked.profile.as_ref().and_then(|name| self.dialects.profiles.get(name));
+                let profile = asked.profile.as_ref().and_then(|name| self.agents.dialects.profiles.get(name));
                 profile.map_or_else(|| BOOTSTRAP.map(Text::from).to_vec(), |profile: &Arc<Profile>| profile.bootstrap())
             }
             Dialect::Task | Dialect::Subagent | Dialect::SpawnTask | Dialect::Minion => Vec::new(),

@@ -187,11 +187,11 @@ impl Runtime {
         }
         let fits = |manifest: &Manifest| manifest.pickable() || (task && manifest.spawnable());
         let pickable = || {
-            let fit = self.hub.catalog.all().filter(|manifest| fits(manifest));
+            let fit = self.hub.agents.catalog.all().filter(|manifest| fits(manifest));
             fit.map(|manifest| &*manifest.name).collect::<Vec<_>>().join(", ")
         };
         let name = options.agent;
-        let Some(manifest) = self.hub.catalog.get(&name) else {
+        let Some(manifest) = self.hub.agents.catalog.get(&name) else {
             return Err(OpenSessionError::UnknownAgent { name, pickable: pickable() });
         };
         match manifest.mode {
@@ -206,16 +206,16 @@ impl Runtime {
             title::check(title)?;
         }
         if let Some(pool) = options.model.as_ref().filter(|model| model.starts_with("pool:"))
-            && !self.hub.models.has_pool(pool)
+            && !self.hub.agents.models.has_pool(pool)
         {
             return Err(OpenSessionError::UnknownPool(pool.clone()));
         }
         let inherited: Text = options.model.clone().unwrap_or_else(|| self.hub.default_model.clone());
-        let Ok(template) = self.hub.template(&name, &inherited, options.source) else {
+        let Ok(template) = self.hub.agents.template(&name, &inherited, options.source) else {
             return Err(OpenSessionError::UnknownAgent { name, pickable: pickable() });
         };
         let model = options.model.as_ref().unwrap_or(&template.created.model);
-        let host = self.hub.limits.body.as_ref();
+        let host = self.hub.agents.limits.body.as_ref();
         let limits = options.limits.as_ref().or(host.map(Arc::as_ref));
         if let Some(lacking) = limits.and_then(|limits| limits.cost_micro).and_then(|_| self.hub.lacks_price(model)) {
             return Err(OpenSessionError::NoPrice(lacking));
@@ -235,7 +235,8 @@ impl Runtime {
         if let Some(limits) = options.limits {
             created.limits = Interned::new(Arc::new(limits))?;
         }
-        let ceiling = self.hub.policy.body.as_ref().map(|policy| policy.meet(&self.hub.ceiling_of(manifest)));
+        let ceiling =
+            self.hub.agents.policy.body.as_ref().map(|policy| policy.meet(&self.hub.agents.ceiling_of(manifest)));
         if let Some(ceiling) = ceiling {
             created.ceiling = Interned::new(Arc::new(ceiling))?;
         }
@@ -245,7 +246,7 @@ impl Runtime {
 
     /// The agents that a person may pick: to open a session with, and for an input ([`crate::Input::agent`]).
     pub fn agents(&self) -> impl Iterator<Item = Text> {
-        self.hub.catalog.pickable().map(|manifest| Arc::clone(&manifest.name))
+        self.hub.agents.catalog.pickable().map(|manifest| Arc::clone(&manifest.name))
     }
 
     /// A session that is in the journal.
@@ -268,7 +269,7 @@ impl Runtime {
 
     /// A call as people see it: its tool by the name and sign that it has for them, what it takes and gave in its own words (M13).
     pub fn shown(&self, tool: &str, args: &str, result: Option<&str>) -> Shown {
-        self.hub.tools.shown(tool, args, result)
+        self.hub.agents.tools.shown(tool, args, result)
     }
 
     /// Waits until no service of the host works for any session: until those that it names are named, and those that it sums up

@@ -14,7 +14,7 @@ use subtend_tools::option::{self, BadOption, ToolOption, ToolOptions};
 use subtend_tools::registry::Registry;
 use subtend_tools::tool::Tool;
 
-use crate::hub::Hub;
+use crate::spawn::agents::Agents;
 
 /// Options that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -61,7 +61,7 @@ fn said(of_minion: &MinionOptions) -> Map<String, Value> {
     values
 }
 
-impl Hub {
+impl Agents {
     /// The values of `tool`'s options in `state`'s session.
     pub(crate) fn options_of(&self, state: &State, tool: &dyn Tool) -> Arc<Map<String, Value>> {
         let options = tool.options();

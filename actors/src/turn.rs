@@ -69,7 +69,7 @@ impl Hub {
             Came::Answer(answer) => {
                 let model = self.model_answered(called, &answer);
                 let calls = answer.calls.into_iter().zip(0_u32..).map(|(asked, ix)| {
-                    let found = self.classify(offer, &BTreeSet::new(), &asked.tool, &asked.args);
+                    let found = self.agents.classify(offer, &BTreeSet::new(), &asked.tool, &asked.args);
                     if let (Some(ready), Some(found)) = (&mut ready, found.ready) {
                         ready.insert(CallId { turn, ix }, found);
                     }

@@ -32,7 +32,7 @@ impl Driver {
         if named.as_deref() == Some(discovery::GET) {
             return self.hub.options.durable_before_call;
         }
-        let found = named.and_then(|named| self.hub.tools.get(&named));
+        let found = named.and_then(|named| self.hub.agents.tools.get(&named));
         self.hub.options.durable_before_call
             || found.is_none_or(|tool| tool.leaves_process() || tool.effect() != ToolEffect::ReadOnly)
     }
@@ -64,7 +64,7 @@ impl Driver {
             Some(ready) => (None, Some(ready)),
             // The kind is settled anew from tool and arguments: the same in every activation.
             None => {
-                let found = self.hub.classify(&self.offer, &self.state.always, &at.tool, &at.args);
+                let found = self.hub.agents.classify(&self.offer, &self.state.always, &at.tool, &at.args);
                 (found.note, found.ready)
             }
         };
@@ -75,7 +75,7 @@ impl Driver {
             return;
         };
         let word = self.word(call, &*tool, &args);
-        if let Err(denied) = word.check(&self.hub.tools, &*tool, &args, &self.offer.authority) {
+        if let Err(denied) = word.check(&self.hub.agents.tools, &*tool, &args, &self.offer.authority) {
             let end = if denied.denied {
                 CallEnd::Denied
             } else {
@@ -108,7 +108,7 @@ impl Driver {
             args: local.args.clone(),
         };
         let (tool, only, word) = (Arc::clone(&local.tool), self.offer.only.clone(), local.word.clone());
-        Some(Hooked { hooks, tools: self.hub.tools.clone(), tool, asked, only, word })
+        Some(Hooked { hooks, tools: self.hub.agents.tools.clone(), tool, asked, only, word })
     }
 
     fn start_tool(&mut self, run: RunNo, call: CallId, local: Local, intent: Option<Lsn>) {
@@ -119,7 +119,7 @@ impl Driver {
         let tool_call = ToolCall {
             key: ToolKey { session: self.session(), run, call },
             args,
-            options: self.hub.options_of(&self.state, &*tool),
+            options: self.hub.agents.options_of(&self.state, &*tool),
             workspace: Arc::clone(&self.hub.workspace),
             authority: Arc::clone(&self.offer.authority),
             cancel: stop.ask.clone(),
@@ -232,7 +232,7 @@ impl Driver {
             let fresh = matches!(call.phase, CallPhase::Unstarted | CallPhase::Asked(_));
             fresh.then(|| {
                 let id = CallId { turn: turn.no, ix: u32::try_from(ix).unwrap_or(u32::MAX) };
-                let mut found = self.hub.classify(&self.offer, &self.state.always, &call.tool, &call.args);
+                let mut found = self.hub.agents.classify(&self.offer, &self.state.always, &call.tool, &call.args);
                 self.settle_name(&call.args, &mut found.kind, &mut found.note);
                 if let CallKind::Continue(_) = found.kind {
                     found.access = self.word_to_continue(&call.tool, &call.args);

@@ -111,7 +111,7 @@ impl Hub {
             let own = self.prices.of_model(name, model).map(|price| price.most(reserved));
             own.or_else(|| model.leaves_process().then(|| self.prices.dearest(reserved))?).unwrap_or(0)
         };
-        let cost_micro = match self.models.route(&open.model) {
+        let cost_micro = match self.agents.models.route(&open.model) {
             Route::One(member) => most(&member.name, &*member.model),
             // Which of the pool it was is not recorded before the answer.
             Route::Pool(members) => {

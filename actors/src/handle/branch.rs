@@ -241,7 +241,7 @@ impl Hub {
         let name = agent.unwrap_or(own);
         // Who goes on in the branch is who answers in the session.
         let goes_on = name == own;
-        let (mut created, manifest, turns) = if goes_on && self.catalog.get(own).is_none() {
+        let (mut created, manifest, turns) = if goes_on && self.agents.catalog.get(own).is_none() {
             (recorded(state)?, Arc::new(Authority::allow_all()), state.own_turns)
         } else {
             let template = self.branching(state, name, kind)?;
@@ -276,12 +276,17 @@ impl Hub {
             fits || *manifest.name == **agent_of(state)
         };
         let known = || {
-            let names: Vec<&str> =
-                self.catalog.all().filter(|manifest| startable(manifest)).map(|manifest| &*manifest.name).collect();
+            let names: Vec<&str> = self
+                .agents
+                .catalog
+                .all()
+                .filter(|manifest| startable(manifest))
+                .map(|manifest| &*manifest.name)
+                .collect();
             ControlError::Refused(format!("there is no agent {name:?} for a branch; there are: {}", names.join(", ")))
         };
-        let manifest = self.catalog.get(name).filter(|manifest| startable(manifest)).ok_or_else(known)?;
-        self.template(&manifest.name, model_of(state), state.created.source).map_err(|_| known())
+        let manifest = self.agents.catalog.get(name).filter(|manifest| startable(manifest)).ok_or_else(known)?;
+        self.agents.template(&manifest.name, model_of(state), state.created.source).map_err(|_| known())
     }
 }
 

@@ -253,7 +253,7 @@ impl SessionHandle {
 
     /// Waits until the runs that are in flight now have ended: they were cancelled.
     async fn ended_below(&self) -> Result<(), ControlError> {
-        let grace = Duration::from_millis(self.hub.limits_body().grace_ms);
+        let grace = Duration::from_millis(self.hub.agents.limits_body().grace_ms);
         let ends = async {
             for (key, _) in self.in_flight().await? {
                 self.of_tree(key.session).run_ended(key.run).await?;

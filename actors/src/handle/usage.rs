@@ -26,7 +26,7 @@ impl SessionHandle {
         let named = |model: &str| self.hub.windows.named(model);
         let of = |member: &Member| named(&member.name).or_else(|| member.model.context_window());
         UsageView::read(&self.hub.journal, self.id, |model| {
-            named(model).or_else(|| match self.hub.models.route(model) {
+            named(model).or_else(|| match self.hub.agents.models.route(model) {
                 Route::One(member) => of(&member),
                 // Of several the smallest: the next answer may come from it.
                 Route::Pool(members) => members.iter().filter_map(of).min(),

@@ -27,7 +27,7 @@ impl Hub {
             metadata: input.metadata.clone(),
             agent: agent.clone(),
         };
-        let limit = Duration::from_millis(self.limits_body().tool_ms);
+        let limit = Duration::from_millis(self.agents.limits_body().tool_ms);
         let heard = tokio::time::timeout(limit, guarded(|| hooks.user_message(message))).await;
         let refused = |why: String| Err(SendError::Refused(why));
         match heard {
