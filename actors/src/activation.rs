@@ -133,7 +133,7 @@ impl Hub {
                 let key = RunKey { session, run: run.no };
                 if lost.is_none() && self.tokens.token(&key).is_none() {
                     self.tokens.open(key, run.opened.owner.run());
-                    self.restore_accounts(key)?;
+                    self.calls.restore_accounts(key)?;
                 }
                 Some(self.first_command(&driver, &lane, lost))
             }

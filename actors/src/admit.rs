@@ -38,7 +38,7 @@ impl Hub {
     ) -> (Command, SpawnGrants<RunKey>) {
         let root = self.root_run(state);
         let wanted = u32::try_from(calls.len()).unwrap_or(u32::MAX);
-        let grants = self.ledger.reserve_spawns(root, wanted, state.limits.spawns);
+        let grants = self.calls.ledger.reserve_spawns(root, wanted, state.limits.spawns);
         let (granted, left) = (grants.granted(), grants.remaining());
         let mut used: u32 = 0;
         let verdicts = calls

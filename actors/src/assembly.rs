@@ -79,7 +79,7 @@ pub(crate) fn watch_poison(hub: &Arc<Hub>) {
         hub.gate.close();
         hub.halt.cancel();
         hub.timers.shutdown();
-        hub.throttles.close();
+        hub.calls.throttles.close();
         hub.waiters.close();
         hub.directory.clear();
         hub.supervisors.shutdown(std::time::Duration::ZERO).await;

@@ -26,6 +26,7 @@ use crate::approvals::Approver;
 use crate::approvals::questions::Approvals;
 use crate::assembly::{slots, supervisors, timers, watch_poison};
 use crate::boot::{BootError, BootProgress};
+use crate::calls::model_calls::ModelCalls;
 use crate::cancel_causes::CancelCauses;
 use crate::directory::Directory;
 use crate::faults::Faults;
@@ -346,10 +347,11 @@ impl Builder {
         };
         let cell: HubCell = Arc::new(OnceLock::new());
         let approvals = Arc::new(Approvals::default());
+        let (models, tokens, halt) = (Arc::new(models), TokenTree::new(), CancellationToken::new());
         let agents = Agents {
             catalog: self.catalog.unwrap_or_else(Catalog::builtin),
             tools,
-            models: Arc::new(models),
+            models: Arc::clone(&models),
             workspace_path: workspace.path().to_path_buf(),
             limits: Interned::new(Arc::new(self.limits))?,
             policy: Interned::new(Arc::new(Authority::of(self.policy).meet(&self.bounds)))?,
@@ -360,24 +362,32 @@ impl Builder {
             journal: journal.clone(),
             approvals: Arc::clone(&approvals),
         };
+        let calls = ModelCalls {
+            models,
+            throttles,
+            cooled: tokio::sync::Notify::new(),
+            prices: self.prices,
+            windows: self.windows,
+            caps: self.caps,
+            ledger: Ledger::new(),
+            budgets: Budgets::default(),
+            tokens: tokens.clone(),
+            journal: journal.clone(),
+            hooks: self.hooks.clone(),
+            halt: halt.clone(),
+        };
         let hub = Arc::new(Hub {
             agents,
+            calls,
             events: Publisher::start(journal.clone(), self.options.events),
             journal,
             default_model,
-            throttles,
-            cooled: tokio::sync::Notify::new(),
             workspace,
             directory: Directory::new(),
             supervisors: supervisors(&cell)?,
             slots: slots(&cell, self.options.slots),
-            ledger: Ledger::new(),
-            budgets: Budgets::default(),
-            prices: self.prices,
-            windows: self.windows,
-            caps: self.caps,
             timers: timers(&cell),
-            tokens: TokenTree::new(),
+            tokens,
             mint: Mint::new(self.options.seed),
             options: self.options,
             hooks: self.hooks,
@@ -398,7 +408,7 @@ impl Builder {
             watch: std::sync::Mutex::default(),
             stopping: AtomicBool::new(false),
             shuts_down: AtomicBool::new(false),
-            halt: CancellationToken::new(),
+            halt,
             tokio: tokio::runtime::Handle::current(),
         });
         if cell.set(Arc::downgrade(&hub)).is_err() {

@@ -1,7 +1,9 @@
 //! Calls of models and tools, and readings of files: tasks with a token and an outcome, which know no session actor.
 
+pub(crate) mod budget;
 pub(crate) mod files;
 pub(crate) mod in_flight;
 pub(crate) mod model_call;
+pub(crate) mod model_calls;
 pub(crate) mod reservation;
 pub(crate) mod tool_call;

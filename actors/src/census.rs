@@ -45,7 +45,7 @@ impl Runtime {
             queued: hub.slots.queued(),
             tokens: hub.tokens.len(),
             timers: hub.timers.armed(),
-            accounts: hub.ledger.len().saturating_add(hub.budgets.len()),
+            accounts: hub.calls.ledger.len().saturating_add(hub.calls.budgets.len()),
         }
     }
 }

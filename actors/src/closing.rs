@@ -116,8 +116,8 @@ impl Hub {
     pub(crate) fn run_over(&self, key: RunKey) {
         self.tokens.close(&key);
         // Only a root run has an account.
-        self.ledger.forget(key);
-        self.budgets.forget(key);
+        self.calls.ledger.forget(key);
+        self.calls.budgets.forget(key);
         self.causes.forget(key);
     }
 }

@@ -4,18 +4,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use subtend_journal::{Journal, ReadError};
-use subtend_models::throttle::Throttles;
-use subtend_models::windows::{ByModel, Windows};
 use subtend_session::command::Command;
 use subtend_session::ids::{Hash, RunKey, RunNo, SessionId, Text};
 use subtend_session::record::Record;
 use subtend_session::state::State;
-use subtend_supervision::{Budgets, Gate, Ledger, SlotPools, Supervisors, Timers, TokenTree};
+use subtend_supervision::{Gate, SlotPools, Supervisors, Timers, TokenTree};
 use subtend_tools::workspace::Workspace;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::approvals::questions::Approvals;
+use crate::calls::model_calls::ModelCalls;
 use crate::cancel_causes::CancelCauses;
 use crate::directory::{Directory, Next};
 use crate::faults::Sight;
@@ -23,7 +22,6 @@ use crate::hooks::Hooks;
 use crate::lane::{Full, Item, is_control};
 use crate::mint::Mint;
 use crate::options::{Options, TakesUp};
-use crate::prices::Prices;
 use crate::publisher::Publisher;
 use crate::services::running::Services;
 use crate::spawn::agents::Agents;
@@ -38,28 +36,16 @@ use crate::waiters::Waiters;
 pub(crate) struct Hub {
     /// What sessions are offered and born with.
     pub(crate) agents: Agents,
+    /// Model calls and their accounts.
+    pub(crate) calls: ModelCalls,
     pub(crate) journal: Journal,
     /// The name of the model of sessions whose agent names none.
     pub(crate) default_model: Text,
-    /// What providers allow, over all sessions.
-    pub(crate) throttles: Throttles,
-    /// Tells who waits for a place that a provider asked for patience.
-    pub(crate) cooled: tokio::sync::Notify,
     pub(crate) workspace: Arc<Workspace>,
     pub(crate) options: Options,
     pub(crate) directory: Directory,
     pub(crate) supervisors: Supervisors,
     pub(crate) slots: SlotPools<SessionId, Ticket>,
-    /// Spawns by root run.
-    pub(crate) ledger: Ledger<RunKey>,
-    /// Tokens and money by root run, of those that have a limit of them.
-    pub(crate) budgets: Budgets<RunKey>,
-    /// What models cost.
-    pub(crate) prices: Prices,
-    /// Context windows that the host names.
-    pub(crate) windows: Windows,
-    /// Caps on the output tokens of one call, by model.
-    pub(crate) caps: ByModel,
     pub(crate) timers: Timers<Timer>,
     pub(crate) tokens: TokenTree<RunKey>,
     pub(crate) mint: Mint,

@@ -11,7 +11,6 @@ pub mod audit;
 mod births;
 pub mod boot;
 mod branches;
-mod budget;
 pub mod builder;
 mod calling;
 mod calls;

@@ -206,7 +206,7 @@ impl Runtime {
             title::check(title)?;
         }
         if let Some(pool) = options.model.as_ref().filter(|model| model.starts_with("pool:"))
-            && !self.hub.agents.models.has_pool(pool)
+            && !self.hub.calls.models.has_pool(pool)
         {
             return Err(OpenSessionError::UnknownPool(pool.clone()));
         }
@@ -217,7 +217,9 @@ impl Runtime {
         let model = options.model.as_ref().unwrap_or(&template.created.model);
         let host = self.hub.agents.limits.body.as_ref();
         let limits = options.limits.as_ref().or(host.map(Arc::as_ref));
-        if let Some(lacking) = limits.and_then(|limits| limits.cost_micro).and_then(|_| self.hub.lacks_price(model)) {
+        if let Some(lacking) =
+            limits.and_then(|limits| limits.cost_micro).and_then(|_| self.hub.calls.lacks_price(model))
+        {
             return Err(OpenSessionError::NoPrice(lacking));
         }
         let session = self.hub.mint.session();
@@ -319,7 +321,7 @@ impl Runtime {
         let drained = tokio::time::timeout(grace, hub.tasks.wait()).await.is_ok();
         hub.halt.cancel();
         hub.timers.shutdown();
-        hub.throttles.close();
+        hub.calls.throttles.close();
         hub.stop_watching();
         hub.stop_deepest_first().await;
         hub.supervisors.shutdown(Duration::from_millis(100)).await;
@@ -351,7 +353,7 @@ impl Drop for Runtime {
         self.hub.stopping.store(true, Ordering::Release);
         self.hub.halt.cancel();
         self.hub.timers.shutdown();
-        self.hub.throttles.close();
+        self.hub.calls.throttles.close();
         // It holds the journal, and with it the store's lock.
         self.hub.stop_watching();
         self.hub.waiters.close();

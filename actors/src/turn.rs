@@ -67,7 +67,7 @@ impl Hub {
         let Address { turn, attempt, .. } = at;
         match came {
             Came::Answer(answer) => {
-                let model = self.model_answered(called, &answer);
+                let model = self.calls.model_answered(called, &answer);
                 let calls = answer.calls.into_iter().zip(0_u32..).map(|(asked, ix)| {
                     let found = self.agents.classify(offer, &BTreeSet::new(), &asked.tool, &asked.args);
                     if let (Some(ready), Some(found)) = (&mut ready, found.ready) {
@@ -87,12 +87,12 @@ impl Hub {
                 }))
             }
             Came::Error(error) => {
-                let next = self.model_failed(called, &error);
+                let next = self.calls.model_failed(called, &error);
                 failed(turn, attempt, error, called.shown(), next)
             }
             Came::Panic(message) => {
                 let error = ModelError::new(ModelFail::Unavailable, format!("panicked: {message}"));
-                match self.model_failed(called, &error) {
+                match self.calls.model_failed(called, &error) {
                     // Another model of the pool is asked, as after any other failure.
                     Some(next) => failed(turn, attempt, error, called.shown(), Some(next)),
                     None => Command::TurnPanicked { turn, attempt, part: Part::Model, message },

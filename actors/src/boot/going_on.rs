@@ -127,7 +127,7 @@ impl Hub {
             self.directory.lane(session).exhaust(None);
         }
         self.tokens.open(key, run.opened.owner.run());
-        self.restore_accounts(key)?;
+        self.calls.restore_accounts(key)?;
         if self.leaves(&state) {
             stay.insert(session);
         }

@@ -23,10 +23,10 @@ impl SessionHandle {
     pub async fn usage(&self) -> Result<UsageView, ReadError> {
         // A journal that failed still says what it has.
         drop(self.hub.journal.settled().await);
-        let named = |model: &str| self.hub.windows.named(model);
+        let named = |model: &str| self.hub.calls.windows.named(model);
         let of = |member: &Member| named(&member.name).or_else(|| member.model.context_window());
         UsageView::read(&self.hub.journal, self.id, |model| {
-            named(model).or_else(|| match self.hub.agents.models.route(model) {
+            named(model).or_else(|| match self.hub.calls.models.route(model) {
                 Route::One(member) => of(&member),
                 // Of several the smallest: the next answer may come from it.
                 Route::Pool(members) => members.iter().filter_map(of).min(),

@@ -10,40 +10,18 @@ use std::sync::atomic::AtomicBool;
 
 use subtend_journal::ReadError;
 use subtend_models::model::{Answer, ModelError};
-use subtend_session::ids::{AttemptNo, RunKey, Text, TurnNo};
+use subtend_session::ids::{RunKey, Text};
 use subtend_session::outcome::Budget;
 use subtend_session::record::Reserved;
 use subtend_supervision::{Currency, Spend};
 
 use crate::calls::model_call::{Called, Came};
-use crate::calls::reservation::{Claim, SetAside, limit_of, tokens_of};
-use crate::driver::Driver;
-use crate::hub::Hub;
+use crate::calls::model_calls::ModelCalls;
+use crate::calls::reservation::{Claim, SetAside};
 
 mod recount;
 
-impl Driver {
-    /// What the attempt must reserve before its model is called: nothing in a tree without a budget.
-    ///
-    /// # Errors
-    /// When money is limited and nothing is known of what the model costs: what cannot be bounded is not called.
-    pub(crate) fn claim(&self, called: &Called, at: (TurnNo, AttemptNo)) -> Result<Option<Claim>, Budget> {
-        let Some(due) = self.reserved.filter(|due| (due.turn, due.attempt) == at) else { return Ok(None) };
-        let limit = limit_of(&self.state.limits);
-        let Some(key) = self.run_key().filter(|_| !limit.is_none()) else { return Ok(None) };
-        let cost_micro = match limit.cost_micro {
-            Some(_) => self.hub.cost_at_most(called, &due.reserved).ok_or(Budget::Money)?,
-            None => 0,
-        };
-        let want = Spend { tokens: tokens_of(&due.reserved), cost_micro };
-        let root = self.hub.tokens.root(&key).unwrap_or(key);
-        // While the run is in flight, and its root run with it: no account is opened that nobody closes.
-        self.hub.budgets.open(root);
-        Ok(Some(Claim { root, reserved: due.reserved, want, limit }))
-    }
-}
-
-impl Hub {
+impl ModelCalls {
     /// What `reserved` costs at most with the model that is called: by its own price, or the dearest of all. A model without
     /// a price that stays in the process costs nothing.
     pub(crate) fn cost_at_most(&self, called: &Called, reserved: &Reserved) -> Option<u64> {
@@ -65,7 +43,7 @@ impl Hub {
 
     /// A model that sessions call `name` and whose calls have no price, though they may cost something.
     pub(crate) fn lacks_price(&self, name: &Text) -> Option<Text> {
-        self.prices.lacking(&self.agents.models, name)
+        self.prices.lacking(&self.models, name)
     }
 
     /// Opens the accounts of a root run that goes on in another process, with what it used in the one before.

@@ -10,8 +10,8 @@ use subtend_session::record::{Record, Reserved};
 use subtend_session::usage::Usage;
 use subtend_supervision::Spend;
 
+use crate::calls::model_calls::ModelCalls;
 use crate::calls::reservation::{failure, spend, tokens_of};
-use crate::hub::Hub;
 
 /// What a root run has used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,7 +28,7 @@ struct Open {
     model: Text,
 }
 
-impl Hub {
+impl ModelCalls {
     /// Recounts what `root` has used. Reads every record of the sessions that it owns runs of.
     ///
     /// Never less than the account had when the host died: of what is unreliable at least the reservation counts. What a session
@@ -111,7 +111,7 @@ impl Hub {
             let own = self.prices.of_model(name, model).map(|price| price.most(reserved));
             own.or_else(|| model.leaves_process().then(|| self.prices.dearest(reserved))?).unwrap_or(0)
         };
-        let cost_micro = match self.agents.models.route(&open.model) {
+        let cost_micro = match self.models.route(&open.model) {
             Route::One(member) => most(&member.name, &*member.model),
             // Which of the pool it was is not recorded before the answer.
             Route::Pool(members) => {

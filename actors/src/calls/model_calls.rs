@@ -1,0 +1,228 @@
+//! Model calls of all sessions: when one may start, which model answers, and what it costs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use subtend_journal::Journal;
+use subtend_models::estimate;
+use subtend_models::model::{Answer, Deltas, Model, ModelError, Request};
+use subtend_models::models::Models;
+use subtend_models::throttle::{Pass, Throttles};
+use subtend_models::windows::{ByModel, Windows};
+use subtend_session::ids::{Lsn, RunKey, Text};
+use subtend_session::outcome::{Budget, ModelFail};
+use subtend_session::settings::Settings;
+use subtend_supervision::{Budgets, Ledger, TokenTree};
+use tokio_util::sync::CancellationToken;
+
+use crate::calls::model_call::{self, Called, Calling, Came, Patience, Pulse};
+use crate::calls::reservation::{Claim, is_told};
+use crate::hooks::{Hooks, ModelChoice, guarded};
+use crate::prices::Prices;
+use crate::values::address::Address;
+
+/// What model calls of one runtime share. It knows no session: a call is given what it needs, and has one outcome.
+pub(crate) struct ModelCalls {
+    pub(crate) models: Arc<Models>,
+    /// What providers allow, over all sessions.
+    pub(crate) throttles: Throttles,
+    /// Notifies calls that wait for a permit of a retry-after.
+    pub(crate) cooled: tokio::sync::Notify,
+    /// Prices of models.
+    pub(crate) prices: Prices,
+    /// Context windows that the host names.
+    pub(crate) windows: Windows,
+    /// Caps on the output tokens of one call, by model.
+    pub(crate) caps: ByModel,
+    /// Spawns by root run.
+    pub(crate) ledger: Ledger<RunKey>,
+    /// Tokens and money by root run, of those that have a limit of them.
+    pub(crate) budgets: Budgets<RunKey>,
+    pub(crate) tokens: TokenTree<RunKey>,
+    /// Intents that a call waits for, and the records that accounts are recounted from.
+    pub(crate) journal: Journal,
+    pub(crate) hooks: Option<Arc<dyn Hooks>>,
+    /// Fires when the grace of a shutdown is over.
+    pub(crate) halt: CancellationToken,
+}
+
+/// A call that cannot be made yet.
+pub(crate) struct Later {
+    pub(crate) model: Arc<dyn Model>,
+    pub(crate) request: Request,
+    pub(crate) deltas: Deltas,
+    pub(crate) after_ms: u64,
+    pub(crate) intent: Option<Lsn>,
+    pub(crate) claim: Option<Claim>,
+}
+
+pub(crate) enum Call {
+    Now(Calling),
+    Later(Box<Later>),
+}
+
+impl ModelCalls {
+    /// What a failure of `called` means for later calls: pools pass it over, and a provider that asked for patience gets it
+    /// from every session. Returns the model to ask instead in this turn.
+    pub(crate) fn model_failed(&self, called: &Called, error: &ModelError) -> Option<Text> {
+        let asked_for = error.retry_after_ms.or_else(|| (error.kind == ModelFail::Rate).then_some(1_000));
+        if let (Some(ms), Some(quota)) = (asked_for, called.member.model.quotas().first()) {
+            self.throttles.cool(quota, ms);
+            self.cooled.notify_waiters();
+        }
+        // Also when it was called by its own name: a pool that it is in shall not wait for it.
+        self.models.failed(&called.member.name, error.kind, error.retry_after_ms);
+        if !called.pool {
+            return None;
+        }
+        self.models.after(&called.asked, &called.member.name)
+    }
+
+    /// Lowers the cap of `request` to that of the model that is called. Applied when the call is made: a hook may have named
+    /// another model since the request was built.
+    pub(crate) fn cap(&self, called: &Called, request: &mut Request) {
+        let member = called.member();
+        let name = if called.stands_in { member.model.name() } else { &*member.name };
+        let of_model = Settings { output_tokens: self.caps.named(name), ..Settings::default() };
+        request.settings = request.settings.under(&of_model);
+    }
+
+    /// The name that a record gives for the model of an answer: which one of the pool it was, else the provider's own.
+    pub(crate) fn model_answered(&self, called: &Called, answer: &Answer) -> Option<Text> {
+        if called.pool {
+            self.models.answered(&called.member.name);
+        }
+        called.shown().or_else(|| answer.model.clone())
+    }
+
+    /// Lets the host name another model for an attempt; one that fails to leaves it as it is. The turn's deadline bounds it.
+    pub(crate) async fn resolve(&self, at: &Address, called: Called, call: Call) -> (Called, Call) {
+        let Some(hooks) = &self.hooks else { return (called, call) };
+        let mut later = match call {
+            Call::Later(later) => later,
+            Call::Now(_) => return (called, call),
+        };
+        let choice = ModelChoice {
+            session: at.session,
+            root: at.root,
+            agent: Arc::clone(&later.request.agent),
+            run: at.run,
+            turn: at.turn,
+            attempt: at.attempt,
+            model: Arc::clone(&called.member.name),
+        };
+        let name = match guarded(|| hooks.resolve_model(choice)).await {
+            Ok(Some(name)) if name != called.member.name => name,
+            Ok(_) => return (called, Call::Later(later)),
+            Err(panic) => {
+                tracing::error!(session = %at.session, %panic, "a hook panicked: the session's own model is asked");
+                return (called, Call::Later(later));
+            }
+        };
+        if name.starts_with("pool:") && !self.models.has_pool(&name) {
+            tracing::warn!(session = %at.session, %name, "a hook named a pool that is not there: the session's own model is asked");
+            return (called, Call::Later(later));
+        }
+        // Records say which model it was: the session's own name does not.
+        let picked = self.models.pick(&name);
+        let named = Called { asked: Arc::clone(&name), member: picked.member, pool: true, stands_in: picked.stands_in };
+        if let Some(claim) = later.claim {
+            let Some(claim) = self.priced_anew(claim, &named) else {
+                tracing::warn!(session = %at.session, %name, "a hook named a model without a price: the session's own is asked");
+                return (called, Call::Later(later));
+            };
+            later.claim = Some(claim);
+        }
+        later.request.model = Arc::clone(&named.member.name);
+        later.model = Arc::clone(&named.member.model);
+        (named, Call::Later(later))
+    }
+
+    /// Makes the call when it may start, and waits for what comes of it.
+    ///
+    /// Dropped where it stands when the run is stopped: a place in a queue or under a quota goes back with it, and what is set
+    /// aside for a call that never began.
+    pub(crate) async fn come(
+        &self,
+        call: Call,
+        called: &Called,
+        pulse: Pulse,
+        patience: Patience,
+        begun: &Arc<AtomicBool>,
+    ) -> Result<Came, Budget> {
+        let later = match call {
+            Call::Now(calling) => {
+                begun.store(true, Ordering::Relaxed);
+                let mut came = model_call::watched(calling, pulse, patience).await;
+                self.price(called, &mut came);
+                return Ok(came);
+            }
+            Call::Later(later) => later,
+        };
+        let Later { model, mut request, deltas, after_ms, intent, claim } = *later;
+        self.cap(called, &mut request);
+        if after_ms > 0 {
+            tokio::time::sleep(Duration::from_millis(after_ms)).await;
+        }
+        if let Some(lsn) = intent
+            && self.journal.wait(lsn).await.is_err()
+        {
+            // A poisoned journal: nothing leaves the process any more.
+            std::future::pending::<()>().await;
+        }
+        // Before the wait for a place: who waits for the budget of one tree must not hold a place that others could use.
+        let set_aside = self.set_aside(claim, begun, model.leaves_process()).await?;
+        // Silence is counted from the call, not from here: a wait for a place is not the provider's fault.
+        let pass = match self.place(&*model, &request, patience).await {
+            Ok(pass) => pass,
+            Err(error) => return Ok(Came::Error(error)),
+        };
+        if self.halt.is_cancelled() {
+            // The runtime goes down, which sends all away who wait for a place: none of these calls may go out any more.
+            std::future::pending::<()>().await;
+        }
+        begun.store(true, Ordering::Relaxed);
+        let mut came =
+            model_call::watched(model_call::call(&model, request, deltas, patience.calls_per_answer), pulse, patience)
+                .await;
+        match &came {
+            Came::Answer(Answer { usage, .. }) if !usage.unreliable && usage.tokens() > 0 => {
+                pass.settle(usage.tokens())
+            }
+            Came::Error(ModelError { usage: Some(usage), .. }) => pass.settle(usage.tokens()),
+            // Nothing is known: the estimate stands.
+            Came::Answer(_) | Came::Error(_) | Came::Panic(_) => drop(pass),
+        }
+        let told = is_told(&came);
+        self.price(called, &mut came);
+        if let Some(set_aside) = set_aside {
+            set_aside.settle(&mut came, told);
+        }
+        Ok(came)
+    }
+
+    /// Waits for a place under the quotas of `model`; not where its provider wants more patience than a turn has, also when
+    /// it says so to another session meanwhile: then a pool asks its next model, and a run without one ends with the cause.
+    async fn place(&self, model: &dyn Model, request: &Request, patience: Patience) -> Result<Pass, ModelError> {
+        let quotas = model.quotas();
+        let entering = self.throttles.enter(quotas, estimate::tokens(request));
+        tokio::pin!(entering);
+        loop {
+            let cooled = self.cooled.notified();
+            tokio::pin!(cooled);
+            // Before the look: what is said after it wakes this.
+            cooled.as_mut().enable();
+            let left = quotas.iter().filter_map(|quota| self.throttles.cooling_ms(quota)).max();
+            if let Some(ms) = left.filter(|ms| *ms >= patience.turn_ms) {
+                let message = format!("the provider asked for patience: {} s of it are left", ms.div_ceil(1_000));
+                return Err(ModelError { retry_after_ms: Some(ms), ..ModelError::new(ModelFail::Rate, message) });
+            }
+            tokio::select! {
+                biased;
+                pass = &mut entering => return Ok(pass),
+                () = cooled => {}
+            }
+        }
+    }
+}
