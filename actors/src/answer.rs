@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use scan::Scan;
 use subtend_journal::{Journal, ReadError, Stored};
 use subtend_session::ids::{InputId, RunNo, Seq, SessionId, Text, TurnNo};
 use subtend_session::outcome::By;
 use subtend_session::record::Record;
 
-use crate::handle::{Ended, SessionHandle, Stopped};
-use scan::Scan;
+use crate::handle::SessionHandle;
+use crate::values::ended::Ended;
+use crate::values::error::Stopped;
 
 mod scan;
 

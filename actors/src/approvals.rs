@@ -14,12 +14,14 @@ use subtend_session::index::{RowKey, RowKind};
 use subtend_session::record::{AskBy, AskVerdict, Record};
 use subtend_session::state::CallPhase;
 
-use crate::driver::Driver;
+use crate::cell::driver::Driver;
 use crate::faults::Sight;
-use crate::handle::{Control, ControlError, SessionHandle};
+use crate::handle::SessionHandle;
 use crate::hub::Hub;
-use crate::proposing::plan_of;
 use crate::runtime::Runtime;
+use crate::spawn::proposing::plan_of;
+use crate::values::control::Control;
+use crate::values::error::ControlError;
 
 pub use questions::Approval;
 
@@ -85,7 +87,7 @@ impl Drop for Approver {
 
 impl Runtime {
     /// Someone who can give a person's word, for as long as the value lives. What runs that go on ask within the start is denied
-    /// before this can be called: [`Builder::start_attended`](crate::builder::Builder::start_attended) has somebody there then.
+    /// before this can be called: [`Builder::start_attended`](crate::runtime::builder::Builder::start_attended) has somebody there then.
     ///
     /// ```
     /// # async fn example(runtime: subtend_actors::Runtime) -> Result<(), subtend_actors::ControlError> {

@@ -9,10 +9,10 @@ use subtend_session::outcome::{By, Outcome};
 use subtend_session::record::{Hold, Record};
 use tokio::sync::oneshot;
 
-use crate::event::subscription::{Scope, Subscription};
-use crate::following::Events;
+use crate::delivery::lane::{Answer, Item, Probed};
 use crate::hub::Hub;
-use crate::lane::{Answer, Item, Probed};
+use crate::observe::event::subscription::{Scope, Subscription};
+use crate::observe::following::Events;
 
 pub use crate::values::control::Control;
 pub use crate::values::ended::Ended;
@@ -26,6 +26,7 @@ mod asking;
 mod branch;
 mod describe;
 mod input;
+mod interrupt;
 mod life;
 mod queue;
 mod rollback;

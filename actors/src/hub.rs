@@ -15,22 +15,22 @@ use tokio_util::sync::CancellationToken;
 
 use crate::approvals::questions::Approvals;
 use crate::calls::model_calls::ModelCalls;
-use crate::cancel_causes::CancelCauses;
-use crate::directory::{Directory, Next};
+use crate::delivery::cancel_causes::CancelCauses;
+use crate::delivery::directory::{Directory, Next};
+use crate::delivery::lane::{Full, Item, is_control};
+use crate::delivery::ticket::{Ticket, Timer};
+use crate::delivery::waiters::Waiters;
 use crate::faults::Sight;
 use crate::hooks::Hooks;
-use crate::lane::{Full, Item, is_control};
 use crate::mint::Mint;
-use crate::options::{Options, TakesUp};
-use crate::publisher::Publisher;
+use crate::observe::publisher::Publisher;
+use crate::recovery::unreadable::Unreadable;
 use crate::services::running::Services;
 use crate::spawn::agents::Agents;
-use crate::ticket::{Ticket, Timer};
-use crate::unreadable::Unreadable;
 use crate::values::at_boot::AtBoot;
 use crate::values::ended::Ended;
 use crate::values::error::{Stopped, WaitError};
-use crate::waiters::Waiters;
+use crate::values::options::{Options, TakesUp};
 
 /// What sessions of one runtime share.
 pub(crate) struct Hub {

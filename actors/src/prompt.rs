@@ -3,8 +3,8 @@
 use subtend_session::ids::{SessionId, Text};
 use subtend_session::outcome::Outcome;
 
-use crate::handle::{SendError, WaitError};
 use crate::runtime::{OpenOptions, OpenSessionError, Runtime};
+use crate::values::error::{SendError, WaitError};
 
 /// Why a prompt has no answer.
 #[derive(Debug, thiserror::Error)]

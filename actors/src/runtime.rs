@@ -13,11 +13,14 @@ use subtend_session::place::{OnRestart, Place, Source};
 use subtend_session::title::{self, BadTitle};
 use subtend_tools::display::Shown;
 
-use crate::boot::BootReport;
-use crate::event::Subscription;
-use crate::event::subscription::Scope;
 use crate::handle::SessionHandle;
 use crate::hub::Hub;
+use crate::observe::event::Subscription;
+use crate::observe::event::subscription::Scope;
+use crate::recovery::boot::BootReport;
+
+pub(crate) mod assembly;
+pub mod builder;
 
 /// A running instance. Two in one process never meet.
 ///

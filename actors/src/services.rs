@@ -21,9 +21,10 @@ use subtend_session::state::State;
 use subtend_session::{context, render};
 use tokio_util::sync::CancellationToken;
 
-use crate::handle::{ControlError, SendError, SessionHandle, WaitError};
+use crate::handle::SessionHandle;
 use crate::hub::Hub;
 use crate::services::running::{AtWork, For};
+use crate::values::error::{ControlError, SendError, WaitError};
 
 pub(crate) mod material;
 pub(crate) mod running;

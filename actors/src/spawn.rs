@@ -1,5 +1,12 @@
 //! From a tool call to a child: what a session is offered, and what its children are born with.
 
+pub(crate) mod above;
 pub(crate) mod agents;
+pub(crate) mod births;
 pub(crate) mod caches;
 pub(crate) mod offer;
+pub(crate) mod offering;
+pub mod profiles;
+pub(crate) mod proposing;
+pub mod tool_options;
+pub(crate) mod tree_call;

@@ -9,7 +9,8 @@ use subtend_session::ids::Text;
 use subtend_session::outcome::Outcome;
 
 use crate::answer::{AnswerError, Answered};
-use crate::handle::{SendError, SessionHandle, WaitError};
+use crate::handle::SessionHandle;
+use crate::values::error::{SendError, WaitError};
 
 mod extract;
 

@@ -6,5 +6,6 @@ pub(crate) mod at_boot;
 pub(crate) mod control;
 pub(crate) mod ended;
 pub(crate) mod error;
+pub mod options;
 pub(crate) mod panic;
 pub(crate) mod queue_entry;

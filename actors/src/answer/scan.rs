@@ -8,7 +8,7 @@ use subtend_session::record::{Asked, Lane, Prompt, QueueChange, Record, RunEnded
 use subtend_session::render;
 
 use super::{AnswerError, Answered, joined};
-use crate::handle::Ended;
+use crate::values::ended::Ended;
 
 /// Reads a session's records in order, beginning no later than with the opening of the run in flight at the acceptance.
 pub(super) struct Scan {

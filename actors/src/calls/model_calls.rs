@@ -17,9 +17,9 @@ use subtend_supervision::{Budgets, Ledger, TokenTree};
 use tokio_util::sync::CancellationToken;
 
 use crate::calls::model_call::{self, Called, Calling, Came, Patience, Pulse};
+use crate::calls::prices::Prices;
 use crate::calls::reservation::{Claim, is_told};
 use crate::hooks::{Hooks, ModelChoice, guarded};
-use crate::prices::Prices;
 use crate::values::address::Address;
 
 /// What model calls of one runtime share. It knows no session: a call is given what it needs, and has one outcome.

@@ -3,7 +3,7 @@
 use subtend_journal::ReadError;
 
 use super::SessionHandle;
-use crate::audit::{Audit, Decision};
+use crate::views::audit::{Audit, Decision};
 
 impl SessionHandle {
     /// What the session's calls were allowed and denied, in order: one entry for each decision, with who decided.

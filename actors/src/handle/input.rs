@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::{SendError, SessionHandle, Stopped};
 use crate::answer::Receipt;
-use crate::lane::Item;
+use crate::delivery::lane::Item;
 
 /// Bytes of a sender's key.
 const MAX_KEY: usize = 256;

@@ -9,7 +9,7 @@ use subtend_session::record::{QueueChange, Record};
 use tokio::sync::oneshot;
 
 use super::{ControlError, PROBES, QueueEntry, QueueKind, SessionHandle};
-use crate::lane::Item;
+use crate::delivery::lane::Item;
 
 impl SessionHandle {
     /// The queue in the order in which it will be taken: what steers at the next turn boundary, the others at rest points, then

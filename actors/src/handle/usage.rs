@@ -4,7 +4,7 @@ use subtend_journal::ReadError;
 use subtend_models::models::{Member, Route};
 
 use super::SessionHandle;
-use crate::usage::UsageView;
+use crate::views::usage::UsageView;
 
 impl SessionHandle {
     /// What the session cost so far: by itself, with the runs that it owns, and with all sessions below it.

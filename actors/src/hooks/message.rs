@@ -6,8 +6,8 @@ use subtend_session::ids::{SessionId, Text};
 use subtend_session::record::InputAccepted;
 
 use super::{Refused, UserMessage, guarded};
-use crate::handle::SendError;
 use crate::hub::Hub;
+use crate::values::error::SendError;
 
 impl Hub {
     /// Lets the host change `input`, and the agent that is to answer, before it is sent.

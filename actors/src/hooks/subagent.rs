@@ -8,7 +8,7 @@ use subtend_session::place::{BranchKind, Owner, Place};
 use subtend_session::record::Record;
 
 use super::{SubagentStop, guarded_now};
-use crate::driver::Driver;
+use crate::cell::driver::Driver;
 use crate::values::answering::agent_of;
 
 impl Driver {

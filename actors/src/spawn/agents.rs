@@ -15,7 +15,7 @@ use subtend_tools::registry::Registry;
 
 use super::caches::Offers;
 use crate::approvals::questions::Approvals;
-use crate::options::Options;
+use crate::values::options::Options;
 
 /// What the host gave to make sessions of, and what was made of it. It starts nothing and writes nothing.
 pub(crate) struct Agents {

@@ -16,12 +16,12 @@ use subtend_session::record::{Asked, Stop};
 use subtend_session::usage::Usage;
 
 use super::*;
-use crate::builder::Builder;
+use crate::calls::prices::{Price, Prices};
 use crate::faults::{Faults, Point};
 use crate::handle::SessionHandle;
-use crate::options::Options;
-use crate::prices::{Price, Prices};
 use crate::runtime::Runtime;
+use crate::runtime::builder::Builder;
+use crate::values::options::Options;
 
 type Said = Result<Answer, ModelError>;
 

@@ -1,0 +1,18 @@
+//! One session: takes what is queued, decides, commits, and performs. The actor is the shell around the driver.
+
+pub(crate) mod activation;
+pub(crate) mod admit;
+pub(crate) mod calling;
+pub(crate) mod clock;
+pub(crate) mod commit;
+pub(crate) mod driver;
+pub(crate) mod names;
+pub(crate) mod overrides;
+pub(crate) mod perform;
+pub(crate) mod reading;
+pub(crate) mod recall;
+pub(crate) mod session_actor;
+pub(crate) mod slots;
+pub(crate) mod staying;
+pub(crate) mod turn;
+pub(crate) mod work;

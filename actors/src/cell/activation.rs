@@ -1,0 +1,314 @@
+//! Activations: a session gets an actor, from its decided birth or by folding its journal, and another after a crash.
+
+use std::sync::{Arc, PoisonError};
+
+use futures_util::FutureExt;
+use subtend_journal::{Poisoned, ReadError};
+use subtend_session::command::{Command, Deadline};
+use subtend_session::ids::{CallId, Epoch, RunKey, SessionId};
+use subtend_session::index::{self, RowKey, RowKind};
+use subtend_session::place::Owner;
+use subtend_session::record::Park;
+use subtend_session::state::{FoldError, Phase, State};
+use subtend_supervision::{Exit, How, RestartBudget, Verdict};
+use tokio::sync::oneshot;
+
+use crate::cell::driver::{Driver, First};
+use crate::cell::session_actor::SessionActor;
+use crate::delivery::directory::{Hot, Presence};
+use crate::delivery::lane::{Item, Lane};
+use crate::delivery::ticket::Timer;
+use crate::faults::Sight;
+use crate::hub::Hub;
+use crate::values::at_boot::{AtBoot, Lost};
+
+/// Why a session could not be activated: it stays in the journal as it is, and the others go on.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ActivationError {
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error(transparent)]
+    Poisoned(#[from] Poisoned),
+    #[error("its records do not fold: {0}")]
+    Fold(#[from] FoldError),
+    #[error("its actor did not start: {0}")]
+    Spawn(String),
+    #[error("it panicked while it was loaded: {0}")]
+    Panic(String),
+}
+
+impl Hub {
+    /// Makes an activation in a task of its own.
+    pub(crate) fn start(self: &Arc<Self>, session: SessionId, lane: Arc<Lane>, hot: Option<Hot>) {
+        let hub = Arc::clone(self);
+        tokio::spawn(async move { hub.activate(session, lane, hot).await });
+    }
+
+    /// Makes an activation. When that fails, what waits for the session is dropped, so that nobody waits in vain.
+    pub(crate) async fn activate(self: &Arc<Self>, session: SessionId, lane: Arc<Lane>, hot: Option<Hot>) {
+        if self.halt.is_cancelled() {
+            // Actors are being stopped, deepest first: one that came back now would outlive its owner. Its rows stay.
+            return self.directory.remove(session);
+        }
+        let making = std::panic::AssertUnwindSafe(self.make(session, Arc::clone(&lane), hot));
+        let made = match making.catch_unwind().await {
+            Ok(made) => made,
+            Err(panic) => Err(ActivationError::Panic(crate::values::panic::panic_text(&*panic).to_string())),
+        };
+        if let Err(error) = made {
+            if !self.is_stopping() {
+                tracing::error!(%session, %error, "the session could not be activated");
+            }
+            if let Some(lost) = lane.lost() {
+                // The mark goes with the lane: an activation that comes later must not go on with a lost run.
+                self.boot.lock().unwrap_or_else(PoisonError::into_inner).insert(session, AtBoot::Lost(lost));
+            }
+            self.directory.remove(session);
+            self.waiters.forget(session);
+            self.not_activated(session, &error);
+        }
+    }
+
+    async fn make(
+        self: &Arc<Self>,
+        session: SessionId,
+        lane: Arc<Lane>,
+        hot: Option<Hot>,
+    ) -> Result<(), ActivationError> {
+        let driver = match hot {
+            // Its slot was asked for, and the deadline of its queue armed, when it was born.
+            Some(hot) => {
+                let mut driver = Box::new(Driver::new(Arc::clone(self), hot.state, lane, Epoch(1)));
+                driver.opened_lsn = hot.lsn;
+                driver.last_lsn = hot.lsn;
+                driver.created_ms = hot.created_ms;
+                driver
+            }
+            None => Box::pin(self.load(session, lane)).await?,
+        };
+        if self.halt.is_cancelled() {
+            // While it was loaded the actors were stopped: as above.
+            self.directory.remove(session);
+            return Ok(());
+        }
+        // Before the spawn: an exit of the new actor must find an active entry.
+        self.directory.active(session);
+        let spawned = Box::pin(self.supervisors.spawn(SessionActor, driver)).await;
+        spawned.map(drop).map_err(|error| ActivationError::Spawn(error.to_string()))
+    }
+
+    /// Folds the journal, and puts what a new activation must see first: token, outbox rows, then the state's own check.
+    async fn load(self: &Arc<Self>, session: SessionId, lane: Arc<Lane>) -> Result<Box<Driver>, ActivationError> {
+        // First: an end that is appended from here on is told live; one before is found in the outbox. Either way it arrives.
+        let mut stays = self.stays(session);
+        if !stays
+            && let Some(AtBoot::Lost(lost)) = self.boot.lock().unwrap_or_else(PoisonError::into_inner).remove(&session)
+        {
+            lane.lose(lost);
+        }
+        self.journal.settled().await?;
+        let activation = self.journal.activate(session)?;
+        let stored = self.journal.records(session)?;
+        let state = Box::new(State::fold(session, stored.iter().map(|stored| &stored.record))?);
+        let mut rows = self.rows_to(session)?;
+        rows.owed.extend(self.unreadable.owed(&state));
+        if state.run.is_none() && rows.asked.is_empty() {
+            // A quiet session that was given up (its inputs panicked) has nothing to give up; a later run is not meant. One that
+            // a row kills has it again each time: that it was given up is what slows it down.
+            lane.settle();
+        }
+        let lost = lane.lost();
+        let mut driver = Box::new(Driver::new(Arc::clone(self), state, Arc::clone(&lane), activation.epoch));
+        driver.created_ms = activation.head.as_ref().map_or(driver.created_ms, |head| head.created_ms);
+        driver.last_lsn = self.journal.durable();
+        if let Some(row) = &activation.inflight {
+            driver.opened_lsn = row.opened_lsn;
+            stays &= lane.lost().is_none() && lane.exhausted().is_none();
+            driver.starts = row.starts.saturating_add(u32::from(!stays));
+        }
+        let command = match &driver.state.run {
+            None => None,
+            Some(run) => {
+                (driver.stays, driver.unmarked) = (stays, !stays);
+                let key = RunKey { session, run: run.no };
+                if lost.is_none() && self.tokens.token(&key).is_none() {
+                    self.tokens.open(key, run.opened.owner.run());
+                    self.calls.restore_accounts(key)?;
+                }
+                Some(self.first_command(&driver, &lane, lost))
+            }
+        };
+        if lane.take_crashed() && lost.is_none() {
+            self.make_good(&driver)?;
+            self.give_back(&driver);
+        }
+        // What the activation hears first goes before all that waits in the lanes. An end that `Lost` takes must not start a
+        // turn first; for any other, the redone turn comes before what it may take.
+        let mut asked = rows.asked;
+        asked.extend(self.words_from_above(&driver.state).filter(|_| lost.is_none()));
+        if driver.stays {
+            return Ok(driver);
+        }
+        self.faults.see(Sight::Activated(session));
+        driver.first = Some(First { lost: lost.is_some(), asked, command, owed: rows.owed });
+        Ok(driver)
+    }
+
+    /// Does again what an activation that died may have appended and not done; each is harmless when it was done.
+    ///
+    /// Model, tools, admission, cancels of a closing run and slot requests are redone by `Reactivated`.
+    fn make_good(self: &Arc<Self>, driver: &Driver) -> Result<(), ReadError> {
+        let session = driver.session();
+        // Before anything is asked for: a run that believes it gave its slot back must not wait for it.
+        let run = driver.state.run.as_ref();
+        if run.is_none_or(|run| !run.slot) {
+            driver.lane.release_slot();
+        }
+        if run.is_none_or(|run| run.started && run.parked != Some(Park::Slot))
+            && let Some(key) = driver.run_key()
+        {
+            self.slots.withdraw(key);
+        }
+        for (row, lsn) in self.journal.outbox()? {
+            if row.from == session
+                && let Some(command) = self.row_at(&row, lsn)?
+            {
+                self.tell_after_sweep(row.to, command);
+            }
+        }
+        // A child that was born and never started asks for its slot when it is activated: also one that no run owns, such as an
+        // alternative, which a quiet session bears.
+        for child in driver.state.children.keys().copied() {
+            let absent = self.directory.with(child, |_| ()).is_none();
+            if absent && self.journal.head(child)?.is_some_and(|head| head.state == Phase::Queued) {
+                let (tell, _) = oneshot::channel();
+                self.deliver(child, Item::Probe(tell));
+            }
+        }
+        if let Some(last) = &driver.state.last {
+            driver.tell_waiters(last.run);
+        }
+        Ok(())
+    }
+
+    /// Gives back what the last run held, if its end was appended and its effects were not done.
+    fn give_back(&self, driver: &Driver) {
+        let Some(last) = &driver.state.last else { return };
+        let (session, run) = (driver.session(), last.run);
+        self.run_over(RunKey { session, run });
+        for deadline in [Deadline::Queue(run), Deadline::Run(run), Deadline::WallCap(run), Deadline::Grace(run)] {
+            self.timers.disarm(&Timer::Deadline(session, deadline));
+        }
+    }
+
+    /// What a folded run in flight hears first.
+    fn first_command(&self, driver: &Driver, lane: &Lane, lost: Option<Lost>) -> Command {
+        if let Some(command) = lane.exhausted() {
+            driver.run_key().into_iter().for_each(|run| self.faults.see(Sight::GivesUp(run)));
+            return Command::RestartsExhausted { command: command.map(Into::into) };
+        }
+        if let Some(Lost { queue_stands }) = lost {
+            let survives = driver.state.run.as_ref().is_some_and(|run| match run.opened.owner {
+                Owner::Run { .. } => false,
+                Owner::Person | Owner::Host(_) | Owner::Detached { .. } => true,
+            });
+            let queue_stands = queue_stands || self.leaves(&driver.state);
+            let ends = !(survives && driver.state.phase() == Phase::Queued);
+            if ends && queue_stands && !driver.state.queue.is_empty() {
+                let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
+                standing.insert(driver.state.id, driver.state.queue.len());
+            }
+            return Command::Lost { owner_survives: survives, queue_stands };
+        }
+        let owner_over = self.owner_over(&driver.state);
+        Command::Reactivated { calls: driver.unstarted(), owner_over }
+    }
+
+    /// An actor died: restarts it from the journal within its budget, or gives its run up (V-1, V-3).
+    pub(crate) fn exited(self: &Arc<Self>, exit: &Exit) {
+        let message = match &exit.how {
+            How::Stopped => return,
+            How::Killed => "killed".to_owned(),
+            How::Failed(message) => message.clone(),
+        };
+        // Before the directory is searched, all of it: a shutdown may kill a hundred thousand.
+        if self.is_stopping() {
+            return;
+        }
+        let Some(session) = self.directory.find(exit.actor) else { return };
+        self.faults.see(Sight::Died(session));
+        let (intensity, jitter) = (self.options.restarts, self.mint.jitter());
+        let restart = self.directory.with(session, |entry| {
+            entry.lane.unbind();
+            entry.presence = Presence::Starting;
+            let (killer, again) = entry.lane.died();
+            let budget = entry.budget.get_or_insert_with(|| Box::new(RestartBudget::new(intensity)));
+            let verdict = budget.admit(crate::mint::now(), jitter);
+            let delay = match verdict {
+                Verdict::After(delay) if !again => delay,
+                // One that cannot even be given up is tried again, so that its run ends when the fault is gone (S-6), but slowly.
+                Verdict::After(_) | Verdict::Exhausted if entry.lane.exhaust(killer) => {
+                    // It may die for ever at what it hears first, and never come to what waits behind.
+                    entry.lane.drop_probes();
+                    intensity.cap
+                }
+                Verdict::After(_) | Verdict::Exhausted => std::time::Duration::ZERO,
+            };
+            (Arc::clone(&entry.lane), delay, killer)
+        });
+        let Some((lane, delay, killer)) = restart else { return };
+        tracing::warn!(%session, command = killer.unwrap_or("none"), %message, ?delay, "the session's actor failed");
+        let hub = Arc::clone(self);
+        tokio::spawn(async move {
+            tokio::time::sleep(delay).await;
+            hub.activate(session, lane, None).await;
+        });
+    }
+}
+
+impl Hub {
+    /// After an activation that failed: if the session cannot be read, its owner hears so, and what its run held is free.
+    pub(crate) fn not_activated(self: &Arc<Self>, session: SessionId, error: &ActivationError) {
+        let damaged = match error {
+            ActivationError::Read(ReadError::Damaged { .. } | ReadError::Newer { .. }) | ActivationError::Fold(_) => {
+                true
+            }
+            ActivationError::Read(ReadError::NoSuchSession(_) | ReadError::Engine(_) | ReadError::Closed)
+            | ActivationError::Poisoned(_)
+            | ActivationError::Spawn(_)
+            | ActivationError::Panic(_) => false,
+        };
+        if !damaged {
+            return;
+        }
+        let why = error.to_string();
+        self.unreadable.add(session, &why);
+        for (owner, key) in self.waiting_for(session) {
+            let notice = index::unreadable_from(session, key, &why);
+            // One that the sweep has yet to reach hears it from its own activation.
+            self.tell_after_sweep(owner, Command::OwnedEnded(vec![notice]));
+        }
+    }
+
+    /// The calls that wait for an end of the session: that of the run in flight, and those that it was yet to hear of.
+    fn waiting_for(&self, session: SessionId) -> Vec<(SessionId, CallId)> {
+        let mut waiting = Vec::new();
+        // A damaged row names nobody; its owner hears of it when it is activated.
+        if let Ok(Some(row)) = self.journal.inflight_of(session) {
+            let run = row.run;
+            self.run_over(RunKey { session, run });
+            for deadline in [Deadline::Queue(run), Deadline::Run(run), Deadline::WallCap(run), Deadline::Grace(run)] {
+                self.timers.disarm(&Timer::Deadline(session, deadline));
+            }
+            if let Owner::Run { session: owner, call, .. } = row.owner {
+                waiting.push((owner, call));
+            }
+        }
+        for (row, _) in self.journal.outbox_to(session).unwrap_or_default() {
+            if let (RowKind::Continue, RowKey::Call(key)) = (row.kind, row.key) {
+                waiting.push((row.from, key));
+            }
+        }
+        waiting
+    }
+}

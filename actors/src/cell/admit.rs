@@ -1,0 +1,261 @@
+//! Admission of spawns: registry, ledger and ids answer for child calls before the session decides.
+
+use std::sync::Arc;
+
+use subtend_agents::profile::Reader;
+use subtend_session::authority::{Authority, Verdict};
+use subtend_session::call::ToolErrorKind;
+use subtend_session::command::{ChildPlan, Command, ContinuePlan, Plan, Refusal, SpawnVerdict};
+use subtend_session::dialect::Dialect;
+use subtend_session::ids::{CallId, RunKey, RunNo, SessionId, Text, TurnNo};
+use subtend_session::place::Mode;
+use subtend_session::record::SpawnGranted;
+use subtend_session::state::State;
+use subtend_supervision::SpawnGrants;
+use subtend_tools::dialect::{ContinueRequest, Request, StartRequest, subagent};
+
+use crate::calls::files::Read;
+use crate::cell::names;
+use crate::hooks::{self, SubagentStart};
+use crate::hub::Hub;
+use crate::spawn::births::Born;
+use crate::spawn::caches::Template;
+use crate::spawn::offer::{Offer, spawning, whitelist};
+use crate::values::answering::model_of;
+
+impl Hub {
+    /// Answers for `calls` of one answer, as the value that `decide(Spawn)` takes.
+    ///
+    /// The ledger's grants come with it: those of births are to be kept, since a spawn that the decision refuses uses up
+    /// nothing. A crash before it is durable is mended by the recount at boot.
+    pub(crate) fn admit(
+        &self,
+        state: &State,
+        offer: &Offer,
+        turn: TurnNo,
+        calls: &[u32],
+        read: &Read,
+    ) -> (Command, SpawnGrants<RunKey>) {
+        let root = self.root_run(state);
+        let wanted = u32::try_from(calls.len()).unwrap_or(u32::MAX);
+        let grants = self.calls.ledger.reserve_spawns(root, wanted, state.limits.spawns);
+        let (granted, left) = (grants.granted(), grants.remaining());
+        let mut used: u32 = 0;
+        let verdicts = calls
+            .iter()
+            .map(|ix| {
+                let call = CallId { turn, ix: *ix };
+                let verdict = if used < granted {
+                    let left = left.saturating_add(granted.saturating_sub(used).saturating_sub(1));
+                    self.plan(state, offer, call, left, read).inspect(|_| used = used.saturating_add(1))
+                } else {
+                    let dialect = state.call(call).and_then(|call| Dialect::by_name(&call.tool)).unwrap_or_default();
+                    Err(shaped(dialect, over_limit(state.limits.spawns)))
+                };
+                SpawnVerdict { call, verdict }
+            })
+            .collect();
+        (Command::Spawn { turn, verdicts }, grants)
+    }
+
+    /// The root run above the run in flight: whose account its spawns go to.
+    fn root_run(&self, state: &State) -> RunKey {
+        let run = state.run.as_ref().map_or(RunNo(0), |run| run.no);
+        let key = RunKey { session: state.id, run };
+        self.tokens.root(&key).unwrap_or(key)
+    }
+
+    fn plan(&self, state: &State, offer: &Offer, call: CallId, left: u32, read: &Read) -> Result<Plan, Refusal> {
+        let missing = || Refusal {
+            kind: ToolErrorKind::Failed,
+            message: "the call is missing; call again if it is still needed".into(),
+        };
+        let asked = state.call(call).ok_or_else(missing)?;
+        let gone = || {
+            let message = format!("{} is no longer offered", asked.tool).into();
+            let refusal = Refusal { kind: ToolErrorKind::UnknownTool, message };
+            shaped(Dialect::by_name(&asked.tool).unwrap_or_default(), refusal)
+        };
+        let request = offer.opens.read(&asked.tool, &asked.args).ok_or_else(gone)?;
+        let request = request.map_err(|error| Refusal { kind: error.kind, message: error.message.into() })?;
+        let (grant, dialect) = (SpawnGranted { spawns_left: left }, request.dialect());
+        let texts = |path: &str| match read.get(&(call.ix, path.into())) {
+            Some(Ok(text)) => Ok(text.to_string()),
+            Some(Err(why)) => Err(why.to_string()),
+            None => Err("it was not read".to_owned()),
+        };
+        self.planned(state, offer, call, (request, &texts), grant).map_err(|refusal| shaped(dialect, refusal))
+    }
+
+    fn planned(
+        &self,
+        state: &State,
+        offer: &Offer,
+        call: CallId,
+        (request, read): (Request, Reader<'_>),
+        grant: SpawnGranted,
+    ) -> Result<Plan, Refusal> {
+        match request {
+            Request::Start(start) => {
+                let (agent, prompt) = (Arc::clone(&start.agent), Arc::clone(&start.prompt));
+                let plan = self.child(state, offer, (&start, read), grant)?;
+                self.may_start(state, call, &agent, &prompt, plan.mode, None)?;
+                Ok(Plan::Child(Box::new(plan)))
+            }
+            Request::Continue(again) => {
+                let plan = self.again(state, offer, again, grant)?;
+                let agent = state.children.get(&plan.child).map_or_else(|| "".into(), |child| Arc::clone(&child.agent));
+                self.may_start(state, call, &agent, &plan.text, plan.mode, Some(plan.child))?;
+                Ok(Plan::Continue(Box::new(plan)))
+            }
+        }
+    }
+
+    /// Asks the host's hook.
+    fn may_start(
+        &self,
+        state: &State,
+        call: CallId,
+        agent: &Text,
+        prompt: &Text,
+        mode: Mode,
+        continues: Option<SessionId>,
+    ) -> Result<(), Refusal> {
+        let start = || SubagentStart {
+            parent: state.id,
+            root: state.created.place.root(state.id),
+            run: state.last_run,
+            call,
+            agent: Arc::clone(agent),
+            prompt: Arc::clone(prompt),
+            mode,
+            continues,
+        };
+        let refused = |message| Refusal { kind: ToolErrorKind::Refused, message };
+        hooks::may_start(self.hooks.as_ref(), start).map_err(refused)
+    }
+
+    fn child(
+        &self,
+        state: &State,
+        offer: &Offer,
+        (asked, read): (&StartRequest, Reader<'_>),
+        grant: SpawnGranted,
+    ) -> Result<ChildPlan, Refusal> {
+        let template = self
+            .agents
+            .template(&asked.agent, model_of(state), state.created.source)
+            .map_err(|error| Refusal { kind: ToolErrorKind::NotFound, message: error.to_string().into() })?;
+        let Born { created, first: prompt, skipped, warnings } =
+            self.agents.born(state, offer, asked, &template, read)?;
+        // The call's word, then the manifest's, then the dialect's own (K21).
+        let turns = asked.turns.or(template.own_turns).or(of_dialect(asked.dialect)).unwrap_or(template.turns);
+        Ok(ChildPlan {
+            child: self.mint.session(),
+            input: self.mint.input(),
+            prompt,
+            created,
+            manifest: self.below(state, offer, &template),
+            dialect: asked.dialect,
+            label: asked.label.clone(),
+            skipped,
+            warnings,
+            mode: asked.mode,
+            max_turns: turns,
+            deadline_ms: state.limits.run_ms,
+            on_restart: template.created.on_restart,
+            detached_ms: template.detached.then_some(state.limits.detached_ms),
+            grant,
+        })
+    }
+
+    /// Whether an ended task may go on. Whether it is still at work is for the sessions to say: only they know.
+    fn again(
+        &self,
+        state: &State,
+        offer: &Offer,
+        asked: ContinueRequest,
+        grant: SpawnGranted,
+    ) -> Result<ContinuePlan, Refusal> {
+        let refusal = |kind, message: String| Refusal { kind, message: message.into() };
+        let task = names::own_task(state, &asked.task, &[asked.dialect])
+            .map_err(|message| Refusal { kind: ToolErrorKind::NotFound, message })?;
+        let noun = names::noun(&[asked.dialect]);
+        let unknown = || refusal(ToolErrorKind::NotFound, format!("There is no {noun} {} of yours.", asked.task));
+        let known = state.children.get(&task).ok_or_else(unknown)?;
+        let (short, agent) = (&known.short, &known.agent);
+        if let Some(other) = asked.agent.filter(|asked| asked != agent) {
+            let key = if asked.dialect == Dialect::Subagent { "agent" } else { "subagent_type" };
+            let told = format!("The {noun} {short} is worked on by {agent}, not by {other}: leave {key} out.");
+            return Err(refusal(ToolErrorKind::BadArgs, told));
+        }
+        let manifest =
+            self.agents.catalog.get(agent).filter(|_| offer.authority.verdict(&spawning(agent)) != Verdict::Deny);
+        let manifest = manifest.ok_or_else(|| {
+            let told = format!("The {noun} {short} is worked on by {agent}, which you may not start any more.");
+            refusal(ToolErrorKind::Refused, told)
+        })?;
+        let head = self.journal.head(task).ok().flatten();
+        let gone = head.map(|head| (head.deleted, head.closed));
+        match gone {
+            Some((true, _)) => {
+                Err(refusal(ToolErrorKind::Refused, format!("The {noun} {short} is deleted: start a new one.")))
+            }
+            Some((false, true)) => {
+                Err(refusal(ToolErrorKind::Refused, format!("The {noun} {short} is closed: start a new one.")))
+            }
+            Some((false, false)) | None => {
+                let (text, mode) = (asked.prompt, asked.mode);
+                // Another run of a branch has the default again where its call names none, whatever the one before had (B6).
+                let own = || of_dialect(asked.dialect).map(|turns| manifest.turns.unwrap_or(turns));
+                let turns = asked.turns.or_else(own);
+                let tools = asked.tools.and_then(|tools| whitelist(Some(&tools), offer.only.as_ref()));
+                Ok(ContinuePlan { child: task, text, mode, turns, tools, grant })
+            }
+        }
+    }
+}
+
+impl Hub {
+    /// What a child of `state`'s session may do besides its ceiling: no more than that session itself, where another agent
+    /// answers or it lost something since its birth (P-1).
+    fn below(&self, state: &State, offer: &Offer, template: &Template) -> Arc<Authority> {
+        if state.ceiling.within(&offer.authority) {
+            return Arc::clone(&template.manifest);
+        }
+        Arc::new(template.manifest.meet(&offer.authority))
+    }
+}
+
+/// The turn allowance that a dialect itself gives.
+fn of_dialect(dialect: Dialect) -> Option<u32> {
+    (dialect == Dialect::Subagent).then_some(subagent::ITERATIONS)
+}
+
+/// A refusal in the shape of its dialect's results.
+fn shaped(dialect: Dialect, refusal: Refusal) -> Refusal {
+    Refusal { message: dialect.refused(code(refusal.kind), &refusal.message), ..refusal }
+}
+
+/// The code of a refusal, for the dialect that has codes.
+fn code(kind: ToolErrorKind) -> &'static str {
+    match kind {
+        ToolErrorKind::UnknownTool => "UNKNOWN_TOOL",
+        ToolErrorKind::BadArgs => "INVALID_ARGUMENTS",
+        ToolErrorKind::NotFound => "NOT_FOUND",
+        ToolErrorKind::Limit => "LIMIT_REACHED",
+        ToolErrorKind::Refused => "REFUSED",
+        ToolErrorKind::Failed | ToolErrorKind::Panicked => "FAILED",
+    }
+}
+
+fn over_limit(limit: u32) -> Refusal {
+    Refusal {
+        kind: ToolErrorKind::Limit,
+        message: format!(
+            "the limit of {limit} spawns of this tree is reached and 0 remain; finish with what the children found so far, \
+             or do the rest yourself"
+        )
+        .into(),
+    }
+}

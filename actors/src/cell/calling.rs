@@ -1,0 +1,197 @@
+//! Model calls of a turn: which model, when it may start, and what its answer or failure is told as.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use futures_util::FutureExt as _;
+use futures_util::task::noop_waker_ref;
+use subtend_agents::prompt;
+use subtend_models::model::Request;
+use subtend_session::command::Command;
+use subtend_session::context::context;
+use subtend_session::ids::{AttemptNo, Lsn, RunKey, TurnNo};
+use subtend_session::outcome::{Budget, Part};
+use subtend_session::settings::Settings;
+use subtend_supervision::Spend;
+
+use crate::calls::in_flight::TurnAtWork;
+use crate::calls::model_call::{self, Called, Patience, Pulse};
+use crate::calls::model_calls::{Call, Later};
+use crate::calls::reservation::{Claim, limit_of, tokens_of};
+use crate::cell::driver::Driver;
+use crate::cell::turn;
+use crate::delivery::lane::Item;
+use crate::faults::Point;
+use crate::values::address::Address;
+use crate::values::answering::{agent_of, model_of};
+use crate::values::panic::panic_text;
+
+impl Driver {
+    /// Whether the session's model must wait for its intent record (J-5).
+    pub(crate) fn model_waits(&self) -> bool {
+        // A hook may name a model that leaves it.
+        self.hub.options.durable_before_call
+            || self.hub.hooks.is_some()
+            || self.hub.calls.models.leaves_process(model_of(&self.state))
+    }
+
+    /// Calls the model, after its intent is durable where `intent` says so.
+    pub(crate) fn call_model(&mut self, turn: TurnNo, attempt: AttemptNo, after_ms: u64, intent: Option<Lsn>) {
+        let Some(run) = self.state.run.as_ref().map(|run| run.no) else { return };
+        if self.hub.is_stopping() {
+            return;
+        }
+        if self.is_cut_off() {
+            return self.next.push_back(turn::dropped(turn, attempt, false));
+        }
+        self.renew_offer();
+        let at = Address { session: self.session(), root: self.root(), run, turn, attempt };
+        let (called, mut request) = self.request(&at);
+        let claim = match self.claim(&called, (turn, attempt)) {
+            Ok(claim) => claim,
+            Err(which) => return self.next.push_back(Command::BudgetRefused { turn, attempt, which }),
+        };
+        if let Some(claim) = &claim {
+            // An answer may not be longer than what was set aside for it.
+            let cap =
+                request.settings.output_tokens.map_or(claim.reserved.output, |cap| cap.min(claim.reserved.output));
+            request.settings.output_tokens = Some(cap);
+        }
+        let pulse = Pulse::new();
+        // Always heard, if only by the pulse: a model that streams for long is not stalled because nobody listens.
+        let deltas = self.hub.deltas(at, &pulse);
+        let model = Arc::clone(&called.member.model);
+        if after_ms > 0 || intent.is_some() || claim.is_some() || !model.quotas().is_empty() {
+            // The call is made only after the wait: a model may start its work when it is called.
+            let after_ms = self.with_jitter(after_ms);
+            let later = Later { model, request, deltas, after_ms, intent, claim };
+            return self.spawn_turn(Call::Later(Box::new(later)), called, at, pulse);
+        }
+        self.hub.calls.cap(&called, &mut request);
+        let mut calling = model_call::call(&model, request, deltas, self.state.limits.calls_per_answer);
+        match calling.as_mut().poll(&mut Context::from_waker(noop_waker_ref())) {
+            Poll::Ready(mut came) => {
+                drop(calling);
+                self.hub.calls.price(&called, &mut came);
+                let command = self.hub.answered(&self.offer, at, came, &called, Some(&mut self.ready));
+                self.next.push_back(command);
+            }
+            Poll::Pending => self.spawn_turn(Call::Now(calling), called, at, pulse),
+        }
+    }
+
+    fn request(&self, at: &Address) -> (Called, Request) {
+        let given = context(&self.state);
+        let asked = Arc::clone(model_of(&self.state));
+        let picked = self.hub.calls.models.pick(&given.model);
+        // After a fallback the turn names a member: it is the session's own name that tells of the pool.
+        let pool = picked.pool || (given.model != asked && self.hub.calls.models.has_pool(&asked));
+        let called = Called { asked, member: picked.member, pool, stands_in: picked.stands_in };
+        let above = Settings { output_tokens: self.state.limits.output_tokens, ..Settings::default() };
+        let request = Request {
+            session: at.session,
+            agent: Arc::clone(agent_of(&self.state)),
+            model: Arc::clone(&called.member.name),
+            turn: at.turn,
+            attempt: at.attempt,
+            // What a session is offered is today's to say, whatever its birth said.
+            system: prompt::with_offers(&given.system, self.offer.told.as_deref()),
+            messages: given.messages,
+            prompt: given.prompt,
+            tools: Arc::clone(&self.offer.specs),
+            settings: self.offer.settings.under(&above),
+            format: given.format,
+        };
+        (called, request)
+    }
+
+    /// Up to half as long again, two seconds at most: sessions that failed together do not all come back together.
+    fn with_jitter(&self, after_ms: u64) -> u64 {
+        if after_ms == 0 {
+            return 0;
+        }
+        #[expect(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "at most 2,000"
+        )]
+        let more = ((after_ms / 2).min(2_000) as f64 * self.hub.mint.jitter()) as u64;
+        after_ms.saturating_add(more)
+    }
+
+    fn spawn_turn(&mut self, call: Call, called: Called, at: Address, pulse: Pulse) {
+        let Some(run) = self.run_key() else { return };
+        let owned = self.hub.tokens.token(&run).unwrap_or_default();
+        let stop = owned.child_token();
+        let (hub, offer) = (Arc::clone(&self.hub), Arc::clone(&self.offer));
+        let patience = Patience::of(&self.state.limits);
+        let task_stop = stop.clone();
+        // Whether the call may have cost something: one that stays in the process costs what it says.
+        let costs = called.member.model.leaves_process() || self.hub.hooks.is_some();
+        let begun = Arc::new(AtomicBool::new(false));
+        let began = Arc::clone(&begun);
+        let work = async move {
+            hub.faults.strike(Point::TurnTask, "model");
+            let coming = async {
+                let (called, call) = hub.calls.resolve(&at, called, call).await;
+                (hub.calls.come(call, &called, pulse, patience, &began).await, called)
+            };
+            tokio::select! {
+                biased;
+                () = task_stop.cancelled() => None,
+                (came, called) = coming => Some(match came {
+                    Ok(came) => hub.answered(&offer, at, came, &called, None),
+                    Err(which) => Command::BudgetRefused { turn: at.turn, attempt: at.attempt, which },
+                }),
+            }
+        };
+        let hub = Arc::clone(&self.hub);
+        let owner = self.owner_run();
+        let task = self.hub.tasks.spawn(async move {
+            let command = match std::panic::AssertUnwindSafe(work).catch_unwind().await {
+                Ok(Some(command)) => command,
+                Ok(None) => {
+                    // The owner's word first: a stream that its fired token dropped must not count as a failed attempt.
+                    if owned.is_cancelled()
+                        && let Some(owner) = owner
+                    {
+                        let word = hub.word_from_above(owner, RunKey { session: at.session, run: at.run });
+                        hub.tell(at.session, word);
+                    }
+                    turn::dropped(at.turn, at.attempt, costs && begun.load(Ordering::Relaxed))
+                }
+                Err(panic) => Command::TurnPanicked {
+                    turn: at.turn,
+                    attempt: at.attempt,
+                    part: Part::TurnTask,
+                    message: panic_text(&*panic),
+                },
+            };
+            hub.deliver(at.session, Item::Command(command, None));
+        });
+        self.turn = Some(TurnAtWork { stop, task: task.abort_handle() });
+    }
+}
+
+impl Driver {
+    /// What the attempt must reserve before its model is called: nothing in a tree without a budget.
+    ///
+    /// # Errors
+    /// When money is limited and nothing is known of what the model costs: what cannot be bounded is not called.
+    pub(crate) fn claim(&self, called: &Called, at: (TurnNo, AttemptNo)) -> Result<Option<Claim>, Budget> {
+        let Some(due) = self.reserved.filter(|due| (due.turn, due.attempt) == at) else { return Ok(None) };
+        let limit = limit_of(&self.state.limits);
+        let Some(key) = self.run_key().filter(|_| !limit.is_none()) else { return Ok(None) };
+        let cost_micro = match limit.cost_micro {
+            Some(_) => self.hub.calls.cost_at_most(called, &due.reserved).ok_or(Budget::Money)?,
+            None => 0,
+        };
+        let want = Spend { tokens: tokens_of(&due.reserved), cost_micro };
+        let root = self.hub.tokens.root(&key).unwrap_or(key);
+        // While the run is in flight, and its root run with it: no account is opened that nobody closes.
+        self.hub.calls.budgets.open(root);
+        Ok(Some(Claim { root, reserved: due.reserved, want, limit }))
+    }
+}

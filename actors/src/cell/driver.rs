@@ -1,0 +1,490 @@
+//! The driver of one activation: decides what waits, commits it as one frame, then does what was decided.
+//!
+//! It knows nothing of ractor: `session_actor` is the shell around it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use subtend_session::command::{Command, Deadline};
+use subtend_session::decide::{arrive, decide, wake};
+use subtend_session::effect::{Birth, Decision, Effect, Rejection, Reply};
+use subtend_session::ids::{CallId, Epoch, Lsn, RunKey, SessionId, TurnNo};
+use subtend_session::index::Before;
+use subtend_session::outcome::By;
+use subtend_session::place::Owner;
+use subtend_session::record::{Notice, QueueChange, Record};
+use subtend_session::state::{Phase, State};
+use subtend_supervision::Slot;
+use tokio::sync::oneshot;
+
+use crate::calls::files::Reading;
+use crate::calls::in_flight::{Ready, ToolAtWork, TurnAtWork};
+use crate::calls::reservation::Due;
+use crate::cell::clock::RunClock;
+use crate::delivery::directory::Hot;
+use crate::delivery::lane::{Answer, Item, Lane, Listed, Probed, ReplyTo, is_control};
+use crate::faults::{Point, Sight};
+use crate::hub::Hub;
+use crate::spawn::offer::Offer;
+use crate::values::ended::Ended;
+use crate::values::queue_entry::QueueEntry;
+
+/// Items taken from the lanes at a time: the bound of one decision batch.
+const BATCH: usize = 256;
+/// Results of effects that were ready at once, decided in one go before the lanes are looked at again: a chain of instant
+/// tools must not starve a cancel (B-2).
+const INLINE: usize = 16;
+/// Rounds of one handler.
+const ROUNDS: usize = 16;
+
+/// What the shell does after a step.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// Nothing waits: sleep until a wake.
+    Sleep,
+    /// More waits: look again, after other messages had their turn.
+    Again,
+    /// The session left the directory, or may not write any more.
+    Stop,
+    /// The journal refused what was decided: the session is to be folded anew.
+    Fail(String),
+}
+
+/// Why the activation does not go on.
+#[derive(Debug)]
+pub(crate) enum Halted {
+    /// It may not write any more: it was fenced, or the journal is poisoned.
+    Over,
+    /// The journal refused this batch and takes others: the session is folded anew, within its restart budget.
+    Refused(String),
+}
+
+/// What was decided and is not committed yet.
+#[derive(Default)]
+pub(crate) struct Pending {
+    pub(crate) records: Vec<Record>,
+    pub(crate) births: Vec<Birth>,
+    /// States of the children that were born in this batch, in order.
+    pub(crate) hot: VecDeque<Hot>,
+    pub(crate) effects: Vec<Effect>,
+    pub(crate) replies: Vec<(ReplyTo, Answer)>,
+    /// Answered after the commit, with the LSN that makes the answer true.
+    pub(crate) probes: Vec<(oneshot::Sender<Probed>, Probed)>,
+    /// Answered as probes are.
+    pub(crate) queues: Vec<(oneshot::Sender<Listed>, Vec<QueueEntry>)>,
+    /// Slots that came while one was to be given back: looked at when that is done.
+    pub(crate) granted: Vec<(RunKey, Slot)>,
+    /// An effect that waits for the commit stops local work or ends a run: work that is decided after it starts after it.
+    pub(crate) stops: bool,
+}
+
+/// What an activation that was folded from the journal hears before all that waits in its lanes.
+pub(crate) struct First {
+    /// Whether the run was in flight when the host died.
+    pub(crate) lost: bool,
+    /// What other sessions asked of it, in the order of their rows: to go on, and to cancel. Before all else: an owner that
+    /// cancels one run is its true cause, whatever became of the run since.
+    pub(crate) asked: Vec<Command>,
+    /// `Lost`, `Reactivated` or `RestartsExhausted`, if a run is in flight.
+    pub(crate) command: Option<Command>,
+    /// Ends that the outbox holds for the session.
+    pub(crate) owed: Vec<Notice>,
+}
+
+/// One activation of one session.
+pub(crate) struct Driver {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) state: Box<State>,
+    pub(crate) lane: Arc<Lane>,
+    pub(crate) epoch: Epoch,
+    pub(crate) created_ms: i64,
+    pub(crate) opened_lsn: Lsn,
+    pub(crate) starts: u32,
+    /// The run in flight stays as it was left until something concerns it.
+    pub(crate) stays: bool,
+    /// The rows must carry this activation's epoch before its first effect (J-6).
+    pub(crate) unmarked: bool,
+    pub(crate) last_lsn: Lsn,
+    pub(crate) clock: RunClock,
+    pub(crate) offer: Arc<Offer>,
+    pub(crate) pending: Pending,
+    pub(crate) before: Option<Before>,
+    pub(crate) first: Option<First>,
+    pub(crate) items: VecDeque<Item>,
+    pub(crate) next: VecDeque<Command>,
+    pub(crate) admit: VecDeque<(TurnNo, Vec<u32>)>,
+    /// The files that are read for calls before they are admitted: those behind them wait.
+    pub(crate) reading: Option<Reading>,
+    pub(crate) turn: Option<TurnAtWork>,
+    /// What the attempt that was decided last is to reserve, in a tree with a budget.
+    pub(crate) reserved: Option<Due>,
+    /// In the order of the calls, in which they are stopped: the same in every run.
+    pub(crate) tools: BTreeMap<CallId, ToolAtWork>,
+    /// What local calls of an answer that was ready at once need to run; used up when they start.
+    pub(crate) ready: Ready,
+    pub(crate) armed: Vec<Deadline>,
+    /// The session was idle: it leaves memory if nothing else came with that word.
+    pub(crate) leave: bool,
+    /// The activation left the directory, or may not write any more.
+    pub(crate) left: bool,
+}
+
+impl Driver {
+    /// An activation of `state`, with nothing at work.
+    pub(crate) fn new(hub: Arc<Hub>, mut state: Box<State>, lane: Arc<Lane>, epoch: Epoch) -> Self {
+        hub.faults.spoil(&mut state);
+        let offer = hub.agents.offer(&state);
+        let clock = RunClock::of(&state);
+        let created_ms = hub.mint.wall_ms();
+        // The cap of a detached run is armed at its birth, before there is an activation.
+        let capped = state.run.as_ref().filter(|run| run.opened.wall_cap_at.is_some());
+        let armed = capped.map(|run| Deadline::WallCap(run.no)).into_iter().collect();
+        Self {
+            hub,
+            state,
+            lane,
+            epoch,
+            created_ms,
+            opened_lsn: Lsn(0),
+            starts: 0,
+            stays: false,
+            unmarked: false,
+            last_lsn: Lsn(0),
+            clock,
+            offer,
+            pending: Pending::default(),
+            before: None,
+            first: None,
+            items: VecDeque::new(),
+            next: VecDeque::new(),
+            admit: VecDeque::new(),
+            reading: None,
+            turn: None,
+            reserved: None,
+            tools: BTreeMap::new(),
+            ready: Ready::new(),
+            armed,
+            leave: false,
+            left: false,
+        }
+    }
+
+    /// The session.
+    pub(crate) fn session(&self) -> SessionId {
+        self.state.id
+    }
+
+    /// The root of its tree.
+    pub(crate) fn root(&self) -> SessionId {
+        self.state.created.place.root(self.state.id)
+    }
+
+    /// The run in flight.
+    pub(crate) fn run_key(&self) -> Option<RunKey> {
+        self.state.run.as_ref().map(|run| RunKey { session: self.state.id, run: run.no })
+    }
+
+    /// Decides and does what waits, until nothing does or others must have their turn.
+    pub(crate) async fn step(&mut self) -> Step {
+        if let Some(first) = self.first.take() {
+            self.hub.faults.see(Sight::Round(self.session()));
+            self.decide_first(first);
+            if let Err(halted) = self.flush().await {
+                return self.give_up(halted);
+            }
+            self.lane.settle();
+        }
+        for _ in 0..ROUNDS {
+            self.lane.drain(BATCH, &mut self.items);
+            if self.items.is_empty() && self.next.is_empty() && !self.may_admit() {
+                self.lane.put_down();
+                return self.rest();
+            }
+            self.hub.faults.see(Sight::Round(self.session()));
+            self.decide_items();
+            self.decide_ready();
+            self.admit_chunk();
+            if let Err(halted) = self.flush().await {
+                return self.give_up(halted);
+            }
+        }
+        Step::Again
+    }
+
+    /// Nothing waits: leaves the directory where nothing in this process is to come.
+    fn rest(&mut self) -> Step {
+        let quiet_child = self.state.run.is_none() && self.state.created.place.parent().is_some();
+        // Asked again: an input that was drained with the timer's word has a stream by now, which must not be dropped.
+        let at_rest = self.state.can_unload() && self.tools.is_empty();
+        let leave = std::mem::take(&mut self.leave) && at_rest && !self.lane.holds_slot();
+        if (quiet_child || leave) && self.unload() {
+            return Step::Stop;
+        }
+        if at_rest {
+            self.arm_idle();
+        }
+        Step::Sleep
+    }
+
+    /// The journal refused what was decided: what it holds is the session, and that is folded anew.
+    ///
+    /// At once where the journal takes other batches, since nothing else may ever come for the run in flight; else with the
+    /// next item.
+    fn give_up(&self, halted: Halted) -> Step {
+        match halted {
+            Halted::Refused(why) => Step::Fail(why),
+            Halted::Over => {
+                self.hub.directory.remove_if(self.session(), &self.lane);
+                Step::Stop
+            }
+        }
+    }
+
+    /// Leaves the directory, unless something came meanwhile.
+    fn unload(&mut self) -> bool {
+        let session = self.session();
+        if !self.hub.directory.unload(session, &self.lane) {
+            return false;
+        }
+        self.disarm_idle();
+        self.hub.journal.deactivate(session, self.epoch);
+        true
+    }
+
+    pub(crate) fn decide_first(&mut self, first: First) {
+        // The first command is about the run that was folded: one that a row opens meanwhile is no old one.
+        let folded = self.run_key();
+        for command in first.asked {
+            self.decide(command, None);
+        }
+        let same = self.run_key() == folded;
+        let command = first.command.filter(|_| same);
+        let first = First { lost: first.lost && same, asked: Vec::new(), command, owed: first.owed };
+        if first.lost && !first.owed.is_empty() {
+            self.before = Some(Before::of(&self.state));
+            let clock = self.clock.read(&self.hub.mint);
+            let arrived = arrive(&mut self.state, first.owed, clock);
+            self.absorb(arrived, None);
+            if let Some(command) = first.command {
+                self.decide(command, None);
+            }
+            return self.keep_place();
+        }
+        let lost = first.lost;
+        if let Some(command) = first.command {
+            self.decide(command, None);
+        }
+        if lost {
+            self.keep_place();
+        }
+        if !first.owed.is_empty() {
+            self.decide(Command::OwnedEnded(first.owed), None);
+        }
+    }
+
+    /// A run that was queued when the host died, and whose owner survives, asks for its slot again.
+    fn keep_place(&mut self) {
+        let waits = self.state.phase() == Phase::Queued && !self.hub.leaves(&self.state);
+        let Some(key) = self.run_key().filter(|_| waits) else { return };
+        self.hub.tokens.open(key, self.owner_run());
+        let clock = self.clock.read(&self.hub.mint);
+        self.pending.effects.extend(wake(&self.state, clock));
+    }
+
+    fn decide_items(&mut self) {
+        let mut ends = Vec::new();
+        while let Some(item) = self.items.pop_front() {
+            self.wake_for(&item);
+            match item {
+                Item::Command(Command::OwnedEnded(notices), None) => ends.extend(notices),
+                Item::Command(command, reply) => self.decide(command, reply),
+                Item::Granted(ticket, slot) => self.granted(ticket, slot),
+                Item::Idle => self.idle(),
+                Item::Probe(tell) => self.probe(tell),
+                Item::Queue(tell) => self.pending.queues.push((tell, QueueEntry::all(&self.state))),
+                Item::ClearQueue(tell, reply) => self.clear_queue(tell, reply),
+                Item::HasRead(came) => self.has_read(*came),
+            }
+        }
+        // All notices that are pending go into one decision; inputs that were drained with them come first.
+        if !ends.is_empty() {
+            self.decide(Command::OwnedEnded(ends), None);
+        }
+    }
+
+    fn decide_ready(&mut self) {
+        for _ in 0..INLINE {
+            let Some(command) = self.next.pop_front() else { break };
+            self.decide(command, None);
+        }
+    }
+
+    fn granted(&mut self, ticket: RunKey, slot: Slot) {
+        if self.lane.holds_slot() || self.run_key() != Some(ticket) {
+            // Dropping a slot that nobody waits for returns it.
+            return;
+        }
+        let gives_back = |effect: &Effect| matches!(effect, Effect::ReleaseSlot { .. });
+        if self.pending.effects.iter().any(gives_back) {
+            // It was granted for a wait that ended in this batch, an interrupt's perhaps, and the run waits anew: what gives the
+            // old one back, when the batch is committed, must not give back this one (T-3).
+            self.pending.granted.push((ticket, slot));
+            return;
+        }
+        if self.hub.halt.is_cancelled() {
+            // It came free because an actor is gone whose run still holds it by its records (T-3): the next start decides.
+            return;
+        }
+        self.lane.hold_slot(slot);
+        let words: Vec<_> = self.hub.words_from_above(&self.state).collect();
+        for word in words {
+            self.decide(word, None);
+        }
+        let owner_over = self.hub.owner_over(&self.state);
+        self.decide(Command::Admitted { run: ticket.run, owner_over }, None);
+        if self.state.run.as_ref().is_none_or(|run| !run.slot) {
+            self.lane.release_slot();
+        }
+    }
+
+    fn idle(&mut self) {
+        let waits = !self.lane.is_empty() || !self.next.is_empty() || !self.admit.is_empty() || self.is_reading();
+        let busy = waits || self.lane.holds_slot();
+        if busy || !self.tools.is_empty() || !self.state.can_unload() {
+            return;
+        }
+        self.leave = true;
+    }
+
+    fn clear_queue(&mut self, tell: oneshot::Sender<u32>, reply: ReplyTo) {
+        // One who gave up waiting needs no count.
+        let _ = tell.send(u32::try_from(self.state.queue.len()).unwrap_or(u32::MAX));
+        self.decide(Command::ChangeQueue { change: QueueChange::Cleared, by: By::Person }, Some(reply));
+    }
+
+    fn probe(&mut self, tell: oneshot::Sender<Probed>) {
+        let in_flight = self.state.run.as_ref().map(|run| run.no);
+        let probed = Probed { lsn: self.last_lsn, in_flight, last: self.ended() };
+        self.pending.probes.push((tell, probed));
+    }
+
+    /// How the last run ended.
+    pub(crate) fn ended(&self) -> Option<Ended> {
+        self.state.last.as_ref().map(|last| {
+            let mut usage = last.usage_self;
+            usage.add(&last.usage_owned);
+            Ended { run: last.run, outcome: last.outcome.clone(), text: last.text.clone(), turns: last.turns, usage }
+        })
+    }
+
+    /// Decides one command and keeps what it decided for the commit.
+    pub(crate) fn decide(&mut self, mut command: Command, reply: Option<ReplyTo>) {
+        let name = command.name();
+        self.lane.take_in_hand(name);
+        if is_control(&command) {
+            self.hub.faults.see(Sight::Handles { session: self.session(), command: name });
+        }
+        self.hub.faults.strike(Point::Handler, name);
+        if self.before.is_none() {
+            self.before = Some(Before::of(&self.state));
+        }
+        if let Command::Deadline(deadline) = &command {
+            if self.waits_on(*deadline) {
+                return;
+            }
+            self.due(*deadline);
+        } else if let Command::Continue(ask) = &mut command {
+            // Asked now and not when it was sent: the owner may have closed since.
+            ask.owner_over = self.hub.asker_over(RunKey { session: ask.owner, run: ask.run });
+        } else if let Command::ModelAnswered(answer) = &mut command {
+            self.settle_names(answer);
+            self.settle_continues(answer);
+            self.hub.agents.settle_words(&self.state, &self.offer, answer);
+        }
+        self.recall(&command);
+        self.look_at_checked(&command);
+        let clock = self.clock.read(&self.hub.mint);
+        match decide(&mut self.state, command, clock) {
+            Ok(decision) => self.absorb(decision, reply),
+            Err(rejection) => self.rejected(name, rejection, reply),
+        }
+        self.clock.follow(self.state.phase());
+    }
+
+    fn rejected(&mut self, command: &'static str, rejection: Rejection, reply: Option<ReplyTo>) {
+        if let Some(reply) = reply {
+            self.pending.replies.push((reply, Err(rejection)));
+            return;
+        }
+        tracing::debug!(session = %self.session(), command, %rejection, "not decided");
+        self.hub.stale.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    fn absorb(&mut self, decision: Decision, reply: Option<ReplyTo>) {
+        for record in &decision.records {
+            if let Record::CallFinished(finished) = record {
+                self.stop_tool(finished.call);
+            } else if let Record::AskAnswered { call, by, .. } = record {
+                self.hub.faults.see(Sight::Answered { session: self.session(), call: *call, by: *by });
+                self.hub.approvals.closed(self.session(), *call);
+            } else if let Record::RunEnded(_) = record {
+                self.state.recalled.clear();
+            } else if let Record::TurnStarted { turn, attempt, reserved: Some(reserved), .. } = record {
+                self.reserved = Some(Due { turn: *turn, attempt: *attempt, reserved: **reserved });
+            } else if let Record::RunOpened(opened) = record {
+                // Before any effect of the run: what it will own hangs on its token.
+                let key = RunKey { session: self.session(), run: opened.run };
+                self.hub.tokens.open(key, opened.owner.run());
+                if let Owner::Run { session, call, .. } = &opened.owner {
+                    // A later run of a child: its owner will know it by the key.
+                    self.hub.causes.continues(*session, *call, key);
+                }
+            }
+        }
+        self.pending.records.extend(decision.records);
+        self.pending.births.extend(decision.births);
+        if let Some(reply) = reply {
+            let of_input = if let Reply::Accepted { input, .. } = &decision.reply {
+                Some(self.state.run_of(*input))
+            } else {
+                None
+            };
+            let run = of_input.unwrap_or(self.state.last_run);
+            self.pending.replies.push((reply, Ok((decision.reply, run))));
+        }
+        for effect in decision.effects {
+            self.take_effect(effect);
+        }
+    }
+
+    /// Starts at once what needs no record to be durable; keeps the rest for after the commit.
+    fn take_effect(&mut self, effect: Effect) {
+        match effect {
+            Effect::CallModel { turn, attempt, after_ms: 0 } if !self.pending.stops && !self.model_waits() => {
+                self.call_model(turn, attempt, 0, None);
+            }
+            Effect::RunTool { call } if !self.pending.stops && !self.tool_waits(call) => self.run_tool(call, None),
+            Effect::Admit { turn, calls } => self.admit.push_back((turn, calls)),
+            Effect::CallModel { .. }
+            | Effect::RunTool { .. }
+            | Effect::RequestSlot { .. }
+            | Effect::ReleaseSlot { .. }
+            | Effect::StopTool { .. }
+            | Effect::StartChild { .. }
+            | Effect::Tell { .. }
+            | Effect::CancelOwned { .. }
+            | Effect::CancelChild { .. }
+            | Effect::AskToContinue { .. }
+            | Effect::AskPerson { .. }
+            | Effect::Arm { .. }
+            | Effect::Disarm { .. }
+            | Effect::Unload => self.pending.effects.push(effect),
+            // The end of a run may open the next one in the same decision: its stream, if it started before these are done,
+            // would be taken for the one that they stop.
+            Effect::CancelLocal | Effect::Ended { .. } => {
+                self.pending.stops = true;
+                self.pending.effects.push(effect);
+            }
+        }
+    }
+}

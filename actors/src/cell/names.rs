@@ -1,0 +1,207 @@
+//! Names that a model gives to tasks: only its session's own are found by them, whatever it writes (P-6).
+
+use std::collections::BTreeSet;
+
+use subtend_journal::ReadError;
+use subtend_session::authority::{Access, Verdict};
+use subtend_session::call::{CallKind, Invalid};
+use subtend_session::command::{Answered, Command, Deadline};
+use subtend_session::dialect::jobs::{Jobs, Own};
+use subtend_session::dialect::{Dialect, known_as};
+use subtend_session::ids::{RunKey, SessionId, Text};
+use subtend_session::state::{Child, Phase, State};
+use subtend_tools::dialect::{Request, manage};
+use uuid::Uuid;
+
+use crate::cell::driver::Driver;
+use crate::delivery::directory::Presence;
+use crate::hub::Hub;
+use crate::spawn::offer::spawning;
+
+/// Tasks that an error names.
+const SHOWN: usize = 20;
+/// Sessions below the caller that are looked at to say whose a task is.
+const LOOKED_AT: usize = 1_000;
+
+/// The task of `state`'s session that `named` means: one that a call of its own started, by one of `dialects`.
+///
+/// # Errors
+/// What the model is told instead: which tasks there are.
+pub(crate) fn own_task(state: &State, named: &str, dialects: &[Dialect]) -> Result<SessionId, Text> {
+    let of = |child: &Child| child.call.is_some() && dialects.contains(&child.dialect);
+    let own = || state.children.iter().filter(|(_, child)| of(child));
+    let full = Uuid::try_parse(named.strip_prefix("task_").unwrap_or(named)).ok().map(SessionId);
+    if let Some(id) = full.filter(|id| state.children.get(id).is_some_and(of)) {
+        return Ok(id);
+    }
+    if let Some((id, _)) = own().find(|(_, child)| *child.short.0 == *named) {
+        return Ok(*id);
+    }
+    let (named, noun): (String, _) = (named.chars().take(60).collect(), noun(dialects));
+    let all = own().count();
+    if all == 0 {
+        return Err(format!("There is no {noun} `{named}` of yours: you started none.").into());
+    }
+    let mut newest: Vec<_> = own().collect();
+    newest.sort_by_key(|(_, child)| std::cmp::Reverse(child.call));
+    let shown: Vec<String> = newest
+        .iter()
+        .take(SHOWN)
+        .map(|(id, child)| format!("{} ({})", known_as(child.dialect, **id, &child.short), child.agent))
+        .collect();
+    let more = if all > SHOWN { format!(" and {} older ones", all - SHOWN) } else { String::new() };
+    Err(format!("There is no {noun} `{named}` of yours. Yours: {}{more}.", shown.join(", ")).into())
+}
+
+/// What a child is to those who know it by `dialects`.
+pub(crate) fn noun(dialects: &[Dialect]) -> &'static str {
+    match dialects {
+        [Dialect::Minion] => "minion chat",
+        [Dialect::Subagent] => "branch",
+        _ => "task",
+    }
+}
+
+/// The dialects whose tasks can be checked and cancelled by their ids.
+const MANAGED: [Dialect; 2] = [Dialect::Task, Dialect::SpawnTask];
+
+impl Driver {
+    /// Settles which tasks the calls of an answer mean.
+    pub(crate) fn settle_names(&self, answer: &mut Answered) {
+        for call in &mut answer.calls {
+            self.settle_name(&call.asked.args, &mut call.kind, &mut call.note);
+        }
+    }
+
+    /// Settles whether a person is to be asked before a task goes on: as before one of its agent starts.
+    pub(crate) fn settle_continues(&self, answer: &mut Answered) {
+        for call in &mut answer.calls {
+            if let CallKind::Continue(_) = call.kind {
+                call.access = self.word_to_continue(&call.asked.tool, &call.asked.args);
+                call.ask = call.access.is_some();
+            }
+        }
+    }
+
+    /// What is asked for, where a person's word is needed for the task that the arguments name to go on. A call that names none
+    /// is told so when it is admitted.
+    pub(crate) fn word_to_continue(&self, tool: &str, args: &str) -> Option<Box<Access>> {
+        let Some(Ok(Request::Continue(again))) = self.offer.opens.read(tool, args) else { return None };
+        let child = self.state.children.get(&own_task(&self.state, &again.task, &[again.dialect]).ok()?)?;
+        let access = spawning(&child.agent);
+        let asked = self.offer.authority.verdict(&access) == Verdict::Ask && !self.state.always.contains(&access);
+        asked.then(|| Box::new(access))
+    }
+
+    /// Settles which task a call means; one that means none becomes invalid, with what the model is told.
+    pub(crate) fn settle_name(&self, args: &str, kind: &mut CallKind, note: &mut Option<Text>) {
+        let found = match kind {
+            CallKind::Check { run, .. } => self.meant_by_check(args).map(|task| *run = task),
+            CallKind::Cancel { child } => self.meant_by_cancel(args).map(|task| *child = task),
+            CallKind::Await { runs, .. } => {
+                *runs = self.meant_by_await(args);
+                return;
+            }
+            CallKind::Local(_)
+            | CallKind::Child(_)
+            | CallKind::Continue(_)
+            | CallKind::Return
+            | CallKind::Propose(_)
+            | CallKind::Invalid(_) => return,
+        };
+        if let Err(told) = found {
+            *kind = CallKind::Invalid(Invalid::BadArgs);
+            *note = Some(told);
+        }
+    }
+
+    fn meant_by_check(&self, args: &str) -> Result<RunKey, Text> {
+        let asked = manage::parse_check(args).map_err(|error| Text::from(error.message))?;
+        own_task(&self.state, &asked.task, &MANAGED).map(|task| self.state.owned_run(task))
+    }
+
+    /// The jobs that are waited for; what is none of them is told so in the result (S2).
+    fn meant_by_await(&self, args: &str) -> Vec<RunKey> {
+        let Some(Jobs::Named(named)) = Jobs::asked(args) else { return Vec::new() };
+        let own = Own::of(&self.state);
+        let meant: BTreeSet<SessionId> =
+            named.iter().filter_map(|named| own.named(named)).map(|(job, _)| job).collect();
+        meant.into_iter().map(|job| self.state.owned_run(job)).collect()
+    }
+
+    fn meant_by_cancel(&self, args: &str) -> Result<SessionId, Text> {
+        let named = manage::parse_cancel(args).map_err(|error| Text::from(error.message))?;
+        own_task(&self.state, &named, &MANAGED).map_err(|told| match self.hub.task_above(&self.state, &named) {
+            Ok(Some(above)) => {
+                let short = self.state.children.get(&above).map(|child| child.short.to_string()).unwrap_or_default();
+                format!("Task {named} was not started by you but below your task {short}: cancel that one.").into()
+            }
+            Ok(None) | Err(_) => told,
+        })
+    }
+
+    /// Looks which of the tasks that checks ask about still wait for their first slot: only the hub knows.
+    pub(crate) fn look_at_checked(&mut self, command: &Command) {
+        let mut checked: Vec<SessionId> = Vec::new();
+        let mut add = |kind: &CallKind| {
+            if let CallKind::Check { run, .. } = kind {
+                checked.push(run.session);
+            }
+        };
+        if let Command::ModelAnswered(answer) = command {
+            answer.calls.iter().for_each(|call| add(&call.kind));
+        }
+        self.state.due.waits.iter().for_each(|(_, kind)| add(kind));
+        let open = self
+            .state
+            .turn()
+            .into_iter()
+            .flat_map(|turn| turn.waits.iter().filter_map(|ix| turn.calls.get(*ix as usize)));
+        open.filter_map(|call| call.kind.as_ref()).for_each(add);
+        self.state.queued_children = checked.into_iter().filter(|child| self.hub.is_queued(*child)).collect();
+    }
+
+    /// How long the wait of a check may last at most, if the model wants less than the host allows.
+    pub(crate) fn patience(&self, deadline: Deadline) -> Option<u64> {
+        let Deadline::Call(call) = deadline else { return None };
+        let call = self.state.call(call)?;
+        if !matches!(call.kind, Some(CallKind::Check { .. })) {
+            return None;
+        }
+        manage::parse_check(&call.args).ok()?.timeout_ms
+    }
+}
+
+impl Hub {
+    /// Whether the run of `session` waits for its first slot.
+    fn is_queued(&self, session: SessionId) -> bool {
+        let in_memory = self.directory.with(session, |entry| match entry.presence {
+            Presence::Unborn(_) => Some(true),
+            Presence::Starting | Presence::Active => Some(false),
+            Presence::Absent => None,
+        });
+        let stored = || self.journal.head(session).ok().flatten().is_some_and(|head| head.state == Phase::Queued);
+        in_memory.flatten().unwrap_or_else(stored)
+    }
+
+    /// The own task of `state`'s session below which `named` stands, if it stands there.
+    fn task_above(&self, state: &State, named: &str) -> Result<Option<SessionId>, ReadError> {
+        let own = state.children.iter().filter(|(_, child)| child.call.is_some());
+        let mut next: Vec<(SessionId, SessionId)> = own.map(|(id, _)| (*id, *id)).collect();
+        let mut looked = 0;
+        while let Some((above, at)) = next.pop() {
+            for kid in self.journal.kids(at)? {
+                looked += 1;
+                if looked > LOOKED_AT {
+                    return Ok(None);
+                }
+                let short = self.journal.head(kid)?.map(|head| head.short);
+                if kid.to_string() == named || short.is_some_and(|short| &*short.0 == named) {
+                    return Ok(Some(above));
+                }
+                next.push((above, kid));
+            }
+        }
+        Ok(None)
+    }
+}

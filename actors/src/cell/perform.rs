@@ -1,0 +1,305 @@
+//! Effects: done in the order of the decision, after the records that intend them are in the log.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use subtend_session::call::CallKind;
+use subtend_session::command::{Command, Deadline};
+use subtend_session::effect::Effect;
+use subtend_session::ids::{CallId, RunKey, RunNo, SessionId, TurnNo};
+use subtend_session::outcome::{By, OutcomeKind};
+use subtend_session::record::Record;
+use subtend_session::state::State;
+use subtend_supervision::{Class, Whose};
+
+use crate::calls::files::Read;
+use crate::cell::driver::{Driver, Pending};
+use crate::cell::slots::pool;
+use crate::delivery::directory::{Hot, Next};
+use crate::delivery::lane::Item;
+use crate::delivery::ticket::Timer;
+use crate::faults::Sight;
+
+impl Driver {
+    /// Does what was decided.
+    pub(crate) async fn perform(&mut self, pending: Pending) {
+        let mut hot = pending.hot;
+        self.items.extend(pending.granted.into_iter().map(|(ticket, slot)| Item::Granted(ticket, slot)));
+        // A deadline that is armed and disarmed by the same batch never reaches the wheel.
+        let mut timers: Vec<(Deadline, Option<u64>)> = Vec::new();
+        for effect in pending.effects {
+            match effect {
+                Effect::RequestSlot { run, again } => self.request_slot(run, again),
+                Effect::ReleaseSlot { run } => self.release_slot(run),
+                Effect::CallModel { turn, attempt, after_ms } => {
+                    let intent = self.model_waits().then_some(self.last_lsn);
+                    self.call_model(turn, attempt, after_ms, intent);
+                }
+                Effect::RunTool { call } => {
+                    let intent = self.tool_waits(call).then_some(self.last_lsn);
+                    self.run_tool(call, intent);
+                }
+                Effect::StopTool { call } => self.stop_tool(call),
+                // Kept back by `take_effect`: it is part of deciding.
+                Effect::Admit { turn, calls } => self.admit.push_back((turn, calls)),
+                Effect::StartChild { child } => Box::pin(self.start_child(child, &mut hot)).await,
+                Effect::Tell { to, notice } => self.hub.tell_after_sweep(to, Command::OwnedEnded(vec![*notice])),
+                Effect::CancelLocal => self.cancel_local(),
+                Effect::CancelOwned { run, outcome, queue_stands } => self.cancel_owned(run, outcome, queue_stands),
+                Effect::CancelChild { run: _, child, key, by } => self.cancel_child(child, key, by),
+                Effect::AskToContinue { child, ask } => self.hub.tell(child, Command::Continue(ask)),
+                Effect::AskPerson { call } => self.ask_person(call),
+                Effect::Arm { deadline, after_ms } => last_word(&mut timers, deadline, Some(after_ms)),
+                Effect::Disarm { deadline } => last_word(&mut timers, deadline, None),
+                Effect::Ended { run, outcome } => {
+                    timers.clear();
+                    self.run_ended(run);
+                    self.tell_stop(run, outcome);
+                }
+                // A hint: the session leaves memory when it was idle for a while.
+                Effect::Unload => {}
+            }
+        }
+        for (deadline, after_ms) in timers {
+            match after_ms {
+                Some(after_ms) => {
+                    let wanted = self.patience(deadline);
+                    self.arm(deadline, wanted.map_or(after_ms, |wanted| wanted.min(after_ms)));
+                }
+                None => self.disarm(deadline),
+            }
+        }
+    }
+
+    fn request_slot(&mut self, run: RunNo, again: bool) {
+        if self.lane.holds_slot() {
+            return;
+        }
+        let ticket = RunKey { session: self.session(), run };
+        // It came already, in the batch that asks for it.
+        if self.items.iter().any(|item| matches!(item, Item::Granted(granted, _) if *granted == ticket)) {
+            return;
+        }
+        let class = if again { Class::Again } else { Class::Start };
+        let (whose, bound) = pool(&self.state);
+        if let Some(slot) = self.hub.slots.of(whose).request(self.root(), ticket, class, bound) {
+            self.items.push_back(Item::Granted(ticket, slot));
+        }
+    }
+
+    fn release_slot(&mut self, run: RunNo) {
+        self.lane.release_slot();
+        self.hub.slots.withdraw(RunKey { session: self.session(), run });
+    }
+
+    /// Starts a child that was born in this batch: at once where a slot is free, else when one is granted.
+    async fn start_child(&mut self, child: SessionId, hot: &mut VecDeque<Hot>) {
+        let key = RunKey { session: child, run: RunNo(1) };
+        // Branches that are born in the same batch start with their first inputs: theirs is not asked for.
+        let hot = hot.iter().position(|hot| hot.state.id == child).and_then(|at| hot.remove(at));
+        let owner = hot.as_ref().and_then(|hot| owner_of(&hot.state));
+        self.hub.tokens.open(key, owner);
+        // Nobody above ends a detached run: its own cap binds it from its birth, also while it is queued.
+        let opened = hot.as_ref().and_then(|hot| hot.state.run.as_ref()).map(|run| &run.opened);
+        if let Some(at) = opened.filter(|_| owner.is_none()).and_then(|opened| opened.wall_cap_at) {
+            let left = u64::try_from(at.saturating_sub(self.hub.mint.wall_ms())).unwrap_or(0);
+            self.hub.timers.arm(Timer::Deadline(child, Deadline::WallCap(key.run)), Duration::from_millis(left));
+        }
+        let (whose, bound) = hot.as_ref().map_or((Whose::Owned, self.state.limits.live_runs), |hot| pool(&hot.state));
+        let queue_ms = self.state.limits.queue_ms;
+        if let Some(hot) = hot {
+            self.hub.directory.unborn(child, hot);
+        }
+        match self.hub.slots.of(whose).request(self.root(), key, Class::Start, bound) {
+            Some(slot) => {
+                if let Next::Start(lane, hot) = self.hub.directory.push(child, Item::Granted(key, slot)) {
+                    self.hub.activate(child, lane, hot).await;
+                }
+            }
+            None => {
+                let timer = Timer::Deadline(child, Deadline::Queue(RunNo(1)));
+                self.hub.timers.arm(timer, Duration::from_millis(queue_ms));
+            }
+        }
+    }
+
+    fn cancel_local(&mut self) {
+        if let Some(turn) = &self.turn {
+            turn.cancel();
+        }
+        for tool in self.tools.values() {
+            tool.cancel();
+        }
+    }
+
+    /// Tells every owned run, then fires the token of the whole owned subtree at once.
+    ///
+    /// In this order: a stream below that the token drops finds its owner's outcome already noted (S-8).
+    fn cancel_owned(&mut self, run: RunNo, outcome: OutcomeKind, queue_stands: bool) {
+        let key = RunKey { session: self.session(), run };
+        self.hub.causes.closes(key, outcome, queue_stands);
+        let owned: Vec<SessionId> =
+            self.state.run.iter().flat_map(|run| run.owned.values()).map(|owned| owned.child).collect();
+        for child in owned {
+            self.hub.tell(child, Command::OwnerOver { owner: key, outcome, queue_stands });
+        }
+        self.hub.faults.see(Sight::Fired(key));
+        self.hub.tokens.fire(&key);
+    }
+
+    /// Tells one owned run, then fires the token of it and of all below it: in this order, as with all of them.
+    ///
+    /// A run that its session has not opened yet has no token: it opens, and hears of its cancel next.
+    fn cancel_child(&self, child: SessionId, key: CallId, by: By) {
+        // A later command of the batch may have taken its notice.
+        if self.state.run.as_ref().is_none_or(|run| !run.owned.contains_key(&key)) {
+            return;
+        }
+        let owner = self.session();
+        let born = self.state.children.get(&child).is_some_and(|child| child.call == Some(key));
+        let first = born.then_some(RunKey { session: child, run: RunNo(1) });
+        let run = first.or_else(|| self.hub.causes.continued(owner, key));
+        if let Some(run) = run {
+            self.hub.causes.cancels_single(run, key, by.clone());
+        }
+        self.hub.tell(child, Command::OwnerCancels { owner, key, by });
+        if let Some(run) = run {
+            self.hub.faults.see(Sight::Fired(run));
+        }
+        if let Some(run) = run
+            && !self.hub.tokens.fire(&run)
+        {
+            // It ended before that, or has not been opened here: nobody would take the note away.
+            self.hub.causes.forget_single(run);
+        }
+    }
+
+    fn arm(&mut self, deadline: Deadline, after_ms: u64) {
+        if !self.armed.contains(&deadline) {
+            self.armed.push(deadline);
+            if self.waits_already(deadline) {
+                return;
+            }
+        }
+        self.hub.timers.arm(Timer::Deadline(self.session(), deadline), Duration::from_millis(after_ms));
+    }
+
+    /// Whether an activation before this one armed `deadline` for a wait that goes on: one that is looked at again and again,
+    /// and so left and activated each time, must not wait for ever (S-6).
+    fn waits_already(&self, deadline: Deadline) -> bool {
+        let waits = match deadline {
+            Deadline::Ask(_) | Deadline::Queue(_) => true,
+            // What is done again has its time again.
+            Deadline::Call(call) => {
+                let kind = self.state.call(call).and_then(|call| call.kind.as_ref());
+                matches!(kind, Some(CallKind::Check { .. }))
+            }
+            Deadline::Run(_) | Deadline::Turn(_) | Deadline::WallCap(_) | Deadline::Grace(_) => false,
+        };
+        waits && self.hub.timers.is_armed(&Timer::Deadline(self.session(), deadline))
+    }
+
+    fn disarm(&mut self, deadline: Deadline) {
+        let before = self.armed.len();
+        self.armed.retain(|armed| *armed != deadline);
+        if before != self.armed.len() {
+            self.hub.timers.disarm(&Timer::Deadline(self.session(), deadline));
+        }
+    }
+
+    /// The run ended: gives back what it held, and tells those who wait, when its end is durable.
+    fn run_ended(&mut self, run: RunNo) {
+        let key = RunKey { session: self.session(), run };
+        self.lane.release_slot();
+        self.turn = None;
+        self.ready.clear();
+        self.hub.run_over(key);
+        if self.state.last.as_ref().is_some_and(|last| last.turns == 0 || last.run != run) {
+            // It may never have started: its place in the queue, and the deadline that was armed at its birth, go with it.
+            self.hub.slots.withdraw(key);
+            self.hub.timers.disarm(&Timer::Deadline(self.session(), Deadline::Queue(run)));
+        }
+        for deadline in std::mem::take(&mut self.armed) {
+            self.hub.timers.disarm(&Timer::Deadline(self.session(), deadline));
+        }
+        self.tell_waiters(run);
+    }
+
+    /// Tells those who wait for `run`, which has ended, when its end is durable.
+    pub(crate) fn tell_waiters(&self, run: RunNo) {
+        if !self.hub.waiters.any(self.session()) {
+            return;
+        }
+        let last = self.ended().filter(|ended| ended.run == run);
+        let (hub, lsn, session) = (Arc::clone(&self.hub), self.last_lsn, self.session());
+        tokio::spawn(async move {
+            if hub.journal.wait(lsn).await.is_err() {
+                return;
+            }
+            // Two runs may end in one batch: the state knows the last one only.
+            let ended = last.or_else(|| hub.ended(session, run).ok().flatten());
+            if let Some(ended) = ended {
+                hub.waiters.tell(session, &ended);
+            }
+        });
+    }
+
+    /// Asks for child calls that wait for admission: a chunk at a time, so that the lanes are looked at between two.
+    pub(crate) fn admit_chunk(&mut self) {
+        if !self.may_admit() {
+            return;
+        }
+        let Some((turn, mut calls)) = self.admit.pop_front() else { return };
+        if self.is_cut_off() {
+            // Nothing is born any more below a close: not even what would not end by it.
+            return;
+        }
+        let rest = calls.split_off(calls.len().min(CHUNK));
+        if !rest.is_empty() {
+            self.admit.push_front((turn, rest));
+        }
+        if let Some(calls) = self.read_first(turn, calls) {
+            self.admit_now(turn, &calls, &Read::new());
+        }
+    }
+
+    /// Asks for child calls whose files, where they begin with some, were read.
+    pub(crate) fn admit_now(&mut self, turn: TurnNo, calls: &[u32], read: &Read) {
+        let (hub, offer) = (Arc::clone(&self.hub), Arc::clone(&self.offer));
+        let (command, grants) = hub.admit(&self.state, &offer, turn, calls, read);
+        let before = self.pending.records.len();
+        self.decide(command, None);
+        let opens = |record: &&Record| matches!(record, Record::ChildSpawned(_) | Record::ContinueAsked(_));
+        let opened = self.pending.records.iter().skip(before).filter(opens).count();
+        grants.commit_some(u32::try_from(opened).unwrap_or(u32::MAX));
+    }
+
+    pub(crate) fn arm_idle(&self) {
+        self.hub.timers.arm(Timer::Idle(self.session()), self.hub.options.idle);
+    }
+
+    pub(crate) fn disarm_idle(&self) {
+        self.hub.timers.disarm(&Timer::Idle(self.session()));
+    }
+
+    /// The run that owns the one in flight.
+    pub(crate) fn owner_run(&self) -> Option<RunKey> {
+        owner_of(&self.state)
+    }
+}
+
+/// Births of one batch: large enough to amortise the commit, small enough to keep listening.
+const CHUNK: usize = 512;
+
+/// Few deadlines change in one batch but for a turn of many local calls, so the search is from the end.
+fn last_word(timers: &mut Vec<(Deadline, Option<u64>)>, deadline: Deadline, word: Option<u64>) {
+    match timers.iter_mut().rev().find(|(at, _)| *at == deadline) {
+        Some((_, before)) => *before = word,
+        None => timers.push((deadline, word)),
+    }
+}
+
+fn owner_of(state: &State) -> Option<RunKey> {
+    state.run.as_ref().and_then(|run| run.opened.owner.run())
+}

@@ -1,0 +1,116 @@
+//! Files that children begin with: read before the calls that ask for them are admitted, in a task, since a handler waits for
+//! no disk.
+//!
+//! What is read is kept for the one admission alone: an activation that dies meanwhile asks for its calls again, and reads again.
+
+use std::sync::Arc;
+
+use subtend_agents::profile::{BOOTSTRAP, Profile};
+use subtend_session::dialect::Dialect;
+use subtend_session::ids::{CallId, Text, TurnNo};
+use subtend_session::state::State;
+use subtend_tools::dialect::{Request, StartRequest};
+
+use crate::calls::files::{HasRead, Read, Reading, Wish};
+use crate::cell::driver::Driver;
+use crate::delivery::lane::Item;
+use crate::faults::Point;
+use crate::hub::Hub;
+use crate::spawn::offer::Offer;
+use crate::values::answering::model_of;
+
+/// Calls whose files are read at a time: what they hold until they are admitted is bounded by it.
+const AT_ONCE: usize = 16;
+
+impl Driver {
+    /// Whether calls wait for admission, and not for their files.
+    pub(crate) fn may_admit(&self) -> bool {
+        self.admit.front().is_some_and(|(turn, _)| self.reading.is_none_or(|reading| reading.turn != *turn))
+    }
+
+    /// Whether files are read for the turn at hand.
+    pub(crate) fn is_reading(&self) -> bool {
+        self.reading.is_some_and(|reading| self.state.turn().is_some_and(|turn| turn.no == reading.turn))
+    }
+
+    /// Has the files read that `calls` begin with, if there are any. Those that are to wait for the next reading are left in
+    /// `calls`' place in the queue, so that births keep the order of the calls.
+    ///
+    /// Gives `calls` back where nothing is to be read for them.
+    pub(crate) fn read_first(&mut self, turn: TurnNo, mut calls: Vec<u32>) -> Option<Vec<u32>> {
+        let wishes = self.hub.wishes(&self.state, &self.offer, turn, &calls);
+        if wishes.is_empty() {
+            return Some(calls);
+        }
+        let rest = calls.split_off(calls.len().min(AT_ONCE));
+        if !rest.is_empty() {
+            self.admit.push_front((turn, rest));
+        }
+        let last = calls.last().copied();
+        let wishes: Vec<Wish> = wishes.into_iter().filter(|wish| Some(wish.ix) <= last).collect();
+        if wishes.is_empty() {
+            return Some(calls);
+        }
+        let reading = Reading { turn, no: self.hub.readings.fetch_add(1, std::sync::atomic::Ordering::Relaxed) };
+        self.reading = Some(reading);
+        let (hub, session, halt) = (Arc::clone(&self.hub), self.session(), self.hub.halt.clone());
+        self.hub.tasks.spawn(async move {
+            let reader = Arc::clone(&hub);
+            let reads = tokio::task::spawn_blocking(move || {
+                reader.faults.strike(Point::Reading, "files");
+                wishes.iter().flat_map(|wish| wish.read(&reader.workspace)).collect()
+            });
+            // A disk that does not answer holds no shutdown up.
+            let read = tokio::select! {
+                biased;
+                read = reads => read,
+                () = halt.cancelled() => return,
+            };
+            let read = read.unwrap_or_else(|error| {
+                tracing::error!(%session, %error, "reading the files of a task failed");
+                Read::new()
+            });
+            hub.deliver(session, Item::HasRead(Box::new(HasRead { reading, calls, read })));
+        });
+        None
+    }
+
+    /// The files were read: the calls are admitted. Of a turn that is over, or an activation that died, they are none any more.
+    pub(crate) fn has_read(&mut self, came: HasRead) {
+        if self.reading != Some(came.reading) {
+            return;
+        }
+        self.reading = None;
+        if !self.is_cut_off() {
+            self.admit_now(came.reading.turn, &came.calls, &came.read);
+        }
+    }
+}
+
+impl Hub {
+    /// The files that `calls` want.
+    fn wishes(&self, state: &State, offer: &Offer, turn: TurnNo, calls: &[u32]) -> Vec<Wish> {
+        let wish = |ix: &u32| {
+            let asked = state.call(CallId { turn, ix: *ix })?;
+            let Some(Ok(Request::Start(start))) = offer.opens.read(&asked.tool, &asked.args) else { return None };
+            let bootstrap = self.bootstrap(&start);
+            if bootstrap.is_empty() && start.files.is_empty() {
+                return None;
+            }
+            let template = self.agents.template(&start.agent, model_of(state), state.created.source).ok()?;
+            let authority = Arc::new(offer.authority.meet(&template.manifest));
+            Some(Wish { ix: *ix, authority, bootstrap, files: start.files })
+        };
+        calls.iter().filter_map(wish).collect()
+    }
+
+    fn bootstrap(&self, asked: &StartRequest) -> Vec<Text> {
+        match asked.dialect {
+            Dialect::Spawn => {
+                let profile = asked.profile.as_ref().and_then(|name| self.agents.dialects.profiles.get(name));
+                profile.map_or_else(|| BOOTSTRAP.map(Text::from).to_vec(), |profile: &Arc<Profile>| profile.bootstrap())
+            }
+            Dialect::Task | Dialect::Subagent | Dialect::SpawnTask | Dialect::Minion => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Texts that a session does not keep any more and that its model wants to read again: from the journals of those that gave them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use subtend_journal::{ReadError, Stored};
+use subtend_session::call::CallKind;
+use subtend_session::command::Command;
+use subtend_session::dialect::jobs;
+use subtend_session::ids::{RunNo, Seq, SessionId, Text};
+use subtend_session::record::Record;
+use subtend_session::state::CallPhase;
+
+use crate::cell::driver::Driver;
+use crate::hub::Hub;
+
+/// Records of a session's end that are looked at first: its last end is among them, most often.
+const TAIL: u64 = 16;
+
+impl Driver {
+    /// Has at hand what the calls of an answer, or those that a new activation starts, may read again: no more than one result
+    /// holds.
+    pub(crate) fn recall(&mut self, command: &Command) {
+        let mut wanted = Vec::new();
+        if let Command::ModelAnswered(answer) = command {
+            for call in &answer.calls {
+                self.wants(&call.kind, &call.asked.tool, &call.asked.args, &mut wanted);
+            }
+        } else if let Command::Reactivated { calls, .. } = command {
+            for found in calls {
+                let unstarted = self.state.call(found.call).filter(|call| call.phase == CallPhase::Unstarted);
+                if let Some(call) = unstarted {
+                    self.wants(&found.kind, &call.tool, &call.args, &mut wanted);
+                }
+            }
+        } else {
+            return;
+        }
+        let mut room = usize::try_from(self.state.limits.notices_bytes).unwrap_or(usize::MAX);
+        let mut recalled = BTreeMap::new();
+        for job in wanted {
+            let let_go = self.state.children.get(&job).and_then(|child| child.let_go());
+            let Some(run) = let_go.and_then(|given| given.run).filter(|_| room > 0) else { continue };
+            match self.hub.said(job, run) {
+                Ok(text) => {
+                    room = room.saturating_sub(text.as_ref().map_or(0, |text| text.len()));
+                    recalled.extend(text.map(|text| (job, text)));
+                }
+                Err(error) => tracing::warn!(session = %self.session(), %job, %error, "a result cannot be read again"),
+            }
+        }
+        self.state.recalled = recalled;
+    }
+
+    fn wants(&self, kind: &CallKind, tool: &str, args: &str, wanted: &mut Vec<SessionId>) {
+        if let CallKind::Check { run, .. } = kind {
+            wanted.push(run.session);
+        } else if tool == jobs::AWAIT && matches!(kind, CallKind::Await { .. }) {
+            wanted.extend(jobs::meant(&self.state, args));
+        }
+    }
+}
+
+impl Hub {
+    /// What the end of `run` of `session` said, looked for from behind.
+    fn said(&self, session: SessionId, run: RunNo) -> Result<Option<Text>, ReadError> {
+        let head = self.journal.head(session)?.filter(|head| !head.deleted);
+        let Some(last) = head.map(|head| head.last_seq) else { return Ok(None) };
+        let mut wanted = TAIL;
+        loop {
+            let from = Seq(last.0.saturating_sub(wanted).saturating_add(1));
+            let page = self.journal.records_from(session, from, usize::try_from(wanted).unwrap_or(usize::MAX))?;
+            let found = page.iter().rev().find_map(|Stored { record, .. }| {
+                let Record::RunEnded(ended) = record else { return None };
+                (ended.run == run).then(|| ended.text.as_ref().map(Arc::clone))
+            });
+            if found.is_some() || wanted >= last.0 {
+                return Ok(found.flatten());
+            }
+            wanted = wanted.saturating_mul(4);
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! The session actor: the ractor shell around a driver.
+//!
+//! Its handler commits, polls an effect once, spawns it if it is pending, and returns: it never awaits a model, a tool or a
+//! child. Everything that awaits is boxed, so that an idle actor does not carry its fattest handler.
+
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+
+use crate::cell::driver::{Driver, Step};
+use crate::delivery::lane::Wake;
+
+/// The actor of one activation.
+pub(crate) struct SessionActor;
+
+impl SessionActor {
+    async fn look(me: &ActorRef<Wake>, driver: &mut Driver) -> Result<(), ActorProcessingErr> {
+        match Box::pin(driver.step()).await {
+            Step::Sleep => {}
+            // Through the mailbox, so that stop and kill have their turn. A cast fails only to a dead actor.
+            Step::Again => drop(me.cast(Wake::Look)),
+            Step::Stop => me.stop(None),
+            Step::Fail(why) => return Err(why.into()),
+        }
+        Ok(())
+    }
+}
+
+impl Actor for SessionActor {
+    type Msg = Wake;
+    type State = Box<Driver>;
+    type Arguments = Box<Driver>;
+
+    async fn pre_start(&self, me: ActorRef<Wake>, driver: Box<Driver>) -> Result<Box<Driver>, ActorProcessingErr> {
+        driver.lane.bind(me, driver.state.created.place.depth());
+        Ok(driver)
+    }
+
+    async fn post_start(&self, me: ActorRef<Wake>, driver: &mut Box<Driver>) -> Result<(), ActorProcessingErr> {
+        Box::pin(Self::look(&me, driver)).await
+    }
+
+    async fn handle(&self, me: ActorRef<Wake>, _: Wake, driver: &mut Box<Driver>) -> Result<(), ActorProcessingErr> {
+        Box::pin(Self::look(&me, driver)).await
+    }
+
+    /// After an orderly stop alone: a kill and a panic have no last words.
+    async fn post_stop(&self, _: ActorRef<Wake>, driver: &mut Box<Driver>) -> Result<(), ActorProcessingErr> {
+        driver.unblame();
+        Ok(())
+    }
+}

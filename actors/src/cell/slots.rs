@@ -1,0 +1,62 @@
+//! Which slots a run takes, and how long it may wait for one.
+
+use std::time::Duration;
+
+use subtend_session::command::Deadline;
+use subtend_session::ids::{RunKey, RunNo, SessionId};
+use subtend_session::place::Owner;
+use subtend_session::state::State;
+use subtend_supervision::Whose;
+
+use crate::cell::driver::Driver;
+use crate::delivery::directory::Presence;
+use crate::delivery::ticket::Timer;
+use crate::hub::Hub;
+use crate::mint::now;
+
+/// The pool that the run in flight of `state` takes its slot from, and how many of its root may run there.
+///
+/// A person's run is in a pool of its own: whoever opened it waits for it, and what works by itself is not to be before it.
+pub(crate) fn pool(state: &State) -> (Whose, u32) {
+    match state.run.as_ref().map(|run| &run.opened.owner) {
+        Some(Owner::Person) => (Whose::Person, state.limits.live_person_runs),
+        Some(Owner::Run { .. } | Owner::Host(_) | Owner::Detached { .. }) | None => {
+            (Whose::Owned, state.limits.live_runs)
+        }
+    }
+}
+
+/// How long the run in flight of `state` may wait for a slot, and in which pool.
+fn patience(state: &State) -> (Whose, Duration) {
+    (pool(state).0, Duration::from_millis(state.limits.queue_ms))
+}
+
+impl Hub {
+    /// How long a run that is queued may still wait: its time counts from the last slot that its root was granted, which says
+    /// that the queue moves. Nothing when the time is over, or nobody waits.
+    fn queue_left(&self, ticket: RunKey, (whose, patience): (Whose, Duration)) -> Option<Duration> {
+        let since = self.slots.of(whose).unserved_since(ticket)?;
+        let until = since.checked_add(patience)?;
+        (until > now()).then(|| until.duration_since(now()))
+    }
+
+    /// The same for a session that has no actor yet: it is not to be activated only to be told to wait on.
+    pub(crate) fn unborn_queue_left(&self, session: SessionId, run: RunNo) -> Option<Duration> {
+        let waits = self.directory.with(session, |entry| match &entry.presence {
+            Presence::Unborn(hot) => Some(patience(&hot.state)),
+            Presence::Absent | Presence::Starting | Presence::Active => None,
+        })??;
+        self.queue_left(RunKey { session, run }, waits)
+    }
+}
+
+impl Driver {
+    /// Arms the deadline of the queue anew where slots of the root were granted meanwhile; tells whether it did.
+    pub(crate) fn waits_on(&self, deadline: Deadline) -> bool {
+        let Deadline::Queue(run) = deadline else { return false };
+        let session = self.session();
+        let Some(left) = self.hub.queue_left(RunKey { session, run }, patience(&self.state)) else { return false };
+        self.hub.timers.arm(Timer::Deadline(session, deadline), left);
+        true
+    }
+}

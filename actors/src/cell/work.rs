@@ -1,0 +1,259 @@
+//! Local tools of a turn, polled once in the handler and spawned only if they are pending.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::task::noop_waker_ref;
+use serde_json::Value;
+use subtend_session::call::{CallEnd, CallKind, CallResult, ToolEffect, ToolErrorKind};
+use subtend_session::command::{Command, Deadline, FoundCall};
+use subtend_session::dialect::discovery;
+use subtend_session::ids::{CallId, Lsn, RunNo};
+use subtend_session::state::{CallPhase, Phase};
+use subtend_tools::registry::Registry;
+use subtend_tools::tool::{Progress, Tool, ToolCall, ToolKey};
+
+use crate::calls::in_flight::ToolAtWork;
+use crate::calls::tool_call::{self, Stop};
+use crate::cell::driver::Driver;
+use crate::hooks::ToolAsked;
+use crate::hooks::tool::{Hooked, Word};
+use crate::mint::now;
+use crate::observe::event::What;
+
+impl Driver {
+    /// Whether the tool of `call` must wait for its intent record: if it leaves the process or has side effects.
+    pub(crate) fn tool_waits(&self, call: CallId) -> bool {
+        if self.hub.faults.hasty() {
+            return false;
+        }
+        let named = self.state.call(call).map(|call| discovery::named(&call.tool, &call.args));
+        if named.as_deref() == Some(discovery::GET) {
+            return self.hub.options.durable_before_call;
+        }
+        let found = named.and_then(|named| self.hub.agents.tools.get(&named));
+        self.hub.options.durable_before_call
+            || found.is_none_or(|tool| tool.leaves_process() || tool.effect() != ToolEffect::ReadOnly)
+    }
+
+    /// Whether an owner above has closed and its word has not come down to here: then nothing may start any more (T-4), and
+    /// the word is taken now, before the end of the work that does not start.
+    ///
+    /// The token fires for the whole subtree at once, the word goes from level to level: the deepest session may hear of the
+    /// tool that the token stopped before it hears why.
+    pub(crate) fn is_cut_off(&mut self) -> bool {
+        let Some(owner) = self.owner_run() else { return false };
+        let Some(key) = self.run_key().filter(|key| self.hub.tokens.fired(key)) else { return false };
+        let word = self.hub.word_from_above(owner, key);
+        self.next.push_back(word);
+        true
+    }
+
+    /// Runs the local tool of `call`, after its intent is durable where `intent` says so.
+    pub(crate) fn run_tool(&mut self, call: CallId, intent: Option<Lsn>) {
+        let Some(run) = self.state.run.as_ref().map(|run| run.no) else { return };
+        if self.hub.is_stopping() {
+            return;
+        }
+        if self.is_cut_off() {
+            return self.next.push_back(tool_call::finished(call, Err(tool_call::never_begun()), 0));
+        }
+        let Some(at) = self.state.call(call) else { return };
+        let (note, ready) = match self.ready.remove(&call) {
+            Some(ready) => (None, Some(ready)),
+            // The kind is settled anew from tool and arguments: the same in every activation.
+            None => {
+                let found = self.hub.agents.classify(&self.offer, &self.state.always, &at.tool, &at.args);
+                (found.note, found.ready)
+            }
+        };
+        let Some((tool, args)) = ready else {
+            let content = note.unwrap_or_else(|| "the tool is not offered any more".into());
+            let result = Box::new(CallResult::error(ToolErrorKind::UnknownTool, content));
+            self.next.push_back(Command::ToolFinished { call, result, worked_ms: 0 });
+            return;
+        };
+        let word = self.word(call, &*tool, &args);
+        if let Err(denied) = word.check(&self.hub.agents.tools, &*tool, &args, &self.offer.authority) {
+            let end = if denied.denied {
+                CallEnd::Denied
+            } else {
+                CallEnd::ToolError { kind: denied.kind, retryable: denied.retryable }
+            };
+            let result = Box::new(CallResult { end, content: denied.message.into(), truncated_from: None });
+            self.next.push_back(Command::ToolFinished { call, result, worked_ms: 0 });
+            return;
+        }
+        self.start_tool(run, call, Local { tool, args, word }, intent);
+    }
+
+    /// What a person said that concerns `call`.
+    fn word(&self, call: CallId, tool: &dyn Tool, args: &Value) -> Word {
+        let allowed = self.state.call(call).is_some_and(|call| call.allowed);
+        let once = if allowed { Registry::accesses(tool, args) } else { Vec::new() };
+        Word { always: self.state.always.clone(), once }
+    }
+
+    /// The hooks around a call, if the host has any.
+    fn hooked(&self, run: RunNo, call: CallId, local: &Local) -> Option<Hooked> {
+        let hooks = Arc::clone(self.hub.hooks.as_ref()?);
+        let asked = ToolAsked {
+            session: self.session(),
+            root: self.root(),
+            run,
+            call,
+            agent: Arc::clone(&self.offer.agent),
+            tool: Arc::clone(&local.tool.spec().name),
+            args: local.args.clone(),
+        };
+        let (tool, only, word) = (Arc::clone(&local.tool), self.offer.only.clone(), local.word.clone());
+        Some(Hooked { hooks, tools: self.hub.agents.tools.clone(), tool, asked, only, word })
+    }
+
+    fn start_tool(&mut self, run: RunNo, call: CallId, local: Local, intent: Option<Lsn>) {
+        let hooked = self.hooked(run, call, &local);
+        let Local { tool, args, .. } = local;
+        let stop = Stop::default();
+        let effect = tool.effect();
+        let tool_call = ToolCall {
+            key: ToolKey { session: self.session(), run, call },
+            args,
+            options: self.hub.agents.options_of(&self.state, &*tool),
+            workspace: Arc::clone(&self.hub.workspace),
+            authority: Arc::clone(&self.offer.authority),
+            cancel: stop.ask.clone(),
+            max_bytes: self.state.limits.tool_result_bytes,
+            progress: self.progress(call),
+        };
+        let owned = self.run_key().and_then(|key| self.hub.tokens.token(&key)).unwrap_or_default();
+        let start = if let Some(hooked) = hooked {
+            Start::Hooked(Box::new(hooked), tool_call)
+        } else if intent.is_none() {
+            // The owner may have closed since this call was decided: what has not begun does not begin (T-4).
+            if owned.is_cancelled() {
+                self.next.push_back(tool_call::finished(call, Err(tool_call::never_begun()), 0));
+                return;
+            }
+            let mut running = tool_call::run(&tool, tool_call);
+            match running.as_mut().poll(&mut Context::from_waker(noop_waker_ref())) {
+                Poll::Ready(came) => {
+                    self.next.push_back(tool_call::finished(call, Ok(came), 0));
+                    return;
+                }
+                Poll::Pending => Start::Now(running),
+            }
+        } else {
+            Start::Later(tool, tool_call)
+        };
+        let (hub, session) = (Arc::clone(&self.hub), self.session());
+        let task_stop = stop.clone();
+        let started = now();
+        let task = self.hub.tasks.spawn(async move {
+            if let Some(lsn) = intent
+                && hub.journal.wait(lsn).await.is_err()
+            {
+                return;
+            }
+            // While the intent was synced the owner may have closed: what has not begun does not begin (T-4).
+            if owned.is_cancelled() || task_stop.ask.is_cancelled() {
+                return hub.tell(session, tool_call::finished(call, Err(tool_call::never_begun()), 0));
+            }
+            let running = match start {
+                Start::Now(running) => running,
+                Start::Later(tool, call) => tool_call::run(&tool, call),
+                Start::Hooked(hooked, call) => Box::pin(hooked.run(call)),
+            };
+            let racing = tool_call::raced(running, effect, task_stop.clone());
+            tokio::pin!(racing);
+            // The owner's token fires for the whole subtree at once; it asks every tool below to stop.
+            let came = tokio::select! {
+                biased;
+                came = &mut racing => came,
+                () = owned.cancelled() => {
+                    task_stop.ask.cancel();
+                    racing.await
+                }
+            };
+            let worked_ms = u64::try_from(now().duration_since(started).as_millis()).unwrap_or(u64::MAX);
+            hub.tell(session, tool_call::finished(call, came, worked_ms));
+        });
+        self.tools.insert(call, ToolAtWork { stop, task });
+    }
+
+    fn progress(&self, call: CallId) -> Progress {
+        if !self.hub.events.any() {
+            return Progress::none();
+        }
+        let (hub, session, root) = (Arc::downgrade(&self.hub), self.session(), self.root());
+        Progress::to(move |line| {
+            if let Some(hub) = hub.upgrade() {
+                hub.events.passing(root, session, What::Progress { call, line });
+            }
+        })
+    }
+
+    /// Forgets a call that has its result. A tool that still runs then (its time is up) is asked to stop, and killed after
+    /// the grace: it must not outlive its run (E-5).
+    pub(crate) fn stop_tool(&mut self, call: CallId) {
+        let Some(mut tool) = self.tools.remove(&call) else { return };
+        if tool.task.is_finished() {
+            return;
+        }
+        tool.cancel();
+        let grace = Duration::from_millis(self.state.limits.grace_ms);
+        let halt = self.hub.halt.clone();
+        self.hub.tasks.spawn(async move {
+            // The task may be about to end, having just told its result: its grace must not hold a shutdown up.
+            tokio::select! {
+                _ = &mut tool.task => {}
+                () = tokio::time::sleep(grace) => {}
+                () = halt.cancelled() => {}
+            }
+        });
+    }
+
+    /// What the hub does itself when a deadline passes, before the session decides.
+    pub(crate) fn due(&mut self, deadline: Deadline) {
+        self.armed.retain(|armed| *armed != deadline);
+        // One that comes late must not touch what the run that was resumed meanwhile has at work.
+        let stops = matches!(self.state.phase(), Phase::HeldInterrupted | Phase::Closing);
+        if matches!(deadline, Deadline::Grace(_)) && stops {
+            for tool in self.tools.values() {
+                tool.kill();
+            }
+        }
+    }
+
+    /// The calls that have not started, those that a person is asked about among them, found anew after a fold.
+    pub(crate) fn unstarted(&self) -> Vec<FoundCall> {
+        let Some(turn) = self.state.turn() else { return Vec::new() };
+        let unstarted = turn.calls.iter().enumerate().filter_map(|(ix, call)| {
+            let fresh = matches!(call.phase, CallPhase::Unstarted | CallPhase::Asked(_));
+            fresh.then(|| {
+                let id = CallId { turn: turn.no, ix: u32::try_from(ix).unwrap_or(u32::MAX) };
+                let mut found = self.hub.agents.classify(&self.offer, &self.state.always, &call.tool, &call.args);
+                self.settle_name(&call.args, &mut found.kind, &mut found.note);
+                if let CallKind::Continue(_) = found.kind {
+                    found.access = self.word_to_continue(&call.tool, &call.args);
+                    found.ask = found.access.is_some();
+                }
+                FoundCall { call: id, kind: found.kind, access: found.access, ask: found.ask }
+            })
+        });
+        unstarted.collect()
+    }
+}
+
+enum Start {
+    Now(tool_call::Running),
+    Later(Arc<dyn Tool>, ToolCall),
+    Hooked(Box<Hooked>, ToolCall),
+}
+
+/// A local call that may run.
+struct Local {
+    tool: Arc<dyn Tool>,
+    args: Value,
+    word: Word,
+}

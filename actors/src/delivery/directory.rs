@@ -1,0 +1,211 @@
+//! The directory: which sessions are active, and where the items of each wait.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ractor::{ActorId, ActorRef};
+use subtend_session::ids::{Lsn, SessionId};
+use subtend_session::state::State;
+use subtend_supervision::intensity::RestartBudget;
+
+use crate::delivery::lane::{Full, Item, Lane, Wake};
+
+const SHARDS: usize = 16;
+
+/// How present a session is.
+pub(crate) enum Presence {
+    /// Born, waiting for its first slot: no actor yet; its state is kept hot.
+    Unborn(Hot),
+    /// Nobody yet: the first item starts an activation.
+    Absent,
+    /// An activation is being made.
+    Starting,
+    /// An actor runs.
+    Active,
+}
+
+/// A session that was just born: it starts from its decided records, never by reading the journal back.
+pub(crate) struct Hot {
+    /// Its state.
+    pub(crate) state: Box<State>,
+    /// The LSN of its birth: its run's place in the queue.
+    pub(crate) lsn: Lsn,
+    /// When it was born.
+    pub(crate) created_ms: i64,
+}
+
+/// A session that is present.
+pub(crate) struct Entry {
+    /// Where its items wait.
+    pub(crate) lane: Arc<Lane>,
+    /// How present it is.
+    pub(crate) presence: Presence,
+    /// Restarts of its actor, once there was one.
+    pub(crate) budget: Option<Box<RestartBudget>>,
+}
+
+/// What is to be done after something was queued.
+pub(crate) enum Next {
+    /// Nothing: an activation takes it.
+    Nothing,
+    /// Start the activation: from the hot state, or from the journal.
+    Start(Arc<Lane>, Option<Hot>),
+}
+
+/// Hashed without a secret: ids are minted here, and what is dropped together is dropped in the same order in every run.
+type Hasher = BuildHasherDefault<DefaultHasher>;
+type Entries = HashMap<SessionId, Entry, Hasher>;
+
+/// All sessions that are present. Quiet and passivated ones are not.
+pub(crate) struct Directory {
+    shards: Vec<Mutex<Entries>>,
+}
+
+impl Directory {
+    /// Nobody is present.
+    pub(crate) fn new() -> Self {
+        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
+    }
+
+    #[expect(clippy::indexing_slicing, reason = "the index is taken modulo the number of shards")]
+    fn shard(&self, session: SessionId) -> MutexGuard<'_, Entries> {
+        let ix = usize::try_from(Hasher::default().hash_one(session) % SHARDS as u64).unwrap_or_default();
+        self.shards[ix].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues `item` for `session`.
+    ///
+    /// Under the shard's lock, as is unloading: an item is either seen by the actor that unloads, or starts the next one.
+    pub(crate) fn push(&self, session: SessionId, item: Item) -> Next {
+        let mut shard = self.shard(session);
+        let entry = shard.entry(session).or_insert_with(absent);
+        entry.lane.push(item);
+        start_if_absent(entry)
+    }
+
+    /// Queues an input for `session`, unless its inbox is full. Returns how many the inbox held before.
+    pub(crate) fn push_input(&self, session: SessionId, item: Item, bound: usize) -> Result<(Next, usize), Full> {
+        let mut shard = self.shard(session);
+        let entry = shard.entry(session).or_insert_with(absent);
+        let pushed = entry.lane.push_input(item, bound);
+        let next = start_if_absent(entry);
+        pushed.map(|len| (next, len))
+    }
+
+    /// Queues `item` for `session` if an actor of it runs; it starts none.
+    pub(crate) fn push_if_active(&self, session: SessionId, item: Item) {
+        let shard = self.shard(session);
+        if let Some(entry) = shard.get(&session).filter(|entry| matches!(entry.presence, Presence::Active)) {
+            entry.lane.push(item);
+        }
+    }
+
+    /// Registers a session that is born and waits for its first slot.
+    ///
+    /// One that is present already stays: its birth was in the log before this, and whoever found it there and addressed it
+    /// has started an activation from the journal. A second lane beside that one's would never be looked at.
+    pub(crate) fn unborn(&self, session: SessionId, hot: Hot) {
+        let entry = Entry { lane: Arc::default(), presence: Presence::Unborn(hot), budget: None };
+        self.shard(session).entry(session).or_insert(entry);
+    }
+
+    /// The lane of `session`, which outlives its activations.
+    pub(crate) fn lane(&self, session: SessionId) -> Arc<Lane> {
+        Arc::clone(&self.shard(session).entry(session).or_insert_with(absent).lane)
+    }
+
+    /// The activation of `session` runs.
+    pub(crate) fn active(&self, session: SessionId) {
+        if let Some(entry) = self.shard(session).get_mut(&session) {
+            entry.presence = Presence::Active;
+        }
+    }
+
+    /// Removes `session` if nothing waits in its lanes.
+    pub(crate) fn unload(&self, session: SessionId, lane: &Lane) -> bool {
+        let mut shard = self.shard(session);
+        if !lane.is_empty() {
+            return false;
+        }
+        let gone = shard.remove(&session);
+        drop(shard);
+        drop(gone);
+        true
+    }
+
+    /// Removes `session` with all that waits: those who wait for answers see that it is gone.
+    pub(crate) fn remove(&self, session: SessionId) {
+        let gone = self.shard(session).remove(&session);
+        // Outside the lock: a slot that it holds may be granted to a session of the same shard.
+        drop(gone);
+    }
+
+    /// Removes `session` if it is still the one of `lane`.
+    pub(crate) fn remove_if(&self, session: SessionId, lane: &Arc<Lane>) {
+        let mut shard = self.shard(session);
+        if shard.get(&session).is_some_and(|entry| Arc::ptr_eq(&entry.lane, lane)) {
+            let gone = shard.remove(&session);
+            drop(shard);
+            drop(gone);
+        }
+    }
+
+    /// Finds the session whose activation is `actor`. Only after a crash of one: it looks at all.
+    pub(crate) fn find(&self, actor: ActorId) -> Option<SessionId> {
+        self.shards.iter().find_map(|shard| {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            shard.iter().find_map(|(session, entry)| {
+                entry.lane.actor().is_some_and(|at| at.get_id() == actor).then_some(*session)
+            })
+        })
+    }
+
+    /// The actors that run, by the depth of their sessions.
+    pub(crate) fn by_depth(&self) -> BTreeMap<u32, Vec<ActorRef<Wake>>> {
+        let mut found: BTreeMap<u32, Vec<ActorRef<Wake>>> = BTreeMap::new();
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            for (depth, actor) in shard.values().filter_map(|entry| entry.lane.at_depth()) {
+                found.entry(depth).or_default().push(actor);
+            }
+        }
+        found
+    }
+
+    /// Works on the entry of `session`, if it is present.
+    pub(crate) fn with<T>(&self, session: SessionId, work: impl FnOnce(&mut Entry) -> T) -> Option<T> {
+        self.shard(session).get_mut(&session).map(work)
+    }
+
+    /// Sessions that are present.
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).len()).sum()
+    }
+
+    /// Forgets all sessions with what waits for them.
+    pub(crate) fn clear(&self) {
+        for shard in &self.shards {
+            let gone = std::mem::take(&mut *shard.lock().unwrap_or_else(PoisonError::into_inner));
+            // Dropped outside the lock: reply channels run code of those who wait.
+            drop(gone);
+        }
+    }
+}
+
+fn absent() -> Entry {
+    Entry { lane: Arc::default(), presence: Presence::Absent, budget: None }
+}
+
+fn start_if_absent(entry: &mut Entry) -> Next {
+    let starting = std::mem::replace(&mut entry.presence, Presence::Starting);
+    match starting {
+        Presence::Active => {
+            entry.presence = Presence::Active;
+            Next::Nothing
+        }
+        Presence::Unborn(hot) => Next::Start(Arc::clone(&entry.lane), Some(hot)),
+        Presence::Absent => Next::Start(Arc::clone(&entry.lane), None),
+        Presence::Starting => Next::Nothing,
+    }
+}

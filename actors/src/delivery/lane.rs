@@ -1,0 +1,399 @@
+//! A session's lanes: what waits to be decided, control before data, behind one coalesced wake.
+//!
+//! ractor has one unbounded mailbox a lane cannot overtake in, so commands wait here and the actor's mailbox carries wakes
+//! only: a cancel waits for one handler at most, however much data is queued (B-2).
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ractor::ActorRef;
+use subtend_session::command::Command;
+use subtend_session::effect::{Rejection, Reply};
+use subtend_session::ids::{InputId, Lsn, RunNo};
+use subtend_supervision::slots::Slot;
+use tokio::sync::oneshot;
+
+use crate::calls::files::HasRead;
+use crate::delivery::ticket::Ticket;
+use crate::values::at_boot::Lost;
+use crate::values::ended::Ended;
+use crate::values::queue_entry::QueueEntry;
+
+/// The answer to a command, with the run that was in flight, or the last one, when it was decided.
+pub(crate) type Answer = Result<(Reply, RunNo), Rejection>;
+
+/// Where the answer goes when the records of the decision are durable.
+pub(crate) type ReplyTo = oneshot::Sender<Answer>;
+
+/// What the actor's mailbox carries.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wake {
+    /// Something waits in the lanes.
+    Look,
+}
+
+/// One thing that waits.
+pub(crate) enum Item {
+    /// A command, and who wants its answer.
+    Command(Command, Option<ReplyTo>),
+    /// A slot for the run of the ticket.
+    Granted(Ticket, Slot),
+    /// Nothing arrived for a while: the session may be passivated.
+    Idle,
+    /// Tells when everything before it is decided, with the LSN to wait for.
+    Probe(oneshot::Sender<Probed>),
+    /// Tells which inputs wait.
+    Queue(oneshot::Sender<Listed>),
+    /// Clears the queue, and tells first how many inputs wait in it.
+    ClearQueue(oneshot::Sender<u32>, ReplyTo),
+    /// Files were read that children begin with.
+    HasRead(Box<HasRead>),
+}
+
+impl Item {
+    /// The input that it submits.
+    pub(crate) fn input(&self) -> Option<InputId> {
+        if let Self::Command(Command::Submit(input), _) = self { Some(input.id) } else { None }
+    }
+}
+
+/// The inputs that wait.
+#[derive(Clone, Debug)]
+pub(crate) struct Listed {
+    /// The last LSN that the list depends on.
+    pub(crate) lsn: Lsn,
+    /// They, in order.
+    pub(crate) entries: Vec<QueueEntry>,
+}
+
+/// What a probe finds.
+#[derive(Clone, Debug)]
+pub(crate) struct Probed {
+    /// The last LSN that this session appended or depends on.
+    pub(crate) lsn: Lsn,
+    /// The number of the run in flight and the last ended run.
+    pub(crate) in_flight: Option<RunNo>,
+    /// The last ended run.
+    pub(crate) last: Option<Ended>,
+}
+
+/// Where one session's items wait. It outlives activations: what was not taken by one is taken by the next.
+#[derive(Default)]
+pub(crate) struct Lane {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    control: VecDeque<Item>,
+    data: VecDeque<Item>,
+    /// Inputs among `data`: the bounded inbox.
+    inputs: usize,
+    /// A wake is on its way, or the actor is looking: no other is needed.
+    awake: bool,
+    actor: Option<ActorRef<Wake>>,
+    /// Subagent edges from the root, as the last actor knew: a shutdown ends owned before owners.
+    depth: u32,
+    /// The command in hand, kept outside the actor so that a panic in it can be told (V-3).
+    in_hand: Option<&'static str>,
+    /// The command in hand at the last panic.
+    killer: Option<&'static str>,
+    /// The run was in flight when the host died. Here and not in the actor, as the next: a panic before the end is in the log
+    /// must not turn a lost run into one that goes on.
+    lost: Option<Lost>,
+    /// The run is to be given up, naming the command.
+    exhausted: Option<Option<&'static str>>,
+    /// The slot of the run in flight. Here and not in the actor: a run that goes on after a panic still holds it (T-3).
+    slot: Option<Slot>,
+    /// The last activation died: what it had appended and not done is to be made good.
+    crashed: bool,
+}
+
+/// The inbox is full, with so many inputs.
+#[derive(Debug)]
+pub(crate) struct Full(pub(crate) usize);
+
+impl Lane {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // A panic while the lane was locked leaves whole items: queues are pushed and popped in one step.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues `item` and wakes the actor if it sleeps.
+    pub(crate) fn push(&self, item: Item) {
+        let mut inner = self.lock();
+        let control = match &item {
+            Item::Command(command, _) => is_control(command),
+            Item::Granted(..)
+            | Item::Idle
+            | Item::Probe(_)
+            | Item::Queue(_)
+            | Item::ClearQueue(..)
+            | Item::HasRead(_) => false,
+        };
+        if control {
+            inner.control.push_back(item);
+        } else {
+            inner.data.push_back(item);
+        }
+        Self::wake(&mut inner);
+    }
+
+    /// Queues an input, unless the inbox is full. Returns how many it held before.
+    pub(crate) fn push_input(&self, item: Item, bound: usize) -> Result<usize, Full> {
+        let mut inner = self.lock();
+        if inner.inputs >= bound {
+            return Err(Full(inner.inputs));
+        }
+        let before = inner.inputs;
+        inner.inputs = inner.inputs.saturating_add(1);
+        inner.data.push_back(item);
+        Self::wake(&mut inner);
+        Ok(before)
+    }
+
+    fn wake(inner: &mut Inner) {
+        if inner.awake {
+            return;
+        }
+        if let Some(actor) = &inner.actor {
+            // A cast fails only to a dead actor, whose restart looks at the lanes first.
+            inner.awake = actor.cast(Wake::Look).is_ok();
+        }
+    }
+
+    /// Binds the lane to an actor that is about to look.
+    pub(crate) fn bind(&self, actor: ActorRef<Wake>, depth: u32) {
+        let mut inner = self.lock();
+        inner.depth = depth;
+        inner.actor = Some(actor);
+        inner.awake = true;
+    }
+
+    /// Unbinds the lane from a dead actor.
+    pub(crate) fn unbind(&self) {
+        let mut inner = self.lock();
+        inner.actor = None;
+        inner.awake = false;
+    }
+
+    /// The bound actor.
+    pub(crate) fn actor(&self) -> Option<ActorRef<Wake>> {
+        self.lock().actor.clone()
+    }
+
+    /// The bound actor, with the depth of its session.
+    pub(crate) fn at_depth(&self) -> Option<(u32, ActorRef<Wake>)> {
+        let inner = self.lock();
+        inner.actor.clone().map(|actor| (inner.depth, actor))
+    }
+
+    /// Takes up to `most` items, control first. When there are none, the actor counts as asleep from here on.
+    pub(crate) fn drain(&self, most: usize, into: &mut VecDeque<Item>) {
+        let mut inner = self.lock();
+        while into.len() < most {
+            let Some(item) = inner.control.pop_front() else { break };
+            into.push_back(item);
+        }
+        while into.len() < most {
+            let Some(item) = inner.data.pop_front() else { break };
+            if matches!(item, Item::Command(Command::Submit(_), _)) {
+                inner.inputs = inner.inputs.saturating_sub(1);
+            }
+            into.push_back(item);
+        }
+        if into.is_empty() {
+            inner.awake = false;
+        }
+    }
+
+    /// Lets go whoever waits for what is before it to be decided.
+    pub(crate) fn drop_probes(&self) {
+        self.lock().data.retain(|item| !matches!(item, Item::Probe(_)));
+    }
+
+    /// Whether nothing waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        let inner = self.lock();
+        inner.control.is_empty() && inner.data.is_empty()
+    }
+
+    /// Notes the command that is about to be decided.
+    pub(crate) fn take_in_hand(&self, command: &'static str) {
+        self.lock().in_hand = Some(command);
+    }
+
+    /// The commands in hand are decided and committed: none of them killed the actor.
+    pub(crate) fn put_down(&self) {
+        let mut inner = self.lock();
+        inner.in_hand = None;
+        inner.killer = None;
+    }
+
+    /// The actor died: names the command in hand, and whether the same one killed the activation before it too.
+    pub(crate) fn died(&self) -> (Option<&'static str>, bool) {
+        let mut inner = self.lock();
+        inner.crashed = true;
+        let killer = inner.in_hand.take();
+        let again = killer.is_some() && killer == inner.killer;
+        inner.killer = killer;
+        (killer, again)
+    }
+
+    /// The next activation gives the run up. Tells whether the last one was to do so already: then the command stays that one's.
+    pub(crate) fn exhaust(&self, command: Option<&'static str>) -> bool {
+        let mut inner = self.lock();
+        let again = inner.exhausted.is_some();
+        inner.exhausted.get_or_insert(command);
+        again
+    }
+
+    /// Whether the run is to be given up, and on which command.
+    pub(crate) fn exhausted(&self) -> Option<Option<&'static str>> {
+        self.lock().exhausted
+    }
+
+    /// The run was in flight when the host died.
+    pub(crate) fn lose(&self, lost: Lost) {
+        self.lock().lost = Some(lost);
+    }
+
+    /// Whether the run was in flight when the host died, and how it is lost then.
+    pub(crate) fn lost(&self) -> Option<Lost> {
+        self.lock().lost
+    }
+
+    /// What was to become of the run is in the log, or there is no run: it concerns no later one.
+    pub(crate) fn settle(&self) {
+        let mut inner = self.lock();
+        inner.lost = None;
+        inner.exhausted = None;
+    }
+
+    /// Whether the run holds a slot.
+    pub(crate) fn holds_slot(&self) -> bool {
+        self.lock().slot.is_some()
+    }
+
+    /// Keeps the slot of the run.
+    pub(crate) fn hold_slot(&self, slot: Slot) {
+        let before = self.lock().slot.replace(slot);
+        // Dropped outside the lock: the next grant may come back here.
+        drop(before);
+    }
+
+    /// Gives the slot back, if there is one.
+    pub(crate) fn release_slot(&self) {
+        let slot = self.lock().slot.take();
+        drop(slot);
+    }
+
+    /// Whether the last activation died.
+    pub(crate) fn take_crashed(&self) -> bool {
+        std::mem::take(&mut self.lock().crashed)
+    }
+}
+
+/// Whether a command goes before data.
+pub(crate) fn is_control(command: &Command) -> bool {
+    match command {
+        Command::Cancel { .. }
+        | Command::OwnerOver { .. }
+        // In the lane of its cancel, which must not overtake it.
+        | Command::Continue(_)
+        | Command::OwnerCancels { .. }
+        | Command::Interrupt { .. }
+        | Command::Deadline(_)
+        | Command::BudgetRefused { .. }
+        | Command::Reactivated { .. }
+        | Command::RestartsExhausted { .. }
+        | Command::Lost { .. } => true,
+        Command::Submit(_)
+        | Command::Admitted { .. }
+        | Command::ModelAnswered(_)
+        | Command::AttemptFailed(_)
+        | Command::ToolFinished { .. }
+        | Command::Spawn { .. }
+        | Command::OwnedEnded(_)
+        | Command::Background { .. }
+        | Command::AskAnswered { .. }
+        | Command::TurnPanicked { .. }
+        | Command::ToolPanicked { .. }
+        | Command::ChangeQueue { .. }
+        | Command::Delete { .. }
+        | Command::Branch(_)
+        | Command::Regenerate(_)
+        | Command::Switch { .. }
+        | Command::RollBack { .. }
+        | Command::Describe(_)
+        | Command::Close { .. } => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use subtend_session::command::Command;
+    use subtend_session::ids::InputId;
+    use subtend_session::outcome::By;
+    use subtend_session::place::Owner;
+    use subtend_session::record::{From, InputAccepted, Lane as InputLane};
+
+    use super::{Full, Item, Lane};
+
+    fn input(n: u128) -> Item {
+        let input = InputAccepted {
+            id: InputId(uuid::Uuid::from_u128(n)),
+            key: None,
+            from: From::Person,
+            lane: InputLane::Send,
+            text: "hi".into(),
+            agent_override: None,
+            turns: None,
+            metadata: None,
+            format: None,
+            tools: None,
+            as_owner: Owner::Person,
+        };
+        Item::Command(Command::Submit(Box::new(input)), None)
+    }
+
+    fn names(items: &VecDeque<Item>) -> Vec<&'static str> {
+        items
+            .iter()
+            .map(|item| match item {
+                Item::Command(command, _) => command.name(),
+                Item::Granted(..)
+                | Item::Idle
+                | Item::Probe(_)
+                | Item::Queue(_)
+                | Item::ClearQueue(..)
+                | Item::HasRead(_) => "other",
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_cancel_is_taken_first_however_full_the_data_lane_is() {
+        let lane = Lane::default();
+        for n in 0..1_000 {
+            lane.push(input(n));
+        }
+        lane.push(Item::Command(Command::Cancel { run: None, by: By::Person, queue_stands: false }, None));
+        let mut taken = VecDeque::new();
+        lane.drain(2, &mut taken);
+        assert_eq!(names(&taken), ["cancel", "submit"]);
+    }
+
+    #[test]
+    fn the_inbox_is_bounded_and_frees_a_place_when_an_input_is_taken() {
+        let lane = Lane::default();
+        assert!(lane.push_input(input(1), 2).is_ok());
+        assert!(lane.push_input(input(2), 2).is_ok());
+        assert!(matches!(lane.push_input(input(3), 2), Err(Full(2))));
+        let mut taken = VecDeque::new();
+        lane.drain(1, &mut taken);
+        assert!(lane.push_input(input(4), 2).is_ok());
+    }
+}

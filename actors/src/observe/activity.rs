@@ -1,0 +1,169 @@
+//! Activity: a session's own events, and those of all that works below it, each with the call under which it stands (M6).
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use futures_util::Stream;
+use subtend_journal::ReadError;
+use subtend_session::ids::{CallId, Seq, SessionId};
+use subtend_session::place::{BranchKind, Place};
+use subtend_session::record::Record;
+
+use crate::handle::SessionHandle;
+use crate::hub::Hub;
+use crate::observe::event::{Event, Next, Subscription, What};
+
+/// Sessions from one up to the one that is watched that are looked at: a damaged store may hold a ring.
+const MAX_PATH: usize = 256;
+
+/// One event of a session, or of one that works for it.
+#[derive(Clone, Debug)]
+pub struct Nested {
+    /// The event.
+    pub event: Event,
+    /// The call of the watched session for which its session works; none for the session's own events, and for those of branches
+    /// that persons and the host made.
+    pub under: Option<CallId>,
+    /// Sessions on the way down from the watched one: 0 for its own events.
+    pub depth: u32,
+}
+
+/// What is seen next.
+#[derive(Clone, Debug)]
+pub enum Seen {
+    /// An event.
+    Event(Box<Nested>),
+    /// The reader was too slow: so many events of the runtime are missed. Durable ones can be read from the journal.
+    Missed(u64),
+}
+
+/// A live view of a session and of all that works below it; also a [`Stream`]. See [`SessionHandle::activity`].
+pub struct Activity {
+    session: SessionId,
+    hub: Arc<Hub>,
+    events: Subscription,
+    /// Sessions that were met: where they stand below the watched one, if they do.
+    known: HashMap<SessionId, Option<(Option<CallId>, u32)>>,
+}
+
+impl std::fmt::Debug for Activity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Activity").field("session", &self.session).finish_non_exhaustive()
+    }
+}
+
+impl SessionHandle {
+    /// Events of the session and of all that works below it, from here on, live: the text so far of what streams first. What
+    /// other sessions of the tree do is not among them.
+    ///
+    /// ```
+    /// # async fn example(session: subtend_actors::SessionHandle) {
+    /// use subtend_actors::activity::Seen;
+    ///
+    /// let mut activity = session.activity();
+    /// while let Some(seen) = activity.next().await {
+    ///     if let Seen::Event(nested) = seen
+    ///         && let Some(call) = nested.under
+    ///     {
+    ///         println!("{call}: {:?}", nested.event.what);
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    pub fn activity(&self) -> Activity {
+        let known = HashMap::from([(self.id, Some((None, 0)))]);
+        Activity { session: self.id, hub: Arc::clone(&self.hub), events: self.watch(), known }
+    }
+}
+
+impl Activity {
+    /// The next event, or `None` when the runtime is over.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn next(&mut self) -> Option<Seen> {
+        poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
+    }
+
+    /// An event that has already arrived, if there is one.
+    pub fn try_next(&mut self) -> Option<Seen> {
+        loop {
+            let next = self.events.try_next()?;
+            if let Some(seen) = self.nested(next) {
+                return Some(seen);
+            }
+        }
+    }
+
+    fn nested(&mut self, next: Next) -> Option<Seen> {
+        let event = match next {
+            Next::Event(event) => event,
+            Next::Missed(events) => return Some(Seen::Missed(events)),
+        };
+        if let What::Record { record, .. } = &event.what
+            && let Record::SessionCreated(created) = &**record
+            && !self.known.contains_key(&event.session)
+        {
+            self.place(event.session, &created.place);
+        }
+        let (under, depth) = self.stands(event.session)?;
+        Some(Seen::Event(Box::new(Nested { event, under, depth })))
+    }
+
+    /// Where `session` stands below the watched one. Of one that is not in the journal yet nothing is remembered.
+    fn stands(&mut self, session: SessionId) -> Option<(Option<CallId>, u32)> {
+        if let Some(known) = self.known.get(&session) {
+            return *known;
+        }
+        let mut path = Vec::new();
+        let mut at = session;
+        while !self.known.contains_key(&at) && path.len() < MAX_PATH {
+            let place = self.hub.placed(at).ok().flatten()?;
+            let Some(parent) = place.parent() else { break };
+            path.push((at, place));
+            at = parent;
+        }
+        self.known.entry(at).or_insert(None);
+        path.into_iter().rev().for_each(|(id, place)| self.place(id, &place));
+        self.known.get(&session).copied().flatten()
+    }
+
+    /// Remembers where a session stands whose parent is known.
+    fn place(&mut self, session: SessionId, place: &Place) {
+        let Place::Child { parent, call, kind, .. } = place else { return };
+        let Some(above) = self.known.get(parent) else { return };
+        // The host's services work beside a session, not for it.
+        let stands = above.filter(|_| *kind != BranchKind::Service).map(|(under, depth)| {
+            let own = *parent == self.session;
+            (if own { *call } else { under }, depth.saturating_add(1))
+        });
+        self.known.insert(session, stands);
+    }
+}
+
+impl Stream for Activity {
+    type Item = Seen;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Seen>> {
+        loop {
+            let Some(next) = ready!(Pin::new(&mut self.events).poll_next(cx)) else { return Poll::Ready(None) };
+            if let Some(seen) = self.nested(next) {
+                return Poll::Ready(Some(seen));
+            }
+        }
+    }
+}
+
+impl Hub {
+    /// Where a session stands, as its birth says.
+    fn placed(&self, session: SessionId) -> Result<Option<Place>, ReadError> {
+        let first = self.journal.records_from(session, Seq(1), 1)?;
+        Ok(first.into_iter().find_map(|stored| {
+            let Record::SessionCreated(created) = stored.record else { return None };
+            Some(created.place)
+        }))
+    }
+}

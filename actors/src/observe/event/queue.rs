@@ -1,0 +1,204 @@
+//! Events of a session's queue (B11), derived from its records.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+use subtend_session::ids::{CallId, InputId, Seq};
+use subtend_session::record::{Carrier, Hold, Lane, QueueChange, Record};
+
+use crate::values::queue_entry::{QueueEntry, QueueKind};
+
+/// What happened to the queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum QueueEvent {
+    /// An input is held: the session is at work.
+    Queued {
+        /// How many wait now, this one included.
+        count: u32,
+        /// It.
+        message: QueueEntry,
+    },
+    /// An input is taken, whether it waited or not.
+    Processing {
+        /// It.
+        message: QueueEntry,
+    },
+    /// Nothing waits any more.
+    Empty,
+}
+
+/// Derives queue events from the records of one session, given from the first one on and in order.
+///
+/// ```
+/// # fn example(records: &[subtend_journal::Stored]) {
+/// let mut queue = subtend_actors::event::QueueEvents::default();
+/// for stored in records {
+///     for event in queue.add(stored.seq, &stored.record) {
+///         println!("{event:?}");
+///     }
+/// }
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct QueueEvents {
+    /// Accepted inputs that no run took, those included that are about to be taken by the next records.
+    waiting: Vec<QueueEntry>,
+    /// Those of them that were held.
+    held: u32,
+    /// The input that the session, with nothing at work, is about to take.
+    passing: Option<InputId>,
+    at: At,
+}
+
+/// Where the run in flight stands, as far as an input cares.
+#[derive(Clone, Debug, Default)]
+struct At {
+    run: bool,
+    /// A model's call opened the run: only what steers enters it.
+    of_a_model: bool,
+    started: bool,
+    streaming: bool,
+    /// The last answer asked for no calls.
+    rest: bool,
+    open: BTreeSet<CallId>,
+    held: bool,
+    closing: bool,
+}
+
+impl At {
+    /// Whether an input is taken in the decision that accepts it.
+    fn takes(&self, lane: Lane) -> bool {
+        let idle = self.started && !self.closing && !self.streaming && self.open.is_empty();
+        let extends = !self.of_a_model || lane == Lane::Steer;
+        !self.run || (idle && extends && (self.rest || self.held))
+    }
+}
+
+impl QueueEvents {
+    /// How many inputs wait.
+    pub fn count(&self) -> u32 {
+        self.held
+    }
+
+    /// Adds the next record, at its place.
+    pub fn add(&mut self, seq: Seq, record: &Record) -> Vec<QueueEvent> {
+        match record {
+            Record::InputAccepted(input) => return self.accepted(QueueEntry::of(input, seq)),
+            Record::QueueChanged { change, .. } => return self.changed(change),
+            Record::RunOpened(opened) => {
+                self.at = At { run: true, of_a_model: opened.owner.answers_a_model(), ..At::default() };
+                return self.taken(&opened.inputs);
+            }
+            Record::InputsTaken { ids, .. } => return self.taken(ids),
+            Record::RunStarted { .. } => self.at.started = true,
+            Record::TurnStarted { .. } => {
+                (self.at.streaming, self.at.rest, self.at.held) = (true, false, false);
+            }
+            Record::AttemptDiscarded(_) => self.at.streaming = false,
+            Record::TurnAnswered(answered) => {
+                self.at.streaming = false;
+                self.at.rest = answered.calls.is_empty();
+                let ixs = (0_u32..).take(answered.calls.len());
+                self.at.open = ixs.map(|ix| CallId { turn: answered.turn, ix }).collect();
+            }
+            Record::CallFinished(finished) => self.close(finished.call),
+            Record::NoticeTaken(taken) => match taken.carrier {
+                Carrier::Result => taken.items.iter().filter_map(|item| item.key).for_each(|key| self.close(key)),
+                Carrier::Await { call } => self.close(call),
+                Carrier::Message => {}
+            },
+            Record::RunHeld { why, .. } => {
+                self.at.held = true;
+                self.at.closing = matches!(**why, Hold::Closing { .. });
+            }
+            Record::RunEnded(_) => self.at = At::default(),
+            Record::SessionCreated(_)
+            | Record::CallStarted { .. }
+            | Record::ChildSpawned(_)
+            | Record::ContinueAsked(_)
+            | Record::ContinueRefused { .. }
+            | Record::CancelAsked { .. }
+            | Record::RunParked { .. }
+            | Record::RunResumed { .. }
+            | Record::AskOpened { .. }
+            | Record::AskAnswered { .. }
+            | Record::BranchCreated(_)
+            | Record::AlternativeSwitched { .. }
+            | Record::RolledBack { .. }
+            | Record::TitleSet(_)
+            | Record::SummarySet(_)
+            | Record::MetadataSet(_)
+            | Record::SessionDeleted { .. }
+            | Record::SessionClosed { .. }
+            | Record::SessionReopened { .. } => {}
+        }
+        Vec::new()
+    }
+
+    fn close(&mut self, call: CallId) {
+        self.at.open.remove(&call);
+    }
+
+    fn accepted(&mut self, message: QueueEntry) -> Vec<QueueEvent> {
+        // What a cancel of the tree left standing may go before it.
+        let first = message.lane == Lane::Steer || self.goes_first(&message);
+        self.waiting.push(message.clone());
+        if self.at.takes(message.lane) && first {
+            self.passing = Some(message.id);
+            return Vec::new();
+        }
+        self.held = self.held.saturating_add(1);
+        vec![QueueEvent::Queued { count: self.held, message }]
+    }
+
+    fn goes_first(&self, message: &QueueEntry) -> bool {
+        let behind = |waits: &QueueEntry| message.kind == QueueKind::User && waits.kind != QueueKind::User;
+        self.waiting.iter().all(behind)
+    }
+
+    fn taken(&mut self, ids: &[InputId]) -> Vec<QueueEvent> {
+        let mut events = Vec::with_capacity(ids.len());
+        let before = self.held;
+        for id in ids {
+            let Some(place) = self.waiting.iter().position(|entry| entry.id == *id) else { continue };
+            let message = self.waiting.remove(place);
+            self.leaves(*id);
+            events.push(QueueEvent::Processing { message });
+        }
+        self.emptied(before, events)
+    }
+
+    fn changed(&mut self, change: &QueueChange) -> Vec<QueueEvent> {
+        let before = self.held;
+        match change {
+            QueueChange::Cleared => {
+                self.waiting.clear();
+                self.held = 0;
+            }
+            QueueChange::Removed(ids) => {
+                self.waiting.retain(|entry| !ids.contains(&entry.id));
+                ids.iter().for_each(|id| self.leaves(*id));
+            }
+        }
+        self.emptied(before, Vec::new())
+    }
+
+    fn leaves(&mut self, id: InputId) {
+        if self.passing == Some(id) {
+            self.passing = None;
+        } else {
+            self.held = self.held.saturating_sub(1);
+        }
+    }
+
+    fn emptied(&self, before: u32, mut events: Vec<QueueEvent>) -> Vec<QueueEvent> {
+        if before > 0 && self.held == 0 {
+            events.push(QueueEvent::Empty);
+        }
+        events
+    }
+}
+
+#[cfg(test)]
+mod tests;

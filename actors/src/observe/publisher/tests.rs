@@ -1,0 +1,188 @@
+use subtend_journal::faulty::Faulty;
+use subtend_journal::redb::Redb;
+use subtend_journal::{Batch as Frames, Frame};
+use subtend_session::ids::{AttemptNo, CallId, Epoch, RunNo, TurnNo};
+use subtend_session::index::Changes;
+use uuid::Uuid;
+
+use super::*;
+use crate::observe::event::Next;
+use crate::observe::streams::tests::{answered, discarded, started};
+
+const SESSION: SessionId = SessionId(Uuid::from_u128(7));
+
+fn at(attempt: u32) -> Address {
+    Address { session: SESSION, root: SESSION, run: RunNo(1), turn: TurnNo(1), attempt: AttemptNo(attempt) }
+}
+
+fn append(journal: &Journal, first: u64, records: Vec<Record>) -> (Appended, Ends, Vec<Shown>) {
+    let ends = Ends::of(&records);
+    let shown = vec![Shown { session: SESSION, first: Seq(first), records: records.clone() }];
+    let (first_seq, changes) = (Seq(first), Changes::default());
+    let frame = Frame { session: SESSION, first_seq, epoch: Epoch(1), at_ms: 0, records, changes };
+    (journal.append(Frames { frames: vec![frame] }).expect("appended"), ends, shown)
+}
+
+fn show(publisher: &Publisher, batch: (Appended, Ends, Vec<Shown>)) {
+    let (at, ends, shown) = batch;
+    let born = Vec::new();
+    publisher.appended(Batch { root: SESSION, session: SESSION, at, ends, born, shown: Some(shown) });
+}
+
+fn piece(publisher: &Publisher, attempt: u32, text: &str) {
+    publisher.delta(&at(attempt), &Delta::Text(text.into()), || true);
+}
+
+fn words(next: Next) -> String {
+    match next {
+        Next::Event(Event { what: What::Record { seq, record }, .. }) => format!("{seq} {}", record.kind()),
+        Next::Event(Event { what: What::Delta { attempt, offset, delta: Delta::Text(text), .. }, .. }) => {
+            format!("{attempt}@{offset} {text}")
+        }
+        other @ (Next::Event(_) | Next::Missed(_)) => format!("{other:?}"),
+    }
+}
+
+/// What a subscriber sees of an attempt that fails and is tried again while the disk is slow.
+async fn a_retry_on_a_slow_disk(careless: bool) -> Vec<String> {
+    let dir = tempfile::tempdir().expect("a directory");
+    let redb = Redb::open(&dir.path().join("store"), 1 << 20).expect("a store");
+    let (engine, faults) = Faulty::new(Box::new(redb));
+    let journal = Journal::open(Box::new(engine), subtend_journal::Options::default()).expect("a journal");
+    let publisher = Publisher::start(journal.clone(), 64);
+    publisher.shared.lock().streams.careless = careless;
+    let mut events = publisher.subscribe(Scope::All);
+    show(&publisher, append(&journal, 1, vec![started(1, 1)]));
+    journal.settled().await.expect("durable");
+    piece(&publisher, 1, "I am");
+    let held = faults.hold();
+    show(&publisher, append(&journal, 2, vec![discarded(1, 1), started(1, 2)]));
+    // The model is in this process: it does not wait for its intent to be durable.
+    piece(&publisher, 2, "You ");
+    piece(&publisher, 2, "are");
+    piece(&publisher, 1, " nobody");
+    drop(held);
+    journal.settled().await.expect("durable");
+    while publisher.shared.lock().streams.so_far(|_, _| true).is_empty() {
+        tokio::task::yield_now().await;
+    }
+    piece(&publisher, 2, "!");
+    show(&publisher, append(&journal, 4, vec![answered(1, 2)]));
+    let mut seen = Vec::new();
+    while let Some(next) = events.next().await {
+        seen.push(words(next));
+        if seen.last().is_some_and(|word| word.contains("turn_answered")) {
+            break;
+        }
+    }
+    piece(&publisher, 2, " late");
+    publisher.close();
+    while let Some(next) = events.next().await {
+        seen.push(words(next));
+    }
+    seen
+}
+
+#[tokio::test]
+async fn no_piece_of_a_retry_overtakes_the_end_of_the_attempt_before_it() {
+    let seen = a_retry_on_a_slow_disk(false).await;
+    // The first piece may come before or after the record that its attempt started: that one is not waited for.
+    let mut first = seen[..2].to_vec();
+    first.sort();
+    assert_eq!(first, ["1 turn_started", "1@0 I am"]);
+    let rest = ["2 attempt_discarded", "3 turn_started", "2@0 You are", "2@7 !", "4 turn_answered"];
+    assert_eq!(seen[2..], rest);
+    // What the rule prevents does happen without it.
+    let careless = a_retry_on_a_slow_disk(true).await;
+    let place = |word: &str| careless.iter().position(|seen| seen == word).expect("seen");
+    assert!(place("2@0 You ") < place("2 attempt_discarded"), "{careless:?}");
+}
+
+#[tokio::test]
+async fn one_who_attaches_between_a_batch_and_its_append_sees_it() {
+    let journal =
+        Journal::open(Box::new(subtend_journal::memory::Memory::new()), subtend_journal::Options::default()).unwrap();
+    let publisher = Publisher::start(journal.clone(), 64);
+    assert!(!publisher.any(), "nobody listens when the batch is made: its records are not kept for the publisher");
+    let mut events = publisher.subscribe(Scope::All);
+    let (at, ends, _) = append(&journal, 1, vec![started(1, 1), answered(1, 1)]);
+    publisher.appended(Batch { root: SESSION, session: SESSION, at, ends, born: Vec::new(), shown: None });
+    assert_eq!(words(events.next().await.unwrap()), "1 turn_started");
+    assert_eq!(words(events.next().await.unwrap()), "2 turn_answered");
+    drop(events);
+    assert!(!publisher.any());
+}
+
+#[tokio::test]
+async fn an_answer_that_nobody_waits_for_any_more_is_not_shown() {
+    let journal =
+        Journal::open(Box::new(subtend_journal::memory::Memory::new()), subtend_journal::Options::default()).unwrap();
+    let publisher = Publisher::start(journal, 64);
+    let mut events = publisher.subscribe(Scope::All);
+    publisher.delta(&at(1), &Delta::Text("late".into()), || false);
+    piece(&publisher, 1, "x");
+    assert_eq!(words(events.next().await.unwrap()), "1@0 x");
+    publisher.streamed(&at(1));
+    assert_eq!(publisher.shared.streaming.load(Ordering::Relaxed), 0, "nothing is kept of a call that is over");
+}
+
+#[tokio::test]
+async fn what_is_known_of_a_retry_goes_with_its_answer_though_the_last_subscriber_left_on_a_slow_disk() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let redb = Redb::open(&dir.path().join("store"), 1 << 20).expect("a store");
+    let (engine, faults) = Faulty::new(Box::new(redb));
+    let journal = Journal::open(Box::new(engine), subtend_journal::Options::default()).expect("a journal");
+    let publisher = Publisher::start(journal.clone(), 64);
+    let events = publisher.subscribe(Scope::All);
+    let held = faults.hold();
+    show(&publisher, append(&journal, 1, vec![started(1, 1), discarded(1, 1), started(1, 2)]));
+    drop(events);
+    let (at, ends, _) = append(&journal, 4, vec![answered(1, 2)]);
+    publisher.appended(Batch { root: SESSION, session: SESSION, at, ends, born: Vec::new(), shown: None });
+    drop(held);
+    journal.settled().await.expect("durable");
+    while publisher.shared.lock().waiting > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(publisher.shared.streaming.load(Ordering::Relaxed), 0);
+}
+
+/// What a subscriber sees of a session whose model answers before its birth is durable.
+#[tokio::test]
+async fn a10_delta_waits_for_the_durable_birth_of_its_session() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let redb = Redb::open(&dir.path().join("store"), 1 << 20).expect("a store");
+    let (engine, faults) = Faulty::new(Box::new(redb));
+    let journal = Journal::open(Box::new(engine), subtend_journal::Options::default()).expect("a journal");
+    for listens in [true, false] {
+        let publisher = Publisher::start(journal.clone(), 64);
+        let session = SessionId(Uuid::from_u128(if listens { 8 } else { 9 }));
+        let at = Address { session, root: session, ..at(1) };
+        let held = faults.hold();
+        let mut early = listens.then(|| publisher.subscribe(Scope::All));
+        let (first_seq, changes, records) = (Seq(1), Changes::default(), vec![started(1, 1)]);
+        let frame = Frame { session, first_seq, epoch: Epoch(1), at_ms: 0, records: records.clone(), changes };
+        let appended = journal.append(Frames { frames: vec![frame] }).expect("appended");
+        let shown = listens.then(|| vec![Shown { session, first: Seq(1), records }]);
+        let (ends, born) = (Ends::default(), vec![session]);
+        publisher.appended(Batch { root: session, session, at: appended, ends, born, shown });
+        publisher.delta(&at, &Delta::Text("I ".into()), || true);
+        publisher.passing(
+            session,
+            session,
+            What::Progress { call: CallId { turn: TurnNo(1), ix: 0 }, line: "x".into() },
+        );
+        let mut late = publisher.subscribe(Scope::All);
+        publisher.delta(&at, &Delta::Text("am".into()), || true);
+        assert!(late.try_next().is_none(), "nothing names it before its birth is durable");
+        drop(held);
+        assert_eq!(words(late.next().await.unwrap()), if listens { "1 turn_started" } else { "1@0 I am" });
+        if let Some(early) = &mut early {
+            assert_eq!(words(early.next().await.unwrap()), "1 turn_started");
+            assert_eq!(words(early.next().await.unwrap()), "1@0 I am");
+        }
+        publisher.delta(&at, &Delta::Text("!".into()), || true);
+        publisher.streamed(&at);
+        assert_eq!(publisher.shared.streaming.load(Ordering::Relaxed), 0);
+    }
+}

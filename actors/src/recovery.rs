@@ -1,0 +1,5 @@
+//! The start: what was in flight ends, continues or waits, and what the outbox owes is delivered.
+
+pub mod boot;
+pub(crate) mod rows;
+pub(crate) mod unreadable;

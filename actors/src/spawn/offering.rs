@@ -1,0 +1,243 @@
+//! What a session is offered: its tools under its authority, and the agents that it may spawn.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, PoisonError};
+
+use subtend_agents::manifest::Manifest;
+use subtend_agents::profile::Profile;
+use subtend_agents::prompt::{self, Named, Parts};
+use subtend_agents::template::MinionTemplate;
+use subtend_session::authority::{Access, Authority, Verdict};
+use subtend_session::call::{CallKind, Invalid};
+use subtend_session::command::{Answered, AskedCall};
+use subtend_session::dialect::Dialect;
+use subtend_session::ids::Text;
+use subtend_session::place::{BranchKind, Place};
+use subtend_session::state::State;
+use subtend_tools::dialect::{Offered, OfferedProfile, OfferedTemplate, Request, discovery, minion};
+use subtend_tools::plan_exit;
+
+use crate::spawn::agents::Agents;
+use crate::spawn::caches::Key;
+use crate::spawn::offer::{Classified, Finds, Meant, Offer, narrowed, spawning};
+use crate::spawn::profiles::{self, Caller};
+use crate::spawn::tree_call;
+use crate::values::answering::{agent_of, pool_name};
+
+impl Agents {
+    /// What `state`'s session is offered.
+    pub(crate) fn offer(&self, state: &State) -> Arc<Offer> {
+        let (agent, only) = (agent_of(state), self.listed(state));
+        let attended = self.approvals.attended();
+        let above = self.agents_above(state);
+        let key = Key {
+            agent: Arc::clone(agent),
+            ceiling: state.created.ceiling.hash,
+            imported: state.created.imported.clone(),
+            only,
+            attended,
+            dialects: self.dialects_of(state),
+            nested: matches!(state.created.place, Place::Child { kind: BranchKind::Subagent, .. }),
+            returns: state.created.returns,
+            in_full: state.created.in_full.clone(),
+            source: self.source(state.created.source),
+            plans: self.plans(state),
+            above,
+        };
+        let mut made = self.offers.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(offer) = made.get(&key) {
+            return Arc::clone(offer);
+        }
+        let offer = Arc::new(self.make_offer(state, &key));
+        made.insert(key, Arc::clone(&offer));
+        offer
+    }
+
+    /// The dialects of `state`'s session: those of the host for one that no call made, else those of its birth that the host
+    /// still has (K18).
+    fn dialects_of(&self, state: &State) -> Vec<Dialect> {
+        let host = self.dialects.offered().iter().copied();
+        match state.created.place {
+            Place::Child { call: Some(_), .. } => {
+                host.filter(|dialect| state.created.dialects.iter().any(|name| **name == *dialect.name())).collect()
+            }
+            Place::Root | Place::Child { call: None, .. } => host.collect(),
+        }
+    }
+
+    /// The tools that `state`'s session is offered at most, by its own list and its present manifest's.
+    pub(crate) fn listed(&self, state: &State) -> Option<Vec<Text>> {
+        let manifest = self.catalog.get(agent_of(state));
+        narrowed(state.tools.as_ref(), manifest.and_then(|manifest| manifest.tools.as_ref()))
+    }
+
+    fn make_offer(&self, state: &State, key: &Key) -> Offer {
+        let Key { agent, only, attended, above, dialects, nested, returns, in_full, source, plans, .. } = key;
+        let manifest = self.catalog.get(agent);
+        let above: Vec<Authority> = above.iter().map(|agent| self.present(agent)).collect();
+        let policy = self.policy.body.as_deref().cloned().unwrap_or_else(Authority::deny_all);
+        let authority = Arc::new(state.ceiling.at_use(&policy, &self.present(agent), &above));
+        let mut specs = self.tools.offered(&authority, only.as_deref(), *attended);
+        let shown_tools = specs.iter().map(|tool| Arc::clone(&tool.name)).collect();
+        let finds = in_full.as_ref().map(|shown| Finds { all: specs.as_slice().into(), shown: shown.clone() });
+        if let Some(finds) = &finds {
+            specs.retain(|tool| finds.shown.contains(&tool.name));
+            specs.extend(discovery::specs());
+        }
+        let (mut agents, mut shown) = (Vec::new(), Vec::new());
+        for manifest in self.catalog.spawnable() {
+            let entry = (Arc::clone(&manifest.name), Arc::clone(&manifest.description));
+            let verdict = authority.verdict(&spawning(&manifest.name));
+            if verdict == Verdict::Allow || (verdict == Verdict::Ask && *attended) {
+                shown.push(entry.clone());
+            }
+            if verdict > Verdict::Deny {
+                agents.push(entry);
+            }
+        }
+        let may = |dialect: &Dialect| {
+            let listed = only.as_ref().is_none_or(|only| only.iter().any(|name| **name == *dialect.name()));
+            let any = !agents.is_empty() || authority.verdict(&spawning(agent)) > Verdict::Deny;
+            listed && any && (!agents.is_empty() || !dialect.nests())
+        };
+        let opens = Offered {
+            dialects: dialects.iter().copied().filter(may).collect(),
+            own: Arc::clone(agent),
+            profiles: self.offered_profiles(),
+            templates: self.offered_templates(),
+            // The same whether an approver is attached or not: a later activation classifies a call as this one does.
+            tools: self.tools.offered(&authority, only.as_deref(), true).into_iter().map(|tool| tool.name).collect(),
+            shown_tools,
+            nested: *nested,
+            source: *source,
+            agents,
+            shown,
+        };
+        specs.extend(opens.specs(self.options.manage_tasks));
+        let is_shown = |dialect: &Dialect| specs.iter().any(|spec| *spec.name == *dialect.name());
+        let shown: Vec<Dialect> = opens.dialects.iter().copied().filter(is_shown).collect();
+        let caller = Caller { agent, authority: &authority, only: only.as_ref(), attended: *attended };
+        let told = self.offers(&shown, caller);
+        if *returns {
+            specs.push(minion::return_spec());
+        }
+        // A host's own tool of that name is used in its place.
+        let own = specs.iter().any(|spec| *spec.name == *plan_exit::NAME);
+        let proposes = plans.as_ref().filter(|_| !own).and_then(|model| self.proposed(model, *source));
+        // Nobody could approve it: the plan is the answer.
+        specs.extend(proposes.as_ref().filter(|_| *attended).map(|_| plan_exit::spec()));
+        let settings = manifest.map(|manifest| manifest.settings).unwrap_or_default();
+        let (agent, only, attended, returns) = (Arc::clone(agent), only.clone(), *attended, *returns);
+        let specs = specs.into();
+        Offer { specs, agent, attended, authority, only, opens, returns, finds, told, proposes, settings }
+    }
+
+    /// What a session that is offered `dialects` is told of them.
+    fn offers(&self, dialects: &[Dialect], caller: Caller<'_>) -> Option<Text> {
+        let parts = Parts::default().offering(dialects, || self.named_profiles(caller));
+        prompt::offers(&parts.offered, &parts.profiles)
+    }
+
+    /// The profiles that `caller` may name, with the tools of their jobs.
+    pub(crate) fn named_profiles(&self, caller: Caller<'_>) -> Vec<Named> {
+        profiles::named(&self.dialects.profiles, &self.catalog, &self.tools, caller)
+    }
+
+    fn offered_templates(&self) -> Vec<OfferedTemplate> {
+        let offered = |(name, template): (&Text, &MinionTemplate)| OfferedTemplate {
+            name: Arc::clone(name),
+            description: Arc::clone(&template.description),
+            message: template.message.clone(),
+            system_prompt: template.system_prompt.clone(),
+            tools: template.enabled_tools.clone(),
+            web: template.enable_web,
+        };
+        self.dialects.templates.iter().map(offered).collect()
+    }
+
+    fn offered_profiles(&self) -> Vec<OfferedProfile> {
+        let offered = |profile: &Arc<Profile>| OfferedProfile {
+            name: Arc::clone(&profile.name),
+            description: profile.about().into(),
+            agent: profile.agent.clone(),
+            tools: profile.tools.clone(),
+        };
+        self.dialects.profiles.all().map(offered).collect()
+    }
+
+    /// The model that sessions of `manifest` name: its pool, its model, or the one that they inherit.
+    pub(crate) fn model_name(&self, manifest: &Manifest, inherited: &Text) -> Text {
+        let Some(pool) = &manifest.pool else {
+            return manifest.model.clone().unwrap_or_else(|| Arc::clone(inherited));
+        };
+        let name = pool_name(pool);
+        if self.models.has_pool(&name) {
+            return name;
+        }
+        tracing::warn!(agent = %manifest.name, %pool, model = %inherited, "there is no such pool: its caller's model is used");
+        Arc::clone(inherited)
+    }
+}
+
+impl Agents {
+    /// Settles what a call is, where a person allowed `always` for good. Deterministic in these: a later activation finds the
+    /// same, whether anybody is there to be asked or not.
+    pub(crate) fn classify(&self, offer: &Offer, always: &BTreeSet<Access>, tool: &str, args: &str) -> Classified {
+        use subtend_tools::registry::Classified as Found;
+        if let Some(read) = offer.opens.read(tool, args) {
+            return match read {
+                Ok(Request::Start(start)) => {
+                    let access = spawning(&start.agent);
+                    if offer.authority.verdict(&access) == Verdict::Deny {
+                        let told = format!("{} may not be started here: do the work yourself", start.agent);
+                        return Classified::tree(Err(start.dialect.refused("NOT_ALLOWED", &told)));
+                    }
+                    // What is allowed needs no record: a birth has its own.
+                    let ask = offer.authority.verdict(&access) != Verdict::Allow && !always.contains(&access);
+                    let access = ask.then(|| Box::new(access));
+                    Classified { access, ask, ..Classified::tree(Ok(CallKind::Child(start.mode))) }
+                }
+                Ok(Request::Continue(again)) => Classified::tree(Ok(CallKind::Continue(again.mode))),
+                Err(error) => Classified::tree(Err(error.message.into())),
+            };
+        }
+        if let Some(kind) = tree_call::kind_of(offer, tool, args) {
+            return Classified::tree(kind);
+        }
+        let (used, found);
+        let (tool, args) = match offer.finds.as_ref().map(|finds| finds.meant(offer, tool, args)) {
+            None | Some(Meant::Plain) => (tool, args),
+            Some(Meant::Other(other)) => return other,
+            // Judged as if it had been called by its own name: no rule is on the way that it does not meet.
+            Some(Meant::Used(tool, args)) => {
+                (used, found) = (tool, args);
+                (&*used, &*found)
+            }
+        };
+        let granted = |access: &Access| always.contains(access);
+        match self.tools.classify(tool, args, &offer.authority, offer.only.as_deref(), true, &granted) {
+            Found::Ready { tool, args, kind, access, ask } => {
+                Classified { kind, note: None, access: access.map(Box::new), ask, ready: Some((tool, args)) }
+            }
+            Found::Invalid { kind, message } => {
+                let offered = || offer.specs.iter().map(|spec| &*spec.name);
+                let message = if kind == Invalid::UnknownTool { self.tools.unknown(tool, offered()) } else { message };
+                Classified { kind: CallKind::Invalid(kind), note: Some(message), access: None, ask: false, ready: None }
+            }
+        }
+    }
+
+    /// Takes back what a person need not be asked for: it was allowed for good in `state`'s session, which the one who
+    /// classified the calls did not know.
+    pub(crate) fn settle_words(&self, state: &State, offer: &Offer, answer: &mut Answered) {
+        if state.always.is_empty() {
+            return;
+        }
+        // Those that let a task go on are settled by who knows the tasks.
+        let asks = |call: &&mut AskedCall| call.ask && !matches!(call.kind, CallKind::Continue(_));
+        for call in answer.calls.iter_mut().filter(asks) {
+            let found = self.classify(offer, &state.always, &call.asked.tool, &call.asked.args);
+            (call.access, call.ask) = (found.access, found.ask);
+        }
+    }
+}

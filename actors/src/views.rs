@@ -1,0 +1,10 @@
+//! Read-only views over the journal.
+
+pub mod audit;
+pub(crate) mod branches;
+pub mod census;
+pub mod find;
+pub mod past;
+pub mod tasks;
+pub mod tree;
+pub mod usage;

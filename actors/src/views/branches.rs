@@ -1,0 +1,145 @@
+//! Branch objects: what a session knows of each of its branches (B1).
+
+use subtend_journal::{Journal, ReadError};
+use subtend_session::dialect::branch_state;
+use subtend_session::ids::{CallId, MsgRef, Seq, SessionId, Short, Text};
+use subtend_session::index::Head;
+use subtend_session::outcome::OutcomeKind;
+use subtend_session::place::{BranchKind, Place};
+use subtend_session::state::Phase;
+
+use crate::handle::SessionHandle;
+use crate::views::past::Past;
+
+/// A branch of a session: any session whose parent it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BranchInfo {
+    /// The branch.
+    pub id: SessionId,
+    /// Its short name, unique among its siblings.
+    pub short: Short,
+    /// The session that it is a branch of.
+    pub parent: SessionId,
+    /// Its kind.
+    pub kind: BranchKind,
+    /// Whether its model sees what was said in the parent up to the message that it hangs on.
+    pub inherits_context: bool,
+    /// The message that it hangs on: a record of the parent.
+    pub at: Option<Seq>,
+    /// The user message of the parent that was being worked on.
+    pub parent_message: MsgRef,
+    /// The answer of the parent that it hangs on, if it hangs on one.
+    pub assistant_message: Option<MsgRef>,
+    /// The parent's call that started it; absent where a person or the host made it.
+    pub call: Option<CallId>,
+    /// Its agent.
+    pub agent: Text,
+    /// Its title, or the start of its first input.
+    pub title: Text,
+    /// What it is to do, whole: in the words of the call that started it, else its first input.
+    pub task: Option<Text>,
+    /// Whether listings show it as a row of its own.
+    pub inspectable: bool,
+    /// The phase of its run.
+    pub phase: Phase,
+    /// How its last run ended.
+    pub outcome: Option<OutcomeKind>,
+    /// Answered turns of all its runs.
+    pub iterations: u32,
+    /// Wall clock of its birth, milliseconds since the epoch.
+    pub created_ms: i64,
+    /// Wall clock of its last change, milliseconds since the epoch.
+    pub updated_ms: i64,
+    /// Its metadata: a JSON object as text.
+    pub metadata: Option<Text>,
+}
+
+impl BranchInfo {
+    /// Builds the object of session `id` from its row and its records; `None` for a root. `task` is what the call that
+    /// started it told it to do: the parent's records have it ([`Past::tasks`]).
+    pub fn of(id: SessionId, head: &Head, past: &Past, task: Option<&Text>) -> Option<Self> {
+        let Some(Place::Child { parent, kind, user_msg, assistant_msg, call, .. }) = &past.place else { return None };
+        let message = assistant_msg.as_ref().unwrap_or(user_msg);
+        Some(Self {
+            id,
+            short: head.short.clone(),
+            parent: *parent,
+            kind: *kind,
+            inherits_context: match kind {
+                BranchKind::Human | BranchKind::Alternative => true,
+                BranchKind::Subagent | BranchKind::Service => false,
+            },
+            at: Some(message.seq),
+            parent_message: *user_msg,
+            assistant_message: *assistant_msg,
+            call: *call,
+            agent: head.agent.clone(),
+            title: head.title.clone(),
+            task: task.or(past.prompt.as_ref()).cloned(),
+            inspectable: head.inspectable,
+            phase: head.state,
+            outcome: head.last_outcome,
+            iterations: past.turns,
+            created_ms: head.created_ms,
+            updated_ms: head.updated_ms,
+            metadata: past.metadata.clone(),
+        })
+    }
+
+    /// Returns its state in the words of the `subagent` tool: running, complete, cancelled, abandoned (the host restarted),
+    /// max_iterations or error; `None` before its first run.
+    pub fn state(&self) -> Option<&'static str> {
+        branch_state(self.phase, self.outcome)
+    }
+
+    fn read(journal: &Journal, id: SessionId, task: Option<&Text>) -> Result<Option<Self>, ReadError> {
+        let Some(head) = journal.head(id)?.filter(|head| !head.deleted) else { return Ok(None) };
+        Ok(Self::of(id, &head, &Past::read(journal, id)?, task))
+    }
+}
+
+impl SessionHandle {
+    /// Lists the branches of the session in the order of their births: those that its model started, and those of persons and of
+    /// the host.
+    ///
+    /// The list includes branches that are not [inspectable](BranchInfo::inspectable): a picker leaves them out, or shows them
+    /// with the call that started them.
+    ///
+    /// # Errors
+    /// When the session or one of its branches cannot be read.
+    ///
+    /// # Cancel safety
+    /// Safe: dropping the future changes nothing.
+    ///
+    /// # Durability
+    /// What is listed is durable; all that was appended before the call is seen.
+    pub async fn branches(&self) -> Result<Vec<BranchInfo>, ReadError> {
+        // A failed journal can still be read.
+        drop(self.hub.journal.settled().await);
+        let journal = &self.hub.journal;
+        let past = Past::read(journal, self.id)?;
+        let mut found = Vec::with_capacity(past.born.len());
+        for id in &past.born {
+            found.extend(BranchInfo::read(journal, *id, past.tasks.get(id))?);
+        }
+        Ok(found)
+    }
+
+    /// Returns the session as a branch of its parent; `None` for a root.
+    ///
+    /// # Errors
+    /// When the session or its parent cannot be read.
+    ///
+    /// # Cancel safety
+    /// Safe: dropping the future changes nothing.
+    ///
+    /// # Durability
+    /// What is returned is durable; all that was appended before the call is seen.
+    pub async fn as_branch(&self) -> Result<Option<BranchInfo>, ReadError> {
+        drop(self.hub.journal.settled().await);
+        let journal = &self.hub.journal;
+        let Some(parent) = journal.head(self.id)?.and_then(|head| head.parent) else { return Ok(None) };
+        let above = Past::read(journal, parent)?;
+        BranchInfo::read(journal, self.id, above.tasks.get(&self.id))
+    }
+}

@@ -1,0 +1,251 @@
+//! Tasks: what agents were given to do by other agents or by the host, in the words of a task list (R1, R2).
+
+use subtend_journal::{Journal, ReadError};
+use subtend_session::ids::{SessionId, Short, Text};
+use subtend_session::index::Head;
+use subtend_session::outcome::{Outcome, OutcomeKind};
+use subtend_session::place::{BranchKind, Owner};
+use subtend_session::record::From;
+use subtend_session::state::{Phase, State};
+
+use crate::answer::Receipt;
+use crate::prompt::PromptError;
+use crate::runtime::{OpenOptions, Runtime};
+use crate::views::past::Past;
+
+/// How far a task is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TaskStatus {
+    /// Its run waits for its first slot, or there was none yet.
+    Pending,
+    /// Its run is in flight: at work, waiting or held.
+    Running,
+    /// Its last run completed.
+    Completed,
+    /// Its last run came to nothing: failed, timed out, out of turns or budget, lost, or given up.
+    Failed,
+    /// Its last run was cancelled or interrupted.
+    Cancelled,
+}
+
+impl TaskStatus {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Pending, Self::Running, Self::Completed, Self::Failed, Self::Cancelled];
+
+    /// The word for listings.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Running => "running",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// The status of a session whose run stands so.
+    pub fn of(phase: Phase, last: Option<OutcomeKind>) -> Self {
+        match phase {
+            Phase::Queued => Self::Pending,
+            Phase::Working
+            | Phase::WaitingMidTurn
+            | Phase::WaitingAtRest
+            | Phase::HeldInterrupted
+            | Phase::HeldOutOfTurns
+            | Phase::Closing => Self::Running,
+            Phase::Quiet => match last {
+                None => Self::Pending,
+                Some(OutcomeKind::Completed) => Self::Completed,
+                Some(OutcomeKind::Cancelled | OutcomeKind::Interrupted) => Self::Cancelled,
+                Some(
+                    OutcomeKind::Failed
+                    | OutcomeKind::TimedOut
+                    | OutcomeKind::OutOfTurns
+                    | OutcomeKind::OutOfBudget
+                    | OutcomeKind::Lost
+                    | OutcomeKind::RestartsExhausted,
+                ) => Self::Failed,
+            },
+        }
+    }
+}
+
+/// Which tasks are listed; by default all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TaskFilter {
+    /// Only those that stand so.
+    pub status: Option<TaskStatus>,
+    /// Only those that this session started.
+    pub parent: Option<SessionId>,
+    /// So many at most, the newest.
+    pub limit: Option<usize>,
+}
+
+/// A subagent's session, as a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// The session.
+    pub session: SessionId,
+    /// Its short name, unique among its siblings.
+    pub short: Short,
+    /// The session that started it; absent for a task of the host.
+    pub parent: Option<SessionId>,
+    /// The root of its tree.
+    pub root: SessionId,
+    /// Its agent.
+    pub agent: Text,
+    /// Its title, or the start of what it was told.
+    pub title: Text,
+    /// How far it is.
+    pub status: TaskStatus,
+    /// How its last run ended; absent while one is in flight and before the first end.
+    pub outcome: Option<OutcomeKind>,
+    /// The same with its cause, as its records have it.
+    pub cause: Option<Outcome>,
+    /// Its first input.
+    pub prompt: Option<Text>,
+    /// The whole result of its last run: the answer, or partial output. Absent as the outcome is.
+    pub result: Option<Text>,
+    /// Its metadata after the last merge: JSON text.
+    pub metadata: Option<Text>,
+    /// Wall clock of its birth, milliseconds since the epoch; informative.
+    pub created_ms: i64,
+    /// Wall clock of its last record; informative.
+    pub updated_ms: i64,
+    /// Wall clock of the last end; informative. Absent as the outcome is.
+    pub ended_ms: Option<i64>,
+}
+
+impl Task {
+    /// Lists the tasks of a journal that no runtime needs to have, newest first. Blocks while it reads: the rows of all
+    /// sessions, and the records of each task that is listed. What cannot be read of one is left out of it.
+    ///
+    /// # Errors
+    /// When the journal cannot be read as a whole.
+    pub fn list(journal: &Journal, filter: TaskFilter) -> Result<Vec<Self>, ReadError> {
+        let tasks = journal.heads()?.into_iter().filter_map(|(session, head)| Self::of(session, head));
+        let mut found: Vec<Self> = tasks
+            .filter(|task| filter.status.is_none_or(|status| task.status == status))
+            .filter(|task| filter.parent.is_none_or(|parent| task.parent == Some(parent)))
+            .collect();
+        // Those of one moment stand in the order of their ids: the same in every listing.
+        found.sort_unstable_by_key(|task| std::cmp::Reverse((task.created_ms, task.session)));
+        found.truncate(filter.limit.unwrap_or(usize::MAX));
+        found.into_iter().map(|task| task.told(journal)).collect()
+    }
+
+    /// Adds what the records tell.
+    fn told(mut self, journal: &Journal) -> Result<Self, ReadError> {
+        let past = match Past::read(journal, self.session) {
+            Ok(past) => past,
+            Err(error @ (ReadError::Engine(_) | ReadError::Closed)) => return Err(error),
+            // The others are listed all the same.
+            Err(error @ (ReadError::NoSuchSession(_) | ReadError::Damaged { .. } | ReadError::Newer { .. })) => {
+                tracing::warn!(session = %self.session, %error, "a task is listed without what its records tell");
+                return Ok(self);
+            }
+        };
+        if self.outcome.is_some() {
+            self.result = whole(journal, self.session, &past)?;
+            (self.cause, self.ended_ms) = (past.outcome, past.ended_ms);
+        }
+        (self.prompt, self.metadata) = (past.prompt, past.metadata);
+        Ok(self)
+    }
+
+    /// The session of `head` as a task, if it is one.
+    fn of(session: SessionId, head: Head) -> Option<Self> {
+        let subagent = match head.kind {
+            Some(BranchKind::Subagent) => true,
+            Some(BranchKind::Human | BranchKind::Alternative | BranchKind::Service) => false,
+            // Rows of a former version do not say it: there were no other branches then.
+            None => head.parent.is_some(),
+        };
+        let status = TaskStatus::of(head.state, head.last_outcome);
+        let task = || Self {
+            session,
+            short: head.short,
+            parent: head.parent,
+            root: head.root,
+            agent: head.agent,
+            title: head.title,
+            status,
+            outcome: head.last_outcome.filter(|_| head.state == Phase::Quiet),
+            cause: None,
+            prompt: None,
+            result: None,
+            metadata: None,
+            created_ms: head.created_ms,
+            updated_ms: head.updated_ms,
+            ended_ms: None,
+        };
+        (subagent && !head.deleted).then(task)
+    }
+}
+
+/// The whole text of the last end: its record holds as much as an owner is sent.
+fn whole(journal: &Journal, session: SessionId, past: &Past) -> Result<Option<Text>, ReadError> {
+    let Some(start) = past.result.clone() else { return Ok(None) };
+    if start.len() as u64 >= past.result_len {
+        return Ok(Some(start));
+    }
+    let stored = journal.records(session)?;
+    let state = State::fold(session, stored.iter().map(|stored| &stored.record)).ok();
+    Ok(state.and_then(|state| state.last).and_then(|last| last.text).or(Some(start)))
+}
+
+impl Runtime {
+    /// Starts a task of the host that no session owns (R1): `options` names its agent, which may be one that only agents start, its
+    /// description (`title`) and its metadata. [`SessionHandle::detach`](crate::SessionHandle::detach) starts one below a session.
+    ///
+    /// The task waits for a slot, as every task does; its time limit (`run_ms`) counts from its start.
+    ///
+    /// ```
+    /// # async fn example(runtime: &subtend_actors::Runtime) -> Result<(), Box<dyn std::error::Error>> {
+    /// use subtend_actors::OpenOptions;
+    ///
+    /// let options = OpenOptions { title: Some("licences".into()), ..OpenOptions::agent("explore") };
+    /// let task = runtime.spawn_task(options, "Which licences do the dependencies have?").await?;
+    /// println!("{}", task.answer().await?.text);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`PromptError::Open`] and [`PromptError::Send`]; then no task is listed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves open whether the task is started.
+    ///
+    /// # Durability
+    /// The task and its prompt are durable when the receipt is returned.
+    pub async fn spawn_task(
+        &self,
+        options: impl Into<OpenOptions>,
+        prompt: impl Into<Text>,
+    ) -> Result<Receipt, PromptError> {
+        let session = self.open_root(options.into(), true)?;
+        let sent = session.input(prompt).by(From::Host, Owner::Detached { by_host: true }).send().await;
+        if sent.is_err() {
+            // Without its prompt it would be pending for good.
+            drop(session.delete(false).await);
+        }
+        Ok(sent?)
+    }
+
+    /// Subagents as a task list, newest first.
+    ///
+    /// # Errors
+    /// When the journal cannot be read.
+    ///
+    /// # Cancel safety
+    /// Safe: dropping the future changes nothing.
+    ///
+    /// # Durability
+    /// What is listed is durable; all that was appended before the call is seen.
+    pub async fn tasks(&self, filter: TaskFilter) -> Result<Vec<Task>, ReadError> {
+        // A journal that failed still says what it has.
+        drop(self.hub.journal.settled().await);
+        Task::list(&self.hub.journal, filter)
+    }
+}

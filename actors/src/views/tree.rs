@@ -1,0 +1,191 @@
+//! Trees: a session and all below it, read from the journal.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use subtend_journal::{Journal, Poisoned, ReadError};
+use subtend_session::ids::{RunNo, SessionId, Short, Text};
+use subtend_session::index::Head;
+use subtend_session::outcome::Outcome;
+use subtend_session::state::Phase;
+use subtend_session::usage::Usage;
+
+use crate::handle::SessionHandle;
+use crate::views::past::Past;
+
+/// Characters of a title that a drawn tree shows.
+const TITLE: usize = 60;
+
+/// A session and all below it, for people.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tree {
+    /// The session.
+    pub id: SessionId,
+    /// Its short name, unique among its siblings.
+    pub short: Short,
+    /// Its agent.
+    pub agent: Text,
+    /// Its title, or the start of its first input.
+    pub title: Text,
+    /// Subagent edges from the root.
+    pub depth: u32,
+    /// Where its run stands: quiet, queued, working, waiting or held.
+    pub phase: Phase,
+    /// The run in flight, or the last one; 0 before the first.
+    pub run: RunNo,
+    /// How the last run ended; absent while one is in flight and before the first.
+    pub outcome: Option<Outcome>,
+    /// Whether the last run's owner did not wait for it.
+    pub background: bool,
+    /// Answered turns, of all runs.
+    pub turns: u32,
+    /// What all its runs cost themselves, without those of the sessions below.
+    pub usage: Usage,
+    /// Working time of its ended runs, in milliseconds: without waits for children, for a slot and for a person.
+    pub worked_ms: u64,
+    /// Why the session's journal cannot be read; then what is only told by records is empty.
+    pub unread: Option<String>,
+    /// Its children, in the order of their birth.
+    pub children: Vec<Tree>,
+}
+
+/// Why there is no tree.
+#[derive(Debug, thiserror::Error)]
+pub enum TreeError {
+    /// The top cannot be read. Another session that cannot is shown with the reason.
+    #[error("the tree cannot be read: {0}")]
+    Read(#[from] ReadError),
+    /// The journal failed.
+    #[error("the journal failed ({0}); open the store again to recover")]
+    Poisoned(#[from] Poisoned),
+}
+
+impl SessionHandle {
+    /// The session and all below it, as the journal has them: no session is woken for it.
+    ///
+    /// Each session is seen at one moment, and the moments follow each other: a child may have ended that its parent, read
+    /// before it, still waits for. Good for people, not for decisions.
+    ///
+    /// # Errors
+    /// [`TreeError`].
+    ///
+    /// # Cancel safety
+    /// Safe: dropping the future changes nothing.
+    ///
+    /// # Durability
+    /// What is shown is durable; all that was appended before the call is seen.
+    pub async fn tree(&self) -> Result<Tree, TreeError> {
+        self.hub.journal.settled().await?;
+        Ok(Tree::read(&self.hub.journal, self.id)?)
+    }
+}
+
+impl Tree {
+    /// Reads a tree from a journal that no runtime needs to have. Blocks while it reads: every record of the tree once.
+    ///
+    /// # Errors
+    /// When the top is not there or its index row cannot be read.
+    pub fn read(journal: &Journal, top: SessionId) -> Result<Self, ReadError> {
+        let mut seen = HashSet::from([top]);
+        let head = journal.head(top)?.ok_or(ReadError::NoSuchSession(top))?;
+        Self::grow(journal, top, &head, &mut seen)
+    }
+
+    fn grow(journal: &Journal, id: SessionId, head: &Head, seen: &mut HashSet<SessionId>) -> Result<Self, ReadError> {
+        let (past, unread) = match Past::read(journal, id) {
+            Ok(past) => (past, None),
+            Err(error) => (Past::default(), Some(error.to_string())),
+        };
+        // Those that the parent's records name are in the order of birth; the index knows them even if those are damaged.
+        let kids = journal.kids(id)?;
+        let mut children = Vec::with_capacity(kids.len());
+        for kid in past.born.iter().chain(&kids) {
+            // Each once: a damaged store may hold a ring.
+            if !seen.insert(*kid) {
+                continue;
+            }
+            match journal.head(*kid) {
+                Ok(Some(head)) if !head.deleted => children.push(Self::grow(journal, *kid, &head, seen)?),
+                Ok(Some(_) | None) => {}
+                Err(error) => children.push(Self::unread(*kid, head.depth, error.to_string())),
+            }
+        }
+        Ok(Self {
+            id,
+            short: head.short.clone(),
+            agent: head.agent.clone(),
+            title: head.title.clone(),
+            depth: head.depth,
+            phase: head.state,
+            run: past.run,
+            outcome: past.outcome,
+            background: past.background,
+            turns: past.turns,
+            usage: past.usage,
+            worked_ms: past.worked_ms,
+            unread,
+            children,
+        })
+    }
+
+    /// A session without a readable index row: nothing but its id is known.
+    fn unread(id: SessionId, above: u32, why: String) -> Self {
+        Self {
+            id,
+            short: id.short(),
+            agent: "".into(),
+            title: "".into(),
+            depth: above.saturating_add(1),
+            phase: Phase::Quiet,
+            run: RunNo(0),
+            outcome: None,
+            background: false,
+            turns: 0,
+            usage: Usage::default(),
+            worked_ms: 0,
+            unread: Some(why),
+            children: Vec::new(),
+        }
+    }
+
+    fn draw(&self, f: &mut fmt::Formatter<'_>, before: &str, below: &str) -> fmt::Result {
+        let word = match (&self.outcome, self.phase) {
+            (Some(outcome), _) => outcome.kind().word(),
+            (None, Phase::Queued) => "queued",
+            (None, Phase::Quiet) => "quiet",
+            (None, Phase::WaitingMidTurn | Phase::WaitingAtRest) => "waiting",
+            (None, Phase::Working | Phase::HeldInterrupted | Phase::HeldOutOfTurns | Phase::Closing) => "in flight",
+        };
+        let turns = if self.turns == 1 { "turn" } else { "turns" };
+        write!(f, "{before}{} {}  {word}, {} {turns}", self.agent, self.short, self.turns)?;
+        // One line, whatever was said.
+        let title: String = self.title.split_whitespace().collect::<Vec<_>>().join(" ");
+        let mut shown: String = title.chars().filter(|c| !c.is_control()).take(TITLE).collect();
+        if shown.len() < title.len() {
+            shown.push('…');
+        }
+        if !shown.is_empty() {
+            write!(f, "  {shown}")?;
+        }
+        let last = self.children.len().saturating_sub(1);
+        for (at, child) in self.children.iter().enumerate() {
+            let (hook, line) = if at == last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+            writeln!(f)?;
+            child.draw(f, &format!("{below}{hook}"), &format!("{below}{line}"))?;
+        }
+        Ok(())
+    }
+
+    /// Visits each session, parents before children.
+    pub fn each<'a>(&'a self, visit: &mut dyn FnMut(&'a Tree)) {
+        visit(self);
+        self.children.iter().for_each(|child| child.each(visit));
+    }
+}
+
+/// A session a line, those below it indented: its agent and short name, how its last run ended, and what it is about.
+impl fmt::Display for Tree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.draw(f, "", "")
+    }
+}
