@@ -32,6 +32,7 @@ mod find;
 mod guard;
 mod import;
 mod interrupt;
+mod json;
 mod metadata;
 mod paint;
 mod progress;

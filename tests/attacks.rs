@@ -29,10 +29,13 @@ mod attacks {
     mod imports;
     mod inheritance;
     mod kept;
+    #[cfg(unix)]
+    mod linked;
     mod moved;
     mod output;
     mod paths;
     mod present;
+    mod rules;
     mod shell;
     mod trusted;
     mod words;

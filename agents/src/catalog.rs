@@ -79,7 +79,11 @@ impl Catalog {
     pub fn load(workspace: &Path) -> Self {
         let mut catalog = Self::builtin();
         let mut files = Vec::new();
-        catalog.find(&workspace.join(FOLDER), 0, &mut files);
+        match linked(workspace) {
+            // Who may write what it leads to would write agents, and no rule for this folder covers that.
+            Some(link) => catalog.refuse(&link, "is a symbolic link, which is not followed: use a folder".to_owned()),
+            None => catalog.find(&workspace.join(FOLDER), 0, &mut files),
+        }
         files.sort_unstable();
         if let Some(first) = files.get(MAX_FILES) {
             let message = format!("not read, nor any after it: there are more than {MAX_FILES} agent files");
@@ -241,6 +245,15 @@ impl Catalog {
     fn warn(&mut self, path: &Path, message: String) {
         self.problems.push(Problem { path: path.to_owned(), kind: ProblemKind::Warning, message });
     }
+}
+
+/// The first symbolic link on the way from `workspace` to its agents.
+fn linked(workspace: &Path) -> Option<PathBuf> {
+    let mut at = workspace.to_owned();
+    Path::new(FOLDER).components().find_map(|part| {
+        at.push(part);
+        at.is_symlink().then(|| at.clone())
+    })
 }
 
 /// What is wrong with the first rule of a manifest that names an agent which is not among `known`.

@@ -47,6 +47,10 @@ pub(crate) struct Parsed {
 pub(crate) fn parse(text: &str, stem: &str, source: Source) -> Result<Parsed, BadManifest> {
     let (yaml, body) = split(text)?;
     let mut map = yaml_map(yaml)?;
+    // An empty key says nothing; an empty map of permissions seems to, and is told.
+    if let Some(permissions) = map.get_mut("permissions").filter(|value| value.is_null()) {
+        *permissions = Value::Object(Map::new());
+    }
     map.retain(|_, value| !value.is_null());
     let name = name_in(&map, stem);
     name::check(&name)?;
@@ -74,9 +78,8 @@ pub(crate) fn parse(text: &str, stem: &str, source: Source) -> Result<Parsed, Ba
         return Err(field(key, why));
     }
     let mut warnings = Vec::new();
-    if rules.as_ref().is_some_and(permissions::narrows_nothing) {
-        warnings.push("`permissions` only allows, which changes nothing: add `\"*\": deny` to deny the rest".into());
-    }
+    warnings.extend(rules.as_ref().and_then(permissions::narrows_nothing).map(str::to_owned));
+    warnings.extend(rules.iter().flat_map(permissions::without_address));
     let keys = || schema::keys().collect::<Vec<_>>().join(", ");
     warnings
         .extend(extra.keys().map(|key| format!("unknown key `{key}` is kept without effect; the keys are {}", keys())));

@@ -42,9 +42,25 @@ fn add_resources(rules: &mut Vec<Rule>, action: &str, resources: &Map<String, Va
     Ok(())
 }
 
-/// Whether the set narrows nothing: it is met with the caller's authority, so allows alone have no effect.
-pub(crate) fn narrows_nothing(set: &RuleSet) -> bool {
-    set.default == Verdict::Allow && set.rules.iter().all(|rule| rule.verdict == Verdict::Allow)
+/// Why the set narrows nothing, if it does not: it is met with the caller's authority, so allows alone have no effect.
+pub(crate) fn narrows_nothing(set: &RuleSet) -> Option<&'static str> {
+    let lower = |rule: &Rule| rule.verdict != Verdict::Allow;
+    match set.rules.is_empty() {
+        _ if set.default != Verdict::Allow || set.rules.iter().any(lower) => None,
+        true => Some("`permissions` is empty, which changes nothing: name actions below it, or leave it out"),
+        false => Some("`permissions` only allows, which changes nothing: add `\"*\": deny` to deny the rest"),
+    }
+}
+
+/// Warnings for patterns of `net.fetch` that match no address, but of hosts whose tools name what they fetch otherwise.
+pub(crate) fn without_address(set: &RuleSet) -> impl Iterator<Item = String> {
+    let odd = |rule: &&Rule| {
+        &*rule.action == "net.fetch" && !rule.resource.starts_with('*') && !rule.resource.contains("://")
+    };
+    set.rules.iter().filter(odd).map(|rule| {
+        let pattern = &rule.resource;
+        format!("`net.fetch`: `{pattern}` matches no address: write `https://{pattern}/*`, or `*{pattern}*`")
+    })
 }
 
 fn verdict(value: &Value) -> Result<Verdict, String> {
@@ -103,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_set_of_allows_is_known_to_do_nothing() {
-        let narrows = |value| parse(&value).map(|set| !narrows_nothing(&set));
+        let narrows = |value| parse(&value).map(|set| narrows_nothing(&set).is_none());
         assert_eq!(narrows(json!({"fs.read": "allow"})), Ok(false));
         assert_eq!(narrows(json!({"*": "deny", "fs.read": "allow"})), Ok(true));
         assert_eq!(narrows(json!({"fs.read": {"a": "ask"}})), Ok(true));

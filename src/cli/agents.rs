@@ -15,6 +15,7 @@ use super::paint::{BAD, BOLD, DIM, In, ODD, clip, fill};
 use super::trust::Trust;
 use super::work::{choice, hub};
 use super::{settings, workspace};
+use crate::cli::json;
 
 mod check;
 pub(crate) mod model;
@@ -117,7 +118,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     };
     let mut out = anstream::stdout().lock();
     if args.json {
-        serde_json::to_writer(&mut out, &listing)?;
+        json::write(&mut out, &listing)?;
         writeln!(out)?;
         return Ok(Code::Done);
     }

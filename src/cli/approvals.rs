@@ -16,6 +16,7 @@ use super::fail::{Code, Fail};
 use super::paint::{BAD, DIM, GOOD, In, ODD, clip, exact, first_line, harmless};
 use super::shelf::Shelf;
 use super::work::approve;
+use crate::cli::json;
 
 /// Lists what agents asked a person for: what still waits, or with --all everything that was ever asked.
 ///
@@ -68,7 +69,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let rows = if args.all { ever(&shelf, above)? } else { open(&shelf, above)? };
     let mut out = anstream::stdout().lock();
     if args.json {
-        serde_json::to_writer(&mut out, &rows)?;
+        json::write(&mut out, &rows)?;
         writeln!(out)?;
         return Ok(Code::Done);
     }

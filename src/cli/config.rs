@@ -1,5 +1,6 @@
 //! `subtend config`: what is configured, by whom, and how to change it.
 
+use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -7,11 +8,13 @@ use serde::Serialize;
 use serde_json::Value;
 use subtend::agents::front_matter;
 use subtend::config::{self as configuration, Key, Loaded, MAX_FILE_BYTES, Origin, Setting, Warning, schema, shipped};
+use subtend_journal::owner_only::file_options;
 
 use super::fail::{Code, Fail};
 use super::paint::{BOLD, DIM, In, clip, fill};
 use super::trust::{self, Trust};
 use super::{settings, work, workspace};
+use crate::cli::json;
 
 mod options;
 
@@ -113,7 +116,7 @@ fn show(key: Option<&str>, folder: &Path, json: bool) -> Result<Code, Fail> {
     let values = key.map_or_else(|| Ok(loaded.values.clone()), |key| loaded.at(&key)).map_err(refused)?;
     let mut out = anstream::stdout().lock();
     if json {
-        serde_json::to_writer(&mut out, &Shown { values: &values, warnings: &loaded.warnings })?;
+        json::write(&mut out, &Shown { values: &values, warnings: &loaded.warnings })?;
         writeln!(out)?;
         return Ok(Code::Done);
     }
@@ -204,12 +207,22 @@ fn read(origin: Origin, text: &str) -> Result<Loaded, Fail> {
 
 /// Puts the file in its place whole: who reads it meanwhile has the old one or the new one.
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), Fail> {
+    write_with(File::options(), path, text)
+}
+
+/// As [`write`], for its owner alone.
+pub(crate) fn write_private(path: &Path, text: &str) -> Result<(), Fail> {
+    write_with(file_options(), path, text)
+}
+
+fn write_with(mut options: OpenOptions, path: &Path, text: &str) -> Result<(), Fail> {
     let failed = |error: std::io::Error| Fail::Other(format!("{} cannot be written: {error}", path.display()));
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(failed)?;
     }
     let beside = path.with_extension(format!("yaml.{}", std::process::id()));
-    std::fs::write(&beside, text).map_err(failed)?;
+    let mut file = options.write(true).create(true).truncate(true).open(&beside).map_err(failed)?;
+    file.write_all(text.as_bytes()).map_err(failed)?;
     std::fs::rename(&beside, path).map_err(|error| {
         drop(std::fs::remove_file(&beside));
         failed(error)

@@ -61,10 +61,10 @@ impl StoreArgs {
         Ok(Place { spec, data, accept_loss: self.accept_loss })
     }
 
-    /// What tools in `workspace` must not reach: the store, and the data directory unless the workspace lies in it beside the store.
-    pub(crate) fn kept(&self, workspace: &Path) -> Result<Vec<PathBuf>, Fail> {
+    /// What tools must not reach: the store, and the data directory that holds it.
+    pub(crate) fn kept(&self) -> Result<Vec<PathBuf>, Fail> {
         let Some(store) = self.place()?.path().map(Path::to_owned) else { return Ok(Vec::new()) };
-        let data = store.parent().filter(|data| self.store.is_none() && !workspace.starts_with(resolved(data)));
+        let data = store.parent().filter(|_| self.store.is_none());
         Ok(data.map(Path::to_owned).into_iter().chain([store.clone()]).collect())
     }
 
@@ -76,11 +76,6 @@ impl StoreArgs {
             (None, None) => String::new(),
         }
     }
-}
-
-/// The path without links, where it exists.
-fn resolved(path: &Path) -> PathBuf {
-    path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
 }
 
 /// A word as a shell takes it.

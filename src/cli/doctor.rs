@@ -13,6 +13,7 @@ use super::paint::{BAD, GOOD, In, ODD, harmless};
 use super::trust::Trust;
 use super::work::{choice, hub};
 use super::{settings, workspace};
+use crate::cli::json;
 
 mod disk;
 mod installation;
@@ -101,7 +102,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let sound = findings.iter().all(|finding| finding.grade != Grade::Bad);
     let mut out = anstream::stdout().lock();
     if args.json {
-        serde_json::to_writer(&mut out, &Findings { sound, findings: &findings })?;
+        json::write(&mut out, &Findings { sound, findings: &findings })?;
         writeln!(out)?;
     } else {
         findings.iter().try_for_each(|finding| writeln!(out, "{}", text(finding)))?;

@@ -6,6 +6,7 @@ use subtend_actors::past::Past;
 use super::control;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
+use super::json;
 use super::shelf::Shelf;
 use super::tasks;
 
@@ -27,13 +28,13 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     if args.changes.is_empty() {
         let shelf = Shelf::must_open(&args.store)?;
         let past = Past::of(&shelf.records(shelf.find(&args.session)?)?);
-        control::say(&tasks::object(past.metadata.as_ref()).to_string())?;
+        control::say(&json::text(&tasks::object(past.metadata.as_ref()))?)?;
         return Ok(Code::Done);
     }
     let changes: Map<String, Value> = args.changes.iter().cloned().collect();
     control::with(&args.store, &args.session, async |session| {
         let merged = session.merge_metadata(Value::Object(changes)).await?;
-        control::say(&Value::Object(merged).to_string())?;
+        control::say(&json::text(&merged)?)?;
         Ok(Code::Done)
     })
 }

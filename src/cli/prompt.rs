@@ -20,6 +20,7 @@ use super::paint::{In, ODD, harmless};
 use super::trust::Trust;
 use super::work::hub;
 use super::{settings, workspace};
+use crate::cli::json;
 
 /// Prints the system prompt of a session: exactly what its model sees.
 ///
@@ -66,7 +67,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     if args.json {
         let Assembled { system, warnings, .. } = &assembled;
         let shown = Shown { agent: &manifest.name, profile: args.profile.as_deref(), system, warnings };
-        serde_json::to_writer(&mut out, &shown)?;
+        json::write(&mut out, &shown)?;
         writeln!(out)?;
         return Ok(Code::Done);
     }

@@ -12,6 +12,7 @@ use super::control;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::paint::{DIM, In, ago, clip, count};
+use crate::cli::json;
 
 /// Lists the queue of a session (inputs, and completions not yet given to its model), removes an input, or clears all inputs.
 #[derive(clap::Args, Debug)]
@@ -83,7 +84,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
             let entries = session.queue().await?;
             let mut out = anstream::stdout().lock();
             if args.json {
-                serde_json::to_writer(&mut out, &entries.iter().map(row).collect::<Vec<_>>())?;
+                json::write(&mut out, &entries.iter().map(row).collect::<Vec<_>>())?;
                 writeln!(out)?;
                 return Ok(Code::Done);
             }

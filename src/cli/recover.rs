@@ -11,6 +11,7 @@ use super::control;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::paint::{BAD, GOOD, In, clip, count, span};
+use crate::cli::json;
 
 /// Ends what a former process left in flight and delivers what is owed; the exit code is 3 if something could not be done.
 ///
@@ -55,7 +56,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         let recovered = recovered(runtime.boot());
         let mut out = anstream::stdout().lock();
         if args.json {
-            serde_json::to_writer(&mut out, &recovered)?;
+            json::write(&mut out, &recovered)?;
             writeln!(out)?;
         } else {
             writeln!(out, "{}", text(&recovered))?;

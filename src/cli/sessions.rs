@@ -18,6 +18,7 @@ use super::fail::{Code, Fail};
 use super::find::Heads;
 use super::paint::{BAD, DIM, In, LIVE, ago, clip, fill, in_flight, mark, phase_word};
 use super::shelf::Shelf;
+use crate::cli::json;
 
 /// Columns of a workspace's path.
 const FOLDER: usize = 24;
@@ -82,7 +83,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     }
     let mut out = anstream::stdout().lock();
     if args.json {
-        serde_json::to_writer(&mut out, &rows)?;
+        json::write(&mut out, &rows)?;
         writeln!(out)?;
         return Ok(Code::Done);
     }

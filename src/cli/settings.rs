@@ -37,17 +37,43 @@ pub(crate) fn load(workspace: &Workspace, trust: Trust) -> Result<Loaded, Fail> 
         }
     }
     let path = workspace.path().join(FILE);
-    if trust.is_used()
-        && let Some(text) = found(&path.display().to_string(), workspace.text(FILE, MAX_FILE_BYTES))?
-    {
-        layers.push(Layer::file(Origin::Project(path), &text)?);
+    let mut linked = None;
+    if trust.is_used() {
+        match project(workspace)? {
+            Project::Linked => {
+                let message = "it is a symbolic link, which is not followed, and says nothing: use a file".to_owned();
+                linked = Some(Warning { origin: Origin::Project(path), message });
+            }
+            Project::Says(text) => layers.push(Layer::file(Origin::Project(path), &text)?),
+            Project::Missing => {}
+        }
     }
     let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| Some((name.into_string().ok()?, value));
     let variables = std::env::vars_os().filter_map(text).filter(|(name, _)| name.starts_with("SUBTEND_"));
     layers.push(Layer::variables(variables.map(|(name, value)| (name, value.to_string_lossy().into_owned())))?);
     let mut loaded = Loaded::of(layers)?;
-    loaded.warnings.extend(unread);
+    loaded.warnings.extend(unread.into_iter().chain(linked));
     Ok(loaded)
+}
+
+/// The configuration of a workspace.
+pub(crate) enum Project {
+    /// There is none.
+    Missing,
+    /// It is a symbolic link: who may write what it leads to would write the configuration, and no rule for this file covers that.
+    Linked,
+    /// Its text.
+    Says(String),
+}
+
+/// Reads the configuration of a workspace; trust is the caller's matter.
+pub(crate) fn project(workspace: &Workspace) -> Result<Project, Fail> {
+    let path = workspace.path().join(FILE);
+    if path.is_symlink() {
+        return Ok(Project::Linked);
+    }
+    let text = found(&path.display().to_string(), workspace.text(FILE, MAX_FILE_BYTES))?;
+    Ok(text.map_or(Project::Missing, Project::Says))
 }
 
 fn read(path: &std::path::Path) -> io::Result<String> {

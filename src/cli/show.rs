@@ -17,6 +17,7 @@ use super::fail::{Code, Fail};
 use super::import::rights::ACTIONS;
 use super::shelf::Shelf;
 use super::tasks;
+use crate::cli::json;
 use entry::{Nested, Shown};
 use minion::Minion;
 
@@ -84,7 +85,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let transcript = transcript(&shelf, id, label.as_ref(), &mut nests.then(BTreeSet::new))?;
     let mut out = anstream::stdout().lock();
     if args.json {
-        serde_json::to_writer(&mut out, &transcript)?;
+        json::write(&mut out, &transcript)?;
         writeln!(out)?;
     } else {
         draw::draw(&mut out, &transcript, args.full)?;

@@ -14,6 +14,7 @@ use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::paint::{BAD, DIM, GOOD, In, LIVE, ODD, ago, clip, fill};
 use super::shelf::Shelf;
+use crate::cli::json;
 
 /// Lists what agents were given to do by other agents or by the host, newest first.
 ///
@@ -71,7 +72,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let rows = shelf.map_or_else(|| Ok(Vec::new()), |shelf| listed(&shelf, args))?;
     let mut out = anstream::stdout().lock();
     if args.json {
-        serde_json::to_writer(&mut out, &rows)?;
+        json::write(&mut out, &rows)?;
         writeln!(out)?;
         return Ok(Code::Done);
     }

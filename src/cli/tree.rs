@@ -21,6 +21,7 @@ use super::fail::{Code, Fail};
 use super::find::Heads;
 use super::paint::{BAD, BOLD, DIM, In, LIVE, clip, count, harmless, in_flight, mark, phase_word, span, tokens};
 use super::shelf::Shelf;
+use crate::cli::json;
 
 /// Shows a session and everything below it, with how each run ended.
 #[derive(clap::Args, Debug)]
@@ -86,7 +87,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let tree = grow(shelf.heads(), top, &read)?;
     let mut out = anstream::stdout().lock();
     if args.json {
-        serde_json::to_writer(&mut out, &tree)?;
+        json::write(&mut out, &tree)?;
         writeln!(out)?;
     } else {
         let mut text = String::new();

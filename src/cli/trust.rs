@@ -5,13 +5,14 @@
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use subtend::config::{FILE, Layer, Loaded, MAX_FILE_BYTES, Origin};
+use subtend::config::{FILE, Layer, Loaded, Origin};
 use subtend_agents::catalog::Catalog;
 use subtend_agents::manifest::Source;
 use subtend_tools::workspace::Workspace;
 
 use super::fail::{Code, Fail};
 use super::paint::{BOLD, In, ODD, clip, count, harmless};
+use super::settings::{self, Project};
 use super::workspace;
 use record::Record;
 
@@ -91,8 +92,8 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
 
 impl Trust {
     /// Settles it for a verb that lets agents work: by `--trust`, by what is kept, by a question at a terminal. What is left aside is one
-    /// line on stderr, unless `quiet`.
-    pub(crate) fn settle(workspace: &Workspace, flag: bool, quiet: bool, machine: bool) -> Result<Self, Fail> {
+    /// line on stderr, also where nothing else is told there.
+    pub(crate) fn settle(workspace: &Workspace, flag: bool, machine: bool) -> Result<Self, Fail> {
         let brought = Brought::of(workspace);
         if flag || by_variable() || brought.is_nothing() {
             return Ok(Self::Used);
@@ -100,13 +101,13 @@ impl Trust {
         let path = workspace.path();
         let trust = match Record::of(path)? {
             Some(true) => return Ok(Self::Used),
-            None if at_terminal() && !quiet && !machine => {
+            None if at_terminal() && !machine => {
                 show(workspace, &brought)?;
                 ask(path)?
             }
             Some(false) | None => Self::Aside,
         };
-        if trust == Self::Aside && !quiet {
+        if trust == Self::Aside {
             brought.left_aside()?;
         }
         Ok(trust)
@@ -215,7 +216,12 @@ fn show(workspace: &Workspace, brought: &Brought) -> Result<(), Fail> {
     writeln!(err, "{} brings along:", In(BOLD, harmless(&path.display().to_string())))?;
     if brought.config {
         writeln!(err, "  {FILE}")?;
-        let text = workspace.text(FILE, MAX_FILE_BYTES).map_err(|error| error.to_string());
+        let text = match settings::project(workspace) {
+            Ok(Project::Says(text)) => Ok(text),
+            Ok(Project::Linked) => Err("it is a symbolic link, which is not followed".to_owned()),
+            Ok(Project::Missing) => Err("it is gone".to_owned()),
+            Err(why) => Err(why.to_string()),
+        };
         let layer =
             text.and_then(|text| Layer::file(Origin::Project(FILE.into()), &text).map_err(|error| error.to_string()));
         match layer.and_then(|layer| Loaded::of([layer]).map_err(|error| error.to_string())) {

@@ -14,6 +14,7 @@ use super::paint::{BOLD, DIM, In, ago, clip, size, tokens};
 use super::shelf::Shelf;
 use super::trust::Trust;
 use super::{settings, workspace};
+use crate::cli::json;
 
 /// Tells what a session cost: by itself, with the runs that it owns, and with everything below it.
 ///
@@ -94,7 +95,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let view = UsageView::read(shelf.journal(), id, |model| windows.of(model))?;
     let mut out = anstream::stdout().lock();
     if args.json {
-        serde_json::to_writer(&mut out, &told(id, &view))?;
+        json::write(&mut out, &told(id, &view))?;
         writeln!(out)?;
         return Ok(Code::Done);
     }

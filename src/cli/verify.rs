@@ -10,6 +10,7 @@ use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::paint::{BAD, GOOD, In, clip, count};
 use super::progress::Teller;
+use crate::cli::json;
 
 /// Reads the whole store and tells what does not hold; the exit code is 1 if anything does not.
 ///
@@ -56,7 +57,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     drop(teller);
     let mut out = anstream::stdout().lock();
     if args.json {
-        serde_json::to_writer(&mut out, &findings(&report))?;
+        json::write(&mut out, &findings(&report))?;
         writeln!(out)?;
     } else {
         writeln!(out, "{}", text(&report))?;

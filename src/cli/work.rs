@@ -95,7 +95,7 @@ pub(crate) struct WorkArgs {
     #[arg(long, conflicts_with = "json")]
     raw: bool,
 
-    /// Tell nothing on stderr but errors
+    /// Tell nothing on stderr but errors, and what of the workspace is left aside
     #[arg(long)]
     quiet: bool,
 
@@ -340,7 +340,7 @@ impl Ready {
             return Err(Fail::Usage("`--raw`: a terminal obeys what a model wrote: redirect the output".to_owned()));
         }
         let workspace = workspace::open(&args.workspace)?;
-        let trust = Trust::settle(&workspace, args.trust, args.quiet, args.json)?;
+        let trust = Trust::settle(&workspace, args.trust, args.json)?;
         let catalog = trust.catalog(&workspace);
         let rules = policy::read(&args.allow, &args.ask, &catalog, &workspace)?;
         let loaded = settings::load(&workspace, trust)?;

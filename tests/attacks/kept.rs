@@ -166,9 +166,40 @@ fn a_workspace_above_the_store_does_not_reach_it() {
     let control = plays(&user, &calls("other/planted"), &["--workspace", ".."]);
     let other = std::fs::read_to_string(user.config().join("other/planted")).expect("a file");
     assert!(control.out.contains(SECRET) && other.contains("spoiled"), "{}", control.out);
-    for around in ["../data/redb", "../config/subtend"] {
+    std::fs::create_dir_all(user.data().join("inside")).expect("a folder");
+    for around in ["../data", "../data/inside", "../data/redb", "../config/subtend"] {
         let refused = user.call(&["run", "--workspace", around, "hi"]);
         assert_eq!(refused.code, Some(2), "{refused:?}");
         assert!(refused.err.contains("which is kept from tools"), "{refused:?}");
     }
+}
+
+/// What a protected path leads to is what its reader reads.
+#[cfg(unix)]
+#[test]
+fn target_of_a_protected_link_is_protected() {
+    let user = User::new();
+    for dir in ["sub", "other"] {
+        user.file(&format!("{dir}/settings.json"), "{}\n");
+    }
+    std::os::unix::fs::symlink("sub", user.workspace().join(".claude")).expect("a link");
+    let tries = [write("sub/settings.json"), write(".claude/settings.json"), sh("echo spoiled > sub/settings.json")];
+    plays(&user, &tries, &[]);
+    assert!(!is_spoiled(&user, "sub/settings.json"));
+    // The control: a directory that no protected path leads to.
+    plays(&user, &[write("other/settings.json")], &[]);
+    assert!(is_spoiled(&user, "other/settings.json"));
+}
+
+/// A command cannot list a directory that holds something denied, and is told what can.
+#[test]
+fn failed_listing_of_a_command_names_the_tool() {
+    if !holds() {
+        return;
+    }
+    let user = User::new();
+    user.file("src/a.rs", "");
+    let done = plays(&user, &[sh("ls"), sh("ls src")], &["--data", "data"]);
+    assert!(done.out.contains("holds something denied: the tool list does"), "{}", done.out);
+    assert!(done.out.contains("a.rs"), "{}", done.out);
 }

@@ -27,3 +27,13 @@ fn u4_an_answer_in_a_pipe_is_escaped() {
     // The control: with the guard off the same answer reaches whatever reads the pipe.
     assert_eq!(answered(&["--raw"]), format!("{HOSTILE}\n"));
 }
+
+/// JSON escapes what is not seen, and says the same.
+#[test]
+fn json_output_escapes_unseen_characters() {
+    let out = answered(&["--json"]);
+    let unseen = ['\u{9b}', '\u{202e}', '\u{2066}', '\u{200b}', '\u{feff}', '\u{e0041}'];
+    assert!(!out.contains(unseen), "{out:?}");
+    let last: serde_json::Value = serde_json::from_str(out.lines().last().expect("an end")).expect("JSON");
+    assert_eq!(last["answer"], HOSTILE);
+}

@@ -144,3 +144,30 @@ async fn what_is_denied_is_not_come_upon() {
     }
     host.down().await;
 }
+
+/// The name of a denied directory is told by no listing, at whatever depth; one that holds something permitted is named.
+#[tokio::test(start_paused = true)]
+async fn list_names_no_denied_directory() {
+    let listed = async |denied: &[(&str, &str, Verdict)]| {
+        let mut scene = Scene::new().policy(Verdict::Allow, denied);
+        for path in ["open/plans/x/a.txt", "open/mixed/hidden/a.txt", "open/mixed/seen/a.txt"] {
+            std::fs::create_dir_all(scene.at(path).parent().expect("a folder")).expect("a folder");
+            std::fs::write(scene.at(path), "plain").expect("a file");
+        }
+        let host = scene.host().await;
+        let steps = [call("list", json!({"path": ".", "depth": 5})), call("list", json!({"path": "open", "depth": 5}))];
+        let root = host.plays("worker", &steps).await;
+        let texts: Vec<String> = host.results(root.id()).into_iter().map(|(_, text)| text).collect();
+        host.down().await;
+        ["plans", "x/a.txt", "open/mixed/", "hidden", "open/mixed/seen"]
+            .map(|name| texts.iter().filter(|text| text.contains(name)).count())
+    };
+    let rules = [
+        ("fs.*", "**/plans", Verdict::Deny),
+        ("fs.*", "open/mixed/**", Verdict::Deny),
+        ("fs.*", "open/mixed/seen/**", Verdict::Allow),
+    ];
+    assert_eq!(listed(&rules).await, [0, 0, 2, 0, 2]);
+    // The control: without the rules all of them are listed.
+    assert_eq!(listed(&[]).await, [2; 5]);
+}

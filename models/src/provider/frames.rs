@@ -56,6 +56,7 @@ impl Frames {
     /// # Errors
     /// As [`push`](Self::push).
     pub(super) fn end(mut self, draft: &mut Draft) -> Result<(), Fault> {
+        draft.comes_to_its_end();
         while !draft.is_over()
             && let Some(line) = self.lines.decode_eof(&mut self.buffer).map_err(unreadable)?
         {

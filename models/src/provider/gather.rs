@@ -54,6 +54,8 @@ pub(super) struct Draft {
     read: bool,
     /// Whether anything came that is no frame at all.
     garbage: bool,
+    /// Whether the connection has ended.
+    last: bool,
     bytes: usize,
     frames: usize,
     /// The size of the content, and since when it is so.
@@ -102,6 +104,7 @@ impl Draft {
             fault: None,
             read: false,
             garbage: false,
+            last: false,
             bytes: 0,
             frames: 0,
             content: 0,
@@ -122,6 +125,11 @@ impl Draft {
         }
     }
 
+    /// Says that the connection has ended: a frame that comes yet may be cut.
+    pub(super) fn comes_to_its_end(&mut self) {
+        self.last = true;
+    }
+
     /// Takes one frame: the name of its event, if it has one, and its data.
     pub(super) fn frame(&mut self, event: Option<&str>, data: &str) {
         if self.is_over() {
@@ -138,8 +146,8 @@ impl Draft {
             _ => match serde_json::from_str::<Value>(data) {
                 Ok(frame) if frame.is_object() => self.take(&frame),
                 Ok(_) => self.fail(unreadable(data)),
-                // The connection ended within the frame.
-                Err(error) if error.is_eof() && data.starts_with('{') => self.fail(Fault::cut()),
+                Err(error) if self.last && error.is_eof() && data.starts_with('{') => self.fail(Fault::cut()),
+                Err(_) if self.read => self.fail(malformed(data)),
                 Err(_) => self.fail(unreadable(data)),
             },
         }
@@ -311,6 +319,11 @@ impl Call {
 
 fn too_much(of: &str, limit: usize) -> Fault {
     Fault::new(ModelFail::BadAnswer, format!("the answer has more than {limit} {of}"))
+}
+
+fn malformed(data: &str) -> Fault {
+    let start: String = data.chars().take(80).collect();
+    Fault::new(ModelFail::BadAnswer, format!("a frame of the answer is malformed: `{start}`"))
 }
 
 fn unreadable(data: &str) -> Fault {

@@ -62,10 +62,19 @@ async fn what_is_no_stream_is_a_bad_answer() {
             "data: [1]\n\n",
         ] {
             let error = answer(word, Reply::with_head("200 OK\r\ncontent-type: text/html", body)).await.unwrap_err();
-            let kind =
-                if body.contains("oops") && word != "ollama/m" { ModelFail::Unavailable } else { ModelFail::BadAnswer };
-            assert_eq!(error.kind, kind, "{word}: {body:?}: {error}");
+            assert_eq!(error.kind, ModelFail::BadAnswer, "{word}: {body:?}: {error}");
         }
+    }
+}
+
+/// A frame that is whole and no JSON was not cut: the connection did nothing wrong.
+#[tokio::test]
+async fn frame_that_is_no_json_is_malformed() {
+    for (word, body) in beginnings() {
+        let (line, end) = if word == "ollama/m" { ("{\"message\":", "\n") } else { ("data: {\"delta\":", "\n\n") };
+        let error = answer(word, Reply::stream(format!("{body}{line}{end}{body}"))).await.unwrap_err();
+        let malformed = error.message.contains("a frame of the answer is malformed: `{");
+        assert_eq!((error.kind, malformed), (ModelFail::BadAnswer, true), "{word}: {error}");
     }
 }
 

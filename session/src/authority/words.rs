@@ -173,6 +173,9 @@ fn path(pattern: &str) -> Result<&str, String> {
     if plain.split('/').any(|part| part == "..") {
         return Err("a path cannot leave the workspace by `..`".to_owned());
     }
+    if plain.contains(',') {
+        return Err("a comma separates nothing: write a rule for each path, and `*` for a comma in a name".to_owned());
+    }
     if plain.contains('\\') {
         return Err("parts of a path are separated by `/`".to_owned());
     }
@@ -284,6 +287,11 @@ mod tests {
         let refused = [
             ("tool:read", "*", "`tool:read`: no tool needs this action: the tool `read` needs `fs.read`"),
             ("read", "secret/?.txt", "`secret/?.txt`: only `*` and `**` have a meaning in a pattern"),
+            (
+                "read",
+                "src/**,docs/**",
+                "`src/**,docs/**`: a comma separates nothing: write a rule for each path, and `*` for a comma in a name",
+            ),
             ("read", "!a", "`!a`: only `*` and `**` have a meaning in a pattern"),
             ("read", "<root>/a", "`<root>/a`: only `*` and `**` have a meaning in a pattern"),
             (

@@ -13,6 +13,7 @@ use super::super::paint::{DIM, GOOD, In, clip, count};
 use super::super::work::hub;
 use super::super::workspace;
 use super::{Warning, model, tell, warning};
+use crate::cli::json;
 
 /// Checks agent files, and those in folders, wherever they lie; the exit code is 1 if one is refused.
 ///
@@ -60,7 +61,7 @@ pub(super) fn verb(args: &Args) -> Result<Code, Fail> {
             agent: file.agent.as_ref().map(|agent| agent.name.clone()),
             problems: file.problems.iter().map(warning).collect(),
         };
-        serde_json::to_writer(&mut out, &Shown { sound, files: checked.iter().map(file).collect() })?;
+        json::write(&mut out, &Shown { sound, files: checked.iter().map(file).collect() })?;
         writeln!(out)?;
         return Ok(if sound { Code::Done } else { Code::Failed });
     }

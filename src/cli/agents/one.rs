@@ -10,6 +10,7 @@ use subtend_session::authority::RuleSet;
 use super::super::fail::{Code, Fail};
 use super::super::paint::{BOLD, DIM, In, clip, harmless};
 use super::{Warning, source, tell, warning};
+use crate::cli::json;
 
 #[derive(Serialize)]
 struct Shown<'a> {
@@ -32,7 +33,7 @@ pub(super) fn show(manifest: &Manifest, problems: &[Problem], json: bool) -> Res
         let (pickable, spawnable) = (manifest.pickable(), manifest.spawnable());
         let (source, warnings) = (source(&manifest.source), problems().map(warning).collect());
         let shown = Shown { manifest, source, replaces_builtin, pickable, spawnable, warnings };
-        serde_json::to_writer(&mut out, &shown)?;
+        json::write(&mut out, &shown)?;
         writeln!(out)?;
         return Ok(Code::Done);
     }

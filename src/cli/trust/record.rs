@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::super::config::write;
+use super::super::config::write_private;
 use super::super::fail::Fail;
 use super::super::settings;
 
@@ -80,7 +80,7 @@ fn file() -> Option<PathBuf> {
 
 fn store(all: &[Record]) -> Result<(), Fail> {
     let file = file().ok_or_else(|| Fail::Usage("there is no home directory to keep the answer in".to_owned()))?;
-    write(&file, &(serde_json::to_string_pretty(all)? + "\n"))
+    write_private(&file, &(serde_json::to_string_pretty(all)? + "\n"))
 }
 
 /// Inode and time of creation: a directory that is put in the place of another has others.

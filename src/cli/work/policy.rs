@@ -62,7 +62,7 @@ pub(super) fn bounds(
     store: &StoreArgs,
     workspace: &Workspace,
 ) -> Result<[RuleSet; 2], Fail> {
-    let mut paths = store.kept(workspace.path())?;
+    let mut paths = store.kept()?;
     paths.extend(settings::user_file().and_then(|file| file.parent().map(Path::to_owned)));
     let kept = HostPolicy::kept(workspace.path(), &paths).map_err(|error| Fail::Usage(error.to_string()))?;
     let readable = sandbox::places().readable;
@@ -71,7 +71,8 @@ pub(super) fn bounds(
         let why = format!("{path} lies in {place}, which every command may read; name another directory (--data DIR)");
         return Err(Fail::Usage(why));
     }
-    let protected = opened_by.map_or_else(|| RuleSet::only(Verdict::Allow), HostPolicy::protected);
+    let mut protected = opened_by.map_or_else(|| RuleSet::only(Verdict::Allow), HostPolicy::protected);
+    protected.rules.extend(HostPolicy::linked(workspace.path()).rules);
     Ok([protected, kept])
 }
 
@@ -82,6 +83,12 @@ fn within<'a>(path: &Path, places: &'a [PathBuf]) -> Option<&'a PathBuf> {
 
 /// Why a rule has no effect in the command, if no tool needs its action.
 fn without_tool(rule: &Rule) -> Option<String> {
+    if &*rule.action == "net.fetch" && &*rule.resource != "*" {
+        let address = &rule.resource;
+        return Some(format!(
+            "no tool of the command fetches `{address}`, and commands get the whole network or none: write `net.fetch`"
+        ));
+    }
     let family = ["tool:", "mcp:"].iter().find(|family| rule.action.starts_with(**family))?;
     Some(format!("no tool of the command needs `{family}NAME`"))
 }

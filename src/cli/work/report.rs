@@ -11,6 +11,7 @@ use subtend_session::usage::Usage;
 use super::super::cause;
 use super::super::fail::Fail;
 use super::super::paint::harmless;
+use crate::cli::json;
 
 /// The last line of `run --json`.
 #[derive(Serialize)]
@@ -40,7 +41,7 @@ pub(super) fn json(session: SessionId, ended: &Ended) -> Result<String, Fail> {
         turns: ended.turns,
         usage: &ended.usage,
     };
-    Ok(serde_json::to_string(&line)?)
+    Ok(json::text(&line)?)
 }
 
 /// Writes the answer, or what there is of it, to stdout; `raw` as the model wrote it.

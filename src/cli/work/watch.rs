@@ -13,6 +13,7 @@ use super::super::fail::Fail;
 use super::approve::Approving;
 use super::screen::Screen;
 use super::stop::Stop;
+use crate::cli::json;
 
 /// Between two drawings of the tree.
 const FRAME: Duration = Duration::from_millis(100);
@@ -117,7 +118,7 @@ impl Watch<'_> {
 
     fn print(&self, line: &impl serde::Serialize) -> Result<(), Fail> {
         if self.json {
-            writeln!(std::io::stdout(), "{}", serde_json::to_string(line)?)?;
+            writeln!(std::io::stdout(), "{}", json::text(line)?)?;
         }
         Ok(())
     }

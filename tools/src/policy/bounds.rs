@@ -76,6 +76,22 @@ impl HostPolicy {
         RuleSet { default: Verdict::Allow, rules }
     }
 
+    /// Asks before what protected paths of `workspace` lead to is written, where they are symbolic links: whoever reads such a path
+    /// reads that. A link that leads out of the workspace is out of reach anyway.
+    pub fn linked(workspace: &Path) -> RuleSet {
+        let workspace = resolved(workspace);
+        let target = |path: &&str| {
+            let link = workspace.join(path);
+            let real = link.is_symlink().then(|| resolved(&link))?;
+            Some(real.strip_prefix(&workspace).ok()?.to_str()?.to_owned())
+        };
+        let targets =
+            PROTECTED.iter().filter_map(target).filter(|below| !below.is_empty() && !below.contains(['\\', '*']));
+        let rules =
+            targets.map(|below| Rule { action: WRITE.into(), resource: below.into(), verdict: Verdict::Ask }).collect();
+        RuleSet { default: Verdict::Allow, rules }
+    }
+
     /// Denies tools the host's own `paths` (its store, its configuration) where they lie in `workspace`, to read and to write.
     /// A path need not exist yet.
     ///

@@ -78,6 +78,11 @@ impl Job {
         verdict > Verdict::Deny && verdict >= self.granted
     }
 
+    /// Whether the directory `dir`, or something in it, may be touched: its name alone says what is kept from the session.
+    pub(crate) fn may_permit_below(&self, action: &str, dir: &str) -> bool {
+        self.permits(action, dir) || !self.authority.denies_below(action, dir)
+    }
+
     /// Where `path` leads once links are followed, if that is permitted as well: a link is no way around a rule.
     pub(crate) fn real(&self, actions: &[&str], path: &str) -> Result<Text, ToolError> {
         let real = self.workspace.real(path)?;

@@ -98,7 +98,11 @@ impl Level {
         }
         item.path = join(dir, &item.name);
         // A directory may hold what is permitted though it itself is not: rules of paths below it decide.
-        if item.kind == Kind::Dir || job.permits(READ, &item.path) {
+        let shown = match item.kind {
+            Kind::Dir => job.may_permit_below(READ, &item.path),
+            Kind::File | Kind::Link | Kind::Other => job.permits(READ, &item.path),
+        };
+        if shown {
             self.items.push(item);
         } else {
             self.denied = self.denied.saturating_add(1);

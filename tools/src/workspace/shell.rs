@@ -178,7 +178,10 @@ async fn run(args: &Args, call: &ToolCall, over: Over<'_>, commands: &Commands) 
 fn ended(status: std::process::ExitStatus, held: bool) -> String {
     match status.code() {
         Some(code) if code != 0 && held => {
-            format!("exit code {code}; it ran in a sandbox: what the session's rules do not allow is out of reach")
+            format!(
+                "exit code {code}; it ran in a sandbox: what the session's rules do not allow is out of reach, and no command lists a \
+                 directory that holds something denied: the tool list does"
+            )
         }
         Some(code) => format!("exit code {code}"),
         None => status.to_string(),

@@ -1,0 +1,50 @@
+//! Rules that cannot take effect as they are written: a person would take them for a bound, or for a permission.
+
+use serde_json::{Value, json};
+
+use super::call::User;
+
+/// A rule of the command line that means nothing is refused, and one of a directory means all that is in it.
+#[test]
+fn rule_without_effect_is_refused() {
+    let user = User::new();
+    for (option, rule, why) in [
+        ("--allow", "fs.write=src/**,docs/**", "a comma separates nothing"),
+        ("--ask", "fs.read=a,b", "a comma separates nothing"),
+        ("--allow", "net.fetch=https://docs.rs/*", "no tool of the command fetches `https://docs.rs/*`"),
+        ("--ask", "net.fetch=evil.com", "no tool of the command fetches `evil.com`"),
+    ] {
+        let refused = user.call(&["run", option, rule, "hi"]);
+        assert_eq!((refused.code, refused.err.contains(why)), (Some(2), true), "{rule}: {refused:?}");
+    }
+    user.file("docs/deep/a.txt", "");
+    let write = |path: &str| json!({"calls": [{"tool": "write", "args": {"path": path, "content": "x"}}]});
+    let steps: Vec<Value> = vec![write("docs/deep/made"), write("other"), json!({"text": "done"})];
+    let model = user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
+    let done = user.call(&["run", "--model", &model, "--allow", "fs.write=docs/", "go"]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert_eq!(["docs/deep/made", "other"].map(|path| user.workspace().join(path).exists()), [true, false]);
+}
+
+/// Permissions of an agent's file that change nothing are told.
+#[test]
+fn permissions_without_effect_are_told() {
+    let user = User::new();
+    let told = |permissions: &str| {
+        user.file(".subtend/agents/mine.md", &format!("---\nmode: all\n{permissions}---\nWork.\n"));
+        user.call(&["agents"]).err
+    };
+    for (permissions, warning) in [
+        ("permissions:\n", "`permissions` is empty, which changes nothing"),
+        ("permissions: {}\n", "`permissions` is empty, which changes nothing"),
+        (
+            "permissions: {net.fetch: {evil.com: deny}}\n",
+            "`net.fetch`: `evil.com` matches no address: write `https://evil.com/*`",
+        ),
+    ] {
+        let err = told(permissions);
+        assert!(err.contains(warning), "{permissions:?}: {err}");
+    }
+    let err = told("permissions: {net.fetch: {\"https://evil.com/*\": deny}}\n");
+    assert!(!err.contains("warning"), "{err}");
+}
