@@ -99,7 +99,7 @@ fn script_of_an_imported_session_is_not_opened() {
         import(&user, &other, &[]);
         let refused = user.call(&["send", "--data", &other, &id, "go"]);
         assert_eq!(refused.code, Some(2), "{refused:?}");
-        assert!(refused.err.contains("only --model may name a script"), "{refused:?}");
+        assert!(refused.err.contains("a script comes from the command line only"), "{refused:?}");
         // The control: the script answers where the person names it.
         let named = user.call(&["send", "--data", &other, "--model", &model, &id, "go"]);
         assert_eq!((named.code, named.out.trim()), (Some(0), "done"), "{named:?}");

@@ -113,9 +113,6 @@ impl ModelArgs {
         let own = session.map(|own| own.model);
         let words = self.words().into_iter().chain(chosen_here.map(|own| own.model));
         let enabled = Enabled::of(said, words, servers.of("ollama").is_some());
-        if let Some(own) = session.filter(|own| own.imported && self.words().is_none()) {
-            no_imported_script(own.model)?;
-        }
         let (asked, chosen) = match (&self.model, &self.variable, own) {
             (Some(words), ..) => (DefaultModel::Model(words.as_str().into()), Chosen::Option),
             (None, Some(words), _) => (DefaultModel::Model(words.as_str().into()), Chosen::Variable),
@@ -129,7 +126,7 @@ impl ModelArgs {
         }
         // The record of a session may come from an import.
         if let (Chosen::Session, DefaultModel::Model(words)) = (&chosen, &asked) {
-            no_script(words).map_err(|why| Fail::Usage(format!("the session's own model cannot answer: {why}")))?;
+            no_scripts(words).map_err(|why| Fail::Usage(format!("the session's own model cannot answer: {why}")))?;
         }
         allowed(said, enabled)?;
         let (models, calls) = match &asked {
@@ -194,15 +191,12 @@ fn restored(own: &str, said: &Loaded) -> DefaultModel {
     }
 }
 
-/// Refuses a script that an imported session names, before its file is opened: whoever wrote the export chose the path.
-fn no_imported_script(own: &str) -> Result<(), Fail> {
-    let words = own.strip_prefix("pool:").unwrap_or(own).split(',');
-    let script = words.map(str::trim).find(|word| no_script(word).is_err());
-    script.map_or(Ok(()), |script| {
-        Err(Fail::Usage(format!(
-            "the model `{script}` does not answer in an imported session: only --model may name a script; name the model with --model"
-        )))
-    })
+/// Refuses scripts among the models that `words` name, before a file is opened.
+fn no_scripts(words: &str) -> Result<(), String> {
+    match words.trim_start().starts_with("scripted:") {
+        true => no_script(words),
+        false => words.split(',').map(str::trim).try_for_each(no_script),
+    }
 }
 
 /// Refuses a script that a file names. Other models are made when they are first asked.
