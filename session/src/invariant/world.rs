@@ -288,11 +288,14 @@ impl<'a> Seen<'a> {
         self.view.state.map(|state| &*state.limits).or_else(recorded)
     }
 
-    /// Its ceiling, where it is known: the recorded one, since an import bounds only what comes after it.
+    /// Its ceiling, where it is known: without the bound of an import, which holds only for what comes after it.
     pub(super) fn ceiling(&self) -> Option<&Authority> {
-        let known = self.view.state.map(|state| &*state.created).or(self.created);
-        let state = || self.view.state.map(|state| &*state.ceiling);
-        known.and_then(|created| created.ceiling.body.as_deref()).or_else(state)
+        let recorded = || self.created.and_then(|created| created.ceiling.body.as_deref());
+        let Some(state) = self.view.state else { return recorded() };
+        match (&state.created.imported, &state.created.ceiling.body) {
+            (Some(_), Some(recorded)) => Some(recorded),
+            (Some(_) | None, _) => Some(&state.ceiling),
+        }
     }
 
     /// The records of a run: from its opening to its end, where it has one.
