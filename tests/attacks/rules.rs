@@ -17,6 +17,7 @@ fn rule_without_effect_is_refused() {
         let refused = user.call(&["run", option, rule, "hi"]);
         assert_eq!((refused.code, refused.err.contains(why)), (Some(2), true), "{rule}: {refused:?}");
     }
+    // The control: a rule that takes effect.
     user.file("docs/deep/a.txt", "");
     let write = |path: &str| json!({"calls": [{"tool": "write", "args": {"path": path, "content": "x"}}]});
     let steps: Vec<Value> = vec![write("docs/deep/made"), write("other"), json!({"text": "done"})];
