@@ -35,17 +35,16 @@ use subtend_session::limits::Limits;
 use subtend_tools::commands::{CommandLimits, Commands};
 use subtend_tools::option::ToolOptions;
 
-pub use check::script as script_refused;
 pub use edit::{CannotEdit, set};
 pub use error::{BadKey, BadValue, ConfigError};
 pub use key::Key;
 pub use layer::Layer;
+pub use loaded::check::script as script_refused;
 pub use loaded::{DefaultModel, Loaded, Setting};
 pub use origin::{Origin, Warning};
 pub use reach::{REACH, Reach};
 pub use schema::{schema, shipped};
 
-mod check;
 mod edit;
 mod error;
 mod key;

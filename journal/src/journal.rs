@@ -8,15 +8,16 @@ use std::thread::JoinHandle;
 use subtend_session::ids::{Epoch, Lsn, Seq, SessionId};
 use subtend_session::index::{Head, Inflight};
 
-use crate::codec;
 use crate::engine::Engine;
 use crate::error::{AppendError, OpenError, Poisoned, ReadError};
 use crate::fence::Known;
 use crate::frame::{Appended, Batch};
 use crate::lock::Lock;
-use crate::read;
-use crate::shared::{self, Shared};
+use crate::shared::Shared;
 use crate::watermark::Watermark;
+use crate::{codec, read, writer};
+
+mod reads;
 
 /// How a store is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,7 +117,7 @@ impl Journal {
         let threaded = engine.wants_bytes();
         let shared = Arc::new(Shared::new(Arc::clone(&engine), queue_bytes, path, lock, last));
         let thread =
-            if threaded { Some(shared::start(&shared, engine, watermark).map_err(OpenError::Thread)?) } else { None };
+            if threaded { Some(writer::start(&shared, engine, watermark).map_err(OpenError::Thread)?) } else { None };
         Ok(Self::of(shared, thread))
     }
 

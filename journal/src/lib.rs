@@ -10,12 +10,14 @@ pub mod compact;
 #[cfg(feature = "disk")]
 mod directory;
 pub mod engine;
+mod engines;
 pub mod error;
 pub mod export;
 mod fault_points;
 pub mod faulty;
 mod fence;
 pub mod frame;
+mod guarded;
 pub mod import;
 pub mod journal;
 #[cfg_attr(not(feature = "disk"), allow(dead_code, reason = "only a store in a directory needs it"))]

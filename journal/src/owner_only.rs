@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::store::ENGINES;
+use crate::engines::ENGINES;
 
 /// Bits of a mode that let others in.
 const OTHERS: u32 = 0o077;

@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
+use crate::engines::Copied;
 use crate::error::OpenError;
-use crate::store::Copied;
 
 const PREFIX: &str = "subtend-read-";
 const LOCK: &str = "LOCK";

@@ -17,8 +17,8 @@ use subtend_session::index::{Head, Inflight, Row};
 use crate::directory;
 use crate::engine::{Engine, Go, Group, Kept, Result};
 use crate::error::{EngineError, OpenError};
+use crate::guarded::guarded;
 use crate::rows::{self, EV, KID, OUTBOX, SESSION};
-use crate::writer::guarded;
 
 mod commit;
 mod overlay;

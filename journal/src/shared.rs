@@ -13,10 +13,10 @@ use crate::error::{AppendError, EngineError, Poisoned, ReadError};
 use crate::fault_points::FaultPoints;
 use crate::fence::Fences;
 use crate::frame::{Appended, Batch, Frame};
+use crate::guarded::guarded;
 use crate::lock::Lock;
 use crate::queue::{Queued, ROW_BYTES};
 use crate::waiters::Waiters;
-use crate::writer::{self, guarded};
 
 /// What does not change while the journal is open.
 #[derive(Clone, Debug)]
@@ -275,13 +275,4 @@ fn not_encoded(session: SessionId, error: &EncodeError, limit: u64) -> AppendErr
         EncodeError::TooLong(bytes) => too_large(session, *bytes as u64, limit),
         EncodeError::Json(error) => AppendError::Encode { session, why: error.to_string().into() },
     }
-}
-
-pub(crate) fn start(
-    shared: &Arc<Shared>,
-    engine: Arc<dyn Engine>,
-    watermark: Option<crate::watermark::Watermark>,
-) -> std::io::Result<std::thread::JoinHandle<()>> {
-    let shared = Arc::clone(shared);
-    std::thread::Builder::new().name("subtend-journal".into()).spawn(move || writer::run(&shared, engine, watermark))
 }

@@ -10,11 +10,11 @@ use subtend_session::index::{Head, Inflight, Row};
 
 use crate::directory;
 use crate::engine::{Engine, Go, Group, Kept, Result};
+use crate::engines::Copied;
 use crate::error::{EngineError, OpenError};
+use crate::guarded::guarded;
 use crate::rows::{self, EV, KID, OUTBOX, SESSION};
 use crate::sorted::{Fate, Sorted};
-use crate::store::Copied;
-use crate::writer::guarded;
 
 mod table;
 

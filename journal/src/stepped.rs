@@ -7,9 +7,10 @@ use subtend_session::ids::Lsn;
 
 use crate::engine::{Engine, Group};
 use crate::error::OpenError;
+use crate::guarded::guarded;
 use crate::journal::{Journal, Options};
 use crate::shared::Shared;
-use crate::writer::{fail, guarded};
+use crate::writer::fail;
 
 /// The writer of a journal, in the hand of the caller.
 ///

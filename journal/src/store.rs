@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::compact::{Compacted, Compacting};
+
+pub use crate::engines::Copied;
+use crate::engines::ENGINES;
 use crate::error::OpenError;
 use crate::journal::{Journal, Options};
 use crate::memory::Memory;
@@ -24,11 +27,6 @@ pub enum StoreSpec {
     #[cfg(feature = "sled")]
     Sled(PathBuf),
 }
-
-/// The engines that keep a directory: their names, whether this build holds them, and the entry below the directory that is
-/// theirs. Its major version names that, so that no later one can mistake the files for its own.
-pub(crate) const ENGINES: [(&str, bool, &str); 2] =
-    [("redb", cfg!(feature = "redb"), "redb-4"), ("sled", cfg!(feature = "sled"), "sled-0.34")];
 
 /// What a specification may say, in words.
 fn possible() -> String {
@@ -196,15 +194,6 @@ pub fn discard_store(spec: &StoreSpec) -> Result<bool, OpenError> {
         Some(dir) if dir.exists() => disk::discard(dir, spec.engine()),
         Some(_) => Ok(false),
     }
-}
-
-/// How far the copy is that an engine may need to read a store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Copied {
-    /// Bytes that are copied.
-    pub bytes: u64,
-    /// Bytes in all.
-    pub of: u64,
 }
 
 /// Opens a store to read it, and changes nothing in it but its lock file: appends are refused, and what the engine writes when

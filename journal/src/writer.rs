@@ -1,6 +1,5 @@
 //! The one writer thread: drain, one atomic write, one sync, release. The sync is the batching window; there is no timer.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -8,6 +7,7 @@ use subtend_session::ids::Lsn;
 
 use crate::engine::{Engine, Group};
 use crate::error::EngineError;
+use crate::guarded::guarded;
 use crate::queue::{Queued, next_group};
 use crate::shared::Shared;
 use crate::watermark::Watermark;
@@ -17,6 +17,16 @@ enum Work {
     /// Nothing came until the watermark was due.
     Due,
     Close,
+}
+
+/// Starts the writer thread.
+pub(crate) fn start(
+    shared: &Arc<Shared>,
+    engine: Arc<dyn Engine>,
+    watermark: Option<Watermark>,
+) -> std::io::Result<std::thread::JoinHandle<()>> {
+    let shared = Arc::clone(shared);
+    std::thread::Builder::new().name("subtend-journal".into()).spawn(move || run(&shared, engine, watermark))
 }
 
 /// The life of the thread: it writes until the journal closes or fails, and lets the store go when it closes.
@@ -131,18 +141,4 @@ fn wait_for_close(shared: &Shared) {
     while !core.closing {
         core = shared.work.wait(core).unwrap_or_else(PoisonError::into_inner);
     }
-}
-
-/// Runs code of a store; its panic is an error.
-///
-/// Unwinding leaves nothing of ours half done: what the closure captures is the store, which is not used again after an error.
-pub(crate) fn guarded<T>(what: &'static str, work: impl FnOnce() -> Result<T, EngineError>) -> Result<T, EngineError> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let why = panic
-            .downcast_ref::<&str>()
-            .map(|words| (*words).to_owned())
-            .or_else(|| panic.downcast_ref::<String>().cloned())
-            .unwrap_or_else(|| "no words".to_owned());
-        Err(EngineError::Panicked { what, why })
-    })
 }

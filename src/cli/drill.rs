@@ -21,6 +21,7 @@ mod line;
 mod look;
 mod marks;
 mod model;
+mod names;
 mod orphans;
 mod plan;
 mod process;

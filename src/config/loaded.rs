@@ -9,7 +9,9 @@ use super::key::Key;
 use super::layer::Layer;
 use super::origin::{Origin, Warning};
 use super::shape::{Kind, Shape};
-use super::{Config, check, reach, variable};
+use super::{Config, reach, variable};
+
+pub(super) mod check;
 
 /// A configuration, with who said what.
 #[derive(Clone, Debug, PartialEq)]

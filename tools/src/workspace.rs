@@ -38,7 +38,7 @@ use crate::commands::Commands;
 use crate::guard::Guard;
 use crate::tool::{Tool, ToolError};
 
-pub(crate) use builtin::READ;
+pub(crate) use names::READ;
 
 /// A directory that sessions work in, held by a handle: it stays the same one when it is renamed.
 #[derive(Debug)]

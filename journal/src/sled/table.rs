@@ -15,10 +15,10 @@ use sled::{Batch, Config, Db, IVec};
 
 use crate::directory;
 use crate::engine::{Go, Result};
+use crate::engines::Copied;
 use crate::error::{EngineError, OpenError};
+use crate::guarded::guarded;
 use crate::private::Private;
-use crate::store::Copied;
-use crate::writer::guarded;
 
 /// What a value may have: a leaf of sled holds seventeen, and is to stay below a quarter of a segment.
 pub(super) const MAX_VALUE: u64 = 48 << 10;

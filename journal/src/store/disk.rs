@@ -6,16 +6,15 @@ use std::sync::Arc;
 
 use subtend_session::ids::Lsn;
 
-use super::ENGINES;
 use crate::blobs::{self, Blobs};
 use crate::compact::{self, Compacted, Compacting};
-use crate::directory;
 use crate::engine::Engine;
+use crate::engines::ENGINES;
 use crate::error::OpenError;
 use crate::journal::{Journal, Options};
 use crate::lock::Lock;
-use crate::owner_only;
 use crate::watermark::Watermark;
+use crate::{directory, owner_only};
 
 /// Opens an engine in its entry of a store's directory, and makes it if it is missing.
 type Opener = dyn Fn(&Path, usize) -> Result<Arc<dyn Engine>, OpenError>;

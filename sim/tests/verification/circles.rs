@@ -11,13 +11,13 @@ use super::source;
 const LIMITS: [(&str, usize); 9] = [
     ("actors", 0),
     ("agents", 0),
-    ("journal", 16),
-    ("models", 2),
+    ("journal", 0),
+    ("models", 0),
     ("session", 0),
     ("sim", 20),
     ("supervision", 0),
-    ("tools", 14),
-    ("", 4),
+    ("tools", 13),
+    ("", 0),
 ];
 
 /// A module: the names from the root of its crate down to it.

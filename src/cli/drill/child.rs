@@ -24,7 +24,7 @@ use super::line::Line;
 use super::plan::Strike;
 use super::sabotage::{Sabotage, VARIABLE};
 use super::trigger::{Trigger, die};
-use super::{model, sabotage, tools, workload};
+use super::{model, names, sabotage, tools, workload};
 
 /// Works on a store until it is killed; `subtend drill` starts it.
 #[derive(clap::Args, Debug)]
@@ -104,8 +104,8 @@ async fn start(home: &Home, journal: Journal, seed: u64, trigger: &Arc<Trigger>)
         registry = registry.tool(tool).map_err(unfit)?;
     }
     let mut catalog = Catalog::builtin();
-    let worker = Manifest::new(workload::WORKER, AgentMode::All, "You are at work in a drill.");
-    let steady = Manifest { name: workload::STEADY.into(), on_restart: OnRestart::Resume, ..worker.clone() };
+    let worker = Manifest::new(names::WORKER, AgentMode::All, "You are at work in a drill.");
+    let steady = Manifest { name: names::STEADY.into(), on_restart: OnRestart::Resume, ..worker.clone() };
     catalog.insert(worker);
     catalog.insert(steady);
     let asked = Rule { action: tools::NOTE.into(), resource: "*".into(), verdict: Verdict::Ask };

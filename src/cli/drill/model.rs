@@ -13,7 +13,7 @@ use subtend_session::record::Asked;
 
 use super::chance::Chance;
 use super::orphans::COMMAND;
-use super::{tools, workload};
+use super::{names, tools};
 
 /// What a session is asked for at the place `name`, with `depth` levels below it.
 pub(super) fn prompt(name: &str, depth: u64) -> String {
@@ -86,7 +86,7 @@ fn answer(seed: u64, request: &Request) -> (Duration, Answer) {
     // Owners answer slowly after their calls, so that ends of background children wait in the outbox.
     let nap = chance.below(if asks.answers == 0 { 15 } else { 80 });
     // The answer names what is deleted later, so that a copy of it above is found.
-    let text = if asks.name.starts_with(workload::SECRET) { &*asks.name } else { "done" };
+    let text = if asks.name.starts_with(names::SECRET) { &*asks.name } else { "done" };
     let answer = if calls.is_empty() { Answer::of_text(text) } else { Answer::of_calls(None, calls) };
     (Duration::from_millis(nap), answer)
 }
@@ -114,7 +114,7 @@ fn first(asks: &Asks, chance: &mut Chance) -> Vec<Asked> {
 }
 
 fn other(agent: &str) -> &'static str {
-    if agent == workload::STEADY { workload::WORKER } else { workload::STEADY }
+    if agent == names::STEADY { names::WORKER } else { names::STEADY }
 }
 
 /// What a model does about a child in the background.

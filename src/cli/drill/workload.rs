@@ -13,14 +13,9 @@ use tokio::task::JoinSet;
 use super::chance::Chance;
 use super::line::Line;
 use super::model;
+use super::names::{SECRET, STEADY, WORKER};
 use super::trigger::Trigger;
 
-/// The agent whose runs end with the process.
-pub(super) const WORKER: &str = "worker";
-/// The agent whose runs go on in the next one.
-pub(super) const STEADY: &str = "steady";
-/// How names of sessions begin that are going to be deleted.
-pub(super) const SECRET: &str = "secret-";
 /// Trees at the same time.
 const TREES: u32 = 8;
 

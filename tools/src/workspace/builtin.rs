@@ -23,7 +23,6 @@ use super::{Workspace, resource};
 use crate::schema;
 use crate::tool::{Progress, Tool, ToolCall, ToolError, ToolKey, ToolOutput};
 
-pub(crate) const READ: &str = "fs.read";
 pub(crate) const WRITE: &str = "fs.write";
 /// Calls that go through directories, of one tool at the same time.
 pub(super) const WALKS: usize = 4;

@@ -6,7 +6,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use subtend_session::call::ToolEffect;
 
-use super::builtin::{Builtin, Job, READ, WRITE};
+use super::builtin::{Builtin, Job, WRITE};
+use super::names::READ;
 use super::replace::Target;
 use super::{failure, open};
 use crate::bounded::{count, len};

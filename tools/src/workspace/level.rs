@@ -4,8 +4,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::builtin::{Job, READ};
+use super::builtin::Job;
 use super::ignores::Ignores;
+use super::names::READ;
 use super::{beneath, join};
 use crate::tool::ToolError;
 

@@ -8,10 +8,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use subtend_session::call::ToolEffect;
 
-use super::builtin::{Builtin, Job, READ, WALKS};
+use super::builtin::{Builtin, Job, WALKS};
 use super::filter::Filter;
 use super::ignores::ASIDE;
 use super::level::{self, Item, Kind, Level};
+use super::names::READ;
 use super::{beneath, failure, open};
 use crate::bounded::{Bounded, count, name};
 use crate::tool::{ToolError, ToolOutput};

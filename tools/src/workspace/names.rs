@@ -12,7 +12,9 @@ use cap_std::fs::{Dir, File};
 use subtend_session::authority::Authority;
 
 use super::Workspace;
-use super::builtin::READ;
+
+/// The action of reading a file.
+pub(crate) const READ: &str = "fs.read";
 
 /// Device and inode.
 type Inode = (u64, u64);

@@ -6,7 +6,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use subtend_session::call::ToolEffect;
 
-use super::builtin::{Builtin, Job, READ};
+use super::builtin::{Builtin, Job};
+use super::names::READ;
 use super::{failure, open};
 use crate::bounded::{self, Bounded, count};
 use crate::tool::{ToolError, ToolOutput};

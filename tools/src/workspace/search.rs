@@ -10,10 +10,11 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use subtend_session::call::ToolEffect;
 
-use super::builtin::{Builtin, Job, READ, WALKS};
+use super::builtin::{Builtin, Job, WALKS};
 use super::filter::Filter;
 use super::ignores::ASIDE;
 use super::level::{self, Item, Kind, Level};
+use super::names::READ;
 use super::names::Unopened;
 use super::{failure, open};
 use crate::bounded::{self, Bounded, count};

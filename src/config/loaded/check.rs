@@ -4,11 +4,11 @@ use subtend_agents::{name, template};
 use subtend_models::models::MAX_MEMBERS;
 use subtend_models::spec::ModelSpec;
 
-use super::OptionValue;
-use super::error::ConfigError;
-use super::key::Key;
-use super::loaded::Loaded;
-use super::origin::{Origin, Warning};
+use super::Loaded;
+use crate::config::OptionValue;
+use crate::config::error::ConfigError;
+use crate::config::key::Key;
+use crate::config::origin::{Origin, Warning};
 
 /// Checks what no value shows by itself; what can be lived with is a warning.
 pub(super) fn together(loaded: &Loaded) -> Result<Vec<Warning>, ConfigError> {
