@@ -36,8 +36,8 @@ use subtend_tools::commands::{CommandLimits, Commands};
 use subtend_tools::option::ToolOptions;
 
 pub use edit::{CannotEdit, set};
-pub use error::{BadKey, BadValue, ConfigError};
-pub use key::Key;
+pub use error::{BadValue, ConfigError};
+pub use key::{BadKey, Key};
 pub use layer::Layer;
 pub use loaded::check::script as script_refused;
 pub use loaded::{DefaultModel, Loaded, Setting};

@@ -10,7 +10,7 @@ use subtend_tools::workspace::Workspace;
 
 use super::fail::{Code, Fail};
 use super::paint::{In, ODD, harmless};
-use super::trust::Trust;
+use super::trust::level::Trust;
 
 /// Bytes of one file that a prompt takes in at most.
 const MAX_PROMPT_BYTES: u64 = 256 << 10;

@@ -14,8 +14,10 @@ use super::fail::{Code, Fail};
 use super::paint::{BOLD, In, ODD, clip, count, harmless};
 use super::settings::{self, Project};
 use super::workspace;
+pub(crate) use level::Trust;
 use record::Record;
 
+pub(crate) mod level;
 mod record;
 
 /// The variable that says what `--trust` says.
@@ -41,53 +43,6 @@ pub(crate) struct Args {
     /// List the workspaces that you were asked about
     #[arg(long, conflicts_with_all = ["yes", "revoke", "workspace"])]
     list: bool,
-}
-
-/// Whether what a workspace brings along is used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trust {
-    /// It is used.
-    Used,
-    /// It is left aside.
-    Aside,
-}
-
-/// What a workspace brings along that needs trust.
-struct Brought {
-    config: bool,
-    agents: usize,
-}
-
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    if args.list {
-        return list();
-    }
-    let workspace = workspace::open(&args.workspace)?;
-    let path = workspace.path();
-    if args.revoke {
-        let told = match Record::forget(path)? {
-            true => format!("{} is not trusted any more", path.display()),
-            false => format!("{} was not trusted", path.display()),
-        };
-        return say(&told);
-    }
-    let brought = Brought::of(&workspace);
-    // Trust of nothing would be trust of whatever comes later, unseen.
-    if brought.is_nothing() {
-        return say(&format!("{} brings nothing along that needs trust; nothing is recorded", path.display()));
-    }
-    show(&workspace, &brought)?;
-    if args.yes {
-        Record::keep(path, true)?;
-        return say(&format!("{} is trusted", path.display()));
-    }
-    if !at_terminal() {
-        return Err(Fail::Usage("not trusted: there is no terminal to ask at; use --yes".to_owned()));
-    }
-    match ask(path)? {
-        Trust::Used => say(&format!("{} is trusted", path.display())),
-        Trust::Aside => Err(Fail::Other(format!("{} is not trusted", path.display()))),
-    }
 }
 
 impl Trust {
@@ -128,14 +83,47 @@ impl Trust {
         Ok(if used { Self::Used } else { Self::Aside })
     }
 
-    /// Whether the workspace's own are used.
-    pub(crate) fn is_used(self) -> bool {
-        self == Self::Used
-    }
-
     /// The agents that count.
     pub(crate) fn catalog(self, workspace: &Workspace) -> Catalog {
         if self.is_used() { Catalog::load_checked(workspace.path()) } else { Catalog::builtin() }
+    }
+}
+
+/// What a workspace brings along that needs trust.
+struct Brought {
+    config: bool,
+    agents: usize,
+}
+
+pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+    if args.list {
+        return list();
+    }
+    let workspace = workspace::open(&args.workspace)?;
+    let path = workspace.path();
+    if args.revoke {
+        let told = match Record::forget(path)? {
+            true => format!("{} is not trusted any more", path.display()),
+            false => format!("{} was not trusted", path.display()),
+        };
+        return say(&told);
+    }
+    let brought = Brought::of(&workspace);
+    // Trust of nothing would be trust of whatever comes later, unseen.
+    if brought.is_nothing() {
+        return say(&format!("{} brings nothing along that needs trust; nothing is recorded", path.display()));
+    }
+    show(&workspace, &brought)?;
+    if args.yes {
+        Record::keep(path, true)?;
+        return say(&format!("{} is trusted", path.display()));
+    }
+    if !at_terminal() {
+        return Err(Fail::Usage("not trusted: there is no terminal to ask at; use --yes".to_owned()));
+    }
+    match ask(path)? {
+        Trust::Used => say(&format!("{} is trusted", path.display())),
+        Trust::Aside => Err(Fail::Other(format!("{} is not trusted", path.display()))),
     }
 }
 

@@ -55,13 +55,3 @@ impl fmt::Display for BadValue {
 }
 
 impl std::error::Error for BadValue {}
-
-/// A key that there is not.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no key `{key}`{hint}")]
-pub struct BadKey {
-    /// As it was asked for.
-    pub key: String,
-    /// What was probably meant, to follow the key; may be empty.
-    pub hint: String,
-}

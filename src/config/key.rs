@@ -69,11 +69,11 @@ impl Serialize for Key {
 }
 
 impl FromStr for Key {
-    type Err = super::error::BadKey;
+    type Err = BadKey;
 
     /// Reads a key as it is written.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let bad = |hint: &str| super::error::BadKey { key: text.to_owned(), hint: format!(": {hint}") };
+        let bad = |hint: &str| BadKey { key: text.to_owned(), hint: format!(": {hint}") };
         let (mut names, mut name, mut quoted) = (Vec::new(), String::new(), false);
         for c in text.chars() {
             match c {
@@ -91,6 +91,16 @@ impl FromStr for Key {
         }
         Ok(Self(names))
     }
+}
+
+/// A key that there is not.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no key `{key}`{hint}")]
+pub struct BadKey {
+    /// As it was asked for.
+    pub key: String,
+    /// What was probably meant, to follow the key; may be empty.
+    pub hint: String,
 }
 
 #[cfg(test)]

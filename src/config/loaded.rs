@@ -4,8 +4,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use subtend_session::ids::Text;
 
-use super::error::{BadKey, BadValue, ConfigError};
-use super::key::Key;
+use super::error::{BadValue, ConfigError};
+use super::key::{BadKey, Key};
 use super::layer::Layer;
 use super::origin::{Origin, Warning};
 use super::shape::{Kind, Shape};

@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use serde_json::{Map, Value};
 use subtend_agents::form::{self, Misfit};
 
-use super::error::{BadKey, BadValue};
-use super::key::Key;
+use super::error::BadValue;
+use super::key::{BadKey, Key};
 use super::near::{hint, near};
 
 /// What may be under a key: a part of the schema.

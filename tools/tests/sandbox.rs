@@ -411,6 +411,6 @@ async fn without_limits_the_same_commands_reach_everything() {
     let outside = tempfile::tempdir().unwrap();
     let path = outside.path().join("a").display().to_string();
     std::fs::write(&path, "hidden").unwrap();
-    assert_eq!(bench.shell(&format!("cat {path}; echo spoiled > {path}")).await.unwrap(), "hidden[exit code 0]");
+    assert_eq!(bench.shell(&format!("cat {path}; echo spoiled > {path}")).await.unwrap(), "hidden\n[exit code 0]");
     assert_eq!(std::fs::read_to_string(path).unwrap(), "spoiled\n");
 }
