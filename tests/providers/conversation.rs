@@ -167,6 +167,7 @@ fn a_doctored_journal_is_noticed() {
         change(&mut copy[session].records);
         doctored.push((what, copy));
     };
+    doctor("no server", 0, &|records| records[0]["session_created"]["servers"] = Value::Array(Vec::new()));
     let (answer, notice, end) = (find(0, "turn_answered"), find(0, "notice_taken"), find(1, "run_ended"));
     doctor("a text", 0, &|records| records[answer]["turn_answered"]["text"] = "Zwei Notizen.".into());
     doctor("no text", 0, &|records| records[answer]["turn_answered"]["text"] = Value::Null);

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::kept::Kept;
 
-/// The records of each session, the parent first, with ids by their order, without times, usage, reasoning, and the names
-/// that the provider gives to calls and to its model.
+/// The records of each session, the parent first, with ids by their order, without times, usage, reasoning, the addresses of
+/// servers, and the names that the provider gives to calls and to its model.
 pub(crate) fn alike(kept: &[Kept], workspace: &str) -> Vec<Vec<Value>> {
     let text = serde_json::to_string(&kept.iter().map(|kept| &kept.records).collect::<Vec<_>>()).expect("json");
     let mut text = text.replace(workspace, "[workspace]");
@@ -55,6 +55,10 @@ fn strip(record: &mut Value) {
                 let differs = ["usage", "usage_self", "usage_owned", "reasoning", "provider_id", "model", "worked_ms"];
                 !differs.contains(&&**name)
             });
+            // Every server listens at a port of its own.
+            if let Some(Value::Array(servers)) = fields.get_mut("servers") {
+                servers.iter_mut().for_each(|server| *server = "[server]".into());
+            }
             fields.values_mut().for_each(strip);
         }
         Value::Array(all) => all.iter_mut().for_each(strip),
