@@ -3,7 +3,6 @@
 //! The journal's outbox has a row for each call that waits; this is who is told of it, and whether anybody is there at all.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use subtend_journal::ReadError;
 use subtend_session::command::Command;
@@ -52,7 +51,7 @@ impl Approver {
     /// The question is durable when it is returned.
     pub async fn next(&mut self) -> Approval {
         loop {
-            let asked = self.hub.approvals.asked.notified();
+            let asked = self.hub.approvals.shown();
             tokio::pin!(asked);
             // Before the look: a question that comes after it wakes this.
             asked.as_mut().enable();
@@ -81,7 +80,7 @@ impl std::fmt::Debug for Approver {
 
 impl Drop for Approver {
     fn drop(&mut self) {
-        self.hub.approvals.approvers.fetch_sub(1, Ordering::AcqRel);
+        self.hub.approvals.detach();
     }
 }
 
@@ -101,7 +100,7 @@ impl Runtime {
     /// # }
     /// ```
     pub fn approver(&self) -> Approver {
-        self.hub.approvals.approvers.fetch_add(1, Ordering::AcqRel);
+        self.hub.approvals.attach();
         Approver { hub: Arc::clone(&self.hub), seen: 0 }
     }
 

@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use subtend_session::ids::{CallId, SessionId, Text};
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 /// A call that waits for a person's word.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,9 +34,9 @@ pub struct Approval {
 /// Questions that are open in this process.
 #[derive(Default)]
 pub(crate) struct Approvals {
-    pub(crate) approvers: AtomicUsize,
+    approvers: AtomicUsize,
     open: Mutex<Open>,
-    pub(crate) asked: Notify,
+    asked: Notify,
 }
 
 #[derive(Default)]
@@ -48,7 +49,22 @@ struct Open {
 }
 
 impl Approvals {
-    /// Whether anybody is there to be asked.
+    /// Counts another approver.
+    pub(super) fn attach(&self) {
+        self.approvers.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Counts an approver less.
+    pub(super) fn detach(&self) {
+        self.approvers.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Resolves when a question is shown that was not when this was called and enabled.
+    pub(super) fn shown(&self) -> Notified<'_> {
+        self.asked.notified()
+    }
+
+    /// Returns whether an approver is attached.
     pub(crate) fn attended(&self) -> bool {
         self.approvers.load(Ordering::Acquire) > 0
     }

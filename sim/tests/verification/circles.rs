@@ -143,7 +143,7 @@ fn circles(modules: &BTreeMap<Module, String>) -> Vec<String> {
     shown.collect()
 }
 
-/// Modules of each member form no circles: who reads one of them reads what it imports, and is done.
+/// The modules of each member import each other in one direction.
 #[test]
 fn modules_import_each_other_in_one_direction() {
     for (member, limit) in LIMITS {
