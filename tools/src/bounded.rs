@@ -1,6 +1,6 @@
 //! Results that never exceed their bound and say what was cut.
 
-use crate::tool::ToolOutput;
+use crate::result::ToolOutput;
 
 /// Collects a result line by line; what is over the bound is counted, not kept.
 #[derive(Debug)]

@@ -15,9 +15,8 @@ use subtend_session::unseen::is_unseen;
 
 pub use subtend_session::place::Source;
 
-use crate::bounded;
-use crate::registry::{arguments, near};
-use crate::tool::ToolError;
+use crate::result::ToolError;
+use crate::{arguments, bounded, near};
 
 pub use template::OfferedTemplate;
 

@@ -1,18 +1,7 @@
-//! How tools and their calls are shown to people (M13): names, signs, and what a call takes and gives in a few words.
-
-use std::panic::{AssertUnwindSafe, catch_unwind};
+//! What people see of tools and their calls (M13): names, signs, and what a call takes and gives in a few words.
 
 use serde::Serialize;
-use serde_json::Value;
-use subtend_session::dialect::discovery;
 use subtend_session::ids::Text;
-
-use crate::bounded;
-use crate::dialect::{self, minion};
-use crate::registry::{Registry, arguments};
-
-/// Bytes of what is shown of one input or output.
-const MOST: usize = 16 << 10;
 
 /// What people see of a tool. What is left empty is shown as it would be without.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -59,108 +48,4 @@ pub struct Shown {
     pub input: Option<Text>,
     /// What it gave, likewise.
     pub output: Option<Text>,
-}
-
-impl Registry {
-    /// A call of `tool` with the arguments `args`, as the model wrote them, and its result if there is one, as people see it.
-    ///
-    /// Words of a tool are a host's own: one that panics says nothing, and long ones are cut. They may hold what a terminal would
-    /// obey.
-    pub fn shown(&self, tool: &str, args: &str, result: Option<&str>) -> Shown {
-        let used = discovery::used(tool, args);
-        let (tool, args) = used.as_ref().map_or((tool, args), |(tool, args)| (tool, args));
-        let parsed = arguments::parse(tool, args).ok();
-        let words = |said: &dyn Fn() -> Option<Text>| {
-            let said = catch_unwind(AssertUnwindSafe(said)).ok().flatten();
-            said.filter(|said| !said.trim().is_empty()).map(|said| Text::from(&*bounded::shown(&said, MOST)))
-        };
-        let (display, input, output) = match self.get(tool) {
-            Some(tool) => (
-                catch_unwind(AssertUnwindSafe(|| tool.display())).unwrap_or_default(),
-                words(&|| tool.render_input(parsed.as_ref()?)),
-                words(&|| tool.render_output(result?)),
-            ),
-            None => (dialect_display(tool), words(&|| dialect_input(tool, parsed.as_ref()?)), None),
-        };
-        Shown { tool: tool.into(), display, input, output }
-    }
-}
-
-/// How the tools are shown by which models start children.
-fn dialect_display(tool: &str) -> Display {
-    match tool {
-        minion::NAME => Display::named("Minion").subtitle("Delegate a task to a sub-agent").icons("🤖", "🤖"),
-        minion::RETURN => Display::named("Return").subtitle("Return a result and stop").icons("↩", "✅"),
-        _ => Display::default(),
-    }
-}
-
-fn dialect_input(tool: &str, args: &Value) -> Option<Text> {
-    let text = |name: &str| args.get(name).and_then(Value::as_str).map(Text::from);
-    match tool {
-        minion::NAME => text("message"),
-        minion::RETURN => text("result"),
-        dialect::spawn::NAME | dialect::subagent::NAME => text("task"),
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use serde_json::json;
-    use subtend_session::call::ToolEffect;
-    use subtend_session::message::ToolSpec;
-
-    use super::*;
-    use crate::closure::FnTool;
-    use crate::tool::ToolOutput;
-
-    fn fetch() -> FnTool {
-        let spec = ToolSpec {
-            name: "fetch".into(),
-            description: "Fetches a page.".into(),
-            schema: Arc::new(json!({"type": "object"})),
-        };
-        FnTool::new(spec, ToolEffect::ReadOnly, |_| async { Ok(ToolOutput::text("page")) })
-    }
-
-    fn registry(tool: FnTool) -> Registry {
-        Registry::builder().tool(Arc::new(tool)).unwrap().build()
-    }
-
-    #[test]
-    fn m13_a_tool_is_shown_as_it_says_also_where_it_is_used_through_another() {
-        let display = Display::named("Fetch").subtitle("Reads a page").icons("🌐", "📄");
-        let tool = fetch().display(display.clone());
-        let tool = tool.render_input(|args| Some(args["url"].as_str()?.into()));
-        let tools = registry(tool.render_output(|text| Some(format!("{} letters", text.len()).into())));
-        let shown =
-            Shown { tool: "fetch".into(), display, input: Some("a.b".into()), output: Some("4 letters".into()) };
-        assert_eq!(tools.shown("fetch", r#"{"url":"a.b"}"#, Some("page")), shown);
-        assert_eq!(tools.shown("use_tool", r#"{"tool":"fetch","args":{"url":"a.b"}}"#, Some("page")), shown);
-        let silent = Shown { input: None, output: None, ..shown };
-        assert_eq!(tools.shown("fetch", "no JSON", None), silent);
-    }
-
-    #[test]
-    fn m13_words_that_fail_or_are_long_or_empty_do_no_harm() {
-        let tool = fetch().render_input(|_| panic!("no words")).render_output(|_| Some("x".repeat(20_000).into()));
-        let shown = registry(tool).shown("fetch", "{}", Some("page"));
-        assert_eq!((shown.display, shown.input), (Display::default(), None));
-        assert!(shown.output.unwrap().ends_with("(3616 more bytes)"));
-        let empty = registry(fetch().render_input(|_| Some(" ".into()))).shown("fetch", "{}", None);
-        assert_eq!(empty, Shown { tool: "fetch".into(), ..Shown::default() });
-    }
-
-    #[test]
-    fn m13_minions_and_their_return_are_shown_as_their_seed_has_them() {
-        let tools = Registry::builder().build();
-        let minion = tools.shown("minion", r#"{"message":"Count.","enableWeb":false,"enabledTools":[]}"#, None);
-        let display = Display::named("Minion").subtitle("Delegate a task to a sub-agent").icons("🤖", "🤖");
-        assert_eq!((minion.display, minion.input.as_deref()), (display, Some("Count.")));
-        let returned = tools.shown("return", r#"{"result":"3"}"#, None);
-        assert_eq!((&*returned.display.name, returned.input.as_deref()), ("Return", Some("3")));
-    }
 }

@@ -20,5 +20,10 @@ pub mod tool;
 pub mod typed;
 pub mod workspace;
 
+mod arguments;
 mod bounded;
+mod builtin;
+mod near;
+mod path;
+mod result;
 mod schema;

@@ -8,7 +8,7 @@ use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
 
 use crate::dialect::{self, says_something};
-use crate::tool::ToolError;
+use crate::result::ToolError;
 
 /// The tool's name. Not a locked one: a host's own tool of that name is used in its place.
 pub const NAME: &str = "plan_exit";

@@ -1,8 +1,7 @@
 //! The registry: tools by name, what is offered, what a model's call turns out to be.
 
-pub(crate) mod arguments;
-pub(crate) mod near;
 mod ruling;
+mod shown;
 #[cfg(test)]
 mod tests;
 
@@ -17,6 +16,7 @@ use subtend_session::call::{CallKind, Invalid};
 use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
 
+use crate::builtin;
 use crate::commands::Commands;
 use crate::dialect;
 use crate::guard::Guard;
@@ -24,7 +24,7 @@ use crate::option::{self, BadOption};
 use crate::plan_exit;
 use crate::secrets::Secrets;
 use crate::tool::{Tool, ToolError};
-use crate::workspace;
+use crate::{arguments, near};
 
 pub use ruling::Ruling;
 
@@ -187,7 +187,7 @@ impl Registry {
 
     /// [`Registry::workspace_tools`], with what commands get of this process.
     pub fn workspace_tools_with(guard: Option<Guard>, commands: Commands) -> Vec<Arc<dyn Tool>> {
-        workspace::tools(guard, commands)
+        builtin::tools(guard, commands)
     }
 
     /// The tool of that name.

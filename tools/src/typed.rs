@@ -19,9 +19,10 @@ use subtend_session::call::ToolEffect;
 use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
 
+use crate::arguments;
 use crate::display::Display;
 use crate::option::ToolOption;
-use crate::registry::{RegistryBuilder, RegistryError, arguments};
+use crate::registry::{RegistryBuilder, RegistryError};
 use crate::schema;
 use crate::tool::{Tool, ToolCall, ToolError, ToolOutput};
 

@@ -1,44 +1,25 @@
-//! The workspace: a directory handle that all file access goes through, and the tools over it.
+//! The workspace: a directory handle that all file access goes through.
 //!
 //! No path leads out of the handle. Links within are followed once, to learn the path without links; the rules are asked about
 //! that one, and it is opened without following any link. So the object that a tool acts on is the one that was checked,
 //! whatever is swapped in between.
 
-mod edit;
-mod list;
-mod open;
-mod read;
-mod search;
-mod shell;
-mod write;
-
-mod beneath;
-mod builtin;
-mod environment;
-mod filter;
-mod glob;
-mod ignores;
-mod level;
-mod names;
-mod process;
-mod replace;
+pub(crate) mod beneath;
+pub(crate) mod names;
 #[cfg(test)]
 mod tests;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, File, OpenOptions};
 use subtend_session::authority::Authority;
 use subtend_session::ids::Text;
 
-use crate::commands::Commands;
-use crate::guard::Guard;
-use crate::tool::{Tool, ToolError};
+use crate::result::ToolError;
 
-pub(crate) use names::READ;
+pub use crate::path::resource;
 
 /// A directory that sessions work in, held by a handle: it stays the same one when it is renamed.
 #[derive(Debug)]
@@ -178,57 +159,6 @@ fn text_of(file: File, most: u64) -> io::Result<String> {
         return Err(wrong(format!("it is larger than {most} bytes")));
     }
     String::from_utf8(bytes).map_err(|error| wrong(format!("it is not UTF-8 text: {}", error.utf8_error())))
-}
-
-/// The workspace tools: list, read, search, write, edit, shell.
-pub(crate) fn tools(guard: Option<Guard>, commands: Commands) -> Vec<Arc<dyn Tool>> {
-    use builtin::FileTool;
-    vec![
-        Arc::new(FileTool::<list::List>::new()),
-        Arc::new(FileTool::<read::Read>::new()),
-        Arc::new(FileTool::<search::Search>::new()),
-        Arc::new(FileTool::<write::Write>::new()),
-        Arc::new(FileTool::<edit::Edit>::new()),
-        Arc::new(shell::Shell::new(guard, commands)),
-    ]
-}
-
-const MAX_PATH: usize = 4096;
-
-/// The normal form of a path in the workspace: parts joined with `/`, `.` for the workspace itself.
-///
-/// # Errors
-/// When the path is absolute, holds a `..` or a NUL, or is too long: no such path is ever opened.
-pub fn resource(path: &str) -> Result<Text, ToolError> {
-    if path.len() > MAX_PATH {
-        let length = path.len();
-        return Err(ToolError::bad_args(format!(
-            "the path has {length} bytes; {MAX_PATH} is the most a path may have"
-        )));
-    }
-    if path.contains('\0') {
-        return Err(ToolError::bad_args(format!("the path {path:?} holds a NUL, which no file name can")));
-    }
-    if path.starts_with('/') {
-        return Err(ToolError::refused(format!(
-            "`{path}` is absolute; paths are relative to the workspace: `.` is the workspace itself, `src/main.rs` a file in it"
-        )));
-    }
-    if path.split('/').any(|part| part == "..") {
-        return Err(ToolError::refused(format!(
-            "`{path}` holds `..`; paths start at the workspace and cannot leave it: write the path from there"
-        )));
-    }
-    let mut parts = path.split('/').filter(|part| !matches!(*part, "" | ".")).peekable();
-    if parts.peek().is_none() {
-        return Ok(".".into());
-    }
-    Ok(parts.collect::<Vec<_>>().join("/").into())
-}
-
-/// `name` in the directory `dir`, both normal.
-pub(crate) fn join(dir: &str, name: &str) -> String {
-    if dir == "." { name.into() } else { format!("{dir}/{name}") }
 }
 
 /// What went wrong with a file, in words for a model.

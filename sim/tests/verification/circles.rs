@@ -16,7 +16,7 @@ const LIMITS: [(&str, usize); 9] = [
     ("session", 0),
     ("sim", 20),
     ("supervision", 0),
-    ("tools", 13),
+    ("tools", 0),
     ("", 0),
 ];
 

@@ -7,7 +7,7 @@ use serde_json::json;
 use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
 
-use crate::tool::ToolError;
+use crate::result::ToolError;
 
 /// The tool that looks at a task, and may wait for it: locked, as `task` is (G15).
 pub const CHECK: &str = "check_task";
@@ -125,7 +125,7 @@ mod tests {
     use subtend_session::call::ToolErrorKind;
 
     use super::*;
-    use crate::registry::arguments;
+    use crate::arguments;
 
     fn check(task: &str, wait: bool, timeout_ms: Option<u64>) -> Result<CheckRequest, ToolError> {
         Ok(CheckRequest { task: task.into(), wait, timeout_ms })

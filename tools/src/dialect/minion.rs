@@ -13,7 +13,7 @@ use subtend_session::place::Mode;
 use super::template::{self, OfferedTemplate};
 use super::{ContinueRequest, Offered, Request, StartRequest, label, not_too_many, says_something};
 use crate::option::ToolOption;
-use crate::tool::ToolError;
+use crate::result::ToolError;
 
 /// The tool that hands a task to a minion.
 pub const NAME: &str = "minion";

@@ -10,8 +10,8 @@ use subtend_session::message::ToolSpec;
 use subtend_session::place::Mode;
 
 use super::{Offered, OfferedProfile, Request, StartRequest, beside, label, names, not_too_many, says_something};
-use crate::registry::near;
-use crate::tool::ToolError;
+use crate::near;
+use crate::result::ToolError;
 
 /// The tool that starts a job.
 pub const NAME: &str = "spawn";

@@ -10,7 +10,7 @@ use subtend_session::message::ToolSpec;
 use subtend_session::place::Mode;
 
 use super::{Offered, Request, StartRequest, label, listed, metadata, says_something};
-use crate::tool::ToolError;
+use crate::result::ToolError;
 
 /// The tool that starts a task.
 pub const NAME: &str = "spawn_task";

@@ -14,7 +14,7 @@ use subtend_session::place::Mode;
 use super::{
     ContinueRequest, Offered, Request, Source, StartRequest, beside, label, listed, not_too_many, says_something,
 };
-use crate::tool::ToolError;
+use crate::result::ToolError;
 
 /// The tool.
 pub const NAME: &str = "subagent";

@@ -10,8 +10,8 @@ use subtend_session::message::ToolSpec;
 use subtend_session::place::Mode;
 
 use super::{ContinueRequest, Offered, Request, StartRequest, first_line, label, listed, metadata, says_something};
-use crate::registry::near;
-use crate::tool::ToolError;
+use crate::near;
+use crate::result::ToolError;
 
 /// The name of the tool: locked, so that no other tool can take it (G15).
 pub const NAME: &str = "task";
@@ -140,8 +140,8 @@ mod tests {
     use subtend_session::call::ToolErrorKind;
 
     use super::*;
+    use crate::arguments;
     use crate::dialect::{MAX_METADATA, MAX_PROMPT};
-    use crate::registry::arguments;
 
     fn agents() -> Vec<(Text, Text)> {
         vec![("explore".into(), "Looks\n  around.".into()), ("general".into(), "Does anything.".into())]

@@ -7,8 +7,8 @@ use subtend_session::ids::Text;
 
 use super::Offered;
 use crate::bounded;
-use crate::registry::near;
-use crate::tool::ToolError;
+use crate::near;
+use crate::result::ToolError;
 
 /// The placeholder of the call's own message.
 const MESSAGE: &str = "message";

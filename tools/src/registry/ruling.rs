@@ -6,8 +6,9 @@ use subtend_session::ids::Hash;
 use subtend_session::unseen::{is_blank, is_unseen};
 
 use crate::bounded;
+use crate::path;
 use crate::tool::{Tool, ToolError};
-use crate::workspace;
+use crate::workspace::names::READ;
 
 /// Bytes of a resource as a record and a person see it.
 const SHOWN: usize = 1000;
@@ -35,7 +36,7 @@ impl Ruling {
         let mut asked = Vec::new();
         for access in &accesses {
             if access.action.starts_with("fs.")
-                && let Err(error) = workspace::resource(&access.resource)
+                && let Err(error) = path::resource(&access.resource)
             {
                 return Self::Denied(error);
             }
@@ -61,7 +62,7 @@ pub(super) fn accesses(tool: &dyn Tool, args: &Value) -> Vec<Access> {
 fn telling<'a>(accesses: impl IntoIterator<Item = &'a Access>) -> Option<&'a Access> {
     let mut first = None;
     for access in accesses {
-        if &*access.action != workspace::READ {
+        if &*access.action != READ {
             return Some(access);
         }
         first = first.or(Some(access));

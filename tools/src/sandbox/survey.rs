@@ -10,7 +10,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, openat, statat};
 use subtend_session::authority::{Access, Authority, Verdict};
 
-use crate::workspace::join;
+use crate::path::join;
 
 const READ: &str = "fs.read";
 const WRITE: &str = "fs.write";

@@ -12,7 +12,7 @@ use cap_std::fs::{Dir, File};
 ///
 /// # Errors
 /// When a part of it is a link or is not a directory.
-pub(super) fn dir(root: &Dir, path: &Path) -> io::Result<Dir> {
+pub(crate) fn dir(root: &Dir, path: &Path) -> io::Result<Dir> {
     system::dir(root, path)
 }
 
@@ -20,7 +20,7 @@ pub(super) fn dir(root: &Dir, path: &Path) -> io::Result<Dir> {
 ///
 /// # Errors
 /// As [`dir`], and when `path` is the workspace itself.
-pub(super) fn parent<'a>(root: &Dir, path: &'a Path) -> io::Result<(Dir, &'a Path)> {
+pub(crate) fn parent<'a>(root: &Dir, path: &'a Path) -> io::Result<(Dir, &'a Path)> {
     let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?;
     let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
     Ok((dir(root, above)?, Path::new(name)))
@@ -30,7 +30,7 @@ pub(super) fn parent<'a>(root: &Dir, path: &'a Path) -> io::Result<(Dir, &'a Pat
 ///
 /// # Errors
 /// When it is a link.
-pub(super) fn file(dir: &Dir, name: &Path) -> io::Result<File> {
+pub(crate) fn file(dir: &Dir, name: &Path) -> io::Result<File> {
     system::file(dir, name)
 }
 
@@ -38,7 +38,7 @@ pub(super) fn file(dir: &Dir, name: &Path) -> io::Result<File> {
 ///
 /// # Errors
 /// As [`dir`].
-pub(super) fn make_dir(root: &Dir, path: &str) -> io::Result<Dir> {
+pub(crate) fn make_dir(root: &Dir, path: &str) -> io::Result<Dir> {
     let mut at = dir(root, Path::new("."))?;
     for part in path.split('/') {
         let below = match dir(&at, Path::new(part)) {
@@ -57,7 +57,7 @@ pub(super) fn make_dir(root: &Dir, path: &str) -> io::Result<Dir> {
 }
 
 /// Whether an error says that a link was met.
-pub(super) fn is_link(error: &io::Error) -> bool {
+pub(crate) fn is_link(error: &io::Error) -> bool {
     system::is_link(error)
 }
 
@@ -79,7 +79,7 @@ mod system {
 
     /// In one call where the system has it.
     #[cfg(target_os = "linux")]
-    pub(super) fn dir(root: &Dir, path: &Path) -> io::Result<Dir> {
+    pub(crate) fn dir(root: &Dir, path: &Path) -> io::Result<Dir> {
         use rustix::fs::{ResolveFlags, openat2};
 
         let without_links = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
@@ -92,11 +92,11 @@ mod system {
     }
 
     #[cfg(not(target_os = "linux"))]
-    pub(super) fn dir(root: &Dir, path: &Path) -> io::Result<Dir> {
+    pub(crate) fn dir(root: &Dir, path: &Path) -> io::Result<Dir> {
         by_parts(root, path)
     }
 
-    pub(super) fn by_parts(root: &Dir, path: &Path) -> io::Result<Dir> {
+    pub(crate) fn by_parts(root: &Dir, path: &Path) -> io::Result<Dir> {
         let mut at = openat(root, ".", HANDLE, Mode::empty())?;
         for part in path.components() {
             at = match part {
@@ -110,7 +110,7 @@ mod system {
         Ok(Dir::from_std_file(at.into()))
     }
 
-    pub(super) fn file(dir: &Dir, name: &Path) -> io::Result<File> {
+    pub(crate) fn file(dir: &Dir, name: &Path) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let mut parts = name.components();
         let is_name = matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None));
@@ -120,7 +120,7 @@ mod system {
         Ok(File::from_std(openat(dir, name, flags, Mode::empty())?.into()))
     }
 
-    pub(super) fn is_link(error: &io::Error) -> bool {
+    pub(crate) fn is_link(error: &io::Error) -> bool {
         error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
     }
 }
@@ -132,17 +132,17 @@ mod system {
 
     use super::*;
 
-    pub(super) fn dir(root: &Dir, path: &Path) -> io::Result<Dir> {
+    pub(crate) fn dir(root: &Dir, path: &Path) -> io::Result<Dir> {
         root.open_dir(path)
     }
 
-    pub(super) fn file(dir: &Dir, name: &Path) -> io::Result<File> {
+    pub(crate) fn file(dir: &Dir, name: &Path) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.read(true);
         dir.open_with(name, &options)
     }
 
-    pub(super) fn is_link(_: &io::Error) -> bool {
+    pub(crate) fn is_link(_: &io::Error) -> bool {
         false
     }
 }

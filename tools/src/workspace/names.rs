@@ -21,7 +21,7 @@ type Inode = (u64, u64);
 
 /// Why a file is not opened.
 #[derive(Debug)]
-pub(super) enum Unopened {
+pub(crate) enum Unopened {
     /// The system's reason.
     Io(io::Error),
     /// Another name of it is not allowed, or it is unknown whether.
@@ -36,7 +36,7 @@ impl From<io::Error> for Unopened {
 
 /// What one call knows of files with several names.
 #[derive(Debug)]
-pub(super) struct OtherNames {
+pub(crate) struct OtherNames {
     /// Whether the authority denies reading anything of the workspace.
     limited: bool,
     /// Files with a name that may not be read: found once, when the first file with several names is met.
@@ -44,7 +44,7 @@ pub(super) struct OtherNames {
 }
 
 impl OtherNames {
-    pub(super) fn new(authority: &Authority) -> Self {
+    pub(crate) fn new(authority: &Authority) -> Self {
         Self { limited: !authority.allows_below(READ, "."), unread: OnceCell::new() }
     }
 
@@ -52,7 +52,7 @@ impl OtherNames {
     ///
     /// # Errors
     /// When it has one, and when the name is another file's by now: then its number of names says nothing.
-    pub(super) fn permit(
+    pub(crate) fn permit(
         &self,
         workspace: &Workspace,
         authority: &Authority,

@@ -4,7 +4,7 @@ use subtend_session::ids::{CallId, RunNo, TurnNo};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::registry::arguments;
+use crate::arguments;
 use crate::tool::{Progress, ToolKey};
 use crate::workspace::Workspace;
 

@@ -10,15 +10,16 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use subtend_session::call::ToolEffect;
 
-use super::builtin::{Builtin, Job, WALKS};
+use super::file_tool::{Builtin, Job, WALKS};
 use super::filter::Filter;
 use super::ignores::ASIDE;
 use super::level::{self, Item, Kind, Level};
-use super::names::READ;
-use super::names::Unopened;
-use super::{failure, open};
+use super::open;
 use crate::bounded::{self, Bounded, count};
 use crate::tool::{ToolError, ToolOutput};
+use crate::workspace::failure;
+use crate::workspace::names::READ;
+use crate::workspace::names::Unopened;
 
 /// Bytes of one line that are shown.
 const MAX_LINE: usize = 400;

@@ -6,9 +6,11 @@ use std::path::Path;
 use cap_std::fs::{Dir, OpenOptions, Permissions};
 use subtend_session::ids::Text;
 
-use super::builtin::Job;
-use super::{beneath, failure, join, open};
+use super::file_tool::Job;
+use super::open;
+use crate::path::join;
 use crate::tool::ToolError;
+use crate::workspace::{beneath, failure};
 
 /// Where a write to `path` would land.
 #[derive(Debug)]

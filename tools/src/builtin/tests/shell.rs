@@ -17,7 +17,7 @@ async fn output_and_exit_code_are_shown() {
 #[tokio::test]
 async fn it_runs_in_the_workspace_even_when_that_was_moved() {
     let bench = Bench::new(&[("dir/a.txt", "here")]);
-    let workspace = std::sync::Arc::new(super::Workspace::open(bench.at("dir")).unwrap());
+    let workspace = std::sync::Arc::new(crate::workspace::Workspace::open(bench.at("dir")).unwrap());
     let bench = Bench { workspace, ..bench };
     std::fs::rename(bench.at("dir"), bench.at("moved")).unwrap();
     std::fs::create_dir(bench.at("dir")).unwrap();

@@ -13,11 +13,12 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio_util::sync::CancellationToken;
 
-use super::{Workspace, environment};
+use super::environment;
 use crate::bounded::len;
 use crate::commands::Commands;
 use crate::guard::{Guard, LIMITS};
 use crate::sandbox;
+use crate::workspace::Workspace;
 
 /// Time for a killed command to be gone, and for its last output.
 const GRACE: Duration = Duration::from_millis(1500);

@@ -18,10 +18,11 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::ignores::Budget;
-use super::names::{OtherNames, Unopened};
-use super::{Workspace, resource};
+use crate::path::resource;
 use crate::schema;
 use crate::tool::{Progress, Tool, ToolCall, ToolError, ToolKey, ToolOutput};
+use crate::workspace::Workspace;
+use crate::workspace::names::{OtherNames, Unopened};
 
 pub(crate) const WRITE: &str = "fs.write";
 /// Calls that go through directories, of one tool at the same time.

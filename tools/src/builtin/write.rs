@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use subtend_session::call::ToolEffect;
 
-use super::builtin::{Builtin, Job, WRITE};
+use super::file_tool::{Builtin, Job, WRITE};
 use super::replace::Target;
 use crate::bounded::{count, len};
 use crate::tool::{ToolError, ToolOutput};

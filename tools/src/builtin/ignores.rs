@@ -8,8 +8,9 @@ use std::sync::Arc;
 use cap_std::fs::Dir;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
-use super::{beneath, glob};
+use super::glob;
 use crate::bounded::len;
+use crate::workspace::beneath;
 
 /// Bytes of one ignore file that are read: a line takes some hundred times its bytes of memory.
 const MAX_FILE: u64 = 32 << 10;

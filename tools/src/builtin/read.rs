@@ -6,11 +6,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use subtend_session::call::ToolEffect;
 
-use super::builtin::{Builtin, Job};
-use super::names::READ;
-use super::{failure, open};
+use super::file_tool::{Builtin, Job};
+use super::open;
 use crate::bounded::{self, Bounded, count};
 use crate::tool::{ToolError, ToolOutput};
+use crate::workspace::failure;
+use crate::workspace::names::READ;
 
 /// Bytes of one line that are shown.
 const MAX_LINE: usize = 2000;

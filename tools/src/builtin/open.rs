@@ -5,10 +5,10 @@ use std::path::Path;
 
 use cap_std::fs::{File, Metadata};
 
-use super::builtin::Job;
-use super::names::Unopened;
-use super::{beneath, failure};
+use super::file_tool::Job;
 use crate::tool::ToolError;
+use crate::workspace::names::Unopened;
+use crate::workspace::{beneath, failure};
 
 /// Bytes at the start of a file that tell whether it is text.
 pub(super) const PROBE: usize = 8192;

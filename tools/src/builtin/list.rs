@@ -8,14 +8,15 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use subtend_session::call::ToolEffect;
 
-use super::builtin::{Builtin, Job, WALKS};
+use super::file_tool::{Builtin, Job, WALKS};
 use super::filter::Filter;
 use super::ignores::ASIDE;
 use super::level::{self, Item, Kind, Level};
-use super::names::READ;
-use super::{beneath, failure, open};
+use super::open;
 use crate::bounded::{Bounded, count, name};
 use crate::tool::{ToolError, ToolOutput};
+use crate::workspace::names::READ;
+use crate::workspace::{beneath, failure};
 
 /// Files up to this size have their lines counted.
 const MAX_COUNTED: u64 = 1 << 20;

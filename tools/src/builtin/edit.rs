@@ -6,12 +6,13 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use subtend_session::call::ToolEffect;
 
-use super::builtin::{Builtin, Job, WRITE};
-use super::names::READ;
+use super::file_tool::{Builtin, Job, WRITE};
+use super::open;
 use super::replace::Target;
-use super::{failure, open};
 use crate::bounded::{count, len};
 use crate::tool::{ToolError, ToolOutput};
+use crate::workspace::failure;
+use crate::workspace::names::READ;
 
 /// Bytes of a file that can be edited.
 const MAX_FILE: u64 = 16 << 20;

@@ -4,11 +4,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::builtin::Job;
+use super::file_tool::Job;
 use super::ignores::Ignores;
-use super::names::READ;
-use super::{beneath, join};
+use crate::path::join;
 use crate::tool::ToolError;
+use crate::workspace::beneath;
+use crate::workspace::names::READ;
 
 /// What an entry is; links are never followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
