@@ -74,3 +74,16 @@ pub fn check(size: Size, fault: Fault, effort: Effort) -> Report {
     let states = checker.unique_state_count();
     Report { transitions, states, depth: checker.max_depth(), complete, violation, never, coverage }
 }
+
+/// Looks for a violation: where this bug shows soonest, then in wholes of growing size.
+pub fn hunt(fault: Fault, threads: usize) -> Report {
+    let look = |size| check(size, fault, Effort { threads, states: Some(2_000_000), first_violation: true });
+    let mut report = look(fault.shows_in());
+    for size in [Size::SMALL, Size::PANIC, Size::HALF_PANIC, Size::CALM, Size::CANCEL, Size::CRASH, Size::MEDIUM] {
+        if report.violation.is_some() {
+            break;
+        }
+        report = look(size);
+    }
+    report
+}

@@ -4,7 +4,6 @@ use std::fmt;
 
 use subtend_session::sabotage::Bug;
 
-use crate::check::{Effort, Report, check};
 use crate::size::Size;
 
 /// A bug of the world around the heart.
@@ -89,20 +88,8 @@ impl fmt::Display for Fault {
 }
 
 impl Fault {
-    /// Looks for a violation: where this bug shows soonest, then in wholes of growing size.
-    pub fn hunt(self, threads: usize) -> Report {
-        let look = |size| check(size, self, Effort { threads, states: Some(2_000_000), first_violation: true });
-        let mut report = look(self.shows_in());
-        for size in [Size::SMALL, Size::PANIC, Size::HALF_PANIC, Size::CALM, Size::CANCEL, Size::CRASH, Size::MEDIUM] {
-            if report.violation.is_some() {
-                break;
-            }
-            report = look(size);
-        }
-        report
-    }
-
-    fn shows_in(self) -> Size {
+    /// Returns the size of the whole in which this bug shows soonest.
+    pub fn shows_in(self) -> Size {
         match self {
             Self::Heart(bug) => of_heart(bug),
             Self::World(around) => of_world(around),

@@ -7,15 +7,15 @@
 mod action;
 mod boot;
 mod effects;
+mod goals;
+mod journal;
 mod judge;
 mod person;
 mod plan;
 mod rows;
-mod sights;
 mod step;
 mod system;
 mod tokens;
-mod view;
 
 use std::sync::Arc;
 

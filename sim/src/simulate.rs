@@ -1,30 +1,26 @@
 //! The simulator: the real runtime in virtual time, one seed for one run, with everything going wrong that may.
 //!
-//! A run is a row of lives of one process over one store in memory. People, models, tools, the disk and every mishap draw
+//! A run is a row of lives of one process over one store in memory. Users, models, tools, the disk and every mishap draw
 //! from the seed, and nothing else is left to chance: the runtime has one thread, its clock stands still until all is done,
 //! and the journal is written when the disk has its turn.
 
-mod alarm;
-mod answers;
-mod archive;
-mod asker;
-mod book;
+mod action;
 mod chance;
-mod context;
 mod crowd;
-mod deed;
 mod disk;
-mod hands;
-mod inside;
+mod fake_approver;
+mod fake_model;
+mod fake_tools;
+mod fake_users;
 mod judge;
 mod life;
-mod people;
+mod offered;
+mod oracle;
+mod panics;
 mod plan;
 mod report;
 mod seeded;
-mod sights;
 mod tally;
-mod voice;
 mod watcher;
 mod world;
 
@@ -36,7 +32,7 @@ pub use tally::{Mishap, Tally, Verb};
 
 use subtend_journal::Journal;
 
-use crate::simulate::life::End;
+use crate::simulate::fake_users::End;
 use crate::simulate::world::World;
 
 /// Lives of one process at most: one that dies in every recovery would never be done.
@@ -44,40 +40,40 @@ const LIVES: u32 = 60;
 
 /// Runs a plan.
 pub fn simulate(plan: Plan) -> Report {
-    alarm::listen();
+    panics::listen();
     let world = World::new(plan);
     let mut lives = 0;
     loop {
         lives += 1;
         if lives > LIVES {
-            world.book.open().calm = true;
+            world.oracle.lock().calm = true;
         }
         // Every other process finds the store compacted: deleted sessions are met both before and after they are erased.
         if lives % 2 == 0 {
             judge::compact(&world);
         }
         let end = life::live(&world, lives);
-        if let Some(panic) = alarm::heard().first() {
-            world.book.wrong("panic", panic.clone());
+        if let Some(panic) = panics::heard().first() {
+            world.oracle.wrong("panic", panic.clone());
         }
-        if end == End::Over || world.book.open().failure.is_some() {
+        if end == End::Over || world.oracle.lock().failure.is_some() {
             break;
         }
     }
     last_look(&world);
-    alarm::stop();
-    let book = world.book.open();
-    let hash = book.hash.finalize().to_hex().to_string();
-    let took_ms = u64::try_from(book.now().as_millis()).unwrap_or(u64::MAX);
-    let examined = book.coverage.counts().map(|(predicate, count)| (predicate.name, count)).collect();
+    panics::stop();
+    let oracle = world.oracle.lock();
+    let hash = oracle.hash.finalize().to_hex().to_string();
+    let took_ms = u64::try_from(oracle.now().as_millis()).unwrap_or(u64::MAX);
+    let examined = oracle.coverage.counts().map(|(predicate, count)| (predicate.name, count)).collect();
     Report {
         plan,
         hash,
-        records: book.records,
+        records: oracle.records,
         lives,
         took_ms,
-        tally: Tally { examined, ..book.tally.clone() },
-        failure: book.failure.clone(),
+        tally: Tally { examined, ..oracle.tally.clone() },
+        failure: oracle.failure.clone(),
     }
 }
 
@@ -85,10 +81,10 @@ pub fn simulate(plan: Plan) -> Report {
 fn last_look(world: &World) {
     let journal = match Journal::open(Box::new(world.disk.clone()), subtend_journal::Options::default()) {
         Ok(journal) => journal,
-        Err(error) => return world.book.wrong("open", error.to_string()),
+        Err(error) => return world.oracle.wrong("open", error.to_string()),
     };
-    judge::whole(&world.book, &journal);
+    judge::whole(&world.oracle, &journal);
     judge::archive(world, false);
     judge::erased(world, &journal);
-    judge::acknowledged(&world.book, &journal);
+    judge::acknowledged(&world.oracle, &journal);
 }

@@ -2,7 +2,7 @@
 
 use subtend_session::invariant::InvariantId;
 use subtend_session::sabotage::Bug;
-use subtend_sim::check::{Effort, Report, check};
+use subtend_sim::check::{Effort, Report, check, hunt};
 use subtend_sim::fault::{Around, Fault};
 use subtend_sim::size::Size;
 
@@ -153,7 +153,7 @@ fn two_children_through_the_first_of_everything() {
 
 #[track_caller]
 fn noticed(fault: Fault, expected: InvariantId) {
-    let found = fault.hunt(1).violation.map(|(violation, _)| violation.id);
+    let found = hunt(fault, 1).violation.map(|(violation, _)| violation.id);
     assert_eq!(found, Some(expected), "{fault}");
 }
 

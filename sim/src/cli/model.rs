@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use serde_json::{Value, json};
-use subtend_sim::check::{Effort, Report, check};
+use subtend_sim::check::{Effort, Report, check, hunt};
 use subtend_sim::fault::Fault;
 use subtend_sim::size::Size;
 
@@ -67,7 +67,7 @@ pub(crate) fn model(args: &ModelArgs) -> ExitCode {
 pub(crate) fn controls(json: bool) -> u32 {
     let mut unnoticed = 0_u32;
     for fault in Fault::all() {
-        let report = fault.hunt(1);
+        let report = hunt(fault, 1);
         let noticed = report.violation.is_some();
         unnoticed = unnoticed.saturating_add(u32::from(!noticed));
         if json {

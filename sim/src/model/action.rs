@@ -252,7 +252,7 @@ impl System {
     fn says(&self, whole: &Whole, session: SessionId, dropped: bool) -> Vec<Reply> {
         let mut replies = vec![Reply::Final];
         if !dropped {
-            let depth = self.journals.get(&session).and_then(super::view::place).map_or(0, |place| place.depth());
+            let depth = self.journals.get(&session).and_then(super::journal::place).map_or(0, |place| place.depth());
             // Also where nothing is left: then the call is refused, which costs the model a turn.
             if depth <= u32::from(whole.size.depth) && self.left.children > 0 {
                 replies.extend([Reply::Blocking, Reply::Background]);

@@ -16,7 +16,7 @@ use super::plan;
 use super::rows::Rows;
 use super::step::Word;
 use super::system::{Active, Boot, Slots, System};
-use super::{Whole, view};
+use super::{Whole, journal};
 use crate::fault::Around;
 
 impl System {
@@ -143,7 +143,7 @@ impl System {
             self.rows.clear();
         }
         let in_flight =
-            self.journals.iter().filter(|(_, journal)| view::last_run(journal).is_some_and(|(_, ended)| !ended));
+            self.journals.iter().filter(|(_, journal)| journal::last_run(journal).is_some_and(|(_, ended)| !ended));
         let sweep: BTreeSet<SessionId> = in_flight.map(|(session, _)| *session).collect();
         let rows = self.rows.keys().filter(|row| row.kind == RowKind::Continue && !sweep.contains(&row.to));
         let asked = rows.map(|row| row.to).collect();
@@ -153,7 +153,7 @@ impl System {
 
     /// The sessions of the level that the sweep is at, or those that are owed something when it is done.
     pub(super) fn next_to_boot(&self, whole: &Whole, boot: &Boot) -> Vec<SessionId> {
-        let depth = |session: &SessionId| self.journals.get(session).and_then(view::place).map_or(0, Place::depth);
+        let depth = |session: &SessionId| self.journals.get(session).and_then(journal::place).map_or(0, Place::depth);
         let all = || boot.sweep.union(&boot.asked);
         let depths = all().map(depth);
         let level = if whole.fault.is(Around::SweepFromTheTop) { depths.min() } else { depths.max() };

@@ -8,7 +8,7 @@ use subtend_session::record::Notice;
 use subtend_session::state::{CallPhase, State};
 
 use super::system::{Dropped, Message, Slots, System};
-use super::{Whole, view};
+use super::{Whole, journal};
 use crate::fault::Around;
 
 impl System {
@@ -64,7 +64,7 @@ impl System {
 
     /// The slots that a run takes.
     fn pool(&mut self, whole: &Whole, key: RunKey) -> &mut Slots {
-        let persons = self.journals.get(&key.session).is_some_and(|journal| view::is_persons(journal, key.run));
+        let persons = self.journals.get(&key.session).is_some_and(|journal| journal::is_persons(journal, key.run));
         let persons = persons && !whole.fault.is(Around::OnePool);
         if persons { &mut self.slots.persons } else { &mut self.slots.owned }
     }

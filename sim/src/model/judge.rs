@@ -10,8 +10,9 @@ use subtend_session::outcome::By;
 use subtend_session::state::State;
 
 use super::Whole;
+use super::journal::Journal;
 use super::plan::{self, ROOT};
-use super::system::{Journal, Message, Slots, System};
+use super::system::{Message, Slots, System};
 
 impl System {
     /// Every predicate that can be judged here.

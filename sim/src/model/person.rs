@@ -10,7 +10,7 @@ use super::action::Action;
 use super::plan::{self, ROOT};
 use super::step::{Decided, Word};
 use super::system::{Batch, Message, System};
-use super::{Whole, view};
+use super::{Whole, journal};
 use crate::fault::Around;
 
 impl System {
@@ -95,8 +95,8 @@ impl System {
     /// Runs in flight of the tree that no run owns.
     fn tops(&self) -> Vec<RunKey> {
         let tops = self.journals.iter().filter_map(|(session, journal)| {
-            let (opened, ended) = view::last_run(journal)?;
-            let top = !ended && view::owner_of(opened).is_none();
+            let (opened, ended) = journal::last_run(journal)?;
+            let top = !ended && journal::owner_of(opened).is_none();
             top.then_some(RunKey { session: *session, run: opened.run })
         });
         tops.collect()
@@ -143,7 +143,7 @@ impl System {
 
     fn interrupt(&mut self, whole: &Whole, session: SessionId) -> bool {
         self.left.interrupts = self.left.interrupts.saturating_sub(1);
-        let run = self.journals.get(&session).and_then(view::last_run).map(|(opened, _)| opened.run);
+        let run = self.journals.get(&session).and_then(journal::last_run).map(|(opened, _)| opened.run);
         let Some(run) = run else { return false };
         let key = RunKey { session, run };
         self.interrupts.insert(key);
@@ -153,7 +153,7 @@ impl System {
     }
 
     fn fixed(&self, key: RunKey) -> Option<&Outcome> {
-        view::fixed(self.journals.get(&key.session)?, key.run)
+        journal::fixed(self.journals.get(&key.session)?, key.run)
     }
 
     /// S-2, S-3: whoever gives a control is told that it was done, or of the one end.

@@ -5,8 +5,8 @@ use subtend_session::ids::{CallId, RunKey, Seq, SessionId};
 use subtend_session::index::{self, Row, RowKey, RowKind};
 use subtend_session::record::{Notice, Record};
 
+use super::journal;
 use super::system::{Message, System};
-use super::view;
 
 /// What the outbox holds for one session.
 #[derive(Default)]
@@ -39,7 +39,7 @@ impl System {
 
     /// The end, or the refusal, that a row tells of.
     pub(super) fn notice(&self, from: SessionId, to: SessionId, key: RowKey) -> Option<Notice> {
-        view::notice(from, to, self.journals.get(&from)?, key)
+        journal::notice(from, to, self.journals.get(&from)?, key)
     }
 
     /// The command by which an owner asks a child to go on or to cancel.

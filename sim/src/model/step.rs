@@ -18,7 +18,7 @@ use subtend_session::usage::Usage;
 use super::action::{Action, Reply};
 use super::plan::{self, ROOT};
 use super::system::{Batch, Dropped, Message, System};
-use super::{Whole, rows, view};
+use super::{Whole, journal, rows};
 use crate::fault::Around;
 
 /// What is put to a session.
@@ -226,7 +226,7 @@ impl System {
     /// The word from above for `session`'s run, before what its fired token stopped is heard.
     fn owner_word(&self, whole: &Whole, session: SessionId) -> Option<Command> {
         let run = self.active.get(&session)?.state.run.as_ref()?;
-        let owner = view::owner_of(&run.opened)?;
+        let owner = journal::owner_of(&run.opened)?;
         Some(self.word_from_above(whole, owner, RunKey { session, run: run.no }))
     }
 

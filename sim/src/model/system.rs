@@ -14,32 +14,10 @@ use subtend_session::outcome::{OutcomeKind, TimeLimit};
 use subtend_session::record::Record;
 use subtend_session::state::{Due, State};
 
+use super::journal::Journal;
 use super::plan::{self, ROOT};
-use super::{Whole, view};
+use super::{Whole, journal};
 use crate::size::Size;
-
-/// One session's journal.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Journal {
-    pub(super) records: Arc<Vec<Record>>,
-    /// The activation that may append.
-    pub(super) epoch: Epoch,
-    /// Digest of the records, kept so that states compare fast.
-    digest: u64,
-}
-
-impl Journal {
-    pub(super) fn append(&mut self, records: &[Record]) {
-        let mut hasher = DefaultHasher::new();
-        self.digest.hash(&mut hasher);
-        for record in records {
-            // A record that cannot be written as JSON would differ from all others; there is none.
-            serde_json::to_vec(record).unwrap_or_default().hash(&mut hasher);
-        }
-        self.digest = hasher.finish();
-        Arc::make_mut(&mut self.records).extend_from_slice(records);
-    }
-}
 
 /// An actor incarnation.
 #[derive(Clone, Debug)]
@@ -368,7 +346,7 @@ impl System {
     }
 
     pub(super) fn run_in_flight(&self, session: SessionId) -> Option<RunNo> {
-        let (opened, ended) = view::last_run(self.journals.get(&session)?)?;
+        let (opened, ended) = journal::last_run(self.journals.get(&session)?)?;
         (!ended).then_some(opened.run)
     }
 

@@ -7,7 +7,7 @@ use subtend_session::outcome::{By, OutcomeKind};
 use subtend_session::record::Hold;
 
 use super::system::{Dropped, Message, System};
-use super::{Whole, view};
+use super::{Whole, journal};
 use crate::fault::Around;
 
 impl System {
@@ -42,8 +42,8 @@ impl System {
 
     /// The run in flight of `child` that the call `key` of `owner` opened.
     fn opened_by(&self, child: SessionId, owner: RunKey, key: CallId) -> Option<RunKey> {
-        let (opened, ended) = view::last_run(self.journals.get(&child)?)?;
-        let mine = !ended && view::owner_of(opened) == Some(owner) && view::key_of(opened) == Some(key);
+        let (opened, ended) = journal::last_run(self.journals.get(&child)?)?;
+        let mine = !ended && journal::owner_of(opened) == Some(owner) && journal::key_of(opened) == Some(key);
         mine.then_some(RunKey { session: child, run: opened.run })
     }
 
@@ -61,17 +61,18 @@ impl System {
     /// Runs in flight that `owner` owns itself.
     fn owned_by(&self, owner: RunKey) -> Vec<RunKey> {
         let runs = self.journals.iter().filter_map(|(session, journal)| {
-            let (opened, ended) = view::last_run(journal)?;
-            (!ended && view::owner_of(opened) == Some(owner)).then_some(RunKey { session: *session, run: opened.run })
+            let (opened, ended) = journal::last_run(journal)?;
+            (!ended && journal::owner_of(opened) == Some(owner))
+                .then_some(RunKey { session: *session, run: opened.run })
         });
         runs.collect()
     }
 
     /// Why the owner of a run is over, if it is.
     pub(super) fn owner_over(&self, key: RunKey) -> Option<OutcomeKind> {
-        let (opened, ended) = view::last_run(self.journals.get(&key.session)?)?;
-        let owner = view::owner_of(opened).filter(|_| !ended)?;
-        let over = view::ended(self.journals.get(&owner.session)?, owner.run);
+        let (opened, ended) = journal::last_run(self.journals.get(&key.session)?)?;
+        let owner = journal::owner_of(opened).filter(|_| !ended)?;
+        let over = journal::ended(self.journals.get(&owner.session)?, owner.run);
         let fired = self.fired.contains(&key) || self.fired.contains(&owner);
         over.or_else(|| fired.then(|| self.closing_kind(owner, key)))
     }
@@ -103,8 +104,8 @@ impl System {
             if self.closing.get(&key).is_some_and(|(_, stands)| *stands) {
                 return true;
             }
-            let last = self.journals.get(&key.session).and_then(|journal| view::last_run(journal));
-            at = last.and_then(|(opened, _)| view::owner_of(opened));
+            let last = self.journals.get(&key.session).and_then(|journal| journal::last_run(journal));
+            at = last.and_then(|(opened, _)| journal::owner_of(opened));
         }
         false
     }
@@ -112,19 +113,19 @@ impl System {
     /// The word that the owner of `key` is over, where its queue is to stand.
     pub(super) fn standing_word(&self, key: RunKey) -> Option<Command> {
         let outcome = self.owner_over(key)?;
-        let (opened, _) = view::last_run(self.journals.get(&key.session)?)?;
-        let owner = view::owner_of(opened)?;
+        let (opened, _) = journal::last_run(self.journals.get(&key.session)?)?;
+        let owner = journal::owner_of(opened)?;
         self.stands_below(owner).then_some(Command::OwnerOver { owner, outcome, queue_stands: true })
     }
 
     /// Whether a run that asks a child to go on is over or closes by now.
     pub(super) fn asker_over(&self, owner: RunKey) -> Option<OutcomeKind> {
         let journal = self.journals.get(&owner.session)?;
-        if let Some(outcome) = view::ended(journal, owner.run) {
+        if let Some(outcome) = journal::ended(journal, owner.run) {
             return Some(outcome);
         }
         if self.boot.as_ref().is_some_and(|boot| boot.sweep.contains(&owner.session)) {
-            let held = view::held(journal, owner.run).map(|hold| match hold {
+            let held = journal::held(journal, owner.run).map(|hold| match hold {
                 Hold::Interrupted { .. } => OutcomeKind::Interrupted,
                 Hold::OutOfTurns => OutcomeKind::OutOfTurns,
                 Hold::Closing { outcome, .. } => outcome.kind(),

@@ -11,22 +11,22 @@ use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{Head, Inflight, InflightChange, Row};
 use tokio::sync::Notify;
 
-use crate::simulate::book::Book;
+use crate::simulate::oracle::Oracle;
 use crate::simulate::seeded::{Rot, Seeded};
 
 /// The store of a simulation. Clones are handles of the same one.
 #[derive(Clone)]
 pub(crate) struct Disk {
     memory: Arc<Mutex<Memory>>,
-    book: Arc<Book>,
+    oracle: Arc<Oracle>,
     /// The process dies at this write.
     pub(crate) death: Arc<Notify>,
     bug: Option<Seeded>,
 }
 
 impl Disk {
-    pub(crate) fn new(book: Arc<Book>, bug: Option<Seeded>) -> Self {
-        Self { memory: Arc::default(), book, death: Arc::default(), bug }
+    pub(crate) fn new(oracle: Arc<Oracle>, bug: Option<Seeded>) -> Self {
+        Self { memory: Arc::default(), oracle, death: Arc::default(), bug }
     }
 
     fn memory(&self) -> Memory {
@@ -88,23 +88,23 @@ impl Disk {
                 frame.changes.inflight = InflightChange::Delete;
             }
         }
-        if self.rots(Rot::BatchTorn) && self.book.open().writes.is_multiple_of(50) && group.frames.len() > 1 {
+        if self.rots(Rot::BatchTorn) && self.oracle.lock().writes.is_multiple_of(50) && group.frames.len() > 1 {
             group.frames.truncate(1);
         }
     }
 
     fn show(&self, group: &Group) {
-        let mut book = self.book.open();
+        let mut oracle = self.oracle.lock();
         for frame in &group.frames {
             let Payload::Records(records) = &frame.payload else { continue };
             let place = (frame.lsn.0, frame.session, frame.first_seq.0, frame.epoch.0, frame.at_ms);
             let line = serde_json::to_vec(&(place, records)).unwrap_or_default();
-            book.hash.update(&line);
-            if let Err(why) = book.archive.keep(frame) {
-                book.wrong("J-4", why);
+            oracle.hash.update(&line);
+            if let Err(why) = oracle.archive.keep(frame) {
+                oracle.wrong("J-4", why);
             }
             for (record, seq) in records.iter().zip(frame.first_seq.0..) {
-                book.durable(frame.session, Seq(seq), record);
+                oracle.durable(frame.session, Seq(seq), record);
             }
         }
     }
@@ -123,19 +123,19 @@ impl Engine for Disk {
 
     fn write(&self, mut group: Group) -> Result<()> {
         let dies = {
-            let mut book = self.book.open();
-            if book.dead {
+            let mut oracle = self.oracle.lock();
+            if oracle.dead {
                 return Err(DEAD);
             }
-            book.writes = book.writes.saturating_add(1);
-            book.dies_at.filter(|(at, _)| *at == book.writes)
+            oracle.writes = oracle.writes.saturating_add(1);
+            oracle.dies_at.filter(|(at, _)| *at == oracle.writes)
         };
         if let Some((_, gets_through)) = dies {
             if gets_through {
                 self.show(&group);
                 self.memory().write(group)?;
             }
-            self.book.open().dead = true;
+            self.oracle.lock().dead = true;
             self.death.notify_one();
             return Err(DEAD);
         }

@@ -10,7 +10,7 @@ use subtend_session::invariant::observed::Listing;
 use subtend_session::invariant::{Ledger, Pool};
 use subtend_session::record::Record;
 
-use crate::simulate::book::{Book, Pages};
+use crate::simulate::oracle::{Oracle, OracleState};
 use crate::simulate::plan::Sync;
 use crate::simulate::world::World;
 
@@ -24,12 +24,12 @@ const WRITES: u64 = 20;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3_600);
 
 /// Judges the store as an operator would, from what it holds alone.
-pub(crate) fn whole(book: &Book, journal: &Journal) {
+pub(crate) fn whole(oracle: &Oracle, journal: &Journal) {
     match audit(journal, false) {
         Ok(()) => {}
-        Err(AuditError::Violated(violation)) => book.wrong(violation.id.id(), violation.to_string()),
-        Err(error @ AuditError::Fold { .. }) => book.wrong("J-4", error.to_string()),
-        Err(error @ AuditError::Read(_)) => book.wrong("J-8", error.to_string()),
+        Err(AuditError::Violated(violation)) => oracle.wrong(violation.id.id(), violation.to_string()),
+        Err(error @ AuditError::Fold { .. }) => oracle.wrong("J-4", error.to_string()),
+        Err(error @ AuditError::Read(_)) => oracle.wrong("J-8", error.to_string()),
     }
 }
 
@@ -37,36 +37,36 @@ pub(crate) fn whole(book: &Book, journal: &Journal) {
 pub(crate) fn archive(world: &World, at_rest: bool) {
     let rows = match world.disk.rows() {
         Ok(rows) => rows,
-        Err(error) => return world.book.wrong("J-8", error.to_string()),
+        Err(error) => return world.oracle.wrong("J-8", error.to_string()),
     };
     let limits = &world.swarm.limits;
-    let mut book = world.book.open();
-    let now = book.now();
+    let mut oracle = world.oracle.lock();
+    let now = oracle.now();
     // A clock that jumps leaves everybody late.
-    let grace_ms = book.jumped.is_zero().then(|| limits.grace_ms.saturating_add(TICKS_MS));
-    let listings = if world.chance.one_in(4) { listings(&book, world) } else { Vec::new() };
-    book.sights.tick(now);
-    book.sights.lists(listings);
+    let grace_ms = oracle.jumped.is_zero().then(|| limits.grace_ms.saturating_add(TICKS_MS));
+    let listings = if world.chance.one_in(4) { listings(&oracle, world) } else { Vec::new() };
+    oracle.observations.tick(now);
+    oracle.observations.lists(listings);
     // Ends from the leaves up wait for the disk one after the other.
     let disk_ms = if let Sync::Later(most) = world.swarm.sync { most.saturating_mul(WRITES) } else { 0 };
-    let (ledger, fired) = (ledger(&book, world, at_rest), book.fired());
-    let observed = book.sights.all_mut();
+    let (ledger, fired) = (ledger(&oracle, world, at_rest), oracle.fired());
+    let observed = oracle.observations.all_mut();
     (observed.grace_ms, observed.healed, observed.fired) = (grace_ms, at_rest, fired);
     (observed.late_ms, observed.ask_ms) = (TICKS_MS.saturating_add(disk_ms), Some(limits.ask_ms));
     observed.approvers.get_or_insert_default();
-    let (open, answered) = (book.inside.open_asks(), book.sights.all().asks.len());
-    book.sights.all_mut().asks.extend(open);
-    let seen = (book.sights.all(), &book.inside);
-    let judged = book.archive.judge(&rows, seen, ledger, (&book.coverage, at_rest));
-    book.sights.all_mut().asks.truncate(answered);
+    let (open, answered) = (oracle.observer.open_asks(), oracle.observations.all().asks.len());
+    oracle.observations.all_mut().asks.extend(open);
+    let seen = (oracle.observations.all(), &oracle.observer);
+    let judged = oracle.archive.judge(&rows, seen, ledger, (&oracle.coverage, at_rest));
+    oracle.observations.all_mut().asks.truncate(answered);
     match judged {
-        Ok(()) => book.tally.mark(if at_rest { "judged at rest" } else { "judged" }),
-        Err(violation) => book.wrong(violation.id.id(), violation.to_string()),
+        Ok(()) => oracle.tally.mark(if at_rest { "judged at rest" } else { "judged" }),
+        Err(violation) => oracle.wrong(violation.id.id(), violation.to_string()),
     }
 }
 
 /// The slots as the pools count them, and the cancels as persons asked for them.
-fn ledger(book: &Pages, world: &World, at_rest: bool) -> Ledger {
+fn ledger(oracle: &OracleState, world: &World, at_rest: bool) -> Ledger {
     let limits = &world.swarm.limits;
     let mut ledger = Ledger {
         // Each class has all of them.
@@ -74,11 +74,11 @@ fn ledger(book: &Pages, world: &World, at_rest: bool) -> Ledger {
         lagging: !at_rest,
         owned: Pool { per_root: limits.live_runs, ..Pool::default() },
         persons: Pool { per_root: limits.live_person_runs, ..Pool::default() },
-        cancelled: book.cancelled(),
+        cancelled: oracle.cancelled(),
         ..Ledger::default()
     };
-    if let Some(used) = &book.slots {
-        for root in book.archive.roots() {
+    if let Some(used) = &oracle.slots {
+        for root in oracle.archive.roots() {
             let [owned, persons] = used(root).map(|used| u32::try_from(used).unwrap_or(u32::MAX));
             ledger.owned.used.insert(root, owned);
             ledger.persons.used.insert(root, persons);
@@ -88,8 +88,8 @@ fn ledger(book: &Pages, world: &World, at_rest: bool) -> Ledger {
 }
 
 /// What is listed from each root, at this instant (T-9).
-fn listings(book: &Pages, world: &World) -> Vec<Listing> {
-    let roots = book.archive.roots();
+fn listings(oracle: &OracleState, world: &World) -> Vec<Listing> {
+    let roots = oracle.archive.roots();
     let listed = roots.map(|root| Listing { root, listed: world.disk.below(root), reached: None });
     listed.collect()
 }
@@ -114,17 +114,17 @@ pub(crate) fn left(journal: &Journal) -> String {
 pub(crate) fn compact(world: &World) {
     let done = match world.disk.compact() {
         Ok(done) => done,
-        Err(error) => return world.book.wrong("J-10", format!("the store cannot be compacted: {error}")),
+        Err(error) => return world.oracle.wrong("J-10", format!("the store cannot be compacted: {error}")),
     };
-    let mut book = world.book.open();
+    let mut oracle = world.oracle.lock();
     let held: BTreeSet<SessionId> = done.held.iter().map(|held| held.session).collect();
-    let mut gone = book.archive.deleted();
-    gone.retain(|session| !book.archive.above(*session).any(|above| held.contains(&above)));
+    let mut gone = oracle.archive.deleted();
+    gone.retain(|session| !oracle.archive.above(*session).any(|above| held.contains(&above)));
     if !gone.is_empty() {
-        book.tally.mark("erased");
+        oracle.tally.mark("erased");
     }
-    book.sessions.retain(|session| !gone.contains(session));
-    book.archive.erase(&gone);
+    oracle.sessions.retain(|session| !gone.contains(session));
+    oracle.archive.erase(&gone);
 }
 
 /// Text that belongs to one session alone.
@@ -136,53 +136,53 @@ pub(crate) fn secret(session: SessionId) -> String {
 /// (J-10).
 pub(crate) fn erased(world: &World, journal: &Journal) {
     let (deleted, erased) = {
-        let book = world.book.open();
-        (book.archive.deleted(), book.archive.erased().clone())
+        let oracle = world.oracle.lock();
+        (oracle.archive.deleted(), oracle.archive.erased().clone())
     };
     if deleted.is_empty() && erased.is_empty() {
         return;
     }
     let mut out = Vec::new();
     if let Err(error) = journal.export(Scope::Store, &mut out, &mut |_| {}) {
-        return world.book.wrong("J-10", format!("the store cannot be exported: {error}"));
+        return world.oracle.wrong("J-10", format!("the store cannot be exported: {error}"));
     }
     let out = String::from_utf8_lossy(&out);
     for session in deleted.iter().chain(&erased) {
         if out.contains(&format!("\"frame\":{{\"session\":\"{session}\"")) {
-            world.book.wrong("J-10", format!("{session} is deleted, and its records are exported"));
+            world.oracle.wrong("J-10", format!("{session} is deleted, and its records are exported"));
         }
         if let Some((before, _)) = out.split_once(&secret(*session)) {
             let line = before.lines().next_back().unwrap_or_default();
             let start: String = line.chars().take(120).collect();
-            world.book.wrong("J-10", format!("{session} is deleted, and another session keeps its text: {start}"));
+            world.oracle.wrong("J-10", format!("{session} is deleted, and another session keeps its text: {start}"));
         }
     }
     for session in &erased {
         let left = journal.records(*session).map_or(0, |records| records.len());
         let title = journal.head(*session).ok().flatten().map_or_else(String::new, |head| head.title.to_string());
         if left > 0 || !title.is_empty() {
-            world.book.wrong("J-10", format!("{session} is erased; left are {left} records and the title {title:?}"));
+            world.oracle.wrong("J-10", format!("{session} is erased; left are {left} records and the title {title:?}"));
         }
     }
-    world.book.mark("judged erased");
+    world.oracle.mark("judged erased");
 }
 
 /// At rest nothing of a run is kept.
 pub(crate) fn baseline(world: &World, runtime: &Runtime) {
     if runtime.slots_in_use() != 0 {
-        world.book.wrong("T-3", format!("{} slots are in use when all is quiet", runtime.slots_in_use()));
+        world.oracle.wrong("T-3", format!("{} slots are in use when all is quiet", runtime.slots_in_use()));
     }
-    let waits = world.book.open().waits;
+    let waits = world.oracle.lock().waits;
     if waits != 0 {
-        world.book.wrong("S-6", format!("{waits} waits for ends are not answered when all is quiet"));
+        world.oracle.wrong("S-6", format!("{waits} waits for ends are not answered when all is quiet"));
     }
 }
 
 /// Whatever was acknowledged is there (J-1).
-pub(crate) fn acknowledged(book: &Book, journal: &Journal) {
+pub(crate) fn acknowledged(oracle: &Oracle, journal: &Journal) {
     let (mut acknowledged, erased) = {
-        let book = book.open();
-        (book.acknowledged.clone(), book.archive.erased().clone())
+        let oracle = oracle.lock();
+        (oracle.acknowledged.clone(), oracle.archive.erased().clone())
     };
     acknowledged.retain(|(session, _)| !erased.contains(session));
     let mut kept = BTreeSet::new();
@@ -194,6 +194,6 @@ pub(crate) fn acknowledged(book: &Book, journal: &Journal) {
         }));
     }
     if let Some((session, input)) = acknowledged.difference(&kept).next() {
-        book.wrong("J-1", format!("input {input} of {session} was acknowledged and is gone"));
+        oracle.wrong("J-1", format!("input {input} of {session} was acknowledged and is gone"));
     }
 }

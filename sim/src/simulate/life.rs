@@ -14,35 +14,17 @@ use subtend_session::authority::{Rule, RuleSet, Verdict};
 use subtend_session::invariant::observed::Shutdown;
 use subtend_tools::workspace::{Workspace, WorkspaceError};
 
-use crate::simulate::answers;
-use crate::simulate::deed::Deed;
-use crate::simulate::hands::{GUARDED, registry};
+use crate::simulate::action::Action;
+use crate::simulate::action::answers;
+use crate::simulate::fake_model::{FakeModel, strike_turn_task};
+use crate::simulate::fake_tools::registry;
+use crate::simulate::fake_users::{End, FakeUsers};
 use crate::simulate::judge;
-use crate::simulate::people::People;
+use crate::simulate::offered::{GUARDED, READER};
 use crate::simulate::plan::{Plan, Sync};
 use crate::simulate::seeded::{Rot, Seeded};
 use crate::simulate::tally::{Mishap, Verb};
-use crate::simulate::voice::{Voice, strike_turn_task};
 use crate::simulate::world::{World, ordered_panic};
-
-/// How a life ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    /// It was killed, or is to be: nothing of it is waited for.
-    Crashed,
-    /// It was shut down.
-    Down,
-    /// There is no more to come.
-    Over,
-}
-
-/// An agent that is offered less than others, and what.
-pub(crate) const READER: (&str, [&str; 4]) = ("reader", ["read", "slow", "guarded", "task"]);
-
-/// Whether an agent works for the host: it names sessions or sums them up.
-pub(crate) fn is_service(agent: &str) -> bool {
-    matches!(agent, "title" | "summary")
-}
 
 /// What a start may take, in virtual time.
 const START: Duration = Duration::from_secs(300);
@@ -55,25 +37,25 @@ pub(crate) fn live(world: &Arc<World>, number: u32) -> End {
     let tokio = match tokio {
         Ok(tokio) => tokio,
         Err(error) => {
-            world.book.wrong("tokio", error.to_string());
+            world.oracle.wrong("tokio", error.to_string());
             return End::Over;
         }
     };
     let (end, at) = tokio.block_on(async {
-        world.book.open().begin();
+        world.oracle.lock().begin();
         let end = tokio::select! {
             biased;
             () = world.disk.death.notified() => End::Crashed,
             end = life(world, number) => end,
         };
-        let mut book = world.book.open();
+        let mut oracle = world.oracle.lock();
         if end == End::Crashed {
-            let mishap = if book.booting { Mishap::CrashInRecovery } else { Mishap::Crash };
-            book.mishap(mishap);
+            let mishap = if oracle.booting { Mishap::CrashInRecovery } else { Mishap::Crash };
+            oracle.mishap(mishap);
         }
-        (end, book.now())
+        (end, oracle.now())
     });
-    world.book.open().end(at);
+    world.oracle.lock().end(at);
     // What is dropped with the runtime may still want to start something: that is dropped too.
     let handle = tokio.handle().clone();
     let _inside = handle.enter();
@@ -85,7 +67,7 @@ pub(crate) fn live(world: &Arc<World>, number: u32) -> End {
 async fn life(world: &Arc<World>, number: u32) -> End {
     let Some(journal) = open(world) else { return End::Over };
     doom(world);
-    world.book.open().booting = true;
+    world.oracle.lock().booting = true;
     let (at_rest, before) = (is_at_rest(&journal), journal.appended());
     let starting = start(world, &journal, number);
     let started = tokio::time::timeout(START, starting).await;
@@ -93,39 +75,39 @@ async fn life(world: &Arc<World>, number: u32) -> End {
         Ok(Ok(runtime)) => runtime,
         Ok(Err(error)) => {
             if journal.poisoned().is_none() {
-                world.book.wrong("start", error.to_string());
+                world.oracle.wrong("start", error.to_string());
                 return End::Over;
             }
             return End::Down;
         }
         Err(_) => {
-            world.book.wrong("start", format!("the runtime did not start within {START:?}"));
+            world.oracle.wrong("start", format!("the runtime did not start within {START:?}"));
             return End::Over;
         }
     };
     {
-        let mut book = world.book.open();
-        book.booting = false;
-        book.slots = Some(Box::new(runtime.slots_of_root()));
-        let (now, wrote) = (book.now(), journal.appended().0.saturating_sub(before.0));
-        book.sights.booted(now, at_rest, wrote);
+        let mut oracle = world.oracle.lock();
+        oracle.booting = false;
+        oracle.slots = Some(Box::new(runtime.slots_of_root()));
+        let (now, wrote) = (oracle.now(), journal.appended().0.saturating_sub(before.0));
+        oracle.observations.booted(now, at_rest, wrote);
         if at_rest {
-            book.tally.mark("started at rest");
+            oracle.tally.mark("started at rest");
         }
     }
-    let mut people = People::new(world, runtime);
+    let mut users = FakeUsers::new(world, runtime);
     let end = tokio::select! {
         biased;
         _ = journal.on_poison() => End::Down,
-        end = people.live() => end,
+        end = users.live() => end,
     };
     match end {
         End::Crashed | End::Over => {
-            people.abandon();
+            users.abandon();
             end
         }
         End::Down => {
-            if let Some(runtime) = people.leave() {
+            if let Some(runtime) = users.leave() {
                 down(world, runtime).await;
             }
             End::Down
@@ -145,34 +127,35 @@ async fn down(world: &Arc<World>, runtime: Runtime) {
     let grace = world.chance.pick(&[0, 200, 20_000]).unwrap_or(0);
     let grace = Duration::from_millis(grace);
     let asked = {
-        let mut book = world.book.open();
-        let now = book.now();
-        book.sights.tick(now)
+        let mut oracle = world.oracle.lock();
+        let now = oracle.now();
+        oracle.observations.tick(now)
     };
     spawn_late_input(world, &runtime);
     let Ok(report) = tokio::time::timeout(grace + DOWN, runtime.shutdown(grace)).await else {
-        return world.book.wrong("E-5", format!("a shutdown with {grace:?} of grace took {DOWN:?} longer"));
+        return world.oracle.wrong("E-5", format!("a shutdown with {grace:?} of grace took {DOWN:?} longer"));
     };
     if (report.actors, report.tasks) != (0, 0) {
-        world.book.wrong("E-5", format!("something is alive after a shutdown: {report:?}"));
+        world.oracle.wrong("E-5", format!("something is alive after a shutdown: {report:?}"));
     }
-    let mut book = world.book.open();
-    let now = book.now();
-    let (returned, grace_ms) = (Some(book.sights.tick(now)), u64::try_from(grace.as_millis()).unwrap_or(u64::MAX));
-    book.sights.down(Some(Shutdown { asked, returned, grace_ms }));
-    book.tally.mark("shut down");
-    drop(book);
+    let mut oracle = world.oracle.lock();
+    let now = oracle.now();
+    let (returned, grace_ms) =
+        (Some(oracle.observations.tick(now)), u64::try_from(grace.as_millis()).unwrap_or(u64::MAX));
+    oracle.observations.down(Some(Shutdown { asked, returned, grace_ms }));
+    oracle.tally.mark("shut down");
+    drop(oracle);
     judge::archive(world, false);
 }
 
 /// Sends an input that comes when the shutdown was asked for: it must be refused (V-5).
 fn spawn_late_input(world: &Arc<World>, runtime: &Runtime) {
-    let Some(session) = world.book.open().sessions.first().copied() else { return };
+    let Some(session) = world.oracle.lock().sessions.first().copied() else { return };
     let Ok(Some(session)) = runtime.session(session) else { return };
     let world = Arc::clone(world);
     tokio::spawn(async move {
         let sent = session.send("too late").await;
-        answers::sent(&world, &Deed { verb: Verb::Send, session }, sent);
+        answers::sent(&world, &Action { verb: Verb::Send, session }, sent);
     });
 }
 
@@ -180,17 +163,17 @@ fn spawn_late_input(world: &Arc<World>, runtime: &Runtime) {
 fn open(world: &Arc<World>) -> Option<Journal> {
     let (faulty, faults) = Faulty::new(Box::new(world.disk.clone()));
     {
-        let mut book = world.book.open();
-        let now = book.now();
-        book.sights.reopens(now);
+        let mut oracle = world.oracle.lock();
+        let now = oracle.now();
+        oracle.observations.reopens(now);
     }
-    let (book, armed) = (Arc::clone(&world.book), Arc::new(OnceLock::new()));
+    let (oracle, armed) = (Arc::clone(&world.oracle), Arc::new(OnceLock::new()));
     let of = Arc::clone(&armed);
     faults.on_failure(move || {
-        let mut book = book.open();
-        book.fails();
+        let mut oracle = oracle.lock();
+        oracle.fails();
         // Counted when it strikes: the life may end before that.
-        of.get().into_iter().for_each(|mishap| book.mishap(*mishap));
+        of.get().into_iter().for_each(|mishap| oracle.mishap(*mishap));
     });
     let at = world.chance.between(1, 60);
     if world.is_drawn(world.swarm.write_fails) {
@@ -215,7 +198,7 @@ fn open(world: &Arc<World>) -> Option<Journal> {
             journal
         }),
     };
-    opened.map_err(|error| world.book.wrong("open", error.to_string())).ok()
+    opened.map_err(|error| world.oracle.wrong("open", error.to_string())).ok()
 }
 
 /// The disk, taking its time.
@@ -237,14 +220,14 @@ async fn write(world: Arc<World>, mut stepper: Stepper, most_ms: u64) {
 fn doom(world: &World) {
     let dies = world.chance.one_in(world.swarm.dies_at_write) && !world.is_calm();
     let (after, gets_through) = (world.chance.between(1, 40), world.chance.one_in(2));
-    let mut book = world.book.open();
-    let at = book.writes.saturating_add(after);
-    book.dies_at = dies.then_some((at, gets_through));
+    let mut oracle = world.oracle.lock();
+    let at = oracle.writes.saturating_add(after);
+    oracle.dies_at = dies.then_some((at, gets_through));
 }
 
 async fn start(world: &Arc<World>, journal: &Journal, number: u32) -> Result<Runtime, StartError> {
     let swarm = &world.swarm;
-    let tools = registry(world).map_err(|error| world.book.wrong("tools", error.to_string())).unwrap_or_default();
+    let tools = registry(world).map_err(|error| world.oracle.wrong("tools", error.to_string())).unwrap_or_default();
     let options = Options {
         inbox: swarm.inbox,
         slots: swarm.slots,
@@ -262,7 +245,7 @@ async fn start(world: &Arc<World>, journal: &Journal, number: u32) -> Result<Run
         .workspace(workspace()?)
         .catalog(catalog(&world.plan))
         .tools(tools)
-        .model(Arc::new(Voice(Arc::clone(world))))
+        .model(Arc::new(FakeModel(Arc::clone(world))))
         .limits(swarm.limits.clone())
         .policy(policy())
         .options(options)
@@ -314,7 +297,7 @@ fn faults(world: &Arc<World>) -> Faults {
         Point::Reading => {}
     });
     let of = Arc::clone(world);
-    let faults = faults.observed(move |sight| of.book.open().sees(sight));
+    let faults = faults.observed(move |sight| of.oracle.lock().sees(sight));
     match bug {
         Some(Seeded::Heart(bug)) => faults.sabotage(subtend_session::sabotage::Sabotage::none().with(bug)),
         Some(Seeded::Disk(_)) | None => faults,

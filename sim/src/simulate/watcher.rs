@@ -24,10 +24,10 @@ pub(crate) fn spawn(world: &Arc<World>, subscription: Subscription) {
 async fn read(world: Arc<World>, mut subscription: Subscription) {
     let slow = world.chance.one_in(3);
     let name = if slow { "a slow watcher" } else { "a watcher" };
-    let reader = world.book.open().sights.reads(name.into(), None);
+    let reader = world.oracle.lock().observations.reads(name.into(), None);
     let (since, before) = {
-        let book = world.book.open();
-        (book.now(), book.jumped)
+        let oracle = world.oracle.lock();
+        (oracle.now(), oracle.jumped)
     };
     let mut last = BTreeMap::<SessionId, Seq>::new();
     // Records that came before the first of a session are not missed; after a gap nothing is known of any.
@@ -39,27 +39,27 @@ async fn read(world: Arc<World>, mut subscription: Subscription) {
         let event = match next {
             Next::Event(event) => event,
             Next::Missed(count) => {
-                let mut book = world.book.open();
-                book.sights.hears(reader, Heard::Missed(count));
-                book.mishap(Mishap::SlowSubscriber);
+                let mut oracle = world.oracle.lock();
+                oracle.observations.hears(reader, Heard::Missed(count));
+                oracle.mishap(Mishap::SlowSubscriber);
                 missed = true;
                 last.clear();
                 continue;
             }
         };
         let What::Record { seq, .. } = event.what else { continue };
-        let mut book = world.book.open();
-        book.sights.hears(reader, Heard::Record(event.session, seq));
-        let seen = book.seen.get(&event.session).copied();
+        let mut oracle = world.oracle.lock();
+        oracle.observations.hears(reader, Heard::Record(event.session, seq));
+        let seen = oracle.seen.get(&event.session).copied();
         if seen.is_none_or(|seen| seen.last < seq) {
-            book.wrong("J-5", format!("record {seq} of {} is shown and not durable", event.session));
+            oracle.wrong("J-5", format!("record {seq} of {} is shown and not durable", event.session));
         }
         // What was appended before, and not durable yet, is not shown.
-        let disk = DISK.saturating_add(book.jumped.saturating_sub(before));
+        let disk = DISK.saturating_add(oracle.jumped.saturating_sub(before));
         let born_here = !missed && seen.is_some_and(|seen| seen.born_at > since.saturating_add(disk));
         let expected = last.get(&event.session).map(|last| last.next()).or(born_here.then_some(Seq(1)));
         if expected.is_some_and(|expected| expected != seq) {
-            book.wrong("N-6", format!("record {seq} of {} is shown where {expected:?} is next", event.session));
+            oracle.wrong("N-6", format!("record {seq} of {} is shown where {expected:?} is next", event.session));
         }
         last.insert(event.session, seq);
     }
@@ -68,23 +68,23 @@ async fn read(world: Arc<World>, mut subscription: Subscription) {
 /// Follows one session from some record on, however slow it is: nothing is missed.
 pub(crate) fn follow(world: &Arc<World>, session: &SessionHandle) {
     let (world, id) = (Arc::clone(world), session.id());
-    let last = world.book.open().seen.get(&id).map_or(Seq(1), |seen| seen.last);
+    let last = world.oracle.lock().seen.get(&id).map_or(Seq(1), |seen| seen.last);
     let from = Seq(world.chance.between(1, last.0));
     let mut events = session.events(from);
     tokio::spawn(async move {
         let slow = world.chance.one_in(2);
-        let reader = world.book.open().sights.reads("a follower".into(), Some((id, from)));
+        let reader = world.oracle.lock().observations.reads("a follower".into(), Some((id, from)));
         while let Ok(Some(event)) = events.next().await {
             if slow && !world.is_calm() {
                 tokio::time::sleep(world.chance.ms(0, 400)).await;
             }
             let What::Record { seq, .. } = event.what else { continue };
-            let mut book = world.book.open();
-            book.tally.mark("followed");
-            if book.seen.get(&id).is_none_or(|seen| seen.last < seq) {
-                book.wrong("J-5", format!("record {seq} of {id} is shown and not durable"));
+            let mut oracle = world.oracle.lock();
+            oracle.tally.mark("followed");
+            if oracle.seen.get(&id).is_none_or(|seen| seen.last < seq) {
+                oracle.wrong("J-5", format!("record {seq} of {id} is shown and not durable"));
             }
-            book.sights.hears(reader, Heard::Record(id, seq));
+            oracle.observations.hears(reader, Heard::Record(id, seq));
         }
     });
 }

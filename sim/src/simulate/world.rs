@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use subtend_actors::Runtime;
 
-use crate::simulate::book::Book;
 use crate::simulate::chance::Chance;
 use crate::simulate::disk::Disk;
+use crate::simulate::oracle::Oracle;
 use crate::simulate::plan::{Plan, Swarm, Takes};
 use crate::simulate::tally::Mishap;
 
@@ -16,7 +16,7 @@ pub(crate) struct World {
     pub(crate) plan: Plan,
     pub(crate) swarm: Swarm,
     pub(crate) chance: Chance,
-    pub(crate) book: Arc<Book>,
+    pub(crate) oracle: Arc<Oracle>,
     pub(crate) disk: Disk,
     /// What a process that was killed leaves behind.
     left: Mutex<Option<Runtime>>,
@@ -26,10 +26,10 @@ impl World {
     pub(crate) fn new(plan: Plan) -> Arc<Self> {
         let chance = Chance::new(plan.seed);
         let swarm = Swarm::draw(&plan, &chance);
-        let book = Arc::<Book>::default();
-        book.open().told = plan.told;
-        let disk = Disk::new(Arc::clone(&book), plan.bug);
-        Arc::new(Self { plan, swarm, chance, book, disk, left: Mutex::default() })
+        let oracle = Arc::<Oracle>::default();
+        oracle.lock().told = plan.told;
+        let disk = Disk::new(Arc::clone(&oracle), plan.bug);
+        Arc::new(Self { plan, swarm, chance, oracle, disk, left: Mutex::default() })
     }
 
     /// Keeps what a dead process leaves behind; gives what the one before left.
@@ -39,21 +39,21 @@ impl World {
 
     /// Counts an action or an event. Tells whether it is the last one or beyond.
     pub(crate) fn step(&self) -> bool {
-        let mut book = self.book.open();
-        book.steps = book.steps.saturating_add(1);
-        book.steps >= self.plan.steps
+        let mut oracle = self.oracle.lock();
+        oracle.steps = oracle.steps.saturating_add(1);
+        oracle.steps >= self.plan.steps
     }
 
     /// Whether nothing goes wrong any more.
     pub(crate) fn is_calm(&self) -> bool {
-        self.book.open().calm
+        self.oracle.lock().calm
     }
 
     /// Whether something goes wrong now that goes wrong once in `of` times; and what, for the tally.
     pub(crate) fn strikes(&self, of: u64, mishap: Mishap) -> bool {
         let strikes = self.is_drawn(of);
         if strikes {
-            self.book.open().mishap(mishap);
+            self.oracle.lock().mishap(mishap);
         }
         strikes
     }
@@ -90,22 +90,22 @@ impl World {
 
 /// An effect at work: gone when it is dropped.
 pub(crate) struct AtWork {
-    book: Arc<Book>,
+    oracle: Arc<Oracle>,
     at: Option<usize>,
 }
 
 impl AtWork {
     pub(crate) fn new(world: &World, at: Option<usize>) -> Self {
-        Self { book: Arc::clone(&world.book), at }
+        Self { oracle: Arc::clone(&world.oracle), at }
     }
 }
 
 impl Drop for AtWork {
     fn drop(&mut self) {
-        let mut book = self.book.open();
-        if let Some(at) = self.at.filter(|_| !book.dead) {
-            let now = book.now();
-            book.sights.gone(now, at);
+        let mut oracle = self.oracle.lock();
+        if let Some(at) = self.at.filter(|_| !oracle.dead) {
+            let now = oracle.now();
+            oracle.observations.gone(now, at);
         }
     }
 }

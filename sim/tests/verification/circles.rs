@@ -14,7 +14,7 @@ const LIMITS: [(&str, usize); 9] = [
     ("journal", 0),
     ("models", 0),
     ("session", 0),
-    ("sim", 20),
+    ("sim", 0),
     ("supervision", 0),
     ("tools", 0),
     ("", 0),

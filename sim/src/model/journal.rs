@@ -1,12 +1,36 @@
-//! What the records say.
+//! A journal of the model, and what its records say.
 
-use subtend_session::ids::{CallId, RunKey, RunNo, SessionId};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use subtend_session::ids::{CallId, Epoch, RunKey, RunNo, SessionId};
 use subtend_session::index::{self, RowKey};
 use subtend_session::outcome::{Outcome, OutcomeKind};
 use subtend_session::place::{Owner, Place};
 use subtend_session::record::{Hold, Notice, Record, RunEnded, RunOpened, SessionCreated};
 
-use super::system::Journal;
+/// One session's journal.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Journal {
+    pub(super) records: Arc<Vec<Record>>,
+    /// The activation that may append.
+    pub(super) epoch: Epoch,
+    /// Digest of the records, kept so that states compare fast.
+    pub(super) digest: u64,
+}
+
+impl Journal {
+    pub(super) fn append(&mut self, records: &[Record]) {
+        let mut hasher = DefaultHasher::new();
+        self.digest.hash(&mut hasher);
+        for record in records {
+            // A record that cannot be written as JSON would differ from all others; there is none.
+            serde_json::to_vec(record).unwrap_or_default().hash(&mut hasher);
+        }
+        self.digest = hasher.finish();
+        Arc::make_mut(&mut self.records).extend_from_slice(records);
+    }
+}
 
 fn created(journal: &Journal) -> Option<&SessionCreated> {
     let Some(Record::SessionCreated(created)) = journal.records.first() else { return None };

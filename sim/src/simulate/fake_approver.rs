@@ -1,4 +1,4 @@
-//! The one who is asked: gives a person's word for calls, late, or not at all.
+//! An approver that answers asks in time, late, or not at all.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub(crate) fn spawn(world: &Arc<World>, mut approver: Approver) {
         loop {
             let asked = approver.next().await;
             if !world.is_calm() && world.chance.one_in(4) {
-                world.book.mark("left unanswered");
+                world.oracle.mark("left unanswered");
                 continue;
             }
             // Now and then later than the question stands.
@@ -23,13 +23,13 @@ pub(crate) fn spawn(world: &Arc<World>, mut approver: Approver) {
             tokio::time::sleep(world.chance.ms(0, most)).await;
             let words = [AskVerdict::Allow, AskVerdict::Allow, AskVerdict::Deny, AskVerdict::Always];
             let word = world.chance.pick(&words).unwrap_or(AskVerdict::Allow);
-            let verb = world.book.open().ask(Verb::Answer);
+            let verb = world.oracle.lock().ask(Verb::Answer);
             let told = approver.answer(&asked, word).await;
-            let mut book = world.book.open();
-            book.answer(verb);
+            let mut oracle = world.oracle.lock();
+            oracle.answer(verb);
             match told {
-                Ok(_) => book.tally.mark(&format!("answered {word:?}")),
-                Err(ControlError::Stopped(_)) => book.tally.mark("answered one that stopped"),
+                Ok(_) => oracle.tally.mark(&format!("answered {word:?}")),
+                Err(ControlError::Stopped(_)) => oracle.tally.mark("answered one that stopped"),
                 Err(
                     error @ (ControlError::Working(_)
                     | ControlError::Waiting(_)
@@ -37,8 +37,8 @@ pub(crate) fn spawn(world: &Arc<World>, mut approver: Approver) {
                     | ControlError::Deleted
                     | ControlError::Refused(_)),
                 ) => {
-                    if book.deletions == 0 {
-                        book.wrong("P-5", format!("the word for call {} was refused: {error}", asked.call));
+                    if oracle.deletions == 0 {
+                        oracle.wrong("P-5", format!("the word for call {} was refused: {error}", asked.call));
                     }
                 }
             }

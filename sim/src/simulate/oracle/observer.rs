@@ -1,4 +1,4 @@
-//! Inside: what the hub shows an observer of its tokens, inboxes, lanes, questions and states, for the predicates that ask for it.
+//! HubObserver: what the hub shows an observer of its tokens, inboxes, lanes, questions and states, for the predicates that ask for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,14 +11,14 @@ use subtend_session::invariant::observed::{
 };
 use subtend_session::state::State;
 
-use crate::simulate::book::Pages;
+use crate::simulate::oracle::OracleState;
 
 /// One batch in so many shows the state that its session has then: each is a copy of the whole state.
 const SHOWN: u64 = 8;
 
 /// What was seen of the present process, and is not over.
 #[derive(Default)]
-pub(crate) struct Inside {
+pub(crate) struct HubObserver {
     /// Tokens that fired, of the run itself.
     fired: Vec<(RunKey, When)>,
     /// Controls that wait in the lanes of each session, in their order.
@@ -63,7 +63,7 @@ pub(crate) struct CancelAsked {
     pub(crate) at: Duration,
 }
 
-impl Inside {
+impl HubObserver {
     /// Returns the state that the actor of a session had when its last record was the one with this number.
     pub(crate) fn live(&self, session: SessionId, records: usize) -> Option<&State> {
         let live = self.live.get(&session)?;
@@ -89,17 +89,17 @@ impl Inside {
     }
 }
 
-impl Pages {
+impl OracleState {
     /// Notes what the hub shows.
     pub(crate) fn sees(&mut self, sight: Sight<'_>) {
         let now = self.now();
-        let at = self.sights.tick(now);
+        let at = self.observations.tick(now);
         match sight {
-            Sight::Fired(run) => self.inside.fired.push((run, at)),
+            Sight::Fired(run) => self.observer.fired.push((run, at)),
             Sight::Put { session, input, len, bound, taken } => {
-                let queues = &mut self.sights.all_mut().queues;
+                let queues = &mut self.observations.all_mut().queues;
                 if taken {
-                    self.inside.puts.insert((session, input), queues.len());
+                    self.observer.puts.insert((session, input), queues.len());
                 }
                 let answer = if taken { QueueAnswer::Taken(None) } else { QueueAnswer::Busy };
                 let (len, bound) = (len as u64, bound as u64);
@@ -107,91 +107,91 @@ impl Pages {
             }
             Sight::Control { session, command } => {
                 let waits = Waits { command, given: at, rounds: 0 };
-                self.inside.controls.entry(session).or_default().push(waits);
+                self.observer.controls.entry(session).or_default().push(waits);
             }
             Sight::Round(session) => {
-                let waits = self.inside.controls.get_mut(&session).into_iter().flatten();
+                let waits = self.observer.controls.get_mut(&session).into_iter().flatten();
                 waits.for_each(|waits| waits.rounds = waits.rounds.saturating_add(1));
             }
             Sight::Handles { session, command } => self.handles(session, command, at),
             Sight::Died(session) => {
-                self.inside.controls.remove(&session);
-                self.inside.live.remove(&session);
+                self.observer.controls.remove(&session);
+                self.observer.live.remove(&session);
                 self.delays(|other| other == session);
             }
             Sight::GivesUp(run) => {
                 let restart = Restart { session: run.session, at, supervisor: 0, admitted: false, run: Some(run.run) };
-                self.sights.all_mut().restarts.push(restart);
+                self.observations.all_mut().restarts.push(restart);
             }
             Sight::Activated(session) => {
                 // Why and from which record is not known here: its epoch is none that an effect has.
                 let (epoch, why, last) = (Epoch(u32::MAX), Why::Message, Seq(0));
-                self.sights.all_mut().activations.push(Activated { session, epoch, at, why, last });
+                self.observations.all_mut().activations.push(Activated { session, epoch, at, why, last });
             }
             Sight::Asked { session, call } => {
-                if !self.inside.excused.contains(&(session, call)) {
-                    self.inside.asks.entry((session, call)).or_insert(at);
+                if !self.observer.excused.contains(&(session, call)) {
+                    self.observer.asks.entry((session, call)).or_insert(at);
                 }
             }
             Sight::Answered { session, call, by } => {
                 self.tally.mark(&format!("ask answered by {by:?}"));
-                if let Some(opened) = self.inside.asks.remove(&(session, call)) {
-                    self.sights.all_mut().asks.push(AskSeen { session, call, opened, answered: Some((at, by)) });
+                if let Some(opened) = self.observer.asks.remove(&(session, call)) {
+                    self.observations.all_mut().asks.push(AskSeen { session, call, opened, answered: Some((at, by)) });
                 }
             }
             Sight::Committed(state) => {
-                self.inside.batches = self.inside.batches.wrapping_add(1);
-                if self.inside.batches.is_multiple_of(SHOWN) {
-                    self.inside.live.insert(state.id, state.clone());
+                self.observer.batches = self.observer.batches.wrapping_add(1);
+                if self.observer.batches.is_multiple_of(SHOWN) {
+                    self.observer.live.insert(state.id, state.clone());
                 }
             }
         }
     }
 
     fn handles(&mut self, session: SessionId, command: &'static str, at: When) {
-        let Some(waits) = self.inside.controls.get_mut(&session) else { return };
+        let Some(waits) = self.observer.controls.get_mut(&session) else { return };
         if let Some(first) = waits.iter().position(|waits| waits.command == command) {
             let Waits { given, rounds, .. } = waits.remove(first);
             // The round that handles it is not one that it waited for.
             let seen = ControlSeen { session, given, handled: at, waited_for: rounds.saturating_sub(1) };
-            self.sights.all_mut().controls.push(seen);
+            self.observations.all_mut().controls.push(seen);
         }
     }
 
     /// Something happens that delays what sessions do: no answer and no end is held to its time that is still to come.
     pub(crate) fn delays(&mut self, of: impl Fn(SessionId) -> bool) {
-        self.inside.excuse(of);
+        self.observer.excuse(of);
         let ended: BTreeSet<RunKey> = self.ends.keys().copied().collect();
-        self.sights.all_mut().cancelled.retain(|run, _| ended.contains(run));
+        self.observations.all_mut().cancelled.retain(|run, _| ended.contains(run));
     }
 
     /// The process is gone, with all that was not recorded.
-    pub(crate) fn forget_inside(&mut self) {
+    pub(crate) fn forget_observed(&mut self) {
         self.delays(|_| true);
         let ended: BTreeSet<RunKey> = self.ends.keys().copied().collect();
         let has_ended =
             |restart: &Restart| restart.run.is_none_or(|run| ended.contains(&RunKey { session: restart.session, run }));
-        self.sights.all_mut().restarts.retain(has_ended);
+        self.observations.all_mut().restarts.retain(has_ended);
         let now = self.now();
-        let gone = self.sights.tick(now);
-        for approver in self.sights.all_mut().approvers.iter_mut().flatten() {
+        let gone = self.observations.tick(now);
+        for approver in self.observations.all_mut().approvers.iter_mut().flatten() {
             approver.until.get_or_insert(gone);
         }
-        let excused = std::mem::take(&mut self.inside.excused);
-        self.inside = Inside { excused, ..Inside::default() };
+        let excused = std::mem::take(&mut self.observer.excused);
+        self.observer = HubObserver { excused, ..HubObserver::default() };
     }
 
     /// From here on somebody can answer.
     pub(crate) fn attended(&mut self) {
         let now = self.now();
-        let from = self.sights.tick(now);
-        self.sights.all_mut().approvers.get_or_insert_default().push(Approver { from, until: None });
+        let from = self.observations.tick(now);
+        self.observations.all_mut().approvers.get_or_insert_default().push(Approver { from, until: None });
     }
 
     /// A receipt was given for an input.
     pub(crate) fn receipt(&mut self, session: SessionId, input: InputId) {
-        let put = self.inside.puts.get(&(session, input)).copied();
-        if let Some(put) = put.and_then(|at| self.sights.all_mut().queues.get_mut(at)) {
+        let put = self.observer.puts.get(&(session, input)).copied();
+        if let Some(put) = put.and_then(|at| self.observations.all_mut().queues.get_mut(at)) {
             put.answer = QueueAnswer::Taken(Some(input));
         }
     }
@@ -199,24 +199,24 @@ impl Pages {
     /// An input was refused because the runtime takes nothing any more.
     pub(crate) fn refused(&mut self, session: SessionId) {
         let now = self.now();
-        let at = self.sights.tick(now);
+        let at = self.observations.tick(now);
         let (queue, answer) = ("inbox".into(), QueueAnswer::Stopped);
-        self.sights.all_mut().queues.push(QueueSeen { session, queue, at, len: 0, bound: 0, answer });
+        self.observations.all_mut().queues.push(QueueSeen { session, queue, at, len: 0, bound: 0, answer });
     }
 
     /// A cancel was answered with done, while nothing excuses a delay.
     pub(crate) fn was_cancelled(&mut self, run: RunKey) {
         let now = self.now();
         if self.was_well(now) {
-            let at = self.sights.tick(now);
-            self.sights.all_mut().cancelled.entry(run).or_insert(at);
+            let at = self.observations.tick(now);
+            self.observations.all_mut().cancelled.entry(run).or_insert(at);
         }
     }
 
     /// Returns when the token of each run that started an effect fired: its own, or first of those above it.
     pub(crate) fn fired(&self) -> BTreeMap<RunKey, When> {
-        let first = |run: RunKey| self.inside.fired.iter().filter(move |(of, _)| *of == run).map(|(_, at)| *at);
-        let runs: BTreeSet<RunKey> = self.sights.all().effects.iter().map(|effect| effect.run).collect();
+        let first = |run: RunKey| self.observer.fired.iter().filter(move |(of, _)| *of == run).map(|(_, at)| *at);
+        let runs: BTreeSet<RunKey> = self.observations.all().effects.iter().map(|effect| effect.run).collect();
         let of = |run: RunKey| self.owners_of(run).flat_map(first).min().map(|at| (run, at));
         runs.into_iter().filter_map(of).collect()
     }
@@ -228,19 +228,19 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::simulate::archive::Archive;
-    use crate::simulate::book::Over;
+    use crate::simulate::oracle::Over;
+    use crate::simulate::oracle::archive::Archive;
 
     fn session(no: u128) -> SessionId {
         SessionId(Uuid::from_u128(no))
     }
 
     fn waited_for(rounds: u32) -> u32 {
-        let (mut pages, session) = (Pages::default(), session(1));
-        pages.sees(Sight::Control { session, command: "cancel" });
-        (0..rounds).for_each(|_| pages.sees(Sight::Round(session)));
-        pages.sees(Sight::Handles { session, command: "cancel" });
-        pages.sights.all().controls[0].waited_for
+        let (mut state, session) = (OracleState::default(), session(1));
+        state.sees(Sight::Control { session, command: "cancel" });
+        (0..rounds).for_each(|_| state.sees(Sight::Round(session)));
+        state.sees(Sight::Handles { session, command: "cancel" });
+        state.observations.all().controls[0].waited_for
     }
 
     #[test]
@@ -266,21 +266,21 @@ mod tests {
 
     #[test]
     fn a_receipt_turns_the_put_of_its_input_into_a_promise() {
-        let (mut pages, session, input) = (Pages::default(), session(1), InputId(Uuid::from_u128(9)));
-        pages.sees(Sight::Put { session, input, len: 0, bound: 2, taken: true });
-        assert_eq!(pages.sights.all().queues[0].answer, QueueAnswer::Taken(None));
-        pages.receipt(session, input);
-        assert_eq!(pages.sights.all().queues[0].answer, QueueAnswer::Taken(Some(input)));
+        let (mut state, session, input) = (OracleState::default(), session(1), InputId(Uuid::from_u128(9)));
+        state.sees(Sight::Put { session, input, len: 0, bound: 2, taken: true });
+        assert_eq!(state.observations.all().queues[0].answer, QueueAnswer::Taken(None));
+        state.receipt(session, input);
+        assert_eq!(state.observations.all().queues[0].answer, QueueAnswer::Taken(Some(input)));
     }
 
     #[test]
     fn the_token_of_an_owner_is_that_of_what_it_owns() {
-        let (mut pages, run) = (Pages::default(), RunKey { session: session(1), run: RunNo(1) });
+        let (mut state, run) = (OracleState::default(), RunKey { session: session(1), run: RunNo(1) });
         let work = subtend_session::invariant::observed::Work::Held("x".into());
-        pages.sights.begins(Duration::ZERO, run, work, None);
-        pages.sees(Sight::Fired(RunKey { session: session(2), run: RunNo(1) }));
-        assert!(pages.fired().is_empty(), "of another tree");
-        pages.sees(Sight::Fired(run));
-        assert_eq!(pages.fired().keys().collect::<Vec<_>>(), [&run]);
+        state.observations.begins(Duration::ZERO, run, work, None);
+        state.sees(Sight::Fired(RunKey { session: session(2), run: RunNo(1) }));
+        assert!(state.fired().is_empty(), "of another tree");
+        state.sees(Sight::Fired(run));
+        assert_eq!(state.fired().keys().collect::<Vec<_>>(), [&run]);
     }
 }

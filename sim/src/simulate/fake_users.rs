@@ -1,4 +1,4 @@
-//! People: what they do, in which order, and how long they wait before it.
+//! The users of a process: what they do, in which order, and how long they wait before it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,17 +6,27 @@ use std::time::Duration;
 use subtend_actors::{OpenOptions, Runtime, SessionHandle};
 use subtend_session::ids::SessionId;
 
-use crate::simulate::asker;
-use crate::simulate::deed::{Deed, spawn};
+use crate::simulate::action::{Action, spawn};
+use crate::simulate::fake_approver;
 use crate::simulate::judge;
-use crate::simulate::life::End;
 use crate::simulate::plan::Mode;
 use crate::simulate::tally::{Mishap, Verb};
 use crate::simulate::watcher;
 use crate::simulate::world::World;
 
-/// People at one process.
-pub(crate) struct People {
+/// How a life of a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It was killed, or is to be: nothing of it is waited for.
+    Crashed,
+    /// It was shut down.
+    Down,
+    /// There is no more to come.
+    Over,
+}
+
+/// Users of one process.
+pub(crate) struct FakeUsers {
     world: Arc<World>,
     runtime: Option<Runtime>,
     sessions: Vec<SessionId>,
@@ -26,7 +36,7 @@ pub(crate) struct People {
 /// Actions between two looks of the judge.
 const LOOK: u64 = 60;
 
-impl People {
+impl FakeUsers {
     pub(crate) fn new(world: &Arc<World>, runtime: Runtime) -> Self {
         Self { world: Arc::clone(world), runtime: Some(runtime), sessions: Vec::new(), roots: 0 }
     }
@@ -49,14 +59,14 @@ impl People {
             self.watch();
         }
         if let Some(runtime) = self.runtime().filter(|_| world.swarm.attended) {
-            asker::spawn(&world, runtime.approver());
-            let mut book = world.book.open();
-            let now = book.now();
-            book.attended_since = Some(now);
-            book.attended();
+            fake_approver::spawn(&world, runtime.approver());
+            let mut oracle = world.oracle.lock();
+            let now = oracle.now();
+            oracle.attended_since = Some(now);
+            oracle.attended();
         }
         loop {
-            if world.book.open().failure.is_some() {
+            if world.oracle.lock().failure.is_some() {
                 return End::Over;
             }
             if world.is_calm() || world.step() {
@@ -67,7 +77,7 @@ impl People {
                 self.judge(false);
             }
             let Some(verb) = world.chance.weighted(&world.swarm.verbs) else { break };
-            world.book.mark(&format!("verb {verb:?}"));
+            world.oracle.mark(&format!("verb {verb:?}"));
             if let Some(end) = self.act(verb).await {
                 return end;
             }
@@ -78,7 +88,7 @@ impl People {
                 End::Over
             }
             Mode::Liveness => {
-                world.book.open().calm = true;
+                world.oracle.lock().calm = true;
                 self.rest().await;
                 End::Over
             }
@@ -106,12 +116,12 @@ impl People {
             Verb::ClockJump => {
                 let far = self.world.chance.ms(1, 90_000);
                 {
-                    let mut book = self.world.book.open();
-                    book.mishap(Mishap::ClockJump);
-                    book.jumped = book.jumped.saturating_add(far);
+                    let mut oracle = self.world.oracle.lock();
+                    oracle.mishap(Mishap::ClockJump);
+                    oracle.jumped = oracle.jumped.saturating_add(far);
                 }
                 tokio::time::advance(far).await;
-                self.world.book.open().landed();
+                self.world.oracle.lock().landed();
             }
             // Answered by whoever is asked.
             Verb::Answer => {}
@@ -120,7 +130,7 @@ impl People {
                     self.open();
                 }
                 let session = self.session(verb)?;
-                spawn(&self.world, Deed { verb, session });
+                spawn(&self.world, Action { verb, session });
             }
         }
         None
@@ -131,22 +141,22 @@ impl People {
             return;
         }
         let Some(runtime) = self.runtime() else { return };
-        let asked = self.world.book.open().ask(Verb::Open);
+        let asked = self.world.oracle.lock().ask(Verb::Open);
         match runtime.open(OpenOptions::agent("worker")) {
             Ok(session) => {
                 self.roots = self.roots.saturating_add(1);
                 self.sessions.push(session.id());
-                spawn(&self.world, Deed { verb: Verb::Send, session });
+                spawn(&self.world, Action { verb: Verb::Send, session });
             }
             // Its journal may have failed a moment ago.
-            Err(error) => self.world.book.mark(&format!("not opened: {error}")),
+            Err(error) => self.world.oracle.mark(&format!("not opened: {error}")),
         }
-        self.world.book.open().answer(asked);
+        self.world.oracle.lock().answer(asked);
     }
 
     /// Sessions that there are: those that were opened here, and all that are durable.
     fn sessions(&self) -> Vec<SessionId> {
-        let mut sessions = self.world.book.open().sessions.clone();
+        let mut sessions = self.world.oracle.lock().sessions.clone();
         sessions
             .extend(self.sessions.iter().filter(|session| !sessions.contains(session)).copied().collect::<Vec<_>>());
         sessions
@@ -157,13 +167,14 @@ impl People {
         let sessions = self.sessions();
         let recent = sessions.len().saturating_sub(6);
         let some = if self.world.chance.one_in(2) { sessions.get(recent..) } else { None };
-        let likely = if self.world.chance.one_in(2) { self.world.book.open().archive.likely(verb) } else { Vec::new() };
+        let likely =
+            if self.world.chance.one_in(2) { self.world.oracle.lock().archive.likely(verb) } else { Vec::new() };
         let likely = self.world.chance.pick(&likely);
         let id = likely.or_else(|| self.world.chance.pick(some.unwrap_or(&sessions)))?;
         match self.runtime()?.session(id) {
             Ok(found) => found,
             Err(error) => {
-                self.world.book.mark(&format!("not found: {error}"));
+                self.world.oracle.mark(&format!("not found: {error}"));
                 None
             }
         }
@@ -171,7 +182,7 @@ impl People {
 
     fn watch(&self) {
         let Some(runtime) = self.runtime() else { return };
-        let root = self.world.book.open().sessions.first().copied().filter(|_| self.world.chance.one_in(2));
+        let root = self.world.oracle.lock().sessions.first().copied().filter(|_| self.world.chance.one_in(2));
         watcher::spawn(&self.world, runtime.subscribe(root));
     }
 
@@ -186,7 +197,7 @@ impl People {
         while !judge::is_quiet(runtime.journal()) {
             if waited >= judge::PATIENCE {
                 let left = judge::left(runtime.journal());
-                return self.world.book.wrong("S-6", format!("after {waited:?} of calm not all has ended: {left}"));
+                return self.world.oracle.wrong("S-6", format!("after {waited:?} of calm not all has ended: {left}"));
             }
             tokio::time::sleep(next).await;
             (waited, next) = (waited.saturating_add(next), (next * 2).min(Duration::from_secs(60)));

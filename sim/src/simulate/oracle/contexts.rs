@@ -1,4 +1,4 @@
-//! Contexts: whether a model is given what the journal says, and the tools that it may use.
+//! Checks that each model call is given what the journal says, and the tools that it may use.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,11 +11,9 @@ use subtend_session::invariant::observed::{ContextGiven, Offer};
 use subtend_session::message::{Message, Transcript};
 use subtend_session::record::Record;
 
-use crate::simulate::book::Pages;
-use crate::simulate::hands;
-use crate::simulate::life::READER;
-use crate::simulate::sights::offer;
-use crate::simulate::world::World;
+use crate::simulate::offered::{READER, is_guarded, tool_names};
+use crate::simulate::oracle::OracleState;
+use crate::simulate::oracle::observations::offer;
 
 /// How long the disk takes at most until a turn that was started is durable, roughly: who came meanwhile may have been there
 /// when its tools were chosen, or not.
@@ -47,66 +45,68 @@ impl Contexts {
     }
 }
 
-/// One model call is given its context.
-pub(crate) fn given(world: &World, request: &Request) {
-    let looked_at = world.chance.one_in(8);
-    let mut book = world.book.open();
-    let answers = request.messages.iter().filter_map(|message| {
-        let Message::Assistant { seq, text, .. } = message else { return None };
-        Some((*seq, text.clone()))
-    });
-    let given = Given {
-        answers: answers.collect(),
-        tools: looked_at.then(|| request.tools.iter().map(|tool| tool.name.clone()).collect()),
-        messages: Arc::clone(&request.messages),
-        reader: &*request.agent == READER.0,
-    };
-    let at = (request.session, request.turn, request.attempt);
-    book.contexts.0.insert(at, given);
-    if book.started_at(at).is_some() {
-        judge(&mut book, at);
+impl OracleState {
+    /// Notes the context that one model call is given, and its tools if they are checked too.
+    pub(crate) fn is_given(&mut self, request: &Request, checks_tools: bool) {
+        let answers = request.messages.iter().filter_map(|message| {
+            let Message::Assistant { seq, text, .. } = message else { return None };
+            Some((*seq, text.clone()))
+        });
+        let given = Given {
+            answers: answers.collect(),
+            tools: checks_tools.then(|| request.tools.iter().map(|tool| tool.name.clone()).collect()),
+            messages: Arc::clone(&request.messages),
+            reader: &*request.agent == READER.0,
+        };
+        let at = (request.session, request.turn, request.attempt);
+        self.contexts.0.insert(at, given);
+        if self.started_at(at).is_some() {
+            judge(self, at);
+        }
     }
 }
 
 /// The start of a turn is durable: what its model was given must follow from what is.
-pub(crate) fn judge(book: &mut Pages, at: At) {
-    let Some(given) = book.contexts.0.remove(&at) else { return };
-    answers(book, at, &given);
+pub(super) fn judge(oracle: &mut OracleState, at: At) {
+    let Some(given) = oracle.contexts.0.remove(&at) else { return };
+    answers(oracle, at, &given);
     let (session, turn, attempt) = at;
-    let tools = given.tools.as_ref().map(|names| tools(book, at, names, given.reader));
+    let tools = given.tools.as_ref().map(|names| tools(oracle, at, names, given.reader));
     // What is hidden is looked for wherever something is.
-    let hides = book.archive.state(session).is_some_and(|state| state.stretches.values().any(|stretch| stretch.hidden));
-    let Some(run) = book.run_of(at).filter(|_| tools.is_some() || hides) else { return };
+    let hides =
+        oracle.archive.state(session).is_some_and(|state| state.stretches.values().any(|stretch| stretch.hidden));
+    let Some(run) = oracle.run_of(at).filter(|_| tools.is_some() || hides) else { return };
     let run = RunKey { session, run };
     let (messages, tools) = (Some(given.messages), tools.unwrap_or_default());
-    book.sights.offered(ContextGiven { run, turn, attempt, messages, tools });
+    oracle.observations.offered(ContextGiven { run, turn, attempt, messages, tools });
 }
 
 /// Answers are as they were given, where no alternative of them is seen (B13, E-2).
-fn answers(book: &mut Pages, (session, turn, _): At, given: &Given) {
-    let Some(state) = book.archive.state(session) else { return };
+fn answers(oracle: &mut OracleState, (session, turn, _): At, given: &Given) {
+    let Some(state) = oracle.archive.state(session) else { return };
     let inherited =
         state.created.inherited.iter().filter(|message| matches!(message, Message::Assistant { .. })).count();
     let wrong = given.answers.iter().skip(inherited).find_map(|(seq, text)| {
         let seen = state.alternatives.get(seq).is_some_and(|known| known.active != 0);
-        let Some(Record::TurnAnswered(answered)) = book.archive.record(session, *seq) else { return None };
+        let Some(Record::TurnAnswered(answered)) = oracle.archive.record(session, *seq) else { return None };
         (!seen && answered.text != *text).then(|| format!("message {seq} is {text:?}, and was {:?}", answered.text))
     });
     if let Some(wrong) = wrong {
-        book.wrong("E-2", format!("turn {turn} of {session} is given another context: {wrong}"));
+        oracle.wrong("E-2", format!("turn {turn} of {session} is given another context: {wrong}"));
     }
 }
 
 /// Tools are offered if they may be used (P-7).
-fn tools(book: &Pages, at: At, given: &[Text], reader: bool) -> Vec<Offer> {
-    let started = book.started_at(at).unwrap_or_default();
-    let service = book.archive.is_service(at.0);
-    let unsure =
-        book.attended_since.is_some_and(|since| started < since.saturating_add(MEANWHILE).saturating_add(book.jumped));
-    let attended = book.attended_since.is_some();
+fn tools(oracle: &OracleState, at: At, given: &[Text], reader: bool) -> Vec<Offer> {
+    let started = oracle.started_at(at).unwrap_or_default();
+    let service = oracle.archive.is_service(at.0);
+    let unsure = oracle
+        .attended_since
+        .is_some_and(|since| started < since.saturating_add(MEANWHILE).saturating_add(oracle.jumped));
+    let attended = oracle.attended_since.is_some();
     let offered = |name: &str| given.iter().any(|given| **given == *name);
-    let own = hands::names().map(|name| {
-        let best = match (reader, hands::is_guarded(name)) {
+    let own = tool_names().map(|name| {
+        let best = match (reader, is_guarded(name)) {
             _ if service => Verdict::Deny,
             (true, _) if !READER.1.contains(&name) => Verdict::Deny,
             (_, true) => Verdict::Ask,
@@ -115,7 +115,7 @@ fn tools(book: &Pages, at: At, given: &[Text], reader: bool) -> Vec<Offer> {
         let offered = offered(name);
         offer(name, offered, best, if unsure { offered } else { attended })
     });
-    let others = given.iter().filter(|name| !hands::names().any(|own| *own == ***name));
+    let others = given.iter().filter(|name| !tool_names().any(|own| *own == ***name));
     let best = if service { Verdict::Deny } else { Verdict::Allow };
     own.chain(others.map(|name| offer(name, true, best, true))).collect()
 }

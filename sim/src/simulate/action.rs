@@ -1,4 +1,6 @@
-//! Deeds: one thing that a person asks of a session, and whether the answer comes in time.
+//! Actions: one thing that a person asks of a session, and whether the answer comes in time.
+
+pub(crate) mod answers;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,16 +10,15 @@ use subtend_session::command::SwitchTo;
 use subtend_session::ids::{RunNo, SessionId};
 use subtend_session::place::BranchKind;
 
-use crate::simulate::answers;
-use crate::simulate::archive::failed;
-use crate::simulate::inside::Cancels;
 use crate::simulate::judge::{self, secret};
+use crate::simulate::oracle::archive::failed;
+use crate::simulate::oracle::observer::Cancels;
 use crate::simulate::tally::Verb;
 use crate::simulate::watcher;
 use crate::simulate::world::World;
 
 /// What is asked, and of whom.
-pub(crate) struct Deed {
+pub(crate) struct Action {
     pub(crate) verb: Verb,
     pub(crate) session: SessionHandle,
 }
@@ -28,33 +29,33 @@ const PROMPT: Duration = Duration::from_secs(1);
 const LATE: Duration = Duration::from_secs(180);
 
 /// Asks, in a task of its own.
-pub(crate) fn spawn(world: &Arc<World>, deed: Deed) {
+pub(crate) fn spawn(world: &Arc<World>, action: Action) {
     let world = Arc::clone(world);
     tokio::spawn(async move {
         let (asked, began) = {
-            let mut book = world.book.open();
-            book.tell(|| format!("> {:?} {}", deed.verb, book.nick(deed.session.id())));
-            (book.ask(deed.verb), book.now())
+            let mut oracle = world.oracle.lock();
+            oracle.tell(|| format!("> {:?} {}", action.verb, oracle.nick(action.session.id())));
+            (oracle.ask(action.verb), oracle.now())
         };
-        if deed.verb == Verb::Wait {
-            wait(&world, &deed.session).await;
-        } else if !in_time(&world, ask(&world, &deed)).await {
-            let what = format!("{:?} of {} was not answered within {LATE:?}", deed.verb, deed.session.id());
-            world.book.wrong("B-2", what);
+        if action.verb == Verb::Wait {
+            wait(&world, &action.session).await;
+        } else if !in_time(&world, ask(&world, &action)).await {
+            let what = format!("{:?} of {} was not answered within {LATE:?}", action.verb, action.session.id());
+            world.oracle.wrong("B-2", what);
         }
-        if is_telling(deed.verb) && world.chance.one_in(5) {
+        if is_telling(action.verb) && world.chance.one_in(5) {
             judge::archive(&world, false);
         }
-        let mut book = world.book.open();
-        book.answer(asked);
-        book.tell(|| format!("< {:?} {}", deed.verb, book.nick(deed.session.id())));
-        let took = book.now().saturating_sub(began);
+        let mut oracle = world.oracle.lock();
+        oracle.answer(asked);
+        oracle.tell(|| format!("< {:?} {}", action.verb, oracle.nick(action.session.id())));
+        let took = oracle.now().saturating_sub(began);
         // A deletion ends the services of its session first, and waits for them.
-        let grace = if deed.verb == Verb::Delete { world.swarm.limits.grace_ms } else { 0 };
+        let grace = if action.verb == Verb::Delete { world.swarm.limits.grace_ms } else { 0 };
         let prompt = PROMPT.saturating_add(Duration::from_millis(grace));
-        if is_prompt(deed.verb) && took > prompt && book.was_quick(began) {
-            let what = format!("{:?} of {} was answered after {took:?}", deed.verb, deed.session.id());
-            book.wrong("B-2", what);
+        if is_prompt(action.verb) && took > prompt && oracle.was_quick(began) {
+            let what = format!("{:?} of {} was answered after {took:?}", action.verb, action.session.id());
+            oracle.wrong("B-2", what);
         }
     });
 }
@@ -72,13 +73,13 @@ fn is_prompt(verb: Verb) -> bool {
 /// Whether it comes to an end before it is late, jumps of the clock apart.
 async fn in_time(world: &World, asking: impl Future<Output = ()>) -> bool {
     tokio::pin!(asking);
-    let mut jumped = world.book.open().jumped;
+    let mut jumped = world.oracle.lock().jumped;
     let mut left = LATE;
     loop {
         if tokio::time::timeout(left, &mut asking).await.is_ok() {
             return true;
         }
-        let now = world.book.open().jumped;
+        let now = world.oracle.lock().jumped;
         left = now.saturating_sub(jumped);
         jumped = now;
         if left.is_zero() {
@@ -87,59 +88,59 @@ async fn in_time(world: &World, asking: impl Future<Output = ()>) -> bool {
     }
 }
 
-async fn ask(world: &Arc<World>, deed: &Deed) {
-    let session = &deed.session;
-    match deed.verb {
-        Verb::Send | Verb::Steer | Verb::Override | Verb::Continue => input(world, deed).await,
+async fn ask(world: &Arc<World>, action: &Action) {
+    let session = &action.session;
+    match action.verb {
+        Verb::Send | Verb::Steer | Verb::Override | Verb::Continue => input(world, action).await,
         Verb::Cancel => {
-            world.book.open().cancels(session.id(), Cancels::Session);
-            answers::controlled(world, deed, session.cancel().await);
+            world.oracle.lock().cancels(session.id(), Cancels::Session);
+            answers::controlled(world, action, session.cancel().await);
         }
         Verb::CancelRun => {
             let run = some_run(world, session);
-            world.book.open().cancels(session.id(), Cancels::Run(run));
-            answers::controlled(world, deed, session.run(run).cancel().await);
+            world.oracle.lock().cancels(session.id(), Cancels::Run(run));
+            answers::controlled(world, action, session.run(run).cancel().await);
         }
-        Verb::Interrupt => answers::controlled(world, deed, session.interrupt().await),
+        Verb::Interrupt => answers::controlled(world, action, session.interrupt().await),
         Verb::CancelTree => {
-            world.book.open().cancels(session.id(), Cancels::Tree);
-            answers::told(world, deed, session.cancel_tree().await.map_err(Into::into));
+            world.oracle.lock().cancels(session.id(), Cancels::Tree);
+            answers::told(world, action, session.cancel_tree().await.map_err(Into::into));
         }
         Verb::Background => {
-            let call = world.book.open().child_calls.get(&session.id()).copied();
+            let call = world.oracle.lock().child_calls.get(&session.id()).copied();
             if let Some(call) = call {
-                answers::told(world, deed, session.background(call).await);
+                answers::told(world, action, session.background(call).await);
                 // An interrupt right after it must leave that run alone.
                 if world.chance.one_in(3) {
-                    let deed = Deed { verb: Verb::Interrupt, session: session.clone() };
-                    answers::controlled(world, &deed, session.interrupt().await);
+                    let action = Action { verb: Verb::Interrupt, session: session.clone() };
+                    answers::controlled(world, &action, session.interrupt().await);
                 }
             }
         }
-        Verb::Close => answers::told(world, deed, session.close().await),
+        Verb::Close => answers::told(world, action, session.close().await),
         Verb::Delete | Verb::DeleteForced => {
             {
-                let mut book = world.book.open();
-                book.deletions += 1;
-                let forced = deed.verb == Verb::DeleteForced;
-                book.cancels(session.id(), if forced { Cancels::Tree } else { Cancels::Deletion });
+                let mut oracle = world.oracle.lock();
+                oracle.deletions += 1;
+                let forced = action.verb == Verb::DeleteForced;
+                oracle.cancels(session.id(), if forced { Cancels::Tree } else { Cancels::Deletion });
             }
-            answers::told(world, deed, session.delete(deed.verb == Verb::DeleteForced).await);
+            answers::told(world, action, session.delete(action.verb == Verb::DeleteForced).await);
         }
-        Verb::Queue | Verb::QueueRemove | Verb::QueueClear => queue(world, deed).await,
-        Verb::Branch | Verb::Regenerate | Verb::Switch => branch(world, deed).await,
-        Verb::RollBack => roll_back(world, deed).await,
-        Verb::Summarise => answers::summed_up(world, deed, session.summarise().await),
-        Verb::Detach => answers::told(world, deed, session.detach("worker", task(world)).await),
-        Verb::Look => look(world, deed).await,
+        Verb::Queue | Verb::QueueRemove | Verb::QueueClear => queue(world, action).await,
+        Verb::Branch | Verb::Regenerate | Verb::Switch => branch(world, action).await,
+        Verb::RollBack => roll_back(world, action).await,
+        Verb::Summarise => answers::summed_up(world, action, session.summarise().await),
+        Verb::Detach => answers::told(world, action, session.detach("worker", task(world)).await),
+        Verb::Look => look(world, action).await,
         // Done by others, or to the process.
         Verb::Open | Verb::Answer | Verb::Wait | Verb::Crash | Verb::Shutdown | Verb::ClockJump => {}
     }
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "the verbs of an input alone come here")]
-async fn input(world: &World, deed: &Deed) {
-    let session = &deed.session;
+async fn input(world: &World, action: &Action) {
+    let session = &action.session;
     let mut input = session.input(words(world, session.id()));
     if world.chance.one_in(6) {
         input = input.turns(u32::try_from(world.chance.between(1, 4)).unwrap_or(1));
@@ -148,48 +149,48 @@ async fn input(world: &World, deed: &Deed) {
     if world.chance.one_in(8) {
         input = input.key(format!("key {}", world.chance.below(3)));
     }
-    let sent = match deed.verb {
+    let sent = match action.verb {
         Verb::Steer => input.steer().await,
         Verb::Override => input.agent(world.chance.pick(&["reader", "worker"]).unwrap_or("worker")).send().await,
         Verb::Continue => session.continue_with(None).await,
         _ => input.send().await,
     };
-    answers::sent(world, deed, sent);
+    answers::sent(world, action, sent);
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "the verbs of a queue alone come here")]
-async fn queue(world: &World, deed: &Deed) {
-    let session = &deed.session;
-    match deed.verb {
+async fn queue(world: &World, action: &Action) {
+    let session = &action.session;
+    match action.verb {
         Verb::QueueRemove => {
             let back = usize::try_from(world.chance.below(3)).unwrap_or_default();
-            let input = world.book.open().some_input(session.id(), back);
+            let input = world.oracle.lock().some_input(session.id(), back);
             if let Some(input) = input {
-                answers::told(world, deed, session.queue_remove(input).await);
+                answers::told(world, action, session.queue_remove(input).await);
             }
         }
-        Verb::QueueClear => answers::told(world, deed, session.queue_clear().await),
+        Verb::QueueClear => answers::told(world, action, session.queue_clear().await),
         _ => {
             let listed = session.queue().await;
             if let Ok(entries) = &listed {
-                let mut book = world.book.open();
+                let mut oracle = world.oracle.lock();
                 let queue = u64::from(world.swarm.limits.queue);
                 let inputs = entries.iter().filter(|entry| entry.kind != QueueKind::Completion).count() as u64;
                 if inputs > queue {
-                    book.wrong("B-1", format!("the queue of {} holds {inputs} of {queue}", session.id()));
+                    oracle.wrong("B-1", format!("the queue of {} holds {inputs} of {queue}", session.id()));
                 }
             }
-            answers::told(world, deed, listed);
+            answers::told(world, action, listed);
         }
     }
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "the verbs of branches alone come here")]
-async fn branch(world: &World, deed: &Deed) {
-    let session = &deed.session;
-    let answers = world.book.open().answers.get(&session.id()).cloned().unwrap_or_default();
+async fn branch(world: &World, action: &Action) {
+    let session = &action.session;
+    let answers = world.oracle.lock().answers.get(&session.id()).cloned().unwrap_or_default();
     let at = world.chance.pick(&answers).filter(|_| world.chance.one_in(2));
-    match deed.verb {
+    match action.verb {
         Verb::Branch => {
             let kind = world.chance.pick(&[BranchKind::Human, BranchKind::Human, BranchKind::Subagent]);
             let kind = kind.unwrap_or(BranchKind::Human);
@@ -200,58 +201,58 @@ async fn branch(world: &World, deed: &Deed) {
                 // A branch that nobody says anything in shows little.
                 answers::sent(
                     world,
-                    &Deed { verb: Verb::Send, session: child.clone() },
+                    &Action { verb: Verb::Send, session: child.clone() },
                     child.send(words(world, child.id())).await,
                 );
             }
-            answers::told(world, deed, made);
+            answers::told(world, action, made);
         }
-        Verb::Regenerate => answers::told(world, deed, session.regenerate(at).await),
+        Verb::Regenerate => answers::told(world, action, session.regenerate(at).await),
         _ => {
             let to = [SwitchTo::Previous, SwitchTo::Next, SwitchTo::Index(0), SwitchTo::Index(1), SwitchTo::Index(9)];
             let to = world.chance.pick(&to).unwrap_or(SwitchTo::Next);
-            answers::told(world, deed, session.switch(at, to).await);
+            answers::told(world, action, session.switch(at, to).await);
         }
     }
 }
 
 /// Mostly the last run that failed; and half the time something is said then, since it shows where a model is asked again.
-async fn roll_back(world: &World, deed: &Deed) {
-    let session = &deed.session;
+async fn roll_back(world: &World, action: &Action) {
+    let session = &action.session;
     let run = match world.chance.below(6) {
         0 => None,
         1 => Some(some_run(world, session)),
-        _ => world.book.open().archive.state(session.id()).and_then(failed),
+        _ => world.oracle.lock().archive.state(session.id()).and_then(failed),
     };
     let rolled_back = session.roll_back(run).await;
     let done = rolled_back.is_ok();
-    answers::rolled_back(world, deed, rolled_back);
+    answers::rolled_back(world, action, rolled_back);
     if done && world.chance.one_in(2) {
-        let deed = Deed { verb: Verb::Send, session: session.clone() };
-        answers::sent(world, &deed, session.send(words(world, session.id())).await);
+        let action = Action { verb: Verb::Send, session: session.clone() };
+        answers::sent(world, &action, session.send(words(world, session.id())).await);
     }
 }
 
 /// Listings, which must neither fail nor disturb.
-async fn look(world: &Arc<World>, deed: &Deed) {
-    let session = &deed.session;
+async fn look(world: &Arc<World>, action: &Action) {
+    let session = &action.session;
     match world.chance.below(6) {
         // Its journal goes on; so does who follows it.
         5 => watcher::follow(world, session),
-        0 => answers::read(world, deed, session.usage().await),
-        1 => answers::read(world, deed, session.branches().await),
-        2 => answers::told(world, deed, session.alternatives().await),
-        3 => answers::read(world, deed, session.audit().await),
+        0 => answers::read(world, action, session.usage().await),
+        1 => answers::read(world, action, session.branches().await),
+        2 => answers::told(world, action, session.alternatives().await),
+        3 => answers::read(world, action, session.audit().await),
         _ => {
             if let Err(error) = session.tree().await {
-                world.book.mark(&format!("tree: {error}"));
+                world.oracle.mark(&format!("tree: {error}"));
             }
         }
     }
 }
 
 fn some_run(world: &World, session: &SessionHandle) -> RunNo {
-    let last = world.book.open().runs.get(&session.id()).map_or(1, |run| run.0);
+    let last = world.oracle.lock().runs.get(&session.id()).map_or(1, |run| run.0);
     RunNo(u32::try_from(world.chance.between(1, u64::from(last))).unwrap_or(1))
 }
 
@@ -266,8 +267,8 @@ fn task(world: &World) -> String {
 
 async fn wait(world: &World, session: &SessionHandle) {
     let run = some_run(world, session);
-    world.book.open().waits += 1;
+    world.oracle.lock().waits += 1;
     let ended = session.run_ended(run).await;
-    world.book.open().waits -= 1;
+    world.oracle.lock().waits -= 1;
     answers::ended(world, session.id(), run, ended);
 }

@@ -6,8 +6,8 @@ use subtend_session::outcome::{By, Outcome, OutcomeKind};
 use subtend_session::place::Place;
 use subtend_session::record::{AskBy, AskVerdict, Carrier, Hold, Notice, Record};
 
+use super::journal::{ends, place};
 use super::system::System;
-use super::view::{ends, place};
 
 impl System {
     fn outcomes(&self) -> impl Iterator<Item = (u32, SessionId, &Outcome)> {

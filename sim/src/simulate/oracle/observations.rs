@@ -1,4 +1,4 @@
-//! Sights: what is seen of a simulation from outside, in the order in which it is seen.
+//! Observations: what is seen of a simulation from outside, in the order in which it is seen.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use subtend_session::invariant::{Observed, When};
 
 /// What was seen so far.
 #[derive(Default)]
-pub(crate) struct Sights {
+pub(crate) struct Observations {
     seen: Observed,
     /// Effects at work, by their place among all.
     at_work: BTreeMap<usize, ()>,
 }
 
-impl Sights {
+impl Observations {
     /// The next thing is seen.
     pub(crate) fn tick(&mut self, now: Duration) -> When {
         self.seen.now = When {

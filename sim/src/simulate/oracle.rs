@@ -1,4 +1,9 @@
-//! The book: what a simulation has seen to be durable, what was promised to whom, and the first thing that was wrong.
+//! The oracle: what a simulation has seen to be durable, what was promised to whom, and the first violation.
+
+pub(crate) mod archive;
+pub(crate) mod contexts;
+pub(crate) mod observations;
+pub(crate) mod observer;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,12 +18,12 @@ use subtend_session::record::{Hold, Record};
 use subtend_tools::tool::ToolKey;
 use tokio::time::Instant;
 
-use crate::simulate::archive::Archive;
-use crate::simulate::context::{self, Contexts};
-use crate::simulate::inside::{CancelAsked, Cancels, Inside};
 use crate::simulate::report::Failure;
-use crate::simulate::sights::Sights;
 use crate::simulate::tally::{Mishap, Tally, Verb};
+use archive::Archive;
+use contexts::Contexts;
+use observations::Observations;
+use observer::{CancelAsked, Cancels, HubObserver};
 
 /// How long a verb that was answered still counts as one that a mishap came down on.
 const RECENT: Duration = Duration::from_secs(1);
@@ -26,13 +31,13 @@ const RECENT: Duration = Duration::from_secs(1);
 /// A count of slots: of owned runs, and of those that persons opened.
 type SlotsOfRoot = Box<dyn Fn(SessionId) -> [usize; 2] + Send + Sync>;
 
-/// One book for a whole simulation: it outlives every process.
+/// What one simulation knows; it outlives every process.
 #[derive(Default)]
-pub(crate) struct Book(Mutex<Pages>);
+pub(crate) struct Oracle(Mutex<OracleState>);
 
-/// What is in it.
+/// The state of an oracle.
 #[derive(Default)]
-pub(crate) struct Pages {
+pub(crate) struct OracleState {
     /// Virtual time before the present life.
     before: Duration,
     /// When the present life began.
@@ -54,8 +59,8 @@ pub(crate) struct Pages {
     pub(crate) dies_at: Option<(u64, bool)>,
     pub(crate) archive: Archive,
     pub(crate) coverage: Coverage,
-    pub(crate) sights: Sights,
-    pub(crate) inside: Inside,
+    pub(crate) observations: Observations,
+    pub(crate) observer: HubObserver,
     /// Counts the slots that runs below a root hold.
     pub(crate) slots: Option<SlotsOfRoot>,
     /// Cancels that persons asked for.
@@ -120,22 +125,22 @@ const BACKLOG: Duration = Duration::from_secs(5);
 /// What a restarted actor takes at most until what its run owns has heard.
 const RESTARTS: Duration = Duration::from_secs(60);
 
-impl Book {
-    pub(crate) fn open(&self) -> MutexGuard<'_, Pages> {
+impl Oracle {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, OracleState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes the first thing that is wrong.
     pub(crate) fn wrong(&self, id: &str, what: String) {
-        self.open().wrong(id, what);
+        self.lock().wrong(id, what);
     }
 
     pub(crate) fn mark(&self, mark: &str) {
-        self.open().tally.mark(mark);
+        self.lock().tally.mark(mark);
     }
 }
 
-impl Pages {
+impl OracleState {
     /// A process begins its life. Called inside its runtime.
     pub(crate) fn begin(&mut self) {
         self.began = Some(Instant::now());
@@ -144,7 +149,7 @@ impl Pages {
         // Those who waited are gone with the process.
         self.waits = 0;
         self.attended_since = None;
-        self.sights.down(None);
+        self.observations.down(None);
     }
 
     /// A process has died: its clock is gone with it.
@@ -152,8 +157,8 @@ impl Pages {
         self.before = at;
         self.began = None;
         self.dead = true;
-        self.sights.all_gone(at);
-        self.forget_inside();
+        self.observations.all_gone(at);
+        self.forget_observed();
         self.slots = None;
         self.contexts.forget();
         for (_, answered) in self.asked.values_mut() {
@@ -296,7 +301,7 @@ impl Pages {
             let key = RunKey { session, run: ended.run };
             self.tally.mark(ended.outcome.kind().word());
             self.closes(key, &ended.outcome);
-            self.sights.ended(now, key);
+            self.observations.ended(now, key);
             if self.ends.insert(key, ended.outcome.clone()).is_some() {
                 self.wrong("S-1", format!("run {} of {session} has a second end", ended.run));
             }
@@ -310,7 +315,7 @@ impl Pages {
             self.inputs.insert((session, input.id), seq);
         } else if let Record::TurnStarted { run, turn, attempt, .. } = record {
             self.turns.insert((session, *turn, *attempt), (*run, now));
-            context::judge(self, (session, *turn, *attempt));
+            contexts::judge(self, (session, *turn, *attempt));
         } else if let Record::CallStarted { call, kind, .. } = record {
             self.calls.insert((session, *call));
             if kind.is_child() {
@@ -368,7 +373,7 @@ impl Pages {
         }
         let last = self.seen.get(&session).map(|seen| seen.last);
         // One that stays in the process may be made again when what intended it is lost with it.
-        leaves.then(|| self.sights.begins(now, RunKey { session, run }, intent.work(), last))
+        leaves.then(|| self.observations.begins(now, RunKey { session, run }, intent.work(), last))
     }
 
     /// The run itself or one above it that is over, so that nothing may begin any more.
@@ -420,7 +425,7 @@ impl Pages {
         let seq = self.inputs.get(&(session, input)).copied();
         if let Some(seq) = seq {
             let (now, last) = (self.now(), self.seen.get(&session).map(|seen| seen.last));
-            self.sights.acked(now, session, seq, last);
+            self.observations.acked(now, session, seq, last);
         } else {
             self.wrong("J-5", format!("input {input} of {session} is acknowledged and not durable"));
         }
@@ -429,7 +434,7 @@ impl Pages {
     /// The store is about to fail: no word may rest any more on what is not durable yet (J-9).
     pub(crate) fn fails(&mut self) {
         let (now, durable) = (self.now(), self.seen.iter().map(|(session, seen)| (*session, seen.last)).collect());
-        self.sights.fails(now, durable);
+        self.observations.fails(now, durable);
     }
 
     /// The outcome of a run that is over, or will be.

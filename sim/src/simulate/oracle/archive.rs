@@ -1,4 +1,4 @@
-//! The archive: everything that is durable, folded as it becomes so, and judged by the predicates.
+//! The archive holds everything that is durable, folded as it becomes so, and judged by the predicates.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +10,8 @@ use subtend_session::place::{BranchKind, Place};
 use subtend_session::record::Record;
 use subtend_session::state::{Owned, State};
 
-use crate::simulate::book::Over;
-use crate::simulate::inside::{CancelAsked, Cancels, Inside};
+use crate::simulate::oracle::Over;
+use crate::simulate::oracle::observer::{CancelAsked, Cancels, HubObserver};
 use crate::simulate::tally::Verb;
 
 /// All sessions of a simulation.
@@ -142,7 +142,7 @@ impl Archive {
     pub(crate) fn judge(
         &self,
         rows: &BTreeSet<Row>,
-        (observed, inside): (&Observed, &Inside),
+        (observed, observer): (&Observed, &HubObserver),
         ledger: Ledger,
         (coverage, at_rest): (&Coverage, bool),
     ) -> Verdict {
@@ -150,7 +150,7 @@ impl Archive {
             let view = View {
                 records: &kept.records,
                 frames: &kept.frames,
-                state: Some(inside.live(*session, kept.records.len()).unwrap_or(&kept.state)),
+                state: Some(observer.live(*session, kept.records.len()).unwrap_or(&kept.state)),
                 folded: Some(&kept.state),
                 activation: None,
             };

@@ -1,4 +1,4 @@
-//! The voice: a model that answers, fails, hangs and panics as it is drawn.
+//! A model that answers, fails, hangs and panics as it is drawn.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,20 +11,19 @@ use subtend_session::outcome::ModelFail;
 use subtend_session::record::{Asked, Stop};
 use subtend_session::usage::Usage;
 
-use crate::simulate::book::Intent;
-use crate::simulate::context;
 use crate::simulate::judge::secret;
-use crate::simulate::life::is_service;
+use crate::simulate::offered::is_service;
+use crate::simulate::oracle::Intent;
 use crate::simulate::plan::{Asks, Says, Takes};
 use crate::simulate::tally::Mishap;
 use crate::simulate::world::{AtWork, World, ordered_panic};
 
 /// The model of a simulation.
-pub(crate) struct Voice(pub(crate) Arc<World>);
+pub(crate) struct FakeModel(pub(crate) Arc<World>);
 
-impl Model for Voice {
+impl Model for FakeModel {
     fn name(&self) -> &str {
-        "voice"
+        "fake"
     }
 
     fn leaves_process(&self) -> bool {
@@ -36,17 +35,18 @@ impl Model for Voice {
         world.step();
         let intent = Intent::Turn(request.turn, request.attempt);
         let leaves = world.swarm.leaves || world.swarm.durable_before_call;
-        let at_work = world.book.open().effect(request.session, intent, leaves);
+        let at_work = world.oracle.lock().effect(request.session, intent, leaves);
         let at_work = AtWork::new(&world, at_work);
-        context::given(&world, &request);
+        let checks_tools = world.chance.one_in(8);
+        world.oracle.lock().is_given(&request, checks_tools);
         let says = draw(&world, &request);
         let takes = world.takes();
-        world.book.mark(&format!("model {says:?}"));
+        world.oracle.mark(&format!("model {says:?}"));
         {
-            let mut book = world.book.open();
-            book.tell(|| format!("  {} turn {} {says:?} {takes:?}", book.nick(request.session), request.turn));
+            let mut oracle = world.oracle.lock();
+            oracle.tell(|| format!("  {} turn {} {says:?} {takes:?}", oracle.nick(request.session), request.turn));
             if let Some(mishap) = mishap(says) {
-                book.mishap(mishap);
+                oracle.mishap(mishap);
             }
         }
         if says == Says::Panics && world.chance.one_in(2) {
@@ -109,7 +109,7 @@ fn draw(world: &World, request: &Request) -> Says {
 
 fn answer(world: &World, request: &Request, says: Says) -> Result<Answer, ModelError> {
     // What persons hear in a session is kept in no other: what other runs answer is their owner's too.
-    let own = world.book.open().is_persons((request.session, request.turn, request.attempt));
+    let own = world.oracle.lock().is_persons((request.session, request.turn, request.attempt));
     let own = if own { secret(request.session) } else { String::new() };
     let text = || Some(format!("answer {} of turn {} {own}", world.chance.below(1000), request.turn).into());
     let usage = Usage { input: world.chance.below(1000), output: world.chance.below(100), ..Usage::default() };
@@ -152,9 +152,9 @@ fn calls(world: &World, request: &Request) -> Vec<Asked> {
 
 fn call(world: &World, request: &Request, ix: u32) -> Option<Asked> {
     let asks = world.chance.weighted(&world.swarm.asks)?;
-    world.book.mark(&format!("asks {asks:?}"));
+    world.oracle.mark(&format!("asks {asks:?}"));
     if matches!(asks, Asks::Unknown | Asks::Garbage) {
-        world.book.open().mishap(Mishap::ModelGarbage);
+        world.oracle.lock().mishap(Mishap::ModelGarbage);
     }
     let back = world.chance.one_in(2);
     let (tool, args): (&str, Value) = match asks {
@@ -178,7 +178,7 @@ fn call(world: &World, request: &Request, ix: u32) -> Option<Asked> {
 
 /// One of the caller's own tasks, or none that there is.
 fn own(world: &World, request: &Request) -> String {
-    let kids = world.book.open().kids.get(&request.session).cloned().unwrap_or_default();
+    let kids = world.oracle.lock().kids.get(&request.session).cloned().unwrap_or_default();
     world.chance.pick(&kids).map_or_else(|| "nonesuch".to_owned(), |short| short.to_string())
 }
 

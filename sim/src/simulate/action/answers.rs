@@ -1,0 +1,166 @@
+//! Answers: whether what somebody was told is true, and durable.
+
+use std::fmt::Debug;
+
+use subtend_actors::{Control, ControlError, Ended, Receipt, SendError, WaitError};
+use subtend_journal::ReadError;
+use subtend_session::ids::{RunKey, RunNo, SessionId, Text};
+use subtend_session::invariant::observed::{Answer, Given};
+use subtend_session::outcome::{By, Outcome};
+use subtend_session::record::Record;
+use subtend_session::state::Phase;
+
+use crate::simulate::action::Action;
+use crate::simulate::oracle::archive::blocking;
+use crate::simulate::tally::{Mishap, Verb};
+use crate::simulate::world::World;
+
+/// An input was sent.
+pub(crate) fn sent(world: &World, action: &Action, sent: Result<Receipt, SendError>) {
+    let session = action.session.id();
+    let mut oracle = world.oracle.lock();
+    match sent {
+        Ok(receipt) => {
+            oracle.receipt(session, receipt.input);
+            oracle.acknowledged(session, receipt.input);
+        }
+        Err(SendError::Busy { .. }) => oracle.mishap(Mishap::FullQueue),
+        Err(SendError::Stopped(_)) => {
+            oracle.refused(session);
+            oracle.tally.mark("sent to one that stopped");
+        }
+        Err(error @ (SendError::BadInput(_) | SendError::Refused(_))) => {
+            // A deleted session takes nothing.
+            if oracle.deletions == 0 {
+                oracle.wrong("S-3", format!("{:?} of {session} was refused: {error}", action.verb));
+            }
+        }
+    }
+}
+
+/// A control was given.
+pub(crate) fn controlled(world: &World, action: &Action, told: Result<Control, WaitError>) {
+    let (verb, session) = (action.verb, action.session.id());
+    let mut oracle = world.oracle.lock();
+    match told {
+        Ok(Control::Done(run)) => {
+            let key = RunKey { session, run };
+            let now = oracle.now();
+            oracle.observations.answered(now, key, given(verb), Answer::Done);
+            if verb != Verb::Interrupt {
+                oracle.was_cancelled(key);
+            }
+            let done = oracle.fixed(key).is_some() || (verb == Verb::Interrupt && oracle.was_held(key));
+            if !done {
+                oracle.wrong("J-5", format!("{verb:?} of {key:?} is acknowledged and not durable"));
+            }
+            let held = oracle.archive.state(session).filter(|state| state.phase() == Phase::HeldInterrupted);
+            let missed =
+                held.and_then(|state| blocking(state).find(|owned| !owned.cancel_asked).map(|owned| owned.child));
+            if let Some(child) = missed {
+                oracle.wrong("T-6", format!("{verb:?} of {key:?} did not reach the run of {child} that it waits for"));
+            }
+        }
+        Ok(Control::AlreadyEnded(outcome)) => {
+            if !oracle.has_outcome(session, &outcome) {
+                oracle.wrong("S-2", format!("{verb:?} of {session} is told of {outcome:?}, which no run of it has"));
+            }
+        }
+        Ok(Control::NotFound) => oracle.tally.mark("not found"),
+        Err(WaitError::Stopped(_)) => oracle.tally.mark("controlled one that stopped"),
+        Err(error @ (WaitError::NoSuchRun { .. } | WaitError::Refused(_))) => {
+            if oracle.deletions == 0 {
+                oracle.wrong("S-3", format!("{verb:?} of {session} was refused: {error}"));
+            }
+        }
+    }
+}
+
+/// What a verb is to the predicates.
+fn given(verb: Verb) -> Given {
+    if verb == Verb::Interrupt { Given::Interrupt(By::Person) } else { Given::Cancel(By::Person) }
+}
+
+/// Something else was asked for.
+pub(crate) fn told<T: Debug>(world: &World, action: &Action, told: Result<T, ControlError>) {
+    let mut oracle = world.oracle.lock();
+    let verb = action.verb;
+    let answer = match told {
+        Ok(answer) => {
+            oracle.tell(|| format!("  {verb:?}: {answer:?}").chars().take(160).collect());
+            "done".to_owned()
+        }
+        Err(ControlError::Stopped(_)) => "stopped".to_owned(),
+        Err(ControlError::Working(_)) => "working".to_owned(),
+        Err(ControlError::Waiting(_)) => "waiting".to_owned(),
+        Err(ControlError::NotFound(_)) => "not found".to_owned(),
+        Err(ControlError::Deleted) => "deleted".to_owned(),
+        Err(ControlError::Refused(why)) => {
+            // By kind, whatever the number of the record.
+            let kind: String = why.chars().filter(|c| !c.is_ascii_digit()).take(48).collect();
+            format!("refused: {kind}")
+        }
+    };
+    oracle.tally.mark(&format!("{verb:?} {answer}"));
+}
+
+/// A run was rolled back: that is durable, and it was none that completed.
+pub(crate) fn rolled_back(world: &World, action: &Action, run: Result<RunNo, ControlError>) {
+    let session = action.session.id();
+    if let Ok(run) = run {
+        let mut oracle = world.oracle.lock();
+        let noted = |record: &Record| matches!(record, Record::RolledBack { run: noted, .. } if *noted == run);
+        if !oracle.archive.records(session).iter().any(noted) {
+            oracle.wrong("J-5", format!("run {run} of {session} is said to be rolled back, and that is not durable"));
+        }
+        if oracle.ends.get(&RunKey { session, run }).is_none_or(|outcome| *outcome == Outcome::Completed) {
+            oracle.wrong("E-2", format!("run {run} of {session} is rolled back, and did not fail"));
+        }
+    }
+    told(world, action, run);
+}
+
+/// A session was summed up: that is durable.
+pub(crate) fn summed_up(world: &World, action: &Action, summary: Result<Text, ControlError>) {
+    let session = action.session.id();
+    if let Ok(text) = &summary {
+        let mut oracle = world.oracle.lock();
+        let noted = |record: &Record| matches!(record, Record::SummarySet(set) if set.text == *text);
+        if !oracle.archive.records(session).iter().any(noted) {
+            oracle.wrong("J-5", format!("{session} is said to be summed up as {text:?}, and that is not durable"));
+        }
+    }
+    told(world, action, summary);
+}
+
+/// Something was read.
+pub(crate) fn read<T>(world: &World, action: &Action, read: Result<T, ReadError>) {
+    match read {
+        Ok(_) => world.oracle.mark("looked"),
+        Err(ReadError::Closed) => world.oracle.mark("looked at a closed journal"),
+        // The birth may be appended and not durable.
+        Err(ReadError::NoSuchSession(_)) => world.oracle.mark("looked at nothing"),
+        Err(error @ (ReadError::Damaged { .. } | ReadError::Newer { .. } | ReadError::Engine(_))) => {
+            world.oracle.wrong("J-8", format!("a look at {} failed: {error}", action.session.id()));
+        }
+    }
+}
+
+/// The end of a run was waited for.
+pub(crate) fn ended(world: &World, session: SessionId, run: RunNo, ended: Result<Ended, WaitError>) {
+    let mut oracle = world.oracle.lock();
+    match ended {
+        Ok(ended) => {
+            let key = RunKey { session, run };
+            let now = oracle.now();
+            oracle.observations.answered(now, key, Given::End, Answer::Ended(ended.outcome.clone()));
+            let durable = oracle.ends.get(&key).cloned();
+            if durable.as_ref() != Some(&ended.outcome) {
+                oracle.wrong("S-2", format!("{key:?} is told to end {:?}; the journal has {durable:?}", ended.outcome));
+            }
+        }
+        Err(WaitError::NoSuchRun { .. }) => oracle.tally.mark("no such run"),
+        Err(WaitError::Stopped(_)) => oracle.tally.mark("waited for one that stopped"),
+        Err(error @ WaitError::Refused(_)) => oracle.wrong("wait", error.to_string()),
+    }
+}

@@ -1,0 +1,78 @@
+//! Tools that work, fail, drag on, ignore that they are stopped, and panic, as it is drawn.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use subtend_session::authority::Access;
+use subtend_session::call::ToolEffect;
+use subtend_session::message::ToolSpec;
+use subtend_tools::closure::FnTool;
+use subtend_tools::registry::{Registry, RegistryError};
+use subtend_tools::tool::{ToolCall, ToolError, ToolOutput};
+
+use crate::simulate::offered::{FakeTool, GUARDED, TOOLS};
+use crate::simulate::oracle::Intent;
+use crate::simulate::plan::Takes;
+use crate::simulate::tally::Mishap;
+use crate::simulate::world::{AtWork, World, ordered_panic};
+
+/// All tools of a simulation.
+pub(crate) fn registry(world: &Arc<World>) -> Result<Registry, RegistryError> {
+    let tools = TOOLS.iter().map(|fake| Arc::new(tool(world, *fake)));
+    tools.into_iter().try_fold(Registry::builder(), |builder, tool| builder.tool(tool)).map(|builder| builder.build())
+}
+
+fn tool(world: &Arc<World>, fake: FakeTool) -> FnTool {
+    let spec = ToolSpec {
+        name: fake.name.into(),
+        description: "A tool of the simulator.".into(),
+        schema: Arc::new(json!({"type": "object", "additionalProperties": false})),
+    };
+    let leaves = world.swarm.leaves;
+    let of = Arc::clone(world);
+    let tool = FnTool::new(spec, fake.effect, move |call| work(Arc::clone(&of), fake, call));
+    let tool = tool.access(move |_| {
+        let guard = Access { action: GUARDED.into(), resource: "*".into() };
+        Some(guard).filter(|_| fake.guarded).into_iter().collect()
+    });
+    if leaves { tool } else { tool.in_process() }
+}
+
+async fn work(world: Arc<World>, tool: FakeTool, call: ToolCall) -> Result<ToolOutput, ToolError> {
+    world.step();
+    {
+        let oracle = world.oracle.lock();
+        oracle.tell(|| format!("  {} call {} {}", oracle.nick(call.key.session), call.key.call, tool.name));
+    }
+    let reads = tool.effect == ToolEffect::ReadOnly;
+    let waits = !reads || world.swarm.leaves || world.swarm.durable_before_call;
+    let intent = Intent::Call(call.key.run, call.key.call, tool.effect != ToolEffect::SideEffect);
+    let at_work = world.oracle.lock().effect(call.key.session, intent, waits);
+    let _at_work = AtWork::new(&world, at_work);
+    if tool.effect == ToolEffect::SideEffect {
+        world.oracle.lock().once(call.key);
+    }
+    if tool.panics && !world.is_calm() {
+        world.pass(world.takes()).await;
+        world.oracle.lock().mishap(Mishap::ToolPanic);
+        ordered_panic();
+    }
+    let takes = if tool.slow && !world.is_calm() { Takes::Long } else { world.takes() };
+    if takes == Takes::Long {
+        world.oracle.lock().mishap(Mishap::ToolHangs);
+    }
+    if tool.stubborn {
+        world.pass(takes).await;
+    } else {
+        tokio::select! {
+            biased;
+            () = call.cancel.cancelled() => return Err(ToolError::cancelled()),
+            () = world.pass(takes) => {}
+        }
+    }
+    if world.chance.one_in(6) && !world.is_calm() {
+        world.oracle.lock().mishap(Mishap::ToolFails);
+        return Err(ToolError::failed("it failed, as drawn"));
+    }
+    Ok(ToolOutput::text(format!("{} {}", tool.name, world.chance.below(1000))))
+}

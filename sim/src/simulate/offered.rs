@@ -1,0 +1,58 @@
+//! The agents and tools of a simulation, as data.
+
+use subtend_session::call::ToolEffect;
+
+/// What a tool is like.
+#[derive(Clone, Copy)]
+pub(crate) struct FakeTool {
+    pub(crate) name: &'static str,
+    pub(crate) effect: ToolEffect,
+    /// Takes long, whatever is drawn.
+    pub(crate) slow: bool,
+    /// Continues when it is told to stop.
+    pub(crate) stubborn: bool,
+    pub(crate) panics: bool,
+    /// Needs an approval.
+    pub(crate) guarded: bool,
+}
+
+const PLAIN: FakeTool = FakeTool {
+    name: "read",
+    effect: ToolEffect::ReadOnly,
+    slow: false,
+    stubborn: false,
+    panics: false,
+    guarded: false,
+};
+
+/// All tools.
+pub(crate) const TOOLS: [FakeTool; 7] = [
+    PLAIN,
+    FakeTool { name: "write", effect: ToolEffect::SideEffect, ..PLAIN },
+    FakeTool { name: "keep", effect: ToolEffect::Idempotent, ..PLAIN },
+    FakeTool { name: "slow", slow: true, ..PLAIN },
+    FakeTool { name: "stubborn", effect: ToolEffect::SideEffect, slow: true, stubborn: true, ..PLAIN },
+    FakeTool { name: "broken", effect: ToolEffect::SideEffect, panics: true, ..PLAIN },
+    FakeTool { name: "guarded", effect: ToolEffect::SideEffect, guarded: true, ..PLAIN },
+];
+
+/// The action of the tool that needs an approval.
+pub(crate) const GUARDED: &str = "guarded.use";
+
+/// An agent that is offered fewer tools than others, and which.
+pub(crate) const READER: (&str, [&str; 4]) = ("reader", ["read", "slow", "guarded", "task"]);
+
+/// Returns the names of all tools.
+pub(crate) fn tool_names() -> impl Iterator<Item = &'static str> {
+    TOOLS.iter().map(|tool| tool.name)
+}
+
+/// Returns whether the tool needs an approval.
+pub(crate) fn is_guarded(name: &str) -> bool {
+    TOOLS.iter().any(|tool| tool.guarded && tool.name == name)
+}
+
+/// Returns whether an agent works for the host: it names sessions or sums them up.
+pub(crate) fn is_service(agent: &str) -> bool {
+    matches!(agent, "title" | "summary")
+}
