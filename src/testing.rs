@@ -52,7 +52,7 @@ use subtend_session::ids::{SessionId, Text};
 use subtend_session::record::{Asked, Record};
 
 pub use subtend_journal::AuditError;
-pub use subtend_session::invariant::Violation;
+pub use subtend_journal::audit::Violation;
 
 /// Seed of [`builder`].
 pub const SEED: u64 = 7;

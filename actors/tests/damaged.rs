@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use crate::support::{answers as answers_of, builder, model, open, prompt, task, text};
 use subtend_actors::{ControlError, OpenOptions, Options, Runtime, SendError, SessionHandle, Stopped, WaitError};
+use subtend_invariants::observed::Aside;
+use subtend_invariants::{self as invariant, InvariantId, Observed};
 use subtend_journal::{Journal, ReadError, StoreSpec, open_store};
 use subtend_models::model::{Answer, ModelError, Request};
 use subtend_session::ids::{RunNo, SessionId};
-use subtend_session::invariant::observed::Aside;
-use subtend_session::invariant::{self, InvariantId, Observed};
 use subtend_session::message::Message;
 use subtend_session::outcome::Outcome;
 use subtend_session::place::OnRestart;

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use subtend_invariants::Violation;
+use subtend_invariants::{Frame, View, World, always, quiescent};
 use subtend_session::ids::{Epoch, Seq, SessionId};
 use subtend_session::index::Row;
-use subtend_session::invariant::{self, Frame, View, Violation, World};
 use subtend_session::record::Record;
 use subtend_session::state::State;
 
@@ -105,9 +106,9 @@ impl Auditor {
             views.push((*session, view));
         }
         let world = World::new(views, &self.rows, None, true).without(self.erased.iter().copied());
-        invariant::always(&world)?;
+        always(&world)?;
         if at_rest {
-            invariant::quiescent(&world)?;
+            quiescent(&world)?;
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 //! A caller hands in a [`Batch`]; it is fenced, given its place in the one total order and enqueued without waiting for a
 //! disk. What leaves the process waits for that place to be durable ([`Journal::wait`]).
 
+#[cfg(feature = "audit")]
 pub mod audit;
 pub mod blobs;
 pub mod codec;
@@ -46,6 +47,7 @@ mod waiters;
 mod watermark;
 mod writer;
 
+#[cfg(feature = "audit")]
 pub use audit::{AuditError, Auditor, audit};
 pub use compact::{Compacted, Compacting, Held};
 pub use engine::Engine;

@@ -14,7 +14,6 @@ pub mod dialect;
 pub mod effect;
 pub mod ids;
 pub mod index;
-pub mod invariant;
 pub mod limits;
 pub mod message;
 pub mod near;

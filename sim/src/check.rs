@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stateright::{Checker, Expectation, HasDiscoveries, Model};
-use subtend_session::invariant::{Coverage, Violation};
+use subtend_invariants::{Coverage, Violation};
 
 use crate::fault::Fault;
 use crate::model::{INVARIANTS, Whole};

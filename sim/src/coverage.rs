@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use subtend_session::invariant::{ALWAYS, Count, Coverage, QUIESCENT};
+use subtend_invariants::{ALWAYS, Count, Coverage, QUIESCENT};
 
 use crate::check::{Effort, check};
 use crate::fault::Fault;

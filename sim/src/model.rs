@@ -20,7 +20,7 @@ mod tokens;
 use std::sync::Arc;
 
 use stateright::{Model, Property};
-use subtend_session::invariant::Coverage;
+use subtend_invariants::Coverage;
 use subtend_session::record::{AskBy, AskVerdict};
 
 pub use action::{Action, Reply};

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use subtend_invariants::observed::{Probe, Restart, RestartBudget, Under};
+use subtend_invariants::{InvariantId, Observed, View, When, World};
 use subtend_session::authority::{Access, Authority, Rule, RuleSet, Verdict};
 use subtend_session::ids::{CallId, Hash, Interned, MsgRef, Seq, SessionId, Short, TurnNo};
-use subtend_session::invariant::observed::{Probe, Restart, RestartBudget, Under};
-use subtend_session::invariant::{InvariantId, Observed, View, When, World};
 use subtend_session::limits::Limits;
 use subtend_session::place::{BranchKind, OnRestart, Place};
 use subtend_session::record::{Record, SessionCreated};

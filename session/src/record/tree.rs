@@ -163,7 +163,7 @@ impl Notice {
     }
 
     /// Whether it names `outcome` as the end: whole, or without its free text where the receiver has no use for that.
-    pub(crate) fn tells(&self, outcome: &Outcome) -> bool {
+    pub fn tells(&self, outcome: &Outcome) -> bool {
         let bare = || self.key.is_none() && self.prefix.is_empty() && self.outcome == outcome.clone().without_text();
         self.outcome == *outcome || bare()
     }

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use subtend_invariants::observed::Why;
 use subtend_session::command::{Clock, Command};
 use subtend_session::decide::wake;
 use subtend_session::ids::{RunKey, SessionId};
 use subtend_session::index::RowKind;
-use subtend_session::invariant::observed::Why;
 use subtend_session::place::{Owner, Place};
 use subtend_session::record::Park;
 use subtend_session::state::Phase;

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use subtend_invariants::observed::{Causes, Effect, Work};
+use subtend_invariants::{Activation, InvariantId, Ledger, Observed, Pool, View, Violation, When, World};
 use subtend_session::ids::{CallId, RunKey, SessionId};
 use subtend_session::index::Row;
-use subtend_session::invariant::observed::{Causes, Effect, Work};
-use subtend_session::invariant::{Activation, InvariantId, Ledger, Observed, Pool, View, Violation, When, World};
 use subtend_session::outcome::By;
 use subtend_session::state::State;
 

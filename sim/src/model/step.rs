@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use subtend_invariants::observed::Death;
 use subtend_session::call::{CallEnd, CallResult};
 use subtend_session::command::{Answered as ModelAnswer, AskedCall, AttemptFailed, Clock, Command, Deadline, Plan};
 use subtend_session::decide;
 use subtend_session::effect::{Birth, Effect, Rejection, Reply as Answered};
 use subtend_session::ids::{AttemptNo, CallId, RunKey, SessionId, TurnNo};
 use subtend_session::index::{self, Changes};
-use subtend_session::invariant::observed::Death;
 use subtend_session::outcome::{ModelFail, TimeLimit};
 use subtend_session::record::{AskBy, AskVerdict, Notice, Record, Stop};
 use subtend_session::state::State;

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use subtend_invariants::When;
+use subtend_invariants::observed::{Activated, Death, Why};
 use subtend_session::command::Deadline;
 use subtend_session::effect::Reply as Answered;
 use subtend_session::ids::{AttemptNo, CallId, Epoch, RunKey, RunNo, Seq, SessionId, TurnNo};
 use subtend_session::index::{Changes, Row, RowKey, RowKind};
-use subtend_session::invariant::When;
-use subtend_session::invariant::observed::{Activated, Death, Why};
 use subtend_session::outcome::{OutcomeKind, TimeLimit};
 use subtend_session::record::Record;
 use subtend_session::state::{Due, State};

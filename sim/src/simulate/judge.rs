@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use subtend_actors::Runtime;
+use subtend_invariants::observed::Listing;
+use subtend_invariants::{Ledger, Pool};
 use subtend_journal::{AuditError, Journal, Scope, audit};
 use subtend_session::ids::SessionId;
-use subtend_session::invariant::observed::Listing;
-use subtend_session::invariant::{Ledger, Pool};
 use subtend_session::record::Record;
 
 use crate::simulate::oracle::{Oracle, OracleState};

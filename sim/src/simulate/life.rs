@@ -7,11 +7,11 @@ use subtend_actors::faults::{Faults, Point};
 use subtend_actors::{Options, Runtime, StartError};
 use subtend_agents::catalog::Catalog;
 use subtend_agents::manifest::{AgentMode, Manifest};
+use subtend_invariants::observed::Shutdown;
 use subtend_journal::Journal;
 use subtend_journal::faulty::Faulty;
 use subtend_journal::stepped::{Stepped, Stepper};
 use subtend_session::authority::{Rule, RuleSet, Verdict};
-use subtend_session::invariant::observed::Shutdown;
 use subtend_tools::workspace::{Workspace, WorkspaceError};
 
 use crate::simulate::action::Action;

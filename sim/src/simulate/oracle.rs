@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use subtend_invariants::Coverage;
+use subtend_invariants::observed::Work;
 use subtend_session::ids::{AttemptNo, CallId, InputId, RunKey, RunNo, Seq, SessionId, Text, TurnNo};
-use subtend_session::invariant::Coverage;
-use subtend_session::invariant::observed::Work;
 use subtend_session::outcome::Outcome;
 use subtend_session::place::{BranchKind, Owner, Place};
 use subtend_session::record::{Hold, Record};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use subtend_session::invariant::Count;
+use subtend_invariants::Count;
 
 /// Something that a person, a host or a model asks of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use subtend_actors::SessionHandle;
 use subtend_actors::event::{Next, Subscription, What};
+use subtend_invariants::observed::Heard;
 use subtend_session::ids::{Seq, SessionId};
-use subtend_session::invariant::observed::Heard;
 
 use crate::simulate::tally::Mishap;
 use crate::simulate::world::World;

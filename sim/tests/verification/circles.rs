@@ -8,9 +8,10 @@ use syn::visit::Visit;
 use super::source;
 
 /// Members whose modules form a graph without circles but for so many modules. A limit only falls.
-const LIMITS: [(&str, usize); 9] = [
+const LIMITS: [(&str, usize); 10] = [
     ("actors", 0),
     ("agents", 0),
+    ("invariants", 0),
     ("journal", 0),
     ("models", 0),
     ("session", 0),

@@ -1,6 +1,6 @@
 //! VERIFICATION.md and README.md against the code: each claim has its row, and what a row names exists.
 
-use subtend_session::invariant::{ALWAYS, InvariantId, Predicate, QUIESCENT};
+use subtend_invariants::{ALWAYS, InvariantId, Predicate, QUIESCENT};
 use subtend_sim::coverage::ELSEWHERE;
 
 use super::source::{quoted, read, test_names};

@@ -3,9 +3,9 @@
 use std::fmt::Debug;
 
 use subtend_actors::{Control, ControlError, Ended, Receipt, SendError, WaitError};
+use subtend_invariants::observed::{Answer, Given};
 use subtend_journal::ReadError;
 use subtend_session::ids::{RunKey, RunNo, SessionId, Text};
-use subtend_session::invariant::observed::{Answer, Given};
 use subtend_session::outcome::{By, Outcome};
 use subtend_session::record::Record;
 use subtend_session::state::Phase;

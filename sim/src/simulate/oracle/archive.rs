@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use subtend_invariants::{Coverage, Frame, Ledger, Observed, Verdict, View, World};
 use subtend_journal::engine::{Payload, Placed};
 use subtend_session::ids::{RunKey, RunNo, Seq, SessionId};
 use subtend_session::index::Row;
-use subtend_session::invariant::{Coverage, Frame, Ledger, Observed, Verdict, View, World};
 use subtend_session::place::{BranchKind, Place};
 use subtend_session::record::Record;
 use subtend_session::state::{Owned, State};

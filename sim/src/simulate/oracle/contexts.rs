@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use subtend_invariants::observed::{ContextGiven, Offer};
 use subtend_models::model::Request;
 use subtend_session::authority::Verdict;
 use subtend_session::ids::{AttemptNo, RunKey, Seq, SessionId, Text, TurnNo};
-use subtend_session::invariant::observed::{ContextGiven, Offer};
 use subtend_session::message::{Message, Transcript};
 use subtend_session::record::Record;
 

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use subtend_session::authority::Verdict;
-use subtend_session::ids::{Epoch, RunKey, Seq, SessionId, Text};
-use subtend_session::invariant::observed::{
+use subtend_invariants::observed::{
     Acked, Answer, AnswerSeen, Boot, ContextGiven, Effect, Failure, Given, Heard, Listing, Offer, Shutdown,
     SubscriberLog, Work,
 };
-use subtend_session::invariant::{Observed, When};
+use subtend_invariants::{Observed, When};
+use subtend_session::authority::Verdict;
+use subtend_session::ids::{Epoch, RunKey, Seq, SessionId, Text};
 
 /// What was seen so far.
 #[derive(Default)]

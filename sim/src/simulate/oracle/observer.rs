@@ -4,11 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use subtend_actors::faults::Sight;
+use subtend_invariants::When;
+use subtend_invariants::observed::{Activated, Approver, AskSeen, ControlSeen, QueueAnswer, QueueSeen, Restart, Why};
 use subtend_session::ids::{CallId, Epoch, InputId, RunKey, RunNo, Seq, SessionId};
-use subtend_session::invariant::When;
-use subtend_session::invariant::observed::{
-    Activated, Approver, AskSeen, ControlSeen, QueueAnswer, QueueSeen, Restart, Why,
-};
 use subtend_session::state::State;
 
 use crate::simulate::oracle::OracleState;
@@ -276,7 +274,7 @@ mod tests {
     #[test]
     fn the_token_of_an_owner_is_that_of_what_it_owns() {
         let (mut state, run) = (OracleState::default(), RunKey { session: session(1), run: RunNo(1) });
-        let work = subtend_session::invariant::observed::Work::Held("x".into());
+        let work = subtend_invariants::observed::Work::Held("x".into());
         state.observations.begins(Duration::ZERO, run, work, None);
         state.sees(Sight::Fired(RunKey { session: session(2), run: RunNo(1) }));
         assert!(state.fired().is_empty(), "of another tree");

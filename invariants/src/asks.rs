@@ -1,0 +1,109 @@
+//! Asks: P-5.
+
+use crate::observed::{Approver, AskSeen, Observed, When};
+use crate::world::{Seen, World};
+use crate::{InvariantId, Verdict, ensure, ensure_if};
+use subtend_session::ids::{CallId, SessionId};
+use subtend_session::record::{AskBy, AskVerdict, Record};
+
+/// Each ask is put once, at the root, and answered once, before its call has a result; only a person allows.
+pub(super) fn paired(world: &World<'_>) -> Verdict {
+    for (session, seen) in &world.sessions {
+        let root = seen.place().map(|place| place.root(*session));
+        for (call, ask) in &seen.asks {
+            let (put, answered) = ask.counts;
+            ensure(put == 1 && answered <= 1, InvariantId::P5, *session, || {
+                format!("call {call} was asked for {put} times and answered {answered} times")
+            })?;
+            ensure(root.is_none_or(|root| root == ask.root), InvariantId::P5, *session, || {
+                format!("call {call} was asked for at {}, which is not its root", ask.root)
+            })?;
+            let by_person = ask.answered.is_none_or(|(_, verdict, by)| match verdict {
+                AskVerdict::Allow | AskVerdict::Always => by == AskBy::Person,
+                AskVerdict::Deny => true,
+            });
+            ensure(by_person, InvariantId::P5, *session, || format!("call {call} was allowed by {:?}", ask.answered))?;
+        }
+        in_order(*session, seen)?;
+    }
+    Ok(())
+}
+
+/// Nothing starts that was denied or is still asked for, and nothing is closed over an open ask.
+fn in_order(session: SessionId, seen: &Seen<'_>) -> Verdict {
+    for (at, record) in seen.view.records.iter().enumerate() {
+        let (call, starts) = if let Record::CallStarted { call, .. } = record {
+            (*call, true)
+        } else if let Record::CallFinished(finished) = record {
+            (finished.call, false)
+        } else {
+            continue;
+        };
+        let Some(ask) = seen.asks.get(&call).filter(|ask| ask.at < at) else { continue };
+        let answer = ask.answered.filter(|(answered, ..)| *answered < at).map(|(_, verdict, _)| verdict);
+        let fits = match answer {
+            None => false,
+            Some(AskVerdict::Deny) => !starts || refused_after(seen, at, call),
+            Some(AskVerdict::Allow | AskVerdict::Always) => true,
+        };
+        ensure(fits, InvariantId::P5, session, || format!("{record:?} while the ask for it says {answer:?}"))?;
+    }
+    Ok(())
+}
+
+/// Whether a call that starts here is closed at once: a start that stands only for its refusal.
+fn refused_after(seen: &Seen<'_>, at: usize, call: CallId) -> bool {
+    matches!(seen.view.records.get(at.saturating_add(1)), Some(Record::CallFinished(finished)) if finished.call == call)
+}
+
+/// Without an approver an ask is denied at once, with one it waits until its deadline and no longer.
+pub(super) fn answered_rightly(world: &World<'_>) -> Verdict {
+    let Some((observed, approvers)) = world.observed.and_then(|it| Some((it, it.approvers.as_deref()?))) else {
+        return Ok(());
+    };
+    observed.asks.iter().try_for_each(|ask| {
+        let right = judge(observed, approvers, ask);
+        ensure(right.is_ok(), InvariantId::P5, ask.session, || {
+            format!("the ask for call {}: {}, {ask:?}", ask.call, right.err().unwrap_or_default())
+        })
+    })
+}
+
+fn judge(observed: &Observed, approvers: &[Approver], ask: &AskSeen) -> Result<(), &'static str> {
+    let need = |holds: bool, why| if holds { Ok(()) } else { Err(why) };
+    let until = ask.answered.map_or(observed.now, |(at, _)| at);
+    let deadline = observed.ask_ms.map(|ms| ask.opened.ms.saturating_add(ms));
+    let latest = deadline.map(|deadline| deadline.saturating_add(observed.late_ms));
+    need(latest.is_none_or(|latest| until.ms <= latest), "it stood beyond its deadline")?;
+    let there = |at: When| approvers.iter().any(|it| it.from <= at && it.until.is_none_or(|until| at < until));
+    match ask.answered {
+        None => Ok(()),
+        Some((at, AskBy::NoApprover)) => {
+            need(!there(ask.opened), "somebody was there who could answer")?;
+            need(at.ms == ask.opened.ms, "nobody was there, and it waited")
+        }
+        Some((at, AskBy::Deadline)) => {
+            need(deadline.is_none_or(|deadline| at.ms >= deadline), "its deadline had not passed")
+        }
+        Some((_, AskBy::Person)) => {
+            let ever = approvers.iter().any(|it| it.from <= until && it.until.is_none_or(|gone| gone > ask.opened));
+            need(ever, "nobody was there who could have answered")
+        }
+        Some((_, AskBy::Closed)) => Ok(()),
+    }
+}
+
+/// An "always" is never heard of in another session: whatever starts there without being asked for had its own word.
+pub(super) fn always_is_own(world: &World<'_>) -> Verdict {
+    for (session, seen) in &world.sessions {
+        let Some(state) = seen.view.state else { continue };
+        let own = state.always.iter().all(|access| {
+            let mut words = seen.asks.values().filter(|ask| ask.access == (&access.action, &access.resource));
+            words.any(|ask| matches!(ask.answered, Some((_, AskVerdict::Always, AskBy::Person))))
+        });
+        ensure_if(!state.always.is_empty(), own, InvariantId::P5, *session, || {
+            format!("it holds an \"always\" that nobody gave here: {:?}", state.always)
+        })?;
+    }
+    Ok(())
+}

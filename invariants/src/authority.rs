@@ -1,0 +1,285 @@
+//! What may be done: P-1 to P-4, P-6, P-7.
+
+use std::collections::BTreeSet;
+
+use crate::observed::{Observed, Offer, Probe, Under};
+use crate::world::{Seen, World};
+use crate::{InvariantId, Verdict, ensure, ensure_if};
+use subtend_session::authority::{Access, Verdict as Answer};
+use subtend_session::call::{CallEnd, CallKind};
+use subtend_session::ids::{CallId, SessionId, TurnNo};
+use subtend_session::outcome::By;
+use subtend_session::place::{Owner, Place};
+use subtend_session::record::{AskBy, AskVerdict, BranchCreated, From, InputAccepted, Record};
+
+fn each(world: &World<'_>, judge: impl Fn(&Observed, &Probe) -> Verdict) -> Verdict {
+    let Some(observed) = world.observed else { return Ok(()) };
+    observed.probes.iter().try_for_each(|probe| judge(observed, probe))
+}
+
+/// What the authority of `session` says to `access` as things are, where it was asked.
+fn present(observed: &Observed, session: SessionId, access: &Access) -> Option<Answer> {
+    let mut probes = observed.probes.iter();
+    let same = |probe: &&Probe| probe.under == Under::Present && probe.session == session && probe.access == *access;
+    probes.find(same).map(|probe| probe.verdict)
+}
+
+/// A session may do nothing that one above it may not.
+pub(super) fn below_parents(world: &World<'_>) -> Verdict {
+    each(world, |observed, probe| {
+        let exceeds = world
+            .above(probe.session)
+            .into_iter()
+            .find(|above| present(observed, *above, &probe.access).is_some_and(|most| probe.verdict > most));
+        let judged = matches!(probe.under, Under::Present | Under::After(_));
+        ensure_if(judged, exceeds.is_none(), InvariantId::P1, probe.session, || {
+            format!("{:?} is {:?}, which is more than {exceeds:?} above it may", probe.access, probe.verdict)
+        })
+    })
+}
+
+/// A deny that is added enlarges nothing; an allow that is added exceeds nothing above it.
+pub(super) fn monotone(world: &World<'_>) -> Verdict {
+    each(world, |observed, probe| {
+        let Under::Added { at, rule } = &probe.under else { return Ok(()) };
+        let before = present(observed, probe.session, &probe.access);
+        let enlarged = rule.verdict == Answer::Deny && before.is_some_and(|before| probe.verdict > before);
+        let above = world.above(*at);
+        let exceeds =
+            above.into_iter().any(|id| present(observed, id, &probe.access).is_some_and(|most| probe.verdict > most));
+        ensure(!enlarged && !exceeds, InvariantId::P2, probe.session, || {
+            format!("with {rule:?} at {at}, {:?} is {:?}, before {before:?}", probe.access, probe.verdict)
+        })
+    })
+}
+
+pub(super) fn orderless(world: &World<'_>) -> Verdict {
+    each(world, |observed, probe| {
+        let before = present(observed, probe.session, &probe.access);
+        let same = before.is_none_or(|before| before == probe.verdict);
+        ensure_if(probe.under == Under::Reordered, same, InvariantId::P3, probe.session, || {
+            format!("in another order of rules {:?} is {:?}, before {before:?}", probe.access, probe.verdict)
+        })
+    })
+}
+
+/// Nothing rises above the ceilings that were recorded: of the session and of all above it.
+pub(super) fn below_ceilings(world: &World<'_>) -> Verdict {
+    each(world, |_, probe| {
+        let judged = matches!(probe.under, Under::Present | Under::After(_) | Under::Reordered);
+        let most = ceiling(world, probe.session, &probe.access);
+        ensure_if(judged, probe.verdict <= most, InvariantId::P4, probe.session, || {
+            format!("{:?} is {:?} ({:?}), and the ceilings say {most:?}", probe.access, probe.verdict, probe.under)
+        })
+    })?;
+    for (session, seen) in &world.sessions {
+        for (call, access) in accesses(seen) {
+            let most = ceiling(world, *session, &access);
+            ensure(most != Answer::Deny, InvariantId::P4, *session, || {
+                format!("call {call} was let through with {access:?}, which the ceilings deny")
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// The least of the ceilings of a session and of all above it.
+fn ceiling(world: &World<'_>, session: SessionId, access: &Access) -> Answer {
+    let chain = std::iter::once(session).chain(world.above(session));
+    let ceilings = chain.filter_map(|id| world.sessions.get(&id).and_then(Seen::ceiling));
+    ceilings.map(|ceiling| ceiling.verdict(access)).min().unwrap_or(Answer::Allow)
+}
+
+/// What calls that started were let through with, and what was put to persons.
+fn accesses(seen: &Seen<'_>) -> Vec<(CallId, Access)> {
+    let asked = seen.asks.iter().map(|(call, ask)| {
+        let (action, resource) = ask.access;
+        (*call, Access { action: action.clone(), resource: resource.clone() })
+    });
+    let started = seen.view.records.iter().filter_map(|record| {
+        let Record::CallStarted { call, access: Some(access), .. } = record else { return None };
+        Some((*call, (**access).clone()))
+    });
+    asked.chain(started).collect()
+}
+
+/// What a model writes settles neither place nor means: a child stands where its parent stands and under its ceilings, only own
+/// children go on, and nobody but persons and the host names another agent.
+pub(super) fn model_fields(world: &World<'_>) -> Verdict {
+    for (session, seen) in &world.sessions {
+        for record in seen.view.records {
+            let Record::InputAccepted(input) = record else { continue };
+            ensure(input_is_plain(input), InvariantId::P6, *session, || {
+                format!("{:?} names an agent, an allowance or an owner that it may not: {input:?}", input.from)
+            })?;
+        }
+        let unasked = handed_over(seen).find(|(at, call)| !approved(seen, *at, *call));
+        ensure(unasked.is_none(), InvariantId::P6, *session, || {
+            format!("call {unasked:?} handed the session to another agent, and no person approved it")
+        })?;
+        for (at, asked) in &seen.continued {
+            let child = |id: SessionId| id == asked.child;
+            let mine = seen.spawned.iter().any(|(born, spawned)| born < at && child(spawned.child))
+                || seen.branches.iter().any(|(born, branch)| born < at && child(branch.child));
+            ensure(mine, InvariantId::P6, *session, || {
+                format!("call {} continues {}, which is no child of it", asked.call, asked.child)
+            })?;
+        }
+        for (child, key) in &seen.cancel_asked {
+            let mine = seen.keys().any(|(_, call, of)| (call, of) == (*key, *child));
+            ensure(mine, InvariantId::P6, *session, || {
+                format!("it cancels {child} by key {key}, which it never made")
+            })?;
+        }
+        born_below(world, *session, seen)?;
+    }
+    Ok(())
+}
+
+/// Proposals that were carried out, each with the place of its result.
+fn handed_over<'a>(seen: &'a Seen<'_>) -> impl Iterator<Item = (usize, CallId)> + 'a {
+    let proposes = |of: CallId| move |record: &Record| matches!(record, Record::CallStarted { call, kind, .. } if *call == of && matches!(**kind, CallKind::Propose(_)));
+    seen.view.records.iter().enumerate().filter_map(move |(at, record)| {
+        let Record::CallFinished(finished) = record else { return None };
+        let carried_out = finished.end == CallEnd::Ok && seen.view.records.iter().any(proposes(finished.call));
+        carried_out.then_some((at, finished.call))
+    })
+}
+
+fn approved(seen: &Seen<'_>, at: usize, call: CallId) -> bool {
+    let word = seen.asks.get(&call).and_then(|ask| ask.answered).filter(|(answered, ..)| *answered < at);
+    matches!(word, Some((_, AskVerdict::Allow | AskVerdict::Always, AskBy::Person)))
+}
+
+fn input_is_plain(input: &InputAccepted) -> bool {
+    match &input.from {
+        From::Model { session, run, call } => {
+            let owner = Owner::Run { session: *session, run: *run, call: *call };
+            let owned = input.as_owner == owner || matches!(input.as_owner, Owner::Detached { .. });
+            input.agent_override.is_none() && owned
+        }
+        From::AgentResult => input.agent_override.is_none(),
+        From::Person | From::Host => !matches!(input.as_owner, Owner::Run { .. }),
+    }
+}
+
+/// A child works where its parent works, and a call may make no child of an agent that the ceilings deny.
+fn born_below(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
+    for (_, spawned) in &seen.spawned {
+        let access = Access { action: format!("task:{}", spawned.agent).into(), resource: ".".into() };
+        let most = ceiling(world, session, &access);
+        ensure(most != Answer::Deny, InvariantId::P6, session, || {
+            format!("call {} made a child of {}, which the ceilings deny", spawned.call, spawned.agent)
+        })?;
+        let Some(born) = world.sessions.get(&spawned.child).and_then(|child| child.created) else { continue };
+        let place = seen.created.is_none_or(|created| created.workspace == born.workspace);
+        ensure(place, InvariantId::P6, spawned.child, || {
+            format!("it works in {}, and its parent does not", born.workspace)
+        })?;
+    }
+    Ok(())
+}
+
+/// A tool is offered if it may be allowed, and what was not offered is not run, unless a person who came meanwhile has said so;
+/// each call is checked again when it starts.
+pub(super) fn offered(world: &World<'_>) -> Verdict {
+    let contexts = world.observed.map_or(&[][..], |observed| &observed.contexts);
+    for given in contexts {
+        let session = given.run.session;
+        let wrong = given.tools.iter().find(|offer| offer.offered != may_be_used(offer));
+        ensure_if(!given.tools.is_empty(), wrong.is_none(), InvariantId::P7, session, || {
+            format!("turn {}: {wrong:?}", given.turn)
+        })?;
+        let Some(seen) = world.sessions.get(&session).filter(|_| !given.tools.is_empty()) else { continue };
+        let names: BTreeSet<&str> =
+            given.tools.iter().filter(|offer| offer.offered).map(|offer| &*offer.tool).collect();
+        for (call, tool) in started(seen, given.turn) {
+            ensure(names.contains(tool) || had_word(seen, call), InvariantId::P7, session, || {
+                format!("call {call} of {tool} started, and it was not offered")
+            })?;
+        }
+    }
+    world.sessions.iter().try_for_each(|(session, seen)| checked_again(*session, seen))
+}
+
+/// Whether a person allowed the call, or always allows what it started with.
+fn had_word(seen: &Seen<'_>, call: CallId) -> bool {
+    let access = seen.view.records.iter().find_map(|record| {
+        let Record::CallStarted { call: started, access, .. } = record else { return None };
+        access.as_deref().filter(|_| *started == call)
+    });
+    let same = |answered: &CallId| {
+        let asked = seen.asks.get(answered).map(|ask| ask.access);
+        access
+            .is_some_and(|access| asked.is_some_and(|(action, on)| (action, on) == (&access.action, &access.resource)))
+    };
+    seen.view.records.iter().any(|record| {
+        let Record::AskAnswered { call: answered, verdict, by: AskBy::Person } = record else { return false };
+        let allows = matches!(verdict, AskVerdict::Allow | AskVerdict::Always);
+        (*answered == call && allows) || (*verdict == AskVerdict::Always && same(answered))
+    })
+}
+
+fn may_be_used(offer: &Offer) -> bool {
+    match offer.best {
+        Answer::Allow => true,
+        Answer::Ask => offer.can_ask,
+        Answer::Deny => false,
+    }
+}
+
+/// Calls of the answer to `turn` that started as something else than an invalid one, with their tools.
+fn started<'a>(seen: &Seen<'a>, turn: TurnNo) -> Vec<(CallId, &'a str)> {
+    let answer = seen.view.records.iter().find_map(|record| {
+        let Record::TurnAnswered(answer) = record else { return None };
+        (answer.turn == turn).then_some(answer)
+    });
+    let asked = |call: &CallId| answer.and_then(|answer| answer.calls.get(usize::try_from(call.ix).ok()?));
+    let calls = seen.view.records.iter().filter_map(|record| {
+        let Record::CallStarted { call, kind, .. } = record else { return None };
+        let valid = call.turn == turn && !matches!(**kind, CallKind::Invalid(_));
+        Some((*call, &*asked(call).filter(|_| valid)?.tool))
+    });
+    calls.collect()
+}
+
+/// A call that the session's own ceiling would have a person asked for had that word, or an "always" of this session before.
+fn checked_again(session: SessionId, seen: &Seen<'_>) -> Verdict {
+    let mut always: BTreeSet<Access> = BTreeSet::new();
+    let mut allowed: BTreeSet<CallId> = BTreeSet::new();
+    for record in seen.view.records {
+        if let Record::AskAnswered { call, verdict: verdict @ (AskVerdict::Allow | AskVerdict::Always), .. } = record {
+            allowed.insert(*call);
+            if let (AskVerdict::Always, Some(ask)) = (verdict, seen.asks.get(call)) {
+                always.insert(Access { action: ask.access.0.clone(), resource: ask.access.1.clone() });
+            }
+        } else if let Record::CallStarted { call, access: Some(access), .. } = record {
+            let asks = seen.ceiling().is_some_and(|ceiling| ceiling.verdict(access) == Answer::Ask);
+            let word = allowed.contains(call) || always.contains(access);
+            ensure_if(asks, word, InvariantId::P7, session, || {
+                format!("call {call} started with {access:?}, which nobody allowed")
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// A branch is a person's or the host's, and a child's first run is that of its call.
+pub(super) fn made_by_whom(world: &World<'_>) -> Verdict {
+    for (session, seen) in &world.sessions {
+        let model = |branch: &BranchCreated| matches!(branch.by, By::Model { .. } | By::Owner { .. } | By::Sweep);
+        let wrong = seen.branches.iter().find(|(_, branch)| model(branch));
+        ensure_if(!seen.branches.is_empty(), wrong.is_none(), InvariantId::P6, *session, || {
+            format!("{wrong:?} is no person's and not the host's")
+        })?;
+        let Some(Place::Child { parent, call: Some(call), .. }) = seen.place() else { continue };
+        let first = seen.runs.values().next().and_then(|run| run.opened);
+        let right = first.is_none_or(|(_, opened)| match &opened.owner {
+            Owner::Run { session, call: by, .. } => (session, by) == (parent, call),
+            Owner::Detached { .. } => true,
+            Owner::Person | Owner::Host(_) => false,
+        });
+        ensure(right, InvariantId::P6, *session, || format!("its first run is not that of call {call} of {parent}"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,108 @@
+//! What runs cost, and the caps that bind them: E-3, E-4.
+
+use std::collections::BTreeMap;
+
+use crate::world::{Seen, SeenRun, World};
+use crate::{InvariantId, Verdict, ensure};
+use subtend_session::ids::{AttemptNo, RunKey, TurnNo};
+use subtend_session::record::{Record, Reserved};
+use subtend_session::usage::Usage;
+
+/// The end of a run says what its attempts and its noticed owned runs cost, each once.
+pub(super) fn counted_once(world: &World<'_>) -> Verdict {
+    for (key, run) in world.runs() {
+        let (Some((opened, _)), Some((at, ended))) = (run.opened, run.ended) else { continue };
+        let Some(seen) = world.sessions.get(&key.session) else { continue };
+        let (mut own, mut turns) = (Usage::default(), 0_u32);
+        for record in seen.span(run) {
+            if let Record::TurnAnswered(answer) = record {
+                own.add(&answer.usage);
+                turns = turns.saturating_add(1);
+            } else if let Record::AttemptDiscarded(discarded) = record
+                && let Some(usage) = &discarded.usage
+            {
+                own.add(usage);
+            }
+        }
+        let mut owned = Usage::default();
+        for (made, call, child) in seen.keys().filter(|(made, ..)| (opened..at).contains(made)) {
+            let notices = seen.taken_by_key(child, call).filter(|(taken, _)| (made..at).contains(taken));
+            notices.for_each(|(_, item)| owned.add(&item.usage));
+        }
+        let said = (ended.usage_self, ended.usage_owned, ended.turns);
+        ensure(said == (own, owned, turns), InvariantId::E3, key.session, || {
+            format!("run {} says that it cost {said:?}, and cost {:?}", key.run, (own, owned, turns))
+        })?;
+    }
+    Ok(())
+}
+
+/// What a root run and all that it owns reserved and used is never above its limit.
+///
+/// A request is let through only where what was settled and what is reserved, itself included, is within the limit; so the sum
+/// of what was used, of each attempt no more than was reserved for it, is within it whatever the order was.
+pub(super) fn within_limits(world: &World<'_>) -> Verdict {
+    let mut spent: BTreeMap<RunKey, u64> = BTreeMap::new();
+    for (key, run) in world.runs() {
+        let Some(seen) = world.sessions.get(&key.session) else { continue };
+        let root = root_run(world, key);
+        let sum = spent.entry(root).or_default();
+        *sum = sum.saturating_add(settled(seen, run));
+    }
+    for (root, sum) in spent {
+        let limits = world.sessions.get(&root.session).and_then(Seen::limits);
+        let Some(limit) = limits.and_then(|limits| limits.tokens) else { continue };
+        ensure(sum <= limit, InvariantId::E3, root.session, || {
+            format!("run {} and what it owns used {sum} of {limit} tokens that were reserved for them", root.run)
+        })?;
+    }
+    Ok(())
+}
+
+/// The run above `key` that no run owns, or itself.
+fn root_run(world: &World<'_>, key: RunKey) -> RunKey {
+    let mut root = key;
+    let mut steps = world.sessions.len();
+    while let Some((owner, _)) = world.run(root).and_then(SeenRun::owner).filter(|_| steps > 0) {
+        root = owner;
+        steps = steps.saturating_sub(1);
+    }
+    root
+}
+
+/// Tokens of the attempts of a run that were reserved and whose use is known, each up to its reservation.
+fn settled(seen: &Seen<'_>, run: &SeenRun<'_>) -> u64 {
+    let mut reserved: BTreeMap<(TurnNo, AttemptNo), &Reserved> = BTreeMap::new();
+    let mut sum = 0_u64;
+    for record in seen.span(run) {
+        if let Record::TurnStarted { turn, attempt, reserved: Some(tokens), .. } = record {
+            reserved.insert((*turn, *attempt), tokens);
+        }
+        let settled = if let Record::TurnAnswered(it) = record {
+            Some((it.turn, it.attempt, it.usage))
+        } else if let Record::AttemptDiscarded(it) = record {
+            it.usage.map(|usage| (it.turn, it.attempt, usage))
+        } else {
+            None
+        };
+        let Some((turn, attempt, usage)) = settled else { continue };
+        let Some(tokens) = reserved.remove(&(turn, attempt)) else { continue };
+        let most = tokens.input.saturating_add(tokens.output);
+        let used = if usage.unreliable { 0 } else { usage.tokens() };
+        sum = sum.saturating_add(used.min(most));
+    }
+    sum
+}
+
+/// A wall-clock cap binds all that the run owns.
+pub(super) fn caps_bind(world: &World<'_>) -> Verdict {
+    for (key, run) in world.runs() {
+        let (Some((owner, _)), Some((_, opened))) = (run.owner(), run.opened) else { continue };
+        let cap = world.run(owner).and_then(|above| above.opened).and_then(|(_, above)| above.wall_cap_at);
+        let Some(cap) = cap else { continue };
+        ensure(opened.wall_cap_at.is_some_and(|own| own <= cap), InvariantId::E4, key.session, || {
+            format!("run {} may last until {:?}, and its owner {owner:?} until {cap}", key.run, opened.wall_cap_at)
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,212 @@
+//! True causes: S-8.
+//!
+//! Each outcome leaves traces of its cause in the journals: of the run, of its owner. What only the outside world knows is
+//! compared where it was observed.
+
+use crate::observed::Causes;
+use crate::world::{Seen, SeenRun, World};
+use crate::{InvariantId, Verdict, ensure};
+use subtend_session::ids::RunKey;
+use subtend_session::outcome::{Budget, By, FailKind, ModelFail, Outcome, TimeLimit};
+use subtend_session::place::Owner;
+use subtend_session::record::{Hold, InputAccepted, Record, RunEnded, Stop, TurnAnswered};
+
+pub(super) fn true_causes(world: &World<'_>) -> Verdict {
+    for (key, run) in world.runs() {
+        let (Some(outcome), Some(seen)) = (run.fixed(), world.sessions.get(&key.session)) else { continue };
+        let traces = Traces::of(seen, run);
+        let told = traces.tell(world, key, run, outcome);
+        ensure(told.is_ok(), InvariantId::S8, key.session, || {
+            format!("run {} is {outcome:?}, and {}", key.run, told.err().unwrap_or_default())
+        })?;
+        let seen = world.causes().map_or(Ok(()), |causes| happened(causes, key, outcome));
+        ensure(seen.is_ok(), InvariantId::S8, key.session, || {
+            format!("run {} is {outcome:?}, and {}", key.run, seen.err().unwrap_or_default())
+        })?;
+    }
+    Ok(())
+}
+
+type Told = Result<(), &'static str>;
+
+fn need(holds: bool, why: &'static str) -> Told {
+    if holds { Ok(()) } else { Err(why) }
+}
+
+/// What the records of a run say before its outcome is fixed.
+#[derive(Debug, Default)]
+struct Traces<'a> {
+    started: bool,
+    answer: Option<&'a TurnAnswered>,
+    /// The error of the last attempt, where no later one was begun.
+    failed: Option<ModelFail>,
+    /// Whether a model call is due.
+    streams: bool,
+    /// Answers since the last input was taken, and the least allowance that was given.
+    spent: u32,
+    allowance: Option<u32>,
+    interrupted: Option<&'a By>,
+    out_of_turns: bool,
+    /// Bytes of text that its records hold.
+    recorded: u64,
+}
+
+impl<'a> Traces<'a> {
+    fn of(seen: &Seen<'a>, run: &SeenRun<'a>) -> Self {
+        let mut traces = Self::default();
+        let (Some((from, opened)), Some(to)) = (run.opened, run.fixed_at()) else { return traces };
+        let inputs: Vec<&InputAccepted> = seen
+            .view
+            .records
+            .iter()
+            .take(to)
+            .filter_map(|record| if let Record::InputAccepted(input) = record { Some(&**input) } else { None })
+            .collect();
+        traces.allowance = Some(opened.max_turns);
+        for record in seen.view.records.get(from..to).unwrap_or_default() {
+            traces.read(record, &inputs);
+        }
+        traces
+    }
+
+    fn read(&mut self, record: &'a Record, inputs: &[&InputAccepted]) {
+        self.recorded = self.recorded.saturating_add(record.text_bytes());
+        if let Record::RunStarted { .. } = record {
+            self.started = true;
+        } else if let Record::TurnStarted { .. } = record {
+            (self.streams, self.failed) = (true, None);
+        } else if let Record::AttemptDiscarded(discarded) = record {
+            (self.streams, self.failed) = (false, Some(discarded.error));
+        } else if let Record::TurnAnswered(answer) = record {
+            (self.streams, self.failed, self.answer) = (false, None, Some(&**answer));
+            self.spent = self.spent.saturating_add(1);
+        } else if let Record::InputsTaken { ids, .. } = record {
+            (self.spent, self.interrupted, self.out_of_turns) = (0, None, false);
+            let turns = inputs.iter().filter(|input| ids.contains(&input.id)).filter_map(|input| input.turns);
+            self.allowance = turns.chain(self.allowance).min();
+        } else if let Record::RunHeld { why, .. } = record {
+            match &**why {
+                Hold::Interrupted { by } => self.interrupted = Some(by),
+                Hold::OutOfTurns => self.out_of_turns = true,
+                Hold::Closing { .. } => {}
+            }
+        }
+    }
+
+    fn tell(&self, world: &World<'_>, key: RunKey, run: &SeenRun<'_>, outcome: &Outcome) -> Told {
+        let held = self.interrupted.is_some() || self.out_of_turns;
+        match outcome {
+            Outcome::Completed => {
+                need(self.started && !held && !self.streams, "it did not stand at a rest point")?;
+                self.answered(run.ended.map(|(_, ended)| ended))
+            }
+            Outcome::Failed { kind } => self.fails(kind, held),
+            Outcome::Cancelled { by } => cancelled(world, key, run, by, self.started),
+            Outcome::Interrupted { by } => need(!self.started || self.interrupted == Some(by), "it was not held so"),
+            Outcome::TimedOut { what } => self.timed_out(run, *what),
+            Outcome::OutOfTurns => {
+                need(self.interrupted.is_none(), "it was held interrupted")?;
+                let spent = self.allowance.is_none_or(|allowance| self.spent >= allowance);
+                need(spent, "its allowance was not spent")
+            }
+            Outcome::OutOfBudget { which } => {
+                let limits = world.sessions.get(&key.session).and_then(Seen::limits);
+                need(limits.is_none_or(|limits| limited(limits, *which)), "there is no such budget")?;
+                let most = limits.and_then(|limits| limits.recorded_bytes).filter(|_| *which == Budget::Recorded);
+                need(most.is_none_or(|most| self.recorded > most), "it recorded no more than its limit")
+            }
+            Outcome::Lost => need(self.started && !held, "it was held, or not started, when the host died"),
+            Outcome::RestartsExhausted { .. } => Ok(()),
+        }
+    }
+
+    fn answered(&self, ended: Option<&RunEnded>) -> Told {
+        let Some(answer) = self.answer else { return Err("it never answered") };
+        let returned = ended.and_then(|ended| ended.returned);
+        need(
+            answer.calls.is_empty() || returned.is_some_and(|call| call.turn == answer.turn),
+            "its last answer asks for calls and returns nothing",
+        )
+    }
+
+    fn fails(&self, kind: &FailKind, held: bool) -> Told {
+        let text = |answer: &TurnAnswered| answer.text.as_ref().is_some_and(|text| !text.trim().is_empty());
+        let ended = |stop: Option<Stop>| match (self.answer, stop) {
+            (Some(answer), Some(stop)) => answer.stop == stop,
+            (Some(answer), None) => !text(answer) && answer.calls.is_empty(),
+            (None, _) => false,
+        };
+        let own = match kind {
+            FailKind::AgentMissing | FailKind::Authority | FailKind::Internal { .. } => return Ok(()),
+            FailKind::Truncated => need(ended(Some(Stop::Length)), "its last answer was not cut off"),
+            FailKind::Empty => need(ended(None), "its last answer was not empty"),
+            FailKind::Refused => need(ended(Some(Stop::Refused)), "the model did not refuse"),
+            FailKind::Model { error, .. } => need(self.failed == Some(*error), "its last attempt did not fail so"),
+            FailKind::Panic { .. } => need(self.failed.is_some(), "its last attempt did not fail"),
+            FailKind::Unreadable { .. } => Err("a session that tells its own end can be read"),
+            FailKind::NotContinued { .. } => Err("only a run that was never opened is refused"),
+        };
+        own.and(need(!held, "it was held, and called no model"))
+    }
+
+    fn timed_out(&self, run: &SeenRun<'_>, what: TimeLimit) -> Told {
+        let Some((_, opened)) = run.opened else { return Ok(()) };
+        match what {
+            TimeLimit::Run => need(self.started && opened.deadline_ms.is_some(), "it had no working time to spend"),
+            TimeLimit::Queue => need(!self.started, "it was started"),
+            TimeLimit::Turn => need(self.streams || self.failed.is_some(), "no model call was due"),
+            TimeLimit::WallCap => need(opened.wall_cap_at.is_some(), "it has no cap"),
+        }
+    }
+}
+
+fn limited(limits: &subtend_session::limits::Limits, which: Budget) -> bool {
+    match which {
+        Budget::Tokens => limits.tokens.is_some(),
+        Budget::Money => limits.cost_micro.is_some(),
+        Budget::Recorded => limits.recorded_bytes.is_some(),
+    }
+}
+
+/// Whose word it was. That an owner is over is T-5's.
+fn cancelled(world: &World<'_>, key: RunKey, run: &SeenRun<'_>, by: &By, started: bool) -> Told {
+    let Some((_, opened)) = run.opened else { return Ok(()) };
+    let owner = match &opened.owner {
+        Owner::Run { session, call, .. } => Some((*session, *call)),
+        Owner::Person | Owner::Host(_) | Owner::Detached { .. } => None,
+    };
+    match by {
+        By::Model { call } => {
+            let (session, opening) = owner.ok_or("no model owns it")?;
+            let Some(above) = world.sessions.get(&session) else { return Ok(()) };
+            need(above.model_cancels.contains(&(*call, key.session, opening)), "that call did not cancel it")
+        }
+        By::Owner { .. } => need(owner.is_some(), "no run owns it"),
+        By::Sweep => need(owner.is_some() && !started, "it was started, or nobody owns it"),
+        By::Person | By::Host => Ok(()),
+    }
+}
+
+/// What the outside world knows of it.
+fn happened(causes: &Causes, key: RunKey, outcome: &Outcome) -> Told {
+    let session = key.session;
+    match outcome {
+        Outcome::Cancelled { by: by @ (By::Person | By::Host) } => {
+            need(causes.cancels.iter().any(|(run, word)| *run == key && word == by), "nobody cancelled it so")
+        }
+        Outcome::Cancelled { by: By::Sweep } | Outcome::Lost => need(causes.boots > 0, "the host did not restart"),
+        Outcome::Cancelled { by: By::Model { .. } | By::Owner { .. } } => Ok(()),
+        Outcome::Interrupted { by } => {
+            need(causes.interrupts.iter().any(|(run, word)| *run == key && word == by), "nobody interrupted it so")
+        }
+        Outcome::TimedOut { what } => need(causes.passed.contains(&(key, *what)), "no such deadline of it passed"),
+        // The journal itself shows it.
+        Outcome::OutOfBudget { which: Budget::Recorded } => Ok(()),
+        Outcome::OutOfBudget { which } => need(causes.refused.contains(&(key, *which)), "no reservation was refused"),
+        Outcome::RestartsExhausted { .. } => need(causes.given_up.contains(&session), "its actor was not given up"),
+        Outcome::Failed { kind: FailKind::Panic { .. } } => {
+            need(causes.panicked.contains(&session), "nothing panicked")
+        }
+        Outcome::Completed | Outcome::OutOfTurns | Outcome::Failed { .. } => Ok(()),
+    }
+}

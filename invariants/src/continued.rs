@@ -1,0 +1,84 @@
+//! Runs that other runs opened: S-9.
+
+use std::collections::BTreeSet;
+
+use crate::world::{Seen, World};
+use crate::{InvariantId, Verdict, ensure};
+use subtend_session::ids::{CallId, RunKey, RunNo, SessionId};
+
+/// An owned run was asked for once, by the run that it names as its owner while that was at work.
+pub(super) fn asked_for_once(world: &World<'_>) -> Verdict {
+    let mut met: BTreeSet<(SessionId, CallId)> = BTreeSet::new();
+    for (key, run) in world.runs() {
+        let Some((owner, call)) = run.owner() else { continue };
+        ensure(met.insert((owner.session, call)), InvariantId::S9, key.session, || {
+            format!("a second run was opened by call {call} of {}", owner.session)
+        })?;
+        let Some(above) = world.sessions.get(&owner.session) else { continue };
+        let refused = world.sessions.get(&key.session).is_some_and(|seen| {
+            let keys = seen.refused.iter();
+            keys.into_iter().any(|(session, by, _)| (*session, *by) == (owner.session, call))
+        });
+        ensure(!refused, InvariantId::S9, key.session, || {
+            format!("call {call} of {} was refused, and opened run {} all the same", owner.session, key.run)
+        })?;
+        let at = if key.run == RunNo(1) { born(above, key.session, call) } else { asked(above, key.session, call) };
+        let at_work = at.and_then(|at| above.in_flight_at(at));
+        ensure(at_work == Some((owner.run, false)), InvariantId::S9, key.session, || {
+            format!("run {} names {owner:?} as its owner, whose call {call} did not ask for it", key.run)
+        })?;
+    }
+    Ok(())
+}
+
+fn born(above: &Seen<'_>, child: SessionId, call: CallId) -> Option<usize> {
+    let mut spawned = above.spawned.iter().filter(|(_, spawned)| !spawned.detached);
+    spawned.find(|(_, spawned)| (spawned.child, spawned.call) == (child, call)).map(|(at, _)| *at)
+}
+
+fn asked(above: &Seen<'_>, child: SessionId, call: CallId) -> Option<usize> {
+    let mut continued = above.continued.iter();
+    continued.find(|(_, asked)| (asked.child, asked.call) == (child, call)).map(|(at, _)| *at)
+}
+
+/// Rule 6: a session asks a child to go on only when it has heard of the run that it asked for before.
+pub(super) fn one_key_at_a_time(world: &World<'_>) -> Verdict {
+    for (session, seen) in &world.sessions {
+        for (at, asked) in &seen.continued {
+            let mut before = seen.keys().filter(|(made, _, child)| made < at && *child == asked.child);
+            let open = before.find(|(_, key, child)| !seen.taken_by_key(*child, *key).any(|(taken, _)| taken < *at));
+            ensure(open.is_none(), InvariantId::S9, *session, || {
+                format!("call {} continues {}, whose run by {open:?} it has not heard of", asked.call, asked.child)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Late messages of an ended run: what carries a run's number stands within that run, and what carries a call's within the run
+/// that asked for the call.
+pub(super) fn late_words_are_lost(world: &World<'_>) -> Verdict {
+    for (key, run) in world.runs() {
+        let Some(seen) = world.sessions.get(&key.session) else { continue };
+        let Some((from, _)) = run.opened else { continue };
+        let to = run.ended.map_or(usize::MAX, |(at, _)| at);
+        let mine = |at: usize| (from..=to).contains(&at);
+        let asked = seen.keys().filter(|(at, ..)| mine(*at));
+        let turns = turns(seen, key);
+        for (_, call, child) in asked {
+            let known = turns.contains(&call.turn);
+            ensure(known, InvariantId::S9, key.session, || {
+                format!("run {} opened a run of {child} by call {call}, which another run asked for", key.run)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn turns(seen: &Seen<'_>, key: RunKey) -> BTreeSet<subtend_session::ids::TurnNo> {
+    let answers = seen.view.records.iter().filter_map(|record| {
+        let subtend_session::record::Record::TurnAnswered(answer) = record else { return None };
+        (answer.run == key.run).then_some(answer.turn)
+    });
+    answers.collect()
+}

@@ -1,0 +1,203 @@
+//! Effects as they were seen: J-5, S-5, S-6, T-4, E-1, E-5, V-2, V-4.
+
+use std::collections::BTreeSet;
+
+use crate::observed::{Effect, Observed, Work};
+use crate::world::{Seen, World};
+use crate::{InvariantId, Verdict, ensure, ensure_if};
+use subtend_session::call::CallKind;
+use subtend_session::command::Deadline;
+use subtend_session::ids::{AttemptNo, CallId, RunKey, Seq, SessionId, TurnNo};
+use subtend_session::place::Owner;
+use subtend_session::record::Record;
+use subtend_session::state::{CallPhase, Run};
+
+fn each(world: &World<'_>, judge: impl Fn(&Observed, &Effect) -> Verdict) -> Verdict {
+    let Some(observed) = world.observed else { return Ok(()) };
+    observed.effects.iter().try_for_each(|effect| judge(observed, effect))
+}
+
+/// The intent of what leaves the process is durable before it leaves, and so is whatever a word to anyone rests on.
+pub(super) fn intended(world: &World<'_>) -> Verdict {
+    each(world, |_, effect| {
+        let (Some(durable), Some(seen)) = (effect.durable, world.sessions.get(&effect.run.session)) else {
+            return Ok(());
+        };
+        let intends = |record: &Record| match (&effect.work, record) {
+            (Work::Model(no, nth), Record::TurnStarted { turn, attempt, .. }) => (no, nth) == (turn, attempt),
+            (Work::Tool { call: asked, .. }, Record::CallStarted { call, .. }) => asked == call,
+            _ => false,
+        };
+        let at = (1_u64..).map(Seq).zip(seen.view.records).find(|(_, record)| intends(record)).map(|(seq, _)| seq);
+        let held = matches!(effect.work, Work::Held(_)) || at.is_some_and(|at| at <= durable);
+        ensure(held, InvariantId::J5, effect.run.session, || {
+            format!("{:?} left with {durable} durable, and its intent is record {at:?}", effect.work)
+        })
+    })?;
+    let Some(observed) = world.observed else { return Ok(()) };
+    observed.acked.iter().try_for_each(|acked| {
+        let durable = acked.durable.is_none_or(|durable| acked.seq <= durable);
+        ensure(durable, InvariantId::J5, acked.session, || {
+            format!("a word was given that rests on record {}, and {:?} was durable", acked.seq, acked.durable)
+        })
+    })
+}
+
+fn works(effect: &Effect) -> bool {
+    matches!(effect.work, Work::Model(..) | Work::Tool { .. })
+}
+
+/// Nothing is started for an ended run, and what it had at work is gone within the grace.
+pub(super) fn none_after_end(world: &World<'_>) -> Verdict {
+    each(world, |observed, effect| {
+        let Some(ended) = observed.ended.get(&effect.run) else { return Ok(()) };
+        ensure_if(works(effect), effect.started <= *ended, InvariantId::S5, effect.run.session, || {
+            format!("{:?} of run {} was started after its end", effect.work, effect.run.run)
+        })?;
+        let Some(grace) = observed.grace_ms else { return Ok(()) };
+        let until = effect.gone.unwrap_or(observed.now).ms;
+        ensure(until <= ended.ms.saturating_add(grace), InvariantId::S5, effect.run.session, || {
+            format!("{:?} of run {} is at work at {until} ms, ended at {}", effect.work, effect.run.run, ended.ms)
+        })
+    })
+}
+
+pub(super) fn none_after_token(world: &World<'_>) -> Verdict {
+    each(world, |observed, effect| {
+        let Some(fired) = observed.fired.get(&effect.run).filter(|_| works(effect)) else { return Ok(()) };
+        ensure(effect.started <= *fired, InvariantId::T4, effect.run.session, || {
+            format!("{:?} of run {} was started after its token had fired", effect.work, effect.run.run)
+        })
+    })
+}
+
+/// A tool that may not be repeated is started once, whatever happens to who started it.
+pub(super) fn not_repeated(world: &World<'_>) -> Verdict {
+    let Some(observed) = world.observed else { return Ok(()) };
+    let mut met: BTreeSet<(SessionId, CallId)> = BTreeSet::new();
+    observed.effects.iter().try_for_each(|effect| {
+        let Work::Tool { call, repeatable: false } = effect.work else { return Ok(()) };
+        ensure(met.insert((effect.run.session, call)), InvariantId::E1, effect.run.session, || {
+            format!("call {call} was started a second time, and may not be repeated")
+        })
+    })
+}
+
+/// No attempt of a model call is made twice: a restart makes the next one.
+pub(super) fn nothing_redone(world: &World<'_>) -> Verdict {
+    let Some(observed) = world.observed else { return Ok(()) };
+    let mut met: BTreeSet<(SessionId, TurnNo, AttemptNo)> = BTreeSet::new();
+    observed.effects.iter().try_for_each(|effect| {
+        let Work::Model(turn, attempt) = effect.work else { return Ok(()) };
+        ensure(met.insert((effect.run.session, turn, attempt)), InvariantId::V2, effect.run.session, || {
+            format!("attempt {attempt} of turn {turn} was made a second time")
+        })
+    })
+}
+
+/// An activation of a run that had ended, or whose end was fixed, starts nothing for it.
+pub(super) fn no_revival(world: &World<'_>) -> Verdict {
+    each(world, |observed, effect| {
+        let mut activations = observed.activations.iter();
+        let by = activations.find(|by| (by.session, by.epoch) == (effect.run.session, effect.epoch));
+        let (Some(by), Some(seen)) = (by.filter(|_| works(effect)), world.sessions.get(&effect.run.session)) else {
+            return Ok(());
+        };
+        let before = usize::try_from(by.last.0).unwrap_or(usize::MAX);
+        let over = seen.runs.get(&effect.run.run).and_then(|run| run.fixed_at()).is_some_and(|at| at < before);
+        ensure(!over, InvariantId::V4, effect.run.session, || {
+            format!("{:?} was started by activation {}, when run {} was over", effect.work, by.epoch, effect.run.run)
+        })
+    })
+}
+
+/// What an ended run took from the system is released; after a shutdown, all that any run took.
+pub(super) fn released(world: &World<'_>) -> Verdict {
+    each(world, |observed, effect| {
+        let over = world.run(effect.run).is_some_and(|run| run.ended.is_some());
+        let down = observed.shutdown.is_some_and(|shutdown| shutdown.returned.is_some());
+        ensure_if(over || down, effect.gone.is_some(), InvariantId::E5, effect.run.session, || {
+            format!("{:?} of run {} is there and nobody needs it", effect.work, effect.run.run)
+        })
+    })
+}
+
+/// Whatever is waited for, but for runs, has a deadline; and those waits end in none of runs that wait for each other.
+pub(super) fn waits_are_bounded(world: &World<'_>) -> Verdict {
+    let Some(observed) = world.observed else { return Ok(()) };
+    for (session, seen) in &world.sessions {
+        let Some(run) = seen.view.state.and_then(|state| state.run.as_ref()) else { continue };
+        ensure_if(observed.healed, false, InvariantId::S6, *session, || {
+            format!("run {} is in flight, long after the last fault", run.no)
+        })?;
+        let key = RunKey { session: *session, run: run.no };
+        ensure_if(
+            matches!(run.opened.owner, Owner::Run { .. }),
+            !world.is_below(key, key),
+            InvariantId::S6,
+            *session,
+            || format!("run {} owns itself", run.no),
+        )?;
+        if let (Some(armed), Some(_)) = (&observed.armed, &seen.view.activation) {
+            let has = |deadline| armed.contains(&(*session, deadline));
+            let missing = needed(run).into_iter().find(|deadline| !has(*deadline));
+            ensure(missing.is_none(), InvariantId::S6, *session, || {
+                format!("run {} waits without {missing:?}", run.no)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// The deadlines that a run in flight must have armed.
+fn needed(run: &Run) -> Vec<Deadline> {
+    let mut needed = Vec::new();
+    if run.opened.wall_cap_at.is_some() {
+        needed.push(Deadline::WallCap(run.no));
+    }
+    if !run.started {
+        needed.extend(run.opened.slot.then_some(Deadline::Queue(run.no)));
+        return needed;
+    }
+    let works = run.hold.is_none() && run.parked.is_none();
+    if works && run.opened.deadline_ms.is_some() && matches!(run.opened.owner, Owner::Run { .. }) {
+        needed.push(Deadline::Run(run.no));
+    }
+    let Some(turn) = &run.turn else { return needed };
+    if run.hold.is_some() {
+        let local = turn.streaming || turn.local > 0;
+        needed.extend(local.then_some(Deadline::Grace(run.no)));
+        return needed;
+    }
+    needed.extend(turn.streaming.then_some(Deadline::Turn(turn.no)));
+    for (ix, call) in (0_u32..).zip(&turn.calls) {
+        let id = CallId { turn: turn.no, ix };
+        let timed = matches!(call.kind, Some(CallKind::Local(_) | CallKind::Check { wait: true, .. }));
+        match &call.phase {
+            CallPhase::Asked(_) => needed.push(Deadline::Ask(id)),
+            CallPhase::Started if timed => needed.push(Deadline::Call(id)),
+            CallPhase::Started | CallPhase::Unstarted | CallPhase::Closed(_) => {}
+        }
+    }
+    needed
+}
+
+/// What a model call is given shows the answers of the journal, and nothing of an attempt that was discarded.
+pub(super) fn contexts_are_clean(world: &World<'_>) -> Verdict {
+    let Some(observed) = world.observed else { return Ok(()) };
+    for given in &observed.contexts {
+        let (Some(messages), Some(seen)) = (&given.messages, world.sessions.get(&given.run.session)) else { continue };
+        let inherited = seen.created.map_or(0, |created| created.inherited.len());
+        let stray = messages.iter().skip(inherited).find(|message| is_stray(seen, message));
+        ensure(stray.is_none(), InvariantId::E2, given.run.session, || {
+            format!("turn {} is given {stray:?}, which no record answers", given.turn)
+        })?;
+    }
+    Ok(())
+}
+
+fn is_stray(seen: &Seen<'_>, message: &subtend_session::message::Message) -> bool {
+    let subtend_session::message::Message::Assistant { seq, .. } = message else { return false };
+    let at = usize::try_from(seq.0).ok().and_then(|seq| seq.checked_sub(1));
+    !matches!(at.and_then(|at| seen.view.records.get(at)), Some(Record::TurnAnswered(_)))
+}

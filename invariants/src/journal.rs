@@ -1,0 +1,289 @@
+//! Journal: J-2, J-3, J-4, J-6.
+
+use crate::world::{Seen, World};
+use crate::{InvariantId, Verdict, ensure};
+use subtend_session::ids::{Epoch, Seq, SessionId};
+use subtend_session::index::{Row, RowKey, RowKind};
+use subtend_session::place::Owner;
+use subtend_session::record::Record;
+use subtend_session::state::{Ended, Run, State};
+
+pub(super) fn gap_free(world: &World<'_>) -> Verdict {
+    for (session, seen) in &world.sessions {
+        let births = seen.view.records.iter().filter(|record| matches!(record, Record::SessionCreated(_))).count();
+        let born_first = matches!(seen.view.records.first(), None | Some(Record::SessionCreated(_)));
+        ensure(births <= 1 && born_first, InvariantId::J2, *session, || {
+            format!("{births} births, first {born_first}")
+        })?;
+        if seen.view.frames.is_empty() {
+            continue;
+        }
+        let mut next = Seq(1);
+        for frame in seen.view.frames {
+            let fits = frame.first_seq == next && frame.count > 0;
+            ensure(fits, InvariantId::J2, *session, || format!("{frame:?} where {next} is next"))?;
+            next = Seq(next.0.saturating_add(u64::from(frame.count)));
+        }
+        let records = u64::try_from(seen.view.records.len()).unwrap_or(u64::MAX);
+        ensure(next.0.saturating_sub(1) == records, InvariantId::J2, *session, || {
+            format!("{records} records in frames up to {next}")
+        })?;
+    }
+    Ok(())
+}
+
+pub(super) fn one_writer(world: &World<'_>) -> Verdict {
+    for (session, seen) in &world.sessions {
+        let mut last = Epoch(0);
+        let activation = seen.view.activation.as_ref().map(|activation| activation.epoch);
+        for epoch in seen.view.frames.iter().map(|frame| frame.epoch).chain(activation) {
+            ensure(epoch >= last, InvariantId::J6, *session, || format!("epoch {epoch} after {last}"))?;
+            last = epoch;
+        }
+    }
+    Ok(())
+}
+
+/// What one batch writes in several places is in all of them or in none.
+pub(super) fn whole_batches(world: &World<'_>) -> Verdict {
+    if !world.complete {
+        return Ok(());
+    }
+    for (session, seen) in &world.sessions {
+        born(world, *session, seen)?;
+        ends_are_owed(world, *session, seen)?;
+        asked(world, *session, seen)?;
+        put_to_persons(world, *session, seen)?;
+    }
+    world.rows.iter().try_for_each(|row| obliged(world, row))
+}
+
+fn born(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
+    let kept = |child: SessionId| !world.lacks(child);
+    seen.spawned.iter().filter(|(_, spawned)| kept(spawned.child)).try_for_each(|(_, spawned)| {
+        let whole = world
+            .sessions
+            .get(&spawned.child)
+            .is_some_and(|child| child.created.is_some() && child.runs.values().any(|run| run.opened.is_some()));
+        ensure(whole, InvariantId::J3, session, || {
+            format!("call {} made {}, which is not there", spawned.call, spawned.child)
+        })
+    })?;
+    seen.branches.iter().filter(|(_, branch)| kept(branch.child)).try_for_each(|(_, branch)| {
+        let there = world.sessions.get(&branch.child).is_some_and(|child| child.created.is_some());
+        ensure(there, InvariantId::J3, session, || format!("branch {} is not there", branch.child))
+    })
+}
+
+fn ends_are_owed(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
+    for (no, run) in &seen.runs {
+        let (Some((_, opened)), Some(_)) = (run.opened, run.ended) else { continue };
+        let (to, key) = match (&opened.owner, seen.place().and_then(subtend_session::place::Place::parent)) {
+            (Owner::Run { session, call, .. }, _) => (*session, RowKey::Call(*call)),
+            (Owner::Person | Owner::Detached { .. }, Some(parent)) => (parent, RowKey::Run(*no)),
+            (Owner::Person | Owner::Detached { .. }, None) | (Owner::Host(_), _) => continue,
+        };
+        told(world, session, to, key)?;
+    }
+    seen.refused.iter().try_for_each(|(owner, key, _)| told(world, session, *owner, RowKey::Call(*key)))
+}
+
+/// The word of `from` to `to` stands as a row, or was taken.
+fn told(world: &World<'_>, from: SessionId, to: SessionId, key: RowKey) -> Verdict {
+    if world.lacks(to) {
+        return Ok(());
+    }
+    let standing = world.rows.contains(&Row { to, from, kind: RowKind::Notice, key });
+    let taken = world
+        .sessions
+        .get(&to)
+        .is_some_and(|to| to.taken.iter().any(|(_, item)| item.child == from && item.row_key() == Some(key)));
+    ensure(standing != taken, InvariantId::J3, from, || {
+        format!("the end by {key:?}: row to {to} standing {standing}, taken {taken}")
+    })
+}
+
+fn asked(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
+    for (_, asked) in seen.continued.iter().filter(|(_, asked)| !world.lacks(asked.child)) {
+        let row = Row { to: asked.child, from: session, kind: RowKind::Continue, key: RowKey::Call(asked.call) };
+        let standing = world.rows.contains(&row);
+        let answered = world.sessions.get(&asked.child).is_some_and(|child| {
+            let opened = |owner: (subtend_session::ids::RunKey, subtend_session::ids::CallId)| {
+                owner.0.session == session && owner.1 == asked.call
+            };
+            child.refused.iter().any(|(owner, key, _)| (*owner, *key) == (session, asked.call))
+                || child.runs.values().filter_map(|run| run.owner()).any(opened)
+        });
+        ensure(standing != answered, InvariantId::J3, session, || {
+            format!("continue {}: row standing {standing}, answered {answered}", asked.call)
+        })?;
+    }
+    for (child, key) in seen.cancel_asked.iter().filter(|(child, _)| !world.lacks(*child)) {
+        let row = Row { to: *child, from: session, kind: RowKind::Cancel, key: RowKey::Call(*key) };
+        let standing = world.rows.contains(&row);
+        let noticed = seen.taken_by_key(*child, *key).next().is_some();
+        ensure(standing != noticed, InvariantId::J3, session, || {
+            format!("cancel of {child} by key {key}: row standing {standing}, its notice taken {noticed}")
+        })?;
+    }
+    Ok(())
+}
+
+/// An ask stands at the root from the record that puts it to the one that answers it.
+fn put_to_persons(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
+    seen.asks.iter().try_for_each(|(call, ask)| {
+        let row = Row { to: ask.root, from: session, kind: RowKind::Ask, key: RowKey::Call(*call) };
+        let standing = world.rows.contains(&row);
+        ensure(standing != ask.answered.is_some(), InvariantId::J3, session, || {
+            format!("ask for {call}: row standing {standing}, answered {}", ask.answered.is_some())
+        })
+    })
+}
+
+/// A row stands only where a record of its sender obliges to it.
+fn obliged(world: &World<'_>, row: &Row) -> Verdict {
+    let Some(from) = world.sessions.get(&row.from) else {
+        return ensure(false, InvariantId::J3, row.from, || format!("{row:?} of a session that is not there"));
+    };
+    let obliging = match (row.kind, row.key) {
+        (RowKind::Notice, RowKey::Call(call)) => {
+            let owes = |(owner, key): (subtend_session::ids::RunKey, subtend_session::ids::CallId)| {
+                owner.session == row.to && key == call
+            };
+            from.refused.iter().any(|(owner, key, _)| (*owner, *key) == (row.to, call))
+                || from.runs.values().any(|run| run.ended.is_some() && run.owner().is_some_and(owes))
+        }
+        (RowKind::Notice, RowKey::Run(run)) => from.runs.get(&run).is_some_and(|run| run.ended.is_some()),
+        (RowKind::Continue, RowKey::Call(call)) => {
+            from.continued.iter().any(|(_, asked)| asked.call == call && asked.child == row.to)
+        }
+        (RowKind::Cancel, RowKey::Call(call)) => from.cancel_asked.contains(&(row.to, call)),
+        (RowKind::Continue | RowKind::Cancel, RowKey::Run(_)) => false,
+        (RowKind::Ask, RowKey::Call(call)) => from.asks.get(&call).is_some_and(|ask| ask.root == row.to),
+        (RowKind::Ask, RowKey::Run(_)) | (RowKind::Answer, _) => false,
+    };
+    ensure(obliging, InvariantId::J3, row.from, || format!("no record obliges to {row:?}"))
+}
+
+pub(super) fn fold_is_state(world: &World<'_>) -> Verdict {
+    for (session, seen) in &world.sessions {
+        if let (Some(state), Some(folded)) = (seen.view.state, seen.view.folded) {
+            let difference = difference(state, folded);
+            ensure(difference.is_none(), InvariantId::J4, *session, || {
+                format!("state and fold differ in {}", difference.unwrap_or_default())
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// The first durable field in which two states differ.
+fn difference(a: &State, b: &State) -> Option<&'static str> {
+    // Every field is named, so that a new one is judged or left out on purpose.
+    let State {
+        id,
+        created,
+        ceiling,
+        limits,
+        next_seq,
+        run,
+        last,
+        outcomes,
+        last_run,
+        last_turn,
+        queue,
+        seen,
+        accepted,
+        transcript,
+        asked,
+        about,
+        children,
+        kept,
+        shorts,
+        owed,
+        noticed,
+        agent,
+        tools,
+        always,
+        alternatives,
+        stretches,
+        title,
+        summary,
+        metadata,
+        turns,
+        own_turns,
+        deleted,
+        closed,
+        usage,
+        arrived: _,
+        due: _,
+        recalled: _,
+        queued_children: _,
+        sabotage: _,
+    } = a;
+    let fields = [
+        ("id", *id == b.id),
+        ("created", *created == b.created),
+        ("ceiling", *ceiling == b.ceiling),
+        ("limits", *limits == b.limits),
+        ("next_seq", *next_seq == b.next_seq),
+        ("last", same_last(last.as_deref(), b.last.as_deref())),
+        ("outcomes", *outcomes == b.outcomes),
+        ("last_run", *last_run == b.last_run),
+        ("last_turn", *last_turn == b.last_turn),
+        ("queue", *queue == b.queue),
+        ("seen", *seen == b.seen),
+        ("accepted", *accepted == b.accepted),
+        ("transcript", *transcript == b.transcript),
+        ("asked", *asked == b.asked),
+        ("about", *about == b.about),
+        ("children", *children == b.children),
+        ("kept", *kept == b.kept),
+        ("shorts", *shorts == b.shorts),
+        ("owed", *owed == b.owed),
+        ("noticed", *noticed == b.noticed),
+        ("agent", *agent == b.agent),
+        ("tools", *tools == b.tools),
+        ("always", *always == b.always),
+        ("alternatives", *alternatives == b.alternatives),
+        ("stretches", *stretches == b.stretches),
+        ("title", *title == b.title),
+        ("metadata", *metadata == b.metadata),
+        ("summary", *summary == b.summary),
+        ("turns", *turns == b.turns),
+        ("own_turns", *own_turns == b.own_turns),
+        ("deleted", *deleted == b.deleted),
+        ("closed", *closed == b.closed),
+        ("usage", *usage == b.usage),
+    ];
+    let field = fields.iter().find(|(_, same)| !same).map(|(name, _)| *name);
+    field.or_else(|| match (run, &b.run) {
+        (Some(a), Some(b)) => run_difference(a, b),
+        (None, None) => None,
+        (Some(_), None) | (None, Some(_)) => Some("run"),
+    })
+}
+
+/// The whole text of an ended run is known until the next fold, which knows its bounded prefix.
+fn same_last(a: Option<&Ended>, b: Option<&Ended>) -> bool {
+    let facts = |ended: &Ended| (ended.run, ended.turns, ended.max_turns, ended.usage_self, ended.usage_owned);
+    a.map(facts) == b.map(facts)
+        && a.map(|ended| (&ended.owner, &ended.outcome)) == b.map(|ended| (&ended.owner, &ended.outcome))
+}
+
+fn run_difference(a: &Run, b: &Run) -> Option<&'static str> {
+    let fields = [
+        ("run.opened", a.opened == b.opened),
+        ("run.slot", a.slot == b.slot),
+        ("run.parked", a.parked == b.parked),
+        ("run.hold", a.hold == b.hold),
+        ("run.worked_ms", a.worked_ms == b.worked_ms),
+        ("run.turn", a.turn == b.turn),
+        ("run.owned", a.owned == b.owned),
+        ("run.unanswered", a.unanswered == b.unanswered),
+        ("run.answer", a.answer == b.answer),
+        ("run.partial", a.partial == b.partial),
+        ("run", a == b),
+    ];
+    fields.iter().find(|(_, same)| !same).map(|(name, _)| *name)
+}

@@ -1,0 +1,229 @@
+//! Invariants: what must hold in every interleaving, as predicates over plain data.
+//!
+//! The model checker, the simulator, the audit of a store and the tests that use it fill a [`World`] and ask the same predicates
+//! of it. A predicate says nothing of what its world does not show: an absent state, frame list, ledger or observation
+//! ([`Observed`]: what no journal holds) is not judged.
+
+mod actors;
+mod asks;
+mod authority;
+mod budget;
+mod cause;
+mod continued;
+mod coverage;
+mod effects;
+mod id;
+mod journal;
+mod notice;
+pub mod observed;
+mod order;
+mod outside;
+mod queue;
+mod rollback;
+mod services;
+mod session;
+mod store;
+mod table;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod wake;
+mod world;
+
+use std::fmt;
+
+pub use coverage::{Count, Coverage};
+pub use id::InvariantId;
+pub use observed::{Observed, When};
+pub use world::{Activation, Frame, Ledger, Pool, View, World};
+
+use subtend_session::ids::SessionId;
+
+/// An invariant that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which one.
+    pub id: InvariantId,
+    /// Where.
+    pub session: SessionId,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} does not hold in session {}: {} ({})", self.id, self.session, self.what, self.id.text())
+    }
+}
+
+impl std::error::Error for Violation {}
+
+/// What a predicate says.
+pub type Verdict = Result<(), Violation>;
+
+/// Something that must hold of a world.
+#[derive(Clone, Copy)]
+pub struct Predicate {
+    /// Which invariant it judges, or a part of it.
+    pub id: InvariantId,
+    /// Its module and function, as VERIFICATION.md names it.
+    pub name: &'static str,
+    /// The judgement.
+    pub check: fn(&World<'_>) -> Verdict,
+}
+
+impl fmt::Debug for Predicate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.id, f)
+    }
+}
+
+macro_rules! predicates {
+    ($($id:ident => $check:path,)*) => {
+        &[$(Predicate { id: InvariantId::$id, name: stringify!($check), check: $check },)*]
+    };
+}
+
+/// Predicates of every state.
+pub const ALWAYS: &[Predicate] = predicates! {
+    J1 => outside::acknowledged,
+    J2 => journal::gap_free,
+    J3 => journal::whole_batches,
+    J4 => journal::fold_is_state,
+    J5 => effects::intended,
+    J6 => journal::one_writer,
+    J7 => store::rest_is_left,
+    J7 => store::same_recovery,
+    J8 => store::set_aside,
+    J9 => store::poisoned,
+    J10 => store::erased,
+    S1 => session::one_end,
+    S2 => session::ends_stand,
+    S2 => outside::one_winner,
+    S3 => table::transitions,
+    S3 => outside::answers_fit,
+    S5 => effects::none_after_end,
+    S7 => session::one_stream,
+    S8 => cause::true_causes,
+    S9 => session::runs_in_order,
+    S9 => continued::asked_for_once,
+    S9 => continued::one_key_at_a_time,
+    S9 => continued::late_words_are_lost,
+    S10 => session::one_run,
+    S11 => session::open_is_counted,
+    S12 => session::slot_for_a_due_turn,
+    S12 => queue::queue_stands,
+    S13 => order::messages_first,
+    T1 => tree::parents_know,
+    T2 => tree::places,
+    T3 => tree::slots,
+    T4 => tree::no_late_effect,
+    T4 => effects::none_after_token,
+    T5 => tree::true_cancels,
+    T5 => tree::cancelled_in_time,
+    T6 => tree::interrupts_spare,
+    T6 => tree::detached_stand,
+    T7 => tree::ends_after_owned,
+    T8 => actors::others_live,
+    T9 => outside::listed,
+    N1 => notice::never_two,
+    N2 => notice::unchanged,
+    N3 => notice::after_its_end,
+    N3 => services::answers_of_completed_runs,
+    N4 => notice::one_result,
+    N5 => wake::notices_wait,
+    N5 => wake::the_model_hears,
+    N6 => outside::heard_in_order,
+    N7 => order::persons_runs_stay_out,
+    E1 => effects::not_repeated,
+    E2 => session::no_trace_of_discarded,
+    E2 => effects::contexts_are_clean,
+    E2 => rollback::no_model_is_given_it,
+    E2 => rollback::no_branch_inherits_it,
+    E3 => budget::counted_once,
+    E3 => budget::within_limits,
+    E4 => budget::caps_bind,
+    V1 => actors::within_budget,
+    V2 => queue::inputs_kept,
+    V2 => effects::nothing_redone,
+    V3 => actors::killers_set_aside,
+    V4 => effects::no_revival,
+    V5 => actors::in_order,
+    B1 => queue::queue_bounded,
+    B1 => outside::queues_bounded,
+    B2 => outside::own_lane,
+    P1 => tree::ceilings,
+    P1 => authority::below_parents,
+    P2 => authority::monotone,
+    P3 => authority::orderless,
+    P4 => authority::below_ceilings,
+    P5 => asks::paired,
+    P5 => asks::answered_rightly,
+    P5 => asks::always_is_own,
+    P6 => authority::model_fields,
+    P6 => authority::made_by_whom,
+    P7 => authority::offered,
+};
+
+/// Predicates of quiescent states: the process is up, no message is in flight, only the outside world can act.
+pub const QUIESCENT: &[Predicate] = predicates! {
+    S1 => session::all_ended,
+    S2 => outside::done_is_done,
+    S4 => session::reason_to_wait,
+    S6 => effects::waits_are_bounded,
+    S12 => session::nothing_takeable_waits,
+    T3 => tree::slots_recounted,
+    T3 => tree::idle_hold_none,
+    T5 => tree::cancelled_trees_ended,
+    T5 => tree::words_are_kept,
+    T7 => tree::owned_ended,
+    N1 => notice::told,
+    N5 => wake::the_idle_wake,
+    E5 => effects::released,
+    V1 => actors::given_up_ended,
+};
+
+/// Judges what must hold in every state.
+///
+/// # Errors
+/// The first violation.
+pub fn always(world: &World<'_>) -> Verdict {
+    ALWAYS.iter().try_for_each(|predicate| (predicate.check)(world))
+}
+
+/// Judges what must hold in a quiescent state, besides what always must.
+///
+/// # Errors
+/// The first violation.
+pub fn quiescent(world: &World<'_>) -> Verdict {
+    QUIESCENT.iter().try_for_each(|predicate| (predicate.check)(world))
+}
+
+impl InvariantId {
+    /// Asks every predicate of this invariant; the quiescent ones only if `at_rest`.
+    ///
+    /// # Errors
+    /// The first violation.
+    pub fn check(self, world: &World<'_>, at_rest: bool) -> Verdict {
+        let resting = if at_rest { QUIESCENT } else { &[] };
+        let mine = ALWAYS.iter().chain(resting).filter(|predicate| predicate.id == self);
+        mine.into_iter().try_for_each(|predicate| (predicate.check)(world))
+    }
+}
+
+/// Examines a claim.
+fn ensure(holds: bool, id: InvariantId, session: SessionId, what: impl FnOnce() -> String) -> Verdict {
+    coverage::examine();
+    if holds { Ok(()) } else { Err(Violation { id, session, what: what() }) }
+}
+
+/// Examines a claim that is made only where `premise` holds; elsewhere it could not be false.
+fn ensure_if(
+    premise: bool,
+    holds: bool,
+    id: InvariantId,
+    session: SessionId,
+    what: impl FnOnce() -> String,
+) -> Verdict {
+    if premise { ensure(holds, id, session, what) } else { Ok(()) }
+}

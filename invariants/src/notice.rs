@@ -1,0 +1,162 @@
+//! Notices and calls: N-1 to N-4.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::world::{Seen, World};
+use crate::{InvariantId, Verdict, ensure};
+use subtend_session::ids::{CallId, RunNo, SessionId};
+use subtend_session::index::RowKind;
+use subtend_session::outcome::{FailKind, Outcome};
+use subtend_session::record::{Carrier, Notice, Park, Record, RunEnded};
+use subtend_session::state::State;
+
+pub(super) fn never_two(world: &World<'_>) -> Verdict {
+    for (session, seen) in &world.sessions {
+        let mut keys = BTreeSet::new();
+        let mut runs = BTreeSet::new();
+        for (_, item) in &seen.taken {
+            let first = item.key.is_none_or(|key| keys.insert((item.child, key)))
+                && item.run.is_none_or(|run| runs.insert((item.child, run)));
+            ensure(first, InvariantId::N1, *session, || {
+                format!("a second notice of {} run {:?} key {:?}", item.child, item.run, item.key)
+            })?;
+            let wakes_rightly = item.key.is_some() || !item.waking;
+            ensure(wakes_rightly, InvariantId::N1, *session, || {
+                format!("run {:?} of {} is not owned here, and its notice wakes", item.run, item.child)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Every key that was ended or refused is noticed, but where the owner is at work: there the row stands until its boundary.
+pub(super) fn told(world: &World<'_>) -> Verdict {
+    if !world.complete {
+        return Ok(());
+    }
+    let ended = world.runs().filter_map(|(key, run)| {
+        run.ended?;
+        let (owner, call) = run.owner()?;
+        Some((owner.session, call, key.session))
+    });
+    let refused = world.sessions.iter().flat_map(|(child, seen)| {
+        let keys = seen.refused.iter();
+        keys.map(|(owner, key, _)| (*owner, *key, *child))
+    });
+    for (owner, call, child) in ended.chain(refused) {
+        let Some(seen) = world.sessions.get(&owner) else { continue };
+        let notices = seen.taken_by_key(child, call).count();
+        let at_work = seen.view.state.is_some_and(at_work);
+        ensure(notices == 1 || (at_work && notices == 0), InvariantId::N1, owner, || {
+            format!("{notices} notices of {child} by key {call}, which is over")
+        })?;
+    }
+    let left = world.rows.iter().find(|row| {
+        let at_work = world.sessions.get(&row.to).and_then(|seen| seen.view.state).is_some_and(at_work);
+        row.kind == RowKind::Continue || (row.kind == RowKind::Notice && !at_work)
+    });
+    left.map_or(Ok(()), |row| ensure(false, InvariantId::N1, row.to, || format!("{row:?} is not taken")))
+}
+
+fn at_work(state: &State) -> bool {
+    state.run.as_ref().is_some_and(|run| {
+        let turn = run.turn.as_ref().is_some_and(|turn| turn.streaming || turn.open > 0 || turn.local > 0);
+        turn || !run.started || run.parked == Some(Park::Slot)
+    })
+}
+
+pub(super) fn unchanged(world: &World<'_>) -> Verdict {
+    for (session, seen) in &world.sessions {
+        for (_, item) in &seen.taken {
+            let Some(child) = world.sessions.get(&item.child) else { continue };
+            let same = match (item.run, item.key) {
+                (Some(run), _) => {
+                    let Some((_, ended)) = child.runs.get(&run).and_then(|run| run.ended) else { continue };
+                    as_ended(item, ended)
+                }
+                (None, Some(key)) => {
+                    let mut refusals = child.refused.iter().filter(|(owner, by, _)| (owner, *by) == (session, key));
+                    refusals.next().is_some_and(|(.., why)| {
+                        let outcome = Outcome::Failed { kind: FailKind::NotContinued { why: *why } };
+                        item.refused == Some(*why) && item.outcome == outcome
+                    })
+                }
+                (None, None) => false,
+            };
+            ensure(same, InvariantId::N2, *session, || format!("the notice {item:?} is not what its session says"))?;
+        }
+    }
+    Ok(())
+}
+
+fn as_ended(item: &Notice, ended: &RunEnded) -> bool {
+    let text = ended.text.as_deref().unwrap_or_default();
+    let mut usage = ended.usage_self;
+    usage.add(&ended.usage_owned);
+    item.tells(&ended.outcome)
+        && item.refused.is_none()
+        && item.len == ended.len
+        && item.hash == ended.hash
+        && text.starts_with(&*item.prefix)
+        && item.turns == ended.turns
+        && item.usage == usage
+}
+
+pub(super) fn after_its_end(world: &World<'_>) -> Verdict {
+    for (session, seen) in &world.sessions {
+        let mut last: BTreeMap<(SessionId, bool), RunNo> = BTreeMap::new();
+        for (_, item) in &seen.taken {
+            let Some(run) = item.run else { continue };
+            if let Some(child) = world.sessions.get(&item.child) {
+                let ended = child.runs.get(&run).is_some_and(|run| run.ended.is_some());
+                ensure(ended, InvariantId::N3, *session, || {
+                    format!("a notice of run {run} of {}, which has not ended", item.child)
+                })?;
+            } else {
+                ensure(world.lacks(item.child), InvariantId::N3, *session, || {
+                    format!("a notice of {}, which is not there", item.child)
+                })?;
+            }
+            let before = last.insert((item.child, item.key.is_some()), run);
+            ensure(before.is_none_or(|before| before < run), InvariantId::N3, *session, || {
+                format!("a notice of run {run} of {} after that of {before:?}", item.child)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// At most one result per call ever; exactly one before the next turn starts and when the run ends.
+pub(super) fn one_result(world: &World<'_>) -> Verdict {
+    for (session, seen) in &world.sessions {
+        let mut open = BTreeSet::new();
+        for record in seen.view.records {
+            if let Record::TurnAnswered(answer) = record {
+                open.extend((0_u32..).zip(&answer.calls).map(|(ix, _)| CallId { turn: answer.turn, ix }));
+            } else if matches!(record, Record::TurnStarted { .. } | Record::RunEnded(_)) {
+                ensure(open.is_empty(), InvariantId::N4, *session, || {
+                    format!("calls {open:?} have no result before {record:?}")
+                })?;
+            } else if let Record::CallFinished(finished) = record {
+                closes(&mut open, finished.call, *session, seen)?;
+            } else if let Record::NoticeTaken(taken) = record {
+                match taken.carrier {
+                    Carrier::Result => {
+                        let calls = taken.items.iter().filter_map(|item| item.key);
+                        calls.into_iter().try_for_each(|call| closes(&mut open, call, *session, seen))?;
+                    }
+                    Carrier::Await { call } => closes(&mut open, call, *session, seen)?,
+                    Carrier::Message => {}
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn closes(open: &mut BTreeSet<CallId>, call: CallId, session: SessionId, seen: &Seen<'_>) -> Verdict {
+    let was_open = open.remove(&call);
+    ensure(was_open, InvariantId::N4, session, || {
+        format!("call {call} gets a result and is not open; results in all: {:?}", seen.results.get(&call))
+    })
+}

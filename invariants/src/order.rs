@@ -1,0 +1,178 @@
+//! What enters a model's context, and in which order: S-13 and N-7 (B11, K26).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::wake::stops;
+use crate::world::{Seen, World};
+use crate::{InvariantId, Verdict, ensure};
+use subtend_session::ids::{InputId, Seq, SessionId};
+use subtend_session::message::Message;
+use subtend_session::place::Owner;
+use subtend_session::record::{
+    Carrier, From, InputAccepted, Lane, Notice, NoticeTaken, QueueChange, Record, RunOpened,
+};
+
+/// The queue of one session, as its records tell it.
+#[derive(Debug, Default)]
+struct Order<'a> {
+    queue: BTreeMap<InputId, &'a InputAccepted>,
+    /// What the run in flight was opened with.
+    opened_with: Vec<InputId>,
+    /// Whether a model's call opened the run in flight.
+    of_a_model: bool,
+    /// Whether a turn of the run started, and nothing holds it since.
+    turning: bool,
+    /// Whether the newest thing before the next turn is a person's message.
+    message: bool,
+}
+
+impl<'a> Order<'a> {
+    fn is_message(&self, id: InputId) -> bool {
+        self.queue.get(&id).is_some_and(|input| input.from == From::Person)
+    }
+
+    /// Whether a message is queued that is taken at a rest point.
+    fn message_waits(&self) -> bool {
+        self.queue.values().any(|input| input.from == From::Person && input.lane == Lane::Send)
+    }
+
+    fn opens(&mut self, opened: &RunOpened) -> Result<(), String> {
+        let owned = matches!(opened.owner, Owner::Run { .. });
+        let messages = opened.inputs.iter().filter(|id| self.is_message(**id)).count();
+        let fits = match messages {
+            0 => owned || !self.queue.values().any(|input| input.from == From::Person),
+            _ => opened.inputs.len() == 1,
+        };
+        // They stay among the queued ones until the run takes them: its first turn may take what steers with them.
+        self.opened_with.clone_from(&opened.inputs);
+        (self.of_a_model, self.turning, self.message) = (opened.owner.answers_a_model(), false, false);
+        if fits { Ok(()) } else { Err(format!("run {} is opened by {:?}", opened.run, opened.inputs)) }
+    }
+
+    fn takes(&mut self, ids: &[InputId]) -> Result<(), String> {
+        let sends = |id: &&InputId| {
+            !self.opened_with.contains(id) && self.queue.get(id).is_some_and(|input| input.lane == Lane::Send)
+        };
+        let sent: Vec<InputId> = ids.iter().filter(sends).copied().collect();
+        let messages = sent.iter().filter(|id| self.is_message(**id)).count();
+        let last = ids.last().is_some_and(|id| self.is_message(*id));
+        let any = ids.iter().any(|id| self.is_message(*id));
+        let wrong = if self.of_a_model && !sent.is_empty() {
+            Some("a queued input extends a run of a model")
+        } else if messages > 1 || (messages == 1 && sent.len() > 1) {
+            Some("a message does not have a turn of its own")
+        } else if messages == 0 && !sent.is_empty() && self.message_waits() {
+            Some("a system entry goes before a message")
+        } else if any && !last {
+            Some("a system entry stands between a message and its answer")
+        } else {
+            None
+        };
+        ids.iter().for_each(|id| _ = self.queue.remove(id));
+        (self.turning, self.message) = (true, any);
+        wrong.map_or(Ok(()), |wrong| Err(format!("{wrong}: {ids:?}")))
+    }
+
+    fn completes(&self, taken: &NoticeTaken, rest: &[Record]) -> Result<(), String> {
+        let shown = taken.carrier == Carrier::Message && taken.items.iter().any(|item| item.key.is_some());
+        if !shown || !self.turning || stops(rest) {
+            return Ok(());
+        }
+        let waits = !self.of_a_model && self.message_waits();
+        if !self.message && !waits {
+            return Ok(());
+        }
+        Err(format!("completions go before a message or its answer: {:?}", taken.items))
+    }
+
+    fn follow(&mut self, record: &'a Record, rest: &[Record]) -> Result<(), String> {
+        if let Record::InputAccepted(input) = record {
+            self.queue.insert(input.id, input);
+        } else if let Record::QueueChanged { change, .. } = record {
+            match change {
+                QueueChange::Removed(ids) => ids.iter().for_each(|id| _ = self.queue.remove(id)),
+                QueueChange::Cleared => self.queue.retain(|id, _| self.opened_with.contains(id)),
+            }
+        } else if let Record::RunOpened(opened) = record {
+            return self.opens(opened);
+        } else if let Record::InputsTaken { ids, .. } = record {
+            return self.takes(ids);
+        } else if let Record::NoticeTaken(taken) = record {
+            return self.completes(taken, rest);
+        } else if matches!(record, Record::TurnStarted { .. }) {
+            (self.turning, self.message) = (true, false);
+        } else if matches!(record, Record::RunHeld { .. }) {
+            self.turning = false;
+        } else if matches!(record, Record::RunEnded(_)) {
+            self.opened_with.iter().for_each(|id| _ = self.queue.remove(id));
+            self.opened_with.clear();
+            self.turning = false;
+        }
+        Ok(())
+    }
+}
+
+/// Queued messages go first, one turn each; completions and system entries follow; a run of a model takes only what steers.
+pub(super) fn messages_first(world: &World<'_>) -> Verdict {
+    for (session, seen) in &world.sessions {
+        let mut order = Order::default();
+        for (at, record) in seen.view.records.iter().enumerate() {
+            let rest = seen.view.records.get(at..).unwrap_or_default();
+            let followed = order.follow(record, rest);
+            ensure(followed.is_ok(), InvariantId::S13, *session, || followed.err().unwrap_or_default())?;
+        }
+    }
+    Ok(())
+}
+
+/// Ends of runs that persons opened are in no transcript, in no model call, and no result of a call.
+pub(super) fn persons_runs_stay_out(world: &World<'_>) -> Verdict {
+    for (session, seen) in &world.sessions {
+        let mut persons = BTreeSet::new();
+        for (seq, record) in (1_u64..).map(Seq).zip(seen.view.records) {
+            let Record::NoticeTaken(taken) = record else { continue };
+            let mut opened = taken.items.iter().map(|item| is_persons(world, item));
+            match taken.carrier {
+                Carrier::Message => {
+                    if opened.all(|persons| persons) {
+                        persons.insert(seq);
+                    }
+                }
+                Carrier::Result | Carrier::Await { .. } => {
+                    ensure(opened.all(|persons| !persons), InvariantId::N7, *session, || {
+                        format!("record {seq} gives a call the end of a run that a person opened")
+                    })?;
+                }
+            }
+        }
+        if persons.is_empty() {
+            continue;
+        }
+        if let Some(state) = seen.view.state {
+            stays_out(*session, seen, &persons, &state.transcript)?;
+        }
+        let given = world.observed.iter().flat_map(|observed| &observed.contexts);
+        for messages in given.filter(|given| given.run.session == *session).filter_map(|given| given.messages.as_ref())
+        {
+            stays_out(*session, seen, &persons, messages)?;
+        }
+    }
+    Ok(())
+}
+
+fn stays_out(session: SessionId, seen: &Seen<'_>, persons: &BTreeSet<Seq>, messages: &[Message]) -> Verdict {
+    // What a branch inherits has the record numbers of its parent.
+    let inherited = seen.created.map_or(0, |created| created.inherited.len());
+    let shown = messages.iter().skip(inherited).find_map(|message| match message {
+        Message::Notice { seq, .. } => persons.get(seq),
+        Message::User { .. } | Message::Assistant { .. } | Message::Result { .. } | Message::Prompt { .. } => None,
+    });
+    ensure(shown.is_none(), InvariantId::N7, session, || {
+        format!("the model is given record {shown:?}, which holds only ends of runs that persons opened")
+    })
+}
+
+fn is_persons(world: &World<'_>, item: &Notice) -> bool {
+    let run = item.run.and_then(|run| world.sessions.get(&item.child)?.runs.get(&run));
+    run.and_then(|run| run.opened).is_some_and(|(_, opened)| opened.owner == Owner::Person)
+}

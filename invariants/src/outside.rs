@@ -1,0 +1,180 @@
+//! What people and subscribers are told: J-1, S-2, S-3, T-9, N-6, B-1, B-2.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::observed::{Answer, AnswerSeen, Given, Heard, Listing, QueueAnswer, QueueSeen, SubscriberLog};
+use crate::world::{Seen, World};
+use crate::{InvariantId, Verdict, ensure, ensure_if};
+use subtend_session::ids::{RunKey, Seq, SessionId};
+use subtend_session::outcome::{Outcome, OutcomeKind};
+use subtend_session::record::Record;
+
+/// Whatever was acknowledged is in the journal.
+pub(super) fn acknowledged(world: &World<'_>) -> Verdict {
+    let Some(observed) = world.observed else { return Ok(()) };
+    let kept = observed.acked.iter().filter(|acked| !world.erased.contains(&acked.session));
+    kept.into_iter().try_for_each(|acked| {
+        let records = world.sessions.get(&acked.session).map_or(0, |seen| seen.view.records.len());
+        let there = usize::try_from(acked.seq.0).is_ok_and(|seq| seq <= records);
+        ensure(there, InvariantId::J1, acked.session, || {
+            format!("record {} was acknowledged, and there are {records}", acked.seq)
+        })
+    })
+}
+
+/// Everyone who is told of an end is told of the one that is recorded, and a cancel that was done is what ended the run.
+pub(super) fn one_winner(world: &World<'_>) -> Verdict {
+    let Some(observed) = world.observed else { return Ok(()) };
+    observed.answers.iter().try_for_each(|seen| {
+        let fixed = world.run(seen.run).and_then(|run| run.fixed());
+        let same = match (&seen.answer, &seen.given, fixed) {
+            (Answer::Ended(outcome), _, Some(fixed)) => Some(outcome == fixed),
+            (Answer::Done, Given::Cancel(_), Some(fixed)) => Some(fixed.kind() == OutcomeKind::Cancelled),
+            (Answer::Done | Answer::Ended(_) | Answer::NotFound | Answer::Stale(_), _, _) => None,
+        };
+        ensure_if(same.is_some(), same == Some(true), InvariantId::S2, seen.run.session, || {
+            format!("run {} is {fixed:?}, and someone was answered {:?} to {:?}", seen.run.run, seen.answer, seen.given)
+        })
+    })
+}
+
+/// Controls of ended runs name the end, those of others do not; what comes late is counted and changes nothing.
+pub(super) fn answers_fit(world: &World<'_>) -> Verdict {
+    let Some(observed) = world.observed else { return Ok(()) };
+    observed.answers.iter().try_for_each(|seen| {
+        let fits = answer_fits(world, seen);
+        ensure(fits.is_ok(), InvariantId::S3, seen.run.session, || {
+            let why = fits.err().unwrap_or_default();
+            format!("run {} was answered {:?} to {:?}, and {why}", seen.run.run, seen.answer, seen.given)
+        })
+    })
+}
+
+fn answer_fits(world: &World<'_>, seen: &AnswerSeen) -> Result<(), &'static str> {
+    let need = |holds: bool, why| if holds { Ok(()) } else { Err(why) };
+    let run = world.run(seen.run).filter(|run| run.opened.is_some());
+    let known = run.is_some() || world.lacks(seen.run.session);
+    match (&seen.answer, &seen.given) {
+        (Answer::Done, Given::Cancel(_) | Given::Interrupt(_)) => need(known, "there is no such run"),
+        (Answer::Done, Given::End | Given::Late) => Ok(()),
+        (Answer::Ended(_), _) => need(!known || run.is_none_or(|run| run.fixed().is_some()), "it has not ended"),
+        (Answer::NotFound, _) => {
+            // A control may have come before the run did: then there is a later word for it, or none was needed.
+            need(run.is_none_or(|run| run.ended.is_none()), "it is there, and has ended")
+        }
+        (Answer::Stale(records), _) => need(*records == 0, "records were written all the same"),
+    }
+}
+
+/// Every live descendant is in the listing of its root, and a control by its id reaches it.
+pub(super) fn listed(world: &World<'_>) -> Verdict {
+    let Some(observed) = world.observed else { return Ok(()) };
+    observed.listings.iter().try_for_each(|listing| {
+        live_below(world, listing.root).into_iter().try_for_each(|session| found(listing, session))
+    })
+}
+
+fn found(listing: &Listing, session: SessionId) -> Verdict {
+    ensure(listing.listed.contains(&session), InvariantId::T9, session, || {
+        format!("it is alive, and not in the listing of {}", listing.root)
+    })?;
+    let Some(reached) = &listing.reached else { return Ok(()) };
+    ensure(reached.contains(&session), InvariantId::T9, session, || {
+        format!("it is alive, and not reached from {}", listing.root)
+    })
+}
+
+fn live_below(world: &World<'_>, root: SessionId) -> BTreeSet<SessionId> {
+    let lives = |session: &SessionId, seen: &Seen<'_>| {
+        let below = *session != root && seen.place().is_some_and(|place| place.root(*session) == root);
+        below && seen.in_flight_at(usize::MAX).is_some()
+    };
+    world.sessions.iter().filter(|(session, seen)| lives(session, seen)).map(|(session, _)| *session).collect()
+}
+
+/// Each event once and in order; where some are missing, that was said, and exactly which or how many.
+pub(super) fn heard_in_order(world: &World<'_>) -> Verdict {
+    let Some(observed) = world.observed else { return Ok(()) };
+    observed.subscribers.iter().try_for_each(|log| heard(world, log))
+}
+
+fn heard(world: &World<'_>, log: &SubscriberLog) -> Verdict {
+    let mut next: BTreeMap<SessionId, Seq> = log.follows.into_iter().collect();
+    let (mut missed, mut gaps) = (0_u64, 0_u64);
+    for heard in &log.heard {
+        let (session, first, last) = match heard {
+            Heard::Missed(count) => {
+                missed = missed.saturating_add(*count);
+                continue;
+            }
+            Heard::Record(session, seq) => (*session, *seq, *seq),
+            Heard::Skipped(session, first, last) => (*session, *first, *last),
+        };
+        let expected = next.get(&session).copied().unwrap_or(first);
+        ensure(first >= expected && last >= first, InvariantId::N6, session, || {
+            format!("{} heard of record {first} where {expected} is next", log.name)
+        })?;
+        gaps = gaps.saturating_add(first.0.saturating_sub(expected.0));
+        ensure(gaps <= missed, InvariantId::N6, session, || {
+            format!("{} heard of record {first} where {expected} is next, and was told of {missed} missed", log.name)
+        })?;
+        next.insert(session, last.next());
+    }
+    let Some((session, _)) = log.follows.filter(|_| log.dry) else { return Ok(()) };
+    let there = world.sessions.get(&session).map_or(0, |seen| seen.view.records.len());
+    let known = next.get(&session).map_or(0, |next| next.0.saturating_sub(1));
+    let all = usize::try_from(known).is_ok_and(|known| known >= there) || missed > gaps;
+    ensure(all, InvariantId::N6, session, || format!("{} heard of {known} records of {there}", log.name))
+}
+
+/// Queues keep their bound, refuse only at it, and drop nothing that they took.
+pub(super) fn queues_bounded(world: &World<'_>) -> Verdict {
+    let Some(observed) = world.observed else { return Ok(()) };
+    observed.queues.iter().try_for_each(|put| {
+        let fits = match put.answer {
+            QueueAnswer::Taken(_) => put.len < put.bound,
+            QueueAnswer::Busy => put.len == put.bound,
+            QueueAnswer::Failed => false,
+            QueueAnswer::Stopped => true,
+        };
+        ensure(fits && !dropped(world, put), InvariantId::B1, put.session, || {
+            format!("the {} held {} of {}: {:?}", put.queue, put.len, put.bound, put.answer)
+        })
+    })
+}
+
+/// Whether a receipt was given for an input that is in no journal.
+fn dropped(world: &World<'_>, put: &QueueSeen) -> bool {
+    let (QueueAnswer::Taken(Some(id)), Some(seen)) = (put.answer, world.sessions.get(&put.session)) else {
+        return false;
+    };
+    !seen.view.records.iter().any(|record| matches!(record, Record::InputAccepted(input) if input.id == id))
+}
+
+/// A control waits for one handler at most.
+pub(super) fn own_lane(world: &World<'_>) -> Verdict {
+    let Some(observed) = world.observed else { return Ok(()) };
+    observed.controls.iter().try_for_each(|control| {
+        ensure(control.waited_for <= 1, InvariantId::B2, control.session, || {
+            let took = control.handled.ms.saturating_sub(control.given.ms);
+            format!("a control waited for {} handlers, {took} ms", control.waited_for)
+        })
+    })
+}
+
+/// A cancel that was answered with done has ended the run when nothing is left to happen.
+pub(super) fn done_is_done(world: &World<'_>) -> Verdict {
+    let Some(observed) = world.observed else { return Ok(()) };
+    observed.answers.iter().try_for_each(|seen| {
+        let kept = !world.erased.contains(&seen.run.session);
+        let cancelled = kept && matches!((&seen.answer, &seen.given), (Answer::Done, Given::Cancel(_)));
+        let fixed = fixed(world, seen.run);
+        ensure_if(cancelled, fixed.is_some(), InvariantId::S2, seen.run.session, || {
+            format!("run {} was cancelled, and goes on", seen.run.run)
+        })
+    })
+}
+
+fn fixed<'a>(world: &'a World<'_>, run: RunKey) -> Option<&'a Outcome> {
+    world.run(run).and_then(|run| run.fixed())
+}

@@ -1,0 +1,142 @@
+//! Inputs from their receipt to the run that takes them: V-2, B-1, and rule 9 of S-12.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use crate::world::{Seen, World};
+use crate::{InvariantId, Verdict, ensure, ensure_if};
+use subtend_session::ids::{InputId, SessionId};
+use subtend_session::record::{Hold, QueueChange, Record};
+
+/// Where the accepted inputs of a session are.
+#[derive(Debug, Default)]
+struct Inputs {
+    accepted: BTreeSet<InputId>,
+    queue: VecDeque<InputId>,
+    /// Of the run in flight, until it takes them.
+    waiting: Vec<InputId>,
+}
+
+impl Inputs {
+    /// Goes on by one record; what a record names that is not there is told.
+    fn go(&mut self, record: &Record) -> Result<(), &'static str> {
+        if let Record::InputAccepted(input) = record {
+            self.queue.push_back(input.id);
+            return if self.accepted.insert(input.id) { Ok(()) } else { Err("it was accepted before") };
+        }
+        if let Record::RunOpened(opened) = record {
+            self.waiting.clone_from(&opened.inputs);
+            return if opened.inputs.iter().all(|id| self.unqueue(*id)) { Ok(()) } else { Err("it does not wait") };
+        }
+        if let Record::InputsTaken { ids, .. } = record {
+            for id in ids {
+                let waiting = self.waiting.len();
+                self.waiting.retain(|other| other != id);
+                if self.waiting.len() == waiting && !self.unqueue(*id) {
+                    return Err("it does not wait");
+                }
+            }
+        } else if let Record::QueueChanged { change, .. } = record {
+            match change {
+                QueueChange::Removed(ids) => {
+                    return if ids.iter().all(|id| self.unqueue(*id)) { Ok(()) } else { Err("it does not wait") };
+                }
+                QueueChange::Cleared => self.queue.clear(),
+            }
+        } else if matches!(record, Record::RunEnded(_)) {
+            self.waiting.clear();
+        }
+        Ok(())
+    }
+
+    fn unqueue(&mut self, id: InputId) -> bool {
+        let at = self.queue.iter().position(|other| *other == id);
+        at.is_some_and(|at| self.queue.remove(at).is_some())
+    }
+}
+
+/// Each accepted input is taken, removed or consumed once, and stands in the state until then.
+pub(super) fn inputs_kept(world: &World<'_>) -> Verdict {
+    for (session, seen) in &world.sessions {
+        let mut inputs = Inputs::default();
+        for record in seen.view.records {
+            let gone = inputs.go(record);
+            ensure(gone.is_ok(), InvariantId::V2, *session, || {
+                format!("an input of {record:?}: {}", gone.err().unwrap_or_default())
+            })?;
+        }
+        let Some(state) = seen.view.state else { continue };
+        let queued: BTreeSet<InputId> = state.queue.iter().map(|queued| queued.input.id).collect();
+        let expected: BTreeSet<InputId> = inputs.queue.iter().copied().collect();
+        ensure(queued == expected, InvariantId::V2, *session, || {
+            format!("{queued:?} wait in the state, {expected:?} were accepted and never taken")
+        })?;
+        let waiting = state.run.iter().flat_map(|run| &run.waiting).map(|queued| queued.input.id);
+        ensure(waiting.eq(inputs.waiting.iter().copied()), InvariantId::V2, *session, || {
+            format!("the run in flight was opened with {:?}, and has forgotten some", inputs.waiting)
+        })?;
+    }
+    Ok(())
+}
+
+/// The queue never holds more than its bound; what opens a run at once is not queued.
+pub(super) fn queue_bounded(world: &World<'_>) -> Verdict {
+    for (session, seen) in &world.sessions {
+        let Some(bound) = seen.limits().and_then(|limits| usize::try_from(limits.queue).ok()) else { continue };
+        let mut inputs = Inputs::default();
+        let mut records = seen.view.records.iter().peekable();
+        while let Some(record) = records.next() {
+            let gone = inputs.go(record);
+            let opens = matches!(records.peek(), Some(Record::RunOpened(_)));
+            let len = inputs.queue.len().saturating_sub(usize::from(opens));
+            ensure(gone.is_err() || len <= bound, InvariantId::B1, *session, || {
+                format!("{len} inputs wait where {bound} is the bound")
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Rule 9: a queue that was told to stand stands, and any other opens the next run with the end of the last.
+pub(super) fn queue_stands(world: &World<'_>) -> Verdict {
+    for (session, seen) in &world.sessions {
+        let mut inputs = Inputs::default();
+        let mut told = false;
+        let mut records = seen.view.records.iter().peekable();
+        while let Some(record) = records.next() {
+            if inputs.go(record).is_err() {
+                break;
+            }
+            if matches!(record, Record::InputAccepted(_)) {
+                // What comes after the cancel of the tree is a wish to go on.
+                told = false;
+            } else if let Record::RunHeld { why, .. } = record {
+                told |= matches!(**why, Hold::Closing { queue_stands: true, .. });
+            } else if let Record::RunEnded(ended) = record {
+                after_end(*session, seen, &inputs, (told, ended.queue_stands), records.peek().copied())?;
+                told = false;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn after_end(
+    session: SessionId,
+    seen: &Seen<'_>,
+    inputs: &Inputs,
+    (told, stands): (bool, bool),
+    next: Option<&Record>,
+) -> Verdict {
+    ensure_if(told, stands, InvariantId::S12, session, || {
+        "the queue was told to stand when the run closed, and not when it ended".to_owned()
+    })?;
+    let opens = matches!(next, Some(Record::RunOpened(_)));
+    let waits = !inputs.queue.is_empty();
+    ensure(opens == (waits && !stands), InvariantId::S12, session, || {
+        let len = seen.view.records.len();
+        format!(
+            "{} inputs wait at an end, to stand: {stands}, and of {len} records {next:?} follows",
+            inputs.queue.len()
+        )
+    })
+}

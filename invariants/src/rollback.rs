@@ -1,0 +1,89 @@
+//! What was rolled back leaves no trace in what models are given and in what branches inherit: E-2 for whole runs.
+
+use std::collections::BTreeSet;
+
+use crate::world::{Seen, World};
+use crate::{InvariantId, Verdict, ensure_if};
+use subtend_session::ids::{Seq, TurnNo};
+use subtend_session::message::Message;
+use subtend_session::record::Record;
+
+/// What runs said that were rolled back.
+#[derive(Default)]
+struct Hidden {
+    records: BTreeSet<Seq>,
+    turns: BTreeSet<TurnNo>,
+}
+
+impl Hidden {
+    /// By what the journal says: rollbacks among the first `records`.
+    fn before(seen: &Seen<'_>, records: usize) -> Self {
+        let mut hidden = Self::default();
+        for record in seen.view.records.iter().take(records) {
+            let Record::RolledBack { run, .. } = record else { continue };
+            let Some(run) = seen.runs.get(run) else { continue };
+            let from = run.opened.map_or(0, |(at, _)| at);
+            let span = (1_u64..).map(Seq).skip(from).zip(seen.span(run));
+            // What is noted while a run waits for its slot is none of its messages.
+            for (seq, record) in span.skip_while(|(_, record)| !matches!(record, Record::RunStarted { .. })) {
+                hidden.records.insert(seq);
+                if let Record::TurnStarted { turn, .. } = record {
+                    hidden.turns.insert(*turn);
+                }
+            }
+        }
+        hidden
+    }
+
+    fn is_empty(&self) -> bool {
+        self.records.is_empty() && self.turns.is_empty()
+    }
+
+    fn holds(&self, message: &Message) -> bool {
+        match message {
+            Message::User { seq, .. } | Message::Assistant { seq, .. } | Message::Notice { seq, .. } => {
+                self.records.contains(seq)
+            }
+            Message::Result { call, .. } => self.turns.contains(&call.turn),
+            Message::Prompt { .. } => false,
+        }
+    }
+}
+
+/// No model call is given anything of a run that was rolled back before its turn.
+pub(super) fn no_model_is_given_it(world: &World<'_>) -> Verdict {
+    let Some(observed) = world.observed else { return Ok(()) };
+    for given in &observed.contexts {
+        let (Some(messages), Some(seen)) = (&given.messages, world.sessions.get(&given.run.session)) else { continue };
+        let starts = |record: &Record| matches!(record, Record::TurnStarted { turn, attempt, .. } if (*turn, *attempt) == (given.turn, given.attempt));
+        let Some(start) = seen.view.records.iter().position(starts) else { continue };
+        let hidden = Hidden::before(seen, start);
+        let inherited = seen.created.map_or(0, |created| created.inherited.len());
+        let trace = messages.iter().skip(inherited).find(|message| hidden.holds(message));
+        ensure_if(!hidden.is_empty(), trace.is_none(), InvariantId::E2, given.run.session, || {
+            format!("turn {} is given {trace:?} of a run that was rolled back", given.turn)
+        })?;
+    }
+    Ok(())
+}
+
+/// No branch inherits anything of a run that was rolled back before its birth.
+pub(super) fn no_branch_inherits_it(world: &World<'_>) -> Verdict {
+    for seen in world.sessions.values() {
+        let inherited = seen.created.map_or(0, |created| created.inherited.len());
+        for (at, branch) in &seen.branches {
+            let Some(born) = world.sessions.get(&branch.child).and_then(|child| child.created) else { continue };
+            let hidden = Hidden::before(seen, *at);
+            let trace = born.inherited.iter().skip(inherited).find(|message| hidden.holds(message));
+            ensure_if(!hidden.is_empty(), trace.is_none(), InvariantId::E2, branch.child, || {
+                format!("it inherits {trace:?} of a run that was rolled back")
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// The records of runs that were rolled back among the first `records` of `seen`.
+pub(super) fn hidden_before(seen: &Seen<'_>, records: usize) -> BTreeSet<Seq> {
+    Hidden::before(seen, records).records
+}

@@ -1,0 +1,366 @@
+//! Sessions and their runs: S-1, S-2, S-4, S-7, S-9 to S-12, E-2.
+
+use crate::world::{Activation, Seen, World};
+use crate::{InvariantId, Verdict, ensure};
+use subtend_session::call::CallKind;
+use subtend_session::ids::{AttemptNo, CallId, RunKey, RunNo, Seq, SessionId, TurnNo};
+use subtend_session::index::{RowKey, RowKind};
+use subtend_session::message::Message;
+use subtend_session::place::Mode;
+use subtend_session::record::{AskVerdict, Hold, Lane, Park, Record};
+use subtend_session::state::{CallPhase, Run, State, Turn};
+
+pub(super) fn one_end(world: &World<'_>) -> Verdict {
+    world.runs().try_for_each(|(key, run)| {
+        let opened_before = run.ended.is_none() || run.opened.is_some();
+        ensure(run.ends <= 1 && opened_before, InvariantId::S1, key.session, || {
+            format!("run {} has {} ends, opened {}", key.run, run.ends, run.opened.is_some())
+        })
+    })
+}
+
+/// When nobody waits for the outside world, every run has ended.
+pub(super) fn all_ended(world: &World<'_>) -> Verdict {
+    let waits = |activation: &Activation| {
+        !(activation.models.is_empty()
+            && activation.tools.is_empty()
+            && activation.slot.is_none()
+            && activation.admits.is_empty())
+    };
+    let asks = |state: &State| state.turn().is_some_and(asked);
+    let outside = world
+        .sessions
+        .values()
+        .any(|seen| seen.view.activation.as_ref().is_some_and(waits) || seen.view.state.is_some_and(asks));
+    if outside || !world.complete {
+        return Ok(());
+    }
+    world.runs().try_for_each(|(key, run)| {
+        ensure(run.ends == 1, InvariantId::S1, key.session, || format!("run {} will never end", key.run))
+    })
+}
+
+/// Whether a person is asked for a call of the turn.
+fn asked(turn: &Turn) -> bool {
+    turn.calls.iter().any(|call| matches!(call.phase, CallPhase::Asked(_)))
+}
+
+pub(super) fn ends_stand(world: &World<'_>) -> Verdict {
+    for (session, seen) in &world.sessions {
+        for (no, run) in &seen.runs {
+            let Some((at, ended)) = run.ended else { continue };
+            let later = seen.view.records.iter().skip(at.saturating_add(1)).find(|record| run_of(record) == Some(*no));
+            ensure(later.is_none(), InvariantId::S2, *session, || format!("run {no} has ended, and then {later:?}"))?;
+            if let Some((_, fixed, _)) = run.closing {
+                ensure(*fixed == ended.outcome, InvariantId::S2, *session, || {
+                    format!("run {no} was closing as {fixed:?} and ended as {:?}", ended.outcome)
+                })?;
+            }
+            if let Some(last) = seen.view.state.and_then(|state| state.last.as_ref()).filter(|last| last.run == *no) {
+                ensure(last.outcome == ended.outcome, InvariantId::S2, *session, || {
+                    format!("run {no} ended as {:?}, and its state says {:?}", ended.outcome, last.outcome)
+                })?;
+            }
+        }
+        for (_, item) in &seen.taken {
+            let Some(run) = item.run else { continue };
+            let key = RunKey { session: item.child, run };
+            let Some((_, ended)) = world.run(key).and_then(|run| run.ended) else { continue };
+            ensure(item.tells(&ended.outcome), InvariantId::S2, *session, || {
+                format!("{key:?} ended as {:?}, and its notice says {:?}", ended.outcome, item.outcome)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// The run that a record is about, for records that are about one.
+fn run_of(record: &Record) -> Option<RunNo> {
+    match record {
+        Record::RunOpened(opened) => Some(opened.run),
+        Record::TurnAnswered(answered) => Some(answered.run),
+        Record::RunEnded(ended) => Some(ended.run),
+        Record::RunStarted { run, .. }
+        | Record::InputsTaken { run, .. }
+        | Record::TurnStarted { run, .. }
+        | Record::RunParked { run, .. }
+        | Record::RunResumed { run, .. }
+        | Record::RunHeld { run, .. } => Some(*run),
+        Record::SessionCreated(_)
+        | Record::InputAccepted(_)
+        | Record::QueueChanged { .. }
+        | Record::AttemptDiscarded(_)
+        | Record::CallStarted { .. }
+        | Record::CallFinished(_)
+        | Record::ChildSpawned(_)
+        | Record::ContinueAsked(_)
+        | Record::ContinueRefused { .. }
+        | Record::CancelAsked { .. }
+        | Record::NoticeTaken(_)
+        | Record::AskOpened { .. }
+        | Record::BranchCreated(_)
+        | Record::AlternativeSwitched { .. }
+        | Record::RolledBack { .. }
+        | Record::TitleSet(_)
+        | Record::SummarySet(_)
+        | Record::MetadataSet(_)
+        | Record::SessionDeleted { .. }
+        | Record::AskAnswered { .. }
+        | Record::SessionClosed { .. }
+        | Record::SessionReopened { .. } => None,
+    }
+}
+
+pub(super) fn one_stream(world: &World<'_>) -> Verdict {
+    for (session, seen) in &world.sessions {
+        if let Some(activation) = &seen.view.activation {
+            let streams = &activation.models;
+            ensure(streams.len() <= 1, InvariantId::S7, *session, || format!("streams in flight: {streams:?}"))?;
+        }
+        let mut started = None::<(TurnNo, AttemptNo)>;
+        let mut answered = None::<TurnNo>;
+        for record in seen.view.records {
+            if let Record::TurnStarted { turn, attempt, .. } = record {
+                let later =
+                    started.is_none_or(|last| last < (*turn, *attempt)) && answered.is_none_or(|last| last < *turn);
+                ensure(later, InvariantId::S7, *session, || {
+                    format!("turn {turn} attempt {attempt} after {started:?}, answered {answered:?}")
+                })?;
+                started = Some((*turn, *attempt));
+            } else if let Record::TurnAnswered(answer) = record {
+                let awaited = started == Some((answer.turn, answer.attempt)) && answered != Some(answer.turn);
+                ensure(awaited, InvariantId::S7, *session, || {
+                    format!("answer to turn {} attempt {}, awaited {started:?}", answer.turn, answer.attempt)
+                })?;
+                answered = Some(answer.turn);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Runs are numbered from 1 without gaps, each opened after the end of the one before.
+pub(super) fn runs_in_order(world: &World<'_>) -> Verdict {
+    for (session, seen) in &world.sessions {
+        let mut next = RunNo(1);
+        for record in seen.view.records {
+            if let Record::RunOpened(opened) = record {
+                ensure(opened.run == next, InvariantId::S9, *session, || {
+                    format!("run {} where {next} is next", opened.run)
+                })?;
+                next = next.next();
+            }
+        }
+        let runs: Vec<_> = seen.runs.values().collect();
+        for pair in runs.windows(2) {
+            let [before, after] = pair else { continue };
+            let (Some((opened, _)), ended) = (after.opened, before.ended) else { continue };
+            ensure(ended.is_some_and(|(at, _)| at < opened), InvariantId::S9, *session, || {
+                format!("record {opened} opens a run while the one before has not ended")
+            })?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn one_run(world: &World<'_>) -> Verdict {
+    for (session, seen) in &world.sessions {
+        let mut in_flight = None::<RunNo>;
+        for record in seen.view.records {
+            if let Record::RunOpened(opened) = record {
+                ensure(in_flight.is_none(), InvariantId::S10, *session, || {
+                    format!("run {} is opened while {in_flight:?} is in flight", opened.run)
+                })?;
+                in_flight = Some(opened.run);
+            } else {
+                let about = run_of(record);
+                ensure(about.is_none() || about == in_flight, InvariantId::S10, *session, || {
+                    format!("{record:?} while {in_flight:?} is in flight")
+                })?;
+                if matches!(record, Record::RunEnded(_)) {
+                    in_flight = None;
+                }
+            }
+        }
+        if let Some(state) = seen.view.state {
+            let run = state.run.as_ref().map(|run| run.no);
+            ensure(run == in_flight, InvariantId::S10, *session, || {
+                format!("state has {run:?} in flight, records {in_flight:?}")
+            })?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn open_is_counted(world: &World<'_>) -> Verdict {
+    for (session, seen) in &world.sessions {
+        let Some(turn) = seen.view.state.and_then(|state| state.run.as_ref()).and_then(|run| run.turn.as_ref()) else {
+            continue;
+        };
+        let answers = seen.view.records.iter().rev().filter_map(|record| {
+            let Record::TurnAnswered(answer) = record else { return None };
+            Some(answer)
+        });
+        let answer = answers.into_iter().find(|answer| answer.turn == turn.no);
+        let asked = answer.map_or(0, |answer| answer.calls.len());
+        let without_result = (0..u32::try_from(asked).unwrap_or(u32::MAX))
+            .filter(|ix| !seen.results.contains_key(&CallId { turn: turn.no, ix: *ix }))
+            .count();
+        let open = usize::try_from(turn.open).unwrap_or(usize::MAX);
+        ensure(open == without_result && turn.calls.len() == asked, InvariantId::S11, *session, || {
+            format!("turn {}: {open} calls said to be open, {without_result} of {asked} have no result", turn.no)
+        })?;
+    }
+    Ok(())
+}
+
+/// Why a run in flight may stand still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reason {
+    Model,
+    Tools,
+    Ledger,
+    Owned,
+    Ask,
+}
+
+pub(super) fn reason_to_wait(world: &World<'_>) -> Verdict {
+    for (session, seen) in &world.sessions {
+        let Some(run) = seen.view.state.and_then(|state| state.run.as_ref()) else { continue };
+        let mut reason = None;
+        let nothing = Activation::default();
+        let awaits = seen.view.activation.as_ref().unwrap_or(&nothing);
+        let mut needs = |needed: bool, backed: bool, found: Reason| {
+            if needed && backed {
+                reason = Some(found);
+            }
+            ensure(!needed || backed, InvariantId::S4, *session, || {
+                format!("run {} waits for {found:?}, and nobody was asked", run.no)
+            })
+        };
+        if let Some(turn) = &run.turn {
+            let stream = awaits.models.contains(&(turn.no, turn.attempt));
+            needs(turn.streaming, stream, Reason::Model)?;
+            needs(turn.local > 0, !awaits.tools.is_empty(), Reason::Tools)?;
+            let put = (0_u32..).zip(&turn.calls).filter(|(_, call)| matches!(call.phase, CallPhase::Asked(_)));
+            let standing = put.into_iter().all(|(ix, _)| stands(world, *session, CallId { turn: turn.no, ix }));
+            needs(asked(turn), standing || !world.complete, Reason::Ask)?;
+            // A call that has not started waits behind another one of the same answer, for the ledger, or for a slot.
+            let ahead = turn.local > 0 || !awaits.admits.is_empty() || asked(turn) || run.parked == Some(Park::Slot);
+            needs(turn.unstarted > 0, ahead, Reason::Ledger)?;
+        }
+        let wants_slot = !run.started || run.parked == Some(Park::Slot);
+        needs(wants_slot, awaits.slot == Some(run.no), Reason::Ledger)?;
+        needs(!run.owned.is_empty(), true, Reason::Owned)?;
+        ensure(reason.is_some(), InvariantId::S4, *session, || format!("run {} waits for nothing", run.no))?;
+    }
+    Ok(())
+}
+
+/// Whether the ask for `call` stands at its root.
+fn stands(world: &World<'_>, session: SessionId, call: CallId) -> bool {
+    world.rows.iter().any(|row| row.from == session && row.kind == RowKind::Ask && row.key == RowKey::Call(call))
+}
+
+/// A slot is asked for only for a turn that is due: what makes it due was taken right before (rule 8).
+pub(super) fn slot_for_a_due_turn(world: &World<'_>) -> Verdict {
+    for (session, seen) in &world.sessions {
+        for pair in seen.view.records.windows(2) {
+            let [before, Record::RunParked { why: Park::Slot, .. }] = pair else { continue };
+            let due = matches!(
+                before,
+                Record::NoticeTaken(_)
+                    | Record::InputsTaken { .. }
+                    | Record::CallFinished(_)
+                    | Record::AskAnswered { verdict: AskVerdict::Allow | AskVerdict::Always, .. }
+            );
+            ensure(due, InvariantId::S12, *session, || {
+                format!("a slot is asked for, and nothing was taken: {before:?}")
+            })?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn nothing_takeable_waits(world: &World<'_>) -> Verdict {
+    for (session, seen) in &world.sessions {
+        let Some(state) = seen.view.state else { continue };
+        match state.run.as_deref() {
+            Some(run) => waits_rightly(*session, seen, state, run)?,
+            None => {
+                let last = seen.runs.values().last().and_then(|run| run.ended);
+                let stands = last.is_some_and(|(_, ended)| ended.queue_stands);
+                ensure(state.queue.is_empty() || stands, InvariantId::S12, *session, || {
+                    format!("{} inputs wait in a quiet session whose queue was not told to stand", state.queue.len())
+                })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn waits_rightly(session: SessionId, seen: &Seen<'_>, state: &State, run: &Run) -> Verdict {
+    let turn = run.turn.as_ref();
+    let local = turn.is_some_and(|turn| turn.streaming || turn.local > 0);
+    let open = turn.is_some_and(|turn| turn.open > 0);
+    match &run.hold {
+        Some(Hold::Closing { outcome, .. }) => {
+            ensure(local || !run.owned.is_empty(), InvariantId::S12, session, || {
+                format!("run {} is closing as {outcome:?} and waits for nothing of its own", run.no)
+            })
+        }
+        hold => {
+            let slot = !run.started || run.parked == Some(Park::Slot);
+            // A message does not extend a run that answers a model (K26).
+            let model = run.opened.owner.answers_a_model();
+            let takeable = state.queue.iter().any(|queued| !model || queued.lane() == Lane::Steer);
+            ensure(local || open || slot || !takeable, InvariantId::S12, session, || {
+                format!("{} inputs wait in run {} at rest or held", state.queue.len(), run.no)
+            })?;
+            match hold {
+                Some(Hold::Interrupted { .. }) => interrupt_reached(session, seen, run),
+                Some(Hold::OutOfTurns | Hold::Closing { .. }) | None => Ok(()),
+            }
+        }
+    }
+}
+
+/// Every blocking child of an interrupted run whose call is still open was asked to cancel.
+fn interrupt_reached(session: SessionId, seen: &Seen<'_>, run: &Run) -> Verdict {
+    let Some(turn) = &run.turn else { return Ok(()) };
+    for (ix, call) in (0_u32..).zip(&turn.calls) {
+        let id = CallId { turn: turn.no, ix };
+        let blocking = matches!(call.kind, Some(CallKind::Child(Mode::Blocking) | CallKind::Continue(Mode::Blocking)));
+        if !blocking || call.phase != CallPhase::Started {
+            continue;
+        }
+        let asked =
+            run.owned.get(&id).is_none_or(|owned| owned.cancel_asked || seen.cancel_asked.contains(&(owned.child, id)));
+        ensure(asked, InvariantId::S12, session, || {
+            format!("run {} is interrupted, and blocking call {id} goes on", run.no)
+        })?;
+    }
+    Ok(())
+}
+
+/// Each answer of the journal, and nothing else, stands as an answer in the transcript, with its own text.
+pub(super) fn no_trace_of_discarded(world: &World<'_>) -> Verdict {
+    for (session, seen) in &world.sessions {
+        let Some(state) = seen.view.state else { continue };
+        let answers = (1_u64..).map(Seq).zip(seen.view.records).filter_map(|(seq, record)| {
+            let Record::TurnAnswered(answer) = record else { return None };
+            Some((seq, answer.text.as_ref()))
+        });
+        // What a branch inherits are answers of its parent.
+        let own = state.transcript.iter().skip(state.created.inherited.len());
+        let shown = own.filter_map(|message| match message {
+            Message::Assistant { seq, text, .. } => Some((*seq, text.as_ref())),
+            Message::User { .. } | Message::Result { .. } | Message::Notice { .. } | Message::Prompt { .. } => None,
+        });
+        let (answers, shown): (Vec<_>, Vec<_>) = (answers.collect(), shown.collect());
+        ensure(answers == shown, InvariantId::E2, *session, || {
+            format!("answered {answers:?}, transcript shows {shown:?}")
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,87 @@
+//! What a store went through: J-7, J-8, J-9, J-10.
+
+use crate::observed::{Aside, Failure, Recovery};
+use crate::world::World;
+use crate::{InvariantId, Verdict, ensure, ensure_if};
+use subtend_session::ids::{Seq, SessionId};
+use subtend_session::outcome::Outcome;
+
+/// A start where nothing was left to do does nothing.
+pub(super) fn rest_is_left(world: &World<'_>) -> Verdict {
+    let Some(observed) = world.observed else { return Ok(()) };
+    observed.boots.iter().try_for_each(|boot| {
+        ensure_if(boot.at_rest, boot.wrote == 0, InvariantId::J7, somewhere(world), || {
+            format!("a start at rest, at {:?}, wrote {} frames", boot.at, boot.wrote)
+        })
+    })
+}
+
+/// Whatever cut recoveries short before it, the one that gets through comes to what one alone comes to.
+pub(super) fn same_recovery(world: &World<'_>) -> Verdict {
+    let Some(observed) = world.observed else { return Ok(()) };
+    let clean = |crash| observed.recoveries.iter().find(|other| other.crash == crash && other.cut == 0);
+    observed.recoveries.iter().try_for_each(|recovery| {
+        let Some(clean) = clean(recovery.crash.clone()) else { return Ok(()) };
+        let other = difference(clean, recovery);
+        ensure(other.is_none(), InvariantId::J7, other.map_or_else(|| somewhere(world), |(at, ..)| at), || {
+            let (cut, crash) = (recovery.cut, &recovery.crash);
+            format!("{crash}: (session, at once, after {cut} that were cut) {other:?}")
+        })
+    })
+}
+
+type Difference<'a> = (SessionId, Option<&'a Outcome>, Option<&'a Outcome>);
+
+fn difference<'a>(clean: &'a Recovery, other: &'a Recovery) -> Option<Difference<'a>> {
+    let runs = clean.ends.keys().chain(other.ends.keys());
+    let ends = runs.map(|run| (run.session, clean.ends.get(run), other.ends.get(run)));
+    ends.into_iter().find(|(_, one, two)| one != two)
+}
+
+/// A session that is damaged says so and nothing else, and no other session is concerned.
+pub(super) fn set_aside(world: &World<'_>) -> Verdict {
+    let Some(Aside { damaged, refused, served }) = world.observed.and_then(|observed| observed.aside.as_ref()) else {
+        return Ok(());
+    };
+    let told = |session: &SessionId, is: &str| format!("session {session} is {is}");
+    damaged.iter().try_for_each(|session| {
+        ensure(!served.contains(session), InvariantId::J8, *session, || told(session, "damaged, and answers as ever"))?;
+        ensure(refused.contains(session), InvariantId::J8, *session, || told(session, "damaged, and does not say so"))
+    })?;
+    let others = world.sessions.keys().chain(refused).filter(|session| !damaged.contains(session));
+    others.into_iter().try_for_each(|session| {
+        ensure(!refused.contains(session), InvariantId::J8, *session, || told(session, "sound, and is refused"))?;
+        ensure(served.contains(session), InvariantId::J8, *session, || told(session, "sound, and does not answer"))
+    })
+}
+
+/// From a failure until the store is opened again no word rests on what was not durable before it.
+pub(super) fn poisoned(world: &World<'_>) -> Verdict {
+    let Some(observed) = world.observed else { return Ok(()) };
+    observed.failures.iter().try_for_each(|Failure { at, reopened, durable }| {
+        let during =
+            observed.acked.iter().filter(|acked| acked.at >= *at && reopened.is_none_or(|till| acked.at < till));
+        during.into_iter().try_for_each(|acked| {
+            let last = durable.get(&acked.session).copied().unwrap_or(Seq(0));
+            ensure(acked.seq <= last, InvariantId::J9, acked.session, || {
+                format!(
+                    "record {} was acknowledged after the store had failed at {at:?}, with {last} durable",
+                    acked.seq
+                )
+            })
+        })
+    })
+}
+
+/// An erased session has no record left.
+pub(super) fn erased(world: &World<'_>) -> Verdict {
+    world.erased.iter().try_for_each(|session| {
+        let left = world.sessions.get(session).map_or(0, |seen| seen.view.records.len());
+        ensure(left == 0, InvariantId::J10, *session, || format!("it is erased, and {left} of its records are left"))
+    })
+}
+
+/// For what concerns no session more than another.
+fn somewhere(world: &World<'_>) -> SessionId {
+    world.sessions.keys().next().copied().unwrap_or(SessionId(uuid::Uuid::nil()))
+}

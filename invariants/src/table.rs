@@ -1,0 +1,232 @@
+//! The table, seen from the records: S-3.
+//!
+//! Which record may follow in which column. `state::legal` says what the fold needs in order not to break; this says what a
+//! decision may write, from the records alone.
+
+use std::collections::BTreeSet;
+
+use crate::world::World;
+use crate::{InvariantId, Verdict, ensure};
+use subtend_session::ids::{AttemptNo, CallId, SessionId, TurnNo};
+use subtend_session::outcome::By;
+use subtend_session::place::BranchKind;
+use subtend_session::record::{Carrier, ContinueRefusal, Hold, Park, QueueChange, Record};
+
+pub(super) fn transitions(world: &World<'_>) -> Verdict {
+    for (session, seen) in &world.sessions {
+        let mut walk = Walk { titled: seen.created.is_some_and(|created| created.title.is_some()), ..Walk::default() };
+        for (at, record) in seen.view.records.iter().enumerate().skip(1) {
+            let allowed = walk.allows(record);
+            ensure(allowed.is_ok(), InvariantId::S3, *session, || {
+                let why = allowed.err().unwrap_or_default();
+                format!("record {} is {} where {why}: {record:?}", at.saturating_add(1), record.kind())
+            })?;
+            walk.go(record);
+        }
+    }
+    Ok(())
+}
+
+/// The column of the run in flight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Column {
+    /// No run in flight.
+    #[default]
+    Quiet,
+    Queued,
+    /// Working or waiting.
+    Started,
+    /// Held interrupted or out of turns.
+    Held,
+    Closing,
+}
+
+#[derive(Debug, Default)]
+struct Walk {
+    column: Column,
+    parked: Option<Park>,
+    stream: Option<(TurnNo, AttemptNo)>,
+    open: BTreeSet<CallId>,
+    stands: bool,
+    closed: bool,
+    deleted: bool,
+    titled: bool,
+    /// Service sessions whose answer was not taken.
+    services: BTreeSet<SessionId>,
+}
+
+type Allowed = Result<(), &'static str>;
+
+fn need(holds: bool, why: &'static str) -> Allowed {
+    if holds { Ok(()) } else { Err(why) }
+}
+
+impl Walk {
+    fn allows(&self, record: &Record) -> Allowed {
+        use Column::{Closing, Held, Queued, Quiet, Started};
+        let within = |columns: &[Column], why| need(columns.contains(&self.column), why);
+        let dead = !matches!(record, Record::NoticeTaken(_) | Record::ContinueRefused { .. });
+        need(!(self.deleted && dead), "the session is deleted")?;
+        match record {
+            Record::SessionCreated(_) => Err("the session was born before"),
+            // What others wrote for it may still arrive: an end, and an owner that does not know yet.
+            Record::NoticeTaken(taken) => match taken.carrier {
+                Carrier::Message => Ok(()),
+                Carrier::Result | Carrier::Await { .. } => within(&[Started, Held, Closing], "no call can be open"),
+            },
+            Record::ContinueRefused { why, .. } => match why {
+                ContinueRefusal::InFlight => need(self.column != Quiet, "no run is in flight"),
+                ContinueRefusal::Closed => need(self.closed, "the session is open"),
+                ContinueRefusal::Deleted => need(self.deleted, "the session is not deleted"),
+            },
+            Record::InputAccepted(_) => need(!self.closed, "the session is closed"),
+            Record::QueueChanged { change: QueueChange::Removed(ids), .. } => {
+                need(!ids.is_empty(), "nothing is removed")
+            }
+            Record::QueueChanged { change: QueueChange::Cleared, .. } | Record::BranchCreated(_) => Ok(()),
+            Record::RunOpened(_) => {
+                within(&[Quiet], "a run is in flight")?;
+                need(!self.closed, "the session is closed")
+            }
+            Record::RunStarted { .. } => within(&[Queued], "no run waits to be claimed"),
+            Record::InputsTaken { .. } => within(&[Started, Held], "no run takes inputs"),
+            Record::TurnStarted { turn, attempt, .. } => self.turn_may_start(*turn, *attempt),
+            Record::AttemptDiscarded(discarded) => self.streams(discarded.turn, discarded.attempt),
+            Record::TurnAnswered(answered) => self.streams(answered.turn, answered.attempt),
+            Record::CallStarted { call, .. } => {
+                within(&[Started], "nothing starts")?;
+                self.is_open(*call)
+            }
+            Record::CallFinished(finished) => {
+                within(&[Started, Held, Closing], "no call can be open")?;
+                self.is_open(finished.call)
+            }
+            Record::ChildSpawned(_) | Record::ContinueAsked(_) => within(&[Started], "nothing is spawned"),
+            Record::CancelAsked { .. } => within(&[Started, Held, Closing], "no run owns any"),
+            Record::RunParked { .. } => {
+                within(&[Started], "no run works")?;
+                need(self.stream.is_none(), "a stream is in flight")
+            }
+            Record::RunResumed { .. } => within(&[Started], "no run waits"),
+            Record::RunHeld { why, .. } => match **why {
+                // A cancel of the whole tree may still tell the queue of a closing run to stand.
+                Hold::Closing { queue_stands: true, .. } => {
+                    within(&[Started, Held, Closing], "there is nothing to close")
+                }
+                Hold::Closing { queue_stands: false, .. } => within(&[Started, Held], "there is nothing to close"),
+                Hold::Interrupted { .. } | Hold::OutOfTurns => within(&[Started], "there is nothing to hold"),
+            },
+            Record::RunEnded(_) => {
+                within(&[Queued, Started, Held, Closing], "no run is in flight")?;
+                need(self.stream.is_none(), "a stream is in flight")
+            }
+            Record::AskOpened { call, .. } => {
+                within(&[Started], "nothing starts")?;
+                self.is_open(*call)
+            }
+            Record::AskAnswered { .. } => within(&[Started, Held, Closing], "nobody was asked"),
+            Record::AlternativeSwitched { .. } | Record::RolledBack { .. } => within(&[Quiet], "a run is in flight"),
+            Record::SessionClosed { .. } => {
+                within(&[Quiet], "a run is in flight")?;
+                need(!self.closed, "the session is closed")
+            }
+            Record::SessionReopened { .. } => need(self.closed, "the session is open"),
+            Record::SessionDeleted { .. } => within(&[Quiet], "a run is in flight"),
+            Record::TitleSet(set) => {
+                need(set.by == By::Person || !self.titled, "there is a title")?;
+                need(set.of.is_none_or(|of| self.services.contains(&of)), "no service session answers")
+            }
+            Record::SummarySet(set) => need(self.services.contains(&set.of), "no service session answers"),
+            Record::MetadataSet(_) => Ok(()),
+        }
+    }
+
+    fn turn_may_start(&self, turn: TurnNo, attempt: AttemptNo) -> Allowed {
+        need(self.column == Column::Started, "no turn may start")?;
+        need(self.parked.is_none(), "the run waits")?;
+        need(self.open.is_empty(), "calls are open")?;
+        // After a restart the next attempt stands for the one whose stream died with the old activation.
+        need(self.stream.is_none_or(|(no, last)| no == turn && last < attempt), "a stream is in flight")
+    }
+
+    fn streams(&self, turn: TurnNo, attempt: AttemptNo) -> Allowed {
+        need(self.stream == Some((turn, attempt)), "it is not awaited")
+    }
+
+    fn is_open(&self, call: CallId) -> Allowed {
+        need(self.open.contains(&call), "the call is not open")
+    }
+
+    /// What a run's birth and its end leave as it is.
+    fn between_runs(&mut self) -> Self {
+        let services = std::mem::take(&mut self.services);
+        Self { closed: self.closed, titled: self.titled, services, ..Self::default() }
+    }
+
+    fn go(&mut self, record: &Record) {
+        match record {
+            Record::RunOpened(_) => {
+                *self = Self { column: Column::Queued, ..self.between_runs() };
+            }
+            Record::RunStarted { .. } => self.column = Column::Started,
+            Record::InputsTaken { .. } => {
+                self.column = Column::Started;
+            }
+            Record::TurnStarted { turn, attempt, .. } => self.stream = Some((*turn, *attempt)),
+            Record::AttemptDiscarded(_) => self.stream = None,
+            Record::TurnAnswered(answer) => {
+                self.stream = None;
+                self.open = (0_u32..).zip(&answer.calls).map(|(ix, _)| CallId { turn: answer.turn, ix }).collect();
+            }
+            Record::CallFinished(finished) => _ = self.open.remove(&finished.call),
+            Record::NoticeTaken(taken) => match taken.carrier {
+                Carrier::Result => {
+                    for call in taken.items.iter().filter_map(|item| item.key) {
+                        self.open.remove(&call);
+                    }
+                }
+                Carrier::Await { call } => _ = self.open.remove(&call),
+                Carrier::Message => {}
+            },
+            Record::RunParked { why, .. } => self.parked = Some(*why),
+            Record::RunResumed { .. } => self.parked = None,
+            Record::RunHeld { why, .. } => {
+                self.parked = None;
+                self.column = match **why {
+                    Hold::Closing { queue_stands, .. } => {
+                        self.stands = queue_stands;
+                        Column::Closing
+                    }
+                    Hold::Interrupted { .. } | Hold::OutOfTurns => Column::Held,
+                };
+            }
+            Record::RunEnded(_) => *self = self.between_runs(),
+            Record::SessionClosed { .. } => self.closed = true,
+            Record::SessionReopened { .. } => self.closed = false,
+            Record::SessionDeleted { .. } => self.deleted = true,
+            Record::BranchCreated(created) => {
+                if created.kind == BranchKind::Service {
+                    self.services.insert(created.child);
+                }
+            }
+            Record::TitleSet(set) => {
+                self.titled = true;
+                set.of.iter().for_each(|of| _ = self.services.remove(of));
+            }
+            Record::SummarySet(set) => _ = self.services.remove(&set.of),
+            Record::SessionCreated(_)
+            | Record::MetadataSet(_)
+            | Record::InputAccepted(_)
+            | Record::QueueChanged { .. }
+            | Record::CallStarted { .. }
+            | Record::ChildSpawned(_)
+            | Record::ContinueAsked(_)
+            | Record::ContinueRefused { .. }
+            | Record::CancelAsked { .. }
+            | Record::AskOpened { .. }
+            | Record::AskAnswered { .. }
+            | Record::AlternativeSwitched { .. }
+            | Record::RolledBack { .. } => {}
+        }
+    }
+}

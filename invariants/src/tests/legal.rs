@@ -1,0 +1,83 @@
+//! What is legal and looks as if it were not.
+
+use super::scene::{
+    AGAIN, CALL, END, ROOT, Scene, TAKEN, accepted, answered, ended_after, id, notice, opened_with, taken, turn,
+};
+use subtend_session::authority::Access;
+use subtend_session::call::{CallEnd, CallKind, ToolEffect};
+use subtend_session::ids::{AttemptNo, TurnNo};
+use subtend_session::index::{Row, RowKey, RowKind};
+use subtend_session::outcome::{By, FailKind, Outcome};
+use subtend_session::place::Owner;
+use subtend_session::record::*;
+
+fn access() -> Box<Access> {
+    Box::new(Access { action: "fs.write".into(), resource: "a".into() })
+}
+
+#[test]
+fn good_stories_hold() {
+    let mut always = Scene::allowed();
+    always.root[13] = Record::AskAnswered { call: AGAIN, verdict: AskVerdict::Always, by: AskBy::Person };
+    let kind = CallKind::Local(ToolEffect::SideEffect);
+    always.root[14] =
+        Record::CallStarted { call: AGAIN, kind: Box::new(kind), timeout_ms: None, access: Some(access()) };
+    let refused = {
+        let mut scene = Scene::continued();
+        scene.child.truncate(8);
+        scene.child.push(Record::SessionClosed { by: By::Person });
+        scene.child.push(Record::ContinueRefused { owner: ROOT, key: AGAIN, why: ContinueRefusal::Closed });
+        let why = ContinueRefusal::Closed;
+        let outcome = Outcome::Failed { kind: FailKind::NotContinued { why } };
+        let told = Notice { run: None, key: Some(AGAIN), refused: Some(why), turns: 0, ..notice(1, outcome) };
+        scene.root[14] = taken(Carrier::Result, vec![told]);
+        scene
+    };
+    let background = {
+        let mut scene = Scene::good();
+        scene.root.truncate(TAKEN);
+        let content = "in the background".into();
+        let end = CallEnd::Backgrounded;
+        let moved = CallFinished { call: CALL, end, content, truncated_from: None, worked_ms: 0 };
+        scene.root.extend([Record::CallFinished(Box::new(moved)), turn(2, 1), answered(2, 1, 0)]);
+        scene.root.push(taken(Carrier::Message, vec![notice(1, Outcome::Completed)]));
+        scene.root.extend([turn(3, 1), answered(3, 1, 0), ended_after(1, Outcome::Completed, 3)]);
+        scene
+    };
+    for scene in [always, refused, background] {
+        let scene = Scene::of(scene.root, scene.child);
+        assert_eq!(scene.with(crate::always), Ok(()));
+        assert_eq!(scene.with(crate::quiescent), Ok(()));
+    }
+}
+
+#[test]
+fn a_standing_queue_stands_and_any_other_opens_the_next_run() {
+    let mut stands = Scene::good();
+    let Some(Record::RunEnded(ended)) = stands.root.last_mut() else { panic!("the root ends") };
+    ended.queue_stands = true;
+    stands.root.insert(END, accepted(9));
+    let mut opens = Scene::good();
+    opens.root.insert(END, accepted(9));
+    opens.root.push(opened_with(2, Owner::Person, vec![id(9)]));
+    for scene in [stands, opens] {
+        let scene = Scene::of(scene.root, scene.child);
+        assert_eq!(scene.with(crate::always), Ok(()));
+    }
+}
+
+#[test]
+fn a_restart_makes_the_next_attempt_without_a_word_of_the_last() {
+    let mut scene = Scene::good();
+    scene.root.insert(END - 1, turn(2, 2));
+    let Some(Record::TurnAnswered(answer)) = scene.root.get_mut(END) else { panic!("it answers") };
+    answer.attempt = AttemptNo(2);
+    let scene = Scene::of(scene.root, scene.child);
+    assert_eq!((scene.with(crate::always), scene.root_state.last_turn), (Ok(()), TurnNo(2)));
+}
+
+#[test]
+fn rows_of_asks_are_told_apart_by_call() {
+    let row = Row { to: ROOT, from: ROOT, kind: RowKind::Ask, key: RowKey::Call(AGAIN) };
+    assert_eq!(Scene::asked().rows.into_iter().collect::<Vec<_>>(), vec![row]);
+}

@@ -1,0 +1,495 @@
+//! Worlds as they were seen from outside, with one thing changed.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::Case;
+use super::scene::{AGAIN, CALL, CHILD, ROOT, Scene, ended, id, opened, turn_in};
+use crate::observed::{
+    Acked, Activated, Answer, AnswerSeen, Approver, Aside, AskSeen, Boot, Causes, ContextGiven, ControlSeen, Death,
+    Effect, Failure, Given, Heard, Listing, Observed, Offer, Probe, QueueAnswer, QueueSeen, Recovery, Restart,
+    RestartBudget, Shutdown, Stop, SubscriberLog, Under, When, Why, Work,
+};
+use crate::world::Frame;
+use crate::{InvariantId, tree};
+use subtend_session::authority::{Access, Rule, Verdict as Answered};
+use subtend_session::ids::{AttemptNo, Epoch, RunKey, RunNo, Seq, SessionId, TurnNo};
+use subtend_session::message::Message;
+use subtend_session::outcome::{By, FailKind, Outcome};
+use subtend_session::place::{BranchKind, Owner};
+use subtend_session::record::{AskBy, AskVerdict, BranchCreated, Hold, Record};
+
+mod good;
+
+const OF_ROOT: RunKey = RunKey { session: ROOT, run: RunNo(1) };
+const OF_CHILD: RunKey = RunKey { session: CHILD, run: RunNo(1) };
+
+fn when(order: u64) -> When {
+    When { order, ms: order * 10 }
+}
+
+fn effect(run: RunKey, work: Work, started: u64, gone: Option<u64>) -> Effect {
+    Effect { run, epoch: Epoch(1), work, started: when(started), durable: None, gone: gone.map(when) }
+}
+
+fn model(turn: u32) -> Work {
+    Work::Model(TurnNo(turn), AttemptNo(1))
+}
+
+fn tool(repeatable: bool) -> Work {
+    Work::Tool { call: CALL, repeatable }
+}
+
+fn answer(given: Given, answer: Answer) -> AnswerSeen {
+    AnswerSeen { run: OF_ROOT, given, at: when(9), answer }
+}
+
+fn put(len: u64, answer: QueueAnswer) -> QueueSeen {
+    QueueSeen { session: ROOT, queue: "queue".into(), at: when(9), len, bound: 2, answer }
+}
+
+fn write(resource: &str) -> Access {
+    Access { action: "fs.write".into(), resource: resource.into() }
+}
+
+fn probe(session: SessionId, resource: &str, verdict: Answered, under: Under) -> Probe {
+    Probe { session, access: write(resource), verdict, under }
+}
+
+fn rule(verdict: Answered) -> Rule {
+    Rule { action: "fs.write".into(), resource: "*".into(), verdict }
+}
+
+fn offer(offered: bool, best: Answered) -> Offer {
+    Offer { tool: "task".into(), offered, best, can_ask: false }
+}
+
+fn context(turn: u32, tools: Vec<Offer>, messages: Option<Vec<Message>>) -> ContextGiven {
+    let messages = messages.map(Arc::new);
+    ContextGiven { run: OF_ROOT, turn: TurnNo(turn), attempt: AttemptNo(1), messages, tools }
+}
+
+fn restart(order: u64, admitted: bool) -> Restart {
+    let run = (!admitted).then_some(RunNo(1));
+    Restart { session: CHILD, at: when(order), supervisor: 0, admitted, run }
+}
+
+fn death(order: u64, took: &[SessionId]) -> Death {
+    let command = Some((7, "submit".into()));
+    Death { session: CHILD, at: when(order), command, took: took.iter().copied().collect() }
+}
+
+fn activated(epoch: u32, why: Why, last: u64) -> Activated {
+    Activated { session: CHILD, epoch: Epoch(epoch), at: when(u64::from(epoch)), why, last: Seq(last) }
+}
+
+fn stop(session: SessionId, order: u64, killed: bool) -> Stop {
+    Stop { session, at: when(order), killed, run: Some(RunNo(1)) }
+}
+
+fn shutdown(returned: Option<u64>) -> Option<Shutdown> {
+    Some(Shutdown { asked: when(20), returned: returned.map(when), grace_ms: 100 })
+}
+
+fn log(heard: Vec<Heard>) -> SubscriberLog {
+    SubscriberLog { name: "reader".into(), follows: Some((ROOT, Seq(1))), heard, dry: false }
+}
+
+fn ask(opened: u64, answered: Option<(u64, AskBy)>) -> AskSeen {
+    let answered = answered.map(|(order, by)| (when(order), by));
+    AskSeen { session: ROOT, call: AGAIN, opened: when(opened), answered }
+}
+
+fn recovery(cut: u32, outcome: Outcome) -> Recovery {
+    Recovery { crash: "after write 7".into(), cut, ends: [(OF_CHILD, outcome)].into() }
+}
+
+fn aside(scene: &mut Scene) -> &mut Aside {
+    scene.observed.aside.as_mut().expect("damage was seen")
+}
+
+fn all_heard() -> Vec<Heard> {
+    (1..=13).map(|seq| Heard::Record(ROOT, Seq(seq))).collect()
+}
+
+/// Everything seen of the good scene, and nothing wrong with it.
+fn seen() -> Observed {
+    let budget = RestartBudget { max: 1, within_ms: 1000, storm: Some((2, 100)) };
+    let causes = Causes { boots: 0, ..Causes::default() };
+    Observed {
+        now: when(30),
+        grace_ms: Some(50),
+        healed: true,
+        ended: [(OF_CHILD, when(8)), (OF_ROOT, when(12))].into(),
+        fired: [(OF_CHILD, when(8))].into(),
+        armed: Some(BTreeSet::new()),
+        causes: Some(causes),
+        effects: vec![
+            Effect { durable: Some(Seq(6)), ..effect(OF_ROOT, model(1), 1, Some(2)) },
+            effect(OF_ROOT, tool(false), 2, Some(3)),
+            effect(OF_CHILD, model(1), 3, Some(4)),
+            effect(OF_CHILD, Work::Held("process".into()), 3, Some(9)),
+        ],
+        contexts: vec![context(1, vec![offer(true, Answered::Allow)], Some(Vec::new()))],
+        answers: vec![
+            answer(Given::Cancel(By::Person), Answer::Ended(Outcome::Completed)),
+            answer(Given::Late, Answer::Stale(0)),
+            AnswerSeen { run: RunKey { session: ROOT, run: RunNo(2) }, ..answer(Given::End, Answer::NotFound) },
+        ],
+        controls: vec![ControlSeen { session: ROOT, given: when(1), handled: when(2), waited_for: 1 }],
+        queues: vec![put(1, QueueAnswer::Taken(Some(id(1)))), put(2, QueueAnswer::Busy)],
+        acked: vec![Acked { session: ROOT, seq: Seq(13), at: when(12), durable: Some(Seq(13)) }],
+        subscribers: vec![
+            SubscriberLog { dry: true, ..log(all_heard()) },
+            log(vec![Heard::Record(ROOT, Seq(1)), Heard::Missed(2), Heard::Record(ROOT, Seq(4))]),
+            log(vec![Heard::Skipped(ROOT, Seq(1), Seq(9)), Heard::Record(ROOT, Seq(10))]),
+        ],
+        listings: vec![Listing { root: ROOT, listed: BTreeSet::new(), reached: Some(BTreeSet::new()) }],
+        activations: vec![activated(1, Why::Birth, 3), activated(2, Why::Restart, 4), activated(3, Why::Restart, 4)],
+        budget: Some(budget),
+        deaths: vec![death(1, &[]), death(2, &[])],
+        restarts: vec![restart(1, true)],
+        stops: vec![stop(CHILD, 21, false), stop(ROOT, 22, false)],
+        shutdown: shutdown(Some(23)),
+        probes: vec![
+            probe(ROOT, "b", Answered::Allow, Under::Present),
+            probe(CHILD, "b", Answered::Ask, Under::Present),
+            probe(CHILD, "b", Answered::Deny, Under::Added { at: ROOT, rule: rule(Answered::Deny) }),
+            probe(CHILD, "b", Answered::Ask, Under::Reordered),
+            probe(CHILD, "b", Answered::Ask, Under::After("a restart".into())),
+        ],
+        approvers: Some(vec![Approver { from: when(5), until: Some(when(9)) }]),
+        asks: vec![
+            ask(1, Some((1, AskBy::NoApprover))),
+            ask(6, Some((7, AskBy::Person))),
+            ask(6, Some((16, AskBy::Deadline))),
+        ],
+        ask_ms: Some(100),
+        boots: vec![Boot { at: when(1), at_rest: false, wrote: 3 }, Boot { at: when(2), at_rest: true, wrote: 0 }],
+        recoveries: vec![recovery(0, Outcome::Lost), recovery(2, Outcome::Lost)],
+        aside: Some(Aside {
+            damaged: [id(77)].map(|input| SessionId(input.0)).into(),
+            refused: [id(77)].map(|input| SessionId(input.0)).into(),
+            served: [ROOT, CHILD].into(),
+        }),
+        failures: vec![Failure { at: when(11), reopened: Some(when(13)), durable: [(ROOT, Seq(13))].into() }],
+        ..Observed::default()
+    }
+}
+
+fn good() -> Scene {
+    let mut scene = Scene::good();
+    scene.observed = seen();
+    scene
+}
+
+fn child_at_work() -> Scene {
+    let mut scene = Scene::child_at_work();
+    scene.observed = Observed { now: when(30), grace_ms: Some(50), ..Observed::default() };
+    scene
+}
+
+/// A root that closes over a child that has not been told of its end, and the child's end as its own matter.
+fn closes_over_a_child(ended_by: Epoch) -> Scene {
+    let mut scene = child_at_work();
+    let outcome = Outcome::Failed { kind: FailKind::Refused };
+    let why = Box::new(Hold::Closing { outcome: outcome.clone(), queue_stands: true });
+    scene.root.extend([Record::RunHeld { run: RunNo(1), why }, ended(1, outcome)]);
+    scene.child.push(ended(1, Outcome::Lost));
+    let at = u64::try_from(scene.root.len()).unwrap();
+    scene.frames[1].count += 1;
+    scene.frames.push(Frame { first_seq: Seq(at), count: 1, epoch: ended_by });
+    scene
+}
+
+/// Nor may another activation of the same life: only a start of the host cannot wait.
+#[test]
+fn a_start_may_end_what_an_earlier_one_held_before_what_it_owns_and_nothing_else_may() {
+    let held = |ended_by, boots| {
+        let mut scene = closes_over_a_child(ended_by);
+        scene.observed.causes = Some(Causes { boots, ..Causes::default() });
+        scene.with(tree::ends_after_owned).is_ok()
+    };
+    assert_eq!([held(Epoch(3), 1), held(Epoch(2), 1), held(Epoch(3), 0)], [true, false, false]);
+}
+
+pub(super) const SIGHTS: &[Case] = &[
+    ("an acknowledged record is gone", good, |s| s.observed.acked[0].seq = Seq(99), &[InvariantId::J1]),
+    ("a call before its intent", good, |s| s.observed.effects[0].durable = Some(Seq(5)), &[InvariantId::J5]),
+    ("a word before its record", good, |s| s.observed.acked[0].durable = Some(Seq(12)), &[InvariantId::J5]),
+    ("a start at rest that writes", good, |s| s.observed.boots[1].wrote = 1, &[InvariantId::J7]),
+    (
+        "another end where a recovery was cut",
+        good,
+        |s| s.observed.recoveries[1] = recovery(2, Outcome::Completed),
+        &[InvariantId::J7],
+    ),
+    ("no end where a recovery was cut", good, |s| s.observed.recoveries[1].ends.clear(), &[InvariantId::J7]),
+    ("damaged, and it answers", good, |s| _ = aside(s).damaged.insert(ROOT), &[InvariantId::J8]),
+    ("damaged, and it is silent", good, |s| aside(s).refused.clear(), &[InvariantId::J8]),
+    ("refused, and nothing is wrong with it", good, |s| _ = aside(s).refused.insert(CHILD), &[InvariantId::J8]),
+    ("one that does not start beside the damage", good, |s| _ = aside(s).served.remove(&CHILD), &[InvariantId::J8]),
+    (
+        "a word on what came after a failure",
+        good,
+        |s| _ = s.observed.failures[0].durable.insert(ROOT, Seq(12)),
+        &[InvariantId::J9],
+    ),
+    ("a word of a session that was not there", good, |s| s.observed.failures[0].durable.clear(), &[InvariantId::J9]),
+    ("told of another end", good, |s| s.observed.answers[0].answer = Answer::Ended(Outcome::Lost), &[InvariantId::S2]),
+    ("a cancel that was done and was not", good, |s| s.observed.answers[0].answer = Answer::Done, &[InvariantId::S2]),
+    (
+        "a cancel that was done, and the run goes on",
+        child_at_work,
+        |s| s.observed.answers.push(answer(Given::Cancel(By::Person), Answer::Done)),
+        &[InvariantId::S2],
+    ),
+    (
+        "ended, it says, and it has not",
+        child_at_work,
+        |s| s.observed.answers.push(answer(Given::Interrupt(By::Person), Answer::Ended(Outcome::Lost))),
+        &[InvariantId::S3],
+    ),
+    ("a late word that is recorded", good, |s| s.observed.answers[1].answer = Answer::Stale(1), &[InvariantId::S3]),
+    ("an effect of an ended run", good, |s| s.observed.effects[2].started = when(9), &[InvariantId::S5]),
+    ("an effect beyond the grace", good, |s| s.observed.effects[2].gone = Some(when(14)), &[InvariantId::S5]),
+    ("a run long after the last fault", child_at_work, |s| s.observed.healed = true, &[InvariantId::S6]),
+    (
+        "a model call without a deadline",
+        child_at_work,
+        |s| s.observed.armed = Some(BTreeSet::new()),
+        &[InvariantId::S6],
+    ),
+    (
+        "cancelled by a person who did not",
+        child_at_work,
+        |s| {
+            s.observed.causes = Some(Causes::default());
+            s.child.push(ended(1, Outcome::Cancelled { by: By::Person }));
+        },
+        &[InvariantId::S8],
+    ),
+    (
+        "lost, and the host went on",
+        child_at_work,
+        |s| {
+            s.observed.causes = Some(Causes::default());
+            s.child.push(ended(1, Outcome::Lost));
+        },
+        &[InvariantId::S8],
+    ),
+    ("started after its token", good, |s| _ = s.observed.fired.insert(OF_ROOT, when(1)), &[InvariantId::T4]),
+    (
+        "cancelled, and beyond the grace",
+        child_at_work,
+        |s| _ = s.observed.cancelled.insert(OF_ROOT, when(2)),
+        &[InvariantId::T5],
+    ),
+    (
+        "a detached run that nobody meant",
+        child_at_work,
+        |s| {
+            let Some(Record::RunOpened(opened)) = s.child.get_mut(2) else { panic!("the child has a run") };
+            opened.owner = subtend_session::place::Owner::Detached { by_host: true };
+            opened.wall_cap_at = Some(9);
+            s.child.push(ended(1, Outcome::Cancelled { by: By::Host }));
+            s.observed.causes = Some(Causes::default());
+        },
+        &[InvariantId::T6],
+    ),
+    ("a sibling goes with it", good, |s| s.observed.deaths[0] = death(1, &[ROOT]), &[InvariantId::T8]),
+    (
+        "alive, and not listed",
+        child_at_work,
+        |s| {
+            let listed = BTreeSet::new();
+            s.observed.listings.push(Listing { root: ROOT, listed, reached: None });
+        },
+        &[InvariantId::T9],
+    ),
+    (
+        "listed, and not reached",
+        child_at_work,
+        |s| {
+            let listed = BTreeSet::from([CHILD]);
+            s.observed.listings.push(Listing { root: ROOT, listed, reached: Some(BTreeSet::new()) });
+        },
+        &[InvariantId::T9],
+    ),
+    (
+        "a model that does not hear",
+        good,
+        |s| {
+            let items = vec![super::notice(1, Outcome::Completed)];
+            s.root[super::TAKEN] = super::taken(subtend_session::record::Carrier::Message, items);
+            s.observed.contexts.push(context(2, Vec::new(), Some(Vec::new())));
+        },
+        &[InvariantId::N5],
+    ),
+    ("an event twice", good, |s| s.observed.subscribers[1].heard.push(Heard::Record(ROOT, Seq(4))), &[InvariantId::N6]),
+    (
+        "more missed than was said",
+        good,
+        |s| s.observed.subscribers[1].heard.push(Heard::Record(ROOT, Seq(6))),
+        &[InvariantId::N6],
+    ),
+    ("the last event is not heard", good, |s| _ = s.observed.subscribers[0].heard.pop(), &[InvariantId::N6]),
+    (
+        "an effect twice",
+        good,
+        |s| s.observed.effects.push(effect(OF_ROOT, tool(false), 4, Some(5))),
+        &[InvariantId::E1],
+    ),
+    (
+        "an answer that is in no record",
+        good,
+        |s| {
+            let stray = Message::Assistant { seq: Seq(2), text: None, reasoning: None, calls: [].into() };
+            s.observed.contexts[0].messages = Some(Arc::new(vec![stray]));
+        },
+        &[InvariantId::E2],
+    ),
+    (
+        "a model is given what was rolled back",
+        good,
+        |s| {
+            s.root.push(Record::RolledBack { run: RunNo(1), by: By::Person });
+            s.root.extend([opened(2, Owner::Person), turn_in(2, 3, 1)]);
+            let said = Message::Assistant { seq: Seq(7), text: None, reasoning: None, calls: [].into() };
+            s.observed.contexts.push(context(3, Vec::new(), Some(vec![said])));
+        },
+        &[InvariantId::E2],
+    ),
+    (
+        "a model is given a result of what was rolled back",
+        good,
+        |s| {
+            s.root.push(Record::RolledBack { run: RunNo(1), by: By::Person });
+            s.root.extend([opened(2, Owner::Person), turn_in(2, 3, 1)]);
+            let result = Message::Result { call: CALL, error: false, content: "ok".into() };
+            s.observed.contexts.push(context(3, Vec::new(), Some(vec![result])));
+        },
+        &[InvariantId::E2],
+    ),
+    (
+        "a branch inherits what was rolled back",
+        good,
+        |s| {
+            s.root.push(Record::RolledBack { run: RunNo(1), by: By::Person });
+            let (short, agent) = (CHILD.short(), "general".into());
+            let (child, at, by, kind) = (CHILD, Seq(7), By::Person, BranchKind::Human);
+            s.root.push(Record::BranchCreated(Box::new(BranchCreated { child, short, agent, kind, at, by })));
+            let said = Message::Assistant { seq: Seq(7), text: None, reasoning: None, calls: [].into() };
+            if let Record::SessionCreated(created) = &mut s.child[0] {
+                created.inherited = Arc::new(vec![said]);
+            }
+        },
+        &[InvariantId::E2],
+    ),
+    ("a process that nobody needs", good, |s| s.observed.effects[3].gone = None, &[InvariantId::E5]),
+    ("a restart beyond the budget", good, |s| s.observed.restarts.push(restart(2, true)), &[InvariantId::V1]),
+    ("given up with restarts left", good, |s| s.observed.restarts = vec![restart(2, false)], &[InvariantId::V1]),
+    ("given up, and it went on", good, |s| s.observed.restarts.push(restart(2, false)), &[InvariantId::V1]),
+    ("an attempt twice", good, |s| s.observed.effects.push(effect(OF_CHILD, model(1), 4, Some(5))), &[InvariantId::V2]),
+    ("a third death by one command", good, |s| s.observed.deaths.push(death(3, &[])), &[InvariantId::V3]),
+    (
+        "a command that killed once",
+        good,
+        |s| {
+            let command = Some("submit".into());
+            s.child[7] = ended(1, Outcome::RestartsExhausted { command });
+            s.observed.deaths.truncate(1);
+        },
+        &[InvariantId::V3],
+    ),
+    (
+        "a fourth start for nothing",
+        good,
+        |s| s.observed.activations.extend([activated(4, Why::Restart, 4), activated(5, Why::Boot, 4)]),
+        &[InvariantId::V3],
+    ),
+    (
+        "started by an activation after the end",
+        good,
+        |s| {
+            s.observed.activations.push(activated(4, Why::Restart, 8));
+            s.observed.effects[2].epoch = Epoch(4);
+        },
+        &[InvariantId::V4],
+    ),
+    ("stopped after its owner", good, |s| s.observed.stops[0].at = when(23), &[InvariantId::V5]),
+    ("killed in its grace", good, |s| s.observed.stops[0].killed = true, &[InvariantId::V5]),
+    ("taken after the shutdown", good, |s| s.observed.queues[0].at = when(21), &[InvariantId::V5]),
+    (
+        "alive after the shutdown",
+        good,
+        |s| s.observed.activations.push(activated(25, Why::Message, 8)),
+        &[InvariantId::V5],
+    ),
+    (
+        "taken into an inbox after the shutdown",
+        good,
+        |s| s.observed.queues.push(QueueSeen { at: when(21), ..put(0, QueueAnswer::Taken(None)) }),
+        &[InvariantId::V5],
+    ),
+    ("beyond the bound", good, |s| s.observed.queues[0].len = 2, &[InvariantId::B1]),
+    ("busy with room", good, |s| s.observed.queues[1].len = 1, &[InvariantId::B1]),
+    ("the sender fails", good, |s| s.observed.queues[1].answer = QueueAnswer::Failed, &[InvariantId::B1]),
+    (
+        "a receipt and no input",
+        good,
+        |s| s.observed.queues[0].answer = QueueAnswer::Taken(Some(id(99))),
+        &[InvariantId::B1],
+    ),
+    ("a control behind data", good, |s| s.observed.controls[0].waited_for = 2, &[InvariantId::B2]),
+    ("more than its parent", good, |s| s.observed.probes[0].verdict = Answered::Deny, &[InvariantId::P1]),
+    ("a deny that allows", good, |s| s.observed.probes[2].verdict = Answered::Allow, &[InvariantId::P2]),
+    (
+        "an allow that exceeds",
+        good,
+        |s| {
+            s.observed.probes[0].verdict = Answered::Ask;
+            let added = Under::Added { at: CHILD, rule: rule(Answered::Allow) };
+            s.observed.probes[2] = probe(CHILD, "b", Answered::Allow, added);
+        },
+        &[InvariantId::P2],
+    ),
+    ("the order of rules", good, |s| s.observed.probes[3].verdict = Answered::Deny, &[InvariantId::P3]),
+    (
+        "more after a restart than at birth",
+        good,
+        |s| s.observed.probes.push(probe(CHILD, "secret", Answered::Ask, Under::After("a restart".into()))),
+        &[InvariantId::P4],
+    ),
+    ("denied, and somebody was there", good, |s| s.observed.asks[0].opened = when(6), &[InvariantId::P5]),
+    (
+        "nobody there, and it waits",
+        good,
+        |s| s.observed.asks[0].answered = Some((when(4), AskBy::NoApprover)),
+        &[InvariantId::P5],
+    ),
+    ("an early deadline", good, |s| s.observed.asks[2].answered = Some((when(8), AskBy::Deadline)), &[InvariantId::P5]),
+    ("an ask for ever", good, |s| s.observed.asks[2].answered = None, &[InvariantId::P5]),
+    ("answered by nobody", good, |s| s.observed.asks[1] = ask(10, Some((11, AskBy::Person))), &[InvariantId::P5]),
+    (
+        "offered, and denied",
+        good,
+        |s| s.observed.contexts[0].tools = vec![offer(true, Answered::Deny)],
+        &[InvariantId::P7],
+    ),
+    (
+        "kept back, and run",
+        good,
+        |s| s.observed.contexts[0].tools = vec![offer(false, Answered::Deny)],
+        &[InvariantId::P7],
+    ),
+    (
+        "kept back, and run on a word for something else",
+        Scene::allowed,
+        |s| {
+            s.root[13] = Record::AskAnswered { call: AGAIN, verdict: AskVerdict::Always, by: AskBy::Person };
+            s.observed.contexts.push(context(1, vec![offer(false, Answered::Deny)], None));
+        },
+        &[InvariantId::P7],
+    ),
+];

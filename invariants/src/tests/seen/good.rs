@@ -1,0 +1,23 @@
+//! A good scene holds as it is seen.
+
+use super::*;
+
+#[test]
+fn a_good_world_holds_as_it_is_seen() {
+    let scene = good();
+    assert_eq!(scene.with(crate::always), Ok(()));
+    assert_eq!(scene.with(crate::quiescent), Ok(()));
+    assert_eq!(child_at_work().with(crate::always), Ok(()));
+}
+
+/// What is kept back and run on a word for it is no fault.
+#[test]
+fn a_person_s_word_is_for_what_was_asked_and_an_always_for_what_is_the_same() {
+    for word in [AskVerdict::Allow, AskVerdict::Always] {
+        let mut scene = Scene::allowed();
+        scene.root[13] = Record::AskAnswered { call: AGAIN, verdict: word, by: AskBy::Person };
+        let mut scene = Scene::of(scene.root, scene.child);
+        scene.observed.contexts.push(context(2, vec![offer(false, Answered::Deny)], None));
+        assert_eq!(scene.with(crate::always), Ok(()), "{word:?}");
+    }
+}

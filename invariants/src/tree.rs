@@ -1,0 +1,374 @@
+//! Trees: T-1 to T-7, and the ceilings of P-1.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::world::{Seen, SeenRun, World, by_owner};
+use crate::{InvariantId, Verdict, ensure, ensure_if};
+use subtend_session::ids::{RunKey, SessionId};
+use subtend_session::message::Message;
+use subtend_session::outcome::{By, Outcome, OutcomeKind};
+use subtend_session::place::{BranchKind, Owner, Place};
+use subtend_session::record::BranchCreated;
+
+/// A call made the child, or a branch: in either case its parent has the record.
+pub(super) fn parents_know(world: &World<'_>) -> Verdict {
+    for (session, seen) in &world.sessions {
+        let Some(Place::Child { parent, call, kind, .. }) = seen.place() else { continue };
+        let Some(parent) = world.sessions.get(parent) else {
+            ensure(world.lacks(*parent), InvariantId::T1, *session, || format!("its parent {parent} is not there"))?;
+            continue;
+        };
+        let known = match call {
+            Some(call) => parent.spawned.iter().any(|(_, spawned)| spawned.child == *session && spawned.call == *call),
+            None => parent.branches.iter().any(|(_, branch)| branch.child == *session && branch.kind == *kind),
+        };
+        ensure(known, InvariantId::T1, *session, || match call {
+            Some(call) => format!("its parent has no record of call {call} making it"),
+            None => format!("its parent has no record of a {kind:?} branch"),
+        })?;
+    }
+    Ok(())
+}
+
+pub(super) fn places(world: &World<'_>) -> Verdict {
+    let mut mothers: BTreeMap<SessionId, SessionId> = BTreeMap::new();
+    for (session, seen) in &world.sessions {
+        for (_, spawned) in &seen.spawned {
+            let other = mothers.insert(spawned.child, *session);
+            ensure(other.is_none(), InvariantId::T2, spawned.child, || format!("made by {session} and by {other:?}"))?;
+        }
+        for (at, branch) in &seen.branches {
+            let other = mothers.insert(branch.child, *session);
+            ensure(other.is_none(), InvariantId::T2, branch.child, || format!("made by {session} and by {other:?}"))?;
+            let there = usize::try_from(branch.at.0).is_ok_and(|seq| (1..=*at).contains(&seq));
+            ensure(there, InvariantId::T2, branch.child, || {
+                format!("it hangs on record {} of {session}, which is not before it", branch.at)
+            })?;
+            inherits(world, *session, seen, branch)?;
+        }
+        place(world, *session, seen)?;
+    }
+    Ok(())
+}
+
+/// A branch inherits what was said up to the message that it hangs on, and nothing that came later.
+fn inherits(world: &World<'_>, parent: SessionId, seen: &Seen<'_>, branch: &BranchCreated) -> Verdict {
+    let Some(created) = world.sessions.get(&branch.child).and_then(|child| child.created) else { return Ok(()) };
+    let above = seen.created.map_or(0, |created| created.inherited.len());
+    let later = created.inherited.iter().skip(above).find(|message| match message {
+        Message::User { seq, .. } | Message::Assistant { seq, .. } | Message::Notice { seq, .. } => *seq > branch.at,
+        Message::Result { .. } | Message::Prompt { .. } => false,
+    });
+    ensure(later.is_none(), InvariantId::T2, branch.child, || {
+        format!("it hangs on record {} of {parent}, and inherits {later:?}", branch.at)
+    })
+}
+
+fn place(world: &World<'_>, session: SessionId, seen: &Seen<'_>) -> Verdict {
+    let Some(Place::Child { parent, root, kind, depth, .. }) = seen.place() else { return Ok(()) };
+    if let Some(state) = seen.view.state {
+        let max = state.limits.max_depth;
+        ensure(*depth <= max, InvariantId::T2, session, || format!("depth {depth} where {max} is the limit"))?;
+    }
+    let Some(above) = world.sessions.get(parent).and_then(|parent| parent.place()) else { return Ok(()) };
+    let step = match kind {
+        BranchKind::Subagent => 1,
+        BranchKind::Human | BranchKind::Alternative | BranchKind::Service => 0,
+    };
+    let expected = above.depth().saturating_add(step);
+    ensure(*depth == expected, InvariantId::T2, session, || format!("depth {depth} where {expected} is right"))?;
+    ensure(*root == above.root(*parent), InvariantId::T2, session, || format!("root {root} is not its parent's"))?;
+    let mut passed = BTreeSet::from([session]);
+    let mut at = Some(*parent);
+    while let Some(id) = at {
+        ensure(passed.insert(id), InvariantId::T2, session, || format!("{id} is above itself"))?;
+        at = world.sessions.get(&id).and_then(|seen| seen.place()).and_then(Place::parent);
+    }
+    Ok(())
+}
+
+/// Slots that runs hold, by root: of owned and detached runs, and of those that persons opened in branches.
+fn held(world: &World<'_>) -> [BTreeMap<SessionId, u32>; 2] {
+    let (mut owned, mut persons) = (BTreeMap::new(), BTreeMap::new());
+    for (session, seen) in &world.sessions {
+        let Some(place) = seen.place() else { continue };
+        let Some(run) = seen.view.state.and_then(|state| state.run.as_ref()).filter(|run| run.slot) else { continue };
+        let class = match run.opened.owner {
+            Owner::Run { .. } | Owner::Detached { .. } => &mut owned,
+            Owner::Person | Owner::Host(_) => &mut persons,
+        };
+        let count: &mut u32 = class.entry(place.root(*session)).or_default();
+        *count = count.saturating_add(1);
+    }
+    [owned, persons]
+}
+
+pub(super) fn slots(world: &World<'_>) -> Verdict {
+    let Some(ledger) = world.ledger else { return Ok(()) };
+    for (held, pool) in held(world).iter().zip([&ledger.owned, &ledger.persons]) {
+        let roots: BTreeSet<&SessionId> = pool.used.keys().chain(held.keys()).collect();
+        let mut all = 0_u32;
+        for root in roots {
+            let of = |counts: &BTreeMap<SessionId, u32>| counts.get(root).copied().unwrap_or(0);
+            let (used, holding) = (of(&pool.used), of(held).saturating_add(of(&pool.on_the_way)));
+            all = all.saturating_add(used);
+            let held = ledger.lagging || holding <= used;
+            ensure(held && used <= pool.per_root, InvariantId::T3, *root, || {
+                format!("{holding} hold a slot, {used} are in use, {} exist", pool.per_root)
+            })?;
+            let within = ledger.global.is_none_or(|global| all <= global);
+            ensure(within, InvariantId::T3, *root, || format!("{all} slots are in use of all {:?}", ledger.global))?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn slots_recounted(world: &World<'_>) -> Verdict {
+    let Some(ledger) = world.ledger.filter(|ledger| !ledger.lagging) else { return Ok(()) };
+    for (held, pool) in held(world).iter().zip([&ledger.owned, &ledger.persons]) {
+        for (root, used) in &pool.used {
+            let holding = held.get(root).copied().unwrap_or(0);
+            ensure(holding == *used, InvariantId::T3, *root, || format!("{holding} hold a slot, {used} are in use"))?;
+        }
+    }
+    Ok(())
+}
+
+/// A run that waits has given its slot back: nobody waits behind one that does nothing.
+pub(super) fn idle_hold_none(world: &World<'_>) -> Verdict {
+    for (session, seen) in &world.sessions {
+        let Some(run) = seen.view.state.and_then(|state| state.run.as_ref()).filter(|run| run.slot) else { continue };
+        let works = run.turn.as_ref().is_some_and(|turn| turn.streaming || turn.local > 0);
+        ensure(works, InvariantId::T3, *session, || format!("run {} holds a slot, and only waits", run.no))?;
+    }
+    Ok(())
+}
+
+pub(super) fn no_late_effect(world: &World<'_>) -> Verdict {
+    let Some(ledger) = world.ledger.filter(|ledger| ledger.fired) else { return Ok(()) };
+    let late = ledger.late_effects.first();
+    ensure(late.is_none(), InvariantId::T4, late.map_or(SessionId(uuid::Uuid::nil()), |key| key.session), || {
+        format!("an effect was started after the token of its run had fired: {late:?}")
+    })
+}
+
+/// A cancel names whose word it was, and that word was given.
+pub(super) fn true_cancels(world: &World<'_>) -> Verdict {
+    for (key, run) in world.runs() {
+        let Some(outcome) = run.fixed() else { continue };
+        if let Some(kind) = by_owner(outcome) {
+            let Some((owner, _)) = run.owner() else {
+                return ensure(false, InvariantId::T5, key.session, || {
+                    format!("run {} has no owning run, and {outcome:?}", key.run)
+                });
+            };
+            ensure(is_over(world, owner, kind) || is_left(world, owner, kind), InvariantId::T5, key.session, || {
+                format!("run {} is {outcome:?}, and its owner is not over so", key.run)
+            })?;
+        }
+        if let (Outcome::Cancelled { by: By::Person }, Some(ledger)) = (outcome, world.ledger) {
+            ensure(ledger.cancelled.contains(&key), InvariantId::T5, key.session, || {
+                format!("run {} is cancelled by a person, and nobody did", key.run)
+            })?;
+        }
+        if let (Outcome::Cancelled { by: By::Model { .. } }, Some((owner, call))) = (outcome, run.owner()) {
+            let asked = world
+                .sessions
+                .get(&owner.session)
+                .is_none_or(|owner| owner.cancel_asked.contains(&(key.session, call)));
+            ensure(asked, InvariantId::T5, key.session, || {
+                format!("run {} is cancelled by a model, and none asked", key.run)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// An interrupt ends only runs that its own one waits for, each of which it asked to cancel.
+pub(super) fn interrupts_spare(world: &World<'_>) -> Verdict {
+    for (key, run) in world.runs() {
+        if run.fixed().and_then(by_owner) != Some(OutcomeKind::Interrupted) {
+            continue;
+        }
+        let Some((owner, call)) = run.owner() else { continue };
+        let Some(above) = world.sessions.get(&owner.session) else { continue };
+        // Asked to go on by an owner that was held when the host died: it is over, and nothing was begun.
+        let left =
+            is_left(world, owner, OutcomeKind::Interrupted) || world.run(owner).is_some_and(|it| it.ended.is_some());
+        if !run.started && left && world.causes().is_none_or(|causes| causes.boots > 0) {
+            continue;
+        }
+        let waits = above.blocking().any(|blocking| blocking == (call, key.session));
+        ensure(waits && above.cancel_asked.contains(&(key.session, call)), InvariantId::T6, key.session, || {
+            format!("run {} was ended by an interrupt of {owner:?}, which does not wait for it", key.run)
+        })?;
+    }
+    Ok(())
+}
+
+/// A detached run has a cap of its own, ends with no owner, and by a person's word only with its whole tree or by its own name.
+pub(super) fn detached_stand(world: &World<'_>) -> Verdict {
+    for (key, run) in world.runs() {
+        let Some((_, opened)) = run.opened.filter(|(_, opened)| matches!(opened.owner, Owner::Detached { .. })) else {
+            continue;
+        };
+        ensure(opened.wall_cap_at.is_some() && opened.slot, InvariantId::T6, key.session, || {
+            format!("run {} is detached, and has no cap or no slot of its own", key.run)
+        })?;
+        let Some(outcome) = run.fixed() else { continue };
+        ensure(by_owner(outcome).is_none(), InvariantId::T6, key.session, || {
+            format!("run {} is detached, and ended with an owner: {outcome:?}", key.run)
+        })?;
+        if let (Outcome::Cancelled { by }, Some(causes)) = (outcome, world.causes()) {
+            let root = world.sessions.get(&key.session).and_then(Seen::place).map(|place| place.root(key.session));
+            let meant = causes.cancels.iter().any(|(run, word)| *run == key && word == by)
+                || root.is_some_and(|root| causes.trees.contains(&root));
+            ensure(meant || *by == By::Sweep, InvariantId::T6, key.session, || {
+                format!("run {} is detached and {outcome:?}, and nobody meant it or its tree", key.run)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether `owner` is over as `kind` says, or is about to be cancelled because a run above it is over or cancels it.
+///
+/// One token fires for all that is below, at once: below a run that has not heard of it yet, others may have ended.
+fn is_over(world: &World<'_>, owner: RunKey, kind: OutcomeKind) -> bool {
+    let Some(run) = world.run(owner) else { return world.lacks(owner.session) };
+    let itself =
+        run.fixed().is_some_and(|fixed| fixed.kind() == kind) || (kind == OutcomeKind::Interrupted && run.interrupted);
+    let mut below = owner;
+    let mut above = run.owner();
+    while let Some((key, call)) = above.filter(|_| !itself && kind == OutcomeKind::Cancelled) {
+        let Some(run) = world.run(key) else { return world.lacks(key.session) };
+        let asks =
+            world.sessions.get(&key.session).is_some_and(|seen| seen.cancel_asked.contains(&(below.session, call)));
+        if run.fixed().is_some() || asks {
+            return true;
+        }
+        below = key;
+        above = run.owner();
+    }
+    itself
+}
+
+/// Whether the host died over `owner`, which the sweep has not reached: it will end so. What it asked for is answered before.
+/// One whose end as lost brought its actor down again and again was given up in that very command: what it owned was told
+/// before that it would be lost.
+fn is_left(world: &World<'_>, owner: RunKey, kind: OutcomeKind) -> bool {
+    let given_up = |outcome: &Outcome| matches!(outcome, Outcome::RestartsExhausted { command: Some(command) } if &**command == "lost");
+    if kind == OutcomeKind::Lost && world.run(owner).is_some_and(|run| run.fixed().is_some_and(given_up)) {
+        return true;
+    }
+    let restarted = world.causes().is_none_or(|causes| causes.boots > 0);
+    let will_end = matches!(kind, OutcomeKind::Lost | OutcomeKind::Interrupted | OutcomeKind::OutOfTurns);
+    restarted && will_end && world.run(owner).is_some_and(|run| run.fixed().is_none())
+}
+
+/// Whoever ended with its owner has an owner that is over, and a run that its owner cancelled alone has ended.
+pub(super) fn words_are_kept(world: &World<'_>) -> Verdict {
+    for (key, run) in world.runs() {
+        let (Some((owner, call)), Some(fixed)) = (run.owner(), run.fixed()) else { continue };
+        let above = world.run(owner).is_none_or(|above| above.fixed().is_some());
+        let alone = by_owner(fixed) == Some(OutcomeKind::Interrupted);
+        ensure_if(by_owner(fixed).is_some(), above || alone, InvariantId::T5, key.session, || {
+            format!("run {} is {fixed:?}, and its owner {owner:?} (call {call}) goes on", key.run)
+        })?;
+    }
+    for seen in world.sessions.values() {
+        for (child, key) in &seen.cancel_asked {
+            let mut runs = world.sessions.get(child).into_iter().flat_map(|child| child.runs.values());
+            let goes_on = runs.find(|run| run.owner().is_some_and(|(_, call)| call == *key) && run.fixed().is_none());
+            ensure(goes_on.is_none(), InvariantId::T5, *child, || {
+                format!("the run by key {key} was cancelled by its owner, and goes on")
+            })?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn cancelled_trees_ended(world: &World<'_>) -> Verdict {
+    for (key, run) in world.runs() {
+        let Some((owner, _)) = run.owner() else { continue };
+        let Some(outcome) = world.run(owner).and_then(SeenRun::fixed) else { continue };
+        let cancelled = matches!(outcome, Outcome::Cancelled { .. });
+        ensure_if(cancelled, run.ended.is_some() || running_down(world, key), InvariantId::T5, key.session, || {
+            format!("run {} goes on while its owner {owner:?} is {outcome:?}", key.run)
+        })?;
+    }
+    Ok(())
+}
+
+/// Whether a run is closing too, and waits for what it owns or for local work to stop.
+fn running_down(world: &World<'_>, key: RunKey) -> bool {
+    world.run(key).is_some_and(|run| run.closing.is_some())
+}
+
+/// Whether a start of the host ended a run that an earlier one had held: with the outcome of its hold.
+fn swept(world: &World<'_>, seen: &Seen<'_>, run: &SeenRun<'_>) -> bool {
+    let epochs = run.held.and_then(|at| seen.epoch(at)).zip(run.ended.and_then(|(at, _)| seen.epoch(at)));
+    world.causes().is_none_or(|causes| causes.boots > 0) && epochs.is_some_and(|(held, ended)| held < ended)
+}
+
+/// No run ends while one that it owns has not been noticed; only one that a start of the host ends may, for it cannot wait
+/// for a child that has yet to hear that it is to go on.
+pub(super) fn ends_after_owned(world: &World<'_>) -> Verdict {
+    for (session, seen) in &world.sessions {
+        for (no, run) in &seen.runs {
+            let (Some((opened, _)), Some((ended, end))) = (run.opened, run.ended) else { continue };
+            if end.outcome == Outcome::Lost || swept(world, seen, run) {
+                continue;
+            }
+            for (at, key, child) in seen.keys().filter(|(at, _, _)| (opened..ended).contains(at)) {
+                let noticed = seen.taken_by_key(child, key).any(|(taken, _)| (at..ended).contains(&taken));
+                ensure(noticed, InvariantId::T7, *session, || {
+                    format!("run {no} ended as {:?} before the end of what call {key} opened", end.outcome)
+                })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn owned_ended(world: &World<'_>) -> Verdict {
+    world.runs().try_for_each(|(key, run)| {
+        let Some((owner, _)) = run.owner() else { return Ok(()) };
+        let owner_ended = world.run(owner).is_some_and(|owner| owner.ended.is_some());
+        ensure_if(owner_ended, run.ended.is_some(), InvariantId::T7, key.session, || {
+            format!("run {} goes on, and its owner {owner:?} has ended", key.run)
+        })
+    })
+}
+
+/// What a cancelled run owns has ended within one grace of the cancel's answer.
+pub(super) fn cancelled_in_time(world: &World<'_>) -> Verdict {
+    let Some((observed, grace)) = world.observed.and_then(|observed| Some((observed, observed.grace_ms?))) else {
+        return Ok(());
+    };
+    for (cancelled, when) in &observed.cancelled {
+        let latest = when.ms.saturating_add(grace).saturating_add(observed.late_ms);
+        for (key, run) in world.runs().filter(|(key, _)| key == cancelled || world.is_below(*key, *cancelled)) {
+            let at = observed.ended.get(&key).map_or(observed.now.ms, |ended| ended.ms);
+            let known = run.ended.is_none() || observed.ended.contains_key(&key);
+            ensure_if(known, at <= latest, InvariantId::T5, key.session, || {
+                format!(
+                    "run {} was to end by {latest} ms, as {cancelled:?} was cancelled, and {at} ms is past",
+                    key.run
+                )
+            })?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn ceilings(world: &World<'_>) -> Verdict {
+    for (session, seen) in &world.sessions {
+        let Some(above) = seen.place().and_then(Place::parent).and_then(|parent| world.sessions.get(&parent)) else {
+            continue;
+        };
+        let (Some(mine), Some(above)) = (seen.ceiling(), above.ceiling()) else { continue };
+        ensure(mine.within(above), InvariantId::P1, *session, || format!("{mine:?} is not within {above:?}"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,195 @@
+//! Who is woken by what: N-5.
+
+use std::collections::BTreeSet;
+
+use crate::observed::ContextGiven;
+use crate::world::{Seen, SeenRun, World};
+use crate::{InvariantId, Verdict, ensure, rollback};
+use subtend_session::ids::{CallId, Seq, SessionId};
+use subtend_session::message::Message;
+use subtend_session::place::BranchKind;
+use subtend_session::record::{Carrier, Hold, NoticeTaken, Park, Prompt, Record};
+use subtend_session::state::State;
+
+/// A notice opens no run, does not break into a busy one, and opens no turn unless it wakes.
+pub(super) fn notices_wait(world: &World<'_>) -> Verdict {
+    for (session, seen) in &world.sessions {
+        for run in seen.runs.values() {
+            let Some((_, opened)) = run.opened else { continue };
+            ensure(!opened.inputs.is_empty(), InvariantId::N5, *session, || {
+                format!("run {} was opened, and by no input", opened.run)
+            })?;
+            at_boundaries(*session, seen, run)?;
+        }
+    }
+    Ok(())
+}
+
+/// Why the next turn may start.
+#[derive(Debug, Default)]
+struct Due {
+    /// Whether the last answer stands at a rest point.
+    rest: bool,
+    taken: bool,
+    woken: bool,
+}
+
+fn at_boundaries(session: SessionId, seen: &Seen<'_>, run: &SeenRun<'_>) -> Verdict {
+    let mine: BTreeSet<CallId> = keys_of(seen, run);
+    let (mut streams, mut held) = (false, false);
+    let mut due = Due::default();
+    let records = seen.span(run);
+    for (at, record) in records.iter().enumerate() {
+        match record {
+            Record::TurnStarted { attempt, prompt, .. } => {
+                streams = true;
+                let why = attempt.0 > 1 || *prompt != Prompt::Plain || !due.rest || due.taken || due.woken;
+                ensure(why, InvariantId::N5, session, || {
+                    format!("{record:?} at a rest point where no input was taken and no notice wakes")
+                })?;
+                due = Due::default();
+            }
+            Record::AttemptDiscarded(_) => streams = false,
+            Record::TurnAnswered(answer) => {
+                streams = false;
+                due = Due { rest: answer.calls.is_empty(), ..Due::default() };
+            }
+            Record::InputsTaken { .. } => (held, due.taken) = (false, true),
+            Record::RunHeld { .. } => held = true,
+            Record::NoticeTaken(taken) if taken.carrier == Carrier::Message => {
+                due.woken |= wakes(taken, &mine);
+                let stops = records.get(at..).is_some_and(stops);
+                ensure(!streams || held || stops, InvariantId::N5, session, || {
+                    format!("{record:?} while a model call is in flight")
+                })?;
+            }
+            Record::SessionCreated(_)
+            | Record::RunOpened(_)
+            | Record::RunStarted { .. }
+            | Record::InputAccepted(_)
+            | Record::QueueChanged { .. }
+            | Record::CallStarted { .. }
+            | Record::CallFinished(_)
+            | Record::ChildSpawned(_)
+            | Record::ContinueAsked(_)
+            | Record::ContinueRefused { .. }
+            | Record::CancelAsked { .. }
+            | Record::RunParked { .. }
+            | Record::RunResumed { .. }
+            | Record::RunEnded(_)
+            | Record::NoticeTaken(_)
+            | Record::AskOpened { .. }
+            | Record::AskAnswered { .. }
+            | Record::BranchCreated(_)
+            | Record::AlternativeSwitched { .. }
+            | Record::RolledBack { .. }
+            | Record::TitleSet(_)
+            | Record::SummarySet(_)
+            | Record::MetadataSet(_)
+            | Record::SessionDeleted { .. }
+            | Record::SessionClosed { .. }
+            | Record::SessionReopened { .. } => {}
+        }
+    }
+    Ok(())
+}
+
+/// Keys that the run made itself: those of an earlier one wake it not.
+fn keys_of(seen: &Seen<'_>, run: &SeenRun<'_>) -> BTreeSet<CallId> {
+    let from = run.opened.map_or(usize::MAX, |(at, _)| at);
+    let to = run.ended.map_or(usize::MAX, |(at, _)| at);
+    seen.keys().filter(|(at, ..)| (from..to).contains(at)).map(|(_, key, _)| key).collect()
+}
+
+fn wakes(taken: &NoticeTaken, mine: &BTreeSet<CallId>) -> bool {
+    taken.items.iter().any(|item| item.waking && item.key.is_some_and(|key| mine.contains(&key)))
+}
+
+/// Whether what is taken here is stored for a run that is held or ends in the same decision.
+pub(super) fn stops(records: &[Record]) -> bool {
+    let next = records.iter().find(|record| {
+        !matches!(
+            record,
+            Record::NoticeTaken(_)
+                | Record::CallFinished(_)
+                | Record::AttemptDiscarded(_)
+                | Record::AskAnswered { .. }
+                | Record::CancelAsked { .. }
+        )
+    });
+    matches!(next, Some(Record::RunHeld { .. } | Record::RunEnded(_)))
+}
+
+/// A run at rest whose owned run has ended goes on.
+pub(super) fn the_idle_wake(world: &World<'_>) -> Verdict {
+    for (session, seen) in &world.sessions {
+        let Some(run) = seen.view.state.filter(|state| idles(state)).and_then(|state| state.run.as_ref()) else {
+            continue;
+        };
+        let Some(known) = seen.runs.get(&run.no) else { continue };
+        let mine = keys_of(seen, known);
+        let records = seen.span(known).iter().rev();
+        let since = records.take_while(|record| !matches!(record, Record::TurnStarted { .. } | Record::RunHeld { .. }));
+        let woken = since.into_iter().any(|record| {
+            let Record::NoticeTaken(taken) = record else { return false };
+            taken.carrier == Carrier::Message && wakes(taken, &mine)
+        });
+        ensure(!woken || run.is_spent(), InvariantId::N5, *session, || {
+            format!("run {} heard of the end of a run that it waits for, and sleeps on", run.no)
+        })?;
+    }
+    Ok(())
+}
+
+/// Whether a run stands at rest and is neither held nor waits for a slot.
+fn idles(state: &State) -> bool {
+    state.run.as_ref().is_some_and(|run| {
+        let turn = run.turn.as_ref().is_some_and(|turn| !turn.streaming && turn.open == 0);
+        let held = matches!(run.hold, Some(Hold::Closing { .. } | Hold::Interrupted { .. } | Hold::OutOfTurns));
+        run.started && turn && !held && run.parked != Some(Park::Slot)
+    })
+}
+
+/// Every notice that was stored before a turn stands in what its model call is given.
+pub(super) fn the_model_hears(world: &World<'_>) -> Verdict {
+    let Some(observed) = world.observed else { return Ok(()) };
+    for given in &observed.contexts {
+        let (Some(messages), Some(seen)) = (&given.messages, world.sessions.get(&given.run.session)) else { continue };
+        // Where another alternative is seen, what lies behind the original answer is not.
+        if seen.view.records.iter().any(|record| matches!(record, Record::AlternativeSwitched { .. })) {
+            continue;
+        }
+        let shown: BTreeSet<Seq> = messages
+            .iter()
+            .filter_map(|message| match message {
+                Message::Notice { seq, .. } => Some(*seq),
+                Message::User { .. } | Message::Assistant { .. } | Message::Result { .. } | Message::Prompt { .. } => {
+                    None
+                }
+            })
+            .collect();
+        let missing = stored_before(seen, given).into_iter().find(|seq| !shown.contains(seq));
+        ensure(missing.is_none(), InvariantId::N5, given.run.session, || {
+            format!("turn {} does not hear of the notice of record {missing:?}", given.turn)
+        })?;
+    }
+    Ok(())
+}
+
+fn stored_before(seen: &Seen<'_>, given: &ContextGiven) -> Vec<Seq> {
+    let alternatives = seen.branches.iter().filter(|(_, branch)| branch.kind == BranchKind::Alternative);
+    let silent: BTreeSet<SessionId> = alternatives.map(|(_, branch)| branch.child).collect();
+    let starts = |record: &Record| matches!(record, Record::TurnStarted { turn, attempt, .. } if (*turn, *attempt) == (given.turn, given.attempt));
+    let start = seen.view.records.iter().position(starts).unwrap_or(seen.view.records.len());
+    let hidden = rollback::hidden_before(seen, start);
+    let before = (1_u64..).map(Seq).zip(seen.view.records).take(start);
+    before
+        .filter(|(seq, record)| {
+            let Record::NoticeTaken(taken) = record else { return false };
+            let heard = taken.carrier == Carrier::Message && !hidden.contains(seq);
+            // A run that a person opened is for views only (K26).
+            heard && taken.items.iter().any(|item| item.key.is_some() && !silent.contains(&item.child))
+        })
+        .map(|(seq, _)| seq)
+        .collect()
+}

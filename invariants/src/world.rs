@@ -1,0 +1,432 @@
+//! What the predicates look at: plain data that a model or an audit fills.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::observed::{Causes, Observed};
+use subtend_session::authority::Authority;
+use subtend_session::call::CallEnd;
+use subtend_session::ids::{AttemptNo, CallId, Epoch, RunKey, RunNo, Seq, SessionId, Text, TurnNo};
+use subtend_session::index::Row;
+use subtend_session::limits::Limits;
+use subtend_session::outcome::{By, Outcome};
+use subtend_session::place::{Mode, Owner, Place};
+use subtend_session::record::{
+    AskBy, AskVerdict, BranchCreated, Carrier, ChildSpawned, ContinueAsked, ContinueRefusal, Hold, Notice, Record,
+    RunEnded, RunOpened, SessionCreated,
+};
+use subtend_session::state::State;
+
+/// Sessions, obligations and what is in use, at one instant.
+///
+/// Build it with [`World::new`], which reads the records once; predicates share what it found.
+#[derive(Debug)]
+pub struct World<'a> {
+    pub(super) sessions: BTreeMap<SessionId, Seen<'a>>,
+    pub(super) rows: &'a BTreeSet<Row>,
+    pub(super) ledger: Option<&'a Ledger>,
+    pub(super) observed: Option<&'a Observed>,
+    pub(super) complete: bool,
+    pub(super) erased: BTreeSet<SessionId>,
+}
+
+/// One session, as it is known.
+#[derive(Clone, Debug, Default)]
+pub struct View<'a> {
+    /// Its durable records, from sequence number 1.
+    pub records: &'a [Record],
+    /// The frames that hold them; empty where they are not known.
+    pub frames: &'a [Frame],
+    /// Its state: of the activation, or folded.
+    pub state: Option<&'a State>,
+    /// The fold of the records, where it is to be compared with the state.
+    pub folded: Option<&'a State>,
+    /// What its activation has asked for and not got; absent when nothing is activated.
+    pub activation: Option<Activation>,
+}
+
+/// A frame: the records of one session in one batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Frame {
+    /// Its first record.
+    pub first_seq: Seq,
+    /// How many records it holds.
+    pub count: u32,
+    /// The activation that wrote it.
+    pub epoch: Epoch,
+}
+
+/// What an activation has asked for and not got yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Activation {
+    /// Its number.
+    pub epoch: Epoch,
+    /// Model calls in flight or due.
+    pub models: Vec<(TurnNo, AttemptNo)>,
+    /// Local tools in flight.
+    pub tools: BTreeSet<CallId>,
+    /// The run for which a slot is asked.
+    pub slot: Option<RunNo>,
+    /// Child calls that the ledger is asked about.
+    pub admits: BTreeSet<CallId>,
+}
+
+/// Slots and tokens of all trees, and who cancelled what.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ledger {
+    /// Slots of the whole host, of each class, where they are bounded.
+    pub global: Option<u32>,
+    /// Whether the states of the sessions may lag behind these counts; then they are not compared with them.
+    pub lagging: bool,
+    /// Slots of owned and detached runs.
+    pub owned: Pool,
+    /// Slots of runs that persons opened in branches.
+    pub persons: Pool,
+    /// Runs that a person cancelled.
+    pub cancelled: BTreeSet<RunKey>,
+    /// Whether any token has fired; before that no effect can be late.
+    pub fired: bool,
+    /// Runs that started an effect after the token of one of their owners had fired.
+    pub late_effects: BTreeSet<RunKey>,
+}
+
+/// Slots of one class.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pool {
+    /// Slots of each root.
+    pub per_root: u32,
+    /// Slots in use, by root, as the ledger counts them.
+    pub used: BTreeMap<SessionId, u32>,
+    /// Slots granted whose word has not arrived, by root.
+    pub on_the_way: BTreeMap<SessionId, u32>,
+}
+
+/// A session with what its records say, in the order of the journal.
+#[derive(Debug)]
+pub(super) struct Seen<'a> {
+    pub(super) view: View<'a>,
+    pub(super) created: Option<&'a SessionCreated>,
+    pub(super) runs: BTreeMap<RunNo, SeenRun<'a>>,
+    pub(super) spawned: Vec<(usize, &'a ChildSpawned)>,
+    pub(super) continued: Vec<(usize, &'a ContinueAsked)>,
+    pub(super) branches: Vec<(usize, &'a BranchCreated)>,
+    pub(super) refused: Vec<(SessionId, CallId, ContinueRefusal)>,
+    pub(super) taken: Vec<(usize, &'a Notice)>,
+    pub(super) cancel_asked: Vec<(SessionId, CallId)>,
+    /// The calls by which models cancelled, each with what it cancelled.
+    pub(super) model_cancels: Vec<(CallId, SessionId, CallId)>,
+    /// Calls that a person was asked for.
+    pub(super) asks: BTreeMap<CallId, SeenAsk<'a>>,
+    /// Calls that were moved to the background.
+    pub(super) backgrounded: BTreeSet<CallId>,
+    /// How many results each call has.
+    pub(super) results: BTreeMap<CallId, u32>,
+}
+
+/// What the records say of one ask.
+#[derive(Debug)]
+pub(super) struct SeenAsk<'a> {
+    pub(super) at: usize,
+    pub(super) access: (&'a Text, &'a Text),
+    pub(super) root: SessionId,
+    pub(super) answered: Option<(usize, AskVerdict, AskBy)>,
+    /// How often it was put, and how often answered.
+    pub(super) counts: (u32, u32),
+}
+
+/// What the records say of one run.
+#[derive(Debug, Default)]
+pub(super) struct SeenRun<'a> {
+    pub(super) opened: Option<(usize, &'a RunOpened)>,
+    pub(super) started: bool,
+    pub(super) interrupted: bool,
+    pub(super) closing: Option<(usize, &'a Outcome, bool)>,
+    /// The record that held it last.
+    pub(super) held: Option<usize>,
+    pub(super) ended: Option<(usize, &'a RunEnded)>,
+    pub(super) ends: usize,
+}
+
+impl SeenRun<'_> {
+    /// The outcome that is fixed, if one is.
+    pub(super) fn fixed(&self) -> Option<&Outcome> {
+        self.ended.map(|(_, ended)| &ended.outcome).or(self.closing.map(|(_, outcome, _)| outcome))
+    }
+
+    /// The record that fixed the outcome, if one did.
+    pub(super) fn fixed_at(&self) -> Option<usize> {
+        self.closing.map(|(at, ..)| at).or(self.ended.map(|(at, _)| at))
+    }
+
+    /// The run that owns this one, with the call that opened it.
+    pub(super) fn owner(&self) -> Option<(RunKey, CallId)> {
+        match &self.opened?.1.owner {
+            Owner::Run { session, run, call } => Some((RunKey { session: *session, run: *run }, *call)),
+            Owner::Person | Owner::Host(_) | Owner::Detached { .. } => None,
+        }
+    }
+}
+
+impl<'a> Seen<'a> {
+    /// The activation that wrote the record `at`, where that is known.
+    pub(super) fn epoch(&self, at: usize) -> Option<Epoch> {
+        let at = u64::try_from(at).ok()?.checked_add(1)?;
+        let holds =
+            |frame: &&Frame| (frame.first_seq.0..frame.first_seq.0.saturating_add(frame.count.into())).contains(&at);
+        self.view.frames.iter().find(holds).map(|frame| frame.epoch)
+    }
+
+    fn new(view: View<'a>) -> Self {
+        let mut seen = Self {
+            view,
+            created: None,
+            runs: BTreeMap::new(),
+            spawned: Vec::new(),
+            continued: Vec::new(),
+            branches: Vec::new(),
+            refused: Vec::new(),
+            taken: Vec::new(),
+            cancel_asked: Vec::new(),
+            model_cancels: Vec::new(),
+            asks: BTreeMap::new(),
+            backgrounded: BTreeSet::new(),
+            results: BTreeMap::new(),
+        };
+        for (at, record) in seen.view.records.iter().enumerate() {
+            seen.read(at, record);
+        }
+        seen
+    }
+
+    fn read(&mut self, at: usize, record: &'a Record) {
+        match record {
+            Record::SessionCreated(created) => self.created = self.created.or(Some(created)),
+            Record::RunOpened(opened) => {
+                let run = self.runs.entry(opened.run).or_default();
+                run.opened = run.opened.or(Some((at, opened)));
+            }
+            Record::RunHeld { run, why } => {
+                let run = self.runs.entry(*run).or_default();
+                run.held = Some(at);
+                match &**why {
+                    Hold::Closing { outcome, queue_stands } => {
+                        run.closing = run.closing.or(Some((at, outcome, *queue_stands)));
+                    }
+                    Hold::Interrupted { .. } => run.interrupted = true,
+                    Hold::OutOfTurns => {}
+                }
+            }
+            Record::RunEnded(ended) => {
+                let run = self.runs.entry(ended.run).or_default();
+                run.ended = run.ended.or(Some((at, ended)));
+                run.ends = run.ends.saturating_add(1);
+            }
+            Record::ChildSpawned(spawned) => self.spawned.push((at, spawned)),
+            Record::ContinueAsked(asked) => self.continued.push((at, asked)),
+            Record::ContinueRefused { owner, key, why } => self.refused.push((*owner, *key, *why)),
+            Record::NoticeTaken(taken) => {
+                self.taken.extend(taken.items.iter().map(|item| (at, item)));
+                match taken.carrier {
+                    Carrier::Result => {
+                        taken.items.iter().filter_map(|item| item.key).for_each(|call| self.result(call))
+                    }
+                    Carrier::Await { call } => self.result(call),
+                    Carrier::Message => {}
+                }
+            }
+            Record::CancelAsked { call, child, key } => {
+                self.cancel_asked.push((*child, *key));
+                self.model_cancels.extend(call.map(|call| (call, *child, *key)));
+            }
+            Record::CallFinished(finished) => {
+                self.result(finished.call);
+                if finished.end == CallEnd::Backgrounded {
+                    self.backgrounded.insert(finished.call);
+                }
+            }
+            Record::AskOpened { call, action, resource, root } => {
+                let access = (action, resource);
+                let new = SeenAsk { at, access, root: *root, answered: None, counts: (0, 0) };
+                let ask = self.asks.entry(*call).or_insert(new);
+                ask.counts.0 = ask.counts.0.saturating_add(1);
+            }
+            Record::AskAnswered { call, verdict, by } => {
+                if let Some(ask) = self.asks.get_mut(call) {
+                    ask.answered = ask.answered.or(Some((at, *verdict, *by)));
+                    ask.counts.1 = ask.counts.1.saturating_add(1);
+                }
+            }
+            Record::BranchCreated(created) => self.branches.push((at, created)),
+            Record::RunStarted { run, .. } => self.runs.entry(*run).or_default().started = true,
+            Record::InputAccepted(_)
+            | Record::InputsTaken { .. }
+            | Record::QueueChanged { .. }
+            | Record::TurnStarted { .. }
+            | Record::AttemptDiscarded(_)
+            | Record::TurnAnswered(_)
+            | Record::CallStarted { .. }
+            | Record::RunParked { .. }
+            | Record::RunResumed { .. }
+            | Record::AlternativeSwitched { .. }
+            | Record::RolledBack { .. }
+            | Record::TitleSet(_)
+            | Record::SummarySet(_)
+            | Record::MetadataSet(_)
+            | Record::SessionDeleted { .. }
+            | Record::SessionClosed { .. }
+            | Record::SessionReopened { .. } => {}
+        }
+    }
+
+    fn result(&mut self, call: CallId) {
+        let results = self.results.entry(call).or_default();
+        *results = results.saturating_add(1);
+    }
+
+    /// Its limits, where they are known.
+    pub(super) fn limits(&self) -> Option<&Limits> {
+        let recorded = || self.created.and_then(|created| created.limits.body.as_deref());
+        self.view.state.map(|state| &*state.limits).or_else(recorded)
+    }
+
+    /// Its ceiling, where it is known: without the bound of an import, which holds only for what comes after it.
+    pub(super) fn ceiling(&self) -> Option<&Authority> {
+        let recorded = || self.created.and_then(|created| created.ceiling.body.as_deref());
+        let Some(state) = self.view.state else { return recorded() };
+        match (&state.created.imported, &state.created.ceiling.body) {
+            (Some(_), Some(recorded)) => Some(recorded),
+            (Some(_) | None, _) => Some(&state.ceiling),
+        }
+    }
+
+    /// The records of a run: from its opening to its end, where it has one.
+    pub(super) fn span(&self, run: &SeenRun<'a>) -> &'a [Record] {
+        let Some((from, _)) = run.opened else { return &[] };
+        let to = run.ended.map_or(self.view.records.len(), |(at, _)| at.saturating_add(1));
+        self.view.records.get(from..to).unwrap_or_default()
+    }
+
+    /// Whether a run is in flight after so many records, and whether its outcome was fixed.
+    pub(super) fn in_flight_at(&self, records: usize) -> Option<(RunNo, bool)> {
+        let opened = |run: &SeenRun<'_>| run.opened.is_some_and(|(at, _)| at < records);
+        let (no, run) = self.runs.iter().rev().find(|(_, run)| opened(run))?;
+        let ended = run.ended.is_some_and(|(at, _)| at < records);
+        (!ended).then(|| (*no, run.fixed_at().is_some_and(|at| at < records)))
+    }
+
+    pub(super) fn place(&self) -> Option<&'a Place> {
+        self.created.map(|created| &created.place)
+    }
+
+    /// The notices taken for the run that `key` opened.
+    pub(super) fn taken_by_key(&self, child: SessionId, key: CallId) -> impl Iterator<Item = (usize, &'a Notice)> {
+        self.taken.iter().copied().filter(move |(_, item)| item.child == child && item.key == Some(key))
+    }
+
+    /// Keys that were made for a call that waits and was not moved to the background, each with its child.
+    pub(super) fn blocking(&self) -> impl Iterator<Item = (CallId, SessionId)> {
+        let spawned = self.spawned.iter().map(|(_, spawned)| (spawned.mode, spawned.call, spawned.child));
+        let all = spawned.chain(self.continued.iter().map(|(_, asked)| (asked.mode, asked.call, asked.child)));
+        all.filter(|(mode, call, _)| *mode == Mode::Blocking && !self.backgrounded.contains(call))
+            .map(|(_, call, child)| (call, child))
+    }
+
+    /// Owned keys that this session's journal made: where, key, child. Detached runs are not owned.
+    pub(super) fn keys(&self) -> impl Iterator<Item = (usize, CallId, SessionId)> {
+        let spawned = self.spawned.iter().filter(|(_, spawned)| !spawned.detached);
+        spawned
+            .map(|(at, spawned)| (*at, spawned.call, spawned.child))
+            .chain(self.continued.iter().map(|(at, asked)| (*at, asked.call, asked.child)))
+    }
+}
+
+impl<'a> World<'a> {
+    /// Reads the records of `sessions`.
+    ///
+    /// `complete` says that every session of their trees is among them; without it, what would have to be asked of an absent
+    /// session is not judged.
+    pub fn new(
+        sessions: impl IntoIterator<Item = (SessionId, View<'a>)>,
+        rows: &'a BTreeSet<Row>,
+        ledger: Option<&'a Ledger>,
+        complete: bool,
+    ) -> Self {
+        let sessions = sessions.into_iter().map(|(id, view)| (id, Seen::new(view))).collect();
+        Self { sessions, rows, ledger, observed: None, complete, erased: BTreeSet::new() }
+    }
+
+    /// Returns the same world without these sessions, which were erased: what would have to be asked of them is not judged.
+    #[must_use]
+    pub fn without(mut self, erased: impl IntoIterator<Item = SessionId>) -> Self {
+        self.erased = erased.into_iter().collect();
+        self
+    }
+
+    /// Whether nothing can be asked of `session`, since this world does not hold every session or has it erased.
+    pub(super) fn lacks(&self, session: SessionId) -> bool {
+        !self.complete || self.erased.contains(&session)
+    }
+
+    /// The same world, with what was seen of it from outside.
+    #[must_use]
+    pub fn seen_as(mut self, observed: &'a Observed) -> Self {
+        self.observed = Some(observed);
+        self
+    }
+
+    /// What may have ended runs, where that was observed.
+    pub(super) fn causes(&self) -> Option<&'a Causes> {
+        self.observed?.causes.as_ref()
+    }
+
+    /// The sessions above `session`, its parent first.
+    pub(super) fn above(&self, session: SessionId) -> Vec<SessionId> {
+        let parent = |of: &SessionId| self.sessions.get(of).and_then(Seen::place).and_then(Place::parent);
+        let mut above = Vec::new();
+        let mut at = parent(&session);
+        while let Some(id) = at.filter(|id| !above.contains(id) && *id != session) {
+            above.push(id);
+            at = parent(&id);
+        }
+        above
+    }
+
+    /// Whether `run` is owned by `above`, directly or through others.
+    pub(super) fn is_below(&self, run: RunKey, above: RunKey) -> bool {
+        let mut passed = BTreeSet::from([run]);
+        let mut at = self.run(run).and_then(SeenRun::owner).map(|(owner, _)| owner);
+        while let Some(owner) = at.filter(|owner| passed.insert(*owner)) {
+            if owner == above {
+                return true;
+            }
+            at = self.run(owner).and_then(SeenRun::owner).map(|(owner, _)| owner);
+        }
+        false
+    }
+
+    pub(super) fn run(&self, key: RunKey) -> Option<&SeenRun<'a>> {
+        self.sessions.get(&key.session)?.runs.get(&key.run)
+    }
+
+    /// Every run, with its session.
+    pub(super) fn runs(&self) -> impl Iterator<Item = (RunKey, &SeenRun<'a>)> {
+        self.sessions.iter().flat_map(|(session, seen)| {
+            seen.runs.iter().map(|(run, facts)| (RunKey { session: *session, run: *run }, facts))
+        })
+    }
+}
+
+/// Whether `by` is the word of a run's owner being over.
+pub(super) fn by_owner(outcome: &Outcome) -> Option<subtend_session::outcome::OutcomeKind> {
+    match outcome {
+        Outcome::Cancelled { by: By::Owner { outcome } } => Some(*outcome),
+        Outcome::Cancelled { by: By::Person | By::Host | By::Model { .. } | By::Sweep }
+        | Outcome::Completed
+        | Outcome::Failed { .. }
+        | Outcome::Interrupted { .. }
+        | Outcome::TimedOut { .. }
+        | Outcome::OutOfTurns
+        | Outcome::OutOfBudget { .. }
+        | Outcome::Lost
+        | Outcome::RestartsExhausted { .. } => None,
+    }
+}
