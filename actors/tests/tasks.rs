@@ -176,6 +176,46 @@ async fn sessions_are_found_by_id_part_short_name_and_path() {
     shut(runtime).await;
 }
 
+/// R1, K26: what a person says in a task's session is no part of the task.
+#[tokio::test(start_paused = true)]
+async fn r1_a_persons_run_leaves_the_task_as_it_was() {
+    let long = "é".repeat(30_000);
+    let answering = model(move |request| {
+        let long = long.clone();
+        async move {
+            match &*prompt(&request) {
+                "go" if answers(&request) == 0 => Ok(calls([task("work", true)])),
+                "work" if answers(&request) == 0 => Ok(text(&long)),
+                "work" => std::future::pending().await,
+                _ => Ok(text("done")),
+            }
+        }
+    });
+    let runtime = builder(&journal()).model(answering).start().await.expect("it starts");
+    let session = open(&runtime);
+    session.send("go").await.expect("accepted");
+    session.run_ended(RunNo(1)).await.expect("an end");
+    let facts = |task: Task| (task.status, task.outcome, task.cause, task.result, task.ended_ms);
+    let the_task = async || facts(runtime.tasks(TaskFilter::default()).await.expect("a list").remove(0));
+    let before = the_task().await;
+    assert_eq!((before.0, before.3.as_ref().map(|result| result.len())), (TaskStatus::Completed, Some(60_000)));
+
+    let id = runtime.tasks(TaskFilter::default()).await.expect("a list").remove(0).session;
+    let child = runtime.session(id).expect("a store").expect("a session");
+    child.send("and what else?").await.expect("accepted");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(the_task().await, before, "while a person's run is in flight");
+    child.cancel().await.expect("it is cancelled");
+    child.run_ended(RunNo(2)).await.expect("an end");
+    assert_eq!(the_task().await, before);
+    let standing = async |status| {
+        let filter = TaskFilter { status: Some(status), limit: Some(1), ..TaskFilter::default() };
+        runtime.tasks(filter).await.expect("a list").len()
+    };
+    assert_eq!((standing(TaskStatus::Cancelled).await, standing(TaskStatus::Completed).await), (0, 1));
+    shut(runtime).await;
+}
+
 /// R1: a parent is optional. Such a task waits for a slot and has the time limit of every task.
 #[tokio::test(start_paused = true)]
 async fn r1_a_host_starts_a_task_without_a_parent() {

@@ -1,6 +1,7 @@
 //! `subtend sessions`: what is in the store.
 
 use std::io::Write as _;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -36,7 +37,7 @@ pub(crate) struct Args {
 
     /// List the newest N only
     #[arg(long, value_name = "N")]
-    limit: Option<usize>,
+    limit: Option<NonZeroUsize>,
 
     /// Print one JSON array
     #[arg(long)]
@@ -107,7 +108,7 @@ fn chosen<'a>(
     birth: &dyn Fn(SessionId) -> Result<Option<SessionCreated>, Fail>,
 ) -> Result<Vec<Row<'a>>, Fail> {
     let wanted = args.workspace.as_deref().map(resolved).transpose()?;
-    let limit = args.limit.unwrap_or(usize::MAX);
+    let limit = args.limit.map_or(usize::MAX, NonZeroUsize::get);
     let mut left = Vec::new();
     for row in rows {
         if left.len() >= limit {
@@ -193,7 +194,7 @@ fn line(row: &Row<'_>, agents: usize, now: i64) -> String {
 
 /// The title, after what kind of branch the session is.
 fn titled(row: &Row<'_>) -> String {
-    let title = clip(row.title, 60);
+    let title = if row.title.is_empty() { "no message yet".to_owned() } else { clip(row.title, 60) };
     match row.kind {
         None => title,
         // A task that the host opened hangs on no session.

@@ -1,6 +1,7 @@
 //! `subtend tasks`: tasks of agents, newest first.
 
 use std::io::Write as _;
+use std::num::NonZeroUsize;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -31,7 +32,7 @@ pub(crate) struct Args {
 
     /// So many at most
     #[arg(long, value_name = "N")]
-    limit: Option<usize>,
+    limit: Option<NonZeroUsize>,
 
     /// Print one JSON array with the whole results; times are milliseconds since 1970
     #[arg(long)]
@@ -56,7 +57,7 @@ struct Row {
     /// The session that started it; absent for a task of the host.
     parent: Option<SessionId>,
     root: SessionId,
-    /// The whole result of the last run.
+    /// The whole result of the last run that a model or the host opened.
     result: Option<Text>,
     /// Why the last run did not complete.
     error: Option<String>,
@@ -87,7 +88,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
 fn listed(shelf: &Shelf, args: &Args) -> Result<Vec<Row>, Fail> {
     let status = args.status.as_deref().and_then(|word| TaskStatus::ALL.into_iter().find(|of| of.word() == word));
     let parent = args.parent.as_deref().map(|name| shelf.find(name)).transpose()?;
-    let tasks = Task::list(shelf.journal(), TaskFilter { status, parent, limit: args.limit })?;
+    let tasks = Task::list(shelf.journal(), TaskFilter { status, parent, limit: args.limit.map(NonZeroUsize::get) })?;
     Ok(tasks.into_iter().map(row).collect())
 }
 

@@ -103,6 +103,8 @@ fn b1_branches_appear_in_sessions_by_their_first_message() {
         (row["title"].clone(), row["kind"].clone())
     };
     assert_eq!((row(&fresh), row(&human)), ((json!(""), json!("subagent")), (json!("first"), json!("human"))));
+    let unsaid = talk.tells(&["sessions"]);
+    assert!(unsaid.contains("  branch: no message yet\n"), "{unsaid}");
     talk.says(&["send", &fresh, "on its own"]);
     talk.says(&["send", &human, "aside\nfrom that"]);
     let titles = ((json!("on its own"), json!("subagent")), (json!("aside from that"), json!("human")));

@@ -74,6 +74,10 @@ fn sessions_are_filtered_by_workspace_and_limit() {
     std::fs::remove_dir(&other).expect("removed");
     assert_eq!(ids(&["--workspace", "other"]), [second], "its sessions remain");
     assert_eq!(ids(&["--workspace", "nowhere"]), Vec::<String>::new());
+    for verb in ["sessions", "tasks"] {
+        let none = user.call(&[verb, "--limit", "0"]);
+        assert!(none.code == Some(2) && none.err.contains("invalid value '0' for '--limit <N>'"), "{none:?}");
+    }
 }
 
 /// A file stands where a directory is expected: its sessions must not seem never to have been.

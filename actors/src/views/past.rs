@@ -54,13 +54,8 @@ impl Past {
     /// Reads a session page by page.
     pub(crate) fn read(journal: &Journal, session: SessionId) -> Result<Self, ReadError> {
         let mut past = Self::default();
-        let mut next = Seq(1);
-        loop {
-            let page = journal.records_from(session, next, PAGE)?;
-            let Some(last) = page.last() else { return Ok(past) };
-            next = last.seq.next();
-            page.iter().for_each(|stored| past.add(stored));
-        }
+        each(journal, session, |stored| past.add(stored))?;
+        Ok(past)
     }
 
     /// Sums up a whole journal.
@@ -141,6 +136,17 @@ impl Past {
             | Record::SessionClosed { .. }
             | Record::SessionReopened { .. } => {}
         }
+    }
+}
+
+/// Gives each record of a session to `take`, reading page by page.
+pub(crate) fn each(journal: &Journal, session: SessionId, mut take: impl FnMut(&Stored)) -> Result<(), ReadError> {
+    let mut next = Seq(1);
+    loop {
+        let page = journal.records_from(session, next, PAGE)?;
+        let Some(last) = page.last() else { return Ok(()) };
+        next = last.seq.next();
+        page.iter().for_each(&mut take);
     }
 }
 

@@ -1,17 +1,17 @@
 //! Tasks: what agents were given to do by other agents or by the host, in the words of a task list (R1, R2).
 
-use subtend_journal::{Journal, ReadError};
-use subtend_session::ids::{SessionId, Short, Text};
+use subtend_journal::{Journal, ReadError, Stored};
+use subtend_session::ids::{Seq, SessionId, Short, Text};
 use subtend_session::index::Head;
 use subtend_session::outcome::{Outcome, OutcomeKind};
 use subtend_session::place::{BranchKind, Owner};
-use subtend_session::record::From;
+use subtend_session::record::{From, Record};
 use subtend_session::state::{Phase, State};
 
 use crate::answer::Receipt;
 use crate::prompt::PromptError;
 use crate::runtime::{OpenOptions, Runtime};
-use crate::views::past::Past;
+use crate::views::past::{self, Past};
 
 /// How far a task is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -81,7 +81,8 @@ pub struct TaskFilter {
     pub limit: Option<usize>,
 }
 
-/// A subagent's session, as a task.
+/// A subagent's session, as a task: its runs are those that a model or the host opened. What a person says in the session later changes
+/// none of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
     /// The session.
@@ -124,20 +125,22 @@ impl Task {
     /// When the journal cannot be read as a whole.
     pub fn list(journal: &Journal, filter: TaskFilter) -> Result<Vec<Self>, ReadError> {
         let tasks = journal.heads()?.into_iter().filter_map(|(session, head)| Self::of(session, head));
-        let mut found: Vec<Self> = tasks
-            .filter(|task| filter.status.is_none_or(|status| task.status == status))
-            .filter(|task| filter.parent.is_none_or(|parent| task.parent == Some(parent)))
-            .collect();
+        let mut found: Vec<Self> =
+            tasks.filter(|task| filter.parent.is_none_or(|parent| task.parent == Some(parent))).collect();
         // Those of one moment stand in the order of their ids: the same in every listing.
         found.sort_unstable_by_key(|task| std::cmp::Reverse((task.created_ms, task.session)));
-        found.truncate(filter.limit.unwrap_or(usize::MAX));
-        found.into_iter().map(|task| task.told(journal)).collect()
+        let told = found.into_iter().map(|task| task.told(journal));
+        let stands = |task: &Result<Self, ReadError>| match (task, filter.status) {
+            (Ok(task), Some(status)) => task.status == status,
+            (Ok(_), None) | (Err(_), _) => true,
+        };
+        told.filter(stands).take(filter.limit.unwrap_or(usize::MAX)).collect()
     }
 
     /// Adds what the records tell.
     fn told(mut self, journal: &Journal) -> Result<Self, ReadError> {
-        let past = match Past::read(journal, self.session) {
-            Ok(past) => past,
+        let assigned = match Assigned::read(journal, self.session) {
+            Ok(assigned) => assigned,
             Err(error @ (ReadError::Engine(_) | ReadError::Closed)) => return Err(error),
             // The others are listed all the same.
             Err(error @ (ReadError::NoSuchSession(_) | ReadError::Damaged { .. } | ReadError::Newer { .. })) => {
@@ -145,11 +148,15 @@ impl Task {
                 return Ok(self);
             }
         };
-        if self.outcome.is_some() {
-            self.result = whole(journal, self.session, &past)?;
-            (self.cause, self.ended_ms) = (past.outcome, past.ended_ms);
+        if assigned.is_followed {
+            self.outcome = assigned.past.outcome.as_ref().map(Outcome::kind);
+            self.status = TaskStatus::of(Phase::Quiet, self.outcome);
         }
-        (self.prompt, self.metadata) = (past.prompt, past.metadata);
+        if self.outcome.is_some() {
+            self.result = assigned.whole(journal, self.session)?;
+            (self.cause, self.ended_ms) = (assigned.past.outcome, assigned.past.ended_ms);
+        }
+        (self.prompt, self.metadata) = (assigned.past.prompt, assigned.past.metadata);
         Ok(self)
     }
 
@@ -183,15 +190,49 @@ impl Task {
     }
 }
 
-/// The whole text of the last end: its record holds as much as an owner is sent.
-fn whole(journal: &Journal, session: SessionId, past: &Past) -> Result<Option<Text>, ReadError> {
-    let Some(start) = past.result.clone() else { return Ok(None) };
-    if start.len() as u64 >= past.result_len {
-        return Ok(Some(start));
+/// The runs of a session that are its task: those that a model or the host opened. Where there are none, those of persons.
+#[derive(Default)]
+struct Assigned {
+    past: Past,
+    is_owned: bool,
+    /// Whether the last run is one of a person, behind the task.
+    is_followed: bool,
+    /// The last record of the last of these runs.
+    end: Seq,
+}
+
+impl Assigned {
+    fn read(journal: &Journal, session: SessionId) -> Result<Self, ReadError> {
+        let mut assigned = Self::default();
+        past::each(journal, session, |stored| assigned.add(stored))?;
+        Ok(assigned)
     }
-    let stored = journal.records(session)?;
-    let state = State::fold(session, stored.iter().map(|stored| &stored.record)).ok();
-    Ok(state.and_then(|state| state.last).and_then(|last| last.text).or(Some(start)))
+
+    fn add(&mut self, stored: &Stored) {
+        if let Record::RunOpened(opened) = &stored.record {
+            self.is_owned |= opened.owner != Owner::Person;
+            self.is_followed = self.is_owned && opened.owner == Owner::Person;
+        }
+        if self.is_followed && matches!(stored.record, Record::RunOpened(_) | Record::RunEnded(_)) {
+            return;
+        }
+        if let Record::RunEnded(_) = stored.record {
+            self.end = stored.seq;
+        }
+        self.past.add(stored);
+    }
+
+    /// Returns the whole text of the last end: its record holds as much as an owner is sent.
+    fn whole(&self, journal: &Journal, session: SessionId) -> Result<Option<Text>, ReadError> {
+        let Some(start) = self.past.result.clone() else { return Ok(None) };
+        if start.len() as u64 >= self.past.result_len {
+            return Ok(Some(start));
+        }
+        let stored = journal.records(session)?;
+        let until = stored.iter().take_while(|stored| stored.seq <= self.end);
+        let state = State::fold(session, until.map(|stored| &stored.record)).ok();
+        Ok(state.and_then(|state| state.last).and_then(|last| last.text).or(Some(start)))
+    }
 }
 
 impl Runtime {
