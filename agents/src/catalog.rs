@@ -6,6 +6,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use subtend_session::authority::{Rule, Verdict};
 use subtend_session::ids::Text;
 use subtend_session::near::unknown_agent;
 
@@ -96,8 +97,8 @@ impl Catalog {
         catalog
     }
 
-    /// As [`Catalog::load`], for a host that adds no agents in code: a file with a rule for an agent that does not exist is refused,
-    /// because the rule has no effect.
+    /// As [`Catalog::load`], for a host that adds neither agents nor tools in code: a file with a rule for an agent that does not exist is
+    /// refused, and one that restricts tools which only a host can add, because the rule has no effect.
     pub fn load_checked(workspace: &Path) -> Self {
         let mut catalog = Self::load(workspace);
         let known = catalog.names();
@@ -256,9 +257,17 @@ fn linked(workspace: &Path) -> Option<PathBuf> {
     })
 }
 
-/// What is wrong with the first rule of a manifest that names an agent which is not among `known`.
+/// What is wrong with the first rule of a manifest that has no effect where no host adds tools, and agents are those of `known`.
 pub(crate) fn bad_rule(manifest: &Manifest, known: &BTreeSet<String>) -> Option<String> {
     let rules = manifest.rules.iter().flat_map(|set| &set.rules);
+    let of_hosts = |rule: &&Rule| ["tool:", "mcp:"].iter().any(|family| rule.action.starts_with(family));
+    if let Some(rule) = rules.clone().filter(of_hosts).find(|rule| rule.verdict != Verdict::Allow) {
+        let (action, verdict) = (&rule.action, rule.verdict.word());
+        return Some(format!(
+            "`permissions` `{action}`: no tool needs this action: restrict what tools do, such as `fs.write: {verdict}`, or name \
+             the tools that it may use in `tools`"
+        ));
+    }
     let mut named = rules.filter_map(|rule| rule.action.strip_prefix("task:").filter(|name| !name.contains('*')));
     let unknown = named.find(|name| !known.contains(*name))?;
     let why = unknown_agent(unknown, known.iter().map(String::as_str));

@@ -209,6 +209,31 @@ fn a1_a_rule_for_an_unknown_agent_refuses_its_file() {
 }
 
 #[test]
+fn a1_a_deny_of_tools_that_only_hosts_add_is_refused() {
+    let files = ["tool:*", "tool:reed", "mcp:files:write"].map(|action| {
+        let name = format!("{}.md", action.replace([':', '*'], "x"));
+        (action, name, format!("---\nmode: all\npermissions: {{\"{action}\": deny}}\n---\nJudge."))
+    });
+    let allowed = ("zed.md", &b"---\nmode: all\npermissions: {\"*\": deny, \"tool:weather\": allow}\n---\nJudge."[..]);
+    let denied = files.iter().map(|(_, name, text)| (name.as_str(), text.as_bytes()));
+    let workspace = workspace(&denied.chain([allowed]).collect::<Vec<_>>());
+    let catalog = Catalog::load_checked(workspace.path());
+    let mut expected: Vec<_> = files
+        .iter()
+        .map(|(action, name, _)| {
+            let why = "no tool needs this action: restrict what tools do, such as `fs.write: deny`, or name the tools that it \
+                       may use in `tools`";
+            (name.clone(), ProblemKind::Refused, format!("`permissions` `{action}`: {why}"))
+        })
+        .collect();
+    expected.sort_by(|a, b| a.0.cmp(&b.0));
+    assert_eq!(problems(&workspace, &catalog), expected);
+    assert!(catalog.get("zed").is_some());
+    // A host may register the tools: a catalogue alone refuses nothing of the kind.
+    assert_eq!(Catalog::load(workspace.path()).problems(), []);
+}
+
+#[test]
 fn a_file_replaces_a_builtin_of_its_name_and_that_is_said() {
     let workspace = workspace(&[("explore.md", b"---\nmode: subagent\nturns: 5\n---\nLook around.")]);
     let catalog = Catalog::load(workspace.path());
