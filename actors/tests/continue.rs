@@ -278,7 +278,7 @@ async fn a_task_of_someone_else_cannot_be_named() {
     let named = journal.head(child.id()).expect("readable").expect("there").short;
     for named in [named.to_string(), child.id().to_string()] {
         let (session, _) = ask(&runtime, &format!("stranger {named}")).await;
-        let told = format!("There is no task `{named}` of yours: you started none.");
+        let told = format!("There is no task `{named}` of yours: no earlier answer started one.");
         assert_eq!(
             failures(&runtime, session.id()).await,
             [
@@ -315,7 +315,7 @@ async fn a_person_s_branch_is_no_task_of_the_model() {
     let short = journal.head(branch.id()).expect("readable").expect("there").short.to_string();
     *named.lock().unwrap() = short.clone();
     end_of(&session, 1).await;
-    let told = format!("There is no task `{short}` of yours: you started none.");
+    let told = format!("There is no task `{short}` of yours: no earlier answer started one.");
     let expected = [(ToolErrorKind::BadArgs, told.clone()), (ToolErrorKind::NotFound, told)];
     assert_eq!(failures(&runtime, session.id()).await, expected);
     assert_eq!(runs(&runtime, branch.id()).await, []);

@@ -303,7 +303,7 @@ async fn k9_an_id_is_of_use_to_the_session_that_was_given_it_alone() {
         })
     };
     let (_, runtime, _, last) = converse(&[Dialect::Task], root, child).await;
-    let no = format!("There is no task `{}` of yours: you started none.", ids.lock().unwrap());
+    let no = format!("There is no task `{}` of yours: no earlier answer started one.", ids.lock().unwrap());
     assert_eq!(told(&last), ["first done".to_owned(), [no.as_str(); 3].join("\n")]);
     shut(runtime).await;
 }
@@ -415,7 +415,7 @@ async fn m8_the_errors_of_minion_have_one_format() {
     let (runtime, _, last, _) = below(offering(&journal, &[Dialect::Minion]), asked).await;
     let expected = [
         "Minion error: the message is empty: the minion sees nothing else, so tell it all it needs",
-        "Minion error: There is no minion chat `x` of yours: you started none.",
+        "Minion error: There is no minion chat `x` of yours: no earlier answer started one.",
         "Minion error: the arguments of minion do not fit: missing field `enableWeb`; it takes message, \
          minionChatId, enableWeb and enabledTools",
     ];

@@ -74,6 +74,23 @@ where
     (journal, runtime, session, last)
 }
 
+/// An id that is guessed in the answer that starts the task is no id of an earlier one, and nothing says that there are no tasks.
+#[tokio::test(start_paused = true)]
+async fn k9_an_id_guessed_beside_its_spawn_is_explained() {
+    let root = |_: &Request, at: usize| match at {
+        0 => calls([
+            ("task", json!({"subagent_type": "worker", "prompt": "find", "background": true})),
+            ("check_task", json!({"task_id": "abc"})),
+            ("cancel_task", json!({"task_id": "abc"})),
+        ]),
+        _ => text("done"),
+    };
+    let (_, runtime, _, last) = converse(&[Dialect::Task], root, found).await;
+    let why = "There is no task `abc` of yours: no earlier answer started one.";
+    assert_eq!(results(&last)[1..3], [why, why]);
+    shut(runtime).await;
+}
+
 fn found(request: &Request, _: usize) -> Result<Answer, ModelError> {
     match &*prompt(request) {
         "bad" => Err(ModelError::new(ModelFail::InvalidRequest, "no")),
@@ -375,7 +392,7 @@ async fn m5_m8_what_is_missing_or_unknown_is_a_minion_error() {
         "{}",
         told[0]
     );
-    assert_eq!(told[1], "Minion error: There is no minion chat `nonesuch` of yours: you started none.");
+    assert_eq!(told[1], "Minion error: There is no minion chat `nonesuch` of yours: no earlier answer started one.");
     assert!(told[2].starts_with("Minion error: minion chat "), "{}", told[2]);
     assert!(
         told[2]

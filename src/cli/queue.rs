@@ -60,7 +60,7 @@ fn row(entry: &QueueEntry) -> Row<'_> {
 }
 
 /// Who it is from, and whether it waits for the next turn rather than for a rest point.
-fn what(entry: &QueueEntry) -> String {
+pub(crate) fn what(entry: &QueueEntry) -> String {
     let steers = match entry.lane {
         Lane::Steer => ", steers",
         Lane::Send => "",

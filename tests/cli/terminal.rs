@@ -138,6 +138,22 @@ fn a_question_that_is_closed_does_not_take_the_next_line() {
 }
 
 #[test]
+fn b11_waiting_says_what_each_entry_is() {
+    let user = User::new();
+    let model = user.script(r#"{ "rules": [ { "agent": "*", "steps": [ { "text": "so far", "hang": true } ] } ] }"#);
+    let mut chat = Typing::at_terminal(&user, &["chat", "--model", &model]);
+    chat.until("/help tells the commands");
+    chat.types("hold\r");
+    chat.until("so far");
+    chat.types("/queue later on\r");
+    chat.until("> later on");
+    chat.types("/waiting\r");
+    chat.until("user  later on");
+    chat.types("\u{4}");
+    assert_eq!(chat.ends().0, Some(0));
+}
+
+#[test]
 fn a_person_at_the_terminal_is_there_before_the_prompt_is_sent() {
     let user = User::new();
     let model = user.script(&MODEL.replace("300", "0"));
@@ -360,7 +376,7 @@ fn a_chat_that_waits_for_a_line_obeys_a_signal() {
     chat.until("heard: one\n");
     let killed = Command::new("kill").args(["-TERM", &chat.child.id().to_string()]).status();
     assert!(killed.expect("kill runs").success());
-    assert_eq!(chat.ends().0, Some(130));
+    assert_eq!(chat.ends().0, Some(0));
 }
 
 #[test]

@@ -40,7 +40,7 @@ pub(crate) fn own_task(state: &State, named: &str, dialects: &[Dialect]) -> Resu
     let (named, noun): (String, _) = (named.chars().take(60).collect(), noun(dialects));
     let all = own().count();
     if all == 0 {
-        return Err(format!("There is no {noun} `{named}` of yours: you started none.").into());
+        return Err(format!("There is no {noun} `{named}` of yours: no earlier answer started one.").into());
     }
     let mut newest: Vec<_> = own().collect();
     newest.sort_by_key(|(_, child)| std::cmp::Reverse(child.call));

@@ -16,6 +16,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use super::super::cause;
 use super::super::fail::{Code, Fail};
 use super::super::paint::{clip, count, harmless, in_flight};
+use super::super::queue;
 use super::super::work::approve::{is_closed, question, verdict};
 use super::super::work::{Screen, Stop, Work};
 use super::command::{HELP, Line, Word, read};
@@ -253,8 +254,9 @@ impl<'a> Talk<'a> {
             Word::Previous => self.switch(SwitchTo::Previous).await,
             Word::Next => self.switch(SwitchTo::Next).await,
             Word::Waiting => session.queue().await.map_err(Fail::from).map(|entries| {
-                let texts: Vec<_> = entries.iter().map(|entry| clip(&entry.text, 70)).collect();
-                self.screen.note(&if texts.is_empty() { "nothing waits".to_owned() } else { texts.join("\n") });
+                let lines: Vec<_> =
+                    entries.iter().map(|entry| format!("{}  {}", queue::what(entry), clip(&entry.text, 70))).collect();
+                self.screen.note(&if lines.is_empty() { "nothing waits".to_owned() } else { lines.join("\n") });
             }),
             Word::Clear => session.queue_clear().await.map_err(Fail::from).map(|removed| {
                 self.screen.note(&format!("removed {}", count(removed, "input")));

@@ -234,9 +234,10 @@ impl Node {
 
     fn record(&mut self, record: &Record, now: Instant) -> Option<News> {
         match record {
-            Record::RunOpened(_) => {
+            Record::RunOpened(opened) => {
                 (self.turns, self.tokens, self.ended, self.opened) = (0, 0, None, now);
-                self.go(Doing::Queued, now);
+                // A run that needs no slot starts at once.
+                self.go(if opened.slot { Doing::Queued } else { Doing::Thinking }, now);
                 self.worked = Duration::ZERO;
             }
             Record::RunStarted { .. } | Record::TurnStarted { .. } | Record::RunResumed { .. } => {

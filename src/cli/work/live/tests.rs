@@ -121,6 +121,17 @@ pub(in crate::cli::work) fn ended(outcome: Outcome) -> Record {
 }
 
 #[tokio::test(start_paused = true)]
+async fn u3_run_that_needs_no_slot_is_never_queued() {
+    let now = Instant::now();
+    let mut live = Live::new(id(ROOT), "general".into(), now, Default::default());
+    live.take(&event(ROOT, opened(1)), now);
+    assert_eq!(live.node(id(ROOT)).map(|root| &root.doing), Some(&Doing::Thinking));
+    let Record::RunOpened(owned) = opened(2) else { panic!("a run is opened") };
+    live.take(&event(ROOT, Record::RunOpened(Box::new(RunOpened { slot: true, ..*owned }))), now);
+    assert_eq!(live.node(id(ROOT)).map(|root| &root.doing), Some(&Doing::Queued));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_child_is_followed_from_birth_to_end() {
     let now = Instant::now();
     let mut live = Live::new(id(ROOT), "general".into(), now, Default::default());
