@@ -1,9 +1,12 @@
 //! Fault points: places where a test makes a part fail. Without the feature they are nothing.
 
+#[cfg(feature = "sabotage")]
+use subtend_invariants::bugs::{Bug, Rules};
+use subtend_session::command::{Clock, Command};
+use subtend_session::effect::{Decision, Rejection};
 use subtend_session::ids::{CallId, InputId, RunKey, SessionId};
-use subtend_session::record::AskBy;
-#[cfg(feature = "fault-points")]
-use subtend_session::sabotage::Sabotage;
+use subtend_session::index::{Before, Changes, Stamp};
+use subtend_session::record::{AskBy, Notice, Record};
 use subtend_session::state::State;
 
 /// Where a fault may strike.
@@ -93,9 +96,9 @@ pub struct Faults {
     strike: Option<std::sync::Arc<Strike>>,
     #[cfg(feature = "fault-points")]
     observe: Option<std::sync::Arc<Observe>>,
-    /// Rules of sessions that are switched off.
-    #[cfg(feature = "fault-points")]
-    sabotage: Sabotage,
+    /// The rules that sessions decide by.
+    #[cfg(feature = "sabotage")]
+    rules: Rules,
     /// Tools do not wait for their intents.
     #[cfg(feature = "fault-points")]
     hasty: bool,
@@ -103,20 +106,19 @@ pub struct Faults {
 
 impl Faults {
     /// Whether this build has the fault points that drills sabotage.
-    pub const COMPILED: bool = cfg!(all(feature = "fault-points", feature = "sabotage"));
+    pub const COMPILED: bool = cfg!(feature = "sabotage");
 
     /// The sabotage that `words` names, separated by commas, for drills that must notice it: `no-dedup` (a row that was taken is
     /// taken again), `no-intent` (tools do not wait for their intents). Other words mean nothing here.
-    #[cfg(all(feature = "fault-points", feature = "sabotage"))]
+    #[cfg(feature = "sabotage")]
     pub fn named(words: &str) -> Self {
         let has = |name| words.split(',').any(|word| word.trim() == name);
-        let dedup = Sabotage::none().with(subtend_session::sabotage::Bug::RowTakenTwice);
-        let sabotage = if has("no-dedup") { dedup } else { Sabotage::none() };
-        Self { sabotage, hasty: has("no-intent"), ..Self::default() }
+        let rules = if has("no-dedup") { Rules::without(Bug::RowTakenTwice) } else { Rules::ALL };
+        Self { rules, hasty: has("no-intent"), ..Self::default() }
     }
 
     /// Without the features nothing can be sabotaged.
-    #[cfg(not(all(feature = "fault-points", feature = "sabotage")))]
+    #[cfg(not(feature = "sabotage"))]
     pub fn named(_words: &str) -> Self {
         Self::default()
     }
@@ -146,11 +148,11 @@ impl Faults {
     #[expect(clippy::unused_self, reason = "the same signature as with the feature")]
     pub(crate) fn see(&self, _: Sight<'_>) {}
 
-    /// Switches rules of every session off: a bug that is to be noticed.
+    /// Has every session decide by `rules`: one that is broken is to be noticed.
     #[cfg(feature = "sabotage")]
     #[must_use]
-    pub fn sabotage(mut self, sabotage: Sabotage) -> Self {
-        self.sabotage = sabotage;
+    pub fn rules(mut self, rules: Rules) -> Self {
+        self.rules = rules;
         self
     }
 
@@ -159,12 +161,6 @@ impl Faults {
         if let Some(strike) = &self.strike {
             strike(point, detail);
         }
-    }
-
-    /// Switches off what is to be switched off in the session of `state`.
-    #[cfg(feature = "fault-points")]
-    pub(crate) fn spoil(&self, state: &mut State) {
-        state.sabotage = self.sabotage;
     }
 
     /// Whether tools do not wait for their intents.
@@ -181,11 +177,39 @@ impl Faults {
 
     #[cfg(not(feature = "fault-points"))]
     #[expect(clippy::unused_self, reason = "the same signature as with the feature")]
-    pub(crate) fn spoil(&self, _: &mut State) {}
-
-    #[cfg(not(feature = "fault-points"))]
-    #[expect(clippy::unused_self, reason = "the same signature as with the feature")]
     pub(crate) fn strike(&self, _: Point, _: &str) {}
+}
+
+/// What a session decides by: the rules of sessions, as [`Faults::rules`] has them.
+#[cfg(feature = "sabotage")]
+impl Faults {
+    pub(crate) fn decide(&self, state: &mut State, command: Command, clock: Clock) -> Result<Decision, Rejection> {
+        self.rules.decide(state, command, clock)
+    }
+
+    pub(crate) fn arrive(&self, state: &mut State, notices: Vec<Notice>, clock: Clock) -> Decision {
+        self.rules.arrive(state, notices, clock)
+    }
+
+    pub(crate) fn changes(&self, before: &Before, after: &State, records: &[Record], stamp: Stamp) -> Changes {
+        self.rules.changes(before, after, records, stamp)
+    }
+}
+
+#[cfg(not(feature = "sabotage"))]
+#[expect(clippy::unused_self, reason = "the same signatures as with the feature")]
+impl Faults {
+    pub(crate) fn decide(&self, state: &mut State, command: Command, clock: Clock) -> Result<Decision, Rejection> {
+        subtend_session::decide::decide(state, command, clock)
+    }
+
+    pub(crate) fn arrive(&self, state: &mut State, notices: Vec<Notice>, clock: Clock) -> Decision {
+        subtend_session::decide::arrive(state, notices, clock)
+    }
+
+    pub(crate) fn changes(&self, before: &Before, after: &State, records: &[Record], stamp: Stamp) -> Changes {
+        subtend_session::index::changes(before, after, records, stamp)
+    }
 }
 
 impl std::fmt::Debug for Faults {

@@ -289,9 +289,9 @@ async fn runs_that_go_on_come_to_their_ends_whatever_write_their_hosts_die_at() 
 #[cfg(feature = "sabotage")]
 #[tokio::test(start_paused = true)]
 async fn a_missing_outbox_is_noticed_by_the_sweep() {
-    use subtend_session::sabotage::{Bug, Sabotage};
+    use subtend_invariants::bugs::{Bug, Rules};
 
-    let faults = subtend_actors::faults::Faults::default().sabotage(Sabotage::none().with(Bug::NoOutbox));
+    let faults = subtend_actors::faults::Faults::default().rules(Rules::without(Bug::NoOutbox));
     let swept = tokio::spawn(sweep(World { faults, ..World::default() })).await;
     assert!(swept.is_err_and(|error| error.is_panic()));
 }

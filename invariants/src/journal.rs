@@ -219,7 +219,6 @@ fn difference(a: &State, b: &State) -> Option<&'static str> {
         due: _,
         recalled: _,
         queued_children: _,
-        sabotage: _,
     } = a;
     let fields = [
         ("id", *id == b.id),

@@ -8,6 +8,8 @@ mod actors;
 mod asks;
 mod authority;
 mod budget;
+#[cfg(feature = "sabotage")]
+pub mod bugs;
 mod cause;
 mod continued;
 mod coverage;

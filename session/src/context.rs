@@ -6,7 +6,6 @@ use crate::call::CallEnd;
 use crate::ids::{CallId, RunNo, Seq, Text};
 use crate::message::{Message, Transcript};
 use crate::record::{Prompt, Reserved};
-use crate::sabotage::Bug;
 use crate::state::{CallPhase, State};
 
 /// Bytes of a token, by estimate. English and code have about four.
@@ -173,7 +172,6 @@ pub(crate) fn inherited(state: &State, seen: &Transcript, at: Seq) -> Transcript
     let own = state.created.inherited.len();
     let last = seen.iter().enumerate().skip(own).rfind(|(_, message)| point(message) == Some(at));
     let end = last.map_or(0, |(at, _)| at.saturating_add(1));
-    let end = if state.sabotage.on(Bug::BranchSeesLater) { seen.len() } else { end };
     let mut out: Vec<Message> = between(seen, 0, end).collect();
     if let Some((_, Message::Assistant { calls, .. })) = last
         && !calls.is_empty()

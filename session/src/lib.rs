@@ -22,7 +22,6 @@ mod phase;
 pub mod place;
 pub mod record;
 pub mod render;
-pub mod sabotage;
 pub mod settings;
 pub mod state;
 pub mod title;

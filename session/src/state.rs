@@ -14,7 +14,6 @@ use crate::place::{BranchKind, Mode, Owner};
 use crate::record::{
     AgentOverride, From, Hold, InputAccepted, Lane, Notice, Park, Prompt, RunOpened, SessionCreated, SummarySet,
 };
-use crate::sabotage::Sabotage;
 use crate::usage::Usage;
 
 pub use crate::phase::Phase;
@@ -115,8 +114,6 @@ pub struct State {
     pub recalled: BTreeMap<SessionId, Text>,
     /// Volatile: children whose run waits for its first slot, of those that a check asks about; as the hub found it last.
     pub queued_children: BTreeSet<SessionId>,
-    /// Rules that are switched off to see whether a check notices; nothing without the feature.
-    pub sabotage: Sabotage,
 }
 
 /// Alternatives of one answer.

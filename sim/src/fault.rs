@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use subtend_session::sabotage::Bug;
+use subtend_invariants::bugs::{Bug, Rules};
 
 use crate::size::Size;
 
@@ -70,6 +70,14 @@ impl Fault {
     pub fn all() -> impl Iterator<Item = Self> {
         let shown = Bug::ALL.into_iter().filter(|bug| *bug != Self::HIDDEN);
         shown.map(Self::Heart).chain(Around::ALL.into_iter().map(Self::World))
+    }
+
+    /// Returns the rules that sessions decide by.
+    pub(crate) fn rules(self) -> Rules {
+        match self {
+            Self::Heart(bug) => Rules::without(bug),
+            Self::None | Self::World(_) => Rules::ALL,
+        }
     }
 
     pub(crate) fn is(self, around: Around) -> bool {

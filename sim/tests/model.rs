@@ -1,7 +1,7 @@
 //! The heart in every interleaving of small wholes, and what shows that a wrong one would be noticed.
 
 use subtend_invariants::InvariantId;
-use subtend_session::sabotage::Bug;
+use subtend_invariants::bugs::Bug;
 use subtend_sim::check::{Effort, Report, check, hunt};
 use subtend_sim::fault::{Around, Fault};
 use subtend_sim::size::Size;

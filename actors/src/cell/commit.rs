@@ -57,7 +57,7 @@ impl Driver {
             updated_ms: now_ms,
         };
         let before = self.before.take().unwrap_or_default();
-        let changes = index::changes(&before, &self.state, &records, stamp);
+        let changes = self.hub.faults.changes(&before, &self.state, &records, stamp);
         let ends = Ends::of(&records);
         let heard = Heard::of(&self.state, &records);
         let shown = self.hub.events.any().then(|| {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use subtend_session::command::{Command, Deadline};
-use subtend_session::decide::{arrive, decide, wake};
+use subtend_session::decide::wake;
 use subtend_session::effect::{Birth, Decision, Effect, Rejection, Reply};
 use subtend_session::ids::{CallId, Epoch, Lsn, RunKey, SessionId, TurnNo};
 use subtend_session::index::Before;
@@ -131,8 +131,7 @@ pub(crate) struct Driver {
 
 impl Driver {
     /// An activation of `state`, with nothing at work.
-    pub(crate) fn new(hub: Arc<Hub>, mut state: Box<State>, lane: Arc<Lane>, epoch: Epoch) -> Self {
-        hub.faults.spoil(&mut state);
+    pub(crate) fn new(hub: Arc<Hub>, state: Box<State>, lane: Arc<Lane>, epoch: Epoch) -> Self {
         let offer = hub.agents.offer(&state);
         let clock = RunClock::of(&state);
         let created_ms = hub.mint.wall_ms();
@@ -263,7 +262,7 @@ impl Driver {
         if first.lost && !first.owed.is_empty() {
             self.before = Some(Before::of(&self.state));
             let clock = self.clock.read(&self.hub.mint);
-            let arrived = arrive(&mut self.state, first.owed, clock);
+            let arrived = self.hub.faults.arrive(&mut self.state, first.owed, clock);
             self.absorb(arrived, None);
             if let Some(command) = first.command {
                 self.decide(command, None);
@@ -404,7 +403,7 @@ impl Driver {
         self.recall(&command);
         self.look_at_checked(&command);
         let clock = self.clock.read(&self.hub.mint);
-        match decide(&mut self.state, command, clock) {
+        match self.hub.faults.decide(&mut self.state, command, clock) {
             Ok(decision) => self.absorb(decision, reply),
             Err(rejection) => self.rejected(name, rejection, reply),
         }

@@ -7,7 +7,6 @@ use crate::ids::RunNo;
 use crate::message::Message;
 use crate::outcome::{By, Outcome, OutcomeKind};
 use crate::record::{Park, Prompt};
-use crate::sabotage::Bug;
 
 pub(super) fn admitted(draft: &mut Draft<'_>, run: RunNo, owner_over: Option<OutcomeKind>) -> Result<(), Rejection> {
     let stale = Rejection::Stale("a slot");
@@ -17,7 +16,7 @@ pub(super) fn admitted(draft: &mut Draft<'_>, run: RunNo, owner_over: Option<Out
     if !waits {
         return Err(stale);
     }
-    if let Some(outcome) = owner_over.filter(|_| !draft.bug(Bug::OwnerNotChecked)) {
+    if let Some(outcome) = owner_over {
         draft.end(Outcome::Cancelled { by: By::Owner { outcome } });
         return Ok(());
     }
@@ -37,7 +36,7 @@ pub(super) fn admitted(draft: &mut Draft<'_>, run: RunNo, owner_over: Option<Out
     let taken = matches!(draft.state.transcript.last(), Some(Message::User { .. }));
     let rest = draft.state.turn().is_some_and(|turn| turn.calls.is_empty());
     let inputs = draft.takeable(rest && !taken);
-    if taken && !draft.bug(Bug::CompletionsJoinMessages) {
+    if taken {
         draft.take_inputs(inputs);
     } else {
         draft.take_with_notices(inputs);

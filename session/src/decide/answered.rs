@@ -9,7 +9,6 @@ use crate::command::{Answered, Deadline};
 use crate::effect::Rejection;
 use crate::outcome::{FailKind, Outcome};
 use crate::record::{Asked, Prompt, Record, Stop, TurnAnswered};
-use crate::sabotage::Bug;
 use crate::state::{Phase, Run, Turn};
 
 /// What an answer amounts to.
@@ -36,8 +35,7 @@ enum Failure {
 
 pub(super) fn answered(draft: &mut Draft<'_>, mut answer: Answered) -> Result<(), Rejection> {
     let awaited = |turn: &Turn| turn.streaming && turn.no == answer.turn && turn.attempt == answer.attempt;
-    let careless = draft.bug(Bug::StaleAccepted);
-    let Some(run) = draft.run().filter(|run| run.turn.as_deref().is_some_and(|turn| awaited(turn) || careless)) else {
+    let Some(run) = draft.run().filter(|run| run.turn.as_deref().is_some_and(awaited)) else {
         return Err(Rejection::Stale("a model's answer"));
     };
     arguments::bound(&mut answer, draft.state.limits.argument_bytes);

@@ -11,7 +11,6 @@ use crate::dialect::Dialect;
 use crate::effect::{Effect, Rejection, Reply};
 use crate::ids::{CallId, Text, TurnNo};
 use crate::record::{AskBy, AskVerdict, Park, Record};
-use crate::sabotage::Bug;
 use crate::state::CallPhase;
 
 const STALE: Rejection = Rejection::Stale("a person's word");
@@ -67,14 +66,12 @@ impl Draft<'_> {
     pub(super) fn ask_again(&mut self, call: CallId, kind: CallKind) {
         self.state.due.asked.insert(call.ix, kind);
         self.effect(Effect::AskPerson { call });
-        if !self.bug(Bug::AskWithoutDeadline) {
-            self.arm(Deadline::Ask(call), self.state.limits.ask_ms);
-        }
+        self.arm(Deadline::Ask(call), self.state.limits.ask_ms);
     }
 
     /// Closes the ask of a call that gets its result without one: nobody is asked any more.
     pub(super) fn close_ask(&mut self, call: CallId) {
-        if self.asked_for(call).is_none() || self.bug(Bug::AskLeftOpen) {
+        if self.asked_for(call).is_none() {
             return;
         }
         self.emit(Record::AskAnswered { call, verdict: AskVerdict::Deny, by: AskBy::Closed });
@@ -164,7 +161,7 @@ impl Draft<'_> {
         match (turn.asked, turn.unstarted) {
             (0, 0) => Some(Park::MidTurn),
             (0, _) => None,
-            _ if self.state.due.admissions > 0 || self.bug(Bug::SlotKeptWhileAsking) => None,
+            _ if self.state.due.admissions > 0 => None,
             _ => Some(Park::Ask),
         }
     }

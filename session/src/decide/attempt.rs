@@ -6,7 +6,6 @@ use crate::effect::{Effect, Rejection};
 use crate::ids::{AttemptNo, Text, TurnNo};
 use crate::outcome::{FailKind, ModelFail, Outcome};
 use crate::record::{AttemptDiscarded, Record};
-use crate::sabotage::Bug;
 use crate::state::Phase;
 
 pub(super) fn failed(draft: &mut Draft<'_>, failed: AttemptFailed) -> Result<(), Rejection> {
@@ -60,8 +59,7 @@ fn again(
 }
 
 fn is_awaited(draft: &Draft<'_>, no: TurnNo, attempt: AttemptNo) -> bool {
-    let careless = draft.bug(Bug::StaleAccepted);
-    draft.state.turn().is_some_and(|turn| careless || turn.streaming && turn.no == no && turn.attempt == attempt)
+    draft.state.turn().is_some_and(|turn| turn.streaming && turn.no == no && turn.attempt == attempt)
 }
 
 /// Whether the provider wants to be asked again while the turn may still take it: one that asks for more patience than

@@ -6,7 +6,6 @@ use crate::ids::CallId;
 use crate::index::RowKey;
 use crate::outcome::Outcome;
 use crate::record::{Hold, Park, Prompt};
-use crate::sabotage::Bug;
 use crate::state::{Owned, Phase, Run};
 
 impl Draft<'_> {
@@ -51,12 +50,7 @@ impl Draft<'_> {
 
     /// Whether calls of the turn have no result: counted from the answer, since a fast child may end before its sibling is born.
     fn calls_open(&self) -> bool {
-        let Some(run) = self.run() else { return false };
-        if self.bug(Bug::OpenCallsFromLiveSet) {
-            let untouched = run.turn.as_ref().is_some_and(|turn| turn.open as usize == turn.calls.len());
-            return !run.owned.is_empty() || run.has_local_work() || (untouched && run.open_calls() > 0);
-        }
-        run.open_calls() > 0
+        self.run().is_some_and(|run| run.open_calls() > 0)
     }
 
     /// The turn is over: an input, else results, else notices open the next one; else the run waits, is held or ends.
@@ -86,10 +80,7 @@ impl Draft<'_> {
 
     /// Takes `inputs` and starts the next turn. Completions follow when no person's message is the newest thing (B11).
     pub(super) fn take_and_go(&mut self, inputs: Vec<crate::ids::InputId>, prompt: Prompt) {
-        let waits = self.run().is_some_and(|run| run.opened.slot && !run.slot);
-        if !(waits && self.bug(Bug::SlotWithoutTaking)) {
-            self.take_with_notices(inputs);
-        }
+        self.take_with_notices(inputs);
         self.turn_due(prompt);
     }
 

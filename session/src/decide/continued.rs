@@ -10,7 +10,6 @@ use crate::outcome::{By, Outcome};
 use crate::place::{Mode, Owner};
 use crate::record::{ContinueAsked, ContinueRefusal, From, InputAccepted, Lane, Record};
 use crate::render;
-use crate::sabotage::Bug;
 
 /// The child's side: the row is answered once, by a run that it opens or by a refusal (rule 6).
 pub(super) fn continued(draft: &mut Draft<'_>, ask: Continue) -> Result<(), Rejection> {
@@ -19,7 +18,7 @@ pub(super) fn continued(draft: &mut Draft<'_>, ask: Continue) -> Result<(), Reje
         return Err(Rejection::Misplaced { command: "continue", why });
     }
     let answered = draft.state.accepted.binary_search(&ask.input).is_ok();
-    if answered && !draft.bug(Bug::ContinueTwice) {
+    if answered {
         return Err(Rejection::Stale("a continue"));
     }
     match refusal(draft) {
@@ -34,7 +33,7 @@ fn refusal(draft: &Draft<'_>) -> Option<ContinueRefusal> {
         Some(ContinueRefusal::Deleted)
     } else if draft.run().is_some() {
         Some(ContinueRefusal::InFlight)
-    } else if draft.state.closed && !draft.bug(Bug::ClosedTakesContinue) {
+    } else if draft.state.closed {
         Some(ContinueRefusal::Closed)
     } else {
         None
@@ -44,10 +43,8 @@ fn refusal(draft: &Draft<'_>) -> Option<ContinueRefusal> {
 fn refuse(draft: &mut Draft<'_>, ask: &Continue, why: ContinueRefusal) {
     let (owner, key) = (ask.owner, ask.key);
     draft.emit(Record::ContinueRefused { owner, key, why });
-    if !draft.bug(Bug::ContinueRefusedSilently) {
-        let notice = Box::new(index::refusal_from(draft.state.id, key, why));
-        draft.effect(Effect::Tell { to: owner, notice });
-    }
+    let notice = Box::new(index::refusal_from(draft.state.id, key, why));
+    draft.effect(Effect::Tell { to: owner, notice });
 }
 
 fn go_on(draft: &mut Draft<'_>, ask: Continue) {
@@ -69,7 +66,7 @@ fn go_on(draft: &mut Draft<'_>, ask: Continue) {
     let stands = !draft.state.queue.is_empty();
     let opened = draft.opened_by(&input, mode, wall_cap_at);
     draft.emit(Record::InputAccepted(Box::new(input)));
-    match owner_over.filter(|_| !draft.bug(Bug::ContinueOfOver)) {
+    match owner_over {
         None => draft.open(opened),
         Some(outcome) => {
             draft.queue_stands = stands;

@@ -4,7 +4,6 @@ use crate::command::{Clock, Deadline};
 use crate::effect::{Decision, Effect, Reply};
 use crate::ids::RunNo;
 use crate::record::Record;
-use crate::sabotage::Bug;
 use crate::state::{Run, State};
 
 /// A decision in the making: each record is applied as it is emitted, so that later ones see what earlier ones did.
@@ -59,9 +58,5 @@ impl<'a> Draft<'a> {
     /// The run in flight, if it is `no`.
     pub(super) fn run_is(&self, no: RunNo) -> Option<&Run> {
         self.run().filter(|run| run.no == no)
-    }
-
-    pub(super) fn bug(&self, bug: Bug) -> bool {
-        self.state.sabotage.on(bug)
     }
 }

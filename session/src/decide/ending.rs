@@ -9,7 +9,6 @@ use crate::index;
 use crate::outcome::{By, ModelFail, Outcome};
 use crate::record::{AttemptDiscarded, Hold, Record, RunEnded};
 use crate::render;
-use crate::sabotage::Bug;
 use crate::state::CallPhase;
 use crate::usage::Usage;
 
@@ -28,9 +27,6 @@ impl Draft<'_> {
     /// END(o): the outcome is fixed. The run ends now, or when its local work and the runs that it owns are over.
     pub(super) fn end(&mut self, outcome: Outcome) {
         let Some(run) = self.run() else { return };
-        let by_owner = matches!(outcome, Outcome::Cancelled { by: By::Owner { .. } });
-        let wrong = by_owner && self.bug(Bug::OwnersEndNamesPerson);
-        let outcome = if wrong { Outcome::Cancelled { by: By::Person } } else { outcome };
         if !run.started {
             return self.end_now(outcome, None);
         }
@@ -98,11 +94,11 @@ impl Draft<'_> {
         if opened.wall_cap_at.is_some() {
             self.disarm(Deadline::WallCap(no));
         }
-        if let Some((to, notice)) = notice.filter(|_| !self.bug(Bug::NoOutbox)) {
+        if let Some((to, notice)) = notice {
             self.effect(Effect::Tell { to, notice: Box::new(notice) });
         }
         self.effect(Effect::Ended { run: no, outcome });
-        if !stands || self.bug(Bug::QueueOpensAfterTreeCancel) {
+        if !stands {
             self.open_next();
         }
     }
@@ -139,7 +135,7 @@ impl Draft<'_> {
     pub(super) fn answer_calls(&mut self, scope: Scope, end: &CallEnd) {
         self.state.due.clear();
         let Some(turn) = self.state.turn() else { return };
-        if turn.open == 0 || (scope == Scope::Waiting && self.bug(Bug::CallsLeftOpen)) {
+        if turn.open == 0 {
             return;
         }
         let no = turn.no;

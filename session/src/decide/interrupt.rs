@@ -9,9 +9,7 @@ use crate::effect::{Effect, Reply};
 use crate::ids::{CallId, RunKey, SessionId};
 use crate::index;
 use crate::outcome::{By, Outcome};
-use crate::place::Mode;
 use crate::record::{Hold, Record};
-use crate::sabotage::Bug;
 use crate::state::Run;
 
 pub(super) fn interrupt(draft: &mut Draft<'_>, by: By) {
@@ -56,19 +54,12 @@ impl Draft<'_> {
     /// The calls stay open until the notices of those runs. Runs in the background go on. One that its child has not opened yet
     /// is reached too: its row stands behind the `continue` row that opens it.
     pub(super) fn cancel_blocking(&mut self) {
-        if self.bug(Bug::InterruptStopsHere) {
-            return;
-        }
         let Some(run) = self.run() else { return };
         let no = run.no;
-        let all = self.bug(Bug::InterruptEndsAll);
         let reached: Vec<(CallId, SessionId, bool)> = run
             .owned
             .iter()
-            .filter(|(key, owned)| {
-                let stays = self.bug(Bug::BackgroundStaysBlocking) && owned.mode == Mode::Blocking;
-                all || stays || self.state.is_open(**key)
-            })
+            .filter(|(key, _)| self.state.is_open(**key))
             .map(|(key, owned)| (*key, owned.child, owned.cancel_asked))
             .collect();
         for (key, child, asked) in reached {

@@ -3,7 +3,6 @@
 use super::draft::Draft;
 use crate::ids::{CallId, SessionId};
 use crate::record::{Carrier, Notice, NoticeTaken, Record};
-use crate::sabotage::Bug;
 use crate::state::Turn;
 
 impl Draft<'_> {
@@ -25,14 +24,14 @@ impl Draft<'_> {
             return self.take_notices();
         }
         let items: Vec<Notice> = self.state.arrived.iter().filter(|row| due(row)).cloned().collect();
-        if !items.is_empty() && !self.bug(Bug::RowsLeftPending) {
+        if !items.is_empty() {
             self.emit(Record::NoticeTaken(Box::new(NoticeTaken { items, carrier: Carrier::Message })));
         }
     }
 
     /// Takes all rows that have arrived as one message (rule 1).
     pub(super) fn take_notices(&mut self) {
-        if self.state.arrived.is_empty() || self.bug(Bug::RowsLeftPending) {
+        if self.state.arrived.is_empty() {
             return;
         }
         let items = std::mem::take(&mut self.state.arrived).into_rows();
@@ -43,9 +42,6 @@ impl Draft<'_> {
     pub(super) fn store_notices(&mut self) {
         if self.run().is_none_or(|run| run.open_calls() == 0) {
             return self.take_notices();
-        }
-        if self.bug(Bug::RowsLeftPending) {
-            return;
         }
         let items = self.arrived_owned(|_, _| true);
         if !items.is_empty() {

@@ -10,7 +10,6 @@ use crate::ids::{AttemptNo, InputId};
 use crate::outcome::{Budget, Outcome};
 use crate::place::{Mode, Owner, Place};
 use crate::record::{InputAccepted, Lane, Park, Prompt, Record, RunOpened};
-use crate::sabotage::Bug;
 use crate::state::Queued;
 
 impl Draft<'_> {
@@ -104,8 +103,7 @@ impl Draft<'_> {
     /// gives first. A run that answers a model is not extended by a message: that opens the next run (K26).
     pub(super) fn takeable(&self, rest: bool) -> Vec<InputId> {
         let steers = messages_last(self.state.queue.iter().filter(|queued| queued.lane() == Lane::Steer));
-        let careless = self.bug(Bug::MessageExtendsOwnedRun);
-        let extends = self.run().is_some_and(|run| careless || !run.opened.owner.answers_a_model());
+        let extends = self.run().is_some_and(|run| !run.opened.owner.answers_a_model());
         if !steers.is_empty() || !rest || !extends {
             return steers;
         }
@@ -117,9 +115,7 @@ impl Draft<'_> {
         let is_message = |id: &InputId| self.state.queue.iter().any(|it| it.input.id == *id && it.is_message());
         let message = inputs.iter().any(is_message);
         self.take_inputs(inputs);
-        if self.bug(Bug::CompletionsJoinMessages) {
-            self.take_notices();
-        } else if !message {
+        if !message {
             self.take_due_notices();
         }
     }

@@ -3,16 +3,12 @@
 use super::draft::Draft;
 use crate::effect::Rejection;
 use crate::record::{Carrier, Notice, NoticeTaken, Record};
-use crate::sabotage::Bug;
 
 pub(super) fn owned_ended(draft: &mut Draft<'_>, notices: Vec<Notice>) -> Result<(), Rejection> {
     if !arrive(draft, notices) {
         return Err(Rejection::Stale("the end of an owned run"));
     }
-    let last = draft.run().is_some_and(|run| run.owned.is_empty());
-    if !(last && draft.bug(Bug::NoCheckAfterLast)) {
-        draft.check();
-    }
+    draft.check();
     Ok(())
 }
 
@@ -21,7 +17,7 @@ pub(super) fn arrive(draft: &mut Draft<'_>, notices: Vec<Notice>) -> bool {
     let mut arrived = false;
     for notice in notices {
         // A row is taken iff it exists: told live and found by the boot scan, it arrives twice (rule 5).
-        if !is_owed(draft, &notice) && !draft.bug(Bug::RowTakenTwice) {
+        if !is_owed(draft, &notice) {
             continue;
         }
         // By whether its call is open, not by its mode: a blocking call may have been moved to the background (rule 9).

@@ -10,14 +10,11 @@ use crate::outcome::{By, Outcome};
 use crate::place::Owner;
 use crate::record::{Hold, Record};
 use crate::render;
-use crate::sabotage::Bug;
 
 /// The child's side. The row stands until the owner takes the notice of that run: it may come again, also when a later run of the same owner is
 /// in flight. So it is for the run that its key opened, and for no other.
 pub(super) fn owner_cancels(draft: &mut Draft<'_>, owner: SessionId, key: CallId, by: By) -> Result<(), Rejection> {
-    let careless = draft.bug(Bug::CancelReachesNextRun);
-    let opened =
-        |of: &Owner| matches!(of, Owner::Run { session, call, .. } if *session == owner && (*call == key || careless));
+    let opened = |of: &Owner| matches!(of, Owner::Run { session, call, .. } if *session == owner && *call == key);
     let Some(run) = draft.run().filter(|run| opened(&run.opened.owner)) else {
         return Err(Rejection::Stale("the cancel of an owned run"));
     };

@@ -14,7 +14,6 @@ use crate::effect::Effect;
 use crate::ids::CallId;
 use crate::outcome::{By, Outcome, OutcomeKind};
 use crate::record::{Hold, Park};
-use crate::sabotage::Bug;
 use crate::state::{CallPhase, Phase, State};
 
 /// Token, outbox (delivered before by the hub), unstarted calls, the check: in this order, in every column (rule 4).
@@ -82,9 +81,7 @@ fn redo_turn(draft: &mut Draft<'_>, found: Vec<FoundCall>) {
     for call in checks {
         draft.arm(Deadline::Call(call), draft.state.limits.check_ms);
     }
-    if !draft.bug(Bug::UnstartedForgotten) {
-        draft.enqueue(no, wanted);
-    }
+    draft.enqueue(no, wanted);
     // Still asked for: whoever is to answer may never have heard of it.
     for FoundCall { call, kind, .. } in asked {
         draft.ask_again(call, kind);

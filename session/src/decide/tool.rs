@@ -8,7 +8,6 @@ use crate::effect::Rejection;
 use crate::ids::CallId;
 use crate::record::{CallFinished, Record};
 use crate::render;
-use crate::sabotage::Bug;
 use crate::state::{CallPhase, Phase};
 
 pub(super) fn finished(
@@ -17,8 +16,7 @@ pub(super) fn finished(
     result: CallResult,
     worked_ms: u64,
 ) -> Result<(), Rejection> {
-    let careless = draft.bug(Bug::StaleAccepted) && draft.state.call(call).is_some();
-    if !runs(draft, call) && !careless {
+    if !runs(draft, call) {
         return Err(Rejection::Stale("a tool's result"));
     }
     let held = matches!(draft.state.phase(), Phase::HeldInterrupted | Phase::HeldOutOfTurns);
@@ -29,10 +27,7 @@ pub(super) fn finished(
     let finished = CallFinished { call, end, content, truncated_from, worked_ms };
     draft.emit(Record::CallFinished(Box::new(finished)));
     draft.disarm(Deadline::Call(call));
-    let last = draft.run().is_some_and(|run| !run.has_local_work());
-    if !(last && draft.bug(Bug::NoCheckAfterLast)) {
-        draft.check();
-    }
+    draft.check();
     Ok(())
 }
 

@@ -9,7 +9,6 @@ use crate::ids::{Epoch, Hash, Lsn, RunNo, Seq, SessionId, Text};
 use crate::message::Message;
 use crate::place::{BranchKind, Owner, Place};
 use crate::record::{Record, RunOpened, SessionCreated};
-use crate::sabotage::Bug;
 use crate::state::{Phase, State};
 use crate::title::one_line;
 
@@ -60,13 +59,7 @@ pub fn changes(before: &Before, after: &State, records: &[Record], stamp: Stamp)
         None if ran => InflightChange::Delete,
         None => InflightChange::Keep,
     };
-    let walk = Walk {
-        session: after.id,
-        place: &after.created.place,
-        cancels: before.cancels,
-        silent: after.sabotage.on(Bug::NoOutbox),
-        mute: after.sabotage.on(Bug::ContinueRefusedSilently),
-    };
+    let walk = Walk { session: after.id, place: &after.created.place, cancels: before.cancels };
     walk.rows(before.opened.as_ref().map(|opened| &opened.owner), records, &mut out);
     out
 }
@@ -116,7 +109,7 @@ pub fn born(birth: &Birth, stamp: Stamp) -> Changes {
 
 /// Only the obligations of a frame: the rows that `records` put and take, where `owner_before` owns the run in flight before it.
 pub fn rows(session: SessionId, place: &Place, owner_before: Option<&Owner>, records: &[Record], out: &mut Changes) {
-    Walk { session, place, cancels: true, silent: false, mute: false }.rows(owner_before, records, out);
+    Walk { session, place, cancels: true }.rows(owner_before, records, out);
 }
 
 /// The bodies that a birth carries, as the store's definitions keep them.
@@ -228,8 +221,6 @@ struct Walk<'a> {
     place: &'a Place,
     /// Whether owned runs may have been asked to cancel: then their notices take the `cancel` rows too.
     cancels: bool,
-    silent: bool,
-    mute: bool,
 }
 
 impl Walk<'_> {
@@ -247,16 +238,14 @@ impl Walk<'_> {
                     }
                 }
                 Record::RunEnded(ended) => {
-                    let told = owner.and_then(|owner| told(self.place, owner, ended.run)).filter(|_| !self.silent);
+                    let told = owner.and_then(|owner| told(self.place, owner, ended.run));
                     out.put.extend(told.map(|(to, key)| row(to, me, RowKind::Notice, key)));
                 }
                 Record::ContinueAsked(asked) => {
                     out.put.push(row(asked.child, me, RowKind::Continue, RowKey::Call(asked.call)));
                 }
                 Record::ContinueRefused { owner, key, .. } => {
-                    if !self.mute {
-                        out.put.push(row(*owner, me, RowKind::Notice, RowKey::Call(*key)));
-                    }
+                    out.put.push(row(*owner, me, RowKind::Notice, RowKey::Call(*key)));
                     out.take.push(row(me, *owner, RowKind::Continue, RowKey::Call(*key)));
                 }
                 Record::CancelAsked { child, key, .. } => {

@@ -43,7 +43,7 @@ impl Arrived {
     }
 
     /// Adds a row; one that is there already, or that names no run, is not added.
-    pub(crate) fn push(&mut self, notice: Notice) -> bool {
+    pub fn push(&mut self, notice: Notice) -> bool {
         let Some(key) = notice.row_key() else { return false };
         if !self.keys.insert((notice.child, key)) {
             return false;

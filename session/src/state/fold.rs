@@ -125,7 +125,6 @@ impl State {
             due: Default::default(),
             recalled: Default::default(),
             queued_children: Default::default(),
-            sabotage: Default::default(),
         })
     }
 }

@@ -223,7 +223,7 @@ impl State {
     }
 
     /// Whether the run in flight, or an ended one, owns a run by `key` that has no notice.
-    pub(crate) fn owes(&self, key: CallId) -> bool {
+    pub fn owes(&self, key: CallId) -> bool {
         self.run.as_ref().is_some_and(|run| run.owned.contains_key(&key)) || self.owed.contains_key(&key)
     }
 }

@@ -7,7 +7,6 @@ use crate::message::Message;
 use crate::outcome::Outcome;
 use crate::place::BranchKind;
 use crate::record::{Hold, Lane, Notice, Park};
-use crate::sabotage::Bug;
 
 impl State {
     /// Where the run in flight stands: the column of the table in `decide`.
@@ -110,7 +109,7 @@ impl State {
             let child = self.children.get(&notice.child);
             notice.run == Some(RunNo(1)) && child.is_some_and(|child| child.detached)
         };
-        notice.key.is_some() || detached() || self.sabotage.on(Bug::PersonsRunShown)
+        notice.key.is_some() || detached()
     }
 
     /// Whether this session has a use for the text of this end: its model is given it, or it is an alternative to an answer here.
@@ -120,7 +119,7 @@ impl State {
             notice.run == Some(RunNo(1)) && child.is_some_and(|child| child.kind == BranchKind::Alternative)
         };
         let is_answer = || notice.outcome == Outcome::Completed && is_alternative();
-        self.reaches_model(notice) || is_answer() || self.sabotage.on(Bug::UnreadTextKept)
+        self.reaches_model(notice) || is_answer()
     }
 
     /// Whether the ends of `child` are fetched by an await or check, and pushed only to an idle model (K2).

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use subtend_invariants::bugs::Rules;
 use subtend_session::call::CallKind;
 use subtend_session::command::{Command, RegeneratePlan, SwitchTo};
 use subtend_session::context::{context, visible};
@@ -13,7 +14,6 @@ use subtend_session::message::Message;
 use subtend_session::outcome::{By, FailKind, Outcome};
 use subtend_session::place::{BranchKind, Mode, OnRestart, Owner, Place};
 use subtend_session::record::{InputAccepted, Lane, Notice, Record, RunOpened, Stop};
-use subtend_session::sabotage::Sabotage;
 
 use crate::branches::{CHILD, birth, human, inherits, points, reader, refusal, seen, talked};
 use crate::folding::small;
@@ -331,23 +331,22 @@ fn a_text_that_was_cut_says_so() {
 }
 
 /// What is left of an answer after another was seen in its place.
-fn an_original_is_kept(sabotage: Sabotage) -> String {
-    let mut heart = talked().sabotaged(sabotage).then(regenerate(CHILD, None)).then(completed(CHILD, "other"));
+fn an_original_is_kept(rules: Rules) -> String {
+    let mut heart = talked().under(rules).then(regenerate(CHILD, None)).then(completed(CHILD, "other"));
     heart = heart.then(switch(SwitchTo::Index(0)));
     seen(&visible(&heart.state))
 }
 
 #[test]
 fn an_original_is_there_to_go_back_to() {
-    assert_eq!(an_original_is_kept(Sabotage::none()), "U:one A:first U:two A:second");
+    assert_eq!(an_original_is_kept(Rules::ALL), "U:one A:first U:two A:second");
 }
 
-#[cfg(feature = "sabotage")]
 #[test]
 fn the_seeded_bug_of_alternatives_shows() {
-    use subtend_session::sabotage::Bug;
-    let sabotage = Sabotage::none().with(Bug::AlternativeOverwrites);
-    assert_eq!(an_original_is_kept(sabotage), "U:one A:first U:two A:other");
+    use subtend_invariants::bugs::Bug;
+    let rules = Rules::without(Bug::AlternativeOverwrites);
+    assert_eq!(an_original_is_kept(rules), "U:one A:first U:two A:other");
 }
 
 /// A step of a life that talks, works, branches and gives answers anew.

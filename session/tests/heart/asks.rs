@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
+use subtend_invariants::bugs::Rules;
 use subtend_session::authority::Access;
 use subtend_session::call::{CallEnd, CallKind, Invalid};
 use subtend_session::command::{Answered, Command, Deadline, FoundCall};
@@ -12,7 +13,6 @@ use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::place::Mode;
 use subtend_session::record::{AskBy, AskVerdict, CallFinished, Park, Record, Stop};
-use subtend_session::sabotage::Sabotage;
 use subtend_session::state::{CallPhase, Phase};
 
 use crate::folding::small;
@@ -312,20 +312,20 @@ fn an_asked_call_among_others_is_closed_once_by_an_end() {
 }
 
 /// What is left open when a run that asks is cancelled.
-fn an_end_closes_asks(sabotage: Sabotage) -> String {
-    let mut heart = Heart::root().sabotaged(sabotage).then(send(1, "go")).then(asking(1, vec![(writes(), Some("a"))]));
+fn an_end_closes_asks(rules: Rules) -> String {
+    let mut heart = Heart::root().under(rules).then(send(1, "go")).then(asking(1, vec![(writes(), Some("a"))]));
     heart.says(cancel())
 }
 
 /// Where the slot is while a person is asked.
-fn a_run_that_asks_has_no_slot(sabotage: Sabotage) -> String {
-    let mut heart = Heart::child().sabotaged(sabotage).then(admitted());
+fn a_run_that_asks_has_no_slot(rules: Rules) -> String {
+    let mut heart = Heart::child().under(rules).then(admitted());
     heart.says(asking(1, vec![(writes(), Some("a"))]))
 }
 
 /// Whether a question is put with an end to its waiting.
-fn an_ask_has_a_deadline(sabotage: Sabotage) -> String {
-    let mut heart = Heart::root().sabotaged(sabotage).then(send(1, "go"));
+fn an_ask_has_a_deadline(rules: Rules) -> String {
+    let mut heart = Heart::root().under(rules).then(send(1, "go"));
     let decision = heart.tell(asking(1, vec![(writes(), Some("a"))])).unwrap();
     let arms = |effect: &&Effect| matches!(effect, Effect::Arm { deadline: Deadline::Ask(_), .. });
     format!("{:?}", decision.effects.iter().find(arms))
@@ -333,17 +333,15 @@ fn an_ask_has_a_deadline(sabotage: Sabotage) -> String {
 
 #[test]
 fn stories_of_asks() {
-    let none = Sabotage::none();
+    let none = Rules::ALL;
     assert_eq!(an_end_closes_asks(none), "ask_answered -0:cancelled ended(cancelled) Done > E");
     assert_eq!(a_run_that_asks_has_no_slot(none), "answered ask_opened parked(ask) > Wm");
 }
 
-#[cfg(feature = "sabotage")]
 #[test]
 fn every_seeded_bug_of_asks_shows() {
-    use subtend_session::sabotage::Bug;
-    let shows =
-        |bug, story: fn(Sabotage) -> String| assert_ne!(story(Sabotage::none().with(bug)), story(Sabotage::none()));
+    use subtend_invariants::bugs::Bug;
+    let shows = |bug, story: fn(Rules) -> String| assert_ne!(story(Rules::without(bug)), story(Rules::ALL));
     shows(Bug::AskLeftOpen, an_end_closes_asks);
     shows(Bug::SlotKeptWhileAsking, a_run_that_asks_has_no_slot);
     shows(Bug::AskWithoutDeadline, an_ask_has_a_deadline);

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use subtend_invariants::bugs::Rules;
 use subtend_session::authority::{Authority, RuleSet, Verdict};
 use subtend_session::birth;
 use subtend_session::call::{CallEnd, CallKind, CallResult, ToolEffect};
 use subtend_session::command::{
     Answered, AskedCall, AttemptFailed, ChildPlan, Clock, Command, Continue, ContinuePlan, Plan, SpawnVerdict,
 };
-use subtend_session::decide::decide;
 use subtend_session::effect::{Decision, Effect, Rejection, Reply};
 use subtend_session::ids::{
     AttemptNo, CallId, Hash, InputId, Interned, MsgRef, RunKey, RunNo, Seq, SessionId, Short, TurnNo,
@@ -21,7 +21,6 @@ use subtend_session::record::{
     AgentOverride, Asked, Carrier, From, Hold, InputAccepted, Lane, Notice, Record, RunOpened, SessionCreated,
     SpawnGranted, Stop,
 };
-use subtend_session::sabotage::Sabotage;
 use subtend_session::state::{Phase, State};
 use subtend_session::usage::Usage;
 use uuid::Uuid;
@@ -87,11 +86,12 @@ pub(crate) fn created(place: Place, limits: Limits) -> SessionCreated {
 pub(crate) struct Heart {
     pub(crate) state: State,
     pub(crate) log: Vec<Record>,
+    pub(crate) rules: Rules,
 }
 
 impl Heart {
     pub(crate) fn born(id: SessionId, records: Vec<Record>) -> Self {
-        Self { state: State::fold(id, &records).unwrap(), log: records }
+        Self { state: State::fold(id, &records).unwrap(), log: records, rules: Rules::ALL }
     }
 
     /// A root without a run.
@@ -146,7 +146,7 @@ impl Heart {
     /// Decides, keeps the records, and checks what must hold after any decision.
     pub(crate) fn tell(&mut self, command: Command) -> Result<Decision, Rejection> {
         let before = self.state.clone();
-        match decide(&mut self.state, command, clock()) {
+        match self.rules.decide(&mut self.state, command, clock()) {
             Ok(decision) => {
                 self.log.extend(decision.records.iter().cloned());
                 self.refolds();
@@ -164,10 +164,9 @@ impl Heart {
         self
     }
 
-    /// With rules switched off.
-    pub(crate) fn sabotaged(mut self, sabotage: Sabotage) -> Self {
-        self.state.sabotage = sabotage;
-        self
+    /// With these rules from here on.
+    pub(crate) fn under(self, rules: Rules) -> Self {
+        Self { rules, ..self }
     }
 
     /// What a command leads to, in short.
@@ -187,12 +186,12 @@ impl Heart {
     /// As after a crash: what is not in the journal is forgotten.
     pub(crate) fn refolded(&self) -> Self {
         let state = State::fold(self.state.id, &self.log).unwrap();
-        Self { state, log: self.log.clone() }.sabotaged(self.state.sabotage)
+        Self { state, log: self.log.clone(), rules: self.rules }
     }
 
     pub(crate) fn refolds(&self) {
         // A seeded bug writes journals that are none.
-        if self.state.sabotage.any() {
+        if self.rules.are_broken() {
             return;
         }
         let folded = State::fold(self.state.id, &self.log).unwrap();

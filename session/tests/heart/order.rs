@@ -91,10 +91,9 @@ fn a8_end_that_reaches_no_model_is_stored_without_text() {
         (session(0xB2), "done".into(), failed("rate")),
     ];
     assert_eq!(stored(&heart), expected);
-    #[cfg(feature = "sabotage")]
     {
-        use subtend_session::sabotage::{Bug, Sabotage};
-        let kept = parent(1).sabotaged(Sabotage::none().with(Bug::UnreadTextKept));
+        use subtend_invariants::bugs::{Bug, Rules};
+        let kept = parent(1).under(Rules::without(Bug::UnreadTextKept));
         let kept = kept.then(Command::OwnedEnded(vec![persons(0xB1, 2)])).then(answers(2, "so far"));
         assert_eq!(stored(&kept), [(session(0xB1), "aside".into(), Outcome::Completed)]);
     }
@@ -290,23 +289,22 @@ fn k2_continue_of_an_unread_job_names_the_tool_to_read_it() {
     assert_eq!(refusal.as_deref(), Some(told));
 }
 
-/// What a sabotaged rule does to one story of each kind: a person's run in a child, a completion with a message, a message to an
+/// What a broken rule does to one story of each kind: a person's run in a child, a completion with a message, a message to an
 /// owned run.
-#[cfg(feature = "sabotage")]
 #[test]
 fn k26_b11_seeded_bugs_show_in_their_rule_alone() {
-    use subtend_session::sabotage::{Bug, Sabotage};
-    let stories = |sabotage: Sabotage| {
-        let aside = parent(1).sabotaged(sabotage).then(answers(2, "so far"));
-        let mut joined = parent(1).sabotaged(sabotage).then(send(2, "A")).then(ended(0xB1, call(1, 0)));
-        let mut extended = Heart::child().sabotaged(sabotage).then(admitted()).then(send(7, "and this?"));
+    use subtend_invariants::bugs::{Bug, Rules};
+    let stories = |rules: Rules| {
+        let aside = parent(1).under(rules).then(answers(2, "so far"));
+        let mut joined = parent(1).under(rules).then(send(2, "A")).then(ended(0xB1, call(1, 0)));
+        let mut extended = Heart::child().under(rules).then(admitted()).then(send(7, "and this?"));
         let shown = heard(&aside.then(Command::OwnedEnded(vec![persons(0xB1, 2)]))).last().cloned();
         (shown, joined.says(answers(2, "so far")), extended.says(answers(1, "the result")))
     };
-    let (shown, joined, extended) = stories(Sabotage::none());
+    let (shown, joined, extended) = stories(Rules::ALL);
     assert_eq!(shown.as_deref(), Some("[so far]"));
     assert_eq!((&*joined, &*extended), ("answered taken turn > W", "answered ended(completed) opened > Q"));
-    let with = |bug| stories(Sabotage::none().with(bug));
+    let with = |bug| stories(Rules::without(bug));
     assert_eq!(with(Bug::PersonsRunShown), (Some("!1".into()), joined.clone(), extended.clone()));
     let late = "answered taken message[1] turn > W";
     assert_eq!(with(Bug::CompletionsJoinMessages), (shown.clone(), late.into(), extended));

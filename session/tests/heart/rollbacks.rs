@@ -1,6 +1,7 @@
 //! What a run that failed said is rolled back: hidden from models and from branches, and nothing else.
 
 use proptest::prelude::*;
+use subtend_invariants::bugs::Rules;
 use subtend_session::command::{Command, SwitchTo};
 use subtend_session::context::{context, visible};
 use subtend_session::effect::{Rejection, Reply};
@@ -9,7 +10,6 @@ use subtend_session::message::Message;
 use subtend_session::outcome::{By, ModelFail};
 use subtend_session::place::Mode;
 use subtend_session::record::{Record, Stop};
-use subtend_session::sabotage::Sabotage;
 use subtend_session::state::{State, Stretch};
 
 use crate::alternatives::{completed, regenerate, step, switch};
@@ -94,22 +94,21 @@ fn an_earlier_run_is_rolled_back_alone_and_each_by_its_own_word() {
 }
 
 /// A failed run in a session that goes on: what a later branch inherits.
-fn a_branch_afterwards(sabotage: Sabotage) -> String {
-    let mut heart = failed().sabotaged(sabotage).then(roll_back(None)).then(send(4, "three")).then(answers(4, "third"));
+fn a_branch_afterwards(rules: Rules) -> String {
+    let mut heart = failed().under(rules).then(roll_back(None)).then(send(4, "three")).then(answers(4, "third"));
     inherits(&mut heart, human(CHILD, None))
 }
 
 #[test]
 fn a_branch_that_is_made_later_inherits_nothing_of_it() {
-    assert_eq!(a_branch_afterwards(Sabotage::none()), "U:one A:first U:three A:third");
+    assert_eq!(a_branch_afterwards(Rules::ALL), "U:one A:first U:three A:third");
 }
 
-#[cfg(feature = "sabotage")]
 #[test]
 fn the_seeded_bug_of_rollbacks_shows() {
-    use subtend_session::sabotage::Bug;
-    let sabotage = Sabotage::none().with(Bug::RolledBackSeen);
-    assert_eq!(a_branch_afterwards(sabotage), format!("{ALL} U:three A:third"));
+    use subtend_invariants::bugs::Bug;
+    let rules = Rules::without(Bug::RolledBackSeen);
+    assert_eq!(a_branch_afterwards(rules), format!("{ALL} U:three A:third"));
 }
 
 #[test]

@@ -1,46 +1,45 @@
-//! The rules that bind every cell: each as one story, told once as it must go and, with the feature `sabotage`, once with the rule
-//! switched off, which must show.
+//! The rules that bind every cell: each as one story, told once as it must go and once with the rule broken, which must show.
 
+use subtend_invariants::bugs::Rules;
 use subtend_session::call::CallKind;
 use subtend_session::command::{Command, FoundCall};
 use subtend_session::effect::Effect;
 use subtend_session::ids::RunNo;
-use subtend_session::index::{Before, Stamp, changes};
+use subtend_session::index::{Before, Stamp};
 use subtend_session::limits::Limits;
 use subtend_session::outcome::{By, ModelFail, OutcomeKind};
 use subtend_session::place::Mode;
 use subtend_session::record::Stop;
-use subtend_session::sabotage::Sabotage;
 
 use crate::given::*;
 
 /// A root whose turn 2 streams, with the background child 0xB1 in flight by call 1.0.
-fn owner(sabotage: Sabotage) -> Heart {
-    Heart::root().sabotaged(sabotage).then(send(1, "go")).then(calls(1, vec![background()])).then(spawn(
+fn owner(rules: Rules) -> Heart {
+    Heart::root().under(rules).then(send(1, "go")).then(calls(1, vec![background()])).then(spawn(
         1,
         Mode::Background,
         &[(0, 0xB1)],
     ))
 }
 
-fn rows_are_taken_at_a_boundary(sabotage: Sabotage) -> String {
-    let mut heart = owner(sabotage).then(calls(2, vec![reads()])).then(ended(0xB1, call(1, 0)));
+fn rows_are_taken_at_a_boundary(rules: Rules) -> String {
+    let mut heart = owner(rules).then(calls(2, vec![reads()])).then(ended(0xB1, call(1, 0)));
     heart.says(tool(2, 0, "read"))
 }
 
-fn rows_are_taken_at_an_end(sabotage: Sabotage) -> String {
-    let mut heart = owner(sabotage).then(ended(0xB1, call(1, 0)));
+fn rows_are_taken_at_an_end(rules: Rules) -> String {
+    let mut heart = owner(rules).then(ended(0xB1, call(1, 0)));
     heart.says(answer(2, 1, Some("no"), Vec::new(), Stop::Refused))
 }
 
 #[test]
 fn rule_1_every_boundary_and_end_first_takes_all_pending_rows() {
-    assert_eq!(rows_are_taken_at_a_boundary(Sabotage::none()), "-0:ok message[1] turn > W");
-    assert_eq!(rows_are_taken_at_an_end(Sabotage::none()), "answered message[1] ended(failed) > E");
+    assert_eq!(rows_are_taken_at_a_boundary(Rules::ALL), "-0:ok message[1] turn > W");
+    assert_eq!(rows_are_taken_at_an_end(Rules::ALL), "answered message[1] ended(failed) > E");
 }
 
-fn the_last_child_is_followed_by_the_check(sabotage: Sabotage) -> String {
-    let mut heart = Heart::root().sabotaged(sabotage).then(send(1, "go")).then(calls(1, vec![blocking()])).then(spawn(
+fn the_last_child_is_followed_by_the_check(rules: Rules) -> String {
+    let mut heart = Heart::root().under(rules).then(send(1, "go")).then(calls(1, vec![blocking()])).then(spawn(
         1,
         Mode::Blocking,
         &[(0, 0xB1)],
@@ -50,19 +49,18 @@ fn the_last_child_is_followed_by_the_check(sabotage: Sabotage) -> String {
 
 #[test]
 fn rule_2_whatever_removes_the_last_open_call_runs_the_check() {
-    assert_eq!(the_last_child_is_followed_by_the_check(Sabotage::none()), "result turn > W");
+    assert_eq!(the_last_child_is_followed_by_the_check(Rules::ALL), "result turn > W");
 }
 
-fn an_end_answers_unstarted_calls(sabotage: Sabotage) -> String {
-    let mut heart =
-        Heart::root().sabotaged(sabotage).then(send(1, "go")).then(calls(1, vec![writes(), writes(), blocking()]));
+fn an_end_answers_unstarted_calls(rules: Rules) -> String {
+    let mut heart = Heart::root().under(rules).then(send(1, "go")).then(calls(1, vec![writes(), writes(), blocking()]));
     heart.says(cancel())
 }
 
 #[test]
 fn rule_3_a_hold_or_an_end_first_answers_every_call_that_is_not_a_started_child_or_tool() {
     let expected = "-1:cancelled -2:cancelled closing(cancelled) Done > Hc";
-    assert_eq!(an_end_answers_unstarted_calls(Sabotage::none()), expected);
+    assert_eq!(an_end_answers_unstarted_calls(Rules::ALL), expected);
 }
 
 #[test]
@@ -77,8 +75,8 @@ fn rule_3_being_held_with_nothing_open_is_a_rest_point_for_a_queued_input() {
     assert_eq!(heart.state.run.as_ref().unwrap().spent, 0, "an input restarts the allowance");
 }
 
-fn a_new_activation_starts_unstarted_calls(sabotage: Sabotage) -> String {
-    let heart = Heart::root().sabotaged(sabotage).then(send(1, "go")).then(calls(1, vec![writes(), writes()]));
+fn a_new_activation_starts_unstarted_calls(rules: Rules) -> String {
+    let heart = Heart::root().under(rules).then(send(1, "go")).then(calls(1, vec![writes(), writes()]));
     heart
         .refolded()
         .says(Command::Reactivated { calls: vec![FoundCall::plain(call(1, 1), writes())], owner_over: None })
@@ -86,11 +84,11 @@ fn a_new_activation_starts_unstarted_calls(sabotage: Sabotage) -> String {
 
 #[test]
 fn rule_4_every_activation_starts_unstarted_calls_and_runs_the_check() {
-    assert_eq!(a_new_activation_starts_unstarted_calls(Sabotage::none()), "-0:unknown +1 > W");
+    assert_eq!(a_new_activation_starts_unstarted_calls(Rules::ALL), "-0:unknown +1 > W");
 }
 
-fn a_row_arrives_twice(sabotage: Sabotage) -> String {
-    let mut heart = owner(sabotage).then(answers(2, "so far"));
+fn a_row_arrives_twice(rules: Rules) -> String {
+    let mut heart = owner(rules).then(answers(2, "so far"));
     let first = heart.says(ended(0xB1, call(1, 0)));
     let again = heart.says(ended(0xB1, call(1, 0)));
     let after = heart.says(answers(3, "done"));
@@ -100,24 +98,24 @@ fn a_row_arrives_twice(sabotage: Sabotage) -> String {
 #[test]
 fn rule_5_a_row_is_taken_once() {
     let expected = "message[1] turn > W; S; answered ended(completed) > E";
-    assert_eq!(a_row_arrives_twice(Sabotage::none()), expected);
+    assert_eq!(a_row_arrives_twice(Rules::ALL), expected);
 }
 
 #[test]
 fn rule_5_rows_of_an_owned_and_of_a_persons_run_of_one_child_may_overtake_each_other() {
-    let mut heart = owner(Sabotage::none()).then(answers(2, "so far"));
+    let mut heart = owner(Rules::ALL).then(answers(2, "so far"));
     assert_eq!(heart.says(Command::OwnedEnded(vec![persons(0xB1, 2)])), "message[1] > Wr");
     assert_eq!(heart.says(ended(0xB1, call(1, 0))), "message[1] turn > W");
     assert_eq!(heart.says(Command::OwnedEnded(vec![persons(0xB1, 2)])), "S");
 }
 
 /// A quiet child whose first run is over.
-fn quiet(sabotage: Sabotage) -> Heart {
-    Heart::child().sabotaged(sabotage).then(admitted()).then(answers(1, "done"))
+fn quiet(rules: Rules) -> Heart {
+    Heart::child().under(rules).then(admitted()).then(answers(1, "done"))
 }
 
-fn a_continue_comes_twice(sabotage: Sabotage) -> String {
-    let mut heart = quiet(sabotage);
+fn a_continue_comes_twice(rules: Rules) -> String {
+    let mut heart = quiet(rules);
     let first = heart.says(continued(call(5, 0), None));
     let again = heart.says(continued(call(5, 0), None));
     heart = heart.then(Command::Admitted { run: RunNo(2), owner_over: None }).then(answers(2, "done"));
@@ -126,7 +124,7 @@ fn a_continue_comes_twice(sabotage: Sabotage) -> String {
 
 #[test]
 fn rule_6_a_continue_is_answered_once() {
-    assert_eq!(a_continue_comes_twice(Sabotage::none()), "accepted opened > Q; S; S");
+    assert_eq!(a_continue_comes_twice(Rules::ALL), "accepted opened > Q; S; S");
     let mut refused = Heart::child();
     assert_eq!(refused.says(continued(call(5, 0), None)), "continue_refused > Q");
     assert_eq!(refused.says(continued(call(5, 0), None)), "S");
@@ -136,48 +134,48 @@ fn rule_6_a_continue_is_answered_once() {
 }
 
 /// Who is told of a refusal, and the rows of it.
-fn a_refusal_is_told(sabotage: Sabotage) -> String {
-    let mut heart = Heart::child().sabotaged(sabotage);
+fn a_refusal_is_told(rules: Rules) -> String {
+    let mut heart = Heart::child().under(rules);
     let before = Before::of(&heart.state);
     let decision = heart.tell(continued(call(5, 0), None)).unwrap();
     let told = decision.effects.iter().filter(|effect| matches!(effect, Effect::Tell { .. })).count();
-    let rows = changes(&before, &heart.state, &decision.records, Stamp::default());
+    let rows = rules.changes(&before, &heart.state, &decision.records, Stamp::default());
     format!("{told} told, {} put, {} taken", rows.put.len(), rows.take.len())
 }
 
 #[test]
 fn rule_6_a_refusal_is_a_notice() {
-    assert_eq!(a_refusal_is_told(Sabotage::none()), "1 told, 1 put, 1 taken");
+    assert_eq!(a_refusal_is_told(Rules::ALL), "1 told, 1 put, 1 taken");
 }
 
 #[test]
 fn rule_6_the_owner_refuses_while_its_own_key_is_open() {
-    let mut heart = owner(Sabotage::none()).then(calls(2, vec![CallKind::Continue(Mode::Blocking)]));
+    let mut heart = owner(Rules::ALL).then(calls(2, vec![CallKind::Continue(Mode::Blocking)]));
     assert_eq!(heart.says(go_on(2, Mode::Blocking, &[(0, 0xB1)])), "+0 -0:error turn > W");
     let owned: Vec<_> = heart.state.run.unwrap().owned.into_keys().collect();
     assert_eq!(owned, [call(1, 0)]);
 }
 
-fn a_continue_of_an_owner_that_is_over(sabotage: Sabotage) -> String {
-    quiet(sabotage).says(continued(call(5, 0), Some(OutcomeKind::Failed)))
+fn a_continue_of_an_owner_that_is_over(rules: Rules) -> String {
+    quiet(rules).says(continued(call(5, 0), Some(OutcomeKind::Failed)))
 }
 
 #[test]
 fn rule_7_a_continue_checks_that_its_owner_is_in_flight() {
-    assert_eq!(a_continue_of_an_owner_that_is_over(Sabotage::none()), "accepted opened ended(cancelled) > E");
+    assert_eq!(a_continue_of_an_owner_that_is_over(Rules::ALL), "accepted opened ended(cancelled) > E");
 }
 
-fn a_continue_of_a_closed_session(sabotage: Sabotage) -> String {
-    quiet(sabotage).then(Command::Close { by: By::Person }).says(continued(call(5, 0), None))
+fn a_continue_of_a_closed_session(rules: Rules) -> String {
+    quiet(rules).then(Command::Close { by: By::Person }).says(continued(call(5, 0), None))
 }
 
 #[test]
 fn a_closed_session_refuses_to_go_on() {
-    assert_eq!(a_continue_of_a_closed_session(Sabotage::none()), "continue_refused > E");
+    assert_eq!(a_continue_of_a_closed_session(Rules::ALL), "continue_refused > E");
 }
 
-fn the_tree_is_cancelled_while_an_input_waits(sabotage: Sabotage) -> String {
-    let mut heart = Heart::root().sabotaged(sabotage).then(send(1, "go")).then(send(2, "next"));
+fn the_tree_is_cancelled_while_an_input_waits(rules: Rules) -> String {
+    let mut heart = Heart::root().under(rules).then(send(1, "go")).then(send(2, "next"));
     let cancelled = heart.says(cancel_tree());
     format!("{cancelled}; {}", heart.says(attempt_failed(1, 1, ModelFail::Dropped)))
 }
@@ -185,22 +183,22 @@ fn the_tree_is_cancelled_while_an_input_waits(sabotage: Sabotage) -> String {
 #[test]
 fn rule_9_after_a_cancel_of_the_tree_the_queue_stands() {
     let expected = "closing(cancelled) Done > Hc; discarded ended(cancelled) > E";
-    assert_eq!(the_tree_is_cancelled_while_an_input_waits(Sabotage::none()), expected);
+    assert_eq!(the_tree_is_cancelled_while_an_input_waits(Rules::ALL), expected);
 }
 
-fn a_cancel_of_an_earlier_run(sabotage: Sabotage) -> String {
-    quiet(sabotage).then(continued(call(5, 0), None)).says(owner_cancels(call(1, 0)))
+fn a_cancel_of_an_earlier_run(rules: Rules) -> String {
+    quiet(rules).then(continued(call(5, 0), None)).says(owner_cancels(call(1, 0)))
 }
 
 #[test]
 fn rule_5_a_cancel_is_for_the_run_that_its_key_opened() {
-    assert_eq!(a_cancel_of_an_earlier_run(Sabotage::none()), "S");
+    assert_eq!(a_cancel_of_an_earlier_run(Rules::ALL), "S");
 }
 
 /// Whom an interrupt reaches after the call of 0xB1 was moved to the background.
-fn an_interrupt_after_the_move(sabotage: Sabotage) -> String {
+fn an_interrupt_after_the_move(rules: Rules) -> String {
     let moved = Heart::root()
-        .sabotaged(sabotage)
+        .under(rules)
         .then(send(1, "go"))
         .then(calls(1, vec![blocking(), writes()]))
         .then(spawn(1, Mode::Blocking, &[(0, 0xB1)]))
@@ -210,17 +208,17 @@ fn an_interrupt_after_the_move(sabotage: Sabotage) -> String {
 
 #[test]
 fn rule_9_what_was_moved_to_the_background_is_in_the_background() {
-    assert_eq!(an_interrupt_after_the_move(Sabotage::none()), "");
+    assert_eq!(an_interrupt_after_the_move(Rules::ALL), "");
 }
 
-fn admission_asks_for_the_owner(sabotage: Sabotage) -> String {
-    let mut heart = Heart::child().sabotaged(sabotage);
+fn admission_asks_for_the_owner(rules: Rules) -> String {
+    let mut heart = Heart::child().under(rules);
     heart.says(Command::Admitted { run: RunNo(1), owner_over: Some(OutcomeKind::Cancelled) })
 }
 
 #[test]
 fn rule_7_admission_checks_that_the_owner_is_in_flight() {
-    assert_eq!(admission_asks_for_the_owner(Sabotage::none()), "ended(cancelled) > E");
+    assert_eq!(admission_asks_for_the_owner(Rules::ALL), "ended(cancelled) > E");
 }
 
 #[test]
@@ -232,9 +230,9 @@ fn rule_7_a_run_consumes_its_inputs_and_only_later_ones_open_the_next() {
     assert_eq!(later.state.run.unwrap().opened.inputs, [input_id(7)]);
 }
 
-fn a_slot_request_takes_its_input(sabotage: Sabotage) -> String {
+fn a_slot_request_takes_its_input(rules: Rules) -> String {
     let mut heart = Heart::child()
-        .sabotaged(sabotage)
+        .under(rules)
         .then(admitted())
         .then(calls(1, vec![background()]))
         .then(spawn(1, Mode::Background, &[(0, 0xB1)]))
@@ -244,45 +242,45 @@ fn a_slot_request_takes_its_input(sabotage: Sabotage) -> String {
 
 #[test]
 fn rule_8_inputs_are_taken_in_the_batch_that_asks_for_the_slot() {
-    assert_eq!(a_slot_request_takes_its_input(Sabotage::none()), "accepted taken parked(slot) > Wr");
+    assert_eq!(a_slot_request_takes_its_input(Rules::ALL), "accepted taken parked(slot) > Wr");
 }
 
-fn an_answer_of_another_attempt(sabotage: Sabotage) -> String {
-    let mut heart = Heart::root().sabotaged(sabotage).then(send(1, "go"));
+fn an_answer_of_another_attempt(rules: Rules) -> String {
+    let mut heart = Heart::root().under(rules).then(send(1, "go"));
     heart.says(answer(1, 2, Some("late"), Vec::new(), Stop::End))
 }
 
 #[test]
 fn rule_9_a_completion_that_is_not_awaited_is_stale() {
-    assert_eq!(an_answer_of_another_attempt(Sabotage::none()), "S");
+    assert_eq!(an_answer_of_another_attempt(Rules::ALL), "S");
 }
 
-fn an_end_tells_its_owner(sabotage: Sabotage) -> String {
-    let mut heart = Heart::child().sabotaged(sabotage).then(admitted());
+fn an_end_tells_its_owner(rules: Rules) -> String {
+    let mut heart = Heart::child().under(rules).then(admitted());
     let before = Before::of(&heart.state);
     let decision = heart.tell(answers(1, "done")).unwrap();
     let told = decision.effects.iter().filter(|effect| matches!(effect, Effect::Tell { .. })).count();
-    let rows = changes(&before, &heart.state, &decision.records, Stamp::default());
+    let rows = rules.changes(&before, &heart.state, &decision.records, Stamp::default());
     format!("{told} told, {} rows", rows.put.len())
 }
 
 #[test]
 fn an_end_obliges_its_owner_to_hear_of_it() {
-    assert_eq!(an_end_tells_its_owner(Sabotage::none()), "1 told, 1 rows");
+    assert_eq!(an_end_tells_its_owner(Rules::ALL), "1 told, 1 rows");
 }
 
-fn a_cancel_comes_late(sabotage: Sabotage) -> String {
-    Heart::root().sabotaged(sabotage).then(send(1, "go")).then(answers(1, "done")).says(cancel())
+fn a_cancel_comes_late(rules: Rules) -> String {
+    Heart::root().under(rules).then(send(1, "go")).then(answers(1, "done")).says(cancel())
 }
 
 #[test]
 fn an_end_never_changes() {
-    assert_eq!(a_cancel_comes_late(Sabotage::none()), "AE(completed) > E");
+    assert_eq!(a_cancel_comes_late(Rules::ALL), "AE(completed) > E");
 }
 
-fn a_fast_child_ends_before_its_sibling_is_born(sabotage: Sabotage) -> String {
+fn a_fast_child_ends_before_its_sibling_is_born(rules: Rules) -> String {
     let mut heart = Heart::root()
-        .sabotaged(sabotage)
+        .under(rules)
         .then(send(1, "go"))
         .then(calls(1, vec![blocking(), blocking()]))
         .then(spawn(1, Mode::Blocking, &[(0, 0xB1)]));
@@ -291,13 +289,13 @@ fn a_fast_child_ends_before_its_sibling_is_born(sabotage: Sabotage) -> String {
 
 #[test]
 fn open_calls_are_counted_from_the_answer() {
-    assert_eq!(a_fast_child_ends_before_its_sibling_is_born(Sabotage::none()), "result > W");
+    assert_eq!(a_fast_child_ends_before_its_sibling_is_born(Rules::ALL), "result > W");
 }
 
 /// Whom an interrupt of a run reaches that waits for 0xB1 and has 0xB2 in the background.
-fn an_interrupt_reaches(sabotage: Sabotage) -> String {
+fn an_interrupt_reaches(rules: Rules) -> String {
     let heart = Heart::root()
-        .sabotaged(sabotage)
+        .under(rules)
         .then(send(1, "go"))
         .then(calls(1, vec![blocking(), background()]))
         .then(spawn(1, Mode::Blocking, &[(0, 0xB1)]))
@@ -317,14 +315,13 @@ fn reached(mut heart: Heart) -> String {
 
 #[test]
 fn an_interrupt_reaches_every_blocking_child_and_no_other() {
-    assert_eq!(an_interrupt_reaches(Sabotage::none()), "b1");
+    assert_eq!(an_interrupt_reaches(Rules::ALL), "b1");
 }
 
-#[cfg(feature = "sabotage")]
 #[test]
 fn every_seeded_bug_shows() {
-    use subtend_session::sabotage::Bug;
-    type Story = fn(Sabotage) -> String;
+    use subtend_invariants::bugs::Bug;
+    type Story = fn(Rules) -> String;
     let stories: [(Bug, Story); 20] = [
         (Bug::RowsLeftPending, rows_are_taken_at_a_boundary),
         (Bug::NoCheckAfterLast, the_last_child_is_followed_by_the_check),
@@ -350,29 +347,27 @@ fn every_seeded_bug_shows() {
     // Those behind them have their stories beside their rules: asks, budgets and branches.
     assert_eq!(stories.map(|(bug, _)| bug), Bug::ALL[..stories.len()]);
     for (bug, story) in stories {
-        assert_ne!(story(Sabotage::none().with(bug)), story(Sabotage::none()), "{bug:?} does not show");
+        assert_ne!(story(Rules::without(bug)), story(Rules::ALL), "{bug:?} does not show");
     }
 }
 
 /// A seeded bug shows where its rule is asked for, and nowhere else: what is noticed is the rule, not a wreck.
-#[cfg(feature = "sabotage")]
 #[test]
 fn a_seeded_bug_is_the_rule_alone() {
-    use subtend_session::sabotage::Bug;
-    let with = |bug| Sabotage::none().with(bug);
-    let live = || Heart::root().sabotaged(with(Bug::OpenCallsFromLiveSet)).then(send(1, "go"));
+    use subtend_invariants::bugs::Bug;
+    let with = |bug| Rules::without(bug);
+    let live = || Heart::root().under(with(Bug::OpenCallsFromLiveSet)).then(send(1, "go"));
     let mut children = live();
     assert_eq!(children.says(calls(1, vec![blocking(), blocking()])), "answered > W", "none is born yet");
     assert_eq!(children.says(spawn(1, Mode::Blocking, &[(0, 0xB1)])), "+0 spawned > W");
     assert_eq!(live().then(calls(1, vec![reads(), reads()])).says(tool(1, 0, "read")), "-0:ok > W", "one is at work");
     assert_eq!(live().says(answers(1, "done")), "answered ended(completed) > E", "it asks for none");
-    let mut last =
-        Heart::root().sabotaged(with(Bug::NoCheckAfterLast)).then(send(1, "go")).then(calls(1, vec![reads()]));
+    let mut last = Heart::root().under(with(Bug::NoCheckAfterLast)).then(send(1, "go")).then(calls(1, vec![reads()]));
     assert_eq!(last.says(tool(1, 0, "read")), "-0:ok > W", "a tool is local work as a stream is");
-    let mut slotted = Heart::child().sabotaged(with(Bug::SlotWithoutTaking)).then(admitted()).then(steer(5, "then"));
+    let mut slotted = Heart::child().under(with(Bug::SlotWithoutTaking)).then(admitted()).then(steer(5, "then"));
     assert_eq!(slotted.says(answers(1, "so far")), "answered taken turn > W", "it has its slot");
     let mut moved = Heart::root()
-        .sabotaged(with(Bug::BackgroundStaysBlocking))
+        .under(with(Bug::BackgroundStaysBlocking))
         .then(send(1, "go"))
         .then(calls(1, vec![blocking(), writes(), background()]));
     moved = moved.then(spawn(1, Mode::Blocking, &[(0, 0xB1)])).then(spawn(1, Mode::Background, &[(2, 0xB2)]));

@@ -10,7 +10,7 @@ use subtend_session::ids::{RunKey, SessionId};
 use subtend_session::index::RowKind;
 use subtend_session::place::{Owner, Place};
 use subtend_session::record::Park;
-use subtend_session::state::Phase;
+use subtend_session::state::{Phase, State};
 
 use super::plan;
 use super::rows::Rows;
@@ -32,7 +32,7 @@ impl System {
     /// the sweep, then the ends that it is owed.
     fn activate(&mut self, whole: &Whole, session: SessionId, lost: bool) -> bool {
         let Some(journal) = self.journals.get_mut(&session) else { return false };
-        let state = match plan::fold(whole, session, &journal.records) {
+        let state = match State::fold(session, &*journal.records) {
             Ok(state) => state,
             Err(error) => {
                 self.wrong = Some(error.to_string());

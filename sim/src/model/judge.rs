@@ -11,7 +11,7 @@ use subtend_session::state::State;
 
 use super::Whole;
 use super::journal::Journal;
-use super::plan::{self, ROOT};
+use super::plan::ROOT;
 use super::system::{Message, Slots, System};
 
 impl System {
@@ -29,7 +29,7 @@ impl System {
             if known && !self.touched.contains(session) {
                 continue;
             }
-            match plan::fold(whole, *session, &journal.records) {
+            match State::fold(*session, &*journal.records) {
                 Ok(state) => _ = folds.insert(*session, state),
                 Err(error) => {
                     return Err(Violation { id: InvariantId::J4, session: *session, what: error.to_string() });

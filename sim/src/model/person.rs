@@ -124,11 +124,13 @@ impl System {
             self.is_told(key, true);
             return true;
         }
-        let Some(decided) = self.decide(session, vec![Word::Command(command)]) else { return false };
+        let Some(decided) = self.decide(whole.fault.rules(), session, vec![Word::Command(command)]) else {
+            return false;
+        };
         let epoch = self.active.get(&session).map_or(Epoch(0), |active| active.epoch);
         let Decided { records, births, effects, changes, .. } = decided;
         self.send(Message::Append(Box::new(Batch { session, epoch, records, changes })));
-        self.be_born_all(whole, session, &births);
+        self.be_born_all(session, &births);
         self.perform(whole, session, effects);
         true
     }

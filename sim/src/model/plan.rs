@@ -15,15 +15,11 @@ use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::outcome::By;
 use subtend_session::place::{BranchKind, Mode, OnRestart, Owner, Place, Service};
-use subtend_session::record::{
-    Asked, From, InputAccepted, Lane, Record, SessionCreated, SpawnGranted, SummarySet, TitleSet,
-};
-use subtend_session::sabotage::Sabotage;
-use subtend_session::state::{Call, CallPhase, FoldError, State};
+use subtend_session::record::{Asked, From, InputAccepted, Lane, SessionCreated, SpawnGranted, SummarySet, TitleSet};
+use subtend_session::state::{Call, CallPhase, State};
 use uuid::Uuid;
 
 use super::Whole;
-use crate::fault::Fault;
 
 /// The one root.
 pub(super) const ROOT: SessionId = SessionId(Uuid::from_u128(1));
@@ -295,18 +291,4 @@ pub(super) fn found(state: &State) -> Vec<FoundCall> {
         ask: asks(state, &call.tool),
     };
     calls.map(find).collect()
-}
-
-/// A session as its journal tells it, with the rules switched off that the seeded bug switches off.
-pub(super) fn fold(whole: &Whole, session: SessionId, records: &[Record]) -> Result<State, FoldError> {
-    let mut state = State::fold(session, records)?;
-    state.sabotage = sabotage(whole.fault);
-    Ok(state)
-}
-
-fn sabotage(fault: Fault) -> Sabotage {
-    match fault {
-        Fault::Heart(bug) => Sabotage::none().with(bug),
-        Fault::None | Fault::World(_) => Sabotage::none(),
-    }
 }

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use subtend_invariants::bugs::Rules;
 use subtend_invariants::observed::Death;
 use subtend_session::call::{CallEnd, CallResult};
 use subtend_session::command::{Answered as ModelAnswer, AskedCall, AttemptFailed, Clock, Command, Deadline, Plan};
-use subtend_session::decide;
 use subtend_session::effect::{Birth, Effect, Rejection, Reply as Answered};
 use subtend_session::ids::{AttemptNo, CallId, RunKey, SessionId, TurnNo};
 use subtend_session::index::{self, Changes};
@@ -287,26 +287,26 @@ impl System {
             let Word::Command(Command::Admitted { run, .. }) = word else { return None };
             Some(RunKey { session, run: *run })
         });
-        let Some(decided) = self.decide(session, words) else { return };
+        let Some(decided) = self.decide(whole.fault.rules(), session, words) else { return };
         let Decided { records, births, effects, changes, slot_refused } = decided;
         if let (true, Some(key)) = (slot_refused, wanted) {
             self.release(whole, key);
         }
         self.append(session, &records, &changes);
-        self.be_born_all(whole, session, &births);
+        self.be_born_all(session, &births);
         self.perform(whole, session, effects);
     }
 
     /// Decides `words` in one batch; the activation's state is what they leave.
-    pub(super) fn decide(&mut self, session: SessionId, words: Vec<Word>) -> Option<Decided> {
+    pub(super) fn decide(&mut self, rules: Rules, session: SessionId, words: Vec<Word>) -> Option<Decided> {
         let active = self.active.get_mut(&session)?;
         let state: &mut State = Arc::make_mut(&mut active.state);
         let before = index::Before::of(state);
         let mut all = Decided::default();
         for word in words {
             let (name, decided) = match word {
-                Word::Arrive(notices) => ("arrive", Ok(decide::arrive(state, notices, Clock::default()))),
-                Word::Command(command) => (command.name(), decide::decide(state, command, Clock::default())),
+                Word::Arrive(notices) => ("arrive", Ok(rules.arrive(state, notices, Clock::default()))),
+                Word::Command(command) => (command.name(), rules.decide(state, command, Clock::default())),
             };
             match decided {
                 Ok(decision) => {
@@ -330,7 +330,7 @@ impl System {
             }
         }
         let stamp = index::Stamp { epoch: active.epoch, ..index::Stamp::default() };
-        all.changes = index::changes(&before, state, &all.records, stamp);
+        all.changes = rules.changes(&before, state, &all.records, stamp);
         let count = |is: fn(&Record) -> bool| {
             u8::try_from(all.records.iter().filter(|record| is(record)).count()).unwrap_or(u8::MAX)
         };
@@ -356,13 +356,13 @@ impl System {
         }
     }
 
-    pub(super) fn be_born_all(&mut self, whole: &Whole, parent: SessionId, births: &[Birth]) {
+    pub(super) fn be_born_all(&mut self, parent: SessionId, births: &[Birth]) {
         for birth in births {
             if self.journals.contains_key(&birth.session) {
                 self.wrong = Some(format!("{parent} made {} a second time", birth.session));
                 continue;
             }
-            self.be_born(whole, birth.session, &birth.records);
+            self.be_born(birth.session, &birth.records);
         }
     }
 

@@ -308,15 +308,15 @@ impl System {
             mute: false,
             resting: BTreeMap::new(),
         };
-        system.be_born(whole, ROOT, &plan::root(whole).records);
+        system.be_born(ROOT, &plan::root(whole).records);
         system
     }
 
-    pub(super) fn be_born(&mut self, whole: &Whole, session: SessionId, records: &[Record]) {
+    pub(super) fn be_born(&mut self, session: SessionId, records: &[Record]) {
         let journal = self.journals.entry(session).or_default();
         journal.append(records);
         journal.epoch = Epoch(1);
-        match plan::fold(whole, session, &journal.records) {
+        match State::fold(session, &*journal.records) {
             Ok(state) => {
                 self.touched.insert(session);
                 self.activated(session, Epoch(1), Why::Birth);

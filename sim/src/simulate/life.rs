@@ -299,7 +299,7 @@ fn faults(world: &Arc<World>) -> Faults {
     let of = Arc::clone(world);
     let faults = faults.observed(move |sight| of.oracle.lock().sees(sight));
     match bug {
-        Some(Seeded::Heart(bug)) => faults.sabotage(subtend_session::sabotage::Sabotage::none().with(bug)),
+        Some(Seeded::Heart(bug)) => faults.rules(subtend_invariants::bugs::Rules::without(bug)),
         Some(Seeded::Disk(_)) | None => faults,
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use subtend_session::sabotage::Bug;
+use subtend_invariants::bugs::Bug;
 
 /// A bug of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

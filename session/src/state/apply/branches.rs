@@ -1,15 +1,11 @@
 //! Branches that a person or the host made, and alternatives of answers.
 
-use std::sync::Arc;
-
 use crate::dialect::Dialect;
 use crate::ids::{RunNo, Seq, Text};
-use crate::message::Message;
 use crate::outcome::Outcome;
 use crate::place::BranchKind;
 use crate::record::{BranchCreated, Notice};
 use crate::render;
-use crate::sabotage::Bug;
 use crate::state::{Alternative, Alternatives, Child, State};
 
 impl State {
@@ -41,27 +37,6 @@ impl State {
     pub(super) fn alternative_switched(&mut self, of: Seq, to: u32) {
         let Some(alternatives) = self.alternatives.get_mut(&of) else { return };
         alternatives.active = to;
-        if self.sabotage.on(Bug::AlternativeOverwrites) {
-            self.overwrite(of, to);
-        }
-    }
-
-    /// What must not happen: the message of the original is replaced.
-    fn overwrite(&mut self, of: Seq, to: u32) {
-        let Some(other) = self.alternatives.get(&of).and_then(|alternatives| alternatives.text(to)).cloned() else {
-            return;
-        };
-        let inherited = self.created.inherited.len();
-        for message in Arc::make_mut(&mut self.transcript).iter_mut().skip(inherited) {
-            match message {
-                Message::Assistant { seq, text, .. } if *seq == of => *text = Some(Arc::clone(&other)),
-                Message::Assistant { .. }
-                | Message::User { .. }
-                | Message::Result { .. }
-                | Message::Notice { .. }
-                | Message::Prompt { .. } => {}
-            }
-        }
     }
 
     /// Keeps the text of an alternative whose first run completed. What is said in the branch after it answers something else.

@@ -1,7 +1,6 @@
 //! What is rolled back.
 
 use crate::ids::RunNo;
-use crate::sabotage::Bug;
 use crate::state::{State, Stretch};
 
 impl State {
@@ -18,8 +17,7 @@ impl State {
 
     /// What is hidden, in the order of the transcript: runs follow each other.
     pub(crate) fn hidden(&self) -> impl Iterator<Item = (RunNo, Stretch)> {
-        let seen = self.sabotage.on(Bug::RolledBackSeen);
-        self.stretches.iter().filter(move |(_, stretch)| stretch.hidden && !seen).map(|(run, stretch)| (*run, *stretch))
+        self.stretches.iter().filter(|(_, stretch)| stretch.hidden).map(|(run, stretch)| (*run, *stretch))
     }
 
     /// The run that was rolled back and with it the message at `at` of the transcript, if it was.

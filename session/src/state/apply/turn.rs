@@ -8,7 +8,6 @@ use crate::message::Message;
 use crate::place::Mode;
 use crate::record::{AttemptDiscarded, CallFinished, Prompt, Stop, TurnAnswered};
 use crate::render;
-use crate::sabotage::Bug;
 use crate::state::{Answer, Call, CallPhase, State, Turn};
 
 impl State {
@@ -147,7 +146,6 @@ impl State {
 
     pub(super) fn call_finished(&mut self, finished: &CallFinished) {
         if finished.end == CallEnd::Backgrounded
-            && !self.sabotage.on(Bug::BackgroundStaysBlocking)
             && let Some(owned) = self.run.as_mut().and_then(|run| run.owned.get_mut(&finished.call))
         {
             owned.mode = Mode::Background;

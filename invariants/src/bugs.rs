@@ -1,8 +1,22 @@
-//! Seeded bugs: single rules of `decide` switched off, so that the model checker and the simulator can show that they notice.
+//! Seeded bugs: single rules of sessions broken from outside, so that the checks can show that they notice.
 //!
-//! Without the cargo feature `sabotage` this is nothing: the type has no size and every question is answered `false`.
+//! Sessions decide as always. A broken rule changes the command, the state that it is decided on, or the records and effects
+//! that were decided. A record that does not fit is counted and changes nothing else.
 
-/// One rule that can be switched off.
+use subtend_session::command::{Clock, Command};
+use subtend_session::decide;
+use subtend_session::effect::{Decision, Rejection};
+use subtend_session::index::{self, Before, Changes, Stamp};
+use subtend_session::record::{Notice, Record};
+use subtend_session::state::State;
+
+mod added;
+mod commands;
+mod dropped;
+mod refold;
+mod rows;
+
+/// One rule that can be broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Bug {
     /// Rule 1: pending rows are not taken at a boundary, a hold or an end.
@@ -21,7 +35,7 @@ pub enum Bug {
     SlotWithoutTaking,
     /// Rule 9: completions that are not awaited are accepted.
     StaleAccepted,
-    /// The end of a run obliges nobody to hear of it.
+    /// The end of a run obliges no owner to take a notice of it.
     NoOutbox,
     /// A cancel of an ended run ends it again.
     EndTwice,
@@ -45,9 +59,9 @@ pub enum Bug {
     CancelReachesNextRun,
     /// Rule 9: an interrupt reaches a run whose call was moved to the background.
     BackgroundStaysBlocking,
-    /// A call that is closed while a person is asked for it leaves the ask open.
+    /// A call that is closed while an approval is awaited leaves the ask open.
     AskLeftOpen,
-    /// A run that waits for a person's word keeps its slot.
+    /// A run that waits for an approval keeps its slot.
     SlotKeptWhileAsking,
     /// An alternative that is seen replaces the message of the original (B13).
     AlternativeOverwrites,
@@ -106,51 +120,67 @@ impl Bug {
     ];
 }
 
-/// The rules that are switched off.
+/// The rules of sessions, all of them or all but one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Sabotage {
-    #[cfg(feature = "sabotage")]
-    bugs: u32,
+pub struct Rules {
+    broken: Option<Bug>,
 }
 
-#[cfg(feature = "sabotage")]
-impl Sabotage {
+impl Rules {
     /// Every rule holds.
-    pub const fn none() -> Self {
-        Self { bugs: 0 }
+    pub const ALL: Self = Self { broken: None };
+
+    /// Every rule holds but the one that `bug` breaks.
+    pub const fn without(bug: Bug) -> Self {
+        Self { broken: Some(bug) }
     }
 
-    /// `bug` is switched on besides.
-    #[must_use]
-    pub const fn with(self, bug: Bug) -> Self {
-        Self { bugs: self.bugs | 1 << bug as u32 }
+    /// Returns whether a rule is broken.
+    pub const fn are_broken(self) -> bool {
+        self.broken.is_some()
     }
 
-    /// Whether `bug` is switched on.
-    pub const fn on(self, bug: Bug) -> bool {
-        self.bugs & (1 << bug as u32) != 0
+    /// Decides one command, as [`decide::decide`] does.
+    ///
+    /// # Errors
+    /// When nothing is decided.
+    pub fn decide(self, state: &mut State, command: Command, clock: Clock) -> Result<Decision, Rejection> {
+        let Some(bug) = self.broken else { return decide::decide(state, command, clock) };
+        let case = Case { bug, before: state.clone(), command, clock };
+        match commands::decide(&case, state) {
+            Ok(mut decision) => {
+                dropped::drop_some(&case, state, &mut decision);
+                added::add(&case, state, &mut decision);
+                Ok(decision)
+            }
+            Err(rejection) => added::in_place_of(&case, state, &rejection).ok_or(rejection),
+        }
     }
 
-    /// Whether any is.
-    pub const fn any(self) -> bool {
-        self.bugs != 0
+    /// Takes rows of the outbox, as [`decide::arrive`] does.
+    pub fn arrive(self, state: &mut State, notices: Vec<Notice>, clock: Clock) -> Decision {
+        let Some(bug) = self.broken else { return decide::arrive(state, notices, clock) };
+        let case = Case { bug, before: state.clone(), command: Command::OwnedEnded(notices.clone()), clock };
+        let mut decision = decide::arrive(state, notices, clock);
+        added::add(&case, state, &mut decision);
+        decision
+    }
+
+    /// Returns the index rows of one frame, as [`index::changes`] does.
+    pub fn changes(self, before: &Before, after: &State, records: &[Record], stamp: Stamp) -> Changes {
+        let mut changes = index::changes(before, after, records, stamp);
+        if let Some(bug) = self.broken {
+            rows::forget(bug, records, &mut changes.put);
+        }
+        changes
     }
 }
 
-#[cfg(not(feature = "sabotage"))]
-impl Sabotage {
-    /// Every rule holds.
-    pub const fn none() -> Self {
-        Self {}
-    }
-
-    /// Whether `bug` is switched on: never, without the feature.
-    pub const fn on(self, _bug: Bug) -> bool {
-        false
-    }
-
-    /// Whether any is: never, without the feature.
-    pub const fn any(self) -> bool {
-        false
-    }
+/// One command that is decided with a broken rule.
+struct Case {
+    bug: Bug,
+    /// The session before it.
+    before: State,
+    command: Command,
+    clock: Clock,
 }

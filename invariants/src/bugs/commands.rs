@@ -1,0 +1,146 @@
+//! Rules that are broken by what is asked: another command, or another state to decide it on.
+
+use std::sync::Arc;
+
+use subtend_session::command::Command;
+use subtend_session::decide;
+use subtend_session::effect::{Decision, Rejection};
+use subtend_session::ids::{InputId, RunNo};
+use subtend_session::place::Owner;
+use subtend_session::record::{Hold, Record};
+use subtend_session::state::State;
+
+use super::refold::refold;
+use super::{Bug, Case};
+
+/// Decides the command of `case`.
+///
+/// # Errors
+/// When nothing is decided.
+pub(super) fn decide(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
+    match (case.bug, &case.command) {
+        (Bug::ClosedTakesContinue, Command::Continue(_)) if state.closed => reopened(case, state),
+        (Bug::RolledBackSeen, Command::Branch(_) | Command::Regenerate(_)) => unhidden(case, state),
+        (Bug::QueueOpensAfterTreeCancel, _) => queue_opened(case, state),
+        (Bug::MessageExtendsOwnedRun, _) => extended(case, state),
+        (Bug::NoCheckAfterLast, Command::OwnedEnded(_)) => unchecked(case, state),
+        _ => plain(case, state, changed(case)),
+    }
+}
+
+fn plain(case: &Case, state: &mut State, command: Command) -> Result<Decision, Rejection> {
+    decide::decide(state, command, case.clock)
+}
+
+/// Returns the command, without what the rule would look at.
+fn changed(case: &Case) -> Command {
+    let mut command = case.command.clone();
+    match (case.bug, &mut command) {
+        (Bug::OwnerNotChecked, Command::Admitted { owner_over, .. }) => *owner_over = None,
+        (Bug::ContinueOfOver, Command::Continue(ask)) => ask.owner_over = None,
+        (Bug::CancelReachesNextRun, Command::OwnerCancels { owner, key, .. }) => {
+            let opened = case.before.run.as_ref().map(|run| &run.opened.owner);
+            if let Some(Owner::Run { session, call, .. }) = opened
+                && session == owner
+            {
+                *key = *call;
+            }
+        }
+        _ => {}
+    }
+    command
+}
+
+/// The session is taken for an open one.
+fn reopened(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
+    state.closed = false;
+    let decided = plain(case, state, case.command.clone());
+    state.closed = true;
+    decided
+}
+
+/// What was rolled back is taken for what was not.
+fn unhidden(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
+    let hidden: Vec<RunNo> =
+        state.stretches.iter().filter(|(_, stretch)| stretch.hidden).map(|(run, _)| *run).collect();
+    let hide = |state: &mut State, hides: bool| {
+        for run in &hidden {
+            if let Some(stretch) = state.stretches.get_mut(run) {
+                stretch.hidden = hides;
+            }
+        }
+    };
+    hide(state, false);
+    let decided = plain(case, state, case.command.clone());
+    hide(state, true);
+    decided
+}
+
+/// A queue that is to stay opens the next run.
+fn queue_opened(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
+    let decision = plain(case, state, case.command.clone())?;
+    let stays = |record: &Record| matches!(record, Record::RunEnded(ended) if ended.queue_stands);
+    if state.queue.is_empty() || !decision.records.iter().any(stays) {
+        return Ok(decision);
+    }
+    let mut other = case.before.clone();
+    let hold = other.run.as_mut().and_then(|run| run.hold.as_mut());
+    if let Some(Hold::Closing { queue_stands, .. }) = hold {
+        *queue_stands = false;
+    }
+    let mut command = case.command.clone();
+    if let Command::Cancel { queue_stands, .. }
+    | Command::OwnerOver { queue_stands, .. }
+    | Command::Lost { queue_stands, .. } = &mut command
+    {
+        *queue_stands = false;
+    }
+    let mut opened = plain(case, &mut other, command)?;
+    let decided = opened.records.clone();
+    for record in &mut opened.records {
+        if let Record::RunEnded(ended) = record {
+            ended.queue_stands = true;
+        }
+    }
+    refold(case, &mut other, &decided, &opened.records);
+    *state = other;
+    Ok(opened)
+}
+
+/// A run that answers a model is taken for a person's, where it then takes a message.
+fn extended(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
+    let decision = plain(case, state, case.command.clone())?;
+    let mut other = case.before.clone();
+    let Some(run) = other.run.as_mut().filter(|run| run.opened.owner.answers_a_model()) else { return Ok(decision) };
+    Arc::make_mut(&mut run.opened).owner = Owner::Person;
+    let Ok(longer) = plain(case, &mut other, case.command.clone()) else { return Ok(decision) };
+    let ends = longer.records.iter().any(|record| matches!(record, Record::RunEnded(_)));
+    if ends || taken(&longer.records).len() <= taken(&decision.records).len() {
+        return Ok(decision);
+    }
+    refold(case, &mut other, &longer.records, &longer.records);
+    *state = other;
+    Ok(longer)
+}
+
+/// Returns the inputs that runs take.
+fn taken(records: &[Record]) -> Vec<InputId> {
+    let ids = records.iter().filter_map(|record| {
+        let Record::InputsTaken { ids, .. } = record else { return None };
+        Some(ids)
+    });
+    ids.flatten().copied().collect()
+}
+
+/// The end of the last owned run is taken without the check that follows.
+fn unchecked(case: &Case, state: &mut State) -> Result<Decision, Rejection> {
+    let decision = plain(case, state, case.command.clone())?;
+    let Command::OwnedEnded(notices) = &case.command else { return Ok(decision) };
+    let mut other = case.before.clone();
+    let arrived = decide::arrive(&mut other, notices.clone(), case.clock);
+    if other.run.as_ref().is_none_or(|run| !run.owned.is_empty()) {
+        return Ok(decision);
+    }
+    *state = other;
+    Ok(arrived)
+}

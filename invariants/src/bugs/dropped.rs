@@ -1,0 +1,214 @@
+//! Rules that are broken by what is left out: records and effects that are dropped, or that name something else.
+
+use subtend_session::call::{CallEnd, CallKind};
+use subtend_session::command::{Command, Deadline};
+use subtend_session::effect::{Decision, Effect};
+use subtend_session::ids::{AttemptNo, CallId};
+use subtend_session::outcome::{By, Outcome};
+use subtend_session::record::{AskBy, Hold, Park, Record};
+use subtend_session::state::{CallPhase, Due, State};
+
+use super::refold::{force, refold, takes_message};
+use super::{Bug, Case, rows};
+
+/// Drops what the broken rule would have had recorded and done; `state` becomes what the other records lead to.
+pub(super) fn drop_some(case: &Case, state: &mut State, decision: &mut Decision) {
+    rows::mute(case.bug, &decision.records, &mut decision.effects);
+    let decided = decision.records.clone();
+    let (records, effects) = (&mut decision.records, &mut decision.effects);
+    match case.bug {
+        Bug::RowsLeftPending => records.retain(|record| !takes_message(record)),
+        Bug::SlotWithoutTaking => take_nothing_for_a_slot(case, records),
+        Bug::NoCheckAfterLast => stop_behind_the_tool(case, state, decision),
+        Bug::CallsLeftOpen => leave_calls_open(case, records),
+        Bug::UnstartedForgotten => forget_unstarted(case, state, decision),
+        Bug::OpenCallsFromLiveSet => wait_for_the_living(case, decision),
+        Bug::InterruptStopsHere => {
+            records.retain(|record| !matches!(record, Record::CancelAsked { call: None, .. }));
+            effects.retain(|effect| !matches!(effect, Effect::CancelChild { .. }) || !interrupts(case));
+        }
+        Bug::AskLeftOpen => records.retain(|record| !closes_ask(record)),
+        Bug::SlotKeptWhileAsking => {
+            let parks = |record: &Record| matches!(record, Record::RunParked { why: Park::Ask, .. });
+            if records.iter().any(parks) {
+                records.retain(|record| !parks(record));
+                effects.retain(|effect| !matches!(effect, Effect::ReleaseSlot { .. }));
+            }
+        }
+        Bug::AskWithoutDeadline => {
+            effects.retain(|effect| !matches!(effect, Effect::Arm { deadline: Deadline::Ask(_), .. }));
+        }
+        Bug::OwnersEndNamesPerson => name_a_person(decision),
+        Bug::RowTakenTwice
+        | Bug::OwnerNotChecked
+        | Bug::StaleAccepted
+        | Bug::NoOutbox
+        | Bug::EndTwice
+        | Bug::InterruptEndsAll
+        | Bug::ContinueTwice
+        | Bug::ContinueRefusedSilently
+        | Bug::ContinueOfOver
+        | Bug::QueueOpensAfterTreeCancel
+        | Bug::ClosedTakesContinue
+        | Bug::CancelReachesNextRun
+        | Bug::BackgroundStaysBlocking
+        | Bug::AlternativeOverwrites
+        | Bug::BranchSeesLater
+        | Bug::RolledBackSeen
+        | Bug::PersonsRunShown
+        | Bug::UnreadTextKept
+        | Bug::CompletionsJoinMessages
+        | Bug::MessageExtendsOwnedRun => {}
+    }
+    if decision.records != decided {
+        refold(case, state, &decided, &decision.records);
+    }
+}
+
+fn interrupts(case: &Case) -> bool {
+    matches!(case.command, Command::Interrupt { .. } | Command::Reactivated { .. })
+}
+
+fn closes_ask(record: &Record) -> bool {
+    matches!(record, Record::AskAnswered { by: AskBy::Closed, .. })
+}
+
+/// A run that asks for a slot takes nothing before. A held one does: that is what lifts the hold.
+fn take_nothing_for_a_slot(case: &Case, records: &mut Vec<Record>) {
+    let held = case.before.run.as_ref().is_some_and(|run| run.hold.is_some());
+    let asks = |record: &Record| matches!(record, Record::RunParked { why: Park::Slot, .. });
+    if !held && records.iter().any(asks) {
+        records.retain(|record| !matches!(record, Record::InputsTaken { .. }) && !takes_message(record));
+    }
+}
+
+/// Nothing follows the result of the last local call.
+fn stop_behind_the_tool(case: &Case, state: &mut State, decision: &mut Decision) {
+    let Command::ToolFinished { call: of, .. } = &case.command else { return };
+    let finishes = |record: &Record| matches!(record, Record::CallFinished(finished) if finished.call == *of);
+    let Some(at) = decision.records.iter().position(finishes) else { return };
+    let mut then = case.before.clone();
+    decision.records.iter().take(at.saturating_add(1)).for_each(|record| force(&mut then, record));
+    if then.run.as_ref().is_some_and(|run| run.has_local_work()) {
+        return;
+    }
+    decision.records.truncate(at.saturating_add(1));
+    decision.effects.retain(|effect| *effect == Effect::Disarm { deadline: Deadline::Call(*of) });
+    state.due = case.before.due.clone();
+}
+
+/// A hold or an end leaves calls without a result, but for started local ones.
+fn leave_calls_open(case: &Case, records: &mut Vec<Record>) {
+    let held = case.before.run.as_ref().is_some_and(|run| run.hold.is_some());
+    if !held && !records.iter().any(|record| matches!(record, Record::RunHeld { .. } | Record::RunEnded(_))) {
+        return;
+    }
+    let is_local = |call: CallId| {
+        let call = case.before.call(call).filter(|call| call.phase == CallPhase::Started);
+        call.is_some_and(|call| matches!(call.kind, Some(CallKind::Local(_))))
+    };
+    records.retain(|record| {
+        let Record::CallFinished(finished) = record else { return !closes_ask(record) };
+        !matches!(finished.end, CallEnd::Cancelled | CallEnd::Interrupted) || is_local(finished.call)
+    });
+}
+
+/// A new activation does nothing for the calls that had not started.
+fn forget_unstarted(case: &Case, state: &mut State, decision: &mut Decision) {
+    let Command::Reactivated { owner_over: None, .. } = case.command else { return };
+    let is_unstarted = |call: CallId| case.before.call(call).is_some_and(|call| call.phase == CallPhase::Unstarted);
+    let goes_on = case.before.run.as_ref().is_some_and(|run| run.hold.is_none());
+    let some = case.before.turn().is_some_and(|turn| turn.unstarted > 0);
+    if !goes_on || !some {
+        return;
+    }
+    let about = |record: &Record| {
+        if let Record::CallStarted { call, .. } | Record::AskOpened { call, .. } = record {
+            is_unstarted(*call)
+        } else if let Record::CallFinished(finished) = record {
+            is_unstarted(finished.call)
+        } else {
+            matches!(record, Record::RunParked { .. } | Record::RunResumed { .. })
+        }
+    };
+    let at = decision.records.iter().position(about).unwrap_or(decision.records.len());
+    decision.records.truncate(at);
+    decision.effects.retain(|effect| {
+        if let Effect::RunTool { call }
+        | Effect::AskPerson { call }
+        | Effect::Arm { deadline: Deadline::Call(call) | Deadline::Ask(call), .. } = effect
+        {
+            return !is_unstarted(*call);
+        }
+        !matches!(effect, Effect::Admit { .. } | Effect::CallModel { .. } | Effect::ReleaseSlot { .. })
+    });
+    let due = std::mem::take(&mut state.due);
+    let mut asked = due.asked;
+    asked.retain(|ix, _| case.before.turn().is_some_and(|turn| !is_unstarted(CallId { turn: turn.no, ix: *ix })));
+    state.due = Due { asked, ..Due::default() };
+}
+
+/// Calls count as open while an owned run lives: the next turn waits for runs in the background too.
+fn wait_for_the_living(case: &Case, decision: &mut Decision) {
+    let over =
+        |record: &Record| matches!(record, Record::RunHeld { .. } | Record::RunEnded(_) | Record::RunStarted { .. });
+    if decision.records.iter().any(over) {
+        return;
+    }
+    let (mut state, mut kept, mut waits) = (case.before.clone(), Vec::new(), false);
+    for record in std::mem::take(&mut decision.records) {
+        waits |= goes_on(&record) && lives(&state);
+        if !(waits && goes_on(&record)) {
+            force(&mut state, &record);
+            kept.push(record);
+        }
+    }
+    if waits {
+        let turn = |effect: &Effect| matches!(effect, Effect::Arm { deadline: Deadline::Turn(_), .. });
+        let next = |effect: &Effect| matches!(effect, Effect::CallModel { .. } | Effect::RequestSlot { .. });
+        decision.effects.retain(|effect| !turn(effect) && !next(effect));
+        if let Some(run) = state.run.as_ref().filter(|run| run.has_clock() && run.parked.is_none()) {
+            kept.push(Record::RunParked { run: run.no, why: Park::MidTurn, worked_ms: case.clock.worked_ms });
+            let slot = Effect::ReleaseSlot { run: run.no };
+            decision.effects.extend(Some(slot).filter(|_| run.slot));
+        }
+    }
+    decision.records = kept;
+}
+
+/// Whether a record belongs to the start of the next turn.
+fn goes_on(record: &Record) -> bool {
+    let starts = matches!(record, Record::TurnStarted { attempt: AttemptNo(1), .. } | Record::InputsTaken { .. });
+    starts || takes_message(record) || matches!(record, Record::RunParked { .. } | Record::RunResumed { .. })
+}
+
+/// Whether all calls of the turn have their results, and an owned run lives.
+fn lives(state: &State) -> bool {
+    let Some(run) = state.run.as_ref().filter(|run| run.hold.is_none() && !run.owned.is_empty()) else { return false };
+    run.turn.as_ref().is_some_and(|turn| !turn.streaming && turn.open == 0 && !turn.calls.is_empty())
+}
+
+/// The end of a run by its owner names a person.
+fn name_a_person(decision: &mut Decision) {
+    let rename = |outcome: &mut Outcome| {
+        if matches!(outcome, Outcome::Cancelled { by: By::Owner { .. } }) {
+            *outcome = Outcome::Cancelled { by: By::Person };
+        }
+    };
+    for record in &mut decision.records {
+        if let Record::RunHeld { why, .. } = record {
+            if let Hold::Closing { outcome, .. } = &mut **why {
+                rename(outcome);
+            }
+        } else if let Record::RunEnded(ended) = record {
+            rename(&mut ended.outcome);
+        }
+    }
+    for effect in &mut decision.effects {
+        if let Effect::Tell { notice, .. } = effect {
+            rename(&mut notice.outcome);
+        } else if let Effect::Ended { outcome, .. } = effect {
+            rename(outcome);
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The state that other records lead to than those that were decided.
+
+use subtend_session::record::{Carrier, Notice, Record};
+use subtend_session::state::State;
+
+use super::Case;
+
+/// Folds a record that may not fit: then it is counted, so that the next one has its place in the journal.
+pub(super) fn force(state: &mut State, record: &Record) {
+    let next = state.next_seq;
+    state.apply(record);
+    if state.next_seq == next {
+        state.next_seq = next.next();
+    }
+}
+
+/// Makes `state` what `records` lead to from the state before. `decided` are the records that led to it until now.
+pub(super) fn refold(case: &Case, state: &mut State, decided: &[Record], records: &[Record]) {
+    let mut folded = case.before.clone();
+    records.iter().for_each(|record| force(&mut folded, record));
+    let row = |notice: &Notice| (notice.child, notice.row_key());
+    let taken: Vec<_> = notices(records).map(row).collect();
+    let arrived = case.before.arrived.iter().chain(state.arrived.iter()).chain(notices(decided));
+    let arrived: Vec<Notice> = arrived.filter(|notice| !taken.contains(&row(notice))).cloned().collect();
+    folded.arrived.clear();
+    for notice in arrived {
+        folded.arrived.push(notice);
+    }
+    folded.due = std::mem::take(&mut state.due);
+    folded.recalled = std::mem::take(&mut state.recalled);
+    folded.queued_children = std::mem::take(&mut state.queued_children);
+    *state = folded;
+}
+
+/// Returns the notices that `records` take.
+fn notices(records: &[Record]) -> impl Iterator<Item = &Notice> {
+    let taken = records.iter().filter_map(|record| {
+        let Record::NoticeTaken(taken) = record else { return None };
+        Some(&taken.items)
+    });
+    taken.flatten()
+}
+
+/// Returns whether a record takes notices as a message.
+pub(super) fn takes_message(record: &Record) -> bool {
+    matches!(record, Record::NoticeTaken(taken) if taken.carrier == Carrier::Message)
+}
