@@ -2,39 +2,25 @@
 //!
 //! Commands hold the writing end of a named pipe, and so does everything that they start: the pipe's end, seen by its reader,
 //! is the end of them all. The runtime and the guard are this test program, started again in a role.
-#![cfg(target_os = "linux")]
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "all of this file is a test")]
 
-use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use serde_json::json;
 use subtend_session::authority::Authority;
-use subtend_session::ids::{CallId, RunNo, TurnNo};
 use subtend_tools::guard::{self, Guard};
 use subtend_tools::registry::Registry;
-use subtend_tools::tool::{Progress, ToolCall, ToolError, ToolKey, ToolOutput};
-use subtend_tools::workspace::Workspace;
+use subtend_tools::tool::{ToolCall, ToolError, ToolOutput};
 use tokio_util::sync::CancellationToken;
 
-const ROLE: &str = "SUBTEND_TEST_ROLE";
-const GUARDED: &str = "SUBTEND_TEST_GUARDED";
+use super::scene::{self, ROLE, guard};
 
 /// Leaves one process in its group, one in a session of its own, and one whose parent is gone; tells when all are there.
 const TREE: &str = "exec 3>pipe; sleep 300 & setsid sleep 300 & (setsid sh -c 'sleep 300 & echo daemon >&3' &) ; \
                     echo leader >&3; sleep 300";
-
-/// A guard that is this program in the guard's role. The test harness reads arguments as its own, so the guarded script, the
-/// last of `sh -c script`, travels in the environment.
-fn guard() -> Guard {
-    let lead = format!("export {ROLE}=guard {GUARDED}=\"$3\"; exec \"$0\" --exact role --nocapture");
-    let program = std::env::current_exe().unwrap();
-    Guard { program: "sh".into(), args: vec!["-c".into(), lead.into(), program.into()] }
-}
 
 async fn shell(
     dir: &Path,
@@ -43,37 +29,18 @@ async fn shell(
     cancel: CancellationToken,
 ) -> Result<ToolOutput, ToolError> {
     let registry = Registry::builder().tools(Registry::workspace_tools(Some(guard))).unwrap().build();
-    let session = "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap();
-    let call = ToolCall {
-        key: ToolKey { session, run: RunNo(1), call: CallId { turn: TurnNo(1), ix: 0 } },
-        args,
-        options: Default::default(),
-        workspace: Arc::new(Workspace::open(dir).unwrap()),
-        authority: Arc::new(Authority::allow_all()),
-        cancel,
-        max_bytes: 10_000,
-        progress: Progress::none(),
-    };
+    let call = ToolCall { cancel, ..scene::call(dir, Authority::allow_all(), args) };
     registry.get("shell").unwrap().run(call).await
 }
 
 /// Not a test of its own: what this program does when it is started in a role.
 #[test]
 fn role() {
-    match std::env::var(ROLE).as_deref() {
-        Ok("guard") => {
-            let script = std::env::var_os(GUARDED).unwrap();
-            let code = guard::main(["sh".into(), "-c".into(), script] as [OsString; 3]);
-            std::process::exit(code);
-        }
-        Ok("runtime") => {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            let dir = std::env::current_dir().unwrap();
-            let run = shell(&dir, guard(), json!({"command": TREE}), CancellationToken::new());
-            panic!("the command ended: {:?}", runtime.block_on(run));
-        }
-        Ok(other) => panic!("no role {other}"),
-        Err(_) => {}
+    if std::env::var_os(ROLE).is_some() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let dir = std::env::current_dir().unwrap();
+        let run = shell(&dir, guard(), json!({"command": TREE}), CancellationToken::new());
+        panic!("the command ended: {:?}", runtime.block_on(run));
     }
 }
 
@@ -119,7 +86,7 @@ fn a_killed_runtime_leaves_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();
     let watch = Watch::new(dir.path());
     let mut runtime = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "role", "--nocapture"])
+        .args(["--exact", "guard::role", "--nocapture"])
         .env(ROLE, "runtime")
         .current_dir(dir.path())
         .stdout(Stdio::null())
@@ -191,5 +158,5 @@ async fn codes_and_signals_pass_through_the_guard() {
 
 #[test]
 fn a_command_that_cannot_start_is_said() {
-    assert_eq!(guard::main(Vec::<OsString>::new()), 127);
+    assert_eq!(guard::main(Vec::<std::ffi::OsString>::new()), 127);
 }

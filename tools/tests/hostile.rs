@@ -1,22 +1,17 @@
 //! Globs, ignore files and regular expressions that are made to end the process or to take its memory.
 //!
 //! Each case runs in this test program, started again under a limit of memory; the controls run the libraries without bounds.
-#![cfg(target_os = "linux")]
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "all of this file is a test")]
 
 use std::path::Path;
 use std::process::{Command, Output};
-use std::sync::Arc;
 
 use serde_json::{Value, json};
 use subtend_session::authority::Authority;
-use subtend_session::ids::{CallId, RunNo, TurnNo};
 use subtend_tools::registry::Registry;
-use subtend_tools::tool::{Progress, ToolCall, ToolError, ToolKey};
-use subtend_tools::workspace::Workspace;
-use tokio_util::sync::CancellationToken;
+use subtend_tools::tool::ToolError;
 
-const ROLE: &str = "SUBTEND_TEST_ROLE";
+use super::scene::{self, ROLE};
+
 const DIR: &str = "SUBTEND_TEST_DIR";
 /// Address space above that of an idle test program, in KiB: the 512 MiB that no input may take, and threads' stacks.
 const ROOM: u64 = 512 << 10;
@@ -55,17 +50,7 @@ fn ignore_file(bytes: usize) -> String {
 const GREEDY: &str = r"(\w{200}\s){20}(\w{50}|\d{90}){15}";
 
 async fn call(dir: &Path, registry: &Registry, tool: &str, args: Value) -> Result<String, ToolError> {
-    let session = "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap();
-    let call = ToolCall {
-        key: ToolKey { session, run: RunNo(1), call: CallId { turn: TurnNo(1), ix: 0 } },
-        args,
-        options: Default::default(),
-        workspace: Arc::new(Workspace::open(dir).unwrap()),
-        authority: Arc::new(Authority::allow_all()),
-        cancel: CancellationToken::new(),
-        max_bytes: 100_000,
-        progress: Progress::none(),
-    };
+    let call = scene::call(dir, Authority::allow_all(), args);
     registry.get(tool).unwrap().run(call).await.map(|output| output.content.to_string())
 }
 
@@ -123,7 +108,7 @@ fn peak() -> u64 {
 
 /// Plays a role in `dir` with at most `limit` KiB of address space.
 fn play(role: &str, dir: &Path, limit: u64) -> Output {
-    let script = format!("ulimit -c 0; ulimit -v {limit}; exec \"$0\" --exact role --nocapture");
+    let script = format!("ulimit -c 0; ulimit -v {limit}; exec \"$0\" --exact hostile::role --nocapture");
     let mut command = Command::new("sh");
     command.args(["-c".as_ref(), script.as_ref(), std::env::current_exe().unwrap().as_os_str()]);
     // One arena: each reserves address space that is never used. Small stacks, for the same reason.

@@ -1,32 +1,29 @@
 //! What a command may take of the machine, and what a held one may not ask of the kernel, as the superuser and as another user.
 //!
 //! The runtime is this test program, started again in that role; so is the guard.
-#![cfg(target_os = "linux")]
-#![expect(clippy::unwrap_used, reason = "all of this file is a test")]
 
 use std::process::Command;
 
-use started::is_root;
 use subtend_tools::commands::{CommandLimits, Commands};
 use subtend_tools::sandbox::{self, Strength};
 use subtend_tools::secrets::Secrets;
 
-mod started;
+use super::scene::{self, is_root};
 
 const MIB: u64 = 1 << 20;
 
 /// Not a test of its own: what this program does when it is started in a role.
 #[test]
 fn role() {
-    started::role(async |(script, held, limits): (String, bool, CommandLimits)| {
+    scene::run_case(async |(script, held, limits): (String, bool, CommandLimits)| {
         let commands = Commands { limits, ..Commands::default() };
-        started::shell(&script, held, commands, Secrets::default()).await
+        scene::shell(&script, held, commands, Secrets::default()).await
     });
 }
 
 /// Returns what a script prints under a runtime of the superuser, or of an ordinary user.
 fn said(script: &str, held: bool, limits: CommandLimits, ordinary: bool) -> String {
-    started::runtime(&(script, held, limits), ordinary, &[])
+    scene::runtime("limits::role", &(script, held, limits), ordinary, &[])
 }
 
 /// Under these limits a script does not come to its end; under the usual ones it does.

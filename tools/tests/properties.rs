@@ -1,7 +1,5 @@
 //! Properties of asking (P-5) and of what a model writes (P-6), each with bugs that it is seen to notice.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test that cannot go on fails")]
-
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 

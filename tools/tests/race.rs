@@ -3,23 +3,19 @@
 //! `cargo test` makes a few thousand calls. All 100,000:
 //!
 //! ```sh
-//! SUBTEND_RACE_CALLS=100000 cargo test -p subtend-tools --test race
+//! SUBTEND_RACE_CALLS=100000 cargo test -p subtend-tools --test tools race::
 //! ```
-#![cfg(target_os = "linux")]
-#![expect(clippy::unwrap_used, reason = "all of this file is a test")]
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::{Value, json};
 use subtend_session::authority::{Authority, Rule, RuleSet, Verdict};
-use subtend_session::ids::{CallId, RunNo, TurnNo};
 use subtend_tools::registry::Registry;
-use subtend_tools::tool::{Progress, ToolCall, ToolError, ToolKey};
-use subtend_tools::workspace::Workspace;
-use tokio_util::sync::CancellationToken;
+use subtend_tools::tool::ToolError;
+
+use super::scene;
 
 /// The content of the denied file.
 const SECRET: &str = "hidden-content";
@@ -79,18 +75,8 @@ fn no_secrets() -> Authority {
     Authority::of(RuleSet { default: Verdict::Allow, rules: vec![denied] })
 }
 
-async fn call(workspace: &Arc<Workspace>, registry: &Registry, tool: &str, args: Value) -> Result<String, ToolError> {
-    let session = "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap();
-    let call = ToolCall {
-        key: ToolKey { session, run: RunNo(1), call: CallId { turn: TurnNo(1), ix: 0 } },
-        args,
-        options: Default::default(),
-        workspace: Arc::clone(workspace),
-        authority: Arc::new(no_secrets()),
-        cancel: CancellationToken::new(),
-        max_bytes: 10_000,
-        progress: Progress::none(),
-    };
+async fn call(dir: &Path, registry: &Registry, tool: &str, args: Value) -> Result<String, ToolError> {
+    let call = scene::call(dir, no_secrets(), args);
     registry.get(tool).unwrap().run(call).await.map(|output| output.content.to_string())
 }
 
@@ -134,10 +120,9 @@ fn swapped_links_lead_no_file_tool_to_a_denied_file() {
     let (mut made, mut served, mut leaked) = (0, 0, Vec::new());
     while made < most {
         let dir = workspace();
-        let workspace = Arc::new(Workspace::open(dir.path()).unwrap());
         while_swapping(dir.path(), || {
             for (tool, args) in &round {
-                let came = runtime.block_on(call(&workspace, &registry, tool, args.clone()));
+                let came = runtime.block_on(call(dir.path(), &registry, tool, args.clone()));
                 served += usize::from(came.is_ok());
                 let said = came.unwrap_or_else(|error| error.message);
                 if leaks(tool, &said) {

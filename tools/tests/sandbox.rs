@@ -2,52 +2,18 @@
 //!
 //! Each test says what it saw: `held`, where this system has the sandbox, and `refused`, where it has none. The guard is this
 //! test program, started again in that role.
-#![cfg(target_os = "linux")]
-#![expect(clippy::unwrap_used, reason = "all of this file is a test")]
 
-use std::ffi::OsString;
 use std::path::Path;
-use std::sync::Arc;
 
 use serde_json::json;
 use subtend_session::authority::{Authority, Rule, RuleSet, Verdict};
 use subtend_session::call::ToolErrorKind;
-use subtend_session::ids::{CallId, RunNo, TurnNo};
-use subtend_tools::guard::{self, Guard};
+use subtend_tools::guard::Guard;
 use subtend_tools::registry::Registry;
 use subtend_tools::sandbox::{self, Strength};
-use subtend_tools::tool::{Progress, ToolCall, ToolError, ToolKey};
-use subtend_tools::workspace::Workspace;
-use tokio_util::sync::CancellationToken;
+use subtend_tools::tool::ToolError;
 
-const ROLE: &str = "SUBTEND_TEST_ROLE";
-const GUARDED: &str = "SUBTEND_TEST_GUARDED";
-
-/// A guard that is this program in the guard's role; the test harness reads arguments as its own, so that those of the guard
-/// travel in the environment: whether the command is held, and the last of `sh -c script`.
-fn guard() -> Guard {
-    guard_with("")
-}
-
-/// A guard in an environment that `setup`, a piece of shell, changes first.
-fn guard_with(setup: &str) -> Guard {
-    let lead = format!(
-        "{setup} export {ROLE}=guard; if [ \"$1\" = --held ]; then export {ROLE}=holder; shift; fi; export {GUARDED}=\"$3\"; \
-         exec \"$0\" --exact role --nocapture"
-    );
-    let program = std::env::current_exe().unwrap();
-    Guard { program: "sh".into(), args: vec!["-c".into(), lead.into(), program.into()] }
-}
-
-/// Not a test of its own: what this program does when it is started in a role.
-#[test]
-fn role() {
-    let Ok(role) = std::env::var(ROLE) else { return };
-    let script = std::env::var_os(GUARDED).unwrap();
-    let command = ["sh".into(), "-c".into(), script] as [OsString; 3];
-    let held = (role == "holder").then(|| OsString::from("--held"));
-    std::process::exit(guard::main(held.into_iter().chain(command)));
-}
+use super::scene::{self, guard, guard_with};
 
 /// A workspace with secrets, and a session that may do all but touch them.
 struct Bench {
@@ -124,17 +90,7 @@ impl Bench {
 
 async fn shell(dir: &Path, authority: &Authority, guard: Guard, command: &str) -> Result<String, ToolError> {
     let registry = Registry::builder().tools(Registry::workspace_tools(Some(guard))).unwrap().build();
-    let session = "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap();
-    let call = ToolCall {
-        key: ToolKey { session, run: RunNo(1), call: CallId { turn: TurnNo(1), ix: 0 } },
-        args: json!({"command": command}),
-        options: Default::default(),
-        workspace: Arc::new(Workspace::open(dir).unwrap()),
-        authority: Arc::new(authority.clone()),
-        cancel: CancellationToken::new(),
-        max_bytes: 10_000,
-        progress: Progress::none(),
-    };
+    let call = scene::call(dir, authority.clone(), json!({"command": command}));
     let output = registry.get("shell").unwrap().run(call).await?;
     // The harness of the guard's own role speaks first.
     let said = output.content.replace("\nrunning 1 test\n", "");

@@ -1,16 +1,13 @@
 //! Keys of the runtime's environment do not reach commands, and their values do not reach results.
 //!
 //! The runtime is this test program, started again with a key in its environment; so is the guard.
-#![cfg(target_os = "linux")]
-#![expect(clippy::unwrap_used, reason = "all of this file is a test")]
 
 use serde::{Deserialize, Serialize};
-use started::is_root;
 use subtend_tools::commands::{Commands, hide_this_process};
 use subtend_tools::sandbox::{self, Strength};
 use subtend_tools::secrets::Secrets;
 
-mod started;
+use super::scene::{self, is_root};
 
 const VARIABLE: &str = "OPENAI_API_KEY";
 const KEY: &str = "sk-test-0123456789";
@@ -31,7 +28,7 @@ const SAFE: Case = Case { held: false, all_variables: false, redacted: false, hi
 /// Not a test of its own: what this program does when it is started in a role.
 #[test]
 fn role() {
-    started::role(hunt);
+    scene::run_case(hunt);
 }
 
 async fn hunt(case: Case) -> String {
@@ -40,12 +37,12 @@ async fn hunt(case: Case) -> String {
     }
     let environment = if case.all_variables { vec!["*".into()] } else { Vec::new() };
     let secrets = if case.redacted { Secrets::of([(VARIABLE, KEY)]) } else { Secrets::default() };
-    started::shell(HUNT, case.held, Commands { environment, ..Commands::default() }, secrets).await
+    scene::shell(HUNT, case.held, Commands { environment, ..Commands::default() }, secrets).await
 }
 
 /// Returns what the hunt prints under a runtime whose environment has the key, of an ordinary user where `ordinary` says so.
 fn output(case: Case, ordinary: bool) -> String {
-    started::runtime(&case, ordinary, &[(VARIABLE, KEY)])
+    scene::runtime("secrets::role", &case, ordinary, &[(VARIABLE, KEY)])
 }
 
 #[test]

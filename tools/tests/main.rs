@@ -1,0 +1,25 @@
+//! The tools from outside: one binary, so that it is linked once. What needs a process of its own starts this program in a role.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
+#[cfg(target_os = "linux")]
+mod guard;
+#[cfg(target_os = "linux")]
+mod hostile;
+#[cfg(target_os = "linux")]
+mod limits;
+mod properties;
+#[cfg(target_os = "linux")]
+mod race;
+#[cfg(target_os = "linux")]
+mod sandbox;
+#[cfg(target_os = "linux")]
+mod scene;
+#[cfg(target_os = "linux")]
+mod secrets;

@@ -1,0 +1,117 @@
+//! One call of a tool, and this test program started again in a role: a guard, or a runtime that runs a shell command under one.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::{Value, json};
+use subtend_session::authority::{Authority, Rule, RuleSet, Verdict};
+use subtend_session::ids::{CallId, RunNo, TurnNo};
+use subtend_tools::commands::Commands;
+use subtend_tools::guard::{self, Guard};
+use subtend_tools::registry::Registry;
+use subtend_tools::secrets::Secrets;
+use subtend_tools::tool::{Progress, ToolCall, ToolKey};
+use subtend_tools::workspace::Workspace;
+use tokio_util::sync::CancellationToken;
+
+/// The role of a program that was started again.
+pub(crate) const ROLE: &str = "SUBTEND_TEST_ROLE";
+const GUARDED: &str = "SUBTEND_TEST_GUARDED";
+/// What a runtime runs, as JSON.
+const CASE: &str = "SUBTEND_TEST_CASE";
+/// User id of "nobody", for tests that run as the superuser.
+const ORDINARY: u32 = 65_534;
+
+/// Returns a call over the workspace in `dir`, in a session of `authority`.
+pub(crate) fn call(dir: &Path, authority: Authority, args: Value) -> ToolCall {
+    let session = "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap();
+    ToolCall {
+        key: ToolKey { session, run: RunNo(1), call: CallId { turn: TurnNo(1), ix: 0 } },
+        args,
+        options: Default::default(),
+        workspace: Arc::new(Workspace::open(dir).unwrap()),
+        authority: Arc::new(authority),
+        cancel: CancellationToken::new(),
+        max_bytes: 100_000,
+        progress: Progress::none(),
+    }
+}
+
+/// Returns a guard that is this program in that role.
+///
+/// The test harness reads arguments as its own: whether the command is held, and the last of `sh -c script`, travel in the
+/// environment.
+pub(crate) fn guard() -> Guard {
+    guard_with("")
+}
+
+/// Returns a guard in an environment that `setup`, a piece of shell, changes first.
+pub(crate) fn guard_with(setup: &str) -> Guard {
+    let lead = format!(
+        "{setup} export {ROLE}=guard; if [ \"$1\" = --held ]; then export {ROLE}=holder; shift; fi; export {GUARDED}=\"$3\"; \
+         exec \"$0\" --exact scene::role --nocapture"
+    );
+    let program = std::env::current_exe().unwrap();
+    Guard { program: "sh".into(), args: vec!["-c".into(), lead.into(), program.into()] }
+}
+
+/// Not a test of its own: what this program does as a guard.
+#[test]
+fn role() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let command = ["sh".into(), "-c".into(), std::env::var_os(GUARDED).unwrap()] as [OsString; 3];
+    let held = (role == "holder").then(|| OsString::from("--held"));
+    std::process::exit(guard::main(held.into_iter().chain(command)));
+}
+
+/// Runs a case as [`runtime`] asked for it, and prints what the command printed; returns at once in an ordinary test run.
+pub(crate) fn run_case<C: serde::de::DeserializeOwned>(run: impl AsyncFnOnce(C) -> String) {
+    let Ok(case) = std::env::var(CASE) else { return };
+    let threads = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    println!("{}", threads.block_on(run(serde_json::from_str(&case).unwrap())));
+}
+
+/// Runs `script` in a new workspace with the file `a.txt`; a held command is denied `secret/**`.
+pub(crate) async fn shell(script: &str, held: bool, commands: Commands, secrets: Secrets) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("a.txt"), "text").unwrap();
+    let tools = Registry::workspace_tools_with(Some(guard()), commands);
+    let registry = Registry::builder().secrets(secrets).tools(tools).unwrap().build();
+    let denied = Rule { action: "fs.*".into(), resource: "secret/**".into(), verdict: Verdict::Deny };
+    let rules = if held { vec![denied] } else { Vec::new() };
+    let authority = Authority::of(RuleSet { default: Verdict::Allow, rules });
+    let call = call(dir.path(), authority, json!({"command": script}));
+    registry.get("shell").unwrap().run(call).await.unwrap().content.to_string()
+}
+
+/// Starts this program as a runtime, in which the test `role` runs `case`; returns what it printed.
+///
+/// It runs as another user where `ordinary` says so and this one is the superuser, with `variables` besides its environment.
+pub(crate) fn runtime<C: serde::Serialize>(role: &str, case: &C, ordinary: bool, variables: &[(&str, &str)]) -> String {
+    static STARTED: AtomicU32 = AtomicU32::new(0);
+    // The user must be able to start the program, and to make directories.
+    let name = format!("subtend-runtime-{}-{}", std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed));
+    let program = std::env::temp_dir().join(name);
+    // Another process copies it: a file that this one had open for writing may still be open in a fork of another test, and
+    // then it cannot be started ("text file busy").
+    let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&program).status().unwrap();
+    assert!(copied.success(), "{}", program.display());
+    let mut command = Command::new(&program);
+    command.args(["--exact", role, "--nocapture"]);
+    command.env(CASE, serde_json::to_string(case).unwrap()).env("HOME", "/nonexistent").envs(variables.iter().copied());
+    if ordinary && is_root() {
+        command.uid(ORDINARY).gid(ORDINARY).current_dir("/");
+    }
+    let output = command.output().unwrap();
+    std::fs::remove_file(program).unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
