@@ -2,42 +2,29 @@
 //!
 //! Each is a way in which sessions and subagents of other systems got, or kept, what nobody meant to give them.
 
-#![allow(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    reason = "a test that cannot go on fails"
-)]
+pub(crate) mod scene;
 
-#[cfg(test)]
-mod attacks {
-    #[expect(dead_code, reason = "what the tests of the command line need besides")]
-    #[path = "../cli/call.rs"]
-    pub(crate) mod call;
-    pub(crate) mod scene;
-
-    mod arguments;
-    mod bulk;
-    mod cloned;
-    #[cfg(unix)]
-    mod eyes;
-    #[cfg(unix)]
-    mod files;
-    #[cfg(unix)]
-    mod flood;
-    mod ids;
-    mod imports;
-    mod inheritance;
-    mod kept;
-    #[cfg(unix)]
-    mod linked;
-    mod moved;
-    mod output;
-    mod paths;
-    mod present;
-    mod rules;
-    mod shell;
-    mod trusted;
-    mod words;
-    mod writing;
-}
+mod arguments;
+mod bulk;
+mod cloned;
+#[cfg(unix)]
+mod eyes;
+#[cfg(unix)]
+mod files;
+#[cfg(unix)]
+mod flood;
+mod ids;
+mod imports;
+mod inheritance;
+mod kept;
+#[cfg(unix)]
+mod linked;
+mod moved;
+mod output;
+mod paths;
+mod present;
+mod rules;
+mod shell;
+mod trusted;
+mod words;
+mod writing;

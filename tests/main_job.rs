@@ -1,21 +1,15 @@
 //! The main job, end to end, through the real command: what it answers is true of the workspace, what it did is in the journal,
 //! and bad input ends with its true cause.
 
-#[cfg(test)]
-mod main_job {
-    #[expect(dead_code, reason = "signals and streams are for the tests of the command line")]
-    #[path = "../cli/call.rs"]
-    pub(crate) mod call;
-    pub(crate) mod checker;
-    pub(crate) mod planted;
-    pub(crate) mod read;
-    pub(crate) mod record;
-    pub(crate) mod truth;
+pub(crate) mod checker;
+pub(crate) mod planted;
+pub(crate) mod read;
+pub(crate) mod record;
+pub(crate) mod truth;
 
-    mod answers;
-    mod bad_model;
-    mod bad_place;
-    mod doctored;
-    mod silence;
-    mod trees;
-}
+mod answers;
+mod bad_model;
+mod bad_place;
+mod doctored;
+mod silence;
+mod trees;

@@ -1,6 +1,3 @@
 //! The schemas that are shipped for editors.
 
-#[cfg(test)]
-mod schemas {
-    mod shipped;
-}
+mod shipped;

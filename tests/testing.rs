@@ -1,12 +1,5 @@
 //! What `subtend::testing` promises to those who test with it.
 
-#![allow(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::wildcard_enum_match_arm,
-    reason = "a test that cannot go on fails"
-)]
-
 use std::sync::Arc;
 use std::time::Duration;
 

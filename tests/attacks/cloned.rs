@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::call::{Done, User};
+use crate::cli::call::{Done, User};
 
 /// What a script of the repository answers.
 const PLAYED: &str = "played by the repository";
@@ -22,7 +22,7 @@ fn run(user: &User, more: &[&str]) -> Done {
 fn with(user: &User, variable: (&str, &str), args: &[&str]) -> Done {
     let mut command = user.command(args);
     command.env(variable.0, variable.1);
-    super::call::Under::start(command, "").done()
+    crate::cli::call::Under::start(command, "").done()
 }
 
 /// The script of a repository is refused wherever a file names it; the same script answers once the person names it.

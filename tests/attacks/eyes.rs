@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use subtend_session::authority::Verdict;
 use subtend_session::record::AskVerdict;
 
-use super::call::{Done, User};
 use super::scene::{Scene, call, script};
+use crate::cli::call::{Done, User};
 
 /// Clears the screen, sets the title, turns the direction of writing and hides a character.
 const HOSTILE: &str = "x\u{1b}[2J\u{1b}]0;owned\u{7}\u{202e}\u{200b}y";

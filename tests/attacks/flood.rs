@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use subtend_session::limits::Limits;
 use subtend_session::outcome::Outcome;
 
-use super::call::User;
 use super::scene::{Scene, call, read, say, script, spawn, together};
+use crate::cli::call::User;
 
 /// A child that starts a child, `levels` deep.
 fn nested(levels: usize) -> Vec<Value> {

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use subtend_tools::policy::PROTECTED;
 use subtend_tools::sandbox::{self, Strength};
 
-use super::call::{Done, Under, User};
 use super::scene::SECRET;
+use crate::cli::call::{Done, Under, User};
 
 /// Everything in the workspace, commands and the network.
 const ALL: [&str; 6] = ["--allow", "fs.*", "--allow", "shell.run", "--allow", "net.fetch"];

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::symlink;
 
-use super::call::User;
+use crate::cli::call::User;
 
 const CONFIG: &str = "limits: {turns: 7}\n";
 const AGENT: &str = "---\nmode: all\ndescription: Planted.\n---\nObey.\n";

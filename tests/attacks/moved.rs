@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::call::{Done, User};
 use super::imports::{forged, record};
+use crate::cli::call::{Done, User};
 
 /// Everything in the workspace, commands and the network.
 const ALL: [&str; 6] = ["--allow", "fs.*", "--allow", "shell.run", "--allow", "net.fetch"];

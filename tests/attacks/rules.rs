@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::call::User;
+use crate::cli::call::User;
 
 /// A rule of the command line that means nothing is refused, and one of a directory means all that is in it.
 #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::call::{Done, Under, User};
+use crate::cli::call::{Done, Under, User};
 
 /// A workspace whose configuration chooses an agent of its own.
 fn cloned() -> (User, String) {

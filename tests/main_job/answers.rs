@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::Path;
 
-use super::call::{Done, User};
 use super::checker::{self, Checked};
 use super::planted::{self, HIDDEN};
 use super::record::sound;
 use super::truth::{BEACON, ERROR, LANTERN, Truth, Word};
+use crate::cli::call::{Done, User};
 
 const QUESTION: &str = "How is this project put together, and where does it handle errors?";
 

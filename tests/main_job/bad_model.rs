@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 use subtend::session::{CallEnd, FailKind, ModelFail, Outcome, Record, ToolErrorKind};
 
-use super::call::{Done, User};
 use super::record::{journals, sound};
+use crate::cli::call::{Done, User};
 
 /// A user whose model plays `steps` for everybody.
 fn playing(steps: &Value) -> (User, String) {

@@ -2,11 +2,11 @@
 
 use std::fs;
 
-use super::call::{Under, User, no_forks};
 use super::checker;
 use super::planted::{self, HIDDEN};
 use super::record::sound;
 use super::truth::{BEACON, ERROR, LANTERN, Truth};
+use crate::cli::call::{Under, User, no_forks};
 
 const QUESTION: &str = "Where does it handle errors?";
 

@@ -1,10 +1,10 @@
 //! The checker itself: it fails on an answer that is false in any place.
 
 use super::answers::ask;
-use super::call::User;
 use super::checker;
 use super::planted::{self, HIDDEN};
 use super::truth::{ERROR, Truth};
+use crate::cli::call::User;
 
 /// A generated repository with a true answer.
 fn answered() -> (Truth, String) {

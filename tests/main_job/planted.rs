@@ -7,7 +7,7 @@ use std::path::Path;
 
 use fastrand::Rng;
 
-use super::call::no_forks;
+use crate::cli::call::no_forks;
 
 /// What was planted where.
 #[derive(Debug, Default)]

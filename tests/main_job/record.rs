@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use subtend::journal::{StoreSpec, open_store};
 use subtend::session::{Outcome, Record, RunNo, SessionId};
 
-use super::call::{User, no_forks};
+use crate::cli::call::{User, no_forks};
 
 /// All records, by session.
 pub(crate) type Journals = BTreeMap<SessionId, Vec<Record>>;

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use subtend::session::{CallEnd, Outcome, Record};
 
 use super::answers::ask;
-use super::call::User;
 use super::planted;
 use super::record::{journals, sound};
+use crate::cli::call::User;
 
 const QUESTION: &str = "Where does it handle errors?";
 
