@@ -111,7 +111,7 @@ enum Verb {
     #[command(hide = true)]
     Guard(guard::Args),
     #[command(hide = true)]
-    DrillChild(drill::child::Args),
+    DrillChild(drill::ChildArgs),
 }
 
 /// Reads the command line, does what it says, and tells the outcome as an exit code.
@@ -167,7 +167,7 @@ pub(crate) fn main() -> ExitCode {
         Verb::Import(args) => import::verb(&args),
         Verb::Completions(args) => completions::verb(&args),
         Verb::Guard(args) => return guard::verb(args),
-        Verb::DrillChild(args) => drill::child::verb(&args),
+        Verb::DrillChild(args) => drill::child(&args),
     };
     done.unwrap_or_else(|fail| tell(&fail)).into()
 }

@@ -4,6 +4,7 @@
 //! of it. A predicate says nothing of what its world does not show: an absent state, frame list, ledger or observation
 //! ([`Observed`]: what no journal holds) is not judged.
 
+mod acknowledged;
 mod actors;
 mod asks;
 mod authority;
@@ -34,6 +35,7 @@ mod world;
 
 use std::fmt;
 
+pub use acknowledged::Acknowledged;
 pub use coverage::{Count, Coverage};
 pub use id::InvariantId;
 pub use observed::{Observed, When};

@@ -4,34 +4,17 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::fail::{Code, Fail};
-use super::work::{self, Stop};
-use course::Course;
-use home::Ground;
-use report::{Report, Verdict};
-use sabotage::Sabotage;
+use subtend_drill::{DrillError, Options, Report, Sabotage, Verdict};
 
-mod chance;
-pub(crate) mod child;
-mod course;
-mod finding;
-mod home;
-mod judge;
-mod line;
-mod look;
-mod marks;
-mod model;
-mod names;
-mod orphans;
-mod plan;
-mod process;
+use super::fail::{Code, Fail};
+use super::guard;
+use super::work::{self, Stop};
+use progress::Progress;
+
 mod progress;
-mod report;
-mod sabotage;
-mod told;
-mod tools;
-mod trigger;
-mod workload;
+mod text;
+
+pub(crate) use subtend_drill::child::Args as ChildArgs;
 
 /// Kills subtend with SIGKILL at random moments, on stores of its own, and checks that nothing is lost or done twice.
 ///
@@ -65,19 +48,18 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Does it.
+/// Runs the drill and prints its report.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    if let Some(sabotage) = args.sabotage.filter(|_| !sabotage::is_built_in()) {
-        return Err(Fail::Usage(sabotage::refusal(sabotage)));
+    if let Some(sabotage) = args.sabotage.filter(|_| !Sabotage::is_built_in()) {
+        return Err(Fail::Usage(sabotage.refusal()));
     }
     let seed = args.seed.unwrap_or_else(any_seed);
-    let ground = Ground::prepare(&args.store, seed)?;
-    let report = run(ground, seed, args.kills, args.sabotage)?;
+    let report = run(Options { store: args.store.clone(), seed, kills: args.kills, sabotage: args.sabotage })?;
     let mut out = anstream::stdout().lock();
     if args.json {
         writeln!(out, "{}", report.json()?)?;
     } else {
-        writeln!(out, "{}", report.text())?;
+        writeln!(out, "{}", text::text(&report))?;
     }
     Ok(match report.verdict() {
         Verdict::Sound | Verdict::Caught => Code::Done,
@@ -86,8 +68,16 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     })
 }
 
-/// Runs it, to its end or until we are asked to stop: then the kill at hand is the last.
-fn run(ground: Ground, seed: u64, kills: u64, sabotage: Option<Sabotage>) -> Result<Report, Fail> {
+/// Runs the process that is killed.
+pub(crate) fn child(args: &ChildArgs) -> Result<Code, Fail> {
+    let guard = guard::guard()
+        .map_err(|error| Fail::Other(format!("the running program cannot be found, so it guards nothing: {error}")))?;
+    subtend_drill::child::work(args, guard)?;
+    Ok(Code::Done)
+}
+
+/// Runs it, to its end or until we are asked to stop.
+fn run(options: Options) -> Result<Report, Fail> {
     let threads = work::threads()?;
     let asked = Arc::new(AtomicBool::new(false));
     threads.block_on(async {
@@ -97,9 +87,25 @@ fn run(ground: Ground, seed: u64, kills: u64, sabotage: Option<Sabotage>) -> Res
             stop.asked().await;
             flag.store(true, Ordering::Relaxed);
         });
-        let course = tokio::task::spawn_blocking(move || Course::new(ground, seed, kills, sabotage, &asked).run());
-        course.await.map_err(|error| Fail::Other(format!("the drill broke off: {error}")))?
+        let course = tokio::task::spawn_blocking(move || {
+            let mut progress = Progress::new();
+            let report = subtend_drill::drill(&options, &asked, &mut |report| progress.tell(report, options.kills));
+            progress.clear();
+            report
+        });
+        Ok(course.await.map_err(|error| Fail::Other(format!("the drill broke off: {error}")))??)
     })
+}
+
+impl From<DrillError> for Fail {
+    fn from(error: DrillError) -> Self {
+        match error {
+            DrillError::Usage(why) => Self::Usage(why),
+            DrillError::Open(error) => error.into(),
+            DrillError::Read(error) => error.into(),
+            DrillError::Other(why) => Self::Other(why),
+        }
+    }
 }
 
 /// A seed that nobody has chosen. Of 32 bits, so that it is easily typed again.

@@ -1,11 +1,11 @@
 //! The judge: asks the predicates of the journal, and at rest looks whether everything is as it was before.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use subtend_actors::Runtime;
 use subtend_invariants::observed::Listing;
-use subtend_invariants::{Ledger, Pool};
+use subtend_invariants::{Acknowledged, Ledger, Pool};
 use subtend_journal::{AuditError, Journal, Scope, audit};
 use subtend_session::ids::SessionId;
 use subtend_session::record::Record;
@@ -180,20 +180,20 @@ pub(crate) fn baseline(world: &World, runtime: &Runtime) {
 
 /// Whatever was acknowledged is there (J-1).
 pub(crate) fn acknowledged(oracle: &Oracle, journal: &Journal) {
-    let (mut acknowledged, erased) = {
+    let (inputs, erased) = {
         let oracle = oracle.lock();
         (oracle.acknowledged.clone(), oracle.archive.erased().clone())
     };
-    acknowledged.retain(|(session, _)| !erased.contains(session));
-    let mut kept = BTreeSet::new();
-    for session in acknowledged.iter().map(|(session, _)| *session).collect::<BTreeSet<_>>() {
-        let records = journal.records(session).unwrap_or_default();
-        kept.extend(records.into_iter().filter_map(|stored| {
-            let Record::InputAccepted(input) = stored.record else { return None };
-            Some((session, input.id))
-        }));
-    }
-    if let Some((session, input)) = acknowledged.difference(&kept).next() {
-        oracle.wrong("J-1", format!("input {input} of {session} was acknowledged and is gone"));
+    let mut acknowledged = Acknowledged { inputs, ..Acknowledged::default() };
+    acknowledged.retain(|session| !erased.contains(session));
+    let sessions: BTreeSet<SessionId> = acknowledged.inputs.iter().map(|(session, _)| *session).collect();
+    let records = |session: SessionId| {
+        let stored = journal.records(session).unwrap_or_default();
+        (session, stored.into_iter().map(|stored| stored.record).collect::<Vec<Record>>())
+    };
+    let records: BTreeMap<SessionId, Vec<Record>> = sessions.into_iter().map(records).collect();
+    let sessions = records.iter().map(|(session, records)| (*session, records.as_slice())).collect();
+    if let Some(lost) = acknowledged.lost(&sessions).into_iter().next() {
+        oracle.wrong("J-1", lost);
     }
 }

@@ -8,9 +8,10 @@ use syn::visit::Visit;
 use super::source;
 
 /// Members whose modules form a graph without circles but for so many modules. A limit only falls.
-const LIMITS: [(&str, usize); 10] = [
+const LIMITS: [(&str, usize); 11] = [
     ("actors", 0),
     ("agents", 0),
+    ("drill", 0),
     ("invariants", 0),
     ("journal", 0),
     ("models", 0),

@@ -3,29 +3,29 @@
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
+use subtend_drill::Report;
 use tokio::time::Instant;
 
-use super::super::paint::count;
-use super::report::Report;
+use crate::cli::paint::count;
 
 /// Between two lines where nobody watches.
 const NOW_AND_THEN: Duration = Duration::from_secs(10);
 
 /// Tells progress.
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(crate) struct Progress {
     watched: bool,
     last: Instant,
     drawn: bool,
 }
 
 impl Progress {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { watched: std::io::stderr().is_terminal(), last: Instant::now(), drawn: false }
     }
 
     /// Tells where `report` stands, of `kills` in all.
-    pub(super) fn tell(&mut self, report: &Report, kills: u64) {
+    pub(crate) fn tell(&mut self, report: &Report, kills: u64) {
         let line = line(report, kills);
         let mut err = std::io::stderr();
         // What cannot be told about progress is no reason to stop.
@@ -39,7 +39,7 @@ impl Progress {
     }
 
     /// Makes room for the report.
-    pub(super) fn clear(&self) {
+    pub(crate) fn clear(&self) {
         if self.drawn {
             drop(write!(std::io::stderr(), "\r\u{1b}[K"));
         }
@@ -61,7 +61,8 @@ fn line(report: &Report, kills: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::Hits;
+    use subtend_drill::Hits;
+
     use super::*;
 
     #[test]

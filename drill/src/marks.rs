@@ -13,7 +13,7 @@ use super::look::{Gone, Sessions};
 
 /// A tool that marks what it does, by whether it may be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Effect {
+pub(crate) enum Effect {
     /// Never.
     Once,
     /// Under the same key.
@@ -30,7 +30,7 @@ impl Effect {
 }
 
 /// Leaves a mark: one write of one line, so that a kill leaves all of it or nothing.
-pub(super) fn leave(path: &Path, effect: Effect, key: ToolKey) -> std::io::Result<()> {
+pub(crate) fn leave(path: &Path, effect: Effect, key: ToolKey) -> std::io::Result<()> {
     let ToolKey { session, run, call } = key;
     let line = format!("{} {session} {run} {} {}\n", effect.word(), call.turn, call.ix);
     std::fs::OpenOptions::new().create(true).append(true).open(path)?.write_all(line.as_bytes())
@@ -38,11 +38,11 @@ pub(super) fn leave(path: &Path, effect: Effect, key: ToolKey) -> std::io::Resul
 
 /// The marks of a store, by call.
 #[derive(Debug, Default)]
-pub(super) struct Marks(BTreeMap<(SessionId, RunNo, CallId), (Effect, u32)>);
+pub(crate) struct Marks(BTreeMap<(SessionId, RunNo, CallId), (Effect, u32)>);
 
 impl Marks {
     /// Reads what is there.
-    pub(super) fn read(home: &Home) -> Self {
+    pub(crate) fn read(home: &Home) -> Self {
         let text = std::fs::read_to_string(home.marks()).unwrap_or_default();
         let mut marks = Self::default();
         for (effect, key) in text.lines().filter_map(parse) {
@@ -53,7 +53,7 @@ impl Marks {
     }
 
     /// Effects that happened again though they may not.
-    pub(super) fn repeated(&self) -> Vec<String> {
+    pub(crate) fn repeated(&self) -> Vec<String> {
         let twice = self.0.iter().filter(|(_, (effect, count))| *effect == Effect::Once && *count > 1);
         twice
             .map(|((session, _, call), (_, count))| {
@@ -63,7 +63,7 @@ impl Marks {
     }
 
     /// Effects of calls that nothing on the disk says were to start (J-5).
-    pub(super) fn unintended(&self, sessions: &Sessions<'_>, gone: &Gone) -> Vec<String> {
+    pub(crate) fn unintended(&self, sessions: &Sessions<'_>, gone: &Gone) -> Vec<String> {
         let mut intended = BTreeSet::new();
         for (session, records) in sessions {
             intended.extend(records.iter().filter_map(|record| {

@@ -15,7 +15,7 @@ use super::told::Told;
 
 /// A store through its kills: what was acknowledged on it, and how it was seen last.
 #[derive(Debug, Default)]
-pub(super) struct Judge {
+pub(crate) struct Judge {
     told: Told,
     auditor: Auditor,
     lasts: BTreeMap<SessionId, (Seq, Epoch)>,
@@ -25,13 +25,13 @@ pub(super) struct Judge {
 
 impl Judge {
     /// Takes what a process was told before it died.
-    pub(super) fn hears(&mut self, told: Told) {
+    pub(crate) fn hears(&mut self, told: Told) {
         self.told.add(told);
     }
 
     /// Looks at the store: after a kill, or `at_rest` when a recovery is done and nothing is in flight any more. `None` where it
     /// does not open.
-    pub(super) fn look(&mut self, home: &Home, at_rest: bool) -> (Option<Look>, Vec<Violation>) {
+    pub(crate) fn look(&mut self, home: &Home, at_rest: bool) -> (Option<Look>, Vec<Violation>) {
         let read = home.open_after_kill().map_err(|error| format!("the store does not open: {error}"));
         let read = read.and_then(|journal| {
             look::read(&journal, &mut self.auditor, at_rest)
@@ -49,7 +49,7 @@ impl Judge {
     }
 
     /// Those of `found` that were not found before.
-    pub(super) fn unknown(&mut self, found: Vec<Violation>) -> Vec<Violation> {
+    pub(crate) fn unknown(&mut self, found: Vec<Violation>) -> Vec<Violation> {
         found.into_iter().filter(|violation| self.known.insert(violation.clone())).collect()
     }
 

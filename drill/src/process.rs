@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::super::fail::Fail;
+use super::error::DrillError;
 use super::home::Home;
 use super::line::Line;
 use super::plan::{Order, Strike};
@@ -16,40 +16,40 @@ use super::sabotage::{Sabotage, VARIABLE};
 use super::told::Told;
 
 /// The hidden verb that the process runs.
-pub(super) const VERB: &str = "drill-child";
+pub(crate) const VERB: &str = "drill-child";
 /// A process that has not come to its moment, or to rest, by then hangs.
 const LONGEST: Duration = Duration::from_secs(180);
 
 /// How a process is started.
 #[derive(Clone, Debug)]
-pub(super) struct Start<'a> {
-    pub(super) home: &'a Home,
-    pub(super) engine: &'a str,
-    pub(super) sabotage: Option<Sabotage>,
+pub(crate) struct Start<'a> {
+    pub(crate) home: &'a Home,
+    pub(crate) engine: &'a str,
+    pub(crate) sabotage: Option<Sabotage>,
     /// How long runs may take to end after a recovery.
-    pub(super) patience: Duration,
+    pub(crate) patience: Duration,
 }
 
 /// What a process left.
 #[derive(Debug)]
-pub(super) struct Left {
+pub(crate) struct Left {
     /// What was acknowledged to it.
-    pub(super) told: Told,
+    pub(crate) told: Told,
     /// Whether its store was open: its recovery had begun.
-    pub(super) opened: bool,
+    pub(crate) opened: bool,
     /// How long the recovery took, if it was done.
-    pub(super) ready: Option<Duration>,
+    pub(crate) ready: Option<Duration>,
     /// Runs that were in flight when it gave up waiting for rest; absent if it did not come so far.
-    pub(super) quiet: Option<usize>,
+    pub(crate) quiet: Option<usize>,
     /// When it was gone.
-    pub(super) gone: Instant,
+    pub(crate) gone: Instant,
     /// Why it ended, if it neither came to rest nor was killed.
-    pub(super) broke: Option<String>,
+    pub(crate) broke: Option<String>,
 }
 
 impl Start<'_> {
     /// Starts the process and kills it when `order` says so.
-    pub(super) fn and_kill(&self, order: &Order) -> Result<Left, Fail> {
+    pub(crate) fn and_kill(&self, order: &Order) -> Result<Left, DrillError> {
         let mut command = self.command()?;
         command.arg("--seed").arg(order.seed.to_string()).arg("--strike").arg(order.strike.to_string());
         let mut child = self.spawn(command)?;
@@ -62,15 +62,15 @@ impl Start<'_> {
     }
 
     /// Starts the process, has it recover, and waits until it is at rest.
-    pub(super) fn and_recover(&self, seed: u64) -> Result<Left, Fail> {
+    pub(crate) fn and_recover(&self, seed: u64) -> Result<Left, DrillError> {
         let mut command = self.command()?;
         command.arg("--seed").arg(seed.to_string());
         self.follow(self.spawn(command)?, Duration::ZERO)
     }
 
-    fn command(&self) -> Result<Command, Fail> {
+    fn command(&self) -> Result<Command, DrillError> {
         let program = std::env::current_exe().map_err(|error| {
-            Fail::Other(format!("the running program cannot be found, so it starts no other: {error}"))
+            DrillError::Other(format!("the running program cannot be found, so it starts no other: {error}"))
         })?;
         let mut command = Command::new(program);
         command.arg(VERB).arg("--dir").arg(self.home.dir()).arg("--engine").arg(self.engine);
@@ -82,19 +82,21 @@ impl Start<'_> {
         Ok(command)
     }
 
-    fn spawn(&self, mut command: Command) -> Result<Child, Fail> {
+    fn spawn(&self, mut command: Command) -> Result<Child, DrillError> {
         let errors = std::fs::File::create(self.home.errors())
-            .map_err(|error| Fail::Other(format!("{} cannot be made: {error}", self.home.errors().display())))?;
+            .map_err(|error| DrillError::Other(format!("{} cannot be made: {error}", self.home.errors().display())))?;
         // Its stdin stays open as long as this process lives: it goes when we go, however that is.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
         // A Ctrl-C at the terminal is for the drill, which then kills in its own time.
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
-        command.spawn().map_err(|error| Fail::Other(format!("the process to be killed cannot be started: {error}")))
+        command
+            .spawn()
+            .map_err(|error| DrillError::Other(format!("the process to be killed cannot be started: {error}")))
     }
 
     /// Reads what the process says until it is gone.
-    fn follow(&self, mut child: Child, late: Duration) -> Result<Left, Fail> {
+    fn follow(&self, mut child: Child, late: Duration) -> Result<Left, DrillError> {
         let watchdog = Watchdog::over(&child);
         let mut left =
             Left { told: Told::default(), opened: false, ready: None, quiet: None, gone: Instant::now(), broke: None };
@@ -122,7 +124,8 @@ impl Start<'_> {
             }
         }
         let hung = watchdog.rest();
-        let status = child.wait().map_err(|error| Fail::Other(format!("the process cannot be waited for: {error}")))?;
+        let status =
+            child.wait().map_err(|error| DrillError::Other(format!("the process cannot be waited for: {error}")))?;
         left.gone = Instant::now();
         let rested = left.quiet.is_some() && status.success();
         if hung {

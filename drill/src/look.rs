@@ -8,33 +8,33 @@ use subtend_session::index::Head;
 use subtend_session::record::{Carrier, NoticeTaken, Record};
 
 /// Every session's records.
-pub(super) type Sessions<'a> = BTreeMap<SessionId, &'a [Record]>;
+pub(crate) type Sessions<'a> = BTreeMap<SessionId, &'a [Record]>;
 
 /// How a store was seen.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Look {
+pub(crate) struct Look {
     /// How many sessions it holds.
-    pub(super) sessions: u64,
+    pub(crate) sessions: u64,
     /// Sessions that were erased from it.
-    pub(super) erased: u64,
+    pub(crate) erased: u64,
     /// Runs in flight.
-    pub(super) in_flight: u64,
+    pub(crate) in_flight: u64,
     /// Obligations that nobody has taken.
-    pub(super) owed: u64,
+    pub(crate) owed: u64,
     /// Whether a call is open in a run in flight.
-    pub(super) open_call: bool,
+    pub(crate) open_call: bool,
 }
 
 impl Look {
     /// Whether there is something for a recovery to do.
-    pub(super) fn needs_recovery(self) -> bool {
+    pub(crate) fn needs_recovery(self) -> bool {
         self.in_flight > 0 || self.owed > 0
     }
 }
 
 /// Reads all of `journal`, and tells what does not hold of it: its bytes and rows, and the predicates that the model checker
 /// uses too.
-pub(super) fn read(
+pub(crate) fn read(
     journal: &Journal,
     auditor: &mut Auditor,
     at_rest: bool,
@@ -62,7 +62,7 @@ pub(super) fn read(
 
 /// Heads, by which deleted sessions are known and whom they stand below.
 #[derive(Debug, Default)]
-pub(super) struct Gone(BTreeMap<SessionId, Head>);
+pub(crate) struct Gone(BTreeMap<SessionId, Head>);
 
 impl<const N: usize> From<[(SessionId, Head); N]> for Gone {
     fn from(heads: [(SessionId, Head); N]) -> Self {
@@ -72,35 +72,35 @@ impl<const N: usize> From<[(SessionId, Head); N]> for Gone {
 
 impl Gone {
     /// Deleted sessions.
-    pub(super) fn deleted(&self) -> impl Iterator<Item = SessionId> {
+    pub(crate) fn deleted(&self) -> impl Iterator<Item = SessionId> {
         self.0.iter().filter(|(_, head)| head.deleted).map(|(session, _)| *session)
     }
 
     /// Whether all records of a session are gone.
-    pub(super) fn is_erased(&self, session: SessionId) -> bool {
+    pub(crate) fn is_erased(&self, session: SessionId) -> bool {
         self.0.get(&session).is_some_and(Head::is_erased)
     }
 
     /// The session, and those above it.
-    pub(super) fn above(&self, session: SessionId) -> impl Iterator<Item = SessionId> {
+    pub(crate) fn above(&self, session: SessionId) -> impl Iterator<Item = SessionId> {
         let parent = |at: &SessionId| self.0.get(at).and_then(|head| head.parent);
         std::iter::successors(Some(session), parent).take(self.0.len())
     }
 }
 
 /// What the auditor has read.
-pub(super) fn sessions(auditor: &Auditor) -> Sessions<'_> {
+pub(crate) fn sessions(auditor: &Auditor) -> Sessions<'_> {
     auditor.sessions().collect()
 }
 
 /// Where every session ends, and the epoch in which its last record was written.
-pub(super) fn lasts(auditor: &Auditor) -> BTreeMap<SessionId, (Seq, Epoch)> {
+pub(crate) fn lasts(auditor: &Auditor) -> BTreeMap<SessionId, (Seq, Epoch)> {
     let ends = auditor.sessions().map(|(session, records)| (session, Seq(records.len() as u64)));
     ends.filter_map(|(session, last)| Some((session, (last, auditor.epoch(session, last)?)))).collect()
 }
 
 /// The calls of a session that have no result.
-pub(super) fn open(records: &[Record]) -> impl Iterator<Item = CallId> {
+pub(crate) fn open(records: &[Record]) -> impl Iterator<Item = CallId> {
     let mut open = BTreeSet::new();
     for record in records {
         if let Record::TurnAnswered(answer) = record {
@@ -127,7 +127,7 @@ fn results(taken: &NoticeTaken) -> impl Iterator<Item = CallId> {
 }
 
 /// Every run of a session, and how many ends it has.
-pub(super) fn ends(session: SessionId, records: &[Record]) -> BTreeMap<RunKey, u32> {
+pub(crate) fn ends(session: SessionId, records: &[Record]) -> BTreeMap<RunKey, u32> {
     let mut ends: BTreeMap<RunKey, u32> = BTreeMap::new();
     for record in records {
         if let Record::RunOpened(opened) = record {

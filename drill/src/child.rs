@@ -12,13 +12,13 @@ use subtend_agents::manifest::{AgentMode, Manifest};
 use subtend_journal::Journal;
 use subtend_session::authority::{Rule, RuleSet, Verdict};
 use subtend_session::place::OnRestart;
+use subtend_tools::guard::Guard;
 use subtend_tools::registry::Registry;
 use subtend_tools::workspace::Workspace;
 use tokio::time::Instant;
 
-use super::super::fail::{Code, Fail};
-use super::super::{guard, work};
 use super::chance::Chance;
+use super::error::DrillError;
 use super::home::Home;
 use super::line::Line;
 use super::plan::Strike;
@@ -28,7 +28,7 @@ use super::{model, names, sabotage, tools, workload};
 
 /// Works on a store until it is killed; `subtend drill` starts it.
 #[derive(clap::Args, Debug)]
-pub(crate) struct Args {
+pub struct Args {
     /// Where it works
     #[arg(long)]
     dir: PathBuf,
@@ -50,12 +50,17 @@ pub(crate) struct Args {
     patience_ms: u64,
 }
 
-/// Does it.
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+/// Works on a store until it is killed, or until it is at rest. `guard` is how to start the guard of a tool's processes.
+///
+/// # Errors
+/// When the store or the runtime cannot be opened: the drill sees it by how the process ends.
+pub fn work(args: &Args, guard: Guard) -> Result<(), DrillError> {
     follow_the_drill();
     let home = Home::of(&args.engine, &args.dir);
     let trigger = Arc::new(Trigger::new(args.strike));
-    work::threads()?.block_on(async {
+    let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let threads = threads.map_err(|error| DrillError::Other(format!("cannot start the async runtime: {error}")))?;
+    threads.block_on(async {
         let started = Instant::now();
         if trigger.compacts() || Chance::of(args.seed, "compact").one_in(3) {
             let is_erased = home.compact(&mut |_| trigger.compacting())?;
@@ -67,7 +72,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         let journal = home.open()?;
         Line::Opened.say();
         trigger.recovers(&journal);
-        let runtime = start(&home, journal, args.seed, &trigger).await?;
+        let runtime = start(&home, journal, args, guard, &trigger).await?;
         Line::Ready(u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX)).say();
         trigger.recovered();
         let people = tokio::spawn(workload::answer(runtime.approver(), args.seed));
@@ -79,7 +84,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
             runtime.shutdown(Duration::from_secs(2)).await;
             Line::Quiet(left).say();
         }
-        Ok(Code::Done)
+        Ok(())
     })
 }
 
@@ -92,13 +97,17 @@ fn follow_the_drill() {
     });
 }
 
-async fn start(home: &Home, journal: Journal, seed: u64, trigger: &Arc<Trigger>) -> Result<Runtime, Fail> {
+async fn start(
+    home: &Home,
+    journal: Journal,
+    args: &Args,
+    guard: Guard,
+    trigger: &Arc<Trigger>,
+) -> Result<Runtime, DrillError> {
     let workspace = Workspace::open(home.workspace())
-        .map_err(|error| Fail::Other(format!("the drill's workspace cannot be opened: {error}")))?;
-    let guard = guard::guard()
-        .map_err(|error| Fail::Other(format!("the running program cannot be found, so it guards nothing: {error}")))?;
+        .map_err(|error| DrillError::Other(format!("the drill's workspace cannot be opened: {error}")))?;
     let guard = Some(guard).filter(|_| !sabotage::is_on(Sabotage::NoGuard));
-    let unfit = |error| Fail::Other(format!("the tools do not fit together: {error}"));
+    let unfit = |error| DrillError::Other(format!("the tools do not fit together: {error}"));
     let mut registry = Registry::builder().tools(Registry::workspace_tools(guard)).map_err(unfit)?;
     for tool in tools::all(home, trigger) {
         registry = registry.tool(tool).map_err(unfit)?;
@@ -113,16 +122,16 @@ async fn start(home: &Home, journal: Journal, seed: u64, trigger: &Arc<Trigger>)
         .workspace(Arc::new(workspace))
         .catalog(catalog)
         .tools(registry.build())
-        .model(Arc::new(model::model(seed)))
+        .model(Arc::new(model::model(args.seed)))
         .policy(RuleSet { default: Verdict::Allow, rules: vec![asked] })
         .faults(Faults::named(&std::env::var(VARIABLE).unwrap_or_default()))
         // Owners that wait leave memory at once, so that ends find them there and not there.
         .options(Options { durable_before_call: true, idle: Duration::from_millis(10), ..Options::default() });
-    work::hub::begin(journal, builder, None).await
+    builder.journal(journal).start().await.map_err(|error| DrillError::Other(error.to_string()))
 }
 
 /// Waits until nothing is in flight any more and nobody is owed anything; tells how many runs are when patience is at an end.
-async fn rest(runtime: &Runtime, patience: Duration) -> Result<usize, Fail> {
+async fn rest(runtime: &Runtime, patience: Duration) -> Result<usize, DrillError> {
     const LOOK: Duration = Duration::from_millis(10);
     let journal = runtime.journal();
     let until = Instant::now() + patience;

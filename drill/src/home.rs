@@ -7,14 +7,14 @@ use std::time::Duration;
 use subtend_journal::{Compacting, Journal, OpenError, Options, StoreSpec, compact_store, open_store};
 use tokio::time::Instant;
 
-use super::super::fail::Fail;
+use super::error::DrillError;
 
 /// How long the store of a process that was killed may still be held: by a child of it that had not become another program.
 const HELD: Duration = Duration::from_secs(5);
 
 /// The directory of a drill. It is removed at the end, but for what a person is to look at.
 #[derive(Debug)]
-pub(super) struct Ground {
+pub(crate) struct Ground {
     engine: String,
     dir: PathBuf,
     homes: u32,
@@ -25,10 +25,10 @@ pub(super) struct Ground {
 
 impl Ground {
     /// Prepares the directory of a store specification that names an engine, and a directory if it is not to be a temporary one.
-    pub(super) fn prepare(store: &str, seed: u64) -> Result<Self, Fail> {
+    pub(crate) fn prepare(store: &str, seed: u64) -> Result<Self, DrillError> {
         let (engine, dir) = store.split_once(':').map_or((store, None), |(engine, dir)| (engine, Some(dir)));
         if engine == "memory" {
-            return Err(Fail::Usage(
+            return Err(DrillError::Usage(
                 "`memory` cannot be drilled: nothing of it is there after a kill (--store ENGINE or ENGINE:DIR)".into(),
             ));
         }
@@ -36,13 +36,13 @@ impl Ground {
         StoreSpec::parse(&format!("{engine}:{}", dir.unwrap_or("store")))?;
         let dir = match dir {
             Some(dir) => std::path::absolute(dir)
-                .map_err(|error| Fail::Usage(format!("--store {store}: {dir} is no path: {error}")))?,
+                .map_err(|error| DrillError::Usage(format!("--store {store}: {dir} is no path: {error}")))?,
             None => std::env::temp_dir().join(format!("subtend-drill-{}-{seed:x}", std::process::id())),
         };
         let found = dir.exists();
         let taken = found && std::fs::read_dir(&dir).map_or(true, |mut entries| entries.next().is_some());
         if taken {
-            return Err(Fail::Usage(format!(
+            return Err(DrillError::Usage(format!(
                 "--store {store}: {} is not an empty directory; a drill kills what works on its stores, so it makes its own",
                 dir.display()
             )));
@@ -52,12 +52,12 @@ impl Ground {
     }
 
     /// The engine.
-    pub(super) fn engine(&self) -> &str {
+    pub(crate) fn engine(&self) -> &str {
         &self.engine
     }
 
     /// A place for another store.
-    pub(super) fn home(&mut self) -> Result<Home, Fail> {
+    pub(crate) fn home(&mut self) -> Result<Home, DrillError> {
         self.homes = self.homes.saturating_add(1);
         let dir = self.dir.join(self.homes.to_string());
         let workspace = dir.join("workspace");
@@ -66,7 +66,7 @@ impl Ground {
     }
 
     /// Leaves a home where it is, for a person to look at; says where.
-    pub(super) fn keep(&mut self, home: &Home) -> PathBuf {
+    pub(crate) fn keep(&mut self, home: &Home) -> PathBuf {
         self.kept = true;
         home.dir.clone()
     }
@@ -81,60 +81,60 @@ impl Drop for Ground {
     }
 }
 
-fn not_made(dir: &Path, error: &io::Error) -> Fail {
-    Fail::Other(format!("{} cannot be made: {error} (--store ENGINE:DIR names another place)", dir.display()))
+fn not_made(dir: &Path, error: &io::Error) -> DrillError {
+    DrillError::Other(format!("{} cannot be made: {error} (--store ENGINE:DIR names another place)", dir.display()))
 }
 
 /// One store with what its processes leave beside it.
 #[derive(Clone, Debug)]
-pub(super) struct Home {
+pub(crate) struct Home {
     engine: String,
     dir: PathBuf,
 }
 
 impl Home {
     /// As the process that works there is told.
-    pub(super) fn of(engine: &str, dir: &Path) -> Self {
+    pub(crate) fn of(engine: &str, dir: &Path) -> Self {
         Self { engine: engine.to_owned(), dir: dir.to_path_buf() }
     }
 
     /// Its directory.
-    pub(super) fn dir(&self) -> &Path {
+    pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
     /// Where tools work.
-    pub(super) fn workspace(&self) -> PathBuf {
+    pub(crate) fn workspace(&self) -> PathBuf {
         self.dir.join("workspace")
     }
 
     /// A line for each side effect.
-    pub(super) fn marks(&self) -> PathBuf {
+    pub(crate) fn marks(&self) -> PathBuf {
         self.dir.join("marks")
     }
 
     /// A line for each process that a tool started.
-    pub(super) fn processes(&self) -> PathBuf {
+    pub(crate) fn processes(&self) -> PathBuf {
         self.workspace().join("processes")
     }
 
     /// What the last process said on its standard error.
-    pub(super) fn errors(&self) -> PathBuf {
+    pub(crate) fn errors(&self) -> PathBuf {
         self.dir.join("stderr")
     }
 
     /// The directory of the store.
-    pub(super) fn store(&self) -> PathBuf {
+    pub(crate) fn store(&self) -> PathBuf {
         self.dir.join("store")
     }
 
     /// The store, as `--store` takes it.
-    pub(super) fn spec(&self) -> String {
+    pub(crate) fn spec(&self) -> String {
         format!("{}:{}", self.engine, self.store().display())
     }
 
     /// Compacts the store, if one exists; tells whether every deleted session is erased.
-    pub(super) fn compact(&self, progress: &mut dyn FnMut(Compacting)) -> Result<bool, OpenError> {
+    pub(crate) fn compact(&self, progress: &mut dyn FnMut(Compacting)) -> Result<bool, OpenError> {
         if !self.store().exists() {
             return Ok(false);
         }
@@ -148,12 +148,12 @@ impl Home {
     }
 
     /// Opens the store.
-    pub(super) fn open(&self) -> Result<Journal, OpenError> {
+    pub(crate) fn open(&self) -> Result<Journal, OpenError> {
         open_store(&StoreSpec::parse(&self.spec())?)
     }
 
     /// Opens the store of a process that was killed just now.
-    pub(super) fn open_after_kill(&self) -> Result<Journal, OpenError> {
+    pub(crate) fn open_after_kill(&self) -> Result<Journal, OpenError> {
         let killed = Instant::now();
         loop {
             match self.open() {
@@ -166,7 +166,7 @@ impl Home {
     }
 
     /// Removes all of it.
-    pub(super) fn remove(&self) {
+    pub(crate) fn remove(&self) {
         // A directory that stays does no harm: it goes with the whole drill's.
         drop(std::fs::remove_dir_all(&self.dir));
     }
@@ -177,8 +177,10 @@ mod tests {
     use super::*;
 
     fn refusal(store: &str) -> String {
-        let Err(Fail::Usage(why)) = Ground::prepare(store, 1) else { panic!("{store} is taken") };
-        why
+        let usage = Ground::prepare(store, 1)
+            .err()
+            .filter(|error| matches!(error, DrillError::Usage(_) | DrillError::Open(OpenError::BadSpec { .. })));
+        usage.unwrap_or_else(|| panic!("{store} is taken")).to_string()
     }
 
     #[test]
@@ -188,7 +190,6 @@ mod tests {
         assert!(refusal("tape:/x").contains("`tape:/x` names no store"));
     }
 
-    #[cfg(feature = "redb")]
     #[test]
     fn a_directory_with_something_in_it_is_refused() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -198,7 +199,6 @@ mod tests {
         assert!(dir.path().join("mine").exists());
     }
 
-    #[cfg(feature = "redb")]
     #[test]
     fn homes_go_with_their_ground_unless_one_is_kept() {
         let dir = tempfile::tempdir().expect("a directory");

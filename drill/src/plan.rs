@@ -10,7 +10,7 @@ use super::chance::Chance;
 
 /// When a process is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Strike {
+pub(crate) enum Strike {
     /// While it starts, and opens or makes its store.
     Opening,
     /// In the compaction of the store, at so many of its steps.
@@ -58,22 +58,22 @@ impl FromStr for Strike {
 
 /// A kill that is ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Order {
+pub(crate) struct Order {
     /// When. The number of a [`Strike::Recovery`] is in thousandths of what there is to recover, which is not known yet.
-    pub(super) strike: Strike,
+    pub(crate) strike: Strike,
     /// How long after that, in microseconds, so that kills fall between events too.
-    pub(super) late_us: u64,
+    pub(crate) late_us: u64,
     /// Seed of what the process does.
-    pub(super) seed: u64,
+    pub(crate) seed: u64,
 }
 
 /// Kills one after the other on one store; recovery follows the last of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Round {
+pub(crate) struct Round {
     /// On the store that ages through the whole drill, or on a fresh one.
-    pub(super) aged: bool,
+    pub(crate) aged: bool,
     /// The kills.
-    pub(super) orders: Vec<Order>,
+    pub(crate) orders: Vec<Order>,
 }
 
 /// What a round is made of, before its numbers are drawn.
@@ -96,7 +96,7 @@ enum Moment {
 /// everything too: of thirteen kills seven strike at work, four in recovery, one in a compaction and one while a store is made. Of two at work the second
 /// process recovers by itself, and works on beside the runs that go on.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(crate) struct Plan {
     chance: Chance,
     rounds: Vec<&'static [Card]>,
     moments: Vec<Moment>,
@@ -105,12 +105,12 @@ pub(super) struct Plan {
 
 impl Plan {
     /// The plan of `seed`.
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self { chance: Chance::new(seed), rounds: Vec::new(), moments: Vec::new(), aged: false }
     }
 
     /// The next round, of at most `left` kills.
-    pub(super) fn next(&mut self, left: usize) -> Round {
+    pub(crate) fn next(&mut self, left: usize) -> Round {
         use Card::{Compaction, Opening, Recovery, Work};
         const ROUNDS: [&[Card]; 6] = [
             &[Work],

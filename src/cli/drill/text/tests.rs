@@ -1,3 +1,7 @@
+use std::time::Duration;
+
+use subtend_drill::{Hits, Violation};
+
 use super::*;
 
 fn report() -> Report {
@@ -24,7 +28,7 @@ fn violated() -> Report {
 }
 
 fn plain(report: &Report) -> String {
-    anstream::adapter::strip_str(&report.text()).to_string()
+    anstream::adapter::strip_str(&text(report)).to_string()
 }
 
 #[test]
@@ -60,10 +64,10 @@ fn a_violation_is_one_also_where_the_drill_was_stopped() {
 fn a_violation_is_told_with_its_place() {
     let report = violated();
     assert_eq!((report.verdict(), report.violations()), (Verdict::Violated, 2));
-    let text = plain(&report);
+    let plain = plain(&report);
     assert!(
-        text.contains("✗ 2 violations\n  after kill 50, aged, lost: the accepted input a of b is gone\n"),
-        "{text}"
+        plain.contains("✗ 2 violations\n  after kill 50, aged, lost: the accepted input a of b is gone\n"),
+        "{plain}"
     );
     let json: serde_json::Value = serde_json::from_str(&report.json().expect("JSON")).expect("JSON");
     assert_eq!((&json["violations"], &json["lost"], &json["missing"]), (&2.into(), &2.into(), &0.into()));

@@ -16,12 +16,12 @@ use super::orphans::COMMAND;
 use super::{names, tools};
 
 /// What a session is asked for at the place `name`, with `depth` levels below it.
-pub(super) fn prompt(name: &str, depth: u64) -> String {
+pub(crate) fn prompt(name: &str, depth: u64) -> String {
     format!("at {name} depth {depth}")
 }
 
 /// The model.
-pub(super) fn model(seed: u64) -> impl Model {
+pub(crate) fn model(seed: u64) -> impl Model {
     let model = fn_model("drill", move |request: Request, _| {
         let (nap, answer) = answer(seed, &request);
         async move {

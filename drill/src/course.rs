@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::super::fail::Fail;
+use super::error::DrillError;
 use super::finding::{Kind, Violation};
 use super::home::{Ground, Home};
 use super::judge::Judge;
@@ -13,7 +13,6 @@ use super::look::Look;
 use super::orphans::Orphans;
 use super::plan::{Order, Plan, Round, Strike};
 use super::process::{Left, Start};
-use super::progress::Progress;
 use super::report::{Report, Verdict};
 use super::sabotage::Sabotage;
 
@@ -25,13 +24,13 @@ const SABOTAGED_PATIENCE: Duration = Duration::from_secs(10);
 const AGE: u64 = 100;
 
 /// One drill.
-pub(super) struct Course<'a> {
+pub(crate) struct Course<'a> {
     ground: Ground,
     plan: Plan,
     kills: u64,
     sabotage: Option<Sabotage>,
     report: Report,
-    progress: Progress,
+    tell: &'a mut (dyn FnMut(&Report) + Send),
     stop: &'a AtomicBool,
 }
 
@@ -48,13 +47,19 @@ struct Subject {
 }
 
 impl<'a> Course<'a> {
-    pub(super) fn new(ground: Ground, seed: u64, kills: u64, sabotage: Option<Sabotage>, stop: &'a AtomicBool) -> Self {
+    pub(crate) fn new(
+        ground: Ground,
+        (seed, kills): (u64, u64),
+        sabotage: Option<Sabotage>,
+        stop: &'a AtomicBool,
+        tell: &'a mut (dyn FnMut(&Report) + Send),
+    ) -> Self {
         let report = Report { engine: ground.engine().to_owned(), seed, sabotage, ..Report::default() };
-        Self { ground, plan: Plan::new(seed), kills, sabotage, report, progress: Progress::new(), stop }
+        Self { ground, plan: Plan::new(seed), kills, sabotage, report, tell, stop }
     }
 
     /// Runs it to its end, to a sabotage that is caught, or until it is asked to stop.
-    pub(super) fn run(mut self) -> Result<Report, Fail> {
+    pub(crate) fn run(mut self) -> Result<Report, DrillError> {
         let started = Instant::now();
         let mut aged: Option<Subject> = None;
         while !self.is_over() {
@@ -76,7 +81,6 @@ impl<'a> Course<'a> {
         if let Some(subject) = aged {
             self.leave(&subject);
         }
-        self.progress.clear();
         self.report.took = started.elapsed();
         self.report.stopped = self.is_stopped() && self.report.kills < self.kills && !self.is_caught();
         Ok(self.report)
@@ -94,14 +98,14 @@ impl<'a> Course<'a> {
         self.report.kills >= self.kills || self.is_stopped() || self.is_caught()
     }
 
-    fn subject(&mut self, aged: bool) -> Result<Subject, Fail> {
+    fn subject(&mut self, aged: bool) -> Result<Subject, DrillError> {
         let name = if aged { "aged" } else { "fresh" };
         Ok(Subject { home: self.ground.home()?, judge: Judge::default(), name, kills: 0, processes: 0, look: None })
     }
 
     /// The kills of one round, and the recovery from the last of them. `None` where something was wrong: then the store stays as
     /// it is, and is killed no more.
-    fn round(&mut self, mut subject: Subject, round: &Round) -> Result<Option<Subject>, Fail> {
+    fn round(&mut self, mut subject: Subject, round: &Round) -> Result<Option<Subject>, DrillError> {
         let before = self.report.violations();
         for order in &round.orders {
             if self.is_over() {
@@ -120,7 +124,7 @@ impl<'a> Course<'a> {
         Ok(if self.report.violations() > before { self.set_aside(&subject) } else { Some(subject) })
     }
 
-    fn kill(&mut self, subject: &mut Subject, order: Order) -> Result<(), Fail> {
+    fn kill(&mut self, subject: &mut Subject, order: Order) -> Result<(), DrillError> {
         let before = subject.look.unwrap_or_default();
         let strike = match order.strike {
             Strike::Recovery(thousandths) => Strike::Recovery(before.in_flight.saturating_mul(thousandths) / 1_000),
@@ -139,15 +143,15 @@ impl<'a> Course<'a> {
         hits.open_call = hits.open_call.saturating_add(look.open_call.into());
         hits.outbox = hits.outbox.saturating_add((look.owed > 0).into());
         self.report.in_flight = self.report.in_flight.saturating_add(look.in_flight);
-        self.progress.tell(&self.report, self.kills);
+        (self.tell)(&self.report);
         Ok(())
     }
 
-    fn recover(&mut self, subject: &mut Subject, seed: u64) -> Result<(), Fail> {
+    fn recover(&mut self, subject: &mut Subject, seed: u64) -> Result<(), DrillError> {
         let left = self.start(&subject.home).and_recover(seed)?;
         self.report.recoveries.extend(left.ready);
         self.look(subject, left, true);
-        self.progress.tell(&self.report, self.kills);
+        (self.tell)(&self.report);
         Ok(())
     }
 

@@ -2,16 +2,16 @@
 
 /// Draws numbers (SplitMix64).
 #[derive(Clone, Debug)]
-pub(super) struct Chance(u64);
+pub(crate) struct Chance(u64);
 
 impl Chance {
     /// All that follows from `seed`.
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// All that follows from `seed` and `words`.
-    pub(super) fn of(seed: u64, words: &str) -> Self {
+    pub(crate) fn of(seed: u64, words: &str) -> Self {
         let mixed = words
             .bytes()
             .fold(seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
@@ -19,7 +19,7 @@ impl Chance {
     }
 
     /// The next number.
-    pub(super) fn draw(&mut self) -> u64 {
+    pub(crate) fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -27,17 +27,17 @@ impl Chance {
     }
 
     /// A number below `bound`; 0 where that is 0.
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.draw().checked_rem(bound).unwrap_or(0)
     }
 
     /// True one time in `n`.
-    pub(super) fn one_in(&mut self, n: u64) -> bool {
+    pub(crate) fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 
     /// Puts `cards` in another order.
-    pub(super) fn shuffle<T>(&mut self, cards: &mut [T]) {
+    pub(crate) fn shuffle<T>(&mut self, cards: &mut [T]) {
         for last in (1..cards.len()).rev() {
             let with = usize::try_from(self.below(last as u64 + 1)).unwrap_or(0);
             cards.swap(last, with);

@@ -1,28 +1,27 @@
-//! The report of a drill: for people, and as one JSON object.
+//! The report of a drill.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use super::super::paint::{BAD, GOOD, In, clip, count, span};
 use super::finding::{Kind, Violation};
 use super::sabotage::Sabotage;
 
 /// Violations that the JSON object tells one by one; the rest is counted.
-const TOLD: usize = 50;
-/// Violations that the text does.
-const SHOWN: usize = 10;
+pub const TOLD: usize = 50;
+/// Characters of each of them.
+const TOLD_CHARS: usize = 1_000;
 
 /// What kills hit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub(super) struct Hits {
+pub struct Hits {
     /// Kills that left a call open in a run in flight.
-    pub(super) open_call: u64,
+    pub open_call: u64,
     /// Kills that left an obligation which nobody had taken.
-    pub(super) outbox: u64,
+    pub outbox: u64,
     /// Kills that struck a recovery with something to recover.
-    pub(super) recovery: u64,
+    pub recovery: u64,
 }
 
 impl Hits {
@@ -38,46 +37,60 @@ impl Hits {
 
 /// A violation, where and after how many kills it was found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Told {
-    kill: u64,
-    store: String,
-    kind: Kind,
-    what: String,
+pub struct Told {
+    /// The kill.
+    pub kill: u64,
+    /// The store.
+    pub store: String,
+    /// Its kind.
+    pub kind: Kind,
+    /// What is wrong.
+    pub what: String,
 }
 
 /// What a drill did and found.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Report {
-    pub(super) engine: String,
-    pub(super) seed: u64,
-    pub(super) sabotage: Option<Sabotage>,
-    pub(super) kills: u64,
+pub struct Report {
+    /// The engine.
+    pub engine: String,
+    /// The seed.
+    pub seed: u64,
+    /// The bug that was put in.
+    pub sabotage: Option<Sabotage>,
+    /// Kills so far.
+    pub kills: u64,
     /// Runs that were in flight at a kill.
-    pub(super) in_flight: u64,
+    pub in_flight: u64,
     /// Sessions that the stores held at the end.
-    pub(super) sessions: u64,
+    pub sessions: u64,
     /// Processes of tools.
-    pub(super) processes: u64,
-    pub(super) acknowledged: u64,
+    pub processes: u64,
+    /// Acknowledgements.
+    pub acknowledged: u64,
     /// Trees whose deletion was acknowledged.
-    pub(super) deleted: u64,
+    pub deleted: u64,
     /// Sessions that were erased from the stores at the end.
-    pub(super) erased: u64,
-    pub(super) hits: Hits,
-    pub(super) recoveries: Vec<Duration>,
-    pub(super) counts: BTreeMap<Kind, u64>,
-    pub(super) told: Vec<Told>,
+    pub erased: u64,
+    /// What kills hit.
+    pub hits: Hits,
+    /// How long each recovery took.
+    pub recoveries: Vec<Duration>,
+    /// Violations by kind.
+    pub counts: BTreeMap<Kind, u64>,
+    /// The first violations.
+    pub told: Vec<Told>,
     /// Stores that are kept for a person to look at.
-    pub(super) kept: Vec<String>,
-    pub(super) took: Duration,
+    pub kept: Vec<String>,
+    /// How long it took.
+    pub took: Duration,
     /// Whether it was stopped before its end.
-    pub(super) stopped: bool,
+    pub stopped: bool,
 }
 
 /// What a drill came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Verdict {
+pub enum Verdict {
     /// Enough was hit, and nothing is wrong.
     Sound,
     /// Something is wrong.
@@ -92,12 +105,17 @@ pub(super) enum Verdict {
     Stopped,
 }
 
+/// How long recoveries took, in milliseconds.
 #[derive(Serialize)]
-struct Recovery {
-    count: u64,
-    p50: f64,
-    p99: f64,
-    max: f64,
+pub struct Recovery {
+    /// How many there were.
+    pub count: u64,
+    /// The median.
+    pub p50: f64,
+    /// Of a hundred, the slowest but one.
+    pub p99: f64,
+    /// The slowest.
+    pub max: f64,
 }
 
 #[derive(Serialize)]
@@ -136,28 +154,29 @@ struct Json<'a> {
 
 impl Report {
     /// Takes what was found after the last kill.
-    pub(super) fn take(&mut self, store: &str, found: Vec<Violation>) {
+    pub fn take(&mut self, store: &str, found: Vec<Violation>) {
         for Violation { kind, what } in found {
             let of_kind = self.counts.entry(kind).or_default();
             *of_kind = of_kind.saturating_add(1);
             if self.told.len() < TOLD {
-                let what = clip(&what, 1_000);
+                let what = what.chars().take(TOLD_CHARS).collect();
                 self.told.push(Told { kill: self.kills, store: store.to_owned(), kind, what });
             }
         }
     }
 
     /// How many things are wrong.
-    pub(super) fn violations(&self) -> u64 {
+    pub fn violations(&self) -> u64 {
         self.counts.values().fold(0, |all, of_kind| all.saturating_add(*of_kind))
     }
 
-    fn of(&self, kind: Kind) -> u64 {
+    /// Returns how many things of a kind are wrong.
+    pub fn of(&self, kind: Kind) -> u64 {
         self.counts.get(&kind).copied().unwrap_or(0)
     }
 
     /// What was hit too seldom.
-    pub(super) fn vacuous(&self) -> Vec<String> {
+    pub fn vacuous(&self) -> Vec<String> {
         let seldom = self.hits.wanted().into_iter().filter(|(_, hit, least)| hit * 100 < least * self.kills);
         let text = |(what, hit, least): (&str, u64, u64)| {
             format!("{hit} of {} kills hit {what}; {least} % must, or nothing is shown", self.kills)
@@ -166,7 +185,7 @@ impl Report {
     }
 
     /// What it came to.
-    pub(super) fn verdict(&self) -> Verdict {
+    pub fn verdict(&self) -> Verdict {
         match (self.sabotage, self.violations()) {
             (Some(sabotage), _) if sabotage.shows().iter().any(|kind| self.of(*kind) > 0) => Verdict::Caught,
             (None, 1..) => Verdict::Violated,
@@ -177,7 +196,8 @@ impl Report {
         }
     }
 
-    fn recovery(&self) -> Recovery {
+    /// Returns how long recoveries took.
+    pub fn recovery(&self) -> Recovery {
         let mut all = self.recoveries.clone();
         all.sort_unstable();
         let at = |percent: usize| {
@@ -187,8 +207,11 @@ impl Report {
         Recovery { count: all.len() as u64, p50: at(50), p99: at(99), max: at(100) }
     }
 
-    /// As one JSON object.
-    pub(super) fn json(&self) -> serde_json::Result<String> {
+    /// Returns it as one JSON object.
+    ///
+    /// # Errors
+    /// When it cannot be written as JSON.
+    pub fn json(&self) -> serde_json::Result<String> {
         serde_json::to_string(&Json {
             verdict: self.verdict(),
             engine: &self.engine,
@@ -222,92 +245,4 @@ impl Report {
             took_ms: u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX),
         })
     }
-
-    /// As text.
-    pub(super) fn text(&self) -> String {
-        let kills = count(self.kills, "kill");
-        let mut lines = vec![format!("{}, seed {}: {kills} in {}", self.engine, self.seed, span(self.took))];
-        let hit = |hits: u64| format!("{hits} ({} %)", (hits * 100).checked_div(self.kills).unwrap_or(0));
-        let mut row = |name: &str, text: String| lines.push(format!("  {name:<15}{text}"));
-        row(
-            "kills hit",
-            format!(
-                "open call {} · undelivered row {} · recovery {}",
-                hit(self.hits.open_call),
-                hit(self.hits.outbox),
-                hit(self.hits.recovery)
-            ),
-        );
-        row(
-            "on the stores",
-            format!("{} · {} in flight at a kill", count(self.sessions, "session"), count(self.in_flight, "run")),
-        );
-        row(
-            "deleted",
-            format!(
-                "{} · {} erased · {} still in the files",
-                count(self.deleted, "tree"),
-                count(self.erased, "session"),
-                self.of(Kind::Kept)
-            ),
-        );
-        row("acknowledged", format!("{} · {} lost", self.acknowledged, self.of(Kind::Lost)));
-        row("notices", format!("{} duplicated · {} missing", self.of(Kind::Duplicated), self.of(Kind::Missing)));
-        row(
-            "calls and runs",
-            format!("{} dangling · {} without one end", self.of(Kind::Dangling), self.of(Kind::Endless)),
-        );
-        row("side effects", format!("{} repeated · {} unintended", self.of(Kind::Repeated), self.of(Kind::Unintended)));
-        row("processes", format!("{} started by tools · {} orphaned", self.processes, self.of(Kind::Orphaned)));
-        row(
-            "stores",
-            format!(
-                "{} unsound · {} unfenced · {} broke off",
-                self.of(Kind::Unsound),
-                self.of(Kind::Unfenced),
-                self.of(Kind::Broken)
-            ),
-        );
-        let recovery = self.recovery();
-        row(
-            "recovery",
-            format!("{} · p50 {} ms · p99 {} ms", count(recovery.count, "time"), recovery.p50, recovery.p99),
-        );
-        lines.extend(self.ending());
-        lines.join("\n")
-    }
-
-    fn ending(&self) -> Vec<String> {
-        let violations = count(self.violations(), "violation");
-        let name = self.sabotage.map_or("none", Sabotage::name);
-        let bad = |text: String| format!("{} {text}", In(BAD, "✗"));
-        let mut lines = match self.verdict() {
-            Verdict::Sound => vec![format!("{} {violations}", In(GOOD, "✓"))],
-            Verdict::Violated if self.stopped => vec![bad(format!("{violations}; stopped before its end"))],
-            Verdict::Violated => vec![bad(violations)],
-            Verdict::Vacuous => {
-                self.vacuous().into_iter().map(|what| bad(format!("the drill is vacuous: {what}"))).collect()
-            }
-            Verdict::Caught => {
-                let after = count(self.kills, "kill");
-                vec![format!("{} the sabotage {name} was caught after {after}: {violations}", In(GOOD, "✓"))]
-            }
-            Verdict::Uncaught => vec![bad(format!("the sabotage {name} was not caught: the drill is of no use"))],
-            Verdict::Stopped => vec![format!("stopped before its end: {violations}")],
-        };
-        lines.extend(self.told.iter().take(SHOWN).map(|told| {
-            let kind = serde_json::to_value(told.kind).ok();
-            let kind = kind.as_ref().and_then(serde_json::Value::as_str).unwrap_or_default().to_owned();
-            format!("  after kill {}, {}, {kind}: {}", told.kill, told.store, told.what)
-        }));
-        let untold = self.violations().saturating_sub(self.told.len().min(SHOWN) as u64);
-        if untold > 0 {
-            lines.push(format!("  and {untold} more (--json tells up to {TOLD})"));
-        }
-        lines.extend(self.kept.iter().map(|kept| format!("kept to be looked at: {kept}")));
-        lines
-    }
 }
-
-#[cfg(test)]
-mod tests;

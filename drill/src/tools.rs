@@ -15,9 +15,9 @@ use super::marks::{self, Effect};
 use super::trigger::Trigger;
 
 /// The tool that may never be repeated.
-pub(super) const MARK: &str = "mark";
+pub(crate) const MARK: &str = "mark";
 /// The tool that may be repeated under its key.
-pub(super) const NOTE: &str = "note";
+pub(crate) const NOTE: &str = "note";
 
 /// How long a call takes.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -29,7 +29,7 @@ struct Args {
 }
 
 /// The tools that work at `home`.
-pub(super) fn all(home: &Home, trigger: &Arc<Trigger>) -> [Arc<dyn Tool>; 2] {
+pub(crate) fn all(home: &Home, trigger: &Arc<Trigger>) -> [Arc<dyn Tool>; 2] {
     let mark = tool(MARK, ToolEffect::SideEffect, Effect::Once, home, trigger);
     let note = tool(NOTE, ToolEffect::Idempotent, Effect::Idempotent, home, trigger);
     // A person is asked before it.

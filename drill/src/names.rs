@@ -1,8 +1,8 @@
 //! Names of agents and sessions in the process that is killed.
 
 /// The agent whose runs end with the process.
-pub(super) const WORKER: &str = "worker";
+pub(crate) const WORKER: &str = "worker";
 /// The agent whose runs go on in the next one.
-pub(super) const STEADY: &str = "steady";
+pub(crate) const STEADY: &str = "steady";
 /// How names of sessions begin that are going to be deleted.
-pub(super) const SECRET: &str = "secret-";
+pub(crate) const SECRET: &str = "secret-";

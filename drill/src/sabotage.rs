@@ -8,12 +8,12 @@ use subtend_journal::FAULT_POINTS;
 use super::finding::Kind;
 
 /// Tells the process that is killed which bug it has.
-pub(super) const VARIABLE: &str = "SUBTEND_FAULT";
+pub(crate) const VARIABLE: &str = "SUBTEND_FAULT";
 
 /// One bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Sabotage {
+pub enum Sabotage {
     /// The journal acknowledges before it commits
     AckBeforeCommit,
     /// Nobody is obliged to hear of an end
@@ -32,7 +32,7 @@ pub(super) enum Sabotage {
 
 impl Sabotage {
     /// Its name, as the command line and the environment spell it.
-    pub(super) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::AckBeforeCommit => "ack-before-commit",
             Self::NoOutbox => "no-outbox",
@@ -47,7 +47,7 @@ impl Sabotage {
 
 impl Sabotage {
     /// What it leads to: one of these is to be found, or it was not noticed.
-    pub(super) fn shows(self) -> &'static [Kind] {
+    pub(crate) fn shows(self) -> &'static [Kind] {
         match self {
             Self::AckBeforeCommit => &[Kind::Lost],
             Self::NoOutbox => &[Kind::Unsound, Kind::Missing, Kind::Endless],
@@ -61,23 +61,25 @@ impl Sabotage {
 }
 
 /// Whether the process has that bug, of which the drill tells it.
-pub(super) fn is_on(sabotage: Sabotage) -> bool {
+pub(crate) fn is_on(sabotage: Sabotage) -> bool {
     let named = |words: String| words.split(',').any(|word| word.trim() == sabotage.name());
-    is_built_in() && std::env::var(VARIABLE).is_ok_and(named)
+    Sabotage::is_built_in() && std::env::var(VARIABLE).is_ok_and(named)
 }
 
-/// Whether this binary can be sabotaged.
-pub(super) fn is_built_in() -> bool {
-    FAULT_POINTS && Faults::COMPILED
-}
+impl Sabotage {
+    /// Returns whether this binary can be sabotaged.
+    pub fn is_built_in() -> bool {
+        FAULT_POINTS && Faults::COMPILED
+    }
 
-/// Why a binary without fault points sabotages nothing, and where one with them comes from.
-pub(super) fn refusal(sabotage: Sabotage) -> String {
-    format!(
-        "this subtend has no fault points, so that nothing of yours can be sabotaged by it: for --sabotage {} build another, \
-         `cargo build --features fault-points`, and run target/debug/subtend",
-        sabotage.name()
-    )
+    /// Returns why a binary without fault points sabotages nothing, and where one with them comes from.
+    pub fn refusal(self) -> String {
+        format!(
+            "this subtend has no fault points, so that nothing of yours can be sabotaged by it: for --sabotage {} build \
+             another, `cargo build --features fault-points`, and run target/debug/subtend",
+            self.name()
+        )
+    }
 }
 
 #[cfg(test)]
@@ -95,7 +97,7 @@ mod tests {
 
     #[test]
     fn a_binary_without_fault_points_says_how_to_build_one() {
-        let text = refusal(Sabotage::NoEpoch);
+        let text = Sabotage::NoEpoch.refusal();
         assert!(text.contains("--sabotage no-epoch") && text.contains("cargo build --features fault-points"), "{text}");
     }
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 /// What was violated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Kind {
+pub enum Kind {
     /// The store does not open, or is not what it should be.
     Unsound,
     /// Acknowledged, and gone.
@@ -34,7 +34,9 @@ pub(super) enum Kind {
 
 /// One violation.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Violation {
-    pub(super) kind: Kind,
-    pub(super) what: String,
+pub struct Violation {
+    /// Its kind.
+    pub kind: Kind,
+    /// What is wrong, and where.
+    pub what: String,
 }

@@ -7,7 +7,7 @@ use subtend_session::ids::{CallId, InputId, RunNo, Seq, SessionId, TurnNo};
 
 /// One line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(crate) enum Line {
     /// The store is open; recovery begins.
     Opened,
     /// Recovery is done, so many microseconds after the store was to be opened.
@@ -61,7 +61,7 @@ impl fmt::Display for Line {
 
 impl Line {
     /// Reads a line; `None` for one that the kill tore.
-    pub(super) fn parse(line: &str) -> Option<Self> {
+    pub(crate) fn parse(line: &str) -> Option<Self> {
         let words: Vec<&str> = line.split(' ').collect();
         Some(match words.as_slice() {
             ["opened"] => Self::Opened,
@@ -86,7 +86,7 @@ impl Line {
     }
 
     /// Tells it, in one write, so that a kill tears at most the last line.
-    pub(super) fn say(self) {
+    pub(crate) fn say(self) {
         let line = format!("{self}\n");
         let mut out = std::io::stdout().lock();
         // A drill that does not read any more has gone, and this process is about to hear of it.

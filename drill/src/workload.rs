@@ -20,7 +20,7 @@ use super::trigger::Trigger;
 const TREES: u32 = 8;
 
 /// Works until it is killed.
-pub(super) async fn run(runtime: Runtime, seed: u64, trigger: Arc<Trigger>) {
+pub(crate) async fn run(runtime: Runtime, seed: u64, trigger: Arc<Trigger>) {
     let runtime = Arc::new(runtime);
     let shown = tokio::spawn(show(Arc::clone(&runtime), trigger));
     let mut trees = JoinSet::new();
@@ -100,7 +100,7 @@ async fn one_tree(runtime: &Runtime, seed: u64, tree: u32, round: u32) -> Option
 }
 
 /// What a session is told that is going to be deleted, and what its model answers.
-pub(super) fn secret(session: SessionId) -> String {
+pub(crate) fn secret(session: SessionId) -> String {
     format!("{SECRET}{}", session.0.simple())
 }
 
@@ -136,7 +136,7 @@ async fn interrupt(session: &SessionHandle) -> Option<()> {
 }
 
 /// Gives a person's word for each call that needs one, sooner or later.
-pub(super) async fn answer(mut approver: Approver, seed: u64) {
+pub(crate) async fn answer(mut approver: Approver, seed: u64) {
     loop {
         let asked = approver.next().await;
         let mut chance = Chance::of(seed, &format!("{} {}", asked.session, asked.call));

@@ -10,7 +10,7 @@ use super::plan::Strike;
 
 /// Counts what happens up to the moment.
 #[derive(Debug)]
-pub(super) struct Trigger {
+pub(crate) struct Trigger {
     strike: Option<Strike>,
     seen: AtomicU64,
     ended: AtomicU64,
@@ -20,7 +20,7 @@ pub(super) struct Trigger {
 
 impl Trigger {
     /// Waits for `strike`; for nothing, where there is none.
-    pub(super) fn new(strike: Option<Strike>) -> Self {
+    pub(crate) fn new(strike: Option<Strike>) -> Self {
         Self {
             strike,
             seen: AtomicU64::new(0),
@@ -31,7 +31,7 @@ impl Trigger {
     }
 
     /// A record was shown.
-    pub(super) fn seen(&self) {
+    pub(crate) fn seen(&self) {
         if let Some(Strike::Seen(at)) = self.strike
             && reached(&self.seen, at)
         {
@@ -40,7 +40,7 @@ impl Trigger {
     }
 
     /// An owned run has ended.
-    pub(super) fn ended(&self) {
+    pub(crate) fn ended(&self) {
         if let Some(Strike::Ended(at)) = self.strike
             && reached(&self.ended, at)
         {
@@ -49,7 +49,7 @@ impl Trigger {
     }
 
     /// A tool had its effect, and has not told of it: the process dies here and now.
-    pub(super) fn marked(&self) {
+    pub(crate) fn marked(&self) {
         if let Some(Strike::Marked(at)) = self.strike
             && reached(&self.marked, at)
         {
@@ -58,12 +58,12 @@ impl Trigger {
     }
 
     /// Whether the process is to die in a compaction.
-    pub(super) fn compacts(&self) -> bool {
+    pub(crate) fn compacts(&self) -> bool {
         matches!(self.strike, Some(Strike::Compaction(_)))
     }
 
     /// A compaction has come to its next step.
-    pub(super) fn compacting(&self) {
+    pub(crate) fn compacting(&self) {
         if let Some(Strike::Compaction(at)) = self.strike
             && reached(&self.compacting, at)
         {
@@ -72,7 +72,7 @@ impl Trigger {
     }
 
     /// The compaction is done: a moment in it that has not come does not come any more, and the process dies now.
-    pub(super) fn compacted(&self) {
+    pub(crate) fn compacted(&self) {
         if self.compacts() {
             die();
         }
@@ -80,7 +80,7 @@ impl Trigger {
 
     /// Recovery is about to begin: the process dies when enough of it is durable, by a thread that nothing of the recovery waits
     /// for.
-    pub(super) fn recovers(&self, journal: &Journal) {
+    pub(crate) fn recovers(&self, journal: &Journal) {
         let Some(Strike::Recovery(after)) = self.strike else { return };
         let (journal, until) = (journal.clone(), Lsn(journal.durable().0.saturating_add(after)));
         let watch = std::thread::Builder::new().name("drill-strike".into()).spawn(move || {
@@ -96,7 +96,7 @@ impl Trigger {
     }
 
     /// Recovery is done: a moment in it that has not come does not come any more, and the process dies now.
-    pub(super) fn recovered(&self) {
+    pub(crate) fn recovered(&self) {
         if let Some(Strike::Recovery(_)) = self.strike {
             die();
         }
@@ -109,7 +109,7 @@ fn reached(count: &AtomicU64, at: u64) -> bool {
 
 /// Kills this process as nothing in it can notice.
 #[cfg(unix)]
-pub(super) fn die() -> ! {
+pub(crate) fn die() -> ! {
     // It is always allowed to do that; and the signal may take a moment to arrive.
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
     loop {
@@ -118,6 +118,6 @@ pub(super) fn die() -> ! {
 }
 
 #[cfg(not(unix))]
-pub(super) fn die() -> ! {
+pub(crate) fn die() -> ! {
     std::process::abort()
 }

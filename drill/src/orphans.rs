@@ -14,23 +14,23 @@ const MOST: Duration = Duration::from_secs(1);
 
 /// What a tool runs: two processes that would live for five minutes, one of them in a session of its own. Each writes its number
 /// and that of the guard over it.
-pub(super) const COMMAND: &str = "\
+pub(crate) const COMMAND: &str = "\
     (setsid sh -c 'echo $$ >> processes; exec sleep 300' &); \
     sh -c 'echo $$ >> processes; exec sleep 300' & \
     echo $PPID >> processes; sleep 0.05";
 
 /// Those that are left, counted beside what else is looked at after a kill.
-pub(super) struct Orphans(JoinHandle<(u64, Vec<u32>)>);
+pub(crate) struct Orphans(JoinHandle<(u64, Vec<u32>)>);
 
 impl Orphans {
     /// Watches from the moment of the kill on.
-    pub(super) fn watch(home: &Home, killed: Instant) -> Self {
+    pub(crate) fn watch(home: &Home, killed: Instant) -> Self {
         let path = home.processes();
         Self(std::thread::spawn(move || watch(&path, killed)))
     }
 
     /// How many processes there were, and those that live longer than they may; they are ended.
-    pub(super) fn left(self) -> (u64, Vec<u32>) {
+    pub(crate) fn left(self) -> (u64, Vec<u32>) {
         let (all, left) = self.0.join().unwrap_or_default();
         left.iter().copied().for_each(end);
         (all, left)

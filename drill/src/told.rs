@@ -1,0 +1,112 @@
+//! What was acknowledged: to be there for ever, whatever is killed.
+
+use std::collections::BTreeSet;
+
+use subtend_invariants::Acknowledged;
+use subtend_session::ids::SessionId;
+
+use super::home::Home;
+use super::line::Line;
+use super::look::{Gone, Sessions};
+use super::workload;
+
+/// Acknowledgements of one store, of all the processes that worked on it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Told {
+    facts: Acknowledged,
+    deleting: BTreeSet<SessionId>,
+    deleted: BTreeSet<SessionId>,
+    /// Deleted sessions of which no byte may be left: the store was compacted since.
+    erased: BTreeSet<SessionId>,
+    compacted: bool,
+    count: u64,
+}
+
+impl Told {
+    /// Takes a line.
+    pub(crate) fn take(&mut self, line: Line) {
+        match line {
+            Line::Input(session, input) => drop(self.facts.inputs.insert((session, input))),
+            Line::Ended(session, run) => drop(self.facts.ends.insert((session, run))),
+            Line::Cancelled(session, run) => drop(self.facts.cancels.insert((session, run))),
+            Line::Interrupted(session, run) => drop(self.facts.interrupts.insert((session, run))),
+            Line::Branched(session) => drop(self.facts.branches.insert(session)),
+            Line::Word(session, call) => drop(self.facts.words.insert((session, call))),
+            Line::Seen(session, seq) => self.facts.shows(session, seq),
+            Line::Deleting(session) => {
+                self.deleting.insert(session);
+                return;
+            }
+            Line::Compacted => {
+                self.compacted = true;
+                return;
+            }
+            Line::Deleted(session) => drop(self.deleted.insert(session)),
+            Line::Opened | Line::Ready(_) | Line::Strike | Line::Quiet(_) => return,
+        }
+        self.count = self.count.saturating_add(1);
+    }
+
+    /// How many acknowledgements these are.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// How many deletions these are.
+    pub(crate) fn deletions(&self) -> u64 {
+        self.deleted.len() as u64
+    }
+
+    /// Adds what a later process was told.
+    pub(crate) fn add(&mut self, other: Self) {
+        // It compacted the store before it deleted anything itself.
+        if other.compacted {
+            self.erased.clone_from(&self.deleted);
+        }
+        self.deleting.extend(other.deleting);
+        self.deleted.extend(other.deleted);
+        self.facts.add(other.facts);
+        self.count = self.count.saturating_add(other.count);
+    }
+
+    /// What of it is not on the disk.
+    pub(crate) fn lost(&self, sessions: &Sessions<'_>, gone: &Gone) -> Vec<String> {
+        let mut lost = self.deletions_lost(gone);
+        // What was acknowledged of a session went with its records.
+        let mut facts = self.facts.clone();
+        facts.retain(|session| !gone.is_erased(*session));
+        lost.extend(facts.lost(sessions));
+        lost
+    }
+
+    /// Deletions that were acknowledged and are gone, and deletions that nobody asked for.
+    fn deletions_lost(&self, gone: &Gone) -> Vec<String> {
+        let found: BTreeSet<SessionId> = gone.deleted().collect();
+        let undone = self.deleted.difference(&found);
+        let mut lost: Vec<String> = undone.map(|session| format!("the deletion of {session} is gone")).collect();
+        let meant = |session: &SessionId| gone.above(*session).any(|above| self.deleting.contains(&above));
+        let unmeant = found.iter().filter(|session| !meant(session));
+        lost.extend(unmeant.map(|session| format!("{session} is deleted, and nothing asked for that")));
+        lost
+    }
+
+    /// Files of the store that hold text of a session which was erased.
+    pub(crate) fn kept(&self, home: &Home) -> Vec<String> {
+        if self.erased.is_empty() {
+            return Vec::new();
+        }
+        let mut found = Vec::new();
+        let mut next = vec![home.store()];
+        while let Some(path) = next.pop() {
+            if let Ok(entries) = std::fs::read_dir(&path) {
+                next.extend(entries.flatten().map(|entry| entry.path()));
+                continue;
+            }
+            let bytes = std::fs::read(&path).unwrap_or_default();
+            let text = String::from_utf8_lossy(&bytes);
+            let held = self.erased.iter().filter(|session| text.contains(&workload::secret(**session)));
+            found.extend(held.map(|session| format!("{} holds text of {session}, which was erased", path.display())));
+        }
+        found
+    }
+}

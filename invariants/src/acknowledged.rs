@@ -1,0 +1,114 @@
+//! What was acknowledged of sessions: it stays durable, whatever happens later (J-1).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use subtend_session::ids::{CallId, InputId, RunNo, Seq, SessionId};
+use subtend_session::record::{Hold, Record};
+
+/// Facts that callers were told of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Acknowledged {
+    /// Accepted inputs.
+    pub inputs: BTreeSet<(SessionId, InputId)>,
+    /// Ended runs.
+    pub ends: BTreeSet<(SessionId, RunNo)>,
+    /// Cancelled runs.
+    pub cancels: BTreeSet<(SessionId, RunNo)>,
+    /// Interrupted runs.
+    pub interrupts: BTreeSet<(SessionId, RunNo)>,
+    /// Branches.
+    pub branches: BTreeSet<SessionId>,
+    /// Approvals that were given or refused.
+    pub words: BTreeSet<(SessionId, CallId)>,
+    /// The last record that was shown of each session.
+    pub shown: BTreeMap<SessionId, Seq>,
+}
+
+impl Acknowledged {
+    /// Adds what was acknowledged later.
+    pub fn add(&mut self, other: Self) {
+        self.inputs.extend(other.inputs);
+        self.ends.extend(other.ends);
+        self.cancels.extend(other.cancels);
+        self.interrupts.extend(other.interrupts);
+        self.branches.extend(other.branches);
+        self.words.extend(other.words);
+        for (session, seq) in other.shown {
+            self.shows(session, seq);
+        }
+    }
+
+    /// Notes that a record was shown.
+    pub fn shows(&mut self, session: SessionId, seq: Seq) {
+        let last = self.shown.entry(session).or_default();
+        *last = (*last).max(seq);
+    }
+
+    /// Keeps the facts of those sessions that `holds` names: those of an erased session went with its records.
+    pub fn retain(&mut self, holds: impl Fn(&SessionId) -> bool) {
+        self.inputs.retain(|(session, _)| holds(session));
+        self.ends.retain(|(session, _)| holds(session));
+        self.cancels.retain(|(session, _)| holds(session));
+        self.interrupts.retain(|(session, _)| holds(session));
+        self.branches.retain(&holds);
+        self.words.retain(|(session, _)| holds(session));
+        self.shown.retain(|session, _| holds(session));
+    }
+
+    /// Returns what of it is not among the records of `sessions`, in words.
+    pub fn lost(&self, sessions: &BTreeMap<SessionId, &[Record]>) -> Vec<String> {
+        let mut kept = Kept::default();
+        for (session, records) in sessions {
+            records.iter().for_each(|record| kept.take(*session, record));
+        }
+        let mut lost = Vec::new();
+        let inputs = self.inputs.iter().filter(|input| !kept.inputs.contains(input));
+        lost.extend(inputs.map(|(session, input)| format!("the accepted input {input} of {session} is gone")));
+        let ends = self.ends.iter().filter(|end| !kept.ends.contains(end));
+        lost.extend(ends.map(|(session, run)| format!("the end of run {run} of {session}, which was told, is gone")));
+        let cancels = self.cancels.iter().filter(|run| !kept.ends.contains(run) && !kept.closing.contains(run));
+        lost.extend(cancels.map(|(session, run)| format!("the cancel of run {run} of {session} is gone")));
+        let interrupts =
+            self.interrupts.iter().filter(|run| !kept.ends.contains(run) && !kept.interrupted.contains(run));
+        lost.extend(interrupts.map(|(session, run)| format!("the interrupt of run {run} of {session} is gone")));
+        let branches = self.branches.iter().filter(|branch| !sessions.contains_key(branch));
+        lost.extend(branches.map(|branch| format!("the branch {branch} is gone")));
+        let words = self.words.iter().filter(|word| !kept.words.contains(word));
+        lost.extend(words.map(|(session, call)| format!("a person's word for call {call} of {session} is gone")));
+        for (session, seq) in &self.shown {
+            let last = Seq(sessions.get(session).map_or(0, |records| records.len() as u64));
+            if last < *seq {
+                lost.push(format!("record {seq} of {session}, which was shown, is gone: the last is {last}"));
+            }
+        }
+        lost
+    }
+}
+
+/// What the disk has of what is acknowledged.
+#[derive(Default)]
+struct Kept {
+    inputs: BTreeSet<(SessionId, InputId)>,
+    ends: BTreeSet<(SessionId, RunNo)>,
+    closing: BTreeSet<(SessionId, RunNo)>,
+    interrupted: BTreeSet<(SessionId, RunNo)>,
+    words: BTreeSet<(SessionId, CallId)>,
+}
+
+impl Kept {
+    fn take(&mut self, session: SessionId, record: &Record) {
+        if let Record::InputAccepted(accepted) = record {
+            self.inputs.insert((session, accepted.id));
+        } else if let Record::RunEnded(ended) = record {
+            self.ends.insert((session, ended.run));
+        } else if let Record::AskAnswered { call, .. } = record {
+            self.words.insert((session, *call));
+        } else if let Record::RunHeld { run, why } = record {
+            match **why {
+                Hold::Closing { .. } => _ = self.closing.insert((session, *run)),
+                Hold::Interrupted { .. } => _ = self.interrupted.insert((session, *run)),
+                Hold::OutOfTurns => {}
+            }
+        }
+    }
+}
