@@ -4,7 +4,7 @@
 use subtend_invariants::bugs::{Bug, Rules};
 use subtend_session::command::{Clock, Command};
 use subtend_session::effect::{Decision, Rejection};
-use subtend_session::ids::{CallId, InputId, RunKey, SessionId};
+use subtend_session::ids::{CallId, InputId, RunKey, RunNo, SessionId};
 use subtend_session::index::{Before, Changes, Stamp};
 use subtend_session::record::{AskBy, Notice, Record};
 use subtend_session::state::State;
@@ -81,6 +81,27 @@ pub enum Sight<'a> {
     },
     /// A batch was appended: the state of its session.
     Committed(&'a State),
+    /// An actor was stopped in order, by a shutdown.
+    Stopped {
+        /// The session.
+        session: SessionId,
+        /// The run in flight.
+        run: Option<RunNo>,
+    },
+}
+
+/// A bug of the hub, which a simulation must notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Flaw {
+    /// A shutdown stops owners before what they own.
+    OwnersStopFirst,
+    /// A tree ends at the children of its top.
+    TreesEndAtChildren,
+}
+
+impl Flaw {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::OwnersStopFirst, Self::TreesEndAtChildren];
 }
 
 #[cfg(feature = "fault-points")]
@@ -102,6 +123,8 @@ pub struct Faults {
     /// Tools do not wait for their intents.
     #[cfg(feature = "fault-points")]
     hasty: bool,
+    #[cfg(feature = "fault-points")]
+    flaw: Option<Flaw>,
 }
 
 impl Faults {
@@ -147,6 +170,25 @@ impl Faults {
     #[cfg(not(feature = "fault-points"))]
     #[expect(clippy::unused_self, reason = "the same signature as with the feature")]
     pub(crate) fn see(&self, _: Sight<'_>) {}
+
+    /// Puts a bug into the hub.
+    #[cfg(feature = "fault-points")]
+    #[must_use]
+    pub fn flawed(mut self, flaw: Flaw) -> Self {
+        self.flaw = Some(flaw);
+        self
+    }
+
+    #[cfg(feature = "fault-points")]
+    pub(crate) fn has(&self, flaw: Flaw) -> bool {
+        self.flaw == Some(flaw)
+    }
+
+    #[cfg(not(feature = "fault-points"))]
+    #[expect(clippy::unused_self, reason = "the same signature as with the feature")]
+    pub(crate) fn has(&self, _: Flaw) -> bool {
+        false
+    }
 
     /// Has every session decide by `rules`: one that is broken is to be noticed.
     #[cfg(feature = "sabotage")]

@@ -84,3 +84,20 @@ fn t5_an_end_that_names_a_person_wrongly_is_noticed() {
     let noticed = (0..400).find_map(|seed| simulate(Plan { bug: Some(bug), ..plan(seed) }).failure);
     assert_eq!(noticed.expect("an owner's end counts as a person's cancel").id, "T-5");
 }
+
+/// A grandchild that the tree of its root does not show.
+#[test]
+fn t9_a_tree_that_ends_early_is_noticed() {
+    let bug = "TreesEndAtChildren".parse::<Seeded>().expect("a seeded bug");
+    let noticed = (0..400).find_map(|seed| simulate(Plan { bug: Some(bug), ..plan(seed) }).failure);
+    let noticed = noticed.expect("a session is not listed");
+    assert!(noticed.id == "T-9" && noticed.to_string().contains("not in the listing"), "{noticed:?}");
+}
+
+#[test]
+fn v5_owners_that_stop_first_are_noticed() {
+    let bug = "OwnersStopFirst".parse::<Seeded>().expect("a seeded bug");
+    let noticed = (0..400).find_map(|seed| simulate(Plan { bug: Some(bug), ..plan(seed) }).failure);
+    let noticed = noticed.expect("an owner stops before what it owns");
+    assert!(noticed.id == "V-5" && noticed.to_string().contains("it was stopped after its owner"), "{noticed:?}");
+}

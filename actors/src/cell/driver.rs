@@ -183,6 +183,14 @@ impl Driver {
         self.state.run.as_ref().map(|run| RunKey { session: self.state.id, run: run.no })
     }
 
+    /// Shows that a shutdown stopped the actor. One that was passivated meanwhile is not meant: it may be an owner that waits.
+    pub(crate) fn stopped(&self) {
+        if self.hub.halt.is_cancelled() {
+            let (session, run) = (self.session(), self.run_key().map(|key| key.run));
+            self.hub.faults.see(Sight::Stopped { session, run });
+        }
+    }
+
     /// Decides and does what waits, until nothing does or others must have their turn.
     pub(crate) async fn step(&mut self) -> Step {
         if let Some(first) = self.first.take() {

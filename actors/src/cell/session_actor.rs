@@ -45,6 +45,7 @@ impl Actor for SessionActor {
     /// After an orderly stop alone: a kill and a panic have no last words.
     async fn post_stop(&self, _: ActorRef<Wake>, driver: &mut Box<Driver>) -> Result<(), ActorProcessingErr> {
         driver.unblame();
+        driver.stopped();
         Ok(())
     }
 }

@@ -6,6 +6,7 @@ use futures_util::future::join_all;
 use ractor::ActorRef;
 
 use crate::delivery::lane::Wake;
+use crate::faults::Flaw;
 use crate::hub::Hub;
 use crate::runtime::Runtime;
 
@@ -54,7 +55,11 @@ impl Hub {
     /// Stops the actors of the deepest sessions first: an owner may hear of the end of what it owns, and never the other way
     /// round (V-5). One that does not stop is killed before the next level is.
     pub(crate) async fn stop_deepest_first(&self) {
-        for (_, level) in self.directory.by_depth().into_iter().rev() {
+        let mut levels: Vec<_> = self.directory.by_depth().into_values().collect();
+        if !self.faults.has(Flaw::OwnersStopFirst) {
+            levels.reverse();
+        }
+        for level in levels {
             for actor in &level {
                 // Refused only by one that is ending already.
                 drop(actor.drain());

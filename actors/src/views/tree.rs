@@ -10,6 +10,7 @@ use subtend_session::outcome::Outcome;
 use subtend_session::state::Phase;
 use subtend_session::usage::Usage;
 
+use crate::faults::Flaw;
 use crate::handle::SessionHandle;
 use crate::views::past::Past;
 
@@ -76,7 +77,11 @@ impl SessionHandle {
     /// What is shown is durable; all that was appended before the call is seen.
     pub async fn tree(&self) -> Result<Tree, TreeError> {
         self.hub.journal.settled().await?;
-        Ok(Tree::read(&self.hub.journal, self.id)?)
+        let mut tree = Tree::read(&self.hub.journal, self.id)?;
+        if self.hub.faults.has(Flaw::TreesEndAtChildren) {
+            tree.children.iter_mut().for_each(|child| child.children.clear());
+        }
+        Ok(tree)
     }
 }
 

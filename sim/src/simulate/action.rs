@@ -2,10 +2,12 @@
 
 pub(crate) mod answers;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use subtend_actors::{BranchOptions, QueueKind, SessionHandle};
+use futures_util::future::join_all;
+use subtend_actors::{BranchOptions, Control, QueueKind, SessionHandle, Tree};
 use subtend_session::command::SwitchTo;
 use subtend_session::ids::{RunNo, SessionId};
 use subtend_session::place::BranchKind;
@@ -102,6 +104,8 @@ async fn ask(world: &Arc<World>, action: &Action) {
             answers::controlled(world, action, session.run(run).cancel().await);
         }
         Verb::Interrupt => answers::controlled(world, action, session.interrupt().await),
+        // Without a draw: other seeds are what they were.
+        Verb::CancelTree if session.is_root() && world.plan.seed.is_multiple_of(3) => each(world, session).await,
         Verb::CancelTree => {
             world.oracle.lock().cancels(session.id(), Cancels::Tree);
             answers::told(world, action, session.cancel_tree().await.map_err(Into::into));
@@ -243,12 +247,52 @@ async fn look(world: &Arc<World>, action: &Action) {
         1 => answers::read(world, action, session.branches().await),
         2 => answers::told(world, action, session.alternatives().await),
         3 => answers::read(world, action, session.audit().await),
-        _ => {
-            if let Err(error) = session.tree().await {
-                world.oracle.mark(&format!("tree: {error}"));
-            }
+        _ => drop(tree(world, session).await),
+    }
+}
+
+/// Reads a tree. One of a root must show whatever is in flight below it (T-9).
+async fn tree(world: &World, session: &SessionHandle) -> Option<Tree> {
+    let alive = session.is_root().then(|| world.oracle.lock().archive.in_flight_below(session.id()));
+    match session.tree().await {
+        Ok(tree) => {
+            let mut listed = BTreeSet::new();
+            tree.each(&mut |node| _ = listed.insert(node.id));
+            world.oracle.lock().tree_read(&alive.unwrap_or_default(), &listed);
+            Some(tree)
+        }
+        Err(error) => {
+            world.oracle.mark(&format!("tree: {error}"));
+            None
         }
     }
+}
+
+/// Cancels what the tree of a root shows one by one, by ids: each reaches what is in flight there (T-9).
+async fn each(world: &World, root: &SessionHandle) {
+    let alive = world.oracle.lock().archive.in_flight_below(root.id());
+    let Some(tree) = tree(world, root).await else { return };
+    let (mut found, mut lost) = (Vec::new(), BTreeSet::new());
+    let mut next = vec![(root.clone(), &tree)];
+    while let Some((session, node)) = next.pop() {
+        for child in &node.children {
+            match session.child(&child.short.0) {
+                Ok(Some(handle)) => next.push((handle, child)),
+                Ok(None) => _ = lost.insert(child.id),
+                Err(error) => world.oracle.mark(&format!("child: {error}")),
+            }
+        }
+        found.push(session);
+    }
+    let cancels = found.into_iter().map(async |session| {
+        world.oracle.lock().cancels(session.id(), Cancels::Session);
+        let told = session.cancel().await;
+        let is_lost = matches!(told, Ok(Control::NotFound)).then_some(session.id());
+        answers::controlled(world, &Action { verb: Verb::Cancel, session }, told);
+        is_lost
+    });
+    lost.extend(join_all(cancels).await.into_iter().flatten());
+    world.oracle.lock().each_cancelled(root.id(), &alive, &lost);
 }
 
 fn some_run(world: &World, session: &SessionHandle) -> RunNo {

@@ -44,7 +44,8 @@ pub(crate) fn archive(world: &World, at_rest: bool) {
     let now = oracle.now();
     // A clock that jumps leaves everybody late.
     let grace_ms = oracle.jumped.is_zero().then(|| limits.grace_ms.saturating_add(TICKS_MS));
-    let listings = if world.chance.one_in(4) { listings(&oracle, world) } else { Vec::new() };
+    let lists = world.chance.one_in(4) || oracle.misses();
+    let listings = if lists { listings(&oracle, world) } else { Vec::new() };
     oracle.observations.tick(now);
     oracle.observations.lists(listings);
     // Ends from the leaves up wait for the disk one after the other.
@@ -90,8 +91,7 @@ fn ledger(oracle: &OracleState, world: &World, at_rest: bool) -> Ledger {
 /// What is listed from each root, at this instant (T-9).
 fn listings(oracle: &OracleState, world: &World) -> Vec<Listing> {
     let roots = oracle.archive.roots();
-    let listed = roots.map(|root| Listing { root, listed: world.disk.below(root), reached: None });
-    listed.collect()
+    roots.map(|root| oracle.listing(root, world.disk.below(root))).collect()
 }
 
 /// Whether nothing is in flight and nothing is owed.

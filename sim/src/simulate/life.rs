@@ -300,6 +300,7 @@ fn faults(world: &Arc<World>) -> Faults {
     let faults = faults.observed(move |sight| of.oracle.lock().sees(sight));
     match bug {
         Some(Seeded::Heart(bug)) => faults.rules(subtend_invariants::bugs::Rules::without(bug)),
+        Some(Seeded::Hub(flaw)) => faults.flawed(flaw),
         Some(Seeded::Disk(_)) | None => faults,
     }
 }

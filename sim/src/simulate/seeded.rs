@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use subtend_actors::faults::Flaw;
 use subtend_invariants::bugs::Bug;
 
 /// A bug of the store.
@@ -47,6 +48,8 @@ pub enum Seeded {
     Heart(Bug),
     /// The store is bad.
     Disk(Rot),
+    /// The hub is.
+    Hub(Flaw),
 }
 
 impl Seeded {
@@ -62,7 +65,7 @@ impl Seeded {
     /// All of them.
     pub fn all() -> impl Iterator<Item = Self> {
         let shown = Bug::ALL.into_iter().filter(|bug| !Self::HIDDEN.contains(bug));
-        shown.map(Self::Heart).chain(Rot::ALL.into_iter().map(Self::Disk))
+        shown.map(Self::Heart).chain(Rot::ALL.map(Self::Disk)).chain(Flaw::ALL.map(Self::Hub))
     }
 }
 
@@ -71,6 +74,7 @@ impl fmt::Display for Seeded {
         match self {
             Self::Heart(bug) => write!(f, "{bug:?}"),
             Self::Disk(rot) => write!(f, "{rot:?}"),
+            Self::Hub(flaw) => write!(f, "{flaw:?}"),
         }
     }
 }

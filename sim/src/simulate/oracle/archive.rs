@@ -133,6 +133,23 @@ impl Archive {
         self.0.get(&session)?.records.get(at)
     }
 
+    /// The runs in flight below a root.
+    pub(crate) fn in_flight_below(&self, root: SessionId) -> BTreeSet<RunKey> {
+        let below = self
+            .0
+            .iter()
+            .filter(|(session, kept)| **session != root && kept.state.created.place.root(**session) == root);
+        below
+            .filter_map(|(session, kept)| Some(RunKey { session: *session, run: kept.state.run.as_ref()?.no }))
+            .collect()
+    }
+
+    /// Whether the run is in flight.
+    pub(crate) fn is_in_flight(&self, key: RunKey) -> bool {
+        let run = self.state(key.session).and_then(|state| state.run.as_ref());
+        run.is_some_and(|run| run.no == key.run)
+    }
+
     /// The sessions without a parent.
     pub(crate) fn roots(&self) -> impl Iterator<Item = SessionId> {
         self.0.iter().filter(|(_, kept)| kept.state.created.place.parent().is_none()).map(|(session, _)| *session)

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use subtend_actors::faults::Sight;
 use subtend_invariants::When;
-use subtend_invariants::observed::{Activated, Approver, AskSeen, ControlSeen, QueueAnswer, QueueSeen, Restart, Why};
+use subtend_invariants::observed::{
+    Activated, Approver, AskSeen, ControlSeen, Listing, QueueAnswer, QueueSeen, Restart, Stop, Why,
+};
 use subtend_session::ids::{CallId, Epoch, InputId, RunKey, RunNo, Seq, SessionId};
 use subtend_session::state::State;
 
@@ -30,6 +32,12 @@ pub(crate) struct HubObserver {
     batches: u64,
     /// States as the actors had them.
     live: BTreeMap<SessionId, State>,
+    /// Runs in flight that the tree of their root did not show.
+    unlisted: BTreeSet<RunKey>,
+    /// Runs in flight that no cancel by the id of their session reached.
+    unreached: BTreeSet<RunKey>,
+    /// Roots whose sessions were cancelled one by one.
+    tried: BTreeSet<SessionId>,
 }
 
 /// A control that waits.
@@ -137,6 +145,9 @@ impl OracleState {
                     self.observations.all_mut().asks.push(AskSeen { session, call, opened, answered: Some((at, by)) });
                 }
             }
+            Sight::Stopped { session, run } => {
+                self.observations.all_mut().stops.push(Stop { session, at, killed: false, run });
+            }
             Sight::Committed(state) => {
                 self.observer.batches = self.observer.batches.wrapping_add(1);
                 if self.observer.batches.is_multiple_of(SHOWN) {
@@ -192,6 +203,34 @@ impl OracleState {
         if let Some(put) = put.and_then(|at| self.observations.all_mut().queues.get_mut(at)) {
             put.answer = QueueAnswer::Taken(Some(input));
         }
+    }
+
+    /// A tree was read that shows `listed`, after `alive` were in flight below its root (T-9).
+    pub(crate) fn tree_read(&mut self, alive: &BTreeSet<RunKey>, listed: &BTreeSet<SessionId>) {
+        self.observer.unlisted.extend(alive.iter().filter(|run| !listed.contains(&run.session)));
+    }
+
+    /// Sessions below a root were cancelled by their ids, after `alive` were in flight there; `lost` were not reached (T-9).
+    pub(crate) fn each_cancelled(&mut self, root: SessionId, alive: &BTreeSet<RunKey>, lost: &BTreeSet<SessionId>) {
+        self.observer.tried.insert(root);
+        self.observer.unreached.extend(alive.iter().filter(|run| lost.contains(&run.session)));
+    }
+
+    /// Returns whether a run that is still in flight was not listed, or not reached.
+    pub(crate) fn misses(&self) -> bool {
+        let missed = self.observer.unlisted.iter().chain(&self.observer.unreached);
+        missed.into_iter().any(|run| self.archive.is_in_flight(*run))
+    }
+
+    /// Returns what the tree of `root` lists, and what a cancel by its id reaches there, of the sessions `below` it.
+    pub(crate) fn listing(&self, root: SessionId, below: BTreeSet<SessionId>) -> Listing {
+        let without = |missed: &BTreeSet<RunKey>| {
+            let missed = missed.iter().filter(|run| self.archive.is_in_flight(**run)).map(|run| run.session);
+            let missed: BTreeSet<SessionId> = missed.collect();
+            below.difference(&missed).copied().collect()
+        };
+        let reached = self.observer.tried.contains(&root).then(|| without(&self.observer.unreached));
+        Listing { root, listed: without(&self.observer.unlisted), reached }
     }
 
     /// An input was refused because the runtime takes nothing any more.
