@@ -29,6 +29,8 @@ pub(crate) struct HubObserver {
     asks: BTreeMap<(SessionId, CallId), When>,
     /// Questions that were open when something happened that excuses a delay.
     excused: BTreeSet<(SessionId, CallId)>,
+    /// Sessions whose actor died: what one of them asks may have been recorded a restart earlier, and its deadline counts from there.
+    died: BTreeSet<SessionId>,
     batches: u64,
     /// States as the actors had them.
     live: BTreeMap<SessionId, State>,
@@ -121,6 +123,7 @@ impl OracleState {
             }
             Sight::Handles { session, command } => self.handles(session, command, at),
             Sight::Died(session) => {
+                self.observer.died.insert(session);
                 self.observer.controls.remove(&session);
                 self.observer.live.remove(&session);
                 self.delays(|other| other == session);
@@ -135,7 +138,7 @@ impl OracleState {
                 self.observations.all_mut().activations.push(Activated { session, epoch, at, why, last });
             }
             Sight::Asked { session, call } => {
-                if !self.observer.excused.contains(&(session, call)) {
+                if !self.observer.excused.contains(&(session, call)) && !self.observer.died.contains(&session) {
                     self.observer.asks.entry((session, call)).or_insert(at);
                 }
             }
