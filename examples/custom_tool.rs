@@ -72,7 +72,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let receipt = session.send("How many A-17 are there?").await?;
     let ended = session.run_ended(receipt.run).await?;
     for stored in runtime.journal().records(session.id())? {
-        if let subtend::session::Record::CallFinished(call) = stored.record {
+        if let subtend::format::Record::CallFinished(call) = stored.record {
             println!("{:?}: {}", call.end, call.content);
         }
     }

@@ -5,8 +5,9 @@
 
 use std::time::Duration;
 
+use subtend::format::Record;
 use subtend::models::Offline;
-use subtend::session::{Outcome, Record};
+use subtend::session::Outcome;
 use subtend::tools::{Registry, Workspace};
 use subtend::{Next, Runtime, What};
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use subtend::Runtime;
 use subtend::agents::{AgentMode, Catalog, Manifest};
+use subtend::models::Asked;
 use subtend::models::{Answer, Request, fn_model};
-use subtend::session::{Asked, Message, Outcome};
+use subtend::session::{Message, Outcome};
 
 const THINKERS: [&str; 3] = ["short", "descriptive", "playful"];
 const VOTERS: usize = 5;

@@ -6,8 +6,10 @@
 use std::time::Duration;
 
 use serde_json::json;
+use subtend::approvals::AskVerdict;
+use subtend::format::Record;
 use subtend::models::{Scripted, Step, When};
-use subtend::session::{AskVerdict, CallEnd, Outcome, Record};
+use subtend::session::{CallEnd, Outcome};
 use subtend::tools::{HostPolicy, Registry, Workspace};
 use subtend::{Approver, Runtime};
 

@@ -8,9 +8,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use subtend::format::Record;
 use subtend::journal::{StoreSpec, open_store};
 use subtend::models::{Answer, IntoModel, Scripted, Step, fn_model};
-use subtend::session::{Message, Outcome, Record, RunNo, SessionId};
+use subtend::session::{Message, Outcome, RunNo, SessionId};
 use subtend::{Next, Runtime, StartError, What};
 
 type Failure = Box<dyn std::error::Error>;

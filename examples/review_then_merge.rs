@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, ready};
 use subtend::agents::{AgentMode, Catalog, Manifest};
+use subtend::hooks::{Refused, UserMessage};
 use subtend::models::{Scripted, Step, When};
 use subtend::session::RunNo;
-use subtend::{Hooks, Refused, Runtime, SessionHandle, UserMessage};
+use subtend::{Hooks, Runtime, SessionHandle};
 
 /// What the last review came to.
 #[derive(Clone, Default)]

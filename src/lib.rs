@@ -35,12 +35,16 @@
 //! | module | what |
 //! |---|---|
 //! | [`guide`] | how to do what, page by page |
+//! | [`approvals`], [`hooks`] | what people and the host decide |
+//! | [`branches`], [`events`], [`views`] | other ways on from a message; what happens, while it happens; trees, tasks, queues and usage |
+//! | [`host`] | prices, restarts, reports of starts and shutdowns |
 //! | [`agents`] | manifests: prompt, model, tools, authority, as data; profiles, and how prompts are put together |
 //! | [`config`] | `subtend.yaml` and variables of the environment, with who said what |
 //! | [`models`] | the [`models::Model`] trait; models that need no network, and those of providers |
 //! | [`tools`] | the [`tools::Tool`] trait, typed tools; the workspace and its tools; the host's policy |
 //! | [`journal`] | stores, and reading what sessions did |
-//! | [`session`] | the words that all of these share: ids, outcomes, records, authority, limits |
+//! | [`session`] | the words that all of these share: ids, outcomes, authority, limits |
+//! | [`format`](mod@format) | the on-disk format: records and index rows |
 //! | `testing` | tests of agents in virtual time, with the feature `testing` |
 //!
 //! | feature | what | default |
@@ -58,21 +62,11 @@ pub mod guide;
 pub mod testing;
 
 pub use schemars;
-pub use subtend_actors::activity::{Activity, Nested, Seen};
-pub use subtend_actors::event::{Kind, Line, QueueEvent, QueueEvents};
-pub use subtend_actors::past::Past;
-pub use subtend_actors::tool_options::BadToolOptions;
-pub use subtend_actors::tree::TreeError;
 pub use subtend_actors::{
-    Alternative, Alternatives, AnswerError, Answered, Approval, Approver, AskError, AskOptions, BadPrice, BeforeTool,
-    BootError, BootProgress, BootReport, BranchInfo, BranchOptions, Builder, Census, ChildUsage, ContextShare, Control,
-    ControlError, Decided, DecidedBy, Decision, Ended, Event, Events, EventsError, FindError, Hooks, Input,
-    ModelChoice, Next, OpenOptions, OpenSessionError, Options, Price, Prices, PromptError, QueueEntry, QueueKind,
-    Receipt, Refused, RunHandle, Runtime, SendError, SessionHandle, ShutdownReport, StartError, Stopped, SubagentStart,
-    SubagentStop, Subscription, Switched, TakesUp, Task, TaskFilter, TaskStatus, ToolAsked, ToolDone, Tree, Undone,
-    UsageView, UserMessage, WaitError, What,
+    AnswerError, Answered, Approver, AskError, AskOptions, Builder, Control, ControlError, Ended, Event, Events, Hooks,
+    Input, Next, OpenOptions, OpenSessionError, Options, PromptError, Receipt, RunHandle, Runtime, SendError,
+    SessionHandle, StartError, Subscription, WaitError, What,
 };
-pub use subtend_supervision::{Intensity, StartError as SupervisorsError};
 
 /// Agents: manifests and the catalog that holds them.
 pub mod agents {
@@ -85,6 +79,52 @@ pub mod agents {
     pub use subtend_agents::schema::front_matter;
     pub use subtend_agents::template::{BadTemplate, MinionTemplate};
     pub use subtend_session::dialect::Dialect;
+}
+
+/// Approvals: what calls wait for, and what was decided.
+pub mod approvals {
+    pub use subtend_actors::{Approval, DecidedBy, Decision};
+    pub use subtend_session::record::{AskBy, AskVerdict};
+}
+
+/// Branches of a session, and the alternatives of an answer.
+pub mod branches {
+    pub use subtend_actors::{Alternative, Alternatives, BranchInfo, BranchOptions, Switched};
+}
+
+/// Events beside [`Event`]: activity below a session, lines of JSON, changes of a queue.
+pub mod events {
+    pub use subtend_actors::EventsError;
+    pub use subtend_actors::activity::{Activity, Nested, Seen};
+    pub use subtend_actors::event::{Kind, Line, QueueEvent, QueueEvents};
+}
+
+/// The on-disk format: the records of a session, and the index rows that follow from them.
+///
+/// They change with the version of the format (`format 1`), not with that of the library: each version reads what earlier ones wrote.
+pub mod format {
+    pub use subtend_session::index::{Head, Inflight, Row, RowKey, RowKind};
+    pub use subtend_session::record::{
+        AgentOverride, AttemptDiscarded, BranchCreated, CallFinished, Carrier, ChildSpawned, ContinueAsked,
+        ContinueRefusal, From, Hold, InputAccepted, MetadataSet, Notice, NoticeTaken, Park, Prompt, QueueChange,
+        Record, Reserved, RunEnded, RunOpened, SessionCreated, SpawnGranted, SummarySet, TitleSet, TurnAnswered,
+    };
+}
+
+/// Hooks: what a host decides about messages, models, tools and subagents.
+pub mod hooks {
+    pub use subtend_actors::{
+        BeforeTool, Decided, ModelChoice, Refused, SubagentStart, SubagentStop, ToolAsked, ToolDone, UserMessage,
+    };
+}
+
+/// The host: prices, restarts, its start and its end.
+pub mod host {
+    pub use subtend_actors::tool_options::BadToolOptions;
+    pub use subtend_actors::{
+        BadPrice, BootError, BootProgress, BootReport, Price, Prices, ShutdownReport, Stopped, TakesUp, Undone,
+    };
+    pub use subtend_supervision::{Intensity, StartError as SupervisorsError};
 }
 
 /// The journal: stores, and reading what sessions did.
@@ -108,6 +148,7 @@ pub mod models {
     pub use subtend_models::scripted::{Builder as ScriptBuilder, ScriptError, Scripted, Step, When};
     pub use subtend_models::spec::{BadModel, BuildError, ModelSpec};
     pub use subtend_models::throttle::{BadRates, Rates};
+    pub use subtend_session::record::{Asked, Stop};
 }
 
 /// Tools: the trait, typed tools, the registry and the workspace.
@@ -127,7 +168,7 @@ pub mod tools {
     pub use subtend_tools::workspace::{Workspace, WorkspaceError};
 }
 
-/// The vocabulary: identities, outcomes, records, authority, limits.
+/// The vocabulary: identities, outcomes, authority, limits.
 pub mod session {
     pub use subtend_session::authority::{Access, Authority, Rule, RuleSet, Verdict};
     pub use subtend_session::call::{CallEnd, CallKind, CallResult, Invalid, ToolEffect, ToolErrorKind};
@@ -136,20 +177,24 @@ pub mod session {
         AttemptNo, BadHash, CallId, Epoch, Hash, InputId, Interned, Lsn, MsgRef, RunKey, RunNo, Seq, SessionId, Short,
         Text, TurnNo,
     };
-    pub use subtend_session::index::{Head, Inflight, Row, RowKey, RowKind};
     pub use subtend_session::limits::Limits;
     pub use subtend_session::message::{Message, ToolSpec, Transcript};
     pub use subtend_session::outcome::{Budget, By, FailKind, ModelFail, Outcome, OutcomeKind, Part, TimeLimit};
     pub use subtend_session::place::{BranchKind, Mode, OnRestart, Owner, Place, Service, Source};
-    pub use subtend_session::record::{
-        AgentOverride, AskBy, AskVerdict, Asked, AttemptDiscarded, BranchCreated, CallFinished, Carrier, ChildSpawned,
-        ContinueAsked, ContinueRefusal, From, Hold, InputAccepted, Lane, MetadataSet, Notice, NoticeTaken, Park,
-        Prompt, QueueChange, Record, Reserved, RunEnded, RunOpened, SessionCreated, SpawnGranted, Stop, SummarySet,
-        TitleSet, TurnAnswered,
-    };
     pub use subtend_session::settings::{Effort, Settings};
     pub use subtend_session::state::Phase;
     pub use subtend_session::usage::Usage;
+}
+
+/// Views: trees, tasks, queues and usage, read from the journal.
+pub mod views {
+    pub use subtend_actors::past::Past;
+    pub use subtend_actors::tree::TreeError;
+    pub use subtend_actors::{
+        Census, ChildUsage, ContextShare, FindError, QueueEntry, QueueKind, Task, TaskFilter, TaskStatus, Tree,
+        UsageView,
+    };
+    pub use subtend_session::record::Lane;
 }
 
 /// The example of the README, so that it compiles.

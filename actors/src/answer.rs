@@ -48,6 +48,7 @@ pub struct Answered {
 
 /// Why an input has no answer.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum AnswerError {
     /// The run that took the input ended without an answer to it.
     #[error("run {} ended before it answered the input: {}", .0.run, .0.outcome.kind().word())]

@@ -8,6 +8,7 @@ use crate::values::error::{SendError, WaitError};
 
 /// Why a prompt has no answer.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum PromptError {
     /// The session was not opened.
     #[error(transparent)]

@@ -133,6 +133,7 @@ pub enum OpenSessionError {
 
 /// What a shutdown left.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ShutdownReport {
     /// Whether everything at work ended within the grace.
     pub drained: bool,

@@ -29,6 +29,7 @@ impl Default for AskOptions {
 
 /// Why a typed question has no answer of its type.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum AskError {
     /// The question, or a correction, was not accepted.
     #[error(transparent)]

@@ -7,5 +7,6 @@ mod verification {
     mod circles;
     mod features;
     mod invariants;
+    mod surface;
     mod threats;
 }

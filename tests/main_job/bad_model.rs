@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
-use subtend::session::{CallEnd, FailKind, ModelFail, Outcome, Record, ToolErrorKind};
+use subtend::format::Record;
+use subtend::session::{CallEnd, FailKind, ModelFail, Outcome, ToolErrorKind};
 
 use super::record::{journals, sound};
 use crate::cli::call::{Done, User};

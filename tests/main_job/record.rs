@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use subtend::format::Record;
 use subtend::journal::{StoreSpec, open_store};
-use subtend::session::{Outcome, Record, RunNo, SessionId};
+use subtend::session::{Outcome, RunNo, SessionId};
 
 use crate::cli::call::{User, no_forks};
 

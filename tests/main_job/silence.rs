@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use subtend::format::Record;
 use subtend::journal::{Journal, StoreSpec, open_store};
 use subtend::models::{Scripted, Step};
-use subtend::session::{FailKind, Limits, ModelFail, Outcome, Record, TimeLimit};
+use subtend::session::{FailKind, Limits, ModelFail, Outcome, TimeLimit};
 use subtend::{OpenOptions, Runtime};
 use tokio::time::Instant;
 

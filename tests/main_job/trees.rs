@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
-use subtend::session::{CallEnd, Outcome, Record};
+use subtend::format::Record;
+use subtend::session::{CallEnd, Outcome};
 
 use super::answers::ask;
 use super::planted;

@@ -36,7 +36,7 @@ pub(crate) fn kept(user: &User) -> Vec<Kept> {
     let journal = open_store(&StoreSpec::Redb(user.data().join("redb"))).expect("the store opens");
     let mut heads = journal.heads().expect("heads");
     heads.sort_by_key(|(id, head)| (head.depth, *id));
-    let session = |(id, head): &(_, subtend::session::Head)| {
+    let session = |(id, head): &(_, subtend::format::Head)| {
         let stored = journal.records(*id).expect("records");
         Kept {
             id: id.to_string(),

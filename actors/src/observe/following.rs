@@ -23,6 +23,7 @@ const PAGE: usize = 128;
 
 /// Why the events of a session end early.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum EventsError {
     /// The runtime was shut down before the reader had caught up, or its journal failed: go on from the last record that
     /// was seen when the store is opened again.

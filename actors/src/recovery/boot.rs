@@ -34,6 +34,7 @@ const REVIVALS: u32 = 3;
 
 /// How far the boot is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BootProgress {
     /// Sessions that are done with.
     pub done: usize,
