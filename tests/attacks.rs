@@ -13,6 +13,8 @@ mod eyes;
 mod files;
 #[cfg(unix)]
 mod flood;
+#[cfg(target_os = "linux")]
+mod held;
 mod ids;
 mod imports;
 mod inheritance;

@@ -11,15 +11,15 @@
 //!   files and directories that are there. What cannot be said so is not granted: in a directory that is allowed in part
 //!   nothing can be made, renamed or removed. A file that has a second name (a hard link) is granted only where no name of it
 //!   in the workspace is denied. `Ask` counts as denied: nobody can be asked by the system.
-//! * **Other files** ([`places()`]): commands can read and execute programs, libraries and settings of the system (`/usr`, `/etc`,
-//!   …), the directories on `PATH` with the libraries beside them, and toolchains (rustup's, those of pyenv, nvm and others,
-//!   the registry of cargo). They can write a directory of their own, in `TMPDIR` and `HOME`. All else is out of reach: the
+//! * **Other files** ([`places()`]): commands can read and execute programs, libraries and settings of the system (`/usr`, and of
+//!   `/etc` what everybody may read), the directories on `PATH` with the libraries beside them, and toolchains (rustup's, those of
+//!   pyenv, nvm and others, the registry of cargo), unless a link of the workspace leads there. They can write a directory of their own, in `TMPDIR` and `HOME`. All else is out of reach: the
 //!   rest of the person's home, and above all keys and credentials, which no entry on `PATH` opens.
 //! * **Network**, unless all of `net.fetch` is allowed: no socket can be made, be it of TCP, UDP or any other kind; TCP is
 //!   denied by Landlock besides. Unix sockets can never be made under the sandbox: whoever listens there (a container engine,
 //!   a service manager, an agent of keys) would do for the command what it may not do itself.
-//! * **The kernel**: a command has no capabilities, makes and enters no namespace of users, and changes no owner and no extended
-//!   attribute of any file.
+//! * **The kernel**: a command has no capabilities, makes and enters no namespace of users, changes no owner and no extended
+//!   attribute of any file, reaches no key ring, and changes neither limits nor priorities of other processes.
 //!
 //! # What is not held
 //!
@@ -30,9 +30,13 @@
 
 #[cfg(target_os = "linux")]
 mod domain;
+#[cfg(unix)]
+mod outside;
 mod places;
 #[cfg(target_os = "linux")]
 mod scratch;
+#[cfg(target_os = "linux")]
+mod settings;
 #[cfg(target_os = "linux")]
 mod survey;
 #[cfg(target_os = "linux")]
@@ -41,6 +45,7 @@ mod syscalls;
 #[cfg(target_os = "linux")]
 pub(crate) use survey::unread;
 
+use std::path::Path;
 use std::process::{Child, Command};
 
 use subtend_session::authority::Authority;
@@ -89,9 +94,9 @@ pub fn probe() -> Result<Strength, Unsupported> {
     found.map_err(|why| Unsupported { why: why.into() })
 }
 
-/// Lists what a held command can use besides its workspace, by the environment of this process.
-pub fn places() -> Places {
-    Places::of_process()
+/// Lists what a held command can use besides its `workspace`, by the environment of this process.
+pub fn places(workspace: &Path) -> Places {
+    Places::of_process(workspace)
 }
 
 /// Whether `authority` sets a command limits, so that it may run in a sandbox only.
@@ -117,7 +122,8 @@ pub(crate) struct Held {
 #[cfg(target_os = "linux")]
 pub(crate) fn start(mut command: Command, authority: Authority) -> Result<Held, String> {
     let scratch = scratch::Scratch::make().map_err(|error| format!("no directory can be made for it: {error}"))?;
-    let places = places();
+    let here = std::env::current_dir().map_err(|error| format!("the workspace has no place any more: {error}"))?;
+    let places = places(&here);
     command.envs(places.variables.iter().map(|(name, path)| (name, path)));
     command.env("TMPDIR", scratch.path()).env("HOME", scratch.path());
     let path = scratch.path().to_owned();

@@ -102,3 +102,27 @@ fn a_held_command_makes_no_namespace_and_gives_no_file_away() {
     assert!(!is_root() || free.contains("granted: chown 65534 a.txt"), "{free}");
     assert!(free.contains("granted: unshare") || free.contains("granted: python3"), "{free}");
 }
+
+/// Asks to change the guard, which is outside of the domain, and for the person's key ring.
+const OTHERS: &str = "for ask in 'prlimit --pid $PPID --core=0' 'renice -n 19 -p $PPID' 'ionice -c 3 -p $PPID' 'python3 ring'; do
+    case $ask in python3*) python3 -c 'import ctypes, platform
+number = 250 if platform.machine() == \"x86_64\" else 219
+exit(ctypes.CDLL(None).syscall(number, 0, -3, 0) < 0)';; *) eval $ask;; esac > /dev/null 2>&1 && echo \"granted: $ask\"; done; true";
+
+#[test]
+fn held_command_changes_no_other_process_and_no_key_ring() {
+    if sandbox::probe() != Ok(Strength::FilesAndNetwork) {
+        println!("not tried: this system has no sandbox");
+        return;
+    }
+    for ordinary in [false, true] {
+        let held = said(OTHERS, true, CommandLimits::default(), ordinary);
+        assert!(!held.contains("granted"), "ordinary {ordinary}: {held}");
+    }
+    // Its own it lowers as ever.
+    let own = said("ulimit -n 50 && nice -n 5 true && echo lowered", true, CommandLimits::default(), false);
+    assert!(own.contains("lowered"), "{own}");
+    // The control: without a sandbox it does.
+    let free = said(OTHERS, false, CommandLimits::default(), false);
+    assert!(free.contains("granted: prlimit") && free.contains("granted: renice"), "{free}");
+}

@@ -16,7 +16,7 @@ pub(super) fn look() -> Vec<Finding> {
     };
     let mut findings = vec![version(), engines(&built_in()), providers, sandbox(sandbox::probe())];
     if sandbox::probe().is_ok() {
-        findings.push(granted(&sandbox::places()));
+        findings.push(granted(&sandbox::places(&std::env::current_dir().unwrap_or_default())));
     }
     findings.push(guard());
     findings

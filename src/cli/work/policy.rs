@@ -65,7 +65,7 @@ pub(super) fn bounds(
     let mut paths = store.kept()?;
     paths.extend(settings::user_file().and_then(|file| file.parent().map(Path::to_owned)));
     let kept = HostPolicy::kept(workspace.path(), &paths).map_err(|error| Fail::Usage(error.to_string()))?;
-    let readable = sandbox::places().readable;
+    let readable = sandbox::places(workspace.path()).readable;
     if let Some((path, place)) = paths.iter().find_map(|path| Some((path, within(path, &readable)?))) {
         let (path, place) = (path.display(), place.display());
         let why = format!("{path} lies in {place}, which every command may read; name another directory (--data DIR)");

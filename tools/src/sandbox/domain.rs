@@ -11,7 +11,8 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use subtend_session::authority::Authority;
 
-use super::places::{PROC, Places, RESOLVERS, SYSTEM};
+use super::places::{PROC, Places, RESOLVERS, SETTINGS, SYSTEM};
+use super::settings::readable_by_all;
 use super::survey::{Grant, Survey};
 use super::{FILES, Strength, limits_network, syscalls};
 
@@ -58,7 +59,14 @@ pub(super) fn enter(authority: &Authority, scratch: &Path, places: &Places) -> R
         apart(&std::env::current_dir().map_err(gone)?, &mut readable)?;
     }
     for path in readable {
-        allow(&mut rules, path, AccessFs::from_read(FS))?;
+        if path == Path::new(SETTINGS) {
+            allow(&mut rules, path, AccessFs::ReadDir.into())?;
+            for path in readable_by_all(path) {
+                allow(&mut rules, &path, AccessFs::from_read(FS))?;
+            }
+        } else {
+            allow(&mut rules, path, AccessFs::from_read(FS))?;
+        }
     }
     for path in &places.devices {
         allow(&mut rules, path, AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate)?;

@@ -3,9 +3,18 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+#[cfg(unix)]
+use super::outside::resolve;
+#[cfg(not(unix))]
+fn resolve(path: &Path, _: &Path) -> Option<PathBuf> {
+    path.canonicalize().ok()
+}
+
 /// Programs, libraries and settings of the system.
 pub(super) const SYSTEM: [&str; 10] =
-    ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/nix/store", "/sys/devices/system/cpu"];
+    ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", SETTINGS, "/nix/store", "/sys/devices/system/cpu"];
+/// Settings of the system, keys and hashes of passwords among them.
+pub(super) const SETTINGS: &str = "/etc";
 /// Of processes; those outside of the domain keep their own to themselves.
 pub(super) const PROC: &str = "/proc";
 /// Where names of hosts are looked up on systems that keep `/etc/resolv.conf` elsewhere.
@@ -60,7 +69,7 @@ const MAX_LINKS: usize = 2_000;
 /// What every held command can use besides its workspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
-    /// Files and directories that it can read and execute, with all below them.
+    /// Files and directories that it can read and execute, with all below them; of settings (`/etc`) what everybody may read.
     pub readable: Vec<PathBuf>,
     /// Of these, the ones that it has only where the network is allowed.
     pub with_network: Vec<PathBuf>,
@@ -74,12 +83,14 @@ pub struct Places {
 
 impl Places {
     /// Finds the places by the environment of this process.
-    pub(super) fn of_process() -> Self {
-        Self::of(std::env::home_dir(), &|name| std::env::var_os(name))
+    pub(super) fn of_process(workspace: &Path) -> Self {
+        let workspace = workspace.canonicalize().unwrap_or_else(|_| workspace.to_owned());
+        Self::of(&workspace, std::env::home_dir(), &|name| std::env::var_os(name))
     }
 
-    /// Finds the places by a home directory and the variables of an environment.
-    fn of(home: Option<PathBuf>, variable: &dyn Fn(&str) -> Option<OsString>) -> Self {
+    /// Finds the places by a home directory and the variables of an environment. What lies in `workspace`, a path without links, or is
+    /// reached by a link in it, is none: whoever writes there could open any file.
+    fn of(workspace: &Path, home: Option<PathBuf>, variable: &dyn Fn(&str) -> Option<OsString>) -> Self {
         let existing =
             |paths: &[&str]| paths.iter().map(PathBuf::from).filter(|path| path.exists()).collect::<Vec<_>>();
         let mut readable = existing(&SYSTEM);
@@ -89,8 +100,10 @@ impl Places {
         // Without a home directory it is unknown what must be kept from commands.
         let Some(home) = home.and_then(|home| home.canonicalize().ok()) else { return places };
         let path = variable("PATH").unwrap_or_default();
-        let mut wanted: Vec<PathBuf> =
-            std::env::split_paths(&path).filter(|dir| dir.is_absolute()).flat_map(|dir| on_path(&dir)).collect();
+        let mut wanted: Vec<PathBuf> = std::env::split_paths(&path)
+            .filter(|dir| dir.is_absolute())
+            .flat_map(|dir| on_path(&dir, workspace))
+            .collect();
         for (name, default, parts) in TOOLCHAINS {
             let named = variable(name).map(PathBuf::from);
             let is_default = named.is_none();
@@ -102,7 +115,7 @@ impl Places {
             }
         }
         let mut covered: Vec<PathBuf> = places.readable.iter().filter_map(|path| path.canonicalize().ok()).collect();
-        for real in wanted.iter().filter_map(|path| path.canonicalize().ok()) {
+        for real in wanted.iter().filter_map(|path| resolve(path, workspace)) {
             if covered.iter().any(|granted| real.starts_with(granted)) {
                 continue;
             }
@@ -122,7 +135,10 @@ impl Places {
 }
 
 /// A directory on `PATH`, the libraries beside it, and the files that its links lead to.
-fn on_path(dir: &Path) -> Vec<PathBuf> {
+fn on_path(dir: &Path, workspace: &Path) -> Vec<PathBuf> {
+    if resolve(dir, workspace).is_none() {
+        return Vec::new();
+    }
     let mut wanted = vec![dir.to_owned()];
     let is_bin = dir.file_name().is_some_and(|name| name == "bin" || name == "sbin");
     if let Some(above) = dir.parent().filter(|_| is_bin) {
@@ -167,7 +183,7 @@ mod tests {
 
     fn places(home: &Path, path: &[PathBuf]) -> Places {
         let path = std::env::join_paths(path).unwrap();
-        Places::of(Some(home.into()), &|name| (name == "PATH").then(|| path.clone()))
+        Places::of(&home.join("work"), Some(home.into()), &|name| (name == "PATH").then(|| path.clone()))
     }
 
     /// What is granted below `home`.

@@ -18,6 +18,11 @@ mod number {
     pub(super) const CHOWN: &[i64] = &[92, 93, 94, 260];
     /// Of `setxattr` and `removexattr` all forms.
     pub(super) const ATTRIBUTES: &[i64] = &[188, 189, 190, 197, 198, 199];
+    /// `add_key`, `request_key`, `keyctl`.
+    pub(super) const KEY_RINGS: &[i64] = &[248, 249, 250];
+    pub(super) const PRLIMIT: i64 = 302;
+    /// `setpriority`, `ioprio_set`.
+    pub(super) const PRIORITIES: &[i64] = &[141, 251];
 }
 #[cfg(not(target_arch = "x86_64"))]
 mod number {
@@ -29,6 +34,11 @@ mod number {
     pub(super) const CHOWN: &[i64] = &[54, 55];
     /// Of `setxattr` and `removexattr` all forms.
     pub(super) const ATTRIBUTES: &[i64] = &[5, 6, 7, 14, 15, 16];
+    /// `add_key`, `request_key`, `keyctl`.
+    pub(super) const KEY_RINGS: &[i64] = &[217, 218, 219];
+    pub(super) const PRLIMIT: i64 = 261;
+    /// `setpriority`, `ioprio_set`.
+    pub(super) const PRIORITIES: &[i64] = &[140, 30];
 }
 /// Makes and connects sockets without a call that a filter sees.
 const IO_URING_SETUP: i64 = 425;
@@ -52,7 +62,8 @@ const EACCES: u32 = 13;
 const ENOSYS: u32 = 38;
 
 /// The filters for this machine: with `network`, sockets of the internet protocols and of the kernel's own can be made, else none.
-/// No namespace of users is made or entered, and no owner or attribute of a file is changed: Landlock does not know of these.
+/// No namespace of users is made or entered, no owner or attribute of a file is changed, no key ring is reached, and limits and
+/// priorities are set of the caller alone: Landlock does not know of these.
 pub(super) fn filter(network: bool) -> Result<Vec<BpfProgram>, String> {
     let arch = std::env::consts::ARCH;
     let target = TargetArch::try_from(arch).map_err(|_| format!("there is no filter of system calls for {arch}"))?;
@@ -67,7 +78,17 @@ pub(super) fn filter(network: bool) -> Result<Vec<BpfProgram>, String> {
     let new_user = SeccompCondition::new(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(NEW_USER), NEW_USER);
     let new_user = vec![SeccompRule::new(vec![new_user.map_err(failed)?]).map_err(failed)?];
     let mut denied = vec![(number::SOCKET, sockets), (number::CLONE, new_user.clone()), (number::UNSHARE, new_user)];
-    let whole = [number::CHOWN, number::ATTRIBUTES, &ATTRIBUTES_AT, &[number::SETNS, IO_URING_SETUP]];
+    let whole =
+        [number::CHOWN, number::ATTRIBUTES, &ATTRIBUTES_AT, number::KEY_RINGS, &[number::SETNS, IO_URING_SETUP]];
+    // 0 is the caller itself.
+    let others = |argument| {
+        let other = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, 0).map_err(failed)?;
+        SeccompRule::new(vec![other]).map(|rule| vec![rule]).map_err(failed)
+    };
+    denied.push((number::PRLIMIT, others(0)?));
+    for call in number::PRIORITIES {
+        denied.push((*call, others(1)?));
+    }
     denied.extend(whole.into_iter().flatten().map(|call| (*call, Vec::new())));
     // Calls of another architecture end the process: their numbers mean something else.
     let program = |denied: Vec<(i64, Vec<SeccompRule>)>, errno| {

@@ -1,0 +1,79 @@
+//! Files outside of the workspace that a held command must not read, whatever leads there.
+
+use std::os::unix::fs::{MetadataExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use subtend_tools::policy::PROTECTED;
+use subtend_tools::sandbox::{self, Strength};
+
+use crate::call::{Under, User};
+use super::scene::SECRET;
+
+/// What a held command says, with the directories `path` in front on `PATH`.
+fn says(user: &User, path: &[PathBuf], script: &str, more: &[&str]) -> String {
+    let call = json!({"tool": "shell", "args": {"command": script}});
+    let steps: [Value; 2] = [json!({"calls": [call]}), json!({"text": "done"})];
+    let model = user.script(&json!({"rules": [{"agent": "*", "steps": steps}]}).to_string());
+    let args = ["run", "--json", "--model", &model, "go", "--allow", "shell.run", "--allow", "fs.*"];
+    let mut command = user.command(&[&args[..], more].concat());
+    let system = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).collect::<Vec<_>>();
+    command.env("PATH", std::env::join_paths(path.iter().chain(&system)).expect("a PATH"));
+    let done = Under::start(command, "").done();
+    assert_eq!(done.code, Some(0), "{done:?}");
+    done.out
+}
+
+/// What a plain shell says: nothing limits the session, not even what protects configuration of agents.
+fn says_free(user: &User, script: &str) -> String {
+    let spelled: Vec<String> = PROTECTED.iter().map(|path| format!("fs.write={path}/**")).collect();
+    let lifted = spelled.iter().flat_map(|rule| ["--allow", rule]);
+    says(user, &[], script, &lifted.chain(["--allow", "net.fetch"]).collect::<Vec<_>>())
+}
+
+fn holds() -> bool {
+    sandbox::probe().is_ok_and(|strength| strength == Strength::FilesAndNetwork)
+}
+
+/// A directory of the workspace on `PATH`, as of a virtual environment: its links, and links to it, open nothing. The control: a link
+/// of the person's own directory on `PATH` leads to a program that can be read.
+#[test]
+fn links_of_the_workspace_on_path_open_nothing() {
+    let user = User::new();
+    let home = user.workspace().with_file_name("outside");
+    for (path, text) in [("private.txt", SECRET), ("private/lib.txt", SECRET), ("tool", SECRET)] {
+        std::fs::create_dir_all(home.join(path).parent().expect("a folder")).expect("a folder");
+        std::fs::write(home.join(path), text).expect("a file");
+    }
+    let (bin, own) = (user.workspace().join(".venv/bin"), home.join("bin"));
+    std::fs::create_dir_all(&bin).expect("a folder");
+    std::fs::create_dir_all(&own).expect("a folder");
+    let link = |to: &Path, at: PathBuf| symlink(to, at).expect("a link");
+    link(&home.join("private.txt"), bin.join("x"));
+    link(&home.join("private"), user.workspace().join(".venv/lib"));
+    link(&bin.join("x"), own.join("through"));
+    let script = format!("cat {0}/private.txt {0}/private/lib.txt", home.display());
+    let path = [bin, own.clone()];
+    assert!(!says(&user, &path, &script, &[]).contains(SECRET));
+    link(&home.join("tool"), own.join("tool"));
+    assert_eq!(says(&user, &path, "cat ../outside/tool", &[]).contains(SECRET), holds());
+    assert!(says_free(&user, &script).contains(SECRET));
+}
+
+/// Settings that are for the superuser alone, such as hashes of passwords. The control: a plain shell reads what its user may.
+#[test]
+fn held_command_reads_settings_that_everybody_may_read() {
+    let user = User::new();
+    let own = |path: &&str| Path::new(path).metadata().is_ok_and(|found| found.mode() & 0o004 == 0);
+    let Some(hidden) = ["/etc/shadow", "/etc/gshadow", "/etc/sudoers"].into_iter().find(own) else {
+        println!("not tried: this system keeps no settings for the superuser alone");
+        return;
+    };
+    let script =
+        format!("cat /etc/passwd > /dev/null && echo settings; head -c 1 {hidden} > /dev/null && echo spoiled");
+    let held = says(&user, &[], &script, &[]);
+    assert!(!held.contains("\"content\":\"settings\\nspoiled") && !held.contains("\\nspoiled"), "{held}");
+    assert_eq!(held.contains("settings\\n"), holds(), "{held}");
+    let free = says_free(&user, &script);
+    assert_eq!(free.contains("\\nspoiled"), std::fs::File::open(hidden).is_ok(), "{free}");
+}
