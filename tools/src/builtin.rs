@@ -16,6 +16,7 @@ mod ignores;
 mod level;
 mod process;
 mod replace;
+mod room;
 #[cfg(test)]
 mod tests;
 

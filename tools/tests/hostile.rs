@@ -49,6 +49,14 @@ fn ignore_file(bytes: usize) -> String {
 /// A regular expression that takes some 100 MB where nothing bounds it.
 const GREEDY: &str = r"(\w{200}\s){20}(\w{50}|\d{90}){15}";
 
+/// Files of one directory: more than a call holds.
+const NAMES: usize = 40_000;
+
+/// A name as long as names may be.
+fn name(n: usize) -> String {
+    format!("{n:0>250}")
+}
+
 async fn call(dir: &Path, registry: &Registry, tool: &str, args: Value) -> Result<String, ToolError> {
     let call = scene::call(dir, Authority::allow_all(), args);
     registry.get(tool).unwrap().run(call).await.map(|output| output.content.to_string())
@@ -80,6 +88,21 @@ fn role() {
             let calls = (0..CALLS).map(|n| call(dir, &registry, "search", search(n)));
             let found = runtime.block_on(futures_util::future::join_all(calls));
             println!("{:?}", found[0]);
+        }
+        "edits" => {
+            let args = json!({"path": "a", "old": "a", "new": "b".repeat(1 << 20), "replace_all": true});
+            println!("{:?}", runtime.block_on(call(dir, &registry, "edit", args)));
+        }
+        "names" => {
+            let args =
+                |tool: &str| if tool == "list" { json!({"glob": "no"}) } else { json!({"glob": "no", "pattern": "n"}) };
+            let calls = ["list", "search"].into_iter().map(|tool| call(dir, &registry, tool, args(tool)));
+            println!("{:?}", runtime.block_on(futures_util::future::join_all(calls)));
+        }
+        "unbounded edits" => drop("a".repeat(1 << 20).replace('a', &"b".repeat(1 << 20))),
+        "unbounded names" => {
+            let entry = [name(0), name(0), name(0)];
+            drop(vec![entry; 16 * NAMES]);
         }
         "unbounded nesting" => drop(globset::Glob::new(&nested(20_000)).unwrap().compile_matcher()),
         "unbounded alternates" => drop(globset::Glob::new(&"?".repeat(1 << 20)).unwrap().compile_matcher()),
@@ -163,11 +186,30 @@ fn regular_expressions_take_little_memory_together() {
     bounded("regexes", dir.path());
 }
 
+#[test]
+fn edit_that_would_fill_the_memory_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("a"), "a".repeat(1 << 20)).unwrap();
+    let said = bounded("edits", dir.path());
+    assert!(said.contains("`a` would have 1099511627776 bytes; 16777216 is the most that edit can make"), "{said}");
+    assert_eq!(std::fs::metadata(dir.path().join("a")).unwrap().len(), 1 << 20);
+}
+
+#[test]
+fn directory_of_many_long_names_is_read_in_part() {
+    let dir = tempfile::tempdir().unwrap();
+    (0..NAMES).for_each(|n| drop(std::fs::File::create(dir.path().join(name(n))).unwrap()));
+    let said = bounded("names", dir.path());
+    assert_eq!(said.matches("1 directory read in part, too many entries").count(), 2, "{said}");
+}
+
 /// The controls: without bounds the libraries end the process, or take more memory than there is.
 #[test]
 fn without_bounds_the_process_ends() {
     let dir = tempfile::tempdir().unwrap();
-    for role in ["unbounded nesting", "unbounded alternates", "unbounded ignores", "unbounded regexes"] {
+    let unbounded =
+        ["nesting", "alternates", "ignores", "regexes", "edits", "names"].map(|of| format!("unbounded {of}"));
+    for role in &unbounded {
         let output = play(role, dir.path(), idle() + ROOM);
         assert!(!output.status.success(), "{role}: {}", String::from_utf8_lossy(&output.stdout));
     }

@@ -63,6 +63,12 @@ impl Builtin for Edit {
                 places(&text, &args.old)
             )));
         }
+        let size = size_after(&text, found, &args);
+        if size > MAX_FILE {
+            return Err(ToolError::limit(format!(
+                "`{path}` would have {size} bytes; {MAX_FILE} is the most that edit can make: replace less of it"
+            )));
+        }
         let changed = text.replace(&args.old, &args.new);
         let target = Target::find(job, Self::ACTIONS, &real)?;
         job.go_on()?;
@@ -77,6 +83,12 @@ impl Builtin for Edit {
         let times = count(len(found), "occurrence", "occurrences");
         Ok(ToolOutput::text(format!("replaced {times} in `{real}`, the first at line {}", line_of(&text, first))))
     }
+}
+
+/// Bytes of the text once `found` occurrences are replaced: known before memory is taken for them.
+fn size_after(text: &str, found: usize, args: &Args) -> u64 {
+    let (gone, new) = (len(found).saturating_mul(len(args.old.len())), len(found).saturating_mul(len(args.new.len())));
+    len(text.len()).saturating_sub(gone).saturating_add(new)
 }
 
 fn text(job: &Job, path: &str, real: &str) -> Result<String, ToolError> {

@@ -18,6 +18,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::ignores::Budget;
+use super::room::Room;
 use crate::path::resource;
 use crate::schema;
 use crate::tool::{Progress, Tool, ToolCall, ToolError, ToolKey, ToolOutput};
@@ -61,6 +62,7 @@ pub(crate) struct Job {
     authority: Arc<Authority>,
     other_names: OtherNames,
     pub(super) ignores: Budget,
+    pub(super) room: Room,
     /// The verdict under which the call itself runs: `Ask` after a person's word.
     granted: Verdict,
 }
@@ -172,6 +174,7 @@ impl<B: Builtin> Tool for FileTool<B> {
                 cancel,
                 other_names: OtherNames::new(&call.authority),
                 ignores: Budget::new(),
+                room: Room::default(),
                 authority: call.authority,
                 granted: granted.unwrap_or(Verdict::Allow),
             };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::file_tool::Job;
 use super::ignores::Ignores;
+use super::room::Held;
 use crate::path::join;
 use crate::tool::ToolError;
 use crate::workspace::beneath;
@@ -29,6 +30,8 @@ pub(super) struct Item {
     pub(super) path: String,
     /// From the workspace, as the system has it: names need not be UTF-8.
     pub(super) os: PathBuf,
+    /// Its part of the call's room; none of an entry that was named outright.
+    pub(super) _held: Option<Held>,
 }
 
 /// A directory's entries: directories first, each kind by name.
@@ -82,11 +85,14 @@ impl Level {
                 (_, _, true) => Kind::Link,
                 (false, false, false) => Kind::Other,
             };
-            level.take(
-                job,
-                path,
-                Item { kind, name: name.to_string_lossy().into_owned(), path: String::new(), os: base.join(name) },
-            );
+            let (os, name) = (base.join(&name), name.to_string_lossy().into_owned());
+            // The path as it is shown is as long as that of the system.
+            let names = name.len().saturating_add(os.as_os_str().len().saturating_mul(2));
+            let Some(held) = job.room.hold(names) else {
+                job.room.crowd();
+                break;
+            };
+            level.take(job, path, Item { kind, name, path: String::new(), os, _held: Some(held) });
         }
         level.items.sort_unstable_by(|a, b| (a.kind != Kind::Dir, &a.os).cmp(&(b.kind != Kind::Dir, &b.os)));
         Ok(Ok(level))

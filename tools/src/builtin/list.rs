@@ -13,6 +13,7 @@ use super::filter::Filter;
 use super::ignores::ASIDE;
 use super::level::{self, Item, Kind, Level};
 use super::open;
+use super::room::{CROWDED, CROWDED_ONE};
 use crate::bounded::{Bounded, count, name};
 use crate::tool::{ToolError, ToolOutput};
 use crate::workspace::names::READ;
@@ -73,7 +74,7 @@ impl Builtin for List {
         } else {
             let kind = if metadata.is_file() { Kind::File } else { Kind::Other };
             let name = real.rsplit('/').next().unwrap_or(&real).to_owned();
-            listing.entry(&Item { kind, name, path: real.to_string(), os: Path::new(&*real).into() });
+            listing.entry(&Item { kind, name, path: real.to_string(), os: Path::new(&*real).into(), _held: None });
         }
         Ok(listing.finish(args.depth))
     }
@@ -218,6 +219,7 @@ impl Listing<'_> {
             (denied, "entry not permitted", "entries not permitted"),
             (unreadable, "directory unreadable", "directories unreadable"),
             (self.job.ignores.aside(), "ignore file or line of one left aside, too large", ASIDE),
+            (self.job.room.crowded(), CROWDED_ONE, CROWDED),
         ];
         said.extend(notes.iter().filter(|(n, _, _)| *n > 0).map(|(n, one, many)| count(*n, one, many)));
         if closed > 0 {

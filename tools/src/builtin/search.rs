@@ -15,6 +15,7 @@ use super::filter::Filter;
 use super::ignores::ASIDE;
 use super::level::{self, Item, Kind, Level};
 use super::open;
+use super::room::{CROWDED, CROWDED_ONE};
 use crate::bounded::{self, Bounded, count};
 use crate::tool::{ToolError, ToolOutput};
 use crate::workspace::failure;
@@ -95,6 +96,7 @@ impl Builtin for Search {
             filter,
             max: args.max_matches,
             files: args.files.then(Vec::new),
+            passed_over: 0,
             out: Bounded::new(job.max_bytes),
             seen: Seen::default(),
         };
@@ -160,6 +162,8 @@ struct Hunt<'a> {
     max: u64,
     /// Matching files, where they are listed: whether the path matches, and matching lines.
     files: Option<Vec<(bool, u64, String)>>,
+    /// Files that matched and are not among `files` any more: others come before them.
+    passed_over: u64,
     out: Bounded,
     seen: Seen,
 }
@@ -231,6 +235,13 @@ impl Hunt<'_> {
             if by_path || found.matches > 0 {
                 files.push((by_path, found.matches, bounded::name(path).into_owned()));
             }
+            // What is shown are the first ones: the others need not be held.
+            let most = usize::try_from(self.max).unwrap_or(usize::MAX);
+            if files.len() >= most.saturating_mul(2).saturating_add(1_000) {
+                rank(files);
+                self.passed_over = self.passed_over.saturating_add(bounded::len(files.len().saturating_sub(most)));
+                files.truncate(most);
+            }
         }
         self.seen.matches = self.seen.matches.saturating_add(found.matches);
         self.seen.matching_files = self.seen.matching_files.saturating_add(u64::from(found.matches > 0));
@@ -245,13 +256,13 @@ impl Hunt<'_> {
 
     /// Lists files instead of lines; gives how many of them there are.
     fn list_files(&mut self, mut files: Vec<(bool, u64, String)>) -> u64 {
-        files.sort_by(|one, other| (other.0, other.1, &one.2).cmp(&(one.0, one.1, &other.2)));
+        rank(&mut files);
         for (_, matches, path) in files.iter().take(usize::try_from(self.max).unwrap_or(usize::MAX)) {
             if self.out.line(&format!("{path}  {}", count(*matches, "matching line", "matching lines"))) {
                 self.seen.shown = self.seen.shown.saturating_add(1);
             }
         }
-        bounded::len(files.len())
+        bounded::len(files.len()).saturating_add(self.passed_over)
     }
 
     fn finish(mut self) -> ToolOutput {
@@ -278,10 +289,16 @@ impl Hunt<'_> {
             (closed, "directory unreadable", "directories unreadable"),
             (denied, "entry not permitted", "entries not permitted"),
             (self.job.ignores.aside(), "ignore file or line of one left aside, too large", ASIDE),
+            (self.job.room.crowded(), CROWDED_ONE, CROWDED),
         ];
         said.extend(notes.iter().filter(|(n, _, _)| *n > 0).map(|(n, one, many)| count(*n, one, many)));
         self.out.finish(&format!("[{}]", said.join("; ")))
     }
+}
+
+/// Puts those whose path matches first, then those with most matches.
+fn rank(files: &mut [(bool, u64, String)]) {
+    files.sort_by(|one, other| (other.0, other.1, &one.2).cmp(&(one.0, one.1, &other.2)));
 }
 
 /// A file that reads no further once the call was cancelled.

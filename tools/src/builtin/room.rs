@@ -1,0 +1,71 @@
+//! What one call may hold of directories that it goes through: their names are made by whoever writes there.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Bytes of entries that one call holds at the same time.
+const MAX_HELD: usize = 32 << 20;
+/// Bytes of an entry besides those of its names.
+const ENTRY: usize = 160;
+
+/// How several directories that were read in part are noted.
+pub(super) const CROWDED: &str = "directories read in part, too many entries";
+/// … and one.
+pub(super) const CROWDED_ONE: &str = "directory read in part, too many entries";
+
+/// The room of one call.
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    held: Arc<AtomicUsize>,
+    crowded: Cell<u64>,
+}
+
+/// An entry's part of the room, given back when this is dropped.
+#[derive(Debug)]
+pub(super) struct Held {
+    bytes: usize,
+    of: Arc<AtomicUsize>,
+}
+
+impl Room {
+    /// Takes room for an entry with names of so many bytes; `None` where there is none left.
+    pub(super) fn hold(&self, names: usize) -> Option<Held> {
+        let bytes = names.saturating_add(ENTRY);
+        let held = self.held.fetch_add(bytes, Ordering::Relaxed);
+        // Dropped, it gives back what does not fit.
+        let taken = Held { bytes, of: Arc::clone(&self.held) };
+        (held.saturating_add(bytes) <= MAX_HELD).then_some(taken)
+    }
+
+    /// Notes a directory that was read in part.
+    pub(super) fn crowd(&self) {
+        self.crowded.set(self.crowded.get().saturating_add(1));
+    }
+
+    /// Directories that were read in part.
+    pub(super) fn crowded(&self) -> u64 {
+        self.crowded.get()
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.of.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_given_back_when_entries_are_dropped() {
+        let room = Room::default();
+        let all = room.hold(MAX_HELD - ENTRY);
+        assert!(all.is_some() && room.hold(0).is_none() && room.hold(1).is_none());
+        drop(all);
+        assert!(room.hold(0).is_some());
+        assert!(room.hold(usize::MAX).is_none() && room.hold(0).is_some());
+    }
+}
