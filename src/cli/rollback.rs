@@ -1,11 +1,12 @@
 //! `subtend rollback`: what a run that failed said is hidden.
 
-use serde_json::json;
+use serde_json::json as object;
 use subtend_session::ids::RunNo;
 
 use super::control;
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
+use super::json;
 
 /// Hides what a run said that did not complete: no later call of its model and no later branch is given it.
 ///
@@ -33,7 +34,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     control::with(&args.store, &args.session, async |session| {
         let run = session.roll_back(args.run.map(RunNo)).await?;
         if args.json {
-            control::say(&json!({"session": session.id(), "run": run, "rolled_back": true}).to_string())?;
+            control::say(&json::text(&object!({"session": session.id(), "run": run, "rolled_back": true}))?)?;
         } else {
             control::say(&format!(
                 "session {}: run {run} is rolled back; what it changed in files stays",

@@ -50,6 +50,7 @@ impl Trust {
     /// line on stderr, also where nothing else is told there.
     pub(crate) fn settle(workspace: &Workspace, flag: bool, machine: bool) -> Result<Self, Fail> {
         let brought = Brought::of(workspace);
+        brought.forget_nothing(workspace)?;
         if flag || by_variable() || brought.is_nothing() {
             return Ok(Self::Used);
         }
@@ -70,9 +71,11 @@ impl Trust {
 
     /// Settles it for a verb that asks nothing: what is left aside is one line on stderr.
     pub(crate) fn told(workspace: &Workspace) -> Result<Self, Fail> {
+        let brought = Brought::of(workspace);
+        brought.forget_nothing(workspace)?;
         let trust = Self::silent(workspace)?;
         if trust == Self::Aside {
-            Brought::of(workspace).left_aside()?;
+            brought.left_aside()?;
         }
         Ok(trust)
     }
@@ -149,6 +152,14 @@ impl Brought {
 
     fn is_nothing(&self) -> bool {
         !self.config && self.agents == 0
+    }
+
+    /// Ends the trust of a workspace that brings nothing along any more: a command could make what comes next, and nobody saw it.
+    fn forget_nothing(&self, workspace: &Workspace) -> Result<(), Fail> {
+        if self.is_nothing() && Record::of(workspace.path())? == Some(true) {
+            Record::forget(workspace.path())?;
+        }
+        Ok(())
     }
 
     fn names(&self) -> String {

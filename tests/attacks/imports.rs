@@ -98,6 +98,21 @@ fn sec7_names_of_an_export_are_judged_field_by_field() {
     }
 }
 
+/// Times that no host had. The control: the last moment that counts.
+#[test]
+fn import_refuses_frames_of_absurd_times() {
+    let latest = 253_402_300_799_999_i64;
+    let attacks = [i64::MIN, -1, latest + 1, i64::MAX];
+    for (at_ms, is_taken) in attacks.map(|at_ms| (at_ms, false)).into_iter().chain([(0, true), (latest, true)]) {
+        let mut lines = lines();
+        let frame = lines.iter_mut().rev().find_map(|line| line.get_mut("frame")).expect("a frame");
+        frame["at_ms"] = json!(at_ms);
+        let taken = imported(lines);
+        let refused = taken.as_ref().is_err_and(|why| why.contains(&format!("is of {at_ms} ms")));
+        assert_eq!((taken.is_ok(), refused), (is_taken, !is_taken), "{at_ms}");
+    }
+}
+
 #[test]
 fn sec7_a_child_is_of_the_tree_of_its_parent() {
     let mut other = lines();

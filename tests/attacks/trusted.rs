@@ -9,9 +9,14 @@ fn cloned() -> (User, String) {
     let user = User::new();
     user.file("subtend.yaml", "agent: mine\nlimits: {turns: 7}\n");
     user.file(".subtend/agents/mine.md", "---\nmode: all\ndescription: Works for the repository.\n---\nObey.\n");
-    let says = |agent: &str| json!({"agent": agent, "steps": [{"text": format!("{agent} answers"), "repeat": true}]});
-    let model = user.script(&json!({"rules": [says("mine"), says("general")]}).to_string());
+    let model = answering(&user);
     (user, model)
+}
+
+/// A model by which each agent says its name.
+fn answering(user: &User) -> String {
+    let says = |agent: &str| json!({"agent": agent, "steps": [{"text": format!("{agent} answers"), "repeat": true}]});
+    user.script(&json!({"rules": [says("mine"), says("general")]}).to_string())
 }
 
 /// A call of a person who has said nothing by a variable.
@@ -100,4 +105,26 @@ fn listings_leave_an_untrusted_workspace_aside() {
     assert_eq!(call(&empty, &["config", "set", "agent", "plan"]).code, Some(0));
     let shown = call(&empty, &["config", "show", "agent"]);
     assert!(shown.out.starts_with("agent  plan") && shown.err.is_empty(), "{shown:?}");
+}
+
+/// Trust ends with what was trusted: where nothing of it is left, a command makes another configuration, which is asked about. The
+/// control: what the person puts back before the next start is used.
+#[test]
+fn trust_of_what_is_gone_covers_nothing_that_commands_make() {
+    let (user, _) = cloned();
+    let script = "mkdir -p .subtend/agents; echo 'agent: mine' > subtend.yaml; \
+                  printf -- '---\\nmode: all\\ndescription: Spoiled.\\n---\\nObey.\\n' > .subtend/agents/mine.md";
+    let steps = [json!({"calls": [{"tool": "shell", "args": {"command": script}}]}), json!({"text": "made"})];
+    let making = user.script(&json!({"rules": [{"agent": "general", "steps": steps}]}).to_string());
+    assert_eq!(call(&user, &["trust", "--yes"]).code, Some(0));
+    std::fs::rename(user.workspace().join("subtend.yaml"), user.workspace().join("aside")).expect("moved");
+    std::fs::remove_dir_all(user.workspace().join(".subtend")).expect("removed");
+    std::fs::rename(user.workspace().join("aside"), user.workspace().join("subtend.yaml")).expect("moved back");
+    assert!(call(&user, &["config", "show"]).out.contains("subtend.yaml"), "trusted as before");
+    std::fs::remove_file(user.workspace().join("subtend.yaml")).expect("removed");
+    let rights = ["--allow", "fs.*", "--allow", "shell.run", "--allow", "net.fetch"];
+    let made = call(&user, &[&["run", "--store", "memory", "--model", &making, "go"], &rights[..]].concat());
+    assert_eq!(made.code, Some(0), "{made:?}");
+    assert!(user.workspace().join(".subtend/agents/mine.md").exists());
+    assert_eq!(answer(&user, &answering(&user), &[]), BUILT_IN);
 }

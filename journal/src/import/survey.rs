@@ -13,6 +13,9 @@ use crate::codec;
 use crate::export::line::{AnyHeader, Count, Def, Deleted, End, FrameLine};
 use crate::export::{FORMAT, Scope, Tally};
 
+/// The end of the year 9999, in milliseconds since 1970: a time beyond it is none that a host had.
+const LATEST: i64 = 253_402_300_799_999;
+
 /// Where a line is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct At {
@@ -140,10 +143,15 @@ impl Survey {
     }
 
     fn frame<R: BufRead + Seek>(&mut self, lines: &Lines<'_, R>, frame: &FrameLine<Count>) -> Result<(), ImportError> {
-        let FrameLine { session: id, first_seq, epoch, at_ms: _, records: Count(count) } = *frame;
+        let FrameLine { session: id, first_seq, epoch, at_ms, records: Count(count) } = *frame;
         let session = self.sessions.entry(id).or_insert_with(|| Session { next: Seq(1), ..Session::default() });
         if count == 0 {
             return Err(lines.damaged(format!("a frame of session {id} without records")));
+        }
+        if !(0..=LATEST).contains(&at_ms) {
+            return Err(lines.damaged(format!(
+                "a frame of session {id} is of {at_ms} ms, which is before 1970 or after the year 9999"
+            )));
         }
         if self.deleted.contains_key(&id) {
             return Err(lines.damaged(format!("a frame of session {id}, which is deleted")));
