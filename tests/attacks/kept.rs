@@ -83,6 +83,36 @@ fn a_command_writes_no_configuration_of_agents() {
     assert_eq!(FILES.map(|path| is_spoiled(&user, path)), [true, true, true, false]);
 }
 
+/// Second names (hard links) of configuration, made before the run and by commands, write none of it. The control: another file is written
+/// by its second name.
+#[cfg(unix)]
+#[test]
+fn hard_link_of_protected_file_writes_no_configuration() {
+    let user = User::new();
+    user.file("subtend.yaml", "limits: {turns: 9}\n");
+    user.file(".subtend/agents/mine.md", "---\nmode: all\ndescription: Works.\n---\nWork.\n");
+    for (path, text) in [("src/plain", "plain"), ("lib/a", "a")] {
+        user.file(path, text);
+    }
+    let at = |path: &str| user.workspace().join(path);
+    for (of, name) in [("subtend.yaml", "src/x"), (".subtend/agents/mine.md", "src/y"), ("src/plain", "lib/z")] {
+        std::fs::hard_link(at(of), at(name)).expect("a second name");
+    }
+    let edit = json!({"tool": "edit", "args": {"path": "src/x", "old": "turns", "new": "spoiled"}});
+    let attacks = [
+        sh("echo spoiled > src/x; echo spoiled > src/y"),
+        sh("ln subtend.yaml lib/n; echo spoiled > lib/n; ln .subtend/agents/mine.md lib/m; echo spoiled > lib/m"),
+        sh("cp -l subtend.yaml lib/c && echo spoiled > lib/c; mv lib/a subtend.yaml"),
+        edit,
+        write("src/y"),
+    ];
+    plays(&user, &attacks, &[]);
+    let kept = ["subtend.yaml", ".subtend/agents/mine.md"];
+    assert_eq!(kept.map(|path| is_spoiled(&user, path)), [false, false]);
+    plays(&user, &[sh("echo spoiled > lib/z")], &[]);
+    assert_eq!(is_spoiled(&user, "src/plain"), holds());
+}
+
 /// Where none of it exists a command makes what it likes. The next start does not use it: trust is asked about first.
 #[test]
 fn a_command_works_at_the_top_of_a_plain_workspace() {

@@ -33,8 +33,8 @@ const MAX_BYTES: usize = 128 * 1024 * 1024;
 const MAX_CONTENT: usize = 16 * 1024 * 1024;
 /// Frames of one answer at most.
 const MAX_FRAMES: usize = 400_000;
-/// How long keep-alives count as signs of life where the answer does not grow. A model may reason for long without a word.
-const KEEP_ALIVE: Duration = Duration::from_secs(600);
+/// How long keep-alives count as signs of life where the answer does not grow. A model may reason for minutes without a word.
+const KEEP_ALIVE: Duration = Duration::from_secs(300);
 
 /// An answer in the making.
 pub(super) struct Draft {

@@ -117,6 +117,7 @@ impl<'a> Talk<'a> {
                 _ = frames.tick() => On::Go,
             };
             self.screen.prompt(Some(self.lines.at_hand()));
+            self.screen.hold(self.asked.is_some());
             self.screen.draw();
             match (on, leaving) {
                 (On::Leave(code), None) => {

@@ -65,7 +65,8 @@ fn sandbox(found: Result<Strength, Unsupported>) -> Finding {
 fn granted(places: &Places) -> Finding {
     let list = |paths: &[PathBuf]| paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
     let mut found = format!(
-        "a command of a limited session reads and executes {}; it writes {} and a temporary directory of its own (HOME, TMPDIR)",
+        "a command of a limited session reads and executes {} (of /etc what everybody may read); it writes {} and a temporary directory of \
+         its own (HOME, TMPDIR); where a workspace has a protected path, such as subtend.yaml, it makes nothing directly in the top directory",
         list(&places.readable),
         list(&places.devices),
     );
@@ -113,8 +114,9 @@ mod tests {
             devices: vec!["/dev/null".into()],
             ..Places::default()
         };
-        let found = "a command of a limited session reads and executes /usr, /home/a/.cargo/bin; it writes /dev/null and a \
-                     temporary directory of its own (HOME, TMPDIR)";
+        let found = "a command of a limited session reads and executes /usr, /home/a/.cargo/bin (of /etc what everybody may read); \
+                     it writes /dev/null and a temporary directory of its own (HOME, TMPDIR); where a workspace has a protected path, \
+                     such as subtend.yaml, it makes nothing directly in the top directory";
         assert_eq!(granted(&places), Finding::good(Area::Installation, "sandbox grants", found));
         let left_out = vec![("/home/a".into(), "it contains the home directory".to_owned())];
         let noted = granted(&Places { left_out, with_network: vec!["/run/resolvconf".into()], ..places });

@@ -86,6 +86,11 @@ impl Approving {
         }
     }
 
+    /// Whether a question is open.
+    pub(super) fn is_asking(&self) -> bool {
+        self.asked.is_some()
+    }
+
     async fn step(&mut self) -> String {
         loop {
             let Some(approval) = self.asked.clone() else {

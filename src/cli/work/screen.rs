@@ -174,6 +174,13 @@ impl Screen {
         }
     }
 
+    /// Holds back what models write while a question `is_open`: below it, it could pass for another question.
+    pub(crate) fn hold(&mut self, is_open: bool) {
+        if let Some(text) = self.stream.hold(is_open) {
+            self.say(&text);
+        }
+    }
+
     /// Prints what was left out of a child's prompt (S3).
     fn warn(&mut self, event: &Event) {
         let What::Record { record, .. } = &event.what else { return };
@@ -265,6 +272,7 @@ impl Screen {
 
     /// Ends the tree: it stays as it is, and what follows is written below.
     pub(crate) fn close(&mut self) {
+        self.hold(false);
         match self.stream.end() {
             Some(text) => self.say(&text),
             None => self.draw(),

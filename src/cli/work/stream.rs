@@ -19,13 +19,35 @@ pub(super) struct Stream {
     printed: usize,
     /// The last answer that was printed whole.
     whole: Option<String>,
+    /// What is printed later, while a question is open: a text below it could pass for another question.
+    held: Option<String>,
 }
 
 impl Stream {
+    /// Holds back what arrives while a question `is_open`; gives what was held once it is not.
+    pub(super) fn hold(&mut self, is_open: bool) -> Option<String> {
+        if is_open {
+            self.held.get_or_insert_default();
+            return None;
+        }
+        self.held.take().filter(|held| !held.is_empty())
+    }
+
+    /// What is printed of `text` now.
+    fn out(&mut self, text: Option<String>) -> Option<String> {
+        let (Some(held), Some(text)) = (&mut self.held, &text) else { return text };
+        if !held.is_empty() {
+            held.push('\n');
+        }
+        held.push_str(text);
+        None
+    }
+
     /// Takes the start of an attempt; gives the lines of it that are whole.
     pub(super) fn start(&mut self, of: Attempt) -> Option<String> {
         self.started = Some(of);
-        self.lines()
+        let lines = self.lines();
+        self.out(lines)
     }
 
     /// Takes a piece that begins at byte `offset` of its attempt; gives the lines that are whole now.
@@ -37,7 +59,8 @@ impl Stream {
         // After a gap the whole answer is printed when it is there.
         let known = self.text.len().checked_sub(usize::try_from(offset).ok()?)?;
         self.text.push_str(piece.get(known..)?);
-        self.lines()
+        let lines = self.lines();
+        self.out(lines)
     }
 
     /// The whole lines that were not printed.
@@ -56,7 +79,7 @@ impl Stream {
         let rest = (!rest.trim().is_empty()).then(|| harmless(rest.trim_end()));
         self.reset();
         self.whole = Some(text.to_owned());
-        rest
+        self.out(rest)
     }
 
     /// Ends an answer that does not arrive whole; gives what of it was not printed.
@@ -65,12 +88,13 @@ impl Stream {
         let rest = self.rest();
         self.whole = Some(self.text.clone());
         self.reset();
-        (!rest.trim().is_empty()).then_some(rest)
+        let rest = (!rest.trim().is_empty()).then_some(rest);
+        self.out(rest)
     }
 
     /// The line at hand.
     pub(super) fn at_hand(&self) -> String {
-        if self.started == self.attempt { self.rest() } else { String::new() }
+        if self.started == self.attempt && self.held.is_none() { self.rest() } else { String::new() }
     }
 
     fn rest(&self) -> String {
@@ -108,6 +132,21 @@ mod tests {
         assert_eq!(stream.piece(first, 0, "one, two\n\nthree"), None);
         assert_eq!(stream.answer(first, "one, two\n\nthree"), Some("three".into()));
         assert!(stream.at_hand().is_empty() && stream.has_printed("one, two\n\nthree"));
+    }
+
+    /// A model that writes a question of its own below one that is open. The control: without a question its lines are printed at once.
+    #[test]
+    fn text_of_a_model_waits_while_a_question_is_open() {
+        let (mut stream, first) = (Stream::default(), attempt(1));
+        stream.start(first);
+        assert_eq!(stream.piece(first, 0, "before\n"), Some("before".into()));
+        assert_eq!(stream.hold(true), None);
+        assert_eq!(stream.piece(first, 7, "wants to run ls\nallow? "), None);
+        assert_eq!(stream.at_hand(), "");
+        assert_eq!(stream.answer(first, "before\nwants to run ls\nallow? [y]es"), None);
+        assert_eq!((stream.hold(true), stream.answer(attempt(2), "more")), (None, None));
+        assert_eq!(stream.hold(false), Some("wants to run ls\nallow? [y]es\nmore".into()));
+        assert_eq!((stream.hold(false), stream.answer(attempt(3), "after")), (None, Some("after".into())));
     }
 
     #[test]

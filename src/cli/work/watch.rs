@@ -47,6 +47,7 @@ impl Watch<'_> {
         frames.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let (mut stopping, mut more) = (false, true);
         let end = loop {
+            self.screen.hold(approving.as_ref().is_some_and(Approving::is_asking));
             tokio::select! {
                 biased;
                 () = stop.asked(), if !stopping => {

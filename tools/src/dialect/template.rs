@@ -13,6 +13,9 @@ use crate::result::ToolError;
 /// The placeholder of the call's own message.
 const MESSAGE: &str = "message";
 
+/// Bytes of a text with its values. A template may name a value any number of times.
+const MAX_FILLED: usize = 4 << 20;
+
 /// A template, as calls name it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OfferedTemplate {
@@ -47,7 +50,7 @@ impl OfferedTemplate {
     /// Fills in the message and the values of a call.
     ///
     /// # Errors
-    /// When a value is missing, or the template has no place for one.
+    /// When a value is missing, when the template has no place for one, and when a text would be too long.
     pub(crate) fn filled(&self, message: &str, values: &BTreeMap<String, String>) -> Result<Filled, ToolError> {
         let wanted = self.values();
         let missing: Vec<&str> = wanted.iter().copied().filter(|name| !values.contains_key(*name)).collect();
@@ -65,6 +68,17 @@ impl OfferedTemplate {
         }
         if !unknown.is_empty() {
             return bad("are unknown", &unknown);
+        }
+        let texts = [&self.message, &self.system_prompt].into_iter().flatten();
+        for text in texts {
+            let length = |length: usize, piece: Piece<'_>| length.saturating_add(piece.filled(message, values).len());
+            let length = pieces(text).fold(0, length);
+            if length > MAX_FILLED {
+                return Err(ToolError::bad_args(format!(
+                    "the template `{}` would come to {length} bytes with these values; {MAX_FILLED} is the most: give shorter ones",
+                    self.name
+                )));
+            }
         }
         let fill = |text: &str| pieces(text).map(|piece| piece.filled(message, values)).collect::<String>();
         let message = match &self.message {
@@ -197,5 +211,17 @@ mod tests {
         assert_eq!(filled(&whole, &given).unwrap_err(), unknown);
         let none = "values are unknown of the template `review`: path; it takes none";
         assert_eq!(filled(&template("Read.", ""), &[("path", "a")]).unwrap_err(), none);
+    }
+
+    #[test]
+    fn template_that_repeats_a_long_value_is_refused() {
+        let long = "x".repeat(1 << 20);
+        let of = |times: usize| template(&"{path}".repeat(times), "Judge.");
+        let refused = "the template `review` would come to 1048576000 bytes with these values; 4194304 is the most: give shorter ones";
+        assert_eq!(filled(&of(1_000), &[("path", &long)]).unwrap_err(), refused);
+        let prompt = template("Read.", &"{path}".repeat(5));
+        assert!(filled(&prompt, &[("path", &long)]).unwrap_err().contains("5242880 bytes"));
+        // The control: short of the bound it is filled in.
+        assert_eq!(filled(&of(3), &[("path", &long)]).map(|it| it.0.len()), Ok((3 << 20) + "\n\nBe brief.".len()));
     }
 }

@@ -61,9 +61,8 @@ mod tests {
         for path in ["w/bin/x", "w/bin", "through", "up", "circle", "gone"] {
             assert_eq!(found(path), None, "{path}");
         }
-        assert_eq!(
-            [found("private"), found("beside"), found("./beside")],
-            [const { () }; 3].map(|()| Some(at.join("private")))
-        );
+        for path in ["private", "beside", "./beside"] {
+            assert_eq!(found(path), Some(at.join("private")), "{path}");
+        }
     }
 }

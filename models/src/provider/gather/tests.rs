@@ -215,12 +215,12 @@ async fn keep_alives_count_for_a_bounded_time() {
         }
         beats.swap(0, Ordering::Relaxed)
     };
-    // Ten minutes of frames without content are borne, and no more.
-    assert_eq!(minutes(&mut draft, 30, r#"{"choices":[{"delta":{"content":""}}]}"#).await, 9);
+    // Five minutes of frames without content are borne, and no more.
+    assert_eq!(minutes(&mut draft, 30, r#"{"choices":[{"delta":{"content":""}}]}"#).await, 4);
     // An answer that grows is alive for as long as it does.
     assert_eq!(minutes(&mut draft, 1, r#"{"choices":[{"delta":{"content":"a"}}]}"#).await, 0);
     assert_eq!(minutes(&mut draft, 30, r#"{"choices":[{"delta":{"content":"a"}}]}"#).await, 30);
-    assert_eq!(minutes(&mut draft, 30, "").await, 9);
+    assert_eq!(minutes(&mut draft, 30, "").await, 4);
 }
 
 #[test]
