@@ -8,6 +8,7 @@ use subtend_drill::{DrillError, Options, Report, Sabotage, Verdict};
 
 use super::fail::{Code, Fail};
 use super::guard;
+use super::json;
 use super::work::{self, Stop};
 use progress::Progress;
 
@@ -57,7 +58,7 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
     let report = run(Options { store: args.store.clone(), seed, kills: args.kills, sabotage: args.sabotage })?;
     let mut out = anstream::stdout().lock();
     if args.json {
-        writeln!(out, "{}", report.json()?)?;
+        writeln!(out, "{}", json::escaped(report.json()?))?;
     } else {
         writeln!(out, "{}", text::text(&report))?;
     }

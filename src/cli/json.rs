@@ -9,9 +9,13 @@ use super::fail::Fail;
 
 /// The JSON of `value`, in which no character is unseen: outside of strings there is none, within them `\u` names it.
 pub(crate) fn text(value: &impl Serialize) -> Result<String, serde_json::Error> {
-    let json = serde_json::to_string(value)?;
+    Ok(escaped(serde_json::to_string(value)?))
+}
+
+/// `json`, in which no character is unseen.
+pub(crate) fn escaped(json: String) -> String {
     if !json.contains(is_odd) {
-        return Ok(json);
+        return json;
     }
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
@@ -23,7 +27,7 @@ pub(crate) fn text(value: &impl Serialize) -> Result<String, serde_json::Error> 
             out.push(c);
         }
     }
-    Ok(out)
+    out
 }
 
 fn is_odd(c: char) -> bool {

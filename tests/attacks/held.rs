@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use subtend_tools::policy::PROTECTED;
 use subtend_tools::sandbox::{self, Strength};
 
-use crate::call::{Under, User};
 use super::scene::SECRET;
+use crate::cli::call::{Under, User};
 
 /// What a held command says, with the directories `path` in front on `PATH`.
 fn says(user: &User, path: &[PathBuf], script: &str, more: &[&str]) -> String {
