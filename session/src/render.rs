@@ -12,7 +12,7 @@ use crate::call::CallResult;
 use crate::dialect::{Dialect, jobs};
 use crate::ids::{CallId, SessionId, Short, Text};
 use crate::limits::Limits;
-use crate::outcome::{Budget, By, FailKind, ModelFail, Outcome, TimeLimit};
+use crate::outcome::{Budget, By, FailKind, ModelFail, Outcome, OutcomeKind, TimeLimit};
 use crate::record::{ContinueRefusal, Notice, Prompt};
 use crate::state::{Child, State};
 
@@ -155,6 +155,7 @@ fn whom(by: &By) -> String {
         By::Person => "a person".into(),
         By::Host => "the host".into(),
         By::Model { .. } => "your own call".into(),
+        By::Owner { outcome: OutcomeKind::Interrupted } => "an interrupt of its owner".into(),
         By::Owner { outcome } => format!("the end of its owner ({})", outcome.word()),
         By::Sweep => "the restart of the host, which its owner did not survive".into(),
     }

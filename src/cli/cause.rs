@@ -1,6 +1,6 @@
 //! Why a run ended, in one sentence, and the exit code that says it.
 
-use subtend_session::outcome::{Budget, By, FailKind, ModelFail, Outcome, Part, TimeLimit};
+use subtend_session::outcome::{Budget, By, FailKind, ModelFail, Outcome, OutcomeKind, Part, TimeLimit};
 use subtend_session::record::ContinueRefusal;
 
 use super::fail::Code;
@@ -106,6 +106,7 @@ fn whose(by: &By) -> String {
         By::Person => "by a person".to_owned(),
         By::Host => "by the host".to_owned(),
         By::Model { call } => format!("by its owner's model (call {call})"),
+        By::Owner { outcome: OutcomeKind::Interrupted } => "because its owner was interrupted".to_owned(),
         By::Owner { outcome } => format!("because its owner ended ({})", outcome.word()),
         By::Sweep => "at the start after a crash, because its owner did not survive".to_owned(),
     }

@@ -116,7 +116,7 @@ fn the_next_input_resumes_with_everything_in_context_and_a_new_allowance() {
     assert_eq!((run.spent, run.owned.len(), run.hold.is_none()), (0, 1, true));
     let told = results(&heart);
     assert_eq!(told.iter().map(|(call, _)| call.ix).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
-    assert!(told[0].1.contains("cancelled by the end of its owner (interrupted)"), "{}", told[0].1);
+    assert!(told[0].1.contains("cancelled by an interrupt of its owner"), "{}", told[0].1);
     assert!(told[2].1.contains("finished all the same:\nwritten"), "{}", told[2].1);
     let last = heart.state.transcript.last();
     assert!(matches!(last, Some(Message::User { text, .. }) if &**text == "go on"), "{last:?}");

@@ -137,6 +137,10 @@ fn every_outcome_has_words_for_its_cause() {
             Outcome::Cancelled { by: By::Owner { outcome: OutcomeKind::TimedOut } },
             "by the end of its owner (timed out)",
         ),
+        (
+            Outcome::Cancelled { by: By::Owner { outcome: OutcomeKind::Interrupted } },
+            "was cancelled by an interrupt of its owner",
+        ),
         (Outcome::Interrupted { by: By::Host }, "was interrupted by the host"),
         (Outcome::OutOfBudget { which: Budget::Money }, "ran out of its cost budget"),
         (Outcome::Lost, "was lost: the host restarted while it was in flight"),
