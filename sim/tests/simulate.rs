@@ -72,8 +72,9 @@ fn a8_text_of_a_deleted_branch_is_noticed() {
 #[test]
 fn p5_an_ask_beyond_its_deadline_is_noticed() {
     let bug = "AskWithoutDeadline".parse::<Seeded>().expect("a seeded bug");
-    let noticed = (0..400).find_map(|seed| simulate(Plan { bug: Some(bug), ..plan(seed) }).failure);
-    let noticed = noticed.expect("an ask remains open");
+    // Its run never ends either: in some worlds S-6 is noticed first.
+    let mut failures = (0..400).filter_map(|seed| simulate(Plan { bug: Some(bug), ..plan(seed) }).failure);
+    let noticed = failures.find(|failure| failure.id != "S-6").expect("an ask remains open");
     assert!(noticed.id == "P-5" && noticed.to_string().contains("it stood beyond its deadline"), "{noticed:?}");
 }
 

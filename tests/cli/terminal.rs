@@ -376,7 +376,7 @@ fn a_chat_that_waits_for_a_line_obeys_a_signal() {
     chat.until("heard: one\n");
     let killed = Command::new("kill").args(["-TERM", &chat.child.id().to_string()]).status();
     assert!(killed.expect("kill runs").success());
-    assert_eq!(chat.ends().0, Some(0));
+    assert_eq!(chat.ends().0, Some(130));
 }
 
 #[test]
