@@ -63,6 +63,7 @@ mod pools;
 #[cfg(feature = "fault-points")]
 mod presence;
 mod queue;
+mod queued_states;
 #[cfg(feature = "fault-points")]
 mod reading;
 mod resume;

@@ -150,12 +150,13 @@ pub fn assemble(parts: &Parts) -> Assembled {
 
 /// Parts with an empty line between; those of nothing but space are left out.
 fn joined<'a>(parts: impl IntoIterator<Item = &'a str>) -> Option<Text> {
-    let parts: Vec<&str> = parts
-        .into_iter()
-        .map(|part| part.trim_start_matches(['\r', '\n']).trim_end())
-        .filter(|part| !part.trim().is_empty())
-        .collect();
+    let parts: Vec<&str> = parts.into_iter().map(trimmed).filter(|part| !part.trim().is_empty()).collect();
     (!parts.is_empty()).then(|| parts.join("\n\n").into())
+}
+
+/// A part without empty lines around it.
+fn trimmed(part: &str) -> &str {
+    part.trim_start_matches(['\r', '\n']).trim_end()
 }
 
 /// What hints begin with.
@@ -173,6 +174,10 @@ pub fn offers(offered: &[Dialect], profiles: &[Named]) -> Option<Text> {
 /// Puts `offers` into `system` in place of those that it was assembled with: a session is offered what the host has today.
 pub fn with_offers(system: &Text, offers: Option<&str>) -> Text {
     let (before, after) = around_offers(system);
+    // A session that is offered nothing of this kind reads its prompt at every call.
+    if offers.is_none() && after.is_empty() && trimmed(before).len() == system.len() {
+        return Arc::clone(system);
+    }
     let parts = [before, offers.unwrap_or_default(), after];
     let made = joined(parts).unwrap_or_default();
     if made == *system { Arc::clone(system) } else { made }

@@ -48,10 +48,9 @@ uuid_newtype!(InputId);
 impl SessionId {
     /// Six characters of the id's random tail, in lower-case hexadecimal; made unique among siblings by the caller.
     pub fn short(self) -> Short {
-        let bytes = self.0.into_bytes();
-        let nibbles = bytes.iter().skip(13).flat_map(|byte| [byte >> 4, byte & 15]);
-        let tail: String = nibbles.filter_map(|nibble| char::from_digit(u32::from(nibble), 16)).collect();
-        Short(tail.into())
+        let mut buffer = Uuid::encode_buffer();
+        let whole: &str = self.0.simple().encode_lower(&mut buffer);
+        Short(whole.get(26..).unwrap_or_default().into())
     }
 }
 

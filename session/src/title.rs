@@ -29,6 +29,10 @@ pub enum BadTitle {
 
 /// Returns `text` on one line, with single spaces; the text itself where nothing changes.
 pub fn one_line(text: &Text) -> Text {
+    let spaced = |c: char| c.is_whitespace() && c != ' ';
+    if !text.starts_with(' ') && !text.ends_with(' ') && !text.contains("  ") && !text.contains(spaced) {
+        return Arc::clone(text);
+    }
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if *line == **text { Arc::clone(text) } else { line.into() }
 }

@@ -51,6 +51,11 @@ pub enum Request {
 }
 
 impl Request {
+    /// Returns what a new child is to be, if it asks for one.
+    pub fn start(&self) -> Option<&StartRequest> {
+        if let Self::Start(start) = self { Some(start) } else { None }
+    }
+
     /// Whether the call waits.
     pub fn mode(&self) -> Mode {
         match self {
@@ -287,6 +292,13 @@ pub fn is_locked(tool: &str) -> bool {
 
 /// Reads the arguments of `tool`, which takes those that `takes` names.
 pub(crate) fn arguments<T: DeserializeOwned>(tool: &str, args: &str, takes: &str) -> Result<T, ToolError> {
+    // Most arguments fit as they are. The others are read again, so that the error says what is wrong.
+    if args.len() <= MAX_PROMPT
+        && args.trim_ascii_start().starts_with('{')
+        && let Ok(fit) = serde_json::from_str(args)
+    {
+        return Ok(fit);
+    }
     let mut value = arguments::parse(tool, args).map_err(ToolError::bad_args)?;
     value.as_object_mut().into_iter().flat_map(Map::values_mut).for_each(whole);
     serde_json::from_value(value).map_err(|error| {
@@ -352,8 +364,17 @@ pub(crate) fn metadata(metadata: Option<Map<String, Value>>) -> Result<Option<Te
     Ok(metadata.map(Text::from))
 }
 
+/// Whether `text` is one line of visible words with single spaces between them.
+fn is_plain_line(text: &str) -> bool {
+    let words = text.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
+    words && !text.is_empty() && !text.starts_with(' ') && !text.ends_with(' ') && !text.contains("  ")
+}
+
 /// The start of `text` as a label: one line, without characters that a terminal obeys. An import refuses those.
 pub(crate) fn label(text: &str) -> Option<Text> {
+    if text.len() <= MAX_LABEL && is_plain_line(text) {
+        return Some(text.into());
+    }
     let plain: String = text.chars().filter(|c| c.is_whitespace() || !is_unseen(*c)).collect();
     let line = plain.split_whitespace().collect::<Vec<_>>().join(" ");
     (!line.is_empty()).then(|| bounded::shown(&line, MAX_LABEL).as_ref().into())

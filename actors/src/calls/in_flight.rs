@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use subtend_session::ids::CallId;
+use subtend_tools::dialect::Request;
 use subtend_tools::tool::Tool;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -54,5 +55,13 @@ impl ToolAtWork {
     }
 }
 
-/// Tools and arguments of calls that were just classified.
-pub(crate) type Ready = HashMap<CallId, (Arc<dyn Tool>, serde_json::Value)>;
+/// A call as its classification read it: nothing of it is parsed again.
+pub(crate) enum Parsed {
+    /// A local tool with its arguments.
+    Tool(Arc<dyn Tool>, serde_json::Value),
+    /// A run that it opens.
+    Opens(Request),
+}
+
+/// Parsed calls of the last answer. Those that another activation classified are missing, and are parsed again.
+pub(crate) type Ready = HashMap<CallId, Parsed>;

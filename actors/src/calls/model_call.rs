@@ -113,14 +113,13 @@ pub(crate) async fn watched(mut calling: Calling, pulse: Pulse, patience: Patien
     let begun = now();
     loop {
         let last = pulse.last();
-        let (until, what) = match last {
-            Some(last) => {
-                (later(last, stall), format!("was silent in the middle of its answer for {} ms", patience.stall_ms))
-            }
-            None => (later(begun, first), format!("did not begin to answer within {} ms", patience.first_byte_ms)),
-        };
+        let until = last.map_or_else(|| later(begun, first), |last| later(last, stall));
         if until <= now() {
-            let error = ModelError::new(ModelFail::Unavailable, format!("the model {what}"));
+            let message = match last {
+                Some(_) => format!("the model was silent in the middle of its answer for {} ms", patience.stall_ms),
+                None => format!("the model did not begin to answer within {} ms", patience.first_byte_ms),
+            };
+            let error = ModelError::new(ModelFail::Unavailable, message);
             return Came::Error(ModelError { usage: Some(Usage::UNKNOWN), ..error });
         }
         // A first sign may come while the longer wait runs: it is looked for in time to hold the model to the shorter one.

@@ -151,16 +151,28 @@ impl ModelCalls {
         patience: Patience,
         begun: &Arc<AtomicBool>,
     ) -> Result<Came, Budget> {
-        let later = match call {
+        match call {
             Call::Now(calling) => {
                 begun.store(true, Ordering::Relaxed);
                 let mut came = model_call::watched(calling, pulse, patience).await;
                 self.price(called, &mut came);
-                return Ok(came);
+                Ok(came)
             }
-            Call::Later(later) => later,
-        };
-        let Later { model, mut request, deltas, after_ms, intent, claim } = *later;
+            // Boxed: a call that is made at once need not carry the waits.
+            Call::Later(later) => Box::pin(self.come_later(*later, called, pulse, patience, begun)).await,
+        }
+    }
+
+    /// Makes a call after its waits: for a retry, its intent, its budget and its rates.
+    async fn come_later(
+        &self,
+        later: Later,
+        called: &Called,
+        pulse: Pulse,
+        patience: Patience,
+        begun: &Arc<AtomicBool>,
+    ) -> Result<Came, Budget> {
+        let Later { model, mut request, deltas, after_ms, intent, claim } = later;
         self.cap(called, &mut request);
         if after_ms > 0 {
             tokio::time::sleep(Duration::from_millis(after_ms)).await;

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use futures_util::FutureExt;
 use subtend_journal::{Poisoned, ReadError};
 use subtend_session::command::{Command, Deadline};
-use subtend_session::ids::{CallId, Epoch, RunKey, SessionId};
+use subtend_session::ids::{CallId, Epoch, Lsn, RunKey, SessionId};
 use subtend_session::index::{self, RowKey, RowKind};
 use subtend_session::place::Owner;
 use subtend_session::record::Park;
@@ -78,7 +78,11 @@ impl Hub {
         let driver = match hot {
             // Its slot was asked for, and the deadline of its queue armed, when it was born.
             Some(hot) => {
-                let mut driver = Box::new(Driver::new(Arc::clone(self), hot.state, lane, Epoch(1)));
+                let state = match hot.state {
+                    Some(state) => state,
+                    None => self.fold_birth(session, hot.lsn).await?,
+                };
+                let mut driver = Box::new(Driver::new(Arc::clone(self), state, lane, Epoch(1)));
                 driver.opened_lsn = hot.lsn;
                 driver.last_lsn = hot.lsn;
                 driver.created_ms = hot.created_ms;
@@ -95,6 +99,13 @@ impl Hub {
         self.directory.active(session);
         let spawned = Box::pin(self.supervisors.spawn(SessionActor, driver)).await;
         spawned.map(drop).map_err(|error| ActivationError::Spawn(error.to_string()))
+    }
+
+    /// Folds a queued child whose state was dropped: since its birth it has decided nothing.
+    async fn fold_birth(&self, session: SessionId, born: Lsn) -> Result<Box<State>, ActivationError> {
+        self.journal.wait(born).await?;
+        let stored = self.journal.records(session)?;
+        Ok(Box::new(State::fold(session, stored.iter().map(|stored| &stored.record))?))
     }
 
     /// Folds the journal, and puts what a new activation must see first: token, outbox rows, then the state's own check.

@@ -15,6 +15,7 @@ use subtend_supervision::SpawnGrants;
 use subtend_tools::dialect::{ContinueRequest, Request, StartRequest, subagent};
 
 use crate::calls::files::Read;
+use crate::calls::in_flight::{Parsed, Ready};
 use crate::cell::names;
 use crate::hooks::{self, SubagentStart};
 use crate::hub::Hub;
@@ -32,9 +33,8 @@ impl Hub {
         &self,
         state: &State,
         offer: &Offer,
-        turn: TurnNo,
-        calls: &[u32],
-        read: &Read,
+        (turn, calls): (TurnNo, &[u32]),
+        (ready, read): (&mut Ready, &Read),
     ) -> (Command, SpawnGrants<RunKey>) {
         let root = self.root_run(state);
         let wanted = u32::try_from(calls.len()).unwrap_or(u32::MAX);
@@ -47,7 +47,8 @@ impl Hub {
                 let call = CallId { turn, ix: *ix };
                 let verdict = if used < granted {
                     let left = left.saturating_add(granted.saturating_sub(used).saturating_sub(1));
-                    self.plan(state, offer, call, left, read).inspect(|_| used = used.saturating_add(1))
+                    self.plan(state, offer, (call, ready.remove(&call)), left, read)
+                        .inspect(|_| used = used.saturating_add(1))
                 } else {
                     let dialect = state.call(call).and_then(|call| Dialect::by_name(&call.tool)).unwrap_or_default();
                     Err(shaped(dialect, over_limit(state.limits.spawns)))
@@ -65,7 +66,14 @@ impl Hub {
         self.tokens.root(&key).unwrap_or(key)
     }
 
-    fn plan(&self, state: &State, offer: &Offer, call: CallId, left: u32, read: &Read) -> Result<Plan, Refusal> {
+    fn plan(
+        &self,
+        state: &State,
+        offer: &Offer,
+        (call, parsed): (CallId, Option<Parsed>),
+        left: u32,
+        read: &Read,
+    ) -> Result<Plan, Refusal> {
         let missing = || Refusal {
             kind: ToolErrorKind::Failed,
             message: "the call is missing; call again if it is still needed".into(),
@@ -76,8 +84,13 @@ impl Hub {
             let refusal = Refusal { kind: ToolErrorKind::UnknownTool, message };
             shaped(Dialect::by_name(&asked.tool).unwrap_or_default(), refusal)
         };
-        let request = offer.opens.read(&asked.tool, &asked.args).ok_or_else(gone)?;
-        let request = request.map_err(|error| Refusal { kind: error.kind, message: error.message.into() })?;
+        let request = if let Some(Parsed::Opens(request)) = parsed {
+            request
+        } else {
+            // Another activation classified it, or by another offer.
+            let request = offer.opens.read(&asked.tool, &asked.args).ok_or_else(gone)?;
+            request.map_err(|error| Refusal { kind: error.kind, message: error.message.into() })?
+        };
         let (grant, dialect) = (SpawnGranted { spawns_left: left }, request.dialect());
         let texts = |path: &str| match read.get(&(call.ix, path.into())) {
             Some(Ok(text)) => Ok(text.to_string()),

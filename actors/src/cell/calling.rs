@@ -6,7 +6,6 @@ use std::task::{Context, Poll};
 
 use futures_util::FutureExt as _;
 use futures_util::task::noop_waker_ref;
-use subtend_agents::prompt;
 use subtend_models::model::Request;
 use subtend_session::command::Command;
 use subtend_session::context::context;
@@ -15,7 +14,7 @@ use subtend_session::outcome::{Budget, Part};
 use subtend_session::settings::Settings;
 use subtend_supervision::Spend;
 
-use crate::calls::in_flight::TurnAtWork;
+use crate::calls::in_flight::{Ready, TurnAtWork};
 use crate::calls::model_call::{self, Called, Patience, Pulse};
 use crate::calls::model_calls::{Call, Later};
 use crate::calls::reservation::{Claim, limit_of, tokens_of};
@@ -74,7 +73,8 @@ impl Driver {
             Poll::Ready(mut came) => {
                 drop(calling);
                 self.hub.calls.price(&called, &mut came);
-                let command = self.hub.answered(&self.offer, at, came, &called, Some(&mut self.ready));
+                let (command, ready) = self.hub.answered(&self.offer, at, came, &called);
+                self.ready = ready;
                 self.next.push_back(command);
             }
             Poll::Pending => self.spawn_turn(Call::Now(calling), called, at, pulse),
@@ -96,7 +96,7 @@ impl Driver {
             turn: at.turn,
             attempt: at.attempt,
             // What a session is offered is today's to say, whatever its birth said.
-            system: prompt::with_offers(&given.system, self.offer.told.as_deref()),
+            system: self.offer.prompt(&given.system),
             messages: given.messages,
             prompt: given.prompt,
             tools: Arc::clone(&self.offer.specs),
@@ -132,7 +132,8 @@ impl Driver {
         let costs = called.member.model.leaves_process() || self.hub.hooks.is_some();
         let begun = Arc::new(AtomicBool::new(false));
         let began = Arc::clone(&begun);
-        let work = async move {
+        // Boxed: the task below would hold its future twice, before and after the first poll.
+        let work = Box::pin(async move {
             hub.faults.strike(Point::TurnTask, "model");
             let coming = async {
                 let (called, call) = hub.calls.resolve(&at, called, call).await;
@@ -142,16 +143,18 @@ impl Driver {
                 biased;
                 () = task_stop.cancelled() => None,
                 (came, called) = coming => Some(match came {
-                    Ok(came) => hub.answered(&offer, at, came, &called, None),
-                    Err(which) => Command::BudgetRefused { turn: at.turn, attempt: at.attempt, which },
+                    Ok(came) => hub.answered(&offer, at, came, &called),
+                    Err(which) => {
+                        (Command::BudgetRefused { turn: at.turn, attempt: at.attempt, which }, Ready::new())
+                    }
                 }),
             }
-        };
+        });
         let hub = Arc::clone(&self.hub);
         let owner = self.owner_run();
         let task = self.hub.tasks.spawn(async move {
-            let command = match std::panic::AssertUnwindSafe(work).catch_unwind().await {
-                Ok(Some(command)) => command,
+            let (command, ready) = match std::panic::AssertUnwindSafe(work).catch_unwind().await {
+                Ok(Some(answered)) => answered,
                 Ok(None) => {
                     // The owner's word first: a stream that its fired token dropped must not count as a failed attempt.
                     if owned.is_cancelled()
@@ -160,16 +163,16 @@ impl Driver {
                         let word = hub.word_from_above(owner, RunKey { session: at.session, run: at.run });
                         hub.tell(at.session, word);
                     }
-                    turn::dropped(at.turn, at.attempt, costs && begun.load(Ordering::Relaxed))
+                    (turn::dropped(at.turn, at.attempt, costs && begun.load(Ordering::Relaxed)), Ready::new())
                 }
-                Err(panic) => Command::TurnPanicked {
-                    turn: at.turn,
-                    attempt: at.attempt,
-                    part: Part::TurnTask,
-                    message: panic_text(&*panic),
-                },
+                Err(panic) => {
+                    let (turn, attempt, part) = (at.turn, at.attempt, Part::TurnTask);
+                    (Command::TurnPanicked { turn, attempt, part, message: panic_text(&*panic) }, Ready::new())
+                }
             };
-            hub.deliver(at.session, Item::Command(command, None));
+            let item =
+                if ready.is_empty() { Item::Command(command, None) } else { Item::Parsed(Box::new((command, ready))) };
+            hub.deliver(at.session, item);
         });
         self.turn = Some(TurnAtWork { stop, task: task.abort_handle() });
     }

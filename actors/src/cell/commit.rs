@@ -12,6 +12,7 @@ use subtend_session::record::Record;
 use subtend_session::state::State;
 
 use crate::cell::driver::{Driver, Halted, Pending};
+use crate::cell::slots::patience;
 use crate::delivery::directory::Hot;
 use crate::delivery::lane::Listed;
 use crate::faults::{Point, Sight};
@@ -78,7 +79,14 @@ impl Driver {
         let mut hot = VecDeque::with_capacity(births.len());
         let mut fresh = HashSet::new();
         for (birth, at) in births.into_iter().zip(1_u64..) {
-            hot.extend(fold(&birth).map(|state| Hot { state, lsn: Lsn(at), created_ms: now_ms }));
+            hot.extend(fold(&birth).map(|state| Hot {
+                session: birth.session,
+                queues: patience(&state),
+                state: Some(state),
+                kept: None,
+                lsn: Lsn(at),
+                created_ms: now_ms,
+            }));
             frames.push(self.hub.birth_frame(birth, now_ms, &mut fresh));
         }
         let appended = self.hub.journal.append(Batch { frames }).map_err(|error| self.halt(&error))?;
@@ -218,11 +226,8 @@ impl Hub {
         });
         let Some(created) = created else { return Vec::new() };
         let hashes = [created.system.hash, created.ceiling.hash, created.limits.hash];
-        if hashes.iter().all(|hash| fresh.contains(hash)) {
-            return Vec::new();
-        }
         let known = self.defs.lock().unwrap_or_else(PoisonError::into_inner);
-        if hashes.iter().all(|hash| known.contains(hash)) {
+        if hashes.iter().all(|hash| fresh.contains(hash) || known.contains(hash)) {
             return Vec::new();
         }
         // A body without a JSON form has no hash either, so this does not fail.

@@ -120,7 +120,7 @@ pub(crate) struct Driver {
     pub(crate) reserved: Option<Due>,
     /// In the order of the calls, in which they are stopped: the same in every run.
     pub(crate) tools: BTreeMap<CallId, ToolAtWork>,
-    /// What local calls of an answer that was ready at once need to run; used up when they start.
+    /// Calls of the last answer, as they were parsed; taken when they start.
     pub(crate) ready: Ready,
     pub(crate) armed: Vec<Deadline>,
     /// The session was idle: it leaves memory if nothing else came with that word.
@@ -305,6 +305,7 @@ impl Driver {
             match item {
                 Item::Command(Command::OwnedEnded(notices), None) => ends.extend(notices),
                 Item::Command(command, reply) => self.decide(command, reply),
+                Item::Parsed(answered) => self.parsed(*answered),
                 Item::Granted(ticket, slot) => self.granted(ticket, slot),
                 Item::Idle => self.idle(),
                 Item::Probe(tell) => self.probe(tell),
@@ -317,6 +318,17 @@ impl Driver {
         if !ends.is_empty() {
             self.decide(Command::OwnedEnded(ends), None);
         }
+    }
+
+    /// Decides an answer. Its calls replace those of the answer before, which are all over or admitted.
+    fn parsed(&mut self, (command, ready): (Command, Ready)) {
+        let now = self.state.turn().map(|turn| (turn.no, turn.attempt));
+        if let Command::ModelAnswered(answer) = &command
+            && now == Some((answer.turn, answer.attempt))
+        {
+            self.ready = ready;
+        }
+        self.decide(command, None);
     }
 
     fn decide_ready(&mut self) {
@@ -448,8 +460,8 @@ impl Driver {
                 }
             }
         }
-        self.pending.records.extend(decision.records);
-        self.pending.births.extend(decision.births);
+        append(&mut self.pending.records, decision.records);
+        append(&mut self.pending.births, decision.births);
         if let Some(reply) = reply {
             let of_input = if let Reply::Accepted { input, .. } = &decision.reply {
                 Some(self.state.run_of(*input))
@@ -459,39 +471,16 @@ impl Driver {
             let run = of_input.unwrap_or(self.state.last_run);
             self.pending.replies.push((reply, Ok((decision.reply, run))));
         }
-        for effect in decision.effects {
-            self.take_effect(effect);
-        }
+        let kept = decision.effects.into_iter().filter_map(|effect| self.take_effect(effect)).collect();
+        append(&mut self.pending.effects, kept);
     }
+}
 
-    /// Starts at once what needs no record to be durable; keeps the rest for after the commit.
-    fn take_effect(&mut self, effect: Effect) {
-        match effect {
-            Effect::CallModel { turn, attempt, after_ms: 0 } if !self.pending.stops && !self.model_waits() => {
-                self.call_model(turn, attempt, 0, None);
-            }
-            Effect::RunTool { call } if !self.pending.stops && !self.tool_waits(call) => self.run_tool(call, None),
-            Effect::Admit { turn, calls } => self.admit.push_back((turn, calls)),
-            Effect::CallModel { .. }
-            | Effect::RunTool { .. }
-            | Effect::RequestSlot { .. }
-            | Effect::ReleaseSlot { .. }
-            | Effect::StopTool { .. }
-            | Effect::StartChild { .. }
-            | Effect::Tell { .. }
-            | Effect::CancelOwned { .. }
-            | Effect::CancelChild { .. }
-            | Effect::AskToContinue { .. }
-            | Effect::AskPerson { .. }
-            | Effect::Arm { .. }
-            | Effect::Disarm { .. }
-            | Effect::Unload => self.pending.effects.push(effect),
-            // The end of a run may open the next one in the same decision: its stream, if it started before these are done,
-            // would be taken for the one that they stop.
-            Effect::CancelLocal | Effect::Ended { .. } => {
-                self.pending.stops = true;
-                self.pending.effects.push(effect);
-            }
-        }
+/// Appends `new` to `to`, taking its buffer where nothing else is there.
+fn append<T>(to: &mut Vec<T>, new: Vec<T>) {
+    if to.is_empty() {
+        *to = new;
+    } else {
+        to.extend(new);
     }
 }

@@ -49,6 +49,8 @@ impl Driver {
         let same = self.offer.agent == *agent_of(&self.state) && self.offer.only == self.hub.agents.listed(&self.state);
         if !same || self.offer.attended != self.hub.approvals.attended() {
             self.offer = self.hub.agents.offer(&self.state);
+            // What these calls were parsed to may not be offered any more.
+            self.ready.clear();
         }
     }
 }

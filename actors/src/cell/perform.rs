@@ -97,16 +97,17 @@ impl Driver {
     async fn start_child(&mut self, child: SessionId, hot: &mut VecDeque<Hot>) {
         let key = RunKey { session: child, run: RunNo(1) };
         // Branches that are born in the same batch start with their first inputs: theirs is not asked for.
-        let hot = hot.iter().position(|hot| hot.state.id == child).and_then(|at| hot.remove(at));
-        let owner = hot.as_ref().and_then(|hot| owner_of(&hot.state));
+        let hot = hot.iter().position(|hot| hot.session == child).and_then(|at| hot.remove(at));
+        let state = hot.as_ref().and_then(|hot| hot.state.as_deref());
+        let owner = state.and_then(owner_of);
         self.hub.tokens.open(key, owner);
         // Nobody above ends a detached run: its own cap binds it from its birth, also while it is queued.
-        let opened = hot.as_ref().and_then(|hot| hot.state.run.as_ref()).map(|run| &run.opened);
+        let opened = state.and_then(|state| state.run.as_ref()).map(|run| &run.opened);
         if let Some(at) = opened.filter(|_| owner.is_none()).and_then(|opened| opened.wall_cap_at) {
             let left = u64::try_from(at.saturating_sub(self.hub.mint.wall_ms())).unwrap_or(0);
             self.hub.timers.arm(Timer::Deadline(child, Deadline::WallCap(key.run)), Duration::from_millis(left));
         }
-        let (whose, bound) = hot.as_ref().map_or((Whose::Owned, self.state.limits.live_runs), |hot| pool(&hot.state));
+        let (whose, bound) = state.map_or((Whose::Owned, self.state.limits.live_runs), pool);
         let queue_ms = self.state.limits.queue_ms;
         if let Some(hot) = hot {
             self.hub.directory.unborn(child, hot);
@@ -118,6 +119,7 @@ impl Driver {
                 }
             }
             None => {
+                self.hub.directory.queued(child);
                 let timer = Timer::Deadline(child, Deadline::Queue(RunNo(1)));
                 self.hub.timers.arm(timer, Duration::from_millis(queue_ms));
             }
@@ -245,6 +247,38 @@ impl Driver {
         });
     }
 
+    /// Starts at once what needs no record to be durable; returns what waits for the commit.
+    pub(crate) fn take_effect(&mut self, effect: Effect) -> Option<Effect> {
+        match effect {
+            Effect::CallModel { turn, attempt, after_ms: 0 } if !self.pending.stops && !self.model_waits() => {
+                self.call_model(turn, attempt, 0, None);
+            }
+            Effect::RunTool { call } if !self.pending.stops && !self.tool_waits(call) => self.run_tool(call, None),
+            Effect::Admit { turn, calls } => self.admit.push_back((turn, calls)),
+            Effect::CallModel { .. }
+            | Effect::RunTool { .. }
+            | Effect::RequestSlot { .. }
+            | Effect::ReleaseSlot { .. }
+            | Effect::StopTool { .. }
+            | Effect::StartChild { .. }
+            | Effect::Tell { .. }
+            | Effect::CancelOwned { .. }
+            | Effect::CancelChild { .. }
+            | Effect::AskToContinue { .. }
+            | Effect::AskPerson { .. }
+            | Effect::Arm { .. }
+            | Effect::Disarm { .. }
+            | Effect::Unload => return Some(effect),
+            // The end of a run may open the next one in the same decision: its stream, if it started before these are done,
+            // would be taken for the one that they stop.
+            Effect::CancelLocal | Effect::Ended { .. } => {
+                self.pending.stops = true;
+                return Some(effect);
+            }
+        }
+        None
+    }
+
     /// Asks for child calls that wait for admission: a chunk at a time, so that the lanes are looked at between two.
     pub(crate) fn admit_chunk(&mut self) {
         if !self.may_admit() {
@@ -267,7 +301,7 @@ impl Driver {
     /// Asks for child calls whose files, where they begin with some, were read.
     pub(crate) fn admit_now(&mut self, turn: TurnNo, calls: &[u32], read: &Read) {
         let (hub, offer) = (Arc::clone(&self.hub), Arc::clone(&self.offer));
-        let (command, grants) = hub.admit(&self.state, &offer, turn, calls, read);
+        let (command, grants) = hub.admit(&self.state, &offer, (turn, calls), (&mut self.ready, read));
         let before = self.pending.records.len();
         self.decide(command, None);
         let opens = |record: &&Record| matches!(record, Record::ChildSpawned(_) | Record::ContinueAsked(_));

@@ -9,9 +9,10 @@ use subtend_agents::profile::{BOOTSTRAP, Profile};
 use subtend_session::dialect::Dialect;
 use subtend_session::ids::{CallId, Text, TurnNo};
 use subtend_session::state::State;
-use subtend_tools::dialect::{Request, StartRequest};
+use subtend_tools::dialect::StartRequest;
 
 use crate::calls::files::{HasRead, Read, Reading, Wish};
+use crate::calls::in_flight::{Parsed, Ready};
 use crate::cell::driver::Driver;
 use crate::delivery::lane::Item;
 use crate::faults::Point;
@@ -38,7 +39,7 @@ impl Driver {
     ///
     /// Gives `calls` back where nothing is to be read for them.
     pub(crate) fn read_first(&mut self, turn: TurnNo, mut calls: Vec<u32>) -> Option<Vec<u32>> {
-        let wishes = self.hub.wishes(&self.state, &self.offer, turn, &calls);
+        let wishes = self.hub.wishes(&self.state, &self.offer, (turn, &calls), &self.ready);
         if wishes.is_empty() {
             return Some(calls);
         }
@@ -89,17 +90,24 @@ impl Driver {
 
 impl Hub {
     /// The files that `calls` want.
-    fn wishes(&self, state: &State, offer: &Offer, turn: TurnNo, calls: &[u32]) -> Vec<Wish> {
+    fn wishes(&self, state: &State, offer: &Offer, (turn, calls): (TurnNo, &[u32]), ready: &Ready) -> Vec<Wish> {
         let wish = |ix: &u32| {
-            let asked = state.call(CallId { turn, ix: *ix })?;
-            let Some(Ok(Request::Start(start))) = offer.opens.read(&asked.tool, &asked.args) else { return None };
-            let bootstrap = self.bootstrap(&start);
+            let call = CallId { turn, ix: *ix };
+            let read;
+            let start = if let Some(Parsed::Opens(request)) = ready.get(&call) {
+                request.start()?
+            } else {
+                let asked = state.call(call)?;
+                read = offer.opens.read(&asked.tool, &asked.args)?.ok()?;
+                read.start()?
+            };
+            let bootstrap = self.bootstrap(start);
             if bootstrap.is_empty() && start.files.is_empty() {
                 return None;
             }
             let template = self.agents.template(&start.agent, model_of(state), state.created.source).ok()?;
             let authority = Arc::new(offer.authority.meet(&template.manifest));
-            Some(Wish { ix: *ix, authority, bootstrap, files: start.files })
+            Some(Wish { ix: *ix, authority, bootstrap, files: start.files.clone() })
         };
         calls.iter().filter_map(wish).collect()
     }

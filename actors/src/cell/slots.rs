@@ -27,7 +27,7 @@ pub(crate) fn pool(state: &State) -> (Whose, u32) {
 }
 
 /// How long the run in flight of `state` may wait for a slot, and in which pool.
-fn patience(state: &State) -> (Whose, Duration) {
+pub(crate) fn patience(state: &State) -> (Whose, Duration) {
     (pool(state).0, Duration::from_millis(state.limits.queue_ms))
 }
 
@@ -43,7 +43,7 @@ impl Hub {
     /// The same for a session that has no actor yet: it is not to be activated only to be told to wait on.
     pub(crate) fn unborn_queue_left(&self, session: SessionId, run: RunNo) -> Option<Duration> {
         let waits = self.directory.with(session, |entry| match &entry.presence {
-            Presence::Unborn(hot) => Some(patience(&hot.state)),
+            Presence::Unborn(hot) => Some(hot.queues),
             Presence::Absent | Presence::Starting | Presence::Active => None,
         })??;
         self.queue_left(RunKey { session, run }, waits)

@@ -81,7 +81,7 @@ fn concerns_the_run(item: &Item) -> bool {
             | Command::RestartsExhausted { .. }
             | Command::Lost { .. } => true,
         },
-        Item::Granted(..) => true,
+        Item::Parsed(_) | Item::Granted(..) => true,
         Item::Idle | Item::Probe(_) | Item::Queue(_) | Item::ClearQueue(..) | Item::HasRead(_) => false,
     }
 }

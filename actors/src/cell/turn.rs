@@ -55,24 +55,16 @@ impl Hub {
         Deltas::watched(move |sign: Sign| tap.take(&sign))
     }
 
-    /// The command that tells the session what its model call came to. `ready` takes what the local calls need to run.
-    pub(crate) fn answered(
-        &self,
-        offer: &Offer,
-        at: Address,
-        came: Came,
-        called: &Called,
-        mut ready: Option<&mut Ready>,
-    ) -> Command {
+    /// Returns the command that tells the session what its model call came to, and the calls as they were parsed.
+    pub(crate) fn answered(&self, offer: &Offer, at: Address, came: Came, called: &Called) -> (Command, Ready) {
         let Address { turn, attempt, .. } = at;
-        match came {
+        let mut ready = Ready::new();
+        let command = match came {
             Came::Answer(answer) => {
                 let model = self.calls.model_answered(called, &answer);
                 let calls = answer.calls.into_iter().zip(0_u32..).map(|(asked, ix)| {
                     let found = self.agents.classify(offer, &BTreeSet::new(), &asked.tool, &asked.args);
-                    if let (Some(ready), Some(found)) = (&mut ready, found.ready) {
-                        ready.insert(CallId { turn, ix }, found);
-                    }
+                    ready.extend(found.ready.map(|parsed| (CallId { turn, ix }, parsed)));
                     AskedCall { asked, kind: found.kind, note: found.note, access: found.access, ask: found.ask }
                 });
                 Command::ModelAnswered(Box::new(Answered {
@@ -98,7 +90,8 @@ impl Hub {
                     None => Command::TurnPanicked { turn, attempt, part: Part::Model, message },
                 }
             }
-        }
+        };
+        (command, ready)
     }
 }
 

@@ -14,7 +14,7 @@ use subtend_session::state::{CallPhase, Phase};
 use subtend_tools::registry::Registry;
 use subtend_tools::tool::{Progress, Tool, ToolCall, ToolKey};
 
-use crate::calls::in_flight::ToolAtWork;
+use crate::calls::in_flight::{Parsed, ToolAtWork};
 use crate::calls::tool_call::{self, Stop};
 use crate::cell::driver::Driver;
 use crate::hooks::ToolAsked;
@@ -62,13 +62,13 @@ impl Driver {
         let Some(at) = self.state.call(call) else { return };
         let (note, ready) = match self.ready.remove(&call) {
             Some(ready) => (None, Some(ready)),
-            // The kind is settled anew from tool and arguments: the same in every activation.
+            // Another activation classified it. Tool and arguments give the same kind again.
             None => {
                 let found = self.hub.agents.classify(&self.offer, &self.state.always, &at.tool, &at.args);
                 (found.note, found.ready)
             }
         };
-        let Some((tool, args)) = ready else {
+        let Some(Parsed::Tool(tool, args)) = ready else {
             let content = note.unwrap_or_else(|| "the tool is not offered any more".into());
             let result = Box::new(CallResult::error(ToolErrorKind::UnknownTool, content));
             self.next.push_back(Command::ToolFinished { call, result, worked_ms: 0 });

@@ -3,11 +3,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ractor::{ActorId, ActorRef};
 use subtend_session::ids::{Lsn, SessionId};
 use subtend_session::state::State;
+use subtend_supervision::Whose;
 use subtend_supervision::intensity::RestartBudget;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::delivery::lane::{Full, Item, Lane, Wake};
 
@@ -15,7 +18,7 @@ const SHARDS: usize = 16;
 
 /// How present a session is.
 pub(crate) enum Presence {
-    /// Born, waiting for its first slot: no actor yet; its state is kept hot.
+    /// Born, queued for its first slot: no actor yet.
     Unborn(Hot),
     /// Nobody yet: the first item starts an activation.
     Absent,
@@ -25,10 +28,16 @@ pub(crate) enum Presence {
     Active,
 }
 
-/// A session that was just born: it starts from its decided records, never by reading the journal back.
+/// A session that was just born.
 pub(crate) struct Hot {
-    /// Its state.
-    pub(crate) state: Box<State>,
+    /// The session.
+    pub(crate) session: SessionId,
+    /// Its state, as it was decided. Missing where enough queued children keep theirs: the journal has it.
+    pub(crate) state: Option<Box<State>>,
+    /// The right to keep the state while the child is queued.
+    pub(crate) kept: Option<OwnedSemaphorePermit>,
+    /// The pool that its first run is queued in, and how long it may be.
+    pub(crate) queues: (Whose, Duration),
     /// The LSN of its birth: its run's place in the queue.
     pub(crate) lsn: Lsn,
     /// When it was born.
@@ -60,12 +69,15 @@ type Entries = HashMap<SessionId, Entry, Hasher>;
 /// All sessions that are present. Quiet and passivated ones are not.
 pub(crate) struct Directory {
     shards: Vec<Mutex<Entries>>,
+    /// Queued children that may keep their state.
+    keep: Arc<Semaphore>,
 }
 
 impl Directory {
-    /// Nobody is present.
-    pub(crate) fn new() -> Self {
-        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
+    /// Returns an empty directory, in which `keep` queued children keep their state.
+    pub(crate) fn new(keep: usize) -> Self {
+        let keep = Arc::new(Semaphore::new(keep.min(Semaphore::MAX_PERMITS)));
+        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), keep }
     }
 
     #[expect(clippy::indexing_slicing, reason = "the index is taken modulo the number of shards")]
@@ -108,6 +120,19 @@ impl Directory {
     pub(crate) fn unborn(&self, session: SessionId, hot: Hot) {
         let entry = Entry { lane: Arc::default(), presence: Presence::Unborn(hot), budget: None };
         self.shard(session).entry(session).or_insert(entry);
+    }
+
+    /// Drops the state of a child that is queued, unless it is among those that keep theirs.
+    pub(crate) fn queued(&self, session: SessionId) {
+        let dropped = self.with(session, |entry| match &mut entry.presence {
+            Presence::Unborn(hot) => {
+                hot.kept = Arc::clone(&self.keep).try_acquire_owned().ok();
+                if hot.kept.is_none() { hot.state.take() } else { None }
+            }
+            Presence::Absent | Presence::Starting | Presence::Active => None,
+        });
+        // Outside of the shard's lock.
+        drop(dropped);
     }
 
     /// The lane of `session`, which outlives its activations.

@@ -14,6 +14,7 @@ use subtend_supervision::slots::Slot;
 use tokio::sync::oneshot;
 
 use crate::calls::files::HasRead;
+use crate::calls::in_flight::Ready;
 use crate::delivery::ticket::Ticket;
 use crate::values::at_boot::Lost;
 use crate::values::ended::Ended;
@@ -36,6 +37,8 @@ pub(crate) enum Wake {
 pub(crate) enum Item {
     /// A command, and who wants its answer.
     Command(Command, Option<ReplyTo>),
+    /// An answer of the model with its calls, parsed.
+    Parsed(Box<(Command, Ready)>),
     /// A slot for the run of the ticket.
     Granted(Ticket, Slot),
     /// Nothing arrived for a while: the session may be passivated.
@@ -124,7 +127,8 @@ impl Lane {
         let mut inner = self.lock();
         let control = match &item {
             Item::Command(command, _) => is_control(command),
-            Item::Granted(..)
+            Item::Parsed(_)
+            | Item::Granted(..)
             | Item::Idle
             | Item::Probe(_)
             | Item::Queue(_)
@@ -364,7 +368,8 @@ mod tests {
             .iter()
             .map(|item| match item {
                 Item::Command(command, _) => command.name(),
-                Item::Granted(..)
+                Item::Parsed(_)
+                | Item::Granted(..)
                 | Item::Idle
                 | Item::Probe(_)
                 | Item::Queue(_)

@@ -383,7 +383,7 @@ impl Builder {
             journal,
             default_model,
             workspace,
-            directory: Directory::new(),
+            directory: Directory::new(self.options.queued_states),
             supervisors: supervisors(&cell)?,
             slots: slots(&cell, self.options.slots),
             timers: timers(&cell),

@@ -1,16 +1,18 @@
 //! What a session is offered, and what one of its calls turns out to be.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use serde_json::Value;
-use subtend_session::authority::{Access, Authority};
+use subtend_agents::prompt;
+use subtend_session::authority::{Access, Authority, Verdict};
 use subtend_session::call::{CallKind, Invalid, ToolEffect};
 use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
 use subtend_session::record::AgentOverride;
 use subtend_session::settings::Settings;
 use subtend_tools::dialect::{Offered, discovery, is_locked};
-use subtend_tools::tool::Tool;
+
+use crate::calls::in_flight::Parsed;
 
 /// What sessions of one agent under one ceiling are offered.
 pub(crate) struct Offer {
@@ -26,6 +28,8 @@ pub(crate) struct Offer {
     pub(crate) only: Option<Vec<Text>>,
     /// What may be opened: agents that need a person's word among them.
     pub(crate) opens: Offered,
+    /// What starting each of these agents takes, and whether it is allowed.
+    pub(crate) starts: HashMap<Text, (Access, Verdict)>,
     /// Whether `return` is among the tools.
     pub(crate) returns: bool,
     /// What the session finds besides what it is shown.
@@ -36,6 +40,8 @@ pub(crate) struct Offer {
     pub(crate) proposes: Option<Arc<AgentOverride>>,
     /// How the agent's model is to answer, by the present manifest.
     pub(crate) settings: Settings,
+    /// The last system prompt and what it became: children of one template share theirs.
+    pub(crate) last_prompt: Mutex<Option<(Text, Text)>>,
 }
 
 /// Tools of a session that is not shown all of them in full (B8).
@@ -56,8 +62,8 @@ pub(crate) struct Classified {
     pub(crate) access: Option<Box<Access>>,
     /// Whether a person is to be asked first.
     pub(crate) ask: bool,
-    /// The tool and its arguments, for local ones.
-    pub(crate) ready: Option<(Arc<dyn Tool>, Value)>,
+    /// What it was parsed to.
+    pub(crate) ready: Option<Parsed>,
 }
 
 impl Classified {
@@ -68,6 +74,30 @@ impl Classified {
             Err(told) => (CallKind::Invalid(Invalid::BadArgs), Some(told)),
         };
         Self { kind, note, access: None, ask: false, ready: None }
+    }
+}
+
+impl Offer {
+    /// Returns `system` with what is offered today, whatever its session was born with.
+    pub(crate) fn prompt(&self, system: &Text) -> Text {
+        let mut last = self.last_prompt.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((of, prompt)) = &*last
+            && Arc::ptr_eq(of, system)
+        {
+            return Arc::clone(prompt);
+        }
+        let prompt = prompt::with_offers(system, self.told.as_deref());
+        *last = Some((Arc::clone(system), Arc::clone(&prompt)));
+        prompt
+    }
+
+    /// Returns what a call that starts `agent` does, and whether it is allowed.
+    pub(crate) fn starting(&self, agent: &Text) -> (Access, Verdict) {
+        self.starts.get(agent).cloned().unwrap_or_else(|| {
+            let access = spawning(agent);
+            let verdict = self.authority.verdict(&access);
+            (access, verdict)
+        })
     }
 }
 
@@ -85,8 +115,9 @@ impl Finds {
     pub(crate) fn meant(&self, offer: &Offer, tool: &str, args: &str) -> Meant {
         match tool {
             discovery::GET => Meant::Other(match discovery::GetTools::asked(args, &self.all, &self.shown) {
-                Ok(ready) => {
-                    Classified { ready: Some(ready), ..Classified::tree(Ok(CallKind::Local(ToolEffect::ReadOnly))) }
+                Ok((tool, args)) => {
+                    let ready = Some(Parsed::Tool(tool, args));
+                    Classified { ready, ..Classified::tree(Ok(CallKind::Local(ToolEffect::ReadOnly))) }
                 }
                 Err(error) => Classified::tree(Err(error.message.into())),
             }),

@@ -1,7 +1,7 @@
 //! What a session is offered: its tools under its authority, and the agents that it may spawn.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, PoisonError};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use subtend_agents::manifest::Manifest;
 use subtend_agents::profile::Profile;
@@ -17,6 +17,7 @@ use subtend_session::state::State;
 use subtend_tools::dialect::{Offered, OfferedProfile, OfferedTemplate, Request, discovery, minion};
 use subtend_tools::plan_exit;
 
+use crate::calls::in_flight::Parsed;
 use crate::spawn::agents::Agents;
 use crate::spawn::caches::Key;
 use crate::spawn::offer::{Classified, Finds, Meant, Offer, narrowed, spawning};
@@ -84,10 +85,12 @@ impl Agents {
             specs.retain(|tool| finds.shown.contains(&tool.name));
             specs.extend(discovery::specs());
         }
-        let (mut agents, mut shown) = (Vec::new(), Vec::new());
+        let (mut agents, mut shown, mut starts) = (Vec::new(), Vec::new(), HashMap::new());
         for manifest in self.catalog.spawnable() {
             let entry = (Arc::clone(&manifest.name), Arc::clone(&manifest.description));
-            let verdict = authority.verdict(&spawning(&manifest.name));
+            let access = spawning(&manifest.name);
+            let verdict = authority.verdict(&access);
+            starts.insert(Arc::clone(&manifest.name), (access, verdict));
             if verdict == Verdict::Allow || (verdict == Verdict::Ask && *attended) {
                 shown.push(entry.clone());
             }
@@ -129,7 +132,21 @@ impl Agents {
         let settings = manifest.map(|manifest| manifest.settings).unwrap_or_default();
         let (agent, only, attended, returns) = (Arc::clone(agent), only.clone(), *attended, *returns);
         let specs = specs.into();
-        Offer { specs, agent, attended, authority, only, opens, returns, finds, told, proposes, settings }
+        Offer {
+            specs,
+            agent,
+            attended,
+            authority,
+            only,
+            opens,
+            starts,
+            returns,
+            finds,
+            told,
+            proposes,
+            settings,
+            last_prompt: Mutex::default(),
+        }
     }
 
     /// What a session that is offered `dialects` is told of them.
@@ -187,17 +204,22 @@ impl Agents {
         if let Some(read) = offer.opens.read(tool, args) {
             return match read {
                 Ok(Request::Start(start)) => {
-                    let access = spawning(&start.agent);
-                    if offer.authority.verdict(&access) == Verdict::Deny {
+                    let (access, verdict) = offer.starting(&start.agent);
+                    if verdict == Verdict::Deny {
                         let told = format!("{} may not be started here: do the work yourself", start.agent);
                         return Classified::tree(Err(start.dialect.refused("NOT_ALLOWED", &told)));
                     }
                     // What is allowed needs no record: a birth has its own.
-                    let ask = offer.authority.verdict(&access) != Verdict::Allow && !always.contains(&access);
+                    let ask = verdict != Verdict::Allow && !always.contains(&access);
                     let access = ask.then(|| Box::new(access));
-                    Classified { access, ask, ..Classified::tree(Ok(CallKind::Child(start.mode))) }
+                    let kind = Ok(CallKind::Child(start.mode));
+                    let ready = Some(Parsed::Opens(Request::Start(start)));
+                    Classified { access, ask, ready, ..Classified::tree(kind) }
                 }
-                Ok(Request::Continue(again)) => Classified::tree(Ok(CallKind::Continue(again.mode))),
+                Ok(Request::Continue(again)) => {
+                    let kind = Ok(CallKind::Continue(again.mode));
+                    Classified { ready: Some(Parsed::Opens(Request::Continue(again))), ..Classified::tree(kind) }
+                }
                 Err(error) => Classified::tree(Err(error.message.into())),
             };
         }
@@ -216,9 +238,13 @@ impl Agents {
         };
         let granted = |access: &Access| always.contains(access);
         match self.tools.classify(tool, args, &offer.authority, offer.only.as_deref(), true, &granted) {
-            Found::Ready { tool, args, kind, access, ask } => {
-                Classified { kind, note: None, access: access.map(Box::new), ask, ready: Some((tool, args)) }
-            }
+            Found::Ready { tool, args, kind, access, ask } => Classified {
+                kind,
+                note: None,
+                access: access.map(Box::new),
+                ask,
+                ready: Some(Parsed::Tool(tool, args)),
+            },
             Found::Invalid { kind, message } => {
                 let offered = || offer.specs.iter().map(|spec| &*spec.name);
                 let message = if kind == Invalid::UnknownTool { self.tools.unknown(tool, offered()) } else { message };

@@ -12,6 +12,8 @@ pub struct Options {
     pub inbox: usize,
     /// Runs that hold a slot at the same time, over all roots; runs that persons opened have as many for themselves.
     pub slots: usize,
+    /// Queued children that keep their state in memory, some 2 KiB each. The others are read from the journal when they start.
+    pub queued_states: usize,
     /// How long a waiting or quiet session stays in memory.
     pub idle: Duration,
     /// Events that a slow subscriber may lag behind.
@@ -57,6 +59,7 @@ impl Default for Options {
         Self {
             inbox: 64,
             slots: 256,
+            queued_states: 1_024,
             idle: Duration::from_secs(30),
             events: 8192,
             restarts: Intensity::default(),

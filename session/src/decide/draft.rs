@@ -36,6 +36,10 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn effect(&mut self, effect: Effect) {
+        // Most decisions have five to eight.
+        if self.decision.effects.capacity() == 0 {
+            self.decision.effects.reserve_exact(8);
+        }
         self.decision.effects.push(effect);
     }
 

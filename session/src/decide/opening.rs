@@ -92,6 +92,7 @@ impl Draft<'_> {
         let (no, slot) = (run.no, run.opened.slot);
         let steers = self.state.queue.iter().filter(|queued| queued.lane() == Lane::Steer);
         let ids = messages_last(run.waiting.iter().chain(steers));
+        self.decision.records.reserve(8);
         self.emit(Record::RunStarted { run: no, slot });
         self.arm_run();
         self.take_notices();
@@ -196,9 +197,15 @@ impl Draft<'_> {
 
 /// The ids of `inputs`, persons' messages behind the others: the newest thing before an answer is the message that it answers.
 fn messages_last<'a>(inputs: impl IntoIterator<Item = &'a Queued>) -> Vec<InputId> {
-    let mut inputs: Vec<&Queued> = inputs.into_iter().collect();
-    inputs.sort_by_key(|queued| queued.is_message());
-    inputs.into_iter().map(|queued| queued.input.id).collect()
+    let (mut ids, mut messages) = (Vec::new(), Vec::new());
+    for queued in inputs {
+        if queued.is_message() { messages.push(queued.input.id) } else { ids.push(queued.input.id) }
+    }
+    if ids.is_empty() {
+        return messages;
+    }
+    ids.append(&mut messages);
+    ids
 }
 
 /// Milliseconds from `now` until `at`; 0 if it is over.

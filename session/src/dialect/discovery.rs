@@ -2,6 +2,8 @@
 //!
 //! Read from the call's own arguments, so that whoever judges the call, runs it or tells of it later means the same tool.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value};
 
 /// The tool that lists the others.
@@ -27,8 +29,8 @@ pub fn used(tool: &str, args: &str) -> Option<(String, String)> {
 }
 
 /// The name of the tool that a call is of, for people and records of decisions.
-pub fn named(tool: &str, args: &str) -> String {
-    used(tool, args).map_or_else(|| tool.to_owned(), |(tool, _)| tool)
+pub fn named<'a>(tool: &'a str, args: &str) -> Cow<'a, str> {
+    used(tool, args).map_or(Cow::Borrowed(tool), |(tool, _)| Cow::Owned(tool))
 }
 
 #[cfg(test)]
@@ -46,6 +48,6 @@ mod tests {
             assert_eq!(used(USE, none), None, "{none}");
         }
         assert_eq!(used("write", r#"{"tool":"read"}"#), None);
-        assert_eq!((named(USE, r#"{"tool":"list"}"#), named("read", "{}")), ("list".to_owned(), "read".to_owned()));
+        assert_eq!((&*named(USE, r#"{"tool":"list"}"#), &*named("read", "{}")), ("list", "read"));
     }
 }

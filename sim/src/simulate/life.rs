@@ -231,6 +231,7 @@ async fn start(world: &Arc<World>, journal: &Journal, number: u32) -> Result<Run
     let options = Options {
         inbox: swarm.inbox,
         slots: swarm.slots,
+        queued_states: swarm.queued_states,
         idle: swarm.idle,
         events: swarm.events,
         durable_before_call: swarm.durable_before_call,

@@ -1,0 +1,50 @@
+//! Queued children whose state is not kept in memory: they start from the journal.
+
+use std::time::Duration;
+
+use serde_json::json;
+use subtend_actors::Options;
+use subtend_session::ids::{Epoch, SessionId};
+use subtend_session::limits::Limits;
+use subtend_session::outcome::Outcome;
+use subtend_session::record::Record;
+
+use crate::support::{answers, ask, builder, calls, journal, model, prompt, records, shut, task, text};
+
+/// Runs eight children one after the other, and returns all sessions with their records and the epoch of their rows.
+async fn family(queued_states: usize) -> Vec<(SessionId, Vec<Record>, Epoch)> {
+    let journal = journal();
+    let answer = |request| async move {
+        // Some answers take time, so that calls come from a task and from the handler itself.
+        if prompt(&request).ends_with(['2', '5']) {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        Ok(match (&*prompt(&request), answers(&request)) {
+            ("root", 0) => calls((0..8).map(|n| task(&format!("child {n}"), false))),
+            ("root", _) => text("all"),
+            ("child 3", 0) => calls([("task", json!({"subagent_type": "worker", "prompt": "grandchild 5"}))]),
+            _ => text("done"),
+        })
+    };
+    let limits = Limits { live_runs: 1, ..Limits::default() };
+    let options = Options { seed: Some(7), queued_states, ..Options::default() };
+    let runtime =
+        builder(&journal).limits(limits).options(options).model(model(answer)).start().await.expect("started");
+    let (_, ended) = ask(&runtime, "root").await;
+    assert_eq!(ended.outcome, Outcome::Completed);
+    journal.settled().await.expect("durable");
+    let mut all = Vec::new();
+    for (session, head) in journal.heads().expect("sessions") {
+        all.push((session, records(&journal, session).await, head.epoch));
+    }
+    shut(runtime).await;
+    all
+}
+
+#[tokio::test(start_paused = true)]
+async fn children_run_alike_without_kept_states() {
+    let kept = family(1_024).await;
+    assert_eq!(kept.len(), 10);
+    assert_eq!(family(0).await, kept);
+    assert_eq!(family(2).await, kept);
+}
