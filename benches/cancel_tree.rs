@@ -29,7 +29,7 @@ use subtend_session::ids::RunNo;
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::outcome::{By, Outcome};
-use subtend_session::record::Asked;
+use subtend_session::record::ToolCall;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -75,7 +75,8 @@ impl Model for Parked {
             return Box::pin(std::future::pending());
         }
         let args = format!("{{\"subagent_type\":\"worker\",\"prompt\":\"{below}\",\"background\":true}}");
-        let ask = |ix| Asked { provider_id: format!("c{ix}").into(), tool: "task".into(), args: args.as_str().into() };
+        let ask =
+            |ix| ToolCall { provider_id: format!("c{ix}").into(), tool: "task".into(), args: args.as_str().into() };
         Box::pin(std::future::ready(Ok(Answer::of_calls(None, (0..children).map(ask).collect()))))
     }
 }

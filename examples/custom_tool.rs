@@ -13,7 +13,7 @@ use serde_json::json;
 use subtend::Runtime;
 use subtend::models::{Scripted, Step};
 use subtend::session::{Access, Outcome, ToolEffect};
-use subtend::tools::{FnTool, Registry, ToolCall, ToolError, TypedTool};
+use subtend::tools::{FnTool, Registry, ToolError, ToolInvocation, TypedTool};
 
 /// Tells how many days lie between two days of one year, each given as its number in the year.
 #[derive(Deserialize, JsonSchema)]
@@ -34,7 +34,7 @@ impl TypedTool for DaysBetween {
         Vec::new()
     }
 
-    async fn run(self, _call: ToolCall) -> Result<String, ToolError> {
+    async fn run(self, _call: ToolInvocation) -> Result<String, ToolError> {
         match self.to.checked_sub(self.from) {
             Some(days) => Ok(format!("{days} days")),
             None => Err(ToolError::bad_args(format!("{} is before {}: exchange them", self.to, self.from))),
@@ -52,7 +52,7 @@ struct Article {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let stock = Arc::new(BTreeMap::from([("A-17".to_owned(), 3_u32)]));
     let about = "Tells how many of an article are in stock.";
-    let in_stock = FnTool::typed("in_stock", about, ToolEffect::ReadOnly, move |args: Article, _: ToolCall| {
+    let in_stock = FnTool::typed("in_stock", about, ToolEffect::ReadOnly, move |args: Article, _: ToolInvocation| {
         let stock = Arc::clone(&stock);
         async move { stock.get(&args.article).copied().ok_or_else(|| ToolError::not_found("there is no such article")) }
     });

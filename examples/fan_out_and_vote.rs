@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use subtend::Runtime;
 use subtend::agents::{AgentMode, Catalog, Manifest};
-use subtend::models::Asked;
+use subtend::models::ToolCall;
 use subtend::models::{Answer, Request, fn_model};
 use subtend::session::{Message, Outcome};
 
@@ -55,7 +55,7 @@ fn play(request: &Request) -> Answer {
 
 /// One call of `task` for each, all in one answer.
 fn ask(tasks: impl IntoIterator<Item = (&'static str, String)>) -> Answer {
-    let call = |(agent, prompt): (&str, String)| Asked {
+    let call = |(agent, prompt): (&str, String)| ToolCall {
         provider_id: "call".into(),
         tool: "task".into(),
         args: serde_json::json!({"subagent_type": agent, "prompt": prompt}).to_string().into(),

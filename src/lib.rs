@@ -148,7 +148,7 @@ pub mod models {
     pub use subtend_models::scripted::{Builder as ScriptBuilder, ScriptError, Scripted, Step, When};
     pub use subtend_models::spec::{BadModel, BuildError, ModelSpec};
     pub use subtend_models::throttle::{BadRates, Rates};
-    pub use subtend_session::record::{Asked, Stop};
+    pub use subtend_session::record::{Stop, ToolCall};
 }
 
 /// Tools: the trait, typed tools, the registry and the workspace.
@@ -163,7 +163,7 @@ pub mod tools {
     pub use subtend_tools::registry::{Classified, Registry, RegistryBuilder, RegistryError, Ruling};
     pub use subtend_tools::sandbox;
     pub use subtend_tools::secrets::Secrets;
-    pub use subtend_tools::tool::{Progress, Tool, ToolCall, ToolError, ToolKey, ToolOutput};
+    pub use subtend_tools::tool::{Progress, Tool, ToolError, ToolInvocation, ToolKey, ToolOutput};
     pub use subtend_tools::typed::{IntoOutput, TypedTool};
     pub use subtend_tools::workspace::{Workspace, WorkspaceError};
 }

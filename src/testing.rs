@@ -49,7 +49,7 @@ use subtend_journal::{Journal, ReadError};
 use subtend_models::model::Answer;
 use subtend_session::authority::{RuleSet, Verdict};
 use subtend_session::ids::{SessionId, Text};
-use subtend_session::record::{Asked, Record};
+use subtend_session::record::{Record, ToolCall};
 
 pub use subtend_journal::AuditError;
 pub use subtend_journal::audit::Violation;
@@ -115,7 +115,7 @@ pub fn builder() -> Builder {
 /// assert_eq!(&*answer.calls[0].tool, "weather");
 /// ```
 pub fn calls(calls: impl IntoIterator<Item = (&'static str, serde_json::Value)>) -> Answer {
-    let asked = |(at, (tool, args)): (usize, (&str, serde_json::Value))| Asked {
+    let asked = |(at, (tool, args)): (usize, (&str, serde_json::Value))| ToolCall {
         provider_id: format!("call-{at}").into(),
         tool: tool.into(),
         args: args.to_string().into(),

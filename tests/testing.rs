@@ -10,7 +10,7 @@ use subtend::format::Record;
 use subtend::models::{Answer, Scripted, Step, fn_model};
 use subtend::session::{Message, Outcome, Rule, RuleSet, ToolEffect, Verdict};
 use subtend::testing::{self, AuditError};
-use subtend::tools::{HostPolicy, Registry, ToolCall, ToolError, TypedTool};
+use subtend::tools::{HostPolicy, Registry, ToolError, ToolInvocation, TypedTool};
 use subtend::{Runtime, SessionHandle};
 
 async fn open(builder: subtend::Builder, script: Scripted) -> (Runtime, SessionHandle) {
@@ -84,7 +84,7 @@ impl TypedTool for Weather {
     type Output = String;
     const EFFECT: ToolEffect = ToolEffect::ReadOnly;
 
-    async fn run(self, _call: ToolCall) -> Result<String, ToolError> {
+    async fn run(self, _call: ToolInvocation) -> Result<String, ToolError> {
         Ok(format!("rain in {}", self.city))
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use subtend_models::model::{Answer, Deltas, Model, ModelError, Request};
 use subtend_session::call::ToolEffect;
 use subtend_session::message::{Message, ToolSpec};
-use subtend_session::record::{Asked, Stop};
+use subtend_session::record::{Stop, ToolCall};
 use subtend_session::usage::Usage;
 use subtend_tools::closure::FnTool;
 use subtend_tools::tool::{Tool, ToolOutput};
@@ -37,7 +37,7 @@ impl Model for Fake {
 
 fn parent(request: &Request, children: u32) -> Answer {
     if request.messages.len() == 1 {
-        let asked = (0..children).map(|ix| Asked {
+        let asked = (0..children).map(|ix| ToolCall {
             provider_id: format!("c{ix}").into(),
             tool: "task".into(),
             args: format!("{{\"subagent_type\":\"worker\",\"prompt\":\"item {ix}\"}}").into(),
@@ -55,7 +55,7 @@ fn worker(request: &Request) -> Answer {
     let mut messages = vec![json!({"role": "system", "content": &*request.system})];
     messages.extend(request.messages.iter().map(wire));
     if round_trip(&Value::Array(messages)) < 4 {
-        return calls(vec![Asked { provider_id: "c0".into(), tool: "echo".into(), args: "{\"n\":2}".into() }]);
+        return calls(vec![ToolCall { provider_id: "c0".into(), tool: "echo".into(), args: "{\"n\":2}".into() }]);
     }
     text("done".to_owned())
 }
@@ -76,7 +76,7 @@ fn wire(message: &Message) -> Value {
     }
 }
 
-fn calls(calls: Vec<Asked>) -> Answer {
+fn calls(calls: Vec<ToolCall>) -> Answer {
     Answer { text: None, reasoning: None, calls, stop: Stop::Calls, model: None, usage: Usage::default() }
 }
 

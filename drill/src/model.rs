@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use subtend_models::closure::fn_model;
 use subtend_models::model::{Answer, Model, Request};
 use subtend_session::message::Message;
-use subtend_session::record::Asked;
+use subtend_session::record::ToolCall;
 
 use super::chance::Chance;
 use super::orphans::COMMAND;
@@ -91,7 +91,7 @@ fn answer(seed: u64, request: &Request) -> (Duration, Answer) {
     (Duration::from_millis(nap), answer)
 }
 
-fn first(asks: &Asks, chance: &mut Chance) -> Vec<Asked> {
+fn first(asks: &Asks, chance: &mut Chance) -> Vec<ToolCall> {
     let mut calls = vec![asked(tools::MARK, &naps(chance))];
     if chance.one_in(3) {
         calls.push(asked(tools::NOTE, &naps(chance)));
@@ -118,7 +118,7 @@ fn other(agent: &str) -> &'static str {
 }
 
 /// What a model does about a child in the background.
-fn about(task: &str, chance: &mut Chance) -> Vec<Asked> {
+fn about(task: &str, chance: &mut Chance) -> Vec<ToolCall> {
     match chance.below(5) {
         0 => vec![asked("cancel_task", &json!({"taskId": task}))],
         1 | 2 => vec![asked("check_task", &json!({"taskId": task, "timeoutMs": 2_000}))],
@@ -132,6 +132,6 @@ fn naps(chance: &mut Chance) -> Value {
     json!({"before_ms": chance.below(12), "after_ms": chance.below(25)})
 }
 
-fn asked(tool: &str, args: &Value) -> Asked {
-    Asked { provider_id: "drill".into(), tool: tool.into(), args: args.to_string().into() }
+fn asked(tool: &str, args: &Value) -> ToolCall {
+    ToolCall { provider_id: "drill".into(), tool: tool.into(), args: args.to_string().into() }
 }

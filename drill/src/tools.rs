@@ -8,7 +8,7 @@ use serde::Deserialize;
 use subtend_session::authority::Access;
 use subtend_session::call::ToolEffect;
 use subtend_tools::closure::FnTool;
-use subtend_tools::tool::{Tool, ToolCall, ToolError};
+use subtend_tools::tool::{Tool, ToolError, ToolInvocation};
 
 use super::home::Home;
 use super::marks::{self, Effect};
@@ -40,7 +40,7 @@ pub(crate) fn all(home: &Home, trigger: &Arc<Trigger>) -> [Arc<dyn Tool>; 2] {
 fn tool(name: &'static str, effect: ToolEffect, left: Effect, home: &Home, trigger: &Arc<Trigger>) -> FnTool {
     let (path, trigger) = (home.marks(), Arc::clone(trigger));
     let about = "Leaves a mark that the drill counts.";
-    FnTool::typed(name, about, effect, move |args: Args, call: ToolCall| {
+    FnTool::typed(name, about, effect, move |args: Args, call: ToolInvocation| {
         let (path, trigger) = (path.clone(), Arc::clone(&trigger));
         async move {
             if args.before_ms > 0 {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use subtend_session::authority::{Authority, Rule, RuleSet, Verdict};
 use subtend_session::ids::{CallId, RunNo, SessionId, TurnNo};
 use subtend_tools::registry::Registry;
-use subtend_tools::tool::{Progress, ToolCall, ToolError, ToolKey};
+use subtend_tools::tool::{Progress, ToolError, ToolInvocation, ToolKey};
 use subtend_tools::workspace::Workspace;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -74,7 +74,7 @@ impl Tree {
     /// Runs a tool that only reads.
     pub(crate) fn run(&self, tool: &str, args: Value) -> Option<Result<String, ToolError>> {
         let tool = self.tools.get(tool).filter(|_| matches!(tool, "list" | "read" | "search"))?;
-        let call = ToolCall {
+        let call = ToolInvocation {
             key: ToolKey {
                 session: SessionId(Default::default()),
                 run: RunNo(1),

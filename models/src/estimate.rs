@@ -2,7 +2,7 @@
 
 use serde_json::{Number, Value};
 use subtend_session::message::{Message, ToolSpec};
-use subtend_session::record::{Asked, Prompt};
+use subtend_session::record::{Prompt, ToolCall};
 
 use crate::model::Request;
 
@@ -40,7 +40,7 @@ fn message(message: &Message) -> u64 {
         Message::User { text, .. } | Message::Notice { text, .. } | Message::Prompt { text } => length(text),
         Message::Assistant { text, reasoning, calls, .. } => {
             let texts = [text, reasoning].into_iter().flatten().map(|text| length(text));
-            let calls = calls.iter().map(|Asked { provider_id, tool, args }| {
+            let calls = calls.iter().map(|ToolCall { provider_id, tool, args }| {
                 WRAPPING.saturating_add(length(provider_id)).saturating_add(length(tool)).saturating_add(length(args))
             });
             texts.chain(calls).fold(0, u64::saturating_add)
@@ -130,9 +130,9 @@ mod tests {
 
     #[test]
     fn every_kind_of_message_counts_with_all_its_text() {
-        let asked = Asked { provider_id: text(10), tool: text(4), args: text(70) };
+        let asked = ToolCall { provider_id: text(10), tool: text(4), args: text(70) };
         let call = CallId { turn: TurnNo(1), ix: 0 };
-        let assistant = |calls: Vec<Asked>| Message::Assistant {
+        let assistant = |calls: Vec<ToolCall>| Message::Assistant {
             seq: Seq(2),
             text: Some(text(24)),
             reasoning: Some(text(60)),

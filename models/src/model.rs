@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use subtend_session::ids::{AttemptNo, CallId, SessionId, Text, TurnNo};
 use subtend_session::message::{ToolSpec, Transcript};
 use subtend_session::outcome::ModelFail;
-use subtend_session::record::{Asked, Prompt, Stop};
+use subtend_session::record::{Prompt, Stop, ToolCall};
 use subtend_session::settings::Settings;
 use subtend_session::usage::Usage;
 
@@ -101,7 +101,7 @@ pub struct Answer {
     /// Reasoning that the provider wants back.
     pub reasoning: Option<Text>,
     /// The calls that it asks for, in order.
-    pub calls: Vec<Asked>,
+    pub calls: Vec<ToolCall>,
     /// Why it stopped.
     pub stop: Stop,
     /// The model that answered, by the provider's own name, where it told one.
@@ -124,7 +124,7 @@ impl Answer {
     }
 
     /// An answer that asks for calls.
-    pub fn of_calls(text: Option<Text>, calls: Vec<Asked>) -> Self {
+    pub fn of_calls(text: Option<Text>, calls: Vec<ToolCall>) -> Self {
         Self { text, reasoning: None, calls, stop: Stop::Calls, model: None, usage: Usage::default() }
     }
 }

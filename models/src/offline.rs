@@ -26,7 +26,7 @@ use futures_util::future::{self, BoxFuture};
 use serde_json::{Value, json};
 use subtend_session::ids::{CallId, Text, TurnNo};
 use subtend_session::message::{Message, ToolSpec};
-use subtend_session::record::Asked;
+use subtend_session::record::ToolCall;
 
 use self::answer::Part;
 use self::areas::{Hits, Plan};
@@ -95,7 +95,7 @@ fn respond(messages: &[Message], tools: &[ToolSpec]) -> Answer {
         Step::Nothing => Answer { text: None, ..Answer::of_text("") },
         Step::Call(text, calls) => {
             let number = open.answers.saturating_add(1);
-            let asked = calls.into_iter().enumerate().map(|(ix, (tool, args))| Asked {
+            let asked = calls.into_iter().enumerate().map(|(ix, (tool, args))| ToolCall {
                 provider_id: format!("call_{number}_{ix}").into(),
                 tool: tool.into(),
                 args: args.to_string().into(),

@@ -9,8 +9,8 @@ use crate::ids::{AttemptNo, CallId, InputId, RunKey, RunNo, Seq, SessionId, Text
 use crate::outcome::{Budget, By, ModelFail, OutcomeKind, Part};
 use crate::place::BranchKind;
 use crate::record::{
-    AskBy, AskVerdict, Asked, InputAccepted, Notice, QueueChange, SessionCreated, SpawnGranted, Stop, SummarySet,
-    TitleSet,
+    AskBy, AskVerdict, InputAccepted, Notice, QueueChange, SessionCreated, SpawnGranted, Stop, SummarySet, TitleSet,
+    ToolCall,
 };
 use crate::usage::Usage;
 
@@ -243,7 +243,7 @@ pub struct Answered {
     /// Reasoning that the provider wants back.
     pub reasoning: Option<Text>,
     /// The calls, in order, each with its kind.
-    pub calls: Vec<AskedCall>,
+    pub calls: Vec<ResolvedCall>,
     /// Why it stopped.
     pub stop: Stop,
     /// The model that answered: of a pool by its name there, else by the provider's own name for it, where it told one.
@@ -254,9 +254,9 @@ pub struct Answered {
 
 /// One call of an answer, as the hub found it.
 #[derive(Clone, Debug)]
-pub struct AskedCall {
+pub struct ResolvedCall {
     /// What the model wrote.
-    pub asked: Asked,
+    pub asked: ToolCall,
     /// What it is.
     pub kind: CallKind,
     /// What the model is told, where the call is [`CallKind::Invalid`]; a general text if absent.

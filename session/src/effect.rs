@@ -52,7 +52,7 @@ pub enum Effect {
         child: SessionId,
     },
     /// Deliver an outbox row to the owner of a run that ended.
-    Tell {
+    DeliverCompletion {
         /// The owner's session.
         to: SessionId,
         /// The notice.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{CallId, Seq, Text};
-use crate::record::Asked;
+use crate::record::ToolCall;
 
 /// One message of a transcript, made by the fold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,7 +27,7 @@ pub enum Message {
         /// Reasoning that the provider wants back.
         reasoning: Option<Text>,
         /// The calls that it asks for: `ix` is the place in this list.
-        calls: Arc<[Asked]>,
+        calls: Arc<[ToolCall]>,
     },
     /// The result of one call, in call order, after all calls of the answer are closed.
     Result {

@@ -16,7 +16,7 @@ pub use description::{MetadataSet, SummarySet, TitleSet};
 pub use input::{From, InputAccepted, Lane, QueueChange};
 pub use run::{Hold, Park, RunEnded};
 pub use tree::{BranchCreated, Carrier, ChildSpawned, ContinueAsked, Notice, NoticeTaken, SpawnGranted};
-pub use turn::{AskBy, AskVerdict, Asked, AttemptDiscarded, CallFinished, Prompt, Reserved, Stop, TurnAnswered};
+pub use turn::{AskBy, AskVerdict, AttemptDiscarded, CallFinished, Prompt, Reserved, Stop, ToolCall, TurnAnswered};
 
 mod birth;
 mod description;
@@ -214,7 +214,7 @@ impl Record {
     pub fn text_bytes(&self) -> u64 {
         let of = |text: &Option<Text>| text.as_ref().map_or(0, |text| text.len());
         let bytes = if let Self::TurnAnswered(answer) = self {
-            let calls = answer.calls.iter().map(Asked::text_bytes).fold(0, usize::saturating_add);
+            let calls = answer.calls.iter().map(ToolCall::text_bytes).fold(0, usize::saturating_add);
             of(&answer.text).saturating_add(of(&answer.reasoning)).saturating_add(calls)
         } else if let Self::AttemptDiscarded(discarded) = self {
             discarded.message.len()

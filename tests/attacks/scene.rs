@@ -18,7 +18,7 @@ use subtend_session::ids::SessionId;
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::outcome::Outcome;
-use subtend_session::record::{Asked, Record};
+use subtend_session::record::{Record, ToolCall};
 use subtend_tools::guard::Guard;
 use subtend_tools::registry::Registry;
 use subtend_tools::tool::Tool;
@@ -91,7 +91,7 @@ fn next(request: &Request) -> Answer {
         Some(Value::Array(calls)) => {
             let times = |call: &Value| call["times"].as_u64().map_or(1, |times| times as usize);
             let all = calls.iter().flat_map(|call| std::iter::repeat_n(call, times(call)));
-            let asked = |(ix, call): (usize, &Value)| Asked {
+            let asked = |(ix, call): (usize, &Value)| ToolCall {
                 provider_id: call["id"].as_str().map_or_else(|| format!("call-{ix}"), str::to_owned).into(),
                 tool: call["tool"].as_str().unwrap_or_default().into(),
                 args: arguments(call).into(),

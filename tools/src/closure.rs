@@ -16,7 +16,7 @@ use subtend_session::message::ToolSpec;
 
 use crate::display::Display;
 use crate::option::ToolOption;
-use crate::tool::{Tool, ToolCall, ToolError, ToolOutput};
+use crate::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
 use crate::typed::{self, IntoOutput};
 
 /// Makes a tool of `run`.
@@ -24,13 +24,13 @@ use crate::typed::{self, IntoOutput};
 /// Its calls need `tool:<name>` on every resource, and count as leaving the process; [`FnTool`] changes both.
 pub fn fn_tool<F, R>(spec: ToolSpec, effect: ToolEffect, run: F) -> Arc<dyn Tool>
 where
-    F: Fn(ToolCall) -> R + Send + Sync + 'static,
+    F: Fn(ToolInvocation) -> R + Send + Sync + 'static,
     R: Future<Output = Result<ToolOutput, ToolError>> + Send + 'static,
 {
     Arc::new(FnTool::new(spec, effect, run))
 }
 
-type Run = dyn Fn(ToolCall) -> BoxFuture<'static, Result<ToolOutput, ToolError>> + Send + Sync;
+type Run = dyn Fn(ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> + Send + Sync;
 type Input = dyn Fn(&Value) -> Option<Text> + Send + Sync;
 type Output = dyn Fn(&str) -> Option<Text> + Send + Sync;
 type AccessOf = dyn Fn(Option<&Value>) -> Vec<Access> + Send + Sync;
@@ -52,7 +52,7 @@ impl FnTool {
     /// A tool that leaves the process and needs `tool:<name>`.
     pub fn new<F, R>(spec: ToolSpec, effect: ToolEffect, run: F) -> Self
     where
-        F: Fn(ToolCall) -> R + Send + Sync + 'static,
+        F: Fn(ToolInvocation) -> R + Send + Sync + 'static,
         R: Future<Output = Result<ToolOutput, ToolError>> + Send + 'static,
     {
         let name = Text::clone(&spec.name);
@@ -80,7 +80,7 @@ impl FnTool {
     /// use serde::Deserialize;
     /// use subtend_session::call::ToolEffect;
     /// use subtend_tools::closure::FnTool;
-    /// use subtend_tools::tool::ToolCall;
+    /// use subtend_tools::tool::ToolInvocation;
     ///
     /// #[derive(Deserialize, JsonSchema)]
     /// struct Args {
@@ -93,7 +93,7 @@ impl FnTool {
     ///     "in_stock",
     ///     "Tells how many of an article are in stock.",
     ///     ToolEffect::ReadOnly,
-    ///     move |args: Args, _call: ToolCall| {
+    ///     move |args: Args, _call: ToolInvocation| {
     ///         let stock = std::sync::Arc::clone(&stock);
     ///         async move { Ok(stock.get(&args.article).copied().unwrap_or(0)) }
     ///     },
@@ -104,7 +104,7 @@ impl FnTool {
     where
         A: DeserializeOwned + JsonSchema + 'static,
         O: IntoOutput,
-        F: Fn(A, ToolCall) -> R + Send + Sync + 'static,
+        F: Fn(A, ToolInvocation) -> R + Send + Sync + 'static,
         R: Future<Output = Result<O, ToolError>> + Send + 'static,
     {
         let name: Text = name.into();
@@ -208,7 +208,7 @@ impl Tool for FnTool {
         self.output.as_ref().and_then(|words| words(result))
     }
 
-    fn run(&self, call: ToolCall) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
+    fn run(&self, call: ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
         (self.run)(call)
     }
 }

@@ -14,7 +14,7 @@ use subtend_session::message::ToolSpec;
 
 use crate::display::Display;
 use crate::option::ToolOption;
-use crate::tool::{Progress, Tool, ToolCall, ToolError, ToolOutput};
+use crate::tool::{Progress, Tool, ToolError, ToolInvocation, ToolOutput};
 
 /// Bytes of the shortest value that is redacted: a shorter one is a part of other texts.
 pub const SHORTEST: usize = 8;
@@ -126,7 +126,7 @@ impl Tool for Redacted {
         self.tool.render_output(result)
     }
 
-    fn run(&self, mut call: ToolCall) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
+    fn run(&self, mut call: ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
         let (secrets, progress) = (self.secrets.clone(), call.progress.clone());
         call.progress = Progress::to(move |line| progress.send(secrets.redact(&line).into_owned()));
         let secrets = self.secrets.clone();

@@ -64,12 +64,12 @@ pub trait Tool: Send + Sync + 'static {
     }
 
     /// Runs one call. The arguments fit the schema.
-    fn run(&self, call: ToolCall) -> BoxFuture<'static, Result<ToolOutput, ToolError>>;
+    fn run(&self, call: ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>>;
 }
 
 /// One call of a tool.
 #[derive(Clone, Debug)]
-pub struct ToolCall {
+pub struct ToolInvocation {
     /// Who calls, and the key under which an idempotent tool may be repeated.
     pub key: ToolKey,
     /// The arguments: valid against the tool's schema.

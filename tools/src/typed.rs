@@ -24,7 +24,7 @@ use crate::display::Display;
 use crate::option::ToolOption;
 use crate::registry::{RegistryBuilder, RegistryError};
 use crate::schema;
-use crate::tool::{Tool, ToolCall, ToolError, ToolOutput};
+use crate::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
 
 /// A tool that is the struct of its arguments.
 ///
@@ -37,7 +37,7 @@ use crate::tool::{Tool, ToolCall, ToolError, ToolOutput};
 /// use serde::Deserialize;
 /// use subtend_session::call::ToolEffect;
 /// use subtend_tools::registry::Registry;
-/// use subtend_tools::tool::{ToolCall, ToolError};
+/// use subtend_tools::tool::{ToolInvocation, ToolError};
 /// use subtend_tools::typed::TypedTool;
 ///
 /// /// Tells how far apart two places are, in kilometres along the road.
@@ -53,7 +53,7 @@ use crate::tool::{Tool, ToolCall, ToolError, ToolOutput};
 ///     type Output = f64;
 ///     const EFFECT: ToolEffect = ToolEffect::ReadOnly;
 ///
-///     async fn run(self, _call: ToolCall) -> Result<f64, ToolError> {
+///     async fn run(self, _call: ToolInvocation) -> Result<f64, ToolError> {
 ///         match (&*self.from, &*self.to) {
 ///             ("Bern", "Basel") => Ok(97.4),
 ///             (from, to) => Err(ToolError::not_found(format!("no road is known from {from} to {to}"))),
@@ -110,7 +110,7 @@ pub trait TypedTool: DeserializeOwned + JsonSchema + Send + 'static {
     ///
     /// # Cancel safety
     /// As for [`Tool`].
-    fn run(self, call: ToolCall) -> impl Future<Output = Result<Self::Output, ToolError>> + Send;
+    fn run(self, call: ToolInvocation) -> impl Future<Output = Result<Self::Output, ToolError>> + Send;
 }
 
 /// What a tool may give back: a [`ToolOutput`], or anything that can be written as JSON. A text is given as it stands.
@@ -197,7 +197,7 @@ impl<T: TypedTool> Tool for Typed<T> {
         T::display()
     }
 
-    fn run(&self, call: ToolCall) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
+    fn run(&self, call: ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
         run(Text::clone(&self.spec.name), call, T::run)
     }
 }
@@ -205,8 +205,8 @@ impl<T: TypedTool> Tool for Typed<T> {
 /// Runs a call whose arguments are an `A`.
 pub(crate) fn run<A, O, R>(
     tool: Text,
-    mut call: ToolCall,
-    work: impl FnOnce(A, ToolCall) -> R,
+    mut call: ToolInvocation,
+    work: impl FnOnce(A, ToolInvocation) -> R,
 ) -> BoxFuture<'static, Result<ToolOutput, ToolError>>
 where
     A: DeserializeOwned,

@@ -13,7 +13,7 @@ use serde_json::json;
 use subtend_session::authority::Authority;
 use subtend_tools::guard::{self, Guard};
 use subtend_tools::registry::Registry;
-use subtend_tools::tool::{ToolCall, ToolError, ToolOutput};
+use subtend_tools::tool::{ToolError, ToolInvocation, ToolOutput};
 use tokio_util::sync::CancellationToken;
 
 use super::scene::{self, ROLE, guard};
@@ -29,7 +29,7 @@ async fn shell(
     cancel: CancellationToken,
 ) -> Result<ToolOutput, ToolError> {
     let registry = Registry::builder().tools(Registry::workspace_tools(Some(guard))).unwrap().build();
-    let call = ToolCall { cancel, ..scene::call(dir, Authority::allow_all(), args) };
+    let call = ToolInvocation { cancel, ..scene::call(dir, Authority::allow_all(), args) };
     registry.get("shell").unwrap().run(call).await
 }
 

@@ -14,7 +14,7 @@ use subtend_tools::commands::Commands;
 use subtend_tools::guard::{self, Guard};
 use subtend_tools::registry::Registry;
 use subtend_tools::secrets::Secrets;
-use subtend_tools::tool::{Progress, ToolCall, ToolKey};
+use subtend_tools::tool::{Progress, ToolInvocation, ToolKey};
 use subtend_tools::workspace::Workspace;
 use tokio_util::sync::CancellationToken;
 
@@ -27,9 +27,9 @@ const CASE: &str = "SUBTEND_TEST_CASE";
 const ORDINARY: u32 = 65_534;
 
 /// Returns a call over the workspace in `dir`, in a session of `authority`.
-pub(crate) fn call(dir: &Path, authority: Authority, args: Value) -> ToolCall {
+pub(crate) fn call(dir: &Path, authority: Authority, args: Value) -> ToolInvocation {
     let session = "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap();
-    ToolCall {
+    ToolInvocation {
         key: ToolKey { session, run: RunNo(1), call: CallId { turn: TurnNo(1), ix: 0 } },
         args,
         options: Default::default(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use subtend_journal::Stored;
 use subtend_session::ids::{CallId, InputId, RunNo, Seq, Text, TurnNo};
-use subtend_session::record::{Asked, Lane, Prompt, QueueChange, Record, RunEnded, Stop, TurnAnswered};
+use subtend_session::record::{Lane, Prompt, QueueChange, Record, RunEnded, Stop, ToolCall, TurnAnswered};
 use subtend_session::render;
 
 use super::{AnswerError, Answered, joined};
@@ -29,7 +29,7 @@ pub(super) struct Scan {
     /// All text that the run gave.
     partial: Text,
     /// An answer by `return`, which stands when the run ends with it.
-    returning: Option<(TurnNo, Seq, Vec<Asked>)>,
+    returning: Option<(TurnNo, Seq, Vec<ToolCall>)>,
 }
 
 impl Scan {

@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use subtend_session::call::{CallEnd, CallResult, ToolEffect};
 use subtend_session::command::Command;
 use subtend_session::ids::{CallId, Text};
-use subtend_tools::tool::{Tool, ToolCall, ToolError, ToolOutput};
+use subtend_tools::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
 use tokio_util::sync::CancellationToken;
 
 use crate::values::panic::panic_text;
@@ -29,7 +29,7 @@ pub(crate) enum Came {
 pub(crate) type Running = BoxFuture<'static, Came>;
 
 /// Prepares the call of `tool`.
-pub(crate) fn run(tool: &Arc<dyn Tool>, call: ToolCall) -> Running {
+pub(crate) fn run(tool: &Arc<dyn Tool>, call: ToolInvocation) -> Running {
     let made = std::panic::catch_unwind(AssertUnwindSafe(|| tool.run(call)));
     match made {
         Ok(running) => Box::pin(async move {

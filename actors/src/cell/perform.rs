@@ -44,7 +44,9 @@ impl Driver {
                 // Kept back by `take_effect`: it is part of deciding.
                 Effect::Admit { turn, calls } => self.admit.push_back((turn, calls)),
                 Effect::StartChild { child } => Box::pin(self.start_child(child, &mut hot)).await,
-                Effect::Tell { to, notice } => self.hub.tell_after_sweep(to, Command::OwnedEnded(vec![*notice])),
+                Effect::DeliverCompletion { to, notice } => {
+                    self.hub.tell_after_sweep(to, Command::OwnedEnded(vec![*notice]))
+                }
                 Effect::CancelLocal => self.cancel_local(),
                 Effect::CancelOwned { run, outcome, queue_stands } => self.cancel_owned(run, outcome, queue_stands),
                 Effect::CancelChild { run: _, child, key, by } => self.cancel_child(child, key, by),
@@ -261,7 +263,7 @@ impl Driver {
             | Effect::ReleaseSlot { .. }
             | Effect::StopTool { .. }
             | Effect::StartChild { .. }
-            | Effect::Tell { .. }
+            | Effect::DeliverCompletion { .. }
             | Effect::CancelOwned { .. }
             | Effect::CancelChild { .. }
             | Effect::AskToContinue { .. }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use subtend_models::model::{Deltas, ModelError, Sign};
-use subtend_session::command::{Answered, AskedCall, AttemptFailed, Command};
+use subtend_session::command::{Answered, AttemptFailed, Command, ResolvedCall};
 use subtend_session::ids::{AttemptNo, CallId, Text, TurnNo};
 use subtend_session::outcome::{ModelFail, Part};
 use subtend_session::usage::Usage;
@@ -65,7 +65,7 @@ impl Hub {
                 let calls = answer.calls.into_iter().zip(0_u32..).map(|(asked, ix)| {
                     let found = self.agents.classify(offer, &BTreeSet::new(), &asked.tool, &asked.args);
                     ready.extend(found.ready.map(|parsed| (CallId { turn, ix }, parsed)));
-                    AskedCall { asked, kind: found.kind, note: found.note, access: found.access, ask: found.ask }
+                    ResolvedCall { asked, kind: found.kind, note: found.note, access: found.access, ask: found.ask }
                 });
                 Command::ModelAnswered(Box::new(Answered {
                     turn,

@@ -12,7 +12,7 @@ use subtend_session::dialect::discovery;
 use subtend_session::ids::{CallId, Lsn, RunNo};
 use subtend_session::state::{CallPhase, Phase};
 use subtend_tools::registry::Registry;
-use subtend_tools::tool::{Progress, Tool, ToolCall, ToolKey};
+use subtend_tools::tool::{Progress, Tool, ToolInvocation, ToolKey};
 
 use crate::calls::in_flight::{Parsed, ToolAtWork};
 use crate::calls::tool_call::{self, Stop};
@@ -116,7 +116,7 @@ impl Driver {
         let Local { tool, args, .. } = local;
         let stop = Stop::default();
         let effect = tool.effect();
-        let tool_call = ToolCall {
+        let tool_call = ToolInvocation {
             key: ToolKey { session: self.session(), run, call },
             args,
             options: self.hub.agents.options_of(&self.state, &*tool),
@@ -247,8 +247,8 @@ impl Driver {
 
 enum Start {
     Now(tool_call::Running),
-    Later(Arc<dyn Tool>, ToolCall),
-    Hooked(Box<Hooked>, ToolCall),
+    Later(Arc<dyn Tool>, ToolInvocation),
+    Hooked(Box<Hooked>, ToolInvocation),
 }
 
 /// A local call that may run.

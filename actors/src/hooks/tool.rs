@@ -7,7 +7,7 @@ use serde_json::Value;
 use subtend_session::authority::{Access, Authority};
 use subtend_session::ids::Text;
 use subtend_tools::registry::{Classified, Registry};
-use subtend_tools::tool::{Tool, ToolCall, ToolError, ToolOutput};
+use subtend_tools::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
 
 use super::{BeforeTool, Hooks, ToolAsked, ToolDone, guarded};
 use crate::calls::tool_call::{self, Came};
@@ -47,7 +47,7 @@ pub(crate) struct Hooked {
 impl Hooked {
     /// Runs the call. Asked to stop, a hook is dropped where it stands: one that holds the call up has not begun it, and what
     /// a later one would have looked at is withheld.
-    pub(crate) async fn run(mut self, mut call: ToolCall) -> Came {
+    pub(crate) async fn run(mut self, mut call: ToolInvocation) -> Came {
         let stop = call.cancel.clone();
         let before = tokio::select! {
             biased;

@@ -9,7 +9,7 @@ use subtend_agents::prompt::{self, Named, Parts};
 use subtend_agents::template::MinionTemplate;
 use subtend_session::authority::{Access, Authority, Verdict};
 use subtend_session::call::{CallKind, Invalid};
-use subtend_session::command::{Answered, AskedCall};
+use subtend_session::command::{Answered, ResolvedCall};
 use subtend_session::dialect::Dialect;
 use subtend_session::ids::Text;
 use subtend_session::place::{BranchKind, Place};
@@ -260,7 +260,7 @@ impl Agents {
             return;
         }
         // Those that let a task go on are settled by who knows the tasks.
-        let asks = |call: &&mut AskedCall| call.ask && !matches!(call.kind, CallKind::Continue(_));
+        let asks = |call: &&mut ResolvedCall| call.ask && !matches!(call.kind, CallKind::Continue(_));
         for call in answer.calls.iter_mut().filter(asks) {
             let found = self.classify(offer, &state.always, &call.asked.tool, &call.asked.args);
             (call.access, call.ask) = (found.access, found.ask);

@@ -8,7 +8,7 @@ use subtend_session::authority::Access;
 use subtend_session::call::CallEnd;
 use subtend_session::dialect::discovery;
 use subtend_session::ids::{CallId, Seq, Text, TurnNo};
-use subtend_session::record::{AskBy, AskVerdict, Asked, Record};
+use subtend_session::record::{AskBy, AskVerdict, Record, ToolCall};
 
 /// One decision of the authority, or of a person in its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub enum DecidedBy {
 /// Decisions, as they are read from records.
 #[derive(Debug, Default)]
 pub(crate) struct Audit {
-    tools: BTreeMap<TurnNo, Vec<Asked>>,
+    tools: BTreeMap<TurnNo, Vec<ToolCall>>,
     /// Questions without an answer, and answers whose call has not started or ended yet.
     asked: BTreeMap<CallId, Access>,
     answered: BTreeSet<CallId>,

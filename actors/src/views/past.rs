@@ -7,7 +7,7 @@ use subtend_journal::{Journal, ReadError, Stored};
 use subtend_session::ids::{RunNo, Seq, SessionId, Text};
 use subtend_session::outcome::Outcome;
 use subtend_session::place::{Mode, Owner, Place};
-use subtend_session::record::{Asked, Record};
+use subtend_session::record::{Record, ToolCall};
 use subtend_session::usage::Usage;
 
 /// Records that are read from the journal at a time.
@@ -47,7 +47,7 @@ pub struct Past {
     /// What children are to do, in the whole words of the calls that started them.
     pub tasks: BTreeMap<SessionId, Text>,
     /// The calls of the last answered turn.
-    pub calls: Arc<[Asked]>,
+    pub calls: Arc<[ToolCall]>,
 }
 
 impl Past {
@@ -151,7 +151,7 @@ pub(crate) fn each(journal: &Journal, session: SessionId, mut take: impl FnMut(&
 }
 
 /// The task that a call gives to the child that it starts: the argument that is required of its tool.
-fn task_of(call: &Asked) -> Option<Text> {
+fn task_of(call: &ToolCall) -> Option<Text> {
     let args: serde_json::Value = serde_json::from_str(&call.args).ok()?;
     let task = ["task", "prompt", "message"].iter().find_map(|key| args.get(*key)?.as_str());
     task.filter(|task| !task.trim().is_empty()).map(Text::from)

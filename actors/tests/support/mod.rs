@@ -17,11 +17,11 @@ use subtend_session::authority::{RuleSet, Verdict};
 use subtend_session::call::ToolEffect;
 use subtend_session::ids::SessionId;
 use subtend_session::message::{Message, ToolSpec};
-use subtend_session::record::{Asked, Record, Stop};
+use subtend_session::record::{Record, Stop, ToolCall};
 use subtend_session::usage::Usage;
 use subtend_tools::closure::FnTool;
 use subtend_tools::registry::Registry;
-use subtend_tools::tool::{ToolCall, ToolError, ToolOutput};
+use subtend_tools::tool::{ToolError, ToolInvocation, ToolOutput};
 
 /// A journal in memory.
 pub fn journal() -> Journal {
@@ -59,7 +59,7 @@ pub fn tools(tools: impl IntoIterator<Item = FnTool>) -> Registry {
 /// A tool by closure.
 pub fn tool<F, Fut>(name: &str, effect: ToolEffect, run: F) -> FnTool
 where
-    F: Fn(ToolCall) -> Fut + Send + Sync + 'static,
+    F: Fn(ToolInvocation) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<ToolOutput, ToolError>> + Send + 'static,
 {
     let spec = ToolSpec {
@@ -86,7 +86,7 @@ pub fn text(text: &str) -> Answer {
 pub fn calls(calls: impl IntoIterator<Item = (&'static str, serde_json::Value)>) -> Answer {
     let calls = calls
         .into_iter()
-        .map(|(tool, args)| Asked { provider_id: "c".into(), tool: tool.into(), args: args.to_string().into() })
+        .map(|(tool, args)| ToolCall { provider_id: "c".into(), tool: tool.into(), args: args.to_string().into() })
         .collect();
     Answer { text: None, reasoning: None, calls, stop: Stop::Calls, model: None, usage: Usage::default() }
 }

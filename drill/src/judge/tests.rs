@@ -4,8 +4,8 @@ use subtend_session::index::Head;
 use subtend_session::outcome::Outcome;
 use subtend_session::place::{Mode, OnRestart};
 use subtend_session::record::{
-    AskBy, AskVerdict, Asked, CallFinished, Carrier, From, InputAccepted, Lane, Notice, NoticeTaken, RunEnded,
-    RunOpened, Stop, TurnAnswered,
+    AskBy, AskVerdict, CallFinished, Carrier, From, InputAccepted, Lane, Notice, NoticeTaken, RunEnded, RunOpened,
+    Stop, ToolCall, TurnAnswered,
 };
 use subtend_session::state::Phase;
 use subtend_session::usage::Usage;
@@ -60,7 +60,7 @@ fn answered() -> Record {
         attempt: AttemptNo(1),
         text: None,
         reasoning: None,
-        calls: vec![Asked { provider_id: "c".into(), tool: "task".into(), args: "{}".into() }],
+        calls: vec![ToolCall { provider_id: "c".into(), tool: "task".into(), args: "{}".into() }],
         stop: Stop::Calls,
         model: None,
         usage: Usage::default(),

@@ -205,7 +205,7 @@ fn name_a_person(decision: &mut Decision) {
         }
     }
     for effect in &mut decision.effects {
-        if let Effect::Tell { notice, .. } = effect {
+        if let Effect::DeliverCompletion { notice, .. } = effect {
             rename(&mut notice.outcome);
         } else if let Effect::Ended { outcome, .. } = effect {
             rename(outcome);

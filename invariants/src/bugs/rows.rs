@@ -33,7 +33,7 @@ pub(super) fn forget(bug: Bug, records: &[Record], put: &mut Vec<Row>) {
 pub(super) fn mute(bug: Bug, records: &[Record], effects: &mut Vec<Effect>) {
     let refused = refused(records);
     effects.retain(|effect| {
-        let Effect::Tell { notice, .. } = effect else { return true };
+        let Effect::DeliverCompletion { notice, .. } = effect else { return true };
         !forgets(bug, &refused, notice.row_key())
     });
 }

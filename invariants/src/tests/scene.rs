@@ -162,7 +162,7 @@ pub(super) fn answered(turn: u32, attempt: u32, calls: usize) -> Record {
 }
 
 pub(super) fn answered_in(run: u32, turn: u32, attempt: u32, calls: usize) -> Record {
-    let asked = Asked { provider_id: "x".into(), tool: "task".into(), args: "{}".into() };
+    let asked = ToolCall { provider_id: "x".into(), tool: "task".into(), args: "{}".into() };
     Record::TurnAnswered(Box::new(TurnAnswered {
         run: RunNo(run),
         turn: TurnNo(turn),

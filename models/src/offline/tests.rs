@@ -43,7 +43,7 @@ impl Talk {
     /// The calls of the next answer, as (tool, arguments).
     fn calls(&mut self) -> Vec<(String, Value)> {
         let answer = self.turn();
-        let args = |call: &Asked| serde_json::from_str(&call.args).unwrap();
+        let args = |call: &ToolCall| serde_json::from_str(&call.args).unwrap();
         answer.calls.iter().map(|call| (call.tool.to_string(), args(call))).collect()
     }
 
@@ -401,7 +401,7 @@ fn any_message() -> impl Strategy<Value = Message> {
     ];
     let asked = prop::sample::select(vec!["list", "search", "read", "task", "odd"]).prop_flat_map(|tool| {
         let args = prop::sample::select(vec![r#"{"path":".","depth":2}"#, r#"{"path":"src","depth":10}"#, "{", "null"]);
-        args.prop_map(move |args| Asked { provider_id: "".into(), tool: tool.into(), args: args.into() })
+        args.prop_map(move |args| ToolCall { provider_id: "".into(), tool: tool.into(), args: args.into() })
     });
     (text, prop::collection::vec(asked, 0..3), 0_u32..3, any::<bool>(), 0..5).prop_map(
         |(text, calls, ix, error, kind)| {

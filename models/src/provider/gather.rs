@@ -17,7 +17,7 @@ use serde_json::Value;
 use subtend_session::ids::{CallId, Text, TurnNo};
 use subtend_session::limits::MAX_CALLS_PER_ANSWER;
 use subtend_session::outcome::ModelFail;
-use subtend_session::record::{Asked, Stop};
+use subtend_session::record::{Stop, ToolCall};
 use subtend_session::usage::Usage;
 use tokio::time::Instant;
 
@@ -311,9 +311,9 @@ impl Draft {
 
 impl Call {
     /// As the model wrote it: arguments that do not parse stay as they are. A call without arguments has an empty object.
-    fn asked(self) -> Asked {
+    fn asked(self) -> ToolCall {
         let args = if self.args.trim().is_empty() { "{}".into() } else { Text::from(self.args) };
-        Asked { provider_id: self.id.into(), tool: self.tool.into(), args }
+        ToolCall { provider_id: self.id.into(), tool: self.tool.into(), args }
     }
 }
 

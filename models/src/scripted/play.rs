@@ -6,7 +6,7 @@ use serde_json::json;
 use subtend_session::ids::{CallId, Text, TurnNo};
 use subtend_session::message::Message;
 use subtend_session::outcome::ModelFail;
-use subtend_session::record::{Asked, Stop};
+use subtend_session::record::{Stop, ToolCall};
 use subtend_session::usage::Usage;
 
 use super::file::{Rule, Script};
@@ -134,13 +134,13 @@ impl Plan {
     fn of(step: &Step, seen: &Seen<'_>, turn: TurnNo) -> Self {
         let number = u64::try_from(seen.answers).unwrap_or(u64::MAX).saturating_add(1);
         let names = Names { prompt: seen.first_user, last: seen.last, n: number };
-        let mut calls: Vec<Asked> = Vec::new();
+        let mut calls: Vec<ToolCall> = Vec::new();
         for call in &step.calls {
             let args = match &call.args {
                 Args::Fixed(text) => Text::clone(text),
                 Args::Template(value) => names.fill_value(value).to_string().into(),
             };
-            calls.push(Asked { provider_id: provider_id(number, calls.len()), tool: Text::clone(&call.tool), args });
+            calls.push(ToolCall { provider_id: provider_id(number, calls.len()), tool: Text::clone(&call.tool), args });
         }
         if let Some(fan_out) = &step.fan_out {
             fan_out.push_calls(&mut calls, number, names);
@@ -209,13 +209,13 @@ impl Plan {
 }
 
 impl FanOut {
-    fn push_calls(&self, calls: &mut Vec<Asked>, number: u64, names: Names<'_>) {
+    fn push_calls(&self, calls: &mut Vec<ToolCall>, number: u64, names: Names<'_>) {
         let tool: Text = "task".into();
         for n in 1..=self.n {
             let prompt = Names { n: n.into(), ..names }.fill(&self.prompt);
             let args = json!({ "subagent_type": &*self.agent, "prompt": &*prompt, "background": self.background });
             let provider_id = provider_id(number, calls.len());
-            calls.push(Asked { provider_id, tool: Text::clone(&tool), args: args.to_string().into() });
+            calls.push(ToolCall { provider_id, tool: Text::clone(&tool), args: args.to_string().into() });
         }
     }
 }

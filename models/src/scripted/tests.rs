@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use subtend_session::ids::{AttemptNo, CallId, Seq, TurnNo};
 use subtend_session::message::Message;
 use subtend_session::outcome::ModelFail;
-use subtend_session::record::{Asked, Prompt, Stop};
+use subtend_session::record::{Prompt, Stop, ToolCall};
 use subtend_session::settings::Settings;
 use subtend_session::usage::Usage;
 
@@ -49,8 +49,8 @@ async fn ask(script: &Scripted, messages: Vec<Message>) -> Result<Answer, ModelE
     script.call(request("general", 1, messages), Deltas::none()).await
 }
 
-fn asked(id: &str, tool: &str, args: &str) -> Asked {
-    Asked { provider_id: id.into(), tool: tool.into(), args: args.into() }
+fn asked(id: &str, tool: &str, args: &str) -> ToolCall {
+    ToolCall { provider_id: id.into(), tool: tool.into(), args: args.into() }
 }
 
 fn wrong(text: &str) -> String {

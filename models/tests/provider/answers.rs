@@ -3,7 +3,7 @@
 use serde_json::json;
 use subtend_models::model::{Answer, Delta};
 use subtend_session::ids::{CallId, TurnNo};
-use subtend_session::record::{Asked, Stop};
+use subtend_session::record::{Stop, ToolCall};
 use subtend_session::usage::Usage;
 
 use super::server::{Reply, Server, request};
@@ -18,8 +18,8 @@ pub(crate) fn data(events: &[serde_json::Value]) -> String {
     events.iter().map(|data| format!("data: {data}\n\n")).collect()
 }
 
-fn asked(id: &str, tool: &str, args: &str) -> Asked {
-    Asked { provider_id: id.into(), tool: tool.into(), args: args.into() }
+fn asked(id: &str, tool: &str, args: &str) -> ToolCall {
+    ToolCall { provider_id: id.into(), tool: tool.into(), args: args.into() }
 }
 
 fn call(ix: u32, tool: &str) -> Delta {

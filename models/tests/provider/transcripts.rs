@@ -6,19 +6,19 @@ use serde_json::{Value, json};
 use subtend_models::model::Request;
 use subtend_session::ids::{CallId, Seq, TurnNo};
 use subtend_session::message::{Message, ToolSpec};
-use subtend_session::record::Asked;
+use subtend_session::record::ToolCall;
 use subtend_session::settings::{Effort, Settings};
 
 use super::server::{Reply, Server, request};
 
 fn conversation() -> Vec<Message> {
-    let asked = |args: &str| Asked { provider_id: "".into(), tool: "read".into(), args: args.into() };
+    let asked = |args: &str| ToolCall { provider_id: "".into(), tool: "read".into(), args: args.into() };
     let result = |ix, error, content: &str| Message::Result {
         call: CallId { turn: TurnNo(1), ix },
         error,
         content: content.into(),
     };
-    let answer = |text: Option<&str>, calls: &[Asked]| Message::Assistant {
+    let answer = |text: Option<&str>, calls: &[ToolCall]| Message::Assistant {
         seq: Seq(2),
         text: text.map(Into::into),
         reasoning: None,

@@ -8,7 +8,7 @@ use crate::call::{CallEnd, CallKind};
 use crate::command::{Answered, Deadline};
 use crate::effect::Rejection;
 use crate::outcome::{FailKind, Outcome};
-use crate::record::{Asked, Prompt, Record, Stop, TurnAnswered};
+use crate::record::{Prompt, Record, Stop, ToolCall, TurnAnswered};
 use crate::state::{Phase, Run, Turn};
 
 /// What an answer amounts to.
@@ -121,7 +121,7 @@ fn amount(run: &Run, answer: &Answered) -> Amount {
     }
 }
 
-fn split(calls: Vec<crate::command::AskedCall>) -> (Vec<Asked>, Vec<Wanted>) {
+fn split(calls: Vec<crate::command::ResolvedCall>) -> (Vec<ToolCall>, Vec<Wanted>) {
     calls
         .into_iter()
         .zip(0_u32..)

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::call::{CallKind, Invalid};
-use crate::command::{Answered, AskedCall};
+use crate::command::{Answered, ResolvedCall};
 use crate::dialect::Dialect;
 use crate::ids::{Text, TurnNo};
 
@@ -22,7 +22,7 @@ pub(super) fn bound(answer: &mut Answered, limit: u64) {
     }
 }
 
-fn refuse(call: &mut AskedCall, (turn, ix): (TurnNo, u32), size: u64, limit: u64) {
+fn refuse(call: &mut ResolvedCall, (turn, ix): (TurnNo, u32), size: u64, limit: u64) {
     let asked = &mut call.asked;
     let dialect = Dialect::by_name(&asked.tool).unwrap_or_default();
     let text = format!(
@@ -36,7 +36,7 @@ fn refuse(call: &mut AskedCall, (turn, ix): (TurnNo, u32), size: u64, limit: u64
     if asked.provider_id.len() > NAME {
         asked.provider_id = format!("call-{}-{ix}", turn.0).into();
     }
-    *call = AskedCall {
+    *call = ResolvedCall {
         asked: asked.clone(),
         kind: CallKind::Invalid(Invalid::OverLimit),
         note: Some(dialect.refused("LIMIT_REACHED", &text)),

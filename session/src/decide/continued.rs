@@ -44,7 +44,7 @@ fn refuse(draft: &mut Draft<'_>, ask: &Continue, why: ContinueRefusal) {
     let (owner, key) = (ask.owner, ask.key);
     draft.emit(Record::ContinueRefused { owner, key, why });
     let notice = Box::new(index::refusal_from(draft.state.id, key, why));
-    draft.effect(Effect::Tell { to: owner, notice });
+    draft.effect(Effect::DeliverCompletion { to: owner, notice });
 }
 
 fn go_on(draft: &mut Draft<'_>, ask: Continue) {

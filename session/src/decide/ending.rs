@@ -95,7 +95,7 @@ impl Draft<'_> {
             self.disarm(Deadline::WallCap(no));
         }
         if let Some((to, notice)) = notice {
-            self.effect(Effect::Tell { to, notice: Box::new(notice) });
+            self.effect(Effect::DeliverCompletion { to, notice: Box::new(notice) });
         }
         self.effect(Effect::Ended { run: no, outcome });
         if !stands {

@@ -86,7 +86,7 @@ pub struct TurnAnswered {
     pub reasoning: Option<Text>,
     /// The calls that it asks for, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub calls: Vec<Asked>,
+    pub calls: Vec<ToolCall>,
     /// Why it stopped.
     pub stop: Stop,
     /// The model that answered: of a pool by its name there, else by the provider's own name for it, where it told one.
@@ -103,7 +103,7 @@ pub struct TurnAnswered {
 
 /// One call that an answer asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Asked {
+pub struct ToolCall {
     /// The provider's id of the call, kept for the provider only.
     pub provider_id: Text,
     /// The tool's name.
@@ -112,7 +112,7 @@ pub struct Asked {
     pub args: Text,
 }
 
-impl Asked {
+impl ToolCall {
     /// Returns the bytes of all that the model wrote of the call.
     pub fn text_bytes(&self) -> usize {
         self.provider_id.len().saturating_add(self.tool.len()).saturating_add(self.args.len())

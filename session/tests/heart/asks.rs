@@ -22,7 +22,7 @@ use crate::given::*;
 pub(crate) fn asking(turn: u32, calls: Vec<(CallKind, Option<&str>)>) -> Command {
     let call = |(kind, resource): (CallKind, Option<&str>)| {
         let access = resource.map(|resource| Box::new(access(resource)));
-        subtend_session::command::AskedCall { ask: access.is_some(), access, ..asked(kind) }
+        subtend_session::command::ResolvedCall { ask: access.is_some(), access, ..asked(kind) }
     };
     Command::ModelAnswered(Box::new(Answered {
         turn: TurnNo(turn),

@@ -2,14 +2,14 @@
 
 use proptest::prelude::*;
 use subtend_session::call::CallKind;
-use subtend_session::command::{AskedCall, Command, Deadline};
+use subtend_session::command::{Command, Deadline, ResolvedCall};
 use subtend_session::effect::{Effect, Rejection};
 use subtend_session::ids::{AttemptNo, CallId, RunNo, TurnNo};
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::outcome::{Budget, ModelFail, Outcome};
 use subtend_session::place::Mode;
-use subtend_session::record::{Asked, AttemptDiscarded, Record, Reserved, Stop};
+use subtend_session::record::{AttemptDiscarded, Record, Reserved, Stop, ToolCall};
 use subtend_session::state::State;
 use subtend_session::usage::Usage;
 
@@ -102,8 +102,8 @@ fn a_run_that_recorded_too_much_ends_before_its_next_call() {
 
 #[test]
 fn arguments_above_their_limit_are_not_recorded() {
-    let asked = |args: &str| AskedCall {
-        asked: Asked { provider_id: "p".into(), tool: "task".into(), args: args.into() },
+    let asked = |args: &str| ResolvedCall {
+        asked: ToolCall { provider_id: "p".into(), tool: "task".into(), args: args.into() },
         kind: CallKind::Child(Mode::Background),
         note: None,
         access: None,

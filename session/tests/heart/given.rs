@@ -7,7 +7,7 @@ use subtend_session::authority::{Authority, RuleSet, Verdict};
 use subtend_session::birth;
 use subtend_session::call::{CallEnd, CallKind, CallResult, ToolEffect};
 use subtend_session::command::{
-    Answered, AskedCall, AttemptFailed, ChildPlan, Clock, Command, Continue, ContinuePlan, Plan, SpawnVerdict,
+    Answered, AttemptFailed, ChildPlan, Clock, Command, Continue, ContinuePlan, Plan, ResolvedCall, SpawnVerdict,
 };
 use subtend_session::effect::{Decision, Effect, Rejection, Reply};
 use subtend_session::ids::{
@@ -18,8 +18,8 @@ use subtend_session::limits::Limits;
 use subtend_session::outcome::{By, ModelFail, Outcome, OutcomeKind};
 use subtend_session::place::{BranchKind, Mode, OnRestart, Owner, Place};
 use subtend_session::record::{
-    AgentOverride, Asked, Carrier, From, Hold, InputAccepted, Lane, Notice, Record, RunOpened, SessionCreated,
-    SpawnGranted, Stop,
+    AgentOverride, Carrier, From, Hold, InputAccepted, Lane, Notice, Record, RunOpened, SessionCreated, SpawnGranted,
+    Stop, ToolCall,
 };
 use subtend_session::state::{Phase, State};
 use subtend_session::usage::Usage;
@@ -229,9 +229,9 @@ pub(crate) fn admitted() -> Command {
     Command::Admitted { run: RunNo(1), owner_over: None }
 }
 
-pub(crate) fn asked(kind: CallKind) -> AskedCall {
-    let asked = Asked { provider_id: "p".into(), tool: "tool".into(), args: "{\"result\":\"given\"}".into() };
-    AskedCall { asked, kind, note: None, access: None, ask: false }
+pub(crate) fn asked(kind: CallKind) -> ResolvedCall {
+    let asked = ToolCall { provider_id: "p".into(), tool: "tool".into(), args: "{\"result\":\"given\"}".into() };
+    ResolvedCall { asked, kind, note: None, access: None, ask: false }
 }
 
 pub(crate) fn reads() -> CallKind {

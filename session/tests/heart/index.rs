@@ -131,7 +131,7 @@ fn the_notice_is_the_end_record_seen_from_the_owner() {
         (to, notice.key, notice.waking, notice.len, notice.hash),
         (session(OWNER), Some(call(1, 0)), true, 4, ended.hash)
     );
-    assert!(decision.effects.contains(&Effect::Tell { to, notice: Box::new(notice) }));
+    assert!(decision.effects.contains(&Effect::DeliverCompletion { to, notice: Box::new(notice) }));
     let told = |owner| {
         notice_from(session(ME), place, &opened(owner), ended).map(|(to, notice)| (to, notice.key, notice.waking))
     };

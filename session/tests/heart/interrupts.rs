@@ -215,7 +215,10 @@ fn a_queued_run_ends_at_once_and_a_session_that_never_ran_has_none() {
     let mut queued = Heart::child();
     let decision = queued.tell(interrupt()).unwrap();
     assert_eq!(slots(&decision), ["release"]);
-    assert!(decision.effects.iter().any(|effect| matches!(effect, Effect::Tell { .. })), "its owner hears of it");
+    assert!(
+        decision.effects.iter().any(|effect| matches!(effect, Effect::DeliverCompletion { .. })),
+        "its owner hears of it"
+    );
     assert_eq!(Heart::root().says(interrupt()), "NF > E");
     let mut over = started().then(answers(1, "done"));
     let ended = RunKey { session: session(ME), run: RunNo(1) };

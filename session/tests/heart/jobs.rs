@@ -1,11 +1,11 @@
 //! Waits for jobs: which runs they mean (S2).
 
 use subtend_session::call::CallKind;
-use subtend_session::command::{Answered, AskedCall, Command, Plan, SpawnVerdict};
+use subtend_session::command::{Answered, Command, Plan, ResolvedCall, SpawnVerdict};
 use subtend_session::dialect::{Dialect, jobs};
 use subtend_session::ids::{AttemptNo, RunKey, RunNo, TurnNo};
 use subtend_session::place::Mode;
-use subtend_session::record::{Asked, Record, Stop};
+use subtend_session::record::{Record, Stop, ToolCall};
 
 use crate::given::*;
 
@@ -15,14 +15,14 @@ fn awaits(turn: u32, named: &[u128]) -> Command {
     let ids = named.iter().map(|job| session(*job).to_string()).collect::<Vec<_>>().join(",");
     let ids = if named.is_empty() { "*".to_owned() } else { ids };
     let args = serde_json::json!({"job_ids": ids}).to_string();
-    let asked = Asked { provider_id: "p".into(), tool: jobs::AWAIT.into(), args: args.into() };
+    let asked = ToolCall { provider_id: "p".into(), tool: jobs::AWAIT.into(), args: args.into() };
     let kind = CallKind::Await { all: named.is_empty(), runs };
     Command::ModelAnswered(Box::new(Answered {
         turn: TurnNo(turn),
         attempt: AttemptNo(1),
         text: None,
         reasoning: None,
-        calls: vec![AskedCall { asked, kind, note: None, access: None, ask: false }],
+        calls: vec![ResolvedCall { asked, kind, note: None, access: None, ask: false }],
         stop: Stop::Calls,
         model: None,
         usage: Default::default(),

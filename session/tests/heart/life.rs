@@ -109,7 +109,7 @@ fn an_ended_session_goes_on_as_the_next_run_of_its_owner() {
     assert_eq!(said_so_far(&heart), ["task", "go on"]);
     let told = heart.tell(answers(2, "more")).unwrap();
     let notice = told.effects.iter().find_map(|effect| match effect {
-        Effect::Tell { to, notice } => Some((*to, notice.key, notice.run, &*notice.prefix)),
+        Effect::DeliverCompletion { to, notice } => Some((*to, notice.key, notice.run, &*notice.prefix)),
         _ => None,
     });
     assert_eq!(notice, Some((session(OWNER), Some(call(5, 0)), Some(RunNo(2)), "more")));
@@ -153,7 +153,10 @@ fn a_continue_of_an_owner_that_is_over_performs_nothing() {
         )
     };
     assert!(!decision.effects.iter().any(at_work), "{:?}", decision.effects);
-    assert!(decision.effects.iter().any(|effect| matches!(effect, Effect::Tell { .. })), "its owner hears of it");
+    assert!(
+        decision.effects.iter().any(|effect| matches!(effect, Effect::DeliverCompletion { .. })),
+        "its owner hears of it"
+    );
 }
 
 #[test]
@@ -462,7 +465,7 @@ fn a_detached_child_has_no_owner_and_an_end_of_its_own() {
     assert_eq!(words(&ended), ["closing(timed_out)"]);
     let ended = child.tell(attempt_failed(1, 1, ModelFail::Dropped)).unwrap();
     let told = ended.effects.into_iter().find_map(|effect| match effect {
-        Effect::Tell { to, notice } => Some((to, notice)),
+        Effect::DeliverCompletion { to, notice } => Some((to, notice)),
         _ => None,
     });
     let (to, notice) = told.expect("its parent is told");

@@ -7,7 +7,7 @@ use subtend_session::ids::{RunKey, RunNo, SessionId, TurnNo};
 use subtend_session::message::Message;
 use subtend_session::outcome::{FailKind, ModelFail, Outcome};
 use subtend_session::place::{Mode, Owner};
-use subtend_session::record::{Asked, From, InputAccepted, Lane, Notice, Record, Stop};
+use subtend_session::record::{From, InputAccepted, Lane, Notice, Record, Stop, ToolCall};
 
 use crate::given::*;
 
@@ -276,7 +276,7 @@ fn k2_refused_return_shows_the_end_that_it_waits_for() {
 
 #[test]
 fn k2_continue_of_an_unread_job_names_the_tool_to_read_it() {
-    let asked = Asked { provider_id: "p".into(), tool: jobs::AWAIT.into(), args: "{}".into() };
+    let asked = ToolCall { provider_id: "p".into(), tool: jobs::AWAIT.into(), args: "{}".into() };
     assert_eq!(&*asked.tool, Dialect::Spawn.fetched_by().unwrap());
     let heart = started_by(Dialect::Spawn).then(ended(0xB1, call(1, 0)));
     let heart =

@@ -138,7 +138,7 @@ fn a_refusal_is_told(rules: Rules) -> String {
     let mut heart = Heart::child().under(rules);
     let before = Before::of(&heart.state);
     let decision = heart.tell(continued(call(5, 0), None)).unwrap();
-    let told = decision.effects.iter().filter(|effect| matches!(effect, Effect::Tell { .. })).count();
+    let told = decision.effects.iter().filter(|effect| matches!(effect, Effect::DeliverCompletion { .. })).count();
     let rows = rules.changes(&before, &heart.state, &decision.records, Stamp::default());
     format!("{told} told, {} put, {} taken", rows.put.len(), rows.take.len())
 }
@@ -259,7 +259,7 @@ fn an_end_tells_its_owner(rules: Rules) -> String {
     let mut heart = Heart::child().under(rules).then(admitted());
     let before = Before::of(&heart.state);
     let decision = heart.tell(answers(1, "done")).unwrap();
-    let told = decision.effects.iter().filter(|effect| matches!(effect, Effect::Tell { .. })).count();
+    let told = decision.effects.iter().filter(|effect| matches!(effect, Effect::DeliverCompletion { .. })).count();
     let rows = rules.changes(&before, &heart.state, &decision.records, Stamp::default());
     format!("{told} told, {} rows", rows.put.len())
 }

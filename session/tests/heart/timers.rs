@@ -82,7 +82,7 @@ fn the_end_of_a_run_disarms_what_was_armed_for_it_and_no_more() {
     let ended = Effect::Ended { run: RUN, outcome: Outcome::Completed };
     let effects = root.tell(answers(1, "done")).unwrap().effects;
     assert_eq!(effects, [disarm(Deadline::Turn(TurnNo(1))), ended, Effect::Unload], "a root has no other deadline");
-    let untold = |effect: &Effect| !matches!(effect, Effect::Tell { .. });
+    let untold = |effect: &Effect| !matches!(effect, Effect::DeliverCompletion { .. });
     let mut child = works();
     let mut effects = child.tell(answers(1, "done")).unwrap().effects;
     effects.retain(untold);

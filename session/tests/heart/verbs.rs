@@ -444,7 +444,7 @@ fn a_persons_run_in_a_child_has_a_slot_and_its_end_is_told_to_the_parent() {
     heart.tell(Command::Admitted { run: RunNo(2), owner_over: None }).unwrap();
     let ended = heart.tell(answers(2, "an answer")).unwrap();
     let told = ended.effects.iter().find_map(|effect| match effect {
-        Effect::Tell { to, notice } => Some((*to, notice.key, notice.run, notice.waking)),
+        Effect::DeliverCompletion { to, notice } => Some((*to, notice.key, notice.run, notice.waking)),
         _ => None,
     });
     assert_eq!(told, Some((session(OWNER), None, Some(RunNo(2)), false)));

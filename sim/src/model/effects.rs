@@ -25,7 +25,7 @@ impl System {
                 Effect::StopTool { call } => self.stop_tool(session, call),
                 Effect::Admit { turn, calls } => self.send(Message::Admit { session, turn, calls }),
                 Effect::StartChild { child } => self.request(whole, RunKey { session: child, run: RunNo(1) }, false),
-                Effect::Tell { to, notice } => self.told(to, &notice),
+                Effect::DeliverCompletion { to, notice } => self.told(to, &notice),
                 Effect::CancelLocal => self.drop_work(session, Dropped::Own),
                 Effect::CancelOwned { run, outcome, queue_stands } => {
                     self.cancel_owned(RunKey { session, run }, outcome, queue_stands);

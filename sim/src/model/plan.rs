@@ -6,7 +6,8 @@ use subtend_session::authority::{Access, Authority, Rule, RuleSet, Verdict};
 use subtend_session::birth;
 use subtend_session::call::{CallKind, Invalid, ToolEffect, ToolErrorKind};
 use subtend_session::command::{
-    AskedCall, BranchPlan, ChildPlan, ContinuePlan, Description, FoundCall, Plan, Refusal, RegeneratePlan, SpawnVerdict,
+    BranchPlan, ChildPlan, ContinuePlan, Description, FoundCall, Plan, Refusal, RegeneratePlan, ResolvedCall,
+    SpawnVerdict,
 };
 use subtend_session::context;
 use subtend_session::effect::Birth;
@@ -15,7 +16,9 @@ use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::outcome::By;
 use subtend_session::place::{BranchKind, Mode, OnRestart, Owner, Place, Service};
-use subtend_session::record::{Asked, From, InputAccepted, Lane, SessionCreated, SpawnGranted, SummarySet, TitleSet};
+use subtend_session::record::{
+    From, InputAccepted, Lane, SessionCreated, SpawnGranted, SummarySet, TitleSet, ToolCall,
+};
 use subtend_session::state::{Call, CallPhase, State};
 use uuid::Uuid;
 
@@ -268,10 +271,10 @@ fn asks(state: &State, tool: &str) -> bool {
 }
 
 /// A call as a model would ask for it.
-pub(super) fn asked(state: &State, tool: &str, args: &str) -> AskedCall {
+pub(super) fn asked(state: &State, tool: &str, args: &str) -> ResolvedCall {
     let text = |text: &str| -> Text { text.into() };
-    AskedCall {
-        asked: Asked { provider_id: text(""), tool: text(tool), args: text(args) },
+    ResolvedCall {
+        asked: ToolCall { provider_id: text(""), tool: text(tool), args: text(args) },
         kind: kind(tool, args),
         note: None,
         access: access(tool),

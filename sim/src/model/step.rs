@@ -6,7 +6,7 @@ use std::sync::Arc;
 use subtend_invariants::bugs::Rules;
 use subtend_invariants::observed::Death;
 use subtend_session::call::{CallEnd, CallResult};
-use subtend_session::command::{Answered as ModelAnswer, AskedCall, AttemptFailed, Clock, Command, Deadline, Plan};
+use subtend_session::command::{Answered as ModelAnswer, AttemptFailed, Clock, Command, Deadline, Plan, ResolvedCall};
 use subtend_session::effect::{Birth, Effect, Rejection, Reply as Answered};
 use subtend_session::ids::{AttemptNo, CallId, RunKey, SessionId, TurnNo};
 use subtend_session::index::{self, Changes};
@@ -205,7 +205,7 @@ impl System {
             }
         };
         let state = self.active.get(&session).map(|active| &active.state);
-        let calls: Vec<AskedCall> =
+        let calls: Vec<ResolvedCall> =
             state.into_iter().zip(call).map(|(state, (tool, args))| plan::asked(state, tool, &args)).collect();
         // What is said elsewhere is told from what the root says.
         let done = if session == ROOT { "done" } else { "done elsewhere" };

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use subtend_models::model::{Answer, Delta, Deltas, Model, ModelError, Request};
 use subtend_session::message::Message;
 use subtend_session::outcome::ModelFail;
-use subtend_session::record::{Asked, Stop};
+use subtend_session::record::{Stop, ToolCall};
 use subtend_session::usage::Usage;
 
 use crate::simulate::judge::secret;
@@ -145,12 +145,12 @@ fn failure(world: &World, own: &str) -> ModelError {
     ModelError { retry_after_ms, ..ModelError::new(kind, format!("drawn {own}")) }
 }
 
-fn calls(world: &World, request: &Request) -> Vec<Asked> {
+fn calls(world: &World, request: &Request) -> Vec<ToolCall> {
     let many = world.chance.pick(&[1, 1, 2, 3, 5, 9]).unwrap_or(1);
     (0..many).filter_map(|ix| call(world, request, ix)).collect()
 }
 
-fn call(world: &World, request: &Request, ix: u32) -> Option<Asked> {
+fn call(world: &World, request: &Request, ix: u32) -> Option<ToolCall> {
     let asks = world.chance.weighted(&world.swarm.asks)?;
     world.oracle.mark(&format!("asks {asks:?}"));
     if matches!(asks, Asks::Unknown | Asks::Garbage) {
@@ -173,7 +173,7 @@ fn call(world: &World, request: &Request, ix: u32) -> Option<Asked> {
         Asks::Check => ("check_task", json!({"taskId": own(world, request), "wait": back})),
         Asks::Cancel => ("cancel_task", json!({"taskId": own(world, request)})),
     };
-    Some(Asked { provider_id: format!("c{ix}").into(), tool: tool.into(), args: args.to_string().into() })
+    Some(ToolCall { provider_id: format!("c{ix}").into(), tool: tool.into(), args: args.to_string().into() })
 }
 
 /// One of the caller's own tasks, or none that there is.

@@ -8,7 +8,7 @@ use subtend_session::call::ToolEffect;
 use subtend_session::message::ToolSpec;
 use subtend_tools::closure::FnTool;
 use subtend_tools::registry::{Registry, RegistryError};
-use subtend_tools::tool::{ToolCall, ToolError, ToolOutput};
+use subtend_tools::tool::{ToolError, ToolInvocation, ToolOutput};
 
 use crate::simulate::offered::{FakeTool, GUARDED, TOOLS};
 use crate::simulate::oracle::Intent;
@@ -38,7 +38,7 @@ fn tool(world: &Arc<World>, fake: FakeTool) -> FnTool {
     if leaves { tool } else { tool.in_process() }
 }
 
-async fn work(world: Arc<World>, tool: FakeTool, call: ToolCall) -> Result<ToolOutput, ToolError> {
+async fn work(world: Arc<World>, tool: FakeTool, call: ToolInvocation) -> Result<ToolOutput, ToolError> {
     world.step();
     {
         let oracle = world.oracle.lock();

@@ -21,7 +21,7 @@ use super::ignores::Budget;
 use super::room::Room;
 use crate::path::resource;
 use crate::schema;
-use crate::tool::{Progress, Tool, ToolCall, ToolError, ToolKey, ToolOutput};
+use crate::tool::{Progress, Tool, ToolError, ToolInvocation, ToolKey, ToolOutput};
 use crate::workspace::Workspace;
 use crate::workspace::names::{OtherNames, Unopened};
 
@@ -156,7 +156,7 @@ impl<B: Builtin> Tool for FileTool<B> {
         accesses::<B>(args)
     }
 
-    fn run(&self, call: ToolCall) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
+    fn run(&self, call: ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
         let permits = Arc::clone(&self.permits);
         async move {
             let granted = accesses::<B>(Some(&call.args)).iter().map(|access| call.authority.verdict(access)).min();

@@ -19,7 +19,7 @@ use crate::guard::Guard;
 use crate::policy;
 use crate::sandbox::{self, Strength, Unsupported};
 use crate::schema;
-use crate::tool::{Tool, ToolCall, ToolError, ToolOutput};
+use crate::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
 
 const NAME: &str = "shell";
 /// Bytes of a command.
@@ -100,7 +100,7 @@ impl Tool for Shell {
         ruled_out(&policy::for_commands(authority, |_| false), &self.sandbox)
     }
 
-    fn run(&self, call: ToolCall) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
+    fn run(&self, call: ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
         let (guard, commands, sandbox) = (self.guard.clone(), Arc::clone(&self.commands), self.sandbox.clone());
         async move {
             let args: Args = serde_json::from_value(call.args.clone())
@@ -132,7 +132,7 @@ impl Tool for Shell {
     }
 }
 
-async fn run(args: &Args, call: &ToolCall, over: Over<'_>, commands: &Commands) -> Result<ToolOutput, ToolError> {
+async fn run(args: &Args, call: &ToolInvocation, over: Over<'_>, commands: &Commands) -> Result<ToolOutput, ToolError> {
     if call.cancel.is_cancelled() {
         return Err(ToolError::cancelled());
     }

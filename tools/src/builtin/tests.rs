@@ -18,7 +18,7 @@ use subtend_session::ids::{CallId, RunNo, SessionId, TurnNo};
 use tokio_util::sync::CancellationToken;
 
 use crate::registry::{Classified, Registry};
-use crate::tool::{Progress, ToolCall, ToolError, ToolKey, ToolOutput};
+use crate::tool::{Progress, ToolError, ToolInvocation, ToolKey, ToolOutput};
 use crate::workspace::Workspace;
 
 /// A temporary workspace with its tools.
@@ -84,7 +84,7 @@ impl Bench {
         self.registry.check(tool.as_ref(), &args, &self.authority, &|_| false)?;
         let session: SessionId = "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap();
         let key = ToolKey { session, run: RunNo(1), call: CallId { turn: TurnNo(2), ix: 3 } };
-        let call = ToolCall {
+        let call = ToolInvocation {
             key,
             args,
             options: Default::default(),

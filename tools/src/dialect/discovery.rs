@@ -14,7 +14,7 @@ use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
 
 use crate::bounded;
-use crate::tool::{Tool, ToolCall, ToolError, ToolOutput};
+use crate::tool::{Tool, ToolError, ToolInvocation, ToolOutput};
 
 pub use subtend_session::dialect::discovery::{GET, USE};
 
@@ -191,7 +191,7 @@ impl Tool for GetTools {
         Vec::new()
     }
 
-    fn run(&self, call: ToolCall) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
+    fn run(&self, call: ToolInvocation) -> BoxFuture<'static, Result<ToolOutput, ToolError>> {
         // What is not among the tools stands beside them.
         const REST: usize = 4 << 10;
         let max = usize::try_from(call.max_bytes)

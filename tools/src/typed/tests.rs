@@ -13,7 +13,7 @@ use super::snake_case;
 use crate::closure::FnTool;
 use crate::policy::HostPolicy;
 use crate::registry::{Classified, Registry, RegistryError};
-use crate::tool::{Progress, Tool, ToolCall, ToolError, ToolKey, ToolOutput};
+use crate::tool::{Progress, Tool, ToolError, ToolInvocation, ToolKey, ToolOutput};
 use crate::typed::{IntoOutput, TypedTool};
 use crate::workspace::Workspace;
 
@@ -54,7 +54,7 @@ impl TypedTool for WeatherReport {
         vec![Access { action: "net.fetch".into(), resource }]
     }
 
-    async fn run(self, call: ToolCall) -> Result<Report, ToolError> {
+    async fn run(self, call: ToolInvocation) -> Result<Report, ToolError> {
         assert_eq!(call.args, Value::Null);
         match &*self.day.0 {
             "2026-05-01" => Ok(Report { city: self.city, celsius: 17 }),
@@ -75,14 +75,14 @@ impl TypedTool for Rest {
         false
     }
 
-    async fn run(self, _call: ToolCall) -> Result<ToolOutput, ToolError> {
+    async fn run(self, _call: ToolInvocation) -> Result<ToolOutput, ToolError> {
         Ok(ToolOutput { content: "rested".into(), truncated_from: Some(9) })
     }
 }
 
-fn call(args: Value) -> ToolCall {
+fn call(args: Value) -> ToolInvocation {
     let session: SessionId = "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap();
-    ToolCall {
+    ToolInvocation {
         key: ToolKey { session, run: RunNo(1), call: CallId { turn: TurnNo(2), ix: 3 } },
         args,
         options: Default::default(),
@@ -182,7 +182,7 @@ fn a_tool_without_a_description_is_refused() {
         type Output = ();
         const EFFECT: ToolEffect = ToolEffect::ReadOnly;
 
-        async fn run(self, _call: ToolCall) -> Result<(), ToolError> {
+        async fn run(self, _call: ToolInvocation) -> Result<(), ToolError> {
             Ok(())
         }
     }
@@ -209,7 +209,9 @@ async fn a_closure_takes_typed_arguments_and_keeps_what_it_holds() {
         "sum",
         "Adds numbers to the base.",
         ToolEffect::ReadOnly,
-        move |args: Sum, _call: ToolCall| async move { Ok(base + args.numbers.iter().map(|n| u32::from(*n)).sum::<u32>()) },
+        move |args: Sum, _call: ToolInvocation| async move {
+            Ok(base + args.numbers.iter().map(|n| u32::from(*n)).sum::<u32>())
+        },
     );
     assert_eq!(Tool::access(&sum, None), [Access { action: "tool:sum".into(), resource: "*".into() }]);
     assert_eq!(sum.run(call(json!({"numbers": [1, 2]}))).await, Ok(ToolOutput::text("103")));

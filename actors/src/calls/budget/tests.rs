@@ -12,7 +12,7 @@ use subtend_session::ids::RunNo;
 use subtend_session::limits::Limits;
 use subtend_session::message::Message;
 use subtend_session::outcome::{ModelFail, Outcome};
-use subtend_session::record::{Asked, Stop};
+use subtend_session::record::{Stop, ToolCall};
 use subtend_session::usage::Usage;
 
 use super::*;
@@ -48,7 +48,7 @@ fn text(text: &str) -> Answer {
 }
 
 fn tasks(prompts: &[&str]) -> Answer {
-    let asked = prompts.iter().map(|prompt| Asked {
+    let asked = prompts.iter().map(|prompt| ToolCall {
         provider_id: "c".into(),
         tool: "task".into(),
         args: serde_json::json!({"subagent_type": "worker", "prompt": prompt, "background": true}).to_string().into(),

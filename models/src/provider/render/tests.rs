@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use subtend_session::ids::{AttemptNo, CallId, Seq, SessionId, Text, TurnNo};
-use subtend_session::record::{Asked, Prompt};
+use subtend_session::record::{Prompt, ToolCall};
 use subtend_session::settings::Settings;
 
 use super::notice::{Form, TOOL};
@@ -17,15 +17,15 @@ fn notice(text: &str) -> Message {
     Message::Notice { seq: Seq(9), text: text.into() }
 }
 
-fn asked(id: &str, args: &str) -> Asked {
-    Asked { provider_id: id.into(), tool: "read".into(), args: args.into() }
+fn asked(id: &str, args: &str) -> ToolCall {
+    ToolCall { provider_id: id.into(), tool: "read".into(), args: args.into() }
 }
 
-fn answer(text: Option<&str>, calls: &[Asked]) -> Message {
+fn answer(text: Option<&str>, calls: &[ToolCall]) -> Message {
     reasoned(text, None, calls)
 }
 
-fn reasoned(text: Option<&str>, reasoning: Option<Text>, calls: &[Asked]) -> Message {
+fn reasoned(text: Option<&str>, reasoning: Option<Text>, calls: &[ToolCall]) -> Message {
     Message::Assistant { seq: Seq(2), text: text.map(Text::from), reasoning, calls: calls.into() }
 }
 

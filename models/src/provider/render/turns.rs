@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 use subtend_session::message::Message;
-use subtend_session::record::Asked;
+use subtend_session::record::ToolCall;
 
 use super::notice::{Form, TOOL};
 use crate::provider::reasoning::Kept;
@@ -124,7 +124,7 @@ impl Order {
         }
     }
 
-    fn assistant(&mut self, text: Option<&str>, reasoning: Option<&str>, asked: &[Asked]) {
+    fn assistant(&mut self, text: Option<&str>, reasoning: Option<&str>, asked: &[ToolCall]) {
         self.close();
         let text = text.filter(|text| !text.trim().is_empty()).map(str::to_owned);
         if text.is_none() && asked.is_empty() {

@@ -1,7 +1,7 @@
 use subtend_session::call::ToolErrorKind;
 use subtend_session::ids::{AttemptNo, Epoch, Hash, Seq, Short};
 use subtend_session::place::{Mode, OnRestart, Owner};
-use subtend_session::record::{Asked, ChildSpawned, Lane, Notice, RunEnded, SpawnGranted, Stop};
+use subtend_session::record::{ChildSpawned, Lane, Notice, RunEnded, SpawnGranted, Stop, ToolCall};
 
 use super::*;
 
@@ -36,7 +36,7 @@ fn taken(ids: &[u8]) -> Record {
 }
 
 fn answered(turn: u32, text: Option<&str>, tools: &[&str]) -> Record {
-    let asked = |tool: &&str| Asked { provider_id: "p".into(), tool: (*tool).into(), args: "{}".into() };
+    let asked = |tool: &&str| ToolCall { provider_id: "p".into(), tool: (*tool).into(), args: "{}".into() };
     Record::TurnAnswered(Box::new(TurnAnswered {
         run: RunNo(1),
         turn: TurnNo(turn),

@@ -3,7 +3,7 @@ use std::time::Duration;
 use subtend_session::call::{CallEnd, ToolEffect};
 use subtend_session::ids::{AttemptNo, Hash, RunNo, Seq, Short, TurnNo};
 use subtend_session::place::{Mode, OnRestart, Owner};
-use subtend_session::record::{Asked, CallFinished, ChildSpawned, Prompt, RunEnded, RunOpened, SpawnGranted, Stop};
+use subtend_session::record::{CallFinished, ChildSpawned, Prompt, RunEnded, RunOpened, SpawnGranted, Stop, ToolCall};
 use subtend_session::usage::Usage;
 
 use super::*;
@@ -50,7 +50,7 @@ pub(in crate::cli::work) fn asked() -> Record {
 
 pub(in crate::cli::work) fn answered(calls: &[(&str, &str)]) -> Record {
     let asked =
-        |(tool, args): &(&str, &str)| Asked { provider_id: "".into(), tool: (*tool).into(), args: (*args).into() };
+        |(tool, args): &(&str, &str)| ToolCall { provider_id: "".into(), tool: (*tool).into(), args: (*args).into() };
     Record::TurnAnswered(Box::new(TurnAnswered {
         run: RunNo(1),
         turn: TurnNo(1),

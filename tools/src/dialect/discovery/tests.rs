@@ -19,7 +19,7 @@ fn all() -> Arc<[ToolSpec]> {
 
 fn got(args: &str, shown: &[Text], max_bytes: u64) -> Value {
     let (tool, args) = GetTools::asked(args, &all(), shown).unwrap();
-    let call = ToolCall {
+    let call = ToolInvocation {
         key: ToolKey {
             session: "01890a5d-ac96-774b-bcce-b302099a8057".parse().unwrap(),
             run: RunNo(1),

@@ -2,7 +2,7 @@ use subtend_session::ids::{AttemptNo, Hash, RunNo, Text, TurnNo};
 use subtend_session::outcome::{By, Outcome};
 use subtend_session::place::{Mode, OnRestart, Owner};
 use subtend_session::record::{
-    Asked, CallFinished, From, InputAccepted, Prompt, RunEnded, RunOpened, Stop, TurnAnswered,
+    CallFinished, From, InputAccepted, Prompt, RunEnded, RunOpened, Stop, ToolCall, TurnAnswered,
 };
 use subtend_session::usage::Usage;
 use uuid::Uuid;
@@ -62,7 +62,7 @@ fn turn(no: u32) -> Record {
 }
 
 fn answered(no: u32, calls: u32) -> Record {
-    let call = |_| Asked { provider_id: "c".into(), tool: "t".into(), args: "{}".into() };
+    let call = |_| ToolCall { provider_id: "c".into(), tool: "t".into(), args: "{}".into() };
     Record::TurnAnswered(Box::new(TurnAnswered {
         run: RunNo(1),
         turn: TurnNo(no),
