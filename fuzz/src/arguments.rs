@@ -1,35 +1,33 @@
-//! Arguments of calls, as a model writes them.
+//! Arguments of tool calls, as a model writes them.
 
 use subtend_session::dialect::Dialect;
 use subtend_session::place::Source;
 use subtend_tools::dialect::{Offered, Request};
 use subtend_tools::registry::{Classified, Registry};
 
-use super::Came;
+use super::InputResult;
 use super::tree::{self, SECRET, Tree};
 
-/// Tools of the workspace and tools that start children.
 const TOOLS: [&str; 11] =
     ["list", "read", "search", "write", "edit", "shell", "task", "spawn", "spawn_task", "minion", "subagent"];
 
-/// Checks arguments for every tool: they are read as what they say, or refused with an error that helps; no call that may run leaves
-/// the workspace, and no tool that reads shows a denied file.
-pub fn any_bytes(bytes: &[u8]) -> Came {
+/// Checks arguments for every tool: no accepted call leaves the workspace, and no read shows a denied file.
+pub fn any_bytes(bytes: &[u8]) -> InputResult {
     let args = String::from_utf8_lossy(bytes);
-    let mut came = Came::Refused;
+    let mut result = InputResult::Refused;
     for tool in TOOLS {
-        let local = tree::within(|tree| classified(tree, tool, &args)).unwrap_or(Came::Refused);
-        came = came.max(local).max(opened(tool, &args));
+        let local = tree::within(|tree| classified(tree, tool, &args)).unwrap_or(InputResult::Refused);
+        result = result.max(local).max(opened(tool, &args));
     }
-    came
+    result
 }
 
-fn classified(tree: &Tree, tool: &str, args: &str) -> Came {
+fn classified(tree: &Tree, tool: &str, args: &str) -> InputResult {
     let authority = &tree.authority;
     match tree.tools.classify(tool, args, authority, None, true, &|_| false) {
         Classified::Invalid { message, .. } => {
             assert!(!message.is_empty() && message.len() < 16 << 10, "an error of {} bytes", message.len());
-            Came::Refused
+            InputResult::Refused
         }
         Classified::Ready { tool: ready, args: read, access, ask, .. } => {
             assert!(read.is_object(), "arguments are an object");
@@ -47,12 +45,12 @@ fn classified(tree: &Tree, tool: &str, args: &str) -> Came {
                 assert!(said.len() < 16 << 10, "a result of {} bytes", said.len());
                 assert!(!said.contains(SECRET) || args.contains("SECRET"), "a denied file is shown: {said}");
             }
-            Came::Taken
+            InputResult::Accepted
         }
     }
 }
 
-fn opened(tool: &str, args: &str) -> Came {
+fn opened(tool: &str, args: &str) -> InputResult {
     let agents = vec![("explore".into(), "Explores.".into()), ("review".into(), "Reviews.".into())];
     let offered = Offered {
         dialects: Dialect::ALL.to_vec(),
@@ -73,14 +71,14 @@ fn opened(tool: &str, args: &str) -> Came {
             let given = start.tools.iter().flatten().all(|tool| ["read", "list"].contains(&&**tool) || is_task(tool));
             assert!(given, "{tool} gives {:?}", start.tools);
             assert!(start.prompt.len() <= 2 << 20, "a prompt of {} bytes", start.prompt.len());
-            Came::Taken
+            InputResult::Accepted
         }
-        Some(Ok(Request::Continue(_))) => Came::Taken,
+        Some(Ok(Request::Continue(_))) => InputResult::Accepted,
         Some(Err(error)) => {
             assert!(!error.message.is_empty() && error.message.len() < 16 << 10, "{}", error.message.len());
-            Came::Refused
+            InputResult::Refused
         }
-        None => Came::Refused,
+        None => InputResult::Refused,
     }
 }
 

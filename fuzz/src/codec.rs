@@ -1,4 +1,4 @@
-//! Frames.
+//! Journal frames.
 
 use subtend_journal::Frame;
 use subtend_journal::codec::{self, Decoded, FrameError, HEADER};
@@ -6,40 +6,39 @@ use subtend_session::ids::{Epoch, Seq};
 use subtend_session::index::{self, Changes};
 use subtend_session::record::Record;
 
-use super::{Came, tape};
+use super::{InputResult, tape};
 
 const LEN_AT: usize = 44;
 const CRC_AT: usize = 48;
 
-/// The bytes as they are; as a frame whose length and checksum hold, behind which alone most of the decoder is; and as a story whose
-/// frame is encoded, decoded and spoilt.
-pub fn any_bytes(bytes: &[u8]) -> Came {
-    let came = one(bytes);
-    let sealed = sealed(bytes).map_or(Came::Refused, |sealed| one(&sealed));
+/// Decodes the bytes as they are, behind a correct length and checksum, and as a story that is encoded, decoded and corrupted.
+pub fn any_bytes(bytes: &[u8]) -> InputResult {
+    let result = one(bytes);
+    let sealed = sealed(bytes).map_or(InputResult::Refused, |sealed| one(&sealed));
     let (session, records) = tape::story(bytes);
     if !records.is_empty() {
         let story = Decoded { session, first_seq: Seq(1), epoch: Epoch(1), at_ms: -1, records };
-        assert_eq!(again(&framed(story.clone())), story, "what is encoded is decoded");
+        assert_eq!(again(&framed(story.clone())), story, "the decoded frame differs");
     }
-    came.max(sealed)
+    result.max(sealed)
 }
 
-fn one(bytes: &[u8]) -> Came {
+fn one(bytes: &[u8]) -> InputResult {
     match codec::decode(bytes) {
         Ok(decoded) => {
-            // Another spelling of the same records may be another frame; it means the same.
-            assert_eq!(again(&framed(decoded.clone())), decoded, "what decodes is encoded to what decodes the same");
-            spoilt(bytes);
-            Came::Taken
+            // Two encodings of the same records may differ, but must decode to the same.
+            assert_eq!(again(&framed(decoded.clone())), decoded, "the second decoding differs");
+            check_damaged(bytes);
+            InputResult::Accepted
         }
         Err(error) => {
             clear(&error);
-            Came::Refused
+            InputResult::Refused
         }
     }
 }
 
-/// A frame of these records that carries the bodies of its births, as they do.
+/// Returns a frame of these records, with the bodies of its births.
 fn framed(decoded: Decoded) -> Frame {
     let Decoded { session, first_seq, epoch, at_ms, records } = decoded;
     let mut changes = Changes::default();
@@ -55,9 +54,9 @@ fn again(frame: &Frame) -> Decoded {
     let encoded = codec::encode(frame);
     assert!(encoded.is_ok(), "a record cannot be encoded: {encoded:?}");
     let bytes = encoded.unwrap_or_default();
-    spoilt(&bytes);
+    check_damaged(&bytes);
     let decoded = codec::decode(&bytes);
-    assert!(decoded.is_ok(), "what was encoded is refused: {decoded:?}");
+    assert!(decoded.is_ok(), "an encoded frame is refused: {decoded:?}");
     decoded.unwrap_or(Decoded {
         session: frame.session,
         first_seq: Seq(0),
@@ -67,8 +66,8 @@ fn again(frame: &Frame) -> Decoded {
     })
 }
 
-/// A sound frame that is cut, longer, or has a bit flipped is damage: of each one, at a place that its bytes choose.
-fn spoilt(sound: &[u8]) {
+/// Checks that a truncated, longer or bit-flipped frame is reported as damage.
+fn check_damaged(sound: &[u8]) {
     let at = crc32c::crc32c(sound) as usize % sound.len().max(1);
     let mut flipped = sound.to_vec();
     if let Some(byte) = flipped.get_mut(at) {
@@ -77,7 +76,7 @@ fn spoilt(sound: &[u8]) {
     let longer: Vec<u8> = sound.iter().copied().chain([b' ']).collect();
     for bad in [sound.get(..at).unwrap_or_default(), &flipped, &longer] {
         let refused = codec::decode(bad);
-        assert!(matches!(refused, Err(FrameError::Corrupt(_))), "spoilt at {at}, it is {refused:?}");
+        assert!(matches!(refused, Err(FrameError::Corrupt(_))), "damaged at {at}: {refused:?}");
     }
 }
 
@@ -87,7 +86,7 @@ fn clear(error: &FrameError) {
     assert!(said, "an error that says nothing: {words:?}");
 }
 
-/// The bytes with the length and the checksum of a frame that was written so; `None` where they are too few.
+/// Returns the bytes with a correct length and checksum; `None` where they are too few.
 pub fn sealed(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut out = bytes.to_vec();
     let len = u32::try_from(out.len().checked_sub(HEADER)?).ok()?;

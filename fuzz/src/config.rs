@@ -1,13 +1,13 @@
-//! `subtend.yaml`, of a person and of a workspace.
+//! `subtend.yaml` of a user and of a workspace.
 
 use serde_json::Value;
 use subtend::config::{Layer, Loaded, Origin, Reach};
 
-use super::Came;
+use super::InputResult;
 
-/// Checks that a file gives a configuration that can be written and read back, or an error that names the file; and that the file of a
-/// workspace changes no key that is not its own to set.
-pub fn any_bytes(bytes: &[u8]) -> Came {
+/// Checks that a file gives a configuration that survives a round trip, or an error that names the file; a workspace sets only its
+/// own keys.
+pub fn any_bytes(bytes: &[u8]) -> InputResult {
     let text = String::from_utf8_lossy(bytes);
     let project = one(Origin::Project("fuzzed.yaml".into()), &text);
     for setting in project.iter().flat_map(|loaded| &loaded.values) {
@@ -16,12 +16,12 @@ pub fn any_bytes(bytes: &[u8]) -> Came {
     }
     let user = one(Origin::User("fuzzed.yaml".into()), &text);
     assert!(project.is_none() || user.is_some(), "a workspace may say what a person may not");
-    let Some(user) = user else { return Came::Refused };
+    let Some(user) = user else { return InputResult::Refused };
     let written = serde_json::to_value(&user.config).map(said).map(|said| said.to_string());
     let again = written.ok().and_then(|text| one(Origin::User("again.yaml".into()), &text));
     let again = again.map(|loaded: Loaded| loaded.config);
     assert_eq!(again.as_ref(), Some(&user.config), "what is written is read back");
-    Came::Taken
+    InputResult::Accepted
 }
 
 fn one(origin: Origin, text: &str) -> Option<Loaded> {
@@ -40,7 +40,7 @@ fn one(origin: Origin, text: &str) -> Option<Loaded> {
     }
 }
 
-/// Removes the keys that nothing is said of: a file leaves them out.
+/// Removes the keys without a value: a file omits them.
 fn said(mut value: Value) -> Value {
     if let Value::Object(map) = &mut value {
         map.retain(|_, value| !value.is_null());

@@ -1,4 +1,4 @@
-//! The corpus: where the search begins, made from what format 1 wrote.
+//! Seeds of the corpus, made from what format 1 wrote.
 
 use subtend_journal::Frame;
 use subtend_journal::codec;
@@ -8,13 +8,13 @@ use subtend_session::record::Record;
 
 use super::{pool, tape};
 
-/// A seed of the corpus: its target, its name, and the bytes.
+/// Target, name and bytes of a seed.
 pub type Seed = (&'static str, String, Vec<u8>);
 
-/// A seed above this is left out: a search is as slow as its largest ones.
+/// Most bytes of a seed: large seeds slow a search down.
 const MOST: usize = 12 << 10;
 
-/// What the corpus holds at least. Whatever else lies in its folders was found by somebody's search, and stays.
+/// Returns the seeds that the corpus must hold. Other files in its folders come from searches.
 pub fn seeds() -> Vec<Seed> {
     let mut seeds: Vec<Seed> = vec![("codec", "nothing".into(), Vec::new())];
     for (ix, (session, records)) in (0_u8..).zip(pool::sessions()) {
@@ -38,7 +38,7 @@ pub fn seeds() -> Vec<Seed> {
         let birth = records.first().cloned().into_iter().collect();
         seeds.push(("codec", format!("birth-{ix}-{name}"), codec::encode(&frame(changes, birth)).unwrap_or_default()));
     }
-    // Repeated, taken back, from elsewhere, altered: stories that go wrong late.
+    // Errors late in a story: repeated, moved, foreign and altered records.
     for (name, what) in [("again", 176), ("back", 192), ("else", 208), ("jump", 224), ("altered", 240)] {
         let mut tape = tape::whole(0, 12);
         tape.extend([what, 3, 7]);

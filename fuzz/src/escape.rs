@@ -1,11 +1,11 @@
-//! Text that is printed.
+//! Escaped text of a terminal.
 
 use subtend_tools::escape::{exact, harmless};
 
-use super::Came;
+use super::InputResult;
 
-/// Checks that escaped text has nothing that a terminal obeys, and that escaping it again changes nothing.
-pub fn any_bytes(bytes: &[u8]) -> Came {
+/// Checks that escaped text holds no terminal control, and that escaping is idempotent.
+pub fn any_bytes(bytes: &[u8]) -> InputResult {
     let text = String::from_utf8_lossy(bytes);
     let shown = harmless(&text);
     for (escaped, again, joiners) in [(&shown, harmless(&shown), true), (&exact(&text), exact(&exact(&text)), false)] {
@@ -22,10 +22,10 @@ pub fn any_bytes(bytes: &[u8]) -> Came {
         // `<U+10FFFF>` is the longest name, of at least one byte.
         assert!(escaped.len() <= text.len().saturating_mul(10), "{} bytes of {}", escaped.len(), text.len());
     }
-    if shown == *text { Came::Taken } else { Came::Refused }
+    if shown == *text { InputResult::Accepted } else { InputResult::Refused }
 }
 
-/// Marks, embeddings, overrides and isolates of the direction of writing.
+/// Whether the character changes the direction of writing.
 fn turns(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -5,54 +5,54 @@ use subtend_session::index::{self, Before, Stamp};
 use subtend_session::record::Record;
 use subtend_session::state::State;
 
-use super::{Came, tape};
+use super::{InputResult, tape};
 
-/// The bytes as a story, folded: it becomes a state, or is refused where it stops being one, and nothing of the refused record is kept.
-pub fn any_bytes(bytes: &[u8]) -> Came {
+/// Folds the bytes as a story: each record is applied, or refused without a trace in the state.
+pub fn any_bytes(bytes: &[u8]) -> InputResult {
     let (session, records) = tape::story(bytes);
     fold(session, &records)
 }
 
-/// As [`any_bytes`], for records.
-pub fn fold(session: SessionId, records: &[Record]) -> Came {
+/// Folds records at once and one by one.
+pub fn fold(session: SessionId, records: &[Record]) -> InputResult {
     let whole = State::fold(session, records);
     let Some((first, rest)) = records.split_first() else {
-        assert!(whole.is_err(), "no records are no journal");
-        return Came::Refused;
+        assert!(whole.is_err(), "an empty list was accepted");
+        return InputResult::Refused;
     };
     let Ok(mut state) = State::fold(session, [first]) else {
-        assert!(whole.is_err(), "it begins with no birth");
-        return Came::Refused;
+        assert!(whole.is_err(), "a story without a birth was accepted");
+        return InputResult::Refused;
     };
     let mut refused = None;
     for record in rest {
         let before = state.clone();
         match state.follow(record) {
-            Ok(()) => looked_at(&before, &state, record),
+            Ok(()) => check_readers(&before, &state, record),
             Err(error) => {
-                assert_eq!(state, before, "a refused record leaves the state as it was: {error}");
+                assert_eq!(state, before, "a refused record changed the state: {error}");
                 state.apply(record);
-                assert_eq!(state, before, "a record that does not fit changes nothing: {error}");
+                assert_eq!(state, before, "a rejected record changed the state: {error}");
                 refused.get_or_insert(error);
             }
         }
     }
-    assert_eq!(whole.as_ref().err(), refused.as_ref(), "at once and record by record");
-    let Ok(folded) = whole else { return Came::Refused };
-    assert_eq!(folded, state, "at once and record by record");
-    Came::Taken
+    assert_eq!(whole.as_ref().err(), refused.as_ref(), "one fold and record by record differ");
+    let Ok(folded) = whole else { return InputResult::Refused };
+    assert_eq!(folded, state, "one fold and record by record differ");
+    InputResult::Accepted
 }
 
-/// What is made of a state, of any legal story: it must come to something.
-fn looked_at(before: &State, after: &State, record: &Record) {
+/// Calls every reader of the state: none may panic.
+fn check_readers(before: &State, after: &State, record: &Record) {
     let stamp = Stamp { epoch: Epoch(1), starts: 0, opened_lsn: Lsn(1), created_ms: 0, updated_ms: 0 };
     let changes = index::changes(&Before::of(before), after, std::slice::from_ref(record), stamp);
     let head = changes.head.map(|head| head.last_seq.next());
-    assert_eq!(head, Some(after.next_seq), "the head says where the journal ends");
-    assert_eq!(after.next_seq, before.next_seq.next(), "a record is one record");
+    assert_eq!(head, Some(after.next_seq), "the head has another end");
+    assert_eq!(after.next_seq, before.next_seq.next(), "the sequence has a gap");
     assert_eq!(
         index::inflight(after, Lsn(1), Epoch(1), 0).is_some(),
         after.run.is_some(),
-        "the boot finds runs in flight"
+        "the index of runs in flight differs"
     );
 }

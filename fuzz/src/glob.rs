@@ -6,59 +6,56 @@ use serde_json::json;
 use subtend_session::authority::{Access, Authority, Rule, RuleSet, Verdict};
 use subtend_session::call::ToolErrorKind;
 
-use super::Came;
+use super::InputResult;
 use super::tree::{self, FILES, Tree};
 
-/// Checks the first line as a glob and as the pattern of a rule, and the rest as an ignore file.
-///
-/// A listing shows files that exist and no denied one, whatever glob and ignore file say. A rule that is accepted is written as it is
-/// read, and denies nothing but what its pattern matches.
-pub fn any_bytes(bytes: &[u8]) -> Came {
+/// Checks the first line as a glob and as the pattern of a rule, and the rest as an ignore file. A listing shows existing files
+/// that no rule denies; an accepted rule survives a round trip and denies only what it matches.
+pub fn any_bytes(bytes: &[u8]) -> InputResult {
     let text = String::from_utf8_lossy(bytes);
     let (glob, ignores) = text.split_once('\n').unwrap_or((&text, ""));
-    let listed = tree::within(|tree| listed(tree, glob, ignores)).unwrap_or(Came::Refused);
+    let listed = tree::within(|tree| listed(tree, glob, ignores)).unwrap_or(InputResult::Refused);
     listed.max(rule(glob))
 }
 
-fn listed(tree: &Tree, glob: &str, ignores: &str) -> Came {
+fn listed(tree: &Tree, glob: &str, ignores: &str) -> InputResult {
     let path = tree.path().join(".gitignore");
     assert!(fs::write(&path, ignores).is_ok(), "the workspace cannot be written");
     match tree.run("list", json!({"glob": glob, "depth": 5})) {
         Some(Ok(output)) => {
-            // What a link leads to is the text of the link.
+            // The target of a link is the text of the link.
             let names = output.lines().filter_map(|line| line.split_whitespace().next());
             assert!(!names.clone().any(|name| name.contains("key")), "a denied file is listed: {output}");
             let files = names.filter(|name| name.ends_with(".rs") || name.ends_with(".txt"));
             let unknown: Vec<&str> = files.filter(|name| !FILES.iter().any(|file| file.ends_with(name))).collect();
             assert!(unknown.is_empty(), "files that do not exist: {unknown:?} in {output}");
-            // Without signs, a glob is the name of a file.
             if ignores.is_empty() && matches!(glob, "a.rs" | "b.txt") {
                 assert!(output.contains(glob), "`{glob}` is not listed: {output}");
             }
-            Came::Taken
+            InputResult::Accepted
         }
         Some(Err(error)) => {
             assert_eq!(error.kind, ToolErrorKind::BadArgs, "{error:?}");
-            assert!(!error.message.is_empty(), "an error that says nothing");
-            Came::Refused
+            assert!(!error.message.is_empty(), "an error without a message");
+            InputResult::Refused
         }
-        None => Came::Refused,
+        None => InputResult::Refused,
     }
 }
 
-fn rule(pattern: &str) -> Came {
-    let mut came = Came::Refused;
+fn rule(pattern: &str) -> InputResult {
+    let mut result = InputResult::Refused;
     for action in ["fs.read", "shell.run"] {
         let Ok(rule) = Rule::written(action, Some(pattern), Verdict::Deny) else { continue };
-        came = Came::Taken;
+        result = InputResult::Accepted;
         let again = Rule::written(&rule.action, Some(&rule.resource), Verdict::Deny);
-        assert_eq!(again.as_ref(), Ok(&rule), "a rule is written as it is read");
+        assert_eq!(again.as_ref(), Ok(&rule), "the round trip changed the rule");
         let deny = Authority::of(RuleSet { default: Verdict::Allow, rules: vec![rule.clone()] });
         let allow = RuleSet { default: Verdict::Deny, rules: vec![Rule { verdict: Verdict::Allow, ..rule }] };
         let allow = Authority::of(allow);
         for resource in FILES {
             let access = Access { action: action.into(), resource: resource.into() };
-            // A rule that denies covers what is below a directory that it names, so that it is never narrower than one that allows.
+            // A deny rule covers everything below a directory, so that it is never narrower than an allow rule.
             let denied = deny.verdict(&access) == Verdict::Deny;
             let allowed = allow.verdict(&access) == Verdict::Allow;
             assert!(denied || !allowed, "{action} {pattern:?} of {resource}");
@@ -66,5 +63,5 @@ fn rule(pattern: &str) -> Came {
             assert_eq!(met.verdict(&access), Verdict::Deny, "{action} {pattern:?} of {resource}");
         }
     }
-    came
+    result
 }

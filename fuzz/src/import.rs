@@ -1,20 +1,19 @@
-//! Exports that are imported.
+//! Imports of exports.
 
 use serde_json::{Map, Value};
 use subtend_journal::{Journal, Scope};
 
-use super::{Came, pool};
+use super::{InputResult, pool};
 
-/// Imports the bytes, and the bytes with numbers, checksums and sums made good, as an attacker does who writes a file by hand; into an
-/// empty store, and into one that holds sessions.
-pub fn any_bytes(bytes: &[u8]) -> Came {
+/// Imports the bytes, and the bytes with corrected numbers and checksums, into an empty store and into one with sessions.
+pub fn any_bytes(bytes: &[u8]) -> InputResult {
     let forged = forged(bytes);
-    let came = one(bytes).max(one(&forged));
+    let result = one(bytes).max(one(&forged));
     added(&forged);
-    came
+    result
 }
 
-/// Imports into a store that holds sessions: a refused file leaves it as it was, an accepted one leaves it sound.
+/// Imports into a store with sessions: a refused file leaves it unchanged, an accepted one leaves it valid.
 fn added(bytes: &[u8]) {
     let Some((journal, before)) = pool::EXPORTS.last().and_then(|(_, export)| {
         let (journal, _) = pool::imported(export.as_bytes()).ok()?;
@@ -32,8 +31,8 @@ fn added(bytes: &[u8]) {
     }
 }
 
-/// All of it is taken, holds, and goes out as it would again; or nothing of it is there.
-fn one(bytes: &[u8]) -> Came {
+/// Checks that an import takes everything and exports it unchanged, or takes nothing.
+fn one(bytes: &[u8]) -> InputResult {
     match pool::imported(bytes) {
         Ok((journal, sessions)) => {
             let problems = journal.verify(&mut |_| {}).map(|report| report.problems);
@@ -46,13 +45,13 @@ fn one(bytes: &[u8]) -> Came {
             let out = written(&journal);
             let again = pool::imported(&out).map(|(journal, _)| written(&journal));
             assert!(again.as_ref().is_ok_and(|again| *again == out), "what goes out comes back as it was");
-            Came::Taken
+            InputResult::Accepted
         }
         Err((error, journal)) => {
-            assert!(!error.is_empty(), "an error that says nothing");
+            assert!(!error.is_empty(), "an error without a message");
             let empty = |journal: &Journal| journal.appended().0 == 0;
             assert!(journal.as_ref().is_none_or(empty), "it was refused, and left something: {error}");
-            Came::Refused
+            InputResult::Refused
         }
     }
 }
@@ -64,7 +63,7 @@ fn written(journal: &Journal) -> Vec<u8> {
     out
 }
 
-/// The lines that are JSON objects, with numbers, checksums, counts and sum as they must be.
+/// Returns the lines that are JSON objects, with corrected numbers, checksums, counts and sum.
 pub fn forged(bytes: &[u8]) -> Vec<u8> {
     let lines = bytes.split(|byte| *byte == b'\n');
     let lines: Vec<Map<String, Value>> = lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();

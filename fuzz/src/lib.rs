@@ -1,10 +1,7 @@
-//! Fuzz targets: one function for each place where bytes come in from outside.
+//! Fuzz targets: one function for each place where outside bytes come in.
 //!
-//! `tests/fuzz.rs` calls them with every file of `corpus` and with mutations of these files, the command `subtend-fuzz` does so for a
-//! time and within a limit of memory, and `libfuzzer` searches by coverage.
-//!
-//! A target panics where a property does not hold. It returns whether the input was accepted, so that a test can check that
-//! a corpus reaches both results.
+//! `tests/fuzz.rs` runs the corpus and mutations, the command `subtend-fuzz` does so for a given time, `libfuzzer` searches by
+//! coverage. A target panics where a property does not hold, and returns whether the input was accepted.
 
 pub mod arguments;
 pub mod codec;
@@ -23,15 +20,15 @@ mod tree;
 
 /// Result of one input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Came {
-    /// It was refused with a typed error, and changed nothing.
+pub enum InputResult {
+    /// A typed error; nothing changed.
     Refused,
-    /// It was accepted.
-    Taken,
+    /// The input was accepted.
+    Accepted,
 }
 
-/// Function that a target calls with an input.
-pub type Target = fn(&[u8]) -> Came;
+/// Target function.
+pub type Target = fn(&[u8]) -> InputResult;
 
 /// Targets by name, which is also the name of the folder in `corpus`.
 pub const TARGETS: [(&str, Target); 13] = [

@@ -1,7 +1,7 @@
-//! `subtend-fuzz TARGET SECONDS [SEED]`: tries the corpus of a target and mutations of it for some seconds.
+//! `subtend-fuzz TARGET SECONDS [SEED]`: runs the corpus of a target and mutations of it. `--list` names the targets.
 //!
-//! Exits with 101 where a property does not hold and with 124 where one input takes longer than [`LONGEST`]; the input is then in
-//! `artifacts/`. `--idle` does nothing: its peak of address space is what a limit of memory is added to. `--list` names the targets.
+//! Exits with 101 where a property fails and with 124 where one input exceeds [`LONGEST`]; the input is then in `artifacts/`.
+//! `--idle` does nothing: its peak address space is the base of the memory limit.
 
 #![expect(clippy::disallowed_methods, reason = "a search is bounded in real time")]
 
@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use subtend_fuzz::{TARGETS, Target, mutate};
 
-/// Time that one input may take.
 const LONGEST: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
@@ -88,7 +87,6 @@ fn set(current: &Current, input: &[u8]) {
     }
 }
 
-/// Ends the process when one input takes too long.
 fn watch(name: &str, current: &Current) {
     let (name, current) = (name.to_owned(), Arc::clone(current));
     std::thread::spawn(move || {
@@ -113,7 +111,7 @@ fn keep(name: &str, what: &str, input: &[u8]) {
     }
 }
 
-/// Returns the most address space that this process had, in KiB; 0 where the system does not say.
+/// Returns the peak address space of this process in KiB; 0 where the system does not report it.
 fn peak() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmPeak:"));

@@ -6,10 +6,10 @@ use subtend_agents::catalog::ProblemKind;
 use subtend_agents::lint;
 use subtend_session::authority::{Access, Authority, Verdict};
 
-use super::Came;
+use super::InputResult;
 
-/// Checks that an agent file gives an agent whose fields are valid, or an error, and the same each time.
-pub fn any_bytes(bytes: &[u8]) -> Came {
+/// Checks that an agent file gives a valid agent or an error, and the same each time.
+pub fn any_bytes(bytes: &[u8]) -> InputResult {
     let text = String::from_utf8_lossy(bytes);
     let path = Path::new("fuzzed.md");
     let checked = lint::text(path, &text, &[]);
@@ -18,7 +18,7 @@ pub fn any_bytes(bytes: &[u8]) -> Came {
     let refusals: Vec<&str> = refusals.map(|problem| problem.message.as_str()).collect();
     let Some(agent) = checked.agent else {
         assert!(matches!(refusals[..], [why] if !why.trim().is_empty()), "a refused file has one error: {refusals:?}");
-        return Came::Refused;
+        return InputResult::Refused;
     };
     assert!(refusals.is_empty(), "an agent is in use, and {refusals:?}");
     let name = &*agent.name;
@@ -32,11 +32,11 @@ pub fn any_bytes(bytes: &[u8]) -> Came {
     assert!(agent.settings.top_p.is_none_or(|p| (0.0..=1.0).contains(&p)), "{:?}", agent.settings);
     let tools = agent.tools.iter().flatten();
     assert!(tools.clone().all(|tool| (1..=64).contains(&tool.len())), "{:?}", agent.tools);
-    // Whatever an agent asks for, a parent that may do nothing gives it nothing.
+    // A parent without rights grants none.
     let ceiling = Authority::deny_all().meet(&agent.authority());
     for action in ["fs.read", "fs.write", "shell.run", "task:explore"] {
         let access = Access { action: action.into(), resource: "a".into() };
         assert_eq!(ceiling.verdict(&access), Verdict::Deny, "{action} by an agent file alone");
     }
-    Came::Taken
+    InputResult::Accepted
 }

@@ -2,10 +2,10 @@
 
 use fastrand::Rng;
 
-/// Bytes of an input at most.
+/// Most bytes of an input.
 pub const MAX_LEN: usize = 64 << 10;
 
-/// Returns an input made from `corpus`: random bytes now and then, and otherwise one of the inputs with a few mutations.
+/// Returns random bytes or a mutated input of the corpus.
 pub fn input(corpus: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
     if corpus.is_empty() || rng.u8(..) < 16 {
         return (0..rng.usize(..600)).map(|_| rng.u8(..)).collect();
@@ -44,7 +44,7 @@ fn mutate(bytes: &mut Vec<u8>, corpus: &[Vec<u8>], rng: &mut Rng) {
             let part = other.get(span(other, rng)).unwrap_or_default().to_vec();
             bytes.splice(own.start..own.start, part);
         }
-        // Many levels of what opens a level: parsers recurse.
+        // Parsers recurse.
         5 => {
             let opens = rng.choice([&b"["[..], b"{\"a\":", b"{", b"- ", b"(", b"?"]).unwrap_or_default();
             let many = opens.repeat(rng.usize(1..2_000));

@@ -1,4 +1,4 @@
-//! The sessions of the fixtures, read once.
+//! Sessions of the fixtures, read once.
 
 use std::io::{BufReader, Cursor};
 use std::sync::OnceLock;
@@ -10,13 +10,12 @@ use subtend_session::ids::SessionId;
 use subtend_session::record::Record;
 use tokio::runtime::Runtime;
 
-/// Exports of format 1.
 pub(super) const EXPORTS: [(&str, &str); 2] = [
     ("kinds", include_str!("../../journal/fixtures/1/kinds.jsonl")),
     ("example", include_str!("../../journal/fixtures/1/example.jsonl")),
 ];
 
-/// All sessions with their records, bodies of births included. The order of ids, so that a tape plays the same.
+/// Returns all sessions with their records and bodies of births, ordered by id, so that a tape plays the same.
 pub(super) fn sessions() -> &'static [(SessionId, Vec<Record>)] {
     static SESSIONS: OnceLock<Vec<(SessionId, Vec<Record>)>> = OnceLock::new();
     SESSIONS.get_or_init(|| EXPORTS.iter().flat_map(|(_, export)| read(export)).collect())
@@ -30,7 +29,6 @@ fn read(export: &str) -> Vec<(SessionId, Vec<Record>)> {
     heads.into_iter().map(|(session, _)| (session, records(session))).collect()
 }
 
-/// A journal in memory that has taken the bytes as an export, or why it did not, with the journal as it is then.
 pub(super) fn imported(bytes: &[u8]) -> Result<(Journal, u64), (String, Option<Journal>)> {
     let none = |error: &dyn std::error::Error| (error.to_string(), None);
     let journal = Journal::open(Box::new(Memory::new()), Default::default()).map_err(|error| none(&error))?;
@@ -40,7 +38,6 @@ pub(super) fn imported(bytes: &[u8]) -> Result<(Journal, u64), (String, Option<J
     }
 }
 
-/// Imports the bytes and returns how many sessions they hold, or the error.
 pub(super) fn import(journal: &Journal, bytes: &[u8]) -> Result<u64, String> {
     let text = |error: &dyn std::error::Error| error.to_string();
     thread_local! {

@@ -7,36 +7,35 @@ use subtend_models::provider::{Protocol, recorded};
 use subtend_session::limits::MAX_CALLS_PER_ANSWER;
 use subtend_session::record::Stop;
 
-use super::Came;
+use super::InputResult;
 
-/// Reads a stream of Anthropic's messages.
-pub fn anthropic(bytes: &[u8]) -> Came {
+/// Anthropic messages.
+pub fn anthropic(bytes: &[u8]) -> InputResult {
     any_bytes(Protocol::Anthropic, bytes)
 }
 
-/// Reads a stream of OpenAI's chat completions.
-pub fn openai(bytes: &[u8]) -> Came {
+/// OpenAI chat completions.
+pub fn openai(bytes: &[u8]) -> InputResult {
     any_bytes(Protocol::OpenAi, bytes)
 }
 
-/// Reads a stream of OpenAI's responses.
-pub fn openai_responses(bytes: &[u8]) -> Came {
+/// OpenAI responses.
+pub fn openai_responses(bytes: &[u8]) -> InputResult {
     any_bytes(Protocol::OpenAiResponses, bytes)
 }
 
-/// Reads a stream of Gemini.
-pub fn gemini(bytes: &[u8]) -> Came {
+/// Gemini.
+pub fn gemini(bytes: &[u8]) -> InputResult {
     any_bytes(Protocol::Gemini, bytes)
 }
 
-/// Reads a stream of Ollama.
-pub fn ollama(bytes: &[u8]) -> Came {
+/// Ollama.
+pub fn ollama(bytes: &[u8]) -> InputResult {
     any_bytes(Protocol::Ollama, bytes)
 }
 
-/// Checks that the pieces in which a stream arrives change nothing, that an answer stays within its bounds and is what was streamed,
-/// and that an error is one short line.
-fn any_bytes(protocol: Protocol, bytes: &[u8]) -> Came {
+/// Checks that the split of a stream changes nothing, that an answer is what was streamed, and that an error is one short line.
+fn any_bytes(protocol: Protocol, bytes: &[u8]) -> InputResult {
     let (whole, heard) = read(protocol, bytes, bytes.len());
     let size = 1 + crc32c::crc32c(bytes) as usize % 64;
     let (pieces, heard_in_pieces) = read(protocol, bytes, size);
@@ -45,12 +44,12 @@ fn any_bytes(protocol: Protocol, bytes: &[u8]) -> Came {
     match whole {
         Ok(answer) => {
             sound(&answer, &heard, bytes.len());
-            Came::Taken
+            InputResult::Accepted
         }
         Err(error) => {
             assert!(!error.message.is_empty(), "an error that says nothing: {error:?}");
             assert!(error.message.len() < 4096 && !error.message.contains(char::is_control), "{error:?}");
-            Came::Refused
+            InputResult::Refused
         }
     }
 }
@@ -72,7 +71,7 @@ fn sound(answer: &Answer, heard: &[Delta], sent: usize) {
     assert!(answer.calls.len() <= MAX_CALLS_PER_ANSWER as usize, "{} calls", answer.calls.len());
     let text: usize = answer.text.iter().map(|text| text.len()).sum();
     let args: usize = answer.calls.iter().map(|call| call.args.len()).sum();
-    // Arguments that are left out are recorded as `{}`. A number may be longer as it is written here than as it was sent.
+    // Missing arguments are recorded as `{}`, and a number may be longer than it was sent.
     let most = sent.saturating_mul(8).saturating_add(answer.calls.len().saturating_mul(2));
     assert!(text + args <= most, "{text} and {args} bytes of {sent}");
     assert_ne!((answer.stop, answer.calls.len()), (Stop::Calls, 0), "an answer that calls nothing");

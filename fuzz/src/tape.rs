@@ -1,5 +1,4 @@
-//! Stories from bytes: what is in the fixtures, cut up, repeated, mixed and altered. Random records are refused at the second; these
-//! come far, and go wrong late.
+//! Stories from bytes: records of the fixtures, rearranged and altered, so that a story fails late.
 
 use serde_json::Value;
 use subtend_session::ids::SessionId;
@@ -8,12 +7,11 @@ use uuid::Uuid;
 
 use super::pool;
 
-/// Begins bytes that are records as JSON, rather than a tape.
+/// First byte of records as JSON, rather than a tape.
 pub const JSON: u8 = b'[';
-/// More are of no use, and slow.
 const MOST: usize = 400;
 
-/// A session and its records: as JSON where the bytes are that, else as the tape says.
+/// Returns a session and its records, read from JSON or from a tape.
 pub fn story(bytes: &[u8]) -> (SessionId, Vec<Record>) {
     if bytes.first() == Some(&JSON) {
         return (SessionId(Uuid::from_u128(1)), serde_json::from_slice(bytes).unwrap_or_default());
@@ -39,14 +37,13 @@ pub fn story(bytes: &[u8]) -> (SessionId, Vec<Record>) {
     (sessions.get(at.session % sessions.len().max(1)).map_or(SessionId(Uuid::nil()), |(id, _)| *id), out)
 }
 
-/// The tape that plays a session of the pool as it was.
+/// Returns the tape that plays a session of the pool unchanged.
 pub fn whole(session: u8, records: usize) -> Vec<u8> {
     let mut tape = vec![224, session, 0];
     tape.extend(std::iter::repeat_n([0, 0, 0], records).flatten());
     tape
 }
 
-/// Where in the pool the tape is.
 struct Head {
     session: usize,
     record: usize,
@@ -61,7 +58,7 @@ impl Head {
     }
 }
 
-/// The record with its `a`-th number or flag set by `b`; `None` where that is no record any more.
+/// Returns the record with its `a`-th number or flag set by `b`; `None` where the result is not a record.
 fn altered(record: &Record, a: u8, b: u8) -> Option<Record> {
     let mut json = serde_json::to_value(record).ok()?;
     let mut left = usize::from(a);
@@ -87,7 +84,6 @@ fn set(json: &mut Value, left: &mut usize, b: u8) -> bool {
     }
 }
 
-/// Small, or where counting ends.
 fn number(b: u8) -> u64 {
     match b {
         0..240 => u64::from(b % 24),

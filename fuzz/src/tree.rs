@@ -1,4 +1,4 @@
-//! A workspace with a file that the rules deny.
+//! Workspace with a denied file.
 
 use std::cell::OnceCell;
 use std::fs;
@@ -15,12 +15,9 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
-/// Content of the denied file.
 pub(crate) const SECRET: &str = "SECRET-4711";
-/// Files that the rules allow.
 pub(crate) const FILES: [&str; 5] = ["a.rs", "b.txt", "src/main.rs", "src/deep/x.rs", "docs/{a,b}.md"];
 
-/// The workspace, its tools, and what runs them.
 pub(crate) struct Tree {
     dir: TempDir,
     workspace: Arc<Workspace>,
@@ -66,12 +63,10 @@ fn make() -> Result<Tree, Box<dyn std::error::Error>> {
 }
 
 impl Tree {
-    /// The directory.
     pub(crate) fn path(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Runs a tool that only reads.
     pub(crate) fn run(&self, tool: &str, args: Value) -> Option<Result<String, ToolError>> {
         let tool = self.tools.get(tool).filter(|_| matches!(tool, "list" | "read" | "search"))?;
         let call = ToolInvocation {

@@ -1,13 +1,11 @@
-//! Every target with every file of its corpus, and with a bounded number of mutations of them.
-//!
-//! `SUBTEND_WRITE_CORPUS=1` writes the seeds that are made from fixtures and are missing; `SUBTEND_FUZZ_CASES=N` tries more mutations.
+//! Every target with its corpus and mutations (`SUBTEND_FUZZ_CASES=N`). `SUBTEND_WRITE_CORPUS=1` writes the missing seeds.
 #![expect(clippy::expect_used, reason = "a test says what it expects and fails where it is not so")]
 
 use std::path::PathBuf;
 
 use fastrand::Rng;
 use subtend_fuzz::corpus::seeds;
-use subtend_fuzz::{Came, TARGETS, mutate};
+use subtend_fuzz::{InputResult, TARGETS, mutate};
 
 fn folder(target: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "corpus", target].iter().collect()
@@ -23,12 +21,15 @@ fn corpus(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
 #[test]
 fn corpus_is_accepted_and_refused() {
     for (name, target) in TARGETS {
-        let mut came = Vec::new();
+        let mut result = Vec::new();
         for (path, bytes) in corpus(name) {
             println!("{}", path.display());
-            came.push(target(&bytes));
+            result.push(target(&bytes));
         }
-        assert!(came.contains(&Came::Taken) && came.contains(&Came::Refused), "{name}: one result only: {came:?}");
+        assert!(
+            result.contains(&InputResult::Accepted) && result.contains(&InputResult::Refused),
+            "{name}: one result only: {result:?}"
+        );
     }
 }
 
