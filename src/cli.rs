@@ -36,9 +36,10 @@ mod json;
 mod metadata;
 mod paint;
 mod progress;
-mod prompt;
 mod queue;
 mod recover;
+#[cfg(test)]
+mod reference;
 mod regenerate;
 mod resume;
 mod rollback;
@@ -98,7 +99,8 @@ enum Verb {
     Tree(tree::Args),
     Show(show::Args),
     Agents(agents::Args),
-    Prompt(prompt::Args),
+    #[command(hide = true)]
+    Prompt(agents::prompt::Args),
     Config(config::Args),
     Trust(trust::Args),
     Verify(verify::Args),
@@ -156,7 +158,7 @@ pub(crate) fn main() -> ExitCode {
         Verb::Tree(args) => tree::verb(&args),
         Verb::Show(args) => show::verb(&args),
         Verb::Agents(args) => agents::verb(&args),
-        Verb::Prompt(args) => prompt::verb(&args),
+        Verb::Prompt(args) => agents::prompt::deprecated(&args),
         Verb::Config(args) => config::verb(&args),
         Verb::Trust(args) => trust::verb(&args),
         Verb::Verify(args) => verify::verb(&args),

@@ -18,8 +18,11 @@ use super::{settings, workspace};
 use crate::cli::json;
 
 mod check;
+pub(crate) mod lookup;
 pub(crate) mod model;
 mod one;
+pub(crate) mod prompt;
+mod schema;
 
 /// Lists the agents of a workspace: the built-in ones, those in `.subtend/agents/` and the profiles of subtend.yaml, with what is
 /// wrong with them. With a name, shows one whole.
@@ -44,6 +47,8 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum What {
     Check(check::Args),
+    Prompt(prompt::Args),
+    Schema(schema::Args),
 }
 
 #[derive(Serialize)]
@@ -90,13 +95,16 @@ struct Warning {
 
 /// Does it.
 pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
-    if let Some(What::Check(check)) = &args.what {
-        return check::verb(check);
+    match &args.what {
+        Some(What::Check(check)) => return check::verb(check),
+        Some(What::Prompt(prompt)) => return prompt::verb(prompt),
+        Some(What::Schema(schema)) => return schema::verb(schema),
+        None => {}
     }
     let workspace = workspace::open(&args.workspace)?;
     let trust = Trust::told(&workspace)?;
     let catalog = trust.catalog(&workspace);
-    let agent = args.name.as_deref().map(|name| super::prompt::agent(&catalog, name)).transpose()?;
+    let agent = args.name.as_deref().map(|name| lookup::agent(&catalog, name)).transpose()?;
     let loaded = settings::load(&workspace, trust)?;
     let problems = model::problems(&catalog, &loaded, choice::variable().as_deref(), &hub::tools()?);
     if let Some(agent) = agent {

@@ -422,7 +422,7 @@ impl Ready {
 
 /// Refuses an agent whose file is refused, and one that names a script where that is to answer.
 fn usable(catalog: &Catalog, agent: &str, named: bool) -> Result<(), Fail> {
-    if let Some(why) = super::prompt::refused(catalog, agent) {
+    if let Some(why) = super::agents::lookup::refused(catalog, agent) {
         return Err(Fail::Usage(why));
     }
     let model = catalog.get(agent).and_then(|manifest| manifest.model.clone());

@@ -137,7 +137,7 @@ fn an_agent_whose_file_is_refused_is_named_with_what_is_wrong() {
     let user = User::new();
     user.file(".subtend/agents/poet.md", "---\nmode: all\nmode: all\n---\nYou write.\n");
     let path = user.workspace().join(".subtend/agents/poet.md");
-    for args in [&["agents", "poet"][..], &["prompt", "poet"]] {
+    for args in [&["agents", "poet"][..], &["agents", "prompt", "poet"]] {
         let done = user.call(args);
         assert_eq!((done.code, done.out.as_str()), (Some(2), ""), "{done:?}");
         let says =
@@ -179,4 +179,72 @@ fn g9_only_inspectable_children_are_listed_and_trees_show_all() {
         .find_map(|row| (row["agent"] == "lead").then(|| row["id"].as_str().expect("an id").to_owned()));
     let tree = user.call(&["tree", &root.expect("a root")]);
     assert!(tree.out.contains("hid ") && tree.out.contains("open "), "{tree:?}");
+}
+
+/// Names of the tools of a dialect, and whether each is one of the child.
+fn tools(listing: &Value) -> Vec<(&str, bool)> {
+    let rows = listing["tools"].as_array().expect("tools").iter();
+    rows.map(|tool| (tool["name"].as_str().expect("a name"), tool["of_child"] == true)).collect()
+}
+
+#[test]
+fn a_schema_of_each_dialect_lists_its_tools() {
+    let user = User::new();
+    for (dialect, enabled, expected) in [
+        ("task", true, &[("task", false), ("check_task", false), ("cancel_task", false)][..]),
+        ("spawn", false, &[("spawn", false), ("spawn_await", false)]),
+        ("spawn_task", false, &[("spawn_task", false), ("check_task", false), ("cancel_task", false)]),
+        ("minion", false, &[("minion", false), ("return", true)]),
+        ("subagent", false, &[("subagent", false), ("get_tools", true), ("use_tool", true)]),
+    ] {
+        let listing = user.json(&["agents", "schema", dialect, "--json"]);
+        assert_eq!((&listing["dialect"], &listing["enabled"]), (&json!(dialect), &json!(enabled)), "{listing:#}");
+        assert_eq!(tools(&listing), expected, "{listing:#}");
+        for tool in listing["tools"].as_array().expect("tools") {
+            assert_eq!(tool["schema"]["type"], "object", "{tool:#}");
+            jsonschema::validator_for(&tool["schema"]).unwrap_or_else(|error| panic!("{error}: {tool:#}"));
+        }
+    }
+}
+
+#[test]
+fn a_schema_names_agents_profiles_and_templates() {
+    let user = User::new();
+    user.file(".subtend/agents/critic.md", "---\nmode: subagent\ndescription: Judges.\n---\nYou judge.\n");
+    let templates = "minion: {templates: {reviewer: {message: \"Review {path}.\"}}}";
+    user.file(
+        "subtend.yaml",
+        &format!("tools: {{spawn: {{enabled: true, profiles: {{scout: {{}}}}}}, {templates}}}\n"),
+    );
+    let schema = |dialect: &str| user.json(&["agents", "schema", dialect, "--json"])["tools"][0]["schema"].clone();
+    let agents = json!(["critic", "explore", "general", "plan", "research"]);
+    assert_eq!(schema("task")["properties"]["subagent_type"]["enum"], agents);
+    assert_eq!(schema("spawn_task")["properties"]["type"]["enum"], agents);
+    assert_eq!(schema("spawn")["properties"]["profile"]["enum"], json!(["scout"]));
+    assert_eq!(schema("minion")["properties"]["template"]["enum"], json!(["reviewer"]));
+}
+
+#[test]
+fn a_schema_is_printed_below_the_name_of_its_tool() {
+    let user = User::new();
+    let done = user.call(&["agents", "schema", "spawn"]);
+    let note = "note: `spawn` is not enabled here; `subtend config set tools.spawn.enabled true` enables it\n";
+    assert_eq!((done.code, &*done.err), (Some(0), note), "{done:?}");
+    assert!(done.out.starts_with("spawn\n\n") && done.out.contains("\n\nspawn_await\n\n"), "{}", done.out);
+    let (_, json) = done.out.split_once("\n{").expect("a schema");
+    let (json, _) = json.split_once("\n}\n").expect("its end");
+    let schema: Value = serde_json::from_str(&format!("{{{json}}}")).expect("JSON");
+    assert_eq!(schema["required"], json!(["task"]), "{schema:#}");
+    assert_eq!(user.call(&["agents", "schema", "task"]).err, "");
+}
+
+#[test]
+fn an_unknown_dialect_is_refused_with_the_near_one() {
+    let user = User::new();
+    let done = user.call(&["agents", "schema", "spwan"]);
+    assert_eq!((done.code, &*done.out), (Some(2), ""), "{done:?}");
+    assert!(done.err.contains("[possible values: subagent, task, spawn, spawn_task, minion]"), "{}", done.err);
+    assert!(done.err.contains("a similar value exists: 'spawn'"), "{}", done.err);
+    let script = user.call(&["completions", "bash"]).out;
+    assert!(script.contains("subagent task spawn spawn_task minion"), "dialects are completed");
 }

@@ -1,4 +1,4 @@
-//! What a session's model is told, as `subtend prompt` prints it.
+//! What a session's model is told, as `subtend agents prompt` prints it.
 
 use super::call::User;
 
@@ -10,9 +10,9 @@ fn file(user: &User) {
     user.file(".subtend/agents/mute.md", "---\nmode: primary\ntools: [read]\n---\nYou read.\n");
 }
 
-/// The prompt, and what is said on stderr.
+/// Returns the prompt and the text on stderr.
 fn prompt(user: &User, args: &[&str]) -> (String, String) {
-    let done = user.call(&[&["prompt"], args].concat());
+    let done = user.call(&[&["agents", "prompt"], args].concat());
     assert_eq!(done.code, Some(0), "{done:?}");
     (done.out, done.err)
 }
@@ -24,7 +24,7 @@ fn g10_r11_an_agents_prompt_has_its_hint_and_the_caller_line_last() {
     let line = "Your caller is another agent; return structured output.";
     assert_eq!(prompt(&user, &["poet"]), (format!("You write poems.\n\n{HINT}\n\n{line}\n"), String::new()));
     assert_eq!(prompt(&user, &["mute"]), ("You read.\n".to_owned(), String::new()));
-    let json = user.json(&["prompt", "mute", "--json"]);
+    let json = user.json(&["agents", "prompt", "mute", "--json"]);
     assert_eq!(json, serde_json::json!({"agent": "mute", "profile": null, "system": "You read.", "warnings": []}));
 }
 
@@ -88,7 +88,7 @@ fn s3_a_childs_prompt_is_bootstrap_files_prompt_file_and_inline_words() {
         prompt: inherit
 ",
     );
-    let refused = user.call(&["prompt", "poet", "--profile", "researcher"]);
+    let refused = user.call(&["agents", "prompt", "poet", "--profile", "researcher"]);
     assert_eq!(refused.code, Some(2), "{refused:?}");
     assert!(
         refused.err.contains("`bootstrap_files` names `../outside.md`, which leads out of the workspace"),
@@ -110,17 +110,17 @@ fn nobody_s_prompt_is_a_usage_error_that_lists_who_there_is() {
     let user = User::new();
     for (args, says) in [
         (
-            &["prompt", "nobody"][..],
+            &["agents", "prompt", "nobody"][..],
             "there is no agent `nobody`; there are: build, compaction, explore, general, plan,",
         ),
-        (&["prompt", "general", "--profile", "x"], "there is no profile `x`; there are: none"),
+        (&["agents", "prompt", "general", "--profile", "x"], "there is no profile `x`; there are: none"),
     ] {
         let done = user.call(args);
         assert_eq!((done.code, done.out.as_str()), (Some(2), ""), "{done:?}");
         assert!(done.err.contains(says), "{}", done.err);
     }
     user.file("subtend.yaml", "tools: {spawn: {profiles: {x: {agent: nobody}}}}\n");
-    let done = user.call(&["prompt", "general", "--profile", "x"]);
+    let done = user.call(&["agents", "prompt", "general", "--profile", "x"]);
     let says =
         "error: the profile `x` names an agent that cannot be used: there is no agent `nobody`; there are: build,";
     assert!(done.code == Some(2) && done.err.starts_with(says), "{done:?}");
@@ -166,4 +166,15 @@ fn s3_a_missing_bootstrap_file_is_a_warning_in_the_run() {
     assert!(!done.err.contains("`AGENTS.md`"), "{}", done.err);
     let quiet = user.call(&["run", "--quiet", "--model", &model, "begin"]);
     assert_eq!((quiet.code, quiet.err.as_str()), (Some(0), ""), "{quiet:?}");
+}
+
+#[test]
+fn the_old_name_of_agents_prompt_warns_and_prints_the_same() {
+    let user = User::new();
+    file(&user);
+    let (old, new) = (user.call(&["prompt", "mute"]), user.call(&["agents", "prompt", "mute"]));
+    let notice = "warning: `subtend prompt` is deprecated; use `subtend agents prompt`\n";
+    assert_eq!((old.code, &*old.out, &*old.err), (Some(0), &*new.out, notice), "{old:?}");
+    assert_eq!((new.code, &*new.out, &*new.err), (Some(0), "You read.\n", ""), "{new:?}");
+    assert!(!user.call(&["--help"]).out.contains("\n  prompt "), "the old name is hidden");
 }

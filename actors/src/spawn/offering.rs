@@ -4,9 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use subtend_agents::manifest::Manifest;
-use subtend_agents::profile::Profile;
 use subtend_agents::prompt::{self, Named, Parts};
-use subtend_agents::template::MinionTemplate;
 use subtend_session::authority::{Access, Authority, Verdict};
 use subtend_session::call::{CallKind, Invalid};
 use subtend_session::command::{Answered, ResolvedCall};
@@ -14,7 +12,7 @@ use subtend_session::dialect::Dialect;
 use subtend_session::ids::Text;
 use subtend_session::place::{BranchKind, Place};
 use subtend_session::state::State;
-use subtend_tools::dialect::{Offered, OfferedProfile, OfferedTemplate, Request, discovery, minion};
+use subtend_tools::dialect::{Offered, Request, discovery, minion};
 use subtend_tools::plan_exit;
 
 use crate::calls::in_flight::Parsed;
@@ -106,8 +104,8 @@ impl Agents {
         let opens = Offered {
             dialects: dialects.iter().copied().filter(may).collect(),
             own: Arc::clone(agent),
-            profiles: self.offered_profiles(),
-            templates: self.offered_templates(),
+            profiles: profiles::offered(&self.dialects),
+            templates: profiles::offered_templates(&self.dialects),
             // The same whether an approver is attached or not: a later activation classifies a call as this one does.
             tools: self.tools.offered(&authority, only.as_deref(), true).into_iter().map(|tool| tool.name).collect(),
             shown_tools,
@@ -158,28 +156,6 @@ impl Agents {
     /// The profiles that `caller` may name, with the tools of their jobs.
     pub(crate) fn named_profiles(&self, caller: Caller<'_>) -> Vec<Named> {
         profiles::named(&self.dialects.profiles, &self.catalog, &self.tools, caller)
-    }
-
-    fn offered_templates(&self) -> Vec<OfferedTemplate> {
-        let offered = |(name, template): (&Text, &MinionTemplate)| OfferedTemplate {
-            name: Arc::clone(name),
-            description: Arc::clone(&template.description),
-            message: template.message.clone(),
-            system_prompt: template.system_prompt.clone(),
-            tools: template.enabled_tools.clone(),
-            web: template.enable_web,
-        };
-        self.dialects.templates.iter().map(offered).collect()
-    }
-
-    fn offered_profiles(&self) -> Vec<OfferedProfile> {
-        let offered = |profile: &Arc<Profile>| OfferedProfile {
-            name: Arc::clone(&profile.name),
-            description: profile.about().into(),
-            agent: profile.agent.clone(),
-            tools: profile.tools.clone(),
-        };
-        self.dialects.profiles.all().map(offered).collect()
     }
 
     /// The model that sessions of `manifest` name: its pool, its model, or the one that they inherit.

@@ -1,12 +1,17 @@
-//! Profiles, as prompts and calls name them.
+//! Profiles and templates, as prompts and calls name them, and the tools of a dialect.
 
 use std::sync::Arc;
 
 use subtend_agents::catalog::Catalog;
+use subtend_agents::dialect::Dialects;
 use subtend_agents::profile::{Profile, Profiles};
 use subtend_agents::prompt::Named;
+use subtend_agents::template::MinionTemplate;
 use subtend_session::authority::Authority;
+use subtend_session::dialect::Dialect;
 use subtend_session::ids::Text;
+use subtend_session::message::ToolSpec;
+use subtend_tools::dialect::{Offered, OfferedProfile, OfferedTemplate, discovery, minion};
 use subtend_tools::registry::Registry;
 
 use crate::spawn::offer::{narrowed, whitelist};
@@ -42,4 +47,49 @@ fn of_job(profile: &Profile, catalog: &Catalog, tools: &Registry, caller: Caller
     let authority = caller.authority.meet(&manifest.authority());
     let offered = tools.offered(&authority, only.as_deref(), caller.attended);
     offered.into_iter().map(|spec| spec.name).collect()
+}
+
+/// Returns the tools of a dialect as models are shown them, and those that its children get. They name all agents that can be
+/// started, and all profiles and templates.
+pub fn tools_of(dialect: Dialect, catalog: &Catalog, dialects: &Dialects) -> (Vec<ToolSpec>, Vec<ToolSpec>) {
+    let shown: Vec<(Text, Text)> =
+        catalog.spawnable().map(|agent| (Arc::clone(&agent.name), Arc::clone(&agent.description))).collect();
+    let offered = Offered {
+        dialects: vec![dialect],
+        agents: shown.clone(),
+        shown,
+        profiles: offered(dialects),
+        templates: offered_templates(dialects),
+        ..Offered::default()
+    };
+    let of_child = match dialect {
+        Dialect::Minion => vec![minion::return_spec()],
+        Dialect::Subagent => discovery::specs().to_vec(),
+        Dialect::Task | Dialect::Spawn | Dialect::SpawnTask => Vec::new(),
+    };
+    (offered.specs(true), of_child)
+}
+
+/// Returns the profiles that calls of `spawn` may name.
+pub(crate) fn offered(dialects: &Dialects) -> Vec<OfferedProfile> {
+    let offered = |profile: &Arc<Profile>| OfferedProfile {
+        name: Arc::clone(&profile.name),
+        description: profile.about().into(),
+        agent: profile.agent.clone(),
+        tools: profile.tools.clone(),
+    };
+    dialects.profiles.all().map(offered).collect()
+}
+
+/// Returns the templates that calls of `minion` may name.
+pub(crate) fn offered_templates(dialects: &Dialects) -> Vec<OfferedTemplate> {
+    let offered = |(name, template): (&Text, &MinionTemplate)| OfferedTemplate {
+        name: Arc::clone(name),
+        description: Arc::clone(&template.description),
+        message: template.message.clone(),
+        system_prompt: template.system_prompt.clone(),
+        tools: template.enabled_tools.clone(),
+        web: template.enable_web,
+    };
+    dialects.templates.iter().map(offered).collect()
 }

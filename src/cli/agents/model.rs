@@ -8,7 +8,7 @@ use subtend_agents::manifest::{Manifest, Source};
 use subtend_models::spec::ModelSpec;
 use subtend_tools::registry::Registry;
 
-use super::super::prompt::why_not;
+use super::lookup::why_not;
 
 /// The models that may be named where agents work.
 struct Known {

@@ -1,30 +1,30 @@
-//! `subtend prompt`: what a session's model is told before it begins.
+//! `subtend agents prompt`: the system prompt of a session before its first input.
 
 use std::io::Write as _;
 use std::path::PathBuf;
 
 use serde::Serialize;
 use subtend_actors::profiles::{self, Caller};
-use subtend_agents::catalog::{Catalog, Problem, ProblemKind};
+use subtend_agents::catalog::Catalog;
 use subtend_agents::dialect::Dialects;
 use subtend_agents::manifest::Manifest;
 use subtend_agents::prompt::{Assembled, Parts, assemble};
 use subtend_session::authority::Authority;
 use subtend_session::ids::Text;
-use subtend_session::near::unknown_agent;
 use subtend_tools::policy::HostPolicy;
 use subtend_tools::workspace::Workspace;
 
-use super::fail::{Code, Fail};
-use super::paint::{In, ODD, harmless};
-use super::trust::Trust;
-use super::work::hub;
-use super::{settings, workspace};
+use super::super::fail::{Code, Fail};
+use super::super::paint::{In, ODD, harmless};
+use super::super::trust::Trust;
+use super::super::work::hub;
+use super::super::{settings, workspace};
+use super::lookup::{agent, why_not};
 use crate::cli::json;
 
-/// Prints the system prompt of a session: exactly what its model sees.
+/// Prints the system prompt of a session, exactly as its model sees it.
 ///
-/// That is the prompt of a root session of the agent; with --profile, that of a child which a session of the agent starts by
+/// It is the prompt of a root session of the agent. With --profile, it is the prompt of a child that such a session starts by
 /// `spawn` under that profile.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
@@ -52,8 +52,14 @@ struct Shown<'a> {
     warnings: &'a [String],
 }
 
-/// Does it.
-pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
+/// Prints the prompt under the old name of this command, with a notice on stderr.
+pub(crate) fn deprecated(args: &Args) -> Result<Code, Fail> {
+    let notice = "`subtend prompt` is deprecated; use `subtend agents prompt`";
+    writeln!(anstream::stderr(), "{}: {notice}", In(ODD, "warning"))?;
+    verb(args)
+}
+
+pub(super) fn verb(args: &Args) -> Result<Code, Fail> {
     let workspace = workspace::open(&args.workspace)?;
     let trust = Trust::told(&workspace)?;
     let catalog = trust.catalog(&workspace);
@@ -78,29 +84,6 @@ pub(crate) fn verb(args: &Args) -> Result<Code, Fail> {
         writeln!(err, "{}: {}", In(ODD, "warning"), harmless(warning))?;
     }
     Ok(Code::Done)
-}
-
-/// The agent of that name, or what there is.
-pub(crate) fn agent<'a>(catalog: &'a Catalog, name: &str) -> Result<&'a Manifest, Fail> {
-    catalog.get(name).map(|manifest| &**manifest).ok_or_else(|| Fail::Usage(why_not(catalog, name)))
-}
-
-/// Why there is no agent of that name, where its file is refused.
-pub(crate) fn refused(catalog: &Catalog, name: &str) -> Option<String> {
-    let refused = |problem: &&Problem| {
-        problem.kind == ProblemKind::Refused && problem.path.file_stem().is_some_and(|stem| stem == name)
-    };
-    let problem = catalog.problems().iter().find(refused).filter(|_| catalog.get(name).is_none())?;
-    let (path, why) = (problem.path.display().to_string(), &problem.message);
-    Some(format!("the agent `{}` is refused: {}: {}", harmless(name), harmless(&path), harmless(why)))
-}
-
-/// Why there is no agent of that name: its file is refused, or there is none.
-pub(crate) fn why_not(catalog: &Catalog, name: &str) -> String {
-    if let Some(refused) = refused(catalog, name) {
-        return refused;
-    }
-    unknown_agent(&harmless(name), catalog.all().map(|manifest| &*manifest.name))
 }
 
 fn root(manifest: &Manifest, catalog: &Catalog, dialects: &Dialects) -> Result<Assembled, Fail> {
