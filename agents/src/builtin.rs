@@ -1,26 +1,22 @@
-//! The agents that are there without any file.
+//! Built-in agents.
 
 use subtend_session::authority::{Rule, RuleSet, Verdict};
 use subtend_session::settings::{Effort, Settings};
 
 use crate::manifest::{AgentMode, Manifest, Source};
 
-/// The pool of inexpensive models: where it is missing, the caller's model is used.
 const CHEAP: &str = "cheap";
 
-/// All built-in agents.
 pub(crate) fn all() -> Vec<Manifest> {
     vec![general(), plan(), build(), explore(), research(), title(), summary(), compaction()]
 }
 
-/// The agent for everything: narrows nothing, and may be picked and spawned alike.
 fn general() -> Manifest {
     let about = "General agent: answers questions and carries out tasks of several steps, with all tools that its caller may \
                  use. Use it when no narrower agent fits.";
     Manifest { description: about.into(), ..builtin("general", AgentMode::All, include_str!("builtin/general.md")) }
 }
 
-/// The planner: reads, and may have others read for it. A person's may propose that its plan be carried out.
 fn plan() -> Manifest {
     let about = "Plans a change and makes none: reads the code that it touches and returns ordered steps with concrete file \
                  paths, risks and checks. Give it the goal and what is already decided.";
@@ -33,17 +29,15 @@ fn plan() -> Manifest {
     }
 }
 
-/// The one that carries a plan out, for people to pick.
 fn build() -> Manifest {
     let about = "Makes changes: edits files, runs what checks them, and reports what was done. What it may do is what you allow.";
     Manifest { description: about.into(), ..builtin("build", AgentMode::Primary, include_str!("builtin/build.md")) }
 }
 
-/// The reader: finds things in the workspace and changes nothing.
 fn explore() -> Manifest {
     let about = "Reads the workspace and reports: where something is, how parts fit together, what a word means here. Lists, \
                  searches and reads, and changes nothing. Give it one area or one question.";
-    // A report that is complete and sober; the cap also covers what a reasoning model thinks.
+    // The cap also covers the thinking of a reasoning model.
     let settings = Settings { output_tokens: Some(8_000), temperature: Some(0.2), ..Settings::default() };
     Manifest {
         description: about.into(),
@@ -55,9 +49,8 @@ fn explore() -> Manifest {
     }
 }
 
-/// The one that looks things up outside.
 fn research() -> Manifest {
-    let about = "Looks things up on the web and in the workspace: documentation, interfaces, known problems, practice. Reports \
+    let about = "Researches on the web and in the workspace: documentation, interfaces, known problems, practice. Reports \
                  with sources, and changes nothing. Give it the question and the versions that matter.";
     Manifest {
         description: about.into(),
@@ -67,31 +60,28 @@ fn research() -> Manifest {
     }
 }
 
-/// A session's title.
 fn title() -> Manifest {
     let settings =
         Settings { output_tokens: Some(80), temperature: Some(0.3), top_p: None, effort: Some(Effort::None) };
     service("title", "Names a session by its first message.", settings, include_str!("builtin/title.md"))
 }
 
-/// What was done in a session.
 fn summary() -> Manifest {
     let settings =
         Settings { output_tokens: Some(1_200), temperature: Some(0.2), top_p: None, effort: Some(Effort::Low) };
     let about = "Sums up what was done in a session.";
-    // The session's own model: a summary must follow all that was said, and stays with the session.
+    // The session's own model: a summary must follow the whole conversation, which stays with that provider.
     Manifest { pool: None, ..service("summary", about, settings, include_str!("builtin/summary.md")) }
 }
 
-/// What takes the place of old history.
 fn compaction() -> Manifest {
     let settings =
         Settings { output_tokens: Some(4_000), temperature: Some(0.1), top_p: None, effort: Some(Effort::Low) };
-    let about = "Puts the old part of a long session into few words, so that it can go on.";
+    let about = "Condenses the old part of a long session, so that it can continue.";
     service("compaction", about, settings, include_str!("builtin/compaction.md"))
 }
 
-/// An agent that the host calls for itself (G11): in no list, inexpensive, cool, without tools or any right; the second turn is for an answer that was cut.
+/// Returns an agent that only the host calls: hidden, without tools or rights. The second turn is for a truncated answer.
 fn service(name: &str, about: &str, settings: Settings, body: &str) -> Manifest {
     Manifest {
         description: about.into(),
@@ -109,7 +99,6 @@ fn builtin(name: &str, mode: AgentMode, body: &str) -> Manifest {
     Manifest { source: Source::Builtin, ..Manifest::new(name, mode, body) }
 }
 
-/// Shell and all that is not named are denied (K13).
 fn only_allows(actions: &[&str]) -> RuleSet {
     let allow = |action: &&str| Rule { action: (*action).into(), resource: "*".into(), verdict: Verdict::Allow };
     RuleSet { default: Verdict::Deny, rules: actions.iter().map(allow).collect() }

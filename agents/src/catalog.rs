@@ -1,4 +1,4 @@
-//! The agents that a workspace has: the built-in ones and its own files.
+//! Agents of a workspace: the built-in ones and its own files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,74 +14,71 @@ use crate::builtin;
 use crate::front;
 use crate::manifest::{Manifest, Source};
 
-/// Where a workspace keeps its agents.
+/// Folder of a workspace's agents.
 pub const FOLDER: &str = ".subtend/agents";
 
-/// Bytes of one agent file at most.
+/// Most bytes of one agent file.
 pub const MAX_FILE_BYTES: u64 = 256 << 10;
 
-/// Agent files of one workspace at most.
+/// Most agent files of one workspace.
 pub const MAX_FILES: usize = 1_000;
 
-/// Folders within folders at most.
 const MAX_DEPTH: usize = 16;
 
-/// All agents by name, with what is wrong with the files that were read.
+/// All agents by name, with the problems of their files.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
     agents: BTreeMap<Text, Arc<Manifest>>,
     problems: Vec<Problem>,
-    /// Names of agents whose files are refused.
     refused: BTreeSet<String>,
 }
 
-/// Something that a person should know about an agent file.
+/// Problem of an agent file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The file.
     pub path: PathBuf,
-    /// Whether the file is in use all the same.
+    /// Whether the file is still used.
     pub kind: ProblemKind,
-    /// What is wrong, and what to do.
+    /// The problem, and what to do.
     pub message: String,
 }
 
-/// How bad a problem is.
+/// Severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProblemKind {
     /// The file gives no agent.
     Refused,
-    /// The agent is there; look at it once.
+    /// The agent works, with a warning.
     Warning,
 }
 
-/// No agent of that name may be started by another agent.
+/// Error: no agent of that name may be started by another agent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no agent `{name}` that can be started here; use one of: {valid}")]
 pub struct NotSpawnable {
-    /// The name that was asked for.
+    /// The requested name.
     pub name: String,
-    /// The names that are valid, with commas between them.
+    /// The valid names, separated by commas.
     pub valid: String,
 }
 
 impl Catalog {
-    /// The built-in agents alone.
+    /// Returns the built-in agents alone.
     pub fn builtin() -> Self {
         let agents = builtin::all().into_iter().map(|manifest| (Arc::clone(&manifest.name), Arc::new(manifest)));
         Self { agents: agents.collect(), ..Self::default() }
     }
 
-    /// The built-in agents and those of `workspace`: every `*.md` in [`FOLDER`], at any depth.
+    /// Loads the built-in agents and every `*.md` below [`FOLDER`] of `workspace`.
     ///
-    /// Never fails as a whole: a file that gives no agent is in [`Catalog::problems`] and hides no other, but for a built-in agent
-    /// of its name: that one may do what the file was to deny. Of two files with
-    /// one name the first in the order of their paths counts. Symbolic links in the folder are not followed.
+    /// A refused file is in [`Catalog::problems`] and hides no other agent, except a built-in one of its name: that one might do what the
+    /// file was to deny. Of two files with one name, the first path wins. Symbolic links are not followed.
     pub fn load(workspace: &Path) -> Self {
         let mut catalog = Self::builtin();
         let mut files = Vec::new();
         match linked(workspace) {
-            // Who may write what it leads to would write agents, and no rule for this folder covers that.
+            // Write access to the target of a link would allow writing agents, and no rule for this folder covers that.
             Some(link) => catalog.refuse(&link, "is a symbolic link, which is not followed: use a folder".to_owned()),
             None => catalog.find(&workspace.join(FOLDER), 0, &mut files),
         }
@@ -97,8 +94,7 @@ impl Catalog {
         catalog
     }
 
-    /// As [`Catalog::load`], for a host that adds neither agents nor tools in code: a file with a rule for an agent that does not exist is
-    /// refused, and one that restricts tools which only a host can add, because the rule has no effect.
+    /// Loads like [`Catalog::load`], for a host that adds no agents or tools in code: rules for unknown agents or tools are refused.
     pub fn load_checked(workspace: &Path) -> Self {
         let mut catalog = Self::load(workspace);
         let known = catalog.names();
@@ -113,41 +109,38 @@ impl Catalog {
         catalog
     }
 
-    /// The names of all agents, also of those whose files are refused.
+    /// Returns the names of all agents, refused files included.
     pub fn names(&self) -> BTreeSet<String> {
         let names = self.agents.keys().map(|name| name.to_string());
         names.chain(self.refused.iter().cloned()).collect()
     }
 
-    /// Puts `manifest` in the place of any other of its name, which is given back.
+    /// Inserts `manifest` and returns the agent of that name that it replaces.
     pub fn insert(&mut self, manifest: Manifest) -> Option<Arc<Manifest>> {
         self.agents.insert(Arc::clone(&manifest.name), Arc::new(manifest))
     }
 
-    /// The agent of that name.
+    /// Returns the agent of that name.
     pub fn get(&self, name: &str) -> Option<&Arc<Manifest>> {
         self.agents.get(name)
     }
 
-    /// All agents, by name.
+    /// Returns all agents, ordered by name.
     pub fn all(&self) -> impl Iterator<Item = &Arc<Manifest>> {
         self.agents.values()
     }
 
-    /// The agents that another agent may start, by name.
+    /// Returns the agents that another agent may start, ordered by name.
     pub fn spawnable(&self) -> impl Iterator<Item = &Arc<Manifest>> {
         self.all().filter(|manifest| manifest.spawnable())
     }
 
-    /// The agents that a person may pick, by name.
+    /// Returns the agents that a user may pick, ordered by name.
     pub fn pickable(&self) -> impl Iterator<Item = &Arc<Manifest>> {
         self.all().filter(|manifest| manifest.pickable())
     }
 
-    /// The agent that a `task` call of that type starts.
-    ///
-    /// # Errors
-    /// When there is none, or people alone may start it: the text lists the names that are valid (G2).
+    /// Returns the agent that a `task` call of that type starts. An error lists the valid names.
     pub fn spawn_target(&self, name: &str) -> Result<&Arc<Manifest>, NotSpawnable> {
         self.get(name).filter(|manifest| manifest.spawnable()).ok_or_else(|| NotSpawnable {
             name: name.chars().take(80).collect(),
@@ -155,21 +148,19 @@ impl Catalog {
         })
     }
 
-    /// What is wrong with files that were read, in the order of their paths.
+    /// Returns the problems of all files, ordered by path.
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
 
-    /// Whether an agent stands in the place of a built-in one (R12).
+    /// Whether an agent replaces a built-in one.
     pub fn replaces_builtin(manifest: &Manifest) -> bool {
         manifest.source != Source::Builtin && builtin::all().iter().any(|builtin| builtin.name == manifest.name)
     }
 
-    /// Collects the agent files below `folder`.
     pub(crate) fn find(&mut self, folder: &Path, depth: usize, files: &mut Vec<PathBuf>) {
         let entries = match fs::read_dir(folder) {
             Ok(entries) => entries,
-            // A workspace without agents of its own is the common case.
             Err(error) if depth == 0 && error.kind() == std::io::ErrorKind::NotFound => return,
             Err(error) => return self.refuse(folder, format!("cannot be listed: {error}")),
         };
@@ -186,17 +177,20 @@ impl Catalog {
             match entry.file_type() {
                 Ok(kind) if kind.is_dir() && depth < MAX_DEPTH => self.find(&path, depth.saturating_add(1), files),
                 Ok(kind) if kind.is_dir() => {
-                    self.refuse(&path, format!("not looked into: it is more than {MAX_DEPTH} folders deep"));
+                    self.refuse(
+                        &path,
+                        format!("not read: it is more than {MAX_DEPTH} folders deep. Move its files up."),
+                    );
                 }
                 Ok(kind) if kind.is_file() && is_markdown => files.push(path),
                 Ok(kind) if kind.is_symlink() => {
-                    // A link may lead out of the workspace, and what it leads to would end up in a prompt.
+                    // The target of a link may lie outside the workspace, and its text would end up in a prompt.
                     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
                     let message = "is a symbolic link, which is not followed: copy the file".to_owned();
                     self.refuse_agent(&path, &stem, message);
                 }
                 Ok(_) => {}
-                Err(error) => self.refuse(&path, format!("cannot be looked at: {error}")),
+                Err(error) => self.refuse(&path, format!("cannot be inspected: {error}")),
             }
         }
     }
@@ -228,7 +222,7 @@ impl Catalog {
         self.insert(parsed.manifest);
     }
 
-    /// Refuses the file of agent `name`. A built-in agent of that name goes too: it may do what the file was to deny.
+    /// Refuses the file of agent `name` and removes a built-in agent of that name: it might do what the file was to deny.
     fn refuse_agent(&mut self, path: &Path, name: &str, message: String) {
         let builtin = self.get(name).is_some_and(|agent| agent.source == Source::Builtin);
         let message = match builtin.then(|| self.agents.remove(name)) {
@@ -248,7 +242,6 @@ impl Catalog {
     }
 }
 
-/// The first symbolic link on the way from `workspace` to its agents.
 fn linked(workspace: &Path) -> Option<PathBuf> {
     let mut at = workspace.to_owned();
     Path::new(FOLDER).components().find_map(|part| {
@@ -257,7 +250,7 @@ fn linked(workspace: &Path) -> Option<PathBuf> {
     })
 }
 
-/// What is wrong with the first rule of a manifest that has no effect where no host adds tools, and agents are those of `known`.
+/// Describes the first rule without effect, for a host that adds no tools and the agents in `known`.
 pub(crate) fn bad_rule(manifest: &Manifest, known: &BTreeSet<String>) -> Option<String> {
     let rules = manifest.rules.iter().flat_map(|set| &set.rules);
     let of_hosts = |rule: &&Rule| ["tool:", "mcp:"].iter().any(|family| rule.action.starts_with(family));

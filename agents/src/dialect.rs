@@ -1,4 +1,4 @@
-//! Dialects: families of tools by which a model starts children, and which of them sessions are offered.
+//! Dialects: families of tools by which a model starts children, and which of them a session is offered.
 
 use std::collections::BTreeMap;
 
@@ -13,16 +13,15 @@ use crate::manifest::Manifest;
 use crate::profile::{Profiles, none_if_empty};
 use crate::template::MinionTemplate;
 
-/// When to reach for it: a line or two for the system prompt of a session that is offered it (R11). What the tools' own
-/// descriptions teach is not said again.
+/// Returns when to use the dialect: one or two lines for the system prompt of a session that is offered it.
 pub fn hint(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::Task => {
-            "- Work that needs much reading for a short conclusion, or independent parts that can go on side by side: \
+            "- Work that needs much reading for a short conclusion, or independent parts that can run in parallel: \
              hand each to an agent with `task`."
         }
         Dialect::Spawn => {
-            "- Several long pieces of work at the same time: start each with `spawn`, go on meanwhile, and collect \
+            "- Several long pieces of work at the same time: start each with `spawn`, continue meanwhile, and collect \
              them with `spawn_await`."
         }
         Dialect::SpawnTask => {
@@ -35,49 +34,48 @@ pub fn hint(dialect: Dialect) -> &'static str {
              needs, and take its result."
         }
         Dialect::Subagent => {
-            "- A separable job that an agent can finish alone: `subagent`. One that ran out of turns goes on with its \
+            "- A separable job that an agent can finish alone: `subagent`. One that ran out of turns continues with its \
              `continueBranchId`."
         }
     }
 }
 
-/// Returns what the system prompt of a child that this dialect started says of its situation, where it says anything (K15): how a
-/// child that `discovers` gets at tools that it is not shown (B7), and that one that `only_reads` changes nothing.
+/// Returns what the system prompt of a child says about its situation: how a child that `discovers` finds further tools, and that a child
+/// that `only_reads` changes nothing.
 pub fn instructions(dialect: Dialect, discovers: bool, only_reads: bool) -> Option<String> {
     const DISCOVERY: &str = include_str!("dialect/discovery.md");
-    const ONLY_READS: &str = "- You only look. Do not create, change or delete anything.\n";
+    const ONLY_READS: &str = "- You only read. Do not create, change or delete anything.\n";
     match dialect {
         Dialect::Subagent => {
-            let told = if discovers { DISCOVERY } else { "" };
-            Some(include_str!("dialect/subagent.md").replace("{discovery}\n", told))
+            let text = if discovers { DISCOVERY } else { "" };
+            Some(include_str!("dialect/subagent.md").replace("{discovery}\n", text))
         }
         Dialect::SpawnTask => {
-            let told = if only_reads { ONLY_READS } else { "" };
-            Some(include_str!("dialect/spawn_task.md").replace("{only_reads}\n", told))
+            let text = if only_reads { ONLY_READS } else { "" };
+            Some(include_str!("dialect/spawn_task.md").replace("{only_reads}\n", text))
         }
         Dialect::Task | Dialect::Spawn | Dialect::Minion => None,
     }
 }
 
-/// Which dialects sessions are offered, and with what.
+/// The dialects that sessions are offered, and their options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dialects {
-    /// Whether models may start children at all; where not, what is there can still be read (R8).
+    /// Whether models may start children; if not, existing results can still be read.
     pub enabled: bool,
-    /// Those that are offered, each once, in the order of [`Dialect::ALL`].
+    /// The offered dialects, in the order of [`Dialect::ALL`].
     pub offered: Vec<Dialect>,
     /// Profiles for `spawn`.
     pub profiles: Profiles,
     /// Options of `minion`.
     pub minion: MinionOptions,
-    /// Templates of minions, by name (M10).
+    /// Templates of minions, by name.
     pub templates: BTreeMap<Text, MinionTemplate>,
     /// Options of `subagent`.
     pub subagent: SubagentOptions,
 }
 
 impl Default for Dialects {
-    /// `task` alone (K25).
     fn default() -> Self {
         Self {
             enabled: true,
@@ -91,13 +89,13 @@ impl Default for Dialects {
 }
 
 impl Dialects {
-    /// Those that a session may be offered: none where children are switched off.
+    /// Returns the dialects that may be offered: an empty list where children are disabled.
     pub fn offered(&self) -> &[Dialect] {
         if self.enabled { &self.offered } else { &[] }
     }
 
-    /// Returns those that a session of `manifest` is offered under `authority`: its list of tools, if it has one, names the
-    /// dialect's, and it may start some agent. `attended`: an approver is attached, so that `ask` counts too.
+    /// Returns the dialects that a session of `manifest` is offered under `authority`: its list of tools, if it has one, names the
+    /// dialect's, and it may start some agent. With an approver (`attended`), `ask` counts too.
     pub fn offered_to(
         &self,
         manifest: &Manifest,
@@ -137,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_start_nobody_or_does_not_list_the_tool_is_offered_nothing() {
+    fn session_without_startable_agents_is_offered_no_dialect() {
         let catalog = Catalog::builtin();
         let dialects = Dialects { offered: Dialect::ALL.to_vec(), ..Dialects::default() };
         let offered = |manifest: &Manifest| dialects.offered_to(manifest, &manifest.authority(), &catalog, false);
@@ -149,27 +147,26 @@ mod tests {
     }
 }
 
-/// Options of the `minion` tool (M7), by the names that they have in a configuration.
+/// Options of the `minion` tool, by their names in a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MinionOptions {
     /// The system prompt of minions; that of the caller's agent if empty.
     pub system_prompt: Text,
-    /// The model of minions, a cheaper one perhaps. Filled from the session's model when `minion` is first enabled by
-    /// `config set`; without it a minion has its caller's model.
+    /// The model of minions. `config set` fills it from the session's model when it first enables `minion`; without it a minion uses its
+    /// caller's model.
     #[serde(deserialize_with = "none_if_empty")]
     pub model: Option<Text>,
-    /// Whether the messages of a minion's run that did not complete are hidden from its later runs. Nothing is deleted, and files
-    /// stay as the run left them.
+    /// Whether the messages of a run that did not complete are hidden from later runs. Files stay as the run left them.
     pub rollback_on_error: bool,
 }
 
-/// Options of the `subagent` tool, by the names that they have in a configuration.
+/// Options of the `subagent` tool, by their names in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SubagentOptions {
-    /// So many tools are shown to a subagent in full. One that may use more is shown those that its call names, and finds the
-    /// others by `get_tools` and `use_tool`.
+    /// Number of tools that a subagent sees in full. One that may use more sees those that its call names, and finds the others by
+    /// `get_tools` and `use_tool`.
     pub tools_in_full: u32,
 }
 

@@ -1,39 +1,35 @@
-//! What people write in files, checked against the JSON Schema of the file; what does not fit is said in words.
+//! Checks of user-written files against their JSON Schema, with errors in words.
 
 use jsonschema::error::ValidationErrorKind;
 use jsonschema::paths::LocationSegment;
 use serde_json::Value;
 
-/// What does not fit its schema.
+/// Part of a file that does not fit its schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Misfit {
     /// A key that the schema does not have.
     Unknown {
-        /// The names on the way to it, its own last.
+        /// The path to it, its own name last.
         at: Vec<String>,
     },
     /// A value that its key cannot hold.
     Value {
-        /// The names on the way to it.
+        /// The path to it.
         at: Vec<String>,
-        /// The value, cut to a length that can be shown.
+        /// The value, shortened for display.
         value: String,
         /// What the key may hold.
         allowed: String,
     },
 }
 
-/// Returns what in `value` does not fit `schema`, which has no references.
-///
-/// # Errors
-/// When the schema itself is not valid.
+/// Returns the parts of `value` that do not fit `schema`, which has no references. An error means that the schema itself is not valid.
 pub fn misfits(schema: &Value, value: &Value) -> Result<Vec<Misfit>, String> {
     let validator = jsonschema::validator_for(schema).map_err(|error| format!("its schema is not valid: {error}"))?;
     let mut misfits = Vec::new();
     for error in validator.iter_errors(value) {
         let names = error.instance_path().segments().map_while(|segment| match segment {
             LocationSegment::Property(name) => Some(name.into_owned()),
-            // An item of a list has no key: the list does not fit.
             LocationSegment::Index(_) => None,
         });
         let at: Vec<String> = names.collect();
@@ -54,13 +50,13 @@ pub fn misfits(schema: &Value, value: &Value) -> Result<Vec<Misfit>, String> {
     Ok(misfits)
 }
 
-/// Returns the schema of what `name` holds in a map of this schema.
+/// Returns the schema of the entry `name` of a map with this schema.
 pub fn below<'a>(node: &'a Value, name: &str) -> Option<&'a Value> {
     let known = node.get("properties").and_then(|fields| fields.get(name));
     known.or_else(|| node.get("additionalProperties").filter(|entry| entry.is_object()))
 }
 
-/// Returns what a value of this schema may be, in words.
+/// Describes in words the values that this schema allows.
 pub fn allowed(node: &Value) -> String {
     if node.get("properties").is_some() || node.get("additionalProperties").is_some() {
         return "a map of keys to values".to_owned();
@@ -68,7 +64,7 @@ pub fn allowed(node: &Value) -> String {
     forms(node).map(form).collect::<Vec<_>>().join(", or ")
 }
 
-/// Returns the type of a value of this schema: where it may have several, a text before the first of them.
+/// Returns the type of this schema's values; of several, a text comes first.
 pub fn type_of(node: &Value) -> &str {
     let types = || forms(node).filter_map(type_name);
     types().find(|name| *name == "string").or_else(|| types().next()).unwrap_or("string")
@@ -111,14 +107,14 @@ fn form(node: &Value) -> String {
     }
 }
 
-/// Returns a value as an error shows it: short, on one line.
+/// Returns a value for display in an error: short, on one line.
 pub fn shown(value: &Value) -> String {
     const LONGEST: usize = 60;
     let text = value.to_string();
     if text.chars().count() <= LONGEST { text } else { text.chars().take(LONGEST).chain(['…']).collect() }
 }
 
-/// Removes what is null: a key without a value is no key.
+/// Removes nulls: a key without a value counts as absent.
 pub fn without_nulls(value: &mut Value) {
     match value {
         Value::Object(map) => {

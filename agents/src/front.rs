@@ -1,5 +1,3 @@
-//! Agent files: Markdown with YAML front matter, read into manifests.
-
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
@@ -14,7 +12,6 @@ use crate::schema::{self, FrontMatter, Tools};
 
 mod unknown;
 
-/// Why a file is no manifest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BadManifest {
     #[error("has no front matter: begin the file with a line `---`, then YAML, then another line `---`")]
@@ -33,21 +30,17 @@ pub(crate) enum BadManifest {
     Name(#[from] BadName),
 }
 
-/// A manifest, with what a person should know about the file.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Parsed {
     pub(crate) manifest: Manifest,
     pub(crate) warnings: Vec<String>,
 }
 
-/// Reads `text`; `stem` is the name of an agent whose file gives none.
-///
-/// # Errors
-/// With what is wrong and what to write instead; the caller names the file.
+/// Parses `text`; `stem` is the name of an agent whose file gives none. Errors do not name the file: the caller does.
 pub(crate) fn parse(text: &str, stem: &str, source: Source) -> Result<Parsed, BadManifest> {
     let (yaml, body) = split(text)?;
     let mut map = yaml_map(yaml)?;
-    // An empty key says nothing; an empty map of permissions seems to, and is told.
+    // An empty key has no effect; an empty map of permissions seems to have one, and is reported.
     if let Some(permissions) = map.get_mut("permissions").filter(|value| value.is_null()) {
         *permissions = Value::Object(Map::new());
     }
@@ -71,7 +64,7 @@ pub(crate) fn parse(text: &str, stem: &str, source: Source) -> Result<Parsed, Ba
     let front = fitting(Value::Object(map))?;
     if let (Some(model), Some(_)) = (&front.model, &front.pool) {
         let why =
-            format!("cannot stand beside `model` ({model}): a pool says which models there are, so leave one out");
+            format!("cannot be combined with `model` ({model}): a pool names its own models. Remove one of the two.");
         return Err(field("pool", why));
     }
     if let Some((key, why)) = extra.iter().find_map(|(key, value)| Some((key, unknown::refused(key, value)?))) {
@@ -109,7 +102,6 @@ pub(crate) fn parse(text: &str, stem: &str, source: Source) -> Result<Parsed, Ba
     Ok(Parsed { manifest, warnings })
 }
 
-/// Reads what the front matter says, once it fits the schema.
 fn fitting(mut front: Value) -> Result<FrontMatter, BadManifest> {
     without_nulls(&mut front);
     for misfit in misfits(&schema::SCHEMA, &front).map_err(BadManifest::Yaml)? {
@@ -122,7 +114,6 @@ fn fitting(mut front: Value) -> Result<FrontMatter, BadManifest> {
     serde_json::from_value(front).map_err(|error| BadManifest::Yaml(error.to_string()))
 }
 
-/// Reads a list of names, or the names in one text with commas between them.
 fn tools(tools: Tools) -> Result<Vec<Text>, BadManifest> {
     let names: Vec<Text> = match tools {
         Tools::List(names) => names,
@@ -139,7 +130,6 @@ fn not_tools(value: &str) -> BadManifest {
     BadManifest::Field { key: "tools".to_owned(), why }
 }
 
-/// Returns the name of the agent that a refused file was to give.
 pub(crate) fn name(text: &str, stem: &str) -> String {
     let map = split(text).ok().and_then(|(yaml, _)| yaml_map(yaml).ok()).unwrap_or_default();
     name_in(&map, stem).to_string()
@@ -149,7 +139,7 @@ fn name_in(map: &Map<String, Value>, stem: &str) -> Text {
     map.get("name").and_then(Value::as_str).unwrap_or(stem).trim().into()
 }
 
-/// Parts front matter, its opening line included so that YAML errors name lines of the file, and body.
+/// Splits front matter and body. The opening line stays, so that YAML errors name lines of the file.
 fn split(text: &str) -> Result<(&str, &str), BadManifest> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut at = 0_usize;
@@ -171,7 +161,7 @@ fn split(text: &str) -> Result<(&str, &str), BadManifest> {
 fn yaml_map(yaml: &str) -> Result<Map<String, Value>, BadManifest> {
     let options = serde_saphyr::options! { with_snippet: false, strict_booleans: true };
     let value: Value = serde_saphyr::from_str_with_options(yaml, options).map_err(|error| {
-        // In the words for whoever wrote the file: the others name options of the library.
+        // The user messages: the developer messages name options of the library.
         let said = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
         BadManifest::Yaml(said.split_whitespace().collect::<Vec<_>>().join(" "))
     })?;

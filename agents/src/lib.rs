@@ -1,4 +1,4 @@
-//! Agents: manifests, the ones that are built in, the loader of a workspace's own, profiles, and how prompts are put together.
+//! Agents: manifests, built-in agents, the loader of agent files, profiles, and the assembly of prompts.
 
 mod builtin;
 pub mod catalog;

@@ -1,4 +1,4 @@
-//! Agent files, checked wherever they lie.
+//! Checks of agent files outside a catalog.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,14 +7,14 @@ use crate::catalog::{Catalog, Problem, ProblemKind, bad_rule, read_bounded};
 use crate::front;
 use crate::manifest::{Manifest, Source};
 
-/// What was found in one file, or in place of it.
+/// Result of checking one file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checked {
     /// The file.
     pub path: PathBuf,
-    /// The agent that it gives, unless it is refused.
+    /// Its agent, unless refused.
     pub agent: Option<Arc<Manifest>>,
-    /// What is wrong.
+    /// Its problems.
     pub problems: Vec<Problem>,
 }
 
@@ -25,9 +25,8 @@ impl Checked {
     }
 }
 
-/// Checks agent files, and all `*.md` below folders, as they would be loaded from a workspace: of two with one name the second
-/// is refused, and so is one with a rule for an agent that is neither among them nor in `around`. Files come in the order of `paths`,
-/// those of a folder in the order of their own.
+/// Checks agent files, and all `*.md` below folders, as a workspace would load them. The second file of one name is refused, and so is a
+/// rule for an agent that is neither among them nor in `around`.
 pub fn lint(paths: &[PathBuf], around: &Catalog) -> Vec<Checked> {
     let mut all: Vec<Checked> = Vec::new();
     for path in paths {
@@ -73,7 +72,7 @@ fn refused(path: &Path, message: String) -> Checked {
     Checked { path: path.to_owned(), agent: None, problems }
 }
 
-/// Checks `text` as the agent file at `path`, which need not exist. Rules for agents that do not exist are left to [`lint`].
+/// Checks `text` as the agent file at `path`, which need not exist. [`lint`] checks rules for unknown agents.
 pub fn text(path: &Path, text: &str, before: &[Checked]) -> Checked {
     let problem = |kind, message| Problem { path: path.to_owned(), kind, message };
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();

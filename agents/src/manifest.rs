@@ -1,4 +1,4 @@
-//! Manifests: what an agent is, as data.
+//! Manifests: agents as data.
 
 use std::path::PathBuf;
 
@@ -8,75 +8,75 @@ use subtend_session::ids::{Hash, Text};
 use subtend_session::place::OnRestart;
 use subtend_session::settings::Settings;
 
-/// The one line that `caller: agent` adds to a system prompt (G10).
+/// The line that `caller: agent` adds to a system prompt.
 pub const CALLER_LINE: &str = "Your caller is another agent; return structured output.";
 
-/// An agent: prompt, model, tools, authority, limits. Data, not a process.
+/// Definition of an agent: prompt, model, tools, authority, limits.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Manifest {
     /// Its name: `[a-z0-9][a-z0-9_-]{0,63}`.
     pub name: Text,
-    /// Who may start it.
+    /// Its callers: users, agents, or both.
     pub mode: AgentMode,
-    /// When to use it, for models and people.
+    /// When to use it, for models and users.
     pub description: Text,
-    /// The model that it wants, if any.
+    /// The model that it requests, if any.
     pub model: Option<Text>,
-    /// The pool of models that it wants, if any (S6). Never beside a model.
+    /// The pool of models that it requests, if any. Excludes `model`.
     pub pool: Option<Text>,
-    /// How its models are to answer; what is not set is as the host has it.
+    /// Settings of its models; unset ones are the host's.
     pub settings: Settings,
-    /// The tools that it is offered at most; `None`: all that its authority allows. An empty list: none.
+    /// The most tools that it is offered; `None`: all that its authority allows.
     pub tools: Option<Vec<Text>>,
     /// Its own rules; `None`: it narrows nothing.
     pub rules: Option<RuleSet>,
     /// Whether listings show its sessions as rows of their own.
     pub inspectable: bool,
-    /// Whether its prompt carries the caller line (G10).
+    /// Whether its prompt carries the caller line.
     pub caller: bool,
-    /// Turn allowance of its runs.
+    /// Most turns of a run.
     pub turns: Option<u32>,
-    /// Whether its runs are nobody's: the call that starts one is answered at once, no cancel but that of the whole tree ends
-    /// it, and it has a wall-clock cap of its own. Never a model's choice.
+    /// Whether its runs have no owner: the call that starts one returns at once, only a cancel of the whole tree ends it, and it has a
+    /// wall-clock cap. Never a model's choice.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub detached: bool,
-    /// What a restart of the host does with its runs: they go on only if all their owners do (X2).
+    /// What a restart of the host does with its runs; a run resumes only if all its owners do.
     #[serde(skip_serializing_if = "fails")]
     pub on_restart: OnRestart,
     /// The prompt.
     pub body: Text,
-    /// Whether it is kept out of pickers and of the types that `task` accepts.
+    /// Whether pickers and the types of `task` omit it.
     pub hidden: bool,
-    /// Whether its root sessions are offered `plan_exit`, by which it proposes that its plan be carried out (G12, K14).
+    /// Whether its root sessions are offered `plan_exit`, by which it asks to carry its plan out.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub plan_exit: bool,
-    /// Keys of the front matter that mean nothing here: kept, so that a host can read them.
+    /// Unknown keys of the front matter, kept for the host.
     pub extra: std::collections::BTreeMap<String, serde_json::Value>,
-    /// Where it comes from. Not part of what it is: the same agent elsewhere has the same hash.
+    /// Where it comes from; not part of its hash.
     #[serde(skip)]
     pub source: Source,
 }
 
-/// Agents that say nothing of restarts have the hash that they had before there was a word for it.
+/// The default is omitted, so that older agents keep their hash.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference to what it asks")]
 fn fails(on_restart: &OnRestart) -> bool {
     *on_restart == OnRestart::Fail
 }
 
-/// Who may start an agent (G1).
+/// Callers that may start an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AgentMode {
-    /// People: it is in pickers, and `task` refuses it.
+    /// Users only: pickers list it, and `task` refuses it.
     Primary,
-    /// Other agents, through `task`.
+    /// Other agents only, through `task`.
     Subagent,
     /// Both.
     All,
 }
 
 impl AgentMode {
-    /// The word in front matter and listings.
+    /// Returns the value as front matter and listings spell it.
     pub fn word(self) -> &'static str {
         match self {
             Self::Primary => "primary",
@@ -86,25 +86,22 @@ impl AgentMode {
     }
 }
 
-/// Where a manifest comes from.
+/// Origin of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// This crate.
     Builtin,
     /// A file.
     File(PathBuf),
-    /// The embedding host's own code.
+    /// The embedding host's code.
     Host,
 }
 
 impl Manifest {
-    /// A manifest with a name, a mode and a prompt; everything else is as if it were left out of a file.
-    ///
+    /// Returns a manifest with a name, a mode and a prompt, and the defaults of an agent file.
     /// ```
-    /// use subtend_agents::manifest::{AgentMode, Manifest};
-    ///
-    /// let critic = Manifest::new("critic", AgentMode::Subagent, "Find what is wrong with the text. Be brief.");
-    /// assert_eq!(&*critic.description, "Find what is wrong with the text.");
+    /// let critic = subtend_agents::manifest::Manifest::new("critic", subtend_agents::manifest::AgentMode::Subagent, "Find errors.");
+    /// assert_eq!(&*critic.description, "Find errors.");
     /// ```
     pub fn new(name: impl Into<Text>, mode: AgentMode, body: impl Into<Text>) -> Self {
         let body = body.into();
@@ -130,24 +127,24 @@ impl Manifest {
         }
     }
 
-    /// Names what the agent is by its content, for births in the journal. Where it was loaded from does not count.
+    /// Returns the hash of the content, for births in the journal. The origin does not count.
     pub fn hash(&self) -> Hash {
-        // Strings, numbers and maps with string keys always have a JSON form, so the empty text is never hashed.
+        // Strings, numbers and maps with string keys always serialize, so the empty text is never hashed.
         Hash::of(&serde_json::to_vec(self).unwrap_or_default())
     }
 
-    /// The system prompt: the body, and the caller line where the manifest asks for it (G10).
+    /// Returns the system prompt: the body, and the caller line where requested.
     pub fn system(&self) -> Text {
         if self.caller { format!("{}\n\n{CALLER_LINE}", self.body.trim_end()).into() } else { self.body.clone() }
     }
 
-    /// What the agent may do by its own word; met with the caller's authority before it counts.
+    /// Returns the authority that it requests; the caller's authority limits it.
     pub fn authority(&self) -> Authority {
         let all = || RuleSet { default: Verdict::Allow, rules: Vec::new() };
         Authority::of(self.rules.clone().unwrap_or_else(all))
     }
 
-    /// Whether a session of it is offered `plan_exit`: a root session only, since nobody could approve it elsewhere (K14).
+    /// Whether a session of it is offered `plan_exit`: only a root session has an approver.
     pub fn offers_plan_exit(&self, is_root: bool) -> bool {
         self.plan_exit && is_root
     }
@@ -157,13 +154,12 @@ impl Manifest {
         !self.hidden && matches!(self.mode, AgentMode::Subagent | AgentMode::All)
     }
 
-    /// Whether a person may pick it.
+    /// Whether a user may pick it.
     pub fn pickable(&self) -> bool {
         !self.hidden && matches!(self.mode, AgentMode::Primary | AgentMode::All)
     }
 }
 
-/// The first sentence of a prompt: the description of an agent that has none.
 pub(crate) fn first_sentence(body: &str) -> String {
     const LONGEST: usize = 200;
     let paragraph = body.split("\n\n").map(str::trim).find(|part| !part.is_empty() && !part.starts_with('#'));

@@ -1,22 +1,19 @@
 //! Names of agents.
 
-/// Bytes of an agent's name at most.
+/// Most bytes of an agent's name.
 pub const MAX_LEN: usize = 64;
 
-/// Why a name is none.
+/// Error: an invalid name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{name}` is not an agent's name: use 1 to {MAX_LEN} of a-z, 0-9, `-` and `_`, and begin with a letter or a digit"
 )]
 pub struct BadName {
-    /// What was given, cut to a length that can be shown.
+    /// The name, shortened for display.
     pub name: String,
 }
 
-/// Checks that `name` is `[a-z0-9][a-z0-9_-]{0,63}`.
-///
-/// # Errors
-/// When it is not; the error shows the name and the rule.
+/// Checks that `name` is `[a-z0-9][a-z0-9_-]{0,63}`. The error shows the name and the rule.
 pub fn check(name: &str) -> Result<(), BadName> {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let fits = name.len() <= MAX_LEN

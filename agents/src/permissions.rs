@@ -1,14 +1,10 @@
-//! The `permissions:` map of front matter: action → verdict, or action → { resource pattern → verdict }.
-
 use serde_json::{Map, Value};
 use subtend_session::authority::{Rule, RuleSet, Verdict};
 
 use crate::form::shown;
 
-/// Reads the map. The plain entry `"*": verdict` is the default; without it, what no entry names is as the caller has it.
-///
-/// # Errors
-/// With the entry that cannot take effect, and the form that can: an action that no tool needs, a pattern that nothing matches.
+/// Parses the map. The entry `"*": verdict` is the default; without it, other actions keep the caller's verdict. An error names the entry
+/// that cannot take effect, and the form that can.
 pub(crate) fn parse(value: &Value) -> Result<RuleSet, String> {
     let Value::Object(map) = value else {
         return Err(format!("must be a map of actions to allow, ask or deny, not {}", shown(value)));
@@ -42,7 +38,7 @@ fn add_resources(rules: &mut Vec<Rule>, action: &str, resources: &Map<String, Va
     Ok(())
 }
 
-/// Why the set narrows nothing, if it does not: it is met with the caller's authority, so allows alone have no effect.
+/// Returns why the set narrows nothing: allows alone have no effect, since the caller's authority limits them.
 pub(crate) fn narrows_nothing(set: &RuleSet) -> Option<&'static str> {
     let lower = |rule: &Rule| rule.verdict != Verdict::Allow;
     match set.rules.is_empty() {
@@ -52,7 +48,7 @@ pub(crate) fn narrows_nothing(set: &RuleSet) -> Option<&'static str> {
     }
 }
 
-/// Warnings for patterns of `net.fetch` that match no address, but of hosts whose tools name what they fetch otherwise.
+/// Returns warnings for patterns of `net.fetch` that match no address, except for hosts whose tools name what they fetch otherwise.
 pub(crate) fn without_address(set: &RuleSet) -> impl Iterator<Item = String> {
     let odd = |rule: &&Rule| {
         &*rule.action == "net.fetch" && !rule.resource.starts_with('*') && !rule.resource.contains("://")

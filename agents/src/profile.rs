@@ -1,4 +1,4 @@
-//! Profiles: named ways to start a child by `spawn`, as a configuration says them (S5).
+//! Profiles: named ways to start a child by `spawn`, from a configuration.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,29 +11,29 @@ use crate::front::is_tool_name;
 use crate::manifest::first_sentence;
 use crate::name;
 
-/// The files that a child's prompt begins with where its profile names none, and where it has no profile.
+/// Files at the start of a child's prompt where its profile names none.
 pub const BOOTSTRAP: [&str; 2] = ["AGENTS.md", "ENVIRONMENT.md"];
 
-/// Reads a file of the workspace by its relative path; the error says why it cannot be read. Whoever gives one sees to it that
-/// it reads nothing outside: by a handle of the directory, as a workspace has it.
+/// Reads a file of the workspace by its relative path; the error says why it cannot. The caller must prevent reads outside the workspace,
+/// for example by a directory handle.
 pub type Reader<'a> = &'a dyn Fn(&str) -> Result<String, String>;
 
-/// A way to start a child: prompt, tools, models.
+/// Way to start a child: prompt, tools, models.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Profile {
-    /// Its name: the key that it stands under.
+    /// Its name: its key in the configuration.
     #[serde(skip)]
     pub name: Text,
-    /// What it is for, as models read it. Without it: the first sentence of its prompt.
+    /// Its purpose, for models; by default the first sentence of its prompt.
     pub description: Text,
-    /// The agent whose manifest and authority count for the child; without it the caller's own. Its prompt comes first.
+    /// The agent whose manifest and authority the child has; without it the caller's own. Its prompt comes first.
     #[serde(deserialize_with = "none_if_empty")]
     pub agent: Option<Text>,
-    /// Files of the workspace that the child's prompt begins with, in this order. Empty: AGENTS.md and ENVIRONMENT.md. One that
-    /// is not there is left out.
+    /// Files of the workspace that the child's prompt begins with, in this order. Empty: AGENTS.md and ENVIRONMENT.md. A missing file is
+    /// omitted.
     pub bootstrap_files: Vec<Text>,
-    /// A file of the workspace with instructions for the child, after the bootstrap files. It must be there.
+    /// A file of the workspace with instructions for the child, after the bootstrap files. It must exist.
     #[serde(deserialize_with = "none_if_empty")]
     pub system_prompt_file: Option<Text>,
     /// Instructions for the child, after those of the file.
@@ -41,45 +41,44 @@ pub struct Profile {
     pub system_prompt: Option<Text>,
     /// Whether the prompt of the caller's agent comes before all of that.
     pub prompt: Inherit,
-    /// The tools that the child is offered at most. Empty: all that its caller has.
+    /// The most tools that the child is offered. Empty: all that its caller has.
     pub tools: Vec<Text>,
-    /// The pool of models that the child uses. Without it: the pool or model that sessions use by default.
+    /// The pool of models that the child uses; by default that of sessions.
     #[serde(deserialize_with = "none_if_empty")]
     pub pool: Option<Text>,
-    /// What stands in `system_prompt_file`, read when the profile was loaded.
+    /// The text of `system_prompt_file`, read when the profile was loaded.
     #[serde(skip)]
     pub file_text: Option<Text>,
 }
 
-/// Whether a child's prompt takes in that of its caller's agent.
+/// Whether a child's prompt includes that of its caller's agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Inherit {
-    /// It does not: the child starts with what its profile says.
+    /// The child starts with its profile's prompt alone.
     #[default]
     Own,
-    /// It does.
+    /// The prompt of the caller's agent comes first.
     Inherit,
 }
 
-/// In configurations an empty text says as much as none.
 pub(crate) fn none_if_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Text>, D::Error> {
     let text = Option::<Text>::deserialize(deserializer)?;
     Ok(text.filter(|text| !text.trim().is_empty()))
 }
 
-/// A profile that cannot be used.
+/// Error: an unusable profile.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the profile `{profile}` cannot be used: {why}")]
 pub struct BadProfile {
     /// Its name.
     pub profile: Text,
-    /// What is wrong, and what to do.
+    /// The problem, and what to do.
     pub why: String,
 }
 
 impl Profile {
-    /// What models read of it: the description, else the first sentence of the prompt (S5).
+    /// Returns its purpose: the description, else the first sentence of the prompt.
     pub fn about(&self) -> String {
         let prompts = [self.system_prompt.as_deref(), self.file_text.as_deref()];
         let first = || prompts.into_iter().flatten().map(first_sentence).find(|sentence| !sentence.is_empty());
@@ -89,7 +88,7 @@ impl Profile {
         }
     }
 
-    /// The files that the child's prompt begins with.
+    /// Returns the files that the child's prompt begins with.
     pub fn bootstrap(&self) -> Vec<Text> {
         if self.bootstrap_files.is_empty() { BOOTSTRAP.map(Text::from).to_vec() } else { self.bootstrap_files.clone() }
     }
@@ -121,13 +120,10 @@ impl Profile {
     }
 }
 
-/// Whether a path is plainly one of the workspace. That no link on it leads out is for whoever opens it.
-///
-/// # Errors
-/// With what it does instead, to follow `which`.
+/// Checks that a path is relative and free of `..`. The reader must check links. The error follows the word "which".
 pub fn confined(path: &str) -> Result<(), &'static str> {
     if path.trim().is_empty() || path.contains('\0') {
-        return Err("is no path: name a file of the workspace");
+        return Err("is not a path: name a file of the workspace");
     }
     if path.starts_with(['/', '~', '\\']) || path.contains(":\\") {
         return Err("is not relative: paths start at the workspace");
@@ -143,10 +139,7 @@ pub fn confined(path: &str) -> Result<(), &'static str> {
 pub struct Profiles(BTreeMap<Text, Arc<Profile>>);
 
 impl Profiles {
-    /// Takes profiles as a configuration has them, and reads their prompt files.
-    ///
-    /// # Errors
-    /// [`BadProfile`] for the first that cannot be used: its prompt file is missing, say, or lies outside.
+    /// Loads profiles of a configuration with their prompt files. [`BadProfile`] is about the first that cannot be used.
     pub fn load(profiles: BTreeMap<Text, Profile>, read: Reader<'_>) -> Result<Self, BadProfile> {
         let loaded = profiles.into_iter().map(|(name, profile)| {
             let profile = profile.load(Arc::clone(&name), read)?;
@@ -155,22 +148,22 @@ impl Profiles {
         loaded.collect::<Result<_, _>>().map(Self)
     }
 
-    /// The profile of that name.
+    /// Returns the profile of that name.
     pub fn get(&self, name: &str) -> Option<&Arc<Profile>> {
         self.0.get(name)
     }
 
-    /// All of them, by name.
+    /// Returns all profiles, ordered by name.
     pub fn all(&self) -> impl Iterator<Item = &Arc<Profile>> {
         self.0.values()
     }
 
-    /// Whether there are none: then the `profile` parameter is an open text, and no prompt speaks of profiles (S5).
+    /// Whether no profile exists: then the `profile` parameter is an open text, and no prompt mentions profiles.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Their names, as the schema of `spawn` lists them.
+    /// Returns their names, for the schema of `spawn`.
     pub fn names(&self) -> Vec<Text> {
         self.0.keys().cloned().collect()
     }

@@ -1,11 +1,9 @@
-//! Prompts: what a session's model is told before it begins, put together from its parts in one order.
+//! Assembly of prompts from their parts, in one order.
 //!
-//! The system prompt is, each part only where there is one: the agent's prompt; bootstrap files, the profile's file, the
-//! profile's own words, the words of the call (S3, K11: appended, never instead); what the dialect that started it tells its
-//! children (B7, R10); what to reach for of the dialects that it is offered itself (R11); the profiles that it may name (S5);
-//! and the caller line (G10).
+//! System prompt: the agent's prompt; bootstrap files; the profile's file and text; the text of the call; instructions of the dialect
+//! that started the session; hints for the dialects that it is offered; its profiles; the caller line. Empty parts are left out.
 //!
-//! The first user message is the task. What comes with it stands before it, in headed blocks: context, files, tools.
+//! First user message: the task, after blocks for context, files and tools.
 
 use std::sync::Arc;
 
@@ -19,7 +17,7 @@ use crate::profile::{BOOTSTRAP, Inherit, Profile, Reader};
 
 mod message;
 
-/// What a prompt is put together from. What is left empty adds nothing.
+/// Parts of a prompt. Empty parts add nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Parts {
     /// The prompt of the agent.
@@ -28,15 +26,15 @@ pub struct Parts {
     pub bootstrap: Vec<FileText>,
     /// The text of the profile's `system_prompt_file`.
     pub prompt_file: Option<Text>,
-    /// The profile's own words.
+    /// The profile's own text.
     pub inline: Option<Text>,
-    /// The words of the call: its `system_prompt`.
+    /// The `system_prompt` of the call.
     pub parameter: Option<Text>,
-    /// The dialect that started the session; `None` where a person or `task` did.
+    /// The dialect that started the session; `None` for a user or `task`.
     pub started_by: Option<Dialect>,
-    /// Whether it finds tools that it is not shown by `get_tools`.
+    /// Whether it finds further tools by `get_tools`.
     pub discovers: bool,
-    /// Whether none of the tools of its agent changes anything.
+    /// Whether its agent has read-only tools alone.
     pub only_reads: bool,
     /// The dialects that the session is offered.
     pub offered: Vec<Dialect>,
@@ -46,20 +44,20 @@ pub struct Parts {
     pub caller: bool,
     /// The task: the first user message.
     pub task: Option<Text>,
-    /// A text that comes with the task.
+    /// Context of the task.
     pub context: Option<Text>,
-    /// Files that come with the task.
+    /// Files of the task.
     pub files: Vec<FileText>,
-    /// Tools that are described with the task; they narrow nothing (B8).
+    /// Tools that the task describes; they narrow nothing.
     pub tools: Vec<ToolSpec>,
 }
 
-/// A file that a prompt takes in.
+/// File in a prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileText {
-    /// Its path in the workspace, or whatever it was called.
+    /// Its path in the workspace, or the name that the call gave.
     pub name: Text,
-    /// What stands in it, or why that is not known.
+    /// Its text, or why it cannot be read.
     pub text: Result<Text, Text>,
 }
 
@@ -72,36 +70,36 @@ impl FileText {
     }
 }
 
-/// A profile, as those read of it who may name it.
+/// Profile as a model sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
     /// Its name.
     pub name: Text,
-    /// What it is for.
+    /// Its purpose.
     pub about: String,
-    /// The tools that a child by it has.
+    /// The tools of its children.
     pub tools: Vec<Text>,
 }
 
-/// A prompt, put together.
+/// Assembled prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assembled {
     /// The system prompt.
     pub system: Text,
-    /// The first user message, where there is a task or something that comes with it.
+    /// The first user message, if any.
     pub first: Option<Text>,
-    /// What a person should know: files that were left out.
+    /// Warnings for users: files that were left out.
     pub warnings: Vec<String>,
 }
 
 impl Parts {
-    /// A session of an agent: its prompt, and the caller line where its manifest asks for it.
+    /// Returns the parts of a session of an agent.
     pub fn of_agent(manifest: &Manifest) -> Self {
         Self { body: Some(Arc::clone(&manifest.body)), caller: manifest.caller, ..Self::default() }
     }
 
-    /// A child by `spawn`: by its profile, or by none, and then it has its caller's prompt. `caller` is the agent of the session that calls, `named` that of the
-    /// profile where it names one.
+    /// Returns the parts of a child by `spawn`. `caller` is the agent of the calling session, `named` that of the profile; without a
+    /// profile the child has its caller's prompt.
     pub fn of_spawn(profile: Option<&Profile>, caller: &Manifest, named: Option<&Manifest>, read: Reader<'_>) -> Self {
         let files = profile.map_or_else(|| BOOTSTRAP.map(Text::from).to_vec(), Profile::bootstrap);
         let inherits = profile.is_none_or(|profile| profile.prompt == Inherit::Inherit);
@@ -117,7 +115,7 @@ impl Parts {
         }
     }
 
-    /// With the dialects that the session is offered, and the profiles that it may name.
+    /// Adds the dialects that the session is offered, and the profiles that it may name.
     #[must_use]
     pub fn offering(mut self, offered: &[Dialect], profiles: impl FnOnce() -> Vec<Named>) -> Self {
         self.offered = offered.to_vec();
@@ -126,7 +124,7 @@ impl Parts {
     }
 }
 
-/// Puts a prompt together. The same parts give the same prompt.
+/// Assembles a prompt. The same parts give the same prompt.
 pub fn assemble(parts: &Parts) -> Assembled {
     let mut warnings = Vec::new();
     let mut system: Vec<&str> = Vec::new();
@@ -148,22 +146,18 @@ pub fn assemble(parts: &Parts) -> Assembled {
     Assembled { system: joined(system).unwrap_or_else(|| "".into()), first: message::first(parts), warnings }
 }
 
-/// Parts with an empty line between; those of nothing but space are left out.
 fn joined<'a>(parts: impl IntoIterator<Item = &'a str>) -> Option<Text> {
     let parts: Vec<&str> = parts.into_iter().map(trimmed).filter(|part| !part.trim().is_empty()).collect();
     (!parts.is_empty()).then(|| parts.join("\n\n").into())
 }
 
-/// A part without empty lines around it.
 fn trimmed(part: &str) -> &str {
     part.trim_start_matches(['\r', '\n']).trim_end()
 }
 
-/// What hints begin with.
 const HEADING: &str = "When to hand work to other agents:\n\n";
 
-/// Returns the part of a system prompt that follows what its session is offered: one heading, a hint for each dialect (R11), and
-/// the profiles. Nothing where it is offered no dialect.
+/// Returns the part of a system prompt about offered dialects and profiles; `None` without a dialect.
 pub fn offers(offered: &[Dialect], profiles: &[Named]) -> Option<Text> {
     let hints: Vec<&str> = offered.iter().map(|dialect| dialect::hint(*dialect)).collect();
     let hints = (!hints.is_empty()).then(|| format!("{HEADING}{}", hints.join("\n")))?;
@@ -171,10 +165,10 @@ pub fn offers(offered: &[Dialect], profiles: &[Named]) -> Option<Text> {
     joined([Some(&*hints), profiles.as_deref()].into_iter().flatten())
 }
 
-/// Puts `offers` into `system` in place of those that it was assembled with: a session is offered what the host has today.
+/// Replaces the offers in `system`: a session is offered what the host has today.
 pub fn with_offers(system: &Text, offers: Option<&str>) -> Text {
     let (before, after) = around_offers(system);
-    // A session that is offered nothing of this kind reads its prompt at every call.
+    // Without offers the prompt is returned uncopied: this runs at every call.
     if offers.is_none() && after.is_empty() && trimmed(before).len() == system.len() {
         return Arc::clone(system);
     }
@@ -183,7 +177,7 @@ pub fn with_offers(system: &Text, offers: Option<&str>) -> Text {
     if made == *system { Arc::clone(system) } else { made }
 }
 
-/// The text before and after the offers of `system`, or before and after the place where they belong: before the caller line.
+/// Splits `system` around its offers, or where they belong: before the caller line.
 fn around_offers(system: &str) -> (&str, &str) {
     let begins = |at: &usize| *at == 0 || system.get(..*at).is_some_and(|before| before.ends_with("\n\n"));
     let found = system.rfind(HEADING).filter(begins).and_then(|start| {
@@ -200,7 +194,7 @@ fn around_offers(system: &str) -> (&str, &str) {
 const PROFILES: &str = "<available_spawn_profiles>\n";
 const PROFILES_END: &str = "</available_spawn_profiles>";
 
-/// The profiles, for the prompt of whoever may name them (S5). Nothing where there are none.
+/// Returns the profiles for the prompt; `None` without profiles.
 pub fn profile_block(profiles: &[Named]) -> Option<String> {
     if profiles.is_empty() {
         return None;
@@ -216,7 +210,6 @@ pub fn profile_block(profiles: &[Named]) -> Option<String> {
     Some(block)
 }
 
-/// Text that XML takes as text, in an attribute too.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

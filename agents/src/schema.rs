@@ -1,4 +1,4 @@
-//! The front matter of an agent file: its type, and the JSON Schema of it for editors.
+//! Front matter of an agent file: its type, and its JSON Schema for editors.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -13,8 +13,7 @@ use subtend_session::settings::Effort;
 
 use crate::manifest::AgentMode;
 
-/// Returns the schema of the front matter of an agent file. Keys that it does not have are
-/// kept without effect and warned of, unless they restrict: those refuse the file.
+/// Returns the schema of front matter. Unknown keys are kept with a warning, unless they restrict: those refuse the file.
 pub fn front_matter() -> Value {
     SCHEMA.clone()
 }
@@ -24,7 +23,6 @@ pub(crate) static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
     settings.into_generator().into_root_schema_for::<FrontMatter>().into()
 });
 
-/// Returns the keys of front matter.
 pub(crate) fn keys() -> impl Iterator<Item = &'static str> {
     SCHEMA.get("properties").and_then(Value::as_object).into_iter().flat_map(|keys| keys.keys().map(String::as_str))
 }
@@ -32,61 +30,60 @@ pub(crate) fn keys() -> impl Iterator<Item = &'static str> {
 /// The front matter of an agent file: YAML between two lines `---`, above the prompt.
 #[derive(Deserialize, JsonSchema)]
 pub(crate) struct FrontMatter {
-    /// The agent's name; without it the name of the file, less `.md`.
+    /// The agent's name; by default the name of the file without `.md`.
     #[schemars(regex(pattern = "^[a-z0-9][a-z0-9_-]{0,63}$"))]
     #[expect(dead_code, reason = "read before the rest, so that a refused file has its name")]
     name: Option<Text>,
-    /// Who may start it: people (`primary`), other agents (`subagent`), or both (`all`).
+    /// Callers that may start it: users (`primary`), other agents (`subagent`), or both (`all`).
     #[schemars(with = "String", extend("enum" = ["primary", "subagent", "all"]))]
     pub(crate) mode: AgentMode,
-    /// When to use it, for models and people; without it the first sentence of the prompt.
+    /// When to use it, for models and users; by default the first sentence of the prompt.
     #[schemars(regex(pattern = "\\S"))]
     pub(crate) description: Option<Text>,
-    /// The model that it uses, such as `anthropic/MODEL`; without it its caller's. Never beside `pool`.
+    /// The model that it uses, such as `anthropic/MODEL`; by default its caller's. Excludes `pool`.
     #[schemars(regex(pattern = "\\S"))]
     pub(crate) model: Option<Text>,
-    /// The pool of models that it uses; where there is none of that name, its caller's model is used.
+    /// The pool of models that it uses; without a pool of that name, its caller's model is used.
     #[schemars(regex(pattern = "\\S"))]
     pub(crate) pool: Option<Text>,
     /// Sampling temperature.
     #[schemars(range(min = 0))]
     pub(crate) temperature: Option<f64>,
-    /// Nucleus sampling: the probability mass that is sampled from.
+    /// Nucleus sampling: the probability mass.
     #[schemars(range(min = 0, max = 1))]
     pub(crate) top_p: Option<f64>,
-    /// Output tokens of one model call at most.
+    /// Most output tokens of one model call.
     #[schemars(range(min = 1))]
     pub(crate) output_tokens: Option<u64>,
-    /// How much a reasoning model is to think.
+    /// Reasoning effort.
     #[schemars(with = "Option<String>", extend("enum" = ["none", "low", "medium", "high", null]))]
     pub(crate) effort: Option<Effort>,
-    /// The tools that it is offered at most, as a list or as one text with commas; an empty list is none.
+    /// The most tools that it is offered, as a list or as one text with commas; an empty list means no tools.
     pub(crate) tools: Option<Tools>,
-    /// What it may do at most, met with what its caller may: an action, such as `fs.read` or `task:*`, to a verdict, or to a map of
-    /// resource patterns to verdicts, such as `fs.read: {"secret/**": deny}`. `"*"` is what holds for the rest.
+    /// The most that it may do, within what its caller may: an action, such as `fs.read` or `task:*`, to a verdict, or to a map of
+    /// resource patterns to verdicts, such as `fs.read: {"secret/**": deny}`. `"*"` is the default.
     #[schemars(with = "Option<BTreeMap<String, Permission>>")]
     #[expect(dead_code, reason = "`permissions::parse` reads it, with errors of its own")]
     permissions: Option<Value>,
     /// Whether listings show its sessions as rows of their own.
     pub(crate) inspectable: Option<bool>,
-    /// `agent` adds one line to the prompt, which says that the caller is an agent.
+    /// `agent` adds a line to the prompt, which says that the caller is an agent.
     #[schemars(extend("enum" = ["agent", null]))]
     pub(crate) caller: Option<String>,
-    /// Turns that one run may take.
+    /// Most turns of one run.
     #[schemars(range(min = 1, max = 4_294_967_295_u32))]
     pub(crate) turns: Option<u32>,
-    /// Whether its runs are nobody's, and live to their own cap.
+    /// Whether its runs have no owner, and run until their own cap.
     pub(crate) detached: Option<bool>,
     /// What a restart of the host does with its runs.
     #[schemars(with = "Option<String>", extend("enum" = ["fail", "resume", null]))]
     pub(crate) on_restart: Option<OnRestart>,
-    /// Whether it is kept out of pickers and of the types that `task` accepts.
+    /// Whether pickers and the types of `task` omit it.
     pub(crate) hidden: Option<bool>,
-    /// Whether its root sessions are offered `plan_exit`, by which it proposes that its plan be carried out.
+    /// Whether its root sessions are offered `plan_exit`, by which it asks to carry its plan out.
     pub(crate) plan_exit: Option<bool>,
 }
 
-/// Tools by name.
 #[derive(Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub(crate) enum Tools {

@@ -1,4 +1,4 @@
-//! Templates: named parameters of minions, as a configuration says them (M10).
+//! Templates: named parameters of minions, from a configuration.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,44 +11,41 @@ use crate::front::is_tool_name;
 use crate::name;
 use crate::profile::none_if_empty;
 
-/// Parameters of a minion. What is left out is as the call and the options of `minion` say.
+/// Parameters of a minion. Absent ones come from the call and the options of `minion`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MinionTemplate {
-    /// What it is for, as models read it.
+    /// Its purpose, for models.
     pub description: Text,
-    /// The minion's message. `{message}` is that of the call, which follows at the end where it is not placed; any other `{name}`
-    /// is a value that the call gives.
+    /// The minion's message. `{message}` is that of the call, appended where no placeholder takes it; any other `{name}` is a value of
+    /// the call.
     #[serde(deserialize_with = "none_if_empty")]
     pub message: Option<Text>,
-    /// The minion's system prompt, with the same placeholders; instead of that of the options.
+    /// The minion's system prompt, with the same placeholders; replaces that of the options.
     #[serde(deserialize_with = "none_if_empty")]
     pub system_prompt: Option<Text>,
-    /// The minion's model; instead of that of the options.
+    /// The minion's model; replaces that of the options.
     #[serde(deserialize_with = "none_if_empty")]
     pub model: Option<Text>,
-    /// The tools of a call that names none; an empty list means none.
+    /// The tools of a call that names none; an empty list means no tools.
     pub enabled_tools: Option<Vec<Text>>,
-    /// Whether the minion may use the web, where the call does not say.
+    /// Whether the minion may use the web, unless the call says.
     pub enable_web: Option<bool>,
-    /// Whether the messages of a run that did not complete are hidden; instead of what the options say.
+    /// Whether the messages of a run that did not complete are hidden; replaces the option.
     pub rollback_on_error: Option<bool>,
 }
 
-/// A template that cannot be used.
+/// Error: an unusable template.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the template `{template}` cannot be used: {why}")]
 pub struct BadTemplate {
     /// Its name.
     pub template: Text,
-    /// What is wrong, and what to do.
+    /// The problem, and what to do.
     pub why: String,
 }
 
-/// Checks names of templates and of their tools.
-///
-/// # Errors
-/// [`BadTemplate`] for the first that cannot be used.
+/// Checks names of templates and of their tools. [`BadTemplate`] is about the first that cannot be used.
 pub fn check(templates: &BTreeMap<Text, MinionTemplate>) -> Result<(), BadTemplate> {
     for (named, template) in templates {
         let bad = |why: String| Err(BadTemplate { template: Arc::clone(named), why });

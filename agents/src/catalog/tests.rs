@@ -7,7 +7,6 @@ use super::*;
 use crate::lint::{Checked, lint};
 use crate::manifest::AgentMode;
 
-/// A workspace with agent files, by path below the folder.
 fn workspace(files: &[(&str, &[u8])]) -> TempDir {
     let workspace = tempfile::tempdir().unwrap();
     for (path, bytes) in files {
@@ -22,14 +21,12 @@ fn names<'a>(agents: impl Iterator<Item = &'a Arc<Manifest>>) -> Vec<&'a str> {
     agents.map(|manifest| &*manifest.name).collect()
 }
 
-/// Problems as (path below the folder, kind, message).
 fn problems(workspace: &TempDir, catalog: &Catalog) -> Vec<(String, ProblemKind, String)> {
     let folder = workspace.path().join(FOLDER);
     let path = |problem: &Problem| problem.path.strip_prefix(&folder).unwrap().display().to_string();
     catalog.problems().iter().map(|problem| (path(problem), problem.kind, problem.message.clone())).collect()
 }
 
-/// What is built in, and what a test's own files add; the hidden ones aside.
 fn listed(catalog: &Catalog) -> Vec<&str> {
     names(catalog.all().filter(|manifest| !(manifest.hidden && manifest.source == Source::Builtin)))
 }
@@ -45,7 +42,6 @@ fn g1_who_may_start_the_built_in_agents() {
     assert_eq!(catalog.problems(), []);
 }
 
-/// What a built-in agent allows of some accesses.
 fn allowed(agent: &str) -> Vec<&'static str> {
     const ACTIONS: [&str; 8] =
         ["fs.read", "fs.write", "shell.run", "net.fetch", "task:explore", "task:research", "task:general", "mcp:a:b"];
@@ -83,7 +79,6 @@ fn k14_plan_exit_is_for_root_sessions_of_plan_alone() {
 #[test]
 fn g11_the_hosts_agents_are_cheap_cool_capped_and_without_tools() {
     let pools = ["title", "compaction", "summary"].map(|name| Catalog::builtin().get(name).unwrap().pool.clone());
-    // A summary is made by the session's own model.
     assert_eq!(pools, [Some("cheap".into()), Some("cheap".into()), None]);
     let catalog = Catalog::builtin();
     for name in ["title", "summary", "compaction"] {
@@ -201,7 +196,6 @@ fn a1_a_rule_for_an_unknown_agent_refuses_its_file() {
         refused("sub/bad.md", "`mode` must be primary, subagent or all, not \"never\""),
     ];
     assert_eq!(problems(&workspace, &catalog), expected);
-    // A host may insert the agent later: a catalogue alone refuses nothing of the kind.
     assert!(Catalog::load(workspace.path()).get("critic").is_some());
     let checked = lint(&[workspace.path().join(FOLDER)], &Catalog::builtin());
     let names: Vec<_> = checked.iter().map(|file| file.agent.as_ref().map(|agent| agent.name.to_string())).collect();
@@ -229,7 +223,6 @@ fn a1_a_deny_of_tools_that_only_hosts_add_is_refused() {
     expected.sort_by(|a, b| a.0.cmp(&b.0));
     assert_eq!(problems(&workspace, &catalog), expected);
     assert!(catalog.get("zed").is_some());
-    // A host may register the tools: a catalogue alone refuses nothing of the kind.
     assert_eq!(Catalog::load(workspace.path()).problems(), []);
 }
 
@@ -283,7 +276,7 @@ fn files_and_folders_are_linted_without_a_workspace() {
 }
 
 #[test]
-fn of_two_files_with_one_name_the_first_counts_and_the_second_is_refused() {
+fn second_file_of_one_name_is_refused() {
     let workspace = workspace(&[
         ("one.md", b"---\nmode: all\nname: twin\n---\nFirst."),
         ("two.md", b"---\nmode: all\nname: twin\n---\nSecond."),
@@ -312,7 +305,7 @@ fn symbolic_links_are_not_followed() {
 }
 
 #[test]
-fn spawning_an_unknown_hidden_or_primary_agent_lists_the_valid_names() {
+fn spawn_of_an_invalid_agent_lists_the_valid_names() {
     let workspace = workspace(&[
         ("front.md", b"---\nmode: primary\n---\nx"),
         ("quiet.md", b"---\nmode: all\nhidden: true\n---\nx"),

@@ -97,7 +97,7 @@ fn a_rule_below_the_front_matter_belongs_to_the_prompt() {
 }
 
 #[test]
-fn tools_are_a_list_or_a_text_with_commas_and_an_empty_list_is_none() {
+fn tools_accept_a_list_or_text_and_empty_means_none() {
     let tools = |line: &str| read(&format!("---\nmode: all\n{line}\n---\nx")).map(|parsed| parsed.manifest.tools);
     assert_eq!(tools("description: y"), Ok(None));
     assert_eq!(tools("tools: []"), Ok(Some(Vec::new())));
@@ -145,7 +145,7 @@ fn refusals_say_what_is_wrong_and_what_to_write() {
 }
 
 #[test]
-fn settings_that_no_model_takes_are_refused_with_what_is_allowed() {
+fn invalid_settings_are_refused_with_the_allowed_range() {
     let says = |line: &str| refused(&format!("---\nmode: all\n{line}\n---\nx"));
     for (line, expected) in [
         ("temperature: -0.1", "`temperature` must be a number of at least 0, not -0.1"),
@@ -165,7 +165,7 @@ fn settings_that_no_model_takes_are_refused_with_what_is_allowed() {
         ("pool: [a]", "`pool` must be a text, not [\"a\"]"),
         (
             "model: small\npool: cheap",
-            "`pool` cannot stand beside `model` (small): a pool says which models there are, so leave one out",
+            "`pool` cannot be combined with `model` (small): a pool names its own models. Remove one of the two.",
         ),
     ] {
         assert_eq!(says(line), expected, "{line}");
@@ -211,7 +211,6 @@ fn a1_an_unknown_key_that_restricts_refuses_the_file() {
             "write `mode: primary` or `mode: subagent` for who may start it, or delete the file",
         ][at]
     };
-    // Keys of Claude Code, OpenCode, Cursor, Copilot and Gemini files, and what people write.
     for (key, value, at) in [
         ("perms", "{read: deny}", 0),
         ("permission", "{edit: deny}", 0),

@@ -1,14 +1,13 @@
-//! Keys of front matter that mean nothing here: which of them refuse the file.
+//! Unknown keys of front matter, and which of them refuse the file.
 //!
-//! Agent files of other products have keys of their own. One that describes (`color`, `hooks`, `memory`) is kept and warned of.
-//! One that restricts (`disallowedTools`, `readonly`, `maxTurns`) must not be ignored: the agent could do what the file denies.
+//! Agent files of other products have keys of their own. A descriptive key (`color`, `hooks`) is kept with a warning. A restriction
+//! (`disallowedTools`, `readonly`, `maxTurns`) is refused: the agent could do what the file denies.
 
 use serde_json::Value;
 use subtend_session::near::near;
 
 use crate::schema::keys;
 
-/// What a word in a key restricts, and the form that restricts it here.
 const RESTRICTIONS: [(&[&str], &str); 5] = [
     (
         &[
@@ -60,10 +59,8 @@ const RESTRICTIONS: [(&[&str], &str); 5] = [
     ),
 ];
 
-/// Keys of other products that look like a slip of a key here.
 const NO_SLIPS: [&str; 3] = ["hooks", "top_k", "topk"];
 
-/// Why an unknown key refuses its file; `None` where it is kept with a warning.
 pub(super) fn refused(key: &str, value: &Value) -> Option<String> {
     if restricts_nothing(key, value) {
         return None;
@@ -74,20 +71,18 @@ pub(super) fn refused(key: &str, value: &Value) -> Option<String> {
     if let Some((_, form)) = RESTRICTIONS.iter().find(|(names, _)| restricts(names)) {
         return Some(format!("is not a key here, and a restriction is never ignored: {form}"));
     }
-    // These three are near to many words, and a file without its mode is refused anyway.
     let candidates = keys().filter(|known| !matches!(*known, "mode" | "name" | "pool"));
     let known = near(&words.join("_"), candidates).filter(|_| !NO_SLIPS.contains(&&*key.to_lowercase()))?;
     Some(format!("is not a key here; did you mean `{known}`?"))
 }
 
-/// Whether leaving the key out changes nothing: it is empty, says no, or grants.
 fn restricts_nothing(key: &str, value: &Value) -> bool {
     let words = words(key);
-    // Modes of Claude Code that ask less, or as always; `plan` and `dontAsk` deny.
+    // These modes of Claude Code ask less or by default; `plan` and `dontAsk` deny.
     if words == ["permission", "mode"] {
         return matches!(value.as_str(), Some("default" | "acceptEdits" | "bypassPermissions"));
     }
-    // These two deny by `false`.
+    // For these keys `false` denies.
     let affirms = words.iter().any(|word| matches!(&**word, "enabled" | "invocable" | "invokable" | "infer"));
     match value {
         Value::Null => true,
@@ -99,7 +94,7 @@ fn restricts_nothing(key: &str, value: &Value) -> bool {
     }
 }
 
-/// The words of a key, in lower case: `disallowedTools` and `disallowed-tools` are `disallowed` and `tools`.
+/// Splits a key into lower-case words: `disallowedTools` and `disallowed-tools` are `disallowed` and `tools`.
 fn words(key: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let mut after_lower = false;

@@ -2,7 +2,6 @@ use serde_json::json;
 
 use super::*;
 
-/// A workspace with one file.
 fn read(path: &str) -> Result<String, String> {
     match path {
         "RESEARCHER.md" => Ok("Look everything up twice. Then say it.\n".into()),
@@ -55,7 +54,7 @@ fn s5_a_profile_is_read_whole() {
 }
 
 #[test]
-fn s5_what_a_profile_is_for_falls_back_to_the_first_sentence_of_its_prompt() {
+fn s5_purpose_falls_back_to_the_first_prompt_sentence() {
     let about = |profile| load(json!({"researcher": profile})).unwrap().get("researcher").unwrap().about();
     assert_eq!(about(json!({"description": "Reads\n  papers.", "system_prompt": "Read."})), "Reads papers.");
     assert_eq!(about(json!({"system_prompt": "Read papers. Quote them."})), "Read papers.");
@@ -71,7 +70,7 @@ fn s3_without_bootstrap_files_there_are_the_default_ones() {
 }
 
 #[test]
-fn s3_a_missing_prompt_file_is_an_error_that_names_file_and_profile() {
+fn s3_missing_prompt_file_names_file_and_profile() {
     assert_eq!(
         refused(json!({"system_prompt_file": "GONE.md"})),
         "the profile `researcher` cannot be used: its `system_prompt_file` `GONE.md` cannot be read: no such file"
@@ -92,7 +91,7 @@ fn s3_files_stay_in_the_workspace() {
         assert_eq!(refused(json!({"system_prompt_file": path})), says("system_prompt_file"));
         assert_eq!(refused(json!({"bootstrap_files": ["AGENTS.md", path]})), says("bootstrap_files"));
     }
-    assert_eq!(confined(" "), Err("is no path: name a file of the workspace"));
+    assert_eq!(confined(" "), Err("is not a path: name a file of the workspace"));
     assert_eq!(confined("docs/..hidden/a.md"), Ok(()));
 }
 
@@ -109,7 +108,7 @@ fn names_of_profiles_agents_and_tools_are_checked() {
          most 64 of [a-zA-Z0-9_-]"
     );
     assert!(
-        refused(json!({"agent": "Nobody!"}))
-            .starts_with("the profile `researcher` cannot be used: its `agent`: `Nobody!` is not an agent's name: ")
+        refused(json!({"agent": "No body!"}))
+            .starts_with("the profile `researcher` cannot be used: its `agent`: `No body!` is not an agent's name: ")
     );
 }

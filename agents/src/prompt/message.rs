@@ -1,11 +1,8 @@
-//! The first user message: the task, and what comes with it.
-
 use subtend_session::ids::Text;
 use subtend_session::message::ToolSpec;
 
 use super::{FileText, Parts};
 
-/// The message; a task that comes alone is the message as it is.
 pub(super) fn first(parts: &Parts) -> Option<Text> {
     let mut blocks: Vec<String> = Vec::new();
     if let Some(context) = parts.context.as_deref().filter(|context| !context.trim().is_empty()) {
@@ -31,9 +28,8 @@ pub(super) fn first(parts: &Parts) -> Option<Text> {
     }
 }
 
-/// A file with its text; one that cannot be read is marked where it would stand (B7).
 fn file(file: &FileText) -> String {
-    // A name is a model's word: it must not begin a line of its own.
+    // A model chooses the name: it must not start a line of its own.
     let name = file.name.replace(char::is_control, " ");
     match &file.text {
         Ok(text) => format!("### {name}\n\n{}", fenced(text, "")),
@@ -48,7 +44,7 @@ fn tool(tool: &ToolSpec) -> String {
     format!("### {}\n\n{about}{gap}Parameters:\n\n{}", tool.name, fenced(&schema, "json"))
 }
 
-/// The text between fences that are longer than any in it, so that it cannot end its block.
+/// Fences the text with more backticks than it contains, so that it cannot end its block.
 fn fenced(text: &str, language: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest.saturating_add(1).max(3));

@@ -23,7 +23,6 @@ fn first(parts: &Parts) -> String {
     assemble(parts).first.unwrap().to_string()
 }
 
-/// A workspace with three files.
 fn read(path: &str) -> Result<String, String> {
     match path {
         "AGENTS.md" => Ok("House rules.\n".into()),
@@ -54,7 +53,7 @@ fn s3_all_parts_stand_in_their_order() {
         ..Parts::default()
     };
     let system = "Agent.\n\nHouse rules.\n\nFile.\n\nInline.\n\nCall.\n\nWhen to hand work to other agents:\n\n\
-                  - Several long pieces of work at the same time: start each with `spawn`, go on meanwhile, and collect them \
+                  - Several long pieces of work at the same time: start each with `spawn`, continue meanwhile, and collect them \
                   with `spawn_await`.\n\n\
                   <available_spawn_profiles>\n  <profile name=\"a\">A. Tools: none.</profile>\n\
                   </available_spawn_profiles>\n\n\
@@ -75,7 +74,7 @@ fn nothing_gives_nothing() {
 }
 
 #[test]
-fn s3_a_profile_gives_bootstrap_files_its_file_and_its_own_words() {
+fn s3_profile_adds_bootstrap_files_its_file_and_its_text() {
     let dialects = profiles(json!({"researcher": {
         "bootstrap_files": ["SOUL.md", "GONE.md", "AGENTS.md"],
         "system_prompt_file": "RESEARCHER.md",
@@ -93,7 +92,7 @@ fn s3_a_profile_gives_bootstrap_files_its_file_and_its_own_words() {
 }
 
 #[test]
-fn s3_without_a_profile_there_are_the_callers_prompt_and_the_default_files() {
+fn s3_without_profile_uses_caller_prompt_and_default_files() {
     let caller = Manifest::new("general", AgentMode::All, "You do everything.");
     let assembled = assemble(&Parts::of_spawn(None, &caller, None, &read));
     let warning = "the bootstrap file `ENVIRONMENT.md` is left out: no such file".to_owned();
@@ -134,38 +133,39 @@ fn k11_the_words_of_a_call_are_appended() {
 }
 
 #[test]
-fn b7_a_child_by_subagent_has_its_agents_prompt_first_and_then_what_it_is_told() {
+fn b7_subagent_prompt_has_agent_prompt_then_instructions() {
     let critic = Manifest::new("critic", AgentMode::Subagent, "Criticise.\n");
     let shown = Parts { started_by: Some(Dialect::Subagent), ..Parts::of_agent(&critic) };
-    let told = system(&Parts { discovers: true, ..shown.clone() });
+    let full = system(&Parts { discovers: true, ..shown.clone() });
     let bullet = include_str!("../dialect/discovery.md");
-    assert_eq!(system(&shown), told.replace(bullet, ""), "of tools to find it is told where there are some");
+    assert_eq!(system(&shown), full.replace(bullet, ""), "the paragraph on hidden tools is absent without them");
     assert_eq!(
-        told,
-        "Criticise.\n\nYou were given one task by another agent, and you do it alone.\n\n- Nobody can answer questions while \
-         you work. Where the task leaves something open, take the most sensible reading, and say in\n  your answer which one \
-         you took.\n- The tools that you see may not be all there are: `get_tools` lists what else you may use, and \
-         `use_tool` calls it. Look there\n  before you conclude that something cannot be done.\n- Be thorough in what the \
-         task needs and spend nothing on what it does not. Your turns are limited, so put independent calls\n  into one \
-         answer.\n- You finish by answering in text without calling a tool. That answer is all that is handed back: it must \
-         hold the result\n  itself, not an announcement of it."
+        full,
+        "Criticise.\n\nYou were given one task by another agent, and you do it alone.\n\n- No user can answer \
+         questions while you work. Where the task leaves something open, take the most sensible reading,\n  and say \
+         in your answer which one you took.\n- You may have more tools than you see: `get_tools` lists what else you \
+         may use, and `use_tool` calls it. Look there\n  before you conclude that something cannot be done.\n- Be \
+         thorough in what the task needs and spend nothing on what it does not. Your turns are limited, so put \
+         independent\n  calls into one answer.\n- You finish by answering in text without calling a tool. That answer \
+         is all that is handed back: it must hold the\n  result itself, not an announcement of it."
     );
 }
 
 #[test]
-fn r10_a_child_by_spawn_task_is_told_who_reads_it_and_what_it_may_not_do() {
+fn r10_spawn_task_prompt_names_its_reader_and_limits() {
     let parts = Parts { started_by: Some(Dialect::SpawnTask), only_reads: true, ..Parts::default() };
-    let told = system(&parts);
+    let full = system(&parts);
     let writes = system(&Parts { only_reads: false, ..parts });
-    assert_eq!(writes, told.replace("- You only look. Do not create, change or delete anything.\n", ""));
+    assert_eq!(writes, full.replace("- You only read. Do not create, change or delete anything.\n", ""));
     assert_eq!(
-        told,
-        "You work in the background on one task that another agent gave you.\n\n- Your reader is that agent, not a person. \
-         Leave out greetings, offers and explanations of the obvious; every line should carry\n  a fact that it can use: \
-         paths with line numbers, names, figures, quotations.\n- You only look. Do not create, change or delete anything.\n\
-         - Do not send messages to anybody and do not schedule anything, whatever tools you may see for it.\n- Stay with the \
-         task. What you notice beside it gets one line at the end, if it matters.\n\nAnswer in this form: a summary of a few \
-         sentences that already answers the task, then the findings in detail, then what you\ncould not find out."
+        full,
+        "You work in the background on one task that another agent gave you.\n\n- Your reader is that agent, not a \
+         person. Leave out greetings, offers and explanations of the obvious; every line\n  should carry a fact that \
+         it can use: paths with line numbers, names, figures, quotations.\n- You only read. Do not create, change or \
+         delete anything.\n- Do not send messages and do not schedule anything, whatever tools you may see for it.\n- \
+         Stay with the task. What else you notice gets one line at the end, if it matters.\n\nAnswer in this form: a \
+         summary of a few sentences that already answers the task, then the findings in detail, then\nwhat you could \
+         not find out."
     );
 }
 
@@ -193,11 +193,11 @@ fn r11_each_dialect_that_is_offered_has_its_hint() {
     assert_eq!(
         hints(&Dialect::ALL),
         "When to hand work to other agents:\n\n\
-         - A separable job that an agent can finish alone: `subagent`. One that ran out of turns goes on with its \
+         - A separable job that an agent can finish alone: `subagent`. One that ran out of turns continues with its \
          `continueBranchId`.\n\
-         - Work that needs much reading for a short conclusion, or independent parts that can go on side by side: hand each \
+         - Work that needs much reading for a short conclusion, or independent parts that can run in parallel: hand each \
          to an agent with `task`.\n\
-         - Several long pieces of work at the same time: start each with `spawn`, go on meanwhile, and collect them with \
+         - Several long pieces of work at the same time: start each with `spawn`, continue meanwhile, and collect them with \
          `spawn_await`.\n\
          - Code to explore, documentation to look up, a change to plan: `spawn_task`, then `check_task` when you need the \
          result; `cancel_task` when you no longer do. Independent questions: one task each, then check them all.\n\
@@ -228,7 +228,6 @@ fn s5_profiles_are_an_escaped_block_with_their_tools() {
                  </available_spawn_profiles>";
     let offering = |offered: &[Dialect]| Parts::default().offering(offered, profiles).profiles;
     assert_eq!(profile_block(&offering(&[Dialect::Spawn])).as_deref(), Some(block));
-    // A session without `spawn` or profiles pays no tokens for them.
     assert_eq!(profile_block(&offering(&[Dialect::Task, Dialect::SpawnTask])), None);
     assert_eq!(profile_block(&[]), None);
 }
@@ -291,7 +290,6 @@ fn b8_schemas_come_with_the_task_and_narrow_nothing() {
         "## Tools for this task\n\nThese are likely to be needed; others that you have can be used as well.\n\n### \
          search\n\nFinds text.\n\nParameters:\n\n"
     );
-    // The order of keys depends on how the JSON library is built.
     let (schema, rest) = rest.split_once("\n```").unwrap();
     assert_eq!(
         serde_json::from_str::<serde_json::Value>(schema).unwrap(),
