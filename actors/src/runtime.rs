@@ -303,7 +303,7 @@ impl Runtime {
         let hub = Arc::downgrade(&self.hub);
         move |root| {
             let used = |whose| hub.upgrade().map_or(0, |hub| hub.slots.of(whose).in_use_of(root));
-            [used(subtend_supervision::Whose::Owned), used(subtend_supervision::Whose::Person)]
+            [used(subtend_supervision::PoolKind::Background), used(subtend_supervision::PoolKind::Interactive)]
         }
     }
 

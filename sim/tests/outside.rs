@@ -19,7 +19,7 @@ use subtend_session::ids::{CallId, Hash, Interned, MsgRef, Seq, SessionId, Short
 use subtend_session::limits::Limits;
 use subtend_session::place::{BranchKind, OnRestart, Place};
 use subtend_session::record::{Record, SessionCreated};
-use subtend_supervision::{Intensity, RestartBudget as Budget, Verdict as Admission};
+use subtend_supervision::{Intensity, RestartBudget as Budget, RestartDecision as Admission};
 use tokio::time::Instant;
 use uuid::Uuid;
 

@@ -1,4 +1,4 @@
-//! What a root run may spend: reserved before a call, settled after it.
+//! Spending of a root run: reserved before a call, settled after it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,22 +21,22 @@ mod tests;
 pub use reservation::Reservation;
 pub use waiting::Waiting;
 
-use account::{Account, Verdict};
-use waiting::Place;
+use account::{Account, RequestResult};
+use waiting::RequestKey;
 
-/// How long a reservation waits for others to settle, by default.
+/// Default time that a reservation waits for others to settle.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Tokens and money.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Spend {
-    /// Tokens, in and out.
+    /// Input and output tokens.
     pub tokens: u64,
     /// Millionths of a US dollar.
     pub cost_micro: u64,
 }
 
-/// What may be spent in all; `None` is no limit, and 0 is 0.
+/// Limit of all spending; `None` is unlimited, and 0 is 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SpendLimit {
     /// Tokens.
@@ -45,7 +45,7 @@ pub struct SpendLimit {
     pub cost_micro: Option<u64>,
 }
 
-/// Which of the two does not suffice.
+/// Limit that a request exceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Currency {
     /// Tokens.
@@ -54,25 +54,23 @@ pub enum Currency {
     Money,
 }
 
-/// The answer to a request.
+/// Answer to a request.
 #[derive(Debug)]
-pub enum Asked<K: Copy + Eq + Hash> {
+pub enum BudgetAnswer<K: Copy + Eq + Hash> {
     /// It fits: the call may be made.
     Granted(Reservation<K>),
     /// It fits only if others settle for less than they reserved.
     Waits(Waiting<K>),
-    /// It does not fit, whatever the others settle for.
+    /// It cannot fit, whatever the others settle for.
     Refused(Currency),
 }
 
-/// The accounts of all root runs (cheap clone, one shared book).
+/// Accounts of all root runs (cheap clone, shared state).
 ///
-/// What is settled and what is reserved together never exceeds the limit, but by what calls cost more than was reserved for
-/// them. A request that does not fit waits while reservations of others are out, and is refused as soon as what is settled
-/// leaves no room for it, or when it has waited too long. Those who wait are served in the order of request, and nobody
-/// overtakes them: since a session has one call at a time, each is served once before another is served twice.
+/// The sum of settled and reserved spending exceeds the limit only by what calls cost beyond their reservation. A request that does not
+/// fit waits for reservations of others, in FIFO order. It is refused when the settled spending leaves no room for it, or at its timeout.
 ///
-/// Every operation takes time logarithmic in the requests that wait, [`Budgets::forget`] and [`Budgets::restore`] linear.
+/// Operations take logarithmic time in the waiting requests, [`Budgets::forget`] and [`Budgets::restore`] linear.
 pub struct Budgets<K> {
     shared: Arc<Shared<K>>,
 }
@@ -84,7 +82,7 @@ struct Shared<K> {
 
 struct Book<K> {
     accounts: HashMap<K, Account>,
-    /// Number of the next account or request; tells a reopened account from the one that an old reservation is of.
+    /// Number of the next account or request; tells a reopened account from the one of an old reservation.
     next: u64,
     #[cfg(test)]
     bug: Option<tests::Bug>,
@@ -109,7 +107,7 @@ impl<K> fmt::Debug for Budgets<K> {
 }
 
 impl<K> Budgets<K> {
-    /// Opens a book without accounts; a request waits for `patience` at most.
+    /// Creates accounts whose requests wait for `patience` at most.
     pub fn new(patience: Duration) -> Self {
         let book = Book {
             accounts: HashMap::new(),
@@ -132,48 +130,46 @@ impl<K: Copy + Eq + Hash> Budgets<K> {
         book.accounts.entry(root).or_insert(fresh);
     }
 
-    /// Asks for `want` out of what `limit` leaves to `root`.
+    /// Requests `want` from what `limit` leaves to `root`.
     ///
-    /// `limit` is that of the account from now on, for those who wait too. Without an account everything is refused: the root
-    /// run is over.
-    pub fn ask(&self, root: K, want: Spend, limit: SpendLimit) -> Asked<K> {
+    /// `limit` replaces that of the account, for waiting requests too. Without an account (the root run ended) everything is refused.
+    pub fn ask(&self, root: K, want: Spend, limit: SpendLimit) -> BudgetAnswer<K> {
         let closed = limit.first();
         let mut book = self.shared.book.lock();
         let ticket = book.number();
-        // Under the lock, so that whoever came first has waited first.
+        // Under the lock, so that timeouts follow the order of requests.
         let until = Instant::now().checked_add(self.shared.patience);
-        let Some(account) = book.accounts.get_mut(&root) else { return Asked::Refused(closed) };
+        let Some(account) = book.accounts.get_mut(&root) else { return BudgetAnswer::Refused(closed) };
         let verdict = account.ask(ticket, want, limit, until);
-        let at = Place { account: account.number, ticket, until };
+        let at = RequestKey { account: account.number, ticket, until };
         let called = account.take_called();
         drop(book);
         wake(called);
         match verdict {
-            Some(Verdict::Granted) => Asked::Granted(Reservation::new(&self.shared, root, at.account, want)),
-            Some(Verdict::Refused(which)) => Asked::Refused(which),
-            None => Asked::Waits(Waiting::new(&self.shared, root, at, want, closed)),
+            Some(RequestResult::Granted) => {
+                BudgetAnswer::Granted(Reservation::new(&self.shared, root, at.account, want))
+            }
+            Some(RequestResult::Refused(which)) => BudgetAnswer::Refused(which),
+            None => BudgetAnswer::Waits(Waiting::new(&self.shared, root, at, want, closed)),
         }
     }
 
-    /// Reserves `want`, or waits until it may.
-    ///
+    /// Reserves `want`, waiting if necessary.
     /// # Errors
-    /// What does not suffice.
-    ///
+    /// The exceeded limit.
     /// # Cancel safety
-    /// Dropping the future at any point leaves the account as if nothing had been asked for.
+    /// A dropped future leaves the account unchanged.
     pub async fn reserve(&self, root: K, want: Spend, limit: SpendLimit) -> Result<Reservation<K>, Currency> {
         match self.ask(root, want, limit) {
-            Asked::Granted(reservation) => Ok(reservation),
-            Asked::Waits(waiting) => waiting.await,
-            Asked::Refused(which) => Err(which),
+            BudgetAnswer::Granted(reservation) => Ok(reservation),
+            BudgetAnswer::Waits(waiting) => waiting.await,
+            BudgetAnswer::Refused(which) => Err(which),
         }
     }
 
     /// Sets what `root` has spent, as recounted from records after a start.
     ///
-    /// Reservations that are still out are of the account before it; they neither add to nor take from this one. Whoever waits
-    /// for that one is refused.
+    /// Older reservations belong to the account before it: they change nothing here, and waiting requests are refused.
     pub fn restore(&self, root: K, settled: Spend) {
         let mut book = self.shared.book.lock();
         let number = book.number();
@@ -182,23 +178,23 @@ impl<K: Copy + Eq + Hash> Budgets<K> {
         wake(old.map(Account::into_called).unwrap_or_default());
     }
 
-    /// Closes the account of a root run that ended; whoever waits is refused.
+    /// Closes the account of a root run that ended, and refuses its waiting requests.
     pub fn forget(&self, root: K) {
         let old = self.shared.book.lock().accounts.remove(&root);
         wake(old.map(Account::into_called).unwrap_or_default());
     }
 
-    /// Returns what `root` has spent.
+    /// Returns the settled spending of `root`.
     pub fn settled(&self, root: K) -> Spend {
         self.shared.book.lock().accounts.get(&root).map_or_else(Spend::default, |account| account.settled)
     }
 
-    /// Returns what is reserved for calls of `root` that are being made.
+    /// Returns the reserved spending of `root`.
     pub fn outstanding(&self, root: K) -> Spend {
         self.shared.book.lock().accounts.get(&root).map_or_else(Spend::default, |account| account.outstanding)
     }
 
-    /// Returns how many requests of `root` wait.
+    /// Returns the number of waiting requests of `root`.
     pub fn waiting(&self, root: K) -> usize {
         self.shared.book.lock().accounts.get(&root).map_or(0, Account::waiting)
     }
@@ -208,14 +204,14 @@ impl<K: Copy + Eq + Hash> Budgets<K> {
         self.shared.book.lock().accounts.len()
     }
 
-    /// Tells whether no account is open.
+    /// Whether no account is open.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
 impl<K: Copy + Eq + Hash> Shared<K> {
-    /// Does something with the account, if it still is the one of that number; then, without the lock, wakes whom it called.
+    /// Runs `act` on the account with that number, then wakes the returned wakers without the lock.
     fn at<T>(&self, root: K, number: u64, act: impl FnOnce(&mut Account) -> T) -> Option<T> {
         let mut book = self.book.lock();
         let account = book.accounts.get_mut(&root).filter(|account| account.number == number)?;
@@ -235,10 +231,10 @@ impl<K> Book<K> {
 }
 
 impl Spend {
-    /// Nothing.
+    /// Zero.
     pub const NOTHING: Self = Self { tokens: 0, cost_micro: 0 };
 
-    /// Both together.
+    /// Returns the sum.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -247,7 +243,6 @@ impl Spend {
         }
     }
 
-    /// What is left when `other` is taken out.
     #[must_use]
     fn minus(self, other: Self) -> Self {
         Self {
@@ -258,12 +253,11 @@ impl Spend {
 }
 
 impl SpendLimit {
-    /// Whether nothing is limited: then nothing need be asked for.
+    /// Whether nothing is limited, so that no request is needed.
     pub fn is_none(&self) -> bool {
         self.tokens.is_none() && self.cost_micro.is_none()
     }
 
-    /// What `spend` exceeds, if anything.
     fn exceeded_by(self, spend: Spend) -> Option<Currency> {
         let over = |limit: Option<u64>, spent: u64| limit.is_some_and(|limit| spent > limit);
         if over(self.tokens, spend.tokens) {
@@ -272,7 +266,7 @@ impl SpendLimit {
         over(self.cost_micro, spend.cost_micro).then_some(Currency::Money)
     }
 
-    /// The one that is named where neither is exceeded.
+    /// Returns the limit to name when neither is exceeded.
     fn first(self) -> Currency {
         if self.tokens.is_none() && self.cost_micro.is_some() { Currency::Money } else { Currency::Tokens }
     }

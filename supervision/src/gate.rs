@@ -1,4 +1,4 @@
-//! Counts open work, refuses new work once closed, and waits for the rest.
+//! Gate: counts open work, refuses new work once closed, and waits for the rest.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-/// The lowest bit says that the gate is closed; the others count passes, so that one step sees both.
+/// Lowest bit of the state; the other bits count passes, so that one operation sees both.
 const CLOSED: usize = 1;
 const PASS: usize = 2;
 
-/// A door for work: open, then closed, then drained (cheap clone, one shared gate).
+/// Gate for work: open, then closed, then drained (cheap clone, shared state).
 #[derive(Debug, Clone, Default)]
 pub struct Gate {
     hinge: Arc<Hinge>,
@@ -18,54 +18,48 @@ pub struct Gate {
 
 #[derive(Debug, Default)]
 struct Hinge {
-    /// Passes times [`PASS`], plus [`CLOSED`].
     state: AtomicUsize,
     empty: Notify,
 }
 
-/// One piece of open work; dropping it ends it.
+/// One piece of open work; a drop ends it.
 #[must_use = "dropping the pass ends the work that it stands for"]
 #[derive(Debug)]
-pub struct Pass {
+pub struct GatePass {
     hinge: Arc<Hinge>,
 }
 
 impl Gate {
-    /// Opens a gate.
+    /// Creates an open gate.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Lets one piece of work in, unless the gate is closed.
-    pub fn enter(&self) -> Option<Pass> {
-        // One compare-and-swap sees both the bit and the count: a pass is never given after `close` returned, and
-        // `drained` never misses one that was given before.
+    /// Admits one piece of work, unless the gate is closed.
+    pub fn enter(&self) -> Option<GatePass> {
+        // One compare-and-swap sees both bit and count: no pass after `close` returned, and `drained` misses none.
         let add = |state: usize| (state & CLOSED == 0).then(|| state + PASS);
         self.hinge.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, add).ok()?;
-        Some(Pass { hinge: Arc::clone(&self.hinge) })
+        Some(GatePass { hinge: Arc::clone(&self.hinge) })
     }
 
-    /// Closes the gate for good; idempotent. What is open goes on.
+    /// Closes the gate for good; idempotent. Open work continues.
     pub fn close(&self) {
         self.hinge.state.fetch_or(CLOSED, Ordering::AcqRel);
     }
 
-    /// Tells whether the gate was closed.
+    /// Whether the gate is closed.
     pub fn is_closed(&self) -> bool {
         self.hinge.state.load(Ordering::Acquire) & CLOSED != 0
     }
 
-    /// Returns how many passes are out.
+    /// Returns the number of open passes.
     pub fn open(&self) -> usize {
         self.hinge.state.load(Ordering::Acquire) / PASS
     }
 
-    /// Waits until no pass is out, `grace` at most; true if so.
-    ///
-    /// On a gate that is still open the answer holds only for the moment; close it first.
-    ///
+    /// Waits until no pass is open, `grace` at most; true if so. Close the gate first, or the answer holds only for the moment.
     /// # Cancel safety
-    ///
     /// Changes nothing; call it again.
     pub async fn drained(&self, grace: Duration) -> bool {
         tokio::time::timeout(grace, self.emptied()).await.is_ok() || self.open() == 0
@@ -73,7 +67,7 @@ impl Gate {
 
     async fn emptied(&self) {
         loop {
-            // Listen before the look: the last pass may be dropped between the look and the wait.
+            // Subscribe before the check: the last pass may be dropped between check and wait.
             let emptied = self.hinge.empty.notified();
             if self.open() == 0 {
                 return;
@@ -83,7 +77,7 @@ impl Gate {
     }
 }
 
-impl Drop for Pass {
+impl Drop for GatePass {
     fn drop(&mut self) {
         let before = self.hinge.state.fetch_sub(PASS, Ordering::AcqRel);
         if before / PASS == 1 {

@@ -1,18 +1,18 @@
-//! How often a thing may be restarted, how long to wait before, and when failures are a storm.
+//! Restart budgets with backoff, and detection of mass failures.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The restart limit and the backoff of one child.
+/// Restart limit and backoff of one child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Intensity {
-    /// Restarts that one window admits.
+    /// Most restarts in one window.
     pub max: u32,
     /// Length of the sliding window.
     pub within: Duration,
-    /// Ceiling of the first delay; each further one doubles.
+    /// Ceiling of the first delay; it doubles with each restart.
     pub first: Duration,
     /// Ceiling of every delay.
     pub cap: Duration,
@@ -29,50 +29,48 @@ impl Default for Intensity {
     }
 }
 
-/// The answer of a [`RestartBudget`].
+/// Decision of a [`RestartBudget`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RestartDecision {
     /// Restart after this delay.
     After(Duration),
     /// The window is full: do not restart.
     Exhausted,
 }
 
-/// The restarts of one child; siblings never share one.
+/// Restarts of one child.
 #[derive(Debug, Clone)]
 pub struct RestartBudget {
     intensity: Intensity,
-    /// Admitted restarts that are still in the window, oldest first.
+    /// Admitted restarts in the window, oldest first.
     admitted: VecDeque<Instant>,
-    /// How often the delay has doubled since the child was last healthy for a whole window.
+    /// Doublings of the delay since the child was last healthy for a whole window.
     doublings: u32,
 }
 
 impl RestartBudget {
-    /// Opens a budget without restarts.
+    /// Creates an unused budget.
     pub fn new(intensity: Intensity) -> Self {
         Self { intensity, admitted: VecDeque::new(), doublings: 0 }
     }
 
-    /// Admits a restart at `now`, or says that the window is full.
+    /// Admits a restart at `now`, unless the window is full. A refused restart is not counted.
     ///
-    /// A restart leaves the window when it is exactly `within` old. A refused one is not counted. The delay is full
-    /// jitter: `jitter` (0 to 1, drawn by the caller from its seeded source) of the present ceiling; anything that is
-    /// not a number counts as 1. A `now` before the last one ages nothing, so that a clock that steps back grants
-    /// nothing.
-    pub fn admit(&mut self, now: Instant, jitter: f64) -> Verdict {
+    /// The delay is the current ceiling times `jitter` (0 to 1, drawn by the caller; not a number counts as 1). A clock that steps back
+    /// ages nothing, and so grants nothing.
+    pub fn admit(&mut self, now: Instant, jitter: f64) -> RestartDecision {
         forget_older(&mut self.admitted, now, self.intensity.within);
         if self.admitted.is_empty() {
             self.doublings = 0;
         }
         if self.admitted.len() as u64 >= u64::from(self.intensity.max) {
-            return Verdict::Exhausted;
+            return RestartDecision::Exhausted;
         }
         self.admitted.push_back(now);
         let ceiling = self.ceiling();
         self.doublings = self.doublings.saturating_add(1);
         let share = if jitter.is_finite() { jitter.clamp(0.0, 1.0) } else { 1.0 };
-        Verdict::After(ceiling.mul_f64(share))
+        RestartDecision::After(ceiling.mul_f64(share))
     }
 
     /// Returns how many more restarts the window at `now` would admit.
@@ -88,10 +86,10 @@ impl RestartBudget {
     }
 }
 
-/// How many failures, in how long, one supervisor takes for granted.
+/// Failures of one supervisor that are not a storm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StormLimit {
-    /// Failures that one window takes without being a storm.
+    /// Most failures in one window.
     pub max: u32,
     /// Length of the sliding window.
     pub within: Duration,
@@ -103,7 +101,7 @@ impl Default for StormLimit {
     }
 }
 
-/// Tells a mass failure from single ones, per supervisor.
+/// Detector of mass failures under one supervisor.
 #[derive(Debug, Clone, Default)]
 pub struct Storm {
     limit: StormLimit,
@@ -111,14 +109,12 @@ pub struct Storm {
 }
 
 impl Storm {
-    /// Opens a calm window.
+    /// Creates an empty window.
     pub fn new(limit: StormLimit) -> Self {
         Self { limit, failures: VecDeque::new() }
     }
 
-    /// Notes a failure at `now`; true if there were more than `max` within the window.
-    ///
-    /// Every failure counts, so it stays true until fewer fail; it holds `max` times at most, however many fail.
+    /// Records a failure at `now`; true if the window holds more than `max`.
     pub fn note(&mut self, now: Instant) -> bool {
         forget_older(&mut self.failures, now, self.limit.within);
         let full = self.failures.len() as u64 >= u64::from(self.limit.max);

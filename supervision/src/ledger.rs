@@ -1,4 +1,4 @@
-//! How many spawns a root run has used, and how many it has left.
+//! Spawn limits of root runs.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,17 +7,16 @@ use std::sync::Arc;
 
 use crate::locked::Locked;
 
-/// The spawn accounts of all root runs (cheap clone, one shared ledger).
+/// Spawn accounts of all root runs (cheap clone, shared state).
 ///
-/// What is granted here is recorded by the caller; after a crash the recount from its records is the truth and comes
-/// back by [`Ledger::restore`].
+/// The caller records its grants; after a crash it recounts its records and calls [`Ledger::restore`].
 pub struct Ledger<R> {
     book: Arc<Locked<Book<R>>>,
 }
 
 struct Book<R> {
     accounts: HashMap<R, Account>,
-    /// Number of the next account; tells a reopened account from the one that an old grant was taken from.
+    /// Number of the next account; tells a reopened account from the one of an old grant.
     next: u64,
 }
 
@@ -28,7 +27,7 @@ struct Account {
     reserved: u32,
 }
 
-/// Spawns that were granted together; dropping it gives them back.
+/// Spawns that were granted together; a drop returns them.
 #[must_use = "dropping the grants gives them back"]
 pub struct SpawnGrants<R: Copy + Eq + Hash> {
     book: Arc<Locked<Book<R>>>,
@@ -58,14 +57,12 @@ impl<R> fmt::Debug for Ledger<R> {
 }
 
 impl<R: Copy + Eq + Hash> Ledger<R> {
-    /// Opens a ledger without accounts.
+    /// Creates a ledger without accounts.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Reserves up to `n` spawns for `root`, whose limit is `limit`, used and reserved ones together.
-    ///
-    /// What does not fit is refused at once, never queued: a limit is an answer for the model, not a wait.
+    /// Reserves up to `n` spawns for `root`, whose `limit` counts used and reserved ones. The rest is refused at once, never queued.
     pub fn reserve_spawns(&self, root: R, n: u32, limit: u32) -> SpawnGrants<R> {
         let mut book = self.book.lock();
         let account = book.account(root);
@@ -84,9 +81,7 @@ impl<R: Copy + Eq + Hash> Ledger<R> {
         }
     }
 
-    /// Sets what `root` has used, as recounted from records after a start.
-    ///
-    /// Grants that are still out were taken from the account before it; they neither add to nor take from this one.
+    /// Sets what `root` has used, as recounted from records after a start. Older grants belong to the account before it.
     pub fn restore(&self, root: R, used: u32) {
         let mut book = self.book.lock();
         let number = book.number();
@@ -98,12 +93,12 @@ impl<R: Copy + Eq + Hash> Ledger<R> {
         self.book.lock().accounts.remove(&root);
     }
 
-    /// Returns the spawns that `root` has committed.
+    /// Returns the committed spawns of `root`.
     pub fn used(&self, root: R) -> u32 {
         self.book.lock().accounts.get(&root).map_or(0, |account| account.used)
     }
 
-    /// Returns the spawns that `root` has reserved and neither committed nor given back.
+    /// Returns the spawns that `root` has reserved and not committed.
     pub fn reserved(&self, root: R) -> u32 {
         self.book.lock().accounts.get(&root).map_or(0, |account| account.reserved)
     }
@@ -113,7 +108,7 @@ impl<R: Copy + Eq + Hash> Ledger<R> {
         self.book.lock().accounts.len()
     }
 
-    /// Tells whether no account is open.
+    /// Whether no account is open.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -132,28 +127,28 @@ impl<R: Copy + Eq + Hash> Book<R> {
 }
 
 impl<R: Copy + Eq + Hash> SpawnGrants<R> {
-    /// Returns how many spawns were granted.
+    /// Returns the number of granted spawns.
     pub fn granted(&self) -> u32 {
         self.granted
     }
 
-    /// Returns how many of the wanted spawns were refused.
+    /// Returns the number of refused spawns.
     pub fn refused(&self) -> u32 {
         self.refused
     }
 
-    /// Returns how many spawns were left to others when these had been granted.
+    /// Returns how many spawns remained after this grant.
     pub fn remaining(&self) -> u32 {
         self.remaining
     }
 
-    /// Keeps all granted spawns: they count as used from now on.
+    /// Counts all granted spawns as used.
     pub fn commit(self) {
         let kept = self.granted;
         self.commit_some(kept);
     }
 
-    /// Keeps `kept` of the granted spawns and gives the rest back.
+    /// Counts `kept` of the granted spawns as used and returns the rest.
     pub fn commit_some(mut self, kept: u32) {
         let kept = kept.min(self.granted);
         self.settle(kept);

@@ -1,11 +1,11 @@
-//! A mutex whose critical sections run no foreign code, so that poison carries no news.
+//! Mutex that ignores poison.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A value behind a mutex that ignores poison.
+/// Value behind a mutex that ignores poison.
 ///
-/// Poison says that a holder panicked half-way. Our sections call nothing of the caller's but `Eq`, `Ord` and `Hash`
-/// of plain ids; refusing every later release because of it would turn one panic into a stuck runtime.
+/// Critical sections call no foreign code but `Eq`, `Ord` and `Hash` of plain ids. Refusing every later release would turn one panic into
+/// a stuck runtime.
 #[derive(Debug, Default)]
 pub(crate) struct Locked<T>(Mutex<T>);
 

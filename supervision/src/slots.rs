@@ -1,4 +1,4 @@
-//! Who may run now: a global bound, a bound per root, and a queue that is fair between roots.
+//! Run slots: a global bound, a bound per root, and a queue that is fair between roots.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,38 +10,37 @@ use tokio::time::Instant;
 
 use crate::locked::Locked;
 
-mod lane;
 mod pools;
 mod queue;
+mod root_queue;
 
-pub use pools::{SlotPools, Whose};
+pub use pools::{PoolKind, SlotPools};
 
 use queue::Queue;
 
-/// Why a slot is wanted; the order is the order of service.
+/// Reason for a request; the order is the order of service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// A run that gave its slot back while it waited and wants to go on.
-    Again,
+    /// A run that returned its slot while it waited, and resumes.
+    Resume,
     /// A run that has not run yet.
     Start,
 }
 
-/// The slots of one runtime (cheap clone, one shared pool): `R` names a root, `T` a ticket in the queue.
+/// Slots of one runtime (cheap clone, shared state): `R` names a root, `T` a ticket in the queue.
 ///
-/// Free slots go to re-admissions first, then to new starts; within a class one to each root in turn, the root that
-/// was served longest ago first; within a root in the order of request. A root at its bound is passed over and keeps
-/// its turn. The queue has no bound of its own: whoever admits work bounds it. Every operation takes logarithmic
-/// time, [`Slots::queue_position`] nearly so.
+/// Resumed runs come first. Within a class, roots take turns, the root served longest ago first; within a root, the order of request. A
+/// root at its bound keeps its turn. The queue is unbounded: the caller bounds its work. Operations take logarithmic time,
+/// [`Slots::queue_position`] nearly so.
 pub struct Slots<R: Root, T: Ticket> {
     inner: Arc<Inner<R, T>>,
 }
 
-/// What a root key must be; implemented by everything that is.
+/// Bounds of a root key.
 pub trait Root: Copy + Eq + Hash + Ord + Send + Sync + 'static {}
 impl<R: Copy + Eq + Hash + Ord + Send + Sync + 'static> Root for R {}
 
-/// What a ticket must be; implemented by everything that is.
+/// Bounds of a ticket.
 pub trait Ticket: Copy + Eq + Hash + Ord + Send + 'static {}
 impl<T: Copy + Eq + Hash + Ord + Send + 'static> Ticket for T {}
 
@@ -54,19 +53,17 @@ struct Inner<R: Root, T: Ticket> {
 
 struct Pool<R: Root, T: Ticket> {
     queue: Queue<R, T>,
-    /// Granted under the lock, not yet handed over.
     outgoing: VecDeque<(R, T)>,
-    /// Somebody is handing over. Whoever releases meanwhile only adds to `outgoing`, so that a callback that drops
-    /// its slot does not nest another hand-over on its own stack.
+    /// A hand-over is running. Releases meanwhile only add to `outgoing`, so that a callback that drops its slot does not recurse.
     handing_over: bool,
 }
 
-/// The right to run; dropping it returns it, once, and hands it to whoever is next.
+/// Right to run; a drop returns it, and hands it to the next ticket.
 ///
 /// Never drop one while holding a lock that `on_grant` takes: the drop may call it.
 #[must_use = "dropping the slot returns it at once"]
 pub struct Slot {
-    /// Taken by the drop. Behind a trait, so that holders need not name the keys.
+    /// Taken by the drop. A trait object, so that holders need not name the keys.
     returns: Option<Box<dyn Return>>,
 }
 
@@ -98,25 +95,23 @@ impl fmt::Debug for Slot {
 }
 
 impl<R: Root, T: Ticket> Slots<R, T> {
-    /// Opens a pool of `global` slots.
+    /// Creates a pool of `global` slots.
     ///
-    /// `on_grant` is called with every slot that was not given at once, in the order of the grants, one at a time,
-    /// outside the lock, by whichever thread releases: it must be short and must not block. It may drop the slot and
-    /// may call everything here. A panic in it is logged, returns the slot and costs no other ticket.
+    /// `on_grant` receives each slot that was not given at once: in order, one at a time, outside the lock, on the releasing thread. It
+    /// must not block. It may drop the slot and call everything here. A panic in it is logged and returns the slot.
     pub fn new(global: usize, on_grant: Arc<dyn Fn(T, Slot) + Send + Sync>) -> Self {
         let pool = Pool { queue: Queue::new(global), outgoing: VecDeque::new(), handing_over: false };
         Self { inner: Arc::new(Inner { pool: Locked::new(pool), on_grant }) }
     }
 
-    /// Gives a slot at once, or queues the ticket and later calls `on_grant(ticket, slot)`.
+    /// Returns a slot at once, or queues the ticket and later calls `on_grant(ticket, slot)`.
     ///
-    /// `per_root` is the bound of this root from now on, for what it has queued too; a lower one takes nothing back.
-    /// With a bound of zero the ticket waits until it is raised or withdrawn. A ticket that is queued already keeps
-    /// its place and its class.
+    /// `per_root` replaces the bound of this root, for its queued tickets too; a lower one takes no slot back, and zero blocks until
+    /// raised. A queued ticket keeps its position and its class.
     pub fn request(&self, root: R, ticket: T, class: Class, per_root: u32) -> Option<Slot> {
         let mut pool = self.inner.pool.lock();
         let mut granted = pool.queue.request(root, ticket, class, per_root, Instant::now());
-        // A raised bound may admit older tickets of this root before it; they go the usual way.
+        // A raised bound may admit older tickets of this root first; they take the usual path.
         let mine = granted.iter().position(|(_, other)| *other == ticket);
         if let Some(mine) = mine {
             granted.remove(mine);
@@ -126,9 +121,9 @@ impl<R: Root, T: Ticket> Slots<R, T> {
         mine.map(|_| Inner::slot(&self.inner, root))
     }
 
-    /// Takes a ticket out of the queue; true if it was there, and then it is never granted.
+    /// Removes a ticket from the queue; true if it was queued, and then it is never granted.
     ///
-    /// False: its slot was granted, and comes or came by `on_grant`; or it was never queued.
+    /// False: its slot was granted, and `on_grant` has it or receives it; or it was never queued.
     pub fn withdraw(&self, ticket: T) -> bool {
         self.inner.pool.lock().queue.withdraw(ticket)
     }
@@ -148,17 +143,17 @@ impl<R: Root, T: Ticket> Slots<R, T> {
         self.inner.pool.lock().queue.in_use_of(root)
     }
 
-    /// Returns how many tickets of the same root are served before this one, or nothing if it is not queued.
+    /// Returns how many tickets of its root precede this one; `None` if it is not queued.
     pub fn queue_position(&self, ticket: T) -> Option<usize> {
         self.inner.pool.lock().queue.position(ticket)
     }
 
-    /// Returns since when no slot of its root was granted while this ticket is queued, or nothing if it is not.
+    /// Returns since when its root received no slot while this ticket was queued; `None` if it is not queued.
     pub fn unserved_since(&self, ticket: T) -> Option<Instant> {
         self.inner.pool.lock().queue.unserved_since(ticket)
     }
 
-    /// Returns when `root` was last granted a slot; known as long as it has a slot in use or a ticket queued.
+    /// Returns when `root` last received a slot; known while it uses a slot or has a queued ticket.
     pub fn last_grant(&self, root: R) -> Option<Instant> {
         self.inner.pool.lock().queue.last_grant(root)
     }
@@ -169,7 +164,7 @@ impl<R: Root, T: Ticket> Inner<R, T> {
         Slot { returns: Some(Box::new(Held { inner: Arc::clone(inner), root })) }
     }
 
-    /// Hands over what is outgoing, unless somebody does so already.
+    /// Hands over outgoing slots, unless a hand-over is running.
     fn hand_over<'a>(self: &'a Arc<Self>, mut pool: MutexGuard<'a, Pool<R, T>>) {
         if pool.handing_over {
             return;
@@ -178,7 +173,7 @@ impl<R: Root, T: Ticket> Inner<R, T> {
             pool.handing_over = true;
             drop(pool);
             let slot = Self::slot(self, root);
-            // A slot may be dropped by a panic; a second panic out of its drop would end the process.
+            // A panic may drop a slot; a second panic inside that drop would abort the process.
             if catch_unwind(AssertUnwindSafe(|| (self.on_grant)(ticket, slot))).is_err() {
                 tracing::error!("the grant callback panicked; its slot is returned");
             }

@@ -15,35 +15,33 @@ mod shard;
 use roster::{Roster, Seat, Seating};
 use shard::Shard;
 
-/// The most children that one shard may have: ractor detaches the children of a dying parent under one process-wide
-/// lock, about 50 ns each.
+/// Most children of one shard: ractor detaches the children of a dying parent under one process-wide lock, about 50 ns each.
 pub const SHARD_MAX: usize = 2_000;
 
-/// One actor's end, told once.
+/// End of one actor, reported once.
 ///
-/// It may arrive before the last message that the actor cast: ractor handles supervision before messages. Never
-/// conclude from it that no result is coming. The actor's state has been dropped, except after `Failed`, where the
-/// actor's own task drops it about now.
+/// It may arrive before the last message that the actor cast: ractor handles supervision before messages. Never conclude from it that no
+/// result follows. The actor's state has been dropped, except after `Failed`, where the actor's task drops it concurrently.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exit {
     /// The actor that ended.
     pub actor: ActorId,
-    /// How it ended.
-    pub how: How,
+    /// The reason.
+    pub how: ExitReason,
 }
 
-/// How an actor ended.
+/// Reason of an actor's end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum How {
-    /// By a stop or a drain.
+pub enum ExitReason {
+    /// A stop or a drain.
     Stopped,
-    /// By a kill. A stop with the reason `killed` looks the same to ractor; do not use it.
+    /// A kill. Do not stop with the reason `killed`: ractor reports it the same.
     Killed,
-    /// By a panic, an error, or the loss of its task; with what it said.
+    /// A panic, an error, or the loss of its task; with the message.
     Failed(String),
 }
 
-/// A shard whose children fail faster than its storm limit; told once when the storm begins.
+/// Shard whose children fail faster than its storm limit; reported once when the storm begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StormSeen {
     /// Number of the shard.
@@ -52,7 +50,7 @@ pub struct StormSeen {
     pub limit: StormLimit,
 }
 
-/// Why supervisors were not started.
+/// Error of [`Supervisors::start`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
     /// The number of children per shard is out of range.
@@ -60,43 +58,43 @@ pub enum StartError {
     Shard(usize),
 }
 
-/// Why an actor was not started. No [`Exit`] follows.
+/// Error of [`Supervisors::spawn`]. No [`Exit`] follows.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpawnError {
-    /// The supervisors are being shut down.
+    /// The supervisors are shutting down.
     #[error("the supervisors are shutting down; nothing is started any more")]
     Closing,
     /// The actor's `pre_start` failed or panicked.
     #[error("the actor did not start: {0}")]
     Start(String),
-    /// A further shard was needed and did not start.
+    /// A new shard did not start.
     #[error("no supervisor had room and another one did not start: {0}")]
     Shard(String),
 }
 
-/// Where ends are reported.
+/// Receiver of ends.
 pub type ExitSink = Arc<dyn Fn(Exit) + Send + Sync>;
 
-/// Where storms are reported.
+/// Receiver of storms.
 pub type StormSink = Arc<dyn Fn(StormSeen) + Send + Sync>;
 
-/// Supervisors that take actors in and report their ends (cheap clone, one shared set).
+/// Supervisors of actors (cheap clone, shared state).
 ///
-/// They restart nothing: the owner of the sink decides, and spawns anew. Dropping the last clone kills everything
-/// that is left, without reports; [`Supervisors::shutdown`] is the orderly way.
+/// They restart nothing: the receiver of ends decides. Dropping the last clone kills all actors without reports; use
+/// [`Supervisors::shutdown`] first.
 #[derive(Clone)]
 pub struct Supervisors {
-    house: Arc<House>,
+    shared: Arc<Shared>,
 }
 
-struct House {
+struct Shared {
     roster: Arc<Roster>,
     sink: ExitSink,
     on_storm: StormSink,
     limit: StormLimit,
-    /// Only one caller adds a shard at a time: a burst of spawns must not open one each.
+    /// One caller adds a shard at a time: a burst of spawns must not open one each.
     adding: tokio::sync::Mutex<()>,
-    /// The grace is over: what still starts is not waited for.
+    /// The grace period is over: starting actors are not awaited.
     killing: CancellationToken,
 }
 
@@ -107,24 +105,19 @@ impl fmt::Debug for Supervisors {
 }
 
 impl Supervisors {
-    /// Opens supervisors with `shard` children each at most; shards are started as they are needed.
+    /// Creates supervisors with at most `shard` children each; shards start on demand.
     ///
-    /// `sink` is called inside the shard and must neither block nor take long; a panic in it is logged and harms
-    /// nobody. A storm is only logged; use [`Supervisors::start_with`] to hear of it.
-    ///
+    /// `sink` runs inside the shard and must not block; a panic in it is logged. Storms are only logged: see [`Supervisors::start_with`].
     /// # Errors
-    ///
     /// If `shard` is zero or above [`SHARD_MAX`].
     pub fn start(shard: usize, sink: ExitSink) -> Result<Self, StartError> {
         Self::start_with(shard, sink, StormLimit::default(), Arc::new(|_| {}))
     }
 
-    /// Opens supervisors that also report when more than `limit` children of one shard failed.
+    /// Creates supervisors that also report when more than `limit` children of one shard fail. A kill does not count.
     ///
-    /// A kill is no failure. `on_storm` follows the rules of `sink` and is called before it.
-    ///
+    /// `on_storm` follows the rules of `sink` and is called before it.
     /// # Errors
-    ///
     /// If `shard` is zero or above [`SHARD_MAX`].
     pub fn start_with(
         shard: usize,
@@ -135,7 +128,7 @@ impl Supervisors {
         if shard == 0 || shard > SHARD_MAX {
             return Err(StartError::Shard(shard));
         }
-        let house = House {
+        let shared = Shared {
             roster: Arc::new(Roster::new(shard)),
             sink,
             on_storm,
@@ -143,34 +136,29 @@ impl Supervisors {
             adding: tokio::sync::Mutex::new(()),
             killing: CancellationToken::new(),
         };
-        Ok(Self { house: Arc::new(house) })
+        Ok(Self { shared: Arc::new(shared) })
     }
 
     /// Starts an actor under a shard with room; its `pre_start` runs inside this call.
     ///
-    /// After `Ok` exactly one [`Exit`] follows, possibly before this returns. If a shutdown began meanwhile, the
-    /// actor is told to stop at once.
-    ///
+    /// After `Ok` exactly one [`Exit`] follows, possibly before this returns. If a shutdown began meanwhile, the actor stops at once.
     /// # Errors
-    ///
     /// See [`SpawnError`]; no actor is left and no [`Exit`] follows.
-    ///
     /// # Cancel safety
-    ///
-    /// Dropping the future while `pre_start` runs drops the actor; no [`Exit`] follows.
+    /// Dropping the future during `pre_start` drops the actor; no [`Exit`] follows.
     pub async fn spawn<A: Actor>(&self, actor: A, args: A::Arguments) -> Result<ActorRef<A::Msg>, SpawnError> {
-        let seat = self.house.seat().await?;
+        let seat = self.shared.seat().await?;
         let started = tokio::select! {
             biased;
             started = seat.cell.spawn_linked(None, actor, args) => started,
-            () = self.house.killing.cancelled() => return Err(SpawnError::Closing),
+            () = self.shared.killing.cancelled() => return Err(SpawnError::Closing),
         };
         let (actor, _task) = started.map_err(|error| SpawnError::Start(said(&error)))?;
         seat.keep();
-        // A shutdown that began while we started may have listed its children before we were one of them.
-        if self.house.killing.is_cancelled() {
+        // A concurrent shutdown may have listed its children before this one was linked.
+        if self.shared.killing.is_cancelled() {
             actor.kill();
-        } else if self.house.roster.is_closing() {
+        } else if self.shared.roster.is_closing() {
             drain(&actor);
         }
         Ok(actor)
@@ -178,36 +166,33 @@ impl Supervisors {
 
     /// Returns the number of actors that are starting, or running and not reported yet.
     pub fn live(&self) -> usize {
-        self.house.roster.live()
+        self.shared.roster.live()
     }
 
     /// Returns the number of shards.
     pub fn shards(&self) -> usize {
-        self.house.roster.shards().len()
+        self.shared.roster.shards().len()
     }
 
-    /// Refuses new actors, drains the others, kills what is left after `grace`, then ends the shards; idempotent.
+    /// Refuses new actors, drains the others, kills the rest after `grace`, then ends the shards; idempotent.
     ///
-    /// It returns when none of the actors is alive and every [`Exit`] has been reported. Draining lets an actor
-    /// handle what it has queued and run its `post_stop`. There is no order among the children: whoever needs one
-    /// (owned before owners) ends them in that order first. A kill takes effect at the actor's next await; one that
-    /// never awaits holds this call up, since saying that it is dead would be wrong.
-    ///
+    /// It returns when every actor has ended and every [`Exit`] was reported. A drain handles queued messages and runs `post_stop`. The
+    /// order among children is undefined: to end owned actors before owners, end them first. A kill takes effect at the actor's next
+    /// await; an actor that never awaits blocks this call.
     /// # Cancel safety
-    ///
-    /// What has been refused, drained or killed stays so; call it again.
+    /// Completed steps remain; call it again.
     pub async fn shutdown(&self, grace: Duration) {
-        let roster = &self.house.roster;
+        let roster = &self.shared.roster;
         roster.close();
         let mut children = self.children();
         children.iter().for_each(drain);
         if tokio::time::timeout(grace, roster.emptied()).await.is_err() {
-            self.house.killing.cancel();
+            self.shared.killing.cancel();
             children = self.children();
             children.iter().for_each(ActorCell::kill);
             roster.emptied().await;
         }
-        // Everything is reported; the last instructions of an actor run just after its report.
+        // The last instructions of an actor run just after its report.
         for actor in children {
             stopped(&actor).await;
         }
@@ -218,14 +203,14 @@ impl Supervisors {
     }
 
     fn children(&self) -> Vec<ActorCell> {
-        let mut children: Vec<_> = self.house.roster.shards().iter().flat_map(ActorCell::get_children).collect();
-        // In the order of their start: ractor keeps them in none, and a run that is repeated shall be the same.
+        let mut children: Vec<_> = self.shared.roster.shards().iter().flat_map(ActorCell::get_children).collect();
+        // Sorted by start, so that a repeated run is the same: ractor has no order.
         children.sort_unstable_by_key(ActorCell::get_id);
         children
     }
 }
 
-impl House {
+impl Shared {
     async fn seat(&self) -> Result<Seat, SpawnError> {
         loop {
             match self.roster.seat() {
@@ -241,7 +226,7 @@ impl House {
     }
 
     async fn add_shard(&self) -> Result<(), SpawnError> {
-        let watch = shard::Watch::new(Arc::clone(&self.roster), &self.sink, &self.on_storm, self.limit);
+        let watch = shard::ShardState::new(Arc::clone(&self.roster), &self.sink, &self.on_storm, self.limit);
         let number = watch.number();
         let (shard, _task) = Actor::spawn(None, Shard, watch).await.map_err(|error| SpawnError::Shard(said(&error)))?;
         self.roster.opened(number, shard.get_cell());
@@ -249,7 +234,7 @@ impl House {
     }
 }
 
-impl Drop for House {
+impl Drop for Shared {
     fn drop(&mut self) {
         for shard in self.roster.shards() {
             shard.kill();
@@ -258,7 +243,7 @@ impl Drop for House {
 }
 
 fn drain(actor: &ActorCell) {
-    // Refused only by an actor that is ending already.
+    // Only an actor that is already ending refuses.
     if actor.drain().is_err() {
         tracing::trace!("an actor was ending before it was drained");
     }

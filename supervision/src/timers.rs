@@ -1,4 +1,4 @@
-//! Many deadlines, one task: armed and disarmed on every run, fired rarely.
+//! Many deadlines in one task: armed and disarmed on every run, fired rarely.
 
 use std::fmt;
 use std::hash::Hash;
@@ -12,19 +12,18 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::locked::Locked;
 
-mod fold;
+mod hash;
 mod wheel;
 
 use wheel::{Tick, Wheel};
 
-/// The longest single sleep: keeps far deadlines inside what the clock can express.
+/// Longest single sleep, within the range of the clock.
 const LONGEST_SLEEP: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A set of keyed deadlines with one task that calls `on_due` (cheap clone; dropping the last one ends the task).
+/// Keyed deadlines with one task that calls `on_due` (cheap clone; dropping the last one ends the task).
 ///
-/// A key never fires early. It fires at most one tick (5 ms) late, plus the millisecond that tokio's clock rounds by
-/// and what the callbacks before it take. Keys that are due together fire in the order of their deadlines, then of
-/// the keys.
+/// A key never fires early, and at most one tick (5 ms) late, plus tokio's rounding to a millisecond and the callbacks before it. Keys
+/// due together fire in the order of their deadlines, then of the keys.
 pub struct Timers<K> {
     shared: Arc<Shared<K>>,
     ended: CancellationToken,
@@ -39,8 +38,8 @@ struct Shared<K> {
 
 struct Bed<K> {
     wheel: Wheel<K>,
-    /// The tick that the task sleeps for. Only an earlier one wakes it; while it is awake this is the first tick of
-    /// all, since it looks again before it sleeps.
+    /// The tick that the task sleeps for; only an earlier one wakes it. While awake it is the first tick of all: the task checks again
+    /// before it sleeps.
     asleep_until: Tick,
     ended: bool,
 }
@@ -60,8 +59,7 @@ impl<K> fmt::Debug for Timers<K> {
 impl<K: Copy + Eq + Hash + Ord + Send + 'static> Timers<K> {
     /// Starts the task; call it inside a tokio runtime.
     ///
-    /// `on_due` runs in that task, one key at a time: it must be short and must not block. It may arm and disarm. A
-    /// panic in it is logged and costs no other key.
+    /// `on_due` runs in that task, one key at a time: it must not block. It may arm and disarm. A panic in it is logged.
     pub fn start(on_due: Arc<dyn Fn(K) + Send + Sync>) -> Self {
         let bed = Bed { wheel: Wheel::new(), asleep_until: Tick::FIRST, ended: false };
         let shared = Arc::new(Shared { origin: Instant::now(), bed: Locked::new(bed), earlier: Notify::new() });
@@ -70,7 +68,7 @@ impl<K: Copy + Eq + Hash + Ord + Send + 'static> Timers<K> {
         Self { shared, _end: Arc::new(ended.clone().drop_guard()), ended }
     }
 
-    /// Arms `key` to fire `after` from now; a key that is armed already moves there.
+    /// Arms `key` to fire `after` from now; an armed key moves there.
     pub fn arm(&self, key: K, after: Duration) {
         let due = nanos(self.shared.origin.elapsed().saturating_add(after));
         let mut bed = self.shared.bed.lock();
@@ -78,7 +76,7 @@ impl<K: Copy + Eq + Hash + Ord + Send + 'static> Timers<K> {
             return;
         }
         let tick = bed.wheel.arm(key, due);
-        // The task is told once: the next caller compares with this tick already.
+        // Wakes the task once: the next caller compares with this tick already.
         let wake = tick < bed.asleep_until;
         if wake {
             bed.asleep_until = tick;
@@ -89,12 +87,12 @@ impl<K: Copy + Eq + Hash + Ord + Send + 'static> Timers<K> {
         }
     }
 
-    /// Disarms `key`; true if it was armed, and then it does not fire. False: it has fired or is firing right now.
+    /// Disarms `key`; true if it was armed, and then it does not fire. False: it fired or is firing.
     pub fn disarm(&self, key: &K) -> bool {
         self.shared.bed.lock().wheel.disarm(key)
     }
 
-    /// Tells whether `key` is armed, and has not fired yet.
+    /// Whether `key` is armed and has not fired.
     pub fn is_armed(&self, key: &K) -> bool {
         self.shared.bed.lock().wheel.contains(key)
     }
@@ -104,8 +102,7 @@ impl<K: Copy + Eq + Hash + Ord + Send + 'static> Timers<K> {
         self.shared.bed.lock().wheel.len()
     }
 
-    /// Disarms everything and ends the task; idempotent. Nothing fires once it has returned, but for a callback that
-    /// is running right now.
+    /// Disarms everything and ends the task; idempotent. Afterwards nothing fires, except a callback that is running.
     pub fn shutdown(&self) {
         let mut bed = self.shared.bed.lock();
         bed.ended = true;
@@ -155,10 +152,10 @@ impl<K: Copy + Eq + Hash + Ord + Send> Shared<K> {
             bed.wheel.due(now)
         };
         for key in due {
-            // Still due? A callback before this one, or another thread, may have disarmed it or moved it on.
+            // A callback before this one, or another thread, may have disarmed or moved it.
             let still = self.bed.lock().wheel.take_due(&key, now);
             if still && catch_unwind(AssertUnwindSafe(|| on_due(key))).is_err() {
-                tracing::error!("the callback of a timer panicked; the other timers go on");
+                tracing::error!("the callback of a timer panicked: the other timers continue");
             }
         }
     }

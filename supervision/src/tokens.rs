@@ -1,4 +1,4 @@
-//! One cancellation token per run, hung below its owner's: firing one fires all that it owns.
+//! Cancellation tokens along ownership: firing one fires all that it owns.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -10,20 +10,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::locked::Locked;
 
-/// The tokens of all open keys, along ownership (cheap clone, one shared tree).
+/// Tokens of all open keys (cheap clone, shared state).
 ///
-/// Every key has a token of its own: many children on one hot parent share its mutex, and only a token of its own can
-/// fire one subtree and no sibling.
+/// Every key has its own token: only that can fire one subtree and no sibling.
 pub struct TokenTree<K> {
     tokens: Arc<Locked<HashMap<K, Open<K>>>>,
 }
 
-/// An open key.
 struct Open<K> {
     token: CancellationToken,
-    /// Its owner, where it has one.
     owner: Option<K>,
-    /// The topmost owner above it: itself, where it has none.
     root: K,
 }
 
@@ -46,21 +42,21 @@ impl<K> fmt::Debug for TokenTree<K> {
 }
 
 impl<K: Copy + Eq + Hash + Send> TokenTree<K> {
-    /// Opens an empty tree.
+    /// Creates an empty tree.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Opens `key` below `owner` and returns its token; a key that is open already keeps the one it has.
+    /// Opens `key` below `owner` and returns its token; an open key keeps its token.
     ///
-    /// If the owner is unknown (closed meanwhile) or has fired, the token is cancelled from the start: a run that is
-    /// born in the window between its owner's cancel and its own birth ends without effects.
+    /// If the owner is unknown (closed meanwhile) or has fired, the token starts cancelled: a run that is born while its owner is
+    /// cancelled ends without effects.
     pub fn open(&self, key: K, owner: Option<K>) -> CancellationToken {
         let mut tokens = self.tokens.lock();
         let (token, root) = match owner.map(|owner| (owner, tokens.get(&owner))) {
             None => (CancellationToken::new(), key),
-            // The child registers under the owner's own lock: a fire that runs now either sees the child or leaves
-            // the owner cancelled, and then the child is born cancelled.
+            // The child registers under the owner's lock: a concurrent fire either sees the child, or leaves the owner cancelled and so
+            // the child.
             Some((_, Some(owner))) => (owner.token.child_token(), owner.root),
             Some((owner, None)) => (cancelled(), owner),
         };
@@ -70,17 +66,17 @@ impl<K: Copy + Eq + Hash + Send> TokenTree<K> {
         }
     }
 
-    /// Returns the topmost owner above an open key: the key itself, where it has none.
+    /// Returns the topmost owner of an open key, or the key itself.
     pub fn root(&self, key: &K) -> Option<K> {
         self.tokens.lock().get(key).map(|open| open.root)
     }
 
-    /// Returns the owner of an open key, if it has one.
+    /// Returns the owner of an open key, if any.
     pub fn owner(&self, key: &K) -> Option<K> {
         self.tokens.lock().get(key).and_then(|open| open.owner)
     }
 
-    /// Opens `key` below nobody: only firing itself cancels it.
+    /// Opens `key` without an owner: only firing itself cancels it.
     pub fn open_detached(&self, key: K) -> CancellationToken {
         self.open(key, None)
     }
@@ -90,9 +86,9 @@ impl<K: Copy + Eq + Hash + Send> TokenTree<K> {
         self.tokens.lock().get(key).map(|open| open.token.clone())
     }
 
-    /// Cancels `key` and everything that it owns at once; false if it is not open. Idempotent.
+    /// Cancels `key` and everything that it owns; false if it is not open. Idempotent.
     pub fn fire(&self, key: &K) -> bool {
-        // Outside our lock: cancelling wakes everyone who waits, and they may open or close keys.
+        // Outside the lock: cancelling wakes waiters, which may open or close keys.
         let token = self.token(key);
         token.is_some_and(|token| {
             token.cancel();
@@ -100,16 +96,14 @@ impl<K: Copy + Eq + Hash + Send> TokenTree<K> {
         })
     }
 
-    /// Tells whether `key` may start nothing any more: it has fired, or it is not open.
+    /// Whether `key` may start nothing: it has fired, or it is not open.
     pub fn fired(&self, key: &K) -> bool {
         self.tokens.lock().get(key).is_none_or(|open| open.token.is_cancelled())
     }
 
-    /// Forgets a key that ended; true if it was open.
-    ///
-    /// It cancels nothing. What the key still owns stays open and is from then on fired by the next owner above.
+    /// Forgets a key that ended; true if it was open. It cancels nothing: the next owner above fires what the key still owns.
     pub fn close(&self, key: &K) -> bool {
-        // The token is dropped outside our lock: the last handle of a token moves its children up, one by one.
+        // Dropped outside the lock: the last handle of a token moves its children up, one by one.
         let token = self.tokens.lock().remove(key);
         token.is_some()
     }
@@ -119,7 +113,7 @@ impl<K: Copy + Eq + Hash + Send> TokenTree<K> {
         self.tokens.lock().len()
     }
 
-    /// Tells whether no key is open.
+    /// Whether no key is open.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -139,7 +133,6 @@ mod tests {
         keys.into_iter().filter(|key| tree.fired(key)).collect()
     }
 
-    /// 1 owns 2 and 3, 2 owns 4, 4 owns 5; 6 is detached.
     fn family() -> TokenTree<u32> {
         let tree = TokenTree::new();
         for (key, owner) in [(1, None), (2, Some(1)), (3, Some(1)), (4, Some(2)), (5, Some(4))] {

@@ -10,7 +10,7 @@ use subtend_session::index::{self, RowKey, RowKind};
 use subtend_session::place::Owner;
 use subtend_session::record::Park;
 use subtend_session::state::{FoldError, Phase, State};
-use subtend_supervision::{Exit, How, RestartBudget, Verdict};
+use subtend_supervision::{Exit, ExitReason, RestartBudget, RestartDecision};
 use tokio::sync::oneshot;
 
 use crate::cell::driver::{Driver, First};
@@ -238,9 +238,9 @@ impl Hub {
     /// An actor died: restarts it from the journal within its budget, or gives its run up (V-1, V-3).
     pub(crate) fn exited(self: &Arc<Self>, exit: &Exit) {
         let message = match &exit.how {
-            How::Stopped => return,
-            How::Killed => "killed".to_owned(),
-            How::Failed(message) => message.clone(),
+            ExitReason::Stopped => return,
+            ExitReason::Killed => "killed".to_owned(),
+            ExitReason::Failed(message) => message.clone(),
         };
         // Before the directory is searched, all of it: a shutdown may kill a hundred thousand.
         if self.is_stopping() {
@@ -256,14 +256,14 @@ impl Hub {
             let budget = entry.budget.get_or_insert_with(|| Box::new(RestartBudget::new(intensity)));
             let verdict = budget.admit(crate::mint::now(), jitter);
             let delay = match verdict {
-                Verdict::After(delay) if !again => delay,
+                RestartDecision::After(delay) if !again => delay,
                 // One that cannot even be given up is tried again, so that its run ends when the fault is gone (S-6), but slowly.
-                Verdict::After(_) | Verdict::Exhausted if entry.lane.exhaust(killer) => {
+                RestartDecision::After(_) | RestartDecision::Exhausted if entry.lane.exhaust(killer) => {
                     // It may die for ever at what it hears first, and never come to what waits behind.
                     entry.lane.drop_probes();
                     intensity.cap
                 }
-                Verdict::After(_) | Verdict::Exhausted => std::time::Duration::ZERO,
+                RestartDecision::After(_) | RestartDecision::Exhausted => std::time::Duration::ZERO,
             };
             (Arc::clone(&entry.lane), delay, killer)
         });

@@ -11,7 +11,7 @@ use subtend_session::ids::{CallId, RunKey, RunNo, SessionId, TurnNo};
 use subtend_session::outcome::{By, OutcomeKind};
 use subtend_session::record::Record;
 use subtend_session::state::State;
-use subtend_supervision::{Class, Whose};
+use subtend_supervision::{Class, PoolKind};
 
 use crate::calls::files::Read;
 use crate::cell::driver::{Driver, Pending};
@@ -83,7 +83,7 @@ impl Driver {
         if self.items.iter().any(|item| matches!(item, Item::Granted(granted, _) if *granted == ticket)) {
             return;
         }
-        let class = if again { Class::Again } else { Class::Start };
+        let class = if again { Class::Resume } else { Class::Start };
         let (whose, bound) = pool(&self.state);
         if let Some(slot) = self.hub.slots.of(whose).request(self.root(), ticket, class, bound) {
             self.items.push_back(Item::Granted(ticket, slot));
@@ -109,7 +109,7 @@ impl Driver {
             let left = u64::try_from(at.saturating_sub(self.hub.mint.wall_ms())).unwrap_or(0);
             self.hub.timers.arm(Timer::Deadline(child, Deadline::WallCap(key.run)), Duration::from_millis(left));
         }
-        let (whose, bound) = state.map_or((Whose::Owned, self.state.limits.live_runs), pool);
+        let (whose, bound) = state.map_or((PoolKind::Background, self.state.limits.live_runs), pool);
         let queue_ms = self.state.limits.queue_ms;
         if let Some(hot) = hot {
             self.hub.directory.unborn(child, hot);

@@ -6,7 +6,7 @@ use subtend_session::command::Deadline;
 use subtend_session::ids::{RunKey, RunNo, SessionId};
 use subtend_session::place::Owner;
 use subtend_session::state::State;
-use subtend_supervision::Whose;
+use subtend_supervision::PoolKind;
 
 use crate::cell::driver::Driver;
 use crate::delivery::directory::Presence;
@@ -17,24 +17,24 @@ use crate::mint::now;
 /// The pool that the run in flight of `state` takes its slot from, and how many of its root may run there.
 ///
 /// A person's run is in a pool of its own: whoever opened it waits for it, and what works by itself is not to be before it.
-pub(crate) fn pool(state: &State) -> (Whose, u32) {
+pub(crate) fn pool(state: &State) -> (PoolKind, u32) {
     match state.run.as_ref().map(|run| &run.opened.owner) {
-        Some(Owner::Person) => (Whose::Person, state.limits.live_person_runs),
+        Some(Owner::Person) => (PoolKind::Interactive, state.limits.live_person_runs),
         Some(Owner::Run { .. } | Owner::Host(_) | Owner::Detached { .. }) | None => {
-            (Whose::Owned, state.limits.live_runs)
+            (PoolKind::Background, state.limits.live_runs)
         }
     }
 }
 
 /// How long the run in flight of `state` may wait for a slot, and in which pool.
-pub(crate) fn patience(state: &State) -> (Whose, Duration) {
+pub(crate) fn patience(state: &State) -> (PoolKind, Duration) {
     (pool(state).0, Duration::from_millis(state.limits.queue_ms))
 }
 
 impl Hub {
     /// How long a run that is queued may still wait: its time counts from the last slot that its root was granted, which says
     /// that the queue moves. Nothing when the time is over, or nobody waits.
-    fn queue_left(&self, ticket: RunKey, (whose, patience): (Whose, Duration)) -> Option<Duration> {
+    fn queue_left(&self, ticket: RunKey, (whose, patience): (PoolKind, Duration)) -> Option<Duration> {
         let since = self.slots.of(whose).unserved_since(ticket)?;
         let until = since.checked_add(patience)?;
         (until > now()).then(|| until.duration_since(now()))

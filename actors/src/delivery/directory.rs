@@ -8,7 +8,7 @@ use std::time::Duration;
 use ractor::{ActorId, ActorRef};
 use subtend_session::ids::{Lsn, SessionId};
 use subtend_session::state::State;
-use subtend_supervision::Whose;
+use subtend_supervision::PoolKind;
 use subtend_supervision::intensity::RestartBudget;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -37,7 +37,7 @@ pub(crate) struct Hot {
     /// The right to keep the state while the child is queued.
     pub(crate) kept: Option<OwnedSemaphorePermit>,
     /// The pool that its first run is queued in, and how long it may be.
-    pub(crate) queues: (Whose, Duration),
+    pub(crate) queues: (PoolKind, Duration),
     /// The LSN of its birth: its run's place in the queue.
     pub(crate) lsn: Lsn,
     /// When it was born.

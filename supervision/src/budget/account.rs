@@ -1,4 +1,4 @@
-//! One account: what is settled, what is out, and who waits; without locks and without a clock.
+//! One account, without locks and clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
@@ -7,39 +7,33 @@ use tokio::time::Instant;
 
 use super::{Currency, Spend, SpendLimit};
 
-/// What became of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// It is out.
+pub(super) enum RequestResult {
     Granted,
-    /// It never will be.
     Refused(Currency),
 }
 
-/// A request that waits.
 struct Claim {
     want: Spend,
-    /// When it has waited long enough; later for those who came later.
+    /// Timeout; later for later requests.
     until: Option<Instant>,
     waker: Option<Waker>,
 }
 
-/// The account of one root run.
+/// Account of one root run.
 ///
-/// Between two operations no request waits that could be granted or refused: the first one fits only if what is out comes
-/// back, and each fits into what is settled. So as long as one waits something is out, and its return looks again.
+/// Between two operations no waiting request could be granted or refused. So while one waits, a reservation is open, and its end checks
+/// the queue again.
 pub(super) struct Account {
     pub(super) number: u64,
     pub(super) settled: Spend,
     pub(super) outstanding: Spend,
     limit: SpendLimit,
-    /// In the order of request.
     line: BTreeMap<u64, Claim>,
-    /// Who waits, by what they want: the largest are the first to be refused.
     by_tokens: BTreeSet<(u64, u64)>,
     by_cost: BTreeSet<(u64, u64)>,
-    /// What became of those who waited, until they hear it.
-    told: BTreeMap<u64, Verdict>,
+    /// Verdicts of requests that have not polled since.
+    results: BTreeMap<u64, RequestResult>,
     called: Vec<Waker>,
     #[cfg(test)]
     bug: Option<super::tests::Bug>,
@@ -55,21 +49,21 @@ impl Account {
             line: BTreeMap::new(),
             by_tokens: BTreeSet::new(),
             by_cost: BTreeSet::new(),
-            told: BTreeMap::new(),
+            results: BTreeMap::new(),
             called: Vec::new(),
             #[cfg(test)]
             bug: None,
         }
     }
 
-    /// Queues a request and looks who is next; the verdict if it has one already.
+    /// Queues a request and checks the queue; returns the verdict if it has one already.
     pub(super) fn ask(
         &mut self,
         ticket: u64,
         want: Spend,
         limit: SpendLimit,
         until: Option<Instant>,
-    ) -> Option<Verdict> {
+    ) -> Option<RequestResult> {
         self.limit = limit;
         self.line.insert(ticket, Claim { want, until, waker: None });
         self.by_tokens.insert((want.tokens, ticket));
@@ -78,11 +72,11 @@ impl Account {
         if self.has_bug(super::tests::Bug::Overtaken) && self.fits(want) {
             self.grant(ticket);
         }
-        self.look();
-        self.told.remove(&ticket)
+        self.advance();
+        self.results.remove(&ticket)
     }
 
-    /// Takes back what was reserved and adds what it came to.
+    /// Replaces a reservation by the actual cost.
     pub(super) fn finish(&mut self, reserved: Spend, actual: Spend) {
         self.outstanding = self.outstanding.minus(reserved);
         self.settled = self.settled.plus(actual);
@@ -90,13 +84,12 @@ impl Account {
         if self.has_bug(super::tests::Bug::SettledTwice) {
             self.settled = self.settled.plus(actual);
         }
-        self.look();
+        self.advance();
     }
 
-    /// What became of a request; while nothing has, its waker is kept. The one before it is to be dropped outside the lock:
-    /// it is foreign code.
-    pub(super) fn hear(&mut self, ticket: u64, waker: &Waker) -> (Option<Verdict>, Option<Waker>) {
-        if let Some(verdict) = self.told.remove(&ticket) {
+    /// Returns the verdict of a request, or stores its waker. The caller drops the old waker outside the lock: it is foreign code.
+    pub(super) fn poll(&mut self, ticket: u64, waker: &Waker) -> (Option<RequestResult>, Option<Waker>) {
+        if let Some(verdict) = self.results.remove(&ticket) {
             return (Some(verdict), None);
         }
         let Some(claim) = self.line.get_mut(&ticket) else { return (None, None) };
@@ -104,9 +97,7 @@ impl Account {
         (None, if kept { None } else { claim.waker.replace(waker.clone()) })
     }
 
-    /// Refuses all who have waited too long, in the order in which they came.
-    ///
-    /// All of them, whoever looked at the clock first: one that is refused makes room for the one behind it.
+    /// Refuses all requests past their timeout, in the order of request: each one makes room for the next.
     pub(super) fn expire(&mut self, now: Instant) {
         while let Some((ticket, claim)) = self.line.first_key_value() {
             if claim.until.is_none_or(|until| until > now) {
@@ -114,17 +105,17 @@ impl Account {
             }
             let (ticket, total) = (*ticket, self.settled.plus(self.outstanding).plus(claim.want));
             let which = self.limit.exceeded_by(total).unwrap_or_else(|| self.limit.first());
-            self.tell(ticket, Verdict::Refused(which));
-            self.look();
+            self.tell(ticket, RequestResult::Refused(which));
+            self.advance();
         }
     }
 
-    /// Whoever made the request does not want it any more. What was granted and not heard of comes back: no call was made.
+    /// Removes a request. A grant that it has not received returns to the account.
     ///
     /// Returns its waker, to be dropped outside the lock.
     pub(super) fn leave(&mut self, ticket: u64, want: Spend) -> Option<Waker> {
-        match self.told.remove(&ticket) {
-            Some(Verdict::Granted) => {
+        match self.results.remove(&ticket) {
+            Some(RequestResult::Granted) => {
                 #[cfg(test)]
                 if self.has_bug(super::tests::Bug::GrantLost) {
                     return None;
@@ -132,15 +123,15 @@ impl Account {
                 self.finish(want, Spend::NOTHING);
                 None
             }
-            Some(Verdict::Refused(_)) => None,
+            Some(RequestResult::Refused(_)) => None,
             None => {
                 let claim = self.remove(ticket);
                 #[cfg(test)]
                 if self.has_bug(super::tests::Bug::WakeLost) {
                     return None;
                 }
-                // It may have been the first: the one behind it may want less.
-                self.look();
+                // It may have been the first: the next one may want less.
+                self.advance();
                 claim.and_then(|claim| claim.waker)
             }
         }
@@ -154,15 +145,15 @@ impl Account {
         std::mem::take(&mut self.called)
     }
 
-    /// The account is closed: all who wait are to look again, and find it gone.
+    /// Returns the wakers of all waiting requests, which then find the account closed.
     pub(super) fn into_called(mut self) -> Vec<Waker> {
         let waiting = std::mem::take(&mut self.line).into_values().filter_map(|claim| claim.waker);
         self.called.extend(waiting);
         self.called
     }
 
-    /// Refuses whom nothing can help any more, and grants in the order of request as far as it fits.
-    fn look(&mut self) {
+    /// Refuses requests that can no longer fit, then grants in the order of request.
+    fn advance(&mut self) {
         self.refuse();
         while let Some((ticket, claim)) = self.line.first_key_value() {
             if !self.fits(claim.want) {
@@ -178,14 +169,14 @@ impl Account {
             if self.limit.tokens.is_none_or(|limit| total.tokens <= limit) {
                 break;
             }
-            self.tell(ticket, Verdict::Refused(Currency::Tokens));
+            self.tell(ticket, RequestResult::Refused(Currency::Tokens));
         }
         while let Some((cost_micro, ticket)) = self.by_cost.last().copied() {
             let total = Spend { tokens: 0, cost_micro }.plus(self.settled);
             if self.limit.cost_micro.is_none_or(|limit| total.cost_micro <= limit) {
                 break;
             }
-            self.tell(ticket, Verdict::Refused(Currency::Money));
+            self.tell(ticket, RequestResult::Refused(Currency::Money));
         }
     }
 
@@ -198,14 +189,14 @@ impl Account {
     }
 
     fn grant(&mut self, ticket: u64) {
-        if let Some(want) = self.tell(ticket, Verdict::Granted) {
+        if let Some(want) = self.tell(ticket, RequestResult::Granted) {
             self.outstanding = self.outstanding.plus(want);
         }
     }
 
-    fn tell(&mut self, ticket: u64, verdict: Verdict) -> Option<Spend> {
+    fn tell(&mut self, ticket: u64, verdict: RequestResult) -> Option<Spend> {
         let claim = self.remove(ticket)?;
-        self.told.insert(ticket, verdict);
+        self.results.insert(ticket, verdict);
         self.called.extend(claim.waker);
         Some(claim.want)
     }

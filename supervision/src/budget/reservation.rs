@@ -1,4 +1,4 @@
-//! What is set aside for one call.
+//! Reservation of one call.
 
 use std::fmt;
 use std::hash::Hash;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{Shared, Spend};
 
-/// What is set aside for one call. Dropping it counts it in full: nobody knows what the call cost.
+/// Reserved spending of one call. A drop counts it in full: the cost is unknown.
 #[must_use = "dropping the reservation counts it in full"]
 pub struct Reservation<K: Copy + Eq + Hash> {
     shared: Arc<Shared<K>>,
@@ -21,22 +21,22 @@ impl<K: Copy + Eq + Hash> Reservation<K> {
         Self { shared: Arc::clone(shared), root, account, want, open: true }
     }
 
-    /// Returns what is set aside.
+    /// Returns the reserved spending.
     pub fn reserved(&self) -> Spend {
         self.want
     }
 
-    /// The call cost so much: that counts instead.
+    /// Replaces the reservation by the actual cost.
     pub fn settle(mut self, actual: Spend) {
         self.end(actual);
     }
 
-    /// Nobody knows what the call cost: what was set aside counts in full.
+    /// Counts the reservation in full, because the cost is unknown.
     pub fn settle_unknown(mut self) {
         self.end(self.want);
     }
 
-    /// The call was not made: nothing counts.
+    /// Returns the reservation, because no call was made.
     pub fn give_back(mut self) {
         self.end(Spend::NOTHING);
     }

@@ -5,19 +5,19 @@ mod life;
 mod random;
 mod threads;
 
-/// Rules that can be switched off, to show that the checks notice.
+/// Seeded bugs, which the checks must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bug {
-    /// What a call cost counts once more.
+    /// An actual cost counts twice.
     SettledTwice,
-    /// A call of which nobody knows what it cost counts nothing.
+    /// A dropped reservation counts nothing.
     DropGivesBack,
-    /// Who leaves the line does not make anyone look who is next.
+    /// The queue is not checked after a request leaves it.
     WakeLost,
-    /// A grant that nobody heard of stays out.
+    /// A grant that was not received is lost.
     GrantLost,
-    /// A request that fits goes before those who wait.
+    /// A request that fits overtakes waiting ones.
     Overtaken,
-    /// What others have reserved is not seen.
+    /// Reservations of others are ignored.
     OutstandingIgnored,
 }

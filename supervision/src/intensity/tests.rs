@@ -6,16 +6,20 @@ fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// The verdicts of restarts that are asked for at these milliseconds, with the whole delay taken.
-fn verdicts(intensity: Intensity, at_ms: &[u64]) -> Vec<Verdict> {
+fn verdicts(intensity: Intensity, at_ms: &[u64]) -> Vec<RestartDecision> {
     let start = Instant::now();
     let mut budget = RestartBudget::new(intensity);
     at_ms.iter().map(|at| budget.admit(start + ms(*at), 1.0)).collect()
 }
 
 #[test]
-fn exactly_max_restarts_in_the_window_are_admitted_and_one_more_is_not() {
-    let expected = [Verdict::After(ms(100)), Verdict::After(ms(200)), Verdict::After(ms(400)), Verdict::Exhausted];
+fn restart_is_refused_when_the_window_holds_max() {
+    let expected = [
+        RestartDecision::After(ms(100)),
+        RestartDecision::After(ms(200)),
+        RestartDecision::After(ms(400)),
+        RestartDecision::Exhausted,
+    ];
     assert_eq!(verdicts(Intensity::default(), &[0, 1, 2, 59_999]), expected);
 }
 
@@ -23,35 +27,36 @@ fn exactly_max_restarts_in_the_window_are_admitted_and_one_more_is_not() {
 fn the_window_slides() {
     let at = [0, 30_000, 59_999, 60_000, 60_001, 90_000];
     let expected = [
-        Verdict::After(ms(100)),
-        Verdict::After(ms(200)),
-        Verdict::After(ms(400)),
-        Verdict::After(ms(800)),
-        Verdict::Exhausted,
-        Verdict::After(ms(1_600)),
+        RestartDecision::After(ms(100)),
+        RestartDecision::After(ms(200)),
+        RestartDecision::After(ms(400)),
+        RestartDecision::After(ms(800)),
+        RestartDecision::Exhausted,
+        RestartDecision::After(ms(1_600)),
     ];
     assert_eq!(verdicts(Intensity::default(), &at), expected);
 }
 
 #[test]
 fn a_whole_healthy_window_resets_the_delay() {
-    let expected = [Verdict::After(ms(100)), Verdict::After(ms(200)), Verdict::After(ms(100))];
+    let expected = [RestartDecision::After(ms(100)), RestartDecision::After(ms(200)), RestartDecision::After(ms(100))];
     assert_eq!(verdicts(Intensity::default(), &[0, 10, 60_010]), expected);
 }
 
 #[test]
 fn the_delay_doubles_up_to_the_cap() {
     let patient = Intensity { max: 100, ..Intensity::default() };
-    let expected: Vec<_> = [100, 200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000].map(ms).map(Verdict::After).into();
+    let expected: Vec<_> =
+        [100, 200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000].map(ms).map(RestartDecision::After).into();
     assert_eq!(verdicts(patient, &[0; 9]), expected);
-    assert_eq!(verdicts(patient, &[0; 100]).last(), Some(&Verdict::After(ms(10_000))));
+    assert_eq!(verdicts(patient, &[0; 100]).last(), Some(&RestartDecision::After(ms(10_000))));
 }
 
 #[test]
 fn jitter_takes_a_share_of_the_delay_and_nonsense_takes_all() {
     let delay = |jitter| RestartBudget::new(Intensity::default()).admit(Instant::now(), jitter);
     let delays = [0.0, 0.25, 1.0, -3.0, 7.0, f64::NAN, f64::INFINITY].map(delay);
-    assert_eq!(delays, [0, 25, 100, 0, 100, 100, 100].map(ms).map(Verdict::After));
+    assert_eq!(delays, [0, 25, 100, 0, 100, 100, 100].map(ms).map(RestartDecision::After));
 }
 
 #[test]
@@ -61,12 +66,12 @@ fn a_clock_that_steps_back_grants_nothing() {
     for _ in 0..3 {
         budget.admit(late, 0.0);
     }
-    assert_eq!((budget.admit(late - ms(90_000), 0.0), budget.left(late)), (Verdict::Exhausted, 0));
+    assert_eq!((budget.admit(late - ms(90_000), 0.0), budget.left(late)), (RestartDecision::Exhausted, 0));
 }
 
 #[test]
 fn a_budget_of_nothing_is_exhausted_from_the_start() {
-    assert_eq!(verdicts(Intensity { max: 0, ..Intensity::default() }, &[0]), [Verdict::Exhausted]);
+    assert_eq!(verdicts(Intensity { max: 0, ..Intensity::default() }, &[0]), [RestartDecision::Exhausted]);
 }
 
 #[test]
@@ -88,7 +93,7 @@ fn without_a_limit_left_every_failure_is_a_storm() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
     #[test]
-    fn no_window_ever_holds_more_than_max_and_no_admissible_restart_is_refused(
+    fn window_never_exceeds_max_and_admits_all_others(
         max in 0_u32..5,
         within in 1_u64..200,
         gaps in prop::collection::vec(0_u64..100, 1..60),
@@ -99,8 +104,8 @@ proptest! {
         let mut admitted: Vec<u64> = Vec::new();
         for (time, verdict) in times.iter().zip(verdicts(intensity, &times)) {
             let in_window = admitted.iter().filter(|before| time - **before < within).count();
-            prop_assert_eq!(verdict != Verdict::Exhausted, in_window < max as usize);
-            if verdict != Verdict::Exhausted {
+            prop_assert_eq!(verdict != RestartDecision::Exhausted, in_window < max as usize);
+            if verdict != RestartDecision::Exhausted {
                 admitted.push(*time);
             }
         }

@@ -1,23 +1,21 @@
-//! Two pools of slots that never meet: what runs own, and what persons open.
+//! Separate slot pools for background and interactive runs.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::{Root, Slot, Slots, Ticket};
 
-/// Whose run it is: the pool that its slot is of.
+/// Pool of a run's slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Whose {
-    /// A run's, a host's or nobody's: it takes its turn among all others that work by themselves.
-    Owned,
-    /// A person's, who waits for it.
-    Person,
+pub enum PoolKind {
+    /// Runs that a run or a host owns, or that have no owner.
+    Background,
+    /// Runs that a user waits for.
+    Interactive,
 }
 
-/// The slots of one runtime, apart for runs that persons opened (cheap clone).
-///
-/// Each pool has all the bounds for itself, the global one too: however many runs work or wait in the one, a run of the other
-/// is neither behind them nor counted with them.
+/// Slots of one runtime, with a separate pool for interactive runs (cheap clone). Each pool has all bounds for itself, the global one
+/// too.
 pub struct SlotPools<R: Root, T: Ticket> {
     owned: Slots<R, T>,
     person: Slots<R, T>,
@@ -36,20 +34,20 @@ impl<R: Root, T: Ticket> fmt::Debug for SlotPools<R, T> {
 }
 
 impl<R: Root, T: Ticket> SlotPools<R, T> {
-    /// Opens two pools of `global` slots each; `on_grant` is as in [`Slots::new`], and may be called for both at a time.
+    /// Creates two pools of `global` slots each; `on_grant` is as in [`Slots::new`], and both pools may call it at a time.
     pub fn new(global: usize, on_grant: Arc<dyn Fn(T, Slot) + Send + Sync>) -> Self {
         Self { owned: Slots::new(global, Arc::clone(&on_grant)), person: Slots::new(global, on_grant) }
     }
 
-    /// The pool of runs of `whose`.
-    pub fn of(&self, whose: Whose) -> &Slots<R, T> {
-        match whose {
-            Whose::Owned => &self.owned,
-            Whose::Person => &self.person,
+    /// Returns one pool.
+    pub fn of(&self, kind: PoolKind) -> &Slots<R, T> {
+        match kind {
+            PoolKind::Background => &self.owned,
+            PoolKind::Interactive => &self.person,
         }
     }
 
-    /// Takes a ticket out of the queue of whichever pool it waits for; true if it was there.
+    /// Removes a ticket from the queue of its pool; true if it was queued.
     pub fn withdraw(&self, ticket: T) -> bool {
         self.owned.withdraw(ticket) || self.person.withdraw(ticket)
     }

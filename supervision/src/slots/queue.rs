@@ -1,39 +1,38 @@
-//! The decision who is granted next, without locks, callbacks or a clock.
+//! Order of grants, without locks, callbacks or a clock.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 
 use tokio::time::Instant;
 
-use super::lane::Lane;
+use super::root_queue::RootQueue;
 use super::{Class, Root, Ticket};
 
-/// The pool's books.
+/// State of the pool.
 ///
-/// Between two operations no ticket waits that could be granted: either all slots are in use, or every root with
-/// tickets is at its bound. So a request that finds room overtakes nobody.
+/// Between two operations no queued ticket could be granted: all slots are in use, or every root with tickets is at its bound. So a
+/// request that finds room overtakes no ticket.
 pub(super) struct Queue<R, T> {
     global: usize,
     in_use: usize,
     accounts: HashMap<R, Account<T>>,
-    places: HashMap<T, Place<R>>,
-    /// Lanes with tickets whose root is below its bound, by turn.
+    positions: HashMap<T, QueuePosition<R>>,
+    /// Root queues below their bound, by turn.
     ready_again: BTreeSet<(u64, R)>,
     ready_start: BTreeSet<(u64, R)>,
-    /// Number of the next turn or ticket.
     next: u64,
 }
 
 struct Account<T> {
     in_use: usize,
     bound: usize,
-    again: Lane<T>,
-    start: Lane<T>,
+    again: RootQueue<T>,
+    start: RootQueue<T>,
     last_grant: Option<Instant>,
 }
 
 #[derive(Clone, Copy)]
-struct Place<R> {
+struct QueuePosition<R> {
     root: R,
     class: Class,
     number: u64,
@@ -42,12 +41,12 @@ struct Place<R> {
 
 impl<T> Account<T> {
     fn new() -> Self {
-        Self { in_use: 0, bound: 0, again: Lane::new(), start: Lane::new(), last_grant: None }
+        Self { in_use: 0, bound: 0, again: RootQueue::new(), start: RootQueue::new(), last_grant: None }
     }
 
-    fn lane(&mut self, class: Class) -> &mut Lane<T> {
+    fn queue(&mut self, class: Class) -> &mut RootQueue<T> {
         match class {
-            Class::Again => &mut self.again,
+            Class::Resume => &mut self.again,
             Class::Start => &mut self.start,
         }
     }
@@ -63,31 +62,29 @@ impl<R: Root, T: Ticket> Queue<R, T> {
             global,
             in_use: 0,
             accounts: HashMap::new(),
-            places: HashMap::new(),
+            positions: HashMap::new(),
             ready_again: BTreeSet::new(),
             ready_start: BTreeSet::new(),
             next: 0,
         }
     }
 
-    /// Queues a ticket and returns all that is granted now, itself among them if there is room.
     pub(super) fn request(&mut self, root: R, ticket: T, class: Class, per_root: u32, now: Instant) -> Vec<(R, T)> {
         let number = self.number();
         let account = self.accounts.entry(root).or_insert_with(Account::new);
         account.bound = usize::try_from(per_root).unwrap_or(usize::MAX);
-        if let Entry::Vacant(place) = self.places.entry(ticket) {
-            place.insert(Place { root, class, number, since: now });
-            let lane = account.lane(class);
-            if lane.is_empty() {
-                lane.turn = number;
+        if let Entry::Vacant(place) = self.positions.entry(ticket) {
+            place.insert(QueuePosition { root, class, number, since: now });
+            let queue = account.queue(class);
+            if queue.is_empty() {
+                queue.turn = number;
             }
-            lane.push(number, ticket);
+            queue.push(number, ticket);
         }
         self.list(root);
         self.pump(now)
     }
 
-    /// Takes a slot of `root` back and returns what is granted in its place.
     pub(super) fn release(&mut self, root: R, now: Instant) -> Vec<(R, T)> {
         self.in_use = self.in_use.saturating_sub(1);
         if let Some(account) = self.accounts.get_mut(&root) {
@@ -98,16 +95,16 @@ impl<R: Root, T: Ticket> Queue<R, T> {
     }
 
     pub(super) fn withdraw(&mut self, ticket: T) -> bool {
-        let Some(Place { root, class, number, .. }) = self.places.remove(&ticket) else { return false };
+        let Some(QueuePosition { root, class, number, .. }) = self.positions.remove(&ticket) else { return false };
         if let Some(account) = self.accounts.get_mut(&root) {
-            account.lane(class).remove(number);
+            account.queue(class).remove(number);
         }
         self.list(root);
         true
     }
 
     pub(super) fn queued(&self) -> usize {
-        self.places.len()
+        self.positions.len()
     }
 
     pub(super) fn in_use(&self) -> usize {
@@ -123,16 +120,16 @@ impl<R: Root, T: Ticket> Queue<R, T> {
     }
 
     pub(super) fn unserved_since(&self, ticket: T) -> Option<Instant> {
-        let place = self.places.get(&ticket)?;
+        let place = self.positions.get(&ticket)?;
         let last_grant = self.last_grant(place.root);
         Some(last_grant.map_or(place.since, |at| at.max(place.since)))
     }
 
     pub(super) fn position(&self, ticket: T) -> Option<usize> {
-        let Place { root, class, number, .. } = self.places.get(&ticket)?;
+        let QueuePosition { root, class, number, .. } = self.positions.get(&ticket)?;
         let account = self.accounts.get(root)?;
         Some(match class {
-            Class::Again => account.again.position(*number),
+            Class::Resume => account.again.position(*number),
             Class::Start => account.again.len() + account.start.position(*number),
         })
     }
@@ -145,7 +142,7 @@ impl<R: Root, T: Ticket> Queue<R, T> {
     fn pump(&mut self, now: Instant) -> Vec<(R, T)> {
         let mut granted = Vec::new();
         while self.in_use < self.global {
-            let next = self.ready_again.first().map(|(_, root)| (*root, Class::Again));
+            let next = self.ready_again.first().map(|(_, root)| (*root, Class::Resume));
             let next = next.or_else(|| self.ready_start.first().map(|(_, root)| (*root, Class::Start)));
             let Some((root, class)) = next else { break };
             if let Some(ticket) = self.grant(root, class, now) {
@@ -159,18 +156,18 @@ impl<R: Root, T: Ticket> Queue<R, T> {
         self.unlist(root);
         let turn = self.number();
         let account = self.accounts.get_mut(&root)?;
-        let lane = account.lane(class);
-        let ticket = lane.pop()?;
-        lane.turn = turn;
+        let queue = account.queue(class);
+        let ticket = queue.pop()?;
+        queue.turn = turn;
         account.in_use += 1;
         account.last_grant = Some(now);
         self.in_use += 1;
-        self.places.remove(&ticket);
+        self.positions.remove(&ticket);
         self.list(root);
         Some(ticket)
     }
 
-    /// Lists the lanes of `root` that may be served, and forgets a root that has nothing left.
+    /// Lists the servable queues of `root`, and removes a root without tickets and slots.
     fn list(&mut self, root: R) {
         self.unlist(root);
         let Some(account) = self.accounts.get_mut(&root) else { return };
@@ -179,20 +176,20 @@ impl<R: Root, T: Ticket> Queue<R, T> {
             return;
         }
         if account.in_use < account.bound {
-            for (lane, ready) in
+            for (queue, ready) in
                 [(&mut account.again, &mut self.ready_again), (&mut account.start, &mut self.ready_start)]
             {
-                lane.ready = !lane.is_empty() && ready.insert((lane.turn, root));
+                queue.ready = !queue.is_empty() && ready.insert((queue.turn, root));
             }
         }
     }
 
     fn unlist(&mut self, root: R) {
         let Some(account) = self.accounts.get_mut(&root) else { return };
-        for (lane, ready) in [(&mut account.again, &mut self.ready_again), (&mut account.start, &mut self.ready_start)]
+        for (queue, ready) in [(&mut account.again, &mut self.ready_again), (&mut account.start, &mut self.ready_start)]
         {
-            if std::mem::take(&mut lane.ready) {
-                ready.remove(&(lane.turn, root));
+            if std::mem::take(&mut queue.ready) {
+                ready.remove(&(queue.turn, root));
             }
         }
     }

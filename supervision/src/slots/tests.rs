@@ -8,7 +8,6 @@ use super::*;
 
 type Grants = Arc<Mutex<Vec<(u32, Slot)>>>;
 
-/// A pool whose grants are kept in the order in which they come.
 fn pool(global: usize) -> (Slots<u8, u32>, Grants) {
     let grants = Grants::default();
     let kept = Arc::clone(&grants);
@@ -16,7 +15,7 @@ fn pool(global: usize) -> (Slots<u8, u32>, Grants) {
     (slots, grants)
 }
 
-/// Takes one kept slot out, so that it is dropped without the list's lock.
+/// Takes one slot out, so that it is dropped without the list's lock.
 fn release(grants: &Grants, ticket: u32) {
     let mut kept = grants.lock().unwrap();
     let at = kept.iter().position(|(other, _)| *other == ticket).unwrap();
@@ -25,7 +24,6 @@ fn release(grants: &Grants, ticket: u32) {
     drop(slot);
 }
 
-/// Returns the slots one by one, in the order of their grants, and tells that order.
 fn serve_all(grants: &Grants) -> Vec<u32> {
     let mut served = Vec::new();
     loop {
@@ -81,7 +79,7 @@ fn roots_take_turns_and_a_burst_of_one_does_not_starve_another() {
 fn who_ran_already_goes_before_who_has_not() {
     let (slots, grants) = pool(1);
     let held = slots.request(9, 0, Class::Start, 1).unwrap();
-    for (root, ticket, class) in [(1, 10, Class::Start), (2, 20, Class::Again), (1, 11, Class::Again)] {
+    for (root, ticket, class) in [(1, 10, Class::Start), (2, 20, Class::Resume), (1, 11, Class::Resume)] {
         assert!(slots.request(root, ticket, class, 9).is_none());
     }
     assert_eq!([10, 11, 20].map(|ticket| slots.queue_position(ticket)), [Some(1), Some(0), Some(0)]);
@@ -128,7 +126,7 @@ fn a_raised_bound_admits_the_older_tickets_first() {
 }
 
 #[test]
-fn a_hundred_thousand_grants_that_are_dropped_at_once_do_not_nest() {
+fn hundred_thousand_dropped_grants_do_not_recurse() {
     let seen = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&seen);
     let slots = Slots::<u32, u32>::new(
@@ -148,7 +146,7 @@ fn a_hundred_thousand_grants_that_are_dropped_at_once_do_not_nest() {
 }
 
 #[test]
-fn a_callback_may_ask_again_and_a_panic_in_it_costs_nobody_a_slot() {
+fn callback_may_request_again_and_panic_keeps_the_slot() {
     let later = Arc::new(Mutex::new(None::<Slots<u8, u32>>));
     let (seen, kept) = (Arc::new(Mutex::new(Vec::new())), Arc::clone(&later));
     let seen_too = Arc::clone(&seen);
@@ -159,7 +157,7 @@ fn a_callback_may_ask_again_and_a_panic_in_it_costs_nobody_a_slot() {
             let slots = kept.lock().unwrap().clone().unwrap();
             assert!(ticket != 1, "ticket 1 panics with the slot in its hands");
             if ticket == 2 {
-                assert!(slots.request(1, 4, Class::Again, 9).is_none());
+                assert!(slots.request(1, 4, Class::Resume, 9).is_none());
             }
             drop(slot);
         }),
@@ -207,7 +205,7 @@ async fn the_last_grant_of_a_root_is_known_while_it_has_business() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ticket_is_passed_over_since_its_root_was_served_last_or_since_it_came() {
+async fn unserved_since_counts_from_last_grant_or_request() {
     let second = std::time::Duration::from_secs(1);
     let (slots, grants) = pool(1);
     let held = slots.request(1, 10, Class::Start, 9);
@@ -258,7 +256,7 @@ fn the_bounds_hold_and_nothing_is_lost_in_real_threads() {
                 scope.spawn(move || {
                     let mut withdrawn = 0;
                     for ticket in worker * EACH..(worker + 1) * EACH {
-                        let class = if ticket.is_multiple_of(2) { Class::Again } else { Class::Start };
+                        let class = if ticket.is_multiple_of(2) { Class::Resume } else { Class::Start };
                         match slots.request(ticket % 3, ticket, class, 2) {
                             Some(slot) => run(ticket, slot),
                             None if ticket.is_multiple_of(4) => withdrawn += usize::from(slots.withdraw(ticket)),
@@ -275,16 +273,13 @@ fn the_bounds_hold_and_nothing_is_lost_in_real_threads() {
     assert_eq!(granted.load(Ordering::SeqCst) + withdrawn, (THREADS * EACH) as usize);
 }
 
-/// The same promises written as plainly as possible: one list, searched anew for every grant.
 #[derive(Default)]
 pub(super) struct Naive {
     global: usize,
     clock: u32,
     bounds: BTreeMap<u8, usize>,
     running: BTreeMap<u32, u8>,
-    /// Class, root, arrival, ticket.
     waiting: Vec<(Class, u8, u32, u32)>,
-    /// When a lane was last served or began to queue.
     turns: BTreeMap<(Class, u8), u32>,
 }
 
@@ -337,19 +332,13 @@ impl Naive {
 
 #[derive(Debug, Clone)]
 enum Step {
-    Request {
-        root: u8,
-        class: Class,
-        bound: u32,
-    },
-    /// The n-th of those running, counted round.
+    Request { root: u8, class: Class, bound: u32 },
     Return(usize),
-    /// The n-th of those waiting, counted round.
     Withdraw(usize),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let class = prop_oneof![Just(Class::Again), Just(Class::Start)];
+    let class = prop_oneof![Just(Class::Resume), Just(Class::Start)];
     let request = (0_u8..4, class, 0_u32..4).prop_map(|(root, class, bound)| Step::Request { root, class, bound });
     let step = prop_oneof![
         4 => request,
@@ -359,7 +348,6 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..120)
 }
 
-/// The pool and the naive one, moved by the same steps.
 struct Pair {
     slots: Slots<u8, u32>,
     grants: Grants,

@@ -1,4 +1,4 @@
-//! Which shard has room, and how many actors are alive.
+//! Free capacity of shards, and the number of live actors.
 
 use std::sync::Arc;
 
@@ -7,7 +7,6 @@ use tokio::sync::Notify;
 
 use crate::locked::Locked;
 
-/// The seats of all shards.
 pub(super) struct Roster {
     capacity: usize,
     book: Locked<Book>,
@@ -17,7 +16,6 @@ pub(super) struct Roster {
 #[derive(Default)]
 struct Book {
     posts: Vec<Post>,
-    /// Shards with room, each listed once.
     roomy: Vec<usize>,
     live: usize,
     closing: bool,
@@ -25,19 +23,18 @@ struct Book {
 
 #[derive(Default)]
 struct Post {
-    /// None until the shard has started, and again after it ended.
+    /// `None` before the shard starts and after it ends.
     cell: Option<ActorCell>,
     taken: usize,
 }
 
-/// What a request for a seat finds.
 pub(super) enum Seating {
     Seat(Seat),
     Full,
     Closing,
 }
 
-/// A place under a shard; dropping it frees it, unless the actor was linked and will be reported.
+/// Reserved capacity of a shard; a drop frees it, unless the actor was linked and will be reported.
 pub(super) struct Seat {
     roster: Arc<Roster>,
     shard: usize,
@@ -89,14 +86,12 @@ impl Roster {
         self.book.lock().posts.iter().filter_map(|post| post.cell.clone()).collect()
     }
 
-    /// Draws the number of a shard that is about to start.
     pub(super) fn number(&self) -> usize {
         let mut book = self.book.lock();
         book.posts.push(Post::default());
         book.posts.len() - 1
     }
 
-    /// Offers the seats of a shard that has started.
     pub(super) fn opened(&self, shard: usize, cell: ActorCell) {
         let mut book = self.book.lock();
         if let Some(post) = book.posts.get_mut(shard) {
@@ -105,7 +100,6 @@ impl Roster {
         }
     }
 
-    /// Frees the seat of one actor.
     pub(super) fn vacate(&self, shard: usize) {
         let mut book = self.book.lock();
         let Some(post) = book.posts.get_mut(shard).filter(|post| post.cell.is_some()) else { return };
@@ -117,7 +111,7 @@ impl Roster {
         self.left(&mut book, 1);
     }
 
-    /// Takes a shard out that ended, and returns how many actors it took with it unreported.
+    /// Removes an ended shard, and returns how many of its actors were not reported.
     pub(super) fn retire(&self, shard: usize) -> usize {
         let mut book = self.book.lock();
         let Some(post) = book.posts.get_mut(shard) else { return 0 };
@@ -128,10 +122,9 @@ impl Roster {
         lost
     }
 
-    /// Waits until no actor is alive.
     pub(super) async fn emptied(&self) {
         loop {
-            // Listen before the look: the last actor may be reported between the look and the wait.
+            // Subscribe before the check: the last actor may be reported between check and wait.
             let emptied = self.emptied.notified();
             if self.live() == 0 {
                 return;
@@ -149,7 +142,7 @@ impl Roster {
 }
 
 impl Seat {
-    /// Leaves the seat to the actor that was linked; its report frees it.
+    /// Leaves the seat to the linked actor; its report frees it.
     pub(super) fn keep(mut self) {
         self.kept = true;
     }

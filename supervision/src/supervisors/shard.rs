@@ -1,4 +1,4 @@
-//! One supervisor: turns ractor's events into reports, never waits, never ends because a child did.
+//! One supervisor: turns ractor's events into reports, never waits, and survives its children.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -7,22 +7,20 @@ use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::time::Instant;
 
 use super::roster::Roster;
-use super::{Exit, ExitSink, How, StormSeen, StormSink};
+use super::{Exit, ExitReason, ExitSink, StormSeen, StormSink};
 use crate::intensity::{Storm, StormLimit};
 
-/// The reason that ractor gives for a kill.
 const KILLED: &str = "killed";
-/// The reason that ractor gives when the actor's task was dropped, not ended.
+/// Ractor's reason when the actor's task was dropped.
 const TASK_LOST: &str = "actor_task_cancelled";
 
-/// The actor behind one shard.
 pub(super) struct Shard;
 
 /// A shard takes no messages.
-pub(super) enum Nothing {}
+pub(super) enum NoMessage {}
 
-/// What a shard knows; its drop is the shard's end.
-pub(super) struct Watch {
+/// State of a shard; its drop is the shard's end.
+pub(super) struct ShardState {
     number: usize,
     roster: Arc<Roster>,
     sink: ExitSink,
@@ -33,27 +31,27 @@ pub(super) struct Watch {
 }
 
 impl Actor for Shard {
-    type Msg = Nothing;
-    type State = Watch;
-    type Arguments = Watch;
+    type Msg = NoMessage;
+    type State = ShardState;
+    type Arguments = ShardState;
 
-    async fn pre_start(&self, _: ActorRef<Nothing>, watch: Watch) -> Result<Watch, ActorProcessingErr> {
+    async fn pre_start(&self, _: ActorRef<NoMessage>, watch: ShardState) -> Result<ShardState, ActorProcessingErr> {
         Ok(watch)
     }
 
-    /// Overrides ractor's default, which stops the supervisor, and with it all children, when one child ends.
+    /// Overrides ractor's default, which stops the supervisor and all children when one child ends.
     async fn handle_supervisor_evt(
         &self,
-        _: ActorRef<Nothing>,
+        _: ActorRef<NoMessage>,
         event: SupervisionEvent,
-        watch: &mut Watch,
+        watch: &mut ShardState,
     ) -> Result<(), ActorProcessingErr> {
         watch.see(event);
         Ok(())
     }
 }
 
-impl Watch {
+impl ShardState {
     pub(super) fn new(roster: Arc<Roster>, sink: &ExitSink, on_storm: &StormSink, limit: StormLimit) -> Self {
         Self {
             number: roster.number(),
@@ -75,23 +73,23 @@ impl Watch {
             SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => return,
             SupervisionEvent::ActorTerminated(actor, state, reason) => (actor, state, ended(reason)),
             SupervisionEvent::ActorFailed(actor, error) => {
-                (actor, None, How::Failed(guarded(|| error.to_string()).unwrap_or_default()))
+                (actor, None, ExitReason::Failed(guarded(|| error.to_string()).unwrap_or_default()))
             }
         };
-        // The state of the dead actor came with the event and aborts what it owned when it is dropped: before the
-        // report, and guarded, since a panic here would end the shard and with it every sibling.
+        // The dropped state aborts what the actor owned: before the report, and guarded, since a panic here would end the shard and all
+        // siblings.
         guarded(|| drop(state));
         let exit = Exit { actor: actor.get_id(), how };
         self.note(&exit.how);
         guarded(|| (self.sink)(exit));
-        // Last: whoever waits for the last actor to leave finds it reported.
+        // Last: a waiter for the last actor must find it reported.
         self.roster.vacate(self.number);
     }
 
-    fn note(&mut self, how: &How) {
+    fn note(&mut self, how: &ExitReason) {
         match how {
-            How::Stopped | How::Killed => return,
-            How::Failed(_) => {}
+            ExitReason::Stopped | ExitReason::Killed => return,
+            ExitReason::Failed(_) => {}
         }
         let storm = self.storm.note(Instant::now());
         if storm && !self.in_storm {
@@ -102,7 +100,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for ShardState {
     fn drop(&mut self) {
         let lost = self.roster.retire(self.number);
         if lost > 0 {
@@ -111,18 +109,18 @@ impl Drop for Watch {
     }
 }
 
-fn ended(reason: Option<String>) -> How {
+fn ended(reason: Option<String>) -> ExitReason {
     match reason.as_deref() {
-        Some(KILLED) => How::Killed,
-        Some(TASK_LOST) => How::Failed("its task was dropped before it ended".to_owned()),
-        Some(_) | None => How::Stopped,
+        Some(KILLED) => ExitReason::Killed,
+        Some(TASK_LOST) => ExitReason::Failed("its task was dropped before it ended".to_owned()),
+        Some(_) | None => ExitReason::Stopped,
     }
 }
 
 fn guarded<T>(run: impl FnOnce() -> T) -> Option<T> {
     let done = catch_unwind(AssertUnwindSafe(run));
     if done.is_err() {
-        tracing::error!("a panic was kept away from a supervisor; its children go on");
+        tracing::error!("caught a panic in a supervisor: its children continue");
     }
     done.ok()
 }
@@ -135,7 +133,7 @@ mod tests {
     fn the_words_of_ractor_are_told_apart() {
         let reasons = [None, Some("Drained"), Some("done"), Some(KILLED), Some(TASK_LOST)];
         let hows = reasons.map(|reason| ended(reason.map(str::to_owned)));
-        let lost = How::Failed("its task was dropped before it ended".to_owned());
-        assert_eq!(hows, [How::Stopped, How::Stopped, How::Stopped, How::Killed, lost]);
+        let lost = ExitReason::Failed("its task was dropped before it ended".to_owned());
+        assert_eq!(hows, [ExitReason::Stopped, ExitReason::Stopped, ExitReason::Stopped, ExitReason::Killed, lost]);
     }
 }

@@ -6,10 +6,8 @@ use tokio::sync::mpsc;
 use super::*;
 
 const GRACE: Duration = Duration::from_secs(5);
-/// How long a slow start takes.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// A child that does what it is told.
 struct Toy;
 
 enum Order {
@@ -19,7 +17,6 @@ enum Order {
     Hang,
 }
 
-/// How a toy starts and ends, and where it notes what it did.
 struct Script {
     start: Start,
     panic_on_drop: bool,
@@ -36,7 +33,6 @@ enum Start {
     PanicAfter,
 }
 
-/// Noted by `post_stop`.
 const STOPPED_IN_ORDER: u32 = 1_000;
 
 impl Drop for Script {
@@ -71,8 +67,8 @@ impl Actor for Toy {
     async fn handle(&self, _: ActorRef<Order>, order: Order, script: &mut Script) -> Result<(), ActorProcessingErr> {
         match order {
             Order::Note(note) => script.notes.lock().unwrap().push(note),
-            Order::Panic => panic!("told to"),
-            Order::Fail => return Err("told to fail".into()),
+            Order::Panic => panic!("on request"),
+            Order::Fail => return Err("on request: fail".into()),
             Order::Hang => std::future::pending().await,
         }
         Ok(())
@@ -98,8 +94,8 @@ fn supervisors(shard: usize) -> (Supervisors, mpsc::UnboundedReceiver<Exit>) {
     (Supervisors::start(shard, Arc::new(sink)).unwrap(), seen)
 }
 
-fn failed(why: &str) -> How {
-    How::Failed(why.to_owned())
+fn failed(why: &str) -> ExitReason {
+    ExitReason::Failed(why.to_owned())
 }
 
 #[tokio::test]
@@ -107,18 +103,18 @@ async fn every_way_to_end_is_reported_once_and_no_sibling_ends() {
     let (supervisors, mut exits) = supervisors(10);
     let sibling = supervisors.spawn(Toy, fine()).await.unwrap();
     type End = fn(&ActorRef<Order>);
-    let endings: [(End, How); 6] = [
-        (|toy| toy.stop(None), How::Stopped),
-        (|toy| toy.drain().unwrap(), How::Stopped),
-        (|toy| toy.kill(), How::Killed),
-        (|toy| toy.cast(Order::Panic).unwrap(), failed("told to")),
-        (|toy| toy.cast(Order::Fail).unwrap(), failed("told to fail")),
+    let endings: [(End, ExitReason); 6] = [
+        (|toy| toy.stop(None), ExitReason::Stopped),
+        (|toy| toy.drain().unwrap(), ExitReason::Stopped),
+        (|toy| toy.kill(), ExitReason::Killed),
+        (|toy| toy.cast(Order::Panic).unwrap(), failed("on request")),
+        (|toy| toy.cast(Order::Fail).unwrap(), failed("on request: fail")),
         (
             |toy| {
                 toy.cast(Order::Hang).unwrap();
                 toy.kill();
             },
-            How::Killed,
+            ExitReason::Killed,
         ),
     ];
     for (end, how) in endings {
@@ -129,7 +125,7 @@ async fn every_way_to_end_is_reported_once_and_no_sibling_ends() {
     assert!(exits.try_recv().is_err());
     assert_eq!(sibling.get_status(), ActorStatus::Running);
     supervisors.shutdown(GRACE).await;
-    assert_eq!(exits.recv().await, Some(Exit { actor: sibling.get_id(), how: How::Stopped }));
+    assert_eq!(exits.recv().await, Some(Exit { actor: sibling.get_id(), how: ExitReason::Stopped }));
     assert_eq!((supervisors.live(), sibling.get_status()), (0, ActorStatus::Stopped));
 }
 
@@ -178,7 +174,7 @@ async fn a_state_or_a_sink_that_panics_ends_no_supervisor() {
     while supervisors.live() > 1 {
         tokio::task::yield_now().await;
     }
-    assert_eq!((sibling.get_status(), seen.lock().unwrap().clone()), (ActorStatus::Running, vec![How::Stopped]));
+    assert_eq!((sibling.get_status(), seen.lock().unwrap().clone()), (ActorStatus::Running, vec![ExitReason::Stopped]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -195,7 +191,7 @@ async fn a_shutdown_lets_queued_work_finish_and_kills_what_hangs() {
     assert_eq!((*notes.lock().unwrap()).as_slice(), [1, 2, 3, STOPPED_IN_ORDER]);
     assert_eq!((begun.elapsed(), supervisors.live()), (GRACE, 0));
     let ends = [exits.recv().await.unwrap(), exits.recv().await.unwrap()];
-    let expected = [(orderly.get_id(), How::Stopped), (hanging.get_id(), How::Killed)];
+    let expected = [(orderly.get_id(), ExitReason::Stopped), (hanging.get_id(), ExitReason::Killed)];
     assert_eq!(ends, expected.map(|(actor, how)| Exit { actor, how }));
     assert_eq!([orderly.get_status(), hanging.get_status()], [ActorStatus::Stopped; 2]);
     assert_eq!(supervisors.spawn(Toy, fine()).await.unwrap_err(), SpawnError::Closing);
@@ -217,7 +213,7 @@ async fn a_shutdown_does_not_wait_for_ever_for_a_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_starts_during_a_shutdown_is_drained_and_not_left_for_the_kill() {
+async fn actor_started_during_shutdown_is_drained_not_killed() {
     let (supervisors, mut exits) = supervisors(2);
     let starting = tokio::spawn({
         let supervisors = supervisors.clone();
@@ -228,11 +224,11 @@ async fn what_starts_during_a_shutdown_is_drained_and_not_left_for_the_kill() {
     supervisors.shutdown(GRACE).await;
     let actor = starting.await.unwrap().unwrap();
     assert!((SLOW..GRACE).contains(&begun.elapsed()));
-    assert_eq!(exits.recv().await, Some(Exit { actor, how: How::Stopped }));
+    assert_eq!(exits.recv().await, Some(Exit { actor, how: ExitReason::Stopped }));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn five_thousand_children_live_under_several_shards_and_none_survives_the_shutdown() {
+async fn five_thousand_children_end_with_their_shards() {
     let (supervisors, mut exits) = supervisors(2_000);
     let mut toys = Vec::new();
     for _ in 0..5_000 {
@@ -243,7 +239,7 @@ async fn five_thousand_children_live_under_several_shards_and_none_survives_the_
         toy.cast(Order::Panic).unwrap();
     }
     for _ in 0..2_500 {
-        assert_eq!(exits.recv().await.unwrap().how, failed("told to"));
+        assert_eq!(exits.recv().await.unwrap().how, failed("on request"));
     }
     let survivors: Vec<_> = toys.iter().skip(1).step_by(2).collect();
     assert!(survivors.iter().all(|toy| toy.get_status() == ActorStatus::Running));
@@ -253,7 +249,7 @@ async fn five_thousand_children_live_under_several_shards_and_none_survives_the_
     assert_eq!(supervisors.shards(), 3, "freed seats are used again");
     supervisors.shutdown(GRACE).await;
     assert!(toys.iter().all(|toy| toy.get_status() == ActorStatus::Stopped));
-    let rest = std::iter::from_fn(|| exits.try_recv().ok()).filter(|exit| exit.how == How::Stopped).count();
+    let rest = std::iter::from_fn(|| exits.try_recv().ok()).filter(|exit| exit.how == ExitReason::Stopped).count();
     assert_eq!((rest, supervisors.live()), (3_000, 0));
 }
 
@@ -303,7 +299,7 @@ async fn a_storm_is_told_once_and_a_kill_is_no_failure() {
         Arc::new(move |storm| kept.lock().unwrap().push(storm)),
     )
     .unwrap();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for how in [Order::Hang, Order::Fail, Order::Fail, Order::Fail, Order::Fail, Order::Panic] {
         let toy = supervisors.spawn(Toy, fine()).await.unwrap();
         let killed = matches!(how, Order::Hang);
@@ -312,14 +308,14 @@ async fn a_storm_is_told_once_and_a_kill_is_no_failure() {
             toy.kill();
         }
         seen.recv().await.unwrap();
-        told.push(storms.lock().unwrap().len());
+        reported.push(storms.lock().unwrap().len());
     }
-    assert_eq!(told, [0, 0, 0, 0, 1, 1], "three failures are within the limit, and the kill is none");
+    assert_eq!(reported, [0, 0, 0, 0, 1, 1], "three failures are within the limit, and a kill does not count");
     assert_eq!(*storms.lock().unwrap(), [StormSeen { shard: 0, limit }]);
 }
 
 #[tokio::test]
-async fn a_supervisor_that_is_killed_takes_its_children_out_of_the_count() {
+async fn killed_supervisor_removes_its_children_from_the_count() {
     let (supervisors, _exits) = supervisors(2);
     let toy = supervisors.spawn(Toy, fine()).await.unwrap();
     toy.try_get_supervisor().unwrap().kill();

@@ -8,7 +8,6 @@ fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// What fired, and how many milliseconds after the start.
 type Fired = Arc<Mutex<Vec<(u32, u64)>>>;
 
 fn timers() -> (Timers<u32>, Fired) {
@@ -18,7 +17,7 @@ fn timers() -> (Timers<u32>, Fired) {
     (Timers::start(Arc::new(note)), fired)
 }
 
-/// Lets the clock run on while the task of the timers works.
+/// Advances the clock while the task of the timers works.
 async fn pass(time: Duration) {
     tokio::time::sleep(time).await;
 }
@@ -85,7 +84,7 @@ async fn a_callback_may_arm_itself_again_and_disarm_its_neighbour() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_a_callback_moves_on_does_not_fire_with_its_neighbours() {
+async fn key_moved_by_a_callback_does_not_fire_with_its_tick() {
     let cell = Arc::new(Mutex::new(None::<Timers<u32>>));
     let (fired, inner) = (Arc::new(Mutex::new(Vec::new())), Arc::clone(&cell));
     let kept = Arc::clone(&fired);
@@ -157,7 +156,7 @@ async fn a_deadline_beyond_all_clocks_is_simply_far() {
     assert_eq!((keys(&fired), timers.armed()), (vec![2], 1));
 }
 
-/// Arms, moves and disarms on a paused clock; returns what fired and what should have.
+/// Arms, moves and disarms on a paused clock; returns actual and expected firings.
 async fn play(steps: Vec<(u32, u64, u64, bool)>) -> (Vec<(u32, u64)>, Vec<(u32, u64)>) {
     let (timers, fired) = timers();
     let start = Instant::now();
@@ -177,7 +176,7 @@ async fn play(steps: Vec<(u32, u64, u64, bool)>) -> (Vec<(u32, u64)>, Vec<(u32, 
         let still: std::collections::BTreeSet<u32> = armed.keys().copied().collect();
         let seen = fired.lock().unwrap().len();
         for key in still {
-            // A key that fired is counted once, with the deadline that it was armed for.
+            // A fired key is counted once, with its last deadline.
             let times = fired.lock().unwrap().iter().filter(|(other, _)| *other == key).count();
             let counted = expected.iter().filter(|(other, _)| *other == key).count();
             if times > counted {
@@ -211,7 +210,7 @@ proptest! {
     }
 }
 
-/// Prints what arming and disarming cost among many armed keys; it only fails if the books do not add up.
+/// Prints the cost of arming and disarming among many keys; fails only if a count is wrong.
 #[tokio::test]
 async fn the_price_of_arming_and_disarming() {
     const ARMED: u32 = 100_000;

@@ -1,15 +1,14 @@
-//! Deadlines in coarse ticks: a list of timers per tick, so that arming and disarming touch no order but the ticks'.
+//! Deadlines in coarse ticks, with a linked list of timers per tick.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::time::Duration;
 
-use super::fold::Folding;
+use super::hash::KeyHasherBuilder;
 
 const TICK_NANOS: u64 = 5_000_000;
 
-/// Stands for "no timer" in a list.
 const NONE: u32 = u32::MAX;
 
 /// A multiple of 5 ms since the start of the timers.
@@ -20,31 +19,27 @@ impl Tick {
     pub(super) const FIRST: Self = Self(0);
     pub(super) const LAST: Self = Self(u64::MAX);
 
-    /// The first tick that does not start before `due`: rounding up is why nothing fires early.
+    /// Returns the first tick at or after `due`: rounding up is why nothing fires early.
     fn covering(due_nanos: u64) -> Self {
         Self(due_nanos.div_ceil(TICK_NANOS))
     }
 
-    /// The last tick that has started at `now`.
+    /// Returns the last tick that has started at `now`.
     pub(super) fn begun(now_nanos: u64) -> Self {
         Self(now_nanos / TICK_NANOS)
     }
 
-    /// How long after the origin this tick starts.
+    /// Returns the start of this tick after the origin.
     pub(super) fn starts(self) -> Duration {
         Duration::from_nanos(self.0.saturating_mul(TICK_NANOS))
     }
 }
 
-/// Armed keys, listed by tick.
-///
-/// Every timer is a node in a slab, linked into the list of its tick: a disarm unlinks it without a search, so that
-/// nothing stale is left behind however often a long deadline is armed and disarmed.
+/// Armed keys by tick. Every timer is a slab node in the list of its tick: a disarm unlinks it without a search and leaves nothing stale.
 pub(super) struct Wheel<K> {
-    index: HashMap<K, u32, Folding>,
+    index: HashMap<K, u32, KeyHasherBuilder>,
     nodes: Vec<Node<K>>,
     free: Vec<u32>,
-    /// The first node of each tick that has one.
     ticks: BTreeMap<Tick, u32>,
 }
 
@@ -74,7 +69,7 @@ impl<K: Copy + Eq + Hash + Ord> Wheel<K> {
         self.ticks.first_key_value().map(|(tick, _)| *tick)
     }
 
-    /// Arms or moves a key; returns the tick that it fires at.
+    /// Arms or moves a key; returns its tick.
     pub(super) fn arm(&mut self, key: K, due_nanos: u64) -> Tick {
         let tick = Tick::covering(due_nanos);
         let node = Node { key, due_nanos, tick, before: NONE, next: NONE };
@@ -104,7 +99,7 @@ impl<K: Copy + Eq + Hash + Ord> Wheel<K> {
         true
     }
 
-    /// The keys whose tick has begun at `now`, in the order in which they fire. They stay armed.
+    /// Returns the keys whose tick has begun at `now`, in the order in which they fire. They stay armed.
     pub(super) fn due(&self, now: Tick) -> Vec<K> {
         let mut due = Vec::new();
         for (_, first) in self.ticks.range(..=now) {

@@ -116,7 +116,7 @@ impl Hub {
         if run.slot {
             let (whose, bound) = pool(&state);
             let root = state.created.place.root(session);
-            let Some(slot) = self.slots.of(whose).request(root, key, Class::Again, bound) else {
+            let Some(slot) = self.slots.of(whose).request(root, key, Class::Resume, bound) else {
                 self.slots.withdraw(key);
                 return Ok(false);
             };

@@ -1,4 +1,4 @@
-//! Calls that are polled by hand: only when they were woken, and in that order.
+//! Calls that are polled by hand, only when woken and in that order.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::super::{Asked, Budgets, Currency, Reservation, Spend, SpendLimit, Waiting};
+use super::super::{BudgetAnswer, Budgets, Currency, Reservation, Spend, SpendLimit, Waiting};
 use super::Bug;
 
 #[derive(Default)]
@@ -30,24 +30,20 @@ impl Wake for Bell {
     }
 }
 
-/// So many tokens, and no money.
 pub(super) fn tokens(tokens: u64) -> Spend {
     Spend { tokens, cost_micro: 0 }
 }
 
-/// So many tokens at most, and any amount of money.
 pub(super) fn up_to(tokens: u64) -> SpendLimit {
     SpendLimit { tokens: Some(tokens), cost_micro: None }
 }
 
-/// Calls of root runs, by number.
 pub(super) struct Callers {
     pub(super) budgets: Budgets<u8>,
     woken: Arc<Woken>,
     pub(super) waiting: BTreeMap<usize, Pin<Box<Waiting<u8>>>>,
     pub(super) running: BTreeMap<usize, Reservation<u8>>,
     pub(super) refused: BTreeMap<usize, Currency>,
-    /// In the order of their starts.
     pub(super) started: Vec<usize>,
 }
 
@@ -65,21 +61,19 @@ impl Callers {
         }
     }
 
-    /// A call comes, and is polled once.
     pub(super) fn come(&mut self, call: usize, root: u8, want: Spend, limit: SpendLimit) {
         match self.budgets.ask(root, want, limit) {
-            Asked::Granted(reservation) => self.started(call, reservation),
-            Asked::Waits(waiting) => {
+            BudgetAnswer::Granted(reservation) => self.started(call, reservation),
+            BudgetAnswer::Waits(waiting) => {
                 self.waiting.insert(call, Box::pin(waiting));
                 self.poll(call);
             }
-            Asked::Refused(which) => {
+            BudgetAnswer::Refused(which) => {
                 self.refused.insert(call, which);
             }
         }
     }
 
-    /// Polls one call, whether it was woken or not.
     pub(super) fn poll(&mut self, call: usize) {
         let Some(waiting) = self.waiting.get_mut(&call) else { return };
         let waker = Waker::from(Arc::new(Bell { call, woken: Arc::clone(&self.woken) }));
@@ -98,14 +92,13 @@ impl Callers {
         self.started.push(call);
     }
 
-    /// Polls whoever was woken.
     pub(super) fn poll_woken(&mut self) {
         while let Some(call) = { self.woken.calls.lock().unwrap().pop_front() } {
             self.poll(call);
         }
     }
 
-    /// Lets time pass; whoever is woken is polled at once.
+    /// Advances time and polls woken calls at once.
     pub(super) async fn pass(&mut self, ms: u64) {
         let end = Instant::now() + Duration::from_millis(ms);
         let woken = Arc::clone(&self.woken);
@@ -117,19 +110,18 @@ impl Callers {
                 () = sleep_until(end) => break,
             }
         }
-        // The alarm may be due at the very end, after the one who waits here.
+        // The alarm may be due at the very end.
         for _ in 0..3 {
             tokio::task::yield_now().await;
             self.poll_woken();
         }
     }
 
-    /// Takes the reservation of a call that runs.
     pub(super) fn take(&mut self, call: usize) -> Reservation<u8> {
         self.running.remove(&call).unwrap_or_else(|| panic!("{call} does not run"))
     }
 
-    /// The future of a call that waits is dropped.
+    /// Drops the future of a waiting call.
     pub(super) fn give_up(&mut self, call: usize) {
         drop(self.waiting.remove(&call).unwrap_or_else(|| panic!("{call} does not wait")));
     }

@@ -58,7 +58,7 @@ async fn who_waits_is_refused_as_soon_as_too_much_is_settled() {
     callers.take(1).settle_unknown();
     callers.poll_woken();
     assert_eq!(callers.refused, refused([(4, Currency::Tokens)]));
-    assert_eq!(callers.who_waits(), [3], "a refusal is told to whoever it concerns, also behind the first");
+    assert_eq!(callers.who_waits(), [3], "a refused request leaves the queue, also behind the first");
     callers.take(2).settle(tokens(0));
     callers.poll_woken();
     assert_eq!((callers.who_runs(), callers.budgets.settled(1)), (vec![3], tokens(60)));
@@ -77,7 +77,7 @@ async fn nobody_overtakes_those_who_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_ends_after_a_minute_and_makes_room_for_who_came_at_the_same_time() {
+async fn reservation_times_out_after_a_minute_and_frees_the_queue() {
     let mut callers = scene();
     callers.come(1, 1, tokens(60), up_to(100));
     callers.come(2, 1, tokens(80), up_to(100));
@@ -89,7 +89,7 @@ async fn a_wait_ends_after_a_minute_and_makes_room_for_who_came_at_the_same_time
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_cost_more_than_was_set_aside_leaves_that_much_less() {
+async fn cost_above_the_reservation_reduces_what_is_left() {
     let mut callers = scene();
     callers.come(1, 1, tokens(90), up_to(100));
     callers.take(1).settle(tokens(120));
@@ -109,7 +109,7 @@ async fn a_raised_limit_admits_the_older_requests_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_gives_up_lets_the_next_one_through_and_a_grant_that_nobody_heard_of_comes_back() {
+async fn dropped_request_returns_its_grant_to_the_next() {
     let mut callers = scene();
     callers.come(1, 1, tokens(60), up_to(100));
     callers.come(2, 1, tokens(80), up_to(100));
@@ -120,7 +120,7 @@ async fn who_gives_up_lets_the_next_one_through_and_a_grant_that_nobody_heard_of
     callers.come(4, 1, tokens(90), up_to(100));
     drop(callers.take(3));
     callers.take(1).give_back();
-    // 4 is granted by that and never polled again.
+    // The drop grants request 4, which is never polled again.
     assert_eq!(callers.budgets.outstanding(1), tokens(90));
     callers.give_up(4);
     let budgets = &callers.budgets;
@@ -128,7 +128,7 @@ async fn who_gives_up_lets_the_next_one_through_and_a_grant_that_nobody_heard_of
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_account_that_is_closed_refuses_whoever_waits_and_is_not_reopened_by_what_was_out() {
+async fn closed_account_refuses_waiting_requests_and_stays_closed() {
     let mut callers = scene();
     callers.come(1, 1, tokens(60), up_to(100));
     callers.come(2, 1, tokens(80), up_to(100));

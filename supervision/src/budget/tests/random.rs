@@ -1,4 +1,4 @@
-//! Anything may happen in any order; the accounts agree with plain ones, and nothing is lost.
+//! Random operations, compared with a naive model.
 
 use std::collections::BTreeMap;
 
@@ -44,17 +44,14 @@ fn scene() -> impl Strategy<Value = (SpendLimit, Vec<Step>)> {
     (limit, prop::collection::vec(step(), 1..80))
 }
 
-/// The same promises written as plainly as possible: one list, searched anew.
 #[derive(Default)]
 struct Plain {
     limit: SpendLimit,
     now: u64,
     settled: Spend,
     out: BTreeMap<usize, Spend>,
-    /// Call, what it wants, when it has waited long enough.
     line: Vec<(usize, Spend, u64)>,
     refused: BTreeMap<usize, Currency>,
-    /// By how much calls cost more than was set aside for them.
     over: Spend,
 }
 
@@ -118,9 +115,8 @@ impl Plain {
     }
 }
 
-type Verdict = Result<(), TestCaseError>;
+type CheckResult = Result<(), TestCaseError>;
 
-/// The accounts and the plain ones, moved by the same steps.
 struct Pair {
     callers: Callers,
     plain: [Plain; 2],
@@ -142,7 +138,7 @@ impl Pair {
     }
 
     fn end(&mut self, call: usize, actual: Option<Spend>) {
-        // What the account does not run is not to be ended; `agree` tells.
+        // A call that the account does not run is not ended here; `agree` reports it.
         if self.plain_of(call).out.contains_key(&call) {
             self.plain_of(call).end(call, actual);
         }
@@ -190,7 +186,7 @@ impl Pair {
         }
     }
 
-    /// The wake may be under way: then what was granted comes back, and a refusal is heard by nobody.
+    /// The drop may cross the wake: a grant then returns, and a refusal is lost.
     fn give_up(&mut self, call: usize) {
         self.callers.give_up(call);
         let plain = self.plain_of(call);
@@ -202,8 +198,7 @@ impl Pair {
         plain.serve();
     }
 
-    /// What holds when everybody who was woken was polled.
-    fn agree(&mut self) -> Verdict {
+    fn agree(&mut self) -> CheckResult {
         self.callers.poll_woken();
         let (mut out, mut waits, mut refused) = (Vec::new(), Vec::new(), BTreeMap::new());
         for (root, plain) in (0_u8..).zip(&self.plain) {
@@ -226,8 +221,8 @@ impl Pair {
         Ok(())
     }
 
-    /// Whoever waits starts when all others give back, and in the end nothing is out.
-    fn run_out(&mut self) -> Verdict {
+    /// Every waiting call starts when all others return their reservations, and nothing stays reserved.
+    fn run_out(&mut self) -> CheckResult {
         while let Some(call) = self.callers.who_runs().first().copied() {
             self.callers.take(call).give_back();
             self.end(call, Some(Spend::NOTHING));
@@ -240,8 +235,8 @@ impl Pair {
     }
 }
 
-/// `polls` tells after which steps those who were woken are polled: between, wakes and drops cross.
-fn always_holds(limit: SpendLimit, steps: &[Step], polls: &[bool], bug: Option<Bug>) -> Verdict {
+/// `polls` says after which steps woken calls are polled, so that wakes and drops cross.
+fn always_holds(limit: SpendLimit, steps: &[Step], polls: &[bool], bug: Option<Bug>) -> CheckResult {
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
         let mut pair = Pair::new(limit, bug);
@@ -260,7 +255,7 @@ fn polls() -> impl Strategy<Value = Vec<bool>> {
     prop::collection::vec(prop::bool::weighted(0.6), 80)
 }
 
-/// Whether the check finds a seeded bug, within as many scenes as the property is tried on.
+/// Whether the check finds a seeded bug within the cases of the property.
 fn finds(bug: Bug) -> bool {
     let config = Config { cases: 1_000, max_shrink_iters: 0, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));

@@ -1,28 +1,26 @@
-//! Real threads, one account.
+//! One account on real threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::super::{Asked, Budgets, Reservation, Spend};
+use super::super::{BudgetAnswer, Budgets, Reservation, Spend};
 use super::callers::{tokens, up_to};
 
 const AT_ONCE: u64 = 100;
 
-/// Waits, or gives up while it waits.
 async fn granted(budgets: &Budgets<u8>, n: u64, want: Spend) -> Option<Reservation<u8>> {
     match budgets.ask(1, want, up_to(AT_ONCE)) {
-        Asked::Granted(reservation) => Some(reservation),
-        Asked::Waits(waiting) if n.is_multiple_of(7) => tokio::select! {
+        BudgetAnswer::Granted(reservation) => Some(reservation),
+        BudgetAnswer::Waits(waiting) if n.is_multiple_of(7) => tokio::select! {
             biased;
             () = tokio::task::yield_now() => None,
             reservation = waiting => Some(reservation.unwrap()),
         },
-        Asked::Waits(waiting) => Some(waiting.await.unwrap()),
-        Asked::Refused(which) => panic!("refused for want of {which:?}"),
+        BudgetAnswer::Waits(waiting) => Some(waiting.await.unwrap()),
+        BudgetAnswer::Refused(which) => panic!("refused for want of {which:?}"),
     }
 }
 
-/// Makes a call; tells what it cost.
 async fn call(budgets: Budgets<u8>, n: u64, out: Arc<AtomicU64>) -> u64 {
     let want = tokens(1 + n % 40);
     let Some(reservation) = granted(&budgets, n, want).await else { return 0 };

@@ -20,27 +20,27 @@ fn pools(global: usize) -> (SlotPools<u8, u32>, Grants) {
 #[test]
 fn a_person_is_never_behind_owned_runs_of_its_root_or_of_others() {
     let (pools, _grants) = pools(2);
-    let (owned, person) = (pools.of(Whose::Owned), pools.of(Whose::Person));
+    let (owned, person) = (pools.of(PoolKind::Background), pools.of(PoolKind::Interactive));
     let held: Vec<_> = (0..2).filter_map(|ticket| owned.request(1, ticket, Class::Start, 9)).collect();
     for ticket in 2..50 {
-        assert!(owned.request(u8::try_from(ticket % 3).unwrap(), ticket, Class::Again, 9).is_none());
+        assert!(owned.request(u8::try_from(ticket % 3).unwrap(), ticket, Class::Resume, 9).is_none());
     }
     let persons: Vec<_> = (100..102).filter_map(|ticket| person.request(1, ticket, Class::Start, 1)).collect();
     assert_eq!((held.len(), persons.len(), pools.in_use(), pools.queued()), (2, 1, 3, 49));
     let other = person.request(2, 200, Class::Start, 1);
-    assert!(other.is_some(), "and one of another root is behind nobody");
+    assert!(other.is_some(), "a ticket of another root is granted at once");
 }
 
 #[test]
 fn a_slot_goes_back_to_the_pool_that_it_is_of() {
     let (pools, grants) = pools(1);
-    let held = pools.of(Whose::Owned).request(1, 0, Class::Start, 1).unwrap();
-    let person = pools.of(Whose::Person).request(1, 100, Class::Start, 1).unwrap();
-    assert!(pools.of(Whose::Owned).request(1, 1, Class::Start, 1).is_none());
-    assert!(pools.of(Whose::Person).request(1, 101, Class::Start, 1).is_none());
+    let held = pools.of(PoolKind::Background).request(1, 0, Class::Start, 1).unwrap();
+    let person = pools.of(PoolKind::Interactive).request(1, 100, Class::Start, 1).unwrap();
+    assert!(pools.of(PoolKind::Background).request(1, 1, Class::Start, 1).is_none());
+    assert!(pools.of(PoolKind::Interactive).request(1, 101, Class::Start, 1).is_none());
     drop(person);
     let granted = |grants: &Grants| grants.lock().unwrap().iter().map(|(ticket, _)| *ticket).collect::<Vec<_>>();
-    assert_eq!((granted(&grants), pools.of(Whose::Owned).in_use()), (vec![101], 1));
+    assert_eq!((granted(&grants), pools.of(PoolKind::Background).in_use()), (vec![101], 1));
     drop(held);
     assert_eq!(granted(&grants), [101, 1]);
 }
@@ -48,9 +48,9 @@ fn a_slot_goes_back_to_the_pool_that_it_is_of() {
 #[test]
 fn a_ticket_is_withdrawn_from_whichever_pool_it_waits_for() {
     let (pools, grants) = pools(1);
-    let held = [Whose::Owned, Whose::Person].map(|whose| pools.of(whose).request(1, 0, Class::Start, 1));
-    assert!(pools.of(Whose::Owned).request(1, 1, Class::Start, 1).is_none());
-    assert!(pools.of(Whose::Person).request(1, 2, Class::Start, 1).is_none());
+    let held = [PoolKind::Background, PoolKind::Interactive].map(|kind| pools.of(kind).request(1, 0, Class::Start, 1));
+    assert!(pools.of(PoolKind::Background).request(1, 1, Class::Start, 1).is_none());
+    assert!(pools.of(PoolKind::Interactive).request(1, 2, Class::Start, 1).is_none());
     assert_eq!([1, 1, 2, 2].map(|ticket| pools.withdraw(ticket)), [true, false, true, false]);
     drop(held);
     assert!(grants.lock().unwrap().is_empty());
@@ -61,8 +61,7 @@ fn a_ticket_is_withdrawn_from_whichever_pool_it_waits_for() {
 fn both_bounds_hold_and_nothing_is_lost_in_real_threads() {
     const THREADS: u32 = 4;
     const EACH: u32 = 3_000;
-    // Even tickets are persons'.
-    let whose = |ticket: u32| if ticket.is_multiple_of(2) { Whose::Person } else { Whose::Owned };
+    let kind = |ticket: u32| if ticket.is_multiple_of(2) { PoolKind::Interactive } else { PoolKind::Background };
     let running: Arc<[AtomicUsize; 2]> = Arc::default();
     let (granted, over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let run = {
@@ -86,7 +85,7 @@ fn both_bounds_hold_and_nothing_is_lost_in_real_threads() {
                 scope.spawn(move || {
                     let mut withdrawn = 0;
                     for ticket in worker * EACH..(worker + 1) * EACH {
-                        match pools.of(whose(ticket)).request(ticket % 3, ticket, Class::Start, 2) {
+                        match pools.of(kind(ticket)).request(ticket % 3, ticket, Class::Start, 2) {
                             Some(slot) => run(ticket, slot),
                             None if ticket.is_multiple_of(3) => withdrawn += usize::from(pools.withdraw(ticket)),
                             None => {}
@@ -104,20 +103,14 @@ fn both_bounds_hold_and_nothing_is_lost_in_real_threads() {
 
 #[derive(Debug, Clone)]
 enum Step {
-    Request {
-        whose: Whose,
-        root: u8,
-        again: bool,
-    },
-    /// The n-th of those running, counted round.
+    Request { kind: PoolKind, root: u8, again: bool },
     Return(usize),
-    /// The n-th of those waiting, counted round.
     Withdraw(usize),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let whose = prop_oneof![Just(Whose::Owned), Just(Whose::Person)];
-    let request = (whose, 0_u8..3, any::<bool>()).prop_map(|(whose, root, again)| Step::Request { whose, root, again });
+    let kind = prop_oneof![Just(PoolKind::Background), Just(PoolKind::Interactive)];
+    let request = (kind, 0_u8..3, any::<bool>()).prop_map(|(kind, root, again)| Step::Request { kind, root, again });
     let step = prop_oneof![
         4 => request,
         3 => any::<usize>().prop_map(Step::Return),
@@ -126,25 +119,24 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..120)
 }
 
-const BOUNDS: [(Whose, u32); 2] = [(Whose::Owned, 2), (Whose::Person, 3)];
+const BOUNDS: [(PoolKind, u32); 2] = [(PoolKind::Background, 2), (PoolKind::Interactive, 3)];
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Each pool is as if it were alone.
     #[test]
     fn each_pool_agrees_with_a_naive_one_of_its_own(global in 0_usize..5, steps in steps()) {
         let (pools, grants) = pools(global);
-        let mut naive = BTreeMap::from(BOUNDS.map(|(whose, _)| (whose, Naive::of(global))));
+        let mut naive = BTreeMap::from(BOUNDS.map(|(kind, _)| (kind, Naive::of(global))));
         let (mut held, mut whose_is) = (BTreeMap::new(), BTreeMap::new());
         for (ticket, step) in (0_u32..).zip(&steps) {
             match step {
-                Step::Request { whose, root, again } => {
-                    let class = if *again { Class::Again } else { Class::Start };
-                    let bound = BOUNDS[usize::from(*whose == Whose::Person)].1;
-                    whose_is.insert(ticket, *whose);
-                    naive.get_mut(whose).unwrap().request(*root, ticket, class, bound);
-                    held.extend(pools.of(*whose).request(*root, ticket, class, bound).map(|slot| (ticket, slot)));
+                Step::Request { kind, root, again } => {
+                    let class = if *again { Class::Resume } else { Class::Start };
+                    let bound = BOUNDS[usize::from(*kind == PoolKind::Interactive)].1;
+                    whose_is.insert(ticket, *kind);
+                    naive.get_mut(kind).unwrap().request(*root, ticket, class, bound);
+                    held.extend(pools.of(*kind).request(*root, ticket, class, bound).map(|slot| (ticket, slot)));
                 }
                 Step::Return(nth) if !held.is_empty() => {
                     let ticket = *held.keys().nth(nth % held.len()).unwrap();
@@ -165,8 +157,8 @@ proptest! {
             }
             let running: BTreeSet<u32> = naive.values().flat_map(Naive::running).collect();
             prop_assert_eq!(held.keys().copied().collect::<BTreeSet<_>>(), running);
-            for (whose, naive) in &naive {
-                let pool = pools.of(*whose);
+            for (kind, naive) in &naive {
+                let pool = pools.of(*kind);
                 prop_assert_eq!((pool.in_use(), pool.queued()), (naive.running().count(), naive.waiting().count()));
             }
         }

@@ -1,19 +1,17 @@
-//! A quick hash for keys that are minted here: timers are looked up several times per run, and nobody chooses ids to
-//! collide.
+//! Fast hash for locally minted keys: timers are looked up several times per run, and ids are not chosen to collide.
 
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// 2^64 divided by the golden ratio: odd, and spreads neighbouring ids over all bits.
+/// 2^64 divided by the golden ratio: spreads neighbouring ids over all bits.
 const SPREAD: u128 = 0x9E37_79B9_7F4A_7C15;
 
 /// Multiplies to twice the width and folds the halves together, word by word.
 #[derive(Debug, Default)]
-pub(super) struct Fold(u64);
+pub(super) struct KeyHasher(u64);
 
-/// Builds [`Fold`]s for a map.
-pub(super) type Folding = BuildHasherDefault<Fold>;
+pub(super) type KeyHasherBuilder = BuildHasherDefault<KeyHasher>;
 
-impl Hasher for Fold {
+impl Hasher for KeyHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -59,7 +57,7 @@ mod tests {
     use super::*;
 
     fn hashes<K: Hash>(keys: impl Iterator<Item = K>) -> HashSet<u64> {
-        keys.map(|key| Folding::default().hash_one(key)).collect()
+        keys.map(|key| KeyHasherBuilder::default().hash_one(key)).collect()
     }
 
     #[test]

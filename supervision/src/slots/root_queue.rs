@@ -1,21 +1,20 @@
-//! The queued tickets of one root in one class.
+//! Queued tickets of one root in one class.
 
 use std::collections::BTreeMap;
 
-/// Tickets that share a counted block: a position is found by counting blocks, then tickets within one.
 const BLOCK: u64 = 256;
 
-/// Tickets in the order of request, and the lane's turn in the rotation.
-pub(super) struct Lane<T> {
+/// Tickets in the order of request, with a turn in the rotation.
+pub(super) struct RootQueue<T> {
     tickets: BTreeMap<u64, T>,
     blocks: BTreeMap<u64, usize>,
-    /// The lane with the lowest turn is served first; it draws a new one when it is served or starts to queue.
+    /// The lowest turn is served first; a new one is drawn when it is served or starts to queue.
     pub(super) turn: u64,
-    /// Listed among the lanes that may be served.
+    /// Whether it is listed as servable.
     pub(super) ready: bool,
 }
 
-impl<T> Lane<T> {
+impl<T> RootQueue<T> {
     pub(super) fn new() -> Self {
         Self { tickets: BTreeMap::new(), blocks: BTreeMap::new(), turn: 0, ready: false }
     }
@@ -45,7 +44,6 @@ impl<T> Lane<T> {
         }
     }
 
-    /// How many tickets come before `number`.
     pub(super) fn position(&self, number: u64) -> usize {
         let block = number / BLOCK;
         let in_blocks: usize = self.blocks.range(..block).map(|(_, tickets)| tickets).sum();
