@@ -35,6 +35,7 @@ mod interrupt;
 mod json;
 mod metadata;
 mod paint;
+mod part;
 mod progress;
 mod queue;
 mod recover;

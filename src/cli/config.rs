@@ -12,6 +12,7 @@ use subtend_journal::owner_only::file_options;
 
 use super::fail::{Code, Fail};
 use super::paint::{BOLD, DIM, In, clip, fill};
+use super::part::Part;
 use super::trust::{self, Trust};
 use super::{settings, work, workspace};
 use crate::cli::json;
@@ -165,11 +166,17 @@ fn set(key: &str, value: &str, folder: &Path, user: bool) -> Result<Code, Fail> 
     let (path, written) = if user {
         let path =
             settings::user_file().ok_or_else(|| Fail::Usage("there is no home directory to keep it in".into()))?;
+        // A link of the person's own leads to where they keep it.
+        let path = path.canonicalize().unwrap_or(path);
         let text = std::fs::read_to_string(&path);
         (path, text)
     } else {
         (workspace.path().join(configuration::FILE), workspace.text(configuration::FILE, MAX_FILE_BYTES))
     };
+    if path.is_symlink() {
+        let why = "it is a symbolic link, which is not followed: use a file";
+        return Err(Fail::Usage(format!("{} is left as it is: {why}", path.display())));
+    }
     let before = settings::found(&path.display().to_string(), written)?.unwrap_or_default();
     let said = |error: configuration::CannotEdit| Fail::Other(format!("{} was left as it is: {error}", path.display()));
     let mut after = configuration::set(&before, &key, &value).map_err(said)?;
@@ -215,16 +222,17 @@ pub(crate) fn write_private(path: &Path, text: &str) -> Result<(), Fail> {
     write_with(file_options(), path, text)
 }
 
-fn write_with(mut options: OpenOptions, path: &Path, text: &str) -> Result<(), Fail> {
+fn write_with(options: OpenOptions, path: &Path, text: &str) -> Result<(), Fail> {
     let failed = |error: std::io::Error| Fail::Other(format!("{} cannot be written: {error}", path.display()));
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder).map_err(failed)?;
     }
-    let beside = path.with_extension(format!("yaml.{}", std::process::id()));
-    let mut file = options.write(true).create(true).truncate(true).open(&beside).map_err(failed)?;
+    // A name of its own: two processes may write at a time.
+    let (part, mut file) = Part::of(path, &std::process::id().to_string(), options).map_err(failed)?;
+    // One that was closed to others stays so.
+    if let Some(before) = std::fs::symlink_metadata(path).ok().filter(std::fs::Metadata::is_file) {
+        file.set_permissions(before.permissions()).map_err(failed)?;
+    }
     file.write_all(text.as_bytes()).map_err(failed)?;
-    std::fs::rename(&beside, path).map_err(|error| {
-        drop(std::fs::remove_file(&beside));
-        failed(error)
-    })
+    part.put().map_err(failed)
 }

@@ -11,6 +11,7 @@ use subtend_journal::{ExportError, Progress, ReadError, Scope, Skipped, Tally};
 use super::data::StoreArgs;
 use super::fail::{Code, Fail};
 use super::paint::{clip, count, harmless};
+use super::part::Part;
 use super::progress::Teller;
 use super::shelf::Shelf;
 
@@ -109,30 +110,12 @@ fn to_file(shelf: &Shelf, what: What, path: &Path) -> Result<(Tally, Vec<Skipped
     if path.try_exists().map_err(said)? {
         return Err(Fail::Usage(format!("{} is there already: choose another name, or remove it", path.display())));
     }
-    let part = part_of(path);
-    // One that is there may be a link of somebody else, or open to others.
-    match std::fs::remove_file(&part) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(said(error)),
-        Ok(()) | Err(_) => {}
-    }
-    let file = file_options().write(true).create_new(true).open(&part).map_err(said)?;
+    let (part, file) = Part::of(path, "part", file_options()).map_err(said)?;
     let mut out = BufWriter::new(file);
-    let done = write(shelf, what, &mut out).and_then(|told| {
-        let file = out.into_inner().map_err(|error| said(error.into_error()))?;
-        file.sync_all().and_then(|()| std::fs::rename(&part, path)).and_then(|()| sync_entry(path)).map_err(said)?;
-        Ok(told)
-    });
-    if done.is_err() {
-        // The error to tell is the first one.
-        drop(std::fs::remove_file(&part));
-    }
-    done
-}
-
-fn part_of(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".part");
-    PathBuf::from(name)
+    let told = write(shelf, what, &mut out)?;
+    let file = out.into_inner().map_err(|error| said(error.into_error()))?;
+    file.sync_all().and_then(|()| part.put()).and_then(|()| sync_entry(path)).map_err(said)?;
+    Ok(told)
 }
 
 /// Makes the file's name durable.

@@ -46,3 +46,63 @@ fn configuration_behind_links_is_not_loaded() {
     let (config, agent, err) = counts(&control);
     assert_eq!((config, agent), (true, true), "{err}");
 }
+
+/// As above, with lines of their own.
+const TURNS: &str = "limits:\n  turns: 7\n";
+
+/// What `config set` writes is a new file in the workspace, whatever is there: it changes nothing by a second name and behind no link,
+/// be it under its own name or under the one that the file has until it is whole. The control: a plain write goes through such a link.
+#[test]
+fn config_set_writes_nothing_behind_links() {
+    let user = User::new();
+    let outside = user.workspace().with_file_name("outside.yaml");
+    std::fs::write(&outside, TURNS).expect("a file");
+    let kept = || std::fs::read_to_string(&outside).expect("a file") == TURNS;
+    let file = user.workspace().join("subtend.yaml");
+    let set = |more: &[&str]| user.call(&[&["config", "set", "limits.turns", "9"], more].concat());
+    let begin = || std::fs::remove_file(&file).expect("removed");
+
+    symlink(&outside, &file).expect("a link");
+    let refused = set(&[]);
+    assert!(
+        refused.code == Some(2) && refused.err.contains("is a symbolic link, which is not followed"),
+        "{refused:?}"
+    );
+    assert!(kept() && file.is_symlink());
+    begin();
+    std::fs::write(user.workspace().join("inside.yaml"), TURNS).expect("a file");
+    symlink("inside.yaml", &file).expect("a link");
+    assert_eq!((set(&[]).code, file.is_symlink()), (Some(2), true));
+    begin();
+    std::fs::hard_link(&outside, &file).expect("a second name");
+    assert_eq!((set(&[]).code, kept()), (Some(0), true));
+    assert_eq!(std::fs::read_to_string(&file).expect("a file"), TURNS.replace('7', "9"));
+
+    // The name of the part is known before, by the number of the process.
+    let shell = "ln -s ../outside.yaml subtend.yaml.$$; exec \"$0\" config set limits.turns 8";
+    let command = user.command(&[]);
+    let program = command.get_program().to_owned();
+    let mut planted = std::process::Command::new("sh");
+    planted.args(["-c", shell]).arg(program).current_dir(user.workspace());
+    command.get_envs().for_each(|(name, value)| drop(value.map(|value| planted.env(name, value))));
+    let done = planted.output().expect("it runs");
+    assert!(done.status.success() && kept(), "{done:?}");
+    assert!(user.json(&["config", "show", "--json"]).to_string().contains("\"value\":8"));
+    begin();
+    symlink(&outside, &file).expect("a link");
+    std::fs::write(&file, "").expect("written");
+    assert!(!kept());
+}
+
+/// The person's own file may be a link of theirs, to files that they keep elsewhere: what it leads to is written, and the link stays.
+#[test]
+fn config_set_follows_the_persons_own_link() {
+    let user = User::new();
+    let (kept, file) = (user.config().join("kept.yaml"), user.config().join("subtend/subtend.yaml"));
+    std::fs::create_dir_all(user.config().join("subtend")).expect("a folder");
+    std::fs::write(&kept, TURNS).expect("a file");
+    symlink(&kept, &file).expect("a link");
+    let set = user.call(&["config", "set", "--user", "limits.max_depth", "2"]);
+    assert_eq!((set.code, file.is_symlink()), (Some(0), true));
+    assert!(std::fs::read_to_string(&kept).expect("a file").contains("max_depth: 2"));
+}

@@ -4,6 +4,9 @@ use subtend_session::ids::{AttemptNo, SessionId, TurnNo};
 
 use super::super::paint::harmless;
 
+/// Bytes that are held back at most while a question is open.
+const MOST_HELD: usize = 64 << 10;
+
 /// An attempt of a model call.
 pub(super) type Attempt = (SessionId, TurnNo, AttemptNo);
 
@@ -20,7 +23,39 @@ pub(super) struct Stream {
     /// The last answer that was printed whole.
     whole: Option<String>,
     /// What is printed later, while a question is open: a text below it could pass for another question.
-    held: Option<String>,
+    held: Option<Held>,
+}
+
+/// Text that is printed later.
+#[derive(Debug, Default)]
+struct Held {
+    text: String,
+    /// Bytes behind it that are not kept.
+    left_out: usize,
+}
+
+impl Held {
+    /// Adds a text, as far as there is room; whether all of it is kept.
+    fn push(&mut self, text: &str) -> bool {
+        let room = if self.left_out > 0 { 0 } else { MOST_HELD.saturating_sub(self.text.len()) };
+        let (kept, left_out) = text.split_at(text.floor_char_boundary(room));
+        if !self.text.is_empty() && !kept.is_empty() {
+            self.text.push('\n');
+        }
+        self.text.push_str(kept);
+        self.left_out = self.left_out.saturating_add(left_out.len());
+        left_out.is_empty()
+    }
+
+    fn into_text(self) -> Option<String> {
+        let Self { text, left_out } = self;
+        match left_out {
+            0 => Some(text).filter(|text| !text.is_empty()),
+            _ => Some(format!(
+                "{text}\n… {left_out} bytes more arrived while the question was open; `subtend show` prints them"
+            )),
+        }
+    }
 }
 
 impl Stream {
@@ -30,16 +65,16 @@ impl Stream {
             self.held.get_or_insert_default();
             return None;
         }
-        self.held.take().filter(|held| !held.is_empty())
+        self.held.take().and_then(Held::into_text)
     }
 
     /// What is printed of `text` now.
     fn out(&mut self, text: Option<String>) -> Option<String> {
         let (Some(held), Some(text)) = (&mut self.held, &text) else { return text };
-        if !held.is_empty() {
-            held.push('\n');
+        if !held.push(text) {
+            // It is printed whole at the end.
+            self.whole = None;
         }
-        held.push_str(text);
         None
     }
 
@@ -147,6 +182,19 @@ mod tests {
         assert_eq!((stream.hold(true), stream.answer(attempt(2), "more")), (None, None));
         assert_eq!(stream.hold(false), Some("wants to run ls\nallow? [y]es\nmore".into()));
         assert_eq!((stream.hold(false), stream.answer(attempt(3), "after")), (None, Some("after".into())));
+    }
+
+    /// A model that writes without end below a question that nobody answers. The control: without a question all is printed.
+    #[test]
+    fn held_text_is_bounded_and_says_what_is_left_out() {
+        let (mut stream, long) = (Stream::default(), "x".repeat(MOST_HELD));
+        stream.hold(true);
+        assert_eq!((stream.answer(attempt(1), &long), stream.has_printed(&long)), (None, true));
+        assert_eq!((stream.answer(attempt(2), "more"), stream.has_printed("more")), (None, false));
+        assert_eq!(stream.answer(attempt(3), "and more"), None);
+        let told = "… 12 bytes more arrived while the question was open; `subtend show` prints them";
+        assert_eq!(stream.hold(false), Some(format!("{long}\n{told}")));
+        assert_eq!((stream.answer(attempt(4), &long), stream.has_printed(&long)), (Some(long.clone()), true));
     }
 
     #[test]
