@@ -84,7 +84,7 @@ fn config_set_writes_nothing_behind_links() {
     let program = command.get_program().to_owned();
     let mut planted = std::process::Command::new("sh");
     planted.args(["-c", shell]).arg(program).current_dir(user.workspace());
-    command.get_envs().for_each(|(name, value)| drop(value.map(|value| planted.env(name, value))));
+    planted.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let done = planted.output().expect("it runs");
     assert!(done.status.success() && kept(), "{done:?}");
     assert!(user.json(&["config", "show", "--json"]).to_string().contains("\"value\":8"));

@@ -98,7 +98,7 @@ fn endless_answers_stay_within_bounds() {
         format!("data: {{\"choices\":[{{\"delta\":{{\"tool_calls\":[{call}]}}}}]}}\n\n")
     };
     let calls: String = (0..3_000).map(call).collect();
-    let attacks: [(&str, Vec<u8>, &str); 7] = [
+    let attacks: [(&str, Vec<u8>, &str); 8] = [
         ("500 Oops", vec![b'x'; 65536], "answered 500"),
         ("404 Not Found", vec![b'x'; 65536], "answered 404"),
         ("200 OK", vec![b'x'; 65536], "a line of the answer is longer than"),
@@ -106,10 +106,12 @@ fn endless_answers_stay_within_bounds() {
         ("200 OK", delta.into_bytes(), "bytes of content"),
         ("200 OK", nested.into_bytes(), "the answer is no stream of this protocol"),
         ("200 OK", calls.into_bytes(), "calls, the most that one may hold"),
+        // No answer at all: each of these says that one will follow.
+        ("103 Early Hints", b"HTTP/1.1 103 Early Hints\r\n\r\n".into(), "did not begin to answer within 5000 ms"),
     ];
     for (head, piece, says) in attacks {
         let url = flood(head, piece);
-        let limits = ["--limit", "attempts=1", "--limit", "turn_ms=60000"];
+        let limits = ["--limit", "attempts=1", "--limit", "turn_ms=60000", "--limit", "first_byte_ms=5000"];
         let args = ["run", "hello", "--model", "openai/m", "--base-url", &url];
         let done = bounded(&user, &[&args[..], &limits[..]].concat());
         assert!(done.code != Some(0) && done.err.contains(says), "{head}: {done:?}");

@@ -19,14 +19,17 @@
 //!   denied by Landlock besides. Unix sockets can never be made under the sandbox: whoever listens there (a container engine,
 //!   a service manager, an agent of keys) would do for the command what it may not do itself.
 //! * **The kernel**: a command has no capabilities, makes and enters no namespace of users, changes no owner and no extended
-//!   attribute of any file, reaches no key ring, and changes neither limits nor priorities of other processes.
+//!   attribute of any file, makes no program that runs with its owner's rights (setuid), reaches no key ring and no memory, queue or
+//!   semaphore between processes (System V, POSIX queues), and changes neither limits nor priorities nor processors of others.
 //!
 //! # What is not held
 //!
-//! Names, sizes and times of files can be seen, and times and the bits of `chmod` be changed, where the system's user may: a
-//! filter of system calls sees no paths, and without `chmod` linkers and archives do not work. Of processes outside, names and
-//! arguments can be seen; their environment, memory and files cannot. Names in a directory that is allowed in part are shown where no directory below it is denied. Sockets, pipes and
-//! descriptors are not taken from a command that was given them. Processes outside can be signalled before Linux 6.12.
+//! Names, sizes and times of files can be seen, and times and the bits of `chmod` but setuid be changed, where the system's user may:
+//! a filter of system calls sees no paths, Landlock has no right for modes, and without `chmod` linkers and archives do not work. Of
+//! processes outside, names and arguments can be seen; their environment, memory and files cannot. Names in a directory that is
+//! allowed in part are shown where no directory below it is denied. Sockets, pipes and descriptors are not taken from a command that
+//! was given them. Processes outside can be signalled before Linux 6.12. A call that names a process by its number is refused also
+//! where it is the caller's own thread, by the calls that set its scheduling.
 
 #[cfg(target_os = "linux")]
 mod domain;

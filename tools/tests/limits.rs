@@ -103,8 +103,68 @@ fn a_held_command_makes_no_namespace_and_gives_no_file_away() {
     assert!(free.contains("granted: unshare") || free.contains("granted: python3"), "{free}");
 }
 
+/// Makes a program that would run with its owner's rights for whoever starts it. The last is the control: another mode.
+const MODES: &str = "d=$(mktemp -d); cd $d; echo > b.txt; for ask in 'chmod u+s b.txt' 'chmod 4711 b.txt' 'python3 open' 'python3 openat2' 'chmod 755 b.txt'; do
+    case $ask in
+    *open) python3 -c 'import os; os.open(\"c.txt\", os.O_CREAT | os.O_WRONLY, 0o4755)';;
+    *openat2) python3 -c 'import ctypes, struct
+how = ctypes.create_string_buffer(struct.pack(\"QQQ\", 0o101, 0o4755, 0))
+exit(ctypes.CDLL(None).syscall(437, -100, b\"d.txt\", how, 24) < 0)';;
+    *) $ask;; esac 2>/dev/null && echo \"granted: $ask\"; done; find . -perm -4000 | wc -l; rm -r $d";
+
+#[test]
+fn held_command_makes_no_program_with_its_owners_rights() {
+    if sandbox::probe() != Ok(Strength::FilesAndNetwork) {
+        println!("not tried: this system has no sandbox");
+        return;
+    }
+    for ordinary in [false, true] {
+        let held = said(MODES, true, CommandLimits::default(), ordinary);
+        assert!(held.contains("granted: chmod 755 b.txt\n0\n"), "ordinary {ordinary}: {held}");
+        assert_eq!(held.matches("granted").count(), 1, "ordinary {ordinary}: {held}");
+        let free = said(MODES, false, CommandLimits::default(), ordinary);
+        assert_eq!(free.matches("granted").count(), 5, "the control, ordinary {ordinary}: {free}");
+    }
+}
+
+/// Asks for memory, queues and semaphores by which processes of a user reach each other, and for the memory SEGMENT of another one.
+const SHARED: &str = "python3 -c 'import ctypes
+c = ctypes.CDLL(None)
+c.shmat.restype = ctypes.c_long
+asks = dict(memory=lambda: c.shmat(SEGMENT, None, 0o10000), segment=lambda: c.shmget(0, 64, 0o1600),
+    semaphore=lambda: c.semget(0, 1, 0o1600), queue=lambda: c.msgget(0, 0o1600), named=lambda: c.mq_open(b\"/SEGMENT\", 0o102, 0o600, None))
+gone = dict(segment=lambda id: c.shmctl(id, 0, None), semaphore=lambda id: c.semctl(id, 0, 0), queue=lambda id: c.msgctl(id, 0, None),
+    named=lambda id: c.mq_unlink(b\"/SEGMENT\"))
+for name, ask in asks.items():
+    id = ask()
+    if id >= 0:
+        print(\"granted:\", name)
+        gone.get(name, bool)(id)'";
+
+#[test]
+fn held_command_reaches_no_memory_and_queue_of_others() {
+    let made = Command::new("ipcmk").args(["--shmem", "64", "--mode", "0666"]).output();
+    let id =
+        made.ok().and_then(|made| Some(String::from_utf8(made.stdout).ok()?.rsplit(' ').next()?.trim().to_owned()));
+    let (Some(id), Ok(Strength::FilesAndNetwork)) = (id.filter(|id| id.parse::<u32>().is_ok()), sandbox::probe())
+    else {
+        println!("not tried: this system has no sandbox, or no shared memory");
+        return;
+    };
+    let script = SHARED.replace("SEGMENT", &id);
+    let all = [(true, false), (true, true), (false, false)];
+    let all = all.map(|(held, ordinary)| said(&script, held, CommandLimits::default(), ordinary));
+    let removed = Command::new("ipcrm").args(["--shmem-id", &id]).status().expect("ipcrm of util-linux runs");
+    let [held, ordinary, free] = all;
+    assert!(removed.success() && !held.contains("granted") && !ordinary.contains("granted"), "{held} {ordinary}");
+    assert!(held.contains("[exit code 0]"), "{held}");
+    // The control.
+    assert!(free.contains("granted: memory\ngranted: segment\ngranted: semaphore\ngranted: queue"), "{free}");
+}
+
 /// Asks to change the guard, which is outside of the domain, and for the person's key ring.
-const OTHERS: &str = "for ask in 'prlimit --pid $PPID --core=0' 'renice -n 19 -p $PPID' 'ionice -c 3 -p $PPID' 'python3 ring'; do
+const OTHERS: &str = "for ask in 'prlimit --pid $PPID --core=0' 'renice -n 19 -p $PPID' 'ionice -c 3 -p $PPID' \
+    'taskset -p -c 0 $PPID' 'chrt -o -p 0 $PPID' 'chrt -b -p 0 $PPID' 'python3 ring'; do
     case $ask in python3*) python3 -c 'import ctypes, platform
 number = 250 if platform.machine() == \"x86_64\" else 219
 exit(ctypes.CDLL(None).syscall(number, 0, -3, 0) < 0)';; *) eval $ask;; esac > /dev/null 2>&1 && echo \"granted: $ask\"; done; true";
@@ -120,9 +180,12 @@ fn held_command_changes_no_other_process_and_no_key_ring() {
         assert!(!held.contains("granted"), "ordinary {ordinary}: {held}");
     }
     // Its own it lowers as ever.
-    let own = said("ulimit -n 50 && nice -n 5 true && echo lowered", true, CommandLimits::default(), false);
+    let own =
+        said("ulimit -n 50 && nice -n 5 taskset -c 0 true && echo lowered", true, CommandLimits::default(), false);
     assert!(own.contains("lowered"), "{own}");
     // The control: without a sandbox it does.
     let free = said(OTHERS, false, CommandLimits::default(), false);
-    assert!(free.contains("granted: prlimit") && free.contains("granted: renice"), "{free}");
+    for ask in ["prlimit", "renice", "taskset", "chrt"] {
+        assert!(free.contains(&format!("granted: {ask}")), "{ask}: {free}");
+    }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
-    TargetArch, apply_filter,
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch, apply_filter,
 };
 
 /// Numbers of calls that differ between machines.
@@ -23,6 +23,14 @@ mod number {
     pub(super) const PRLIMIT: i64 = 302;
     /// `setpriority`, `ioprio_set`.
     pub(super) const PRIORITIES: &[i64] = &[141, 251];
+    /// `sched_setparam`, `sched_setscheduler`, `sched_setaffinity`, `sched_setattr`.
+    pub(super) const SCHEDULING: &[i64] = &[142, 144, 203, 314];
+    /// All calls of System V's shared memory, semaphores and queues but `shmdt`, and `mq_open` and `mq_unlink`.
+    pub(super) const SHARED: &[i64] = &[29, 30, 31, 64, 65, 66, 68, 69, 70, 71, 220, 240, 241];
+    /// `chmod`, `fchmod`, `creat`, `mknod`; `fchmodat`, `mknodat`: with the place of the mode among the arguments.
+    pub(super) const MODES: &[(i64, u8)] = &[(90, 1), (91, 1), (85, 1), (133, 1), (268, 2), (259, 2)];
+    /// `open`, `openat`: with the place of the flags; the mode follows.
+    pub(super) const OPENS: &[(i64, u8)] = &[(2, 1), (257, 2)];
 }
 #[cfg(not(target_arch = "x86_64"))]
 mod number {
@@ -39,11 +47,23 @@ mod number {
     pub(super) const PRLIMIT: i64 = 261;
     /// `setpriority`, `ioprio_set`.
     pub(super) const PRIORITIES: &[i64] = &[140, 30];
+    /// `sched_setparam`, `sched_setscheduler`, `sched_setaffinity`, `sched_setattr`.
+    pub(super) const SCHEDULING: &[i64] = &[118, 119, 122, 274];
+    /// All calls of System V's shared memory, semaphores and queues but `shmdt`, and `mq_open` and `mq_unlink`.
+    pub(super) const SHARED: &[i64] = &[180, 181, 186, 187, 188, 189, 190, 191, 192, 193, 194, 195, 196];
+    /// `fchmod`, `fchmodat`, `mknodat`: with the place of the mode among the arguments.
+    pub(super) const MODES: &[(i64, u8)] = &[(52, 1), (53, 2), (33, 2)];
+    /// `openat`: with the place of the flags; the mode follows.
+    pub(super) const OPENS: &[(i64, u8)] = &[(56, 2)];
 }
 /// Makes and connects sockets without a call that a filter sees.
 const IO_URING_SETUP: i64 = 425;
 /// Takes its flags from memory, where a filter cannot look.
 const CLONE3: i64 = 435;
+/// Takes its mode from memory too.
+const OPENAT2: i64 = 437;
+/// With the place of the mode among its arguments.
+const FCHMODAT2: (i64, u8) = (452, 2);
 /// `setxattrat`, `removexattrat`.
 const ATTRIBUTES_AT: [i64; 2] = [463, 466];
 /// The same calls by their other numbers, on x86-64.
@@ -51,6 +71,11 @@ const X32: i64 = 0x4000_0000;
 
 /// Asks `clone` and `unshare` for a namespace of users, in which a command would have all capabilities.
 const NEW_USER: u64 = 0x1000_0000;
+
+/// A program with this bit runs with the rights of its owner, whoever starts it.
+const SETUID: u64 = 0o4000;
+/// Flags with which a file is made, so that its mode counts: `O_CREAT`, `O_TMPFILE`.
+const MAKES: [u64; 2] = [0o100, 0o20_000_000];
 
 const INET: u64 = 2;
 const INET6: u64 = 10;
@@ -62,42 +87,57 @@ const EACCES: u32 = 13;
 const ENOSYS: u32 = 38;
 
 /// The filters for this machine: with `network`, sockets of the internet protocols and of the kernel's own can be made, else none.
-/// No namespace of users is made or entered, no owner or attribute of a file is changed, no key ring is reached, and limits and
-/// priorities are set of the caller alone: Landlock does not know of these.
+/// No namespace of users is made or entered, no owner or attribute of a file is changed, none gets the bit of `setuid`, no key ring and
+/// no memory, semaphore or queue between processes is reached, and limits, priorities and processors are set of the caller alone:
+/// Landlock does not know of these.
 pub(super) fn filter(network: bool) -> Result<Vec<BpfProgram>, String> {
     let arch = std::env::consts::ARCH;
     let target = TargetArch::try_from(arch).map_err(|_| format!("there is no filter of system calls for {arch}"))?;
     let failed = |error: seccompiler::BackendError| format!("the filter of system calls cannot be made: {error}");
-    let mut sockets = Vec::new();
-    if network {
-        let others = [INET, INET6, NETLINK]
-            .map(|family| SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, family));
-        let others = others.into_iter().collect::<Result<Vec<_>, _>>().map_err(failed)?;
-        sockets.push(SeccompRule::new(others).map_err(failed)?);
-    }
-    let new_user = SeccompCondition::new(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(NEW_USER), NEW_USER);
-    let new_user = vec![SeccompRule::new(vec![new_user.map_err(failed)?]).map_err(failed)?];
-    let mut denied = vec![(number::SOCKET, sockets), (number::CLONE, new_user.clone()), (number::UNSHARE, new_user)];
-    let whole =
-        [number::CHOWN, number::ATTRIBUTES, &ATTRIBUTES_AT, number::KEY_RINGS, &[number::SETNS, IO_URING_SETUP]];
-    // 0 is the caller itself.
-    let others = |argument| {
-        let other = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, 0).map_err(failed)?;
-        SeccompRule::new(vec![other]).map(|rule| vec![rule]).map_err(failed)
-    };
-    denied.push((number::PRLIMIT, others(0)?));
-    for call in number::PRIORITIES {
-        denied.push((*call, others(1)?));
-    }
-    denied.extend(whole.into_iter().flatten().map(|call| (*call, Vec::new())));
+    let denied = denied(network).map_err(failed)?;
     // Calls of another architecture end the process: their numbers mean something else.
-    let program = |denied: Vec<(i64, Vec<SeccompRule>)>, errno| {
-        let twice = |(call, rules): (i64, Vec<SeccompRule>)| [(call, rules.clone()), (call | X32, rules)];
+    let program = |denied: Vec<Denied>, errno| {
+        let twice = |(call, rules): Denied| [(call, rules.clone()), (call | X32, rules)];
         let rules: BTreeMap<_, _> = denied.into_iter().flat_map(twice).collect();
         let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(errno), target);
         filter.and_then(BpfProgram::try_from).map_err(failed)
     };
-    Ok(vec![program(denied, EACCES)?, program(vec![(CLONE3, Vec::new())], ENOSYS)?])
+    let missing = [CLONE3, OPENAT2].map(|call| (call, Vec::new()));
+    Ok(vec![program(denied, EACCES)?, program(missing.into(), ENOSYS)?])
+}
+
+/// A call, and the arguments with which it is denied: with any where there are no rules.
+type Denied = (i64, Vec<SeccompRule>);
+
+fn denied(network: bool) -> Result<Vec<Denied>, BackendError> {
+    let mut sockets = Vec::new();
+    if network {
+        let other = |family| SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, family);
+        sockets.push(SeccompRule::new([INET, INET6, NETLINK].map(other).into_iter().collect::<Result<_, _>>()?)?);
+    }
+    let has =
+        |argument, bits| SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(bits), bits);
+    let one = |condition| Ok::<_, BackendError>(vec![SeccompRule::new(vec![condition])?]);
+    let new_user = one(has(0, NEW_USER)?)?;
+    let mut denied = vec![(number::SOCKET, sockets), (number::CLONE, new_user.clone()), (number::UNSHARE, new_user)];
+    let none = [&[number::SETNS, IO_URING_SETUP], number::CHOWN, number::ATTRIBUTES, &ATTRIBUTES_AT, number::KEY_RINGS];
+    denied.extend(none.into_iter().chain([number::SHARED]).flatten().map(|call| (*call, Vec::new())));
+    // 0 is the caller itself.
+    let of_others = |argument| one(SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, 0)?);
+    for call in number::SCHEDULING.iter().chain(&[number::PRLIMIT]) {
+        denied.push((*call, of_others(0)?));
+    }
+    for call in number::PRIORITIES {
+        denied.push((*call, of_others(1)?));
+    }
+    for (call, mode) in number::MODES.iter().chain(&[FCHMODAT2]) {
+        denied.push((*call, one(has(*mode, SETUID)?)?));
+    }
+    for (call, flags) in number::OPENS {
+        let made = |bits| SeccompRule::new(vec![has(*flags, bits)?, has(flags.saturating_add(1), SETUID)?]);
+        denied.push((*call, MAKES.map(made).into_iter().collect::<Result<_, _>>()?));
+    }
+    Ok(denied)
 }
 
 /// Binds this thread, and what it starts.
