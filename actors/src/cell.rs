@@ -2,7 +2,9 @@
 
 pub(crate) mod activation;
 pub(crate) mod admit;
+pub(crate) mod announce;
 pub(crate) mod calling;
+pub(crate) mod cells;
 pub(crate) mod clock;
 pub(crate) mod commit;
 pub(crate) mod driver;

@@ -10,7 +10,7 @@ use subtend_session::record::{Hold, Record};
 use tokio::sync::oneshot;
 
 use crate::delivery::lane::{Answer, Item, Probed};
-use crate::hub::Hub;
+use crate::handle::sessions::Sessions;
 use crate::observe::event::subscription::{Scope, Subscription};
 use crate::observe::following::Events;
 
@@ -28,15 +28,17 @@ mod describe;
 mod input;
 mod interrupt;
 mod life;
+mod overriding;
 mod queue;
 mod rollback;
 mod run;
+pub(crate) mod sessions;
 mod usage;
 
 /// A session of a runtime.
 #[derive(Clone)]
 pub struct SessionHandle {
-    pub(crate) hub: Arc<Hub>,
+    pub(crate) sessions: Arc<Sessions>,
     pub(crate) id: SessionId,
     pub(crate) root: SessionId,
 }
@@ -99,12 +101,12 @@ impl SessionHandle {
     /// The session's own events: its records from `from` on, then live. `Seq(1)` is the first; after having seen record `n`,
     /// `n.next()` goes on.
     pub fn events(&self, from: Seq) -> Events {
-        Events::new(Arc::clone(&self.hub), self.id, self.root, from)
+        Events::new(Arc::clone(&self.sessions.log), Arc::clone(&self.sessions.life), self.id, self.root, from)
     }
 
     /// Events of the session's whole tree from here on, live: the text so far of what streams first. See [`Subscription`].
     pub fn watch(&self) -> Subscription {
-        self.hub.events.subscribe(Scope::Tree(self.root))
+        self.sessions.log.events.subscribe(Scope::Tree(self.root))
     }
 
     /// Cancels the run in flight and all that it owns.
@@ -116,7 +118,7 @@ impl SessionHandle {
     /// The cancel is durable when the answer is returned; ends follow within one grace.
     pub async fn cancel(&self) -> Result<Control, WaitError> {
         // Where a run stays as it was left, so does what waits behind it: this process takes nothing up.
-        let queue_stands = self.hub.stays(self.id);
+        let queue_stands = self.sessions.takeover.stays(self.id);
         self.control(Command::Cancel { run: None, by: By::Person, queue_stands }).await
     }
 
@@ -139,15 +141,15 @@ impl SessionHandle {
     /// The answer to `command`, and whether it was given more than once: the first may have been carried out.
     pub(crate) async fn answer_or_again(&self, command: Command) -> Result<(Answer, bool), Stopped> {
         let mut lost = 0;
-        let seen = self.hub.journal.head(self.id).ok().flatten().map_or(Seq(0), |head| head.last_seq);
+        let seen = self.sessions.log.journal.head(self.id).ok().flatten().map_or(Seq(0), |head| head.last_seq);
         loop {
             let (reply, answer) = oneshot::channel();
-            self.hub.deliver(self.id, Item::Command(command.clone(), Some(reply)));
+            self.sessions.cells.deliver(self.id, Item::Command(command.clone(), Some(reply)));
             match answer.await {
                 Ok(answer) => return Ok((answer, lost > 0)),
                 // A panic of the session's actor took the command, or its answer; a session that cannot be activated takes each.
-                Err(_) if lost < PROBES && !self.hub.is_stopping() => lost += 1,
-                Err(_) => return Err(self.hub.stopped_at(self.id)),
+                Err(_) if lost < PROBES && !self.sessions.life.is_stopping() => lost += 1,
+                Err(_) => return Err(self.sessions.life.stopped_at(self.id)),
             }
             if let Some(done) = self.done_since(&command, seen).await {
                 return Ok((Ok(done), true));
@@ -169,14 +171,14 @@ impl SessionHandle {
         } else {
             return None;
         };
-        self.hub.journal.settled().await.ok()?;
-        let stored = self.hub.journal.records_from(self.id, seen.next(), usize::MAX).ok()?;
+        self.sessions.log.journal.settled().await.ok()?;
+        let stored = self.sessions.log.journal.records_from(self.id, seen.next(), usize::MAX).ok()?;
         stored.iter().find_map(|stored| did(&stored.record))
     }
 
     /// Waits until what was told of the session is durable.
     pub(crate) async fn settled(&self, lsn: Lsn) -> Result<(), ControlError> {
-        let waited = self.hub.journal.wait(lsn).await;
+        let waited = self.sessions.log.journal.wait(lsn).await;
         waited.map_err(|poison| ControlError::Stopped(Stopped::Poisoned(poison.to_string())))
     }
 
@@ -209,15 +211,15 @@ impl SessionHandle {
         let mut lost = 0;
         let probed = loop {
             let (tell, told) = oneshot::channel();
-            self.hub.deliver(self.id, Item::Probe(tell));
+            self.sessions.cells.deliver(self.id, Item::Probe(tell));
             match told.await {
                 Ok(probed) => break probed,
                 // A panic of the session's actor took it; a session that cannot be activated takes each.
-                Err(_) if lost < PROBES && !self.hub.is_stopping() => lost += 1,
-                Err(_) => return Err(self.hub.stopped_at(self.id)),
+                Err(_) if lost < PROBES && !self.sessions.life.is_stopping() => lost += 1,
+                Err(_) => return Err(self.sessions.life.stopped_at(self.id)),
             }
         };
-        self.hub.journal.wait(probed.lsn).await.map_err(|poison| Stopped::Poisoned(poison.to_string()))?;
+        self.sessions.log.journal.wait(probed.lsn).await.map_err(|poison| Stopped::Poisoned(poison.to_string()))?;
         Ok(probed)
     }
 }

@@ -1,5 +1,9 @@
-//! Why runs end that did not end by themselves: what their owners decided, noted before their tokens fire (S-8).
+//! What runs in flight hold outside of their sessions: token, slot, deadlines and account, and why their owners end them (S-8).
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use subtend_journal::Journal;
 use subtend_session::command::Command;
 use subtend_session::ids::{RunKey, SessionId};
 use subtend_session::index::{Row, RowKey, RowKind};
@@ -7,10 +11,26 @@ use subtend_session::outcome::{By, Outcome, OutcomeKind};
 use subtend_session::place::Owner;
 use subtend_session::record::Hold;
 use subtend_session::state::State;
+use subtend_supervision::{SlotPools, Timers, TokenTree, PoolKind};
 
-use crate::hub::Hub;
+use crate::calls::model_calls::ModelCalls;
+use crate::delivery::cancel_causes::CancelCauses;
+use crate::delivery::ticket::{Ticket, Timer};
+use crate::mint::now;
 
-impl Hub {
+/// What runs in flight hold. It knows no session: a run is a key, and what it decided comes as a value.
+pub(crate) struct Runs {
+    pub(crate) tokens: TokenTree<RunKey>,
+    pub(crate) slots: SlotPools<SessionId, Ticket>,
+    pub(crate) timers: Timers<Timer>,
+    /// Why runs are cancelled by their owners.
+    pub(crate) causes: CancelCauses,
+    /// The accounts of root runs.
+    pub(crate) calls: Arc<ModelCalls>,
+    pub(crate) journal: Journal,
+}
+
+impl Runs {
     /// Whether the owner of the run in flight is over or closes, and how: an opening checks it (rule 7).
     ///
     /// The token tells, also across activations: it is fired with the owner's close, and a run whose owner is not known
@@ -119,5 +139,13 @@ impl Hub {
         self.calls.ledger.forget(key);
         self.calls.budgets.forget(key);
         self.causes.forget(key);
+    }
+
+    /// How long a run that is queued may still wait: its time counts from the last slot that its root was granted, which says
+    /// that the queue moves. Nothing when the time is over, or nobody waits.
+    pub(crate) fn queue_left(&self, ticket: RunKey, (whose, patience): (PoolKind, Duration)) -> Option<Duration> {
+        let since = self.slots.of(whose).unserved_since(ticket)?;
+        let until = since.checked_add(patience)?;
+        (until > now()).then(|| until.duration_since(now()))
     }
 }
