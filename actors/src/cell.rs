@@ -11,6 +11,7 @@ pub(crate) mod driver;
 pub(crate) mod names;
 pub(crate) mod overrides;
 pub(crate) mod perform;
+pub(crate) mod prepare;
 pub(crate) mod reading;
 pub(crate) mod recall;
 pub(crate) mod session_actor;

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use subtend_session::command::{Command, SwitchTo};
+use subtend_session::command::Command;
 use subtend_session::effect::Reply;
 use subtend_session::ids::{Lsn, RunNo, Seq, SessionId};
-use subtend_session::outcome::{By, Outcome};
-use subtend_session::record::{Hold, Record};
+use subtend_session::outcome::By;
 use tokio::sync::oneshot;
 
+use crate::delivery::commands::handling;
 use crate::delivery::lane::{Answer, Item, Probed};
 use crate::handle::sessions::Sessions;
 use crate::observe::event::subscription::{Scope, Subscription};
@@ -47,41 +47,6 @@ impl std::fmt::Debug for SessionHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("SessionHandle").field(&self.id).finish()
     }
-}
-
-fn cancelled(record: &Record) -> Option<(Reply, RunNo)> {
-    let by_person = Outcome::Cancelled { by: By::Person };
-    let fixed = if let Record::RunEnded(ended) = record {
-        Some((ended.run, &ended.outcome))
-    } else if let Record::RunHeld { run, why } = record
-        && let Hold::Closing { outcome, .. } = &**why
-    {
-        Some((*run, outcome))
-    } else {
-        None
-    };
-    fixed.filter(|(_, outcome)| **outcome == by_person).map(|(run, _)| (Reply::Done(run), run))
-}
-
-fn interrupted(record: &Record) -> Option<(Reply, RunNo)> {
-    let run = if let Record::RunEnded(ended) = record {
-        (ended.outcome == Outcome::Interrupted { by: By::Person }).then_some(ended.run)
-    } else if let Record::RunHeld { run, why } = record {
-        (**why == Hold::Interrupted { by: By::Person }).then_some(*run)
-    } else {
-        None
-    };
-    run.map(|run| (Reply::Done(run), run))
-}
-
-fn switched(record: &Record) -> Option<(Reply, RunNo)> {
-    let Record::AlternativeSwitched { of, to, by: By::Person } = record else { return None };
-    Some((Reply::Switched { of: *of, to: *to }, RunNo(0)))
-}
-
-fn rolled_back(record: &Record) -> Option<(Reply, RunNo)> {
-    let Record::RolledBack { run, by: By::Person } = record else { return None };
-    Some((Reply::Done(*run), *run))
 }
 
 /// How often a probe or a control that was lost is sent again: as often as an actor is restarted in one window, by default.
@@ -160,17 +125,7 @@ impl SessionHandle {
     /// What `command` did whose answer was lost, by the records behind `seen`. Of those that name no run, or a step from what
     /// is seen: given again, they would reach the next run, or go a step further.
     async fn done_since(&self, command: &Command, seen: Seq) -> Option<(Reply, RunNo)> {
-        let did: fn(&Record) -> Option<(Reply, RunNo)> = if let Command::Cancel { run: None, .. } = command {
-            cancelled
-        } else if let Command::Interrupt { .. } = command {
-            interrupted
-        } else if let Command::Switch { to: SwitchTo::Previous | SwitchTo::Next, .. } = command {
-            switched
-        } else if let Command::RollBack { run: None, .. } = command {
-            rolled_back
-        } else {
-            return None;
-        };
+        let did = handling(command).evidence?;
         self.sessions.log.journal.settled().await.ok()?;
         let stored = self.sessions.log.journal.records_from(self.id, seen.next(), usize::MAX).ok()?;
         stored.iter().find_map(|stored| did(&stored.record))

@@ -13,8 +13,9 @@ use subtend_supervision::{SlotPools, StormLimit, StormSeen, Supervisors, Timers,
 use crate::approvals::questions::Approvals;
 use crate::calls::model_calls::ModelCalls;
 use crate::delivery::cancel_causes::CancelCauses;
+use crate::delivery::commands::handling;
 use crate::delivery::directory::{Directory, Next};
-use crate::delivery::lane::{Full, Item, Wake, is_control};
+use crate::delivery::lane::{Full, Item, Wake};
 use crate::delivery::runs::Runs;
 use crate::delivery::ticket::{Ticket, Timer};
 use crate::delivery::waiters::Waiters;
@@ -103,7 +104,7 @@ impl Cells {
     /// Queues `item` for `session`, and activates it if it is not present.
     pub(crate) fn deliver(self: &Arc<Self>, session: SessionId, item: Item) {
         if let Item::Command(command, _) = &item
-            && is_control(command)
+            && handling(command).is_control
         {
             self.host.faults.see(Sight::Control { session, command: command.name() });
         }

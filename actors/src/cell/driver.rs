@@ -22,8 +22,10 @@ use crate::calls::in_flight::{Ready, ToolAtWork, TurnAtWork};
 use crate::calls::reservation::Due;
 use crate::cell::cells::Cells;
 use crate::cell::clock::RunClock;
+use crate::cell::prepare::Prepared;
+use crate::delivery::commands::handling;
 use crate::delivery::directory::Hot;
-use crate::delivery::lane::{Answer, Item, Lane, Listed, Probed, ReplyTo, is_control};
+use crate::delivery::lane::{Answer, Item, Lane, Listed, Probed, ReplyTo};
 use crate::faults::{Point, Sight};
 use crate::spawn::offer::Offer;
 use crate::values::ended::Ended;
@@ -400,28 +402,16 @@ impl Driver {
     pub(crate) fn decide(&mut self, mut command: Command, reply: Option<ReplyTo>) {
         let name = command.name();
         self.lane.take_in_hand(name);
-        if is_control(&command) {
+        if handling(&command).is_control {
             self.cells.host.faults.see(Sight::Handles { session: self.session(), command: name });
         }
         self.cells.host.faults.strike(Point::Handler, name);
         if self.before.is_none() {
             self.before = Some(Before::of(&self.state));
         }
-        if let Command::Deadline(deadline) = &command {
-            if self.waits_on(*deadline) {
-                return;
-            }
-            self.due(*deadline);
-        } else if let Command::Continue(ask) = &mut command {
-            // Asked now and not when it was sent: the owner may have closed since.
-            ask.owner_over = self.cells.runs.asker_over(RunKey { session: ask.owner, run: ask.run });
-        } else if let Command::ModelAnswered(answer) = &mut command {
-            self.settle_names(answer);
-            self.settle_continues(answer);
-            self.cells.agents.settle_words(&self.state, &self.offer, answer);
+        if self.prepare(&mut command) == Prepared::Postponed {
+            return;
         }
-        self.recall(&command);
-        self.look_at_checked(&command);
         let clock = self.clock.read(&self.cells.host.mint);
         match self.cells.host.faults.decide(&mut self.state, command, clock) {
             Ok(decision) => self.absorb(decision, reply),

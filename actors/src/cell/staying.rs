@@ -12,7 +12,7 @@ impl Driver {
     /// Anything else finds the session as it was left. A process that lists a queue, or lets a branch be born, has perhaps no model
     /// and no tools: going on there, the run would fail.
     pub(crate) fn wake_for(&mut self, item: &Item) {
-        if self.stays && concerns_the_run(item) {
+        if self.stays && item.concerns_the_run() {
             self.wake();
         }
     }
@@ -34,43 +34,5 @@ impl Driver {
         self.starts = self.starts.saturating_add(1);
         self.unmarked = true;
         self.decide_first(First { lost: false, asked, command: Some(command), owed });
-    }
-}
-
-fn concerns_the_run(item: &Item) -> bool {
-    match item {
-        Item::Command(command, _) => match command {
-            Command::ChangeQueue { .. }
-            | Command::Delete { .. }
-            | Command::Branch(_)
-            | Command::Regenerate(_)
-            | Command::Switch { .. }
-            | Command::RollBack { .. }
-            | Command::Describe(_)
-            | Command::Close { .. } => false,
-            Command::Submit(_)
-            | Command::Admitted { .. }
-            | Command::ModelAnswered(_)
-            | Command::AttemptFailed(_)
-            | Command::ToolFinished { .. }
-            | Command::Spawn { .. }
-            | Command::OwnedEnded(_)
-            | Command::Cancel { .. }
-            | Command::OwnerOver { .. }
-            | Command::OwnerCancels { .. }
-            | Command::Interrupt { .. }
-            | Command::Deadline(_)
-            | Command::BudgetRefused { .. }
-            | Command::Continue(_)
-            | Command::Background { .. }
-            | Command::AskAnswered { .. }
-            | Command::TurnPanicked { .. }
-            | Command::ToolPanicked { .. }
-            | Command::Reactivated { .. }
-            | Command::RestartsExhausted { .. }
-            | Command::Lost { .. } => true,
-        },
-        Item::Parsed(_) | Item::Granted(..) => true,
-        Item::Idle | Item::Probe(_) | Item::Queue(_) | Item::ClearQueue(..) | Item::HasRead(_) => false,
     }
 }
