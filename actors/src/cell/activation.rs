@@ -143,7 +143,7 @@ impl Cells {
                 let key = RunKey { session, run: run.no };
                 if lost.is_none() && self.runs.tokens.token(&key).is_none() {
                     self.runs.tokens.open(key, run.opened.owner.run());
-                    self.calls.restore_accounts(key)?;
+                    self.runs.restore_accounts(key)?;
                 }
                 Some(self.first_command(&driver, &lane, lost))
             }

@@ -7,12 +7,12 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use ractor::ActorRef;
 use subtend_session::command::{Command, Deadline};
-use subtend_session::ids::{RunKey, SessionId};
+use subtend_session::ids::SessionId;
 use subtend_supervision::{SlotPools, StormLimit, StormSeen, Supervisors, Timers, TokenTree};
 
 use crate::approvals::questions::Approvals;
 use crate::calls::model_calls::ModelCalls;
-use crate::delivery::cancel_causes::CancelCauses;
+use crate::delivery::cancel_causes::Continued;
 use crate::delivery::commands::handling;
 use crate::delivery::directory::{Directory, Next};
 use crate::delivery::lane::{Full, Item, Wake};
@@ -66,14 +66,14 @@ pub(crate) struct Cells {
 
 impl Cells {
     /// Returns the cells over `below`. Slots, deadlines and exits of actors come back to them by callbacks, which hold them weakly.
-    pub(crate) fn new(below: Below, tokens: TokenTree<RunKey>) -> Arc<Self> {
+    pub(crate) fn new(below: Below) -> Arc<Self> {
         let Below { agents, calls, log, directory, waiters, takeover, approvals, services, life, host } = below;
         Arc::new_cyclic(|cells: &Weak<Self>| {
             let runs = Runs {
-                tokens,
+                tokens: TokenTree::new(),
                 slots: slots(cells, host.options.slots),
                 timers: timers(cells),
-                causes: CancelCauses::default(),
+                continued: Continued::default(),
                 calls: Arc::clone(&calls),
                 journal: log.journal.clone(),
             };

@@ -22,8 +22,7 @@ use crate::calls::in_flight::{Ready, ToolAtWork, TurnAtWork};
 use crate::calls::reservation::Due;
 use crate::cell::cells::Cells;
 use crate::cell::clock::RunClock;
-use crate::cell::prepare::Prepared;
-use crate::delivery::commands::handling;
+use crate::delivery::commands::{Prepared, handling};
 use crate::delivery::directory::Hot;
 use crate::delivery::lane::{Answer, Item, Lane, Listed, Probed, ReplyTo};
 use crate::faults::{Point, Sight};
@@ -446,7 +445,7 @@ impl Driver {
                 self.cells.runs.tokens.open(key, opened.owner.run());
                 if let Owner::Run { session, call, .. } = &opened.owner {
                     // A later run of a child: its owner will know it by the key.
-                    self.cells.runs.causes.continues(*session, *call, key);
+                    self.cells.runs.continued.insert(*session, *call, key);
                 }
             }
         }

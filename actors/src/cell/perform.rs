@@ -137,19 +137,24 @@ impl Driver {
         }
     }
 
-    /// Tells every owned run, then fires the token of the whole owned subtree at once.
-    ///
-    /// In this order: a stream below that the token drops finds its owner's outcome already noted (S-8).
+    /// Tells every owned run, then fires the token of the whole owned subtree at once, with the outcome as its cause: a stream
+    /// below that the token drops finds it there (S-8).
     fn cancel_owned(&mut self, run: RunNo, outcome: OutcomeKind, queue_stands: bool) {
         let key = RunKey { session: self.session(), run };
-        self.cells.runs.causes.closes(key, outcome, queue_stands);
         let owned: Vec<SessionId> =
             self.state.run.iter().flat_map(|run| run.owned.values()).map(|owned| owned.child).collect();
         for child in owned {
             self.cells.tell(child, Command::OwnerOver { owner: key, outcome, queue_stands });
         }
         self.cells.host.faults.see(Sight::Fired(key));
-        self.cells.runs.tokens.fire(&key);
+        // A run that was lost has no token yet: what it owns asks for its cause too.
+        if self.run_key() == Some(key) {
+            self.cells.runs.tokens.open(key, self.owner_run());
+        }
+        self.cells.runs.tokens.fire(&key, |cause| {
+            cause.closes = Some(outcome);
+            cause.keeps_queues |= queue_stands;
+        });
     }
 
     /// Tells one owned run, then fires the token of it and of all below it: in this order, as with all of them.
@@ -163,19 +168,11 @@ impl Driver {
         let owner = self.session();
         let born = self.state.children.get(&child).is_some_and(|child| child.call == Some(key));
         let first = born.then_some(RunKey { session: child, run: RunNo(1) });
-        let run = first.or_else(|| self.cells.runs.causes.continued(owner, key));
-        if let Some(run) = run {
-            self.cells.runs.causes.cancels_single(run, key, by.clone());
-        }
-        self.cells.tell(child, Command::OwnerCancels { owner, key, by });
+        let run = first.or_else(|| self.cells.runs.continued.get(owner, key));
+        self.cells.tell(child, Command::OwnerCancels { owner, key, by: by.clone() });
         if let Some(run) = run {
             self.cells.host.faults.see(Sight::Fired(run));
-        }
-        if let Some(run) = run
-            && !self.cells.runs.tokens.fire(&run)
-        {
-            // It ended before that, or has not been opened here: nobody would take the note away.
-            self.cells.runs.causes.forget_single(run);
+            self.cells.runs.tokens.fire(&run, |cause| cause.alone = Some((key, by)));
         }
     }
 

@@ -4,15 +4,7 @@ use subtend_session::command::Command;
 use subtend_session::ids::RunKey;
 
 use crate::cell::driver::Driver;
-use crate::delivery::commands::{Needs, handling};
-
-/// Whether a prepared command is decided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Prepared {
-    Ready,
-    /// Its time has not come yet: it is asked for again.
-    Postponed,
-}
+use crate::delivery::commands::{Needs, Prepared, handling};
 
 impl Driver {
     /// Completes `command` with what it needs by the table of commands.

@@ -24,6 +24,14 @@ pub(crate) enum Needs {
     Recalled,
 }
 
+/// Whether a command is decided, when what it needs was found out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Prepared {
+    Ready,
+    /// Its time has not come yet: it is asked for again.
+    Postponed,
+}
+
 /// What a command is to the rooms that carry it.
 #[derive(Clone, Copy)]
 pub(crate) struct Handling {

@@ -14,7 +14,7 @@ use subtend_models::windows::{ByModel, Windows};
 use subtend_session::authority::{Authority, RuleSet};
 use subtend_session::ids::{Interned, Text};
 use subtend_session::limits::{BadLimit, Limits};
-use subtend_supervision::{Budgets, Ledger, TokenTree};
+use subtend_supervision::{Budgets, Ledger};
 use subtend_tools::option::ToolOptions;
 use subtend_tools::policy::HostPolicy;
 use subtend_tools::registry::Registry;
@@ -338,7 +338,7 @@ impl Builder {
             None => Arc::new(Workspace::open(PathBuf::from("."))?),
         };
         let approvals = Arc::new(Approvals::default());
-        let (models, tokens, halt) = (Arc::new(models), TokenTree::new(), CancellationToken::new());
+        let (models, halt) = (Arc::new(models), CancellationToken::new());
         let agents = Agents {
             catalog: self.catalog.unwrap_or_else(Catalog::builtin),
             tools,
@@ -363,7 +363,6 @@ impl Builder {
             caps: self.caps,
             ledger: Ledger::new(),
             budgets: Budgets::default(),
-            tokens: tokens.clone(),
             journal: journal.clone(),
             hooks: self.hooks.clone(),
             halt: halt.clone(),
@@ -371,7 +370,7 @@ impl Builder {
         let (life, log) = (Life::new(journal.clone(), halt), Log::new(journal, self.options.events));
         let mint = Mint::new(self.options.seed);
         let host = Host { options: self.options, workspace, hooks: self.hooks, faults: self.faults, mint };
-        let rooms = Rooms::new(host, (life, log), (agents, calls), tokens);
+        let rooms = Rooms::new(host, (life, log), (agents, calls));
         // Before the sweep: one that fails, or is given up on the way, has actors and tasks to end.
         let mut runtime = Runtime::new(Arc::clone(&rooms));
         let met = meet(&runtime);

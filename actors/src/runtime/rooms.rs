@@ -2,8 +2,6 @@
 
 use std::sync::{Arc, Weak};
 
-use subtend_supervision::TokenTree;
-
 use crate::approvals::questions::Approvals;
 use crate::calls::model_calls::ModelCalls;
 use crate::cell::cells::{Below, Cells};
@@ -17,7 +15,6 @@ use crate::recovery::boot::Recovery;
 use crate::recovery::takeover::Takeover;
 use crate::services::running::{Namer, Services};
 use crate::spawn::agents::Agents;
-use subtend_session::ids::RunKey;
 
 /// One handle to each room. The runtime alone has all of them.
 pub(crate) struct Rooms {
@@ -37,12 +34,7 @@ pub(crate) struct Rooms {
 
 impl Rooms {
     /// Makes the rooms over those that need no other.
-    pub(crate) fn new(
-        host: Host,
-        (life, log): (Life, Log),
-        (agents, calls): (Agents, ModelCalls),
-        tokens: TokenTree<RunKey>,
-    ) -> Arc<Self> {
+    pub(crate) fn new(host: Host, (life, log): (Life, Log), (agents, calls): (Agents, ModelCalls)) -> Arc<Self> {
         let (host, life, log) = (Arc::new(host), Arc::new(life), Arc::new(log));
         let (approvals, agents, calls) = (Arc::clone(&agents.approvals), Arc::new(agents), Arc::new(calls));
         let directory = Arc::new(Directory::new(host.options.queued_states));
@@ -64,7 +56,7 @@ impl Rooms {
                 host: Arc::clone(&host),
             };
             Sessions {
-                cells: Cells::new(below, tokens),
+                cells: Cells::new(below),
                 agents: Arc::clone(&agents),
                 calls: Arc::clone(&calls),
                 log: Arc::clone(&log),

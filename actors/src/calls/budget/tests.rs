@@ -123,10 +123,10 @@ async fn a_tree_in_all_its_states_is_recounted_as_it_was_counted() {
     let (records, now) = both(&runtime, root).await;
     assert_eq!((records, now), (accounts, accounts), "what was dropped counts as it was reserved");
     // As another process would find it. What is out now is of the account before.
-    runtime.rooms.calls.restore_accounts(root).unwrap();
+    runtime.rooms.cells.runs().restore_accounts(root).unwrap();
     assert_eq!(runtime.rooms.calls.budgets.settled(root), accounts);
     let owned = RunKey { session: runtime.journal().kids(session.id()).unwrap()[5], run: RunNo(1) };
-    runtime.rooms.calls.restore_accounts(owned).unwrap();
+    runtime.rooms.cells.runs().restore_accounts(owned).unwrap();
     assert_eq!(runtime.rooms.calls.budgets.settled(owned), Spend::NOTHING, "what an owned run spends is its root's");
     session.cancel().await.unwrap();
     session.run_ended(root.run).await.unwrap();

@@ -123,7 +123,7 @@ impl Recovery {
             self.directory.lane(session).exhaust(None);
         }
         self.cells.runs().tokens.open(key, run.opened.owner.run());
-        self.cells.runs().calls.restore_accounts(key)?;
+        self.cells.runs().restore_accounts(key)?;
         if self.takeover.leaves(&state) {
             stay.insert(session);
         }
