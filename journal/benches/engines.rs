@@ -1,8 +1,8 @@
-//! The engines on the journal's own frames: how fast they make them durable, read them back and open again.
+//! Throughput of the engines with frames of the journal: commits, reads, opening.
 //!
-//! `cargo bench -p subtend-journal --bench engines` prints medians of three passes; all engines take their turns in each pass, so
-//! that what else the machine does hits all of them. `floor` writes the same groups over the blocks of a bare file and syncs that: little that
-//! acknowledges after a sync is faster. `-- --quick` does one small pass. The directory is a temporary one: `TMPDIR` chooses the disk.
+//! `cargo bench -p subtend-journal --bench engines` prints medians of three passes; the engines take turns in each pass. `floor` writes
+//! the same groups to a plain file and syncs it: the lower bound of a durable commit. `-- --quick` does one small pass. `TMPDIR` chooses
+//! the disk.
 
 #![allow(
     clippy::expect_used,
@@ -63,30 +63,28 @@ impl Kind {
     }
 }
 
-/// What one engine did in one pass.
 #[derive(Clone, Debug)]
 struct Pass {
     frames_per_s: f64,
-    /// Processor time a frame, the journal's own in it.
+    /// Processor time a frame, the journal included.
     cpu_us: f64,
     p50_ms: f64,
     p99_ms: f64,
     group: f64,
-    /// Bytes that the process wrote, and that the store holds, per byte of frames.
+    /// Bytes written and stored, per byte of frames.
     written: f64,
     held: f64,
     open_ms: f64,
-    /// Sessions read whole per second, after the opening.
     sessions_per_s: f64,
 }
 
-/// Bytes that this process has had written, as the kernel counts them.
+/// Bytes written by this process, from the kernel.
 fn written() -> u64 {
     let io = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
     io.lines().find_map(|line| line.strip_prefix("write_bytes: ")?.parse().ok()).unwrap_or(0)
 }
 
-/// Seconds of processor that this process has had, in hundredths.
+/// Processor time of this process.
 fn worked() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
@@ -94,7 +92,6 @@ fn worked() -> f64 {
     ticks.sum::<f64>() / 100.0
 }
 
-/// Bytes that the directory takes of the disk.
 fn held(dir: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     let entries: Vec<PathBuf> =

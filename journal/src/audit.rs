@@ -1,4 +1,4 @@
-//! The audit: judges all sessions of a store by the invariants that the model checker uses too.
+//! Audit: checks all sessions of a store with the predicates of the model checker.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,10 +12,10 @@ use subtend_session::state::State;
 use crate::error::ReadError;
 use crate::journal::Journal;
 
-/// What an audit found.
+/// Error of an audit.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
-    /// An invariant does not hold.
+    /// An invariant is violated.
     #[error(transparent)]
     Violated(#[from] Violation),
     /// The store cannot be read.
@@ -26,58 +26,56 @@ pub enum AuditError {
     Fold {
         /// The session.
         session: SessionId,
-        /// Why.
+        /// The reason.
         why: String,
     },
 }
 
-/// Judges what must hold in every state, and with `at_rest` what must hold when nothing is in flight any more.
+/// Checks the invariants of every state, and with `at_rest` those of a store with nothing in flight. Wait for `settled` first.
 ///
-/// Reads every session into memory: for drills, tests and operators. Callers wait for `settled` first.
-///
+/// Reads every session into memory: for drills, tests and operators.
 /// # Errors
-/// The first violation, or what keeps the store from being read.
+/// The first violation, or the read error.
 pub fn audit(journal: &Journal, at_rest: bool) -> Result<(), AuditError> {
     let mut auditor = Auditor::default();
     auditor.read(journal)?;
     auditor.judge(at_rest)
 }
 
-/// Whoever audits one store again and again: sessions that have not changed since are not read again.
+/// Repeated audits of one store: unchanged sessions are not read again.
 #[derive(Debug, Default)]
 pub struct Auditor {
     held: BTreeMap<SessionId, Held>,
-    /// Sessions of which a head is all that remains.
+    /// Sessions with a head alone.
     erased: BTreeSet<SessionId>,
     rows: BTreeSet<Row>,
 }
 
 #[derive(Debug)]
 struct Held {
-    /// Its head, as far as that tells one state of the session from another.
+    /// Identifies a state of the session.
     head: (Seq, Epoch),
     records: Vec<Record>,
     frames: Vec<Frame>,
-    /// The fold, or why there is none.
+    /// The fold or its error.
     state: Result<Box<State>, String>,
 }
 
 impl Auditor {
     /// Reads what has changed.
-    ///
     /// # Errors
-    /// What keeps the store from being read.
+    /// When the store cannot be read.
     pub fn read(&mut self, journal: &Journal) -> Result<(), ReadError> {
         let heads = journal.heads()?;
         self.rows = journal.outbox()?.into_iter().map(|(row, _)| row).collect();
         let mut before = std::mem::take(&mut self.held);
         self.erased = heads.iter().filter(|(_, head)| head.is_erased()).map(|(session, _)| *session).collect();
         for (session, head) in heads {
-            // What is left of one is for the predicates to judge.
+            // The predicates check the rest of an erased session.
             if head.is_erased() && matches!(journal.records(session), Err(ReadError::NoSuchSession(_))) {
                 continue;
             }
-            // A session grows. One that lost its end and grew again was written by a later activation.
+            // The epoch too: a session that lost its end and grew again was written by a later activation.
             let head = (head.last_seq, head.epoch);
             let held = match before.remove(&session).filter(|held| held.head == head) {
                 Some(held) => held,
@@ -88,8 +86,7 @@ impl Auditor {
         Ok(())
     }
 
-    /// Judges what was read last.
-    ///
+    /// Checks what was read last.
     /// # Errors
     /// The first violation.
     pub fn judge(&self, at_rest: bool) -> Result<(), AuditError> {
@@ -113,24 +110,24 @@ impl Auditor {
         Ok(())
     }
 
-    /// The records of every session, as they were read last. They come without gaps, from the first.
+    /// Returns the records of every session, without gaps from the first.
     pub fn sessions(&self) -> impl Iterator<Item = (SessionId, &[Record])> {
         self.held.iter().map(|(session, held)| (*session, held.records.as_slice()))
     }
 
-    /// The erased sessions, as they were read last.
+    /// Returns the erased sessions.
     pub fn erased(&self) -> &BTreeSet<SessionId> {
         &self.erased
     }
 
-    /// The activation that wrote record `seq` of `session`, if that was read.
+    /// Returns the activation that wrote record `seq` of `session`.
     pub fn epoch(&self, session: SessionId, seq: Seq) -> Option<Epoch> {
         let frames = &self.held.get(&session)?.frames;
         let until = |frame: &Frame| frame.first_seq.0.saturating_add(u64::from(frame.count));
         frames.iter().find(|frame| frame.first_seq <= seq && seq.0 < until(frame)).map(|frame| frame.epoch)
     }
 
-    /// Obligations that nobody has taken, as they were read last.
+    /// Returns the obligations that are not delivered.
     pub fn rows(&self) -> &BTreeSet<Row> {
         &self.rows
     }
@@ -139,7 +136,7 @@ impl Auditor {
 fn read(journal: &Journal, session: SessionId, head: (Seq, Epoch)) -> Result<Held, ReadError> {
     let stored = journal.records(session)?;
     let state = State::fold(session, stored.iter().map(|stored| &stored.record));
-    // What one activation wrote stands together: a frame here is a run of records of one epoch.
+    // A frame here is a run of records of one epoch.
     let mut frames: Vec<Frame> = Vec::new();
     for stored in &stored {
         match frames.last_mut() {

@@ -1,7 +1,7 @@
-//! Bodies that are too large for an engine: files beside the store, each named by the hash of what it holds.
+//! Bodies too large for an engine: files next to the store, named by their hash.
 //!
-//! A blob is on stable media before the row that names it is written, so that a row without its blob is damage, and a blob
-//! without a row is what a crash left: harmless, and taken when the same body comes again. A compaction removes it.
+//! A blob is durable before the row that names it. A row without its blob is damage; a blob without a row is left by a crash, harmless,
+//! reused for the same body, and removed by a compaction.
 
 #[cfg(feature = "disk")]
 use std::collections::BTreeSet;
@@ -16,21 +16,20 @@ use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{Head, Inflight, Row};
 
 use crate::codec::{self, Reference};
-use crate::engine::{Engine, Go, Group, Kept, Payload, Result};
+use crate::engine::{Engine, Go, Group, Payload, Result, StoredFrame};
 use crate::error::EngineError;
 use crate::owner_only;
 use crate::rows;
 
-/// A frame above this size is a bug of whoever appends it.
+/// A larger frame is a bug of the caller.
 const MAX_BODY: u64 = 128 << 20;
 /// Begins a row of `def` whose text is in a blob; no JSON begins with it. The length follows, in decimal.
 const ELSEWHERE: char = '\u{1}';
 
-/// Any engine, with a directory for what is too large for it.
+/// Engine with a directory for large bodies.
 pub struct Blobs {
     inner: Arc<dyn Engine>,
     dir: PathBuf,
-    /// Nothing may be written.
     read_only: bool,
 }
 
@@ -41,17 +40,17 @@ impl std::fmt::Debug for Blobs {
 }
 
 impl Blobs {
-    /// Wraps `inner`; the blobs are in `dir`, which is made with the first of them.
+    /// Wraps `inner`; the first blob creates `dir`.
     pub fn new(inner: Arc<dyn Engine>, dir: PathBuf) -> Self {
         Self { inner, dir, read_only: false }
     }
 
-    /// As [`Blobs::new`], to be read alone: a write fails.
+    /// Wraps `inner` read-only: a write fails.
     pub fn to_read(inner: Arc<dyn Engine>, dir: PathBuf) -> Self {
         Self { inner, dir, read_only: true }
     }
 
-    /// Two hundred and fifty-six directories, so that none gets large.
+    /// 256 directories keep each of them small.
     fn place(&self, hash: Hash) -> (PathBuf, PathBuf) {
         let name = hash.to_string();
         let shelf = self.dir.join(name.get(..2).unwrap_or_default());
@@ -59,10 +58,10 @@ impl Blobs {
         (shelf, file)
     }
 
-    /// Keeps `content` in its blob, on stable media with all directory entries when this returns.
+    /// Stores `content` in its blob, durable with all directory entries on return.
     fn keep(&self, hash: Hash, content: &[u8]) -> io::Result<()> {
         let (shelf, file) = self.place(hash);
-        // One that is there may have been written by a process that died before it synced the entry, or be damaged by now.
+        // An existing file may be unsynced after a crash, or damaged.
         if fs::read(&file).is_ok_and(|found| found == content) {
             File::open(&file)?.sync_all()?;
         } else {
@@ -79,7 +78,7 @@ impl Blobs {
         Ok(())
     }
 
-    /// What the blob holds, or what is wrong with it.
+    /// Returns the content of the blob, or the damage.
     fn fetch(&self, reference: Reference) -> std::result::Result<Vec<u8>, String> {
         let Reference { hash, len } = reference;
         let (_, file) = self.place(hash);
@@ -97,31 +96,31 @@ impl Blobs {
         Ok(content)
     }
 
-    fn whole(&self, kept: Kept) -> Kept {
-        let Kept::Bytes(bytes) = &kept else { return kept };
+    fn whole(&self, kept: StoredFrame) -> StoredFrame {
+        let StoredFrame::Bytes(bytes) = &kept else { return kept };
         match Reference::in_frame(bytes).map(|reference| self.fetch(reference)) {
             None => kept,
-            Some(Ok(body)) => Kept::Bytes(codec::join(bytes, &body)),
-            Some(Err(why)) => Kept::Damaged(why),
+            Some(Ok(body)) => StoredFrame::Bytes(codec::join(bytes, &body)),
+            Some(Err(why)) => StoredFrame::Damaged(why),
         }
     }
 
-    /// The text of a row of `def`, or what is wrong with its blob.
+    /// Returns the text of a row of `def`, or the damage of its blob.
     fn text(&self, hash: Hash, text: Text) -> Result<Text> {
         let Some(len) = text.strip_prefix(ELSEWHERE) else { return Ok(text) };
         let bad = |why: String| rows::corrupt("def", &hash.0, &why);
-        let len = len.parse().map_err(|_| bad(format!("{len:?} is no length of a blob")))?;
+        let len = len.parse().map_err(|_| bad(format!("{len:?} is not the length of a blob")))?;
         let content = self.fetch(Reference { hash, len }).map_err(bad)?;
         String::from_utf8(content).map(Text::from).map_err(|error| bad(error.to_string()))
     }
 }
 
-/// The names of the blobs that rows of `engine`, which is without its blobs, refer to.
+/// Returns the names of the blobs that rows of the bare `engine` refer to.
 #[cfg(feature = "disk")]
 pub(crate) fn named(engine: &dyn Engine) -> Result<BTreeSet<String>> {
     let mut named = BTreeSet::new();
     engine.frames(Lsn(0), &mut |_, kept| {
-        if let Kept::Bytes(bytes) = &kept {
+        if let StoredFrame::Bytes(bytes) = &kept {
             named.extend(Reference::in_frame(bytes).map(|reference| reference.hash.to_string()));
         }
         Go::Continue(())
@@ -138,10 +137,7 @@ pub(crate) fn named(engine: &dyn Engine) -> Result<BTreeSet<String>> {
     failed.map_or(Ok(named), Err)
 }
 
-/// Removes the blobs below `dir` that are not `named`, finished or not; `swept` is called for each.
-///
-/// # Durability
-/// They are removed from stable media when this returns.
+/// Removes the blobs below `dir` that are not `named`, durably; `swept` is called for each.
 #[cfg(feature = "disk")]
 pub(crate) fn sweep(dir: &Path, named: &BTreeSet<String>, swept: &mut dyn FnMut()) -> io::Result<()> {
     let shelves = match fs::read_dir(dir) {
@@ -214,11 +210,11 @@ impl Engine for Blobs {
         self.inner.last_lsn()
     }
 
-    fn frame(&self, lsn: Lsn) -> Result<Option<Kept>> {
+    fn frame(&self, lsn: Lsn) -> Result<Option<StoredFrame>> {
         Ok(self.inner.frame(lsn)?.map(|kept| self.whole(kept)))
     }
 
-    fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, Kept) -> Go) -> Result<()> {
+    fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, StoredFrame) -> Go) -> Result<()> {
         self.inner.frames(from, &mut |lsn, kept| visit(lsn, self.whole(kept)))
     }
 

@@ -1,4 +1,4 @@
-//! The bytes of a frame: a header of 52 bytes, then the records as a JSON array.
+//! Encoding of a frame: a header of 52 bytes, then the records as a JSON array.
 //!
 //! | at | field | |
 //! |---|---|---|
@@ -7,16 +7,14 @@
 //! | 3 | flags u8 | 1: the body is in a blob; the others are 0, and reserved |
 //! | 4 | session | 16 bytes |
 //! | 20 | first_seq u64 | |
-//! | 28 | count u32 | 32 bits, since a frame of many births holds more than 65 535 records |
+//! | 28 | count u32 | 32 bits: a frame of many births holds more than 65 535 records |
 //! | 32 | epoch u32 | |
 //! | 36 | at_ms i64 | |
 //! | 44 | len u32 | bytes of the body |
 //! | 48 | crc32c u32 | over bytes 0..48 and the body |
 //!
-//! Integers are big-endian. Every version keeps this header, so that a frame of a newer one is told from a damaged one. The LSN
-//! is no part of the frame: it is given after the frame is encoded.
-//!
-//! In place of a body that is in a blob stand its hash (16 bytes) and its length (u64); `len` and the checksum are of those.
+//! Integers are big-endian. Every version keeps this header, so that a newer frame differs from a damaged one. The LSN is not part of the
+//! frame. In place of a body in a blob: its hash (16 bytes) and length (u64), which `len` and the checksum cover.
 
 use std::borrow::Cow;
 
@@ -30,7 +28,7 @@ use crate::frame::Frame;
 #[cfg(test)]
 mod tests;
 
-/// The version that is written, and the newest that is read.
+/// The written version, and the newest readable one.
 pub const VERSION: u8 = 1;
 /// Bytes before the body.
 pub const HEADER: usize = 52;
@@ -42,7 +40,7 @@ const MAGIC: u16 = 0x5b7d;
 const LEN_AT: usize = 44;
 const CRC_AT: usize = 48;
 
-/// A frame that was read back and is sound.
+/// Decoded frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decoded {
     /// The session.
@@ -53,14 +51,14 @@ pub struct Decoded {
     pub epoch: Epoch,
     /// Wall clock; informative.
     pub at_ms: i64,
-    /// The records, as they were encoded: bodies that other frames carry are absent.
+    /// The encoded records, without bodies that other frames carry.
     pub records: Vec<Record>,
 }
 
-/// Why bytes are no frame.
+/// Error of [`decode`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// They are not what was written.
+    /// The bytes are damaged.
     #[error("corrupt frame: {0}")]
     Corrupt(String),
     /// A newer version wrote them.
@@ -68,21 +66,18 @@ pub enum FrameError {
     Newer(String),
 }
 
-/// Why a frame cannot be encoded.
+/// Error of [`encode`].
 #[derive(Debug, thiserror::Error)]
 pub enum EncodeError {
-    /// A record cannot be written as JSON.
+    /// A record has no JSON form.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
-    /// The body is longer than a frame's length field can say.
+    /// The body exceeds the length field.
     #[error("a frame of {0} bytes is longer than its length field can say")]
     TooLong(usize),
 }
 
-/// Encodes a frame.
-///
-/// The births in it lose the bodies that are not among the frame's `changes.defs`: another frame has put them into `def`.
-///
+/// Encodes a frame. Its births lose the bodies that are not in `changes.defs`: another frame has put them into `def`.
 /// # Errors
 /// [`EncodeError`].
 pub fn encode(frame: &Frame) -> Result<Vec<u8>, EncodeError> {
@@ -120,9 +115,8 @@ fn crc(bytes: &[u8]) -> u32 {
 }
 
 /// Decodes a frame and checks all of it.
-///
 /// # Errors
-/// [`FrameError::Corrupt`] for bytes that no version has written, [`FrameError::Newer`] for sound bytes of a newer one.
+/// [`FrameError::Corrupt`] for damaged bytes, [`FrameError::Newer`] for sound bytes of a newer version.
 pub fn decode(bytes: &[u8]) -> Result<Decoded, FrameError> {
     let (head, body) = bytes
         .split_first_chunk::<HEADER>()
@@ -147,7 +141,7 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded, FrameError> {
     if found != sum {
         return Err(FrameError::Corrupt(format!("the checksum is {found:#010x}, the header says {sum:#010x}")));
     }
-    // Only now: a flipped bit in the version is damage, not news.
+    // After the checksum: a flipped bit in the version is damage.
     if version > VERSION || flags & !BLOB != 0 {
         return Err(FrameError::Newer(format!(
             "version {version}, flags {flags:#04x}; known are version {VERSION} and flag {BLOB:#04x}"
@@ -164,12 +158,12 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded, FrameError> {
     Ok(Decoded { session, first_seq, epoch, at_ms, records })
 }
 
-/// What stands in a frame for a body that is in a blob.
+/// Replaces a body that is in a blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reference {
-    /// The blob's name: the hash of what it holds.
+    /// The blob's name: the hash of its content.
     pub(crate) hash: Hash,
-    /// Bytes of what it holds.
+    /// Bytes of the content.
     pub(crate) len: u64,
 }
 
@@ -179,7 +173,7 @@ impl Reference {
         Some(Self { hash: Hash(*hash), len: u64::from_be_bytes(len.try_into().ok()?) })
     }
 
-    /// The reference of a sound frame whose body is in a blob; `None` for any other bytes, for [`decode`] to judge.
+    /// Returns the reference in a sound frame; `None` for other bytes, which [`decode`] checks.
     pub(crate) fn in_frame(frame: &[u8]) -> Option<Self> {
         let (head, body) = frame.split_first_chunk::<HEADER>()?;
         let sum = head.get(CRC_AT..)?.first_chunk()?;
@@ -188,7 +182,7 @@ impl Reference {
     }
 }
 
-/// Splits a frame into one with a reference, and the body that is to be kept in its blob.
+/// Splits a frame into one with a reference, and the body for its blob.
 pub(crate) fn split(frame: &[u8]) -> (Vec<u8>, Reference, &[u8]) {
     let (head, body) = frame.split_at_checked(HEADER).unwrap_or((frame, &[]));
     let reference = Reference { hash: Hash::of(body), len: body.len() as u64 };
@@ -197,7 +191,7 @@ pub(crate) fn split(frame: &[u8]) -> (Vec<u8>, Reference, &[u8]) {
     (with_body(head, BLOB, &named), reference, body)
 }
 
-/// The frame as it was before [`split`].
+/// Reverses [`split`].
 pub(crate) fn join(frame: &[u8], body: &[u8]) -> Vec<u8> {
     with_body(frame.get(..HEADER).unwrap_or(frame), 0, body)
 }
@@ -209,14 +203,14 @@ fn with_body(head: &[u8], flags: u8, body: &[u8]) -> Vec<u8> {
     if let Some(slot) = out.get_mut(FLAGS_AT) {
         *slot = flags;
     }
-    // A longer one was not encoded.
+    // A longer body was not encoded.
     put(&mut out, LEN_AT, u32::try_from(body.len()).unwrap_or(u32::MAX));
     let sum = crc(&out);
     put(&mut out, CRC_AT, sum);
     out
 }
 
-/// The checksum held, so what was written is there: a word that is not known is a newer version's.
+/// The checksum matched, so an unknown word is a newer version's.
 pub(crate) fn unknown(error: &serde_json::Error) -> FrameError {
     let words = error.to_string();
     if words.starts_with("unknown variant") || words.starts_with("unknown field") {
@@ -259,10 +253,9 @@ fn goes<T: ?Sized>(interned: &Interned<T>, defs: &[(Hash, Text)]) -> bool {
     interned.body.is_some() && !defs.iter().any(|(hash, _)| *hash == interned.hash)
 }
 
-/// Gives a birth the bodies back that its frame did not carry.
-///
+/// Restores the bodies of a birth that its frame does not carry.
 /// # Errors
-/// What `def` returns, and `damaged` with words where a body is missing or unreadable.
+/// What `def` returns, and `damaged` for a missing or unreadable body.
 pub(crate) fn fill<E>(
     record: &mut Record,
     def: &mut dyn FnMut(Hash) -> Result<Option<Text>, E>,
@@ -287,7 +280,7 @@ where
     }
     let hash = interned.hash;
     let text = def(hash)?.ok_or_else(|| damaged(format!("the body {hash} is not in the store")))?;
-    // An engine returns a flipped byte as good data.
+    // An engine may return a flipped byte as good data.
     if Hash::of(text.as_bytes()) != hash {
         return Err(damaged(format!("the body {hash} is not what was written")));
     }

@@ -1,8 +1,8 @@
-//! Erasure: a store is rewritten without the records of its deleted sessions (J-10).
+//! Erasure: rewrites a store without the records of its deleted sessions.
 //!
-//! No engine overwrites what it frees, so the rows that stay are copied into a fresh store of the same engine, which then takes the
-//! place of the old one. LSNs, epochs and all rows of other sessions stay as they are. Of an erased session its head remains, without
-//! any text: whoever names it learns that it is deleted.
+//! No engine overwrites freed space, so the remaining rows are copied into a fresh store of the same engine, which replaces the old one.
+//! LSNs, epochs and all rows of other sessions are unchanged. An erased session keeps its head without text, which says that it is
+//! deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use subtend_session::ids::{Epoch, Hash, Interned, Lsn, Seq, SessionId};
 use subtend_session::index::{Changes, Head, Inflight, InflightChange, Row};
 use subtend_session::record::Record;
 
-use crate::engine::{Engine, Go, Group, Kept, Payload, Placed, Result};
+use crate::engine::{Engine, Go, Group, Payload, Placed, Result, StoredFrame};
 use crate::error::EngineError;
 use crate::fault_points::FaultPoints;
 use crate::queue::{GROUP_BYTES, GROUP_FRAMES, ROW_BYTES};
@@ -18,45 +18,45 @@ use crate::read;
 
 const GO: Go = Go::Continue(());
 
-/// What a compaction did.
+/// Result of a compaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Compacted {
     /// Sessions whose records were erased.
     pub erased: u64,
     /// Frames that were erased with them.
     pub frames: u64,
-    /// Blobs that no row named.
+    /// Removed blobs.
     pub blobs: u64,
     /// Deleted sessions that were not erased yet.
     pub held: Vec<Held>,
 }
 
-/// A deleted session that is not erased yet, since others still wait for something of its tree.
+/// Deleted session that is not erased yet, because other sessions still wait for its tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The session that was deleted; those below it are held with it.
+    /// The deleted session; those below it are held with it.
     pub session: SessionId,
-    /// What is still owed.
+    /// The open obligation.
     pub why: String,
 }
 
-/// A step of a compaction. A process that dies at any of them leaves the old store or the new one, never a part of either.
+/// Step of a compaction. A crash at any of them leaves the old store or the new one, complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compacting {
-    /// This many frames are copied.
+    /// Number of copied frames.
     Copied(u64),
-    /// The new store is complete and on stable media: from here on every opening uses it.
+    /// The new store is complete and durable: every opening uses it from here.
     Whole,
-    /// A blob that no row names was removed.
+    /// An unreferenced blob was removed.
     Swept,
     /// The old store is removed.
     Removed,
-    /// The new store has the place of the old one.
+    /// The new store is in its final place.
     Done,
 }
 
-/// Maps each deleted session to the uppermost deleted session of its tree. One below a deleted session counts as deleted: the
-/// deletion of a tree is durable with that of its top.
+/// Maps each deleted session to the topmost deleted session of its tree. Sessions below a deleted one count as deleted: the deletion of a
+/// tree is durable with that of its top.
 pub(crate) fn deleted(heads: &BTreeMap<SessionId, Head>) -> BTreeMap<SessionId, SessionId> {
     let mut tops = BTreeMap::new();
     if !heads.values().any(|head| head.deleted) {
@@ -64,7 +64,7 @@ pub(crate) fn deleted(heads: &BTreeMap<SessionId, Head>) -> BTreeMap<SessionId, 
     }
     for session in heads.keys() {
         let (mut at, mut passed) = (Some(*session), BTreeSet::new());
-        // Each once: a damaged store may hold a ring.
+        // A damaged store may contain a cycle.
         while let Some(id) = at.filter(|id| passed.insert(*id)) {
             let Some(head) = heads.get(&id) else { break };
             if head.deleted {
@@ -76,26 +76,21 @@ pub(crate) fn deleted(heads: &BTreeMap<SessionId, Head>) -> BTreeMap<SessionId, 
     tops
 }
 
-/// Copies everything but deleted sessions `from` one engine `to` another, which is empty. Rows are taken as they are; `whole` is `from`
-/// with its blobs, by which births are read.
-///
+/// Copies everything but deleted sessions `from` one engine `to` another, empty one. `whole` is `from` with its blobs, for births.
 /// # Errors
-/// Whatever an engine reports, and [`EngineError::Corrupt`] for a damaged row or birth: nothing is left out of a copy.
-///
-/// # Durability
-/// As good as the writes of `to`.
+/// What an engine reports, and [`EngineError::Corrupt`] for a damaged row or birth: a copy omits nothing.
 pub fn copy(
     from: &dyn Engine,
     whole: &dyn Engine,
     to: &dyn Engine,
     progress: &mut dyn FnMut(Compacting),
 ) -> Result<Compacted> {
-    let plan = Plan::of(from)?;
+    let plan = CompactionPlan::of(from)?;
     let defs = plan.defs(whole)?;
     let mut out = Out { to, last: from.last_lsn()?, frames: Vec::new(), bytes: 0 };
     let (copied, erased) = plan.frames(from, &mut out, progress)?;
     if copied != plan.places.len() as u64 {
-        let why = format!("`ev` names {} frames that stay, and {copied} are there", plan.places.len());
+        let why = format!("`ev` names {} remaining frames, and {copied} were copied", plan.places.len());
         return Err(corrupt(Lsn(copied), why));
     }
     plan.rows(from, &defs, &mut out)?;
@@ -112,20 +107,19 @@ fn corrupt(at: Lsn, why: String) -> EngineError {
     EngineError::Corrupt { table: "log", at: at.to_string(), why }
 }
 
-/// What stays, and what goes.
-struct Plan {
+struct CompactionPlan {
     heads: BTreeMap<SessionId, Head>,
     inflight: Vec<(SessionId, Inflight)>,
     outbox: Vec<(Row, Lsn)>,
     gone: BTreeSet<SessionId>,
     held: Vec<Held>,
-    /// Frames that stay.
+    /// Frames to copy.
     places: BTreeMap<Lsn, (SessionId, Seq)>,
-    /// Frames that go.
+    /// Frames to erase.
     left: BTreeSet<Lsn>,
 }
 
-impl Plan {
+impl CompactionPlan {
     fn of(from: &dyn Engine) -> Result<Self> {
         let (mut heads, mut inflight, mut outbox) = (BTreeMap::new(), Vec::new(), Vec::new());
         let mut failed = None;
@@ -156,7 +150,7 @@ impl Plan {
         Ok(Self { heads, inflight, outbox, gone, held, places, left })
     }
 
-    /// The bodies that births which stay name.
+    /// Bodies of the remaining births.
     fn defs(&self, whole: &dyn Engine) -> Result<BTreeSet<Hash>> {
         let mut defs = BTreeSet::new();
         for (lsn, (session, _)) in self.places.iter().filter(|(_, (_, seq))| *seq == Seq(1)) {
@@ -175,7 +169,7 @@ impl Plan {
         Ok(defs)
     }
 
-    /// Copies the frames that stay. Returns how many these are, and how many are left out.
+    /// Copies frames; returns how many were copied and how many erased.
     fn frames(&self, from: &dyn Engine, out: &mut Out<'_>, progress: &mut dyn FnMut(Compacting)) -> Result<(u64, u64)> {
         let (mut copied, mut erased, mut failed) = (0_u64, 0_u64, None);
         from.frames(Lsn(0), &mut |lsn, kept| {
@@ -205,9 +199,8 @@ impl Plan {
         }
     }
 
-    /// Copies the rows.
     fn rows(&self, from: &dyn Engine, defs: &BTreeSet<Hash>, out: &mut Out<'_>) -> Result<()> {
-        // An obligation stands at the frame that made it.
+        // An obligation has the LSN of the frame that created it.
         for (row, lsn) in &self.outbox {
             out.rows(*lsn, row.from, Changes { put: vec![*row], ..Changes::default() })?;
         }
@@ -241,7 +234,7 @@ impl Plan {
     }
 }
 
-/// Takes what was read, or notes the first thing that could not be.
+/// Takes an item, or keeps the first error.
 fn each<T>(read: Result<T>, failed: &mut Option<EngineError>, take: impl FnOnce(T)) -> Go {
     match read {
         Ok(read) => {
@@ -255,8 +248,8 @@ fn each<T>(read: Result<T>, failed: &mut Option<EngineError>, take: impl FnOnce(
     }
 }
 
-/// The deleted trees that others still wait for, by their top: one in which a run is in flight, or which owes something to a
-/// session that stays, or is owed something by one.
+/// Returns the deleted trees, by their top, that cannot be erased: a run is in flight, or an obligation to or from a remaining session is
+/// open.
 fn held(
     tops: &BTreeMap<SessionId, SessionId>,
     inflight: &[(SessionId, Inflight)],
@@ -284,30 +277,30 @@ fn hash<T: ?Sized>(named: &Interned<T>) -> Hash {
     named.hash
 }
 
-fn placed(lsn: Lsn, session: SessionId, first_seq: Seq, kept: Kept) -> Result<Placed> {
+fn placed(lsn: Lsn, session: SessionId, first_seq: Seq, kept: StoredFrame) -> Result<Placed> {
     let (count, epoch, at_ms, payload) = match kept {
-        // Of an encoded frame an engine keeps the bytes, which say the rest.
-        Kept::Bytes(bytes) => (1, Epoch(0), 0, Payload::Bytes(bytes)),
-        Kept::Records(kept) => {
+        // The bytes of an encoded frame carry the rest.
+        StoredFrame::Bytes(bytes) => (1, Epoch(0), 0, Payload::Bytes(bytes)),
+        StoredFrame::Records(kept) => {
             let count = u32::try_from(kept.records.len()).unwrap_or(u32::MAX);
             (count, kept.epoch, kept.at_ms, Payload::Records(kept.records))
         }
-        Kept::Damaged(why) => return Err(corrupt(lsn, why)),
+        StoredFrame::Damaged(why) => return Err(corrupt(lsn, why)),
     };
     Ok(Placed { lsn, session, first_seq, count, epoch, at_ms, payload, changes: Changes::default() })
 }
 
-/// The engine that is written to, in groups.
+/// Writes to the engine in groups.
 struct Out<'a> {
     to: &'a dyn Engine,
-    /// Where the store ends.
+    /// The last LSN of the store.
     last: Lsn,
     frames: Vec<Placed>,
     bytes: u64,
 }
 
 impl Out<'_> {
-    /// Adds a frame; tells whether a group was written.
+    /// Adds a frame; returns whether a group was written.
     fn put(&mut self, frame: Placed) -> Result<bool> {
         let full = self.add(frame);
         if full {
@@ -316,7 +309,6 @@ impl Out<'_> {
         Ok(full)
     }
 
-    /// Adds rows that stand at `lsn`.
     fn rows(&mut self, lsn: Lsn, session: SessionId, changes: Changes) -> Result<()> {
         if self.add(row(lsn, session, changes)) { self.end() } else { Ok(()) }
     }
@@ -328,14 +320,13 @@ impl Out<'_> {
         self.frames.len() >= GROUP_FRAMES || self.bytes >= GROUP_BYTES
     }
 
-    /// Writes the group; it ends with its last frame.
     fn flush(&mut self) -> Result<()> {
         self.bytes = 0;
         let frames = std::mem::take(&mut self.frames);
         if frames.is_empty() { Ok(()) } else { self.to.write(Group { frames }) }
     }
 
-    /// Writes the group; it ends where the store does, whose last frames may be gone.
+    /// Writes the group with the last LSN of the store, whose last frames may be erased.
     fn end(&mut self) -> Result<()> {
         if self.last > Lsn(0) {
             self.frames.push(row(self.last, SessionId(uuid::Uuid::nil()), Changes::default()));

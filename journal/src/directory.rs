@@ -1,4 +1,4 @@
-//! Directories of a store: whole or not there, and their entries on stable media.
+//! Atomic creation of directories.
 
 use std::fs::File;
 use std::io;
@@ -13,11 +13,8 @@ pub(crate) fn sync(dir: &Path) -> Result<(), OpenError> {
     synced.map_err(|source| OpenError::Io { what: "sync the directory", path: dir.to_owned(), source })
 }
 
-/// Makes `dir` by `make`, under another name before it gets its own: a process that is killed while it makes it leaves nothing
-/// that would be taken for a damaged store. Does nothing where it is there already.
-///
-/// # Durability
-/// All files that `make` left are on stable media, and the entry of the directory too.
+/// Creates `dir` by `make` under a temporary name and renames it, durably: a crash leaves nothing that resembles a damaged store. Does
+/// nothing where `dir` exists.
 pub(crate) fn whole(dir: &Path, make: impl FnOnce(&Path) -> Result<(), OpenError>) -> Result<(), OpenError> {
     if dir.exists() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The engine trait: what a store must do, and no more.
+//! The engine trait.
 
 use std::ops::ControlFlow;
 
@@ -8,17 +8,16 @@ use subtend_session::record::Record;
 
 use crate::error::EngineError;
 
-/// What an engine returns.
+/// Result of an engine.
 pub type Result<T> = std::result::Result<T, EngineError>;
 
-/// The order to go on with a scan, or to stop it.
+/// Continues or stops a scan.
 pub type Go = ControlFlow<()>;
 
 /// Frames that become durable together, in LSN order.
 ///
-/// LSNs within a group have no holes; a frame without records is not kept in the log, so the log has. Before the last frame of a
-/// group there may also be frames without records that stand at an earlier LSN: an import makes good the rows of frames that it
-/// wrote before.
+/// LSNs of a group have no gaps. A frame without records takes an LSN but no row of the log. An import may put frames without records and
+/// with an earlier LSN before the last frame: they add the rows of frames that it wrote before.
 #[derive(Debug)]
 pub struct Group {
     /// The frames.
@@ -26,22 +25,22 @@ pub struct Group {
 }
 
 impl Group {
-    /// LSN of the last frame.
+    /// Returns the LSN of the last frame.
     pub fn last(&self) -> Option<Lsn> {
         self.frames.last().map(|frame| frame.lsn)
     }
 }
 
-/// A frame with its place in the log.
+/// Frame with its LSN.
 #[derive(Clone, Debug)]
 pub struct Placed {
-    /// Its place.
+    /// Its LSN.
     pub lsn: Lsn,
     /// The session.
     pub session: SessionId,
     /// The sequence number of the first record.
     pub first_seq: Seq,
-    /// How many records it holds.
+    /// Number of records.
     pub count: u32,
     /// The activation that writes it.
     pub epoch: Epoch,
@@ -49,35 +48,35 @@ pub struct Placed {
     pub at_ms: i64,
     /// The records.
     pub payload: Payload,
-    /// What they change in the index; `Inflight::opened_lsn` is filled in.
+    /// Its index changes; `Inflight::opened_lsn` is filled in.
     pub changes: Changes,
 }
 
-/// The records of a frame, in the form that the engine asked for.
+/// Records of a frame, in the engine's form.
 #[derive(Clone, Debug)]
 pub enum Payload {
-    /// Only rows change: nothing is written to `log` and `ev`.
+    /// Only rows change: no row of `log` and `ev`.
     Nothing,
-    /// An encoded frame, header included (see `codec`).
+    /// An encoded frame with its header (see `codec`).
     Bytes(Vec<u8>),
-    /// Records as they are.
+    /// Records as values.
     Records(Vec<Record>),
 }
 
-/// A frame as the engine kept it.
+/// Frame as the engine stored it.
 #[derive(Clone, Debug)]
-pub enum Kept {
-    /// An encoded frame, to be checked by the reader.
+pub enum StoredFrame {
+    /// An encoded frame, which the reader checks.
     Bytes(Vec<u8>),
-    /// Records as they were given.
-    Records(Box<KeptRecords>),
-    /// The frame is there, but not all of it can be had; why, in words.
+    /// Records as values.
+    Records(Box<StoredRecords>),
+    /// The frame exists and is damaged; the reason.
     Damaged(String),
 }
 
-/// A frame that was never encoded.
+/// Frame that was never encoded.
 #[derive(Clone, Debug)]
-pub struct KeptRecords {
+pub struct StoredRecords {
     /// The session.
     pub session: SessionId,
     /// The sequence number of the first record.
@@ -92,82 +91,45 @@ pub struct KeptRecords {
 
 /// A store: tables `log`, `ev`, `head`, `inflight`, `kid`, `outbox`, `def` and `meta`, written by one thread, read by any.
 ///
-/// An engine never orders, fences, encodes or checks frames; the journal does. It keeps what it is given, whole groups only.
-///
+/// The journal orders, fences, encodes and checks frames; an engine stores whole groups. Every method returns the store's errors.
 /// # Durability
 /// Reads see every group whose [`Engine::write`] has returned, and no part of any other.
 pub trait Engine: Send + Sync + 'static {
-    /// The engine's name, as a store specification spells it.
+    /// Returns the engine's name, as in a store specification.
     fn name(&self) -> &'static str;
 
-    /// What a returned [`Engine::write`] has survived, in words for an operator.
+    /// Describes for an operator what a returned [`Engine::write`] survives.
     fn durability(&self) -> &'static str;
 
-    /// Writes a group: all of it or nothing.
-    ///
-    /// Puts and takes of one outbox row within the group happen in frame order. A take of a row that is not there does nothing.
-    ///
+    /// Writes a group atomically; it is durable on return. Puts and takes of one outbox row take effect in frame order; a take of a
+    /// missing row does nothing.
     /// # Errors
-    /// Whatever the store reports, and [`EngineError::Overwrite`] where a frame would replace another one. The caller must not
-    /// write again: whether the group is in the store is not known (J-9).
-    ///
-    /// # Durability
-    /// The group is on stable media when this returns.
+    /// [`EngineError::Overwrite`] where a frame would replace another one. After any error the caller must not write again: the group may
+    /// or may not be stored.
     fn write(&self, group: Group) -> Result<()>;
 
-    /// Whether frames are to be given as bytes. If not, they are given as records, and `write` is so fast that the caller of
-    /// `append` performs it: no thread is started.
+    /// Whether frames are passed as bytes. If not, they are passed as records, and the caller of `append` writes: no thread is started.
     fn wants_bytes(&self) -> bool;
 
-    /// The largest encoded frame that it takes, in bytes.
+    /// Returns the largest encoded frame in bytes.
     fn max_body(&self) -> u64;
 
-    /// How many groups it has committed to stable media, however many syncs it makes of one.
+    /// Returns the number of durable commits, however many syncs each takes.
     fn syncs(&self) -> u64;
 
-    /// LSN of the last frame of the last group; 0 for an empty store.
-    ///
-    /// # Errors
-    /// Whatever the store reports.
-    ///
-    /// # Durability
-    /// What it names is durable.
+    /// Returns the LSN of the last durable frame; 0 for an empty store.
     fn last_lsn(&self) -> Result<Lsn>;
 
-    /// The frame at `lsn`.
-    ///
-    /// # Errors
-    /// Whatever the store reports.
-    ///
-    /// # Durability
-    /// Only durable frames are seen.
-    fn frame(&self, lsn: Lsn) -> Result<Option<Kept>>;
+    /// Returns the frame at `lsn`.
+    fn frame(&self, lsn: Lsn) -> Result<Option<StoredFrame>>;
 
-    /// All frames from `from` on, in LSN order.
-    ///
-    /// # Errors
-    /// Whatever the store reports.
-    ///
-    /// # Durability
-    /// Only durable frames are seen.
-    fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, Kept) -> Go) -> Result<()>;
+    /// Visits all frames from `from` on, in LSN order.
+    fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, StoredFrame) -> Go) -> Result<()>;
 
-    /// Where the session's frames are, in order of their first record.
-    ///
-    /// # Errors
-    /// Whatever the store reports.
-    ///
-    /// # Durability
-    /// Only durable frames are seen.
+    /// Returns the positions of the session's frames, ordered by first record.
     fn places(&self, session: SessionId) -> Result<Vec<(Seq, Lsn)>>;
 
-    /// Where the session's frames are from the one that holds record `from` on, `most` of them at most.
-    ///
-    /// # Errors
-    /// Whatever the store reports.
-    ///
-    /// # Durability
-    /// Only durable frames are seen.
+    /// Returns up to `most` positions of the session's frames, from the one that holds record `from`.
     fn places_from(&self, session: SessionId, from: Seq, most: usize) -> Result<Vec<(Seq, Lsn)>> {
         let mut places = self.places(session)?;
         let at = places.partition_point(|(seq, _)| *seq <= from).saturating_sub(1);
@@ -176,103 +138,37 @@ pub trait Engine: Send + Sync + 'static {
         Ok(places)
     }
 
-    /// Where the session's last frame is.
-    ///
-    /// # Errors
-    /// Whatever the store reports.
-    ///
-    /// # Durability
-    /// Only durable frames are seen.
+    /// Returns the position of the session's last frame.
     fn last_place(&self, session: SessionId) -> Result<Option<(Seq, Lsn)>>;
 
-    /// All of `ev`: session, first record, frame.
-    ///
-    /// # Errors
-    /// Whatever the store reports.
-    ///
-    /// # Durability
-    /// Only durable rows are seen.
+    /// Visits all of `ev`: session, first record, frame.
     fn all_places(&self, visit: &mut dyn FnMut(SessionId, Seq, Lsn) -> Go) -> Result<()>;
 
-    /// The session's head.
-    ///
-    /// # Errors
-    /// Whatever the store reports, and [`EngineError::Corrupt`] where the row is not what was written.
-    ///
-    /// # Durability
-    /// Only durable rows are seen.
+    /// Returns the session's head, or [`EngineError::Corrupt`].
     fn head(&self, session: SessionId) -> Result<Option<Head>>;
 
-    /// All heads, by session. A row that is not what was written is given as an error and does not end the scan.
-    ///
-    /// # Errors
-    /// Whatever the store reports.
-    ///
-    /// # Durability
-    /// Only durable rows are seen.
+    /// Visits all heads by session. A corrupt row is passed as an error and does not end the scan.
     fn heads(&self, visit: &mut dyn FnMut(SessionId, Result<Head>) -> Go) -> Result<()>;
 
-    /// The session's row of the boot scan.
-    ///
-    /// # Errors
-    /// Whatever the store reports, and [`EngineError::Corrupt`] where the row is not what was written.
-    ///
-    /// # Durability
-    /// Only durable rows are seen.
+    /// Returns the session's row of the boot scan, or [`EngineError::Corrupt`].
     fn inflight(&self, session: SessionId) -> Result<Option<Inflight>>;
 
-    /// The boot scan, by session. A row that is not what was written is given as an error and does not end the scan.
-    ///
-    /// # Errors
-    /// Whatever the store reports.
-    ///
-    /// # Durability
-    /// Only durable rows are seen.
+    /// Visits the rows of the boot scan by session. A corrupt row is passed as an error and does not end the scan.
     fn inflights(&self, visit: &mut dyn FnMut(SessionId, Result<Inflight>) -> Go) -> Result<()>;
 
-    /// The children of a session, in the order of their ids.
-    ///
-    /// # Errors
-    /// Whatever the store reports.
-    ///
-    /// # Durability
-    /// Only durable rows are seen.
+    /// Returns the children of a session, ordered by id.
     fn kids(&self, parent: SessionId) -> Result<Vec<SessionId>>;
 
-    /// All of `kid`: parent, child.
-    ///
-    /// # Errors
-    /// Whatever the store reports.
-    ///
-    /// # Durability
-    /// Only durable rows are seen.
+    /// Visits all of `kid`: parent, child.
     fn all_kids(&self, visit: &mut dyn FnMut(SessionId, SessionId) -> Go) -> Result<()>;
 
-    /// Obligations with the LSN of the frame that made them: all, or those to one session; in no particular order. A row that
-    /// is not what was written is given as an error and does not end the scan.
-    ///
-    /// # Errors
-    /// Whatever the store reports.
-    ///
-    /// # Durability
-    /// Only durable rows are seen.
+    /// Visits obligations with the LSN of the frame that created them: all, or those to one session, in no order. A corrupt row is passed
+    /// as an error and does not end the scan.
     fn outbox(&self, to: Option<SessionId>, visit: &mut dyn FnMut(Result<(Row, Lsn)>) -> Go) -> Result<()>;
 
-    /// The body that a hash names, as JSON.
-    ///
-    /// # Errors
-    /// Whatever the store reports.
-    ///
-    /// # Durability
-    /// Only durable rows are seen.
+    /// Returns the body with this hash, as JSON.
     fn def(&self, hash: Hash) -> Result<Option<Text>>;
 
-    /// All bodies.
-    ///
-    /// # Errors
-    /// Whatever the store reports.
-    ///
-    /// # Durability
-    /// Only durable rows are seen.
+    /// Visits all bodies.
     fn defs(&self, visit: &mut dyn FnMut(Hash, Result<Text>) -> Go) -> Result<()>;
 }

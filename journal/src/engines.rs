@@ -1,14 +1,13 @@
-//! The engines that keep a directory.
+//! Engines with a directory.
 
-/// The engines that keep a directory: their names, whether this build holds them, and the entry below the directory that is
-/// theirs. Its major version names that, so that no later one can mistake the files for its own.
+/// Name, whether this build has it, and its entry in the store's directory. The entry names the major version of its format.
 pub(crate) const ENGINES: [(&str, bool, &str); 2] =
     [("redb", cfg!(feature = "redb"), "redb-4"), ("sled", cfg!(feature = "sled"), "sled-0.34")];
 
-/// How far the copy is that an engine may need to read a store.
+/// Progress of the copy that an engine may need to read a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copied {
-    /// Bytes that are copied.
+    /// Copied bytes.
     pub bytes: u64,
     /// Bytes in all.
     pub of: u64,

@@ -1,4 +1,4 @@
-//! What can go wrong: at the opening, in an append, in a read, in an engine.
+//! Errors of opening, appending, reading, and of engines.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -6,17 +6,17 @@ use std::sync::Arc;
 
 use subtend_session::ids::{Epoch, Lsn, Seq, SessionId};
 
-/// Why a batch was not appended: the journal is as it was.
+/// Error of an append; the journal is unchanged.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum AppendError {
-    /// A later activation of the session exists, or none is active (J-6).
+    /// A later activation of the session exists, or none is active.
     #[error("session {session} is fenced: the batch is of activation {epoch}, {}", current_words(*.current))]
     Fenced {
         /// The session.
         session: SessionId,
         /// The epoch of the refused frame.
         epoch: Epoch,
-        /// The epoch of the activation that may append; absent when the session is not active.
+        /// The current epoch; absent when the session is not active.
         current: Option<Epoch>,
     },
     /// The frame does not follow the session's last record.
@@ -24,15 +24,15 @@ pub enum AppendError {
     SeqConflict {
         /// The session.
         session: SessionId,
-        /// The record that comes next.
+        /// The next record.
         expected: Seq,
-        /// The record that the frame starts with.
+        /// The first record of the frame.
         found: Seq,
     },
-    /// A write or sync failed before; nothing is appended any more until the store is opened again (J-9).
+    /// An earlier write or sync failed; the store must be reopened.
     #[error(transparent)]
     Poisoned(#[from] Poisoned),
-    /// One frame is larger than the engine takes.
+    /// A frame exceeds the engine's limit.
     #[error(
         "a frame of session {session} has {bytes} bytes, and the store takes at most {limit}: split it or bound its inputs"
     )]
@@ -41,23 +41,23 @@ pub enum AppendError {
         session: SessionId,
         /// Size of its encoded frame.
         bytes: u64,
-        /// The bound.
+        /// The limit.
         limit: u64,
     },
-    /// So much waits for the disk that no more is taken; see `Journal::room`.
+    /// The queue is full; see `Journal::room`.
     #[error("{queued} bytes wait for the store, of at most {limit}: wait for room")]
     Full {
-        /// Bytes that wait.
+        /// Queued bytes.
         queued: u64,
-        /// The bound.
+        /// The limit.
         limit: u64,
     },
-    /// A record cannot be written as JSON.
+    /// A record has no JSON form.
     #[error("a record of session {session} cannot be encoded: {why}")]
     Encode {
         /// The session.
         session: SessionId,
-        /// The encoder's words.
+        /// The encoder's error.
         why: Arc<str>,
     },
     /// The journal was closed.
@@ -69,18 +69,18 @@ fn current_words(current: Option<Epoch>) -> String {
     current.map_or_else(|| "and the session is not active".to_owned(), |epoch| format!("the current one is {epoch}"))
 }
 
-/// A write or sync failed: nothing more is acknowledged until the store is opened again (J-9).
+/// A write or sync failed: nothing more is acknowledged until the store is reopened.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("the journal is poisoned, open the store again: {0}")]
 pub struct Poisoned(pub Arc<EngineError>);
 
-/// What an engine reports.
+/// Error of an engine.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// Input or output failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was done.
+        /// The operation.
         what: &'static str,
         /// The operating system's error.
         source: std::io::Error,
@@ -88,27 +88,27 @@ pub enum EngineError {
     /// The store's own error.
     #[error("{what}: {why}")]
     Store {
-        /// What was done.
+        /// The operation.
         what: &'static str,
-        /// The store's words.
+        /// The store's message.
         why: String,
     },
     /// The store's code panicked: its file is damaged, or it has a bug.
     #[error("{what}: the store's code panicked: {why}")]
     Panicked {
-        /// What was done.
+        /// The operation.
         what: &'static str,
-        /// The panic's words.
+        /// The panic message.
         why: String,
     },
-    /// A row is not what was written.
+    /// A row is damaged.
     #[error("table `{table}` is corrupt at {at}: {why}")]
     Corrupt {
         /// The table.
         table: &'static str,
-        /// The key, in words.
+        /// The key.
         at: String,
-        /// What is wrong.
+        /// The damage.
         why: String,
     },
     /// A frame would overwrite another one.
@@ -119,12 +119,12 @@ pub enum EngineError {
         /// The first record of the refused frame.
         seq: Seq,
     },
-    /// A fault that was asked for.
+    /// An injected fault.
     #[error("injected fault: {0}")]
     Injected(&'static str),
 }
 
-/// Words of a full disk, where an engine gives words alone.
+/// Messages of a full disk, where an engine gives text alone.
 const FULL: [&str; 2] = ["No space left on device", "Disk quota exceeded"];
 
 fn is_full(error: &std::io::Error) -> bool {
@@ -137,7 +137,7 @@ fn says_full(words: &str) -> bool {
 }
 
 impl EngineError {
-    /// Whether the disk has no room left, or its user no quota: nothing is wrong with what is there.
+    /// Whether the disk or the quota is full; stored data is fine.
     pub fn is_full(&self) -> bool {
         match self {
             Self::Io { source, .. } => is_full(source),
@@ -148,7 +148,7 @@ impl EngineError {
 }
 
 impl OpenError {
-    /// Whether the disk has no room left, or its user no quota: nothing is wrong with what is there.
+    /// Whether the disk or the quota is full; stored data is fine.
     pub fn is_full(&self) -> bool {
         match self {
             Self::Io { source, .. } => is_full(source),
@@ -164,32 +164,32 @@ impl OpenError {
     }
 }
 
-/// Why a read gives nothing.
+/// Error of a read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The session does not exist.
     #[error("there is no session {0} in this store")]
     NoSuchSession(SessionId),
-    /// The session's journal is damaged: it is quarantined, the others are not concerned (J-8).
+    /// The session's journal is damaged; other sessions are not affected.
     #[error("session {session} is damaged at record {seq} (lsn {lsn}): {why}")]
     Damaged {
         /// The session.
         session: SessionId,
-        /// The first record that cannot be had.
+        /// The first unreadable record.
         seq: Seq,
-        /// The frame, 0 if there is none.
+        /// The frame; 0 if unknown.
         lsn: Lsn,
-        /// What is wrong.
+        /// The damage.
         why: String,
     },
-    /// The session's journal was written by a newer version.
+    /// A newer version wrote the session's journal.
     #[error("session {session} holds a newer format at record {seq}: {why}; use a newer version of subtend")]
     Newer {
         /// The session.
         session: SessionId,
         /// The first record of the frame.
         seq: Seq,
-        /// What is not known.
+        /// The unknown part.
         why: String,
     },
     /// The engine failed.
@@ -200,50 +200,50 @@ pub enum ReadError {
     Closed,
 }
 
-/// Why a store does not open.
+/// Error of opening a store.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The specification names no store.
+    /// The specification is invalid.
     #[error("`{spec}` names no store: {why}; possible are {possible}")]
     BadSpec {
-        /// What was given.
+        /// The specification.
         spec: String,
-        /// What is wrong with it.
+        /// The problem.
         why: &'static str,
-        /// What is possible.
+        /// The valid forms.
         possible: String,
     },
-    /// Another process has it.
+    /// Another process uses it.
     #[error("{} is in use by process {pid} (boot {boot}): stop it, or choose another store", .path.display())]
     InUse {
         /// The store.
         path: PathBuf,
-        /// The process, as its lock file names it; `unknown` if that cannot be read.
+        /// The process id from the lock file; `unknown` if unreadable.
         pid: String,
-        /// The boot of the machine in which it started.
+        /// The boot in which that process started.
         boot: String,
     },
-    /// The directory is the store of another engine.
+    /// The directory belongs to another engine.
     #[error("{} is a store of {found}, not of {wanted}: name it `{found}:PATH`, or choose another directory", .path.display())]
     OtherEngine {
         /// The store.
         path: PathBuf,
-        /// The engine that was asked for.
+        /// The requested engine.
         wanted: &'static str,
-        /// The engine whose store it is.
+        /// The engine of the store.
         found: &'static str,
     },
-    /// A file or directory cannot be had.
+    /// A file operation failed.
     #[error("cannot {what} {}: {source}", .path.display())]
     Io {
-        /// What was done.
+        /// The operation.
         what: &'static str,
         /// The file.
         path: PathBuf,
         /// The operating system's error.
         source: std::io::Error,
     },
-    /// The engine refuses.
+    /// The engine failed.
     #[error("the store cannot be opened: {0}")]
     Engine(#[from] EngineError),
     /// A newer version of subtend wrote it.
@@ -251,12 +251,12 @@ pub enum OpenError {
     Newer {
         /// Its format.
         found: u64,
-        /// The newest that is known.
+        /// The newest known format.
         known: u64,
     },
     /// Acknowledged frames are missing at the end.
     #[error(
-        "the store ends at lsn {found}, but {watermark} was acknowledged: an old copy or a lost tail; open it with --accept-loss (`Options::accept_loss`) to go on without"
+        "the store ends at lsn {found}, but {watermark} was acknowledged: an old copy or a lost tail; open it with --accept-loss (`Options::accept_loss`) to continue without it"
     )]
     Behind {
         /// Its last LSN.
@@ -264,12 +264,12 @@ pub enum OpenError {
         /// The acknowledged LSN.
         watermark: Lsn,
     },
-    /// The file that remembers the last acknowledged LSN says nothing, although the store holds something.
-    #[error("{} {state}, so a lost tail would not be noticed: put it back, or open the store with --accept-loss (`Options::accept_loss`) to write it anew", .path.display())]
+    /// The watermark is missing or unreadable, although the store holds frames.
+    #[error("{} {state}, so a lost tail would go unnoticed: restore it, or open the store with --accept-loss (`Options::accept_loss`) to rewrite it", .path.display())]
     Watermark {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it, in words.
+        /// The problem.
         state: &'static str,
     },
     /// The writer thread cannot start.

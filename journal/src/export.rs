@@ -1,9 +1,8 @@
-//! An export: a tree or the whole store as lines of JSON, the same bytes from whichever engine.
+//! Export of a tree or of the whole store as lines of JSON, identical for every engine.
 //!
-//! One line says what it is, one each definition and frame follows in the order of the log, a last one counts and sums them up.
-//! Each line has its number and a checksum over its bytes (see `line`). Index rows are no part of it: they follow from the
-//! records, so an import makes them anew. LSNs are none either: a frame's place is its line. Of a deleted session there is a line
-//! without any of its text, so that an import knows whom the others name (J-10).
+//! A header line, then definitions and frames in log order, then a line with counts and a sum. Each line has a number and a checksum (see
+//! `line`). Index rows and LSNs are left out: an import derives them. A deleted session is a line without text, because others refer to
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -15,7 +14,7 @@ use subtend_session::record::{Record, SessionCreated};
 
 use crate::codec::Decoded;
 use crate::compact;
-use crate::engine::{Engine, Go, Kept};
+use crate::engine::{Engine, Go, StoredFrame};
 use crate::error::ReadError;
 use crate::journal::Journal;
 use crate::read;
@@ -27,36 +26,36 @@ mod sound;
 
 pub use sound::Skipped;
 
-/// The version of exports that is written, and the newest that is read.
+/// The written version of exports, and the newest readable one.
 pub const FORMAT: u32 = 1;
 
-/// What an export holds.
+/// Content of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scope {
     /// All sessions.
     Store,
-    /// One whole tree: that of this session, whose root an export then names. Less would leave notices without a receiver.
+    /// The whole tree of this session: a part would leave notices without a receiver.
     Tree(SessionId),
 }
 
-/// What an export wrote, or an import took in.
+/// Counts of an export or import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     /// Sessions.
     pub sessions: u64,
     /// Frames.
     pub frames: u64,
-    /// Records in them.
+    /// Records.
     pub records: u64,
-    /// Bodies that births name.
+    /// Bodies of births.
     pub defs: u64,
 }
 
-/// Why there is no export; what was written of it lacks its last line, and no import takes it.
+/// Error of an export. The written part lacks its last line, so that no import accepts it.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// The store cannot be read, or something that was to be exported is damaged: nothing is left out.
+    /// The store cannot be read, or part of it is damaged.
     #[error(transparent)]
     Read(#[from] ReadError),
     /// The export cannot be written.
@@ -65,14 +64,10 @@ pub enum ExportError {
 }
 
 impl Journal {
-    /// Writes a tree or the whole store as lines of JSON, with bounded memory: a few dozen bytes for each session, and for each
-    /// frame of a tree. To be run while nothing is appended.
-    ///
+    /// Writes a tree or the whole store as lines of JSON, with a few dozen bytes of memory per session and per frame of a tree. Append
+    /// nothing meanwhile. Only durable frames are read; the caller syncs `out`.
     /// # Errors
-    /// [`ExportError::Read`] at the first thing that is damaged; the other trees can still be exported one by one.
-    ///
-    /// # Durability
-    /// Only what is durable is read. Whether `out` is, is its own business.
+    /// [`ExportError::Read`] at the first damage; other trees can still be exported one by one.
     pub fn export(
         &self,
         scope: Scope,
@@ -89,14 +84,10 @@ impl Journal {
         work.end()
     }
 
-    /// Writes all trees in which nothing is damaged, and tells what is: the way on where [`Journal::export`] refuses a store.
-    /// For one without damage it writes the same. Reads everything twice.
-    ///
+    /// Writes all trees without damage, and returns the damaged ones. Reads everything twice. Without damage the output equals that of
+    /// [`Journal::export`].
     /// # Errors
     /// When the engine fails as a whole, or `out` does.
-    ///
-    /// # Durability
-    /// As for [`Journal::export`].
     pub fn export_sound(
         &self,
         out: &mut dyn Write,
@@ -110,22 +101,22 @@ impl Journal {
     }
 }
 
-/// How far a session was written.
-struct Told {
-    /// The last record, as its head says.
+/// Progress of a session.
+struct SessionProgress {
+    /// The last record of its head.
     last: Seq,
     next: Seq,
     epoch: Epoch,
     lsn: Lsn,
 }
 
-impl Told {
+impl SessionProgress {
     fn of(head: &Head) -> Self {
         Self { last: head.last_seq, next: Seq(1), epoch: Epoch(0), lsn: Lsn(0) }
     }
 }
 
-/// The sessions that are to be written. One without a head is none: an import that did not finish has left it.
+/// Returns the sessions to write. A session without a head is left by an unfinished import.
 fn sessions(engine: &dyn Engine, scope: Scope) -> Result<(Scope, BTreeMap<SessionId, Head>), ReadError> {
     let mut heads = BTreeMap::new();
     let session = match scope {
@@ -146,7 +137,7 @@ fn sessions(engine: &dyn Engine, scope: Scope) -> Result<(Scope, BTreeMap<Sessio
         Scope::Tree(session) => session,
     };
     let root = engine.head(session)?.ok_or(ReadError::NoSuchSession(session))?.root;
-    // An erased session is in no row of `kid`.
+    // An erased session has no row in `kid`.
     engine.heads(&mut |session, head| {
         heads.extend(head.ok().filter(|head| head.root == root && head.is_erased()).map(|head| (session, head)));
         Go::Continue(())
@@ -157,9 +148,9 @@ fn sessions(engine: &dyn Engine, scope: Scope) -> Result<(Scope, BTreeMap<Sessio
             session,
             seq: Seq(1),
             lsn: Lsn(0),
-            why: format!("it stands in the tree of {root}, and has no head"),
+            why: format!("it is in the tree of {root}, and has no head"),
         })?;
-        // A damaged store may hold a ring.
+        // A damaged store may contain a cycle.
         if heads.insert(session, head).is_none() {
             open.extend(engine.kids(session)?);
         }
@@ -173,8 +164,8 @@ fn sessions(engine: &dyn Engine, scope: Scope) -> Result<(Scope, BTreeMap<Sessio
 struct Work<'a> {
     engine: &'a dyn Engine,
     out: Writer<'a>,
-    told: BTreeMap<SessionId, Told>,
-    /// Bodies that are written.
+    written: BTreeMap<SessionId, SessionProgress>,
+    /// Written bodies.
     defs: BTreeSet<Hash>,
     tally: Tally,
 }
@@ -193,13 +184,12 @@ impl<'a> Work<'a> {
                 out.line("deleted", &Deleted { session, head: head.erased() })?;
             }
         }
-        let told = heads.iter().map(|(session, head)| (*session, Told::of(head))).collect();
-        Ok(Self { engine, out, told, defs: BTreeSet::new(), tally: Tally::default() })
+        let written = heads.iter().map(|(session, head)| (*session, SessionProgress::of(head))).collect();
+        Ok(Self { engine, out, written, defs: BTreeSet::new(), tally: Tally::default() })
     }
 }
 
 impl Work<'_> {
-    /// All of the log, as it stands.
     fn log(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<(), ExportError> {
         let engine = self.engine;
         let mut failed = None;
@@ -215,10 +205,10 @@ impl Work<'_> {
         failed.map_or(Ok(()), Err)
     }
 
-    /// The frames of the sessions alone, in the order of the log: others may be damaged.
+    /// Writes the frames of the chosen sessions in log order: others may be damaged.
     fn places(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<(), ExportError> {
         let mut places: Vec<(Lsn, SessionId)> = Vec::new();
-        for session in self.told.keys() {
+        for session in self.written.keys() {
             let of = self.engine.places(*session).map_err(ReadError::from)?;
             places.extend(of.into_iter().map(|(_, lsn)| (lsn, *session)));
         }
@@ -235,16 +225,16 @@ impl Work<'_> {
         &mut self,
         expected: Option<SessionId>,
         lsn: Lsn,
-        kept: Kept,
+        kept: StoredFrame,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(), ExportError> {
         let mut frame = match read::open_frame(kept) {
             Ok(frame) => frame,
             Err(error) => {
-                // The frame itself would say whose it is.
-                let owner = read::owner(self.engine, lsn)?.filter(|(owner, _)| self.told.contains_key(owner));
+                // The frame itself would name its session.
+                let owner = read::owner(self.engine, lsn)?.filter(|(owner, _)| self.written.contains_key(owner));
                 let owner = expected.map(|session| (session, self.next(session))).or(owner);
-                // One of nobody is missing from somebody, or was never there to be seen: the end tells.
+                // A frame without an owner is reported at the end, as missing from a session, or was never visible.
                 return owner.map_or(Ok(()), |(session, seq)| Err(read::damaged(session, seq, lsn, error).into()));
             }
         };
@@ -252,13 +242,13 @@ impl Work<'_> {
         if let Some(expected) = expected.filter(|expected| *expected != session) {
             return Err(self.bad(expected, lsn, format!("its frame is of session {session}")).into());
         }
-        let Some(told) = self.told.get_mut(&session) else { return Ok(()) };
-        let why = if frame.first_seq != told.next {
+        let Some(written) = self.written.get_mut(&session) else { return Ok(()) };
+        let why = if frame.first_seq != written.next {
             Some(format!("the next frame starts at record {}", frame.first_seq))
-        } else if frame.epoch < told.epoch {
-            Some(format!("activation {} wrote it after activation {}", frame.epoch, told.epoch))
-        } else if lsn <= told.lsn {
-            Some(format!("its frame stands before that of the records before it, {}", told.lsn))
+        } else if frame.epoch < written.epoch {
+            Some(format!("activation {} wrote it after activation {}", frame.epoch, written.epoch))
+        } else if lsn <= written.lsn {
+            Some(format!("its frame precedes that of earlier records, {}", written.lsn))
         } else {
             None
         };
@@ -266,9 +256,9 @@ impl Work<'_> {
             return Err(self.bad(session, lsn, why).into());
         }
         let count = frame.records.len() as u64;
-        told.next = Seq(told.next.0.saturating_add(count));
-        told.epoch = frame.epoch;
-        told.lsn = lsn;
+        written.next = Seq(written.next.0.saturating_add(count));
+        written.epoch = frame.epoch;
+        written.lsn = lsn;
         self.births(&mut frame, lsn)?;
         let Decoded { session, first_seq, epoch, at_ms, records } = frame;
         self.out.line("frame", &FrameLine { session, first_seq, epoch, at_ms, records })?;
@@ -279,8 +269,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Takes the bodies out of the births, and writes those that were not written yet. Where a store keeps a body, in the frame
-    /// or beside it, is its own business.
+    /// Moves the bodies out of births, and writes new ones. The output does not show where a store keeps a body.
     fn births(&mut self, frame: &mut Decoded, lsn: Lsn) -> Result<(), ExportError> {
         let session = frame.session;
         for record in &mut frame.records {
@@ -313,7 +302,7 @@ impl Work<'_> {
         };
         let body = match (kept, inline) {
             (Ok(kept), _) => kept,
-            // What is damaged beside the frame may be sound in it.
+            // A body in `def` may be damaged while its copy in the frame is sound.
             (Err(error), Some(inline)) => {
                 let body: Text = serde_json::to_string(&*inline).map_err(std::io::Error::from)?.into();
                 if sound(&body) { body } else { return Err(error.into()) }
@@ -328,16 +317,15 @@ impl Work<'_> {
         ReadError::Damaged { session, seq: self.next(session), lsn, why }
     }
 
-    /// The record that comes next.
     fn next(&self, session: SessionId) -> Seq {
-        self.told.get(&session).map_or(Seq(1), |told| told.next)
+        self.written.get(&session).map_or(Seq(1), |written| written.next)
     }
 
     fn end(mut self) -> Result<Tally, ExportError> {
-        for (session, told) in &self.told {
-            if told.next != told.last.next() {
-                let why = format!("the session's head says that it ends with record {}", told.last);
-                return Err(self.bad(*session, told.lsn, why).into());
+        for (session, written) in &self.written {
+            if written.next != written.last.next() {
+                let why = format!("the session's head says that it ends with record {}", written.last);
+                return Err(self.bad(*session, written.lsn, why).into());
             }
         }
         let sum = self.out.sum();

@@ -1,22 +1,21 @@
-//! Sabotage for drills that must notice it: off without the feature `fault-points`.
+//! Sabotage that drills must detect; needs the feature `fault-points`.
 
 use subtend_session::index::Changes;
 
-/// Whether this build has the fault points that drills sabotage.
+/// Whether this build has fault points.
 pub const FAULT_POINTS: bool = cfg!(feature = "fault-points");
 
-/// What is sabotaged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FaultPoints {
     /// Durability is announced 50 ms before the commit.
     pub(crate) ack_before_commit: bool,
     /// Obligations are dropped.
     pub(crate) no_outbox: bool,
-    /// An activation is given the epoch of the one before it.
+    /// An activation reuses the previous epoch.
     pub(crate) no_epoch: bool,
-    /// Commits take 50 ms longer, so that a tool that does not wait for its intent is seen to be ahead of it.
+    /// Commits take 50 ms longer, which exposes a tool that does not wait for its intent.
     pub(crate) no_intent: bool,
-    /// A compaction leaves what is deleted.
+    /// A compaction keeps deleted sessions.
     pub(crate) no_erase: bool,
 }
 

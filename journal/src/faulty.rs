@@ -1,4 +1,4 @@
-//! An engine that fails when it is told to; for tests and drills of whatever stands on a journal.
+//! Engine with injected faults, for tests and drills.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -6,23 +6,23 @@ use std::time::Duration;
 use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{Head, Inflight, Row};
 
-use crate::engine::{Engine, Go, Group, Kept, Result};
+use crate::engine::{Engine, Go, Group, Result, StoredFrame};
 use crate::error::EngineError;
 
-/// Any engine, behind faults.
+/// Engine wrapper that injects faults.
 pub struct Faulty {
     inner: Box<dyn Engine>,
     faults: Faults,
 }
 
-/// The handle by which faults are ordered; clones order for the same engine. Writes are counted from 1.
+/// Handle that injects faults; clones share the engine. Writes count from 1.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
-    plan: Arc<(Mutex<Plan>, Condvar)>,
+    plan: Arc<(Mutex<FaultPlan>, Condvar)>,
 }
 
 #[derive(Debug, Default)]
-struct Plan {
+struct FaultPlan {
     writes: u64,
     fail_write: Option<u64>,
     fail_sync: Option<u64>,
@@ -34,59 +34,59 @@ struct Plan {
     hidden: bool,
 }
 
-/// Who is told of a failure.
+/// Observer of failures.
 #[derive(Clone, Default)]
 struct Before(Option<Arc<dyn Fn() + Send + Sync>>);
 
 impl std::fmt::Debug for Before {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if self.0.is_some() { "told" } else { "not told" })
+        f.write_str(if self.0.is_some() { "set" } else { "unset" })
     }
 }
 
 impl Faults {
-    /// The `n`-th write fails, and nothing of it is applied.
+    /// Fails the `n`-th write and applies none of it.
     pub fn fail_write(&self, n: u64) {
         self.plan().fail_write = Some(n);
     }
 
-    /// The sync of the `n`-th write fails: it reports an error although all of it is applied.
+    /// Applies the `n`-th write and reports a failed sync.
     pub fn fail_sync(&self, n: u64) {
         self.plan().fail_sync = Some(n);
     }
 
-    /// From the `n`-th on, writes report success and nothing of them is applied: the tail is lost, as on a disk that lies.
+    /// Drops writes from the `n`-th on and reports success, like a lying disk.
     pub fn tear(&self, n: u64) {
         self.plan().tear = Some(n);
     }
 
-    /// From the `n`-th on, writes fail for want of room, and nothing of them is applied.
+    /// Fails writes from the `n`-th on because the disk is full.
     pub fn fill(&self, n: u64) {
         self.plan().fill = Some(n);
     }
 
-    /// Tells of each failure that was ordered, before anything of that write is applied.
-    pub fn on_failure(&self, told: impl Fn() + Send + Sync + 'static) {
-        self.plan().before = Before(Some(Arc::new(told)));
+    /// Calls `notify` at each injected failure, before anything of that write is applied.
+    pub fn on_failure(&self, notify: impl Fn() + Send + Sync + 'static) {
+        self.plan().before = Before(Some(Arc::new(notify)));
     }
 
-    /// Failures are reported as successes: the bug that whoever checks them must notice.
+    /// Reports failures as successes: the bug that checks must find.
     pub fn hide_failures(&self) {
         self.plan().hidden = true;
     }
 
-    /// Every write takes this much longer.
+    /// Delays every write.
     pub fn delay(&self, delay: Duration) {
         self.plan().delay = delay;
     }
 
-    /// Writes stand still until the guard is dropped.
+    /// Blocks writes until the guard is dropped.
     pub fn hold(&self) -> Held {
         self.plan().held = true;
         Held(self.clone())
     }
 
-    /// Writes so far, failed ones included.
+    /// Returns the number of writes, failed ones included.
     pub fn writes(&self) -> u64 {
         self.plan().writes
     }
@@ -99,7 +99,7 @@ impl Faults {
         }
     }
 
-    fn plan(&self) -> MutexGuard<'_, Plan> {
+    fn plan(&self) -> MutexGuard<'_, FaultPlan> {
         self.plan.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -125,8 +125,8 @@ impl Faults {
             let (fail_write, fail_sync) = (plan.fail_write == Some(n), plan.fail_sync == Some(n));
             (fail_write, fail_sync, plan.tear.is_some_and(|from| n >= from), plan.before.clone(), plan.hidden)
         };
-        if let Some(told) = before.0.filter(|_| fail_write || fail_sync) {
-            told();
+        if let Some(notify) = before.0.filter(|_| fail_write || fail_sync) {
+            notify();
         }
         if fail_write {
             return if hidden { Ok(()) } else { Err(EngineError::Injected("a write fails")) };
@@ -142,9 +142,9 @@ impl Faults {
     }
 }
 
-/// Keeps writes standing; dropped, also by a test that fails, it lets them go on, so that a journal can be closed.
+/// Guard that blocks writes. A failing test drops it too, so that a journal can be closed.
 #[derive(Debug)]
-#[must_use = "dropping it lets writes go on"]
+#[must_use = "dropping it lets writes continue"]
 pub struct Held(Faults);
 
 impl Drop for Held {
@@ -191,11 +191,11 @@ impl Engine for Faulty {
         self.inner.last_lsn()
     }
 
-    fn frame(&self, lsn: Lsn) -> Result<Option<Kept>> {
+    fn frame(&self, lsn: Lsn) -> Result<Option<StoredFrame>> {
         self.inner.frame(lsn)
     }
 
-    fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, Kept) -> Go) -> Result<()> {
+    fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, StoredFrame) -> Go) -> Result<()> {
         self.inner.frames(from, visit)
     }
 

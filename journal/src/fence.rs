@@ -1,4 +1,4 @@
-//! Fences: which activation of which session may append, and what record comes next (J-6, expect-seq).
+//! Fences: which activation of a session may append, and which record comes next.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
@@ -10,10 +10,9 @@ use subtend_session::index::InflightChange;
 use crate::engine::Placed;
 use crate::error::AppendError;
 
-/// A map keyed by ids.
 pub(crate) type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 
-/// A hasher for ids that the hub mints: their tail is random, so one multiplication a word spreads them.
+/// Hasher for minted ids: their tail is random, so one multiplication a word spreads them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct IdHasher(u64);
 
@@ -51,22 +50,22 @@ struct Fence {
     next_seq: Seq,
     /// The last frame of the session.
     last: Lsn,
-    /// The first frame that carries the epoch, 0 if none does: without one a restart of the journal would give it again.
+    /// The first frame with this epoch, 0 if none: without one, a restart would issue the epoch again.
     marked: Lsn,
     active: bool,
 }
 
-/// The fences of all sessions that are active, or whose last frames are not durable.
+/// Fences of all sessions that are active or have frames that are not durable.
 #[derive(Debug, Default)]
 pub(crate) struct Fences {
     map: IdMap<SessionId, Fence>,
     leaving: BTreeSet<(Lsn, SessionId)>,
     removals: u64,
-    /// Sabotage: an activation is given the epoch of the one before it.
+    /// Sabotage: an activation reuses the previous epoch.
     same_epoch: bool,
 }
 
-/// What a session's next activation starts from.
+/// Start of a session's next activation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
     pub(crate) epoch: Epoch,
@@ -74,7 +73,6 @@ pub(crate) struct Known {
 }
 
 impl Fences {
-    /// Fences of a journal that was just opened.
     pub(crate) fn new(same_epoch: bool) -> Self {
         Self { same_epoch, ..Self::default() }
     }
@@ -83,7 +81,7 @@ impl Fences {
         if self.same_epoch { epoch } else { epoch.next() }
     }
 
-    /// Checks the frames and gives them their places from `first` on: all of them or none.
+    /// Checks the frames and assigns LSNs from `first` on: all or none.
     pub(crate) fn admit(&mut self, frames: &mut [Placed], first: Lsn) -> Result<(), AppendError> {
         let mut lsn = first;
         let mut failed = None;
@@ -136,7 +134,7 @@ impl Fences {
         Ok(())
     }
 
-    /// Takes one admitted frame back. Its LSN may stay in `last`: that only keeps the fence a little longer.
+    /// Reverts one admitted frame. Its LSN may stay in `last`, which only keeps the fence longer.
     fn withdraw(&mut self, frame: &Placed) {
         if frame.first_seq == Seq(1) && frame.count > 0 {
             self.map.remove(&frame.session);
@@ -148,7 +146,7 @@ impl Fences {
         }
     }
 
-    /// Takes the next epoch of a session that is remembered.
+    /// Takes the next epoch of a cached session.
     pub(crate) fn activate(&mut self, session: SessionId) -> Option<Known> {
         let epoch = self.after(self.map.get(&session)?.epoch);
         let fence = self.map.get_mut(&session)?;
@@ -158,9 +156,9 @@ impl Fences {
         Some(Known { epoch: fence.epoch, next_seq: fence.next_seq })
     }
 
-    /// Takes the next epoch of a session that was read from the engine when `removals` fences had gone.
+    /// Takes the next epoch of a session that was read from the engine after `removals` fences were removed.
     ///
-    /// `None` when it has to be read again: another activation may have come, appended, and gone meanwhile.
+    /// `None` means read again: another activation may have started, appended and ended meanwhile.
     pub(crate) fn activate_read(&mut self, session: SessionId, last: Known, removals: u64) -> Option<Known> {
         if let Some(known) = self.activate(session) {
             return Some(known);
@@ -178,8 +176,8 @@ impl Fences {
         self.removals
     }
 
-    /// Ends an activation. Its fence goes when the last frame is durable, so that the next one reads a true state; one that no
-    /// frame carries stays, so that its epoch is never given again.
+    /// Ends an activation. Its fence goes when the last frame is durable, so that the next one reads a true state. The fence of an epoch
+    /// without a frame remains, so that the epoch is never issued again.
     pub(crate) fn deactivate(&mut self, session: SessionId, epoch: Epoch, durable: Lsn) {
         let Some(fence) = self.map.get_mut(&session) else { return };
         if fence.epoch != epoch || !fence.active {
@@ -198,14 +196,14 @@ impl Fences {
         }
     }
 
-    /// Lets go of what was only kept until `durable`.
+    /// Removes fences that were kept until `durable`.
     pub(crate) fn settle(&mut self, durable: Lsn) {
         while let Some((last, session)) = self.leaving.first().copied() {
             if last > durable {
                 return;
             }
             self.leaving.pop_first();
-            // It may have been activated again since.
+            // The session may be active again.
             if self
                 .map
                 .get(&session)
@@ -246,7 +244,7 @@ mod tests {
     fn a_refused_batch_leaves_every_fence_as_it_was() {
         let mut fences = Fences::default();
         assert_eq!(admit(&mut fences, 1, &[frame(ONE, 1, 1, 2)]), Ok(vec![1]));
-        // The second frame goes on, the third is a birth, the fourth does not follow.
+        // The second frame continues, the third is a birth, the fourth does not follow.
         let refused = [frame(ONE, 1, 3, 1), frame(TWO, 1, 1, 1), frame(ONE, 1, 3, 1)];
         assert!(admit(&mut fences, 2, &refused).unwrap_err().contains("starts at record 3, but record 4 comes next"));
         assert_eq!(fences.map.len(), 1);
@@ -276,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_before_another_activation_came_and_went_is_read_again() {
+    fn stale_read_is_repeated_after_another_activation() {
         let mut fences = Fences::default();
         let removals = fences.removals();
         admit(&mut fences, 1, &[frame(ONE, 1, 1, 2)]).unwrap();

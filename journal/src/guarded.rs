@@ -1,12 +1,10 @@
-//! Code of a store, whose panic is an error.
+//! Panics of a store as errors.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::error::EngineError;
 
-/// Runs code of a store; its panic is an error.
-///
-/// Unwinding leaves nothing of ours half done: what the closure captures is the store, which is not used again after an error.
+/// Runs store code and turns its panic into an error. The closure captures only the store, which is not used after an error.
 pub(crate) fn guarded<T>(what: &'static str, work: impl FnOnce() -> Result<T, EngineError>) -> Result<T, EngineError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let why = panic

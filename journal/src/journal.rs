@@ -19,14 +19,14 @@ use crate::{codec, read, writer};
 
 mod reads;
 
-/// How a store is opened.
+/// Options of opening a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Open a store whose acknowledged tail is missing, and go on without it.
+    /// Open a store whose acknowledged tail is missing, and continue without it.
     pub accept_loss: bool,
     /// Bytes of page cache, for engines that have one.
     pub cache_bytes: usize,
-    /// Bytes that may wait for the disk before appends are refused; from a quarter of it on there is pressure.
+    /// Most queued bytes before appends are refused; from a quarter of it on, [`Journal::pressure`] is true.
     pub queue_bytes: u64,
 }
 
@@ -36,39 +36,38 @@ impl Default for Options {
     }
 }
 
-/// A new activation of a session.
+/// New activation of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Activation {
-    /// Its epoch: older activations are fenced from here on (J-6).
+    /// Its epoch; older activations are fenced from here on.
     pub epoch: Epoch,
-    /// The record that comes next.
+    /// The next record.
     pub next_seq: Seq,
-    /// The session's head, as far as it is durable.
+    /// The session's durable head.
     pub head: Option<Head>,
-    /// The session's row of the boot scan, as far as it is durable.
+    /// The session's durable row of the boot scan.
     pub inflight: Option<Inflight>,
 }
 
-/// What a store is, for an operator.
+/// Description of a store for an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
     /// The engine's name.
     pub engine: &'static str,
-    /// Where the store is; absent for one in memory.
+    /// Its path; absent in memory.
     pub path: Option<PathBuf>,
-    /// What an acknowledged batch survives, in words.
+    /// What an acknowledged batch survives.
     pub durability: &'static str,
-    /// The version of frames that is written.
+    /// The written version of frames.
     pub format: u32,
-    /// Commits to stable media since the opening, however many syncs the store makes of one; 0 once closed.
+    /// Durable commits since the opening, however many syncs each takes; 0 once closed.
     pub syncs: u64,
-    /// How many batches were appended since the opening.
+    /// Batches appended since the opening.
     pub batches: u64,
 }
 
-/// A journal; clones are handles of the same one.
-///
-/// Dropping the last handle drains what is appended and joins the writer thread, as [`Journal::close`] does, but blocks.
+/// Handle of a journal; clones share it. Dropping the last one drains the queue and joins the writer thread like [`Journal::close`], but
+/// blocks.
 #[derive(Clone)]
 pub struct Journal {
     owner: Arc<Owner>,
@@ -96,12 +95,11 @@ impl std::fmt::Debug for Journal {
 }
 
 impl Journal {
-    /// Opens a journal on an engine. Nobody else may write to that engine; for a store in a directory see `open_store`.
-    ///
+    /// Opens a journal on an engine with no other writer; for a store in a directory see `open_store`.
     /// # Errors
-    /// When the engine cannot say where its log ends, or the writer thread cannot start.
+    /// When the engine cannot report the end of its log, or the writer thread cannot start.
     pub fn open(engine: Box<dyn Engine>, options: Options) -> Result<Self, OpenError> {
-        // Only a directory has a watermark whose loss could be accepted, and the engine is built by its own options.
+        // Only a directory has a watermark, and the engine has its own options.
         let Options { accept_loss: _, cache_bytes: _, queue_bytes } = options;
         Self::start(engine.into(), queue_bytes, None, None, None)
     }
@@ -129,27 +127,24 @@ impl Journal {
         &self.owner.shared
     }
 
-    /// Appends a batch: all of it or nothing (J-3). Never waits for a disk.
+    /// Appends a batch atomically, without waiting for a disk.
     ///
-    /// Each frame must be of the session's present activation and start with the record that comes next. A frame that starts with
-    /// record 1 of a session without an activation is its birth, and makes the frame's epoch the present activation.
-    ///
+    /// Each frame must belong to the session's current activation and start with the next record. A frame with record 1 of an inactive
+    /// session is its birth, and makes its epoch the current activation.
     /// # Errors
-    /// [`AppendError`]; then nothing is appended and no place is given away, except that [`AppendError::Poisoned`] of an engine
-    /// that writes at once may come after it.
-    ///
+    /// [`AppendError`]; nothing is appended, except after [`AppendError::Poisoned`] of an engine that writes at once.
     /// # Durability
-    /// None yet: wait for [`Appended::last`] before anything leaves the process. In memory the batch is as durable as it gets.
+    /// None yet: wait for [`Appended::last`] before any effect outside the process.
     pub fn append(&self, batch: Batch) -> Result<Appended, AppendError> {
         self.shared().append(batch)
     }
 
-    /// LSN of the last appended frame; 0 before the first.
+    /// Returns the LSN of the last appended frame; 0 before the first.
     pub fn appended(&self) -> Lsn {
         self.shared().appended()
     }
 
-    /// LSN up to which everything is durable.
+    /// Returns the LSN up to which everything is durable.
     pub fn durable(&self) -> Lsn {
         self.shared().waiters.durable()
     }
@@ -159,42 +154,35 @@ impl Journal {
         lsn <= self.durable()
     }
 
-    /// Waits until everything up to `lsn` is durable. Does not allocate where it is already.
-    ///
+    /// Waits until everything up to `lsn` is durable; allocates only if it must wait.
     /// # Errors
     /// [`Poisoned`] where it will never be known.
-    ///
     /// # Cancel safety
-    /// Safe: dropping the wait changes nothing.
+    /// Safe.
     pub async fn wait(&self, lsn: Lsn) -> Result<(), Poisoned> {
         self.shared().waiters.wait(lsn).await
     }
 
-    /// Waits until everything appended so far is durable. Reads see only that, so call it before one that must see all.
-    ///
+    /// Waits until everything appended so far is durable. Call it before a read that must see all.
     /// # Errors
     /// [`Poisoned`] where it will never be known.
-    ///
     /// # Cancel safety
-    /// Safe: dropping the wait changes nothing.
+    /// Safe.
     pub async fn settled(&self) -> Result<(), Poisoned> {
         self.wait(self.appended()).await?;
         if self.shared().faults.ack_before_commit {
-            // The sabotage is of acknowledgements alone: reads of the process itself still find what it wrote.
+            // The sabotage concerns acknowledgements alone: the process still reads what it wrote.
             tokio::time::sleep(std::time::Duration::from_millis(60)).await;
         }
         Ok(())
     }
 
-    /// Why nothing is acknowledged any more, if so (J-9).
+    /// Returns the failure after which nothing is acknowledged, if any.
     pub fn poisoned(&self) -> Option<Poisoned> {
         self.shared().waiters.poisoned().cloned()
     }
 
-    /// Resolves when the journal is poisoned; never, if it is not.
-    ///
-    /// # Cancel safety
-    /// Safe: dropping the wait changes nothing.
+    /// Resolves when the journal is poisoned. Cancel safe.
     pub async fn on_poison(&self) -> Poisoned {
         loop {
             // No frame has this LSN, so only poison ends the wait.
@@ -204,28 +192,24 @@ impl Journal {
         }
     }
 
-    /// Whether so much waits for the disk that callers who can wait should ([`Journal::room`]).
+    /// Whether the queue is so long that callers should wait for [`Journal::room`].
     pub fn pressure(&self) -> bool {
         *self.shared().pressure.borrow()
     }
 
-    /// Resolves when there is no pressure; at once when the journal is poisoned or closed.
-    ///
-    /// # Cancel safety
-    /// Safe: dropping the wait changes nothing.
+    /// Resolves without pressure; at once when the journal is poisoned or closed. Cancel safe.
     pub async fn room(&self) {
-        // The sender lives as long as the journal, so the only answer is that there is room.
+        // The sender lives as long as the journal, so the only result is room.
         let _ = self.shared().pressure.subscribe().wait_for(|pressure| !pressure).await;
     }
 
-    /// Takes the session's next epoch: older activations are fenced at once, in this process.
+    /// Takes the session's next epoch, which fences older activations in this process.
     ///
-    /// The epoch becomes durable with the activation's first frame that has records, a head or an in-flight row. The rows in the
-    /// answer are as durable; where the session may have been active before in this process, call [`Journal::settled`] first.
-    /// Reads the engine for a session that is not remembered, and for the rows: call it where blocking is allowed.
-    ///
+    /// The epoch becomes durable with the activation's first frame that has records, a head or an in-flight row. The returned rows are
+    /// durable ones: call [`Journal::settled`] first for a session that this process may have activated before. It may block on the
+    /// engine.
     /// # Errors
-    /// [`ReadError::NoSuchSession`] for a session without records; whatever reading it gives.
+    /// [`ReadError::NoSuchSession`] for a session without records, and other read errors.
     pub fn activate(&self, session: SessionId) -> Result<Activation, ReadError> {
         let shared = self.shared();
         let engine = shared.engine()?;
@@ -248,19 +232,16 @@ impl Journal {
         Ok(Activation { epoch, next_seq, head, inflight })
     }
 
-    /// Ends an activation: it may not append any more. What it appended stays on its way to the disk.
-    ///
-    /// Does nothing for an epoch that is not the present one.
+    /// Ends an activation, whose queued frames are still written. Does nothing for an old epoch.
     pub fn deactivate(&self, session: SessionId, epoch: Epoch) {
         let shared = self.shared();
         let mut core = shared.core();
-        // Read under the lock: the writer publishes before it settles the fences, so a fence that is set aside here for a later
-        // commit is seen by that commit.
+        // Under the lock: the writer publishes before it settles the fences, so a later commit sees a fence that is kept here.
         let durable = shared.waiters.durable();
         core.fences.deactivate(session, epoch, durable);
     }
 
-    /// What the store is.
+    /// Describes the store.
     pub fn info(&self) -> Info {
         let shared = self.shared();
         let about = &shared.about;
@@ -274,14 +255,11 @@ impl Journal {
         }
     }
 
-    /// Closes the journal for all handles: refuses appends, drains, syncs, ends the writer thread, lets the store go.
-    ///
+    /// Closes the journal for all handles: refuses appends, drains, syncs, ends the writer thread, releases the store.
     /// # Errors
-    /// [`Poisoned`] where something appended is not known to be durable; the journal is closed all the same.
-    ///
+    /// [`Poisoned`] where a frame is not known to be durable; the journal is closed nevertheless.
     /// # Cancel safety
-    /// Once polled, the closing goes on without the caller.
-    ///
+    /// Once polled, closing continues without the caller.
     /// # Durability
     /// Everything appended is durable when this returns without an error.
     pub async fn close(self) -> Result<(), Poisoned> {

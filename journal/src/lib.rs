@@ -1,7 +1,7 @@
-//! The journal of subtend: one append-only log of frames with its index rows, group commit, and engines behind one trait.
+//! The journal of subtend: one append-only log of frames with index rows, group commit, and engines behind one trait.
 //!
-//! A caller hands in a [`Batch`]; it is fenced, given its place in the one total order and enqueued without waiting for a
-//! disk. What leaves the process waits for that place to be durable ([`Journal::wait`]).
+//! An appended [`Batch`] is fenced, gets its position in the total order, and is queued without waiting for a disk. Effects outside the
+//! process wait for that position to be durable ([`Journal::wait`]).
 
 #[cfg(feature = "audit")]
 pub mod audit;
@@ -26,8 +26,6 @@ mod lock;
 pub mod memory;
 #[cfg_attr(not(feature = "disk"), allow(dead_code, reason = "only a store in a directory needs all of it"))]
 pub mod owner_only;
-#[cfg(feature = "sled")]
-mod private;
 mod queue;
 mod read;
 #[cfg(feature = "redb")]
@@ -41,6 +39,8 @@ pub mod sled;
 mod sorted;
 pub mod stepped;
 pub mod store;
+#[cfg(feature = "sled")]
+mod temp_copy;
 pub mod verify;
 mod waiters;
 #[cfg_attr(not(feature = "disk"), allow(dead_code, reason = "only a store in a directory needs it"))]

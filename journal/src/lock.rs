@@ -8,14 +8,14 @@ use std::time::Duration;
 use crate::error::OpenError;
 use crate::owner_only;
 
-/// A held lock; the operating system frees it with the process, however that ends.
+/// Held lock; the operating system releases it with the process.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: File,
 }
 
 impl Lock {
-    /// Takes the lock of the store in `dir`, and writes who holds it.
+    /// Locks the store in `dir` and records the holder.
     pub(crate) fn take(dir: &Path) -> Result<Self, OpenError> {
         let path = dir.join("LOCK");
         let io = |what| {
@@ -29,13 +29,13 @@ impl Lock {
             .truncate(false)
             .open(&path)
             .map_err(io("open the lock file"))?;
-        // Before the lock is held: whoever is refused meanwhile reads who holds it.
+        // Before the lock: a refused process reads the holder meanwhile.
         let words = words();
         for left in (0..RETRIES).rev() {
             match file.try_lock() {
                 Ok(()) => break,
-                // A store that this very process has closed may still be held for a moment: a process that it is just starting
-                // has a copy of all its open files, until it is another program.
+                // A store that this process just closed may still be held for a moment: a child process has copies of all open files
+                // until it executes its program.
                 Err(TryLockError::WouldBlock) if left > 0 && is_ours(&mut file) => std::thread::sleep(RETRY),
                 Err(TryLockError::WouldBlock) => return Err(in_use(dir, &mut file)),
                 Err(TryLockError::Error(source)) => return Err(io("lock")(source)),
@@ -49,8 +49,8 @@ impl Lock {
 }
 
 impl Lock {
-    /// As [`Lock::take`]; where nothing may be written, the lock is taken and its holder not named. `None` where there is no lock
-    /// file, and nobody could make one.
+    /// Locks like [`Lock::take`]; on read-only media it does not record the holder. `None` where a lock file is missing and cannot be
+    /// created.
     pub(crate) fn take_to_read(dir: &Path) -> Result<Option<Self>, OpenError> {
         let path = dir.join("LOCK");
         match Self::take(dir) {
@@ -78,11 +78,11 @@ fn may_not_write(kind: ErrorKind) -> bool {
     )
 }
 
-/// Tries before a store that this process itself held is refused, and the time between two: a quarter of a second in all.
+/// Retries, a quarter of a second in all, before a store that this process held is refused.
 const RETRIES: u32 = 50;
 const RETRY: Duration = Duration::from_millis(5);
 
-/// Who holds the lock, as far as it is written. The holder may be about to write it: then it is not known.
+/// Returns the recorded holder; unknown while a new holder is about to write.
 fn holder(file: &mut File) -> String {
     let mut text = String::new();
     if file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_string(&mut text)).is_err() {
@@ -109,10 +109,10 @@ fn words() -> String {
     format!("pid={}\nboot={}\nstarted={}\n", std::process::id(), boot.trim(), started().unwrap_or_default())
 }
 
-/// When this process started, in ticks since the boot: with the boot's id it tells a process from a later one of the same pid.
+/// Start of this process in ticks since the boot: with the boot id it identifies the process beyond its pid.
 fn started() -> Option<String> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The name may hold anything, a closing parenthesis included; what follows the last one is numbers.
+    // The name may contain a parenthesis; only numbers follow the last one.
     let (_, numbers) = stat.rsplit_once(')')?;
     numbers.split_whitespace().nth(19).map(str::to_owned)
 }

@@ -1,4 +1,4 @@
-//! The engine in memory: one mutex, no thread, records as they are.
+//! Engine in memory: one mutex, no thread, records as values.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{Changes, Head, Inflight, InflightChange, Row, RowKey, RowKind};
 
-use crate::engine::{Engine, Go, Group, Kept, KeptRecords, Payload, Placed, Result};
+use crate::engine::{Engine, Go, Group, Payload, Placed, Result, StoredFrame, StoredRecords};
 use crate::error::EngineError;
 use crate::fence::IdMap;
 
-/// A store in memory. Clones are handles of the same one, so that a journal can be opened on it again as after a restart.
+/// Store in memory. Clones share it, so that a journal can be reopened as after a restart.
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     tables: Arc<Mutex<Tables>>,
@@ -19,22 +19,22 @@ pub struct Memory {
 #[derive(Clone, Debug, Default)]
 struct Tables {
     last: Lsn,
-    log: Vec<(Lsn, KeptRecords)>,
+    log: Vec<(Lsn, StoredRecords)>,
     sessions: IdMap<SessionId, Slot>,
     defs: BTreeMap<Hash, Text>,
 }
 
-/// All rows of one session, so that a frame costs one look-up.
+/// All rows of one session, so that a frame costs one lookup.
 #[derive(Clone, Debug, Default)]
 struct Slot {
-    /// Places in `log`.
+    /// Indices into `log`.
     frames: Vec<usize>,
     head: Option<Box<Head>>,
     inflight: Option<Box<Inflight>>,
     more: Option<Box<More>>,
 }
 
-/// What most sessions, being leaves, never have.
+/// Rows that most sessions, the leaves, do not have.
 #[derive(Clone, Debug, Default)]
 struct More {
     kids: Vec<SessionId>,
@@ -42,12 +42,12 @@ struct More {
 }
 
 impl Memory {
-    /// An empty store.
+    /// Returns an empty store.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A store of its own with the same content, as the image of a disk.
+    /// Returns an independent copy, like the image of a disk.
     #[must_use]
     pub fn copy(&self) -> Self {
         Self { tables: Arc::new(Mutex::new(self.lock().clone())) }
@@ -64,7 +64,7 @@ impl Tables {
     }
 
     fn write(&mut self, group: Group) -> Result<()> {
-        // Before anything is changed, so that a refused group leaves no part of it.
+        // Before any change, so that a refused group leaves nothing.
         for frame in &group.frames {
             let born = frame.first_seq == Seq(1) && frame.count > 0;
             if born && self.sessions.get(&frame.session).is_some_and(|slot| !slot.frames.is_empty()) {
@@ -83,9 +83,9 @@ impl Tables {
         match payload {
             Payload::Records(records) => {
                 slot.frames.push(self.log.len());
-                self.log.push((lsn, KeptRecords { session, first_seq, epoch, at_ms, records }));
+                self.log.push((lsn, StoredRecords { session, first_seq, epoch, at_ms, records }));
             }
-            // Bytes are not asked for.
+            // This engine takes records.
             Payload::Nothing | Payload::Bytes(_) => {}
         }
         if head.is_some() {
@@ -124,9 +124,8 @@ impl Tables {
     }
 }
 
-/// Visits what was copied out, so that the visitor may come back to the store.
+/// Visits copies, so that the visitor may call the store.
 fn visit_all<T>(items: impl IntoIterator<Item = T>, mut visit: impl FnMut(T) -> Go) -> Result<()> {
-    // Whether a visitor stopped is its own business.
     let _ = items.into_iter().try_for_each(&mut visit);
     Ok(())
 }
@@ -166,18 +165,18 @@ impl Engine for Memory {
         Ok(self.lock().last)
     }
 
-    fn frame(&self, lsn: Lsn) -> Result<Option<Kept>> {
+    fn frame(&self, lsn: Lsn) -> Result<Option<StoredFrame>> {
         let tables = self.lock();
         let found = tables.log.binary_search_by_key(&lsn, |(at, _)| *at).ok();
-        Ok(found.and_then(|ix| tables.log.get(ix)).map(|(_, frame)| Kept::Records(Box::new(frame.clone()))))
+        Ok(found.and_then(|ix| tables.log.get(ix)).map(|(_, frame)| StoredFrame::Records(Box::new(frame.clone()))))
     }
 
-    fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, Kept) -> Go) -> Result<()> {
+    fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, StoredFrame) -> Go) -> Result<()> {
         let start = self.lock().log.partition_point(|(lsn, _)| *lsn < from);
         for ix in start.. {
-            // One at a time: the log may be large, and the visitor may come back to the store.
+            // One at a time: the log may be large, and the visitor may call the store.
             let Some((lsn, frame)) = self.lock().log.get(ix).cloned() else { break };
-            if visit(lsn, Kept::Records(Box::new(frame))).is_break() {
+            if visit(lsn, StoredFrame::Records(Box::new(frame))).is_break() {
                 break;
             }
         }

@@ -1,4 +1,4 @@
-//! Files of a store that its owner alone may read: directories have mode 0700, files 0600. Without modes (not unix) nothing changes.
+//! File permissions of a store: directories 0700, files 0600. No effect outside of unix.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 
 use crate::engines::ENGINES;
 
-/// Bits of a mode that let others in.
+/// Mode bits of other users.
 const OTHERS: u32 = 0o077;
 
-/// A directory that other users of the system could enter.
+/// Directory that other users could enter.
 #[derive(Debug)]
 pub struct Exposed {
     /// The directory.
     pub path: PathBuf,
-    /// Its mode, as it was found.
+    /// Its previous mode.
     pub mode: u32,
-    /// Why it is still open, where it could not be closed.
+    /// Why it is still open, if so.
     pub left: Option<io::Error>,
 }
 
@@ -35,7 +35,7 @@ impl std::fmt::Display for Exposed {
     }
 }
 
-/// Makes a directory, and those above it that are missing, for its owner alone.
+/// Creates a directory and its missing parents for the owner alone.
 pub(crate) fn create_dir_all(dir: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
@@ -44,7 +44,7 @@ pub(crate) fn create_dir_all(dir: &Path) -> io::Result<()> {
     builder.create(dir)
 }
 
-/// Says that a file which is made is for its owner alone.
+/// Returns options that create files for the owner alone.
 pub fn file_options() -> OpenOptions {
     let mut options = File::options();
     #[cfg(unix)]
@@ -52,11 +52,10 @@ pub fn file_options() -> OpenOptions {
     options
 }
 
-/// Closes a directory of stores and the stores in it to other users, and returns what was open. What is in it besides stores is not
-/// touched; a directory that holds such things is left as it is and returned.
-///
+/// Closes a directory of stores and its stores to other users, and returns those that were open. A directory with other content is left
+/// unchanged and returned.
 /// # Errors
-/// When a directory that is there cannot be read.
+/// When an existing directory cannot be read.
 pub fn close_to_others(dir: &Path) -> io::Result<Vec<Exposed>> {
     let mut exposed = Vec::new();
     let Some(entries) = entries(dir)? else { return Ok(exposed) };
@@ -65,7 +64,7 @@ pub fn close_to_others(dir: &Path) -> io::Result<Vec<Exposed>> {
     close(dir, others, &mut exposed);
     let entered = !exposed.is_empty();
     for (name, _) in own.iter().filter(|(name, _)| is_part(name)) {
-        // Blobs are made closed, so that a walk through all of them is needed only behind a directory that was open.
+        // Blobs are created closed, so only a previously open directory needs a walk through all of them.
         if entered || name != "blobs" {
             below(&dir.join(name))?;
         }
@@ -78,7 +77,7 @@ pub fn close_to_others(dir: &Path) -> io::Result<Vec<Exposed>> {
     Ok(exposed)
 }
 
-/// The entries of a directory, links left out; `None` where it is missing.
+/// Returns the entries of a directory without links; `None` where it is missing.
 fn entries(dir: &Path) -> io::Result<Option<Vec<(String, bool)>>> {
     let listed = match fs::read_dir(dir) {
         Ok(listed) => listed,
@@ -96,23 +95,22 @@ fn entries(dir: &Path) -> io::Result<Option<Vec<(String, bool)>>> {
     Ok(Some(entries))
 }
 
-/// Whether the opening of the store refuses it in better words: nothing is there to close, or it is another user's.
+/// Errors that opening the store reports better: it is missing, or another user owns it.
 fn is_for_the_opening(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::PermissionDenied)
 }
 
-/// Whether the command keeps a store by this name in a data directory.
+/// Whether the command uses this name for a store in a data directory.
 fn is_engine(name: &str) -> bool {
     ENGINES.iter().any(|(engine, ..)| *engine == name)
 }
 
-/// Whether a store has a part of this name.
 fn is_part(name: &str) -> bool {
     let of_engine = |entry: &str| name.strip_prefix(entry).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
     matches!(name, "LOCK" | "WATERMARK" | "blobs") || ENGINES.iter().any(|(.., entry)| of_engine(entry))
 }
 
-/// Closes everything from `path` down, directories first: whoever may not enter cannot exchange what is below.
+/// Closes everything from `path` down, directories first: a user without access cannot exchange what is below.
 fn below(path: &Path) -> io::Result<()> {
     let metadata = match fs::symlink_metadata(path) {
         Ok(metadata) => metadata,
@@ -134,7 +132,7 @@ fn below(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Closes a directory, unless it holds other things too; notes it where it was open.
+/// Closes a directory without other content; records it if it was open.
 fn close(dir: &Path, others: bool, exposed: &mut Vec<Exposed>) {
     let Ok(metadata) = fs::metadata(dir) else { return };
     let Some(mode) = mode(&metadata).filter(|mode| mode & OTHERS != 0) else { return };
@@ -153,7 +151,6 @@ fn mode(_: &fs::Metadata) -> Option<u32> {
     None
 }
 
-/// Gives the bits of others away, where they have any.
 fn set(path: &Path, metadata: &fs::Metadata) -> io::Result<()> {
     #[cfg(unix)]
     if let Some(mode) = mode(metadata).filter(|mode| mode & OTHERS != 0) {

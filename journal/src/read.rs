@@ -1,29 +1,29 @@
-//! Reads. They see what is durable: `Journal::settled` before them makes that everything appended so far.
+//! Reads of durable data.
 
 use subtend_session::ids::{Epoch, Lsn, Seq, SessionId};
 use subtend_session::index::{Head, Inflight};
 
 use crate::codec::{self, Decoded, FrameError};
-use crate::engine::{Engine, Go, Kept};
+use crate::engine::{Engine, Go, StoredFrame};
 use crate::error::{EngineError, ReadError};
 use crate::fence::Known;
 use crate::frame::Stored;
 
 pub(crate) const GO: Go = Go::Continue(());
 
-/// A head that is not what was written is damage to its session, and no failure of the engine as a whole: the others go on (J-8).
+/// Reports a damaged head as damage to its session, not as a failure of the engine: other sessions are unaffected.
 pub(crate) fn head_of(engine: &dyn Engine, session: SessionId) -> Result<Option<Head>, ReadError> {
     let damaged = |why| ReadError::Damaged { session, seq: Seq(0), lsn: Lsn(0), why };
     engine.head(session).map_err(|error| unread(error, &damaged))
 }
 
-/// As [`head_of`], of the row of the boot scan.
+/// As [`head_of`], for the row of the boot scan.
 pub(crate) fn inflight_of(engine: &dyn Engine, session: SessionId) -> Result<Option<Inflight>, ReadError> {
     let damaged = |why| ReadError::Damaged { session, seq: Seq(0), lsn: Lsn(0), why };
     engine.inflight(session).map_err(|error| unread(error, &damaged))
 }
 
-/// Whose frame stands at `lsn`, and its first record, as the index has it: for a frame that cannot say so itself.
+/// Returns session and first record of the frame at `lsn` from the index, for a damaged frame.
 pub(crate) fn owner(engine: &dyn Engine, lsn: Lsn) -> Result<Option<(SessionId, Seq)>, ReadError> {
     let mut found = None;
     engine.all_places(&mut |session, seq, at| {
@@ -36,9 +36,8 @@ pub(crate) fn owner(engine: &dyn Engine, lsn: Lsn) -> Result<Option<(SessionId, 
     Ok(found)
 }
 
-/// All records of a session, or why they cannot be had.
 pub(crate) fn records(engine: &dyn Engine, session: SessionId) -> Result<Vec<Stored>, ReadError> {
-    // The head first: the writer may commit in between, and then there are more records than it says, never fewer.
+    // The head first: after a concurrent commit there are more records than it says, never fewer.
     let head = head_of(engine, session)?;
     let (out, last) = walk(engine, session, Seq(1), engine.places(session)?, usize::MAX)?;
     let end = out.last().map_or(Seq(1), |stored| stored.seq.next());
@@ -46,10 +45,10 @@ pub(crate) fn records(engine: &dyn Engine, session: SessionId) -> Result<Vec<Sto
     if out.is_empty() { Err(ReadError::NoSuchSession(session)) } else { Ok(out) }
 }
 
-/// Records from `from` on: `most`, and the rest of the frame of the last.
+/// Returns `most` records from `from` on, and the rest of the last frame.
 pub(crate) fn page(engine: &dyn Engine, session: SessionId, from: Seq, most: usize) -> Result<Vec<Stored>, ReadError> {
     let head = head_of(engine, session)?;
-    // A frame holds one record at least. The first one may start before the record that is wanted.
+    // A frame holds one record at least. The first one may start before the wanted record.
     let places = engine.places_from(session, from, most.saturating_add(1))?;
     let Some((first, _)) = places.first().copied() else { return Err(ReadError::NoSuchSession(session)) };
     let all = places.len() <= most;
@@ -63,8 +62,8 @@ pub(crate) fn page(engine: &dyn Engine, session: SessionId, from: Seq, most: usi
     Ok(out)
 }
 
-/// The records of the frames at `places`, of which the first starts with record `from`: all, or as many frames as hold
-/// `wanted` of them. Tells the last frame's place if it was all.
+/// Returns the records of the frames at `places`, the first of which starts with `from`: all, or frames that hold `wanted` records. If
+/// all, also the last frame's LSN.
 pub(crate) fn walk(
     engine: &dyn Engine,
     session: SessionId,
@@ -84,7 +83,7 @@ pub(crate) fn walk(
             return Err(bad(format!("the next frame starts at record {seq}")));
         }
         if lsn <= last {
-            return Err(bad(format!("its frame stands before that of the records before it, {last}")));
+            return Err(bad(format!("its frame precedes that of earlier records, {last}")));
         }
         let kept = engine.frame(lsn)?.ok_or_else(|| bad("its frame is not in the log".into()))?;
         let frame = open_frame(kept).map_err(|error| damaged(session, expected, lsn, error))?;
@@ -101,7 +100,7 @@ pub(crate) fn walk(
     Ok((out, Some(last)))
 }
 
-/// Checks that the records, which end before `end`, reach as far as the session's head says.
+/// Checks that the records, which end before `end`, reach the session's head.
 fn whole(session: SessionId, head: Option<&Head>, end: Seq, last: Lsn) -> Result<(), ReadError> {
     match head {
         Some(head) if head.last_seq >= end => {
@@ -112,7 +111,7 @@ fn whole(session: SessionId, head: Option<&Head>, end: Seq, last: Lsn) -> Result
     }
 }
 
-/// Appends the records of a frame, with the bodies of a birth filled in.
+/// Appends the records of a frame, with the bodies of a birth.
 pub(crate) fn keep(engine: &dyn Engine, frame: Decoded, lsn: Lsn, out: &mut Vec<Stored>) -> Result<(), ReadError> {
     let Decoded { session, first_seq, epoch, at_ms, records } = frame;
     let mut seq = first_seq;
@@ -125,14 +124,14 @@ pub(crate) fn keep(engine: &dyn Engine, frame: Decoded, lsn: Lsn, out: &mut Vec<
     Ok(())
 }
 
-/// A body that cannot be had is damage to whoever was born with it, and no failure of the engine as a whole.
+/// Reports a missing body as damage to the sessions born with it, not as a failure of the engine.
 pub(crate) fn unread(error: EngineError, damaged: &dyn Fn(String) -> ReadError) -> ReadError {
     if matches!(error, EngineError::Corrupt { .. }) { damaged(error.to_string()) } else { error.into() }
 }
 
-/// What the next activation of a session starts from, as far as it is durable.
+/// Returns the durable state that the next activation starts from.
 pub(crate) fn last_known(engine: &dyn Engine, session: SessionId) -> Result<Known, ReadError> {
-    // The rows first, for the same reason as in `records`. They may hold an epoch that wrote no records.
+    // Rows first, as in `records`. They may hold an epoch without records.
     let head = head_of(engine, session)?.map(|head| head.epoch);
     let inflight = inflight_of(engine, session)?.map(|row| row.epoch);
     let (seq, lsn) = engine.last_place(session)?.ok_or(ReadError::NoSuchSession(session))?;
@@ -144,14 +143,14 @@ pub(crate) fn last_known(engine: &dyn Engine, session: SessionId) -> Result<Know
     Ok(Known { epoch, next_seq })
 }
 
-pub(crate) fn open_frame(kept: Kept) -> Result<Decoded, FrameError> {
+pub(crate) fn open_frame(kept: StoredFrame) -> Result<Decoded, FrameError> {
     match kept {
-        Kept::Bytes(bytes) => codec::decode(&bytes),
-        Kept::Records(kept) => {
-            let crate::engine::KeptRecords { session, first_seq, epoch, at_ms, records } = *kept;
+        StoredFrame::Bytes(bytes) => codec::decode(&bytes),
+        StoredFrame::Records(kept) => {
+            let crate::engine::StoredRecords { session, first_seq, epoch, at_ms, records } = *kept;
             Ok(Decoded { session, first_seq, epoch, at_ms, records })
         }
-        Kept::Damaged(why) => Err(FrameError::Corrupt(why)),
+        StoredFrame::Damaged(why) => Err(FrameError::Corrupt(why)),
     }
 }
 

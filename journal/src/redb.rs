@@ -1,7 +1,7 @@
-//! The engine on redb: one file, one atomic transaction a group, one sync a transaction.
+//! Engine on redb: one file, one transaction and one sync a group.
 //!
-//! Bodies lie in `log` under their LSN, so that appends touch the right edge of one tree; `ev` finds them by session. Rows that
-//! change often (`head`, `inflight`, `outbox`) are coalesced over the group and written in key order.
+//! Bodies are in `log` under their LSN, so that appends touch the right edge of one tree; `ev` finds them by session. Frequently changed
+//! rows (`head`, `inflight`, `outbox`) are coalesced over the group and written in key order.
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -15,7 +15,7 @@ use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{Head, Inflight, Row};
 
 use crate::directory;
-use crate::engine::{Engine, Go, Group, Kept, Result};
+use crate::engine::{Engine, Go, Group, Result, StoredFrame};
 use crate::error::{EngineError, OpenError};
 use crate::guarded::guarded;
 use crate::rows::{self, EV, KID, OUTBOX, SESSION};
@@ -32,14 +32,14 @@ const OUTBOX_TABLE: TableDefinition<'_, &[u8; OUTBOX], &[u8]> = TableDefinition:
 const DEF: TableDefinition<'_, &[u8; SESSION], &[u8]> = TableDefinition::new("def");
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 
-/// The format that is written, and the newest that is read.
+/// The written format, and the newest readable one.
 pub const FORMAT: u64 = 1;
 const META_FORMAT: &str = "format";
 const META_LSN: &str = "lsn";
-/// Far below what redb takes; beyond it a file of its own is cheaper than copying it from page to page.
+/// Far below redb's limit: a file is cheaper than copying a larger body between pages.
 const MAX_BODY: u64 = 1 << 20;
 
-/// A store in one redb file.
+/// Store in one redb file.
 #[derive(Debug)]
 pub struct Redb {
     db: Database,
@@ -52,14 +52,9 @@ fn store<E: std::fmt::Display>(what: &'static str) -> impl Fn(E) -> EngineError 
 }
 
 impl Redb {
-    /// Opens the store in `file`, or creates it.
-    ///
+    /// Opens or creates the store in `file`; a new one is durable with its directory entry.
     /// # Errors
-    /// [`OpenError::Newer`] for a store of a newer version; [`OpenError::Engine`] for a file that redb refuses, or that makes its
-    /// code panic.
-    ///
-    /// # Durability
-    /// A store that was created is on stable media, its directory entry included.
+    /// [`OpenError::Newer`] for a newer format; [`OpenError::Engine`] for a file that redb refuses or panics on.
     pub fn open(file: &Path, cache_bytes: usize) -> std::result::Result<Self, OpenError> {
         if !file.exists() {
             Self::create(file, cache_bytes)?;
@@ -67,13 +62,9 @@ impl Redb {
         Self::at(file, cache_bytes)?.of_our_format()
     }
 
-    /// Opens the store in `file` to be read: what redb writes at an opening and at a closing, repairs among them, stays in memory.
-    ///
+    /// Opens the store in `file` read-only: what redb writes, repairs included, stays in memory.
     /// # Errors
-    /// As for [`Redb::open`], and when there is no file.
-    ///
-    /// # Durability
-    /// None: nothing is written.
+    /// As for [`Redb::open`], and when the file is missing.
     pub fn open_to_read(file: &Path, cache_bytes: usize) -> std::result::Result<Self, OpenError> {
         let overlay = overlay::Overlay::over(file);
         let overlay = overlay.map_err(|source| OpenError::Io { what: "open", path: file.to_owned(), source })?;
@@ -83,13 +74,9 @@ impl Redb {
         Self::of(db).of_our_format()
     }
 
-    /// As [`Redb::open`], over whatever stands for the file: for tests of what a loss of power leaves of it.
-    ///
+    /// Opens a store on another medium, for tests of power loss. Durability is that of the syncs of `medium`.
     /// # Errors
     /// As for [`Redb::open`].
-    ///
-    /// # Durability
-    /// As good as the syncs of `medium`.
     #[cfg(feature = "fault-points")]
     pub fn over(medium: impl redb::StorageBackend, cache_bytes: usize) -> std::result::Result<Self, OpenError> {
         let db = guarded("open", || {
@@ -98,13 +85,9 @@ impl Redb {
         Self::of(db).of_our_format()
     }
 
-    /// As [`Redb::open`], without syncs: the control of whatever must notice that.
-    ///
+    /// Opens a store without syncs: the negative control of durability tests.
     /// # Errors
     /// As for [`Redb::open`].
-    ///
-    /// # Durability
-    /// None: what is acknowledged may be gone with the process.
     #[cfg(feature = "fault-points")]
     pub fn open_unsynced(file: &Path, cache_bytes: usize) -> std::result::Result<Self, OpenError> {
         Ok(Self { durability: Durability::None, ..Self::open(file, cache_bytes)? })
@@ -131,8 +114,7 @@ impl Redb {
         Ok(self)
     }
 
-    /// Makes the file whole under another name before it gets its own: a process that is killed while it makes it leaves
-    /// nothing that would be taken for a damaged store.
+    /// Creates the file under a temporary name and renames it: a crash leaves nothing that resembles a damaged store.
     fn create(file: &Path, cache_bytes: usize) -> std::result::Result<(), OpenError> {
         let making = file.with_extension("making");
         let io = |what| {
@@ -170,7 +152,7 @@ impl Redb {
             .map(Option::flatten)
     }
 
-    /// Runs `work` on a table; `None` where the table is not there yet. A panic of redb on a damaged page is an error.
+    /// Runs `work` on a table; `None` where the table is missing. A panic of redb on a damaged page is an error.
     fn read<K: Key + 'static, V: Value + 'static, T>(
         &self,
         table: TableDefinition<'_, K, V>,
@@ -186,7 +168,6 @@ impl Redb {
         })
     }
 
-    /// A row of `head` or `inflight`.
     fn row<T: serde::de::DeserializeOwned>(
         &self,
         table: TableDefinition<'_, &'static [u8; SESSION], &'static [u8]>,
@@ -201,7 +182,6 @@ impl Redb {
         .map(Option::flatten)
     }
 
-    /// All rows of `head` or `inflight`.
     fn scan<T: serde::de::DeserializeOwned>(
         &self,
         table: TableDefinition<'_, &'static [u8; SESSION], &'static [u8]>,
@@ -269,18 +249,18 @@ impl Engine for Redb {
         Ok(Lsn(noted))
     }
 
-    fn frame(&self, lsn: Lsn) -> Result<Option<Kept>> {
+    fn frame(&self, lsn: Lsn) -> Result<Option<StoredFrame>> {
         self.read(LOG, |log| {
-            Ok(log.get(lsn.0).map_err(store("read `log`"))?.map(|frame| Kept::Bytes(frame.value().to_vec())))
+            Ok(log.get(lsn.0).map_err(store("read `log`"))?.map(|frame| StoredFrame::Bytes(frame.value().to_vec())))
         })
         .map(Option::flatten)
     }
 
-    fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, Kept) -> Go) -> Result<()> {
+    fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, StoredFrame) -> Go) -> Result<()> {
         self.read(LOG, |log| {
             for row in log.range(from.0..).map_err(store("scan `log`"))? {
                 let (lsn, frame) = row.map_err(store("scan `log`"))?;
-                if visit(Lsn(lsn.value()), Kept::Bytes(frame.value().to_vec())).is_break() {
+                if visit(Lsn(lsn.value()), StoredFrame::Bytes(frame.value().to_vec())).is_break() {
                     break;
                 }
             }

@@ -1,4 +1,4 @@
-//! Keys and values of the tables, for engines that keep bytes. Integers are big-endian, so that keys sort as what they name.
+//! Keys and values of the tables, for engines that store bytes. Integers are big-endian, so that keys sort like their values.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -8,13 +8,10 @@ use uuid::Uuid;
 
 use crate::error::EngineError;
 
-/// Bytes of a session's key.
 pub(crate) const SESSION: usize = 16;
-/// Bytes of a key of `ev`.
 pub(crate) const EV: usize = 24;
-/// Bytes of a key of `kid`.
 pub(crate) const KID: usize = 32;
-/// Bytes of a key of `outbox`.
+/// Bytes of a key of `outbox`; the constants above are those of a session, `ev` and `kid`.
 pub(crate) const OUTBOX: usize = 42;
 
 pub(crate) fn session_key(session: SessionId) -> [u8; SESSION] {
@@ -94,7 +91,7 @@ pub(crate) fn outbox_of(key: &[u8; OUTBOX]) -> Option<Row> {
     Some(Row { to: session_of(*to), from: session_of(*from), kind, key })
 }
 
-/// The keys of all obligations, or of those to one session: both ends included.
+/// Returns the inclusive key range of all obligations, or of those to one session.
 pub(crate) fn outbox_range(to: Option<SessionId>) -> ([u8; OUTBOX], [u8; OUTBOX]) {
     let (mut min, mut max) = ([0; OUTBOX], [0xff; OUTBOX]);
     if let Some(to) = to {
@@ -105,15 +102,15 @@ pub(crate) fn outbox_range(to: Option<SessionId>) -> ([u8; OUTBOX], [u8; OUTBOX]
     (min, max)
 }
 
-/// A row of `outbox`, unsealed.
+/// Decodes a row of `outbox` without its checksum.
 pub(crate) fn obligation(key: &[u8; OUTBOX], value: &[u8]) -> Result<(Row, Lsn), EngineError> {
     let lsn = unseal("outbox", key, value)?;
     let row = outbox_of(key).ok_or_else(|| corrupt("outbox", key, "the key names no row"))?;
-    let lsn = lsn.first_chunk().ok_or_else(|| corrupt("outbox", key, "the value is no lsn"))?;
+    let lsn = lsn.first_chunk().ok_or_else(|| corrupt("outbox", key, "the value is not an lsn"))?;
     Ok((row, Lsn(u64::from_be_bytes(*lsn))))
 }
 
-/// A value behind a checksum of its table, its key and itself: no store tells a flipped bit in every case.
+/// Prepends a checksum of table, key and value: no store detects every flipped bit.
 pub(crate) fn seal(table: &'static str, key: &[u8], value: &[u8]) -> Vec<u8> {
     let mut sealed = crc(table, key, value).to_be_bytes().to_vec();
     sealed.extend_from_slice(value);

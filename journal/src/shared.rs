@@ -1,4 +1,4 @@
-//! What the handles and the writer thread share.
+//! State shared by the handles and the writer thread.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,30 +18,29 @@ use crate::lock::Lock;
 use crate::queue::{Queued, ROW_BYTES};
 use crate::waiters::Waiters;
 
-/// What does not change while the journal is open.
+/// Constants of an open journal.
 #[derive(Clone, Debug)]
 pub(crate) struct About {
     pub(crate) name: &'static str,
     pub(crate) durability: &'static str,
     pub(crate) path: Option<PathBuf>,
-    /// Frames are encoded; otherwise they are kept as records.
+    /// Frames are encoded; otherwise stored as records.
     pub(crate) wants_bytes: bool,
-    /// The caller of `append` writes them; otherwise a thread does, or whoever holds the stepper.
+    /// The caller of `append` writes; otherwise a thread or the stepper.
     pub(crate) at_once: bool,
     pub(crate) max_body: u64,
-    /// Bytes in the queue beyond which nothing is taken.
+    /// Most queued bytes.
     pub(crate) queue_bytes: u64,
 }
 
-/// Everything under the one mutex.
 #[derive(Debug, Default)]
 pub(crate) struct Core {
     pub(crate) fences: Fences,
     pub(crate) queue: Vec<Queued>,
-    /// Bytes in the queue and in the group that is being written.
+    /// Bytes in the queue and in the current write.
     pub(crate) queued_bytes: u64,
     pub(crate) closing: bool,
-    /// Whether the writer sleeps: only then it is notified.
+    /// Whether the writer sleeps and needs a notification.
     pub(crate) idle: bool,
 }
 
@@ -49,7 +48,7 @@ pub(crate) struct Shared {
     pub(crate) about: About,
     pub(crate) core: Mutex<Core>,
     pub(crate) work: Condvar,
-    /// Wakes whoever holds the stepper, where there is one.
+    /// Wakes the holder of the stepper.
     pub(crate) stirred: Notify,
     pub(crate) waiters: Waiters,
     pub(crate) appended: AtomicU64,
@@ -96,7 +95,7 @@ impl Shared {
         }
     }
 
-    /// As it is for a stepper: nobody writes but its holder.
+    /// State for a stepper: only its holder writes.
     pub(crate) fn stepped(engine: Arc<dyn Engine>, queue_bytes: u64, last: Lsn) -> Self {
         let mut shared = Self::new(engine, queue_bytes, None, None, last);
         shared.about.at_once = false;
@@ -111,15 +110,15 @@ impl Shared {
         Lsn(self.appended.load(Ordering::Acquire))
     }
 
-    /// The engine, while the journal is open.
+    /// Returns the engine while the journal is open.
     pub(crate) fn engine(&self) -> Result<Arc<dyn Engine>, ReadError> {
         self.engine.read().unwrap_or_else(PoisonError::into_inner).clone().ok_or(ReadError::Closed)
     }
 
-    /// Lets the engine go, then the lock file, then tells those who wait for it.
+    /// Releases the engine, then the lock file, then wakes waiters.
     pub(crate) fn release(&self) {
         let engine = self.engine.write().unwrap_or_else(PoisonError::into_inner).take();
-        // A store that panics while it closes has nothing acknowledged at stake.
+        // A panic of the store at its close risks nothing acknowledged.
         if let Err(error) = guarded("close", move || {
             drop(engine);
             Ok(())
@@ -139,8 +138,8 @@ impl Shared {
         self.enqueue(frames, bytes, |core, frames, first| core.fences.admit(frames, first))
     }
 
-    /// Appends frames of sessions that nobody can have activated, since no row names them yet: those of an import. They need no
-    /// fence. A frame without records may come with a place, that of an earlier frame whose rows it makes good; the last has none.
+    /// Appends frames of an import without a fence: no row names these sessions, so none can be active. A frame without records may carry
+    /// the LSN of an earlier frame whose rows it adds; the last one carries none.
     pub(crate) fn append_imported(&self, imported: Vec<(Option<Lsn>, Frame)>) -> Result<Appended, AppendError> {
         let mut bytes = 0_u64;
         let mut frames = Vec::with_capacity(imported.len());
@@ -155,7 +154,7 @@ impl Shared {
         })
     }
 
-    /// Gives the frames their places by `admit`, and queues them.
+    /// Assigns LSNs by `admit` and queues the frames.
     fn enqueue(
         &self,
         mut frames: Vec<Placed>,
@@ -175,7 +174,7 @@ impl Shared {
             return Ok(Appended { first, last: before });
         }
         let queued = core.queued_bytes.saturating_add(bytes);
-        // A batch larger than the whole queue may still pass alone.
+        // A batch larger than the queue may pass alone.
         if queued > self.about.queue_bytes && core.queued_bytes > 0 {
             return Err(AppendError::Full { queued, limit: self.about.queue_bytes });
         }
@@ -203,7 +202,7 @@ impl Shared {
         Ok(Appended { first, last })
     }
 
-    /// Sets the flag of pressure as it is now. Under the lock of the core, so that a setting that is overtaken cannot stay.
+    /// Updates the pressure flag. Under the core lock, so that an outdated value cannot remain.
     pub(crate) fn feel_pressure(&self) {
         let core = self.core();
         let now = core.queued_bytes > self.about.queue_bytes / 4 && self.waiters.poisoned().is_none() && !core.closing;
@@ -222,7 +221,7 @@ impl Shared {
         }
     }
 
-    /// From here on nothing is acknowledged (J-9).
+    /// Stops all acknowledgements.
     pub(crate) fn poison(&self, error: EngineError) -> Poisoned {
         tracing::error!(%error, "the journal is poisoned: nothing more is acknowledged until it is opened again");
         let poisoned = Poisoned(Arc::new(error));
@@ -253,7 +252,7 @@ impl Shared {
         Ok(Placed { lsn: Lsn(0), session, first_seq, count, epoch, at_ms, payload, changes })
     }
 
-    /// Tells the writer, or whoever plays it, to drain and to end.
+    /// Asks the writer or the stepper to drain and end.
     pub(crate) fn begin_close(&self) {
         let first = !std::mem::replace(&mut self.core().closing, true);
         self.feel_pressure();

@@ -9,7 +9,7 @@ use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{Head, Inflight, Row};
 
 use crate::directory;
-use crate::engine::{Engine, Go, Group, Kept, Result};
+use crate::engine::{Engine, Go, Group, Result, StoredFrame};
 use crate::engines::Copied;
 use crate::error::{EngineError, OpenError};
 use crate::guarded::guarded;
@@ -20,7 +20,7 @@ mod table;
 
 use self::table::{Edit, Rows, Table};
 
-/// The format that is written, and the newest that is read.
+/// The written format, and the newest readable one.
 const FORMAT: u64 = 1;
 const META_FORMAT: &[u8] = b"format";
 const META_LSN: &[u8] = b"lsn";
@@ -32,29 +32,20 @@ const END: [u8; 64] = [0xff; 64];
 #[derive(Debug)]
 pub struct Sled {
     rows: Rows,
-    /// LSN of the last frame that was written.
+    /// LSN of the last written frame.
     last: AtomicU64,
 }
 
-/// Opens the store in `dir`, or creates it.
-///
+/// Opens or creates the store in `dir`; a new one is durable with its directory entry.
 /// # Errors
-/// [`OpenError::Newer`] for a store of a newer version; [`OpenError::Engine`] for one that is damaged, or makes sled panic; and when a
-/// file cannot be had.
-///
-/// # Durability
-/// A store that was created is on stable media, its directory entry included.
+/// [`OpenError::Newer`] for a newer format; [`OpenError::Engine`] for a store that is damaged or makes sled panic; and file errors.
 pub fn open(dir: &Path, cache_bytes: usize) -> std::result::Result<Sled, OpenError> {
     open_with(dir, cache_bytes, true)
 }
 
-/// Opens a copy of the store in `dir`, to be read: sled writes over the end of the file that it opens.
-///
+/// Opens a copy of the store in `dir` read-only: sled overwrites the end of the file that it opens.
 /// # Errors
 /// As for [`open`], and when there is no room for the copy.
-///
-/// # Durability
-/// None: the store itself is not written to.
 pub fn open_to_read(
     dir: &Path,
     cache_bytes: usize,
@@ -63,13 +54,10 @@ pub fn open_to_read(
     Sled::over(Rows::of_copy(dir, cache_bytes, progress)?)
 }
 
-/// As [`open`], without the sync that sled leaves out: the control of whatever must notice that.
-///
+/// Opens a store without the sync that sled omits: the negative control of durability tests. Frames survive a crash of the process, not
+/// of the machine.
 /// # Errors
 /// As for [`open`].
-///
-/// # Durability
-/// What is acknowledged survives a crash of the process, not of the machine.
 #[cfg(feature = "fault-points")]
 pub fn open_unsynced(dir: &Path, cache_bytes: usize) -> std::result::Result<Sled, OpenError> {
     open_with(dir, cache_bytes, false)
@@ -81,7 +69,7 @@ fn open_with(dir: &Path, cache_bytes: usize, synced: bool) -> std::result::Resul
 }
 
 impl Sled {
-    /// Reads what the rows say of themselves, and writes that to a store without rows.
+    /// Reads the store's own rows, and writes them to a new store.
     fn over(rows: Rows) -> std::result::Result<Self, OpenError> {
         let engine = Self { rows, last: AtomicU64::new(0) };
         match engine.meta(META_FORMAT)? {
@@ -139,7 +127,7 @@ impl Sled {
         Ok(places)
     }
 
-    /// The last frame of the session that starts with `upto` or before.
+    /// Returns the last frame of the session that starts at `upto` or before.
     fn place_before(&self, session: SessionId, upto: Seq) -> Result<Option<(Seq, Lsn)>> {
         let (from, to) = (rows::ev_key(session, Seq(0)), rows::ev_key(session, upto));
         let Some((key, value)) = guarded("read", || self.rows.last(Table::Ev, &from, &to))? else { return Ok(None) };
@@ -153,7 +141,7 @@ fn sized<const N: usize>(table: Table, key: &[u8]) -> Result<&[u8; N]> {
 }
 
 fn number(table: &'static str, key: &[u8], value: &[u8]) -> Result<u64> {
-    let bytes = value.try_into().map_err(|_| rows::corrupt(table, key, "the value is no number"))?;
+    let bytes = value.try_into().map_err(|_| rows::corrupt(table, key, "the value is not a number"))?;
     Ok(u64::from_be_bytes(bytes))
 }
 
@@ -176,7 +164,7 @@ fn json<T: serde::Serialize>(table: Table, session: SessionId, row: &T) -> Resul
     Ok(Edit::Put(table, key.to_vec(), rows::seal_json(table.name(), &key, row)?))
 }
 
-/// The edits that a group comes to, but for the log.
+/// Returns the edits of a group, except the log.
 fn edits(sorted: &Sorted) -> Result<Vec<Edit>> {
     let mut edits = Vec::with_capacity(2 * sorted.log.len() + sorted.heads.len() + sorted.inflight.len() + 8);
     for ((session, seq), lsn) in &sorted.ev {
@@ -221,7 +209,7 @@ impl Engine for Sled {
 
     fn write(&self, group: Group) -> Result<()> {
         let mut sorted = Sorted::of(group)?;
-        // Nothing below asks whether a row is replaced, and the records of a session never are.
+        // Edits do not check for existing rows, and records of a session are never replaced.
         let before = Lsn(self.last.load(Ordering::Relaxed));
         if let Some((lsn, _)) = sorted.log.first().filter(|(lsn, _)| *lsn <= before) {
             let why = format!("a frame comes after {before}");
@@ -264,13 +252,13 @@ impl Engine for Sled {
         Ok(Lsn(noted))
     }
 
-    fn frame(&self, lsn: Lsn) -> Result<Option<Kept>> {
-        Ok(self.get(Table::Log, &lsn.0.to_be_bytes())?.map(Kept::Bytes))
+    fn frame(&self, lsn: Lsn) -> Result<Option<StoredFrame>> {
+        Ok(self.get(Table::Log, &lsn.0.to_be_bytes())?.map(StoredFrame::Bytes))
     }
 
-    fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, Kept) -> Go) -> Result<()> {
+    fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, StoredFrame) -> Go) -> Result<()> {
         self.scan(Table::Log, &from.0.to_be_bytes(), &END, |key, frame| {
-            Ok(visit(Lsn(number("log", key, key)?), Kept::Bytes(frame.to_vec())))
+            Ok(visit(Lsn(number("log", key, key)?), StoredFrame::Bytes(frame.to_vec())))
         })
     }
 

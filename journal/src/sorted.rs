@@ -1,5 +1,5 @@
-//! A group sorted by table and key and coalesced: a row that changes often is written once, and one made and taken within the
-//! group never.
+//! A group sorted by table and key and coalesced: the last value of a row is written once, and a row created and taken within the group
+//! never.
 
 use std::collections::BTreeMap;
 
@@ -9,18 +9,15 @@ use subtend_session::index::{Changes, Head, Inflight, InflightChange, Row};
 use crate::engine::{Group, Payload, Result};
 use crate::error::EngineError;
 
-/// What a group does to one row of the outbox, all in all.
+/// Net effect of a group on one row of the outbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It is new.
     Put(Lsn),
-    /// It goes.
     Take,
-    /// It goes and comes back: it may be there before, so that going again is more than nothing.
+    /// Taken and created again: it may exist before, so that a later take must not vanish.
     Replace(Lsn),
 }
 
-/// A group, sorted by table and key and coalesced.
 #[derive(Debug, Default)]
 pub(crate) struct Sorted {
     pub(crate) log: Vec<(Lsn, Vec<u8>)>,
@@ -72,7 +69,7 @@ impl Sorted {
         }
         for row in take {
             match self.outbox.get(&row) {
-                // Made and taken within the group: it never was.
+                // Created and taken within the group.
                 Some(Fate::Put(_)) => {
                     self.outbox.remove(&row);
                 }

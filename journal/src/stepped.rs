@@ -1,5 +1,4 @@
-//! A journal without a thread: whoever holds the writer says when what was appended is written. For simulators, in which a
-//! thread would be a source of chance.
+//! Journal without a thread: the caller decides when queued batches are written. For deterministic simulators.
 
 use std::sync::Arc;
 
@@ -12,9 +11,7 @@ use crate::journal::{Journal, Options};
 use crate::shared::Shared;
 use crate::writer::fail;
 
-/// The writer of a journal, in the hand of the caller.
-///
-/// Dropping it while the journal is open leaves what was not written unwritten, as a process that dies does.
+/// Writer of a journal that the caller drives. Dropping it leaves queued batches unwritten, like a crash.
 pub struct Stepper {
     shared: Arc<Shared>,
     engine: Option<Arc<dyn Engine>>,
@@ -26,24 +23,23 @@ impl std::fmt::Debug for Stepper {
     }
 }
 
-/// What a step came to.
+/// Result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stepped {
     /// Everything up to here is durable now.
     Wrote(Lsn),
     /// The write failed: the journal is poisoned.
     Failed,
-    /// Nothing waits.
+    /// The queue is empty.
     Nothing,
-    /// The journal is closed, and let go of its engine.
+    /// The journal is closed and has released its engine.
     Closed,
 }
 
 impl Journal {
-    /// Opens a journal that is written by the [`Stepper`]'s holder.
-    ///
+    /// Opens a journal that the holder of the [`Stepper`] writes.
     /// # Errors
-    /// When the engine cannot say where its log ends.
+    /// When the engine cannot report the end of its log.
     pub fn open_stepped(engine: Box<dyn Engine>, options: Options) -> Result<(Self, Stepper), OpenError> {
         let engine: Arc<dyn Engine> = engine.into();
         let shared = Arc::new(Shared::stepped(Arc::clone(&engine), options.queue_bytes, engine.last_lsn()?));
@@ -53,15 +49,12 @@ impl Journal {
 }
 
 impl Stepper {
-    /// How many batches wait to be written.
+    /// Returns the number of queued batches.
     pub fn waiting(&self) -> usize {
         self.shared.core().queue.len()
     }
 
-    /// Resolves when something waits, or when the journal is to be closed.
-    ///
-    /// # Cancel safety
-    /// Safe: dropping the wait changes nothing.
+    /// Resolves when the queue is not empty, or when the journal is about to close. Cancel safe.
     pub async fn stirred(&self) {
         loop {
             let stirred = self.shared.stirred.notified();
@@ -77,10 +70,7 @@ impl Stepper {
         core.closing || !core.queue.is_empty()
     }
 
-    /// Writes up to `most` of the batches that wait, as one group.
-    ///
-    /// # Durability
-    /// What [`Stepped::Wrote`] names is durable.
+    /// Writes up to `most` queued batches as one durable group.
     pub fn step(&mut self, most: usize) -> Stepped {
         let Some(engine) = &self.engine else { return Stepped::Closed };
         let mut core = self.shared.core();

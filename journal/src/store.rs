@@ -1,4 +1,4 @@
-//! Stores by name: which engine, where, and what is checked before it opens.
+//! Stores by specification: engine, path, and the checks before opening.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,20 +15,20 @@ use crate::memory::Memory;
 #[cfg(feature = "disk")]
 mod disk;
 
-/// Which store to open.
+/// Specification of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreSpec {
-    /// In memory: gone with the process.
+    /// In memory: lost with the process.
     Memory,
-    /// redb, in a directory that is made if it is not there.
+    /// redb, in a directory that is created on demand.
     #[cfg(feature = "redb")]
     Redb(PathBuf),
-    /// sled, in a directory that is made if it is not there.
+    /// sled, in a directory that is created on demand.
     #[cfg(feature = "sled")]
     Sled(PathBuf),
 }
 
-/// What a specification may say, in words.
+/// Lists the valid specifications.
 fn possible() -> String {
     let mut words = Vec::new();
     for (name, held, _) in ENGINES {
@@ -46,9 +46,8 @@ fn possible() -> String {
 
 impl StoreSpec {
     /// Parses `redb:PATH`, `sled:PATH` or `memory`.
-    ///
     /// # Errors
-    /// [`OpenError::BadSpec`], which names what is possible.
+    /// [`OpenError::BadSpec`], with the valid forms.
     pub fn parse(spec: &str) -> Result<Self, OpenError> {
         match spec.split_once(':') {
             None if spec == "memory" => Ok(Self::Memory),
@@ -57,10 +56,9 @@ impl StoreSpec {
         }
     }
 
-    /// The store of the engine with this name, in this directory.
-    ///
+    /// Returns the store of the engine with this name in this directory.
     /// # Errors
-    /// [`OpenError::BadSpec`], which names what is possible.
+    /// [`OpenError::BadSpec`], with the valid forms.
     pub fn of(engine: &str, dir: PathBuf) -> Result<Self, OpenError> {
         Self::named(&format!("{engine}:{}", dir.display()), engine, dir)
     }
@@ -83,12 +81,12 @@ impl StoreSpec {
         }
     }
 
-    /// Names of the engines of this build that keep a directory.
+    /// Returns the names of the engines of this build that use a directory.
     pub fn engines() -> impl Iterator<Item = &'static str> {
         ENGINES.iter().filter(|(_, held, _)| *held).map(|(name, ..)| *name)
     }
 
-    /// The engine's name, as a specification spells it.
+    /// Returns the engine's name, as in a specification.
     pub fn engine(&self) -> &'static str {
         match self {
             Self::Memory => "memory",
@@ -99,7 +97,7 @@ impl StoreSpec {
         }
     }
 
-    /// The directory; absent for a store in memory.
+    /// Returns the directory; `None` in memory.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::Memory => None,
@@ -129,22 +127,16 @@ impl fmt::Display for StoreSpec {
 }
 
 /// Opens a store with the default options.
-///
 /// # Errors
 /// As for [`open_store_with`].
 pub fn open_store(spec: &StoreSpec) -> Result<Journal, OpenError> {
     open_store_with(spec, Options::default())
 }
 
-/// Opens a store: takes its lock, opens the engine, and compares its end with what was acknowledged.
-///
+/// Opens a store: locks it, opens the engine, and compares its end with the acknowledged one. A new store is durable.
 /// # Errors
-/// [`OpenError::InUse`] when another process has it, [`OpenError::OtherEngine`] when the directory is another engine's,
-/// [`OpenError::Newer`] for a newer format, [`OpenError::Behind`] when an acknowledged tail is missing and the options do not
-/// accept that; and when a file cannot be had.
-///
-/// # Durability
-/// What was created is on stable media.
+/// [`OpenError::InUse`], [`OpenError::OtherEngine`], [`OpenError::Newer`], file errors, and [`OpenError::Behind`] when an acknowledged
+/// tail is missing and the options do not accept that.
 pub fn open_store_with(spec: &StoreSpec, options: Options) -> Result<Journal, OpenError> {
     match spec {
         StoreSpec::Memory => Journal::open(Box::new(Memory::new()), options),
@@ -155,17 +147,14 @@ pub fn open_store_with(spec: &StoreSpec, options: Options) -> Result<Journal, Op
     }
 }
 
-/// Rewrites a store that no process has open, without the records of its deleted sessions and without blobs that no row names (J-10).
+/// Rewrites a store that no process has open, without the records of its deleted sessions and without unreferenced blobs.
 ///
-/// The new store is written alongside the old one and takes its place at the end, so there must be room for both. A store in memory
-/// has nothing to compact. Blocks its thread.
-///
+/// The new store is written next to the old one, so there must be room for both. Does nothing in memory. Blocks its thread.
 /// # Errors
-/// As for [`open_store_with`], and when a row or a birth is damaged; the store is then as it was.
-///
+/// As for [`open_store_with`], and for a damaged row or birth; the store is then unchanged.
 /// # Durability
-/// What is erased is gone from the files of the store when this returns. A process that dies before leaves the old store, or a new one
-/// that the next opening for writing puts in its place.
+/// Erased data is gone from the files of the store on return. A crash leaves the old store, or a complete new one that the next opening
+/// for writing moves into place.
 pub fn compact_store(
     spec: &StoreSpec,
     options: &Options,
@@ -182,9 +171,7 @@ pub fn compact_store(
     }
 }
 
-/// Removes a store that nothing was ever written to, and its directory unless something else is there; tells whether it did.
-/// For whoever made one by opening it, and closed it again without a use for it.
-///
+/// Removes a store that was never written to, and its directory if empty; returns whether it did.
 /// # Errors
 /// As for [`open_store_with`], and when a file cannot be removed.
 pub fn discard_store(spec: &StoreSpec) -> Result<bool, OpenError> {
@@ -196,12 +183,9 @@ pub fn discard_store(spec: &StoreSpec) -> Result<bool, OpenError> {
     }
 }
 
-/// Opens a store to read it, and changes nothing in it but its lock file: appends are refused, and what the engine writes when
-/// it opens a store goes elsewhere. redb's writes stay in memory; sled gets a copy of its file in the directory for temporary
-/// files.
-///
+/// Opens a store read-only and changes only its lock file. Writes of redb at its opening stay in memory; sled gets a temporary copy.
 /// # Errors
-/// As for [`open_store_with`], and when there is no store, or no room for a copy.
+/// As for [`open_store_with`], and when the store or the room for a copy is missing.
 pub fn open_store_to_read(
     spec: &StoreSpec,
     options: Options,

@@ -1,4 +1,4 @@
-//! Verification: reads everything and tells what does not hold.
+//! Verification of a whole store.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,18 +6,18 @@ use subtend_session::ids::{Hash, Lsn, Seq, SessionId};
 use subtend_session::index::Row;
 use subtend_session::state::State;
 
-use crate::engine::{Engine, Go, Kept};
+use crate::engine::{Engine, Go, StoredFrame};
 use crate::error::{EngineError, ReadError};
 use crate::frame::Stored;
 use crate::read;
 
 mod rows;
 
-/// What to do about an import that did not finish.
-pub const UNFINISHED: &str = "repeat it with its own file and it goes on; until then nothing else sees them, and an export of the \
+/// Advice about an unfinished import.
+pub const UNFINISHED: &str = "repeat it with its own file to complete it; until then nothing else sees them, and an export of the \
                               store goes without them";
 
-/// How far a verification is.
+/// Progress of a verification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Frames read so far.
@@ -26,16 +26,16 @@ pub struct Progress {
     pub sessions: u64,
 }
 
-/// One thing that does not hold.
+/// Violation in a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The session, where one is concerned.
+    /// The session, if any.
     pub session: Option<SessionId>,
-    /// The frame, where one is concerned.
+    /// The frame, if any.
     pub lsn: Option<Lsn>,
-    /// The record, where one is concerned.
+    /// The record, if any.
     pub seq: Option<Seq>,
-    /// What does not hold, in words.
+    /// The violation.
     pub what: String,
 }
 
@@ -54,7 +54,7 @@ impl std::fmt::Display for Problem {
     }
 }
 
-/// What a verification found.
+/// Result of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Frames read.
@@ -63,29 +63,28 @@ pub struct Report {
     pub records: u64,
     /// Sessions folded.
     pub sessions: u64,
-    /// Bytes of the frames, where they are encoded.
+    /// Bytes of encoded frames.
     pub bytes: u64,
-    /// Those of each session.
+    /// Bytes of each session.
     pub sizes: BTreeMap<SessionId, u64>,
-    /// What does not hold; empty for a sound store.
+    /// Violations; empty for a sound store.
     pub problems: Vec<Problem>,
 }
 
-/// What is known of the store so far.
 struct Check<'a> {
     engine: &'a dyn Engine,
     report: Report,
-    /// Frames of each session, as the log has them.
+    /// Frames of each session in the log.
     in_log: BTreeMap<SessionId, u64>,
-    /// Sessions whose records cannot be had: nothing more can be said of their rows.
+    /// Sessions with unreadable records, whose rows cannot be checked.
     damaged: BTreeSet<SessionId>,
     sound: BTreeSet<SessionId>,
-    /// Erased sessions: a head is all that remains of each.
+    /// Erased sessions: heads alone.
     erased: BTreeSet<SessionId>,
-    /// Sessions with records and without rows, as an import leaves them that did not finish.
+    /// Sessions with records and without rows, from an unfinished import.
     left: BTreeSet<SessionId>,
     kids: BTreeSet<(SessionId, SessionId)>,
-    /// Obligations made (before) and taken (after), with the LSN of the frame.
+    /// Obligations created (first) and taken, with the LSN of the frame.
     obligations: Vec<(Lsn, bool, Row)>,
 }
 
@@ -115,7 +114,7 @@ impl Check<'_> {
         self.report.problems.push(Problem { session, lsn, seq: None, what });
     }
 
-    /// Damage to one row is a problem; a failure of the engine as a whole ends the verification.
+    /// Damage to one row is a problem; a failure of the engine ends the verification.
     fn row<T>(&mut self, session: SessionId, row: Result<Option<T>, EngineError>) -> Result<Option<T>, ReadError> {
         match row {
             Ok(row) => Ok(row),
@@ -127,17 +126,17 @@ impl Check<'_> {
         }
     }
 
-    /// The log by itself: every frame's bytes, and its order.
+    /// Checks the log: every frame's bytes, and the order.
     fn log(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<(), ReadError> {
         let end = self.engine.last_lsn()?;
         let engine = self.engine;
         let mut last = Lsn(0);
         engine.frames(Lsn(0), &mut |lsn, kept| {
             self.report.frames = self.report.frames.saturating_add(1);
-            let size = if let Kept::Bytes(bytes) = &kept { bytes.len() as u64 } else { 0 };
+            let size = if let StoredFrame::Bytes(bytes) = &kept { bytes.len() as u64 } else { 0 };
             self.report.bytes = self.report.bytes.saturating_add(size);
             if lsn <= last || lsn > end {
-                self.tell(None, Some(lsn), format!("the frame stands after {last}, in a log that ends at {end}"));
+                self.tell(None, Some(lsn), format!("the frame follows {last}, in a log that ends at {end}"));
             }
             last = lsn;
             match read::open_frame(kept) {
@@ -169,7 +168,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Each session by itself: gaps, order, fold; then its rows.
+    /// Checks each session: gaps, order, fold; then its rows.
     fn sessions(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<(), ReadError> {
         let mut places: BTreeMap<SessionId, u64> = BTreeMap::new();
         self.engine.all_places(&mut |session, _, _| {
@@ -220,7 +219,6 @@ impl Check<'_> {
     }
 }
 
-/// The frames of a session's records, by their LSN.
 fn frames(places: &[(Seq, Lsn)], records: &[Stored]) -> Vec<(Lsn, Vec<Stored>)> {
     let mut frames = Vec::with_capacity(places.len());
     let mut rest = records;

@@ -1,4 +1,4 @@
-//! Who waits for which LSN to be durable.
+//! Waiters for durability, by LSN.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -11,7 +11,6 @@ use subtend_session::ids::Lsn;
 
 use crate::error::Poisoned;
 
-/// The durable LSN and those who wait for it.
 #[derive(Debug)]
 pub(crate) struct Waiters {
     durable: AtomicU64,
@@ -21,7 +20,7 @@ pub(crate) struct Waiters {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    /// By LSN, so that a commit wakes exactly those whose frames it made durable.
+    /// By LSN, so that a commit wakes exactly the waiters of its frames.
     wakers: BTreeMap<(u64, u64), Waker>,
     next: u64,
 }
@@ -53,7 +52,7 @@ impl Waiters {
     }
 
     pub(crate) fn poison(&self, poisoned: Poisoned) {
-        // The first cause stays: later failures follow from it.
+        // The first cause remains: later failures follow from it.
         if self.poisoned.set(poisoned).is_ok() {
             let woken = std::mem::take(&mut self.lock().wakers);
             woken.into_values().for_each(Waker::wake);
@@ -76,7 +75,7 @@ impl Waiters {
     }
 }
 
-/// Resolves when its LSN is durable, or when it never will be.
+/// Resolves when its LSN is durable, or never will be.
 #[derive(Debug)]
 pub(crate) struct Wait<'a> {
     waiters: &'a Waiters,
@@ -92,8 +91,7 @@ impl Future for Wait<'_> {
             return Poll::Ready(result);
         }
         let mut waiting = self.waiters.lock();
-        // Again under the lock: a commit publishes first and takes the wakers afterwards, so one that fell between the look above
-        // and the lock is seen here, and one that falls after finds the waker.
+        // Again under the lock: a commit publishes before it takes the wakers, so either it is seen here, or it finds this waker.
         if let Some(result) = self.waiters.look(self.lsn) {
             return Poll::Ready(result);
         }

@@ -1,7 +1,7 @@
-//! The watermark: a small file beside the store that remembers how far it was acknowledged.
+//! Watermark: a small file next to the store with the last acknowledged LSN.
 //!
-//! A cleanly lost tail takes its index rows with it and cannot be seen from inside the store; this sees it. A store has it from
-//! its making on, so one that holds anything and has none has lost it.
+//! A cleanly lost tail takes its index rows along and is invisible inside the store. The file exists from the store's creation, so a
+//! store with frames and without the file has lost it.
 
 use std::fs::File;
 use std::io::{self, Seek as _, SeekFrom, Write as _};
@@ -16,22 +16,20 @@ use crate::owner_only;
 const NAME: &str = "WATERMARK";
 const MAGIC: u32 = 0x5375_576d;
 const SLOT: usize = 24;
-/// A sector a slot: a torn write cannot reach both.
+/// One sector per slot: a torn write cannot reach both.
 const STRIDE: u64 = 512;
-/// How long something acknowledged waits for its mark. The writing of a group and of the mark come on top, and the promise is a
-/// second: so half of one.
+/// Longest delay of the mark. Writing a group and the mark takes longer, and the promise is a second: so half of one.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(500);
-/// Commits between two writes, however soon they follow each other.
+/// Most commits between two writes of the mark.
 const INTERVAL_COMMITS: u32 = 256;
 
-/// The watermark of an open store.
 #[derive(Debug)]
 pub(crate) struct Watermark {
     file: File,
     path: PathBuf,
     lsn: Lsn,
     at_ms: i64,
-    /// When the first frame behind the mark was acknowledged.
+    /// When the first frame beyond the mark was acknowledged.
     since: Option<Instant>,
     commits: u32,
     next_slot: u64,
@@ -43,11 +41,10 @@ struct Slot {
     at_ms: i64,
 }
 
-/// What the file says.
 struct Found {
     path: PathBuf,
     slots: [Option<Slot>; 2],
-    /// What is wrong with it, where it says nothing.
+    /// The problem of an unreadable file.
     state: &'static str,
 }
 
@@ -71,7 +68,7 @@ impl Found {
         self.slots.iter().flatten().max_by_key(|slot| slot.lsn).copied()
     }
 
-    /// Refuses a store that ends before the mark, and one that holds something and has no mark.
+    /// Refuses a store that ends before the mark, and one with frames and without a mark.
     fn judge(&self, found: Lsn) -> Result<(), OpenError> {
         match self.best() {
             Some(slot) if slot.lsn > found => Err(OpenError::Behind { found, watermark: slot.lsn }),
@@ -94,7 +91,7 @@ impl Watermark {
             let path = kept.path.clone();
             move |source| OpenError::Io { what, path, source }
         };
-        // Not truncated, so that no crash finds it without a mark.
+        // Not truncated, so that no crash leaves it without a mark.
         let options = owner_only::file_options().write(true).create(true).truncate(false).open(&kept.path);
         let best = kept.best();
         let newest_is_first = best.is_some() && kept.slots.first().copied().flatten() == best;
@@ -108,21 +105,20 @@ impl Watermark {
             next_slot: if newest_is_first { STRIDE } else { 0 },
         };
         if best.is_none_or(|slot| slot.lsn != found) {
-            // A store that is made, one whose process was killed before the mark was due, or a loss that is accepted: there
-            // both slots are written anew, or the old one would win again.
+            // After a creation, a crash before the mark was due, or an accepted loss, both slots are rewritten, or the old one would win.
             mark.put(found).map_err(io("write"))?;
             mark.put(found).map_err(io("write"))?;
         }
         Ok(mark)
     }
 
-    /// Refuses as [`Watermark::open`] does, and writes nothing.
+    /// Checks like [`Watermark::open`], without writing.
     pub(crate) fn look(dir: &Path, found: Lsn, accept_loss: bool) -> Result<(), OpenError> {
         let kept = Found::read(dir)?;
         if accept_loss { Ok(()) } else { kept.judge(found) }
     }
 
-    /// Whether the store in `dir` never acknowledged anything, as far as its mark says.
+    /// Whether the mark of the store in `dir` says that nothing was ever acknowledged.
     pub(crate) fn is_at_the_start(dir: &Path) -> Result<bool, OpenError> {
         Ok(Found::read(dir)?.best().is_some_and(|slot| slot.lsn == Lsn(0)))
     }
@@ -132,12 +128,12 @@ impl Watermark {
         self.lsn
     }
 
-    /// When the mark has to be written; `None` where all that was acknowledged is behind it.
+    /// Returns when the mark must be written; `None` if it is current.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.since.and_then(|since| since.checked_add(INTERVAL))
     }
 
-    /// Notes that everything up to `lsn`, whose last frame is of `at_ms`, was acknowledged `now`; writes it when it is due.
+    /// Records that everything up to `lsn`, whose last frame is of `at_ms`, was acknowledged `now`; writes the mark when due.
     pub(crate) fn passed(&mut self, lsn: Lsn, at_ms: i64, now: Instant) {
         self.at_ms = at_ms;
         self.since.get_or_insert(now);
@@ -147,9 +143,9 @@ impl Watermark {
         }
     }
 
-    /// Writes `lsn` now. A failure leaves the old mark, which only sees less; it is told in the log.
+    /// Writes `lsn` now. After a failure, which is logged, the old mark remains and detects less.
     pub(crate) fn write(&mut self, lsn: Lsn) {
-        // Also after a failure: the next one is as far away as ever.
+        // Also after a failure, which delays the next attempt.
         self.since = None;
         self.commits = 0;
         if lsn <= self.lsn {
@@ -202,12 +198,12 @@ mod tests {
     fn look(dir: &Path, found: u64, accept: bool) -> Result<(), String> {
         let before = std::fs::read(dir.join(NAME)).ok();
         let told = Watermark::look(dir, Lsn(found), accept).map_err(|error| error.to_string());
-        assert_eq!(std::fs::read(dir.join(NAME)).ok(), before, "a look writes nothing");
+        assert_eq!(std::fs::read(dir.join(NAME)).ok(), before, "a check writes nothing");
         told
     }
 
     #[test]
-    fn a_store_behind_its_mark_is_refused_until_the_loss_is_accepted() {
+    fn store_behind_its_mark_is_refused_until_loss_is_accepted() {
         let dir = tempfile::tempdir().unwrap();
         let mut mark = Watermark::open(dir.path(), Lsn(0), false).unwrap();
         mark.write(Lsn(7));
@@ -241,10 +237,10 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_that_is_gone_is_noticed_wherever_the_store_holds_something() {
+    fn missing_mark_is_reported_when_the_store_holds_frames() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(NAME);
-        assert_eq!(open(dir.path(), 0, false), Ok(Lsn(0)), "a store that is made has none");
+        assert_eq!(open(dir.path(), 0, false), Ok(Lsn(0)), "a new store has no mark");
         assert_ne!(std::fs::read(&path).unwrap(), b"", "and has one from then on");
         assert_eq!(open(dir.path(), 7, false), Ok(Lsn(7)), "what a killed process did not mark any more");
         std::fs::write(&path, b"").unwrap();
@@ -262,16 +258,16 @@ mod tests {
     }
 
     #[test]
-    fn nothing_acknowledged_waits_longer_than_the_interval_for_its_mark() {
+    fn mark_is_written_within_the_interval_after_acknowledgement() {
         let dir = tempfile::tempdir().unwrap();
         let mut mark = Watermark::open(dir.path(), Lsn(0), false).unwrap();
-        #[expect(clippy::disallowed_methods, reason = "any moment, from which the others are told")]
+        #[expect(clippy::disallowed_methods, reason = "any moment; the others are relative to it")]
         let begun = Instant::now();
         let at = |ms| begun + Duration::from_millis(ms);
-        // Whatever the clock of the frames says: it may stand, or jump.
+        // The clock of the frames may stop or jump.
         mark.passed(Lsn(1), 5_000, at(0));
         mark.passed(Lsn(2), 5_000, at(499));
-        assert_eq!((mark.lsn(), mark.due()), (Lsn(0), Some(at(500))), "whoever is idle writes it then");
+        assert_eq!((mark.lsn(), mark.due()), (Lsn(0), Some(at(500))), "an idle writer writes it then");
         mark.passed(Lsn(3), -3_600_000, at(501));
         assert_eq!((mark.lsn(), mark.due()), (Lsn(3), None));
         mark.passed(Lsn(4), 9_000, at(900));

@@ -1,4 +1,4 @@
-//! The one writer thread: drain, one atomic write, one sync, release. The sync is the batching window; there is no timer.
+//! The writer thread: drain, one atomic write, one sync, release. The sync is the batching window; there is no timer.
 
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,12 +14,11 @@ use crate::watermark::Watermark;
 
 enum Work {
     Batches(Vec<Queued>),
-    /// Nothing came until the watermark was due.
+    /// The watermark is due.
     Due,
     Close,
 }
 
-/// Starts the writer thread.
 pub(crate) fn start(
     shared: &Arc<Shared>,
     engine: Arc<dyn Engine>,
@@ -29,9 +28,9 @@ pub(crate) fn start(
     std::thread::Builder::new().name("subtend-journal".into()).spawn(move || run(&shared, engine, watermark))
 }
 
-/// The life of the thread: it writes until the journal closes or fails, and lets the store go when it closes.
+/// Runs until the journal closes or fails, and releases the store at its close.
 pub(crate) fn run(shared: &Shared, engine: Arc<dyn Engine>, watermark: Option<Watermark>) {
-    // A panic of ours, or of a waker, must not leave waiters behind that nobody wakes.
+    // A panic here or in a waker must not leave waiters asleep.
     if let Err(error) = guarded("write", || drain(shared, &*engine, watermark)) {
         fail(shared, error);
         wait_for_close(shared);
@@ -91,7 +90,7 @@ fn next(shared: &Shared, due: Option<Instant>) -> Work {
     }
 }
 
-/// Writes what was taken, group by group. While one is written, the next ones collect.
+/// Writes the drained batches group by group; new ones collect meanwhile.
 fn write_all(
     shared: &Shared,
     engine: &dyn Engine,
@@ -111,7 +110,7 @@ fn write_all(
         if *shared.pressure.borrow() {
             shared.feel_pressure();
         }
-        // After the release: nobody waits for it.
+        // After the release: no waiter needs it.
         if let Some(watermark) = watermark.as_deref_mut() {
             watermark.passed(last, at_ms, now());
         }

@@ -1,5 +1,4 @@
-//! The limit: groups written to one file, one behind the other, and that file synced. It keeps no rows and reads nothing back.
-//! The file is as long as it gets before, with all its blocks: a sync that lengthens a file costs a commit of the file system too.
+//! Lower bound: groups written to one preallocated file, which is synced. A sync that lengthens a file also commits the file system.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -8,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use subtend_journal::EngineError;
-use subtend_journal::engine::{Engine, Go, Group, Kept, Payload, Result};
+use subtend_journal::engine::{Engine, Go, Group, Payload, Result, StoredFrame};
 use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
 use subtend_session::index::{Head, Inflight, Row};
 
@@ -65,11 +64,11 @@ impl Engine for Floor {
         Ok(Lsn(0))
     }
 
-    fn frame(&self, _: Lsn) -> Result<Option<Kept>> {
+    fn frame(&self, _: Lsn) -> Result<Option<StoredFrame>> {
         Ok(None)
     }
 
-    fn frames(&self, _: Lsn, _: &mut dyn FnMut(Lsn, Kept) -> Go) -> Result<()> {
+    fn frames(&self, _: Lsn, _: &mut dyn FnMut(Lsn, StoredFrame) -> Go) -> Result<()> {
         Ok(())
     }
 

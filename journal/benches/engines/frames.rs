@@ -1,5 +1,4 @@
-//! What is appended: sessions as they are born, each of which then takes inputs of about a kilobyte that no engine can compress
-//! by much. Each frame rewrites the session's head, as frames of real sessions do.
+//! Load: sessions with inputs of about a kilobyte that compress badly. Each frame rewrites the session's head, as real frames do.
 
 use std::sync::Arc;
 
@@ -14,11 +13,10 @@ use subtend_session::record::Record;
 use subtend_session::state::State;
 use uuid::Uuid;
 
-/// Frames a session has: its birth, and its inputs.
+/// Frames of a session: its birth and its inputs.
 const SESSION: usize = 10;
 const TEXT: usize = 900;
 
-/// A load, made beforehand.
 pub struct Load {
     pub producers: usize,
     pub frames: usize,
@@ -42,7 +40,7 @@ impl Load {
         for _ in 0..producers {
             let mut batches = Vec::new();
             for _ in 0..each.div_ceil(SESSION) {
-                // Like those of version 7: the time first, then chance, so that those at work lie scattered.
+                // As in version 7: time first, then random bits, so that active sessions are scattered.
                 let id =
                     SessionId(Uuid::from_u128(u128::from(random(&mut seed)) | (load.sessions.len() as u128) << 80));
                 load.sessions.push(id);
@@ -87,7 +85,7 @@ fn birth(id: SessionId) -> Vec<Record> {
             "workspace": ".", "inspectable": true,
         }})),
         record(json!({"input_accepted": {
-            "id": id.0, "from": "person", "lane": "send", "text": "look around", "as_owner": "person",
+            "id": id.0, "from": "person", "lane": "send", "text": "read README", "as_owner": "person",
         }})),
         record(json!({"run_opened": {
             "run": 1, "owner": "person", "inputs": [id.0], "mode": "blocking", "max_turns": 9, "slot": false,

@@ -11,7 +11,7 @@ use subtend_session::record::{From, InputAccepted, Lane};
 
 use super::*;
 
-/// A birth, from its JSON, so that a field that is added with a default changes no test.
+/// From JSON, so that a new field with a default changes no test.
 fn created(system: &str) -> Record {
     let ceiling: Authority = serde_json::from_str("[]").unwrap();
     let birth = serde_json::json!({
@@ -48,14 +48,14 @@ fn frame(records: Vec<Record>, changes: Changes) -> Frame {
     Frame { session: SessionId(Uuid::from_u128(42)), first_seq: Seq(3), epoch: Epoch(2), at_ms: -5, records, changes }
 }
 
-/// The bodies of the first record, as far as it carries them: system, ceiling, limits.
+/// Whether the first record carries its bodies: system, ceiling, limits.
 fn bodies(decoded: &Decoded) -> [bool; 3] {
     let Some(Record::SessionCreated(created)) = decoded.records.first() else { panic!("no birth") };
     [created.system.body.is_some(), created.ceiling.body.is_some(), created.limits.body.is_some()]
 }
 
 #[test]
-fn a_birth_carries_the_bodies_that_its_frame_defines_and_no_others() {
+fn birth_carries_only_the_bodies_that_its_frame_defines() {
     let record = created("be brief");
     let Record::SessionCreated(birth) = &record else { panic!("no birth") };
     let def = (birth.system.hash, Text::from("\"be brief\""));
@@ -85,7 +85,7 @@ fn a_missing_body_is_told_by_its_hash() {
     assert_eq!(told, format!("the body {} is not in the store", Hash::of(b"\"be brief\"")));
 }
 
-/// An engine returns a flipped byte as good data, also where what it makes of a text is another text.
+/// Also where the flipped text parses as another text.
 #[test]
 fn a_body_that_is_not_what_its_hash_names_is_damage() {
     let mut decoded = decode(&encode(&frame(vec![created("be brief")], Changes::default())).unwrap()).unwrap();
@@ -100,7 +100,7 @@ fn equal_rule_sets_have_one_body() {
     assert_eq!(Interned::new(Arc::new(one.clone())).unwrap().hash, Interned::new(Arc::new(one)).unwrap().hash);
 }
 
-/// Bytes of a frame around `body`, with a checksum that holds.
+/// Frame around `body` with a correct checksum.
 fn sealed(version: u8, flags: u8, count: u32, body: &[u8]) -> Vec<u8> {
     let mut bytes = encode(&frame(vec![], Changes::default())).unwrap();
     bytes.truncate(HEADER);

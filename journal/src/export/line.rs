@@ -1,4 +1,4 @@
-//! Lines of an export: `{"n":N,"KIND":{…},"crc":"…"}`, the checksum being CRC-32C over all bytes of the line before `,"crc"`.
+//! Lines of an export: `{"n":N,"KIND":{…},"crc":"…"}`, with the CRC-32C of all bytes of the line before `,"crc"`.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -10,31 +10,29 @@ use subtend_session::index::Head;
 
 use super::{Scope, Tally};
 
-/// Bytes of a line, at most: beyond all that an engine takes.
+/// Longest line: beyond the limit of every engine.
 pub(crate) const LINE_MAX: usize = 1 << 30;
 /// `,"crc":"01234567"}`.
 const SEAL: usize = 18;
 const BEFORE: &[u8; 8] = b",\"crc\":\"";
 const AFTER: &[u8; 2] = b"\"}";
 
-/// What the file is.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Header {
-    /// The version of the export.
+    /// Version of the export.
     pub(crate) format: u32,
-    /// The version of the frames whose records it holds.
+    /// Version of its frames.
     pub(crate) frames: u8,
     pub(crate) what: Scope,
 }
 
-/// As much of a header as every version has.
+/// The part of a header that every version has.
 #[derive(Debug, Deserialize)]
 pub(crate) struct AnyHeader {
     pub(crate) export: Versions,
 }
 
-/// See [`AnyHeader`].
 #[derive(Debug, Deserialize)]
 pub(crate) struct Versions {
     pub(crate) format: u32,
@@ -42,25 +40,25 @@ pub(crate) struct Versions {
     pub(crate) frames: u8,
 }
 
-/// A body that births name; a line of its own before the first frame that does.
+/// A body, on a line before the first frame that names it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Def {
     pub(crate) hash: Hash,
-    /// JSON, as a text: the hash is of its bytes.
+    /// JSON as text: the hash covers its bytes.
     pub(crate) body: Text,
 }
 
-/// A deleted session: others name it, and nothing of what it said is left.
+/// A deleted session: others name it.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Deleted {
     pub(crate) session: SessionId,
-    /// Its place, without any text.
+    /// Its position, without text.
     pub(crate) head: Head,
 }
 
-/// A frame; `R` is its records, or how many they are.
+/// A frame; `R` is its records or their number.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FrameLine<R> {
@@ -71,7 +69,6 @@ pub(crate) struct FrameLine<R> {
     pub(crate) records: R,
 }
 
-/// The last line.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct End {
@@ -80,7 +77,7 @@ pub(crate) struct End {
     pub(crate) sum: Text,
 }
 
-/// Any line, as it is read: one of the kinds is there.
+/// Any line; one of the kinds is set.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, bound(deserialize = "R: Deserialize<'de>"))]
 pub(crate) struct Line<R> {
@@ -99,7 +96,7 @@ pub(crate) struct Line<R> {
     _crc: IgnoredAny,
 }
 
-/// How many elements an array has, without keeping one.
+/// Counts the elements of an array without keeping one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Count(pub(crate) u64);
 
@@ -125,7 +122,7 @@ impl<'de> Deserialize<'de> for Count {
     }
 }
 
-/// Writes lines, numbered and sealed, and sums them up.
+/// Writes numbered lines with checksums, and the sum.
 pub(crate) struct Writer<'a> {
     out: &'a mut dyn Write,
     n: u64,
@@ -148,7 +145,6 @@ impl<'a> Writer<'a> {
         self.out.write_all(&self.buffer)
     }
 
-    /// The sum of what was written so far.
     pub(crate) fn sum(&self) -> Text {
         self.sum.finalize().to_hex().as_str().into()
     }
@@ -158,7 +154,6 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Ends an open line with its checksum.
 pub(crate) fn seal(line: &mut Vec<u8>) {
     let crc = crc32c::crc32c(line);
     line.extend_from_slice(BEFORE);
@@ -167,7 +162,7 @@ pub(crate) fn seal(line: &mut Vec<u8>) {
     line.push(b'\n');
 }
 
-/// Checks the checksum of a line, given without its newline.
+/// Checks a line without its newline.
 pub(crate) fn check(line: &[u8]) -> Result<(), String> {
     let none = || format!("it does not end with a checksum, as `{}01234567\"}}`", String::from_utf8_lossy(BEFORE));
     let (body, tail) = line.len().checked_sub(SEAL).and_then(|at| line.split_at_checked(at)).ok_or_else(none)?;

@@ -1,4 +1,4 @@
-//! What of a damaged store can be exported: the trees that are sound, each of them whole.
+//! Export of a damaged store: the trees without damage, complete.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,30 +13,27 @@ use crate::error::ReadError;
 use crate::read;
 use crate::verify::Progress;
 
-/// A damaged session, for which an export leaves out its tree.
+/// Damaged session, whose tree an export omits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
     /// The session.
     pub session: SessionId,
-    /// The root of its tree, as far as that is known.
+    /// The root of its tree, if known.
     pub root: SessionId,
-    /// Sessions of the tree that stand in listings: all of them are left out.
+    /// Number of omitted sessions in listings.
     pub sessions: u64,
-    /// What is wrong with it.
+    /// The damage.
     pub why: String,
 }
 
-/// What is known of the store.
 struct Survey<'a> {
     engine: &'a dyn Engine,
     heads: BTreeMap<SessionId, Head>,
     damaged: BTreeMap<SessionId, String>,
 }
 
-/// The sessions of all trees without damage, and the damaged ones.
-///
-/// The whole tree goes, and not only what stands below the damage: its other sessions name the damaged one in their records, as
-/// a child or by what it is owed, and no import takes words to a session that it does not bring.
+/// Returns the sessions of all trees without damage, and the damaged ones. A damaged session excludes its whole tree: other sessions of
+/// the tree name it, and no import accepts a missing session.
 pub(super) fn trees(
     engine: &dyn Engine,
     progress: &mut dyn FnMut(Progress),
@@ -51,7 +48,7 @@ pub(super) fn trees(
     })?;
     let mut done = Progress::default();
     let deleted = compact::deleted(&survey.heads);
-    // Nothing of a deleted session is written, so no damage to it matters.
+    // Damage to a deleted session does not matter: none of it is written.
     let all: Vec<SessionId> = survey.heads.keys().filter(|session| !deleted.contains_key(*session)).copied().collect();
     for session in all {
         if let Some(why) = survey.wrong(session)? {
@@ -64,7 +61,7 @@ pub(super) fn trees(
 }
 
 impl Survey<'_> {
-    /// What is wrong with a session whose head is sound; `None` if an import would take it with its tree.
+    /// Returns the damage of a session with a sound head; `None` if an import would accept it with its tree.
     fn wrong(&self, session: SessionId) -> Result<Option<String>, ReadError> {
         let Some(head) = self.heads.get(&session) else { return Ok(None) };
         let stored = match read::records(self.engine, session) {
@@ -95,7 +92,7 @@ impl Survey<'_> {
         self.heads.contains_key(&session) || self.damaged.contains_key(&session)
     }
 
-    /// Sound trees here, damaged sessions there.
+    /// Splits sound trees from damaged sessions.
     fn parted(self) -> Result<(BTreeMap<SessionId, Head>, Vec<Skipped>), ReadError> {
         let mut parents = BTreeMap::new();
         self.engine.all_kids(&mut |parent, kid| {
@@ -114,7 +111,7 @@ impl Survey<'_> {
                 kept.insert(*session, head.clone());
             }
         }
-        // One whose head is damaged is not among the others.
+        // A session with a damaged head is not among the heads.
         for session in self.damaged.keys().filter(|session| !self.heads.contains_key(*session)) {
             let sessions = left.entry(roots.get(session).copied().unwrap_or(*session)).or_default();
             *sessions = sessions.saturating_add(1);
@@ -126,13 +123,13 @@ impl Survey<'_> {
         Ok((kept, skipped.collect()))
     }
 
-    /// The root of a damaged session: as its head says, or its birth, or the head of whoever stands above it.
+    /// Returns the root of a damaged session, from its head, its birth, or the head of an ancestor.
     fn root(&self, session: SessionId, parents: &BTreeMap<SessionId, SessionId>) -> SessionId {
         if let Some(root) = self.born_below(session).filter(|_| !self.heads.contains_key(&session)) {
             return root;
         }
         let mut at = session;
-        // A damaged store may hold a ring.
+        // A damaged store may contain a cycle.
         for _ in 0..=parents.len() {
             if let Some(head) = self.heads.get(&at) {
                 return head.root;
@@ -145,7 +142,7 @@ impl Survey<'_> {
         at
     }
 
-    /// The root as the session's first record says.
+    /// Returns the root from the session's first record.
     fn born_below(&self, session: SessionId) -> Option<SessionId> {
         let (_, lsn) = self.engine.places_from(session, Seq(1), 1).ok()?.into_iter().next()?;
         let frame = read::open_frame(self.engine.frame(lsn).ok()??).ok()?;

@@ -1,4 +1,4 @@
-//! What an export may say: it is somebody else's text, and is judged field by field as a model's is.
+//! Checks of the fields of an export, which is untrusted text.
 
 use subtend_session::authority::Authority;
 use subtend_session::ids::{Short, Text};
@@ -7,20 +7,19 @@ use subtend_session::record::{AskVerdict, Record, SessionCreated};
 use subtend_session::unseen::turns;
 use subtend_session::usage::Usage;
 
-/// Bytes of a name of an agent, a tool or a dialect, at most.
+/// Most bytes of a name of an agent, a tool or a dialect.
 const NAME: usize = 256;
-/// Bytes of a title, a label, a model or a path, at most.
+/// Most bytes of a title, a label, a model or a path.
 const LINE: usize = 4 << 10;
-/// Subagent edges from the root, at most.
+/// Most subagent edges from the root.
 const DEPTH: u32 = 1_000;
-/// Tokens of one figure, or millionths of a dollar, at most.
+/// Most tokens, or millionths of a dollar, in one number.
 const FIGURE: u64 = 1_000_000_000_000;
 
-/// What is wrong with a field.
 type Wrong = String;
 
-/// Judges what records say, and takes back what was said to another host: rights beyond `within`, approvals for good, and that runs
-/// in flight resume with the calls that were approved in them.
+/// Checks records, and removes what the other host granted: rights beyond `within`, permanent approvals, and that runs in flight resume
+/// with approved calls.
 pub(super) fn admit(records: &mut [Record], within: &Authority) -> Result<(), Wrong> {
     for record in records {
         judge(record)?;
@@ -99,14 +98,14 @@ pub(super) fn short(short: &Short) -> Result<(), Wrong> {
     }
 }
 
-/// A host may name its agents with slashes, but no name leads out of a directory.
+/// Slashes are allowed, but no name may lead out of a directory.
 fn agent(text: &Text) -> Result<(), Wrong> {
     name("agent", text)?;
     let is_path = text.contains('\\') || text.split('/').any(|part| matches!(part, "" | "." | ".."));
     if is_path { Err(format!("the agent {:?} is a path, not a name", &**text)) } else { Ok(()) }
 }
 
-/// A workspace is the path of a directory as a host records it: a whole one, or the one that the host worked in.
+/// A workspace is an absolute directory path, or the host's working directory.
 fn workspace(text: &Text) -> Result<(), Wrong> {
     line("workspace", text)?;
     let climbs = text.split(['/', '\\']).any(|part| part == "..");
@@ -136,7 +135,7 @@ fn name(what: &str, text: &Text) -> Result<(), Wrong> {
     line(what, text)
 }
 
-/// Text that a terminal shows as it is. Line breaks of earlier versions are folded where it is shown.
+/// Text without control characters. Line breaks of earlier versions are folded for display.
 fn line(what: &str, text: &Text) -> Result<(), Wrong> {
     if text.len() > LINE {
         return Err(format!("the {what} {:?} has {} bytes, the limit is {LINE}", start(text), text.len()));

@@ -1,4 +1,4 @@
-//! Reading lines: each is bounded, sealed and numbered before anything in it is believed.
+//! Reads lines: bounded, with a correct checksum and number before their content is used.
 
 use std::io::{BufRead, Read as _, Seek, SeekFrom};
 
@@ -8,27 +8,25 @@ use super::ImportError;
 use crate::codec::{self, FrameError};
 use crate::export::line::{self, LINE_MAX, Line};
 
-/// Reads a file line by line.
 pub(super) struct Lines<'a, R> {
     file: &'a mut R,
-    /// The line that was read last, from 1.
+    /// The last line, from 1.
     pub(super) n: u64,
-    /// Where it starts.
+    /// Its offset.
     pub(super) offset: u64,
     next: u64,
     buffer: Vec<u8>,
 }
 
 impl<'a, R: BufRead + Seek> Lines<'a, R> {
-    /// From the start of the file.
     pub(super) fn new(file: &'a mut R) -> Result<Self, ImportError> {
         file.seek(SeekFrom::Start(0))?;
         Ok(Self { file, n: 0, offset: 0, next: 0, buffer: Vec::new() })
     }
 
-    /// Goes to where line `n` starts.
+    /// Seeks to line `n`.
     pub(super) fn go_to(&mut self, n: u64, offset: u64) -> Result<(), ImportError> {
-        // Within what is buffered, a reader goes there without a call of the system.
+        // Within its buffer a reader seeks without a system call.
         let way =
             i64::try_from(offset).ok().zip(i64::try_from(self.next).ok()).map(|(to, from)| to.saturating_sub(from));
         match way {
@@ -41,7 +39,7 @@ impl<'a, R: BufRead + Seek> Lines<'a, R> {
         Ok(())
     }
 
-    /// Reads the next line, and checks its seal.
+    /// Reads the next line and checks its checksum.
     pub(super) fn read(&mut self) -> Result<&[u8], ImportError> {
         self.buffer.clear();
         let read = self.file.by_ref().take(LINE_MAX as u64).read_until(b'\n', &mut self.buffer)?;
@@ -60,12 +58,11 @@ impl<'a, R: BufRead + Seek> Lines<'a, R> {
         Ok(&self.buffer)
     }
 
-    /// The bytes of the line that was read last.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.buffer
     }
 
-    /// What the line that was read last says.
+    /// Parses the last line.
     pub(super) fn parse<T: for<'de> Deserialize<'de>>(&self) -> Result<Line<T>, ImportError> {
         let line: Line<T> = self.json()?;
         if line.n != self.n {
@@ -86,7 +83,7 @@ impl<'a, R: BufRead + Seek> Lines<'a, R> {
         ImportError::Damaged { line: self.n, why: why.into() }
     }
 
-    /// Whether nothing follows.
+    /// Whether the file ends here.
     pub(super) fn is_over(&mut self) -> Result<bool, ImportError> {
         Ok(self.file.fill_buf()?.is_empty())
     }

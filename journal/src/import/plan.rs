@@ -1,4 +1,4 @@
-//! The second reading: session by session, folded as the store would, and what the index will say.
+//! Second reading: folds each session as the store would, and derives index rows.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Seek};
@@ -23,18 +23,16 @@ use crate::frame::Frame;
 use crate::read;
 use crate::verify::Progress;
 
-/// What is to be written.
 #[derive(Debug)]
 pub(super) struct Planned {
-    /// Frames that an import which did not finish has written, by their place in the survey.
+    /// LSNs of frames that an unfinished import has written.
     pub(super) places: Places,
-    /// The rows of each session: its last frame, without records.
+    /// Rows of each session: its last frame, without records.
     pub(super) sessions: Vec<Rows>,
-    /// Obligations, with the frame that makes them.
+    /// Obligations, with the frame that creates them.
     pub(super) owed: Vec<(usize, Row)>,
 }
 
-/// The rows of a session.
 #[derive(Debug)]
 pub(super) struct Rows {
     pub(super) frame: Frame,
@@ -42,23 +40,23 @@ pub(super) struct Rows {
     pub(super) opened: Option<usize>,
 }
 
-/// When an obligation was made last, and when it was taken last.
+/// When an obligation was last created and last taken.
 #[derive(Clone, Copy, Debug, Default)]
 struct Fate {
     put: Option<usize>,
     taken: Option<usize>,
 }
 
-struct Plan<'a, R> {
+struct ImportPlan<'a, R> {
     engine: &'a dyn Engine,
     lines: Lines<'a, R>,
     survey: &'a Survey,
     within: &'a Authority,
     planned: Planned,
     fates: BTreeMap<Row, Fate>,
-    /// The root of each session, by the frame that is its birth.
+    /// Root of each session, by the frame of its birth.
     roots: BTreeMap<usize, SessionId>,
-    /// Where each session is, and its line.
+    /// Position and line of each session.
     places: BTreeMap<SessionId, (At, Place)>,
 }
 
@@ -69,7 +67,7 @@ pub(super) fn plan<R: BufRead + Seek>(
     within: &Authority,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Planned, ImportError> {
-    // Before the long part: a session that is there is the likeliest reason to refuse.
+    // First, because an existing session is the likeliest reason to refuse.
     for session in survey.sessions.keys().chain(survey.deleted.keys()) {
         match engine.head(*session).map_err(ReadError::from)? {
             Some(head) if head.deleted => return Err(ImportError::Deleted(*session)),
@@ -79,7 +77,7 @@ pub(super) fn plan<R: BufRead + Seek>(
     }
     let planned = Planned { places: vec![Lsn(0); survey.frames.len()], sessions: Vec::new(), owed: Vec::new() };
     let lines = Lines::new(file)?;
-    let mut plan = Plan {
+    let mut plan = ImportPlan {
         engine,
         lines,
         survey,
@@ -102,7 +100,7 @@ pub(super) fn plan<R: BufRead + Seek>(
     plan.owed()
 }
 
-impl<R: BufRead + Seek> Plan<'_, R> {
+impl<R: BufRead + Seek> ImportPlan<'_, R> {
     fn session(&mut self, id: SessionId, session: &Session) -> Result<(), ImportError> {
         let left = self.engine.places(id).map_err(ReadError::from)?;
         let mut left = left.into_iter();
@@ -131,7 +129,6 @@ impl<R: BufRead + Seek> Plan<'_, R> {
         Ok(())
     }
 
-    /// The line at `at`, read again.
     fn frame(&mut self, at: At) -> Result<FrameLine<Vec<Record>>, ImportError> {
         self.lines.go_to(at.line, at.offset)?;
         self.lines.read().map_err(|_| ImportError::Changed { line: at.line })?;
@@ -140,10 +137,10 @@ impl<R: BufRead + Seek> Plan<'_, R> {
         Ok(frame)
     }
 
-    /// Whether the engine takes the frame.
+    /// Checks the engine's limit.
     fn fits(&self, at: At, frame: &FrameLine<Vec<Record>>) -> Result<(), ImportError> {
         let limit = self.engine.max_body();
-        // A line is never shorter than the frame's body.
+        // A line is never shorter than its frame's body.
         if !self.engine.wants_bytes() || (self.lines.bytes().len().saturating_add(codec::HEADER) as u64) <= limit {
             return Ok(());
         }
@@ -155,7 +152,7 @@ impl<R: BufRead + Seek> Plan<'_, R> {
         Ok(())
     }
 
-    /// A frame that is in the store: the same one, or it is not of this import.
+    /// Checks that a stored frame equals this one; otherwise another import wrote it.
     fn left(
         &mut self,
         ix: usize,
@@ -178,7 +175,7 @@ impl<R: BufRead + Seek> Plan<'_, R> {
         Ok(())
     }
 
-    /// Gives a birth its bodies, which stand in lines before it.
+    /// Restores the bodies of a birth from earlier lines.
     fn fill(&mut self, session: SessionId, at: At, records: &mut [Record]) -> Result<(), ImportError> {
         let damaged = |why: String| ImportError::Damaged { line: at.line, why };
         for record in records {
@@ -201,9 +198,9 @@ impl<R: BufRead + Seek> Plan<'_, R> {
         Ok(self.lines.parse::<Count>()?.def.map(|def| def.body))
     }
 
-    /// Notes what a frame makes and takes.
+    /// Records the obligations that a frame creates and takes.
     fn note(&mut self, ix: usize, at: At, mut changes: Changes) -> Result<(), ImportError> {
-        // A deleted session is owed nothing, and owes nothing.
+        // Obligations of a deleted session are void.
         let stays = |row: &Row| [row.to, row.from].iter().all(|end| !self.survey.deleted.contains_key(end));
         changes.put.retain(stays);
         changes.take.retain(stays);
@@ -226,14 +223,14 @@ impl<R: BufRead + Seek> Plan<'_, R> {
         Ok(())
     }
 
-    /// Trees come whole: what stands below another session comes with it.
+    /// Checks that the parent of a session is in the file: trees are complete.
     fn stands(&mut self, id: SessionId, session: &Session, at: At, place: Option<&Place>) -> Result<(), ImportError> {
         let damaged = |why| ImportError::Damaged { line: at.line, why };
         let Some(place) = place else { return Ok(()) };
         let root = place.root(id);
         for above in [Some(root), place.parent()].into_iter().flatten() {
             if !self.survey.sessions.contains_key(&above) {
-                return Err(damaged(format!("session {id} stands below {above}, which is not in the export")));
+                return Err(damaged(format!("session {id} is below {above}, which is not in the export")));
             }
         }
         if let Scope::Tree(tree) = self.survey.what
@@ -246,7 +243,7 @@ impl<R: BufRead + Seek> Plan<'_, R> {
         Ok(())
     }
 
-    /// Checks that a session below another one is of its tree, and as deep as its edges say.
+    /// Checks the tree and depth of sessions below another one.
     fn trees(&self) -> Result<(), ImportError> {
         for (id, (at, place)) in &self.places {
             let Place::Child { parent, root, kind, depth, .. } = place else { continue };
@@ -264,7 +261,6 @@ impl<R: BufRead + Seek> Plan<'_, R> {
         Ok(())
     }
 
-    /// Of deleted sessions there is a head each.
     fn deleted(&mut self) {
         for (session, head) in &self.survey.deleted {
             let mut frame = super::rows_only(*session, Seq(1));
@@ -275,7 +271,7 @@ impl<R: BufRead + Seek> Plan<'_, R> {
         }
     }
 
-    /// What an import that did not finish has left of a tree must be its start, in the order of the file.
+    /// Checks that an unfinished import left the start of each tree, in the order of the file.
     fn left_in_order(&self) -> Result<(), ImportError> {
         let mut trees: BTreeMap<SessionId, Option<Lsn>> = BTreeMap::new();
         for (ix, lsn) in self.planned.places.iter().enumerate() {
@@ -294,7 +290,7 @@ impl<R: BufRead + Seek> Plan<'_, R> {
     }
 
     fn owed(mut self) -> Result<Planned, ImportError> {
-        // As the engines do it: in a frame what it makes comes before what it takes.
+        // As in the engines: a frame creates before it takes.
         let owed = self.fates.iter().filter_map(|(row, fate)| {
             let put = fate.put?;
             fate.taken.is_none_or(|taken| taken < put).then_some((put, *row))
@@ -316,7 +312,6 @@ pub(super) fn to_frame(frame: &FrameLine<Vec<Record>>) -> Frame {
     }
 }
 
-/// One session, as far as it is folded.
 struct Fold {
     id: SessionId,
     state: Option<State>,
@@ -326,7 +321,7 @@ struct Fold {
 }
 
 impl Fold {
-    /// Folds a frame; gives the obligations that it makes and takes.
+    /// Folds a frame; returns its obligations.
     fn take(&mut self, ix: usize, at: At, records: &[Record]) -> Result<Changes, ImportError> {
         let damaged = |why: String| ImportError::Damaged { line: at.line, why };
         let rest = match &self.state {

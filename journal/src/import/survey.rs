@@ -1,4 +1,4 @@
-//! The first reading: every line, and where it is.
+//! First reading: checks every line and records its position.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Seek};
@@ -13,40 +13,37 @@ use crate::codec;
 use crate::export::line::{AnyHeader, Count, Def, Deleted, End, FrameLine};
 use crate::export::{FORMAT, Scope, Tally};
 
-/// The end of the year 9999, in milliseconds since 1970: a time beyond it is none that a host had.
+/// End of the year 9999 in milliseconds since 1970; no host has a later time.
 const LATEST: i64 = 253_402_300_799_999;
 
-/// Where a line is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct At {
     pub(super) line: u64,
     pub(super) offset: u64,
 }
 
-/// A session of the file.
 #[derive(Debug, Default)]
 pub(super) struct Session {
-    /// Its frames, as places in [`Survey::frames`].
+    /// Indices into [`Survey::frames`].
     pub(super) frames: Vec<usize>,
     next: Seq,
     epoch: Epoch,
 }
 
-/// What the file holds.
 #[derive(Debug)]
 pub(super) struct Survey {
     pub(super) what: Scope,
-    /// Sessions that were deleted before the export: their heads, without text.
+    /// Sessions deleted before the export: heads without text.
     pub(super) deleted: BTreeMap<SessionId, Head>,
     pub(super) defs: BTreeMap<Hash, At>,
     pub(super) frames: Vec<At>,
     pub(super) sessions: BTreeMap<SessionId, Session>,
     pub(super) tally: Tally,
-    /// Of all bytes before the last line.
+    /// Hash of all bytes before the last line.
     pub(super) sum: Text,
 }
 
-/// Reads all lines: each whole, in its place, and as many as were written.
+/// Reads all lines: complete, in order, and as many as the end counts.
 pub(super) fn survey<R: BufRead + Seek>(file: &mut R) -> Result<Survey, ImportError> {
     let mut lines = Lines::new(file)?;
     let mut sum = blake3::Hasher::new();
@@ -82,10 +79,10 @@ pub(super) fn survey<R: BufRead + Seek>(file: &mut R) -> Result<Survey, ImportEr
     }
 }
 
-/// A first line without a seal is more likely that of another file than damaged.
+/// A first line without a checksum is more likely another kind of file than damage.
 fn no_export(error: ImportError) -> ImportError {
     if let ImportError::Damaged { line, why } = error {
-        return ImportError::Damaged { line, why: format!("{why}: this may be no export of subtend at all") };
+        return ImportError::Damaged { line, why: format!("{why}: this may not be an export of subtend") };
     }
     error
 }
@@ -117,7 +114,7 @@ fn header<R: BufRead + Seek>(lines: &Lines<'_, R>) -> Result<Scope, ImportError>
 impl Survey {
     fn deleted<R: BufRead + Seek>(&mut self, lines: &Lines<'_, R>, deleted: Deleted) -> Result<(), ImportError> {
         let Deleted { session, head } = deleted;
-        // Whatever else it says would come into listings.
+        // Other text would appear in listings.
         if !head.is_erased() || head != head.erased() {
             return Err(lines.damaged(format!("session {session} is deleted, and the line says more than its place")));
         }

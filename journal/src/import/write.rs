@@ -1,4 +1,4 @@
-//! The third reading: frames are written without rows, then all rows in one batch.
+//! Third reading: writes frames without rows, then all rows in one batch.
 
 use std::io::{BufRead, Seek};
 
@@ -17,17 +17,16 @@ use crate::journal::Journal;
 use crate::queue::GROUP_BYTES;
 use crate::verify::Progress;
 
-/// Frames of one write, at most: what a killed import has to write again.
+/// Most frames of one write: the work that a crash repeats.
 const PILE_FRAMES: usize = 256;
 
-/// Frames that are written together.
 #[derive(Default)]
 struct Pile {
     frames: Vec<(Option<Lsn>, Frame)>,
-    /// Their places in the survey.
+    /// Their indices in the survey.
     at: Vec<usize>,
     bytes: u64,
-    /// Bodies whose line was read, and which go with the next frame.
+    /// Bodies for the next frame.
     defs: Vec<(Hash, Text)>,
 }
 
@@ -57,7 +56,7 @@ pub(super) async fn write<R: BufRead + Seek>(
         if places.get(ix).is_some_and(|lsn| *lsn == Lsn(0)) {
             pile.take(ix, &to_frame(&frame), lines.bytes().len() as u64);
         } else {
-            // It is there, and the bodies of its births with it.
+            // The frame is stored, with the bodies of its births.
             pile.defs.clear();
         }
         ix = ix.saturating_add(1);
@@ -67,7 +66,7 @@ pub(super) async fn write<R: BufRead + Seek>(
             pile.write(journal, &mut places).await?;
         }
     }
-    // Nothing of it is to be seen yet, so a file that changed leaves nothing.
+    // Nothing is visible yet, so a changed file leaves nothing.
     if *sum.finalize().to_hex().as_str() != *survey.sum {
         return Err(ImportError::Changed { line: lines.n });
     }
@@ -84,7 +83,7 @@ impl Pile {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    /// Writes what is piled up, and notes where it stands.
+    /// Writes the pending frames and records their LSNs.
     async fn write(&mut self, journal: &Journal, places: &mut Places) -> Result<(), ImportError> {
         self.bytes = 0;
         if self.frames.is_empty() {
@@ -100,7 +99,7 @@ impl Pile {
     }
 }
 
-/// All rows at once: with them the sessions are there.
+/// Writes all rows in one batch: the sessions become visible.
 async fn finish(
     journal: &Journal,
     places: &Places,
@@ -110,7 +109,7 @@ async fn finish(
     let place = |ix: usize| places.get(ix).copied().unwrap_or_default();
     let mut frames: Vec<(Option<Lsn>, Frame)> = Vec::with_capacity(sessions.len().saturating_add(owed.len()));
     for (ix, row) in owed {
-        // It stands where its record does: whoever delivers it reads that frame.
+        // With the LSN of its record: delivery reads that frame.
         let mut frame = rows_only(row.from, Seq(0));
         frame.changes.put = vec![row];
         frames.push((Some(place(ix)), frame));

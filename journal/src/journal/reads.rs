@@ -1,4 +1,4 @@
-//! Reads. They see what is durable: `Journal::settled` before them makes that everything appended so far.
+//! Reads of durable data; `Journal::settled` first makes everything appended visible.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,57 +7,45 @@ use subtend_session::index::{Head, Inflight, Row};
 
 use super::Journal;
 use crate::compact;
-use crate::engine::Kept;
+use crate::engine::StoredFrame;
 use crate::error::ReadError;
 use crate::frame::Stored;
 use crate::read::{GO, damaged, head_of, inflight_of, keep, open_frame, owner, page, records, walk};
 use crate::verify::{self, Progress, Report};
 
 impl Journal {
-    /// All records of a session, in order: without a gap (J-2), checksums checked, bodies of the birth filled in.
-    ///
+    /// Returns all records of a session, without gaps, checked, with the bodies of its birth.
     /// # Errors
-    /// [`ReadError::NoSuchSession`]; [`ReadError::Damaged`] or [`ReadError::Newer`] at the first record that cannot be had (J-8).
+    /// [`ReadError::NoSuchSession`]; [`ReadError::Damaged`] or [`ReadError::Newer`] at the first unreadable record.
     pub fn records(&self, session: SessionId) -> Result<Vec<Stored>, ReadError> {
         let engine = self.shared().engine()?;
         records(&*engine, session)
     }
 
-    /// What there is of a session whose head is damaged: its records, checked as by [`Journal::records`], but for what only the
-    /// head tells, whether they are all. To be shown to people; nothing may go on from it.
-    ///
-    /// # Errors
-    /// As for [`Journal::records`].
+    /// Returns the records of a session with a damaged head, checked like [`Journal::records`], except whether they are all. For display
+    /// only: never resume from it.
     pub fn salvage(&self, session: SessionId) -> Result<Vec<Stored>, ReadError> {
         let engine = self.shared().engine()?;
         let (out, _) = walk(&*engine, session, Seq(1), engine.places(session)?, usize::MAX)?;
         if out.is_empty() { Err(ReadError::NoSuchSession(session)) } else { Ok(out) }
     }
 
-    /// Records of a session from `from` on, in order, without a gap and checked as by [`Journal::records`]; none if `from` is
-    /// beyond the last one.
+    /// Returns records of a session from `from` on, checked like [`Journal::records`]; empty if `from` is beyond the last one.
     ///
-    /// A page, to read a long session with bounded memory: at least `most` records where there are as many, and at most a
-    /// frame more. The next page begins behind the last record of this one.
-    ///
-    /// # Errors
-    /// As for [`Journal::records`].
+    /// A page holds at least `most` records, if there are as many, and at most a frame more. The next page starts behind the last record.
     pub fn records_from(&self, session: SessionId, from: Seq, most: usize) -> Result<Vec<Stored>, ReadError> {
         let engine = self.shared().engine()?;
         page(&*engine, session, from.max(Seq(1)), most.max(1))
     }
 
-    /// The frame at `lsn`; `None` where only rows changed, or nothing is.
-    ///
-    /// # Errors
-    /// As for [`Journal::records`].
+    /// Returns the frame at `lsn`; `None` where only rows changed or no frame exists.
     pub fn frame_at(&self, lsn: Lsn) -> Result<Option<(SessionId, Vec<Stored>)>, ReadError> {
         let engine = self.shared().engine()?;
         let Some(kept) = engine.frame(lsn)? else { return Ok(None) };
         let frame = match open_frame(kept) {
             Ok(frame) => frame,
             Err(error) => {
-                // The frame itself would say whose it is.
+                // The frame itself would name its session.
                 let (session, seq) = owner(&*engine, lsn)?.unwrap_or((SessionId(uuid::Uuid::nil()), Seq(0)));
                 return Err(damaged(session, seq, lsn, error));
             }
@@ -68,18 +56,12 @@ impl Journal {
         Ok(Some((session, out)))
     }
 
-    /// The session's head.
-    ///
-    /// # Errors
-    /// When the row is damaged or the engine fails.
+    /// Returns the session's head.
     pub fn head(&self, session: SessionId) -> Result<Option<Head>, ReadError> {
         head_of(&*self.shared().engine()?, session)
     }
 
-    /// All heads, by session. Damaged rows are left out and named by [`Journal::damaged`]. A session below a deleted one is deleted.
-    ///
-    /// # Errors
-    /// When the engine fails.
+    /// Returns all heads by session, except damaged rows (see [`Journal::damaged`]). A session below a deleted one is deleted.
     pub fn heads(&self) -> Result<Vec<(SessionId, Head)>, ReadError> {
         let mut heads = self.own_heads()?;
         for session in compact::deleted(&heads).into_keys() {
@@ -90,11 +72,7 @@ impl Journal {
         Ok(heads.into_iter().collect())
     }
 
-    /// The uppermost deleted session of each tree whose deletion is not complete: a process died before it had noted it in every
-    /// session below.
-    ///
-    /// # Errors
-    /// When the engine fails.
+    /// Returns the topmost deleted session of each tree whose deletion a crash has interrupted.
     pub fn half_deleted(&self) -> Result<BTreeSet<SessionId>, ReadError> {
         let heads = self.own_heads()?;
         let tops = compact::deleted(&heads).into_iter();
@@ -102,7 +80,7 @@ impl Journal {
         Ok(open.map(|(_, top)| top).collect())
     }
 
-    /// Each head as it is written.
+    /// Returns the heads as stored.
     fn own_heads(&self) -> Result<BTreeMap<SessionId, Head>, ReadError> {
         let mut heads = BTreeMap::new();
         self.shared().engine()?.heads(&mut |session, head| {
@@ -112,33 +90,24 @@ impl Journal {
         Ok(heads)
     }
 
-    /// Bytes of the frames of a session, where they are encoded.
-    ///
-    /// # Errors
-    /// When the engine fails.
+    /// Returns the encoded bytes of a session's frames.
     pub fn bytes_of(&self, session: SessionId) -> Result<u64, ReadError> {
         let engine = self.shared().engine()?;
         let mut bytes = 0_u64;
         for (_, lsn) in engine.places(session)? {
-            if let Some(Kept::Bytes(frame)) = engine.frame(lsn)? {
+            if let Some(StoredFrame::Bytes(frame)) = engine.frame(lsn)? {
                 bytes = bytes.saturating_add(frame.len() as u64);
             }
         }
         Ok(bytes)
     }
 
-    /// The session's row of the boot scan; `None` where no run of it is in flight.
-    ///
-    /// # Errors
-    /// When the row is damaged or the engine fails.
+    /// Returns the session's row of the boot scan; `None` without a run in flight.
     pub fn inflight_of(&self, session: SessionId) -> Result<Option<Inflight>, ReadError> {
         inflight_of(&*self.shared().engine()?, session)
     }
 
-    /// The sessions whose heads are damaged: those that [`Journal::heads`] leaves out.
-    ///
-    /// # Errors
-    /// When the engine fails.
+    /// Returns the sessions with damaged heads, which [`Journal::heads`] omits.
     pub fn damaged_heads(&self) -> Result<Vec<(SessionId, ReadError)>, ReadError> {
         let mut found = Vec::new();
         self.shared().engine()?.heads(&mut |session, head| {
@@ -148,18 +117,12 @@ impl Journal {
         Ok(found)
     }
 
-    /// The session's children.
-    ///
-    /// # Errors
-    /// When the engine fails.
+    /// Returns the session's children.
     pub fn kids(&self, parent: SessionId) -> Result<Vec<SessionId>, ReadError> {
         Ok(self.shared().engine()?.kids(parent)?)
     }
 
-    /// The boot scan: sessions with a run in flight. Damaged rows are left out and named by [`Journal::damaged`].
-    ///
-    /// # Errors
-    /// When the engine fails.
+    /// Returns the sessions with a run in flight, except damaged rows (see [`Journal::damaged`]).
     pub fn inflight(&self) -> Result<Vec<(SessionId, Inflight)>, ReadError> {
         let mut rows = Vec::new();
         self.shared().engine()?.inflights(&mut |session, row| {
@@ -169,18 +132,12 @@ impl Journal {
         Ok(rows)
     }
 
-    /// All obligations with the LSN of their frame, in that order. Damaged rows are left out and named by [`Journal::damaged`].
-    ///
-    /// # Errors
-    /// When the engine fails.
+    /// Returns all obligations in LSN order, except damaged rows (see [`Journal::damaged`]).
     pub fn outbox(&self) -> Result<Vec<(Row, Lsn)>, ReadError> {
         self.obligations(None)
     }
 
-    /// Obligations to one session, in LSN order. Damaged rows are left out and named by [`Journal::damaged`].
-    ///
-    /// # Errors
-    /// When the engine fails.
+    /// Returns obligations to one session in LSN order, except damaged rows (see [`Journal::damaged`]).
     pub fn outbox_to(&self, session: SessionId) -> Result<Vec<(Row, Lsn)>, ReadError> {
         self.obligations(Some(session))
     }
@@ -195,12 +152,8 @@ impl Journal {
         Ok(rows)
     }
 
-    /// Rows that the listings leave out because they are not what was written, with their session where it is known.
-    ///
-    /// To be asked once at the start: each named session is to be quarantined (J-8). Records are checked when they are read.
-    ///
-    /// # Errors
-    /// When the engine fails.
+    /// Returns the damaged rows that listings omit, with their session where it is known. Call it once at the start, and quarantine the
+    /// sessions.
     pub fn damaged(&self) -> Result<Vec<(Option<SessionId>, ReadError)>, ReadError> {
         let engine = self.shared().engine()?;
         let mut found: Vec<_> =
@@ -216,13 +169,8 @@ impl Journal {
         Ok(found)
     }
 
-    /// Sessions that an import has left which did not finish: they have frames, and no row names them. Nothing but
-    /// [`Journal::verify`] sees them; the same import takes them up when it is repeated.
-    ///
-    /// Reads no frame, but the place of each.
-    ///
-    /// # Errors
-    /// When the engine fails.
+    /// Returns sessions that an unfinished import has left: they have frames and no rows. The same import continues with them. Reads no
+    /// frame.
     pub fn unfinished_import(&self) -> Result<Vec<SessionId>, ReadError> {
         let engine = self.shared().engine()?;
         let mut named = BTreeSet::new();
@@ -248,17 +196,13 @@ impl Journal {
         Ok(left.into_iter().collect())
     }
 
-    /// The body that a hash names, as JSON.
-    ///
-    /// # Errors
-    /// When the engine fails.
+    /// Returns the body with this hash, as JSON.
     pub fn def(&self, hash: Hash) -> Result<Option<Text>, ReadError> {
         Ok(self.shared().engine()?.def(hash)?)
     }
 
-    /// Reads everything and tells all that does not hold: checksums, gaps, the order of the log, the fold of each session, and
-    /// index rows against what the records say. To be run while nothing is appended.
-    ///
+    /// Reads everything and reports violations: checksums, gaps, log order, the fold of each session, and index rows against the records.
+    /// Append nothing meanwhile.
     /// # Errors
     /// When the engine fails as a whole; damage to single sessions is in the report.
     pub fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<Report, ReadError> {

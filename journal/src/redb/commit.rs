@@ -11,12 +11,12 @@ use crate::error::EngineError;
 use crate::rows;
 use crate::sorted::{Fate, Sorted};
 
-/// Writes the group in one transaction, durable when this returns; without it, an error leaves the store as it was.
+/// Writes the group in one transaction, durable on return; an error leaves the store unchanged.
 pub(super) fn write(db: &Database, durability: Durability, group: Group) -> Result<()> {
     let mut sorted = Sorted::of(group)?;
     let mut txn = db.begin_write().map_err(store("begin"))?;
     txn.set_durability(durability).map_err(store("set the durability"))?;
-    // Opening after a crash then takes milliseconds; the frames' own checksums stand in for redb's.
+    // Opening after a crash then takes milliseconds; the frames' own checksums replace redb's.
     txn.set_quick_repair(true);
     write_log(&txn, &sorted)?;
     write_rows(&txn, &mut sorted)?;

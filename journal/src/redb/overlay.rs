@@ -1,4 +1,4 @@
-//! A redb file that nothing is written to: what redb writes when it opens and closes one stays in memory, over the file.
+//! Read-only redb file: writes of redb stay in memory.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,7 +10,6 @@ use redb::StorageBackend;
 
 const PAGE: u64 = 4096;
 
-/// A file to be read, and what was written over it.
 #[derive(Debug)]
 pub(super) struct Overlay {
     state: Mutex<State>,
@@ -19,10 +18,10 @@ pub(super) struct Overlay {
 #[derive(Debug)]
 struct State {
     file: File,
-    /// Bytes at the front of the file that still count: it may have been cut, and made longer again.
+    /// Valid bytes at the front of the file, which may have been truncated and extended.
     base: u64,
     len: u64,
-    /// Whole pages, by their number.
+    /// Written pages by number.
     written: BTreeMap<u64, Vec<u8>>,
 }
 
@@ -38,7 +37,7 @@ impl Overlay {
     }
 }
 
-/// The part of `bytes` that begins at `from`, and `most` bytes of it.
+/// Returns up to `most` bytes from `from`.
 fn part(bytes: &mut [u8], from: u64, most: u64) -> &mut [u8] {
     let at = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
     let (from, to) = (at(from), at(from.saturating_add(most)));
@@ -46,7 +45,7 @@ fn part(bytes: &mut [u8], from: u64, most: u64) -> &mut [u8] {
 }
 
 impl State {
-    /// What the file has at `offset`, and zeros where it has nothing.
+    /// Reads the file at `offset`, with zeros beyond its end.
     fn beneath(&mut self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let there = self.base.saturating_sub(offset);
         let held = part(out, 0, there);

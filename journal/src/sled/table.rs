@@ -1,8 +1,8 @@
-//! Rows in sled 0.34: one tree, the table as the first byte of the key, one batch and one real sync a group.
+//! Rows in sled 0.34: one tree, the table as the first byte of the key, one batch and one sync a group.
 //!
-//! Three things of sled need a hand. Its `flush` asks Linux for `sync_file_range`, which reaches no stable media: the adapter
-//! syncs the file itself. Its pages above a quarter of a segment go to files that it never syncs: segments are large enough that
-//! no page of ours gets there. And it shows a batch before it is flushed: reads wait for the write that is under way.
+//! Workarounds: `flush` only calls `sync_file_range`, which does not reach stable media, so the adapter syncs the file. Pages above a
+//! quarter of a segment go to files that sled never syncs, so segments are large. A batch is visible before it is flushed, so reads wait
+//! for the current write.
 
 use std::fs::File;
 use std::ops::RangeInclusive;
@@ -18,16 +18,16 @@ use crate::engine::{Go, Result};
 use crate::engines::Copied;
 use crate::error::{EngineError, OpenError};
 use crate::guarded::guarded;
-use crate::private::Private;
+use crate::temp_copy::TempCopy;
 
-/// What a value may have: a leaf of sled holds seventeen, and is to stay below a quarter of a segment.
+/// Largest value: a leaf of sled holds seventeen, and must stay below a quarter of a segment.
 pub(super) const MAX_VALUE: u64 = 48 << 10;
 const SEGMENT: usize = 4 << 20;
-/// Rows that a scan takes at a time, and bytes: it visits them while writes go on.
+/// Rows and bytes that a scan reads at a time, while writes continue.
 const CHUNK_ROWS: usize = 512;
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// A table of rows, by the first byte of their keys.
+/// Tables, by the first byte of their keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Table {
@@ -45,7 +45,7 @@ pub(super) enum Table {
     Outbox = b'o',
     /// Hash to body.
     Def = b'd',
-    /// What the store says of itself.
+    /// Format and identity of the store.
     Meta = b'm',
 }
 
@@ -64,31 +64,28 @@ impl Table {
     }
 }
 
-/// One change of one row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Edit {
-    /// The row is this from here on.
     Put(Table, Vec<u8>, Vec<u8>),
-    /// The row goes, if it exists.
     Take(Table, Vec<u8>),
 }
 
-/// Called with key and value of each row.
+/// Receives key and value of each row.
 type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<Go> + 'a;
 
-/// The rows in a directory of sled. Reads see all edits of every write that has returned, and none of any other.
+/// Rows in a directory of sled. Reads see all edits of every returned write, and none of any other.
 #[derive(Debug)]
 pub(super) struct Rows {
     db: Db,
-    /// sled's own file of rows, to be synced.
+    /// sled's file of rows, for the sync.
     file: File,
     syncs: AtomicU64,
-    /// Off in the control of the tests that must notice it.
+    /// Off in the negative control.
     synced: bool,
     /// Held by the writer from the first edit until all are durable.
     gate: RwLock<()>,
-    /// The directory, where it is a copy; it goes after the store.
-    _copy: Option<Private>,
+    /// A temporary copy, dropped after the store.
+    _copy: Option<TempCopy>,
 }
 
 fn store(what: &'static str) -> impl Fn(sled::Error) -> EngineError {
@@ -107,7 +104,7 @@ impl Rows {
             .path(dir)
             .cache_capacity(cache_bytes as u64)
             .segment_size(SEGMENT)
-            // Each write flushes; a thread that does so now and then would only be in its way.
+            // Each write flushes; sled's own flusher would interfere.
             .flush_every_ms(None);
         drop_unfinished(dir)?;
         let db = opened(&config)?;
@@ -118,21 +115,21 @@ impl Rows {
         };
         let file = File::open(&path).map_err(io("open", &path))?;
         if synced {
-            // What a killed process wrote, and nobody synced, is read from here on.
+            // Makes unsynced writes of a killed process durable before they are read.
             file.sync_data().map_err(io("sync", &path))?;
         }
-        // sled may have made a snapshot, or the file itself.
+        // sled may have created a snapshot or the file.
         directory::sync(dir)?;
         Ok(Self { db, file, syncs: AtomicU64::new(0), synced, gate: RwLock::new(()), _copy: None })
     }
 
-    /// Opens a private copy of the directory.
+    /// Opens a temporary copy of the directory.
     pub(super) fn of_copy(
         dir: &Path,
         cache_bytes: usize,
         progress: &mut dyn FnMut(Copied),
     ) -> std::result::Result<Self, OpenError> {
-        let copy = Private::of(dir, progress)?;
+        let copy = TempCopy::of(dir, progress)?;
         let rows = Self::at(&copy.path(), cache_bytes, false)?;
         Ok(Self { _copy: Some(copy), ..rows })
     }
@@ -158,7 +155,7 @@ impl Rows {
         Ok(())
     }
 
-    /// The next rows of a scan, and whether there may be more.
+    /// Returns the next rows of a scan, and whether more may follow.
     fn chunk(&self, range: RangeInclusive<Vec<u8>>) -> Result<(Vec<(IVec, IVec)>, bool)> {
         let _gate = self.read();
         let (mut rows, mut bytes) = (Vec::new(), 0_usize);
@@ -174,8 +171,7 @@ impl Rows {
     }
 }
 
-/// Removes snapshots that sled did not finish: it writes one under this name before it gets its own, and takes it for a damaged one
-/// at the next opening, for ever.
+/// Removes unfinished snapshots: sled would report a damaged store at every later opening.
 fn drop_unfinished(dir: &Path) -> std::result::Result<(), OpenError> {
     let io = |what, path: &Path| {
         let path = path.to_owned();
@@ -183,7 +179,7 @@ fn drop_unfinished(dir: &Path) -> std::result::Result<(), OpenError> {
     };
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
-        // sled makes it.
+        // sled creates it.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(io("read the directory", dir)(error)),
     };
@@ -197,12 +193,11 @@ fn drop_unfinished(dir: &Path) -> std::result::Result<(), OpenError> {
     Ok(())
 }
 
-/// Tries before a store that another has is refused, and the time between two: a quarter of a second in all.
+/// Retries, a quarter of a second in all, before a busy store is refused.
 const RETRIES: u32 = 50;
 const RETRY: Duration = Duration::from_millis(5);
 
-/// A store that this process has just closed may still be held for a moment, by a thread of sled that has its file. Nobody else
-/// can have it: our own lock was taken before.
+/// A thread of sled may hold the file of a store that this process has just closed. No other process can: this one has the lock.
 fn opened(config: &Config) -> Result<Db> {
     let mut left = RETRIES;
     loop {
@@ -223,7 +218,6 @@ fn in_tree(table: Table, key: &[u8]) -> Vec<u8> {
     whole
 }
 
-/// A key without its table.
 fn below(key: &[u8]) -> &[u8] {
     key.split_first().map_or(&[], |(_, key)| key)
 }
@@ -233,7 +227,7 @@ impl Rows {
         self.syncs.load(Ordering::Relaxed)
     }
 
-    /// Makes the edits, all or none. They are on stable media when this returns. One thread calls it.
+    /// Applies the edits atomically and durably. Called by one thread.
     pub(super) fn write(&self, edits: Vec<Edit>) -> Result<()> {
         let _gate = self.gate.write().unwrap_or_else(PoisonError::into_inner);
         self.apply(edits)
@@ -245,7 +239,7 @@ impl Rows {
         Ok(row.map(|value| value.to_vec()))
     }
 
-    /// Visits the rows from `from` to `to`, both included, in order. The visitor may call the store.
+    /// Visits the rows from `from` to `to`, inclusive, in order. The visitor may call the store.
     pub(super) fn scan(&self, table: Table, from: &[u8], to: &[u8], visit: &mut Visit<'_>) -> Result<()> {
         let (mut next, end) = (in_tree(table, from), in_tree(table, to));
         loop {
@@ -258,12 +252,12 @@ impl Rows {
             let Some((last, _)) = rows.last().filter(|_| more) else { return Ok(()) };
             next.clear();
             next.extend_from_slice(last);
-            // The least key that is greater.
+            // The next greater key.
             next.push(0);
         }
     }
 
-    /// Returns the last row from `from` to `to`, both included.
+    /// Returns the last row from `from` to `to`, inclusive.
     pub(super) fn last(&self, table: Table, from: &[u8], to: &[u8]) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         let _gate = self.read();
         let row = self.db.range(in_tree(table, from)..=in_tree(table, to)).next_back();

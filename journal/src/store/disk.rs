@@ -1,4 +1,4 @@
-//! Opening a store in a directory: its lock, its engine, and the end of what was acknowledged; and compacting it.
+//! Stores in a directory: opening and compaction.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::lock::Lock;
 use crate::watermark::Watermark;
 use crate::{directory, owner_only};
 
-/// Opens an engine in its entry of a store's directory, and makes it if it is missing.
+/// Opens or creates an engine in its entry of a store's directory.
 type Opener = dyn Fn(&Path, usize) -> Result<Arc<dyn Engine>, OpenError>;
 
 #[cfg(feature = "redb")]
@@ -35,17 +35,16 @@ fn io(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> OpenErr
     move |source| OpenError::Io { what, path, source }
 }
 
-/// Closes the store in `dir` to other users, and says in the log where it was open.
+/// Closes the store in `dir` to other users, and logs where it was open.
 fn closed(dir: &Path) -> Result<(), OpenError> {
     let exposed = owner_only::close_to_others(dir).map_err(io("read the directory", dir))?;
     exposed.iter().for_each(|exposed| tracing::warn!(%exposed, "a store was open to other users"));
     Ok(())
 }
 
-/// Opens the store in `dir` on the engine of that name, which `engine` opens in its entry of the directory.
 pub(super) fn open(dir: &Path, name: &'static str, options: &Options, engine: &Opener) -> Result<Journal, OpenError> {
     owner_only::create_dir_all(dir).map_err(io("create", dir))?;
-    // Before the lock is taken: nobody else may hold it.
+    // Before the lock, which other users could otherwise hold.
     closed(dir)?;
     let lock = Lock::take(dir)?;
     let entry = entry_of(dir, name)?;
@@ -53,7 +52,7 @@ pub(super) fn open(dir: &Path, name: &'static str, options: &Options, engine: &O
     let engine = engine(&entry, options.cache_bytes)?;
     let last = engine.last_lsn()?;
     let watermark = Watermark::open(dir, last, options.accept_loss)?;
-    // What the engine made.
+    // Files that the engine created.
     closed(dir)?;
     directory::sync(dir)?;
     if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
@@ -63,7 +62,7 @@ pub(super) fn open(dir: &Path, name: &'static str, options: &Options, engine: &O
     Journal::start(engine, options.queue_bytes, Some(dir.to_owned()), Some(lock), Some(watermark))
 }
 
-/// As [`open`], to be read alone.
+/// Opens the store in `dir` read-only.
 pub(super) fn open_to_read(
     dir: &Path,
     name: &'static str,
@@ -73,10 +72,10 @@ pub(super) fn open_to_read(
     let lock = Lock::take_to_read(dir)?;
     let entry = entry_of(dir, name)?;
     let compacted = compacted(&entry);
-    // What killed a compaction left complete; the next opening for writing puts it in its place.
+    // A killed compaction left a complete store; the next opening for writing moves it into place.
     let entry = if compacted.exists() { compacted } else { entry };
     if !entry.exists() {
-        // Nothing may have been there, or all of it may be lost.
+        // The store may be new, or all of it may be lost.
         Watermark::look(dir, Lsn(0), options.accept_loss)?;
         let source = std::io::Error::from(std::io::ErrorKind::NotFound);
         return Err(OpenError::Io { what: "open", path: entry, source });
@@ -87,7 +86,7 @@ pub(super) fn open_to_read(
     Journal::start(engine, options.queue_bytes, Some(dir.to_owned()), lock, None)
 }
 
-/// Removes what [`open`] made, if nothing was ever written to it; tells whether it did.
+/// Removes what [`open`] created, if it was never written to; returns whether it did.
 pub(super) fn discard(dir: &Path, name: &'static str) -> Result<bool, OpenError> {
     let entry = entry_of(dir, name)?;
     let lock = Lock::take(dir)?;
@@ -99,12 +98,12 @@ pub(super) fn discard(dir: &Path, name: &'static str) -> Result<bool, OpenError>
         std::fs::remove_file(&file).map_err(io("remove", &file))?;
     }
     drop(lock);
-    // What else is in it is not ours.
+    // Other content remains.
     drop(std::fs::remove_dir(dir));
     Ok(true)
 }
 
-/// Rewrites the store in `dir` without what is deleted.
+/// Rewrites the store in `dir` without deleted sessions.
 pub(super) fn compact(
     dir: &Path,
     name: &'static str,
@@ -138,8 +137,7 @@ pub(super) fn compact(
     Ok(Compacted { blobs, ..done })
 }
 
-/// Puts a compacted store that is complete in the place of the old one, and removes the blobs that it does not name; removes one that
-/// is not complete. Repeated after a kill, it continues.
+/// Moves a complete compacted store into place and removes unreferenced blobs; removes an incomplete one. Repeatable after a crash.
 fn finish(
     dir: &Path,
     entry: &Path,
@@ -174,7 +172,7 @@ fn remove(dir: &Path) -> Result<(), OpenError> {
     }
 }
 
-/// The engine's entry in the directory, which no other engine may have taken.
+/// Returns the engine's entry in the directory; fails if another engine uses it.
 fn entry_of(dir: &Path, name: &'static str) -> Result<PathBuf, OpenError> {
     for (other, _, entry) in ENGINES.iter().filter(|(other, ..)| *other != name) {
         let entry = dir.join(entry);

@@ -1,4 +1,4 @@
-//! Index rows against what the records say.
+//! Index rows against the records.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::error::ReadError;
 use crate::frame::Stored;
 
 impl Check<'_> {
-    /// The rows of one session whose records are sound; what concerns others is noted for [`Check::rows`].
+    /// Checks the rows of one session with sound records; [`Check::rows`] checks rows that span sessions.
     pub(super) fn rows_of(&mut self, session: SessionId, records: &[Stored], state: &State) -> Result<(), ReadError> {
         if let (Ok(None), Ok(None)) = (self.engine.head(session), self.engine.inflight(session)) {
             self.damaged.insert(session);
@@ -29,7 +29,7 @@ impl Check<'_> {
             None => self.tell(Some(session), None, "it has no sound row in `head`".into()),
             Some(found) => {
                 let wrote = records.last().map(|stored| stored.epoch).unwrap_or_default();
-                // Epoch and clocks are no function of the records, except that an epoch never goes back.
+                // Epoch and clocks do not follow from the records, except that an epoch never decreases.
                 let expected = index::head(state, found.epoch.max(wrote), found.created_ms, found.updated_ms);
                 if found != expected {
                     self.tell(Some(session), None, format!("`head` is {found:?}, the records say {expected:?}"));
@@ -46,7 +46,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Notes the obligations of each frame; gives the LSN of the last `RunOpened`.
+    /// Collects the obligations of each frame; returns the LSN of the last `RunOpened`.
     fn note_frames(&mut self, session: SessionId, records: &[Stored], state: &State) -> Result<Lsn, ReadError> {
         let places = self.engine.places(session)?;
         let mut opened_lsn = Lsn(0);
@@ -67,7 +67,7 @@ impl Check<'_> {
         Ok(opened_lsn)
     }
 
-    /// What spans sessions: kids and obligations; and rows of sessions without records.
+    /// Checks kids, obligations, and rows of sessions without records.
     pub(super) fn rows(&mut self) -> Result<(), ReadError> {
         self.orphans()?;
         self.kid_rows()?;
@@ -75,7 +75,7 @@ impl Check<'_> {
         self.outbox_rows()
     }
 
-    /// One problem, however many sessions: there is one thing to do about them.
+    /// One problem for all sessions: one action resolves it.
     fn left_by_an_import(&mut self) {
         if let Some(first) = self.left.first() {
             let what = format!(
@@ -123,14 +123,14 @@ impl Check<'_> {
             GO
         })?;
         for (parent, kid) in expected {
-            self.tell(Some(kid), None, format!("it stands below {parent}, and `kid` does not name it"));
+            self.tell(Some(kid), None, format!("it is below {parent}, and `kid` does not name it"));
         }
         Ok(())
     }
 
     fn outbox_rows(&mut self) -> Result<(), ReadError> {
         let mut noted = std::mem::take(&mut self.obligations);
-        // In log order, and in a frame what it makes before what it takes, as engines do it.
+        // In log order; within a frame, creations first, as in the engines.
         noted.sort_unstable();
         let mut expected: BTreeMap<Row, Lsn> = BTreeMap::new();
         for (lsn, taken, row) in noted {
@@ -166,7 +166,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Whether one end of the row cannot be read, or is erased: then it may have been made or taken there.
+    /// Whether one end of the row is unreadable or erased: then it may have been created or taken there.
     fn unknown(&self, row: &Row) -> bool {
         [row.to, row.from].iter().any(|end| self.damaged.contains(end) || self.erased.contains(end))
     }

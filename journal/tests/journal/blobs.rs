@@ -1,4 +1,4 @@
-//! Bodies that are too large for an engine.
+//! Bodies too large for an engine.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,6 @@ use crate::engines::{Kind, for_each_engine};
 use crate::files;
 use crate::scene::{Teller, birth, born, id, one, record};
 
-/// A record of about so many bytes.
 fn heard(teller: &Teller, bytes: usize) -> Record {
     let n = teller.records.len() as u128;
     record(json!({"input_accepted": {
@@ -28,7 +27,7 @@ fn said(teller: &mut Teller, bytes: usize) -> Frame {
     teller.tell(vec![record])
 }
 
-/// A size that the engine takes, and one that it does not.
+/// A size that the engine takes, and a larger one.
 fn sizes(kind: Kind) -> (usize, usize) {
     let limit = match kind {
         Kind::Redb => 1 << 20,
@@ -85,7 +84,7 @@ async fn a_missing_or_damaged_blob_is_damage_to_its_session_alone(kind: Kind) {
     for (harm, why) in [("remove", "is missing"), ("cut", "bytes, and had"), ("flip", "is not what was written")] {
         let dir = tempfile::tempdir().unwrap();
         let tellers = stored(kind, dir.path());
-        // The second session's is the longer one.
+        // The second session's is longer.
         let blob = blobs(dir.path()).into_iter().max_by_key(|blob| std::fs::metadata(blob).unwrap().len()).unwrap();
         let bytes = std::fs::read(&blob).unwrap();
         match harm {
@@ -108,13 +107,12 @@ async fn a_missing_or_damaged_blob_is_damage_to_its_session_alone(kind: Kind) {
         assert!(told.iter().any(|told| told.starts_with("lsn 6: ") && told.contains(&name) && told.contains(why)));
         assert!(told.iter().all(|told| !told.contains(&id(1).to_string())), "{told:#?}");
         journal.close().await.unwrap();
-        // Put back, all is well.
         std::fs::write(&blob, &bytes).unwrap();
         assert_eq!(problems(&kind.open(dir.path())), Vec::<String>::new(), "{harm}");
     }
 }
 
-/// A crash between the blob and its row leaves a blob that nobody names; the same body comes again after it.
+/// A crash between blob and row leaves an unreferenced blob, which the same body reuses.
 async fn a_blob_is_there_before_the_row_that_names_it(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let (_, large) = sizes(kind);
@@ -135,7 +133,7 @@ async fn a_blob_is_there_before_the_row_that_names_it(kind: Kind) {
     drop(journal);
     let left = blobs(dir.path());
     assert_eq!(left.len(), 1, "{left:?}");
-    // As a crash may leave it that the sync of the file did not come before.
+    // As a crash before the sync of the file may leave it.
     std::fs::write(&left[0], b"half").unwrap();
 
     let (journal, _) = open();
@@ -169,8 +167,8 @@ async fn bodies_that_births_share_may_be_large_too(kind: Kind) {
     assert_eq!(problems(&journal), vec![why]);
 }
 
-/// The frame that defines a body has it too; those that are born with it later have it from the blob alone.
-async fn a_body_that_cannot_be_had_is_damage_to_whoever_was_born_with_it(kind: Kind) {
+/// The frame that defines a body carries it too; later births have it from the blob alone.
+async fn missing_body_damages_the_sessions_born_with_it(kind: Kind) {
     for harm in ["remove", "flip"] {
         let dir = tempfile::tempdir().unwrap();
         let journal = kind.open(dir.path());
@@ -204,14 +202,13 @@ async fn a_body_that_cannot_be_had_is_damage_to_whoever_was_born_with_it(kind: K
         let told = problems(&journal);
         assert!(told.iter().any(|told| told.starts_with("table `def`") && told.contains(&system.hash.to_string())));
         assert!(told.iter().any(|told| told.contains(&words)), "{told:#?}");
-        // The first one's frame has the body still, and so the whole store can go out; the second one cannot alone.
+        // The first session's frame still carries the body, so the store can be exported, and the second session alone cannot.
         let export = |what| journal.export(what, &mut std::io::sink(), &mut |_| {}).map(|tally| tally.sessions);
         assert_eq!(export(Scope::Store).unwrap(), 3);
         assert!(export(Scope::Tree(id(2))).unwrap_err().to_string().contains("table `def` is corrupt"));
     }
 }
 
-/// The bare engine has nowhere to put it.
 async fn without_a_directory_a_body_above_the_limit_is_refused(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let journal = Journal::open(kind.engine(dir.path()), Options::default()).unwrap();
@@ -226,11 +223,11 @@ for_each_engine!(
     a_missing_or_damaged_blob_is_damage_to_its_session_alone,
     a_blob_is_there_before_the_row_that_names_it,
     bodies_that_births_share_may_be_large_too,
-    a_body_that_cannot_be_had_is_damage_to_whoever_was_born_with_it,
+    missing_body_damages_the_sessions_born_with_it,
     without_a_directory_a_body_above_the_limit_is_refused,
 );
 
-/// sled puts pages above a quarter of a segment into files of its own, which it never syncs: none of ours may get there.
+/// sled never syncs its files for pages above a quarter of a segment: no page may get there.
 #[test]
 fn no_page_of_sled_outgrows_its_log() {
     let largest = (48 << 10) - 600;
@@ -247,7 +244,7 @@ fn no_page_of_sled_outgrows_its_log() {
     let theirs = |entry: &Path| std::fs::read_dir(entry.join("blobs")).unwrap().count();
     assert_eq!(theirs(&dir.path().join("sled-0.34")), 0);
 
-    // The control: with segments as sled makes them of itself, such rows do get there.
+    // Negative control: with sled's default segments such rows do get there.
     let entry = dir.path().join("plain");
     let db = ::sled::Config::new().path(&entry).flush_every_ms(None).open().unwrap();
     for n in 0..40_u64 {

@@ -1,4 +1,4 @@
-//! What every engine keeps.
+//! Behaviour that every engine shares.
 
 use subtend_journal::engine::Engine;
 use subtend_journal::faulty::Faulty;
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use crate::engines::Kind;
 use crate::scene::{AT_MS, Family, Teller, born, family, id, one, start};
 
-/// A store that can be opened again and again.
+/// Store that can be reopened.
 pub(crate) enum Store {
     Memory(Memory),
     Disk(Kind, TempDir),
@@ -52,7 +52,6 @@ fn refused(result: Result<Appended, AppendError>) -> String {
     result.unwrap_err().to_string()
 }
 
-/// All records of a session, read page by page.
 fn paged(journal: &Journal, session: SessionId, most: usize) -> Vec<Stored> {
     let mut all: Vec<Stored> = Vec::new();
     loop {
@@ -162,7 +161,7 @@ async fn a_later_activation_fences_all_earlier_ones(store: Store) {
     let mut new = Teller { epoch: Epoch(2), ..old.clone() };
     let words = refused(journal.append(one(old.tell(start(id(1))))));
     assert!(words.ends_with("the batch is of activation 1, the current one is 2"), "{words}");
-    // The epoch is durable with a row, before there is a record.
+    // The epoch is durable with a row, before the first record.
     journal.append(one(new.rows())).unwrap();
     journal.settled().await.unwrap();
     journal.close().await.unwrap();
@@ -214,7 +213,7 @@ async fn obligations_are_made_and_taken(store: Store) {
     };
     change(vec![row(3), row(2)], vec![]);
     journal.settled().await.unwrap();
-    // Without a wait: the writer may take any of these together.
+    // Without waiting: the writer may group any of these.
     change(vec![row(4)], vec![row(3)]);
     change(vec![row(5)], vec![row(4)]);
     change(vec![row(3)], vec![row(2), row(77)]);
@@ -233,7 +232,7 @@ async fn a_birth_of_a_session_that_exists_poisons_and_leaves_nothing(store: Stor
     let mut other = Teller::new(id(2));
     let mut again = Teller::new(id(1));
     let frames = vec![born(&mut other, None, true), born(&mut again, None, true)];
-    // A store that writes at once says it at once.
+    // A store that writes at once fails at once.
     let _ = journal.append(Batch { frames });
     let poisoned = journal.on_poison().await.to_string();
     assert!(poisoned.contains(&format!("session {} has a record 1 already", id(1))), "{poisoned}");
@@ -287,7 +286,6 @@ async fn writers_at_the_same_time_do_not_meet(store: Store) {
     assert_eq!(journal.outbox().unwrap(), vec![]);
 }
 
-/// A batch is seen whole or not at all, while it is written.
 async fn readers_meet_no_part_of_a_batch(store: Store) {
     const BATCHES: u128 = 20;
     const BIRTHS: u128 = 100;
@@ -306,7 +304,7 @@ async fn readers_meet_no_part_of_a_batch(store: Store) {
         while journal.head(first).unwrap().is_none() {
             std::hint::spin_loop();
         }
-        // Whatever an engine writes first or last, all of it is there now.
+        // Whatever the order of the engine's writes, all must be visible now.
         for session in [last, first] {
             assert!(journal.head(session).unwrap().is_some(), "batch {batch}");
             assert!(journal.activate(session).unwrap().inflight.is_some(), "batch {batch}");

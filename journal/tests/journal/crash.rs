@@ -1,4 +1,4 @@
-//! A process that is killed while it writes: what it was told to be durable is there (J-1, J-2, J-3).
+//! Killed writers: acknowledged frames survive.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
@@ -14,10 +14,10 @@ const STORE: &str = "SUBTEND_TEST_CRASH_STORE";
 const ENGINE: &str = "SUBTEND_TEST_CRASH_ENGINE";
 const ROUND: &str = "SUBTEND_TEST_CRASH_ROUND";
 
-/// Acknowledgements after which the child is killed: in the first commit, in the middle, and where groups are large.
+/// Acknowledgements before the kill: in the first commit, in the middle, and where groups are large.
 const KILLS: [u32; 5] = [1, 3, 40, 150, 7];
 
-/// Not a test of its own: the process that `acknowledged_frames_survive_kill_9` starts and kills.
+/// Child process of `acknowledged_frames_survive_kill_9`, not a test.
 #[test]
 fn writes_until_it_is_killed() {
     let Some(store) = std::env::var_os(STORE) else { return };
@@ -27,7 +27,7 @@ fn writes_until_it_is_killed() {
     let mut out = std::io::stdout();
     for n in 0..1_000_000_u128 {
         let first = round * 10_000_000 + n * 10;
-        // Mostly several batches under one wait, so that groups differ in size; two births in one batch, so that one could tear.
+        // Several batches under one wait, so that groups differ in size; two births in one batch, so that one could tear.
         let (mut a, mut b) = (Teller::new(id(first + 1)), Teller::new(id(first + 2)));
         let frames = vec![born(&mut a, None, true), born(&mut b, None, false)];
         a.opened_lsn = journal.append(Batch { frames }).unwrap().first;
@@ -43,7 +43,7 @@ fn writes_until_it_is_killed() {
     }
 }
 
-/// Runs the child until it has told `kills` acknowledgements, kills it, and gives the numbers that it told.
+/// Runs the child, kills it after `kills` acknowledgements, and returns the acknowledged numbers.
 fn acknowledged(kind: Kind, store: &Path, round: usize, kills: u32) -> Vec<u128> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "crash::writes_until_it_is_killed", "--nocapture"])
@@ -67,7 +67,7 @@ fn acknowledged(kind: Kind, store: &Path, round: usize, kills: u32) -> Vec<u128>
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    // What it told between the last line that was read and its death counts as well; the last line may be torn.
+    // Lines after the last one that was read count too; the very last may be torn.
     acked.extend(lines.map_while(Result::ok).filter_map(|line| line.rsplit_once("acked ")?.1.parse::<u128>().ok()));
     acked
 }
@@ -94,7 +94,6 @@ async fn acknowledged_frames_survive_kill_9(kind: Kind) {
 
 for_each_engine!(acknowledged_frames_survive_kill_9);
 
-/// sled writes a snapshot at each opening, and takes one that it did not finish for a damaged store, at every opening after.
 #[test]
 fn a_snapshot_that_sled_did_not_finish_is_no_damage() {
     let dir = tempfile::tempdir().unwrap();
@@ -104,7 +103,7 @@ fn a_snapshot_that_sled_did_not_finish_is_no_damage() {
     crate::engines::run(journal.close()).unwrap();
     for torn in [&b""[..], b"a part of a snapshot"] {
         std::fs::write(entry.join("snap.00000000FFFFFFFF.generating"), torn).unwrap();
-        // The control: so it is for sled itself.
+        // Negative control: sled itself refuses the store.
         assert!(::sled::Config::new().path(&entry).segment_size(4 << 20).open().is_err());
         let journal = Kind::Sled.open(dir.path());
         assert_eq!(journal.records(id(1)).unwrap().len(), 3);

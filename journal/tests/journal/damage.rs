@@ -1,4 +1,4 @@
-//! Damaged files: a typed error, or a verification that tells it; never a panic, never other data than was written (J-8).
+//! Damaged files: a typed error or a report, never a panic or other data than was written.
 
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
@@ -11,38 +11,35 @@ use subtend_session::ids::{Lsn, SessionId};
 use subtend_session::index::{Head, Inflight, Row};
 
 use crate::engines::{Kind, for_each_engine};
-use crate::files::{self, Kept};
+use crate::files::{self, FileImage};
 use crate::scene::{family, id};
 
 const FAMILIES: u128 = 20;
-/// Bits that are flipped, over all files, and in each at least.
+/// Flipped bits, over all files, and in each at least.
 const FLIPS: usize = 80;
 const FLIPS_EACH: usize = 3;
 
-/// All that a store tells.
 #[derive(PartialEq)]
-struct Told {
+struct Contents {
     records: Vec<Vec<Stored>>,
     heads: Vec<(SessionId, Head)>,
     inflight: Vec<(SessionId, Inflight)>,
     outbox: Vec<(Row, Lsn)>,
 }
 
-/// What a look at a store ends with.
 #[derive(PartialEq)]
-enum Look {
-    /// It does not open, or is not read, or its verification tells of damage.
+enum Inspection {
+    /// It does not open, cannot be read, or its verification reports damage.
     Noticed,
-    /// It is sound.
-    Sound(Box<Told>),
+    Sound(Box<Contents>),
 }
 
 fn sessions() -> impl Iterator<Item = SessionId> {
     (0..FAMILIES).flat_map(|n| [id(10 * n + 1), id(10 * n + 2)])
 }
 
-fn tell(journal: &Journal) -> Result<Told, subtend_journal::ReadError> {
-    Ok(Told {
+fn contents(journal: &Journal) -> Result<Contents, subtend_journal::ReadError> {
+    Ok(Contents {
         records: sessions().map(|id| journal.records(id)).collect::<Result<_, _>>()?,
         heads: journal.heads()?,
         inflight: journal.inflight()?,
@@ -50,22 +47,22 @@ fn tell(journal: &Journal) -> Result<Told, subtend_journal::ReadError> {
     })
 }
 
-fn look(journal: Result<Journal, OpenError>) -> Look {
-    let Ok(journal) = journal else { return Look::Noticed };
+fn inspect(journal: Result<Journal, OpenError>) -> Inspection {
+    let Ok(journal) = journal else { return Inspection::Noticed };
     let sound = journal.verify(&mut |_| {}).is_ok_and(|report| report.problems.is_empty());
-    match tell(&journal) {
-        Ok(told) if sound => Look::Sound(Box::new(told)),
-        _ => Look::Noticed,
+    match contents(&journal) {
+        Ok(contents) if sound => Inspection::Sound(Box::new(contents)),
+        _ => Inspection::Noticed,
     }
 }
 
-/// A store of some families that was closed, and what it tells.
+/// A closed store with its content.
 struct Original {
     kind: Kind,
     _dir: tempfile::TempDir,
     path: PathBuf,
-    files: Vec<Kept>,
-    told: Told,
+    files: Vec<FileImage>,
+    contents: Contents,
 }
 
 fn original(kind: Kind) -> Original {
@@ -77,22 +74,22 @@ fn original(kind: Kind) -> Original {
     }
     drop(journal);
     let journal = kind.open(&path);
-    let told = tell(&journal).unwrap();
+    let contents = contents(&journal).unwrap();
     drop(journal);
     let files = files::take(&path.join(kind.entry()));
-    Original { kind, _dir: dir, path, files, told }
+    Original { kind, _dir: dir, path, files, contents }
 }
 
-/// Opens a copy of the store with `file` in place of its own one of that name.
-fn with(original: &Original, file: &Kept) -> Look {
+/// Opens a copy of the store with `file` replaced.
+fn with(original: &Original, file: &FileImage) -> Inspection {
     let dir = tempfile::tempdir().unwrap();
     std::fs::copy(original.path.join("WATERMARK"), dir.path().join("WATERMARK")).unwrap();
     let others = original.files.iter().filter(|other| other.path != file.path);
     files::put(&dir.path().join(original.kind.entry()), others.chain([file]));
-    look(original.kind.try_open(dir.path()))
+    inspect(original.kind.try_open(dir.path()))
 }
 
-/// A few numbers that are the same in every run.
+/// Deterministic sample positions.
 fn scattered(count: usize, bound: usize) -> impl Iterator<Item = usize> {
     let step = |state: u64| state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     let states = std::iter::successors(Some(42), move |state| Some(step(*state)));
@@ -105,14 +102,14 @@ async fn a_flipped_bit_is_noticed_or_harmless(kind: Kind) {
     let mut tries = 0;
     let each = FLIPS_EACH.max(FLIPS / original.files.len());
     for file in original.files.iter().filter(|file| !file.bytes.is_empty()) {
-        // Bytes that are zero are mostly free space, where a flip says nothing.
+        // Zeros are mostly free space, where a flip has no effect.
         let used: Vec<usize> = (0..file.bytes.len()).filter(|at| file.bytes[*at] != 0).collect();
         for (n, ix) in scattered(each, used.len()).enumerate() {
             tries += 1;
             match with(&original, &file.flipped(used[ix], n % 8)) {
-                Look::Noticed => noticed += 1,
-                Look::Sound(told) => {
-                    let same = *told == original.told;
+                Inspection::Noticed => noticed += 1,
+                Inspection::Sound(contents) => {
+                    let same = *contents == original.contents;
                     assert!(same, "bit {} of byte {} of {} changes it", n % 8, used[ix], file.path.display());
                 }
             }
@@ -121,23 +118,23 @@ async fn a_flipped_bit_is_noticed_or_harmless(kind: Kind) {
     assert!(noticed > 15, "only {noticed} of {tries} flips hit something");
 }
 
-/// The ends that a torn write leaves: of the file, and of what is used of it.
+/// Truncates the file, and its used part.
 async fn a_torn_tail_is_noticed_or_harmless(kind: Kind) {
     let original = original(kind);
     for file in original.files.iter().filter(|file| file.len > 0) {
         let (len, end) = (file.len, file.bytes.len());
-        let mut torn: Vec<Kept> = Vec::new();
+        let mut torn: Vec<FileImage> = Vec::new();
         for back in [1, 7, 64, 512, 1500, 4096] {
             torn.extend([file.cut(len.saturating_sub(back)), file.cut(end.saturating_sub(back))]);
             torn.extend(end.checked_sub(back).map(|at| file.flipped(at, back % 8)));
         }
-        // Short files are cut to nothing by most of these.
+        // Short files are often truncated to nothing.
         torn.dedup();
         for torn in torn {
             match with(&original, &torn) {
-                Look::Noticed => {}
-                Look::Sound(told) => {
-                    let same = *told == original.told;
+                Inspection::Noticed => {}
+                Inspection::Sound(contents) => {
+                    let same = *contents == original.contents;
                     assert!(same, "{} with {} of {len} bytes tells other things", file.path.display(), torn.len);
                 }
             }
@@ -150,9 +147,9 @@ async fn a_cut_file_is_noticed_or_harmless(kind: Kind) {
     for file in original.files.iter().filter(|file| file.len > 0) {
         for keep in [0, file.bytes.len() / 3, file.bytes.len() / 2, file.bytes.len().saturating_sub(20_000)] {
             match with(&original, &file.cut(keep)) {
-                Look::Noticed => {}
-                Look::Sound(told) => {
-                    let same = *told == original.told;
+                Inspection::Noticed => {}
+                Inspection::Sound(contents) => {
+                    let same = *contents == original.contents;
                     assert!(
                         same,
                         "the first {keep} of {} bytes of {} tell other things",
@@ -169,14 +166,14 @@ async fn bytes_of_something_else_are_no_store(kind: Kind) {
     let original = original(kind);
     let main = original.files.iter().max_by_key(|file| file.bytes.len()).unwrap();
     let foreign = b"SQLite format 3\0".repeat(4096);
-    let foreign = Kept { len: foreign.len(), bytes: foreign, ..main.clone() };
-    assert!(with(&original, &foreign) == Look::Noticed, "{} is of another", main.path.display());
-    assert!(with(&original, &main.cut(0)) == Look::Noticed, "an empty {} is a lost tail", main.path.display());
-    let told = tell(&kind.open(&original.path)).unwrap();
-    assert!(with(&original, main) == Look::Sound(Box::new(told)), "its own file is a store");
+    let foreign = FileImage { len: foreign.len(), bytes: foreign, ..main.clone() };
+    assert!(with(&original, &foreign) == Inspection::Noticed, "{} is of another", main.path.display());
+    assert!(with(&original, &main.cut(0)) == Inspection::Noticed, "an empty {} is a lost tail", main.path.display());
+    let contents = contents(&kind.open(&original.path)).unwrap();
+    assert!(with(&original, main) == Inspection::Sound(Box::new(contents)), "its own file is a store");
 }
 
-/// Changes a frame in a way that the engine does not see.
+/// Changes a frame without changing what the engine checks.
 fn spoil(kind: Kind, entry: &Path, lsn: u64, spoil: impl FnOnce(&mut Vec<u8>)) {
     match kind {
         Kind::Redb => {
@@ -200,7 +197,7 @@ fn spoil(kind: Kind, entry: &Path, lsn: u64, spoil: impl FnOnce(&mut Vec<u8>)) {
     }
 }
 
-/// Puts something else in place of the head of a session.
+/// Replaces the head of a session.
 fn behead(kind: Kind, entry: &Path, session: SessionId) {
     let (key, other) = (session.0.as_bytes(), b"no head at all".as_slice());
     match kind {
@@ -220,7 +217,7 @@ fn behead(kind: Kind, entry: &Path, session: SessionId) {
     }
 }
 
-/// A child whose head is damaged takes its tree along, of which its birth and its parent still tell.
+/// The tree of a child with a damaged head is known from its birth and its parent.
 async fn a_damaged_head_leaves_out_its_tree_and_no_other(kind: Kind) {
     let original = original(kind);
     behead(kind, &original.path.join(kind.entry()), id(32));
@@ -235,11 +232,10 @@ async fn a_damaged_head_leaves_out_its_tree_and_no_other(kind: Kind) {
     assert_eq!(other.import(&mut Cursor::new(out), &Authority::allow_all(), &mut |_| {}).await.unwrap(), tally);
 }
 
-/// One session's damaged frame concerns that session alone.
 async fn damage_to_one_session_leaves_the_others(kind: Kind) {
     let original = original(kind);
     let needle = format!("\"short\":\"{}\"", id(31).short());
-    // Seven frames a family; this is the first one of the fourth.
+    // The first of seven frames of the fourth family.
     spoil(kind, &original.path.join(kind.entry()), 22, |frame| {
         let at = frame.windows(needle.len()).position(|at| at == needle.as_bytes()).unwrap();
         frame[at + 10] ^= 1;
@@ -255,9 +251,9 @@ async fn damage_to_one_session_leaves_the_others(kind: Kind) {
         }
     }
     let report = journal.verify(&mut |_| {}).unwrap();
-    let told: Vec<_> = report.problems.iter().filter_map(|problem| problem.session).collect();
-    assert_eq!(told, vec![id(31), id(31)], "{:?}", report.problems);
-    // An export of all names it too, and one that goes around it brings the other trees, each of them whole.
+    let contents: Vec<_> = report.problems.iter().filter_map(|problem| problem.session).collect();
+    assert_eq!(contents, vec![id(31), id(31)], "{:?}", report.problems);
+    // A whole export names it too, and an export around it has the other trees, complete.
     let refused = journal.export(Scope::Store, &mut Vec::new(), &mut |_| {}).unwrap_err().to_string();
     assert!(refused.starts_with(&format!("session {} is damaged at record 1 (lsn 22)", id(31))), "{refused}");
     let mut out = Vec::new();

@@ -1,4 +1,4 @@
-//! A story of a session that services of the host name and sum up. As [`crate::kinds`]: what is written of it stays as it is.
+//! Story of a session that host services name and summarize. Its fixture never changes; see [`crate::kinds`].
 
 use std::path::PathBuf;
 
@@ -11,7 +11,6 @@ use subtend_session::record::Record;
 use crate::kinds::{answer, ended, frames, tell};
 use crate::scene::{Teller, birth, born, id, one, record, start};
 
-/// A service session of `root`, which answers and ends.
 fn served(journal: &Journal, root: &mut Teller, n: u128, agent: &str) -> SessionId {
     let mut service = Teller::new(id(n));
     let Some(Record::SessionCreated(mut created)) = birth(service.id, None).into_iter().next() else {

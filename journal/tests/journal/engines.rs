@@ -1,4 +1,4 @@
-//! The engines that keep a directory, for cases that hold for each.
+//! Engines with a directory, for tests that run on each.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,6 @@ use subtend_journal::{Journal, OpenError, Options, StoreSpec, open_store, open_s
 
 pub(crate) const CACHE: usize = 4 << 20;
 
-/// An engine that keeps a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Redb,
@@ -48,7 +47,6 @@ impl Kind {
         open_store_with(&self.spec(dir), Options { accept_loss: true, ..Options::default() })
     }
 
-    /// What the engine calls its own below the store's directory.
     pub(crate) fn entry(self) -> &'static str {
         match self {
             Self::Redb => "redb-4",
@@ -65,7 +63,7 @@ impl Kind {
         }
     }
 
-    /// The same, sabotaged: it acknowledges without a sync.
+    /// Sabotaged: acknowledges without a sync.
     pub(crate) fn unsynced(self, dir: &Path) -> Box<dyn Engine> {
         let entry = self.made(dir);
         match self {
@@ -74,7 +72,6 @@ impl Kind {
         }
     }
 
-    /// The engine with a directory for blobs.
     pub(crate) fn with_blobs(self, dir: &Path) -> Box<dyn Engine> {
         Box::new(Blobs::new(Arc::from(self.engine(dir)), dir.join("blobs")))
     }
@@ -91,7 +88,7 @@ pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(test)
 }
 
-/// Makes a test of each case for each engine that keeps a directory.
+/// Makes a test of each case for each engine with a directory.
 macro_rules! for_each_engine {
     ($($case:ident),* $(,)?) => {
         mod redb { $crate::engines::for_each_engine!(@ Redb $($case)*); }

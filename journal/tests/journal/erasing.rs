@@ -1,4 +1,4 @@
-//! Deletion and erasure (J-10): no export names a deleted session's text, and a compaction removes it from the store's directory.
+//! Deletion and erasure: no export has a deleted session's text, and a compaction removes it from the store.
 
 use std::path::Path;
 
@@ -13,11 +13,9 @@ use crate::exporting::{memory, problems, read, write};
 use crate::files;
 use crate::scene::{Family, Teller, born, family, id, one, record};
 
-/// Text that only the deleted sessions hold.
 pub(crate) const SECRET: &str = "the-launch-code-is-0451";
 
-/// Two trees: that of session 10, in which the root has taken the notice of its child 11, and session 20 by itself. The child
-/// holds the secret, and is deleted.
+/// Two trees: root 10, which has taken the notice of its deleted child 11 with the secret, and session 20.
 pub(crate) fn with_deleted_child(journal: &Journal) -> Family {
     let mut family = family(journal, 10, true);
     journal.append(one(family.taken())).unwrap();
@@ -28,7 +26,6 @@ pub(crate) fn with_deleted_child(journal: &Journal) -> Family {
     family
 }
 
-/// The session accepts an input.
 pub(crate) fn hear(journal: &Journal, teller: &mut Teller, text: &str) {
     let n = teller.id.0.as_u128() * 1_000 + teller.records.len() as u128;
     let heard = record(json!({"input_accepted": {
@@ -38,7 +35,7 @@ pub(crate) fn hear(journal: &Journal, teller: &mut Teller, text: &str) {
     journal.append(one(frame)).unwrap();
 }
 
-/// The session is deleted, with its queue.
+/// Deletes the session with its queue.
 pub(crate) fn delete(journal: &Journal, teller: &mut Teller) {
     let cleared = record(json!({"queue_changed": {"change": "cleared", "by": "person"}}));
     let deleted = record(json!({"session_deleted": {"by": "person"}}));
@@ -72,17 +69,17 @@ async fn j10_an_export_omits_deleted_sessions() {
     assert_eq!(listed(&other), [(id(10), false), (id(11), true), (id(20), false)]);
 }
 
-/// Every file below `dir` in which `text` stands.
+/// Returns the files below `dir` that contain `text`.
 fn holding(dir: &Path, text: &str) -> Vec<String> {
     let found = files::take(dir).into_iter();
     let holds = |bytes: &[u8]| String::from_utf8_lossy(bytes).contains(text);
     found.filter(|file| holds(&file.bytes)).map(|file| file.path.display().to_string()).collect()
 }
 
-/// Where the log ends, the records of the others, the export of all, listed sessions, and whose frame stands where.
+/// End of the log, records of the others, whole export, listed sessions, and the session of each frame.
 type Others = (Lsn, Vec<Vec<Stored>>, Vec<u8>, Vec<(SessionId, bool)>, Vec<(Lsn, SessionId)>);
 
-/// What a compaction must leave as it is: everything but the deleted session.
+/// What a compaction must not change.
 fn unchanged(journal: &Journal) -> Others {
     let records = [10, 20].map(|n| journal.records(id(n)).unwrap()).to_vec();
     let place = journal.appended();
@@ -91,7 +88,7 @@ fn unchanged(journal: &Journal) -> Others {
     (place, records, write(journal, Scope::Store), listed(journal), kept)
 }
 
-/// The store of [`with_deleted_child`]; in it the child also holds a body that lies in a blob, and a blob is left by a crash.
+/// The store of [`with_deleted_child`]; the child also has a blob, and a crash has left another one.
 async fn stored(kind: Kind, dir: &Path) {
     let journal = kind.open(dir);
     let mut family = family(&journal, 10, true);
@@ -133,7 +130,7 @@ async fn j10_a_compaction_erases_every_byte(kind: Kind) {
     let journal = kind.open(dir.path());
     assert!(matches!(journal.records(id(11)), Err(ReadError::NoSuchSession(_))));
     assert!(journal.activate(id(11)).is_err());
-    // The store takes frames as before, behind the last one.
+    // New frames follow the last one.
     let mut third = Teller::new(id(30));
     let appended = journal.append(one(born(&mut third, None, false))).unwrap();
     assert_eq!(appended.first, before.0.next());
@@ -142,8 +139,8 @@ async fn j10_a_compaction_erases_every_byte(kind: Kind) {
     assert_eq!(again, Compacted::default(), "erased sessions are counted once");
 }
 
-/// Dies at each step in turn. Then the session is deleted as before, its text is gone or the old store is whole, and another
-/// compaction erases it.
+/// Kills at each step in turn. Then the session is still deleted, its text is gone or the old store is complete, and another compaction
+/// erases it.
 async fn j10_a_kill_at_any_step_leaves_a_whole_store(kind: Kind) {
     for at in 0.. {
         let dir = tempfile::tempdir().unwrap();
@@ -208,7 +205,7 @@ for_each_engine!(
     j10_a_session_that_owes_something_is_held,
 );
 
-/// The deletion of a tree is durable with that of its top: what is below counts as deleted before it says so itself.
+/// The deletion of a tree is durable with that of its top.
 #[tokio::test]
 async fn j10_sessions_below_a_deleted_one_count_as_deleted() {
     let journal = memory();

@@ -1,4 +1,4 @@
-//! Exports and imports: the same bytes over every engine; whatever is not an export, whole, is refused and leaves nothing.
+//! Exports and imports: identical bytes for every engine; an incomplete export is refused and leaves nothing.
 
 use std::io::{BufReader, Cursor};
 use std::path::Path;
@@ -16,7 +16,7 @@ pub(crate) fn memory() -> Journal {
     Journal::open(Box::new(Memory::new()), Options::default()).unwrap()
 }
 
-/// A store of every engine that is built in, by the name of the engine.
+/// Stores of all built-in engines, by name.
 fn stores(dir: &Path) -> Vec<(&'static str, StoreSpec)> {
     let spec = |engine: &'static str| match engine {
         "memory" => StoreSpec::parse(engine).ok(),
@@ -35,7 +35,7 @@ pub(crate) async fn read(journal: &Journal, bytes: &[u8]) -> Result<Tally, Impor
     journal.import(&mut BufReader::new(Cursor::new(bytes)), &Authority::allow_all(), &mut |_| {}).await
 }
 
-/// `count` trees: one is whole, of the others the notice of the child is owed.
+/// `count` trees: in all but the first, the notice of the child is not delivered.
 pub(crate) async fn told(journal: &Journal, count: u128) {
     for n in 0..count {
         let mut family = family(journal, 10 * n + 10, n == 0);
@@ -124,7 +124,7 @@ async fn an_imported_session_goes_on() {
     assert_eq!(activation.inflight.unwrap().opened_lsn, Lsn(9), "its place in the queue is that of its frame here");
 }
 
-/// Control: one byte flipped, one line dropped, doubled or moved, each anywhere.
+/// Negative control: one byte flipped, one line dropped, doubled or moved, each anywhere.
 #[tokio::test]
 async fn whatever_is_changed_is_refused_and_leaves_nothing() {
     let file = exported(2).await;
@@ -139,7 +139,7 @@ async fn whatever_is_changed_is_refused_and_leaves_nothing() {
     for n in 0..lines.len() {
         let without = [&lines[..n], &lines[n + 1..]].concat();
         let doubled = [&lines[..=n], &lines[n..]].concat();
-        // The line by which it is noticed at the latest: not only by the sum at the end.
+        // The line that must be reported at the latest: the sum at the end is not enough.
         let here = (n + 1 < lines.len()).then_some(n as u64 + 1);
         refused.push((format!("without line {}", n + 1), without.concat(), here));
         refused.push((format!("line {} twice", n + 1), doubled.concat(), here.map(|here| here + 1)));
@@ -175,7 +175,7 @@ async fn a_cut_export_is_refused_wherever_it_is_cut() {
     assert_eq!(journal.appended(), Lsn(0));
 }
 
-/// Seals, numbers and sums lines anew, as somebody would who writes an export by hand.
+/// Seals, numbers and sums lines like a handwritten export.
 pub(crate) fn forged(lines: impl IntoIterator<Item = serde_json::Value>) -> Vec<u8> {
     let (mut out, mut sum) = (Vec::new(), blake3::Hasher::new());
     for (n, mut line) in lines.into_iter().enumerate() {
@@ -239,7 +239,7 @@ async fn a_child_without_its_parent_is_refused() {
     journal.append(one(born(&mut Teller::new(id(11)), Some(id(10)), true))).unwrap();
     let file = write(&journal, Scope::Store);
     let error = read(&memory(), &file).await.expect_err("half a tree").to_string();
-    assert!(error.contains(&format!("{} stands below {}", id(11), id(10))), "{error}");
+    assert!(error.contains(&format!("{} is below {}", id(11), id(10))), "{error}");
 }
 
 #[tokio::test]
@@ -253,7 +253,7 @@ async fn what_is_there_is_not_imported_again() {
     assert!(write(&journal, Scope::Store) == file);
 }
 
-/// Killed at each of its writes, before it was done and after: nothing is to be seen, and done again it is whole.
+/// Kills before and after each write: nothing is visible, and a second import completes.
 #[tokio::test]
 async fn an_import_is_all_or_nothing_and_can_be_repeated() {
     let file = exported(90).await;
@@ -277,7 +277,7 @@ async fn an_import_is_all_or_nothing_and_can_be_repeated() {
         }
         kills += 1;
         if last && applied {
-            assert_eq!(problems(&journal), Vec::<String>::new(), "all was written, and nobody was told");
+            assert_eq!(problems(&journal), Vec::<String>::new(), "all was written, and no error was reported");
             continue;
         }
         assert!(is_empty(&journal), "write {n}");
@@ -287,7 +287,7 @@ async fn an_import_is_all_or_nothing_and_can_be_repeated() {
         match (left.first(), problems(&journal).as_slice()) {
             (None, []) => {}
             (Some(first), [told]) => assert!(told.starts_with(&words(first)) && told.contains("repeat it"), "{told}"),
-            (left, told) => panic!("{left:?}: {told:?}"),
+            (left, result) => panic!("{left:?}: {result:?}"),
         }
         assert_eq!(left.is_empty(), n == 1 && !applied, "write {n}");
         assert!(write(&journal, Scope::Store).len() < 600, "an export takes no half session along");

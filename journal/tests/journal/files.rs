@@ -1,19 +1,19 @@
-//! The files of a store, taken out and put back: whole, cut, flipped.
+//! Files of a store, saved and restored: whole, truncated, flipped.
 
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-/// A file: what it begins with, and how long it is. The rest is zeros, of which stores allot much beforehand.
+/// A file's start and length; the rest is preallocated zeros.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Kept {
+pub(crate) struct FileImage {
     pub(crate) path: PathBuf,
     pub(crate) bytes: Vec<u8>,
     pub(crate) len: usize,
 }
 
-impl Kept {
-    /// The same file with only its first `len` bytes.
+impl FileImage {
+    /// Returns the first `len` bytes.
     pub(crate) fn cut(&self, len: usize) -> Self {
         let mut cut = self.clone();
         cut.bytes.truncate(len);
@@ -27,15 +27,14 @@ impl Kept {
     }
 }
 
-/// All files below `dir`, by their names.
-pub(crate) fn take(dir: &Path) -> Vec<Kept> {
+pub(crate) fn take(dir: &Path) -> Vec<FileImage> {
     let mut files = Vec::new();
     walk(dir, dir, &mut files);
     files.sort_by(|one, other| one.path.cmp(&other.path));
     files
 }
 
-fn walk(top: &Path, dir: &Path, files: &mut Vec<Kept>) {
+fn walk(top: &Path, dir: &Path, files: &mut Vec<FileImage>) {
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
@@ -45,12 +44,11 @@ fn walk(top: &Path, dir: &Path, files: &mut Vec<Kept>) {
         let mut bytes = fs::read(&path).unwrap();
         let len = bytes.len();
         bytes.truncate(bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1));
-        files.push(Kept { path: path.strip_prefix(top).unwrap().to_owned(), bytes, len });
+        files.push(FileImage { path: path.strip_prefix(top).unwrap().to_owned(), bytes, len });
     }
 }
 
-/// Puts the files below `dir`.
-pub(crate) fn put<'a>(dir: &Path, files: impl IntoIterator<Item = &'a Kept>) {
+pub(crate) fn put<'a>(dir: &Path, files: impl IntoIterator<Item = &'a FileImage>) {
     for kept in files {
         let path = dir.join(&kept.path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -1,5 +1,4 @@
-//! What a release wrote is read by every later one. `fixtures/N` holds what format N wrote and is never written anew: a later format
-//! reads it as it is.
+//! Compatibility: every later release reads what `fixtures/N` holds. Fixtures of a released format never change.
 
 use std::io::{BufReader, Cursor};
 
@@ -11,25 +10,24 @@ use subtend_session::record::{AskVerdict, Record};
 
 use crate::scene::id;
 
-/// An export; the bytes of frames as an engine keeps them, in hexadecimal digits: of each session of the export its records as one
-/// frame; how many sessions and records there are.
+/// An export; its frames as stored, in hexadecimal, one per session; the numbers of sessions and records.
 type Fixture = (&'static str, &'static str, u64, u64);
 
-/// What the command wrote of an afternoon.
+/// An afternoon of the command.
 const EXAMPLE: Fixture =
     (include_str!("../../fixtures/1/example.jsonl"), include_str!("../../fixtures/1/frames.hex"), 11, 271);
-/// The kinds of records that were not in it.
+/// The record kinds that the example lacks.
 const KINDS: Fixture =
     (include_str!("../../fixtures/1/kinds.jsonl"), include_str!("../../fixtures/1/kinds.hex"), 3, 55);
-/// A session that services of the host named and summed up.
+/// A session that host services named and summarized.
 const DESCRIBED: Fixture =
     (include_str!("../../fixtures/1/described.jsonl"), include_str!("../../fixtures/1/described.hex"), 3, 30);
-/// A tree of which a child was deleted.
+/// A tree with a deleted child.
 const DELETED: &str = include_str!("../../fixtures/1/deleted.jsonl");
 /// A run that failed and was rolled back.
 const ROLLED_BACK: Fixture =
     (include_str!("../../fixtures/1/rolled_back.jsonl"), include_str!("../../fixtures/1/rolled_back.hex"), 1, 9);
-/// A task of the host without a parent, whose metadata was merged.
+/// A task of the host without a parent, with merged metadata.
 const METADATA: Fixture =
     (include_str!("../../fixtures/1/metadata.jsonl"), include_str!("../../fixtures/1/metadata.hex"), 1, 9);
 
@@ -40,7 +38,7 @@ async fn imported(export: &'static str) -> (Journal, Tally) {
     (journal, tally)
 }
 
-/// The bytes that a line of hexadecimal digits says.
+/// Decodes hexadecimal digits.
 pub(crate) fn bytes(line: &str) -> Vec<u8> {
     let digits: Vec<char> = line.chars().collect();
     digits.chunks(2).map(|pair| u8::from_str_radix(&pair.iter().collect::<String>(), 16).unwrap()).collect()
@@ -60,7 +58,7 @@ async fn an_export_of_format_1_is_read_holds_and_is_what_it_was() {
     }
 }
 
-/// What a person allowed for good is imported as allowed once.
+/// A permanent approval is imported as a single one.
 fn once(export: &str) -> String {
     export.replace(r#""verdict":"always""#, r#""verdict":"allow""#)
 }
@@ -71,7 +69,7 @@ fn exported(journal: &Journal) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// The frames of an export but for those of sessions that are deleted in it: an export of today goes without them.
+/// Frames of an export, except those of sessions that it deletes: a current export omits them.
 fn undeleted(export: &str) -> Vec<Value> {
     let lines = export.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let frames: Vec<Value> = lines.map(|mut line| line["frame"].take()).filter(|frame| !frame.is_null()).collect();

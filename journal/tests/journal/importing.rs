@@ -1,5 +1,4 @@
-//! An import whose process is killed in the middle of its writes: nothing of it is to be seen, what to do is told, and it can be
-//! done again with its own file and with no other.
+//! A killed import: nothing is visible, the error says what to do, and the same file, and no other, completes it.
 
 use std::io::{BufRead as _, BufReader, Cursor};
 use std::path::Path;
@@ -15,18 +14,18 @@ const STORE: &str = "SUBTEND_TEST_IMPORT_STORE";
 const ENGINE: &str = "SUBTEND_TEST_IMPORT_ENGINE";
 const FILE: &str = "SUBTEND_TEST_IMPORT_FILE";
 
-/// Trees of the export: a thousand frames and more, which four writes take, and then the rows.
+/// Trees of the export: more than a thousand frames, which four writes take, and then the rows.
 const TREES: u128 = 150;
-/// Frames at which the process stands still, to be killed: two writes are behind it.
+/// Frames after which the process waits to be killed, after two writes.
 const MIDDLE: u64 = 600;
 
-/// Not a test of its own: the process that the case below starts and kills.
+/// Child process of the case below, not a test.
 #[test]
 fn imports_until_it_is_killed() {
     let Some(store) = std::env::var_os(STORE) else { return };
     let journal = Kind::of(&std::env::var(ENGINE).unwrap()).open(Path::new(&store));
     let mut file = Cursor::new(std::fs::read(std::env::var_os(FILE).unwrap()).unwrap());
-    // The frames are counted twice: while they are folded, and while they are written.
+    // Frames are counted twice: folding and writing.
     let (mut last, mut writes) = (0, false);
     let imported = run(journal.import(&mut file, &Authority::allow_all(), &mut |at| {
         writes |= at.frames < last;
@@ -66,13 +65,13 @@ async fn an_import_that_is_killed_is_told_hidden_and_done_again(kind: Kind) {
     killed_in_the_middle(kind, &store, &path);
 
     let journal = kind.open(&store);
-    assert!(is_empty(&journal), "no row of it is there");
+    assert!(is_empty(&journal), "rows of it exist");
     let left = journal.unfinished_import().unwrap();
     assert!(left.len() > 100 && left.len() < 2 * TREES as usize, "{} of {}", left.len(), 2 * TREES);
     let [told] = problems(&journal).try_into().unwrap();
     let words = format!("an import that did not finish has left {} of its sessions, such as {}: ", left.len(), left[0]);
-    assert!(told.starts_with(&words) && told.contains("repeat it with its own file and it goes on"), "{told}");
-    // Killed again, on its way on, it has done no harm either.
+    assert!(told.starts_with(&words) && told.contains("repeat it with its own file to complete it"), "{told}");
+    // A kill of the second attempt does no harm either.
     drop(journal);
     killed_in_the_middle(kind, &store, &path);
     let journal = kind.open(&store);

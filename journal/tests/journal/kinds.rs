@@ -1,6 +1,5 @@
-//! A story in which there is a record of each kind that `fixtures/1/example.jsonl` has not: what persons do to queues, calls and
-//! sessions, and what goes wrong. Whoever adds a kind tells of it here, and writes a fixture of its own with
-//! `SUBTEND_WRITE_FIXTURES=DIR cargo test -p subtend-journal --test journal kinds::`, as `described` does; those that are there stay as they are.
+//! Story with every record kind that `fixtures/1/example.jsonl` lacks. A new kind gets a story and a fixture of its own, like
+//! `described`: `SUBTEND_WRITE_FIXTURES=DIR cargo test -p subtend-journal --test journal kinds::`. Existing fixtures never change.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -14,7 +13,7 @@ use subtend_session::record::Record;
 
 use crate::scene::{Teller, birth, born, id, one, record, start};
 
-/// Writes what is told of a session as its next frame.
+/// Writes records of a session as its next frame.
 pub(crate) fn tell(journal: &Journal, teller: &mut Teller, records: &[Value]) {
     let frame = teller.tell(records.iter().cloned().map(record).collect());
     journal.append(one(frame)).unwrap();
@@ -64,14 +63,14 @@ fn input(n: u128, text: &str) -> Value {
     }})
 }
 
-/// The child's first life: it works and ends, is closed by a person, and is opened again.
+/// The child works and ends; a user closes it and opens it again.
 fn of_the_child(journal: &Journal, child: &mut Teller) {
     journal.append(one(child.tell(start(child.id)))).unwrap();
     tell(journal, child, &[answer(1, 1, 1, &[]), ended(1, 1, json!("completed"))]);
     tell(journal, child, &[json!({"session_closed": {"by": "person"}})]);
 }
 
-/// An attempt fails, a child is born, a call waits for a person's word, and an input is taken back.
+/// An attempt fails, a child is born, a call waits for approval, and an input is withdrawn.
 fn of_the_first_turn(journal: &Journal, root: &mut Teller, child: &mut Teller) {
     journal.append(one(root.tell(start(root.id)))).unwrap();
     let discarded = json!({"attempt_discarded": {
@@ -114,7 +113,7 @@ fn of_the_first_turn(journal: &Journal, root: &mut Teller, child: &mut Teller) {
     tell(journal, root, &[finished(1, 1, "made")]);
 }
 
-/// The child is asked to go on while it is closed, refuses; is asked again, goes on, and is cancelled.
+/// The child refuses to continue while it is closed; then it continues, and is cancelled.
 fn of_the_others(journal: &Journal, root: &mut Teller, child: &mut Teller) {
     tell(journal, root, &[heard(child.id, Some(1), call(1, 0), json!("completed"), None)]);
     let asked = child.id;
@@ -190,7 +189,7 @@ async fn story() -> Journal {
     journal
 }
 
-/// The records of each session as one frame, in hexadecimal digits.
+/// Encodes the records of each session as one frame, in hexadecimal.
 pub(crate) fn frames(journal: &Journal) -> String {
     let hex = |bytes: Vec<u8>| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let frame = |session: SessionId| {
@@ -221,7 +220,7 @@ async fn the_story_of_the_other_kinds_holds() {
     }
 }
 
-/// The kinds of the records in an export or in frames of hexadecimal digits.
+/// Returns the record kinds in an export or in hexadecimal frames.
 fn kinds_of(file: &std::path::Path) -> BTreeSet<String> {
     let text = std::fs::read_to_string(file).unwrap();
     let records: Vec<Record> = if file.extension().is_some_and(|extension| extension == "hex") {
@@ -234,7 +233,7 @@ fn kinds_of(file: &std::path::Path) -> BTreeSet<String> {
     records.iter().map(|record| record.kind().to_owned()).collect()
 }
 
-/// Both as an export and as frames: a kind that is new has neither.
+/// As an export and as frames.
 #[test]
 fn each_kind_of_record_has_a_fixture() {
     for extension in ["jsonl", "hex"] {

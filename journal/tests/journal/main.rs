@@ -1,11 +1,6 @@
-//! The journal against its promises: one suite for every engine, crashes, damage, and the opening of a store.
+//! Tests of the journal: one suite for every engine, crashes, damage, and opening.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "test code, also where it is no test function itself"
-)]
+#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "test code, also in helpers")]
 
 mod blobs;
 mod conformance;

@@ -1,4 +1,4 @@
-//! A medium that loses power: what was written since its last sync is kept apart, and a loss of power keeps some of it.
+//! Medium that loses power: some of the writes since its last sync are lost.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use fastrand::Rng;
 use redb::StorageBackend;
 
-/// What a disk writes at once; a write that is torn is torn between two of these.
+/// Atomic write of a disk; larger writes may tear between two sectors.
 const SECTOR: usize = 512;
 
-/// A medium in memory. Clones are the same one.
+/// In memory; clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Medium {
     state: Arc<Mutex<State>>,
@@ -17,15 +17,15 @@ pub(crate) struct Medium {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What reads see.
+    /// Content for reads.
     live: Vec<u8>,
-    /// What is on it for good.
+    /// Durable content.
     synced: Vec<u8>,
-    /// What came after the last sync, in order.
+    /// Changes since the last sync, in order.
     since: Vec<Change>,
     /// Writes, resizes and syncs so far.
     steps: u64,
-    /// The step at which power is lost: it and all later ones fail.
+    /// Step of the power loss: it and all later ones fail.
     dies_at: Option<u64>,
     /// Syncs report success and do nothing.
     lies: bool,
@@ -37,21 +37,20 @@ enum Change {
     Resize(usize),
 }
 
-/// What a loss of power keeps of the changes since the last sync. Whatever is kept is kept in its order; a change that is
-/// dropped before one that is kept is what a disk that reorders leaves.
+/// Changes since the last sync that a power loss keeps, in order; dropping a change before a kept one models a disk that reorders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kept {
+pub(crate) enum Survivors {
     Nothing,
     All,
-    /// Those before one that is drawn.
+    /// Those before a random one.
     First,
-    /// Each by the toss of a coin.
+    /// A random subset.
     Some,
     /// All but the end of the last.
     Torn,
 }
 
-impl Kept {
+impl Survivors {
     pub(crate) const ALL: [Self; 5] = [Self::Nothing, Self::All, Self::First, Self::Some, Self::Torn];
 
     fn of(self, changes: &[Change], rng: &mut Rng) -> Vec<Change> {
@@ -75,7 +74,7 @@ fn apply(to: &mut Vec<u8>, change: &Change) {
     match change {
         Change::Resize(len) => to.resize(*len, 0),
         Change::Write(at, bytes) => {
-            // The resize before it may be lost; a file grows by what is written behind its end.
+            // The preceding resize may be lost; a write beyond the end extends a file.
             if to.len() < at + bytes.len() {
                 to.resize(at + bytes.len(), 0);
             }
@@ -89,7 +88,7 @@ impl Medium {
         self.state.lock().unwrap()
     }
 
-    /// A medium that holds what this one has for good.
+    /// Copies the durable content.
     pub(crate) fn copy(&self) -> Self {
         let synced = self.state().synced.clone();
         Self::holding(synced)
@@ -114,13 +113,12 @@ impl Medium {
         self.state().steps
     }
 
-    /// Whether something was written that no sync has reached.
+    /// Whether a write is not synced.
     pub(crate) fn owes(&self) -> bool {
         !self.state().since.is_empty()
     }
 
-    /// The medium after the loss of power.
-    pub(crate) fn after_power_cut(&self, kept: Kept, rng: &mut Rng) -> Self {
+    pub(crate) fn after_power_cut(&self, kept: Survivors, rng: &mut Rng) -> Self {
         let state = self.state();
         let mut image = state.synced.clone();
         for change in kept.of(&state.since, rng) {
@@ -136,7 +134,7 @@ impl State {
         if self.dies_at.is_some_and(|at| self.steps >= at) { Err(lost()) } else { Ok(()) }
     }
 
-    /// The change that power is lost at may be on the medium or not.
+    /// The change that loses power may be kept or not.
     fn change(&mut self, change: Change) -> io::Result<()> {
         let dead = self.dies_at.is_some_and(|at| self.steps >= at);
         let stepped = self.step();

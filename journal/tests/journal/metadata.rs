@@ -1,5 +1,4 @@
-//! A story of a task that the host starts without a parent, and whose metadata is merged. As [`crate::kinds`]: the fixture is
-//! written once and stays as it is.
+//! Story of a host task without a parent, with merged metadata. Its fixture never changes; see [`crate::kinds`].
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What is checked before a store opens.
+//! Checks before a store opens.
 
 use std::path::Path;
 
@@ -31,14 +31,14 @@ async fn dropping_the_last_handle_drains_and_lets_the_store_go(kind: Kind) {
     assert_eq!(kind.open(dir.path()).records(id(1)).unwrap().len(), 3);
 }
 
-/// A row of `meta` as a store of rows keeps it: behind its checksum.
+/// Row of `meta` with its checksum.
 fn sealed(name: &[u8], value: u64) -> Vec<u8> {
     let value = value.to_be_bytes();
     let sum = crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(b"meta"), name), &value);
     [sum.to_be_bytes().as_slice(), &value].concat()
 }
 
-/// Writes the number of a format that is not known yet.
+/// Writes an unknown format number.
 fn from_the_future(kind: Kind, entry: &Path) {
     match kind {
         Kind::Redb => {
@@ -109,11 +109,11 @@ async fn a_lost_store_is_a_lost_tail(kind: Kind) {
     assert!(matches!(refused, OpenError::Behind { found: Lsn(0), watermark: Lsn(1) }), "{refused:?}");
 }
 
-/// Whoever made a store for nothing can be rid of it; one that something was written to stays.
+/// A store with frames remains.
 async fn a_store_that_was_never_written_to_can_be_discarded(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let store = dir.path().join("store");
-    assert!(!discard_store(&kind.spec(&store)).unwrap(), "there is none");
+    assert!(!discard_store(&kind.spec(&store)).unwrap(), "the store is missing");
     let journal = kind.open(&store);
     assert!(matches!(discard_store(&kind.spec(&store)), Err(OpenError::InUse { .. })));
     journal.close().await.unwrap();
@@ -126,18 +126,18 @@ async fn a_store_that_was_never_written_to_can_be_discarded(kind: Kind) {
     assert_eq!(kind.open(&store).durable(), Lsn(1));
 }
 
-/// Whoever empties or removes the mark takes away what would notice a lost tail.
+/// Without the mark a lost tail would be invisible.
 async fn a_mark_that_is_gone_is_noticed(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let mark = dir.path().join("WATERMARK");
     drop(kind.open(dir.path()));
-    assert!(!std::fs::read(&mark).unwrap().is_empty(), "a store has it from its making on");
+    assert!(!std::fs::read(&mark).unwrap().is_empty(), "a new store has a mark");
     let journal = kind.open(dir.path());
     family(&journal, 10, true);
     journal.close().await.unwrap();
     std::fs::write(&mark, b"").unwrap();
     let refused = kind.try_open(dir.path()).unwrap_err().to_string();
-    assert!(refused.contains("WATERMARK is empty, so a lost tail would not be noticed"), "{refused}");
+    assert!(refused.contains("WATERMARK is empty, so a lost tail would go unnoticed"), "{refused}");
     std::fs::remove_file(&mark).unwrap();
     let refused = kind.try_open(dir.path()).unwrap_err().to_string();
     assert!(refused.contains("WATERMARK is missing") && refused.contains("--accept-loss"), "{refused}");
@@ -145,7 +145,7 @@ async fn a_mark_that_is_gone_is_noticed(kind: Kind) {
     assert_eq!(kind.open(dir.path()).durable(), Lsn(7));
 }
 
-/// The mark follows by itself: nothing is appended and nothing closed after the batch that it names.
+/// Nothing is appended or closed after the batch.
 async fn what_is_acknowledged_is_marked_though_nothing_follows(kind: Kind) {
     let (dir, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let journal = kind.open(dir.path());
@@ -158,7 +158,7 @@ async fn what_is_acknowledged_is_marked_though_nothing_follows(kind: Kind) {
         if now != unmarked {
             break now;
         }
-        assert!(begun.elapsed().as_secs() < 10, "nobody writes the mark");
+        assert!(begun.elapsed().as_secs() < 10, "the mark was not written in time");
         std::thread::yield_now();
     };
     std::fs::write(copy.path().join("WATERMARK"), marked).unwrap();
@@ -166,15 +166,15 @@ async fn what_is_acknowledged_is_marked_though_nothing_follows(kind: Kind) {
     assert!(matches!(refused, OpenError::Behind { found: Lsn(0), watermark: Lsn(7) }), "{refused:?}");
 }
 
-/// What a process that is killed while it makes a store leaves of it, under its first name: some files, the last of them cut.
+/// A creation that was killed leaves some files under the temporary name, the last one truncated.
 async fn a_store_that_was_killed_while_it_was_made_is_made_again(kind: Kind) {
     let whole = tempfile::tempdir().unwrap();
     drop(kind.open(whole.path()));
     let made = files::take(&whole.path().join(kind.entry()));
-    let state = |ix: usize, cut: usize| -> Vec<files::Kept> {
+    let state = |ix: usize, cut: usize| -> Vec<files::FileImage> {
         made[..ix].iter().cloned().chain([made[ix].cut(cut.min(made[ix].len))]).collect()
     };
-    let left: Vec<Vec<files::Kept>> = if kind == Kind::Redb {
+    let left: Vec<Vec<files::FileImage>> = if kind == Kind::Redb {
         let len = made[0].len;
         [0, 1, 8, 320, 4_096, len / 2, len - 1, len].map(|cut| state(0, cut)).into()
     } else {
@@ -185,7 +185,7 @@ async fn a_store_that_was_killed_while_it_was_made_is_made_again(kind: Kind) {
         let dir = tempfile::tempdir().unwrap();
         let making = match kind {
             Kind::Redb => {
-                let file = files::Kept { path: "journal.making".into(), ..left[0].clone() };
+                let file = files::FileImage { path: "journal.making".into(), ..left[0].clone() };
                 files::put(&dir.path().join("redb-4"), [&file]);
                 dir.path().join("redb-4/journal.making")
             }
@@ -197,7 +197,7 @@ async fn a_store_that_was_killed_while_it_was_made_is_made_again(kind: Kind) {
         };
         assert_eq!(kind.open(dir.path()).durable(), Lsn(0), "state {n}");
         assert!(!making.exists(), "state {n}");
-        // The control: under its last name such a store is refused as damaged.
+        // Negative control: under its final name such a store is refused as damaged.
         let torn = tempfile::tempdir().unwrap();
         files::put(&torn.path().join(kind.entry()), left);
         refused += usize::from(kind.try_open(torn.path()).is_err());

@@ -1,4 +1,4 @@
-//! A store that fails: nothing is acknowledged any more (J-9); and how many commits a group costs.
+//! Failing stores acknowledge nothing; and the number of commits per group.
 
 use subtend_journal::engine::Engine;
 use subtend_journal::faulty::{Faults, Faulty};
@@ -19,7 +19,7 @@ fn born_in(journal: &Journal) -> Vec<bool> {
     (1..4).map(|n| journal.records(id(n)).is_ok()).collect()
 }
 
-/// Births of the sessions 1, 2 and 3, each written by itself, the second of which meets the fault.
+/// Births of sessions 1, 2 and 3, each in a write of its own; the second meets the fault.
 async fn fails_at_the_second(journal: &Journal, faults: &Faults, words: &str) {
     for n in 1..3 {
         journal.append(one(born(&mut Teller::new(id(n)), None, true))).unwrap();
@@ -48,13 +48,13 @@ async fn a_failed_write_ends_all_acknowledgement(kind: Kind) {
     assert_eq!(born_in(&journal), [true, false, false]);
 }
 
-async fn a_failed_sync_acknowledges_nothing_whatever_the_store_then_holds(kind: Kind) {
+async fn failed_sync_acknowledges_nothing(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let (journal, faults) = open(kind.engine(dir.path()), Options::default());
     faults.fail_sync(2);
     fails_at_the_second(&journal, &faults, "a sync fails").await;
     drop(journal);
-    // An unacknowledged tail may be there, or not.
+    // An unacknowledged tail may exist.
     let (journal, _) = open(kind.engine(dir.path()), Options::default());
     assert_eq!(born_in(&journal), [true, true, false]);
     assert_eq!(journal.verify(&mut |_| {}).unwrap().problems, vec![]);
@@ -118,7 +118,7 @@ async fn a_slow_disk_makes_pressure_and_then_refusals(kind: Kind) {
     drop(held);
     journal.room().await;
     assert!(!journal.pressure());
-    // A refused batch left no gap.
+    // A refused batch leaves no gap.
     journal.append(one(born(&mut Teller::new(id(appended + 1)), None, false))).unwrap();
     journal.settled().await.unwrap();
     assert_eq!(journal.heads().unwrap().len() as u128, appended + 1);
@@ -140,7 +140,7 @@ async fn rows_alone_cost_no_frame_but_hold_their_place(kind: Kind) {
 
 for_each_engine!(
     a_failed_write_ends_all_acknowledgement,
-    a_failed_sync_acknowledges_nothing_whatever_the_store_then_holds,
+    failed_sync_acknowledges_nothing,
     what_waits_while_one_group_syncs_is_one_commit,
     a_batch_is_never_split_over_commits,
     a_slow_disk_makes_pressure_and_then_refusals,

@@ -1,4 +1,4 @@
-//! Loss of power: the real redb over a medium that drops what no sync has reached. A kill leaves the page cache; this does not.
+//! Power loss: the real redb on a medium that drops unsynced writes. After a kill the page cache remains; here it does not.
 
 use std::collections::BTreeMap;
 
@@ -10,23 +10,22 @@ use subtend_session::ids::{Lsn, SessionId};
 use subtend_session::record::Record;
 
 use crate::engines::CACHE;
-use crate::medium::{Kept, Medium};
+use crate::medium::{Medium, Survivors};
 use crate::scene::{Teller, born, id, record, start};
 
-/// What the work, the groups and the losses are drawn from.
 fn seed() -> u64 {
     std::env::var("SUBTEND_POWER_SEED").map_or(20_261_122, |seed| seed.parse().unwrap())
 }
 
-/// A batch that was appended: its last frame, and the records in it.
-type Told = (Lsn, Vec<(SessionId, Vec<Record>)>);
+/// Last frame and records of an appended batch.
+type Acked = (Lsn, Vec<(SessionId, Vec<Record>)>);
 
-/// A journal on a medium, written step by step, and what was told of it.
+/// Journal on a medium, written step by step.
 struct Life {
     journal: Journal,
     stepper: Stepper,
-    batches: Vec<Told>,
-    /// Where the log ended when it was opened.
+    batches: Vec<Acked>,
+    /// End of the log at its opening.
     found: Lsn,
     acknowledged: Lsn,
 }
@@ -47,7 +46,7 @@ impl Life {
         Some(appended.first)
     }
 
-    /// Writes all that waits, in groups of at most three batches; false once the medium is dead.
+    /// Writes the queue in groups of up to three batches; false once the medium is dead.
     fn write(&mut self, rng: &mut Rng) -> bool {
         loop {
             match self.stepper.step(rng.usize(1..=3)) {
@@ -58,7 +57,7 @@ impl Life {
         }
     }
 
-    /// Trees from `from` on, one after another: births, some of two sessions at once, turns, and inputs of many sizes.
+    /// Appends trees from `from` on: births, some of two sessions at once, turns, and inputs of many sizes.
     fn work(&mut self, from: u128, rng: &mut Rng) {
         for n in 0..3 {
             let (mut a, mut b) = (Teller::new(id(from + 2 * n)), Teller::new(id(from + 2 * n + 1)));
@@ -81,7 +80,7 @@ impl Life {
 }
 
 fn said(teller: &mut Teller, rng: &mut Rng) -> Frame {
-    // From one page of redb to many: a medium that grows is resized.
+    // From one page of redb to many: a growing medium is resized.
     let text = "x".repeat(*rng.choice(&[10, 900, 5_000, 60_000]).unwrap());
     let n = uuid::Uuid::from_u128(1_000 + teller.records.len() as u128);
     teller.tell(vec![record(serde_json::json!({"input_accepted": {
@@ -89,7 +88,7 @@ fn said(teller: &mut Teller, rng: &mut Rng) -> Frame {
     }}))])
 }
 
-/// A store that was made while nothing failed, as a file gets its name only when it is whole.
+/// Created without failures: a file gets its name when it is complete.
 fn made() -> Medium {
     let medium = Medium::default();
     drop(Redb::over(medium.clone(), CACHE).unwrap());
@@ -97,7 +96,7 @@ fn made() -> Medium {
     medium
 }
 
-/// What does not hold of the store on `medium` after the lives told; else whether it holds more than was acknowledged.
+/// Returns the violation in the store on `medium` after these lives; else whether it holds more than was acknowledged.
 fn judge(medium: &Medium, lives: &[Life]) -> Result<bool, String> {
     let engine = Redb::over(medium.clone(), CACHE).map_err(|error| format!("it does not open: {error}"))?;
     let journal = Journal::open(Box::new(engine), Options::default()).map_err(|error| error.to_string())?;
@@ -131,8 +130,8 @@ fn judge(medium: &Medium, lives: &[Life]) -> Result<bool, String> {
     problems.first().map_or(Ok(end > acknowledged), |problem| Err(problem.to_string()))
 }
 
-/// A life with power lost at `step`, and what does not hold after it.
-fn one_life(store: &Medium, step: u64, kept: Kept) -> Result<(bool, Medium, Vec<Life>), String> {
+/// Loses power at `step` and judges the store.
+fn one_life(store: &Medium, step: u64, kept: Survivors) -> Result<(bool, Medium, Vec<Life>), String> {
     let mut rng = Rng::with_seed(seed());
     let medium = store.clone().dies_at(step);
     let lives: Vec<Life> = lived(&medium, 1, &mut rng).into_iter().collect();
@@ -141,12 +140,12 @@ fn one_life(store: &Medium, step: u64, kept: Kept) -> Result<(bool, Medium, Vec<
     Ok((judge(&left.copy(), &lives).map_err(told)?, left, lives))
 }
 
-/// Another life on what the first one left, with power lost while the store opens or soon after, and what does not hold then.
-fn another_life(left: &Medium, mut lives: Vec<Life>, kept: Kept, rng: &mut Rng) -> Result<bool, String> {
+/// Runs a second life on the remains of the first, with another power loss soon, and judges the store.
+fn another_life(left: &Medium, mut lives: Vec<Life>, kept: Survivors, rng: &mut Rng) -> Result<bool, String> {
     let step = rng.u64(1..40);
     let medium = left.copy().dies_at(step);
     if let Some(second) = lived(&medium, 100, rng) {
-        // What the first appended beyond the end is no more; its places are the second's.
+        // The second life reuses the positions of lost frames.
         lives.iter_mut().for_each(|first| first.batches.retain(|(last, _)| *last <= second.found));
         lives.push(second);
     }
@@ -160,7 +159,6 @@ fn lived(medium: &Medium, from: u128, rng: &mut Rng) -> Option<Life> {
     Some(life)
 }
 
-/// How many steps the whole work takes.
 fn steps(store: &Medium) -> u64 {
     let medium = store.copy();
     let life = lived(&medium, 1, &mut Rng::with_seed(seed())).unwrap();
@@ -168,55 +166,55 @@ fn steps(store: &Medium) -> u64 {
     medium.steps()
 }
 
-fn power_may_be_lost_at_any_write(kept: Kept) {
+fn power_may_be_lost_at_any_write(kept: Survivors) {
     let store = made();
     let mut beyond = Vec::new();
     for step in 1..=steps(&store) {
         let (more, left, lives) = one_life(&store.copy(), step, kept).unwrap();
         beyond.push(more);
-        // Every third of them, lest the test take minutes.
+        // Every third step keeps the test short.
         if step % 3 != 0 {
             continue;
         }
         let mut rng = Rng::with_seed(seed() ^ step);
-        let again = *rng.choice(&Kept::ALL).unwrap();
+        let again = *rng.choice(&Survivors::ALL).unwrap();
         let told = |why: String| format!("power lost at step {step}, {kept:?} kept, {why}");
         another_life(&left, lives, again, &mut rng).map_err(told).unwrap();
     }
-    // What no sync has reached may be there whole all the same; where nothing of it is kept, none of it is.
+    // Unsynced writes may be complete nevertheless, except where none are kept.
     match kept {
-        Kept::Nothing => assert!(!beyond.contains(&true)),
-        Kept::All => assert!(beyond.contains(&true)),
-        Kept::First | Kept::Some | Kept::Torn => assert!(beyond.contains(&false)),
+        Survivors::Nothing => assert!(!beyond.contains(&true)),
+        Survivors::All => assert!(beyond.contains(&true)),
+        Survivors::First | Survivors::Some | Survivors::Torn => assert!(beyond.contains(&false)),
     }
 }
 
 #[test]
-fn power_may_be_lost_at_any_write_and_what_was_not_synced_goes_with_it() {
-    power_may_be_lost_at_any_write(Kept::Nothing);
+fn power_loss_at_any_write_keeps_synced_frames() {
+    power_may_be_lost_at_any_write(Survivors::Nothing);
 }
 
 #[test]
 fn power_may_be_lost_at_any_write_and_what_was_not_synced_stays() {
-    power_may_be_lost_at_any_write(Kept::All);
+    power_may_be_lost_at_any_write(Survivors::All);
 }
 
 #[test]
-fn power_may_be_lost_at_any_write_and_the_first_of_what_was_not_synced_stay() {
-    power_may_be_lost_at_any_write(Kept::First);
+fn power_loss_keeps_a_prefix_of_unsynced_writes() {
+    power_may_be_lost_at_any_write(Survivors::First);
 }
 
 #[test]
-fn power_may_be_lost_at_any_write_and_some_of_what_was_not_synced_stay() {
-    power_may_be_lost_at_any_write(Kept::Some);
+fn power_loss_keeps_some_unsynced_writes() {
+    power_may_be_lost_at_any_write(Survivors::Some);
 }
 
 #[test]
 fn power_may_be_lost_at_any_write_and_the_last_is_torn() {
-    power_may_be_lost_at_any_write(Kept::Torn);
+    power_may_be_lost_at_any_write(Survivors::Torn);
 }
 
-/// The control: over a medium whose syncs do nothing, whatever was acknowledged is found to be gone.
+/// Negative control: with syncs that do nothing, acknowledged frames are lost.
 #[test]
 fn a_medium_whose_syncs_do_nothing_is_noticed() {
     let store = made();
@@ -224,8 +222,8 @@ fn a_medium_whose_syncs_do_nothing_is_noticed() {
         let lives = (1..=steps(&store)).step_by(4).map(|step| one_life(&store.copy().lying(), step, kept));
         lives.filter_map(Result::err).collect::<Vec<_>>()
     };
-    let gone = noticed(Kept::Nothing);
+    let gone = noticed(Survivors::Nothing);
     assert!(gone.len() > 25 && gone.iter().all(|told| told.contains("was acknowledged, and the log ends at 0")));
-    let torn = noticed(Kept::Some);
+    let torn = noticed(Survivors::Some);
     assert!(torn.len() > 25, "{torn:#?}");
 }

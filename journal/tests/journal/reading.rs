@@ -1,4 +1,4 @@
-//! Opening a store to read it: whatever its last process left, nothing in it changes.
+//! Read-only opening changes nothing, whatever the last process left.
 
 use std::path::{Path, PathBuf};
 
@@ -6,19 +6,19 @@ use subtend_journal::{Journal, OpenError, Options, open_store_to_read};
 use subtend_session::ids::Lsn;
 
 use crate::engines::{Kind, for_each_engine};
-use crate::files::{self, Kept};
+use crate::files::{self, FileImage};
 use crate::scene::{Teller, born, family, id, one};
 
 fn read(kind: Kind, dir: &Path) -> Result<Journal, OpenError> {
     open_store_to_read(&kind.spec(dir), Options::default(), &mut |_| {})
 }
 
-/// All files but the lock's.
-fn taken(dir: &Path) -> Vec<Kept> {
+/// All files except the lock.
+fn taken(dir: &Path) -> Vec<FileImage> {
     files::take(dir).into_iter().filter(|file| file.path != Path::new("LOCK")).collect()
 }
 
-/// Copies what a killed process leaves: it closed nothing.
+/// Copies the files of a killed process.
 async fn killed(kind: Kind, dir: &Path) -> PathBuf {
     let (whole, left) = (dir.join("whole"), dir.join("left"));
     let journal = kind.open(&whole);
@@ -37,7 +37,7 @@ async fn a_store_that_is_read_stays_as_it_is(kind: Kind) {
     assert_eq!((journal.durable(), journal.heads().unwrap().len()), (Lsn(7), 2));
     drop(journal);
     assert!(taken(&left) == before, "a file of the store has changed");
-    // The control: whoever opens it to work changes it, though nothing is done then.
+    // Negative control: opening for writing changes the files.
     drop(kind.open(&left));
     let changed: Vec<_> = taken(&left).into_iter().filter(|file| !before.contains(file)).collect();
     assert!(changed.iter().any(|file| file.path.starts_with(kind.entry())), "{}", changed.len());
@@ -94,7 +94,7 @@ async fn a_lost_tail_is_told_and_stays_told(kind: Kind) {
     let journal = open_store_to_read(&kind.spec(dir.path()), accepted, &mut |_| {}).unwrap();
     assert_eq!(journal.durable(), Lsn(7));
     drop(journal);
-    assert!(taken(dir.path()) == before, "a loss is accepted by whoever goes on without");
+    assert!(taken(dir.path()) == before, "only an opening for writing accepts a loss");
 }
 
 for_each_engine!(

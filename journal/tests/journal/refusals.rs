@@ -1,8 +1,6 @@
-//! What a machine refuses: a sync that fails, a full disk, a directory that cannot be written. Nothing is acknowledged then, and
-//! what was acknowledged before is there afterwards.
-//!
-//! The first two are ordered from the kernel, for a process that writes: whatever an engine calls a sync, it must come down to a
-//! call that reaches the disk, and one whose call fails acknowledges nothing (J-1, J-9).
+//! Refusals of the machine: a failed sync, a full disk, a directory without write access. Nothing is acknowledged then, and acknowledged
+//! frames remain. The first two are injected by the kernel: whatever an engine calls a sync must reach a system call, and its failure
+//! must count.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -26,7 +24,7 @@ const STORE: &str = "SUBTEND_TEST_REFUSED_STORE";
 const ENGINE: &str = "SUBTEND_TEST_REFUSED_ENGINE";
 const ORDER: &str = "SUBTEND_TEST_REFUSED_ORDER";
 
-/// Batches that are acknowledged before the kernel refuses, and those tried after.
+/// Batches before the refusal, and attempts after it.
 const BEFORE: u128 = 5;
 const AFTER: u128 = 5;
 
@@ -46,7 +44,7 @@ mod calls {
 const EIO: u32 = 5;
 const ENOSPC: u32 = 28;
 
-/// From here on, the calls fail for every file but the standard ones.
+/// Fails these calls from here on, except for the standard files.
 fn refuse(calls: &[i64], error: u32) {
     let files = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Gt, 2).unwrap();
     let rule = SeccompRule::new(vec![files]).unwrap();
@@ -56,7 +54,7 @@ fn refuse(calls: &[i64], error: u32) {
     apply_filter_all_threads(&BpfProgram::try_from(filter).unwrap()).unwrap();
 }
 
-/// Not a test of its own: the process that the cases below start.
+/// Child process of the cases below, not a test.
 #[test]
 fn writes_until_it_is_refused() {
     let Some(store) = std::env::var_os(STORE) else { return };
@@ -90,7 +88,7 @@ fn writes_until_it_is_refused() {
         }
         let mut birth = born(&mut Teller::new(id(n)), None, n == 1);
         if n == BEFORE + 1 && sort == "blobs alone are synced" {
-            // Larger than any engine takes, so that it goes into a blob.
+            // Larger than any engine takes, so that it becomes a blob.
             let text = format!("\"{}\"", "be brief ".repeat(200_000));
             birth.changes.defs.push((Hash::of(text.as_bytes()), text.into()));
         }
@@ -103,11 +101,11 @@ fn writes_until_it_is_refused() {
             Err(error) => println!("\nnot taken {n}: {error}"),
         }
     }
-    // No close: what is not acknowledged is nobody's.
+    // Without a close.
     std::process::exit(0);
 }
 
-/// What the process says, line by line.
+/// Returns the output lines of the process.
 fn told(command: &mut Command) -> Vec<String> {
     let output = command
         .args(["--exact", "refusals::writes_until_it_is_refused", "--nocapture"])
@@ -124,7 +122,7 @@ fn ordered(kind: Kind, store: &Path, order: &str) -> Vec<String> {
     told(command.env(STORE, store).env(ENGINE, kind.name()).env(ORDER, order))
 }
 
-/// The process was refused with the batch after the fifth, and all that it acknowledged is there.
+/// The batch after the fifth is refused, and all acknowledged ones remain.
 fn refused_once_and_for_all(kind: Kind, order: &str, room: &str, why: &str) {
     let dir = tempfile::tempdir().unwrap();
     let told = ordered(kind, dir.path(), order);
@@ -154,7 +152,7 @@ async fn a_full_disk_acknowledges_nothing(kind: Kind) {
     refused_once_and_for_all(kind, "as it is, full disk", ", for want of room", "No space left on device");
 }
 
-/// The control of the two above, and of what is counted: an engine without its sync goes on as if nothing were.
+/// Negative control: an engine without its sync continues.
 async fn an_engine_without_its_sync_is_noticed(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let told = ordered(kind, dir.path(), "unsynced, no sync");
@@ -166,7 +164,7 @@ async fn an_engine_without_its_sync_is_noticed(kind: Kind) {
     assert_eq!(journal.info().syncs, 0);
 }
 
-/// A blob is synced by itself, before the row that names it: here nothing else is.
+/// A blob is synced before the row that names it: here nothing else is synced.
 async fn a_blob_whose_sync_fails_is_not_named(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let told = ordered(kind, dir.path(), "blobs alone are synced, no sync");
@@ -175,7 +173,7 @@ async fn a_blob_whose_sync_fails_is_not_named(kind: Kind) {
     assert!(refused.starts_with("poisoned 6: ") && refused.contains("write a blob: Input/output error"), "{refused}");
 }
 
-/// A process without rights: as `nobody` where the tests are root's, which no permission binds.
+/// Runs without rights, as user `nobody` where the tests run as root.
 fn unprivileged(kind: Kind, exe: &Path, store: &Path, order: &str) -> Vec<String> {
     let mut command = Command::new(exe);
     if std::fs::metadata("/proc/self").unwrap().uid() == 0 {
@@ -188,9 +186,9 @@ async fn a_directory_that_cannot_be_written_is_refused_in_words(kind: Kind) {
     let dir = tempfile::tempdir().unwrap();
     let mode = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     mode(dir.path(), 0o755);
-    // Whoever has no rights may not reach the directory of the build either.
+    // This user may not reach the build directory.
     let exe = dir.path().join("tests");
-    // Another process copies it: a fork of another test could still have the copy open for writing ("text file busy").
+    // A separate process copies it: a fork of another test could hold the copy open for writing ("text file busy").
     assert!(Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&exe).status().unwrap().success());
 
     let (empty, full, inner) = (dir.path().join("empty"), dir.path().join("full"), dir.path().join("inner"));
@@ -201,7 +199,7 @@ async fn a_directory_that_cannot_be_written_is_refused_in_words(kind: Kind) {
         journal.append(one(born(&mut Teller::new(id(1)), None, true))).unwrap();
         journal.close().await.unwrap();
     }
-    // Here the lock can be taken, and it is the engine that fails.
+    // The lock succeeds and the engine fails.
     mode(&inner, 0o777);
     for file in ["LOCK", "WATERMARK"] {
         mode(&inner.join(file), 0o666);
@@ -212,10 +210,10 @@ async fn a_directory_that_cannot_be_written_is_refused_in_words(kind: Kind) {
         let refused = told[0].starts_with(&format!("no store: {words}"));
         assert!(refused && told[0].contains("Permission denied"), "{}", told[0]);
     }
-    // Whoever only reads needs no such right, but that to read.
+    // Reading needs read access only.
     assert!(Command::new("chmod").args(["-R", "a+rX"]).arg(&full).status().unwrap().success());
     assert_eq!(unprivileged(kind, &exe, &full, "to be read, no sync"), ["no store: read up to 1"]);
-    // Nothing was done to the store.
+    // The store is unchanged.
     assert_eq!(kind.open(&inner).records(id(1)).unwrap().len(), 3);
 }
 

@@ -1,4 +1,4 @@
-//! A story of a run that failed and was rolled back. As [`crate::kinds`]: what is written of it stays as it is.
+//! Story of a run that failed and was rolled back. Its fixture never changes; see [`crate::kinds`].
 
 use std::path::PathBuf;
 

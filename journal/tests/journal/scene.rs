@@ -1,4 +1,4 @@
-//! A small tree whose journal is legal: a root asks a child, the child answers, the root hears of it.
+//! Small legal tree: a root starts a child, the child answers, the root receives its notice.
 
 use std::sync::Arc;
 
@@ -19,12 +19,12 @@ pub(crate) fn id(n: u128) -> SessionId {
     SessionId(Uuid::from_u128(n))
 }
 
-/// A record from its JSON, so that a field that is added with a default changes no test.
+/// From JSON, so that a new field with a default changes no test.
 pub(crate) fn record(json: Value) -> Record {
     serde_json::from_value(json).unwrap()
 }
 
-/// One session as its activation writes it.
+/// Session as its activation writes it.
 #[derive(Clone, Debug)]
 pub(crate) struct Teller {
     pub(crate) id: SessionId,
@@ -46,7 +46,7 @@ impl Teller {
         Stamp { epoch: self.epoch, starts: 0, opened_lsn: self.opened_lsn, created_ms: AT_MS, updated_ms: AT_MS }
     }
 
-    /// The next frame, with its rows.
+    /// Returns the next frame with its rows.
     pub(crate) fn tell(&mut self, records: Vec<Record>) -> Frame {
         let first_seq = Seq(self.records.len() as u64 + 1);
         let changes = if self.records.is_empty() {
@@ -60,7 +60,7 @@ impl Teller {
         Frame { session: self.id, first_seq, epoch: self.epoch, at_ms: AT_MS, records, changes }
     }
 
-    /// A frame without records, as an activation writes before its first effect.
+    /// Returns a frame without records, as an activation writes it before its first effect.
     pub(crate) fn rows(&self) -> Frame {
         let row = index::inflight(&self.state(), self.opened_lsn, self.epoch, 1);
         let inflight = row.map_or(InflightChange::Keep, |row| InflightChange::Put(Box::new(row)));
@@ -74,7 +74,7 @@ pub(crate) fn one(frame: Frame) -> Batch {
     Batch { frames: vec![frame] }
 }
 
-/// The birth of a session with one open run: of a root, or of a child by call 1.0 of `parent`.
+/// Birth of a session with one open run: of a root, or of a child by call 1.0 of `parent`.
 pub(crate) fn birth(id: SessionId, parent: Option<SessionId>) -> Vec<Record> {
     let authority: Authority = serde_json::from_str("[]").unwrap();
     let call = json!({"turn": 1, "ix": 0});
@@ -105,7 +105,7 @@ pub(crate) fn birth(id: SessionId, parent: Option<SessionId>) -> Vec<Record> {
     vec![created, accepted, opened]
 }
 
-/// The birth's frame with the bodies that it brings.
+/// The birth's frame, with bodies where `defines`.
 pub(crate) fn born(teller: &mut Teller, parent: Option<SessionId>, defines: bool) -> Frame {
     let mut frame = teller.tell(birth(teller.id, parent));
     if defines && let Some(Record::SessionCreated(created)) = frame.records.first() {
@@ -114,7 +114,7 @@ pub(crate) fn born(teller: &mut Teller, parent: Option<SessionId>, defines: bool
     frame
 }
 
-/// The run starts and asks its model.
+/// The run starts and calls its model.
 pub(crate) fn start(id: SessionId) -> Vec<Record> {
     vec![
         record(json!({"run_started": {"run": 1, "slot": false}})),
@@ -130,13 +130,12 @@ fn answered(text: Option<&str>, calls: Value) -> Record {
     }}))
 }
 
-/// The root and its child after the whole story.
 pub(crate) struct Family {
     pub(crate) root: Teller,
     pub(crate) child: Teller,
 }
 
-/// Appends the story up to the child's end; the notice stands in the outbox. Two sessions from `n` on.
+/// Appends the story of two sessions from `n` on, up to the child's end; the notice is in the outbox.
 pub(crate) fn family(journal: &Journal, n: u128, defines: bool) -> Family {
     let (mut root, mut child) = (Teller::new(id(n)), Teller::new(id(n + 1)));
     let frame = born(&mut root, None, defines);
@@ -167,7 +166,7 @@ pub(crate) fn family(journal: &Journal, n: u128, defines: bool) -> Family {
 }
 
 impl Family {
-    /// The root's next frame: it takes the notice of its child.
+    /// The root's next frame, which takes the notice.
     pub(crate) fn taken(&mut self) -> Frame {
         let taken = record(json!({"notice_taken": {
             "items": [{

@@ -1,4 +1,4 @@
-//! A verification that tells what does not hold: each thing that the hub could get wrong, done wrong.
+//! Verification: each possible error of the hub is reported.
 
 use subtend_journal::memory::Memory;
 use subtend_journal::{Frame, Journal, Options};
@@ -15,7 +15,7 @@ fn problems(journal: &Journal) -> Vec<String> {
     journal.verify(&mut |_| {}).unwrap().problems.iter().map(ToString::to_string).collect()
 }
 
-/// The one problem of a story whose last frame was spoiled.
+/// Returns the one problem of a story with an altered last frame.
 fn spoiled(spoil: impl FnOnce(&Family, &mut Frame)) -> String {
     let journal = journal();
     let mut family = family(&journal, 10, true);
@@ -48,7 +48,7 @@ fn a_row_that_was_not_made_is_told() {
     journal.append(one(ended)).unwrap();
     let found = problems(&journal);
     assert_eq!(found.len(), 2, "{found:#?}");
-    assert!(found[0].ends_with(&format!("it stands below {}, and `kid` does not name it", id(10))), "{}", found[0]);
+    assert!(found[0].ends_with(&format!("it is below {}, and `kid` does not name it", id(10))), "{}", found[0]);
     assert!(found[1].contains("`outbox` lacks"), "{}", found[1]);
 }
 
@@ -85,7 +85,7 @@ fn a_body_under_another_name_is_told() {
 }
 
 #[test]
-fn records_that_are_no_story_are_told_and_the_others_are_still_looked_at() {
+fn illegal_records_are_reported_and_the_rest_is_checked() {
     let journal = journal();
     let mut bad = Teller::new(id(1));
     journal.append(one(born(&mut bad, None, true))).unwrap();

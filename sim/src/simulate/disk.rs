@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use subtend_journal::compact::{self, Compacted};
-use subtend_journal::engine::{Engine, Go, Group, Kept, Payload, Result};
+use subtend_journal::engine::{Engine, Go, Group, Payload, Result, StoredFrame};
 use subtend_journal::error::EngineError;
 use subtend_journal::memory::Memory;
 use subtend_session::ids::{Hash, Lsn, Seq, SessionId, Text};
@@ -162,11 +162,11 @@ impl Engine for Disk {
         self.memory().last_lsn()
     }
 
-    fn frame(&self, lsn: Lsn) -> Result<Option<Kept>> {
+    fn frame(&self, lsn: Lsn) -> Result<Option<StoredFrame>> {
         self.memory().frame(lsn)
     }
 
-    fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, Kept) -> Go) -> Result<()> {
+    fn frames(&self, from: Lsn, visit: &mut dyn FnMut(Lsn, StoredFrame) -> Go) -> Result<()> {
         self.memory().frames(from, visit)
     }
 

@@ -1,4 +1,4 @@
-//! A private copy of an engine's directory, for one that writes into whatever it opens: it may, and the store stays as it is.
+//! Temporary copy of an engine's directory, for an engine that writes to every directory that it opens.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -11,18 +11,18 @@ const PREFIX: &str = "subtend-read-";
 const LOCK: &str = "LOCK";
 const STORE: &str = "store";
 const CHUNK: usize = 1 << 20;
-/// Copies of one process at a time; beyond it something is wrong.
+/// Most copies of one process at a time; more indicates a bug.
 const MOST: u32 = 10_000;
 
-/// The copy; it goes when it is dropped. One that a killed process has left goes with the next that is made.
+/// The copy; its drop removes it. The next copy removes those of killed processes.
 #[derive(Debug)]
-pub(crate) struct Private {
+pub(crate) struct TempCopy {
     dir: PathBuf,
-    /// Says that somebody has the copy.
+    /// Marks the copy as used.
     _lock: File,
 }
 
-impl Drop for Private {
+impl Drop for TempCopy {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.dir) {
             tracing::warn!(%error, dir = %self.dir.display(), "a copy of a store cannot be removed");
@@ -30,7 +30,7 @@ impl Drop for Private {
     }
 }
 
-impl Private {
+impl TempCopy {
     /// Copies the directory `of` into the directory for temporary files.
     pub(crate) fn of(of: &Path, progress: &mut dyn FnMut(Copied)) -> Result<Self, OpenError> {
         let io = |what, path: &Path| {
@@ -56,13 +56,12 @@ impl Private {
         Ok(copy)
     }
 
-    /// Where the copy is.
     pub(crate) fn path(&self) -> PathBuf {
         self.dir.join(STORE)
     }
 }
 
-/// A file or an empty directory below the one that is copied.
+/// File or empty directory to copy.
 struct Found {
     path: PathBuf,
     len: u64,
@@ -102,7 +101,7 @@ impl Work<'_> {
         self.copy(from, to)
     }
 
-    /// Copies a file; what is zero in it takes no room, since engines allot much of it beforehand.
+    /// Copies a file sparsely: engines preallocate zeros.
     fn copy(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         const ZEROS: &[u8] = &[0; CHUNK];
         let (mut from, mut to) = (File::open(from)?, File::create_new(to)?);
@@ -123,7 +122,7 @@ impl Work<'_> {
     }
 }
 
-/// A new directory that nobody else may read.
+/// Creates a directory for the owner alone.
 fn fresh(temporary: &Path) -> io::Result<PathBuf> {
     let mut builder = fs::DirBuilder::new();
     #[cfg(unix)]
@@ -135,16 +134,16 @@ fn fresh(temporary: &Path) -> io::Result<PathBuf> {
             made => return made.map(|()| dir),
         }
     }
-    Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{MOST} copies of this process are there")))
+    Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{MOST} copies of this process exist")))
 }
 
-/// Removes copies whose processes are gone, as far as it may.
+/// Removes copies of ended processes, as far as permitted.
 fn sweep(temporary: &Path) {
     let Ok(entries) = fs::read_dir(temporary) else { return };
     for entry in entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)) {
         let Ok(lock) = File::open(entry.path().join(LOCK)) else { continue };
         if lock.try_lock().is_ok() {
-            // Whatever stays of another user's is not ours to remove.
+            // Copies of other users remain.
             drop(fs::remove_dir_all(entry.path()));
         }
     }
@@ -165,7 +164,7 @@ mod tests {
             fs::write(of.join(name), bytes).unwrap();
         }
         let mut told = Vec::new();
-        let copy = Private::of(&of, &mut |copied| told.push(copied)).unwrap();
+        let copy = TempCopy::of(&of, &mut |copied| told.push(copied)).unwrap();
         let path = copy.path();
         assert!(fs::read(path.join("long")).unwrap() == long && path.join("deep/empty").is_dir());
         assert_eq!(
