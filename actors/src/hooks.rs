@@ -17,7 +17,8 @@ use subtend_session::record::Lane;
 
 use crate::values::panic::panic_text;
 
-pub(crate) mod message;
+mod message;
+mod subagent;
 pub(crate) mod tool;
 
 /// What a host does at the points where the course of a session can be changed. Each is a no-op until it is written.

@@ -2,5 +2,4 @@
 
 pub mod boot;
 pub(crate) mod rows;
-pub(crate) mod takeover;
 pub(crate) mod unreadable;

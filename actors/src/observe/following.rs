@@ -11,8 +11,7 @@ use subtend_journal::{ReadError, Stored};
 use subtend_session::ids::{Seq, SessionId};
 use subtend_session::record::Record;
 
-use crate::life::Life;
-use crate::log::Log;
+use crate::hub::Hub;
 use crate::observe::event::subscription::{Scope, Subscription};
 use crate::observe::event::{Event, Next, QueueEvents, What};
 use crate::observe::polling::Polled;
@@ -54,8 +53,7 @@ pub struct Events {
 }
 
 struct Reader {
-    log: Arc<Log>,
-    life: Arc<Life>,
+    hub: Arc<Hub>,
     session: SessionId,
     root: SessionId,
     /// The record that comes next.
@@ -80,12 +78,11 @@ impl std::fmt::Debug for Events {
 }
 
 impl Events {
-    pub(crate) fn new(log: Arc<Log>, life: Arc<Life>, session: SessionId, root: SessionId, from: Seq) -> Self {
+    pub(crate) fn new(hub: Arc<Hub>, session: SessionId, root: SessionId, from: Seq) -> Self {
         // Before the journal is read: what is appended from here on comes live, what was before is read.
-        let live = log.events.subscribe(Scope::Session(session));
+        let live = hub.events.subscribe(Scope::Session(session));
         let reader = Reader {
-            log,
-            life,
+            hub,
             session,
             root,
             next: from.max(Seq(1)),
@@ -154,11 +151,11 @@ impl Reader {
                 }
                 Some(Next::Missed(_)) => {
                     // Attached anew, so that a text whose pieces were missed comes whole.
-                    self.live = self.log.events.subscribe(Scope::Session(self.session));
+                    self.live = self.hub.events.subscribe(Scope::Session(self.session));
                     self.behind = true;
                 }
                 None => {
-                    return match self.log.journal.poisoned() {
+                    return match self.hub.journal.poisoned() {
                         Some(poison) => Err(EventsError::Stopped(Stopped::Poisoned(poison.to_string()))),
                         None => Ok(None),
                     };
@@ -170,7 +167,7 @@ impl Reader {
     /// Reads a page. After the last one the reader is no longer behind: what comes after it comes live.
     async fn read(&mut self) -> Result<(), EventsError> {
         // A record that was appended before this reader attached, and is not durable yet, comes by no other way.
-        let settled = self.log.journal.settled().await;
+        let settled = self.hub.journal.settled().await;
         settled.map_err(|poison| EventsError::Stopped(Stopped::Poisoned(poison.to_string())))?;
         if !self.primed {
             self.prime()?;
@@ -182,8 +179,8 @@ impl Reader {
     }
 
     fn page(&self, from: Seq) -> Result<Vec<Stored>, EventsError> {
-        self.log.journal.records_from(self.session, from, PAGE).map_err(|error| match error {
-            ReadError::Closed => EventsError::Stopped(self.life.stopped()),
+        self.hub.journal.records_from(self.session, from, PAGE).map_err(|error| match error {
+            ReadError::Closed => EventsError::Stopped(self.hub.stopped()),
             error @ (ReadError::NoSuchSession(_)
             | ReadError::Damaged { .. }
             | ReadError::Newer { .. }

@@ -235,9 +235,14 @@ impl Assigned {
     }
 }
 
+/// Key of the prompt of a task that has an id of the caller's choice.
+const FIRST: &str = "prompt";
+
 impl Runtime {
     /// Starts a task of the host that no session owns (R1): `options` names its agent, which may be one that only agents start, its
     /// description (`title`) and its metadata. [`SessionHandle::detach`](crate::SessionHandle::detach) starts one below a session.
+    ///
+    /// With an [id](OpenOptions::id) of the caller's choice, a task that was started with it is not started again.
     ///
     /// The task waits for a slot, as every task does; its time limit (`run_ms`) counts from its start.
     ///
@@ -265,9 +270,13 @@ impl Runtime {
         options: impl Into<OpenOptions>,
         prompt: impl Into<Text>,
     ) -> Result<Receipt, PromptError> {
-        let session = self.open_root(options.into(), true)?;
-        let sent = session.input(prompt).by(From::Host, Owner::Detached { by_host: true }).send().await;
-        if sent.is_err() {
+        let options = options.into();
+        let given = options.id;
+        let session = self.open_root(options, true)?;
+        let input = session.input(prompt).by(From::Host, Owner::Detached { by_host: true });
+        // A task with an id of the caller's choice may be started again by a caller that missed the receipt.
+        let sent = if given.is_some() { input.key(FIRST).send().await } else { input.send().await };
+        if sent.is_err() && given.is_none() {
             // Without its prompt it would be pending for good.
             drop(session.delete(false).await);
         }
@@ -286,7 +295,7 @@ impl Runtime {
     /// What is listed is durable; all that was appended before the call is seen.
     pub async fn tasks(&self, filter: TaskFilter) -> Result<Vec<Task>, ReadError> {
         // A journal that failed still says what it has.
-        drop(self.rooms.log.journal.settled().await);
-        Task::list(&self.rooms.log.journal, filter)
+        drop(self.hub.journal.settled().await);
+        Task::list(&self.hub.journal, filter)
     }
 }

@@ -154,7 +154,9 @@ fn failed(journal: &Journal, error: StartError) -> Fail {
         | StartError::NoPrice(_)
         | StartError::NoSuchDefault(_)
         | StartError::ToolOptions(_) => Fail::Usage(error.to_string()),
-        StartError::NoModel | StartError::Workspace(_) | StartError::Unrecordable(_) => Fail::Other(error.to_string()),
+        StartError::NoModel | StartError::Workspace(_) | StartError::Supervisors(_) | StartError::Unrecordable(_) => {
+            Fail::Other(error.to_string())
+        }
     }
 }
 
@@ -174,9 +176,11 @@ pub(crate) fn open(
         | OpenSessionError::NoPrice(_)
         | OpenSessionError::Limits(_)
         | OpenSessionError::Title(_) => Fail::Usage(error.to_string()),
-        OpenSessionError::Stopped | OpenSessionError::Unrecordable(_) | OpenSessionError::Journal(_) => {
-            Fail::Other(error.to_string())
-        }
+        OpenSessionError::Stopped
+        | OpenSessionError::Deleted(_)
+        | OpenSessionError::Read(_)
+        | OpenSessionError::Unrecordable(_)
+        | OpenSessionError::Journal(_) => Fail::Other(error.to_string()),
     })
 }
 

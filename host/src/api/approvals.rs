@@ -1,0 +1,135 @@
+//! Approvals: calls that wait for a person, and the answer of one.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use subtend_actors::{Approval, Control};
+use subtend_session::ids::{CallId, RunNo, SessionId, TurnNo};
+use subtend_session::record::AskVerdict;
+use utoipa::ToSchema;
+
+use super::{Body, Path};
+use crate::host::Host;
+use crate::problem::Problem;
+
+/// A call that waits for an approval.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Open {
+    #[schema(value_type = String, format = Uuid)]
+    session: SessionId,
+    #[schema(value_type = String, format = Uuid)]
+    root: SessionId,
+    /// Short names from the root down.
+    path: String,
+    /// The run whose call it is.
+    run: u32,
+    /// The call: turn and place, as `3.0`.
+    call: String,
+    tool: String,
+    /// The arguments, byte for byte as the tool would run them.
+    args: String,
+    action: String,
+    resource: String,
+    /// The plan that is proposed, where that is what is asked.
+    plan: Option<String>,
+    /// Names what is shown here: an answer carries it, so that it approves nothing else.
+    digest: String,
+}
+
+impl Open {
+    fn of(approval: &Approval, run: RunNo) -> Self {
+        Self {
+            session: approval.session,
+            root: approval.root,
+            path: approval.path.clone(),
+            run: run.0,
+            call: approval.call.to_string(),
+            tool: approval.tool.to_string(),
+            args: approval.args.to_string(),
+            action: approval.action.to_string(),
+            resource: approval.resource.to_string(),
+            plan: approval.plan.as_ref().map(ToString::to_string),
+            digest: digest(approval, run),
+        }
+    }
+}
+
+/// Returns what names an approval as it is shown: its run, call, tool, arguments, action and resource.
+fn digest(of: &Approval, run: RunNo) -> String {
+    let mut hasher = blake3::Hasher::new_derive_key("subtend host: digest of an approval");
+    let (session, run, call) = (of.session.to_string(), run.to_string(), of.call.to_string());
+    for part in [&*session, &run, &call, &of.tool, &of.args, &of.action, &of.resource] {
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part.as_bytes());
+    }
+    hasher.finalize().to_hex().as_str().get(..32).unwrap_or_default().to_owned()
+}
+
+/// Pairs open approvals with their runs, oldest first.
+async fn open(host: &Host) -> Result<Vec<(Approval, RunNo)>, Problem> {
+    let mut open = Vec::new();
+    for approval in host.runtime().approvals().await? {
+        if let Some(row) = host.runtime().journal().inflight_of(approval.session)? {
+            open.push((approval, row.run));
+        }
+    }
+    Ok(open)
+}
+
+/// Lists calls that wait for an approval, oldest first.
+#[utoipa::path(get, path = "/v1/approvals", tag = "approvals", operation_id = "list_approvals",
+    responses((status = 200, body = Vec<Open>)))]
+pub(super) async fn list(State(host): State<Host>) -> Result<Json<Vec<Open>>, Problem> {
+    Ok(Json(open(&host).await?.iter().map(|(approval, run)| Open::of(approval, *run)).collect()))
+}
+
+/// The answer to an approval.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Answer {
+    /// `allow`, `always` (for the same in that session), or `deny`.
+    #[schema(value_type = String)]
+    verdict: AskVerdict,
+    /// The digest of what was shown.
+    digest: String,
+}
+
+/// Answers an approval. It counts once, and for what was shown alone.
+#[utoipa::path(post, path = "/v1/approvals/{session}/{call}", tag = "approvals", operation_id = "answer_approval",
+    request_body = Answer,
+    params(("session" = String, Path, description = "The session"), ("call" = String, Path, description = "The call, as `3.0`")),
+    responses((status = 204), (status = 404, body = Problem),
+        (status = 409, body = Problem, description = "It is answered or over, or it is not what was shown")))]
+pub(super) async fn answer(
+    State(host): State<Host>,
+    Path((session, call)): Path<(String, String)>,
+    Body(answer): Body<Answer>,
+) -> Result<StatusCode, Problem> {
+    let handle = host.session(&session).await?;
+    let call = call_of(&call)?;
+    let closed = || {
+        let detail = format!("call {call} of session {} does not wait for an approval (any more)", handle.id());
+        Problem::conflict("approval_closed", detail)
+    };
+    let open = open(&host).await?;
+    let asked = open.iter().find(|(approval, _)| approval.session == handle.id() && approval.call == call);
+    let (approval, run) = asked.ok_or_else(closed)?;
+    if digest(approval, *run) != answer.digest {
+        let detail = format!("call {call} is not what was shown: read it again and answer with its digest");
+        return Err(Problem::conflict("approval_changed", detail));
+    }
+    match host.runtime().answer(handle.id(), call, answer.verdict).await? {
+        Control::Done(_) => Ok(StatusCode::NO_CONTENT),
+        Control::AlreadyEnded(_) | Control::NotFound => Err(closed()),
+    }
+}
+
+/// Reads a call as it is shown: turn and place.
+fn call_of(word: &str) -> Result<CallId, Problem> {
+    let read = || {
+        let (turn, ix) = word.split_once('.')?;
+        Some(CallId { turn: TurnNo(turn.parse().ok()?), ix: ix.parse().ok()? })
+    };
+    read().ok_or_else(|| Problem::malformed(format!("call {word:?}: give turn and place, such as 3.0")))
+}

@@ -1,0 +1,65 @@
+//! Export of a tree as lines of JSON.
+
+use std::io::{Error, ErrorKind, Write};
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use subtend_journal::Scope;
+use tokio::sync::mpsc::{Sender, channel};
+
+use super::Path;
+use crate::host::Host;
+use crate::problem::Problem;
+
+/// Bytes of a piece.
+const PIECE: usize = 64 << 10;
+/// Pieces that wait for a slow client.
+const PIECES: usize = 4;
+
+/// Writes pieces to a response; blocks while the client is slow.
+struct Pieces {
+    piece: Vec<u8>,
+    to: Sender<Result<Bytes, Error>>,
+}
+
+impl Write for Pieces {
+    fn write(&mut self, bytes: &[u8]) -> Result<usize, Error> {
+        self.piece.extend_from_slice(bytes);
+        if self.piece.len() >= PIECE {
+            self.flush()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        if self.piece.is_empty() {
+            return Ok(());
+        }
+        let piece = Bytes::from(std::mem::take(&mut self.piece));
+        self.to.blocking_send(Ok(piece)).map_err(|_| Error::from(ErrorKind::BrokenPipe))
+    }
+}
+
+/// Exports a session with all below it, as lines of JSON that `subtend import` reads. An error in the middle ends the
+/// connection before the last line, which such a file must have.
+#[utoipa::path(get, path = "/v1/sessions/{id}/export", tag = "sessions", operation_id = "export_session",
+    params(("id" = String, Path, description = "The session")),
+    responses((status = 200, body = String, content_type = "application/x-ndjson"), (status = 404, body = Problem)))]
+pub(super) async fn get(State(host): State<Host>, Path(id): Path<String>) -> Result<Response, Problem> {
+    let handle = host.session(&id).await?;
+    let journal = host.runtime().journal().clone();
+    let (to, from) = channel(PIECES);
+    tokio::task::spawn_blocking(move || {
+        let mut out = Pieces { piece: Vec::with_capacity(PIECE), to };
+        let done = journal.export(Scope::Tree(handle.id()), &mut out, &mut |_| {});
+        if let Err(error) = done.map_err(Error::other).and_then(|_| out.flush()) {
+            // A client that left hears nothing; any other sees the connection end early.
+            drop(out.to.blocking_send(Err(error)));
+        }
+    });
+    let pieces = stream::unfold(from, async |mut from| from.recv().await.map(|piece| (piece, from)));
+    Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(pieces)).into_response())
+}

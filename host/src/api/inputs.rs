@@ -1,0 +1,187 @@
+//! Inputs: what is sent to a session, and what becomes of it.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use subtend_actors::{Receipt, SessionHandle};
+use subtend_session::ids::{InputId, SessionId};
+use subtend_session::record::{Lane, Record};
+use utoipa::ToSchema;
+
+use super::waiting::Waiting;
+use super::{Body, Key, Path, Query, sessions};
+use crate::host::Host;
+use crate::problem::Problem;
+
+/// An input, before it is sent.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Draft {
+    text: String,
+    /// `send` waits for the next rest point, `steer` enters at the next turn boundary.
+    #[serde(default = "send_lane")]
+    #[schema(value_type = String, default = "send")]
+    lane: Lane,
+    /// Another agent that answers from here on.
+    agent: Option<String>,
+    /// Turns that the run may take which the input opens.
+    turns: Option<u32>,
+    /// What the client attaches; no model sees it.
+    metadata: Option<Map<String, Value>>,
+    /// JSON schema that the answer is asked to keep.
+    #[schema(value_type = Option<Object>)]
+    format: Option<Value>,
+}
+
+fn send_lane() -> Lane {
+    Lane::Send
+}
+
+/// The receipt of an input: it is durable.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(super) struct Accepted {
+    #[schema(value_type = String, format = Uuid)]
+    session: SessionId,
+    #[schema(value_type = String, format = Uuid)]
+    input: InputId,
+    /// The run that takes it.
+    run: u32,
+    /// Whether it had been accepted before, by its key.
+    again: bool,
+}
+
+impl From<&Receipt> for Accepted {
+    fn from(of: &Receipt) -> Self {
+        Self { session: of.session().id(), input: of.input, run: of.run.0, again: of.again }
+    }
+}
+
+impl Draft {
+    /// Refuses what no session would take, before anything is opened for it.
+    ///
+    /// # Errors
+    /// [`Problem`] `invalid_input`.
+    pub(super) fn check(&self) -> Result<(), Problem> {
+        match self.turns {
+            Some(0) => {
+                Err(Problem::invalid("invalid_input", "turns: 0 allows nothing; give 1 or more, or leave it out"))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Sends it to `handle`.
+    ///
+    /// # Errors
+    /// [`Problem`]; `idempotency_key_reused` where the key named another input.
+    pub(super) async fn send(
+        self,
+        host: &Host,
+        handle: &SessionHandle,
+        key: Option<String>,
+    ) -> Result<Accepted, Problem> {
+        let text = self.text.clone();
+        let mut input = handle.input(self.text);
+        if let Some(key) = &key {
+            input = input.key(key.clone());
+        }
+        if let Some(agent) = self.agent {
+            input = input.agent(agent);
+        }
+        if let Some(turns) = self.turns {
+            input = input.turns(turns);
+        }
+        if let Some(metadata) = self.metadata {
+            input = input.metadata(&Value::from(metadata));
+        }
+        if let Some(format) = &self.format {
+            input = input.format(format);
+        }
+        let receipt = match self.lane {
+            Lane::Send => input.send().await?,
+            Lane::Steer => input.steer().await?,
+        };
+        if let Some(key) = key.filter(|_| receipt.again) {
+            same_text(host, &receipt, &text, &key)?;
+        }
+        Ok(Accepted::from(&receipt))
+    }
+}
+
+/// Refuses a key that named an input of another text. A host whose hooks change texts before they are recorded compares those.
+fn same_text(host: &Host, receipt: &Receipt, text: &str, key: &str) -> Result<(), Problem> {
+    let records = host.runtime().journal().records(receipt.session().id())?;
+    let accepted = records.iter().find_map(|stored| {
+        let Record::InputAccepted(accepted) = &stored.record else { return None };
+        (accepted.id == receipt.input).then_some(&*accepted.text)
+    });
+    match accepted {
+        Some(accepted) if accepted != text => Err(sessions::reused(key)),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Sends an input. The answer comes when it is durable. With an `Idempotency-Key` it is accepted once, however often it is sent.
+#[utoipa::path(post, path = "/v1/sessions/{id}/inputs", tag = "inputs", operation_id = "send_input", request_body = Draft,
+    params(("id" = String, Path, description = "The session"),
+        ("Idempotency-Key" = Option<String>, Header, description = "Names the command: sent again, it has no second effect")),
+    responses((status = 202, body = Accepted), (status = 404, body = Problem), (status = 409, body = Problem),
+        (status = 422, body = Problem), (status = 429, body = Problem)))]
+pub(super) async fn send(
+    State(host): State<Host>,
+    Path(id): Path<String>,
+    Key(key): Key,
+    Body(draft): Body<Draft>,
+) -> Result<Response, Problem> {
+    draft.check()?;
+    let handle = host.session(&id).await?;
+    let accepted = draft.send(&host, &handle, key).await?;
+    let place = format!("/v1/sessions/{}/inputs/{}", accepted.session, accepted.input);
+    let mut response = (StatusCode::ACCEPTED, Json(accepted)).into_response();
+    if let Ok(place) = HeaderValue::try_from(place) {
+        response.headers_mut().insert(header::LOCATION, place);
+    }
+    Ok(response)
+}
+
+/// What became of an input.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Answer {
+    #[schema(value_type = String, format = Uuid)]
+    input: InputId,
+    /// Whether a turn answered it.
+    answered: bool,
+    /// The text of that answer.
+    text: Option<String>,
+    /// The run that took it, or that is to take it.
+    run: u32,
+    /// The turn that answered it.
+    turn: Option<u32>,
+}
+
+/// Returns the answer that took an input; with `wait` once it exists.
+#[utoipa::path(get, path = "/v1/sessions/{id}/inputs/{input}", tag = "inputs", operation_id = "get_answer",
+    params(("id" = String, Path, description = "The session"), ("input" = String, Path, description = "The input"), Waiting),
+    responses((status = 200, body = Answer), (status = 404, body = Problem),
+        (status = 409, body = Problem, description = "Its run ended without an answer, or the input was removed")))]
+pub(super) async fn answer(
+    State(host): State<Host>,
+    Path((id, input)): Path<(String, String)>,
+    Query(waiting): Query<Waiting>,
+) -> Result<Json<Answer>, Problem> {
+    let handle = host.session(&id).await?;
+    let input: InputId =
+        input.parse().map_err(|_| Problem::malformed(format!("input {input:?}: give its id, a UUID")))?;
+    let receipt = handle.receipt(input).await?;
+    let run = receipt.run.0;
+    Ok(Json(match waiting.until(receipt.answer()).await {
+        None => Answer { input, answered: false, text: None, run, turn: None },
+        Some(answered) => {
+            let of = answered?;
+            Answer { input, answered: true, text: Some(of.text.to_string()), run: of.run.0, turn: Some(of.turn.0) }
+        }
+    }))
+}

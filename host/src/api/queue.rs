@@ -1,0 +1,82 @@
+//! The queue of a session: inputs that no run has taken.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::Serialize;
+use subtend_actors::{QueueEntry, QueueKind};
+use subtend_session::ids::{InputId, Seq};
+use subtend_session::record::Lane;
+use utoipa::ToSchema;
+
+use super::Path;
+use crate::host::Host;
+use crate::problem::Problem;
+
+/// A queued input.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Entry {
+    #[schema(value_type = String, format = Uuid)]
+    id: InputId,
+    /// `user`, `system`, `agent_result` or `completion`.
+    #[schema(value_type = String)]
+    kind: QueueKind,
+    /// `send` or `steer`.
+    #[schema(value_type = String)]
+    lane: Lane,
+    text: String,
+    /// What the sender attached, as JSON text.
+    metadata: Option<String>,
+    /// Its record.
+    #[schema(value_type = Option<u64>)]
+    seq: Option<Seq>,
+    time_ms: Option<i64>,
+}
+
+impl From<QueueEntry> for Entry {
+    fn from(of: QueueEntry) -> Self {
+        let (text, metadata) = (of.text.to_string(), of.metadata.map(|text| text.to_string()));
+        Self { id: of.id, kind: of.kind, lane: of.lane, text, metadata, seq: of.at, time_ms: of.time_ms }
+    }
+}
+
+/// Lists queued inputs in the order in which they are taken.
+#[utoipa::path(get, path = "/v1/sessions/{id}/queue", tag = "queue", operation_id = "list_queue",
+    params(("id" = String, Path, description = "The session")),
+    responses((status = 200, body = Vec<Entry>), (status = 404, body = Problem)))]
+pub(super) async fn list(State(host): State<Host>, Path(id): Path<String>) -> Result<Json<Vec<Entry>>, Problem> {
+    let entries = host.session(&id).await?.queue().await?;
+    Ok(Json(entries.into_iter().map(Entry::from).collect()))
+}
+
+/// How many inputs were removed.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Removed {
+    removed: u32,
+}
+
+/// Removes all queued inputs of people.
+#[utoipa::path(delete, path = "/v1/sessions/{id}/queue", tag = "queue", operation_id = "clear_queue",
+    params(("id" = String, Path, description = "The session")),
+    responses((status = 200, body = Removed), (status = 404, body = Problem)))]
+pub(super) async fn clear(State(host): State<Host>, Path(id): Path<String>) -> Result<Json<Removed>, Problem> {
+    Ok(Json(Removed { removed: host.session(&id).await?.queue_clear().await? }))
+}
+
+/// Removes one queued input.
+#[utoipa::path(delete, path = "/v1/sessions/{id}/queue/{input}", tag = "queue", operation_id = "remove_input",
+    params(("id" = String, Path, description = "The session"), ("input" = String, Path, description = "The input")),
+    responses((status = 200, body = Removed), (status = 404, body = Problem)))]
+pub(super) async fn remove(
+    State(host): State<Host>,
+    Path((id, input)): Path<(String, String)>,
+) -> Result<Json<Removed>, Problem> {
+    let handle = host.session(&id).await?;
+    let input: InputId =
+        input.parse().map_err(|_| Problem::malformed(format!("input {input:?}: give its id, a UUID")))?;
+    if handle.queue_remove(input).await? {
+        return Ok(Json(Removed { removed: 1 }));
+    }
+    let detail = format!("input {input} is not queued: a run took it, or it was removed");
+    Err(Problem::new(StatusCode::NOT_FOUND, "input_not_found", detail))
+}

@@ -1,0 +1,67 @@
+//! Runs: whether one is over, and how it ended.
+
+use axum::Json;
+use axum::extract::State;
+use serde::Serialize;
+use subtend_session::ids::{RunNo, SessionId};
+use subtend_session::outcome::{Outcome, OutcomeKind};
+use subtend_session::usage::Usage;
+use utoipa::ToSchema;
+
+use super::waiting::Waiting;
+use super::{Path, Query};
+use crate::host::Host;
+use crate::problem::Problem;
+
+/// A run of a session.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Run {
+    #[schema(value_type = String, format = Uuid)]
+    session: SessionId,
+    run: u32,
+    /// Whether it is in flight.
+    in_flight: bool,
+    /// How it ended: `completed`, `failed`, `cancelled`, `interrupted`, `timed_out`, `out_of_turns`, `out_of_budget`, `lost` or
+    /// `restarts_exhausted`.
+    #[schema(value_type = Option<String>)]
+    outcome: Option<OutcomeKind>,
+    /// The same with its cause, in the on-disk format.
+    #[schema(value_type = Option<serde_json::Value>)]
+    cause: Option<Outcome>,
+    /// Its final answer, whole.
+    text: Option<String>,
+    /// Answered turns.
+    turns: Option<u32>,
+    /// What it and all that it owned used.
+    #[schema(value_type = Option<Object>)]
+    usage: Option<Usage>,
+}
+
+/// Returns a run; with `wait` when it is over.
+#[utoipa::path(get, path = "/v1/sessions/{id}/runs/{run}", tag = "runs", operation_id = "get_run",
+    params(("id" = String, Path, description = "The session"), ("run" = u32, Path, description = "Its number, from 1"), Waiting),
+    responses((status = 200, body = Run), (status = 404, body = Problem)))]
+pub(super) async fn get(
+    State(host): State<Host>,
+    Path((id, run)): Path<(String, u32)>,
+    Query(waiting): Query<Waiting>,
+) -> Result<Json<Run>, Problem> {
+    let handle = host.session(&id).await?;
+    let session = handle.id();
+    Ok(Json(match waiting.until(handle.run_ended(RunNo(run))).await {
+        None => Run { session, run, in_flight: true, outcome: None, cause: None, text: None, turns: None, usage: None },
+        Some(ended) => {
+            let ended = ended?;
+            Run {
+                session,
+                run,
+                in_flight: false,
+                outcome: Some(ended.outcome.kind()),
+                cause: Some(ended.outcome),
+                text: ended.text.map(|text| text.to_string()),
+                turns: Some(ended.turns),
+                usage: Some(ended.usage),
+            }
+        }
+    }))
+}

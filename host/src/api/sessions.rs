@@ -1,0 +1,376 @@
+//! Sessions: listing, opening, changing, deleting.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use subtend_actors::{OpenOptions, Runtime};
+use subtend_journal::ReadError;
+use subtend_session::ids::{Seq, SessionId};
+use subtend_session::index::Head;
+use subtend_session::limits::Limits;
+use subtend_session::outcome::OutcomeKind;
+use subtend_session::place::BranchKind;
+use subtend_session::record::{Record, SessionCreated};
+use subtend_session::state::Phase;
+use utoipa::{IntoParams, ToSchema};
+
+use super::inputs::{Accepted, Draft};
+use super::{Body, Key, Path, Query};
+use crate::host::{self, Host};
+use crate::problem::Problem;
+
+/// Rows of a page where a client does not say.
+const PAGE: usize = 50;
+/// Rows of a page at most.
+const MOST: usize = 500;
+
+/// A session.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Session {
+    #[schema(value_type = String, format = Uuid)]
+    id: SessionId,
+    /// Its name among its siblings.
+    short: String,
+    agent: String,
+    title: String,
+    /// The state of its run: `queued`, `working`, `waiting_mid_turn`, `waiting_at_rest`, `held_interrupted`,
+    /// `held_out_of_turns`, `closing`, or `quiet` without a run in flight.
+    #[schema(value_type = String)]
+    state: Phase,
+    /// How its last run ended.
+    #[schema(value_type = Option<String>)]
+    outcome: Option<OutcomeKind>,
+    /// The run in flight.
+    run: Option<u32>,
+    #[schema(value_type = Option<String>, format = Uuid)]
+    parent: Option<SessionId>,
+    #[schema(value_type = String, format = Uuid)]
+    root: SessionId,
+    /// Subagent edges from the root.
+    depth: u32,
+    /// What kind of branch it is, where it is one.
+    #[schema(value_type = Option<String>)]
+    kind: Option<BranchKind>,
+    inspectable: bool,
+    closed: bool,
+    /// The directory that it works in.
+    workspace: Option<String>,
+    /// The model, by the session's name for it.
+    model: Option<String>,
+    /// The last record.
+    last_seq: u64,
+    created_ms: i64,
+    updated_ms: i64,
+}
+
+impl Session {
+    /// Reads the session of a row.
+    pub(super) fn read(runtime: &Runtime, id: SessionId, head: &Head) -> Result<Self, ReadError> {
+        let run = runtime.journal().inflight_of(id)?.map(|row| row.run.0);
+        // A session that cannot be read is listed all the same.
+        let birth = birth(runtime, id).ok().flatten();
+        Ok(Self {
+            id,
+            short: head.short.to_string(),
+            agent: head.agent.to_string(),
+            title: head.title.to_string(),
+            state: head.state,
+            outcome: head.last_outcome,
+            run,
+            parent: head.parent,
+            root: head.root,
+            depth: head.depth,
+            kind: head.kind,
+            inspectable: head.inspectable,
+            closed: head.closed,
+            workspace: birth.as_ref().map(|birth| birth.workspace.to_string()),
+            model: birth.map(|birth| birth.model.to_string()),
+            last_seq: head.last_seq.0,
+            created_ms: head.created_ms,
+            updated_ms: head.updated_ms,
+        })
+    }
+}
+
+/// Reads the first record of a session.
+fn birth(runtime: &Runtime, id: SessionId) -> Result<Option<Box<SessionCreated>>, ReadError> {
+    let births = runtime.journal().records_from(id, Seq(1), 1)?;
+    Ok(births.into_iter().find_map(|stored| {
+        let Record::SessionCreated(created) = stored.record else { return None };
+        Some(created)
+    }))
+}
+
+/// Which sessions are listed.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Filter {
+    /// Also children that trees show.
+    #[serde(default)]
+    all: bool,
+    /// Only those with a run in flight (`true`) or without (`false`).
+    in_flight: Option<bool>,
+    /// Only those whose title or agent contains this.
+    q: Option<String>,
+    /// Only those that work in this directory.
+    workspace: Option<String>,
+    /// Only children of this session, by its id.
+    #[param(value_type = Option<String>)]
+    parent: Option<SessionId>,
+    /// Rows of the page: 50 if not given, 500 at most.
+    limit: Option<usize>,
+    /// `next` of the page before.
+    cursor: Option<String>,
+}
+
+/// A page of sessions, newest first.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Page {
+    items: Vec<Session>,
+    /// The cursor of the next page; absent where this is the last one.
+    next: Option<String>,
+}
+
+impl Filter {
+    fn shows(&self, id: SessionId, head: &Head) -> bool {
+        let own = head.parent.is_none() || head.kind == Some(BranchKind::Human) || head.inspectable;
+        let listed = self.all || self.parent.is_some() || own;
+        let busy = head.state != Phase::Quiet;
+        let words = |q: &String| {
+            let q = q.to_lowercase();
+            let has = |text: &str| text.to_lowercase().contains(&q);
+            has(&head.title) || has(&head.agent) || has(&head.short.0) || id.to_string().starts_with(&q)
+        };
+        !head.deleted
+            && listed
+            && self.in_flight.is_none_or(|wanted| wanted == busy)
+            && self.parent.is_none_or(|parent| head.parent == Some(parent))
+            && self.q.as_ref().is_none_or(words)
+    }
+
+    /// The row that the page comes after.
+    fn after(&self) -> Result<Option<(i64, SessionId)>, Problem> {
+        let Some(cursor) = &self.cursor else { return Ok(None) };
+        let read = || {
+            let (ms, id) = cursor.split_once('.')?;
+            Some((ms.parse().ok()?, id.parse().ok()?))
+        };
+        let bad = || Problem::malformed(format!("cursor {cursor:?}: give `next` of the page before as it is"));
+        read().map(Some).ok_or_else(bad)
+    }
+}
+
+/// Lists sessions, newest first.
+#[utoipa::path(get, path = "/v1/sessions", tag = "sessions", operation_id = "list_sessions", params(Filter),
+    responses((status = 200, body = Page), (status = 400, body = Problem)))]
+pub(super) async fn list(State(host): State<Host>, Query(filter): Query<Filter>) -> Result<Json<Page>, Problem> {
+    let (after, limit) = (filter.after()?, filter.limit.unwrap_or(PAGE).clamp(1, MOST));
+    let heads = host.runtime().journal().heads()?;
+    let mut rows: Vec<_> = heads.into_iter().filter(|(id, head)| filter.shows(*id, head)).collect();
+    let place = |(id, head): &(SessionId, Head)| std::cmp::Reverse((head.created_ms, *id));
+    rows.sort_by_key(place);
+    let after = after.map(std::cmp::Reverse);
+    let rest = rows.iter().filter(|row| after.is_none_or(|after| place(row) > after));
+    let (mut items, mut last, mut next) = (Vec::new(), None, None);
+    for (id, head) in rest {
+        let session = Session::read(host.runtime(), *id, head)?;
+        if filter.workspace.is_some() && filter.workspace != session.workspace {
+            continue;
+        }
+        if items.len() == limit {
+            next = last;
+            break;
+        }
+        last = Some(format!("{}.{id}", head.created_ms));
+        items.push(session);
+    }
+    Ok(Json(Page { items, next }))
+}
+
+/// What a session is opened with.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Open {
+    /// The agent; the host's default if not given.
+    #[serde(default = "default_agent")]
+    #[schema(default = "general")]
+    agent: String,
+    title: Option<String>,
+    /// What the client attaches: a JSON object.
+    metadata: Option<Map<String, Value>>,
+    /// The model, by name; the agent's or the host's if not given.
+    model: Option<String>,
+    /// Limits of the session, all of them; the host's if not given.
+    #[schema(value_type = Option<Object>)]
+    limits: Option<Limits>,
+    /// The first input.
+    input: Option<Draft>,
+}
+
+fn default_agent() -> String {
+    "general".to_owned()
+}
+
+/// An opened session, with the receipt of its first input.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Opened {
+    session: Session,
+    input: Option<Accepted>,
+}
+
+/// Opens a session. With an `Idempotency-Key` a request that is sent again opens nothing and returns the same session.
+#[utoipa::path(post, path = "/v1/sessions", tag = "sessions", operation_id = "open_session", request_body = Open,
+    params(("Idempotency-Key" = Option<String>, Header, description = "Names the command: sent again, it has no second effect")),
+    responses((status = 201, body = Opened), (status = 200, body = Opened, description = "It was opened before, by the same key"),
+        (status = 422, body = Problem), (status = 410, body = Problem)))]
+pub(super) async fn open(State(host): State<Host>, Key(key): Key, Body(open): Body<Open>) -> Result<Response, Problem> {
+    if let Some(draft) = &open.input {
+        draft.check()?;
+    }
+    let options = OpenOptions {
+        id: key.as_deref().map(host::id_of_key),
+        title: open.title.clone().map(Into::into),
+        metadata: open.metadata.as_ref().map(|object| Value::from(object.clone()).to_string().into()),
+        model: open.model.clone().map(Into::into),
+        limits: open.limits,
+        ..OpenOptions::agent(open.agent.clone())
+    };
+    let (handle, new) = host.open(options).await?;
+    let runtime = host.runtime();
+    let birth = birth(runtime, handle.id())?;
+    if !new && birth.is_none_or(|birth| !open_alike(&birth, &open.agent, open.title.as_deref())) {
+        return Err(reused(key.as_deref().unwrap_or_default()));
+    }
+    let input = match open.input {
+        Some(draft) => Some(draft.send(&host, &handle, key).await?),
+        None => None,
+    };
+    let head = runtime.journal().head(handle.id())?.ok_or_else(|| Problem::no_session(&handle.id().to_string()))?;
+    let session = Session::read(runtime, handle.id(), &head)?;
+    let status = if new { StatusCode::CREATED } else { StatusCode::OK };
+    let mut response = (status, Json(Opened { session, input })).into_response();
+    if let Ok(place) = HeaderValue::try_from(format!("/v1/sessions/{}", handle.id())) {
+        response.headers_mut().insert(header::LOCATION, place);
+    }
+    Ok(response)
+}
+
+fn open_alike(birth: &SessionCreated, agent: &str, title: Option<&str>) -> bool {
+    *birth.agent == *agent && birth.title.as_deref() == title
+}
+
+/// A key that named another command before.
+pub(super) fn reused(key: &str) -> Problem {
+    let detail =
+        format!("Idempotency-Key {key:?} was sent with another request before: give each command a key of its own");
+    Problem::invalid("idempotency_key_reused", detail)
+}
+
+/// Shows one session.
+#[utoipa::path(get, path = "/v1/sessions/{id}", tag = "sessions", operation_id = "get_session",
+    params(("id" = String, Path, description = "The session")),
+    responses((status = 200, body = Session), (status = 404, body = Problem), (status = 410, body = Problem)))]
+pub(super) async fn get(State(host): State<Host>, Path(id): Path<String>) -> Result<Json<Session>, Problem> {
+    let handle = host.session(&id).await?;
+    let head = host.runtime().journal().head(handle.id())?.ok_or_else(|| Problem::no_session(&id))?;
+    Ok(Json(Session::read(host.runtime(), handle.id(), &head)?))
+}
+
+/// What is changed of a session.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Change {
+    title: Option<String>,
+    /// Merged key by key; a key whose value is null is removed.
+    metadata: Option<Map<String, Value>>,
+}
+
+/// Changes the title or the metadata of a session.
+#[utoipa::path(patch, path = "/v1/sessions/{id}", tag = "sessions", operation_id = "change_session", request_body = Change,
+    params(("id" = String, Path, description = "The session")),
+    responses((status = 200, body = Session), (status = 404, body = Problem), (status = 422, body = Problem)))]
+pub(super) async fn change(
+    State(host): State<Host>,
+    Path(id): Path<String>,
+    Body(change): Body<Change>,
+) -> Result<Json<Session>, Problem> {
+    let handle = host.session(&id).await?;
+    if let Some(title) = change.title {
+        subtend_session::title::check(&title).map_err(|bad| Problem::invalid("invalid_title", bad.to_string()))?;
+        handle.set_title(title).await?;
+    }
+    if let Some(metadata) = change.metadata {
+        handle.merge_metadata(Value::from(metadata)).await?;
+    }
+    get(State(host), Path(handle.id().to_string())).await
+}
+
+/// How a session is deleted.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Delete {
+    /// Also where a run is in flight: it is cancelled first.
+    #[serde(default)]
+    force: bool,
+}
+
+/// What a deletion erased.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Deleted {
+    /// Sessions, children counted.
+    sessions: u32,
+}
+
+/// Deletes a session and all below it.
+#[utoipa::path(delete, path = "/v1/sessions/{id}", tag = "sessions", operation_id = "delete_session",
+    params(("id" = String, Path, description = "The session"), Delete),
+    responses((status = 200, body = Deleted), (status = 404, body = Problem), (status = 409, body = Problem)))]
+pub(super) async fn delete(
+    State(host): State<Host>,
+    Path(id): Path<String>,
+    Query(how): Query<Delete>,
+) -> Result<Json<Deleted>, Problem> {
+    let handle = host.session(&id).await?;
+    Ok(Json(Deleted { sessions: handle.delete(how.force).await? }))
+}
+
+/// Which records are read.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Records {
+    /// The first one, from 1.
+    from: Option<u64>,
+    /// So many at most: 200 if not given, 1,000 at most.
+    limit: Option<usize>,
+}
+
+/// A record of a session's journal, in the on-disk format.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Stored {
+    seq: u64,
+    at_ms: i64,
+    #[schema(value_type = Object)]
+    record: Record,
+}
+
+/// Reads the journal of a session.
+#[utoipa::path(get, path = "/v1/sessions/{id}/records", tag = "sessions", operation_id = "list_records",
+    params(("id" = String, Path, description = "The session"), Records),
+    responses((status = 200, body = Vec<Stored>), (status = 404, body = Problem)))]
+pub(super) async fn records(
+    State(host): State<Host>,
+    Path(id): Path<String>,
+    Query(which): Query<Records>,
+) -> Result<Json<Vec<Stored>>, Problem> {
+    let handle = host.session(&id).await?;
+    let (from, most) = (Seq(which.from.unwrap_or(1).max(1)), which.limit.unwrap_or(200).clamp(1, 1_000));
+    let records = host.runtime().journal().records_from(handle.id(), from, most)?;
+    let stored = |of: subtend_journal::Stored| Stored { seq: of.seq.0, at_ms: of.at_ms, record: of.record };
+    Ok(Json(records.into_iter().map(stored).collect()))
+}

@@ -1,0 +1,185 @@
+//! Tasks: runs that a model or the host started, as the records of the `spawn_task` dialect (R6).
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use subtend_actors::tasks::{Task, TaskFilter, TaskStatus};
+use subtend_actors::{Control, OpenOptions};
+use subtend_session::dialect::task_id;
+use subtend_session::ids::SessionId;
+use subtend_session::outcome::{Outcome, OutcomeKind};
+use utoipa::ToSchema;
+
+use super::branches::object;
+use super::waiting::Waiting;
+use super::{Body, Key, Path, Query};
+use crate::host::{self, Host};
+use crate::problem::Problem;
+
+/// A task.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Row {
+    /// `task_…`.
+    id: String,
+    /// The session that does it.
+    #[schema(value_type = String, format = Uuid)]
+    session: SessionId,
+    short: String,
+    /// Its agent.
+    r#type: String,
+    /// `pending`, `running`, `completed`, `failed` or `cancelled`.
+    status: String,
+    /// How its last run ended.
+    #[schema(value_type = Option<String>)]
+    outcome: Option<OutcomeKind>,
+    /// Why the last run did not complete.
+    #[schema(value_type = Option<Value>)]
+    cause: Option<Outcome>,
+    description: String,
+    prompt: Option<String>,
+    /// The session that started it; absent for a task of the host.
+    #[schema(value_type = Option<String>, format = Uuid)]
+    parent: Option<SessionId>,
+    #[schema(value_type = String, format = Uuid)]
+    root: SessionId,
+    /// The whole result.
+    result: Option<String>,
+    #[schema(value_type = Object)]
+    metadata: Value,
+    created: i64,
+    updated: i64,
+    completed: Option<i64>,
+}
+
+impl From<Task> for Row {
+    fn from(of: Task) -> Self {
+        Self {
+            id: task_id(of.session),
+            session: of.session,
+            short: of.short.to_string(),
+            r#type: of.agent.to_string(),
+            status: of.status.word().to_owned(),
+            outcome: of.outcome,
+            cause: of.cause.filter(|cause| *cause != Outcome::Completed),
+            description: of.title.to_string(),
+            prompt: of.prompt.map(|text| text.to_string()),
+            parent: of.parent,
+            root: of.root,
+            result: of.result.map(|text| text.to_string()),
+            metadata: object(of.metadata.as_deref()),
+            created: of.created_ms,
+            updated: of.updated_ms,
+            completed: of.ended_ms,
+        }
+    }
+}
+
+/// A task to start.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Spawn {
+    /// The agent that does it.
+    r#type: String,
+    prompt: String,
+    /// A title for listings.
+    description: Option<String>,
+    metadata: Option<Map<String, Value>>,
+}
+
+/// Starts a task of the host, in the background. With an `Idempotency-Key` it is started once.
+#[utoipa::path(post, path = "/v1/tasks/spawn", tag = "tasks", operation_id = "spawn_task", request_body = Spawn,
+    params(("Idempotency-Key" = Option<String>, Header, description = "Names the command: sent again, it has no second effect")),
+    responses((status = 201, body = Row), (status = 422, body = Problem)))]
+pub(super) async fn spawn(
+    State(host): State<Host>,
+    Key(key): Key,
+    Body(spawn): Body<Spawn>,
+) -> Result<(StatusCode, Json<Row>), Problem> {
+    let options = OpenOptions {
+        id: key.as_deref().map(host::id_of_key),
+        title: spawn.description.map(Into::into),
+        metadata: spawn.metadata.map(|object| Value::from(object).to_string().into()),
+        ..OpenOptions::agent(spawn.r#type)
+    };
+    let receipt = host.runtime().spawn_task(options, spawn.prompt).await?;
+    Ok((StatusCode::CREATED, Json(row(&host, receipt.session().id()).await?)))
+}
+
+/// Reads the task that a session does.
+async fn row(host: &Host, session: SessionId) -> Result<Row, Problem> {
+    let tasks = host.runtime().tasks(TaskFilter::default()).await?;
+    let task = tasks.into_iter().find(|task| task.session == session);
+    task.map(Row::from).ok_or_else(|| {
+        let detail = format!("session {session} is not a task: POST /v1/tasks/list lists them");
+        Problem::new(StatusCode::NOT_FOUND, "task_not_found", detail)
+    })
+}
+
+/// Returns a task: as it is now, or with `wait` when it is over or `timeout` has passed.
+#[utoipa::path(get, path = "/v1/tasks/get/{id}", tag = "tasks", operation_id = "get_task",
+    params(("id" = String, Path, description = "The task, `task_…`"), Waiting),
+    responses((status = 200, body = Row), (status = 404, body = Problem)))]
+pub(super) async fn get(
+    State(host): State<Host>,
+    Path(id): Path<String>,
+    Query(waiting): Query<Waiting>,
+) -> Result<Json<Row>, Problem> {
+    let handle = host.session(&id).await?;
+    if let Some(run) = handle.current_run().await? {
+        // Only its end is waited for: the row says how it ended.
+        drop(waiting.until(run.ended()).await);
+    }
+    Ok(Json(row(&host, handle.id()).await?))
+}
+
+/// Which tasks are listed.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct List {
+    /// Only those of this status.
+    status: Option<String>,
+    /// Only those that this session started.
+    #[serde(alias = "parentSessionId")]
+    parent: Option<String>,
+    limit: Option<usize>,
+}
+
+/// Lists tasks, newest first.
+#[utoipa::path(post, path = "/v1/tasks/list", tag = "tasks", operation_id = "list_tasks", request_body = List,
+    responses((status = 200, body = Vec<Row>), (status = 422, body = Problem)))]
+pub(super) async fn list(State(host): State<Host>, Body(list): Body<List>) -> Result<Json<Vec<Row>>, Problem> {
+    let status = match list.status {
+        None => None,
+        Some(word) => Some(status_of(&word)?),
+    };
+    let parent = match &list.parent {
+        None => None,
+        Some(name) => Some(host.session(name).await?.id()),
+    };
+    let tasks = host.runtime().tasks(TaskFilter { status, parent, limit: list.limit }).await?;
+    Ok(Json(tasks.into_iter().map(Row::from).collect()))
+}
+
+fn status_of(word: &str) -> Result<TaskStatus, Problem> {
+    TaskStatus::ALL.into_iter().find(|status| status.word() == word).ok_or_else(|| {
+        let known = TaskStatus::ALL.map(TaskStatus::word).join(", ");
+        Problem::invalid("unknown_status", format!("status {word:?}: give one of {known}"))
+    })
+}
+
+/// Cancels a task with all that it owns; a task that is over stays as it is.
+#[utoipa::path(post, path = "/v1/tasks/cancel/{id}", tag = "tasks", operation_id = "cancel_task",
+    params(("id" = String, Path, description = "The task, `task_…`")),
+    responses((status = 200, body = Row), (status = 404, body = Problem)))]
+pub(super) async fn cancel(State(host): State<Host>, Path(id): Path<String>) -> Result<Json<Row>, Problem> {
+    let handle = host.session(&id).await?;
+    // A session that is not a task is not cancelled by this name.
+    row(&host, handle.id()).await?;
+    match handle.cancel().await? {
+        Control::Done(run) => drop(handle.run_ended(run).await?),
+        Control::AlreadyEnded(_) | Control::NotFound => {}
+    }
+    Ok(Json(row(&host, handle.id()).await?))
+}

@@ -1,0 +1,97 @@
+//! Usage of a session and of all below it.
+
+use axum::Json;
+use axum::extract::State;
+use serde::Serialize;
+use subtend_actors::ContextShare;
+use subtend_session::ids::SessionId;
+use subtend_session::usage::Usage;
+use utoipa::ToSchema;
+
+use super::Path;
+use crate::host::Host;
+use crate::problem::Problem;
+
+/// What a session used.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Used {
+    #[schema(value_type = String, format = Uuid)]
+    id: SessionId,
+    #[schema(value_type = Option<String>, format = Uuid)]
+    parent: Option<SessionId>,
+    /// By itself.
+    #[schema(value_type = Object)]
+    own: Usage,
+    /// By runs that it owns.
+    #[schema(value_type = Object)]
+    owned: Usage,
+    /// By all below it.
+    #[schema(value_type = Object)]
+    tree: Usage,
+    context: Option<Context>,
+    children: Vec<Child>,
+    /// Bytes of its journal.
+    recorded: u64,
+    /// Bytes of its journal and of all below it.
+    recorded_below: u64,
+    created_ms: i64,
+    updated_ms: i64,
+}
+
+/// How full the model's context is.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Context {
+    /// Tokens.
+    used: u64,
+    /// Tokens that the model takes, where that is known.
+    window: Option<u64>,
+}
+
+/// What a child used.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Child {
+    #[schema(value_type = String, format = Uuid)]
+    id: SessionId,
+    short: String,
+    agent: String,
+    #[schema(value_type = Object)]
+    own: Usage,
+    context: Option<Context>,
+    recorded: u64,
+}
+
+impl From<ContextShare> for Context {
+    fn from(of: ContextShare) -> Self {
+        Self { used: of.used, window: of.window }
+    }
+}
+
+/// Returns what a session used.
+#[utoipa::path(get, path = "/v1/sessions/{id}/usage", tag = "usage", operation_id = "get_usage",
+    params(("id" = String, Path, description = "The session")),
+    responses((status = 200, body = Used), (status = 404, body = Problem)))]
+pub(super) async fn get(State(host): State<Host>, Path(id): Path<String>) -> Result<Json<Used>, Problem> {
+    let handle = host.session(&id).await?;
+    let view = handle.usage().await?;
+    let child = |of: subtend_actors::ChildUsage| Child {
+        id: of.session,
+        short: of.short.to_string(),
+        agent: of.agent.to_string(),
+        own: of.own,
+        context: of.context.map(Context::from),
+        recorded: of.recorded,
+    };
+    Ok(Json(Used {
+        id: handle.id(),
+        parent: view.parent,
+        own: view.own,
+        owned: view.owned,
+        tree: view.tree,
+        context: view.context.map(Context::from),
+        children: view.children.into_iter().map(child).collect(),
+        recorded: view.recorded,
+        recorded_below: view.recorded_below,
+        created_ms: view.created_ms,
+        updated_ms: view.updated_ms,
+    }))
+}

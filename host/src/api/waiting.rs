@@ -1,0 +1,35 @@
+//! Waiting for something to end, within what a client asks for.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+/// What a client waits for at most where it does not say.
+const DEFAULT: Duration = Duration::from_secs(300);
+/// What any client waits for at most: longer waits are made of several requests.
+const MOST: Duration = Duration::from_secs(600);
+
+/// Whether and how long a request waits.
+#[derive(Clone, Copy, Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Waiting {
+    /// Whether to wait for the end; otherwise the present state is returned.
+    #[serde(default)]
+    wait: bool,
+    /// Milliseconds to wait at most: 300,000 if not given, never more than 600,000.
+    timeout: Option<u64>,
+}
+
+impl Waiting {
+    /// Waits for `end` as long as asked: `None` where it has not come by then.
+    pub(super) async fn until<T>(self, end: impl Future<Output = T>) -> Option<T> {
+        let most = match (self.wait, self.timeout) {
+            (false, _) => Duration::ZERO,
+            (true, None) => DEFAULT,
+            (true, Some(ms)) => Duration::from_millis(ms).min(MOST),
+        };
+        tokio::time::timeout(most, end).await.ok()
+    }
+}

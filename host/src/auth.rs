@@ -1,0 +1,208 @@
+//! Authentication: tokens with scopes, login links for browsers, and checks of the Host and Origin headers.
+//!
+//! A request over the Unix socket comes from the user who owns it: the operating system says so, and it may do everything. A request
+//! over TCP carries a token or the cookie of a login. Other pages of a browser are kept out by three checks: the Host header names
+//! this host (DNS rebinding), an Origin header is this host's own (cross-site requests), and the cookie is `SameSite=Strict`.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+
+use crate::problem::Problem;
+
+pub use logins::Logins;
+pub use tokens::{Scope, TokenError, TokenInfo, Tokens};
+
+mod logins;
+mod tokens;
+
+/// Name of the cookie of a login.
+const COOKIE: &str = "subtend_login";
+
+/// What is checked of requests over TCP. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Guard {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// Values of the Host header that name this host, in lower case.
+    hosts: HashSet<String>,
+    tokens: Tokens,
+    logins: Logins,
+}
+
+/// The sender of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sender {
+    Token(Scope),
+    /// A browser, by its cookie.
+    Login,
+}
+
+impl Guard {
+    /// Checks requests to `address`, which may also name the host by one of `names`.
+    pub fn new(address: SocketAddr, names: impl IntoIterator<Item = String>, tokens: Tokens) -> Self {
+        let port = address.port();
+        let mut hosts: HashSet<String> = names.into_iter().map(|name| name.to_ascii_lowercase()).collect();
+        hosts.insert(address.to_string());
+        if address.ip().is_loopback() {
+            hosts.extend(["localhost", "127.0.0.1", "[::1]"].map(|name| format!("{name}:{port}")));
+        }
+        Self { inner: Arc::new(Inner { hosts, tokens, logins: Logins::default() }) }
+    }
+
+    /// Login links that browsers open.
+    pub fn logins(&self) -> &Logins {
+        &self.inner.logins
+    }
+
+    /// Adds the checks to `router`, and the resource that login links name.
+    pub fn protect(&self, router: Router) -> Router {
+        let login = Router::new().route("/login", get(login)).with_state(self.clone());
+        router
+            .merge(login)
+            .layer(middleware::from_fn_with_state(self.clone(), check))
+            .layer(middleware::from_fn(harden))
+    }
+
+    fn knows(&self, host: &str) -> bool {
+        self.inner.hosts.contains(&host.to_ascii_lowercase())
+    }
+
+    /// Refuses a request that is for another host, or that another page of a browser sent.
+    fn place(&self, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
+        let named = single(headers, &header::HOST)?.or_else(|| uri.authority().map(|host| host.as_str()));
+        if !named.is_some_and(|host| self.knows(host)) {
+            let detail = format!(
+                "the Host header {:?} does not name this host: use the address that it printed, or start it with --allow-host",
+                named.unwrap_or_default()
+            );
+            return Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, "host_not_allowed", detail));
+        }
+        let origin = single(headers, &header::ORIGIN)?;
+        if origin.is_some_and(|origin| !self.is_own(origin)) {
+            return Err(cross_origin());
+        }
+        Ok(())
+    }
+
+    fn is_own(&self, origin: &str) -> bool {
+        let host = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+        host.is_some_and(|host| self.knows(host))
+    }
+
+    /// Returns the sender of a request.
+    fn sender(&self, headers: &HeaderMap) -> Result<Sender, Problem> {
+        if let Some(said) = single(headers, &header::AUTHORIZATION)? {
+            let token = said.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+            let scope = token.and_then(|(_, token)| self.inner.tokens.scope_of(token.trim()));
+            return scope.map(Sender::Token).ok_or_else(unauthorized);
+        }
+        let cookies = headers.get_all(header::COOKIE).iter().filter_map(|cookies| cookies.to_str().ok());
+        let mut pairs = cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
+        match pairs.find(|(name, _)| *name == COOKIE) {
+            Some((_, login)) if self.inner.logins.is_open(login) => Ok(Sender::Login),
+            Some(_) | None => Err(unauthorized()),
+        }
+    }
+
+    /// Refuses what the sender may not do.
+    fn may(&self, sender: Sender, method: &Method, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
+        let needed = Scope::needed(method, uri.path());
+        match sender {
+            Sender::Token(scope) if scope >= needed => Ok(()),
+            Sender::Token(scope) => {
+                let detail = format!("the token may {scope}, and this needs {needed}: use a token of that scope");
+                Err(Problem::new(StatusCode::FORBIDDEN, "scope_too_small", detail))
+            }
+            // A browser sends the cookie by itself: what changes something must say that it comes from this host's page.
+            Sender::Login if needed > Scope::Read && !headers.contains_key(header::ORIGIN) => Err(cross_origin()),
+            Sender::Login => Ok(()),
+        }
+    }
+}
+
+/// The one value of a header; a header that is sent twice or is not text is refused.
+fn single<'a>(headers: &'a HeaderMap, name: &header::HeaderName) -> Result<Option<&'a str>, Problem> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (None, _) => Ok(None),
+        (Some(value), None) => value
+            .to_str()
+            .map(Some)
+            .map_err(|_| Problem::malformed(format!("header {name}: only visible ASCII is allowed"))),
+        (Some(_), Some(_)) => Err(Problem::malformed(format!("header {name} is sent twice: send it once"))),
+    }
+}
+
+fn unauthorized() -> Problem {
+    let detail =
+        "a token is needed: send Authorization: Bearer TOKEN (`subtend token create` makes one), or open a login link";
+    Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", detail)
+}
+
+fn cross_origin() -> Problem {
+    Problem::new(StatusCode::FORBIDDEN, "cross_origin", "the request comes from a page of another origin")
+}
+
+async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+    let (method, headers, uri) = (request.method(), request.headers(), request.uri());
+    let open = matches!(uri.path(), "/healthz" | "/login");
+    let checked = guard
+        .place(headers, uri)
+        .and_then(|()| if open { Ok(()) } else { guard.may(guard.sender(headers)?, method, headers, uri) });
+    match checked {
+        Ok(()) => next.run(request).await,
+        Err(problem) if problem.status == StatusCode::UNAUTHORIZED.as_u16() => {
+            let mut response = problem.into_response();
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            response
+        }
+        Err(problem) => problem.into_response(),
+    }
+}
+
+/// Headers that keep a browser from doing more with a response than showing it.
+async fn harden(request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (
+            header::CONTENT_SECURITY_POLICY,
+            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+             form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+        ),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (header::CACHE_CONTROL, "no-store"),
+    ] {
+        headers.entry(name).or_insert(HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// Opens a login by the code of a link: once, and for some minutes after it was made.
+async fn login(State(guard): State<Guard>, uri: Uri) -> Response {
+    let code = uri.query().and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix("code=")));
+    let Some(login) = code.and_then(|code| guard.inner.logins.redeem(code)) else {
+        let detail =
+            "the login link was used or is too old: the host prints another one (`subtend serve` or `subtend login`)";
+        return Problem::new(StatusCode::UNAUTHORIZED, "login_refused", detail).into_response();
+    };
+    let cookie = format!("{COOKIE}={login}; HttpOnly; SameSite=Strict; Path=/");
+    let mut response = (StatusCode::SEE_OTHER, [(header::LOCATION, "/")]).into_response();
+    if let Ok(cookie) = HeaderValue::try_from(cookie) {
+        response.headers_mut().insert(header::SET_COOKIE, cookie);
+    }
+    response
+}

@@ -1,0 +1,171 @@
+//! The host: a runtime with what all requests share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use subtend_actors::{Approver, OpenOptions, Runtime, SessionHandle, ShutdownReport};
+use subtend_journal::{AppendError, Poisoned};
+use subtend_session::ids::SessionId;
+use tokio_util::sync::CancellationToken;
+
+use crate::api;
+use crate::metrics::{self, Metrics};
+use crate::problem::Problem;
+
+/// Bounds of a host.
+#[derive(Clone, Debug)]
+pub struct HostOptions {
+    /// Whether calls that need an approval wait for a client to give it; otherwise they are denied at once.
+    pub approvals: bool,
+    /// Bytes of a request body.
+    pub body_bytes: usize,
+    /// Time for a whole request body.
+    pub body_time: Duration,
+    /// Time between two heartbeats of an idle event stream.
+    pub heartbeat: Duration,
+}
+
+impl Default for HostOptions {
+    fn default() -> Self {
+        Self {
+            approvals: true,
+            body_bytes: 4 << 20,
+            body_time: Duration::from_secs(30),
+            heartbeat: Duration::from_secs(15),
+        }
+    }
+}
+
+/// A runtime that serves clients. Cheap to clone.
+///
+/// ```
+/// # async fn example(runtime: subtend_actors::Runtime) {
+/// let host = subtend_host::Host::new(runtime, subtend_host::HostOptions::default());
+/// let app: axum::Router = host.router(); // nest it wherever your service wants it
+/// # drop(app);
+/// host.shutdown(std::time::Duration::from_secs(5)).await;
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Host {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    runtime: Arc<Runtime>,
+    /// Someone can approve while the host serves: a client may attach at any time.
+    _approver: Option<Approver>,
+    options: HostOptions,
+    metrics: Metrics,
+    /// Fires when the host ends, so that event streams end too.
+    ends: CancellationToken,
+    /// Dropped last: when it fires, no request holds the runtime.
+    released: Released,
+}
+
+/// Fires its token when the last request has dropped the host.
+struct Released(CancellationToken);
+
+impl Drop for Released {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+impl std::fmt::Debug for Host {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Host").field("runtime", &self.inner.runtime).finish_non_exhaustive()
+    }
+}
+
+impl Host {
+    /// Takes a runtime that has started. Called within tokio: a task counts what becomes durable until the host ends.
+    pub fn new(runtime: Runtime, options: HostOptions) -> Self {
+        let approver = options.approvals.then(|| runtime.approver());
+        let (metrics, ends) = (Metrics::new(), CancellationToken::new());
+        let released = Released(CancellationToken::new());
+        let runtime = Arc::new(runtime);
+        let inner = Inner { runtime, _approver: approver, options, metrics, ends, released };
+        let host = Self { inner: Arc::new(inner) };
+        tokio::spawn(metrics::count(host.clone()));
+        host
+    }
+
+    /// The API and its documents, without a check of who sends a request: [`crate::auth::Guard::protect`] adds that.
+    pub fn router(&self) -> Router {
+        api::router(self)
+    }
+
+    /// The runtime.
+    pub fn runtime(&self) -> &Runtime {
+        &self.inner.runtime
+    }
+
+    pub(crate) fn options(&self) -> &HostOptions {
+        &self.inner.options
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.inner.metrics
+    }
+
+    /// Fires when the host ends.
+    pub fn ends(&self) -> &CancellationToken {
+        &self.inner.ends
+    }
+
+    /// Returns the session that a client calls `name`: an id, the start of one, a short name, `task_…`, or a path.
+    ///
+    /// # Errors
+    /// [`Problem`] `session_not_found`, `session_deleted`, `ambiguous_session`, or why the journal cannot be read.
+    pub async fn session(&self, name: &str) -> Result<SessionHandle, Problem> {
+        let found = self.runtime().find(name).await?;
+        let handle = found.ok_or_else(|| Problem::no_session(name))?;
+        match self.runtime().journal().head(handle.id())? {
+            Some(head) if head.deleted => Err(Problem::deleted(handle.id())),
+            Some(_) => Ok(handle),
+            None => Err(Problem::no_session(name)),
+        }
+    }
+
+    /// Opens a session, or returns the one that was opened with the same id, and whether it is new. It is durable when it is returned.
+    ///
+    /// # Errors
+    /// [`Problem`], as [`Runtime::open`] refuses it.
+    pub async fn open(&self, options: OpenOptions) -> Result<(SessionHandle, bool), Problem> {
+        let known = match options.id {
+            Some(id) => self.runtime().journal().head(id)?.is_some(),
+            None => false,
+        };
+        let handle = self.runtime().open(options)?;
+        self.settled().await?;
+        Ok((handle, !known))
+    }
+
+    /// Waits until all that was appended is durable.
+    pub(crate) async fn settled(&self) -> Result<(), Problem> {
+        let failed = |poisoned: Poisoned| Problem::from(AppendError::Poisoned(poisoned));
+        self.runtime().journal().settled().await.map_err(failed)
+    }
+
+    /// Ends event streams, then the runtime as [`Runtime::shutdown`] does. `None` where a request still holds the host after
+    /// `grace`: then the runtime is dropped with it.
+    pub async fn shutdown(self, grace: Duration) -> Option<ShutdownReport> {
+        self.inner.ends.cancel();
+        let (runtime, released) = (Arc::clone(&self.inner.runtime), self.inner.released.0.clone());
+        drop(self);
+        tokio::time::timeout(grace, released.cancelled()).await.ok()?;
+        let runtime = Arc::try_unwrap(runtime).ok()?;
+        Some(runtime.shutdown(grace).await)
+    }
+}
+
+/// Returns the id of the session that an idempotency key opens: the same key names the same session, also after a restart.
+pub(crate) fn id_of_key(key: &str) -> SessionId {
+    let mut hasher = blake3::Hasher::new_derive_key("subtend host: session of an idempotency key");
+    hasher.update(key.as_bytes());
+    let mut bytes = [0; 16];
+    hasher.finalize_xof().fill(&mut bytes);
+    SessionId(uuid::Builder::from_custom_bytes(bytes).into_uuid())
+}

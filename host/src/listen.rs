@@ -1,0 +1,186 @@
+//! Accepting connections, within bounds of number, time and size.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Bounds of connections.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Connections that are served at a time; further ones wait to be accepted.
+    pub connections: usize,
+    /// Time for the head of a request; a connection that sends none is closed.
+    pub head_time: Duration,
+    /// Bytes of the head of a request.
+    pub head_bytes: usize,
+    /// Header lines of a request.
+    pub headers: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { connections: 4_096, head_time: Duration::from_secs(30), head_bytes: 64 << 10, headers: 100 }
+    }
+}
+
+/// A socket that connections come from.
+trait Accept: Send {
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// Returns the next connection; `None` where it was refused.
+    fn accept(&self) -> impl Future<Output = io::Result<Option<Self::Stream>>> + Send;
+}
+
+impl Accept for TcpListener {
+    type Stream = TcpStream;
+
+    async fn accept(&self) -> io::Result<Option<TcpStream>> {
+        TcpListener::accept(self).await.map(|(stream, _)| Some(stream))
+    }
+}
+
+/// A Unix socket, and the user who owns it.
+#[cfg(unix)]
+struct Owned(tokio::net::UnixListener, u32);
+
+#[cfg(unix)]
+impl Accept for Owned {
+    type Stream = tokio::net::UnixStream;
+
+    async fn accept(&self) -> io::Result<Option<tokio::net::UnixStream>> {
+        let (stream, _) = self.0.accept().await?;
+        let peer = stream.peer_cred()?.uid();
+        if peer == self.1 || peer == 0 {
+            return Ok(Some(stream));
+        }
+        tracing::warn!(peer, "a connection of another user was refused");
+        Ok(None)
+    }
+}
+
+/// Serves `router` on a TCP socket until `ends` fires; returns when every connection is closed.
+///
+/// # Errors
+/// When the socket fails for good.
+pub async fn tcp(listener: TcpListener, router: Router, bounds: Bounds, ends: CancellationToken) -> io::Result<()> {
+    serve(listener, router, bounds, ends).await
+}
+
+/// Serves `router` on a Unix socket until `ends` fires; returns when every connection is closed. A connection of another user than
+/// the one who owns the socket (or root) is closed.
+///
+/// # Errors
+/// When the socket fails for good.
+#[cfg(unix)]
+pub async fn unix(
+    listener: tokio::net::UnixListener,
+    router: Router,
+    bounds: Bounds,
+    ends: CancellationToken,
+) -> io::Result<()> {
+    let own = owner(&listener)?;
+    serve(Owned(listener, own), router, bounds, ends).await
+}
+
+/// The user who owns the socket's file.
+#[cfg(unix)]
+fn owner(listener: &tokio::net::UnixListener) -> io::Result<u32> {
+    use std::os::unix::fs::MetadataExt as _;
+    let address = listener.local_addr()?;
+    let path = address.as_pathname().ok_or_else(|| io::Error::other("the socket has no path, so no owner"))?;
+    Ok(std::fs::metadata(path)?.uid())
+}
+
+/// Opens a Unix socket at `path` that only its owner may use. A file that a former process left there is removed.
+///
+/// # Errors
+/// When the socket cannot be opened.
+#[cfg(unix)]
+pub fn bind_unix(path: &std::path::Path) -> io::Result<tokio::net::UnixListener> {
+    use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+    match std::fs::symlink_metadata(path) {
+        // The process that holds the store's lock is its only host: what exists here is left over.
+        Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path)?,
+        Ok(_) => return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is not a socket is in the way")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    let listener = tokio::net::UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+async fn serve<L: Accept>(listener: L, router: Router, bounds: Bounds, ends: CancellationToken) -> io::Result<()> {
+    let (room, tasks) = (Arc::new(Semaphore::new(bounds.connections)), TaskTracker::new());
+    loop {
+        let accepted = tokio::select! {
+            accepted = async {
+                let permit = Arc::clone(&room).acquire_owned().await.map_err(io::Error::other)?;
+                listener.accept().await.map(|stream| (stream, permit))
+            } => accepted,
+            () = ends.cancelled() => break,
+        };
+        match accepted {
+            Ok((Some(stream), permit)) => {
+                let (router, ends) = (router.clone(), ends.clone());
+                tasks.spawn(async move {
+                    connection(stream, router, bounds, ends).await;
+                    drop(permit);
+                });
+            }
+            Ok((None, _)) => {}
+            Err(error) if passes(&error) => {
+                tracing::warn!(%error, "a connection was not accepted");
+                // Too many open files: a moment later others are closed.
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    tasks.close();
+    tasks.wait().await;
+    Ok(())
+}
+
+/// Whether another connection may be accepted after this error.
+fn passes(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted, NotConnected};
+    // EMFILE and ENFILE have no kind of their own.
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted | NotConnected)
+        || matches!(error.raw_os_error(), Some(23 | 24))
+}
+
+/// Serves one connection to its end; when `ends` fires, to the end of the request in flight.
+async fn connection<S>(stream: S, router: Router, bounds: Bounds, ends: CancellationToken)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new())
+        .header_read_timeout(bounds.head_time)
+        .max_buf_size(bounds.head_bytes)
+        .max_headers(bounds.headers);
+    let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let mut connection = std::pin::pin!(connection);
+    let served = tokio::select! {
+        served = connection.as_mut() => served,
+        () = ends.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = served {
+        // A client may leave in the middle: the host is not at fault.
+        tracing::debug!(%error, "a connection ended early");
+    }
+}

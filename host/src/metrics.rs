@@ -1,0 +1,215 @@
+//! Figures for operators, in the text format of Prometheus.
+
+use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::{Mutex, PoisonError};
+
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::StatusCode;
+use axum::middleware::Next;
+use axum::response::Response;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use subtend_actors::{Event, What};
+use subtend_session::ids::Lsn;
+use subtend_session::record::Record;
+
+use crate::follow::{Cursor, Followed, TreeEvents};
+use crate::host::Host;
+use crate::problem::Problem;
+
+/// Upper bounds of request times, in seconds.
+const SECONDS: [f64; 10] = [0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.5, 10.0];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Answered {
+    method: String,
+    /// The resource, not the path: a path names sessions.
+    resource: String,
+    status: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Ended {
+    outcome: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Phase {
+    state: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Tokens {
+    kind: &'static str,
+}
+
+/// What is counted of one host.
+pub(crate) struct Metrics {
+    registry: Mutex<Registry>,
+    requests: Family<Answered, Counter>,
+    seconds: Histogram,
+    streams: Gauge<i64, AtomicI64>,
+    sessions: Gauge,
+    slots: Gauge,
+    runs: Family<Phase, Gauge>,
+    ended: Family<Ended, Counter>,
+    turns: Counter<u64, AtomicU64>,
+    tokens: Family<Tokens, Counter>,
+    appended: Gauge,
+    durable: Gauge,
+    syncs: Gauge,
+}
+
+/// Counts an event stream for as long as it lives.
+pub(crate) struct Streaming(Gauge<i64, AtomicI64>);
+
+impl Drop for Streaming {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        let mut registry = Registry::with_prefix("subtend");
+        let new = Self {
+            registry: Mutex::default(),
+            requests: Family::default(),
+            seconds: Histogram::new(SECONDS),
+            streams: Gauge::default(),
+            sessions: Gauge::default(),
+            slots: Gauge::default(),
+            runs: Family::default(),
+            ended: Family::default(),
+            turns: Counter::default(),
+            tokens: Family::default(),
+            appended: Gauge::default(),
+            durable: Gauge::default(),
+            syncs: Gauge::default(),
+        };
+        registry.register("http_requests", "Requests, by resource and status", new.requests.clone());
+        registry.register("http_request_seconds", "Time to the head of a response", new.seconds.clone());
+        registry.register("event_streams", "Event streams that are open", new.streams.clone());
+        registry.register("sessions_in_memory", "Sessions with state in memory", new.sessions.clone());
+        registry.register("slots_in_use", "Runs that hold a slot", new.slots.clone());
+        registry.register("runs", "Runs in flight, by state", new.runs.clone());
+        registry.register("runs_ended", "Runs that ended since the start, by outcome", new.ended.clone());
+        registry.register("turns", "Model calls that were answered since the start", new.turns.clone());
+        registry.register("tokens", "Tokens of answered model calls since the start, by kind", new.tokens.clone());
+        registry.register("journal_appended_lsn", "The last frame that was appended", new.appended.clone());
+        registry.register("journal_durable_lsn", "The last frame that is durable", new.durable.clone());
+        registry.register("journal_syncs", "Syncs of the store since it was opened", new.syncs.clone());
+        Self { registry: Mutex::new(registry), ..new }
+    }
+
+    /// Counts an event stream until the value is dropped.
+    pub(crate) fn streaming(&self) -> Streaming {
+        self.streams.inc();
+        Streaming(self.streams.clone())
+    }
+
+    /// Writes all figures, those of the moment read now.
+    ///
+    /// # Errors
+    /// [`Problem`] where the journal cannot be read.
+    pub(crate) fn text(&self, host: &Host) -> Result<String, Problem> {
+        let (runtime, gauge) = (host.runtime(), |n: usize| i64::try_from(n).unwrap_or(i64::MAX));
+        let lsn = |at: Lsn| i64::try_from(at.0).unwrap_or(i64::MAX);
+        self.sessions.set(gauge(runtime.present()));
+        self.slots.set(gauge(runtime.slots_in_use()));
+        self.appended.set(lsn(runtime.journal().appended()));
+        self.durable.set(lsn(runtime.journal().durable()));
+        self.syncs.set(i64::try_from(runtime.journal().info().syncs).unwrap_or(i64::MAX));
+        let inflight = runtime.journal().inflight()?;
+        let mut text = String::new();
+        // Under the lock: two requests at once must not count the same run twice.
+        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        self.runs.clear();
+        for (_, row) in inflight {
+            let state = word(&row.state);
+            self.runs.get_or_create(&Phase { state }).inc();
+        }
+        encode(&mut text, &registry).map_err(|error| {
+            Problem::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "internal",
+                format!("the figures cannot be written: {error}"),
+            )
+        })?;
+        Ok(text)
+    }
+
+    fn add(&self, event: &Event) {
+        let What::Record { record, .. } = &event.what else { return };
+        if let Record::TurnAnswered(answered) = &**record {
+            self.turns.inc();
+            let of = &answered.usage;
+            let kinds = [
+                ("input", of.input),
+                ("output", of.output),
+                ("reasoning", of.reasoning),
+                ("cache_new", of.cache_new),
+                ("cache_read", of.cache_read),
+            ];
+            for (kind, tokens) in kinds.into_iter().filter(|(_, tokens)| *tokens > 0) {
+                self.tokens.get_or_create(&Tokens { kind }).inc_by(tokens);
+            }
+        } else if let Record::RunEnded(ended) = &**record {
+            self.ended.get_or_create(&Ended { outcome: ended.outcome.kind().word().to_owned() }).inc();
+        }
+    }
+}
+
+/// A value's name in JSON.
+fn word(of: &impl serde::Serialize) -> String {
+    match serde_json::to_value(of) {
+        Ok(serde_json::Value::String(word)) => word,
+        Ok(_) | Err(_) => "unknown".to_owned(),
+    }
+}
+
+/// Counts what becomes durable, until the host ends. It reads the journal, so that it misses nothing.
+pub(crate) async fn count(host: Host) {
+    let from = Cursor::end_of(host.runtime().journal().durable());
+    let mut events = TreeEvents::new(host.runtime(), None, from);
+    loop {
+        let next = tokio::select! {
+            next = events.next() => next,
+            () = host.ends().cancelled() => return,
+        };
+        match next {
+            Ok(Some(Followed::Event(_, event))) => host.metrics().add(&event),
+            Ok(Some(Followed::Missed(_))) => {}
+            Ok(None) => return,
+            Err(error) => return tracing::warn!(%error, "figures of runs and turns stop here"),
+        }
+    }
+}
+
+/// Counts a request, and measures the time to the head of its response.
+pub(crate) async fn measure(State(host): State<Host>, request: Request, next: Next) -> Response {
+    let from = tokio::time::Instant::now();
+    // A method of the client's invention must not make a series of its own.
+    let method = match request.method().as_str() {
+        method @ ("GET" | "HEAD" | "POST" | "PATCH" | "DELETE") => method.to_owned(),
+        _ => "other".to_owned(),
+    };
+    let resource = request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_owned();
+    let response = next.run(request).await;
+    let metrics = host.metrics();
+    metrics.seconds.observe(from.elapsed().as_secs_f64());
+    metrics.requests.get_or_create(&Answered { method, resource, status: response.status().as_u16() }).inc();
+    response
+}
+
+/// The metrics of a host are shared by its requests.
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}

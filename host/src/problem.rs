@@ -1,0 +1,256 @@
+//! Refusals as clients read them: problem details (RFC 9457) with a stable code.
+
+use std::borrow::Cow;
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use subtend_actors::{
+    AnswerError, ControlError, FindError, OpenSessionError, PromptError, SendError, Stopped, WaitError,
+};
+use subtend_journal::{AppendError, ReadError};
+use subtend_session::ids::SessionId;
+use utoipa::ToSchema;
+
+/// Media type of a problem.
+const MEDIA: HeaderValue = HeaderValue::from_static("application/problem+json");
+
+/// Why a request was refused: problem details (RFC 9457).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Problem {
+    /// `about:blank`: the code says which problem it is.
+    pub r#type: &'static str,
+    /// The status in words.
+    #[schema(value_type = String)]
+    pub title: &'static str,
+    /// The status of the response.
+    pub status: u16,
+    /// What failed, with which value, and what to do.
+    pub detail: String,
+    /// A name of the problem that does not change between versions.
+    #[schema(value_type = String)]
+    pub code: &'static str,
+    /// Seconds after which the same request may succeed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after: Option<u64>,
+}
+
+impl Problem {
+    /// A problem of `status` with its `code` and what a person reads.
+    pub fn new(status: StatusCode, code: &'static str, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            r#type: "about:blank",
+            title: status.canonical_reason().unwrap_or("refused"),
+            status: status.as_u16(),
+            detail: detail.into().into_owned(),
+            code,
+            retry_after: None,
+        }
+    }
+
+    /// 400: the request is malformed.
+    pub fn malformed(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "malformed", detail)
+    }
+
+    /// 422: the request is well formed, and a value in it cannot take effect.
+    pub fn invalid(code: &'static str, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, code, detail)
+    }
+
+    /// 409: the state of the session does not allow it.
+    pub fn conflict(code: &'static str, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::CONFLICT, code, detail)
+    }
+
+    /// 404: no session of that name.
+    pub fn no_session(name: &str) -> Self {
+        let detail = format!("no session {name:?}: GET /v1/sessions lists those that exist");
+        Self::new(StatusCode::NOT_FOUND, "session_not_found", detail)
+    }
+
+    /// 410: the session was deleted.
+    pub fn deleted(session: SessionId) -> Self {
+        Self::new(StatusCode::GONE, "session_deleted", format!("session {session} is deleted"))
+    }
+
+    /// 503: the host cannot do it now.
+    fn unavailable(code: &'static str, detail: String) -> Self {
+        Self { retry_after: Some(1), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, code, detail) }
+    }
+
+    fn internal(code: &'static str, detail: String) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, code, detail)
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let retry_after = self.retry_after;
+        let mut response = (status, Json(self)).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, MEDIA);
+        if let Some(seconds) = retry_after {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}
+
+impl From<Stopped> for Problem {
+    fn from(stopped: Stopped) -> Self {
+        let detail = stopped.to_string();
+        match stopped {
+            Stopped::Shutdown => Self::unavailable("stopping", detail),
+            Stopped::Poisoned(_) => Self::unavailable("store_failed", detail),
+            Stopped::Gone => Self::new(StatusCode::GONE, "session_deleted", detail),
+            Stopped::Unreadable(_) => Self::internal("session_damaged", detail),
+        }
+    }
+}
+
+impl From<ReadError> for Problem {
+    fn from(error: ReadError) -> Self {
+        let detail = error.to_string();
+        match error {
+            ReadError::NoSuchSession(_) => Self::new(StatusCode::NOT_FOUND, "session_not_found", detail),
+            ReadError::Damaged { .. } | ReadError::Newer { .. } => Self::internal("session_damaged", detail),
+            ReadError::Engine(_) => Self::internal("store_failed", detail),
+            ReadError::Closed => Self::unavailable("stopping", detail),
+        }
+    }
+}
+
+impl From<FindError> for Problem {
+    fn from(error: FindError) -> Self {
+        match error {
+            FindError::Ambiguous { .. } => Self::conflict("ambiguous_session", error.to_string()),
+            FindError::Read(error) => error.into(),
+        }
+    }
+}
+
+impl From<SendError> for Problem {
+    fn from(error: SendError) -> Self {
+        let detail = error.to_string();
+        match error {
+            SendError::Busy { .. } => {
+                Self { retry_after: Some(1), ..Self::new(StatusCode::TOO_MANY_REQUESTS, "busy", detail) }
+            }
+            SendError::BadInput(_) => Self::invalid("invalid_input", detail),
+            SendError::Stopped(stopped) => stopped.into(),
+            SendError::Refused(_) => Self::conflict("refused", detail),
+        }
+    }
+}
+
+impl From<ControlError> for Problem {
+    fn from(error: ControlError) -> Self {
+        let detail = error.to_string();
+        match error {
+            ControlError::Stopped(stopped) => stopped.into(),
+            ControlError::Working(_) | ControlError::Waiting(_) => Self::conflict("session_working", detail),
+            ControlError::NotFound(_) => Self::new(StatusCode::NOT_FOUND, "not_found", detail),
+            ControlError::Deleted => Self::new(StatusCode::GONE, "session_deleted", detail),
+            ControlError::Refused(_) => Self::conflict("refused", detail),
+        }
+    }
+}
+
+impl From<WaitError> for Problem {
+    fn from(error: WaitError) -> Self {
+        let detail = error.to_string();
+        match error {
+            WaitError::Stopped(stopped) => stopped.into(),
+            WaitError::NoSuchRun { .. } => Self::new(StatusCode::NOT_FOUND, "run_not_found", detail),
+            WaitError::Refused(_) => Self::conflict("refused", detail),
+        }
+    }
+}
+
+impl From<AppendError> for Problem {
+    fn from(error: AppendError) -> Self {
+        let detail = error.to_string();
+        match error {
+            AppendError::Fenced { .. } | AppendError::SeqConflict { .. } => Self::conflict("refused", detail),
+            AppendError::TooLarge { .. } => Self::invalid("invalid_input", detail),
+            AppendError::Full { .. } => {
+                Self { retry_after: Some(1), ..Self::new(StatusCode::TOO_MANY_REQUESTS, "busy", detail) }
+            }
+            AppendError::Encode { .. } => Self::internal("internal", detail),
+            AppendError::Poisoned(_) => Self::unavailable("store_failed", detail),
+            AppendError::Closed => Self::unavailable("stopping", detail),
+        }
+    }
+}
+
+impl From<OpenSessionError> for Problem {
+    fn from(error: OpenSessionError) -> Self {
+        let detail = error.to_string();
+        match error {
+            OpenSessionError::UnknownAgent { .. } | OpenSessionError::NotPrimary { .. } => {
+                Self::invalid("unknown_agent", detail)
+            }
+            OpenSessionError::UnknownPool(_) => Self::invalid("unknown_model", detail),
+            OpenSessionError::Limits(_) => Self::invalid("invalid_limit", detail),
+            OpenSessionError::Title(_) => Self::invalid("invalid_title", detail),
+            OpenSessionError::NoPrice(_) => Self::invalid("no_price", detail),
+            OpenSessionError::Deleted(session) => Self::deleted(session),
+            OpenSessionError::Read(error) => error.into(),
+            OpenSessionError::Stopped => Self::unavailable("stopping", detail),
+            OpenSessionError::Unrecordable(_) => Self::internal("internal", detail),
+            OpenSessionError::Journal(error) => error.into(),
+        }
+    }
+}
+
+impl From<PromptError> for Problem {
+    fn from(error: PromptError) -> Self {
+        let detail = error.to_string();
+        match error {
+            PromptError::Open(error) => error.into(),
+            PromptError::Send(error) => error.into(),
+            PromptError::Wait(error) => error.into(),
+            PromptError::Ended { .. } | _ => Self::conflict("run_ended", detail),
+        }
+    }
+}
+
+impl From<AnswerError> for Problem {
+    fn from(error: AnswerError) -> Self {
+        let detail = error.to_string();
+        match error {
+            AnswerError::Ended(_) => Self::conflict("run_ended", detail),
+            AnswerError::Removed { .. } => Self::conflict("input_removed", detail),
+            AnswerError::NoSuchInput { .. } => Self::new(StatusCode::NOT_FOUND, "input_not_found", detail),
+            AnswerError::Stopped(stopped) => stopped.into(),
+            AnswerError::Read(error) => error.into(),
+            // The enum may grow.
+            _ => Self::internal("internal", detail),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn problem_serialises_as_problem_details() {
+        let expected = serde_json::json!({
+            "type": "about:blank", "title": "Not Found", "status": 404, "code": "session_not_found",
+            "detail": "no session \"x\": GET /v1/sessions lists those that exist",
+        });
+        assert_eq!(serde_json::to_value(Problem::no_session("x")).expect("JSON"), expected);
+    }
+
+    #[test]
+    fn busy_problem_says_when_to_retry() {
+        let response = Problem::from(SendError::Busy { what: "the inbox", limit: 7 }).into_response();
+        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(response.headers()[header::RETRY_AFTER], "1");
+        assert_eq!(response.headers()[header::CONTENT_TYPE], "application/problem+json");
+    }
+}

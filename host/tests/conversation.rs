@@ -1,0 +1,266 @@
+//! A whole conversation over the API: open, send, wait, approve, cancel, branch, delete.
+
+use axum::http::{Method, StatusCode};
+use serde_json::json;
+use subtend_journal::memory::Memory;
+
+use crate::support::{end, get, host, post, request, talk};
+
+#[tokio::test]
+async fn session_answers_over_http() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let opened = post(&app, "/v1/sessions", &json!({"title": "a talk", "input": {"text": "Good morning."}})).await;
+    assert_eq!(opened.status, StatusCode::CREATED, "{}", opened.body);
+    let opened = opened.json();
+    let (id, input) =
+        (opened["session"]["id"].as_str().expect("an id"), opened["input"]["input"].as_str().expect("one"));
+    let answer = get(&app, &format!("/v1/sessions/{id}/inputs/{input}?wait=true&timeout=20000")).await.json();
+    let expected = json!({
+        "input": input, "answered": true, "text": "Hello. You said: Good morning.", "run": 1, "turn": 1,
+    });
+    assert_eq!(answer, expected);
+    let run = get(&app, &format!("/v1/sessions/{id}/runs/1?wait=true&timeout=20000")).await.json();
+    assert_eq!((&run["in_flight"], &run["outcome"], &run["turns"]), (&json!(false), &json!("completed"), &json!(1)));
+    let session = get(&app, &format!("/v1/sessions/{id}")).await.json();
+    assert_eq!(
+        (&session["title"], &session["state"], &session["outcome"]),
+        (&json!("a talk"), &json!("quiet"), &json!("completed"))
+    );
+    drop(app);
+    end(host).await;
+}
+
+#[tokio::test]
+async fn sessions_are_listed_in_pages_newest_first() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let mut ids = Vec::new();
+    for text in ["one", "two", "three"] {
+        ids.push(talk(&app, text).await);
+    }
+    let page = get(&app, "/v1/sessions?limit=2").await.json();
+    let listed = |page: &serde_json::Value| -> Vec<String> {
+        let items = page["items"].as_array().expect("items");
+        items.iter().map(|item| item["id"].as_str().expect("an id").to_owned()).collect()
+    };
+    let next = page["next"].as_str().expect("a cursor");
+    let rest = get(&app, &format!("/v1/sessions?limit=2&cursor={next}")).await.json();
+    let all: Vec<_> = listed(&page).into_iter().chain(listed(&rest)).collect();
+    ids.reverse();
+    assert_eq!((all, &rest["next"]), (ids, &json!(null)));
+    assert_eq!(listed(&get(&app, "/v1/sessions?q=TWO").await.json()).len(), 1);
+    assert_eq!(listed(&get(&app, "/v1/sessions?in_flight=true").await.json()).len(), 0);
+    drop(app);
+    end(host).await;
+}
+
+#[tokio::test]
+async fn approval_counts_once_and_for_what_was_shown() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let opened = post(&app, "/v1/sessions", &json!({"input": {"text": "make it"}})).await.json();
+    let id = opened["session"]["id"].as_str().expect("an id");
+    let asked = loop {
+        let asked = get(&app, "/v1/approvals").await.json();
+        if asked[0].is_object() {
+            break asked[0].clone();
+        }
+        tokio::task::yield_now().await;
+    };
+    assert_eq!(
+        (&asked["session"], &asked["run"], &asked["args"]),
+        (&json!(id), &json!(1), &json!(r#"{"what":"a boat"}"#))
+    );
+    let place = format!("/v1/approvals/{id}/{}", asked["call"].as_str().expect("a call"));
+    let other = post(&app, &place, &json!({"verdict": "allow", "digest": "0".repeat(32)})).await;
+    assert_eq!(other.problem(), (409, "approval_changed".to_owned()));
+    let answer = json!({"verdict": "allow", "digest": asked["digest"]});
+    let (first, second) = tokio::join!(post(&app, &place, &answer), post(&app, &place, &answer));
+    let mut statuses = [first.status.as_u16(), second.status.as_u16()];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [204, 409]);
+    let run = get(&app, &format!("/v1/sessions/{id}/runs/1?wait=true&timeout=20000")).await.json();
+    assert_eq!(run["outcome"], "completed");
+    assert_eq!(post(&app, &place, &answer).await.problem(), (409, "approval_closed".to_owned()));
+    drop(app);
+    end(host).await;
+}
+
+#[tokio::test]
+async fn run_in_flight_is_cancelled_by_two_clients_at_once() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let opened = post(&app, "/v1/sessions", &json!({"input": {"text": "hang"}})).await.json();
+    let id = opened["session"]["id"].as_str().expect("an id");
+    let now = get(&app, &format!("/v1/sessions/{id}/runs/1")).await.json();
+    assert_eq!((&now["in_flight"], &now["outcome"]), (&json!(true), &json!(null)));
+    let path = format!("/v1/sessions/{id}/cancel");
+    let nothing = json!({});
+    let (first, second) = tokio::join!(post(&app, &path, &nothing), post(&app, &path, &nothing));
+    assert_eq!((first.status, second.status), (StatusCode::OK, StatusCode::OK));
+    let run = get(&app, &format!("/v1/sessions/{id}/runs/1?wait=true&timeout=20000")).await.json();
+    assert_eq!(run["outcome"], "cancelled");
+    let records = get(&app, &format!("/v1/sessions/{id}/records")).await.json();
+    let ends = records.as_array().expect("records").iter().filter(|stored| stored["record"]["run_ended"].is_object());
+    assert_eq!(ends.count(), 1, "{records}");
+    drop(app);
+    end(host).await;
+}
+
+#[tokio::test]
+async fn tree_shows_children_to_the_depth_that_is_asked() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let id = talk(&app, "children").await;
+    let whole = get(&app, &format!("/v1/trees/{id}")).await.json();
+    assert_eq!(whole["tree"]["children"].as_array().expect("children").len(), 2, "{whole}");
+    let top = get(&app, &format!("/v1/trees/{id}?depth=0")).await.json();
+    assert_eq!((&top["tree"]["children"], &top["tree"]["child_count"]), (&json!([]), &json!(2)));
+    let usage = get(&app, &format!("/v1/sessions/{id}/usage")).await.json();
+    assert_eq!(usage["children"].as_array().expect("children").len(), 2);
+    drop(app);
+    end(host).await;
+}
+
+#[tokio::test]
+async fn branch_continues_from_a_message() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let id = talk(&app, "one").await;
+    let made = post(&app, &format!("/v1/sessions/{id}/branches"), &json!({"title": "another way"})).await;
+    assert_eq!(made.status, StatusCode::CREATED, "{}", made.body);
+    let branch = made.json()["session"].as_str().expect("an id").to_owned();
+    let sent = post(&app, &format!("/v1/sessions/{branch}/inputs"), &json!({"text": "two"})).await;
+    assert_eq!(sent.status, StatusCode::ACCEPTED, "{}", sent.body);
+    let place = sent.headers["location"].to_str().expect("a place").to_owned();
+    let answer = get(&app, &format!("{place}?wait=true&timeout=20000")).await.json();
+    assert_eq!(answer["text"], "Hello. You said: two");
+    let branches = get(&app, &format!("/v1/sessions/{id}/branches")).await.json();
+    assert_eq!((&branches[0]["id"], &branches[0]["kind"]), (&json!(branch), &json!("human")));
+    drop(app);
+    end(host).await;
+}
+
+#[tokio::test]
+async fn answer_is_regenerated_and_switched() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let id = talk(&app, "one").await;
+    let made = post(&app, &format!("/v1/sessions/{id}/regenerate"), &json!({})).await.json();
+    let (alternative, run) = (made["session"].as_str().expect("an id"), &made["run"]);
+    let run = get(&app, &format!("/v1/sessions/{alternative}/runs/{run}?wait=true&timeout=20000")).await.json();
+    assert_eq!(run["outcome"], "completed");
+    let switched = post(&app, &format!("/v1/sessions/{id}/switch"), &json!({"to": "next"})).await;
+    assert_eq!(switched.status, StatusCode::OK, "{}", switched.body);
+    let alternatives = get(&app, &format!("/v1/sessions/{id}/alternatives")).await.json();
+    assert_eq!(
+        (&alternatives[0]["active"], alternatives[0]["choices"].as_array().map(Vec::len)),
+        (&switched.json()["to"], Some(2))
+    );
+    drop(app);
+    end(host).await;
+}
+
+#[tokio::test]
+async fn queued_input_is_listed_and_removed() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let opened = post(&app, "/v1/sessions", &json!({"input": {"text": "hang"}})).await.json();
+    let id = opened["session"]["id"].as_str().expect("an id");
+    let sent = post(&app, &format!("/v1/sessions/{id}/inputs"), &json!({"text": "later"})).await.json();
+    let input = sent["input"].as_str().expect("an id");
+    let queue = get(&app, &format!("/v1/sessions/{id}/queue")).await.json();
+    assert_eq!(
+        (&queue[0]["id"], &queue[0]["text"], &queue[0]["lane"]),
+        (&json!(input), &json!("later"), &json!("send"))
+    );
+    let path = format!("/v1/sessions/{id}/queue/{input}");
+    let removed = request(&app, Method::DELETE, &path, &[], "").await;
+    assert_eq!(removed.json(), json!({"removed": 1}));
+    assert_eq!(request(&app, Method::DELETE, &path, &[], "").await.problem(), (404, "input_not_found".to_owned()));
+    post(&app, &format!("/v1/sessions/{id}/cancel?tree=true"), &json!({})).await;
+    drop(app);
+    end(host).await;
+}
+
+#[tokio::test]
+async fn deleted_session_is_gone() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let id = talk(&app, "a secret").await;
+    let deleted = request(&app, Method::DELETE, &format!("/v1/sessions/{id}"), &[], "").await;
+    assert_eq!(deleted.json(), json!({"sessions": 1}));
+    let gone = get(&app, &format!("/v1/sessions/{id}")).await.problem();
+    assert!(gone == (410, "session_deleted".to_owned()) || gone == (404, "session_not_found".to_owned()), "{gone:?}");
+    assert_eq!(get(&app, "/v1/sessions").await.json()["items"], json!([]));
+    drop(app);
+    end(host).await;
+}
+
+#[tokio::test]
+async fn r6_tasks_are_spawned_listed_read_and_cancelled() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let task = json!({"type": "explore", "prompt": "read everything", "description": "a survey"});
+    let spawned = post(&app, "/v1/tasks/spawn", &task).await;
+    assert_eq!(spawned.status, StatusCode::CREATED, "{}", spawned.body);
+    let id = spawned.json()["id"].as_str().expect("an id").to_owned();
+    assert!(id.starts_with("task_"), "{id}");
+    let done = get(&app, &format!("/v1/tasks/get/{id}?wait=true&timeout=20000")).await.json();
+    assert_eq!(
+        (&done["status"], &done["result"], &done["type"]),
+        (&json!("completed"), &json!("Hello. You said: read everything"), &json!("explore"))
+    );
+    let hangs = post(&app, "/v1/tasks/spawn", &json!({"type": "explore", "prompt": "hang"})).await.json();
+    let hanging = hangs["id"].as_str().expect("an id");
+    let now = get(&app, &format!("/v1/tasks/get/{hanging}?wait=true&timeout=1")).await.json();
+    assert_eq!(now["status"], "running");
+    let cancelled = post(&app, &format!("/v1/tasks/cancel/{hanging}"), &json!({})).await.json();
+    assert_eq!(cancelled["status"], "cancelled");
+    let listed = post(&app, "/v1/tasks/list", &json!({"status": "cancelled"})).await.json();
+    assert_eq!((listed.as_array().map(Vec::len), &listed[0]["id"]), (Some(1), &json!(hanging)));
+    drop(app);
+    end(host).await;
+}
+
+#[tokio::test]
+async fn export_is_what_import_reads() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let id = talk(&app, "children").await;
+    let exported = get(&app, &format!("/v1/sessions/{id}/export")).await;
+    assert_eq!(exported.headers["content-type"], "application/x-ndjson");
+    let other =
+        subtend_journal::Journal::open(Box::new(Memory::new()), subtend_journal::Options::default()).expect("one");
+    let within = subtend_session::authority::Authority::of(subtend_session::authority::RuleSet::only(
+        subtend_session::authority::Verdict::Allow,
+    ));
+    let mut file = std::io::Cursor::new(exported.body.into_bytes());
+    let tally = other.import(&mut file, &within, &mut |_| {}).await.expect("imported");
+    assert_eq!(tally.sessions, 3);
+    drop(app);
+    end(host).await;
+}
+
+#[tokio::test]
+async fn operators_read_health_and_figures() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    talk(&app, "one").await;
+    assert_eq!(get(&app, "/healthz").await.status, StatusCode::NO_CONTENT);
+    assert_eq!(get(&app, "/readyz").await.status, StatusCode::NO_CONTENT);
+    let figures = loop {
+        let figures = get(&app, "/metrics").await.body;
+        if figures.contains("subtend_turns_total 1") {
+            break figures;
+        }
+        tokio::task::yield_now().await;
+    };
+    assert!(figures.contains("subtend_runs_ended_total{outcome=\"completed\"}"), "{figures}");
+    assert!(figures.contains("resource=\"/v1/sessions\",status=\"201\""), "{figures}");
+    host.ends().cancel();
+    assert_eq!(get(&app, "/readyz").await.problem(), (503, "stopping".to_owned()));
+    drop(app);
+    end(host).await;
+}

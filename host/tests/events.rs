@@ -1,0 +1,173 @@
+//! Event streams: each durable event once and in order, over reconnections and restarts of the host (H-1).
+
+use std::collections::BTreeMap;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::Request;
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
+use subtend_journal::memory::Memory;
+use tower::ServiceExt as _;
+
+use crate::support::{end, host, post, talk};
+
+/// One event as it was sent.
+#[derive(Clone, Debug, PartialEq)]
+struct Sent {
+    id: Option<String>,
+    name: String,
+    data: Value,
+}
+
+/// Reads events of `path` until `enough` says so of all that came, for 20 seconds at most.
+async fn read(app: &Router, path: &str, last: Option<&str>, enough: impl Fn(&[Sent]) -> bool) -> Vec<Sent> {
+    let read = read_all(app, path, last, enough);
+    tokio::time::timeout(std::time::Duration::from_secs(20), read).await.expect("the events come")
+}
+
+async fn read_all(app: &Router, path: &str, last: Option<&str>, enough: impl Fn(&[Sent]) -> bool) -> Vec<Sent> {
+    let mut request = Request::builder().uri(path);
+    if let Some(last) = last {
+        request = request.header("last-event-id", last);
+    }
+    let response = app.clone().oneshot(request.body(Body::empty()).expect("a request")).await.expect("infallible");
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    let (mut body, mut text, mut sent) = (response.into_body(), String::new(), Vec::new());
+    while !enough(&sent) {
+        let frame = body.frame().await.expect("the stream continues").expect("a frame");
+        text.push_str(std::str::from_utf8(frame.data_ref().expect("data")).expect("text"));
+        while let Some((event, rest)) = text.split_once("\n\n") {
+            sent.extend(parsed(event));
+            text = rest.to_owned();
+        }
+    }
+    sent
+}
+
+/// Reads one event; `None` of a heartbeat.
+fn parsed(event: &str) -> Option<Sent> {
+    let field =
+        |name: &str| event.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).map(str::to_owned);
+    let name = field("event")?;
+    Some(Sent { id: field("id"), name, data: serde_json::from_str(&field("data")?).expect("JSON") })
+}
+
+fn records(sent: &[Sent]) -> Vec<&Sent> {
+    sent.iter().filter(|sent| sent.name == "record").collect()
+}
+
+/// How many runs of `root` ended among what was sent.
+fn ends(sent: &[Sent], root: &str) -> usize {
+    let is = |sent: &&Sent| sent.data["record"]["run_ended"].is_object() && sent.data["session"] == root;
+    sent.iter().filter(is).count()
+}
+
+/// Records by session, each with its number.
+fn by_session(sent: &[Sent]) -> BTreeMap<String, Vec<u64>> {
+    let mut all: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    for record in records(sent) {
+        let session = record.data["session"].as_str().expect("a session").to_owned();
+        all.entry(session).or_default().push(record.data["seq"].as_u64().expect("a number"));
+    }
+    all
+}
+
+#[tokio::test]
+async fn session_stream_continues_after_the_last_id() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let id = talk(&app, "one").await;
+    let path = format!("/v1/sessions/{id}/events");
+    let all = read(&app, &path, None, |sent| ends(sent, &id) == 1).await;
+    let seqs = &by_session(&all)[&id];
+    assert_eq!(*seqs, (1..=seqs.len() as u64).collect::<Vec<_>>(), "from the first, without a gap");
+    let third = records(&all)[2].id.clone().expect("an id");
+    let rest = read(&app, &path, Some(&third), |sent| ends(sent, &id) == 1).await;
+    assert_eq!(by_session(&rest)[&id], seqs[3..]);
+    let query = read(&app, &format!("{path}?after={third}"), None, |sent| ends(sent, &id) == 1).await;
+    assert_eq!(by_session(&query)[&id], seqs[3..]);
+    drop(app);
+    end(host).await;
+}
+
+#[tokio::test]
+async fn tree_stream_gives_each_record_once_at_every_cut() {
+    let memory = Memory::new();
+    let host = host(&memory).await;
+    let app = host.router();
+    let id = talk(&app, "children").await;
+    let other = talk(&app, "not of this tree").await;
+    let path = format!("/v1/trees/{id}/events");
+    let all = read(&app, &path, None, |sent| ends(sent, &id) == 1).await;
+    let whole = by_session(&all);
+    assert_eq!((whole.len(), whole.contains_key(&other)), (3, false));
+    for (session, seqs) in &whole {
+        assert_eq!(*seqs, (1..=seqs.len() as u64).collect::<Vec<_>>(), "{session}");
+    }
+    // A client that leaves after any event and connects again sees the rest, and nothing twice.
+    let all = records(&all).into_iter().cloned().collect::<Vec<_>>();
+    for cut in 1..all.len() {
+        let rest = read(&app, &path, all[cut - 1].id.as_deref(), |sent| ends(sent, &id) == 1).await;
+        let rest: Vec<_> = records(&rest).into_iter().cloned().collect();
+        assert_eq!(rest, all[cut..], "after {:?}", all[cut - 1].id);
+    }
+    drop(app);
+    end(host).await;
+}
+
+#[tokio::test]
+async fn cursor_of_a_former_host_continues_in_the_next() {
+    let memory = Memory::new();
+    let (id, last) = {
+        let host = host(&memory).await;
+        let app = host.router();
+        let id = talk(&app, "one").await;
+        let all = read(&app, &format!("/v1/trees/{id}/events"), None, |sent| ends(sent, &id) == 1).await;
+        drop(app);
+        end(host).await;
+        let last = records(&all).last().copied().expect("a record").clone();
+        (id, last)
+    };
+    let host = host(&memory).await;
+    let app = host.router();
+    post(&app, &format!("/v1/sessions/{id}/inputs"), &json!({"text": "two"})).await;
+    let rest = read(&app, &format!("/v1/trees/{id}/events"), last.id.as_deref(), |sent| ends(sent, &id) == 1).await;
+    let first = by_session(&rest)[&id][0];
+    assert_eq!(Some(first), last.data["seq"].as_u64().map(|seq| seq + 1));
+    drop(app);
+    end(host).await;
+}
+
+#[tokio::test]
+async fn pieces_of_an_answer_come_before_its_record() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let opened = post(&app, "/v1/sessions", &json!({})).await.json();
+    let id = opened["session"]["id"].as_str().expect("an id").to_owned();
+    let follow = tokio::spawn({
+        let (app, id) = (app.clone(), id.clone());
+        async move { read(&app, &format!("/v1/trees/{id}/events"), None, |sent| ends(sent, &id) == 1).await }
+    });
+    tokio::task::yield_now().await;
+    post(&app, &format!("/v1/sessions/{id}/inputs"), &json!({"text": "one"})).await;
+    let sent = follow.await.expect("followed");
+    let answered = sent.iter().position(|sent| sent.data["record"]["turn_answered"].is_object()).expect("an answer");
+    let pieces: Vec<_> = sent.iter().enumerate().filter(|(_, sent)| sent.name == "delta").collect();
+    assert!(pieces.iter().all(|(at, sent)| *at < answered && sent.id.is_none()), "{sent:?}");
+    drop(app);
+    end(host).await;
+}
+
+#[tokio::test]
+async fn stream_ends_when_the_host_does() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let id = talk(&app, "one").await;
+    let request = Request::builder().uri(format!("/v1/sessions/{id}/events")).body(Body::empty()).expect("a request");
+    let response = app.clone().oneshot(request).await.expect("infallible");
+    drop(app);
+    let reading = tokio::spawn(response.into_body().collect());
+    end(host).await;
+    assert!(reading.await.expect("read").is_ok());
+}

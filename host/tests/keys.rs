@@ -1,0 +1,92 @@
+//! Idempotency keys: a command that is sent again takes effect once, also after a restart (H-2).
+
+use axum::http::{Method, StatusCode};
+use serde_json::{Value, json};
+use subtend_journal::memory::Memory;
+
+use crate::support::{Reply, end, get, host, request};
+
+async fn keyed(app: &axum::Router, path: &str, key: &str, body: &Value) -> Reply {
+    let headers = [("content-type", "application/json"), ("idempotency-key", key)];
+    request(app, Method::POST, path, &headers, &body.to_string()).await
+}
+
+#[tokio::test]
+async fn prompt_that_is_resent_runs_once_over_a_restart() {
+    let memory = Memory::new();
+    let open = json!({"title": "an invoice", "input": {"text": "Pay the invoice."}});
+    let first = {
+        let host = host(&memory).await;
+        let app = host.router();
+        let reply = keyed(&app, "/v1/sessions", "invoice-17", &open).await;
+        assert_eq!(reply.status, StatusCode::CREATED, "{}", reply.body);
+        let id = reply.json()["session"]["id"].as_str().expect("an id").to_owned();
+        get(&app, &format!("/v1/sessions/{id}/runs/1?wait=true&timeout=20000")).await;
+        let again = keyed(&app, "/v1/sessions", "invoice-17", &open).await;
+        assert_eq!((again.status, &again.json()["session"]["id"]), (StatusCode::OK, &json!(id)));
+        drop(app);
+        end(host).await;
+        reply.json()
+    };
+    let host = host(&memory).await;
+    let app = host.router();
+    let again = keyed(&app, "/v1/sessions", "invoice-17", &open).await;
+    assert_eq!(again.status, StatusCode::OK, "{}", again.body);
+    let again = again.json();
+    assert_eq!(again["session"]["id"], first["session"]["id"]);
+    assert_eq!((&again["input"]["input"], &again["input"]["again"]), (&first["input"]["input"], &json!(true)));
+    let id = again["session"]["id"].as_str().expect("an id");
+    let records = get(&app, &format!("/v1/sessions/{id}/records")).await.json();
+    let runs = records.as_array().expect("records").iter().filter(|stored| stored["record"]["run_opened"].is_object());
+    assert_eq!(runs.count(), 1);
+    drop(app);
+    end(host).await;
+}
+
+#[tokio::test]
+async fn key_of_another_command_is_refused() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let opened = keyed(&app, "/v1/sessions", "k", &json!({"title": "one"})).await;
+    let id = opened.json()["session"]["id"].as_str().expect("an id").to_owned();
+    let other = keyed(&app, "/v1/sessions", "k", &json!({"title": "two"})).await;
+    assert_eq!(other.problem(), (422, "idempotency_key_reused".to_owned()));
+    let path = format!("/v1/sessions/{id}/inputs");
+    assert_eq!(keyed(&app, &path, "i", &json!({"text": "one"})).await.status, StatusCode::ACCEPTED);
+    let same = keyed(&app, &path, "i", &json!({"text": "one"})).await;
+    assert_eq!((same.status, &same.json()["again"]), (StatusCode::ACCEPTED, &json!(true)));
+    let other = keyed(&app, &path, "i", &json!({"text": "two"})).await;
+    assert_eq!(other.problem(), (422, "idempotency_key_reused".to_owned()));
+    drop(app);
+    end(host).await;
+}
+
+#[tokio::test]
+async fn task_that_is_resent_is_started_once() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let task = json!({"type": "explore", "prompt": "read everything"});
+    let (first, second) =
+        tokio::join!(keyed(&app, "/v1/tasks/spawn", "t", &task), keyed(&app, "/v1/tasks/spawn", "t", &task));
+    assert_eq!(first.json()["id"], second.json()["id"], "{} {}", first.body, second.body);
+    let id = first.json()["session"].as_str().expect("an id").to_owned();
+    get(&app, &format!("/v1/tasks/get/{id}?wait=true&timeout=20000")).await;
+    let third = keyed(&app, "/v1/tasks/spawn", "t", &task).await.json();
+    let records = get(&app, &format!("/v1/sessions/{id}/records")).await.json();
+    let runs = records.as_array().expect("records").iter().filter(|stored| stored["record"]["run_opened"].is_object());
+    assert_eq!((third["session"].as_str(), runs.count()), (Some(&*id), 1));
+    drop(app);
+    end(host).await;
+}
+
+#[tokio::test]
+async fn key_of_a_deleted_session_opens_no_other() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let opened = keyed(&app, "/v1/sessions", "k", &json!({})).await.json();
+    let id = opened["session"]["id"].as_str().expect("an id");
+    request(&app, Method::DELETE, &format!("/v1/sessions/{id}"), &[], "").await;
+    assert_eq!(keyed(&app, "/v1/sessions", "k", &json!({})).await.problem(), (410, "session_deleted".to_owned()));
+    drop(app);
+    end(host).await;
+}

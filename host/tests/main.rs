@@ -1,0 +1,19 @@
+//! The host as clients see it.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::wildcard_enum_match_arm,
+    unreachable_pub,
+    reason = "a test fails by panicking"
+)]
+
+mod conversation;
+mod events;
+mod keys;
+mod openapi;
+mod refusals;
+mod sockets;
+mod support;

@@ -1,0 +1,222 @@
+//! Requests that are malformed, oversized, unauthenticated, cross-origin or replayed: each is refused with its problem, and nothing
+//! is changed.
+
+use std::net::SocketAddr;
+
+use axum::http::Method;
+use serde_json::json;
+use subtend_host::auth::{Guard, Scope, Tokens};
+use subtend_journal::memory::Memory;
+
+use crate::support::{end, get, host, post, request, talk};
+
+/// Method, path, headers and body of a request; status and code of its refusal.
+type Case<'a> = (Method, String, Vec<(&'a str, &'a str)>, String, u16, &'a str);
+/// What is wrong, method and path, headers; status and code of its refusal.
+type Right<'a> = (&'a str, (Method, &'a str), Vec<(&'a str, &'a str)>, u16, &'a str);
+
+/// A header with a token.
+fn bearer(token: &str) -> (&str, &str) {
+    ("authorization", token)
+}
+
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+#[tokio::test]
+async fn malformed_requests_are_refused_and_change_nothing() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let id = talk(&app, "one").await;
+    let before = host.runtime().journal().appended();
+    let none = "00000000-0000-7000-8000-000000000000";
+    let s = format!("/v1/sessions/{id}");
+    let long = "k".repeat(257);
+    let deep = format!("{}1{}", "[".repeat(200), "]".repeat(200));
+    #[rustfmt::skip]
+    let cases: Vec<Case<'_>> = vec![
+        (Method::GET, "/".into(), vec![], String::new(), 404, "no_such_resource"),
+        (Method::GET, "/v2/sessions".into(), vec![], String::new(), 404, "no_such_resource"),
+        (Method::GET, "/v1/sessions/".into(), vec![], String::new(), 404, "no_such_resource"),
+        (Method::GET, "/v1/../etc/passwd".into(), vec![], String::new(), 404, "no_such_resource"),
+        (Method::PUT, "/v1/sessions".into(), vec![], String::new(), 405, "method_not_allowed"),
+        (Method::POST, s.clone(), vec![JSON], "{}".into(), 405, "method_not_allowed"),
+        (Method::GET, format!("/v1/sessions/{none}"), vec![], String::new(), 404, "session_not_found"),
+        (Method::GET, "/v1/sessions/%00".into(), vec![], String::new(), 404, "session_not_found"),
+        (Method::GET, "/v1/sessions/%ff".into(), vec![], String::new(), 400, "malformed"),
+        (Method::GET, "/v1/sessions/..%2f..%2fetc".into(), vec![], String::new(), 404, "session_not_found"),
+        (Method::GET, "/v1/sessions/%20".into(), vec![], String::new(), 404, "session_not_found"),
+        (Method::GET, "/v1/sessions?limit=many".into(), vec![], String::new(), 400, "malformed"),
+        (Method::GET, "/v1/sessions?limit=-1".into(), vec![], String::new(), 400, "malformed"),
+        (Method::GET, "/v1/sessions?cursor=x".into(), vec![], String::new(), 400, "malformed"),
+        (Method::GET, "/v1/sessions?colour=red".into(), vec![], String::new(), 400, "malformed"),
+        (Method::GET, "/v1/sessions?parent=x".into(), vec![], String::new(), 400, "malformed"),
+        (Method::GET, "/v1/agents/unknown".into(), vec![], String::new(), 404, "agent_not_found"),
+        (Method::POST, "/v1/sessions".into(), vec![], "{}".into(), 415, "unsupported_media_type"),
+        (Method::POST, "/v1/sessions".into(), vec![("content-type", "text/plain")], "{}".into(), 415, "unsupported_media_type"),
+        (Method::POST, "/v1/sessions".into(), vec![("content-type", "application/x-www-form-urlencoded")], "a=b".into(), 415, "unsupported_media_type"),
+        (Method::POST, "/v1/sessions".into(), vec![JSON], String::new(), 400, "malformed"),
+        (Method::POST, "/v1/sessions".into(), vec![JSON], "{".into(), 400, "malformed"),
+        (Method::POST, "/v1/sessions".into(), vec![JSON], deep, 422, "invalid_body"),
+        (Method::POST, "/v1/sessions".into(), vec![JSON], "[]".into(), 422, "invalid_body"),
+        (Method::POST, "/v1/sessions".into(), vec![JSON], r#"{"agnet":"general"}"#.into(), 422, "invalid_body"),
+        (Method::POST, "/v1/sessions".into(), vec![JSON], r#"{"agent":7}"#.into(), 422, "invalid_body"),
+        (Method::POST, "/v1/sessions".into(), vec![JSON], r#"{"agent":"unknown"}"#.into(), 422, "unknown_agent"),
+        (Method::POST, "/v1/sessions".into(), vec![JSON], r#"{"agent":"explore"}"#.into(), 422, "unknown_agent"),
+        (Method::POST, "/v1/sessions".into(), vec![JSON], r#"{"model":"pool:none"}"#.into(), 422, "unknown_model"),
+        (Method::POST, "/v1/sessions".into(), vec![JSON], r#"{"limits":{"turns":0}}"#.into(), 422, "invalid_limit"),
+        (Method::POST, "/v1/sessions".into(), vec![JSON], r#"{"title":""}"#.into(), 422, "invalid_title"),
+        (Method::POST, "/v1/sessions".into(), vec![JSON], r#"{"metadata":"text"}"#.into(), 422, "invalid_body"),
+        (Method::POST, "/v1/sessions".into(), vec![JSON], r#"{"input":{}}"#.into(), 422, "invalid_body"),
+        (Method::POST, "/v1/sessions".into(), vec![JSON], r#"{"input":{"text":"x","turns":0}}"#.into(), 422, "invalid_input"),
+        (Method::POST, "/v1/sessions".into(), vec![JSON, ("idempotency-key", "")], "{}".into(), 400, "malformed"),
+        (Method::POST, "/v1/sessions".into(), vec![JSON, ("idempotency-key", &long)], "{}".into(), 400, "malformed"),
+        (Method::POST, "/v1/sessions".into(), vec![JSON, ("idempotency-key", "a"), ("idempotency-key", "b")], "{}".into(), 400, "malformed"),
+        (Method::POST, format!("{s}/inputs"), vec![JSON], "{}".into(), 422, "invalid_body"),
+        (Method::POST, format!("{s}/inputs"), vec![JSON], r#"{"text":"x","lane":"fast"}"#.into(), 422, "invalid_body"),
+        (Method::POST, format!("{s}/inputs"), vec![JSON], r#"{"text":"x","turns":0}"#.into(), 422, "invalid_input"),
+        (Method::POST, format!("{s}/inputs"), vec![JSON], r#"{"text":"x","agent":"unknown"}"#.into(), 422, "invalid_input"),
+        (Method::POST, format!("/v1/sessions/{none}/inputs"), vec![JSON], r#"{"text":"x"}"#.into(), 404, "session_not_found"),
+        (Method::GET, format!("{s}/inputs/x"), vec![], String::new(), 400, "malformed"),
+        (Method::GET, format!("{s}/inputs/{none}"), vec![], String::new(), 404, "input_not_found"),
+        (Method::GET, format!("{s}/runs/x"), vec![], String::new(), 400, "malformed"),
+        (Method::GET, format!("{s}/runs/9"), vec![], String::new(), 404, "run_not_found"),
+        (Method::GET, format!("{s}/runs/1?wait=perhaps"), vec![], String::new(), 400, "malformed"),
+        (Method::GET, format!("{s}/runs/1?timeout=soon"), vec![], String::new(), 400, "malformed"),
+        (Method::DELETE, format!("{s}/queue/x"), vec![], String::new(), 400, "malformed"),
+        (Method::DELETE, format!("{s}/queue/{none}"), vec![], String::new(), 404, "input_not_found"),
+        (Method::GET, format!("{s}/events?after=x"), vec![], String::new(), 400, "malformed"),
+        (Method::GET, format!("{s}/events"), vec![("last-event-id", "x")], String::new(), 400, "malformed"),
+        (Method::GET, format!("/v1/trees/{id}/events?after=1.2.3"), vec![], String::new(), 400, "malformed"),
+        (Method::GET, format!("/v1/trees/{id}?depth=-1"), vec![], String::new(), 400, "malformed"),
+        (Method::POST, format!("/v1/approvals/{id}/x"), vec![JSON], r#"{"verdict":"allow","digest":""}"#.into(), 400, "malformed"),
+        (Method::POST, format!("/v1/approvals/{id}/1.0"), vec![JSON], r#"{"verdict":"allow","digest":""}"#.into(), 409, "approval_closed"),
+        (Method::POST, format!("/v1/approvals/{id}/1.0"), vec![JSON], r#"{"verdict":"perhaps","digest":""}"#.into(), 422, "invalid_body"),
+        (Method::POST, format!("{s}/branches"), vec![JSON], r#"{"at":99}"#.into(), 404, "not_found"),
+        (Method::POST, format!("{s}/switch"), vec![JSON], r#"{"to":"sideways"}"#.into(), 422, "invalid_body"),
+        (Method::POST, format!("{s}/switch"), vec![JSON], r#"{"to":"next"}"#.into(), 409, "refused"),
+        (Method::POST, format!("{s}/rollback"), vec![JSON], r#"{"run":9}"#.into(), 404, "not_found"),
+        (Method::PATCH, s.clone(), vec![JSON], r#"{"title":""}"#.into(), 422, "invalid_title"),
+        (Method::PATCH, s.clone(), vec![JSON], r#"{"agent":"x"}"#.into(), 422, "invalid_body"),
+        (Method::POST, "/v1/tasks/spawn".into(), vec![JSON], r#"{"type":"unknown","prompt":"x"}"#.into(), 422, "unknown_agent"),
+        (Method::POST, "/v1/tasks/spawn".into(), vec![JSON], r#"{"type":"explore"}"#.into(), 422, "invalid_body"),
+        (Method::POST, "/v1/tasks/list".into(), vec![JSON], r#"{"status":"odd"}"#.into(), 422, "unknown_status"),
+        (Method::GET, format!("/v1/tasks/get/{id}"), vec![], String::new(), 404, "task_not_found"),
+        (Method::POST, format!("/v1/tasks/cancel/{id}"), vec![JSON], "{}".into(), 404, "task_not_found"),
+        (Method::DELETE, format!("{s}?force=perhaps"), vec![], String::new(), 400, "malformed"),
+    ];
+    assert!(cases.len() >= 60, "{}", cases.len());
+    let mut wrong = Vec::new();
+    for (method, path, headers, body, status, code) in cases {
+        let reply = request(&app, method.clone(), &path, &headers, &body).await;
+        let found = (reply.status.as_u16(), reply.json()["code"].as_str().unwrap_or_default().to_owned());
+        if found != (status, code.to_owned()) {
+            wrong.push(format!("{method} {path} {body}: {found:?}, not {status} {code}: {}", reply.body));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_eq!(host.runtime().journal().appended(), before, "a refused request was recorded");
+    drop(app);
+    end(host).await;
+}
+
+#[tokio::test]
+async fn oversized_body_is_refused() {
+    let host = host(&Memory::new()).await;
+    let app = host.router();
+    let text = "x".repeat(5 << 20);
+    let reply = post(&app, "/v1/sessions", &json!({"input": {"text": text}})).await;
+    assert_eq!(reply.problem(), (413, "too_large".to_owned()));
+    assert_eq!(get(&app, "/v1/sessions").await.json()["items"], json!([]));
+    drop(app);
+    end(host).await;
+}
+
+#[tokio::test]
+async fn requests_without_right_are_refused_over_tcp() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let tokens = Tokens::at(dir.path().join("tokens.json"));
+    let [read, act, admin] = [Scope::Read, Scope::Act, Scope::Admin]
+        .map(|scope| format!("Bearer {}", tokens.create(&scope.to_string(), scope).expect("a token")));
+    let host = host(&Memory::new()).await;
+    let address: SocketAddr = "127.0.0.1:7475".parse().expect("an address");
+    let guard = Guard::new(address, ["box.lan:7475".to_owned()], tokens.clone());
+    let app = guard.protect(host.router());
+    let own = ("host", "127.0.0.1:7475");
+    let (read, act, admin) = (read.as_str(), act.as_str(), admin.as_str());
+    let (list, open) = ((Method::GET, "/v1/sessions"), (Method::POST, "/v1/sessions"));
+    let other = format!("Bearer {}", "0".repeat(64));
+    let none = "00000000-0000-7000-8000-000000000000";
+    let (delete, export) = (format!("/v1/sessions/{none}"), format!("/v1/sessions/{none}/export"));
+    #[rustfmt::skip]
+    let cases: Vec<Right<'_>> = vec![
+        ("no token", list.clone(), vec![own], 401, "unauthorized"),
+        ("no token, to act", open.clone(), vec![own, JSON], 401, "unauthorized"),
+        ("an unknown token", list.clone(), vec![own, bearer(&other)], 401, "unauthorized"),
+        ("an empty token", list.clone(), vec![own, bearer("Bearer ")], 401, "unauthorized"),
+        ("another scheme", list.clone(), vec![own, bearer("Basic YTpi")], 401, "unauthorized"),
+        ("two authorizations", list.clone(), vec![own, bearer(read), bearer(&other)], 400, "malformed"),
+        ("no Host", list.clone(), vec![bearer(read)], 421, "host_not_allowed"),
+        ("DNS rebinding", list.clone(), vec![("host", "evil.example:7475"), bearer(read)], 421, "host_not_allowed"),
+        ("another port", list.clone(), vec![("host", "127.0.0.1:80"), bearer(read)], 421, "host_not_allowed"),
+        ("two Hosts", list.clone(), vec![own, ("host", "evil.example"), bearer(read)], 400, "malformed"),
+        ("another origin", list.clone(), vec![own, bearer(admin), ("origin", "http://evil.example")], 403, "cross_origin"),
+        ("another port's origin", list.clone(), vec![own, bearer(admin), ("origin", "http://127.0.0.1:80")], 403, "cross_origin"),
+        ("a null origin", list.clone(), vec![own, bearer(admin), ("origin", "null")], 403, "cross_origin"),
+        ("reading token that acts", open.clone(), vec![own, bearer(read), JSON], 403, "scope_too_small"),
+        ("acting token that deletes", (Method::DELETE, &delete), vec![own, bearer(act)], 403, "scope_too_small"),
+        ("acting token that exports", (Method::GET, &export), vec![own, bearer(act)], 403, "scope_too_small"),
+        ("an unknown cookie", list.clone(), vec![own, ("cookie", "subtend_login=0")], 401, "unauthorized"),
+        ("an unknown login code", (Method::GET, "/login?code=0"), vec![own], 401, "login_refused"),
+        ("a login without code", (Method::GET, "/login"), vec![own], 401, "login_refused"),
+        ("a login from another page", (Method::GET, "/login?code=0"), vec![own, ("origin", "http://evil.example")], 403, "cross_origin"),
+        ("figures without token", (Method::GET, "/metrics"), vec![own], 401, "unauthorized"),
+        ("the document without token", (Method::GET, "/v1/openapi.json"), vec![own], 401, "unauthorized"),
+        ("an unknown resource without token", (Method::GET, "/v1/other"), vec![own], 401, "unauthorized"),
+    ];
+    let mut wrong = Vec::new();
+    for (what, (method, path), headers, status, code) in cases {
+        let reply = request(&app, method, path, &headers, "{}").await;
+        let found = (reply.status.as_u16(), reply.json()["code"].as_str().unwrap_or_default().to_owned());
+        if found != (status, code.to_owned()) {
+            wrong.push(format!("{what}: {found:?}, not {status} {code}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    // The control: the same requests with what they lack.
+    for name in ["127.0.0.1:7475", "localhost:7475", "LOCALHOST:7475", "[::1]:7475", "box.lan:7475"] {
+        let reply = request(&app, Method::GET, "/v1/sessions", &[("host", name), bearer(read)], "").await;
+        assert_eq!(reply.status, 200, "{name}: {}", reply.body);
+    }
+    assert_eq!(request(&app, Method::POST, "/v1/sessions", &[own, bearer(act), JSON], "{}").await.status, 201);
+    tokens.revoke("act").expect("revoked");
+    assert_eq!(request(&app, Method::POST, "/v1/sessions", &[own, bearer(act), JSON], "{}").await.status, 401);
+    assert_eq!(request(&app, Method::GET, "/healthz", &[own], "").await.status, 204);
+    drop(app);
+    end(host).await;
+}
+
+#[tokio::test]
+async fn login_link_opens_one_browser_and_guards_its_commands() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let host = host(&Memory::new()).await;
+    let address: SocketAddr = "127.0.0.1:7475".parse().expect("an address");
+    let guard = Guard::new(address, [], Tokens::at(dir.path().join("tokens.json")));
+    let app = guard.protect(host.router());
+    let own = ("host", "127.0.0.1:7475");
+    let path = format!("/login?code={}", guard.logins().link().expect("a code"));
+    let opened = request(&app, Method::GET, &path, &[own], "").await;
+    let cookie = opened.headers["set-cookie"].to_str().expect("text").to_owned();
+    assert!(cookie.contains("; HttpOnly; SameSite=Strict"), "{cookie}");
+    assert_eq!((opened.status.as_u16(), &opened.headers["location"]), (303, &"/".parse().expect("a value")));
+    assert_eq!(request(&app, Method::GET, &path, &[own], "").await.problem(), (401, "login_refused".to_owned()));
+    let cookie = ("cookie", cookie.split(';').next().expect("a pair"));
+    let reply = request(&app, Method::GET, "/v1/sessions", &[own, cookie], "").await;
+    assert_eq!(reply.status, 200);
+    assert!(reply.headers["content-security-policy"].to_str().expect("text").starts_with("default-src 'none'"));
+    let bare = request(&app, Method::POST, "/v1/sessions", &[own, cookie, JSON], "{}").await;
+    assert_eq!(bare.problem(), (403, "cross_origin".to_owned()));
+    let origin = ("origin", "http://127.0.0.1:7475");
+    assert_eq!(request(&app, Method::POST, "/v1/sessions", &[own, cookie, origin, JSON], "{}").await.status, 201);
+    drop(app);
+    end(host).await;
+}

@@ -1,0 +1,120 @@
+//! Connections: TCP and Unix sockets, and clients that are slow, stuck or too many.
+
+use std::time::Duration;
+
+use serde_json::json;
+use subtend_host::listen::{self, Bounds};
+use subtend_journal::memory::Memory;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::support::{end, host, post};
+
+/// Sends `request`, and reads what comes until the server closes the connection.
+async fn raw(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), request: &str) -> String {
+    // A server that refuses early may have closed its side before all is written.
+    drop(stream.write_all(request.as_bytes()).await);
+    let mut reply = Vec::new();
+    drop(stream.read_to_end(&mut reply).await);
+    String::from_utf8_lossy(&reply).into_owned()
+}
+
+const ALIVE: &str = "GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+
+#[tokio::test]
+async fn tcp_refuses_heads_that_are_slow_or_too_large() {
+    let host = host(&Memory::new()).await;
+    let bounds =
+        Bounds { head_time: Duration::from_millis(50), head_bytes: 16 << 10, headers: 20, ..Bounds::default() };
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a socket");
+    let address = listener.local_addr().expect("an address");
+    let server = tokio::spawn(listen::tcp(listener, host.router(), bounds, host.ends().clone()));
+    let connect = || TcpStream::connect(address);
+    let reply = raw(&mut connect().await.expect("connected"), ALIVE).await;
+    assert!(reply.starts_with("HTTP/1.1 204"), "{reply}");
+    let slow = raw(&mut connect().await.expect("connected"), "GET /healthz HT").await;
+    assert!(!slow.contains("204"), "{slow}");
+    let long = format!("GET /healthz HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n", "y".repeat(64 << 10));
+    let reply = raw(&mut connect().await.expect("connected"), &long).await;
+    assert!(reply.is_empty() || reply.starts_with("HTTP/1.1 431"), "{reply}");
+    let many: String = (0..50).map(|n| format!("x{n}: y\r\n")).collect();
+    let reply = raw(&mut connect().await.expect("connected"), &format!("GET /healthz HTTP/1.1\r\n{many}\r\n")).await;
+    assert!(reply.is_empty() || reply.starts_with("HTTP/1.1 431") || reply.starts_with("HTTP/1.1 400"), "{reply}");
+    let smuggled = "POST /v1/sessions HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n{}x";
+    let reply = raw(&mut connect().await.expect("connected"), smuggled).await;
+    assert!(reply.starts_with("HTTP/1.1 400"), "{reply}");
+    let reply = raw(&mut connect().await.expect("connected"), ALIVE).await;
+    assert!(reply.starts_with("HTTP/1.1 204"), "others are served: {reply}");
+    host.ends().cancel();
+    server.await.expect("served").expect("no error");
+    end(host).await;
+}
+
+#[tokio::test]
+async fn connections_beyond_the_bound_wait_for_their_turn() {
+    let host = host(&Memory::new()).await;
+    let bounds = Bounds { connections: 1, ..Bounds::default() };
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a socket");
+    let address = listener.local_addr().expect("an address");
+    let server = tokio::spawn(listen::tcp(listener, host.router(), bounds, host.ends().clone()));
+    let first = TcpStream::connect(address).await.expect("connected");
+    let mut second = TcpStream::connect(address).await.expect("connected");
+    let mut early = [0];
+    second.write_all(ALIVE.as_bytes()).await.expect("written");
+    let none = tokio::time::timeout(Duration::from_millis(50), second.read(&mut early)).await;
+    assert!(none.is_err(), "the first connection is the only one that is served");
+    drop(first);
+    let mut reply = String::new();
+    second.read_to_string(&mut reply).await.expect("read");
+    assert!(reply.starts_with("HTTP/1.1 204"), "{reply}");
+    host.ends().cancel();
+    server.await.expect("served").expect("no error");
+    end(host).await;
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn unix_socket_is_closed_to_others_and_replaces_a_leftover() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("host.sock");
+    drop(std::os::unix::net::UnixListener::bind(&path).expect("one that a former process left"));
+    let host = host(&Memory::new()).await;
+    let listener = listen::bind_unix(&path).expect("a socket");
+    let mode = std::fs::metadata(&path).expect("a file").permissions().mode() & 0o777;
+    assert_eq!(mode, 0o600);
+    let server = tokio::spawn(listen::unix(listener, host.router(), Bounds::default(), host.ends().clone()));
+    let mut stream = tokio::net::UnixStream::connect(&path).await.expect("connected");
+    let reply = raw(&mut stream, ALIVE).await;
+    assert!(reply.starts_with("HTTP/1.1 204"), "{reply}");
+    std::fs::write(dir.path().join("file"), "mine").expect("written");
+    let error = listen::bind_unix(&dir.path().join("file")).expect_err("a file is in the way");
+    assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists);
+    assert_eq!(std::fs::read_to_string(dir.path().join("file")).expect("kept"), "mine");
+    host.ends().cancel();
+    server.await.expect("served").expect("no error");
+    end(host).await;
+}
+
+#[tokio::test]
+async fn stalled_reader_of_events_slows_no_session() {
+    let host = host(&Memory::new()).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a socket");
+    let address = listener.local_addr().expect("an address");
+    let server = tokio::spawn(listen::tcp(listener, host.router(), Bounds::default(), host.ends().clone()));
+    let mut stalled = TcpStream::connect(address).await.expect("connected");
+    stalled.write_all(b"GET /v1/events HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("written");
+    let app = host.router();
+    // More events than any buffer between holds; none of them is read.
+    for _ in 0..20 {
+        let text = "x".repeat(64 << 10);
+        let opened = post(&app, "/v1/sessions", &json!({"input": {"text": text}})).await.json();
+        let id = opened["session"]["id"].as_str().expect("an id").to_owned();
+        let run = crate::support::get(&app, &format!("/v1/sessions/{id}/runs/1?wait=true&timeout=20000")).await.json();
+        assert_eq!(run["outcome"], "completed");
+    }
+    drop((app, stalled));
+    host.ends().cancel();
+    server.await.expect("served").expect("no error");
+    end(host).await;
+}

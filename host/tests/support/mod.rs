@@ -1,0 +1,136 @@
+//! A host over a journal, and a client that sends requests to its router.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, Method, Request, StatusCode};
+use http_body_util::BodyExt as _;
+use serde_json::Value;
+use subtend_actors::{Options, Runtime};
+use subtend_host::{Host, HostOptions};
+use subtend_journal::Journal;
+use subtend_journal::memory::Memory;
+use subtend_models::closure::fn_model;
+use subtend_models::model::Answer;
+use subtend_session::authority::{Rule, RuleSet, Verdict};
+use subtend_session::call::ToolEffect;
+use subtend_session::message::{Message, ToolSpec};
+use subtend_session::record::ToolCall;
+use subtend_tools::closure::FnTool;
+use subtend_tools::registry::Registry;
+use subtend_tools::tool::ToolOutput;
+use tower::ServiceExt as _;
+
+/// A host whose general agent greets, makes a thing (which needs an approval), starts children or hangs, by the words it is sent.
+pub(crate) async fn host(memory: &Memory) -> Host {
+    let model = fn_model("script", |request, _| async move {
+        // A turn after calls: their results came.
+        if let Some(Message::Result { .. } | Message::Notice { .. }) = request.messages.iter().last() {
+            return Ok(Answer::of_text("done"));
+        }
+        let text = request.messages.iter().rev().find_map(|message| match message {
+            Message::User { text, .. } => Some(text.to_string()),
+            _ => None,
+        });
+        let text = text.unwrap_or_default();
+        if text.contains("hang") {
+            return std::future::pending().await;
+        }
+        let called = |tool: &str, args: serde_json::Value| ToolCall {
+            provider_id: "c".into(),
+            tool: tool.into(),
+            args: args.to_string().into(),
+        };
+        let task = || called("task", serde_json::json!({"subagent_type": "explore", "prompt": "read everything"}));
+        Ok(match &*text {
+            "make it" => Answer::of_calls(None, vec![called("make", serde_json::json!({"what": "a boat"}))]),
+            "children" => Answer::of_calls(None, vec![task(), task()]),
+            _ => Answer::of_text(format!("Hello. You said: {text}")),
+        })
+    });
+    let journal = Journal::open(Box::new(memory.clone()), subtend_journal::Options::default()).expect("a journal");
+    let rule = |action: &str, verdict| Rule { action: action.into(), resource: "*".into(), verdict };
+    let policy = RuleSet { default: Verdict::Allow, rules: vec![rule("make.*", Verdict::Ask)] };
+    let spec = ToolSpec {
+        name: "make".into(),
+        description: "makes a thing".into(),
+        schema: Arc::new(serde_json::json!({"type": "object"})),
+    };
+    let make = FnTool::new(spec, ToolEffect::SideEffect, |_| async { Ok(ToolOutput::text("made")) }).access(|args| {
+        let what = args.and_then(|args| args["what"].as_str()).unwrap_or("*");
+        vec![subtend_session::authority::Access { action: "make.thing".into(), resource: what.into() }]
+    });
+    let runtime = Runtime::builder()
+        .journal(journal)
+        .policy(policy)
+        .tools(Registry::builder().tool(Arc::new(make)).expect("one tool").build())
+        .options(Options { titles: false, summaries: false, ..Options::default() })
+        .model(Arc::new(model))
+        .start()
+        .await
+        .expect("a runtime");
+    Host::new(runtime, HostOptions::default())
+}
+
+/// Ends a host: nothing holds it any more.
+pub(crate) async fn end(host: Host) {
+    let report = host.shutdown(Duration::from_secs(5)).await.expect("no request holds the host");
+    assert_eq!((report.actors, report.tasks), (0, 0));
+}
+
+/// A response, read whole.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: String,
+}
+
+impl Reply {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error} in {:?}", self.body))
+    }
+
+    /// The status and the code of a problem.
+    pub(crate) fn problem(&self) -> (u16, String) {
+        let json = self.json();
+        assert_eq!(self.headers["content-type"], "application/problem+json", "{}", self.body);
+        assert_eq!(json["status"], self.status.as_u16());
+        (self.status.as_u16(), json["code"].as_str().expect("a code").to_owned())
+    }
+}
+
+/// Sends a request to `app`, and reads its response whole.
+pub(crate) async fn request(app: &Router, method: Method, path: &str, headers: &[(&str, &str)], body: &str) -> Reply {
+    let mut request = Request::builder().method(method).uri(path);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(Body::from(body.to_owned())).expect("a request");
+    let response = app.clone().oneshot(request).await.expect("infallible");
+    let (parts, body) = response.into_parts();
+    let body = body.collect().await.expect("a body").to_bytes();
+    let body = String::from_utf8(body.to_vec()).expect("text");
+    Reply { status: parts.status, headers: parts.headers, body }
+}
+
+pub(crate) async fn get(app: &Router, path: &str) -> Reply {
+    request(app, Method::GET, path, &[], "").await
+}
+
+pub(crate) async fn post(app: &Router, path: &str, body: &Value) -> Reply {
+    request(app, Method::POST, path, &[("content-type", "application/json")], &body.to_string()).await
+}
+
+/// Opens a session with a first input; returns its id once its run is over.
+pub(crate) async fn talk(app: &Router, text: &str) -> String {
+    let opened = post(app, "/v1/sessions", &serde_json::json!({"input": {"text": text}})).await;
+    assert_eq!(opened.status, StatusCode::CREATED, "{}", opened.body);
+    let json = opened.json();
+    let (id, run) = (json["session"]["id"].as_str().expect("an id").to_owned(), json["input"]["run"].clone());
+    let ended = get(app, &format!("/v1/sessions/{id}/runs/{run}?wait=true&timeout=20000")).await;
+    assert_eq!(ended.json()["outcome"], "completed", "{}", ended.body);
+    id
+}
