@@ -1,21 +1,55 @@
-//! VERIFICATION.md and README.md against the code: each claim has its row, and what a row names exists.
+//! VERIFICATION.md and README.md against the code: each claim has its entry, and what an entry names exists.
 
 use subtend_invariants::{ALWAYS, InvariantId, Predicate, QUIESCENT};
 use subtend_sim::coverage::ELSEWHERE;
 
 use super::source::{quoted, read, test_names};
 
-/// One row of the table: id, line, predicate, where it is checked.
+/// One entry of a list: its text, and its points.
+#[derive(Debug, PartialEq, Eq)]
+struct Entry {
+    text: String,
+    points: Vec<String>,
+}
+
+/// Returns the entries of the lists of a text; a line that continues one is joined to it.
+fn entries(text: &str) -> Vec<Entry> {
+    let mut entries: Vec<Entry> = Vec::new();
+    let mut is_open = false;
+    for line in text.lines() {
+        let point = line.strip_prefix("  - ");
+        if let Some(text) = line.strip_prefix("- ") {
+            entries.push(Entry { text: text.to_owned(), points: Vec::new() });
+        } else if let Some(entry) = entries.last_mut().filter(|_| is_open && line.starts_with("  ")) {
+            match (point, entry.points.last_mut()) {
+                (Some(point), _) => entry.points.push(point.to_owned()),
+                (None, Some(last)) => *last = format!("{last} {}", line.trim_start()),
+                (None, None) => entry.text = format!("{} {}", entry.text, line.trim_start()),
+            }
+        }
+        is_open = line.starts_with("- ") || (is_open && line.starts_with("  "));
+    }
+    entries
+}
+
+/// Returns the section of VERIFICATION.md below a heading.
+fn section(name: &str) -> String {
+    let text = read("VERIFICATION.md");
+    let (_, section) = text.split_once(&format!("\n## {name}\n")).unwrap_or_else(|| panic!("no section {name}"));
+    section.split("\n## ").next().unwrap_or_default().to_owned()
+}
+
+/// One entry of the invariants: id, line, predicates, and what checks it.
 type Row = [String; 4];
 
 fn rows() -> Vec<Row> {
-    let text = read("VERIFICATION.md");
-    let cells = |line: &str| {
-        let cells: Vec<String> = line.strip_prefix("| ")?.strip_suffix(" |")?.split(" | ").map(str::to_owned).collect();
-        Row::try_from(cells).ok()
+    let row = |Entry { text, points }: Entry| {
+        let (id, line) = text.strip_prefix("**").and_then(|rest| rest.split_once("** ")).expect("an id");
+        let (predicates, checked) = points.split_first().expect("predicates");
+        let predicates = predicates.strip_prefix("Predicates: ").unwrap_or_else(|| panic!("{id}: no predicates first"));
+        [id.to_owned(), line.to_owned(), predicates.to_owned(), checked.join("; ")]
     };
-    let known = |row: &Row| row[0].split_once('-').is_some_and(|(_, number)| number.parse::<u8>().is_ok());
-    text.lines().filter_map(cells).filter(known).collect()
+    entries(&section("Invariants")).into_iter().map(row).collect()
 }
 
 #[test]
@@ -63,23 +97,41 @@ fn predicates_that_are_fed_elsewhere_name_their_test() {
     }
 }
 
-/// README.md: each fault and each clause of the promise names tests that show it, and they exist.
+/// Each fault and each clause of the promise names tests that show it, and they exist.
 #[test]
 fn every_clause_of_the_promise_names_its_check() {
-    let text = read("README.md");
-    let (_, promise) = text.split_once("## What it promises").expect("the promise");
-    let (promise, _) = promise.split_once("\n## ").expect("what follows it");
     let tests = test_names();
-    let rows = promise.lines().filter_map(|line| line.strip_prefix('|')?.strip_suffix('|'));
-    let cells = rows.map(|row| row.split('|').map(str::trim).collect::<Vec<_>>());
-    let heads = ["shown by", "---"];
-    let clauses: Vec<_> = cells.filter(|cells| !heads.contains(&cells[2]) && cells[0] != "*Not covered*").collect();
+    let clauses = entries(&section("The promise"));
     assert!(clauses.len() > 20, "{clauses:#?}");
-    for cells in clauses {
-        assert_eq!(cells.len(), 3, "{cells:?}");
-        let names: Vec<&str> = quoted(cells[2]).filter(|name| !name.contains(' ')).collect();
-        assert!(!names.is_empty(), "no test shows this: {}", cells[..2].join(" "));
+    for Entry { text, points } in clauses {
+        let shown = points.iter().filter_map(|point| point.strip_prefix("Shown by: ")).collect::<Vec<_>>().join(" ");
+        let names: Vec<&str> = quoted(&shown).filter(|name| !name.contains(' ')).collect();
+        assert!(!names.is_empty(), "no test shows this: {text}");
         let gone: Vec<&str> = names.into_iter().filter(|name| !tests.contains(*name)).collect();
-        assert_eq!(gone, Vec::<&str>::new(), "{}", cells[..2].join(" "));
+        assert_eq!(gone, Vec::<&str>::new(), "{text}");
     }
+}
+
+/// The clauses of the promise are the same, in the same order, in README.md and in VERIFICATION.md.
+#[test]
+fn promise_of_the_readme_is_that_of_verification() {
+    let text = read("README.md");
+    let (_, promised) = text.split_once("\n## What it promises\n").expect("the promise");
+    let rows = promised.split("\n## ").next().unwrap_or_default().lines().filter_map(|line| line.strip_prefix("| "));
+    let promised: Vec<String> =
+        rows.filter_map(|row| row.split(" | ").next()).filter(|clause| clause.ends_with('.')).map(str::to_owned).collect();
+    let clause = |entry: &Entry| Some(entry.text.strip_prefix("**")?.split_once("**")?.0.to_owned());
+    let shown: Vec<String> = entries(&section("The promise")).iter().filter_map(clause).collect();
+    assert_eq!(promised, shown);
+    assert!(!shown.is_empty(), "a promise");
+}
+
+#[test]
+fn entries_of_a_list_join_their_lines() {
+    let text = "Before\n  - no entry\n\n- one\n  and more\n  - point\n    goes\n    further\n  - next\n\nafter\n- two\nx\n  y\n";
+    let entry = |text: &str, points: &[&str]| Entry {
+        text: text.to_owned(),
+        points: points.iter().map(|&point| point.to_owned()).collect(),
+    };
+    assert_eq!(entries(text), [entry("one and more", &["point goes further", "next"]), entry("two", &[])]);
 }
