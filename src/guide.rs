@@ -9,6 +9,7 @@
 //! | [`models`] | choose models, write one, and know what happens when one fails |
 //! | [`approvals`] | say what agents may do, ask a person about the rest, and see what was decided |
 //! | [`subagents`] | let agents hand work to other agents, within limits |
+//! | [`dialects`] | know the tools by which models start agents: parameters, results, errors |
 //! | [`patterns`] | let agents vote, judge, review and plan |
 //! | [`branches`] | go back to a message and on from there, and have an answer given anew |
 //! | [`hooks`] | put code of your own where the course of a session can be changed, and let another agent answer |
@@ -29,6 +30,24 @@ pub mod branches {}
 
 #[doc = include_str!("guide/configuration.md")]
 pub mod configuration {}
+
+#[doc = include_str!("guide/dialects.md")]
+pub mod dialects {
+    #[doc = include_str!("guide/dialects/minion.md")]
+    pub mod minion {}
+
+    #[doc = include_str!("guide/dialects/spawn.md")]
+    pub mod spawn {}
+
+    #[doc = include_str!("guide/dialects/spawn_task.md")]
+    pub mod spawn_task {}
+
+    #[doc = include_str!("guide/dialects/subagent.md")]
+    pub mod subagent {}
+
+    #[doc = include_str!("guide/dialects/task.md")]
+    pub mod task {}
+}
 
 #[doc = include_str!("guide/durability.md")]
 pub mod durability {}

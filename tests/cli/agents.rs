@@ -248,3 +248,21 @@ fn an_unknown_dialect_is_refused_with_the_near_one() {
     let script = user.call(&["completions", "bash"]).out;
     assert!(script.contains("subagent task spawn spawn_task minion"), "dialects are completed");
 }
+
+/// The guide's page of each dialect against the schemas: every tool and parameter is named.
+#[test]
+fn a_page_of_each_dialect_names_its_parameters() {
+    let user = User::new();
+    user.file("subtend.yaml", "tools: {minion: {templates: {reviewer: {message: \"Review {path}.\"}}}}\n");
+    for dialect in ["task", "spawn", "spawn_task", "minion", "subagent"] {
+        let path = format!("{}/src/guide/dialects/{dialect}.md", env!("CARGO_MANIFEST_DIR"));
+        let page = std::fs::read_to_string(path).expect("a page");
+        let listing = user.json(&["agents", "schema", dialect, "--json"]);
+        for tool in listing["tools"].as_array().expect("tools") {
+            let names = tool["schema"]["properties"].as_object().expect("properties").keys().map(String::as_str);
+            for name in names.chain(tool["name"].as_str()) {
+                assert!(page.contains(&format!("`{name}`")), "the page of {dialect} does not name `{name}`");
+            }
+        }
+    }
+}

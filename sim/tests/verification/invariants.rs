@@ -118,8 +118,11 @@ fn promise_of_the_readme_is_that_of_verification() {
     let text = read("README.md");
     let (_, promised) = text.split_once("\n## What it promises\n").expect("the promise");
     let rows = promised.split("\n## ").next().unwrap_or_default().lines().filter_map(|line| line.strip_prefix("| "));
-    let promised: Vec<String> =
-        rows.filter_map(|row| row.split(" | ").next()).filter(|clause| clause.ends_with('.')).map(str::to_owned).collect();
+    let promised: Vec<String> = rows
+        .filter_map(|row| row.split(" | ").next())
+        .filter(|clause| clause.ends_with('.'))
+        .map(str::to_owned)
+        .collect();
     let clause = |entry: &Entry| Some(entry.text.strip_prefix("**")?.split_once("**")?.0.to_owned());
     let shown: Vec<String> = entries(&section("The promise")).iter().filter_map(clause).collect();
     assert_eq!(promised, shown);
