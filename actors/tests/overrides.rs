@@ -116,7 +116,7 @@ async fn the_override_holds_from_its_message_on_under_the_sessions_ceiling_and_o
         .collect();
     // R11: with what is said to those who may hand work to others.
     let hint = "\n\nWhen to hand work to other agents:\n\n- Work that needs much reading for a short conclusion, or independent parts \
-                that can go on side by side: hand each to an agent with `task`.";
+                that can run in parallel: hand each to an agent with `task`.";
     let words = |agent: &str, model: &str, own: &str| (agent.to_owned(), model.to_owned(), format!("{own}{hint}"));
     assert_eq!(recorded, [words("planner", "deep", "You plan."), words("worker", "test", "You are a worker.")]);
     shut(runtime).await;

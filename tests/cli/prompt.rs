@@ -3,7 +3,7 @@
 use super::call::User;
 
 const HINT: &str = "When to hand work to other agents:\n\n- Work that needs much reading for a short conclusion, or \
-                    independent parts that can go on side by side: hand each to an agent with `task`.";
+                    independent parts that can run in parallel: hand each to an agent with `task`.";
 
 fn file(user: &User) {
     user.file(".subtend/agents/poet.md", "---\nmode: primary\ncaller: agent\n---\nYou write poems.\n");
@@ -46,7 +46,7 @@ fn s5_profiles_are_told_to_whoever_is_offered_spawn() {
     let block = "<available_spawn_profiles>\n  <profile name=\"researcher\">Looks &lt;things&gt; up. Tools: \
                  read.</profile>\n</available_spawn_profiles>";
     let hint = "When to hand work to other agents:\n\n- Several long pieces of work at the same time: start each with \
-                `spawn`, go on meanwhile, and collect them with `spawn_await`.";
+                `spawn`, continue meanwhile, and collect them with `spawn_await`.";
     assert_eq!(prompt(&user, &["chief"]).0, format!("You lead.\n\n{hint}\n\n{block}\n"));
 }
 
@@ -63,7 +63,7 @@ fn s8_spawn_is_offered_only_where_it_is_enabled() {
     user.file("subtend.yaml", "tools:\n  spawn:\n    profiles: {writer: {system_prompt: You write.}}\n");
     assert_eq!(user.call(&["config", "set", "tools.spawn.enabled", "true"]).code, Some(0));
     let hint = "When to hand work to other agents:\n\n- Several long pieces of work at the same time: start each with \
-                `spawn`, go on meanwhile, and collect them with `spawn_await`.";
+                `spawn`, continue meanwhile, and collect them with `spawn_await`.";
     let block = "<available_spawn_profiles>\n  <profile name=\"writer\">You write. Tools: read, search.</profile>\n\
                  </available_spawn_profiles>";
     assert_eq!(prompt(&user, &["chief"]).0, format!("You lead.\n\n{hint}\n\n{block}\n"));
