@@ -5,6 +5,7 @@ mod verification {
     pub(crate) mod source;
 
     mod circles;
+    mod documents;
     mod features;
     mod invariants;
     mod surface;

@@ -1,0 +1,102 @@
+//! Documents against the tree: links lead to files, and named source paths exist; README and ARCHITECTURE stay short.
+
+use std::path::Path;
+
+use super::source::{ROOT, quoted, read};
+
+/// Documents at the root of the workspace.
+const AT_ROOT: [&str; 6] =
+    ["README.md", "ARCHITECTURE.md", "VERIFICATION.md", "THREATS.md", "SECURITY.md", "CHANGELOG.md"];
+
+/// Folders with documents.
+const FOLDERS: [&str; 2] = ["docs", "src/guide"];
+
+/// Folders of the workspace: a path below one of these is one of its files.
+const MEMBERS: [&str; 15] = [
+    "actors", "agents", "benches", "docs", "drill", "examples", "fuzz", "invariants", "journal", "models", "session",
+    "sim", "src", "supervision", "tools",
+];
+
+/// Words of a document at most.
+const MOST: [(&str, usize); 2] = [("README.md", 1200), ("ARCHITECTURE.md", 2500)];
+
+/// Returns every document, from the root of the workspace.
+fn documents() -> Vec<String> {
+    let mut found: Vec<String> = AT_ROOT.map(str::to_owned).into();
+    let mut folders: Vec<String> = FOLDERS.map(str::to_owned).into();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(Path::new(ROOT).join(&folder)).expect("a folder") {
+            let entry = entry.expect("an entry");
+            let path = format!("{folder}/{}", entry.file_name().to_string_lossy());
+            if entry.path().is_dir() {
+                folders.push(path);
+            } else if path.ends_with(".md") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Returns a text without its blocks of code.
+fn prose(text: &str) -> String {
+    text.split("```").step_by(2).collect()
+}
+
+/// Returns the files that a text links to, from the folder that it lies in.
+fn linked(text: &str) -> impl Iterator<Item = &str> {
+    let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let targets = targets.map(|target| target.split('#').next().unwrap_or_default());
+    let is_file = |target: &&str| !target.is_empty() && !target.contains("://") && !target.contains("::");
+    targets.filter(is_file).filter(|target| target.contains('.') || target.contains('/'))
+}
+
+/// Returns the paths of the workspace that a text names, each with its braces expanded.
+fn named(text: &str) -> Vec<String> {
+    let is_path = |name: &&str| {
+        name.split_once('/').is_some_and(|(first, _)| MEMBERS.contains(&first))
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-./{},".contains(c))
+    };
+    let names = quoted(text).filter_map(|name| name.split("::").next()).filter(is_path);
+    names.flat_map(expanded).collect()
+}
+
+fn expanded(path: &str) -> Vec<String> {
+    match path.split_once('{').and_then(|(head, rest)| Some((head, rest.split_once('}')?))) {
+        Some((head, (names, tail))) => names.split(',').map(|name| format!("{head}{name}{tail}")).collect(),
+        None => vec![path.to_owned()],
+    }
+}
+
+#[test]
+fn documents_link_to_files_and_name_paths_that_exist() {
+    let mut wrong = Vec::new();
+    for document in documents() {
+        let text = prose(&read(&document));
+        let folder = Path::new(ROOT).join(&document).parent().expect("a folder").to_path_buf();
+        let gone = linked(&text).filter(|target| !folder.join(target).exists());
+        wrong.extend(gone.map(|target| format!("{document}: the link `{target}` leads to no file")));
+        let gone = named(&text).into_iter().filter(|path| !Path::new(ROOT).join(path).exists());
+        wrong.extend(gone.map(|path| format!("{document}: `{path}` does not exist")));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn readme_and_architecture_stay_short() {
+    for (document, most) in MOST {
+        let words = read(document).split_whitespace().count();
+        assert!(words <= most, "{document} has {words} words; {most} is the most");
+    }
+}
+
+/// The control: links and paths of a fixture are found, and nothing else.
+#[test]
+fn links_and_paths_of_a_fixture_are_found() {
+    let text = "[a](x/y.md#z) [b](https://e.org/a.md) [c](super::d) `session/src/{a,b}.rs::T` `x y` `sim/src` `a/b`\n\
+                ```\n[d](gone.md) `src/gone.rs`\n```\n";
+    let text = prose(text);
+    assert_eq!(linked(&text).collect::<Vec<_>>(), ["x/y.md"]);
+    assert_eq!(named(&text), ["session/src/a.rs", "session/src/b.rs", "sim/src"]);
+}
