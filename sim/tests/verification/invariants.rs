@@ -3,34 +3,7 @@
 use subtend_invariants::{ALWAYS, InvariantId, Predicate, QUIESCENT};
 use subtend_sim::coverage::ELSEWHERE;
 
-use super::source::{quoted, read, test_names};
-
-/// One entry of a list: its text, and its points.
-#[derive(Debug, PartialEq, Eq)]
-struct Entry {
-    text: String,
-    points: Vec<String>,
-}
-
-/// Returns the entries of the lists of a text; a line that continues one is joined to it.
-fn entries(text: &str) -> Vec<Entry> {
-    let mut entries: Vec<Entry> = Vec::new();
-    let mut is_open = false;
-    for line in text.lines() {
-        let point = line.strip_prefix("  - ");
-        if let Some(text) = line.strip_prefix("- ") {
-            entries.push(Entry { text: text.to_owned(), points: Vec::new() });
-        } else if let Some(entry) = entries.last_mut().filter(|_| is_open && line.starts_with("  ")) {
-            match (point, entry.points.last_mut()) {
-                (Some(point), _) => entry.points.push(point.to_owned()),
-                (None, Some(last)) => *last = format!("{last} {}", line.trim_start()),
-                (None, None) => entry.text = format!("{} {}", entry.text, line.trim_start()),
-            }
-        }
-        is_open = line.starts_with("- ") || (is_open && line.starts_with("  "));
-    }
-    entries
-}
+use super::source::{Entry, entries, quoted, read, test_names};
 
 /// Returns the section of VERIFICATION.md below a heading.
 fn section(name: &str) -> String {
@@ -127,14 +100,4 @@ fn promise_of_the_readme_is_that_of_verification() {
     let shown: Vec<String> = entries(&section("The promise")).iter().filter_map(clause).collect();
     assert_eq!(promised, shown);
     assert!(!shown.is_empty(), "a promise");
-}
-
-#[test]
-fn entries_of_a_list_join_their_lines() {
-    let text = "Before\n  - no entry\n\n- one\n  and more\n  - point\n    goes\n    further\n  - next\n\nafter\n- two\nx\n  y\n";
-    let entry = |text: &str, points: &[&str]| Entry {
-        text: text.to_owned(),
-        points: points.iter().map(|&point| point.to_owned()).collect(),
-    };
-    assert_eq!(entries(text), [entry("one and more", &["point goes further", "next"]), entry("two", &[])]);
 }

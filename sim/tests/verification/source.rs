@@ -15,6 +15,33 @@ pub(crate) fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
+/// One entry of a list: its text, and its points.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) text: String,
+    pub(crate) points: Vec<String>,
+}
+
+/// Returns the entries of the lists of a text; a line that continues one is joined to it.
+pub(crate) fn entries(text: &str) -> Vec<Entry> {
+    let mut entries: Vec<Entry> = Vec::new();
+    let mut is_open = false;
+    for line in text.lines() {
+        let point = line.strip_prefix("  - ");
+        if let Some(text) = line.strip_prefix("- ") {
+            entries.push(Entry { text: text.to_owned(), points: Vec::new() });
+        } else if let Some(entry) = entries.last_mut().filter(|_| is_open && line.starts_with("  ")) {
+            match (point, entry.points.last_mut()) {
+                (Some(point), _) => entry.points.push(point.to_owned()),
+                (None, Some(last)) => *last = format!("{last} {}", line.trim_start()),
+                (None, None) => entry.text = format!("{} {}", entry.text, line.trim_start()),
+            }
+        }
+        is_open = line.starts_with("- ") || (is_open && line.starts_with("  "));
+    }
+    entries
+}
+
 /// Returns the path and the text of every Rust source file.
 pub(crate) fn files() -> Vec<(String, String)> {
     let (mut found, mut folders) = (Vec::new(), vec![Path::new(ROOT).to_path_buf()]);
@@ -100,4 +127,14 @@ fn a_function_that_no_runner_calls_is_not_a_test() {
     ];
     let expected: BTreeSet<String> = ["runs", "waits", "on_an_engine"].map(str::to_owned).into();
     assert_eq!(tests_in(&lines.join("\n")), expected);
+}
+
+#[test]
+fn entries_of_a_list_join_their_lines() {
+    let text = "Before\n  - no entry\n\n- one\n  and more\n  - point\n    goes\n    further\n  - next\n\nafter\n- two\nx\n  y\n";
+    let entry = |text: &str, points: &[&str]| Entry {
+        text: text.to_owned(),
+        points: points.iter().map(|&point| point.to_owned()).collect(),
+    };
+    assert_eq!(entries(text), [entry("one and more", &["point goes further", "next"]), entry("two", &[])]);
 }

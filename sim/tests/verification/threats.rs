@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::source::{files, quoted, read, tests};
+use super::source::{Entry, entries, files, quoted, read, tests};
 
 /// Attacks at least.
 const CASES: usize = 120;
@@ -68,6 +68,14 @@ fn matrix(text: &str, cases: &BTreeMap<(String, String), usize>) -> (String, usi
     (lines.join("\n"), cases.values().sum())
 }
 
+/// Returns position, target, promise, attacks and control of an entry.
+fn parts(entry: &Entry) -> Option<[&str; 5]> {
+    let (head, promise) = entry.text.strip_prefix("**")?.split_once("**: ")?;
+    let (position, target) = head.split_once(", ")?;
+    let [attacks, control] = &entry.points[..] else { return None };
+    Some([position, target, promise, attacks.strip_prefix("Attacks:")?, control.strip_prefix("Control:")?])
+}
+
 /// Returns what is wrong with the file, of all tests.
 fn problems(text: &str, tests: &BTreeMap<String, Test>) -> Vec<String> {
     let (positions, targets) = (listed(text, "Positions"), listed(text, "Targets"));
@@ -75,10 +83,9 @@ fn problems(text: &str, tests: &BTreeMap<String, Test>) -> Vec<String> {
     let unknown = named.iter().filter(|name| !tests.contains_key(**name));
     let mut wrong: Vec<String> = unknown.map(|name| format!("there is no `{name}`")).collect();
     let (mut counted, mut cases) = (BTreeSet::new(), BTreeMap::new());
-    for row in section(text, "Promises").lines().filter(|line| line.starts_with('|')).skip(2) {
-        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
-        let [position, target, promise, attacks, controls] = cells[..] else {
-            wrong.push(format!("a row has five cells: {row}"));
+    for entry in entries(section(text, "Promises")) {
+        let Some([position, target, promise, attacks, controls]) = parts(&entry) else {
+            wrong.push(format!("an entry has a position, a target, attacks and a control: {}", entry.text));
             continue;
         };
         if !positions.iter().any(|it| it == position) || !targets.iter().any(|it| it == target) {
@@ -130,8 +137,7 @@ fn cases_are_counted_by_the_length_of_their_array() {
 #[test]
 fn doctored_threats_are_refused() {
     let sound = "# T\n\n## Targets\n\n- **files**: f\n- **keys**: k\n\n## Positions\n\n- **model**: m\n\n## Promises\n\n\
-                 | position | target | promise | attacks | control |\n|---|---|---|---|---|\n\
-                 | model | files | P | `a/b.rs::c` | `a/b.rs::d` |\n\n\
+                 - **model, files**: P\n  - Attacks: `a/b.rs::c`\n  - Control: `a/b.rs::d`\n\n\
                  ## Cases\n\n| | files | keys | all |\n|---|---|---|---|\n| model | 130 |  | 130 |\n| all | 130 |  | 130 |\n\n\
                  ## How attacks are tested\n\n`a`\n";
     let test = |cases, control| Test { cases, control };
@@ -145,12 +151,12 @@ fn doctored_threats_are_refused() {
         problems(&text, &tests).join("; ")
     };
     assert_eq!(judged("", ""), "");
-    assert!(judged("| model | files", "| moon | files").starts_with("`moon` or `files` is not listed: P"));
+    assert!(judged("**model, files**", "**moon, files**").starts_with("`moon` or `files` is not listed: P"));
     assert!(judged("`a/b.rs::c`", "`a/b.rs::x`").starts_with("there is no `a/b.rs::x`; no row names `a/b.rs::c`"));
     assert!(judged("`a/b.rs::c`", "").starts_with("no test shows it: P; no row names `a/b.rs::c`"));
     assert!(judged("`a/b.rs::d`", "").starts_with("no test without the guard: P; no row names `a/b.rs::d`"));
-    assert!(judged("| `a/b.rs::d`", "| `e.rs::f`").starts_with("no test without the guard: P"));
-    assert!(judged("| P |", "|").starts_with("a row has five cells"));
+    assert!(judged("Control: `a/b.rs::d`", "Control: `e.rs::f`").starts_with("no test without the guard: P"));
+    assert!(judged("Control:", "Also:").starts_with("an entry has a position, a target, attacks and a control: **model"));
     assert!(judged("| model | 130 |", "| model | 131 |").starts_with("the table of cases is:"));
     assert!(judged("`a/b.rs::c`", "`e.rs::f`").contains("there are 9 attacks, and should be 120 at least"));
 }
