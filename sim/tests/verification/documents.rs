@@ -13,8 +13,21 @@ const FOLDERS: [&str; 2] = ["docs", "src/guide"];
 
 /// Folders of the workspace: a path below one of these is one of its files.
 const MEMBERS: [&str; 15] = [
-    "actors", "agents", "benches", "docs", "drill", "examples", "fuzz", "invariants", "journal", "models", "session",
-    "sim", "src", "supervision", "tools",
+    "actors",
+    "agents",
+    "benches",
+    "docs",
+    "drill",
+    "examples",
+    "fuzz",
+    "invariants",
+    "journal",
+    "models",
+    "session",
+    "sim",
+    "src",
+    "supervision",
+    "tools",
 ];
 
 /// Words of a document at most.

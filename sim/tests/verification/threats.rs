@@ -156,7 +156,9 @@ fn doctored_threats_are_refused() {
     assert!(judged("`a/b.rs::c`", "").starts_with("no test shows it: P; no row names `a/b.rs::c`"));
     assert!(judged("`a/b.rs::d`", "").starts_with("no test without the guard: P; no row names `a/b.rs::d`"));
     assert!(judged("Control: `a/b.rs::d`", "Control: `e.rs::f`").starts_with("no test without the guard: P"));
-    assert!(judged("Control:", "Also:").starts_with("an entry has a position, a target, attacks and a control: **model"));
+    assert!(
+        judged("Control:", "Also:").starts_with("an entry has a position, a target, attacks and a control: **model")
+    );
     assert!(judged("| model | 130 |", "| model | 131 |").starts_with("the table of cases is:"));
     assert!(judged("`a/b.rs::c`", "`e.rs::f`").contains("there are 9 attacks, and should be 120 at least"));
 }
