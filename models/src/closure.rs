@@ -10,12 +10,10 @@ use subtend_session::ids::Text;
 
 use crate::model::{Answer, Deltas, Model, ModelError, Request};
 
-/// A model that answers with `answer`. It does not leave the process, unless it is told that it does.
-///
+/// Returns a model that answers with `answer`. By default its calls stay in the process.
 /// ```
 /// use subtend_models::closure::fn_model;
 /// use subtend_models::model::{Answer, Model};
-///
 /// let echo = fn_model("echo", |request, _deltas| async move { Ok(Answer::of_text(request.system)) });
 /// assert_eq!(echo.name(), "echo");
 /// ```
@@ -37,13 +35,13 @@ pub struct FnModel<F> {
 }
 
 impl<F> FnModel<F> {
-    /// Says whether a call leaves the process: one that does waits until the record that intends it is durable (J-5).
+    /// Sets whether a call leaves the process: then it waits until its intent record is durable.
     #[must_use]
     pub fn leaving_process(self, leaves_process: bool) -> Self {
         Self { leaves_process, ..self }
     }
 
-    /// What its calls are counted under: see [`Model::quotas`].
+    /// Sets the quotas of its calls: see [`Model::quotas`].
     #[must_use]
     pub fn counted_under<Q: Into<Text>>(self, quotas: impl IntoIterator<Item = Q>) -> Self {
         Self { quotas: quotas.into_iter().map(Into::into).collect(), ..self }

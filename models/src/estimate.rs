@@ -1,4 +1,4 @@
-//! What a request will cost in tokens, roughly: for rate limits only, never for accounts, which take what providers report.
+//! Token estimates for rate limits; accounts use what providers report.
 
 use serde_json::{Number, Value};
 use subtend_session::message::{Message, ToolSpec};
@@ -6,22 +6,20 @@ use subtend_session::record::{Prompt, ToolCall};
 
 use crate::model::Request;
 
-/// Bytes of a token. English and code have about four; text of other scripts has fewer, and is underestimated.
+/// Bytes of a token. English and code have about four; other scripts have fewer and are underestimated.
 const BYTES_PER_TOKEN: u64 = 4;
 
-/// Bytes that each message, call and tool is wrapped in: roles, ids, marks.
+/// Bytes around each message, call and tool: roles, ids, punctuation.
 const WRAPPING: u64 = 16;
 
-/// Bytes of a word of ours that is put to the model besides the transcript.
+/// Bytes of a prompt in addition to the transcript.
 const PROMPT: u64 = 120;
 
-/// Tokens of an answer whose length is not capped: most are far below what models may give.
+/// Tokens of an answer without a cap: most are far below what models may give.
 const USUAL_ANSWER: u64 = 1_024;
 
-/// Tokens that `request` and its answer will cost, roughly.
-///
-/// It reads lengths, not text, and serialises nothing. An answer counts in full up to its cap, as providers do that reserve
-/// it: what was not used comes back when the call is settled.
+/// Estimates the tokens of `request` and its answer, from lengths alone. An answer counts in full up to its cap, as providers reserve it;
+/// the rest returns when the call is settled.
 pub fn tokens(request: &Request) -> u64 {
     let texts = [Some(&request.system), request.format.as_ref()].into_iter().flatten().map(|text| length(text));
     let messages = request.messages.iter().map(message);
@@ -55,7 +53,7 @@ fn tool(tool: &ToolSpec) -> u64 {
     WRAPPING.saturating_add(length(name)).saturating_add(length(description)).saturating_add(json(schema))
 }
 
-/// Bytes of `value` as compact JSON, but for escapes.
+/// Bytes of `value` as compact JSON, without escapes.
 fn json(value: &Value) -> u64 {
     let list = |items: u64, count: usize| items.saturating_add(units(count.saturating_sub(1))).saturating_add(2);
     match value {
@@ -76,7 +74,7 @@ fn digits(number: &Number) -> u64 {
     match (number.as_u64(), number.as_i64()) {
         (Some(whole), _) => of(whole),
         (None, Some(negative)) => of(negative.unsigned_abs()).saturating_add(1),
-        // A fraction: about so long.
+        // Approximate length of a fraction.
         (None, None) => 8,
     }
 }
@@ -152,7 +150,7 @@ mod tests {
         let schema = json!({
             "type": "object",
             "properties": {
-                "path": {"type": "string", "description": "Where to look.", "default": null},
+                "path": {"type": "string", "description": "Where to find.", "default": null},
                 "depth": {"type": "integer", "minimum": -10, "maximum": 1_000, "exclusiveMinimum": 0},
                 "kinds": {"enum": ["file", "folder", 7], "uniqueItems": true, "minItems": 1},
                 "empty": {"items": [], "properties": {}},

@@ -1,8 +1,8 @@
-//! Models: the trait that the hub calls, the models that need no network, and those of providers.
+//! Models: the trait that the hub calls, models without a network, and those of providers.
 //!
-//! [`scripted`] plays a file of answers, latencies and faults; [`offline`] is a rule-based stand-in that really works on a
-//! workspace through its tools; [`closure`] makes a model of a function; `provider` (with the feature `providers`) calls language
-//! models over HTTP. [`spec`] chooses one by a word such as `offline`.
+//! [`scripted`] plays a file of answers, latencies and faults; [`offline`] is a rule-based model that works on a workspace through its
+//! tools; [`closure`] makes a model of a function; `provider` (feature `providers`) calls language models over HTTP. [`spec`] parses a
+//! choice of model.
 
 pub mod closure;
 pub mod estimate;

@@ -1,4 +1,4 @@
-//! The model trait: one call in, one answer out, deltas on the way.
+//! The model trait: one call, one answer, deltas in between.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,34 +11,30 @@ use subtend_session::record::{Prompt, Stop, ToolCall};
 use subtend_session::settings::Settings;
 use subtend_session::usage::Usage;
 
-/// Something that answers a transcript.
-///
+/// Language model or substitute.
 /// # Cancel safety
-/// The future of [`Model::call`] may be dropped at any point; it must stop what it started (close the stream) when it is.
+/// The future of [`Model::call`] may be dropped at any point; it must then stop what it started, such as a stream.
 pub trait Model: Send + Sync + 'static {
-    /// The name that journals and listings show.
+    /// Returns the name for journals and listings.
     fn name(&self) -> &str;
 
-    /// Whether a call leaves the process: if so it waits until the record that intends it is durable (J-5).
+    /// Whether a call leaves the process: then it waits until its intent record is durable.
     fn leaves_process(&self) -> bool {
         true
     }
 
-    /// What its calls are counted under, from the narrowest to the widest: the model, then its provider. Calls of all models
-    /// of a runtime that share a name share its concurrency and its rates. A model that calls nobody has none.
+    /// Returns the quotas of its calls, narrowest first: the model, then its provider. Calls of all models of a runtime that share a name
+    /// share its concurrency and rates. A local model has an empty list.
     fn quotas(&self) -> &[Text] {
         &[]
     }
 
-    /// Tokens of context, where known.
+    /// Returns the tokens of context, where known.
     fn context_window(&self) -> Option<u64> {
         None
     }
 
-    /// Answers `request`, reporting progress to `deltas`.
-    ///
-    /// # Errors
-    /// By what the caller can do about it; retries are the caller's.
+    /// Answers `request`, reporting progress to `deltas`. The caller retries, depending on the kind of error.
     fn call(&self, request: Request, deltas: Deltas) -> BoxFuture<'static, Result<Answer, ModelError>>;
 }
 
@@ -66,14 +62,14 @@ impl IntoModel for Arc<dyn Model> {
     }
 }
 
-/// One model call.
+/// Model call.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The session, for fakes and for provider-side caching keys.
     pub session: SessionId,
     /// The agent's name.
     pub agent: Text,
-    /// The model, as named by the manifest or the host.
+    /// The model's name in the manifest or the host.
     pub model: Text,
     /// The turn.
     pub turn: TurnNo,
@@ -81,37 +77,37 @@ pub struct Request {
     pub attempt: AttemptNo,
     /// The system prompt.
     pub system: Text,
-    /// The transcript. Dropped before the answer is reported, so that the session can go on without copying it.
+    /// The transcript. Dropped before the answer is reported, so that the session need not copy it.
     pub messages: Transcript,
-    /// What is put to the model besides the transcript.
+    /// The prompt in addition to the transcript.
     pub prompt: Prompt,
-    /// The tools that are offered.
+    /// The offered tools.
     pub tools: Arc<[ToolSpec]>,
-    /// How to answer.
+    /// Settings of the answer.
     pub settings: Settings,
-    /// JSON schema that the answer is asked to keep, as JSON text.
+    /// JSON schema of the answer, as JSON text.
     pub format: Option<Text>,
 }
 
-/// An answer.
+/// Answer of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The text, if there is any.
+    /// The text, if any.
     pub text: Option<Text>,
-    /// Reasoning that the provider wants back.
+    /// Reasoning that the provider needs back.
     pub reasoning: Option<Text>,
-    /// The calls that it asks for, in order.
+    /// The requested tool calls, in order.
     pub calls: Vec<ToolCall>,
-    /// Why it stopped.
+    /// The stop reason.
     pub stop: Stop,
-    /// The model that answered, by the provider's own name, where it told one.
+    /// The provider's name of the model that answered, if reported.
     pub model: Option<Text>,
-    /// What it cost.
+    /// The usage.
     pub usage: Usage,
 }
 
 impl Answer {
-    /// A final answer of text alone.
+    /// Returns a final answer of text alone.
     pub fn of_text(text: impl Into<Text>) -> Self {
         Self {
             text: Some(text.into()),
@@ -123,64 +119,64 @@ impl Answer {
         }
     }
 
-    /// An answer that asks for calls.
+    /// Returns an answer with tool calls.
     pub fn of_calls(text: Option<Text>, calls: Vec<ToolCall>) -> Self {
         Self { text, reasoning: None, calls, stop: Stop::Calls, model: None, usage: Usage::default() }
     }
 }
 
-/// Why there is no answer.
+/// Failed call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ModelError {
-    /// By what the caller can do about it.
+    /// The kind, by what the caller can do.
     pub kind: ModelFail,
-    /// What went wrong, for a person: bounded and free of secrets.
+    /// The message for users: bounded and free of secrets.
     pub message: String,
-    /// When to ask again, if the provider said so.
+    /// The retry-after of the provider.
     pub retry_after_ms: Option<u64>,
-    /// What it cost all the same.
+    /// The usage of the failed call.
     pub usage: Option<Usage>,
 }
 
 impl ModelError {
-    /// An error that cost nothing.
+    /// Returns an error without usage.
     pub fn new(kind: ModelFail, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), retry_after_ms: None, usage: None }
     }
 }
 
-/// A piece of an answer, on its way.
+/// Part of an answer, while it streams.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delta {
     /// Text.
     Text(Text),
     /// Reasoning.
     Reasoning(Text),
-    /// A call begins to take shape.
+    /// A tool call begins.
     Call {
-        /// Which.
+        /// Its id.
         call: CallId,
         /// The tool's name.
         tool: Text,
     },
 }
 
-/// A sign of life of a call.
+/// Progress of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sign {
-    /// A piece of the answer.
+    /// A part of the answer.
     Delta(Delta),
-    /// Something arrived that is no piece of the answer: a keep-alive, a fragment of a call's arguments.
+    /// Something else arrived: a keep-alive, a fragment of arguments.
     Alive,
 }
 
-/// Takes the deltas of one call. Cheap to clone; each delta also shows that the model is not stalled.
+/// Receiver of the deltas of one call. Cheap to clone; each delta also shows that the model is not stalled.
 #[derive(Clone)]
 pub struct Deltas(Option<Arc<dyn Fn(Sign) + Send + Sync>>);
 
 impl Deltas {
-    /// Nobody listens.
+    /// Returns a receiver that ignores everything.
     pub fn none() -> Self {
         Self(None)
     }
@@ -193,12 +189,12 @@ impl Deltas {
         })
     }
 
-    /// Calls `sink` for each sign of life. It must not block.
+    /// Calls `sink` for each sign of progress. It must not block.
     pub fn watched(sink: impl Fn(Sign) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(sink)))
     }
 
-    /// Whether anybody listens: if not, deltas need not be made.
+    /// Whether deltas have a receiver; otherwise they need not be made.
     pub fn heard(&self) -> bool {
         self.0.is_some()
     }
@@ -210,7 +206,7 @@ impl Deltas {
         }
     }
 
-    /// Shows that the model is at work, where there is nothing to report.
+    /// Shows that the model is active, without a delta.
     pub fn alive(&self) {
         if let Some(sink) = &self.0 {
             sink(Sign::Alive);

@@ -1,4 +1,4 @@
-//! Which model answers for a name: its own, a pool's, one that is made on demand, or the one that answers for all.
+//! Resolution of model names: a pool, a named model, one made on demand, or the fallback.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,27 +13,24 @@ use health::Health;
 
 mod health;
 
-/// Makes the model of a name, where it knows the name.
+/// Makes the model of a name, if it knows the name.
 pub type Source = dyn Fn(&str) -> Option<Arc<dyn Model>> + Send + Sync;
 
-/// Members of one pool at most: each may be asked once in a turn.
+/// Most members of one pool: a turn may call each once.
 pub const MAX_MEMBERS: usize = 16;
 
-/// The models of a runtime.
-///
-/// A name stands for, in this order: a pool of that name, a model of that name, the model that the source makes of it, the
-/// model that answers for all.
+/// Models of a runtime. A name resolves, in this order, to a pool, a named model, the model that the source makes, or the fallback.
 pub struct Models {
     named: HashMap<Text, Arc<dyn Model>>,
     pools: HashMap<Text, Arc<[Member]>>,
     source: Option<Arc<Source>>,
-    /// What the source made of each name it was asked for.
+    /// Models that the source made.
     made: Mutex<HashMap<Text, Arc<dyn Model>>>,
     fallback: Arc<dyn Model>,
     health: Health,
 }
 
-/// A model of a pool.
+/// Model of a pool.
 #[derive(Clone)]
 pub struct Member {
     /// Its name.
@@ -58,16 +55,16 @@ impl fmt::Debug for Models {
     }
 }
 
-/// What a name stands for.
+/// Resolution of a name.
 #[derive(Clone, Debug)]
 pub enum Route {
     /// One model.
     One(Member),
-    /// Several, in the order in which they are asked.
+    /// Several, in the order in which they are tried.
     Pool(Arc<[Member]>),
 }
 
-/// A pool that cannot be used.
+/// Error: an unusable pool.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadPool {
     /// It has no members.
@@ -76,10 +73,10 @@ pub enum BadPool {
     /// It has too many.
     #[error("the pool {0:?} has {1} models; {MAX_MEMBERS} are the most that a turn tries")]
     TooMany(Text, usize),
-    /// A member is named twice: in one turn each is asked once.
+    /// A member is repeated: a turn calls each once.
     #[error("the pool {0:?} names the model {1:?} twice")]
     Twice(Text, Text),
-    /// A member is no model.
+    /// A member is unknown.
     #[error(
         "the pool {0:?} names {1:?}, and there is no such model: name one of the host's own, or a provider's as PROVIDER/MODEL"
     )]
@@ -87,14 +84,13 @@ pub enum BadPool {
 }
 
 impl Models {
-    /// Models by name, with the one that answers for every other name, and the source of those that are made on demand.
+    /// Returns models by name, with a fallback for other names and a source for models on demand.
     pub fn new(named: HashMap<Text, Arc<dyn Model>>, source: Option<Arc<Source>>, fallback: Arc<dyn Model>) -> Self {
         let (pools, made) = (HashMap::new(), Mutex::default());
         Self { named, pools, source, made, fallback, health: Health::default() }
     }
 
-    /// Adds a pool: a name that stands for several models, which are asked in this order.
-    ///
+    /// Adds a pool: a name for several models, which are tried in this order.
     /// # Errors
     /// [`BadPool`]; then the pool is not added.
     pub fn add_pool(&mut self, name: &Text, members: &[Text]) -> Result<(), BadPool> {
@@ -116,17 +112,17 @@ impl Models {
         Ok(())
     }
 
-    /// The name that sessions without one of their own are opened with.
+    /// Returns the model of sessions without a named one.
     pub fn fallback(&self) -> &Arc<dyn Model> {
         &self.fallback
     }
 
-    /// Whether there is a pool of that name.
+    /// Whether a pool of that name exists.
     pub fn has_pool(&self, name: &str) -> bool {
         self.pools.contains_key(name)
     }
 
-    /// What `name` stands for.
+    /// Resolves `name`.
     pub fn route(&self, name: &Text) -> Route {
         if let Some(members) = self.pools.get(name) {
             return Route::Pool(Arc::clone(members));
@@ -135,7 +131,7 @@ impl Models {
         Route::One(Member { name: Arc::clone(name), model })
     }
 
-    /// Whether a call for `name` may leave the process: then it waits for its intent record (J-5).
+    /// Whether a call for `name` may leave the process: then it waits for its intent record.
     pub fn leaves_process(&self, name: &Text) -> bool {
         match self.route(name) {
             Route::One(member) => member.model.leaves_process(),
@@ -143,8 +139,8 @@ impl Models {
         }
     }
 
-    /// The model to call for `name`: of a pool the first that is not known to be unwell. Where all are, the one that is to be
-    /// well first: one whose key is refused must not be asked because another one had a hiccup.
+    /// Picks the model to call for `name`: of a pool the first healthy one, or else the one that recovers first. A short outage must not
+    /// lead to a model whose key is refused.
     pub fn pick(&self, name: &Text) -> Picked {
         match self.route(name) {
             Route::One(member) => {
@@ -162,20 +158,19 @@ impl Models {
         }
     }
 
-    /// The model to ask after `failed`, in a turn of a session whose model is called `name`: the next of its pool that is not
-    /// known to be unwell. None at the pool's end: whoever failed last is asked again, in time.
+    /// Returns the next healthy model of the pool `name` after `failed`; `None` at the pool's end, where the last model is retried.
     pub fn after(&self, name: &Text, failed: &Text) -> Option<Text> {
         let members = self.pools.get(name)?;
         let mut later = members.iter().skip_while(|member| member.name != *failed).skip(1);
         later.find(|member| self.health.is_well(&member.name)).map(|member| Arc::clone(&member.name))
     }
 
-    /// A model failed: pools pass it over for a while.
+    /// Records a failure: pools skip the model for a while.
     pub fn failed(&self, member: &Text, error: ModelFail, retry_after_ms: Option<u64>) {
         self.health.failed(member, error, retry_after_ms);
     }
 
-    /// A model answered: pools ask it again.
+    /// Records an answer: pools use the model again.
     pub fn answered(&self, member: &Text) {
         self.health.answered(member);
     }
@@ -188,7 +183,7 @@ impl Models {
         if let Some(made) = self.lock().get(name) {
             return Some(Arc::clone(made));
         }
-        // Made without the lock: a source may take its time. Of two at once, the first stays.
+        // Made without the lock: a source may be slow. Of two concurrent ones, the first remains.
         let model = source(name)?;
         Some(Arc::clone(self.lock().entry(Arc::clone(name)).or_insert(model)))
     }
@@ -198,14 +193,14 @@ impl Models {
     }
 }
 
-/// The model that is called.
+/// Picked model.
 #[derive(Clone, Debug)]
 pub struct Picked {
-    /// Which.
+    /// The model.
     pub member: Member,
-    /// Whether the session's name for it stands for several, so that records have to say which one it was.
+    /// Whether the session's name is a pool, so that records must name the member.
     pub pool: bool,
-    /// Whether the name has no model of its own, and the one that answers for all is called.
+    /// Whether the fallback is called, because the name has no model.
     pub stands_in: bool,
 }
 

@@ -1,29 +1,22 @@
-//! Ends of children, as notices tell of them: read back from the text that a model is given.
+//! Ends of children, parsed from the text of notices.
 //!
-//! Read defensively: what does not look like an end is passed over, and a child's own output, which stands between fences,
-//! cannot pass for one.
+//! Other text is skipped, and a child's own output, which is fenced, cannot pass for an end.
 
 use subtend_session::message::Message;
 
-/// One end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct End<'a> {
-    /// The child's id: its short one, or its full one where the owner has none.
     pub(crate) id: &'a str,
-    /// How it ended, in words.
     pub(crate) how: &'a str,
-    /// Its output, if there was any and it was shown.
     pub(crate) text: Option<&'a str>,
 }
 
 impl End<'_> {
-    /// Whether the child came to a normal end.
     pub(crate) fn completed(&self) -> bool {
         self.how == "completed"
     }
 }
 
-/// The ends that `text` tells of.
 pub(crate) fn ends(text: &str) -> Vec<End<'_>> {
     let mut ends = Vec::new();
     let mut rest = text;
@@ -46,7 +39,7 @@ pub(crate) fn ends(text: &str) -> Vec<End<'_>> {
     ends
 }
 
-/// Ends that the notices among `messages` tell of.
+/// Counts the ends in the notices among `messages`.
 pub(crate) fn count(messages: &[Message]) -> u64 {
     let ended = messages.iter().map(|message| match message {
         Message::Notice { text, .. } => ends(text).len(),
@@ -65,12 +58,11 @@ fn header(line: &str) -> Option<End<'_>> {
     is_id.then_some(End { id, how, text: None })
 }
 
-/// A line of three backticks or more and nothing else.
 fn fence(line: &str) -> Option<&str> {
     (line.len() >= 3 && line.bytes().all(|byte| byte == b'`')).then_some(line)
 }
 
-/// What stands before the line `fence`, and what follows it. Without that line the text was cut: all of it stands inside.
+/// Splits at the line `fence`. Without it the text was truncated: all of it is inside.
 fn inside<'a>(text: &'a str, fence: &str) -> (&'a str, &'a str) {
     let mut at = 0_usize;
     for line in text.split_inclusive('\n') {

@@ -1,12 +1,10 @@
-//! The offline model: a rule-based stand-in that lists, searches and reads the workspace through its tools.
+//! The offline model: rule-based, it lists, searches and reads the workspace through its tools, without a key or a network.
 //!
-//! It lets the main job run on a machine without a key or a network. It sees what any model sees, the transcript and the tools
-//! offered, and never touches a file itself. A person's question makes it list the workspace and search it once for the words of the question, pick areas by
-//! what matches, hand each area to an explorer in the background, and put the reports together; an explorer's prompt (see `brief`) makes it list,
-//! search and read one area; without `task` it does that work itself. It keeps no state: what comes next is worked out from
-//! the transcript each time, so that it goes on rightly after a restart.
+//! For a user's question it lists the workspace, searches it for the words of the question, picks areas, starts an explorer for each in
+//! the background, and merges the reports. An explorer's prompt (see `brief`) makes it list, search and read one area. Without `task` it
+//! does that work itself. It is stateless: each step follows from the transcript, so that it resumes after a restart.
 //!
-//! Every path, line and count in its answers comes from a tool's result. A count that a cut makes doubtful is "at least".
+//! Every path, line and count comes from a tool's result. A count from truncated output is "at least".
 
 mod answer;
 mod areas;
@@ -29,7 +27,7 @@ use subtend_session::message::{Message, ToolSpec};
 use subtend_session::record::ToolCall;
 
 use self::answer::Part;
-use self::areas::{Hits, Plan};
+use self::areas::{AreaPlan, Hits};
 use self::brief::{Area, Brief};
 use self::report::Report;
 use self::results::{Listing, Matched};
@@ -38,12 +36,12 @@ use self::work::{Next, Offered};
 use crate::model::{Answer, Delta, Deltas, Model, ModelError, Request};
 use crate::scripted::play::pieces;
 
-/// The offline model. It keeps nothing.
+/// The offline model. It is stateless.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Offline;
 
 impl Offline {
-    /// The model.
+    /// Returns the model.
     pub fn new() -> Self {
         Self
     }
@@ -79,11 +77,10 @@ fn stream(answer: &Answer, turn: TurnNo, deltas: &Deltas) {
     }
 }
 
-/// What is said or done next.
 enum Step {
     Say(String),
     Call(String, Vec<(&'static str, Value)>),
-    /// Nothing is asked: the earlier answer stands.
+    /// No question: the earlier answer remains.
     Nothing,
 }
 
@@ -105,7 +102,7 @@ fn respond(messages: &[Message], tools: &[ToolSpec]) -> Answer {
     }
 }
 
-/// Which of the tools that it knows are offered.
+/// Returns the offered tools that it knows.
 fn offered(tools: &[ToolSpec]) -> Offered {
     let tool = |name: &str| tools.iter().find(|tool| &*tool.name == name);
     let agents =
@@ -135,19 +132,17 @@ fn step(open: &Open<'_>, offered: &Offered) -> Step {
     }
 }
 
-/// The work of an explorer.
 fn explore(brief: &Brief, open: &Open<'_>, offered: &Offered) -> Step {
     match work::next(brief, open, offered) {
-        Next::Calls(calls) => Step::Call(format!("looking into {}.", brief.area.shown()), calls),
+        Next::Calls(calls) => Step::Call(format!("reading {}.", brief.area.shown()), calls),
         Next::Report(report) => Step::Say(report.text()),
     }
 }
 
-/// The work on a person's question.
 fn lead(open: &Open<'_>, offered: &Offered) -> Step {
     let first = json!({ "path": ".", "depth": 2 });
     if !offered.list {
-        return alone(open, offered, None, &Plan::default(), "");
+        return alone(open, offered, None, &AreaPlan::default(), "");
     }
     let words = words::words(&open.question);
     let searches = offered.search && !words.is_empty();
@@ -185,15 +180,15 @@ fn lead(open: &Open<'_>, offered: &Offered) -> Step {
             "The workspace shows no files, so there is nothing to answer from. {why}"
         )));
     }
-    let plan = Plan { cut: open.cut, ..areas::plan(&listing, &open.question, hits) };
+    let plan = AreaPlan { cut: open.cut, ..areas::plan(&listing, &open.question, hits) };
     match &offered.task {
         Some(agent) if plan.briefs.len() > 1 => divide(open, offered, &listing, &plan, agent),
         Some(_) | None => alone(open, offered, Some(&listing), &plan, ""),
     }
 }
 
-/// Hands each area to an explorer, waits for all, and puts the reports together.
-fn divide(open: &Open<'_>, offered: &Offered, listing: &Listing, plan: &Plan, agent: &str) -> Step {
+/// Starts an explorer for each area, waits for all, and merges the reports.
+fn divide(open: &Open<'_>, offered: &Offered, listing: &Listing, plan: &AreaPlan, agent: &str) -> Step {
     let task =
         |brief: &Brief| json!({ "subagent_type": agent, "prompt": brief.prompt(&open.question), "background": true });
     let briefs = || plan.briefs.iter().map(|(brief, _)| brief);
@@ -221,8 +216,8 @@ fn divide(open: &Open<'_>, offered: &Offered, listing: &Listing, plan: &Plan, ag
     Step::Say(answer::markdown(Some(listing), plan, &parts.collect::<Vec<_>>()))
 }
 
-/// Finds the end of the explorer of `area`: by the id that its call gave, else by the area that a report names. `None` while it
-/// runs, an error where there is no report.
+/// Finds the end of the explorer of `area`, by the id of its call or the area of a report. `None` while it runs, an error without a
+/// report.
 fn end(open: &Open<'_>, area: &Area, call: &Done<'_>) -> Option<Result<Report, String>> {
     if call.error {
         return Some(Err(format!("the explorer could not be started: {}", report::shown(call.content))));
@@ -239,21 +234,21 @@ fn end(open: &Open<'_>, area: &Area, call: &Done<'_>) -> Option<Result<Report, S
     Some(end.text.and_then(reported).ok_or_else(|| format!("the explorer {how}")))
 }
 
-/// Does the work itself, over the whole workspace or the one place that the question names.
-fn alone(open: &Open<'_>, offered: &Offered, listing: Option<&Listing>, plan: &Plan, refused: &str) -> Step {
+/// Explores without children: the whole workspace or the one place that the question names.
+fn alone(open: &Open<'_>, offered: &Offered, listing: Option<&Listing>, plan: &AreaPlan, refused: &str) -> Step {
     let (area, why) = match &*plan.briefs {
         [(only, why)] if !only.area.shallow => (only.area.clone(), why.clone()),
         _ => (Area::deep("."), "the whole workspace".to_owned()),
     };
     let brief = Brief { area, words: words::words(&open.question) };
     match work::next(&brief, open, offered) {
-        Next::Calls(calls) => Step::Call(format!("looking into {} myself.", brief.area.shown()), calls),
+        Next::Calls(calls) => Step::Call(format!("reading {} directly.", brief.area.shown()), calls),
         Next::Report(mut report) => {
             if !refused.is_empty() {
                 report.notes.push(format!("no explorer could be started: {refused}"));
             }
             let parts = [Part { area: brief.area.clone(), why: why.clone(), report: Ok(*report) }];
-            let plan = Plan { briefs: vec![(brief, why)], cut: open.cut, ..Plan::default() };
+            let plan = AreaPlan { briefs: vec![(brief, why)], cut: open.cut, ..AreaPlan::default() };
             Step::Say(answer::markdown(listing, &plan, &parts))
         }
     }

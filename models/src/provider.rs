@@ -1,7 +1,5 @@
-//! Language models of providers, over HTTP.
-//!
-//! A request is written for its protocol (`render`), and an answer is read from the frames of its stream (`frames`, `gather`). A
-//! server may be hostile or broken: all that it sends is bounded.
+//! Language models of providers, over HTTP. `render` writes a request for its protocol, `frames` and `gather` read the stream of the
+//! answer. A server may be hostile or broken: everything that it sends is bounded.
 
 mod address;
 mod body;
@@ -36,19 +34,17 @@ pub use self::target::{BadTarget, Target};
 use crate::model::{Answer, Deltas, Model, ModelError, Request};
 use crate::windows;
 
-/// A model of a provider.
-///
-/// Its calls are tried once: retries, time limits and limits of concurrency are the caller's.
+/// Model of a provider. It tries each call once: the caller retries, and limits time and concurrency.
 pub struct Provider {
     name: Text,
     quotas: [Text; 2],
     client: Arc<Client>,
 }
 
-/// Why a provider's model cannot be made.
+/// Error of [`Provider::new`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProviderError {
-    /// The provider's own server takes no call without a key.
+    /// The provider's own server needs a key.
     #[error("there is no key for {protocol}: set {variable}, or give the base URL of a server that needs none")]
     NoKey {
         /// The provider.
@@ -56,28 +52,27 @@ pub enum ProviderError {
         /// The environment variable that is not set.
         variable: &'static str,
     },
-    /// The key cannot be sent.
-    #[error("the key in {source_name} cannot be one: it is empty, or has a blank or a sign that no header takes")]
+    /// The key is not a valid header.
+    #[error("the key in {source_name} is invalid: it is empty, or has a character that no HTTP header allows")]
     BadKey {
-        /// The environment variable, or what else gave it.
+        /// The environment variable or other source.
         source_name: &'static str,
     },
-    /// `OLLAMA_HOST` is no address.
+    /// `OLLAMA_HOST` is not an address.
     #[error("OLLAMA_HOST cannot be used: {0}")]
     BadHost(&'static str),
-    /// The system's part of it failed.
+    /// The system failed.
     #[error("the HTTP client cannot be made: {0}")]
     Client(String),
 }
 
 impl Provider {
-    /// Makes the model that `target` names. Nothing is sent before the first call.
+    /// Makes the model of `target`, without network access.
     ///
-    /// Without a key in `target` the provider's variable is read: `ANTHROPIC_API_KEY`, `OPENAI_API_KEY` or `GEMINI_API_KEY`.
-    /// A server with a base URL of its own may need none. For Ollama `OLLAMA_HOST` tells where the server is.
-    ///
+    /// Without a key in `target` it reads the provider's variable: `ANTHROPIC_API_KEY`, `OPENAI_API_KEY` or `GEMINI_API_KEY`. A server
+    /// with its own base URL may need none of them. For Ollama, `OLLAMA_HOST` names the server.
     /// # Errors
-    /// When a key is needed and missing, or the client cannot be made.
+    /// When a needed key is missing, or the client cannot be made.
     pub fn new(target: Target) -> Result<Self, ProviderError> {
         Self::with_variables(target, |name| std::env::var(name).ok())
     }

@@ -1,9 +1,6 @@
 //! The scripted model: a file of answers, tool calls, latencies and faults, for tests, benches and drills.
-//!
 //! # The file
-//!
 //! One JSON document. Unknown fields, wrong types and steps that make no sense are errors that name place, line and column.
-//!
 //! ```json
 //! {
 //!   "name": "two readers",
@@ -33,7 +30,7 @@
 //! | `rules` | list of rules; the first whose `agent` is the session's agent or `"*"` counts | – |
 //!
 //! A rule has an `agent` and `steps`. A session's **n-th answer takes the n-th step**, counted by the answers in its transcript,
-//! so that the model keeps no state and goes on rightly after a restart; a retry of the same turn takes the same step again.
+//! so that the model is stateless and resumes after a restart; a retry of the same turn takes the same step.
 //! In the place of a step may stand a list of steps: the first whose `when` holds is taken. After the last step a step that is
 //! marked `"repeat": true` is taken again for every further answer; without one the call fails with `invalid_request`.
 //!
@@ -41,11 +38,11 @@
 //!
 //! | field | meaning |
 //! |---|---|
-//! | `when` | conditions, all of which must hold: `prompt_contains` (first user message), `user_contains` (last user message), `result_contains` (last tool result), `last_contains` (last message), `attempt` (number within the turn, from 1), `ended` (at least so many children's ends were told of by notices) |
+//! | `when` | conditions, all of which must hold: `prompt_contains` (first user message), `user_contains` (last user message), `result_contains` (last tool result), `last_contains` (last message), `attempt` (number within the turn, from 1), `ended` (at least so many ends of children in notices) |
 //! | `latency_ms` | wait before anything else, on tokio's clock |
 //! | `chunk_ms` | wait before each piece of the text; the text is streamed in pieces of about 48 bytes |
 //! | `text`, `reasoning` | what is answered |
-//! | `calls` | list of `{ "tool": …, "args": … }`; `args` is an object, or a text that is sent as it stands, whether it is JSON or not; left out: `{}` |
+//! | `calls` | list of `{ "tool": …, "args": … }`; `args` is an object, or a text that is sent unchanged, whether it is JSON or not; left out: `{}` |
 //! | `fan_out` | `{ "n", "agent", "background", "prompt" }`: `n` calls of `task` (at most 100000), after those of `calls` |
 //! | `stop` | `end`, `calls`, `length`, `refused`, `other`; left out: `calls` if there are any, else `end` |
 //! | `usage` | `in`, `out`, `reasoning`, `cache_new`, `cache_read`, `cost_micro`, `unreliable`; left out: nothing was used |
@@ -58,15 +55,14 @@
 //! | `error` | `{ "kind", "message", "retry_after_ms" }`: the call fails, after `text` was streamed; `kind` is `auth`, `rate`, `unavailable`, `bad_answer`, `context_overflow` or `invalid_request` |
 //! | `hang` | `true`: no answer ever, after `text` was streamed |
 //! | `panic` | the call panics with this text |
-//! | `garbage` | what comes back is no answer (`bad_answer`), with this text as its description |
+//! | `garbage` | the answer is invalid (`bad_answer`), with this text as its description |
 //! | `truncated` | `true`: the answer stops by `length` |
 //! | `empty` | `true`: no text, no calls |
 //! | `refuse` | `true`: the model refuses |
 //!
 //! In `text`, `reasoning`, `fan_out.prompt` and the strings of `args` objects, `{prompt}` is the first user message, `{last}` the
 //! text of the last message, and `{n}` the number of this answer, from 1; in `fan_out.prompt` it is the number of the child.
-//! Other braces stand for themselves, and what is put in is not looked at again.
-//!
+//! Other braces are literal, and inserted text is not expanded.
 //! ```
 //! use subtend_models::model::Model;
 //! use subtend_models::scripted::Scripted;
@@ -106,14 +102,14 @@ use self::file::{Position, Rule, Script};
 pub use self::step::{MAX_FAN_OUT, Step, When};
 use crate::model::{Answer, Deltas, Model, ModelError, Request};
 
-/// Bytes of a script's file at most.
+/// Most bytes of a script's file.
 pub const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// A model that plays a script. Cheap to clone.
+/// Model that plays a script. Cheap to clone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scripted(Arc<Script>);
 
-/// Why a script is none.
+/// Error of a script.
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptError {
     /// The file cannot be read.
@@ -121,36 +117,35 @@ pub enum ScriptError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         error: std::io::Error,
     },
-    /// The file is not well formed.
-    #[error("the script {} is wrong: {error}", path.display())]
+    /// The file is invalid.
+    #[error("the script {} is invalid: {error}", path.display())]
     InFile {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         error: Box<ScriptError>,
     },
-    /// The document is not well formed.
+    /// The document is invalid.
     #[error("{place}: {message}")]
     Wrong {
-        /// Where in the document, as in `rules[0].steps[2]`; `script` for the document itself.
+        /// Position such as `rules[0].steps[2]`; `script` for the document itself.
         place: String,
-        /// What is wrong, with line and column where there is a file.
+        /// The problem, with line and column in a file.
         message: String,
     },
 }
 
 impl Scripted {
     /// Reads a script from `path`.
-    ///
     /// # Errors
-    /// When it cannot be read, or is not well formed.
+    /// When it cannot be read, or is invalid.
     pub fn from_file(path: &Path) -> Result<Self, ScriptError> {
         let read = |error| ScriptError::Read { path: path.to_owned(), error };
         let metadata = std::fs::metadata(path).map_err(read)?;
-        // A pipe or a device would let another process answer while the session works.
+        // Through a pipe or a device, another process could answer while the session works.
         if !metadata.is_file() {
             let message = "it is not a regular file; copy the script into one";
             return Err(read(std::io::Error::new(std::io::ErrorKind::InvalidInput, message)));
@@ -163,19 +158,16 @@ impl Scripted {
         text.parse().map_err(|error| ScriptError::InFile { path: path.to_owned(), error: Box::new(error) })
     }
 
-    /// Returns the script under another name.
     #[must_use]
     pub(crate) fn named(self, name: impl Into<Text>) -> Self {
         let script = Arc::unwrap_or_clone(self.0);
         Self(Arc::new(Script { name: name.into(), ..script }))
     }
 
-    /// Begins a script in code.
-    ///
+    /// Starts a script in code.
     /// ```
     /// use serde_json::json;
     /// use subtend_models::scripted::{Scripted, Step};
-    ///
     /// let script = Scripted::builder("pair")
     ///     .rule("general", [Step::call("task", json!({"subagent_type": "explore", "prompt": "Look."})), Step::text("{last}")])
     ///     .rule("*", [Step::text("seen").latency_ms(10).repeat()])
@@ -221,7 +213,7 @@ impl Model for Scripted {
     }
 
     fn call(&self, request: Request, deltas: Deltas) -> BoxFuture<'static, Result<Answer, ModelError>> {
-        // Planned at once, so that the transcript is not held while the answer takes its time.
+        // Planned at once, so that the transcript is not kept during the answer.
         let plan = self.0.plan(&request);
         drop(request);
         match plan {
@@ -231,39 +223,36 @@ impl Model for Scripted {
     }
 }
 
-/// Makes a script in code: see [`Scripted::builder`].
+/// Builder of a script: see [`Scripted::builder`].
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Builder(Script);
 
 impl Builder {
-    /// Adds the steps of `agent`, or of any agent without a rule before this one, by `"*"`.
+    /// Adds the steps of `agent`, or by `"*"` of all agents without an earlier rule.
     pub fn rule(self, agent: impl Into<Text>, steps: impl IntoIterator<Item = Step>) -> Self {
         self.choices(agent, steps.into_iter().map(|step| vec![step]))
     }
 
-    /// As [`Builder::rule`], with several steps in each place, of which the first whose `when` holds is taken.
+    /// Adds a rule with several steps in each position: the first whose `when` holds is taken.
     pub fn choices(mut self, agent: impl Into<Text>, steps: impl IntoIterator<Item = Vec<Step>>) -> Self {
         self.0.rules.push(Rule { agent: agent.into(), steps: steps.into_iter().map(Position).collect() });
         self
     }
 
-    /// Sets whether calls wait until the record that intends them is durable.
+    /// Sets whether calls wait until their intent record is durable.
     pub fn leaving_process(mut self, leaves_process: bool) -> Self {
         self.0.leaves_process = leaves_process;
         self
     }
 
-    /// Sets the tokens of context that the model claims to have.
+    /// Sets the model's context window in tokens.
     pub fn context_window(mut self, tokens: u64) -> Self {
         self.0.context_window = Some(tokens);
         self
     }
 
-    /// The model.
-    ///
-    /// # Errors
-    /// When a step makes no sense; the text says which and why.
+    /// Returns the model, or an error about the first invalid step.
     pub fn build(self) -> Result<Scripted, ScriptError> {
         for (r, rule) in self.0.rules.iter().enumerate() {
             let wrong = |place: String, message| ScriptError::Wrong { place, message };

@@ -1,4 +1,4 @@
-//! Which model to use, as a word on a command line or in a configuration.
+//! Choice of a model on a command line or in a configuration.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,20 +10,17 @@ use crate::offline::Offline;
 use crate::provider::{BadTarget, Provider, ProviderError, Target};
 use crate::scripted::{ScriptError, Scripted};
 
-/// Names of providers, in the words that choose a model.
+/// Names of providers in a choice of model.
 const PROVIDERS: [&str; 5] = ["anthropic", "openai", "openai-responses", "gemini", "ollama"];
 
-/// A choice of model.
-///
+/// Choice of a model.
 /// ```
 /// use subtend_models::spec::ModelSpec;
-///
-/// assert_eq!(ModelSpec::parse("offline"), Ok(ModelSpec::Offline));
 /// assert_eq!(ModelSpec::parse("scripted:drill.json"), Ok(ModelSpec::Scripted("drill.json".into())));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ModelSpec {
-    /// The rule-based stand-in.
+    /// The offline model.
     Offline,
     /// A script, by its file.
     Scripted(PathBuf),
@@ -32,39 +29,39 @@ pub enum ModelSpec {
     Provider(Target),
 }
 
-/// A word that names no model.
+/// Error: an invalid choice.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadModel {
-    /// There is no such model.
+    /// The model is unknown.
     #[error("there is no model `{word}`: {hint}{WORDS}")]
     Unknown {
-        /// The word.
+        /// The choice.
         word: String,
-        /// What was probably meant, as a sentence; may be empty.
+        /// A suggestion, as a sentence; may be empty.
         hint: String,
     },
-    /// A script without its file.
+    /// The file of the script is missing.
     #[error("`scripted:` needs a file: write `scripted:FILE`")]
     NoFile,
-    /// A provider's model, where providers were left out of the build.
+    /// A provider's model, in a build without providers.
     #[error(
         "`{0}` is a provider's model, and this build has no providers: build with the feature `providers`, or use \
          `offline` or `scripted:FILE`"
     )]
     NoProviders(String),
-    /// A provider's model that is named or placed wrongly.
+    /// A provider's model with an invalid name or address.
     #[cfg(feature = "providers")]
     #[error(transparent)]
     Target(#[from] BadTarget),
-    /// A base URL for a model that calls nobody.
+    /// A base URL for a local model.
     #[error("a base URL is for the models of providers: `{0}` calls no server")]
     NoServer(String),
 }
 
-/// Why a model cannot be made.
+/// Error of [`ModelSpec::build`].
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// The script cannot be read or is not well formed.
+    /// The script cannot be read or is invalid.
     #[error(transparent)]
     Script(#[from] ScriptError),
     /// The provider's key is missing, or the client cannot be made.
@@ -81,10 +78,7 @@ const WORDS: &str = "use `offline` (rules, no network) or `scripted:FILE` (answe
                      providers of language models";
 
 impl ModelSpec {
-    /// Reads `offline`, `scripted:FILE`, or a provider's model such as `anthropic/MODEL`.
-    ///
-    /// # Errors
-    /// For any other word; the text lists what there is.
+    /// Parses `offline`, `scripted:FILE`, or a provider's model such as `anthropic/MODEL`. The error lists the valid choices.
     pub fn parse(word: &str) -> Result<Self, BadModel> {
         let word = word.trim();
         let provider = word.split_once('/').map_or(word, |(provider, _)| provider);
@@ -107,10 +101,7 @@ impl ModelSpec {
         Err(BadModel::NoProviders(shown(word)))
     }
 
-    /// Sends the calls of a provider's model to the server at `base_url`.
-    ///
-    /// # Errors
-    /// When it is no `http` or `https` address, or the model calls no server.
+    /// Calls the server at `base_url`. It fails for an invalid address or a local model.
     #[cfg_attr(not(feature = "providers"), expect(unused_variables, reason = "without providers there is no server"))]
     pub fn with_base_url(self, base_url: &str) -> Result<Self, BadModel> {
         match self {
@@ -120,10 +111,9 @@ impl ModelSpec {
         }
     }
 
-    /// Makes the model; a script is read and checked here, and has the name by which it was asked for. A provider's key is looked up.
-    ///
+    /// Makes the model: reads and checks a script, which gets the name of the choice, or finds a provider's key.
     /// # Errors
-    /// When a script's file cannot be read or is not well formed, or a provider's key is missing.
+    /// When a script cannot be read or is invalid, or a provider's key is missing.
     pub fn build(&self) -> Result<Arc<dyn Model>, BuildError> {
         match self {
             Self::Offline => Ok(Arc::new(Offline::new())),
@@ -149,7 +139,7 @@ fn shown(word: &str) -> String {
     word.chars().filter(|c| !c.is_control()).take(80).collect()
 }
 
-/// What was probably meant: a provider that is spelled nearly so, or the provider of a model that is named alone.
+/// Suggests a provider with a similar name, or the provider of a model without one.
 fn hint(word: &str) -> String {
     let (first, rest) = word.split_once('/').map_or((word, None), |(first, rest)| (first, Some(rest)));
     let near = |word: &str| {

@@ -1,12 +1,12 @@
-//! Token counts by model: those that a host names, and the context windows of well-known models.
+//! Token counts by model, from the host, and context windows of well-known models.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 
 use subtend_session::ids::Text;
 
-/// Tokens of context by the start of a model's name, as its provider documents them. The longest start that ends at the end of
-/// the name or at `-`, `@` or `:` counts, so that a later model of another size is not taken for one of these.
+/// Context windows by the start of a model's name, from the providers' documents. The longest start that ends at the name's end, `-`, `@`
+/// or `:` counts, so that a later model does not match.
 const KNOWN: [(&str, u64); 29] = [
     ("claude-3", 200_000),
     ("claude-opus-4", 200_000),
@@ -39,18 +39,17 @@ const KNOWN: [(&str, u64); 29] = [
     ("deepseek-chat", 128_000),
 ];
 
-/// Token counts that a host names, by model. A name that ends in `*` is for all names that begin so; an exact name goes before
-/// the longest beginning.
+/// Token counts of the host, by model. A name that ends in `*` is a prefix; an exact name precedes the longest prefix.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ByModel(BTreeMap<Text, NonZeroU64>);
 
 impl ByModel {
-    /// Counts of tokens, by the names of their models.
+    /// Creates counts by model name.
     pub fn new(named: BTreeMap<Text, NonZeroU64>) -> Self {
         Self(named)
     }
 
-    /// Returns the count that the host names for `model`.
+    /// Returns the host's count for `model`.
     pub fn named(&self, model: &str) -> Option<u64> {
         let beginning = || {
             let beginnings = self.0.iter().filter_map(|(name, tokens)| Some((name.strip_suffix('*')?, tokens)));
@@ -61,28 +60,28 @@ impl ByModel {
     }
 }
 
-/// Context windows of models: those that a host names, then those of well-known models.
+/// Context windows: the host's, then those of well-known models.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Windows(ByModel);
 
 impl Windows {
-    /// Windows in tokens, by the names of their models.
+    /// Creates windows in tokens by model name.
     pub fn new(named: BTreeMap<Text, NonZeroU64>) -> Self {
         Self(ByModel::new(named))
     }
 
-    /// Returns the window that the host names for `model`.
+    /// Returns the host's window for `model`.
     pub fn named(&self, model: &str) -> Option<u64> {
         self.0.named(model)
     }
 
-    /// Returns the window of `model`, such as `anthropic/claude-sonnet-4-5`: as the host names it, else as it is known.
+    /// Returns the window of `model`, such as `anthropic/claude-sonnet-4-5`, from the host or the known ones.
     pub fn of(&self, model: &str) -> Option<u64> {
         self.named(model).or_else(|| known(model))
     }
 }
 
-/// Returns the window of a well-known model. That of a model of `ollama` depends on its server's settings.
+/// Returns the window of a well-known model. A model of `ollama` depends on its server's settings.
 pub fn known(model: &str) -> Option<u64> {
     if model.starts_with("ollama/") {
         return None;

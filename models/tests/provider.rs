@@ -1,4 +1,4 @@
-//! Providers over the wire: a small server of the test's own says what a provider might say, and what it should not.
+//! Providers over the wire, with a small server that misbehaves on request.
 
 #[cfg(test)]
 mod provider {

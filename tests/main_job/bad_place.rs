@@ -47,7 +47,7 @@ fn a_huge_prompt_is_answered_by_the_offline_model_too() {
     let prompt = format!("Who uses RunLantern, and where is the beacon? {}", words.join(" "));
     let done = user.call_with(&["run", "-"], &prompt);
     assert_eq!(done.code, Some(0), "{}", done.err);
-    assert!(done.out.contains("- only the first 4096 bytes of the question were looked at"), "{}", done.out);
+    assert!(done.out.contains("- only the first 4096 bytes of the question were read"), "{}", done.out);
     let checked = checker::answer(&done.out, &Truth::of(&user.workspace(), &[]), &[LANTERN, BEACON]);
     assert_eq!(checked.wrong, [""; 0], "{}", done.out);
     sound(&user);

@@ -326,7 +326,7 @@ impl<'a> Check<'a> {
             }
             return rest.end();
         }
-        if rest.word("only the first 4096 bytes of the question were looked at").is_some() {
+        if rest.word("only the first 4096 bytes of the question were read").is_some() {
             return rest.end();
         }
         if rest.word("the question names nothing to search for, so nothing was searched").is_some() {

@@ -8,7 +8,7 @@ use subtend_journal::Journal;
 use subtend_models::estimate;
 use subtend_models::model::{Answer, Deltas, Model, ModelError, Request};
 use subtend_models::models::Models;
-use subtend_models::throttle::{Pass, Throttles};
+use subtend_models::throttle::{Permit, Throttles};
 use subtend_models::windows::{ByModel, Windows};
 use subtend_session::ids::{Lsn, RunKey, Text};
 use subtend_session::outcome::{Budget, ModelFail};
@@ -216,7 +216,7 @@ impl ModelCalls {
 
     /// Waits for a place under the quotas of `model`; not where its provider wants more patience than a turn has, also when
     /// it says so to another session meanwhile: then a pool asks its next model, and a run without one ends with the cause.
-    async fn place(&self, model: &dyn Model, request: &Request, patience: Patience) -> Result<Pass, ModelError> {
+    async fn place(&self, model: &dyn Model, request: &Request, patience: Patience) -> Result<Permit, ModelError> {
         let quotas = model.quotas();
         let entering = self.throttles.enter(quotas, estimate::tokens(request));
         tokio::pin!(entering);

@@ -1,4 +1,4 @@
-//! Which models of pools are unwell: passed over while others are there.
+//! Health of pool members: a failed model is skipped while others are healthy.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -8,14 +8,14 @@ use subtend_session::ids::Text;
 use subtend_session::outcome::ModelFail;
 use tokio::time::Instant;
 
-/// How long a model is passed over that could not be reached.
+/// Pause after a connection failure.
 const BRIEFLY: Duration = Duration::from_secs(10);
-/// How long a model is passed over whose key is refused: somebody has to do something about it.
+/// Pause after a refused key, which a user must correct.
 const LONG: Duration = Duration::from_secs(300);
-/// How long a model is passed over whose provider asks for patience, at most.
+/// Longest pause after a rate limit.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Models that failed, until when they are passed over. It says where to go first, never that a model may not be called.
+/// Failed models with the end of their pause. It orders members, and never forbids a call.
 #[derive(Default)]
 pub(super) struct Health(Mutex<HashMap<Text, Instant>>);
 
@@ -24,7 +24,7 @@ impl Health {
         self.well_from(name).is_none_or(|from| from <= Instant::now())
     }
 
-    /// When a model that failed is to be asked again.
+    /// Returns when a failed model is tried again.
     pub(super) fn well_from(&self, name: &Text) -> Option<Instant> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied()
     }
@@ -33,12 +33,10 @@ impl Health {
         let for_how_long = match error {
             ModelFail::Rate | ModelFail::Unavailable => retry_after_ms.map_or(BRIEFLY, Duration::from_millis),
             ModelFail::Auth | ModelFail::Credit | ModelFail::Access => LONG,
-            // The request's own fault, or the answer's: the next request may fare better.
-            ModelFail::BadAnswer
-            | ModelFail::ContextOverflow
-            | ModelFail::InvalidRequest
-            // Ours.
-            | ModelFail::Dropped => return,
+            // A fault of this request or answer: the next request may succeed.
+            ModelFail::BadAnswer | ModelFail::ContextOverflow | ModelFail::InvalidRequest | ModelFail::Dropped => {
+                return;
+            }
         };
         let until = Instant::now().checked_add(for_how_long.min(LONGEST));
         if let Some(until) = until {

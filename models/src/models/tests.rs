@@ -7,7 +7,7 @@ fn model(name: &str) -> Arc<dyn Model> {
     Arc::new(fn_model(name, |_, _| async { Ok::<_, ModelError>(Answer::of_text("yes")) }))
 }
 
-/// Models `a`, `b` and `c`, whatever begins with `made/`, and `all` for the rest; the pool `smart` is a, b, c.
+/// Models `a`, `b` and `c`, any `made/…`, and the fallback `all`; the pool `smart` is a, b, c.
 fn models() -> Models {
     let named = ["a", "b", "c"].map(|name| (Text::from(name), model(name)));
     let source: Arc<Source> = Arc::new(|name| name.starts_with("made/").then(|| model(name)));
@@ -22,7 +22,7 @@ fn picked(models: &Models, name: &str) -> (String, bool) {
 }
 
 #[test]
-fn a_name_stands_for_its_own_model_or_what_is_made_of_it_or_the_one_for_all() {
+fn name_resolves_to_its_model_then_the_source_then_the_fallback() {
     let models = models();
     let found = ["a", "smart", "made/x", "other"].map(|name| picked(&models, name));
     assert_eq!(found, [("a".into(), false), ("a".into(), true), ("made/x".into(), false), ("all".into(), false)]);
@@ -57,7 +57,7 @@ async fn an_unwell_member_is_passed_over_for_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_all_are_unwell_the_one_that_is_to_be_well_first_is_asked() {
+async fn pool_picks_the_first_to_recover_when_all_are_unwell() {
     let models = models();
     models.failed(&"a".into(), ModelFail::Auth, None);
     models.failed(&"b".into(), ModelFail::Rate, Some(3_600_000));
@@ -98,8 +98,8 @@ fn pools_that_cannot_be_used_say_why() {
     assert_eq!(says(&[]), Err("the pool \"p\" has no models: name at least one".into()));
     assert_eq!(says(&["a", "a"]), Err("the pool \"p\" names the model \"a\" twice".into()));
     assert_eq!(
-        says(&["a", "nobody"]),
-        Err("the pool \"p\" names \"nobody\", and there is no such model: name one of the host's own, or a provider's as \
+        says(&["a", "ghost"]),
+        Err("the pool \"p\" names \"ghost\", and there is no such model: name one of the host's own, or a provider's as \
              PROVIDER/MODEL"
             .into())
     );

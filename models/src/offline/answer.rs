@@ -1,39 +1,32 @@
-//! The final answer: what explorers reported, put together for a person.
+//! The final answer: merged reports.
 
-use super::areas::Plan;
+use super::areas::AreaPlan;
 use super::brief::Area;
 use super::markdown::code;
 use super::report::{Matches, Report, shown};
 use super::results::{Count, Listing};
 use super::transcript::QUESTION;
 
-/// How every final answer begins: it says plainly what made it.
+/// Start of every final answer, which names its source.
 pub(super) const OPENING: &str =
     "Offline answer, put together by rules from what the workspace tools returned; no language model was asked.";
 
-/// Places shown of one word, over all areas.
 const PLACES: usize = 16;
 
-/// Directories named in one list.
 const LISTED: usize = 20;
 
-/// One area with what came of it.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pub(super) area: Area,
-    /// Why it was chosen.
     pub(super) why: String,
-    /// The report, or why there is none.
     pub(super) report: Result<Report, String>,
 }
 
-/// An answer that has nothing but one thing to say.
 pub(super) fn plain(text: &str) -> String {
     format!("{OPENING}\n\n{text}")
 }
 
-/// The answer, in Markdown.
-pub(super) fn markdown(listing: Option<&Listing>, plan: &Plan, parts: &[Part]) -> String {
+pub(super) fn markdown(listing: Option<&Listing>, plan: &AreaPlan, parts: &[Part]) -> String {
     let mut out = format!("{OPENING}\n\n## How it is put together\n\n");
     if let Some(listing) = listing {
         out.push_str(&whole(listing));
@@ -69,7 +62,6 @@ fn whole(listing: &Listing) -> String {
     }
 }
 
-/// Some directories, and how many more there are.
 fn dirs(paths: &[&str]) -> String {
     let mut shown: Vec<String> = paths.iter().take(LISTED).map(|path| code(&format!("{path}/"))).collect();
     if let Some(more) = paths.len().checked_sub(LISTED).filter(|more| *more > 0) {
@@ -92,8 +84,8 @@ fn table(parts: &[Part]) -> String {
     out
 }
 
-/// The words looked for, by label and pattern, in the order of the plan.
-fn words<'a>(plan: &'a Plan, reports: &[&'a Report]) -> Vec<(&'a str, &'a str)> {
+/// Returns the searched words, by label and pattern, in the order of the plan.
+fn words<'a>(plan: &'a AreaPlan, reports: &[&'a Report]) -> Vec<(&'a str, &'a str)> {
     let planned = plan.briefs.iter().flat_map(|(brief, _)| &brief.words).map(|word| (&*word.label, &*word.pattern));
     let reported = reports.iter().flat_map(|report| &report.words).map(|word| (&*word.label, &*word.pattern));
     let mut out: Vec<(&str, &str)> = Vec::new();
@@ -113,7 +105,7 @@ fn about((label, pattern): (&str, &str), reports: &[&Report]) -> String {
         .collect();
     let mut out = format!("## {}\n\n", code(label));
     if found.is_empty() {
-        out.push_str("It was not looked for: see below.\n\n");
+        out.push_str("It was not searched: see below.\n\n");
         return out;
     }
     let lines = found.iter().fold(Count::exactly(0), |sum, (_, word)| sum.plus(word.lines));
@@ -147,8 +139,7 @@ fn about((label, pattern): (&str, &str), reports: &[&Report]) -> String {
     out
 }
 
-/// What the answer does not rest on.
-fn limits(plan: &Plan, parts: &[Part]) -> String {
+fn limits(plan: &AreaPlan, parts: &[Part]) -> String {
     let mut out = Vec::new();
     for Part { area, report, .. } in parts {
         match report {
@@ -156,17 +147,17 @@ fn limits(plan: &Plan, parts: &[Part]) -> String {
             Ok(report) => {
                 out.extend(report.notes.iter().map(|note| format!("{}: {note}", area.shown())));
                 if !report.whole {
-                    out.push(format!("{}: the report was cut; what is told of it may not be all", area.shown()));
+                    out.push(format!("{}: the report was truncated; its findings may be incomplete", area.shown()));
                 }
             }
         }
     }
     if !plan.left.is_empty() {
         let left: Vec<&str> = plan.left.iter().map(|path| &**path).collect();
-        out.push(format!("not looked at: {}", dirs(&left)));
+        out.push(format!("not covered: {}", dirs(&left)));
     }
     if plan.cut {
-        out.push(format!("only the first {QUESTION} bytes of the question were looked at"));
+        out.push(format!("only the first {QUESTION} bytes of the question were read"));
     }
     if plan.briefs.iter().all(|(brief, _)| brief.words.is_empty()) {
         out.push("the question names nothing to search for, so nothing was searched".into());

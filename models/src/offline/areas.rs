@@ -1,4 +1,4 @@
-//! Where to look: areas of a workspace, by what a question names, by what one search for its words found, and by size.
+//! Choice of areas: by names in the question, matches of one search, and size.
 
 use std::cmp::Reverse;
 
@@ -9,41 +9,38 @@ use super::markdown::code;
 use super::results::{Count, Dir, Listing, Matched};
 use super::words::{self, Word};
 
-/// Areas at most: one explorer each.
+/// Most areas: one explorer each.
 const MOST: usize = 6;
 
-/// Areas that are worth dividing the work for.
+/// Fewest areas that justify several explorers.
 const FEWEST: usize = 3;
 
-/// Areas where nothing of the question matches.
+/// Areas where the question matches nothing.
 const UNASKED: usize = 5;
 
-/// Files that the search for areas shows.
 const FILES: u32 = 2_000;
 
-/// Arguments of the one search for all words of a question: as beginnings of `whole` words, or anywhere.
+/// Arguments of the search for all words of a question: as beginnings of `whole` words, or anywhere.
 pub(super) fn search(words: &[Word], whole: bool) -> Value {
     json!({ "pattern": pattern(words, whole), "path": ".", "regex": true, "files": true, "max_matches": FILES })
 }
 
 fn pattern(words: &[Word], whole: bool) -> String {
-    // A boundary of ASCII alone: one of Unicode makes a search of many files slow.
+    // An ASCII boundary: a Unicode one slows a search of many files down.
     let begins = if whole { r"(?:(?-u:\b)|_)" } else { "" };
     let all: Vec<String> = words.iter().map(|word| format!("{begins}(?:{})", word.pattern)).collect();
     all.join("|")
 }
 
-/// What the search for the words of a question found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hits {
     pub(super) words: Vec<Word>,
-    /// Whether whole words were searched for.
     pub(super) whole: bool,
     pub(super) matched: Matched,
 }
 
 impl Hits {
-    /// How an area matches: the words in names of its paths, and its matching lines.
+    /// Returns the words in names of the area's paths, and its matching lines.
     fn of(&self, area: &Area) -> (Vec<String>, u64) {
         let files = || self.matched.files.iter().filter(|(path, _)| area.holds(path));
         let own = (!area.shallow).then_some(&area.path);
@@ -54,7 +51,6 @@ impl Hits {
         (named.collect(), files().map(|(_, lines)| lines).sum())
     }
 
-    /// Why an area was chosen, if anything of the question matches in it.
     fn why(&self, area: &Area) -> Option<String> {
         let (named, lines) = self.of(area);
         let verb = if self.whole { "name" } else { "contain" };
@@ -65,7 +61,7 @@ impl Hits {
         (!why.is_empty()).then(|| why.join("; "))
     }
 
-    /// What was searched for, with what came of it.
+    /// Describes the search and its result.
     fn told(&self) -> String {
         let Matched { lines, matching, .. } = &self.matched;
         let pattern = code(&pattern(&self.words, self.whole));
@@ -79,21 +75,17 @@ impl Hits {
     }
 }
 
-/// What is looked at, and what is not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Plan {
-    /// No two of them share a file; each with the reason why it was chosen.
+pub(super) struct AreaPlan {
+    /// Briefs with reasons; no two share a file.
     pub(super) briefs: Vec<(Brief, String)>,
-    /// How areas were chosen.
     pub(super) how: String,
-    /// Directories that no brief covers.
     pub(super) left: Vec<String>,
-    /// Whether more was asked than was looked at.
     pub(super) cut: bool,
 }
 
-/// Divides the work on `question` over the areas of a workspace that lists as `listing`, two levels deep.
-pub(super) fn plan(listing: &Listing, question: &str, hits: Option<Result<Hits, String>>) -> Plan {
+/// Divides `question` over the areas of a workspace that lists as `listing`, two levels deep.
+pub(super) fn plan(listing: &Listing, question: &str, hits: Option<Result<Hits, String>>) -> AreaPlan {
     let how = match &hits {
         None => String::new(),
         Some(Ok(hits)) => hits.told(),
@@ -103,7 +95,7 @@ pub(super) fn plan(listing: &Listing, question: &str, hits: Option<Result<Hits, 
     };
     let hits = hits.as_ref().and_then(|hits| hits.as_ref().ok());
     let why = |area: &Area| hits.and_then(|hits| hits.why(area));
-    // The best first: names of paths, lines, parts of the area's own name, size.
+    // Best first: names of paths, lines, parts of the area's name, size.
     let order = |area: &Area| {
         let (named, lines) = hits.map(|hits| hits.of(area)).unwrap_or_default();
         let part = hits.is_some_and(|hits| hits.words.iter().any(|word| word.is_in(&area.path, false)));
@@ -145,10 +137,10 @@ pub(super) fn plan(listing: &Listing, question: &str, hits: Option<Result<Hits, 
         };
         (Brief { area, words: words.clone() }, why)
     });
-    Plan { briefs: briefs.collect(), how, left, cut: false }
+    AreaPlan { briefs: briefs.collect(), how, left, cut: false }
 }
 
-/// Adds areas that share no file with those there are, up to `most` in all.
+/// Adds areas that share no file with the existing ones, up to `most`.
 fn add(areas: &mut Vec<Area>, more: Vec<Area>, most: usize) {
     for area in more {
         if areas.len() < most && free(&area, areas) {
@@ -157,7 +149,7 @@ fn add(areas: &mut Vec<Area>, more: Vec<Area>, most: usize) {
     }
 }
 
-/// Puts the parts of the first divisible area into its place: those that are wanted, and others where these are few.
+/// Replaces the first divisible area by its wanted parts, and by others where these are few.
 fn split(areas: &mut Vec<Area>, parts: &impl Fn(&str) -> Vec<Area>, wants: &impl Fn(&Area) -> bool) -> bool {
     let divisible = areas.iter().enumerate().filter(|(_, area)| !area.shallow);
     let divided =
@@ -172,7 +164,7 @@ fn split(areas: &mut Vec<Area>, parts: &impl Fn(&str) -> Vec<Area>, wants: &impl
     true
 }
 
-/// Directories that no area covers, each without those below it.
+/// Returns the topmost directories that no area covers.
 fn left(listing: &Listing, areas: &[Area]) -> Vec<String> {
     let left = listing.dirs.iter().filter(|dir| dir.entries > 0).map(|dir| dir.path.clone());
     let covers = |area: &Area, path: &str| (!area.shallow && within(path, &area.path)) || within(&area.path, path);
@@ -181,7 +173,7 @@ fn left(listing: &Listing, areas: &[Area]) -> Vec<String> {
     left.iter().filter(|path| !below(path)).cloned().collect()
 }
 
-/// The words of the question, without those that only name a chosen area.
+/// Returns the words of the question except names of chosen areas.
 fn wanted_words(question: &str, areas: &[Area]) -> Vec<Word> {
     let words = words::words(question);
     let names_area =
@@ -190,7 +182,7 @@ fn wanted_words(question: &str, areas: &[Area]) -> Vec<Word> {
     if rest.is_empty() { words } else { rest }
 }
 
-/// The areas that the question names, by path or by a word that is a directory's name.
+/// Returns the areas that the question names, by path or directory name.
 fn named(listing: &Listing, question: &str) -> Vec<Area> {
     let mut areas: Vec<Area> = Vec::new();
     for place in words::places(question) {
@@ -212,7 +204,6 @@ fn named(listing: &Listing, question: &str) -> Vec<Area> {
     areas
 }
 
-/// About how much a directory holds, from what two levels show.
 fn size(listing: &Listing, path: &str) -> u64 {
     listing.dirs.iter().filter(|dir| dir.path == path || parent(&dir.path) == path).map(|dir| dir.entries).sum()
 }
@@ -231,7 +222,6 @@ fn is_file_in(deep: &Area, shallow: &Area) -> bool {
     parent(&deep.path) == shallow.path && name(&deep.path).contains('.')
 }
 
-/// Whether `path` is `above` or lies in it.
 fn within(path: &str, above: &str) -> bool {
     path == above || path.strip_prefix(above).is_some_and(|rest| rest.starts_with('/'))
 }
@@ -244,7 +234,7 @@ fn name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// Whether a directory's name and a word of the question are the same but for an ending.
+/// Whether a directory's name and a word differ only in an ending.
 fn related(name: &str, word: &str) -> bool {
     let name = name.to_lowercase();
     let (short, long) = if name.len() <= word.len() { (&*name, word) } else { (word, &*name) };

@@ -1,25 +1,21 @@
-//! Briefs: what one explorer is asked to look at, and the prompt that says it to any model.
+//! Briefs: the task of one explorer, and the prompt that gives it to any model.
 
 use serde_json::{Value, json};
 
 use super::markdown::code;
 use super::words::Word;
 
-/// Levels of a listing that is to show everything: the most that `list` gives.
+/// Levels of a whole listing: the most that `list` gives.
 const DEEP: u32 = 10;
 
-/// Matching lines that one search shows.
 const SHOWN: u32 = 200;
 
-/// Lines that are read of one file.
 const READ: u32 = 80;
 
-/// One area of the workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Area {
-    /// A directory or a file, from the workspace.
     pub(super) path: String,
-    /// Whether only the directory's own files belong to it, not those below.
+    /// Whether only the directory's own files belong to it.
     pub(super) shallow: bool,
 }
 
@@ -32,7 +28,6 @@ impl Area {
         Self { path: path.to_owned(), shallow: true }
     }
 
-    /// Whether the file at `path` belongs to it.
     pub(super) fn holds(&self, path: &str) -> bool {
         if self.shallow {
             return path.rsplit_once('/').map_or(".", |(above, _)| above) == self.path;
@@ -41,13 +36,11 @@ impl Area {
         self.path == "." || below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
     }
 
-    /// As a person reads it.
     pub(super) fn shown(&self) -> String {
         format!("{}{}", code(&self.path), if self.shallow { " (its own files)" } else { "" })
     }
 }
 
-/// An area, with what to look for in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Brief {
     pub(super) area: Area,
@@ -55,11 +48,11 @@ pub(super) struct Brief {
 }
 
 impl Brief {
-    /// The prompt of an explorer: complete in itself.
+    /// Returns the complete prompt of an explorer.
     pub(super) fn prompt(&self, question: &str) -> String {
         let Area { path, shallow } = &self.area;
         let mut out = format!(
-            "Explore {} in this workspace and report what is there. Change nothing.\n\nArea: {path}\nDepth: {}\n",
+            "Explore {} in this workspace and report what it contains. Change nothing.\n\nArea: {path}\nDepth: {}\n",
             self.area.shown(),
             if *shallow { "own files" } else { "all" },
         );
@@ -76,7 +69,7 @@ impl Brief {
         out
     }
 
-    /// Reads a prompt back; `None` for any other text.
+    /// Parses a prompt; `None` for any other text.
     pub(super) fn parse(prompt: &str) -> Option<Self> {
         if !prompt.starts_with("Explore `") {
             return None;
@@ -89,23 +82,20 @@ impl Brief {
         Some(Self { area, words: words.collect() })
     }
 
-    /// Arguments of the listing.
     pub(super) fn list(&self) -> Value {
         json!({ "path": self.area.path, "depth": if self.area.shallow { 1 } else { DEEP } })
     }
 
-    /// Arguments of the search for a word.
     pub(super) fn search(&self, word: &Word) -> Value {
         let mut args = json!({ "pattern": word.pattern, "path": self.area.path, "regex": true, "max_matches": SHOWN });
         if let Some(args) = args.as_object_mut().filter(|_| self.area.shallow) {
-            // A glob with a slash is about paths, and its `*` stays within one part of them.
+            // A glob with a slash matches paths, and its `*` one part of them.
             let glob = if self.area.path == "." { "{*,/}".to_owned() } else { format!("{}/*", self.area.path) };
             args.insert("glob".into(), glob.into());
         }
         args
     }
 
-    /// Arguments of a look into a file.
     pub(super) fn read(path: &str) -> Value {
         json!({ "path": path, "from_line": 1, "lines": READ })
     }

@@ -1,57 +1,47 @@
-//! Reports: what one explorer found, as text for people and as a block that the asking model reads back.
+//! Reports: an explorer's findings, as text for users and as a block that the asking model parses.
 
 use super::brief::Area;
 use super::markdown::code;
-use super::results::{Count, Place};
+use super::results::{Count, Location};
 
-/// Bytes of a report at most: far below what an owner is given of a child's text.
+/// Most bytes of a report: far below what an owner receives of a child's text.
 pub(super) const MAX_BYTES: usize = 7 << 10;
 
-/// Places shown of one word.
 const PLACES: usize = 8;
 
-/// Characters shown of one line.
 const LINE: usize = 100;
 
 const OPENS: &str = "```findings";
 const ENDS: &str = "end";
 
-/// What was found in one area.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Report {
     pub(super) area: Area,
     /// Its files; `None` where it could not be listed.
     pub(super) files: Option<Count>,
-    /// Files by kind, the most first.
     pub(super) kinds: Vec<(String, Count)>,
     pub(super) words: Vec<Matches>,
-    /// How the files that were read begin.
-    pub(super) opens: Vec<Place>,
-    /// What went wrong or was left out.
+    pub(super) opens: Vec<Location>,
     pub(super) notes: Vec<String>,
-    /// Whether the text that it was read from was whole.
     pub(super) whole: bool,
 }
 
-/// What was found of one word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Matches {
     pub(super) label: String,
     pub(super) pattern: String,
     pub(super) lines: Count,
     pub(super) files: Count,
-    /// Some of the places.
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<Location>,
 }
 
 impl Report {
-    /// Nothing yet.
     pub(super) fn of(area: Area) -> Self {
         let (kinds, words, opens, notes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         Self { area, files: None, kinds, words, opens, notes, whole: true }
     }
 
-    /// The report as it is given: a summary, then the findings.
+    /// Returns the text: a summary, then the findings.
     pub(super) fn text(&self) -> String {
         let mut out = self.summary();
         out.push_str(&format!("\n\n{OPENS}\n"));
@@ -60,7 +50,7 @@ impl Report {
         let mut room = MAX_BYTES.saturating_sub(out.len()).saturating_sub(told);
         for (told, line) in lines {
             let rest = room.checked_sub(line.len().saturating_add(1)).filter(|_| !told);
-            // Places give way; the lines that say what they belong to never do.
+            // Places are dropped first; the lines that they belong to stay.
             if told || rest.is_some() {
                 room = rest.unwrap_or(room);
                 out.push_str(&line);
@@ -71,7 +61,6 @@ impl Report {
         out
     }
 
-    /// The answer in a few sentences.
     fn summary(&self) -> String {
         let mut said = Vec::new();
         said.push(match self.files {
@@ -97,13 +86,12 @@ impl Report {
         said.join(" ")
     }
 
-    /// The most frequent kinds.
     pub(super) fn kinds_shown(&self) -> String {
         let kinds: Vec<String> = self.kinds.iter().take(4).map(|(kind, count)| format!("{kind} {count}")).collect();
         kinds.join(", ")
     }
 
-    /// The lines of the block, each with whether it must be told.
+    /// Returns the lines of the block, each with whether it is required.
     fn lines(&self) -> Vec<(bool, String)> {
         let mut out = vec![format!("area: {}", self.area.path)];
         out.push(format!("depth: {}", if self.area.shallow { "own files" } else { "all" }));
@@ -125,7 +113,7 @@ impl Report {
         out
     }
 
-    /// Reads a report back out of a text; one that was cut is read as far as it goes.
+    /// Parses a report from a text; a truncated one as far as it goes.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (_, block) = text.split_once(&format!("{OPENS}\n"))?;
         let mut lines = block.lines();
@@ -151,7 +139,7 @@ impl Report {
         match key {
             "files" => self.files = Count::parse(value),
             "kind" => self.kinds.extend(counted(value)),
-            "begins" => self.opens.extend(Place::parse(value)),
+            "begins" => self.opens.extend(Location::parse(value)),
             "note" => self.notes.push(value.to_owned()),
             "word" => self.words.push(Matches {
                 label: value.to_owned(),
@@ -166,18 +154,18 @@ impl Report {
                     ("pattern", _) => value.clone_into(&mut word.pattern),
                     ("matching lines", Some(count)) => word.lines = count,
                     ("matching files", Some(count)) => word.files = count,
-                    _ => word.places.extend(Place::parse(line)),
+                    _ => word.places.extend(Location::parse(line)),
                 }
             }
         }
     }
 }
 
-fn place_line(place: &Place) -> String {
+fn place_line(place: &Location) -> String {
     format!("{}:{}: {}", place.path, place.line, shown(&place.text))
 }
 
-/// A line of a file as it is shown: without the space around it, cut, and harmless to a terminal.
+/// Returns a line for display: trimmed, truncated, and harmless to a terminal.
 pub(super) fn shown(line: &str) -> String {
     let line = line.trim();
     let mut out: String =
@@ -192,8 +180,8 @@ pub(super) fn shown(line: &str) -> String {
 mod tests {
     use super::*;
 
-    fn place(path: &str, line: u64, text: &str) -> Place {
-        Place { path: path.into(), line, text: text.into() }
+    fn place(path: &str, line: u64, text: &str) -> Location {
+        Location { path: path.into(), line, text: text.into() }
     }
 
     fn report() -> Report {

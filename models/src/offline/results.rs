@@ -1,10 +1,9 @@
-//! What tools answer, read back from the text that a model is given.
+//! Results of tools, parsed from the text that a model receives.
 //!
-//! Every number says whether it is exact: one that a cut or an unreadable part makes doubtful is a lower bound.
+//! Every number says whether it is exact: truncated or unreadable output makes it a lower bound.
 
 use std::fmt;
 
-/// A number of things.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Count {
     pub(super) n: u64,
@@ -20,7 +19,6 @@ impl Count {
         Self { n, exact: false }
     }
 
-    /// Both together.
     pub(super) fn plus(self, other: Self) -> Self {
         Self { n: self.n.saturating_add(other.n), exact: self.exact && other.exact }
     }
@@ -30,7 +28,7 @@ impl Count {
         format!("{self} {}", if self.n == 1 { one } else { many })
     }
 
-    /// Reads what `Display` writes.
+    /// Parses the output of `Display`.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (number, exact) = text.strip_prefix("at least ").map_or((text, true), |number| (number, false));
         number.parse().ok().map(|n| Self { n, exact })
@@ -44,7 +42,6 @@ impl fmt::Display for Count {
     }
 }
 
-/// What `list` showed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Listing {
     pub(super) dirs: Vec<Dir>,
@@ -53,24 +50,21 @@ pub(super) struct Listing {
     pub(super) count: Count,
 }
 
-/// A directory in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Dir {
     pub(super) path: String,
     pub(super) entries: u64,
 }
 
-/// A file in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct File {
     pub(super) path: String,
-    /// Its lines, where they were counted.
     pub(super) lines: Option<u64>,
 }
 
 impl Listing {
-    /// Reads lines `path/  2 entries` and `path  120 bytes, 4 lines`, and a last line `[1 directory; 2 files; …]`. A `shallow`
-    /// listing is about the files of one level: what lies below leaves them in no doubt.
+    /// Parses lines `path/  2 entries` and `path  120 bytes, 4 lines`, and a last line `[1 directory; 2 files; …]`. For a `shallow`
+    /// listing, content of subdirectories does not make its own counts inexact.
     pub(super) fn parse(text: &str, shallow: bool) -> Self {
         let (lines, footer) = body_and_footer(text);
         let mut listing = Self { dirs: Vec::new(), files: Vec::new(), count: Count::at_least(0) };
@@ -96,38 +90,32 @@ impl Listing {
         listing
     }
 
-    /// Whether every file that was counted was shown as well.
     pub(super) fn whole(&self) -> bool {
         self.count.exact && number(self.files.len()) == self.count.n
     }
 }
 
-/// What `search` found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Found {
-    /// The places shown, in the order of the search.
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<Location>,
     /// Matching lines, shown or not.
     pub(super) lines: Count,
-    /// Files with a matching line.
     pub(super) files: Count,
 }
 
-/// A line of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct Location {
     pub(super) path: String,
     pub(super) line: u64,
     pub(super) text: String,
 }
 
 impl Found {
-    /// Reads lines `path:line: text` and a last line `[3 matching lines in 2 files of 9 files; …]` or `[no matches in 9 files]`.
-    ///
-    /// Directories that could not be read leave no doubt about the files beside them, which are all that is `shallow`.
+    /// Parses lines `path:line: text` and a last line `[3 matching lines in 2 files of 9 files; …]` or `[no matches in 9 files]`. For a
+    /// `shallow` search, unreadable directories do not make its counts inexact.
     pub(super) fn parse(text: &str, shallow: bool) -> Self {
         let (lines, footer) = body_and_footer(text);
-        let places: Vec<Place> = lines.filter_map(Place::parse).collect();
+        let places: Vec<Location> = lines.filter_map(Location::parse).collect();
         let mut paths: Vec<&str> = places.iter().map(|place| &*place.path).collect();
         paths.dedup();
         let shown = (Count::at_least(number(places.len())), Count::at_least(number(paths.len())));
@@ -136,7 +124,6 @@ impl Found {
     }
 }
 
-/// Matching lines and files with one.
 fn counts(footer: &str, shallow: bool) -> Option<(Count, Count)> {
     let harmless = |note: &&str| shallow && note.contains("director") && note.ends_with(" unreadable");
     let doubtful = |note: &str| ["unreadable", "not permitted"].iter().any(|word| note.contains(word));
@@ -149,21 +136,17 @@ fn counts(footer: &str, shallow: bool) -> Option<(Count, Count)> {
     Some((Count { n: lines.parse().ok()?, exact }, Count { n: leading_number(files)?, exact }))
 }
 
-/// What a search for files found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Matched {
     /// The files shown, with their matching lines: first those whose path matches.
     pub(super) files: Vec<(String, u64)>,
-    /// Matching lines in all files.
     pub(super) lines: Count,
-    /// Files with a matching line.
     pub(super) matching: Count,
-    /// Whether every file that matches is shown.
     pub(super) whole: bool,
 }
 
 impl Matched {
-    /// Reads lines `path  4 matching lines` and a last line as that of [`Found`].
+    /// Parses lines `path  4 matching lines` and a last line like that of [`Found`].
     pub(super) fn parse(text: &str) -> Self {
         let (lines, footer) = body_and_footer(text);
         let files = lines.filter_map(|line| line.rsplit_once("  "));
@@ -175,13 +158,12 @@ impl Matched {
     }
 }
 
-impl Place {
-    /// As it is named: `path:line`.
+impl Location {
     pub(super) fn name(&self) -> String {
         format!("{}:{}", self.path, self.line)
     }
 
-    /// Reads `path:line: text`.
+    /// Parses `path:line: text`.
     pub(super) fn parse(line: &str) -> Option<Self> {
         line.match_indices(':').filter(|(at, _)| *at > 0).find_map(|(at, _)| {
             let (path, rest) = (line.get(..at)?, line.get(at.saturating_add(1)..)?);
@@ -191,7 +173,7 @@ impl Place {
     }
 }
 
-/// The numbered lines that `read` showed: `number<tab>text`.
+/// Parses the output of `read`: `number<tab>text`.
 pub(super) fn page(text: &str) -> Vec<(u64, String)> {
     let (lines, _) = body_and_footer(text);
     let numbered = lines.filter_map(|line| {
@@ -201,7 +183,7 @@ pub(super) fn page(text: &str) -> Vec<(u64, String)> {
     numbered.collect()
 }
 
-/// All lines but a last one in brackets, and what stands in those.
+/// Splits off a last line in brackets.
 fn body_and_footer(text: &str) -> (impl Iterator<Item = &str>, Option<&str>) {
     let (before, last) = text.trim_end().rsplit_once('\n').unwrap_or(("", text.trim_end()));
     match last.strip_prefix('[').and_then(|last| last.strip_suffix(']')) {
@@ -258,7 +240,7 @@ mod tests {
 
     #[test]
     fn findings_are_read_with_their_counts() {
-        let place = |path: &str, line, text: &str| Place { path: path.into(), line, text: text.into() };
+        let place = |path: &str, line, text: &str| Location { path: path.into(), line, text: text.into() };
         let found = Found::parse(
             "src/a.rs:12: fn a() -> B::C\nC:/odd:3:\n[240 matching lines in 9 files of 57 files; 2 shown: narrow the pattern, path or glob]",
             false,
@@ -283,7 +265,7 @@ mod tests {
 
     #[test]
     fn numbered_lines_of_a_page_are_read() {
-        let lines = page("     1\t//! A.\n     2\t\n[lines 1-2 of 204, 9000 bytes; go on with from_line=3]");
+        let lines = page("     1\t//! A.\n     2\t\n[lines 1-2 of 204, 9000 bytes; continue with from_line=3]");
         assert_eq!(lines, [(1, "//! A.".into()), (2, String::new())]);
         assert_eq!(page("[`a` is empty]"), []);
     }

@@ -8,7 +8,7 @@ use subtend_session::settings::Settings;
 use super::results::Count;
 use super::*;
 
-/// A session that is played by hand: the model's answers are its own, results and notices are given.
+/// Session driven by hand: the model's own answers, given results and notices.
 struct Talk {
     messages: Vec<Message>,
     tools: Vec<ToolSpec>,
@@ -28,7 +28,7 @@ impl Talk {
         Self { messages: vec![input(question)], tools: tools.iter().map(|name| tool(name)).collect() }
     }
 
-    /// The model's next answer, which becomes part of the transcript.
+    /// Returns the model's next answer and appends it to the transcript.
     fn turn(&mut self) -> Answer {
         let answer = respond(&self.messages, &self.tools);
         self.messages.push(Message::Assistant {
@@ -40,14 +40,14 @@ impl Talk {
         answer
     }
 
-    /// The calls of the next answer, as (tool, arguments).
+    /// Returns the calls of the next answer as (tool, arguments).
     fn calls(&mut self) -> Vec<(String, Value)> {
         let answer = self.turn();
         let args = |call: &ToolCall| serde_json::from_str(&call.args).unwrap();
         answer.calls.iter().map(|call| (call.tool.to_string(), args(call))).collect()
     }
 
-    /// The text of the next answer, which asks for no calls.
+    /// Returns the text of the next answer, which has no calls.
     fn says(&mut self) -> String {
         let answer = self.turn();
         assert_eq!((&*answer.calls, answer.stop), (&[][..], Stop::End), "{answer:?}");
@@ -79,13 +79,12 @@ impl Talk {
 const ALL: [&str; 4] = ["list", "search", "read", "task"];
 const READERS: [&str; 3] = ["list", "search", "read"];
 
-/// The calls of a lead that begin its work on `words`.
 fn first_calls(words: &str) -> [(String, Value); 2] {
     let search = areas::search(&words::words(words), true);
     [("list".into(), json!({ "path": ".", "depth": 2 })), ("search".into(), search)]
 }
 
-/// What the search for locks finds in [`TREE`].
+/// The result of the search for locks in [`TREE`].
 const FOUND: &str = "src/lock.rs  2 matching lines\nsrc/lib.rs  1 matching line\n[3 matching lines in 2 files of 5 files; 1 path matches]";
 
 const TREE: &str = "docs/  1 entry\nsrc/  3 entries\nREADME.md  9 bytes, 2 lines\ndocs/guide.md  5 bytes, 1 line\n\
@@ -95,14 +94,12 @@ fn completed(id: &str, report: &str) -> String {
     format!("\n[{id} (explore)] completed:\n````\n{report}\n````\n")
 }
 
-/// What an explorer of an area that holds nothing of interest reports.
 fn dull_report(area: &Area) -> String {
     Report { files: Some(Count::exactly(1)), ..Report::of(area.clone()) }.text()
 }
 
-/// Some locks, found by a search that was cut.
 fn src_report() -> Report {
-    let places = vec![results::Place { path: "src/lock.rs".into(), line: 2, text: "pub struct Lock;".into() }];
+    let places = vec![results::Location { path: "src/lock.rs".into(), line: 2, text: "pub struct Lock;".into() }];
     Report {
         files: Some(Count::exactly(3)),
         kinds: vec![("Rust".into(), Count::exactly(2))],
@@ -111,13 +108,12 @@ fn src_report() -> Report {
     }
 }
 
-/// No locks.
 fn docs_report() -> Report {
     let words = vec![locks(Count::exactly(0), Count::exactly(0), Vec::new())];
     Report { files: Some(Count::exactly(1)), words, ..Report::of(Area::deep("docs")) }
 }
 
-fn locks(lines: Count, files: Count, places: Vec<results::Place>) -> report::Matches {
+fn locks(lines: Count, files: Count, places: Vec<results::Location>) -> report::Matches {
     report::Matches { label: "locks".into(), pattern: "(?i)lock".into(), lines, files, places }
 }
 
@@ -176,7 +172,7 @@ fn an_explorer_lists_and_searches_then_reads_then_reports() {
 }
 
 #[test]
-fn a_lead_lists_divides_waits_for_all_and_answers_from_the_reports() {
+fn lead_starts_explorers_and_answers_from_their_reports() {
     let mut talk = Talk::new(&ALL, "Where are the locks?");
     assert_eq!(talk.calls(), first_calls("locks"));
     talk.results(&[TREE, FOUND]);
@@ -297,7 +293,7 @@ fn without_task_it_does_the_work_itself() {
     assert_eq!(tools, ["list", "search"]);
     talk.ends(&[(false, "a  1 byte\n[0 directories; 1 file]"), (true, "the time limit of 120000 ms passed")]);
     let says = talk.says();
-    assert!(says.contains("It was not looked for: see below."), "{says}");
+    assert!(says.contains("It was not searched: see below."), "{says}");
     assert!(says.contains("- `.`: `locks`: search failed: the time limit of 120000 ms passed"), "{says}");
 }
 
@@ -317,7 +313,7 @@ fn explorers_that_cannot_be_started_are_done_without() {
 }
 
 #[test]
-fn a_workspace_that_cannot_be_listed_and_no_tools_at_all_are_said() {
+fn answer_reports_an_unlisted_workspace_or_missing_tools() {
     let mut talk = Talk::new(&ALL, "What is this?");
     talk.turn();
     talk.ends(&[(true, "cannot list `.`: the system denies permission")]);
@@ -342,7 +338,7 @@ fn an_answered_question_is_closed_and_the_next_begins_anew() {
 }
 
 #[test]
-fn an_input_on_the_way_widens_the_question_and_what_failed_is_tried_again() {
+fn new_input_extends_the_question_and_retries_failed_calls() {
     let mut talk = Talk::new(&ALL, "Where are the locks?");
     talk.turn();
     talk.ends(&[(true, "interrupted"), (true, "interrupted")]);
@@ -358,7 +354,7 @@ fn an_input_on_the_way_widens_the_question_and_what_failed_is_tried_again() {
         .enumerate()
         .map(|(n, brief)| completed(&format!("eeeee{n}"), &dull_report(&brief.area)))
         .collect();
-    // Results that give no id are matched by the area that a report names.
+    // Without ids, results are matched by the area of a report.
     talk.results(&["started", "started", "started"]);
     talk.notice(&reports);
     assert!(talk.says().starts_with(answer::OPENING));

@@ -1,19 +1,17 @@
-//! The transcript as the offline model reads it: what is asked, and what was done about it so far.
-//!
-//! Everything it knows is here, so that it goes on rightly after a restart.
+//! The transcript as the offline model reads it: the open question and the calls made for it. All state is here, so that it resumes after
+//! a restart.
 
 use serde_json::Value;
 use subtend_session::message::Message;
 
 use crate::notice::{self, End};
 
-/// How texts begin that are not yet the answer.
+/// Start of texts that are not yet the answer.
 pub(super) const AT_WORK: &str = "Offline, at work: ";
 
-/// Bytes of what is asked that are looked at: more would take long and name nothing new.
+/// Most bytes of a question: more would be slow and name nothing new.
 pub(super) const QUESTION: usize = 4096;
 
-/// One tool call with its result.
 #[derive(Clone, Debug)]
 pub(super) struct Done<'a> {
     pub(super) tool: &'a str,
@@ -22,22 +20,16 @@ pub(super) struct Done<'a> {
     pub(super) content: &'a str,
 }
 
-/// What is open: all since the last final answer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Open<'a> {
-    /// The first message of the session.
     pub(super) first: &'a str,
-    /// What users asked since then; several inputs are one question.
+    /// The questions since then, as one.
     pub(super) question: String,
-    /// Whether more was asked than is looked at.
     pub(super) cut: bool,
     /// Whether the only question is the session's first message.
     pub(super) only_first: bool,
-    /// The calls since then.
     pub(super) done: Vec<Done<'a>>,
-    /// The ends of children since then.
     pub(super) ends: Vec<End<'a>>,
-    /// Answers in the whole transcript.
     pub(super) answers: usize,
 }
 
@@ -61,7 +53,7 @@ impl<'a> Open<'a> {
                     let taken = text.get(..text.floor_char_boundary(room)).unwrap_or_default();
                     open.cut |= taken.len() < text.len();
                     open.question.push_str(taken);
-                    // What failed or was interrupted before a new input is worth another try.
+                    // Calls that failed before a new input are retried.
                     open.done.retain(|done| !done.error);
                 }
                 Message::Assistant { text, calls, .. } => {
@@ -86,7 +78,7 @@ impl<'a> Open<'a> {
         open
     }
 
-    /// The last result of just this call.
+    /// Returns the last result of exactly this call.
     pub(super) fn find(&self, tool: &str, args: &Value) -> Option<&Done<'a>> {
         self.done.iter().rev().find(|done| done.tool == tool && done.args == *args)
     }

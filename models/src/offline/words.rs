@@ -1,19 +1,15 @@
-//! What a question asks about: words to search for, and names of places.
+//! Words of a question to search for, and names of places.
 
-/// Words that are searched for at most.
 const MOST: usize = 4;
 
-/// A word of the question, with what it is searched by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Word {
-    /// As it is shown.
     pub(super) label: String,
-    /// A regular expression.
     pub(super) pattern: String,
 }
 
 impl Word {
-    /// The plain words that the pattern is made of, in lower case.
+    /// Returns the plain words of the pattern, in lower case.
     pub(super) fn names(&self) -> Vec<String> {
         let plain = self.pattern.replace("(?i)", "").replace("\\b", "").replace('\\', "").to_lowercase();
         plain.split('|').filter(|name| !name.is_empty()).map(str::to_owned).collect()
@@ -31,7 +27,7 @@ impl Word {
     }
 }
 
-/// Words of everyday questions that say nothing about what to look for.
+/// Words of everyday questions that are not worth a search.
 const STOP: &str = "\
     a about above again all also an and any application architecture are area around as ask at be been being below \
     between both built but by can code codebase come comes could crate crates dealt deal defined describe design did directory do \
@@ -50,7 +46,7 @@ fn is_stop(word: &str) -> bool {
     STOP.split_whitespace().any(|stop| stop == word)
 }
 
-/// Ideas that go by several words in code: how a question's word begins, and what is searched for.
+/// Concepts with several names in code: beginnings of a question's word, and the search.
 const IDEAS: &[(&[&str], &str, &str)] = &[
     (&["error", "failure", "fail", "exception"], "error", r"(?i)error|\berr\b|fail"),
     (&["config", "setting", "option"], "config", r"(?i)config|setting|option"),
@@ -61,14 +57,14 @@ const IDEAS: &[(&[&str], &str, &str)] = &[
     (&["test", "tests", "testing", "tested"], "test", r"(?i)test"),
 ];
 
-/// Ideas whose first words are whole words rather than beginnings.
+/// Concepts whose beginnings are whole words.
 fn is_idea(word: &str, starts: &[&str]) -> bool {
     starts.iter().any(|start| {
         if start.len() < 5 { word == *start || word == format!("{start}s") } else { word.starts_with(start) }
     })
 }
 
-/// The words of `question`, those that name something exactly first; each once, and no more than a few.
+/// Returns the first few distinct words of `question`, exact names first.
 pub(super) fn words(question: &str) -> Vec<Word> {
     let (quoted, plain) = quoted(question);
     let tokens: Vec<&str> = tokens(&plain).collect();
@@ -86,7 +82,7 @@ pub(super) fn words(question: &str) -> Vec<Word> {
     out
 }
 
-/// All words of `question` that may name a place: paths and plain words, in lower case.
+/// Returns all words of `question` that may name a place: paths and plain words, in lower case.
 pub(super) fn places(question: &str) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
     for token in question.split(|c: char| !(c.is_alphanumeric() || "_-./".contains(c))) {
@@ -98,7 +94,7 @@ pub(super) fn places(question: &str) -> Vec<String> {
     out
 }
 
-/// What stands between backticks or double quotes, and the rest.
+/// Splits quoted text from the rest.
 fn quoted(question: &str) -> (Vec<String>, String) {
     let last = question.matches(['`', '"']).count();
     let closed = |at: &usize, text: &str| at % 2 == 1 && *at < last && (2..=60).contains(&text.len());
@@ -114,7 +110,6 @@ fn tokens(text: &str) -> impl Iterator<Item = &str> {
         .filter(|token| !token.is_empty() && token.len() <= 60)
 }
 
-/// Whether a token names a file or a directory.
 fn is_path(token: &str) -> bool {
     let has_ending = token.rsplit_once('.').is_some_and(|(stem, ending)| {
         !stem.is_empty() && (1..=5).contains(&ending.len()) && ending.bytes().all(|byte| byte.is_ascii_alphanumeric())
@@ -122,7 +117,7 @@ fn is_path(token: &str) -> bool {
     token.contains('/') || has_ending
 }
 
-/// Whether a token is spelt like a name in code.
+/// Whether a token is spelled like a name in code.
 fn is_identifier(token: &str) -> bool {
     let inner_capital = token.chars().zip(token.chars().skip(1)).any(|(a, b)| a.is_lowercase() && b.is_uppercase());
     !is_path(token) && token.len() > 2 && (token.contains("::") || token.contains('_') || inner_capital)
@@ -132,7 +127,7 @@ fn literal(text: &str) -> Word {
     Word { label: text.to_owned(), pattern: escape(text) }
 }
 
-/// A name, in its spellings: `RunEnded`, `run_ended`, `run-ended`.
+/// A name in its spellings: `RunEnded`, `run_ended`, `run-ended`.
 fn identifier(token: &str) -> Word {
     let last = token.rsplit("::").next().filter(|last| last.len() > 2).unwrap_or(token);
     let parts = split_name(last);
@@ -155,7 +150,6 @@ fn identifier(token: &str) -> Word {
     Word { label: token.to_owned(), pattern: spellings.join("|") }
 }
 
-/// The parts of a name, in lower case.
 fn split_name(name: &str) -> Vec<String> {
     let mut spaced = String::new();
     let mut before_lower = false;
@@ -169,7 +163,7 @@ fn split_name(name: &str) -> Vec<String> {
     spaced.split_whitespace().map(str::to_owned).collect()
 }
 
-/// A plain word, by its stem, if it says anything.
+/// Returns a plain word by its stem, unless it is a stop word.
 fn common(token: &str) -> Option<Word> {
     let word = token.to_lowercase();
     if word.chars().count() < 3 || is_stop(&word) || word.chars().all(|c| !c.is_alphabetic()) {
@@ -183,7 +177,7 @@ fn common(token: &str) -> Option<Word> {
     Some(Word { label: word, pattern })
 }
 
-/// The word without its ending, where enough of it is left.
+/// Removes the ending where enough of the word remains.
 fn stem(word: &str) -> &str {
     const ENDINGS: &[&str] = &[
         "ations", "ation", "ments", "ment", "ings", "ing", "ions", "ion", "ies", "ers", "ors", "ed", "es", "er", "or",
@@ -192,7 +186,6 @@ fn stem(word: &str) -> &str {
     ENDINGS.iter().find_map(|ending| word.strip_suffix(ending).filter(|stem| stem.chars().count() >= 4)).unwrap_or(word)
 }
 
-/// `text` as a regular expression that matches just this text.
 fn escape(text: &str) -> String {
     text.chars().fold(String::new(), |mut out, c| {
         if !c.is_alphanumeric()

@@ -1,4 +1,4 @@
-//! The work of one explorer: list an area, search it, read what matters, report.
+//! Work of one explorer: list an area, search it, read the best files, report.
 
 use std::collections::BTreeMap;
 
@@ -7,43 +7,35 @@ use serde_json::Value;
 use super::brief::Brief;
 use super::markdown;
 use super::report::{self, Matches, Report};
-use super::results::{self, Count, Found, Listing, Place};
+use super::results::{self, Count, Found, Listing, Location};
 use super::transcript::{Done, Open};
 use super::words::Word;
 
-/// Files that are read.
 const READ: usize = 3;
 
-/// Places kept of one word.
 const PLACES: usize = 12;
 
-/// The tools that are offered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Offered {
     pub(super) list: bool,
     pub(super) search: bool,
     pub(super) read: bool,
-    /// The agent that `task` may start.
     pub(super) task: Option<String>,
 }
 
 impl Offered {
-    /// Whether anything can be looked at.
     pub(super) fn looks(&self) -> bool {
         self.list || self.search || self.read
     }
 }
 
-/// What comes next.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Next {
-    /// These calls, all at once.
     Calls(Vec<(&'static str, Value)>),
-    /// Nothing more to find out.
     Report(Box<Report>),
 }
 
-/// What is still to be done for `brief`, given what was done.
+/// Returns the next step for `brief` after the calls so far.
 pub(super) fn next(brief: &Brief, open: &Open<'_>, offered: &Offered) -> Next {
     let mut missing = Vec::new();
     if offered.list && open.find("list", &brief.list()).is_none() {
@@ -86,7 +78,6 @@ fn listing(brief: &Brief, open: &Open<'_>) -> Option<Listing> {
         .map(|done| Listing::parse(done.content, brief.area.shallow))
 }
 
-/// What the listing and the searches say.
 fn survey(brief: &Brief, open: &Open<'_>, offered: &Offered) -> Report {
     let mut report = Report::of(brief.area.clone());
     match (listing(brief, open), open.find("list", &brief.list())) {
@@ -98,7 +89,7 @@ fn survey(brief: &Brief, open: &Open<'_>, offered: &Offered) -> Report {
         (None, None) => report.notes.push("the tool `list` is not offered".into()),
     }
     if !offered.search && !brief.words.is_empty() {
-        report.notes.push("the tool `search` is not offered, so no word was looked for".into());
+        report.notes.push("the tool `search` is not offered, so no word was searched".into());
     }
     for word in &brief.words {
         let Some(done) = open.find("search", &brief.search(word)) else { continue };
@@ -116,7 +107,6 @@ fn failure(tool: &str, done: &Done<'_>) -> String {
     format!("{tool} failed: {}", report::shown(done.content))
 }
 
-/// Files by kind, the most first.
 fn kinds(listing: &Listing) -> Vec<(String, Count)> {
     let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
     for file in &listing.files {
@@ -129,13 +119,12 @@ fn kinds(listing: &Listing) -> Vec<(String, Count)> {
     kinds
 }
 
-/// The language of a file, by the ending of its name.
 fn kind(path: &str) -> String {
     const KNOWN: &str = "rs=Rust md=Markdown toml=TOML json=JSON yaml=YAML yml=YAML py=Python js=JavaScript mjs=JavaScript \
         ts=TypeScript tsx=TypeScript go=Go java=Java kt=Kotlin c=C h=C_header cpp=C++ cc=C++ hpp=C++_header cs=C# rb=Ruby \
         php=PHP swift=Swift sh=shell html=HTML css=CSS sql=SQL txt=text lock=lock_file";
     let name = path.rsplit('/').next().unwrap_or(path);
-    // Not every dot begins an ending: one is a short word.
+    // An ending is one short word.
     let is_ending = |text: &str| (1..=12).contains(&text.len()) && text.chars().all(char::is_alphanumeric);
     match name.rsplit_once('.').filter(|(stem, ending)| !stem.is_empty() && is_ending(ending)) {
         Some((_, ending)) => {
@@ -147,7 +136,7 @@ fn kind(path: &str) -> String {
     }
 }
 
-/// The files that say most: those with the most matches, and the one that a reader would open first.
+/// Returns the files with the most matches, and the one that a reader would open first.
 fn to_read(listing: &Option<Listing>, report: &Report) -> Vec<String> {
     let mut matches: BTreeMap<&str, u64> = BTreeMap::new();
     for place in report.words.iter().flat_map(|word| &word.places) {
@@ -176,7 +165,7 @@ fn to_read(listing: &Option<Listing>, report: &Report) -> Vec<String> {
     out
 }
 
-/// How soon a reader would open a file, by its name; the lower the sooner.
+/// Rank of a file for a first reading, by its name; lower is earlier.
 fn key(path: &str) -> Option<u64> {
     const KEYS: &str = "readme lib.rs main.rs mod.rs __init__.py main.py app.py index.ts index.js main.go main.c cargo.toml \
         package.json pyproject.toml go.mod architecture.md design.md makefile";
@@ -189,10 +178,10 @@ fn is_test(path: &str) -> bool {
     path.split('/').any(|part| part.starts_with("test") || part.contains("_test.") || part.contains(".test."))
 }
 
-/// Some of the places: definitions before uses, code before tests, no file more often than needed.
-fn best(places: Vec<Place>, names: &[String]) -> Vec<Place> {
+/// Picks places: definitions before uses, code before tests, varied files.
+fn best(places: Vec<Location>, names: &[String]) -> Vec<Location> {
     let mut of_file: BTreeMap<String, u64> = BTreeMap::new();
-    let mut ranked: Vec<(u64, usize, Place)> = Vec::new();
+    let mut ranked: Vec<(u64, usize, Location)> = Vec::new();
     for (at, place) in places.into_iter().enumerate() {
         let earlier = of_file.entry(place.path.clone()).or_default();
         let crowd = earlier.saturating_sub(1).min(9);
@@ -206,12 +195,12 @@ fn best(places: Vec<Place>, names: &[String]) -> Vec<Place> {
         let rank: u64 = marks.iter().filter(|(_, holds)| *holds).map(|(weight, _)| weight).sum();
         ranked.push((rank.saturating_add(crowd), at, place));
     }
-    // By rank, since a report shows the first few alone; equals keep the order of the search.
+    // By rank, since a report shows only the first few; equals keep the order of the search.
     ranked.sort_by_key(|(rank, at, _)| (*rank, *at));
     ranked.into_iter().take(PLACES).map(|(_, _, place)| place).collect()
 }
 
-/// Whether the line defines something that has one of the names in its own.
+/// Whether the line defines something with one of the names.
 fn is_definition(line: &str, names: &[String]) -> bool {
     const WORDS: &str = "pub fn struct enum trait impl mod const static type macro_rules! class def func function interface \
         export module package async # ## ###";
@@ -226,16 +215,16 @@ fn is_import(line: &str) -> bool {
         .any(|start| line.trim_start().starts_with(start))
 }
 
-/// Whether a file says little about the project itself.
+/// Whether a file says little about the project.
 fn is_dull(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path).to_lowercase();
     kind(path) == "lock file"
         || ["license", "licence", "copying", "changelog", "package-lock.json"].iter().any(|dull| name.starts_with(dull))
 }
 
-/// What a file says about itself at its top: the first line of its text or comments.
-fn opening(path: &str, page: &[(u64, String)]) -> Option<Place> {
-    let place = |(line, text): (u64, &str)| Place { path: path.to_owned(), line, text: report::shown(text) };
+/// Returns the first line of a file's text or comments.
+fn opening(path: &str, page: &[(u64, String)]) -> Option<Location> {
+    let place = |(line, text): (u64, &str)| Location { path: path.to_owned(), line, text: report::shown(text) };
     let manifest = path.ends_with(".toml") || path.ends_with(".json");
     let lines = || page.iter().map(|(line, text)| (*line, text.trim()));
     if manifest && let Some(found) = lines().find(|(_, text)| text.trim_start_matches('"').starts_with("description")) {

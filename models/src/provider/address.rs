@@ -6,20 +6,18 @@ use reqwest::Url;
 
 use super::protocol::Protocol;
 
-/// Ends of addresses that people copy from examples, and that are no part of the base.
+/// Endings that users copy from examples, and that are not part of the base.
 const ENDPOINTS: [&[&str]; 4] = [&["chat", "completions"], &["messages"], &["responses"], &["models"]];
 
-/// The base address of a server: `http` or `https`, a host, perhaps a path.
+/// Base address of a server: `http` or `https`, a host, perhaps a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Address(Url);
 
 impl Address {
-    /// Reads a base address.
-    ///
-    /// # Errors
-    /// With why it is none.
+    /// Parses a base address; the error says why it is invalid.
     pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
-        let url = Url::parse(text.trim()).map_err(|_| "it is no address: write http://HOST:PORT or https://HOST")?;
+        let url =
+            Url::parse(text.trim()).map_err(|_| "it is not an address: write http://HOST:PORT or https://HOST")?;
         match url.scheme() {
             "http" | "https" => {}
             _ => return Err("only http and https addresses can be used"),
@@ -36,12 +34,11 @@ impl Address {
         Ok(Self(url))
     }
 
-    /// The provider's own address.
     pub(super) fn home(protocol: Protocol) -> Result<Self, &'static str> {
         Self::parse(protocol.home())
     }
 
-    /// The address in Ollama's own variable: `HOST`, `HOST:PORT` or an address.
+    /// Parses Ollama's own variable: `HOST`, `HOST:PORT` or an address.
     pub(super) fn of_ollama_host(text: &str) -> Result<Self, &'static str> {
         let text = text.trim().trim_end_matches('/');
         let whole = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
@@ -50,14 +47,14 @@ impl Address {
         if bare && address.0.scheme() == "http" && address.0.port().is_none() {
             address.0.set_port(Some(11434)).map_err(|()| "it names no host")?;
         }
-        // A server that listens everywhere is asked here.
+        // A server that listens everywhere is called here.
         if address.0.host_str() == Some("0.0.0.0") {
             address.0.set_host(Some("127.0.0.1")).map_err(|_| "it names no host")?;
         }
         Ok(address)
     }
 
-    /// What the paths of `protocol` are appended to: with its version where no part of the path is one, and a slash.
+    /// Returns the prefix of the paths of `protocol`: with a version, unless the path has one, and a slash.
     pub(super) fn base(&self, protocol: Protocol) -> String {
         let mut parts: Vec<&str> = self.0.path().split('/').filter(|part| !part.is_empty()).collect();
         if let Some(end) = ENDPOINTS.iter().find(|end| parts.ends_with(end)) {
@@ -80,12 +77,12 @@ impl Address {
         base
     }
 
-    /// Scheme, host and port: what errors name.
+    /// Scheme, host and port, for errors.
     pub(super) fn origin(&self) -> String {
         format!("{}://{}", self.0.scheme(), self.host())
     }
 
-    /// Host and port: what quotas name.
+    /// Host and port, for quotas.
     pub(super) fn host(&self) -> String {
         let host = self.0.host_str().unwrap_or_default();
         self.0.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
@@ -102,7 +99,6 @@ impl fmt::Display for Address {
     }
 }
 
-/// `v1`, `v1beta`, `v4`.
 fn is_version(part: &str) -> bool {
     part.strip_prefix('v').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
@@ -136,14 +132,14 @@ mod tests {
         for (text, why) in [
             ("localhost:8080", "only http and https"),
             ("ftp://h", "only http and https"),
-            ("h", "it is no address"),
-            ("", "it is no address"),
-            ("http://", "it is no address"),
+            ("h", "it is not an address"),
+            ("", "it is not an address"),
+            ("http://", "it is not an address"),
             ("http://me:secret@h", "would be shown"),
             ("http://h/?key=1", "no `?`"),
         ] {
-            let told = Address::parse(text).map_or_else(str::to_owned, |address| address.to_string());
-            assert!(told.contains(why), "{text}: {told}");
+            let message = Address::parse(text).map_or_else(str::to_owned, |address| address.to_string());
+            assert!(message.contains(why), "{text}: {message}");
         }
     }
 

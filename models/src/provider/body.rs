@@ -1,13 +1,13 @@
-//! Bodies of responses that are no answers, bounded.
+//! Bounded bodies of error responses.
 
 use std::time::Duration;
 
 use reqwest::Response;
 
-/// How long the body of an error is waited for. What has come by then is shown.
+/// Longest wait for the body of an error; the received part is shown.
 const ERROR_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Reads a body up to `most` bytes, for as long as that is worth: what does not come, or comes too late, is left out.
+/// Reads up to `most` bytes of a body; the rest and late bytes are dropped.
 pub(super) async fn head(mut response: Response, most: usize) -> Vec<u8> {
     let mut body = Vec::new();
     let read = async {
@@ -15,7 +15,7 @@ pub(super) async fn head(mut response: Response, most: usize) -> Vec<u8> {
             body.extend_from_slice(&chunk);
         }
     };
-    // A body that is cut short here is still worth showing.
+    // A truncated body is still worth showing.
     let _ = tokio::time::timeout(ERROR_PATIENCE, read).await;
     body.truncate(most);
     body

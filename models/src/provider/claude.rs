@@ -1,16 +1,13 @@
-//! What Anthropic's models take, read from their names.
-//!
-//! Sources: Anthropic's pages on models, extended thinking, adaptive thinking and effort.
+//! Capabilities of Anthropic's models, by name. Sources: Anthropic's pages on models, extended thinking, adaptive thinking and effort.
 
-/// How a model is asked to think.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Thinking {
-    /// By a budget of tokens.
     Budget,
-    /// By an effort alone.
     Effort,
-    /// By an effort, and the model decides when to think. Some do so unasked, and have to be asked not to.
-    Adaptive { unasked: bool },
+    /// By an effort, and the model decides when to think. Some do so unasked, and thinking must be disabled.
+    Adaptive {
+        unasked: bool,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,12 +19,12 @@ enum Family {
     Mythos,
 }
 
-/// A model of Anthropic, or of a server that speaks its protocol.
+/// Model of Anthropic, or of a server with its protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Claude(Option<(Family, Option<(u32, u32)>)>);
 
 impl Claude {
-    /// Reads names such as `claude-sonnet-4-5-20250929` and `claude-3-5-haiku-latest`.
+    /// Parses names such as `claude-sonnet-4-5-20250929` and `claude-3-5-haiku-latest`.
     pub(super) fn of(name: &str) -> Self {
         let mut parts = name.split('-');
         if parts.next() != Some("claude") {
@@ -50,7 +47,7 @@ impl Claude {
         Self(family.map(|family| (family, version)))
     }
 
-    /// The cap that is sent where none is set: the protocol requires one.
+    /// Returns the default cap: the protocol requires one.
     pub(super) fn max_tokens(self) -> u64 {
         match self.0 {
             Some((Family::Fable | Family::Mythos, _)) => 128_000,
@@ -64,7 +61,6 @@ impl Claude {
         }
     }
 
-    /// How it is asked to think.
     pub(super) fn thinking(self) -> Thinking {
         match self.0 {
             Some((Family::Fable | Family::Mythos, _)) => Thinking::Adaptive { unasked: false },

@@ -1,4 +1,4 @@
-//! The client of one model: where it is called, with which key, over which connections.
+//! HTTP client of one model: address, key, connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,19 +16,15 @@ use super::key::Key;
 use super::protocol::Protocol;
 use super::target::Target;
 
-/// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(10);
-/// How long an idle connection is kept: less than the servers keep it.
+/// How long an idle connection is kept: less than servers keep it.
 const IDLE: Duration = Duration::from_secs(50);
 
-/// What is needed to call one model.
 pub(super) struct Client {
     http: reqwest::Client,
     pub(super) protocol: Protocol,
-    /// The model, as the provider knows it.
     pub(super) model: Arc<str>,
     pub(super) key: Option<Key>,
-    /// The variable that the key was read from.
     key_name: Option<&'static str>,
     address: Address,
     /// Whether the address is the provider's own.
@@ -64,7 +60,6 @@ impl Client {
         Ok(Self { http, protocol, model, key, key_name, address, is_home })
     }
 
-    /// The request of a call.
     pub(super) fn call(&self) -> RequestBuilder {
         let path = match self.protocol {
             Protocol::Anthropic => "messages".to_owned(),
@@ -76,7 +71,6 @@ impl Client {
         self.request(Method::POST, &path)
     }
 
-    /// The request that lists the provider's models.
     pub(super) fn listing(&self) -> RequestBuilder {
         let path = if self.protocol == Protocol::Ollama { "api/tags" } else { "models" };
         self.request(Method::GET, path)
@@ -100,7 +94,7 @@ impl Client {
                 value.set_sensitive(true);
                 request.header(name, value)
             }
-            // A key was checked to be sendable. If it is not, the request fails when it is sent.
+            // The key was checked. If it is invalid nevertheless, the request fails when it is sent.
             Err(_) => request.header(name, value),
         }
     }
@@ -110,22 +104,19 @@ impl Client {
         self.address.origin()
     }
 
-    /// The provider, or the server that stands in its place, for errors.
+    /// The provider, or the server in its place, for errors.
     pub(super) fn who(&self) -> String {
         if self.is_home && self.protocol != Protocol::Ollama { self.protocol.to_string() } else { self.origin() }
     }
 
-    /// Whether the provider itself is called.
     pub(super) fn is_home(&self) -> bool {
         self.is_home
     }
 
-    /// Whether it is called over TLS.
     pub(super) fn is_https(&self) -> bool {
         self.address.is_https()
     }
 
-    /// The variable that the key was read from.
     pub(super) fn key_name(&self) -> Option<&'static str> {
         self.key_name
     }
@@ -135,7 +126,7 @@ fn checked(key: Key, source_name: &'static str) -> Result<Key, ProviderError> {
     if key.is_sendable() { Ok(key) } else { Err(ProviderError::BadKey { source_name }) }
 }
 
-/// The connections. Redirects are not followed: the key would go along to wherever they lead.
+/// Redirects are not followed: the key would go along.
 fn http(address: &Address) -> Result<reqwest::Client, ProviderError> {
     let failed = |error: &dyn std::fmt::Display| ProviderError::Client(error.to_string());
     reqwest::Client::builder()
@@ -143,7 +134,7 @@ fn http(address: &Address) -> Result<reqwest::Client, ProviderError> {
         .connect_timeout(CONNECT)
         .pool_idle_timeout(IDLE)
         .tcp_nodelay(true)
-        // Compressed, an answer comes in lumps instead of pieces.
+        // A compressed answer would arrive in large pieces.
         .no_gzip()
         .redirect(Policy::none())
         .user_agent(concat!("subtend/", env!("CARGO_PKG_VERSION")))
@@ -151,8 +142,8 @@ fn http(address: &Address) -> Result<reqwest::Client, ProviderError> {
         .map_err(|error| failed(&error))
 }
 
-/// TLS by `ring`, given to this client alone: the process keeps whatever provider its host installs. The system's roots are
-/// read where they are needed only, so that a server on this machine works without any.
+/// TLS by `ring` for this client alone: the process keeps its own provider. The system's roots are read only if needed, so that a local
+/// server works without any.
 fn tls(address: &Address) -> Result<ClientConfig, rustls::Error> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()?;

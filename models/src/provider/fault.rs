@@ -1,4 +1,4 @@
-//! What went wrong with a call, in our words.
+//! Failures of a call.
 
 pub(super) mod http;
 mod words;
@@ -11,17 +11,16 @@ use super::client::Client;
 use super::scrub::scrub;
 use crate::model::ModelError;
 
-/// Text of an error that has none.
+/// Text of an error without a message.
 const WITHOUT_MESSAGE: &str = "the answer is an error without a message";
 
-/// A failure, before it is made fit to be shown.
+/// Failure before it is made safe for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) kind: ModelFail,
-    /// What went wrong; may hold anything that a server sends.
+    /// The failure; may hold anything that a server sends.
     pub(super) text: String,
     pub(super) retry_after_ms: Option<u64>,
-    /// Whether the model is not known there.
     pub(super) unknown_model: bool,
 }
 
@@ -30,25 +29,24 @@ impl Fault {
         Self { kind, text: text.into(), retry_after_ms: None, unknown_model: false }
     }
 
-    /// The stream ended before its end.
     pub(super) fn cut() -> Self {
         Self::new(ModelFail::Unavailable, "the connection was cut in the middle of the answer")
     }
 
-    /// As the caller sees it: who said it, one line, bounded, without secrets.
+    /// Converts it for the caller: its source, one line, bounded, without secrets.
     pub(super) fn into_error(self, client: &Client) -> ModelError {
         let message = self.shown(client.key.as_ref().map(|key| key.reveal()));
         ModelError { retry_after_ms: self.retry_after_ms, ..ModelError::new(self.kind, message) }
     }
 
-    /// Returns the text on one line, bounded and without `key`; never nothing, though the server may say nothing that can be shown.
+    /// Returns the text on one line, bounded, without `key`, and never empty.
     pub(super) fn shown(&self, key: Option<&str>) -> String {
         let line = words::line(&scrub(&self.text, key));
         if line.is_empty() { WITHOUT_MESSAGE.to_owned() } else { line }
     }
 }
 
-/// A failure that a frame tells of: an error event, or an error in the place of a piece.
+/// Returns the failure in a frame: an error event, or an error in place of a piece.
 pub(super) fn of_frame(frame: &Value) -> Option<Fault> {
     of_error_object(frame).or_else(|| {
         let is_error = frame.get("type").and_then(Value::as_str) == Some("error");
@@ -56,7 +54,7 @@ pub(super) fn of_frame(frame: &Value) -> Option<Fault> {
     })
 }
 
-/// The error that `value` holds, where it holds one.
+/// Returns the error in `value`, if any.
 pub(super) fn of_error_object(value: &Value) -> Option<Fault> {
     let error = value.get("error").filter(|error| !error.is_null())?;
     let code = error.get("code").or_else(|| error.get("status")).or_else(|| error.get("http_code"));
@@ -64,14 +62,14 @@ pub(super) fn of_error_object(value: &Value) -> Option<Fault> {
     Some(of_words(status.and_then(|status| StatusCode::from_u16(status).ok()), value, None))
 }
 
-/// Classifies by the status, where there is one, and by the provider's own words.
+/// Classifies by the status, if any, and by the provider's message.
 fn of_words(status: Option<StatusCode>, body: &Value, raw: Option<&str>) -> Fault {
     let message = words::message(body).or_else(|| raw.and_then(words::plain));
     let kind = words::kind(body);
     let told = format!("{} {}", words::kinds(body), message.as_deref().unwrap_or_default()).to_lowercase();
     let fail = match status.map(|status| status.as_u16()) {
         Some(402) => ModelFail::Credit,
-        // Some providers say so with the status of a bad request, a refusal or a rate limit.
+        // Some providers use the status of a bad request, a refusal or a rate limit.
         Some(400 | 403 | 429) | None if words::tells_of_credit(&told) => ModelFail::Credit,
         Some(400 | 413 | 422) | None if words::tells_of_context(&told) => ModelFail::ContextOverflow,
         Some(401) => ModelFail::Auth,

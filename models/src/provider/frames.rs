@@ -1,6 +1,5 @@
-//! The bytes of an answer, cut into frames: server-sent events, or a line of JSON each.
-//!
-//! Source: the HTML standard, "Server-sent events", 9.2.6. Lines and events are bounded.
+//! Splits the bytes of an answer into frames: server-sent events, or a line of JSON each. Lines and events are bounded. Source: the HTML
+//! standard, "Server-sent events", 9.2.6.
 
 use bytes::BytesMut;
 use subtend_session::outcome::ModelFail;
@@ -10,14 +9,13 @@ use super::fault::Fault;
 use super::gather::Draft;
 use super::protocol::Protocol;
 
-/// Bytes of one line or event at most.
+/// Most bytes of one line or event.
 const MAX_FRAME: usize = 8 * 1024 * 1024;
 
-/// What is cut so far.
 pub(super) struct Frames {
     lines: LinesCodec,
     buffer: BytesMut,
-    /// The event in the making; none where each line is a frame.
+    /// The incomplete event; `None` where each line is a frame.
     event: Option<Event>,
 }
 
@@ -30,17 +28,15 @@ struct Event {
 }
 
 impl Frames {
-    /// Begins an answer of `protocol`.
     pub(super) fn of(protocol: Protocol) -> Self {
         let event = (protocol != Protocol::Ollama).then(Event::default);
         Self { lines: LinesCodec::new_with_max_length(MAX_FRAME), buffer: BytesMut::new(), event }
     }
 
-    /// Takes bytes, and hands the frames that they complete to `draft`, until it is over: what follows its end or its error is not read,
-    /// however the bytes arrive.
-    ///
+    /// Takes bytes, and passes complete frames to `draft` until it is over. Bytes after its end or error are not read, however they
+    /// arrive.
     /// # Errors
-    /// When what came is not text, or a line or an event is too long.
+    /// When the bytes are not text, or a line or an event is too long.
     pub(super) fn push(&mut self, chunk: &[u8], draft: &mut Draft) -> Result<(), Fault> {
         self.buffer.extend_from_slice(chunk);
         while !draft.is_over()
@@ -51,10 +47,7 @@ impl Frames {
         Ok(())
     }
 
-    /// Hands on what the stream left without its end: the draft knows whether it is whole.
-    ///
-    /// # Errors
-    /// As [`push`](Self::push).
+    /// Passes on an unterminated rest: the draft knows whether it is complete. Errors are those of [`push`](Self::push).
     pub(super) fn end(mut self, draft: &mut Draft) -> Result<(), Fault> {
         draft.comes_to_its_end();
         while !draft.is_over()

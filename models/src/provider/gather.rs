@@ -1,7 +1,5 @@
-//! An answer, gathered from the frames of its stream.
-//!
-//! The frames are the evidence: calls may be open at the same time, arguments stay as they were written, and an answer that
-//! was cut off is not taken for a whole one. What a server may send is bounded, since it may be hostile or broken.
+//! Gathers an answer from the frames of its stream. Calls may be open at the same time, arguments stay as they were written, and a
+//! truncated answer does not pass for a complete one. A server's input is bounded, since it may be hostile or broken.
 
 mod anthropic;
 mod frame;
@@ -24,19 +22,19 @@ use tokio::time::Instant;
 use self::tally::Tally;
 use super::fault::{self, Fault};
 use super::protocol::Protocol;
-use super::reasoning::Kept;
+use super::reasoning::StoredReasoning;
 use crate::model::{Answer, Delta, Deltas};
 
-/// Bytes of one answer on the wire at most. A long answer has some 300 bytes of framing a token.
+/// Most bytes of one answer on the wire. A long answer has some 300 bytes of framing a token.
 const MAX_BYTES: usize = 128 * 1024 * 1024;
-/// Bytes of text, reasoning and arguments in one answer at most.
+/// Most bytes of text, reasoning and arguments in one answer.
 const MAX_CONTENT: usize = 16 * 1024 * 1024;
-/// Frames of one answer at most.
+/// Most frames of one answer.
 const MAX_FRAMES: usize = 400_000;
-/// How long keep-alives count as signs of life where the answer does not grow. A model may reason for minutes without a word.
+/// How long keep-alives count as progress while the answer does not grow. A model may reason for minutes in silence.
 const KEEP_ALIVE: Duration = Duration::from_secs(300);
 
-/// An answer in the making.
+/// Incomplete answer.
 pub(super) struct Draft {
     protocol: Protocol,
     turn: TurnNo,
@@ -47,25 +45,24 @@ pub(super) struct Draft {
     tally: Tally,
     stop: Option<Stop>,
     model: Option<String>,
-    /// Whether the event came after which nothing follows.
+    /// Whether the final event came.
     ended: bool,
     fault: Option<Fault>,
-    /// Whether anything came that is a frame of this protocol.
+    /// Whether a frame of this protocol came.
     read: bool,
-    /// Whether anything came that is no frame at all.
+    /// Whether anything else came.
     garbage: bool,
     /// Whether the connection has ended.
     last: bool,
     bytes: usize,
     frames: usize,
-    /// The size of the content, and since when it is so.
+    /// The size of the content, and when it last changed.
     content: usize,
     grown: Instant,
 }
 
-/// A call in the making.
 struct Call {
-    /// What the provider names it by in its stream.
+    /// The provider's name of it in the stream.
     place: String,
     id: String,
     tool: String,
@@ -73,18 +70,16 @@ struct Call {
     told: bool,
 }
 
-/// Reasoning in the making, of whatever protocol.
+/// Incomplete reasoning of any protocol.
 #[derive(Default)]
 struct Reasoning {
-    /// Plain text.
     text: String,
-    /// Blocks, by their place.
+    /// Blocks by position.
     blocks: Vec<(u64, Value)>,
-    /// Encrypted items.
     encrypted: Vec<String>,
     /// The signature of the text.
     signature: Option<String>,
-    /// Signatures of calls, by their place among the calls.
+    /// Signatures of calls, by position.
     of_calls: Vec<(usize, String)>,
 }
 
@@ -112,9 +107,8 @@ impl Draft {
         }
     }
 
-    /// Counts bytes as they arrive, whatever they are, and shows that the server is alive.
-    ///
-    /// Keep-alives alone do so for a bounded time: after it the caller's limit of silence ends the call.
+    /// Counts arrived bytes, which also show that the server is alive. Keep-alives alone do so for a bounded time; then the caller's
+    /// limit of silence applies.
     pub(super) fn arrived(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > MAX_BYTES {
@@ -125,12 +119,12 @@ impl Draft {
         }
     }
 
-    /// Says that the connection has ended: a frame that comes yet may be cut.
+    /// Marks the end of the connection: a later frame may be truncated.
     pub(super) fn comes_to_its_end(&mut self) {
         self.last = true;
     }
 
-    /// Takes one frame: the name of its event, if it has one, and its data.
+    /// Takes one frame: the name of its event, if any, and its data.
     pub(super) fn frame(&mut self, event: Option<&str>, data: &str) {
         if self.is_over() {
             return;
@@ -168,7 +162,7 @@ impl Draft {
         self.weigh();
     }
 
-    /// Notices whether the answer has grown, and bounds it.
+    /// Tracks growth of the answer, and bounds it.
     fn weigh(&mut self) {
         let args: usize = self.calls.iter().map(|call| call.args.len()).sum();
         let content = [self.text.len(), self.kept.text.len(), args].iter().sum();
@@ -180,22 +174,21 @@ impl Draft {
         }
     }
 
-    /// Whether nothing more is awaited.
     pub(super) fn is_over(&self) -> bool {
         self.ended || self.fault.is_some()
     }
 
-    /// Whether the provider said why the answer ends: what is lost after that is no part of it.
+    /// Whether the provider sent the stop reason: a later loss is not part of the answer.
     pub(super) fn is_whole(&self) -> bool {
         self.fault.is_none() && (self.ended || self.stop.is_some())
     }
 
-    /// What it has cost so far, where that was told.
+    /// Returns the reported usage so far.
     pub(super) fn cost(&self) -> Option<Usage> {
         self.tally.is_told().then(|| self.tally.usage())
     }
 
-    /// The answer, or why there is none. `cap` is the cap on its tokens that was asked for.
+    /// Returns the answer or the failure. `cap` is the requested cap on its tokens.
     pub(super) fn finish(mut self, cap: Option<u64>) -> Result<Answer, Fault> {
         if let Some(fault) = self.fault.take() {
             return Err(fault);
@@ -210,7 +203,7 @@ impl Draft {
             });
         }
         if self.stop.is_none() && self.text.is_empty() && self.calls.is_empty() {
-            // It came to its end, and nothing in it was of this protocol.
+            // The stream ended, and nothing in it was of this protocol.
             return Err(unreadable(""));
         }
         let stop = self.reason(cap)?;
@@ -221,10 +214,10 @@ impl Draft {
         Ok(Answer { text, reasoning, calls, stop, model: self.model.map(Text::from), usage })
     }
 
-    /// Why it stopped, by all the evidence.
+    /// Returns the stop reason, by all the evidence.
     fn reason(&self, cap: Option<u64>) -> Result<Stop, Fault> {
         let said = self.stop.unwrap_or(if self.text.is_empty() { Stop::Other } else { Stop::End });
-        // Servers that speak this protocol call an answer complete that they cut at the cap.
+        // Some servers of this protocol report an answer as complete that they truncated at the cap.
         let at_cap = cap.is_some_and(|cap| self.tally.output().is_some_and(|output| output >= cap));
         Ok(match said {
             Stop::End | Stop::Calls if at_cap && self.protocol == Protocol::OpenAiResponses => Stop::Length,
@@ -236,18 +229,18 @@ impl Draft {
         })
     }
 
-    fn reasoning(&mut self) -> Option<Kept> {
+    fn reasoning(&mut self) -> Option<StoredReasoning> {
         let kept = std::mem::take(&mut self.kept);
         match self.protocol {
             Protocol::Anthropic => {
                 let blocks = kept.blocks.into_iter().map(|(_, block)| block).filter(anthropic::is_signed).collect();
-                Some(Kept::Anthropic { blocks })
+                Some(StoredReasoning::Anthropic { blocks })
             }
-            Protocol::OpenAi => Some(Kept::OpenAi { text: kept.text }),
-            Protocol::OpenAiResponses => Some(Kept::OpenAiResponses { encrypted: kept.encrypted }),
+            Protocol::OpenAi => Some(StoredReasoning::OpenAi { text: kept.text }),
+            Protocol::OpenAiResponses => Some(StoredReasoning::OpenAiResponses { encrypted: kept.encrypted }),
             Protocol::Gemini => {
                 let of = |ix: usize| kept.of_calls.iter().find(|(at, _)| *at == ix).map(|(_, sign)| sign.clone());
-                Some(Kept::Gemini { text: kept.signature, calls: (0..self.calls.len()).map(of).collect() })
+                Some(StoredReasoning::Gemini { text: kept.signature, calls: (0..self.calls.len()).map(of).collect() })
             }
             Protocol::Ollama => None,
         }
@@ -277,16 +270,16 @@ impl Draft {
         }
     }
 
-    /// The newest call at `place`.
+    /// Returns the newest call at `place`.
     fn call(&mut self, place: &str) -> Option<&mut Call> {
         self.calls.iter_mut().rev().find(|call| call.place == place)
     }
 
-    /// Opens a call and gives its place among the calls.
+    /// Opens a call and returns its position.
     fn open(&mut self, place: String, id: &str, tool: &str) -> usize {
         let ix = self.calls.len();
         if ix >= MAX_CALLS_PER_ANSWER as usize {
-            // Nothing is taken from here on, so that the place that is given is of no matter.
+            // Nothing is read from here on, so the returned position does not matter.
             let text =
                 format!("the answer asks for more than {MAX_CALLS_PER_ANSWER} calls, the most that one may hold");
             self.fail(Fault::new(ModelFail::BadAnswer, text));
@@ -297,7 +290,7 @@ impl Draft {
         ix
     }
 
-    /// Tells of each call once, as soon as its tool is known.
+    /// Reports each call once, as soon as its tool is known.
     fn tell(&mut self) {
         for (call, ix) in self.calls.iter_mut().zip(0_u32..) {
             if !call.told && !call.tool.is_empty() {
@@ -310,7 +303,7 @@ impl Draft {
 }
 
 impl Call {
-    /// As the model wrote it: arguments that do not parse stay as they are. A call without arguments has an empty object.
+    /// As the model wrote it: invalid arguments stay unchanged. A call without arguments has an empty object.
     fn asked(self) -> ToolCall {
         let args = if self.args.trim().is_empty() { "{}".into() } else { Text::from(self.args) };
         ToolCall { provider_id: self.id.into(), tool: self.tool.into(), args }
@@ -331,7 +324,7 @@ fn unreadable(data: &str) -> Fault {
     let shown = if start.is_empty() || start.starts_with('<') { String::new() } else { format!(" (`{start}`)") };
     Fault::new(
         ModelFail::BadAnswer,
-        format!("the answer is no stream of this protocol{shown}; does the server speak it?"),
+        format!("the answer is not a stream of this protocol{shown}; does the server speak it?"),
     )
 }
 

@@ -3,29 +3,25 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// A provider's key. It is shown to the provider alone: neither `Debug` nor `Display` tells it.
-///
+/// A provider's key, shown to the provider alone: neither `Debug` nor `Display` reveals it.
 /// ```
-/// use subtend_models::provider::Key;
-///
-/// let key = Key::new("sk-0123456789");
+/// let key = subtend_models::provider::Key::new("sk-0123456789");
 /// assert_eq!(format!("{key} {key:?}"), "[key] Key([key])");
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key(Arc<str>);
 
 impl Key {
-    /// Takes `key`, without the blanks around it that a file or a shell leaves.
+    /// Takes `key` without the whitespace around it that a file or a shell leaves.
     pub fn new(key: impl AsRef<str>) -> Self {
         Self(key.as_ref().trim().into())
     }
 
-    /// The key itself.
     pub(super) fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// Whether it can stand in a header at all.
+    /// Whether it is valid in a header.
     pub(super) fn is_sendable(&self) -> bool {
         !self.0.is_empty() && self.0.bytes().all(|byte| byte.is_ascii_graphic())
     }

@@ -1,4 +1,4 @@
-//! Names of models that the provider has, near to one that it has not.
+//! Suggestions for an unknown model name.
 
 use std::time::Duration;
 
@@ -7,11 +7,10 @@ use serde_json::Value;
 use super::body;
 use super::client::Client;
 
-/// How long the list may take: it only makes an error more helpful.
+/// Longest wait for the list: it only improves an error.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Bytes of the list at most: a longer one is no help.
+/// Most bytes of the list.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
-/// How many names are shown.
 const SHOWN: usize = 3;
 
 /// `; did you mean …?`, or nothing.
@@ -22,7 +21,7 @@ pub(super) async fn hint(client: &Client) -> String {
     if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) }
 }
 
-/// The names that the provider lists; nothing where it answers anything else.
+/// Returns the provider's model names; `None` for any other response.
 async fn listed(client: &Client) -> Option<Vec<String>> {
     let response = client.listing().send().await.ok()?.error_for_status().ok()?;
     let list: Value = serde_json::from_slice(&body::head(response, MAX_BYTES).await).ok()?;
@@ -31,7 +30,7 @@ async fn listed(client: &Client) -> Option<Vec<String>> {
     Some(names.map(|name| name.strip_prefix("models/").unwrap_or(name).to_owned()).collect())
 }
 
-/// The nearest names first; none that has nothing in common with `asked`.
+/// Returns the names that resemble `asked`, nearest first.
 fn nearest(asked: &str, names: &[String]) -> Vec<String> {
     let asked = asked.to_lowercase();
     let mut ranked: Vec<(f64, &String)> = names

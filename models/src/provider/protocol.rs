@@ -2,26 +2,26 @@
 
 use std::fmt;
 
-/// What is spoken with a provider, and with any server that speaks the same.
+/// Protocol of a provider or of a compatible server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Protocol {
-    /// Anthropic's messages.
+    /// Anthropic messages.
     Anthropic,
-    /// OpenAI's chat completions.
+    /// OpenAI chat completions.
     OpenAi,
-    /// OpenAI's responses.
+    /// OpenAI responses.
     OpenAiResponses,
-    /// Gemini's content generation.
+    /// Gemini content generation.
     Gemini,
-    /// Ollama's chat.
+    /// Ollama chat.
     Ollama,
 }
 
 impl Protocol {
-    /// All of them.
+    /// All protocols.
     pub const ALL: [Self; 5] = [Self::Anthropic, Self::OpenAi, Self::OpenAiResponses, Self::Gemini, Self::Ollama];
 
-    /// Its name in the word that chooses a model.
+    /// Returns its name in a choice of model.
     pub fn word(self) -> &'static str {
         match self {
             Self::Anthropic => "anthropic",
@@ -32,7 +32,7 @@ impl Protocol {
         }
     }
 
-    /// The environment variable that holds the key, where one is needed.
+    /// Returns the environment variable of the key, where one is needed.
     pub fn key_variable(self) -> Option<&'static str> {
         match self {
             Self::Anthropic => Some("ANTHROPIC_API_KEY"),
@@ -42,7 +42,6 @@ impl Protocol {
         }
     }
 
-    /// The provider's own address.
     pub(super) fn home(self) -> &'static str {
         match self {
             Self::Anthropic => "https://api.anthropic.com/v1/",
@@ -52,7 +51,7 @@ impl Protocol {
         }
     }
 
-    /// The version that its paths begin with.
+    /// The version in its paths.
     pub(super) fn version(self) -> Option<&'static str> {
         match self {
             Self::Anthropic | Self::OpenAi | Self::OpenAiResponses => Some("v1"),

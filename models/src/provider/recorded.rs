@@ -9,10 +9,9 @@ use super::protocol::Protocol;
 use super::stream;
 use crate::model::{Answer, Deltas, ModelError};
 
-/// Reads `chunks` as a [`Provider`](super::Provider) reads the body of an answer of `protocol`.
-///
+/// Reads `chunks` like the body of an answer of `protocol`.
 /// # Errors
-/// When they are no answer: with the usage that the stream reported, as a call has it.
+/// With the usage that the stream reported.
 pub fn read<'a>(
     protocol: Protocol,
     chunks: impl IntoIterator<Item = &'a [u8]>,

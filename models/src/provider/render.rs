@@ -1,6 +1,4 @@
-//! A request, as each protocol has it written.
-//!
-//! `turns` brings the transcript into the order that all of them accept; one file for each protocol writes it down.
+//! Requests in the form of each protocol. `turns` brings the transcript into an order that all of them accept.
 
 mod anthropic;
 mod gemini;
@@ -21,34 +19,29 @@ use self::turns::Turn;
 use super::client::Client;
 use super::fault::Fault;
 use super::protocol::Protocol;
-use super::reasoning::Kept;
+use super::reasoning::StoredReasoning;
 use crate::model::Request;
 
-/// What a body is written from.
 struct Outgoing<'a> {
     model: &'a str,
     session: SessionId,
-    /// Whether the provider itself is called: a server in its place need not know all fields.
+    /// Whether the provider itself is called: a compatible server may not know all fields.
     is_home: bool,
     system: Option<&'a str>,
     turns: Vec<Turn>,
     tools: &'a [ToolSpec],
     settings: Settings,
-    /// The schema of the answer.
     format: Option<Value>,
-    /// Whether the model thinks before it answers, or has done so in this conversation.
+    /// Whether the model thinks, or has thought in this conversation.
     thinks: bool,
     /// Whether the last answer made calls without thinking that Anthropic signed.
     is_unsigned: bool,
 }
 
-/// Writes the body of the request down.
-///
-/// # Errors
-/// When the answer's format is not JSON.
+/// Returns the body of the request. It fails when the answer's format is not JSON.
 pub(super) fn body(client: &Client, request: &Request) -> Result<Value, Fault> {
     let protocol = client.protocol;
-    // Some servers refuse a format beside tools.
+    // Some servers refuse a format together with tools.
     let format = match request.format.as_deref().filter(|_| request.tools.is_empty()) {
         Some(format) => Some(serde_json::from_str(format).map_err(|error| {
             Fault::new(ModelFail::InvalidRequest, format!("the answer's format is not JSON: {error}"))
@@ -77,18 +70,15 @@ pub(super) fn body(client: &Client, request: &Request) -> Result<Value, Fault> {
 }
 
 impl Outgoing<'_> {
-    /// Whether the model is asked to think, so that what it thinks can be shown.
     fn shows(&self) -> bool {
         self.settings.effort.is_some_and(|effort| effort != Effort::None)
     }
 
-    /// Adds the sampling settings under the names that the protocol has for them.
     fn sample(&self, into: &mut Map<String, Value>, temperature: &str, top_p: &str) {
         put(into, temperature, self.settings.temperature);
         put(into, top_p, self.settings.top_p);
     }
 
-    /// The tools that the answers called.
     fn called(&self) -> Vec<&str> {
         let calls = self.turns.iter().filter_map(|turn| match turn {
             Turn::Assistant { calls, .. } => Some(calls),
@@ -101,14 +91,12 @@ impl Outgoing<'_> {
     }
 }
 
-/// Adds the field where it has a value.
 fn put(into: &mut Map<String, Value>, name: &str, value: Option<impl Into<Value>>) {
     if let Some(value) = value {
         into.insert(name.to_owned(), value.into());
     }
 }
 
-/// The fields of an object that was just written down.
 fn object(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(fields) => fields,
@@ -116,18 +104,17 @@ fn object(value: Value) -> Map<String, Value> {
     }
 }
 
-/// A function of OpenAI's chat completions, which Ollama takes too.
+/// A function of OpenAI's chat completions, which Ollama accepts too.
 fn function(tool: &ToolSpec) -> Map<String, Value> {
     object(json!({ "name": tool.name, "description": tool.description, "parameters": tool.schema }))
 }
 
-/// Whether a model of OpenAI reasons: it refuses sampling settings, and the others refuse to be asked for their reasoning.
+/// Whether a model of OpenAI reasons: it refuses sampling settings, and others refuse reasoning settings.
 fn reasons(model: &str) -> bool {
     let name = model.rsplit('/').next().unwrap_or(model);
     ["o1", "o3", "o4", "gpt-5", "gpt-6", "codex"].iter().any(|line| name.starts_with(line)) && !name.contains("-chat")
 }
 
-/// The effort in the words of most protocols.
 fn word(effort: Effort) -> &'static str {
     match effort {
         Effort::None => "none",
@@ -137,13 +124,13 @@ fn word(effort: Effort) -> &'static str {
     }
 }
 
-/// Whether the provider thinks before it answers, or has done so in this conversation.
+/// Whether the provider thinks, or has thought in this conversation.
 fn thinks(protocol: Protocol, request: &Request) -> bool {
     let kept = |message: &Message| match message {
-        Message::Assistant { reasoning: Some(reasoning), .. } => match Kept::of_text(reasoning) {
-            Some(Kept::Anthropic { .. }) => protocol == Protocol::Anthropic,
-            Some(Kept::OpenAi { .. }) => protocol == Protocol::OpenAi,
-            Some(Kept::OpenAiResponses { .. } | Kept::Gemini { .. }) | None => false,
+        Message::Assistant { reasoning: Some(reasoning), .. } => match StoredReasoning::of_text(reasoning) {
+            Some(StoredReasoning::Anthropic { .. }) => protocol == Protocol::Anthropic,
+            Some(StoredReasoning::OpenAi { .. }) => protocol == Protocol::OpenAi,
+            Some(StoredReasoning::OpenAiResponses { .. } | StoredReasoning::Gemini { .. }) | None => false,
         },
         Message::Assistant { reasoning: None, .. }
         | Message::User { .. }
@@ -155,16 +142,16 @@ fn thinks(protocol: Protocol, request: &Request) -> bool {
     asked && protocol == Protocol::Anthropic || request.messages.iter().any(kept)
 }
 
-/// Whether the last answer made calls and has no thinking that Anthropic signed, as after a change of provider: it must not be
-/// asked to think on from there.
+/// Whether the last answer made calls without thinking that Anthropic signed, as after a change of provider: the model must not continue
+/// thinking from there.
 fn is_unsigned(request: &Request) -> bool {
     let last = request.messages.iter().rev().find_map(|message| match message {
         Message::Assistant { calls, reasoning, .. } => Some((calls, reasoning)),
         Message::User { .. } | Message::Result { .. } | Message::Notice { .. } | Message::Prompt { .. } => None,
     });
     last.is_some_and(|(calls, reasoning)| {
-        let kept = reasoning.as_deref().and_then(Kept::of_text);
-        !calls.is_empty() && !matches!(kept, Some(Kept::Anthropic { .. }))
+        let kept = reasoning.as_deref().and_then(StoredReasoning::of_text);
+        !calls.is_empty() && !matches!(kept, Some(StoredReasoning::Anthropic { .. }))
     })
 }
 

@@ -1,14 +1,13 @@
-//! When to ask again, by a response's own headers.
+//! Retry-after of a response.
 
 use std::time::{Duration, SystemTime};
 
 use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
 
-/// A wait beyond this is not a wait but a refusal; the caller's own limits are below it.
+/// A longer wait counts as a refusal; the caller's limits are below it.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// Milliseconds to wait: `retry-after-ms`, or `retry-after` in seconds or as a date. A date is measured against the response's
-/// own `date`, so that no clock of ours is asked.
+/// Returns the milliseconds of `retry-after-ms`, or of `retry-after` in seconds or as a date, measured against the response's own `date`.
 pub(super) fn of(headers: &HeaderMap) -> Option<u64> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     let wait = match (text("retry-after-ms").and_then(|text| number(text, 1000.0)), text(RETRY_AFTER.as_str())) {

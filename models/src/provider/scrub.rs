@@ -1,16 +1,14 @@
-//! Texts of servers, without what may be a key.
+//! Removes possible keys from server texts.
 
-/// What stands in the place of a key.
 const MASK: &str = "[key]";
 
-/// Words that keys begin with.
 const PREFIXES: [&str; 6] = ["sk-", "sk_", "AIza", "gsk_", "xai-", "hf_"];
 
-/// Names after which a key follows, in headers, addresses and JSON.
+/// Names that a key follows, in headers, addresses and JSON.
 const NAMES: [&str; 8] =
     ["bearer", "x-goog-api-key", "x-api-key", "api-key", "api_key", "apikey", "authorization", "key"];
 
-/// `text` without `key` and without anything that looks like one: a server may send back what it was given.
+/// Removes `key` and everything that resembles one: a server may echo its input.
 pub(super) fn scrub(text: &str, key: Option<&str>) -> String {
     let text = match key.filter(|key| key.len() >= 4) {
         Some(key) => text.replace(key, MASK).replace(&escaped(key), MASK),
@@ -18,7 +16,7 @@ pub(super) fn scrub(text: &str, key: Option<&str>) -> String {
     };
     let mut out = String::with_capacity(text.len());
     let mut rest = text.as_str();
-    // Whether what comes next is the value of a name such as `api_key`.
+    // Whether the value of a name such as `api_key` follows.
     let mut named = false;
     while !rest.is_empty() {
         let word = rest.find(|c| !is_key(c)).map_or(rest, |end| rest.get(..end).unwrap_or(rest));
@@ -51,7 +49,7 @@ pub(super) fn scrub(text: &str, key: Option<&str>) -> String {
     out
 }
 
-/// Signs that keys are made of; a `*` or a `…` stands where a server masked one itself.
+/// Characters of keys; a server may mask some by `*` or `…`.
 fn is_key(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '*' | '+' | '/' | '%' | '~' | '…')
 }
@@ -65,7 +63,7 @@ fn looks_like_key(word: &str) -> bool {
     })
 }
 
-/// A key as an address carries it.
+/// Returns a key as an address contains it.
 fn escaped(key: &str) -> String {
     key.bytes()
         .map(|byte| match byte {

@@ -11,26 +11,23 @@ use super::gather::Draft;
 use super::{body, near, render};
 use crate::model::{Answer, Deltas, ModelError, Request};
 
-/// Bytes of an error's body that are read: providers say why in the first few hundred.
+/// Bytes of an error's body that are read: the reason is in the first few hundred.
 const ERROR_BYTES: usize = 64 * 1024;
 
-/// Sends `request` and gathers the answer.
-///
-/// # Cancel safety
-/// Dropping the future closes the stream.
+/// Sends `request` and gathers the answer. Dropping the future closes the stream.
 pub(super) async fn answer(client: Arc<Client>, request: Request, deltas: Deltas) -> Result<Answer, ModelError> {
     let cap = request.settings.output_tokens;
     let mut draft = Draft::new(client.protocol, request.turn, deltas);
     let fault = match exchange(&client, request, &mut draft).await {
         Ok(()) => None,
-        // What is lost after the provider said why it ends is no part of the answer.
+        // A loss after the stop reason is not part of the answer.
         Err(_) if draft.is_whole() => None,
         Err(fault) => Some(fault),
     };
     let cost = draft.cost();
     let fault = match fault.map_or_else(|| draft.finish(cap), Err) {
         Ok(answer) => {
-            // The name by which people choose it: with the provider.
+            // With the provider, as users choose it.
             let model = answer.model.map(|name| format!("{}/{name}", client.protocol).into());
             return Ok(Answer { model, ..answer });
         }
@@ -41,10 +38,10 @@ pub(super) async fn answer(client: Arc<Client>, request: Request, deltas: Deltas
     Err(ModelError { usage: cost, ..fault.into_error(&client) })
 }
 
-/// Sends the request and reads frames until nothing more is awaited.
+/// Sends the request and reads frames until the draft is over.
 async fn exchange(client: &Client, request: Request, draft: &mut Draft) -> Result<(), Fault> {
     let body = render::body(client, &request)?;
-    // The transcript is not held while the answer takes its time.
+    // The answer may take long: the transcript is not kept.
     drop(request);
     let call = client.call().header(CONTENT_TYPE, "application/json").body(body.to_string());
     drop(body);
@@ -64,7 +61,7 @@ async fn exchange(client: &Client, request: Request, draft: &mut Draft) -> Resul
     frames.end(draft)
 }
 
-/// Takes bytes of the body; returns whether nothing more is awaited.
+/// Takes bytes of the body; returns whether the draft is over.
 pub(super) fn take(chunk: &[u8], frames: &mut Frames, draft: &mut Draft) -> Result<bool, Fault> {
     draft.arrived(chunk.len());
     frames.push(chunk, draft)?;

@@ -1,4 +1,4 @@
-//! Which model of which provider.
+//! Choice of a provider's model.
 
 use std::fmt;
 
@@ -8,11 +8,9 @@ use super::address::Address;
 use super::key::Key;
 use super::protocol::Protocol;
 
-/// A model of a provider, perhaps at another server that speaks the provider's protocol.
-///
+/// Model of a provider, perhaps at a compatible server.
 /// ```
 /// use subtend_models::provider::Target;
-///
 /// let target = Target::parse("openai/qwen3:8b").and_then(|target| target.with_base_url("http://127.0.0.1:8080"));
 /// assert_eq!(target.map(|target| target.to_string()), Ok("openai/qwen3:8b".into()));
 /// ```
@@ -24,34 +22,33 @@ pub struct Target {
     pub(super) key: Option<Key>,
 }
 
-/// Words that name no model of a provider.
+/// Error: an invalid choice.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadTarget {
-    /// There is no such provider.
+    /// The provider is unknown.
     #[error("there is no provider `{0}`: there are anthropic, openai, openai-responses, gemini and ollama")]
     NoProvider(String),
-    /// The provider without a model.
+    /// The model is missing.
     #[error("`{0}/` needs a model: write `{0}/MODEL`")]
     NoModel(&'static str),
-    /// The model's name cannot be one.
-    #[error("`{0}` is no name of a model: it has a blank or a sign that cannot be shown")]
+    /// The model's name is invalid.
+    #[error("`{0}` is not the name of a model: it has whitespace or an unprintable character")]
     BadModelName(String),
-    /// The base address is none.
+    /// The base address is invalid.
     #[error("`{address}` cannot be used as a base URL: {why}")]
     BadBaseUrl {
-        /// The address, without what may be secret.
+        /// The address, without secrets.
         address: String,
-        /// Why.
+        /// The reason.
         why: &'static str,
     },
 }
 
 impl Target {
-    /// Reads `anthropic/MODEL`, `openai/MODEL` (chat completions), `openai-responses/MODEL`, `gemini/MODEL` or
-    /// `ollama/MODEL`. All after the first slash is the model's name, as the provider knows it.
-    ///
+    /// Parses `anthropic/MODEL`, `openai/MODEL` (chat completions), `openai-responses/MODEL`, `gemini/MODEL` or `ollama/MODEL`. The
+    /// provider's name of the model is everything after the first slash.
     /// # Errors
-    /// When it names no provider or no model.
+    /// When the provider or the model is missing or invalid.
     pub fn parse(word: &str) -> Result<Self, BadTarget> {
         let word = word.trim();
         let (provider, model) = word.split_once('/').unwrap_or((word, ""));
@@ -63,35 +60,33 @@ impl Target {
         if model.is_empty() {
             return Err(BadTarget::NoModel(protocol.word()));
         }
-        // The name becomes a part of a path (Gemini): nothing may end it early.
+        // The name becomes part of a path (Gemini): nothing may end it early.
         if model.len() > 256 || model.chars().any(|c| c.is_whitespace() || c.is_control() || matches!(c, '?' | '#')) {
             return Err(BadTarget::BadModelName(shown(model)));
         }
         Ok(Self { protocol, model: model.into(), address: None, key: None })
     }
 
-    /// Sends the calls to the server at `base_url` instead of the provider's own: with or without `/v1`.
-    ///
-    /// # Errors
-    /// When it is no `http` or `https` address.
+    /// Calls the server at `base_url`, with or without `/v1`, instead of the provider's own. It fails for an address without `http` or
+    /// `https`.
     pub fn with_base_url(self, base_url: &str) -> Result<Self, BadTarget> {
         let address =
             Address::parse(base_url).map_err(|why| BadTarget::BadBaseUrl { address: public(base_url), why })?;
         Ok(Self { address: Some(address), ..self })
     }
 
-    /// Uses `key` instead of the one in the provider's environment variable.
+    /// Uses `key` instead of the provider's environment variable.
     #[must_use]
     pub fn with_key(self, key: Key) -> Self {
         Self { key: Some(key), ..self }
     }
 
-    /// What is spoken.
+    /// Returns the protocol.
     pub fn protocol(&self) -> Protocol {
         self.protocol
     }
 
-    /// The model's name, as the provider knows it.
+    /// Returns the provider's name of the model.
     pub fn model(&self) -> &str {
         &self.model
     }
@@ -103,7 +98,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// An address without its credentials and its query.
+/// Returns an address without credentials and query.
 fn public(address: &str) -> String {
     let bare = address.split(['?', '#']).next().unwrap_or_default();
     let (scheme, rest) = bare.split_once("://").map_or(("", bare), |(scheme, rest)| (scheme, rest));
@@ -138,8 +133,8 @@ mod tests {
         let says = |word| read(word).map_or_else(|says| says, |_| "accepted".into());
         assert_eq!(says("anthropic"), "`anthropic/` needs a model: write `anthropic/MODEL`");
         assert_eq!(says("openai/"), "`openai/` needs a model: write `openai/MODEL`");
-        assert!(says("gemini/a b").starts_with("`a b` is no name of a model"));
-        assert!(says("gemini/a?alt=x").starts_with("`a?alt=x` is no name of a model"));
+        assert!(says("gemini/a b").starts_with("`a b` is not the name of a model"));
+        assert!(says("gemini/a?alt=x").starts_with("`a?alt=x` is not the name of a model"));
         assert_eq!(
             says("mistral/x"),
             "there is no provider `mistral`: there are anthropic, openai, openai-responses, gemini and ollama"

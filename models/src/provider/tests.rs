@@ -32,7 +32,7 @@ fn a_key_that_cannot_be_sent_is_refused_without_showing_it() {
         made("openai/m", Some("http://127.0.0.1:1"), &[("OPENAI_API_KEY", "two words")]).map(|_| ()).unwrap_err();
     assert_eq!(
         says,
-        "the key in OPENAI_API_KEY cannot be one: it is empty, or has a blank or a sign that no header takes"
+        "the key in OPENAI_API_KEY is invalid: it is empty, or has a character that no HTTP header allows"
     );
 }
 

@@ -1,4 +1,4 @@
-//! The file of a script: strict JSON, told of in `scripted`.
+//! Strict JSON of a script, documented in `scripted`.
 
 use std::fmt;
 
@@ -13,7 +13,6 @@ use subtend_session::usage::Usage;
 
 use super::step::{Args, CallStep, FanOut, Fault, Step, When};
 
-/// A whole script.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Script {
@@ -30,7 +29,6 @@ fn name() -> Text {
     "scripted".into()
 }
 
-/// What one agent does, or any other.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "RawRule")]
 pub(crate) struct Rule {
@@ -63,19 +61,22 @@ impl Rule {
             return Err(format!("the rule for `{}` has no steps: give at least one", self.agent));
         };
         if before.iter().any(|position| position.0.iter().any(|step| step.repeat)) {
-            return Err(format!("`repeat` stands in the last step alone, and not so in the rule for `{}`", self.agent));
+            return Err(format!(
+                "`repeat` is allowed in the last step alone, and not elsewhere in the rule for `{}`",
+                self.agent
+            ));
         }
         Ok(())
     }
 }
 
-/// One place in the order of steps: a step, or several of which the first that fits is taken.
+/// Position in the order of steps: one step, or several of which the first that fits is taken.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Position(pub(crate) Vec<Step>);
 
 impl<'de> Deserialize<'de> for Position {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // Not an untagged enum: that would forget the lines of errors.
+        // Not an untagged enum, which would lose the lines of errors.
         struct OneOrMore;
         impl<'de> Visitor<'de> for OneOrMore {
             type Value = Position;
@@ -193,7 +194,7 @@ impl<'de> Deserialize<'de> for Args {
             type Value = Args;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object, or a text that is sent as it stands")
+                f.write_str("an object, or a text that is sent unchanged")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Args, A::Error> {

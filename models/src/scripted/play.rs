@@ -1,4 +1,4 @@
-//! Playing a script: which step is taken for a transcript, and how it is performed.
+//! Plays a script: chooses a step for a transcript and performs it.
 
 use std::time::Duration;
 
@@ -15,12 +15,11 @@ use super::template::Names;
 use crate::model::{Answer, Delta, Deltas, ModelError, Request};
 use crate::notice;
 
-/// Bytes of one piece of streamed text, about.
+/// Approximate bytes of one piece of streamed text.
 const PIECE: usize = 48;
 
-/// What a transcript shows of itself to a script.
+/// What a script can see of a transcript.
 struct Seen<'a> {
-    /// Answers so far: the number of the step that comes next.
     answers: usize,
     first_user: &'a str,
     last_user: &'a str,
@@ -71,11 +70,8 @@ impl When {
 }
 
 impl Script {
-    /// What is to be done for `request`; nothing of the request is kept.
-    ///
-    /// # Errors
-    /// When no step fits: the text says where the script ends.
-    pub(super) fn plan(&self, request: &Request) -> Result<Plan, ModelError> {
+    /// Returns the plan for `request`, without keeping the request. It fails when no step fits; the error names the end of the script.
+    pub(super) fn plan(&self, request: &Request) -> Result<StepPlan, ModelError> {
         let seen = Seen::of(&request.messages);
         let rule = self.rules.iter().find(|rule| *rule.agent == *request.agent || &*rule.agent == "*");
         let rule = rule.ok_or_else(|| {
@@ -87,7 +83,7 @@ impl Script {
             ))
         })?;
         let step = rule.step(&seen, request.attempt.0)?;
-        Ok(Plan::of(step, &seen, request.turn))
+        Ok(StepPlan::of(step, &seen, request.turn))
     }
 }
 
@@ -115,14 +111,14 @@ impl Rule {
     }
 }
 
-/// A script that says nothing: the same call would say nothing again.
+/// Not retryable: the same call would fail again.
 fn ended(message: String) -> ModelError {
     ModelError::new(ModelFail::InvalidRequest, message)
 }
 
 /// A step, with its templates filled in.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct StepPlan {
     latency_ms: u64,
     chunk_ms: u64,
     turn: TurnNo,
@@ -130,7 +126,7 @@ pub(super) struct Plan {
     fault: Option<Fault>,
 }
 
-impl Plan {
+impl StepPlan {
     fn of(step: &Step, seen: &Seen<'_>, turn: TurnNo) -> Self {
         let number = u64::try_from(seen.answers).unwrap_or(u64::MAX).saturating_add(1);
         let names = Names { prompt: seen.first_user, last: seen.last, n: number };
@@ -224,7 +220,7 @@ fn provider_id(answer: u64, ix: usize) -> Text {
     format!("call_{answer}_{ix}").into()
 }
 
-/// `text` in pieces of at most about [`PIECE`] bytes: cut after a space if there is one, else between characters.
+/// Splits `text` into pieces of about [`PIECE`] bytes, after a space or else between characters.
 pub(crate) fn pieces(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! Steps: what a scripted agent does at one point of its transcript.
+//! Steps of a scripted agent.
 
 use serde_json::Value;
 use subtend_session::ids::Text;
@@ -6,12 +6,10 @@ use subtend_session::outcome::ModelFail;
 use subtend_session::record::Stop;
 use subtend_session::usage::Usage;
 
-/// Calls that one `fan_out` makes at most.
+/// Most calls of one `fan_out`.
 pub const MAX_FAN_OUT: u32 = 100_000;
 
-/// One answer or fault, with its latency and the conditions under which it is taken.
-///
-/// Made by one of the functions below and refined by its methods; the fields of a script's file have the same names.
+/// One answer or fault, with latency and conditions. Its methods have the names of the fields in a script's file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Step {
     pub(crate) when: When,
@@ -27,34 +25,32 @@ pub struct Step {
     pub(crate) repeat: bool,
 }
 
-/// What must hold for a step to be taken; a field that is not set holds always.
+/// Conditions of a step; an unset field always holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct When {
-    /// The first user message contains this.
+    /// Text that the first user message contains.
     pub prompt_contains: Option<Text>,
-    /// The last user message contains this.
+    /// Text that the last user message contains.
     pub user_contains: Option<Text>,
-    /// The last tool result contains this.
+    /// Text that the last tool result contains.
     pub result_contains: Option<Text>,
-    /// The last message, whatever it is, contains this.
+    /// Text that the last message of any kind contains.
     pub last_contains: Option<Text>,
     /// The attempt within the turn, from 1.
     pub attempt: Option<u32>,
-    /// At least so many ends of children were told of by notices.
+    /// Fewest ends of children that notices have reported.
     pub ended: Option<u64>,
 }
 
-/// One tool call.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CallStep {
     pub(crate) tool: Text,
     pub(crate) args: Args,
 }
 
-/// Arguments of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Args {
-    /// JSON text without templates, written once.
+    /// JSON text without templates, serialized once.
     Fixed(Text),
     /// A value with templates in its strings.
     Template(Value),
@@ -69,27 +65,25 @@ pub(crate) struct FanOut {
     pub(crate) prompt: Text,
 }
 
-/// What goes wrong instead of an answer, or with it.
+/// Fault in place of an answer, or with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The call fails.
-    Error { kind: ModelFail, message: Text, retry_after_ms: Option<u64> },
-    /// No answer ever.
+    Error {
+        kind: ModelFail,
+        message: Text,
+        retry_after_ms: Option<u64>,
+    },
     Hang,
-    /// The model panics.
     Panic(Text),
-    /// What comes back is no answer.
+    /// The answer is not valid.
     Garbage(Text),
-    /// The answer is cut off.
     Truncated,
-    /// The answer is empty.
     Empty,
-    /// The model refuses.
     Refuse,
 }
 
 impl Fault {
-    /// The field that makes it.
+    /// Returns the field of the file.
     pub(crate) fn word(&self) -> &'static str {
         match self {
             Self::Error { .. } => "error",
@@ -102,7 +96,7 @@ impl Fault {
         }
     }
 
-    /// Whether it leaves no answer at all.
+    /// Whether it leaves no answer.
     fn ends_call(&self) -> bool {
         match self {
             Self::Error { .. } | Self::Hang | Self::Panic(_) | Self::Garbage(_) => true,
@@ -112,62 +106,62 @@ impl Fault {
 }
 
 impl Args {
-    /// Keeps what needs no expansion as text.
+    /// Keeps values without templates as text.
     pub(crate) fn of(value: Value) -> Self {
         let text = value.to_string();
         if super::template::is_template(&text) { Self::Template(value) } else { Self::Fixed(text.into()) }
     }
 }
 
-/// How a step begins.
+/// Constructors.
 impl Step {
-    /// A final answer.
+    /// Returns a final answer.
     pub fn text(text: impl Into<Text>) -> Self {
         Self { text: Some(text.into()), ..Self::default() }
     }
 
-    /// One tool call; [`Step::and_call`] adds more.
+    /// Returns one tool call; [`Step::and_call`] adds more.
     pub fn call(tool: impl Into<Text>, args: Value) -> Self {
         Self::default().and_call(tool, args)
     }
 
-    /// `n` calls of `task` for `agent`; in `prompt`, `{n}` is the number of the child, from 1.
+    /// Returns `n` calls of `task` for `agent`; in `prompt`, `{n}` is the number of the child, from 1.
     pub fn fan_out(n: u32, agent: impl Into<Text>, background: bool, prompt: impl Into<Text>) -> Self {
         let fan_out = FanOut { n, agent: agent.into(), background, prompt: prompt.into() };
         Self { fan_out: Some(fan_out), ..Self::default() }
     }
 
-    /// A failed call.
+    /// Returns a failed call.
     pub fn error(kind: ModelFail, message: impl Into<Text>) -> Self {
         Self::fault(Fault::Error { kind, message: message.into(), retry_after_ms: None })
     }
 
-    /// A call that never answers.
+    /// Returns a call that never answers.
     pub fn hang() -> Self {
         Self::fault(Fault::Hang)
     }
 
-    /// A call that panics.
+    /// Returns a call that panics.
     pub fn panic(message: impl Into<Text>) -> Self {
         Self::fault(Fault::Panic(message.into()))
     }
 
-    /// An answer that is none.
+    /// Returns an invalid answer.
     pub fn garbage(message: impl Into<Text>) -> Self {
         Self::fault(Fault::Garbage(message.into()))
     }
 
-    /// An answer that was cut off by length after `text`.
+    /// Returns an answer that stopped by length after `text`.
     pub fn truncated(text: impl Into<Text>) -> Self {
         Self { text: Some(text.into()), ..Self::fault(Fault::Truncated) }
     }
 
-    /// An answer without text and calls.
+    /// Returns an answer without text and calls.
     pub fn empty() -> Self {
         Self::fault(Fault::Empty)
     }
 
-    /// A refusal.
+    /// Returns a refusal.
     pub fn refuse() -> Self {
         Self::fault(Fault::Refuse)
     }
@@ -177,7 +171,7 @@ impl Step {
     }
 }
 
-/// How a step goes on.
+/// Modifiers.
 impl Step {
     /// Adds a tool call.
     #[must_use]
@@ -186,14 +180,14 @@ impl Step {
         self
     }
 
-    /// Adds a tool call whose arguments are sent as they stand, whether they are JSON or not.
+    /// Adds a tool call with raw arguments, whether they are JSON or not.
     #[must_use]
     pub fn and_raw_call(mut self, tool: impl Into<Text>, args: impl Into<Text>) -> Self {
         self.calls.push(CallStep { tool: tool.into(), args: Args::Fixed(args.into()) });
         self
     }
 
-    /// Puts `text` before the calls or the fault.
+    /// Adds `text` before the calls or the fault.
     #[must_use]
     pub fn saying(self, text: impl Into<Text>) -> Self {
         Self { text: Some(text.into()), ..self }
@@ -217,19 +211,19 @@ impl Step {
         Self { chunk_ms, ..self }
     }
 
-    /// Sets what it costs.
+    /// Sets the usage.
     #[must_use]
     pub fn usage(self, usage: Usage) -> Self {
         Self { usage, ..self }
     }
 
-    /// Sets why it stopped.
+    /// Sets the stop reason.
     #[must_use]
     pub fn stop(self, stop: Stop) -> Self {
         Self { stop: Some(stop), ..self }
     }
 
-    /// Says when a failed call may be repeated; without effect on anything else.
+    /// Sets the retry-after of a failed call; no effect otherwise.
     #[must_use]
     pub fn retry_after_ms(mut self, after: u64) -> Self {
         if let Some(Fault::Error { retry_after_ms, .. }) = &mut self.fault {
@@ -238,19 +232,19 @@ impl Step {
         self
     }
 
-    /// Sets the conditions under which it is taken.
+    /// Sets the conditions.
     #[must_use]
     pub fn when(self, when: When) -> Self {
         Self { when, ..self }
     }
 
-    /// Takes the step for all further answers too; for the last position of a rule alone.
+    /// Repeats the step for all further answers; for the last position of a rule alone.
     #[must_use]
     pub fn repeat(self) -> Self {
         Self { repeat: true, ..self }
     }
 
-    /// Whether it makes sense.
+    /// Checks that the step is meaningful.
     pub(crate) fn check(&self) -> Result<(), String> {
         let calls = !self.calls.is_empty() || self.fan_out.is_some();
         if let Some(FanOut { n, agent, .. }) = &self.fan_out {
@@ -267,14 +261,14 @@ impl Step {
         };
         let word = fault.word();
         if self.stop.is_some() {
-            return Err(format!("`stop` has no effect beside `{word}`: leave one out"));
+            return Err(format!("`stop` has no effect with `{word}`: leave one out"));
         }
         let no_calls = fault.ends_call() || matches!(fault, Fault::Empty | Fault::Refuse);
         if calls && no_calls {
-            return Err(format!("`calls` and `fan_out` have no effect beside `{word}`: leave one out"));
+            return Err(format!("`calls` and `fan_out` have no effect with `{word}`: leave one out"));
         }
         if self.text.is_some() && matches!(fault, Fault::Empty | Fault::Garbage(_)) {
-            return Err(format!("`text` has no effect beside `{word}`: leave one out"));
+            return Err(format!("`text` has no effect with `{word}`: leave one out"));
         }
         Ok(())
     }

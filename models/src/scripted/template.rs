@@ -1,9 +1,8 @@
-//! Templates: `{prompt}`, `{last}` and `{n}` in a script's texts.
+//! Templates `{prompt}`, `{last}` and `{n}` in a script's texts.
 
 use serde_json::Value;
 use subtend_session::ids::Text;
 
-/// What the names stand for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Names<'a> {
     pub(super) prompt: &'a str,
@@ -11,13 +10,12 @@ pub(super) struct Names<'a> {
     pub(super) n: u64,
 }
 
-/// Whether `text` has a name in it.
 pub(super) fn is_template(text: &str) -> bool {
     ["{prompt}", "{last}", "{n}"].iter().any(|name| text.contains(name))
 }
 
 impl Names<'_> {
-    /// `text` with its names replaced, once: what is put in is not looked at again.
+    /// Replaces names in `text` once: inserted text is not expanded.
     pub(super) fn fill(&self, text: &Text) -> Text {
         if is_template(text) { self.filled(text).into() } else { Text::clone(text) }
     }
@@ -45,7 +43,7 @@ impl Names<'_> {
         out
     }
 
-    /// `value` with the names in its strings replaced; keys stand as they are.
+    /// Replaces names in the strings of `value`, except keys.
     pub(super) fn fill_value(&self, value: &Value) -> Value {
         match value {
             Value::String(text) => Value::String(self.filled(text)),

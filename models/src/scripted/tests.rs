@@ -245,18 +245,18 @@ fn steps_that_make_no_sense_are_refused() {
     let step = |step: Value| wrong(&json!({ "rules": [{ "agent": "a", "steps": [step] }] }).to_string());
     for (value, says) in [
         (json!({ "hang": true, "empty": true }), "a step has one fault at most, and this one has `hang` and `empty`"),
-        (json!({ "empty": true, "text": "x" }), "`text` has no effect beside `empty`: leave one out"),
+        (json!({ "empty": true, "text": "x" }), "`text` has no effect with `empty`: leave one out"),
         (
             json!({ "panic": "p", "calls": [{ "tool": "t" }] }),
-            "`calls` and `fan_out` have no effect beside `panic`: leave one out",
+            "`calls` and `fan_out` have no effect with `panic`: leave one out",
         ),
-        (json!({ "truncated": true, "stop": "end" }), "`stop` has no effect beside `truncated`: leave one out"),
+        (json!({ "truncated": true, "stop": "end" }), "`stop` has no effect with `truncated`: leave one out"),
         (json!({ "fan_out": { "n": 0, "agent": "a", "prompt": "p" } }), "`fan_out.n` is 0, and must be 1 to 100000"),
         (
             json!(7),
             "invalid type: integer `7`, expected a step, or a list of steps of which the first whose `when` holds is taken",
         ),
-        (json!({ "calls": [{ "tool": "t", "args": 1 }] }), "expected an object, or a text that is sent as it stands"),
+        (json!({ "calls": [{ "tool": "t", "args": 1 }] }), "expected an object, or a text that is sent unchanged"),
         (json!({ "when": { "attempts": 1 }, "text": "x" }), "unknown field `attempts`"),
         (json!({ "error": { "kind": "down" } }), "unknown variant `down`"),
     ] {
@@ -269,7 +269,7 @@ fn steps_that_make_no_sense_are_refused() {
 fn rules_that_make_no_sense_are_refused() {
     let rules = |rules: Value| wrong(&json!({ "rules": rules }).to_string());
     let repeated = rules(json!([{ "agent": "a", "steps": [{ "text": "x", "repeat": true }, { "text": "y" }] }]));
-    assert!(repeated.starts_with("rules[0]: `repeat` stands in the last step alone"), "{repeated}");
+    assert!(repeated.starts_with("rules[0]: `repeat` is allowed in the last step alone"), "{repeated}");
     let stepless = rules(json!([{ "agent": "a", "steps": [] }]));
     assert!(stepless.starts_with("rules[0]: the rule for `a` has no steps"), "{stepless}");
     let nameless = rules(json!([{ "agent": "", "steps": [{ "text": "x" }] }]));
@@ -285,13 +285,13 @@ fn a_file_is_named_in_its_errors() {
     std::fs::write(&path, "{\"rules\": 1}").unwrap();
     let says = Scripted::from_file(&path).map_or_else(|error| error.to_string(), |_| "accepted".into());
     let expected = "rules: invalid type: integer `1`, expected a sequence at line 1 column 11";
-    assert_eq!(says, format!("the script {} is wrong: {expected}", path.display()));
+    assert_eq!(says, format!("the script {} is invalid: {expected}", path.display()));
     std::fs::write(&path, r#"{"name": "n", "leaves_process": true, "context_window": 9, "rules": []}"#).unwrap();
     let script = Scripted::from_file(&path).unwrap();
     assert_eq!((script.name(), script.leaves_process(), script.context_window()), ("n", true, Some(9)));
 }
 
-/// JSON that is nearly a script: right keys, any values.
+/// JSON that resembles a script: right keys, any values.
 fn near_script() -> impl Strategy<Value = Value> {
     let key = prop::sample::select(vec![
         "name",

@@ -45,7 +45,7 @@ mod providers {
     use super::*;
 
     #[test]
-    fn a_providers_model_is_named_as_it_was_given_and_needs_no_key_elsewhere() {
+    fn provider_model_keeps_its_name_and_needs_no_key_elsewhere() {
         let spec = ModelSpec::parse("openai/org/model:tag").unwrap().with_base_url("http://127.0.0.1:8080").unwrap();
         let model = spec.build().unwrap();
         assert_eq!((spec.to_string().as_str(), model.name()), ("openai/org/model:tag", "openai/org/model:tag"));

@@ -1,26 +1,23 @@
-//! An account that fills steadily, from which calls are paid.
+//! Token bucket that may go into debt.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Parts of one request or token. A rate of r a minute then is r parts a nanosecond: whole numbers, so that nothing is lost
-/// however often the account is looked at.
+/// Parts of one request or token: a rate of r a minute is r parts a nanosecond, so that integers lose nothing.
 const PARTS: i128 = 60_000_000_000;
 
-/// Minutes of income that a debt may reach. What is over is forgiven: one absurd usage report must not stop a provider
-/// for good.
+/// Largest debt in minutes of income: one absurd usage report must not stop a provider for good.
 const DEEPEST_DEBT: i128 = 60;
 
-/// The furthest that times are reckoned ahead: keeps them inside what the clock can express.
+/// Longest time ahead, within the range of the clock.
 const FURTHEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// `wait` from `now`.
 pub(super) fn later(now: Instant, wait: Duration) -> Instant {
     now.checked_add(wait.min(FURTHEST)).unwrap_or(now)
 }
 
-/// An account that fills at a steady rate up to its capacity.
+/// Bucket that fills at a steady rate up to its capacity.
 #[derive(Debug)]
 pub(super) struct Bucket {
     per_minute: i128,
@@ -30,13 +27,12 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// A full one.
     pub(super) fn full(per_minute: u64, capacity: u64, now: Instant) -> Self {
         let capacity = i128::from(capacity).saturating_mul(PARTS);
         Self { per_minute: i128::from(per_minute), capacity, level: capacity, at: now }
     }
 
-    /// What must be there for a call of `amount`: one that is larger than the account starts when the account is full.
+    /// Returns the level that a call of `amount` needs: a full bucket suffices for a larger one.
     fn need(&self, amount: u64) -> i128 {
         i128::from(amount).saturating_mul(PARTS).min(self.capacity)
     }
@@ -47,7 +43,7 @@ impl Bucket {
         self.at = self.at.max(now);
     }
 
-    /// When so much will have come in; nothing if it has.
+    /// Returns when `missing` will have come in; `None` if nothing is missing.
     fn once(&self, missing: i128, now: Instant) -> Option<Instant> {
         if missing <= 0 {
             return None;
@@ -57,24 +53,23 @@ impl Bucket {
         Some(later(now, Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))))
     }
 
-    /// Returns when `amount` will be there, if no other call takes it; nothing if it is there.
+    /// Returns when `amount` will be available, without other calls; `None` if it is.
     pub(super) fn short_until(&mut self, amount: u64, now: Instant) -> Option<Instant> {
         self.fill(now);
         self.once(self.need(amount).saturating_sub(self.level), now)
     }
 
-    /// Whether it is full.
     pub(super) fn is_full(&mut self, now: Instant) -> bool {
         self.fill(now);
         self.level == self.capacity
     }
 
-    /// Pays `amount`, into debt if need be.
+    /// Takes `amount`, into debt if necessary.
     pub(super) fn pay(&mut self, amount: u64) {
         self.change(i128::from(amount).saturating_neg());
     }
 
-    /// Replaces what a call was thought to cost by what it did.
+    /// Replaces the estimate of a call by its cost.
     pub(super) fn correct(&mut self, thought: u64, cost: u64, now: Instant) {
         self.fill(now);
         self.change(i128::from(thought).saturating_sub(i128::from(cost)));
@@ -122,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_larger_than_the_account_waits_until_it_is_full_and_leaves_a_debt() {
+    fn call_above_capacity_starts_when_full_and_leaves_a_debt() {
         let start = Instant::now();
         let mut bucket = Bucket::full(600, 600, start);
         bucket.pay(1);

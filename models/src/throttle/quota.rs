@@ -1,22 +1,18 @@
-//! One quota: its permits, its accounts and its rest.
+//! One quota: its permits, its buckets and its pause.
 
 use tokio::time::Instant;
 
 use super::bucket::Bucket;
 use super::rates::Rates;
 
-/// Whether a call may start.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Room {
     /// Now.
     Now,
-    /// When a call ends.
     Full,
-    /// Not before then.
     NotBefore(Instant),
 }
 
-/// What is known of one quota.
 #[derive(Debug)]
 pub(super) struct Quota {
     concurrent: Option<u32>,
@@ -51,7 +47,6 @@ impl Quota {
         self.cooling = self.cooling.max(Some(until));
     }
 
-    /// Whether a call of `tokens` may start.
     pub(super) fn room(&mut self, tokens: u64, now: Instant) -> Room {
         if self.concurrent.is_some_and(|bound| self.running >= bound) {
             return Room::Full;
@@ -61,7 +56,6 @@ impl Quota {
         self.cooling(now).max(requests).max(tokens).map_or(Room::Now, Room::NotBefore)
     }
 
-    /// Counts a call that starts.
     pub(super) fn start(&mut self, tokens: u64) {
         self.running = self.running.saturating_add(1);
         if let Some(bucket) = &mut self.requests {
@@ -72,7 +66,7 @@ impl Quota {
         }
     }
 
-    /// Ends a call that ran, having cost `cost` instead of `tokens`.
+    /// Ends a call that cost `cost` instead of `tokens`.
     pub(super) fn finish(&mut self, tokens: u64, cost: u64, now: Instant) {
         self.running = self.running.saturating_sub(1);
         if let Some(bucket) = &mut self.tokens {

@@ -1,50 +1,43 @@
-//! What calls under one quota may do.
+//! Rates of a quota.
 
-/// What calls under one quota may do; what is not set is not bounded.
+/// Bounds of calls under one quota; `None` is unbounded.
 ///
-/// A minute is not a window that starts over but a steady flow. Requests come from an account that fills with
-/// `requests_per_minute` a minute and holds a tenth of that, at least one: so many may start at once after a rest, and in
-/// any minute at most `requests_per_minute` and a tenth of it more. Tokens come from an account that fills with
-/// `tokens_per_minute` a minute and holds one minute's worth: a call starts when its estimate is there, or when the account
-/// is full, and what it really cost is corrected afterwards, down to a debt that later calls wait for.
+/// A minute is a steady flow, not a window. The bucket of requests fills with `requests_per_minute` and holds a tenth of that, at least
+/// one: the burst after a pause. The bucket of tokens fills with `tokens_per_minute` and holds a minute's worth: a call starts when its
+/// estimate is available or the bucket is full. Its actual cost corrects the bucket, down to a debt that later calls wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rates {
-    /// Calls that run at the same time.
+    /// Concurrent calls.
     pub concurrent: Option<u32>,
     /// Calls that start in a minute.
     pub requests_per_minute: Option<u32>,
-    /// Tokens, in and out, of the calls of a minute.
+    /// Input and output tokens of the calls of a minute.
     pub tokens_per_minute: Option<u64>,
 }
 
 impl Default for Rates {
-    /// 16 at a time, however many a minute.
+    /// 16 concurrent calls.
     fn default() -> Self {
         Self { concurrent: Some(16), ..Self::unbounded() }
     }
 }
 
-/// Rates under which nothing could ever start.
+/// Error: rates under which no call could start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{field}` is 0, so that no call could ever start; give 1 or more, or leave `{field}` out for no bound")]
 pub struct BadRates {
-    /// The field that is wrong.
+    /// The invalid field.
     pub field: &'static str,
 }
 
 impl Rates {
-    /// No bounds at all.
+    /// Returns rates without bounds.
     pub const fn unbounded() -> Self {
         Self { concurrent: None, requests_per_minute: None, tokens_per_minute: None }
     }
 
-    /// Whether calls could start under these rates. Whoever reads them from a person checks them; [`Throttles::new`] takes
-    /// a 0 for a 1 rather than let calls wait for ever.
-    ///
-    /// # Errors
-    /// The first field that is 0.
-    ///
-    /// [`Throttles::new`]: super::Throttles::new
+    /// Checks that calls can start under these rates; the error names the first field that is 0.
+    /// [`Throttles::new`](super::Throttles::new) uses 1 for 0 rather than block forever.
     pub fn check(&self) -> Result<(), BadRates> {
         let bad = |field| Err(BadRates { field });
         match self {
@@ -55,7 +48,6 @@ impl Rates {
         }
     }
 
-    /// These rates with at least 1 in each.
     pub(super) fn at_least_one(self) -> Self {
         Self {
             concurrent: self.concurrent.map(|bound| bound.max(1)),
@@ -64,7 +56,7 @@ impl Rates {
         }
     }
 
-    /// Requests that may start at once after a rest.
+    /// Requests that may start at once after a pause.
     pub(super) fn burst(requests_per_minute: u32) -> u32 {
         (requests_per_minute / 10).max(1)
     }

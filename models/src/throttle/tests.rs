@@ -8,13 +8,13 @@ mod order;
 mod random;
 mod rates;
 
-/// Rules that can be switched off, to show that the checks notice.
+/// Seeded bugs, which the checks must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bug {
-    /// The call that came last starts first.
+    /// The newest call starts first.
     Unfair,
-    /// A call that is dropped keeps its place in the line.
-    PlaceLost,
-    /// Calls start before their time.
+    /// A dropped call stays in the queue.
+    TicketLost,
+    /// Calls start too early.
     TooEarly,
 }

@@ -1,4 +1,4 @@
-//! Answers of each protocol, as they should be.
+//! Correct answers of each protocol.
 
 use serde_json::json;
 use subtend_models::model::{Answer, Delta};
@@ -8,12 +8,10 @@ use subtend_session::usage::Usage;
 
 use super::server::{Reply, Server, request};
 
-/// Events of a server that names its kinds.
 pub(crate) fn events(events: &[serde_json::Value]) -> String {
     events.iter().map(|data| format!("event: {}\r\ndata: {data}\r\n\r\n", data["type"].as_str().unwrap())).collect()
 }
 
-/// Events without names.
 pub(crate) fn data(events: &[serde_json::Value]) -> String {
     events.iter().map(|data| format!("data: {data}\n\n")).collect()
 }
@@ -30,7 +28,7 @@ fn usage(input: u64, output: u64) -> Usage {
     Usage { input, output, ..Usage::default() }
 }
 
-/// The same answer however the bytes of its stream are cut.
+/// The answer must not depend on how its stream is split.
 async fn check(word: &str, body: String, expected: Answer, deltas: Vec<Delta>) {
     for size in [1, 7, 100_000] {
         let server = Server::start([Reply::stream(body.clone()).in_pieces_of(size)]).await;
@@ -54,7 +52,7 @@ pub(crate) fn anthropic() -> String {
         json!({"type": "content_block_stop", "index": 1}),
         json!({"type": "content_block_start", "index": 2, "content_block": {"type": "tool_use", "id": "toolu_1", "name": "read", "input": {}}}),
         json!({"type": "content_block_delta", "index": 2, "delta": {"type": "input_json_delta", "partial_json": "{\"pa"}}),
-        // The next block opens before this one is closed.
+        // The next block opens before this one ends.
         json!({"type": "content_block_start", "index": 3, "content_block": {"type": "tool_use", "id": "toolu_2", "name": "list"}}),
         json!({"type": "content_block_delta", "index": 2, "delta": {"type": "input_json_delta", "partial_json": "th\": 1}"}}),
         json!({"type": "content_block_stop", "index": 2}),
@@ -109,7 +107,7 @@ async fn openai_with_parallel_calls_in_fragments() {
     let expected = Answer {
         text: Some("let me".into()),
         reasoning: None,
-        // The second was cut off by the model itself, and stays as it was written.
+        // The model truncated the second, which stays unchanged.
         calls: vec![asked("call_a", "read", "{\"a\":1}"), asked("call_b", "list", "{\"b\"")],
         stop: Stop::Calls,
         model: Some("openai/gpt-x".into()),

@@ -1,4 +1,4 @@
-//! Servers that never stop: each of them has 64 MiB to send, and the client leaves long before.
+//! Endless servers: each has 64 MiB to send, and the client leaves long before.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,11 +13,11 @@ use tokio::task::JoinHandle;
 use super::server::{Reply, answer, request};
 
 const SENT_AT_MOST: usize = 64 * 1024 * 1024;
-/// What may be on its way in the buffers of both sides when the client leaves, and the longest line that it reads.
+/// Most bytes in buffers of both sides when the client leaves, and in the longest line.
 const READ_AT_MOST: usize = 24 * 1024 * 1024;
 
-/// A server that answers with `head` and then `piece`, again and again, and what it could send. A request for the list of models is
-/// answered so too where `lists`, and else the call alone.
+/// Server that answers with `head` and repeats `piece`, with the number of bytes that it could send. With `lists` it answers the list of
+/// models too, else calls alone.
 struct Flood {
     url: String,
     sent: Arc<AtomicUsize>,
@@ -39,7 +39,7 @@ async fn flood(head: &str, piece: &[u8], lists: bool) -> Flood {
                     "HTTP/1.1 404 Not Found\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
                     body.len()
                 );
-                // The client has the answer, or the assertions below fail.
+                // The client may have left; the assertions below decide.
                 let _ = connection.write_all(head.as_bytes()).await;
                 continue;
             }
@@ -53,7 +53,7 @@ async fn flood(head: &str, piece: &[u8], lists: bool) -> Flood {
     Flood { url, sent, server }
 }
 
-/// The error of a call to such a server, and what the server could send.
+/// The error of a call to such a server, and the bytes that it could send.
 async fn flooded(word: &str, head: &str, piece: &[u8], lists: bool) -> (ModelError, usize) {
     let flood = flood(head, piece, lists).await;
     let target = Target::parse(word).and_then(|target| target.with_base_url(&flood.url)).unwrap();
@@ -62,7 +62,7 @@ async fn flooded(word: &str, head: &str, piece: &[u8], lists: bool) -> (ModelErr
     (error, flood.sent.load(Ordering::Relaxed))
 }
 
-/// The control: a client without bounds takes all that the server has.
+/// Negative control: a client without bounds reads everything.
 #[tokio::test]
 async fn without_bounds_the_server_sends_all() {
     for head in ["500 Oops", "200 OK"] {
@@ -76,7 +76,7 @@ async fn without_bounds_the_server_sends_all() {
     }
 }
 
-/// A wait that a server asks for is bounded, whatever it writes; the last is the control.
+/// Retry-after is bounded; the last case is the control.
 #[tokio::test]
 async fn a_retry_after_without_end_is_bounded() {
     let attacks: [(&str, Option<u64>); 6] = [

@@ -1,4 +1,4 @@
-//! Streams that do not end as they should.
+//! Streams with a wrong end.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,7 +11,6 @@ use subtend_session::settings::Settings;
 use super::answers::{anthropic, data, events};
 use super::server::{Reply, Server, answer, request};
 
-/// A beginning of an answer of each protocol.
 fn beginnings() -> [(&'static str, String); 5] {
     [
         (
@@ -30,7 +29,7 @@ fn beginnings() -> [(&'static str, String); 5] {
 #[tokio::test]
 async fn a_stream_that_is_cut_is_no_answer_however_it_is_cut() {
     for (word, body) in beginnings() {
-        // Closed in the middle, and ended in good order but without the event that ends an answer.
+        // Closed in the middle, and ended properly but without the final event.
         for reply in [Reply::stream(&body).cut(), Reply::stream(&body)] {
             let error = answer(word, reply).await.unwrap_err();
             assert_eq!(error.kind, ModelFail::Unavailable, "{word}: {error}");
@@ -44,7 +43,7 @@ async fn a_stream_that_is_cut_is_no_answer_however_it_is_cut() {
 }
 
 #[tokio::test]
-async fn what_is_lost_after_the_reason_to_stop_is_no_part_of_the_answer() {
+async fn loss_after_the_stop_reason_does_not_fail_the_answer() {
     let body = data(&[
         json!({"choices": [{"index": 0, "delta": {"content": "done"}}]}),
         json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}),
@@ -67,7 +66,7 @@ async fn what_is_no_stream_is_a_bad_answer() {
     }
 }
 
-/// A frame that is whole and no JSON was not cut: the connection did nothing wrong.
+/// A complete frame that is not JSON is not a truncation.
 #[tokio::test]
 async fn frame_that_is_no_json_is_malformed() {
     for (word, body) in beginnings() {
@@ -112,7 +111,7 @@ async fn an_error_in_the_middle_of_a_stream_counts_by_its_kind() {
 #[tokio::test]
 async fn calls_that_are_said_and_not_made_are_a_bad_answer() {
     let body = data(&[
-        json!({"choices": [{"index": 0, "delta": {"content": "I will look:"}}]}),
+        json!({"choices": [{"index": 0, "delta": {"content": "I will check:"}}]}),
         json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}),
     ]);
     let error = answer("openai/m", Reply::stream(body + "data: [DONE]\n\n")).await.unwrap_err();
@@ -164,7 +163,7 @@ async fn dropping_the_call_closes_the_connection() {
     assert_eq!(heard.lock().unwrap().first(), Some(&Delta::Reasoning("hm".into())));
 }
 
-/// An answer of `count` calls in each protocol, each call in a frame of its own.
+/// An answer of `count` calls in each protocol, one frame each.
 fn crowds(count: usize) -> [(&'static str, String); 5] {
     let all = |call: &dyn Fn(usize) -> serde_json::Value| (0..count).map(call).collect::<Vec<_>>();
     let end = |mut frames: Vec<serde_json::Value>, last: serde_json::Value| {

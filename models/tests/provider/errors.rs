@@ -1,4 +1,4 @@
-//! Errors of HTTP, in our words.
+//! Errors of HTTP.
 
 use serde_json::json;
 use subtend_models::model::{Deltas, Model as _, ModelError};
@@ -13,7 +13,6 @@ async fn error(word: &str, head: &str, body: &str) -> ModelError {
     answer(word, Reply::with_head(head, body)).await.unwrap_err()
 }
 
-/// The message, without the port that differs each time.
 fn says(error: &ModelError) -> String {
     let (before, after) = error.message.split_once("http://127.0.0.1:").unwrap_or((&error.message, ""));
     let after = after.trim_start_matches(|c: char| c.is_ascii_digit());
@@ -74,7 +73,7 @@ async fn a_conversation_that_is_too_long_is_told_apart() {
     }
 }
 
-/// What the providers send, by their references and by what users reported of them.
+/// From the providers' references and from bug reports.
 #[tokio::test]
 async fn a9_an_account_out_of_credit_is_told_per_protocol() {
     let openai = json!({"error": {"message": "You exceeded your current quota, please check your plan and billing details.",
@@ -138,7 +137,7 @@ async fn a9_a_region_or_a_model_without_access_is_no_refused_key() {
     assert_eq!(error.kind, ModelFail::Auth, "{error}");
 }
 
-/// A plain server answers the greeting of TLS with an error in plain text, or hangs up.
+/// A plain server answers a TLS handshake with plain text, or closes.
 #[tokio::test]
 async fn a9_tls_against_a_plain_port_says_so() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -162,7 +161,7 @@ async fn a9_a_hang_up_before_tls_says_so() {
     let url = format!("https://{}", listener.local_addr().unwrap());
     tokio::spawn(async move {
         while let Ok((mut connection, _)) = listener.accept().await {
-            // All of the greeting is read, so that the end is no reset.
+            // The whole handshake is read, so that the close is not a reset.
             let mut greeting = [0_u8; 4096];
             let _ = connection.read(&mut greeting).await;
             let _ = connection.shutdown().await;

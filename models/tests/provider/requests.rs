@@ -1,4 +1,4 @@
-//! What servers are sent.
+//! Bodies of requests.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use subtend_models::provider::{Provider, Target};
 use subtend_session::message::ToolSpec;
 use subtend_session::settings::{Effort, Settings};
 
-use super::server::{Asked, Reply, Server, request};
+use super::server::{ReceivedRequest, Reply, Server, request};
 
-async fn asked(word: &str, request: Request) -> Asked {
+async fn asked(word: &str, request: Request) -> ReceivedRequest {
     let server = Server::start([Reply::with_head("500 Oops", "")]).await;
     server.ask(word, request).await.0.unwrap_err();
     server.asked()
@@ -93,12 +93,12 @@ async fn settings_are_sent_in_each_protocols_words() {
     );
     let ollama = body("ollama/m").await;
     assert_eq!(ollama["options"], json!({"num_predict": 3000, "temperature": 0.5, "top_p": 0.9}));
-    // A model that reasons refuses a temperature.
+    // Reasoning models refuse a temperature.
     for word in ["openai/gpt-5-mini", "openai-responses/o4-mini"] {
         let reasons = body(word).await;
         assert_eq!((reasons.get("temperature"), reasons.get("top_p")), (None, None), "{word}");
     }
-    // While it thinks it takes no temperature, and thinking leaves room under the cap.
+    // Thinking excludes a temperature and leaves room under the cap.
     let anthropic = body("anthropic/claude-sonnet-4").await;
     assert_eq!((anthropic.get("temperature"), anthropic.get("top_p")), (None, None));
     assert_eq!(anthropic["thinking"], json!({"type": "enabled", "budget_tokens": 1024}));
@@ -131,7 +131,7 @@ async fn a_format_is_asked_for_where_no_tools_are_offered() {
     assert_eq!(body("openai/m", vec![]).await["response_format"]["json_schema"]["schema"], schema);
     assert_eq!(body("openai-responses/m", vec![]).await["text"]["format"]["schema"], schema);
     assert_eq!(body("gemini/m", vec![]).await["generationConfig"]["responseJsonSchema"], schema);
-    // The schema cannot be sent to this one, and is asked for in words.
+    // The prompt asks for the schema, which this protocol cannot carry.
     let ollama = body("ollama/m", vec![]).await;
     let asked = ollama["messages"][0]["content"].as_str().unwrap_or_default();
     assert_eq!((&ollama["format"], asked.ends_with(&schema.to_string())), (&json!("json"), true), "{asked}");
@@ -141,7 +141,7 @@ async fn a_format_is_asked_for_where_no_tools_are_offered() {
 }
 
 #[tokio::test]
-async fn tools_are_sent_as_they_are_also_under_names_that_providers_use_themselves() {
+async fn tools_with_names_of_provider_tools_are_sent_unchanged() {
     let body = async |word, name| asked(word, Request { tools: vec![tool(name)].into(), ..request() }).await.body;
     let schema = &*tool("x").schema;
     for name in ["read", "web_search"] {

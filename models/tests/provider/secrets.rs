@@ -1,4 +1,4 @@
-//! A server that sends back what it was given cannot make us show it.
+//! Servers that echo secrets.
 
 use serde_json::json;
 use subtend_models::provider::{Key, Provider, Target};
@@ -86,7 +86,7 @@ fn nothing_shows_a_key() {
     assert!(!shown.contains(KEY), "{shown}");
 }
 
-/// The control: a text that is no key of this call is shown, so that nothing but the mask keeps a key out.
+/// Negative control: text that is not a key is shown.
 #[tokio::test]
 async fn without_the_mask_the_text_of_a_server_is_shown() {
     const OTHER: &str = "othersecret-4712";
@@ -96,7 +96,7 @@ async fn without_the_mask_the_text_of_a_server_is_shown() {
     }
 }
 
-/// The control: a client that follows redirects arrives at the other server, with what the address says.
+/// Negative control: a client that follows redirects reaches the other server.
 #[tokio::test]
 async fn without_the_refusal_a_redirect_is_followed() {
     let elsewhere = Server::start([Reply::with_head("200 OK", "arrived")]).await;

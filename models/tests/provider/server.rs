@@ -1,4 +1,4 @@
-//! A server that says what it was told to, byte by byte, and keeps what it was asked.
+//! Server with scripted replies, which records requests.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,7 +14,6 @@ use tokio::net::{TcpListener, TcpStream};
 
 pub(crate) const KEY: &str = "topsecret-4711";
 
-/// What a server does with one request.
 #[derive(Clone)]
 pub(crate) struct Reply {
     head: String,
@@ -24,21 +23,18 @@ pub(crate) struct Reply {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// The body's last chunk, as it should be.
     Whole,
-    /// The connection is closed within the body.
     Cut,
-    /// Nothing more comes, and nothing is closed.
     Silence,
 }
 
 impl Reply {
-    /// A stream of events, each of which is one text with its line breaks.
+    /// A stream of events, each a text with its line breaks.
     pub(crate) fn stream(body: impl AsRef<str>) -> Self {
         Self::with_head("200 OK\r\ncontent-type: text/event-stream", body)
     }
 
-    /// An answer with `status` and more headers, such as `429 Too Many Requests\r\nretry-after: 2`.
+    /// A response with `status` and more headers, such as `429 Too Many Requests\r\nretry-after: 2`.
     pub(crate) fn with_head(head: &str, body: impl AsRef<str>) -> Self {
         Self { head: head.into(), pieces: vec![body.as_ref().as_bytes().to_vec()], end: End::Whole }
     }
@@ -49,34 +45,30 @@ impl Reply {
         self
     }
 
-    /// Closes the connection within the body.
     pub(crate) fn cut(self) -> Self {
         Self { end: End::Cut, ..self }
     }
 
-    /// Neither ends the body nor closes the connection.
     pub(crate) fn and_silence(self) -> Self {
         Self { end: End::Silence, ..self }
     }
 }
 
-/// A running server.
 pub(crate) struct Server {
     pub(crate) url: String,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<ReceivedRequest>>>,
     gone: Arc<tokio::sync::Notify>,
 }
 
-/// What it was asked.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ReceivedRequest {
     pub(crate) line: String,
     pub(crate) headers: String,
     pub(crate) body: Value,
 }
 
 impl Server {
-    /// Answers the requests with `replies`, in turn; the last one also answers all that follow.
+    /// Answers requests with `replies` in turn, and with the last one from then on.
     pub(crate) async fn start(replies: impl IntoIterator<Item = Reply>) -> Self {
         let replies: Vec<Reply> = replies.into_iter().collect();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -97,16 +89,15 @@ impl Server {
         Self { url, asked, gone }
     }
 
-    /// The one request that it was asked.
-    pub(crate) fn asked(&self) -> Asked {
+    pub(crate) fn asked(&self) -> ReceivedRequest {
         self.all().remove(0)
     }
 
-    pub(crate) fn all(&self) -> Vec<Asked> {
+    pub(crate) fn all(&self) -> Vec<ReceivedRequest> {
         self.asked.lock().unwrap().clone()
     }
 
-    /// Waits until a caller to whom it says nothing more has closed the connection.
+    /// Waits until the caller has closed the connection.
     pub(crate) async fn left(&self) {
         self.gone.notified().await;
     }
@@ -117,7 +108,7 @@ impl Server {
         Provider::new(target).unwrap()
     }
 
-    /// The answer to one call, and the pieces that came before it.
+    /// Returns the answer to one call, and its deltas.
     pub(crate) async fn ask(&self, word: &str, request: Request) -> (Result<Answer, ModelError>, Vec<Delta>) {
         let heard = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&heard);
@@ -131,12 +122,11 @@ impl Server {
     }
 }
 
-/// The answer of a server that says `reply` to the model `word`.
+/// Returns the answer of a server that sends `reply` to the model `word`.
 pub(crate) async fn answer(word: &str, reply: Reply) -> Result<Answer, ModelError> {
     Server::start([reply]).await.ask(word, request()).await.0
 }
 
-/// A request with one message.
 pub(crate) fn request() -> Request {
     Request {
         session: SessionId("0190aaaa-0000-7000-8000-000000000001".parse().unwrap()),
@@ -153,7 +143,7 @@ pub(crate) fn request() -> Request {
     }
 }
 
-async fn read(connection: &mut TcpStream) -> Option<Asked> {
+async fn read(connection: &mut TcpStream) -> Option<ReceivedRequest> {
     let mut bytes = Vec::new();
     loop {
         let text = String::from_utf8_lossy(&bytes).into_owned();
@@ -163,7 +153,7 @@ async fn read(connection: &mut TcpStream) -> Option<Asked> {
             if body.len() >= length.unwrap_or(0) {
                 let (line, headers) = head.split_once("\r\n").unwrap_or((head, ""));
                 let body = serde_json::from_str(body).unwrap_or(Value::Null);
-                return Some(Asked { line: line.into(), headers: headers.to_lowercase(), body });
+                return Some(ReceivedRequest { line: line.into(), headers: headers.to_lowercase(), body });
             }
         }
         let mut more = [0_u8; 4096];
@@ -189,7 +179,7 @@ async fn say(mut connection: TcpStream, reply: Reply, gone: Arc<tokio::sync::Not
     }
     match reply.end {
         End::Whole => {
-            // Whoever has closed the connection already knows how it ends.
+            // The client may have closed the connection.
             let _ = connection.write_all(b"0\r\n\r\n").await;
         }
         End::Cut => {}

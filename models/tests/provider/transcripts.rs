@@ -1,4 +1,4 @@
-//! One conversation, as each provider is sent it: two calls, of which one fails, a notice, and a word of ours.
+//! One conversation in each protocol: two calls, of which one fails, a notice, and a prompt.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ fn conversation() -> Vec<Message> {
         result(1, true, "no JSON"),
         answer(Some("started"), &[]),
         Message::Notice { seq: Seq(6), text: "it has ended".into() },
-        Message::Prompt { text: "go on".into() },
+        Message::Prompt { text: "proceed".into() },
     ]
 }
 
@@ -63,18 +63,18 @@ async fn anthropic() {
         ]},
         {"role": "user", "content": [
             {"type": "tool_result", "tool_use_id": "call_2", "content": "it has ended"},
-            {"type": "text", "text": "go on"},
+            {"type": "text", "text": "proceed"},
         ]},
     ]);
     assert_eq!(sent("anthropic/m", conversation(), true).await["messages"], expected);
 }
 
 #[tokio::test]
-async fn anthropic_without_tools_names_those_that_were_called_and_forbids_them() {
+async fn anthropic_without_tools_names_and_forbids_called_tools() {
     let body = sent("anthropic/m", conversation(), false).await;
     assert_eq!(body["tools"], json!([{"name": "read", "input_schema": {"type": "object"}}]));
     assert_eq!(body["tool_choice"], json!({"type": "none"}));
-    let last = json!({"role": "user", "content": "it has ended\n\ngo on"});
+    let last = json!({"role": "user", "content": "it has ended\n\nproceed"});
     assert_eq!(body["messages"].as_array().and_then(|messages| messages.last()), Some(&last));
 }
 
@@ -92,7 +92,7 @@ async fn openai() {
         {"role": "tool", "tool_call_id": "call_1", "content": "no JSON"},
         {"role": "assistant", "content": "started", "tool_calls": [call("call_2", "background_tasks", "{}")]},
         {"role": "tool", "tool_call_id": "call_2", "content": "it has ended"},
-        {"role": "user", "content": "go on"},
+        {"role": "user", "content": "proceed"},
     ]);
     assert_eq!(sent("openai/m", conversation(), true).await["messages"], expected);
 }
@@ -111,7 +111,7 @@ async fn responses() {
         {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "started"}]},
         call("call_2", "background_tasks", "{}"),
         output("call_2", "it has ended"),
-        {"role": "user", "content": "go on"},
+        {"role": "user", "content": "proceed"},
     ]);
     assert_eq!(
         (&body["input"], &body["instructions"], &body["store"]),
@@ -129,7 +129,7 @@ async fn gemini() {
         {"role": "user", "parts": [response("call_0", "read", "(empty)"), response("call_1", "read", "no JSON")]},
         {"role": "model", "parts": [{"text": "started"}, call("call_2", "background_tasks", json!({}))]},
         {"role": "user", "parts": [response("call_2", "background_tasks", "it has ended")]},
-        {"role": "user", "parts": [{"text": "go on"}]},
+        {"role": "user", "parts": [{"text": "proceed"}]},
     ]);
     assert_eq!(sent("gemini/m", conversation(), true).await["contents"], expected);
 }
@@ -145,13 +145,13 @@ async fn ollama() {
         {"role": "tool", "content": "no JSON"},
         {"role": "assistant", "content": "started", "tool_calls": [call("background_tasks", json!({}))]},
         {"role": "tool", "content": "it has ended"},
-        {"role": "user", "content": "go on"},
+        {"role": "user", "content": "proceed"},
     ]);
     assert_eq!(sent("ollama/m", conversation(), true).await["messages"], expected);
 }
 
 #[tokio::test]
-async fn anthropic_is_not_asked_to_think_on_from_calls_that_it_did_not_think_of() {
+async fn anthropic_does_not_think_after_foreign_calls() {
     let thinking = async |messages: Vec<Message>| {
         let server = Server::start([Reply::with_head("500 Oops", "")]).await;
         let settings = Settings { effort: Some(Effort::Low), ..Settings::default() };

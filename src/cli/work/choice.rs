@@ -375,7 +375,7 @@ mod tests {
         assert_eq!(said("offline", &["opnai=http://127.0.0.1:1"], 16), no_provider);
         assert_eq!(
             said("offline", &["anthropic=nowhere"], 16),
-            "`nowhere` cannot be used as a base URL: it is no address: write http://HOST:PORT or https://HOST \
+            "`nowhere` cannot be used as a base URL: it is not an address: write http://HOST:PORT or https://HOST \
              (--base-url or SUBTEND_BASE_URL)"
         );
         assert_eq!(said("offline", &["anthropic=http://127.0.0.1:1"], 16), "");

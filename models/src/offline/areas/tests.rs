@@ -102,7 +102,6 @@ fn hits(question: &str, whole: bool, files: &[(&str, u64)]) -> Hits {
 
 const ACTORS: &str = "Which of these crates implement an actor supervisor?";
 
-/// Areas with the reasons why they were chosen.
 fn chosen(listing: &Listing, hits: &Hits) -> Vec<(String, String)> {
     let briefs = plan(listing, ACTORS, Some(Ok(hits.clone()))).briefs;
     briefs.into_iter().map(|(brief, why)| (brief.area.path, why)).collect()

@@ -1,7 +1,7 @@
 use super::*;
 
-fn place(path: &str, line: u64, text: &str) -> Place {
-    Place { path: path.into(), line, text: text.into() }
+fn place(path: &str, line: u64, text: &str) -> Location {
+    Location { path: path.into(), line, text: text.into() }
 }
 
 fn page(lines: &[&str]) -> Vec<(u64, String)> {

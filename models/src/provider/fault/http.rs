@@ -12,7 +12,7 @@ use super::{Fault, of_words};
 use crate::provider::client::Client;
 use crate::provider::retry_after;
 
-/// A connection that did not come about or broke, or a request that could not be made.
+/// A failed connection, or a request that could not be made.
 pub(in crate::provider) fn of_transport(error: &reqwest::Error, client: &Client) -> Fault {
     let origin = client.origin();
     if error.is_builder() || error.is_request() && !error.is_connect() && !error.is_timeout() && io(error).is_none() {
@@ -40,7 +40,7 @@ pub(in crate::provider) fn of_transport(error: &reqwest::Error, client: &Client)
     Fault::new(ModelFail::Unavailable, text)
 }
 
-/// An answer that is an error.
+/// An error response.
 pub(in crate::provider) fn of_status(status: StatusCode, headers: &HeaderMap, body: &str, client: &Client) -> Fault {
     let who = client.who();
     let code = status.as_u16();
@@ -81,24 +81,24 @@ pub(in crate::provider) fn of_status(status: StatusCode, headers: &HeaderMap, bo
     fault
 }
 
-/// Whether a connection failed since what came is no TLS.
+/// Whether a connection failed because the server does not speak TLS.
 fn is_no_tls(error: &(dyn Error + 'static)) -> bool {
     if let Some(error) = error.downcast_ref::<rustls::Error>() {
         return matches!(error, rustls::Error::InvalidMessage(_));
     }
-    // What an error of input or output holds is not its source, and may be another one.
+    // The content of an I/O error is not its source, and may be another error.
     let held = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
     held.is_some_and(|held| is_no_tls(held)) || error.source().is_some_and(is_no_tls)
 }
 
-/// Scheme and host of an address, for people.
+/// Scheme and host of an address, for display.
 fn public(location: &str) -> Option<String> {
     let url = reqwest::Url::parse(location).ok()?;
     let host = url.host_str()?;
     Some(format!(" to {}://{host}", url.scheme()))
 }
 
-/// The kind of the input or output error below, where there is one.
+/// Returns the kind of the underlying I/O error.
 fn io(error: &(dyn Error + 'static)) -> Option<ErrorKind> {
     let mut below = Some(error);
     while let Some(error) = below {
@@ -110,7 +110,7 @@ fn io(error: &(dyn Error + 'static)) -> Option<ErrorKind> {
     None
 }
 
-/// The words of what is below all others: those above repeat the address.
+/// Returns the message of the innermost error: outer ones repeat the address.
 fn root(error: &(dyn Error + 'static)) -> String {
     let mut root = error;
     while let Some(below) = root.source() {

@@ -44,7 +44,7 @@ fn a_conversation_that_is_too_long_is_told_by_its_words() {
     assert_eq!(of_frame(&busy).map(|fault| fault.kind), Some(ModelFail::Unavailable));
 }
 
-/// What a refused key is told as, by the model `word` with `variables`.
+/// The message for a refused key of model `word` with `variables`.
 fn refused(word: &str, base_url: Option<&str>, variables: &[(&str, &str)], key: Option<&str>) -> String {
     let target = Target::parse(word).unwrap();
     let target = key.map_or(target.clone(), |key| target.with_key(Key::new(key)));

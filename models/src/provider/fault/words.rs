@@ -1,38 +1,38 @@
-//! The words of providers.
+//! Error messages of providers.
 
 use serde_json::Value;
 use subtend_session::outcome::ModelFail;
 
-/// Characters of a message at most.
+/// Most characters of a message.
 const MAX_CHARS: usize = 500;
 
-/// The message in an error, wherever the provider puts it.
+/// Returns the message in an error, wherever the provider puts it.
 pub(super) fn message(body: &Value) -> Option<String> {
     let places = ["/error/message", "/error", "/message", "/detail", "/0/error/message", "/response/error/message"];
     let found = places.iter().find_map(|place| body.pointer(place).and_then(Value::as_str));
     found.map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
-/// The error's own kind, such as `overloaded_error`.
+/// Returns the error's own kind, such as `overloaded_error`.
 pub(super) fn kind(body: &Value) -> Option<&str> {
     let places = ["/error/type", "/error/code", "/error/status", "/code", "/0/error/status"];
     places.iter().find_map(|place| body.pointer(place).and_then(Value::as_str)).filter(|kind| !kind.is_empty())
 }
 
-/// All kinds and codes that the error has.
+/// Returns all kinds and codes of the error.
 pub(super) fn kinds(body: &Value) -> String {
     let places = ["/error/type", "/error/code", "/error/status", "/type", "/code", "/0/error/status"];
     let found = places.iter().filter_map(|place| body.pointer(place).and_then(Value::as_str));
     found.collect::<Vec<_>>().join(" ")
 }
 
-/// A body that is no JSON: its text where it is one for people, nothing of a page.
+/// Returns the text of a body that is not JSON, and nothing of an HTML page.
 pub(super) fn plain(body: &str) -> Option<String> {
     let body = body.trim();
     (!body.is_empty() && !body.starts_with('<')).then(|| body.to_owned())
 }
 
-/// By the provider's words alone.
+/// Classifies by the message alone.
 pub(super) fn fail(told: &str) -> ModelFail {
     let says = |words: &[&str]| words.iter().any(|word| told.contains(word));
     if says(&["overloaded", "unavailable", "server_error", "api_error", "timeout", "timed out", "internal_error"]) {
@@ -71,8 +71,8 @@ pub(super) fn tells_of_context(told: &str) -> bool {
     WORDS.iter().any(|word| told.contains(word))
 }
 
-/// Whether the account has no credit left: no wait helps. Gemini's words for a rate limit speak of a quota and a plan, and are none
-/// of these.
+/// Whether the account has no credit, so that waiting does not help. Gemini's message for a rate limit mentions a quota and a plan, and
+/// does not count.
 pub(super) fn tells_of_credit(told: &str) -> bool {
     const WORDS: [&str; 18] = [
         "insufficient_quota",
@@ -119,7 +119,6 @@ pub(super) fn tells_of_region(told: &str) -> bool {
         .any(|word| told.contains(word))
 }
 
-/// Whether the model is not known there.
 pub(super) fn tells_of_unknown_model(told: &str) -> bool {
     told.contains("model")
         && ["not found", "not_found", "does not exist", "not a valid model", "unknown model", "invalid model"]
@@ -127,7 +126,6 @@ pub(super) fn tells_of_unknown_model(told: &str) -> bool {
             .any(|word| told.contains(word))
 }
 
-/// One line, bounded.
 pub(super) fn line(text: &str) -> String {
     let words: Vec<&str> =
         text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|w| !w.is_empty()).collect();

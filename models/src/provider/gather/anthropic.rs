@@ -1,4 +1,4 @@
-//! Anthropic's messages: blocks by their index, which may be open at the same time.
+//! Anthropic messages: blocks by index, which may be open at the same time.
 
 use serde_json::{Value, json};
 use subtend_session::record::Stop;
@@ -7,7 +7,7 @@ use super::Draft;
 use super::frame::{arguments, text};
 
 pub(super) fn frame(draft: &mut Draft, frame: &Value) {
-    // The kind stands in the data itself: the event's name beside it can be lost where a chunk ends within a line break.
+    // The data has the kind too: the event's name can be lost where a chunk ends within a line break.
     match text(frame, "/type").unwrap_or_default() {
         "message_start" => {
             draft.model(text(frame, "/message/model"));

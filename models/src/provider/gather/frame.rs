@@ -1,4 +1,4 @@
-//! Reading frames.
+//! Access to frames.
 
 use serde_json::Value;
 
@@ -7,12 +7,12 @@ pub(super) fn text<'a>(frame: &'a Value, pointer: &str) -> Option<&'a str> {
     frame.pointer(pointer).and_then(Value::as_str)
 }
 
-/// The list at `pointer`; an empty one where there is none.
+/// The list at `pointer`, or an empty one.
 pub(super) fn list<'a>(frame: &'a Value, pointer: &str) -> &'a [Value] {
     frame.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Arguments that came as JSON rather than as text: text all the same, as some servers write it.
+/// Arguments that came as JSON rather than as text, as some servers send them.
 pub(super) fn arguments(value: Option<&Value>) -> String {
     match value {
         None | Some(Value::Null) => String::new(),

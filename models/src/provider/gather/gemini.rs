@@ -1,4 +1,4 @@
-//! Gemini's content generation: parts, each whole.
+//! Gemini content generation: complete parts.
 
 use serde_json::Value;
 use subtend_session::record::Stop;

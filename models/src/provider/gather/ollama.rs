@@ -1,4 +1,4 @@
-//! Ollama's chat: a line each, calls whole and mostly without ids.
+//! Ollama chat: one line each, with complete calls, mostly without ids.
 
 use serde_json::Value;
 use subtend_session::record::Stop;

@@ -1,4 +1,4 @@
-//! OpenAI's chat completions, and what servers make of them.
+//! OpenAI chat completions and their variants.
 
 use serde_json::Value;
 use subtend_session::record::Stop;
@@ -10,7 +10,7 @@ pub(super) fn frame(draft: &mut Draft, frame: &Value) {
     draft.model(text(frame, "/model"));
     draft.tally.openai(frame.get("usage"));
     let Some(choice) = frame.pointer("/choices/0") else {
-        // The usage comes last, after the reason to stop; not every server says `[DONE]` after it.
+        // The usage comes last, after the stop reason; not every server sends `[DONE]` after it.
         draft.ended |= draft.stop.is_some() && draft.tally.is_told();
         return;
     };
@@ -46,7 +46,7 @@ fn part(draft: &mut Draft, piece: &Value) {
     }
 }
 
-/// A piece of a call. Some servers give no index, or give all calls the same: a new id is a new call.
+/// A piece of a call. Some servers send no index, or the same for all calls: a new id is a new call.
 fn call(draft: &mut Draft, piece: &Value) {
     let index = piece.get("index").and_then(Value::as_u64).map(|index| index.to_string());
     let id = text(piece, "/id").unwrap_or_default();

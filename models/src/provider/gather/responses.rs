@@ -1,4 +1,4 @@
-//! OpenAI's responses: items by their id or their index, which may be open at the same time.
+//! OpenAI responses: items by id or index, which may be open at the same time.
 
 use serde_json::Value;
 use subtend_session::outcome::ModelFail;
@@ -36,7 +36,7 @@ pub(super) fn frame(draft: &mut Draft, frame: &Value) {
     }
 }
 
-/// What an event names its item by: servers leave out the one or the other.
+/// The id or the index of an item: servers omit one of them.
 fn place(frame: &Value) -> String {
     let id = text(frame, "/item_id").or_else(|| text(frame, "/item/id")).filter(|id| !id.is_empty());
     match (id, frame.get("output_index")) {
@@ -54,7 +54,7 @@ fn added(draft: &mut Draft, frame: &Value) {
     }
 }
 
-/// Arguments as a whole count for more than their pieces.
+/// Complete arguments replace their pieces.
 fn whole(draft: &mut Draft, frame: &Value, arguments: Option<&str>) {
     let arguments = arguments.filter(|arguments| !arguments.is_empty());
     if let (Some(arguments), Some(call)) = (arguments, draft.call(&place(frame))) {
@@ -71,7 +71,6 @@ fn done(draft: &mut Draft, frame: &Value) {
             let known =
                 draft.calls.iter_mut().rev().find(|call| call.place == place || !id.is_empty() && call.id == id);
             match (known, text(item, "/arguments").unwrap_or_default()) {
-                // Arguments as a whole count for more than their pieces.
                 (Some(call), arguments) if !arguments.is_empty() => call.args = arguments.to_owned(),
                 (Some(_), _) => {}
                 (None, _) => listed(draft, item),
@@ -95,7 +94,7 @@ fn keep(draft: &mut Draft, item: &Value) {
 fn end(draft: &mut Draft, frame: &Value) {
     draft.tally.responses(frame.pointer("/response/usage"));
     let output = list(frame, "/response/output");
-    // The end lists the whole answer: what the stream left out is taken from there.
+    // The end lists the whole answer, which completes the stream.
     let (no_calls, no_text) = (draft.calls.is_empty(), draft.text.is_empty());
     for item in output {
         match text(item, "/type").unwrap_or_default() {
@@ -124,7 +123,7 @@ fn end(draft: &mut Draft, frame: &Value) {
     draft.ended = true;
 }
 
-/// A call that stands in the list of the answer's items.
+/// A call in the list of the answer's items.
 fn listed(draft: &mut Draft, item: &Value) {
     let id = text(item, "/call_id").unwrap_or_default();
     let place = text(item, "/id").unwrap_or(id).to_owned();

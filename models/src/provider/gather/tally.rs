@@ -1,12 +1,12 @@
-//! Tokens, as providers report them.
+//! Tokens as providers report them.
 
 use serde_json::Value;
 use subtend_session::usage::Usage;
 
-/// No call has as many tokens: a number above it is an error of the server.
+/// A larger count is an error of the server.
 const ABSURD: u64 = 1_000_000_000;
 
-/// What was reported so far; a later report replaces an earlier one, number by number.
+/// Reported counts; a later report replaces an earlier one, number by number.
 #[derive(Default)]
 pub(super) struct Tally {
     input: Option<u64>,
@@ -14,18 +14,18 @@ pub(super) struct Tally {
     reasoning: Option<u64>,
     cache_new: Option<u64>,
     cache_read: Option<u64>,
-    /// More input, which is counted apart.
+    /// Input that is counted separately.
     input_beside: Option<u64>,
-    /// Whether the input leaves the cached tokens out.
+    /// Whether the input excludes cached tokens.
     cache_apart: bool,
-    /// Whether the output leaves the reasoning out.
+    /// Whether the output excludes the reasoning.
     reasoning_apart: bool,
-    /// Whether a number made no sense.
+    /// Whether a count was invalid.
     odd: bool,
 }
 
 impl Tally {
-    /// Anthropic: the input leaves out what was written to a cache or read from it.
+    /// Anthropic: the input excludes cache writes and reads.
     pub(super) fn anthropic(&mut self, usage: Option<&Value>) {
         let Some(usage) = usage.filter(|usage| usage.is_object()) else { return };
         self.cache_apart = true;
@@ -36,7 +36,6 @@ impl Tally {
         self.read(usage, "/cache_read_input_tokens", |tally| &mut tally.cache_read);
     }
 
-    /// OpenAI's chat completions.
     pub(super) fn openai(&mut self, usage: Option<&Value>) {
         let Some(usage) = usage.filter(|usage| usage.is_object()) else { return };
         self.read(usage, "/prompt_tokens", |tally| &mut tally.input);
@@ -47,7 +46,6 @@ impl Tally {
         self.read(usage, "/prompt_tokens_details/cache_write_tokens", |tally| &mut tally.cache_new);
     }
 
-    /// OpenAI's responses.
     pub(super) fn responses(&mut self, usage: Option<&Value>) {
         let Some(usage) = usage.filter(|usage| usage.is_object()) else { return };
         self.read(usage, "/input_tokens", |tally| &mut tally.input);
@@ -57,7 +55,7 @@ impl Tally {
         self.read(usage, "/input_tokens_details/cache_write_tokens", |tally| &mut tally.cache_new);
     }
 
-    /// Gemini: the output leaves out the thoughts, and the input what its own tools read.
+    /// Gemini: the output excludes thoughts, and the input what its own tools read.
     pub(super) fn gemini(&mut self, usage: Option<&Value>) {
         let Some(usage) = usage.filter(|usage| usage.is_object()) else { return };
         self.reasoning_apart = true;
@@ -68,7 +66,7 @@ impl Tally {
         self.read(usage, "/cachedContentTokenCount", |tally| &mut tally.cache_read);
     }
 
-    /// Ollama, whose numbers stand in the last line itself.
+    /// Ollama: the counts are in the last line.
     pub(super) fn ollama(&mut self, line: &Value) {
         self.read(line, "/prompt_eval_count", |tally| &mut tally.input);
         self.read(line, "/eval_count", |tally| &mut tally.output);
@@ -83,7 +81,7 @@ impl Tally {
                 self.odd = true;
                 ABSURD
             }
-            // A number below zero, or one with a part behind the point.
+            // A negative number or a fraction.
             None => {
                 self.odd = true;
                 0
@@ -92,7 +90,6 @@ impl Tally {
         *field(self) = Some(number);
     }
 
-    /// Whether anything was reported.
     pub(super) fn is_told(&self) -> bool {
         self.input.is_some() || self.output.is_some()
     }
@@ -100,11 +97,11 @@ impl Tally {
     /// Output tokens, reasoning included.
     pub(super) fn output(&self) -> Option<u64> {
         let apart = if self.reasoning_apart { self.reasoning.unwrap_or(0) } else { 0 };
-        // Some servers leave the reasoning out although their protocol puts it in.
+        // Some servers exclude the reasoning although their protocol includes it.
         self.output.map(|output| output.saturating_add(apart).max(self.reasoning.unwrap_or(0)))
     }
 
-    /// The sum, by our own rules: input with the cached tokens, output with the reasoning.
+    /// The sum: input with cached tokens, output with reasoning.
     pub(super) fn usage(&self) -> Usage {
         let (cache_new, cache_read) = (self.cache_new.unwrap_or(0), self.cache_read.unwrap_or(0));
         let beside = self.input_beside.unwrap_or(0);

@@ -26,7 +26,7 @@ fn calls(answer: &Answer) -> Vec<(&str, &str, &str)> {
 }
 
 #[test]
-fn calls_that_share_an_index_or_have_none_are_told_apart_by_their_ids() {
+fn calls_without_distinct_indices_are_split_by_id() {
     let piece = |index: Value, id: &str, args: &str| {
         let mut call = json!({"id": id, "function": {"name": "read", "arguments": args}});
         if !index.is_null() {
@@ -100,8 +100,8 @@ fn thinking_without_a_signature_is_not_kept() {
         start(1, redacted.clone()),
         json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}}),
     ];
-    let kept = answer(Protocol::Anthropic, &frames).reasoning.and_then(|text| Kept::of_text(&text));
-    assert_eq!(kept, Some(Kept::Anthropic { blocks: vec![redacted] }));
+    let kept = answer(Protocol::Anthropic, &frames).reasoning.and_then(|text| StoredReasoning::of_text(&text));
+    assert_eq!(kept, Some(StoredReasoning::Anthropic { blocks: vec![redacted] }));
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn usage_that_was_not_told_or_makes_no_sense_is_not_relied_on() {
     assert_eq!(usage(Value::Null), Usage { unreliable: true, ..Usage::default() });
     let odd = Usage { input: 0, output: 1_000_000_000, unreliable: true, ..Usage::default() };
     assert_eq!(usage(json!({"prompt_tokens": -5, "completion_tokens": 1e18 as u64})), odd);
-    // Reasoning that a server left out of the output, and more cached tokens than there were.
+    // Reasoning missing from the output, and more cached tokens than input.
     let told = json!({"prompt_tokens": 5, "completion_tokens": 2, "completion_tokens_details": {"reasoning_tokens": 9},
         "prompt_tokens_details": {"cached_tokens": 50}});
     assert_eq!(usage(told), Usage { input: 5, output: 9, reasoning: 9, cache_read: 5, ..Usage::default() });
@@ -126,7 +126,7 @@ fn an_answer_without_bounds_is_ended() {
     assert_eq!(draft.finish(None).map_err(|fault| fault.kind), Err(ModelFail::BadAnswer));
 }
 
-/// JSON that is nearly a frame: right keys, any values.
+/// JSON that resembles a frame: right keys, any values.
 fn near_frame() -> impl Strategy<Value = Value> {
     let keys = [
         "type",
@@ -215,9 +215,9 @@ async fn keep_alives_count_for_a_bounded_time() {
         }
         beats.swap(0, Ordering::Relaxed)
     };
-    // Five minutes of frames without content are borne, and no more.
+    // Frames without content count for five minutes.
     assert_eq!(minutes(&mut draft, 30, r#"{"choices":[{"delta":{"content":""}}]}"#).await, 4);
-    // An answer that grows is alive for as long as it does.
+    // A growing answer stays alive.
     assert_eq!(minutes(&mut draft, 1, r#"{"choices":[{"delta":{"content":"a"}}]}"#).await, 0);
     assert_eq!(minutes(&mut draft, 30, r#"{"choices":[{"delta":{"content":"a"}}]}"#).await, 30);
     assert_eq!(minutes(&mut draft, 30, "").await, 4);

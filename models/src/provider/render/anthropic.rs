@@ -1,4 +1,4 @@
-//! Anthropic's messages.
+//! Anthropic messages.
 
 use serde_json::{Map, Value, json};
 use subtend_session::settings::Effort;
@@ -6,9 +6,9 @@ use subtend_session::settings::Effort;
 use super::turns::{Call, Outcome, Turn};
 use super::{Outgoing, object, put, schema, word};
 use crate::provider::claude::{Claude, Thinking};
-use crate::provider::reasoning::Kept;
+use crate::provider::reasoning::StoredReasoning;
 
-/// Tokens that thinking may take on models that have a budget for it, by effort. An answer has to fit beside it.
+/// Thinking budgets by effort, for models that have a budget. The answer must fit next to it.
 const BUDGETS: [(Effort, u64); 3] = [(Effort::High, 24_000), (Effort::Medium, 8_000), (Effort::Low, 1_024)];
 
 pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
@@ -21,7 +21,7 @@ pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
     let mut body = object(json!({ "model": outgoing.model, "stream": true, "max_tokens": cap, "messages": messages }));
     put(&mut body, "system", outgoing.system);
     tools(outgoing, &mut body);
-    // It refuses both while it thinks.
+    // Both are refused with thinking.
     if !outgoing.thinks {
         outgoing.sample(&mut body, "temperature", "top_p");
     }
@@ -33,7 +33,7 @@ pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
     body
 }
 
-/// Calls in a transcript are refused where no tools are given at all: those that were called are named then, and forbidden.
+/// A transcript with calls is refused without tools: then the called tools are named and forbidden.
 fn tools(outgoing: &Outgoing<'_>, body: &mut Map<String, Value>) {
     let offered = outgoing
         .tools
@@ -46,10 +46,9 @@ fn tools(outgoing: &Outgoing<'_>, body: &mut Map<String, Value>) {
     put(body, "tools", Some(tools).filter(|tools| !tools.is_empty()));
 }
 
-/// Asks the model to think, or not to.
 fn think(outgoing: &Outgoing<'_>, claude: Claude, body: &mut Map<String, Value>, output: &mut Map<String, Value>) {
     let Some(asked) = outgoing.settings.effort else { return };
-    // It must not think on from calls that it did not think of.
+    // The model must not continue thinking from calls that it did not think of.
     let asked = if outgoing.is_unsigned { Effort::None } else { asked };
     let effort = fitting(asked, outgoing.settings.output_tokens);
     let thinking = match (claude.thinking(), effort) {
@@ -65,7 +64,7 @@ fn think(outgoing: &Outgoing<'_>, claude: Claude, body: &mut Map<String, Value>,
     put(body, "thinking", Some(thinking));
 }
 
-/// The most effort, up to the asked one, whose thinking leaves room for an answer under the cap.
+/// Returns the highest effort, up to the requested one, that leaves room for an answer under the cap.
 fn fitting(asked: Effort, cap: Option<u64>) -> Option<(Effort, u64)> {
     BUDGETS.into_iter().find(|(effort, budget)| *effort <= asked && cap.is_none_or(|cap| cap > *budget))
 }
@@ -85,7 +84,7 @@ fn messages(turns: &[Turn]) -> Vec<Value> {
     messages
 }
 
-/// Roles have to alternate: texts after results stand in one message with them.
+/// Roles must alternate: texts after results join their message.
 fn user(messages: &mut Vec<Value>, texts: &[String]) {
     let last = messages.last_mut().filter(|message| message.get("role") == Some(&json!("user")));
     match last.and_then(|message| message.get_mut("content")) {
@@ -106,10 +105,13 @@ fn result(outcome: &Outcome) -> Value {
     Value::Object(block)
 }
 
-fn assistant(text: Option<&str>, kept: Option<&Kept>, calls: &[Call]) -> Value {
+fn assistant(text: Option<&str>, kept: Option<&StoredReasoning>, calls: &[Call]) -> Value {
     let mut blocks: Vec<Value> = match kept {
-        Some(Kept::Anthropic { blocks }) => blocks.clone(),
-        Some(Kept::OpenAi { .. } | Kept::OpenAiResponses { .. } | Kept::Gemini { .. }) | None => Vec::new(),
+        Some(StoredReasoning::Anthropic { blocks }) => blocks.clone(),
+        Some(
+            StoredReasoning::OpenAi { .. } | StoredReasoning::OpenAiResponses { .. } | StoredReasoning::Gemini { .. },
+        )
+        | None => Vec::new(),
     };
     if let (Some(text), true, []) = (text, blocks.is_empty(), calls) {
         return json!({ "role": "assistant", "content": text });
@@ -121,8 +123,8 @@ fn assistant(text: Option<&str>, kept: Option<&Kept>, calls: &[Call]) -> Value {
     json!({ "role": "assistant", "content": blocks })
 }
 
-/// Marks the end of the conversation: the provider keeps tools, system and all messages before it for some minutes, and the
-/// next turn, which begins with them, does not pay for them again. A server in the provider's place need not know the mark.
+/// Marks the end of the conversation for the provider's cache: the next turn, which begins with it, costs less. A compatible server may
+/// not know the mark.
 fn mark(messages: &mut [Value]) {
     let Some(content) = messages.last_mut().and_then(|message| message.get_mut("content")) else { return };
     if let Value::String(said) = content {

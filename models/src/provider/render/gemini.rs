@@ -1,15 +1,15 @@
-//! Gemini's content generation.
+//! Gemini content generation.
 
 use serde_json::{Map, Value, json};
 use subtend_session::settings::Effort;
 
 use super::turns::{Call, Turn};
 use super::{Outgoing, object, put};
-use crate::provider::reasoning::Kept;
+use crate::provider::reasoning::StoredReasoning;
 
-/// Models of this line have levels of thinking in place of budgets.
+/// Models with levels of thinking instead of budgets.
 const LEVELS: [&str; 2] = ["gemini-3", "gemma-4"];
-/// Stands for the signature of a call that came from elsewhere: the protocol documents it for that.
+/// The documented placeholder for the signature of a foreign call.
 const UNSIGNED: &str = "skip_thought_signature_validator";
 
 pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
@@ -37,7 +37,7 @@ fn thinking(outgoing: &Outgoing<'_>) -> Map<String, Value> {
     let mut thinking = Map::new();
     let Some(effort) = outgoing.settings.effort else { return thinking };
     let (level, budget) = match effort {
-        // The models of this line can be asked not to think at all, by a budget of nothing.
+        // These models accept a budget of zero.
         Effort::None => (None, outgoing.model.contains("2.5-flash").then_some(0)),
         Effort::Low => (Some("LOW"), Some(1_000)),
         Effort::Medium => (Some("MEDIUM"), Some(8_000)),
@@ -74,15 +74,20 @@ fn contents(outgoing: &Outgoing<'_>) -> Vec<Value> {
     written.collect()
 }
 
-fn assistant(text: Option<&str>, kept: Option<&Kept>, calls: &[Call], wants_signature: bool) -> Vec<Value> {
+fn assistant(text: Option<&str>, kept: Option<&StoredReasoning>, calls: &[Call], wants_signature: bool) -> Vec<Value> {
     let (of_text, of_calls): (Option<&String>, &[Option<String>]) = match kept {
-        Some(Kept::Gemini { text, calls }) => (text.as_ref(), calls),
-        Some(Kept::Anthropic { .. } | Kept::OpenAi { .. } | Kept::OpenAiResponses { .. }) | None => (None, &[]),
+        Some(StoredReasoning::Gemini { text, calls }) => (text.as_ref(), calls),
+        Some(
+            StoredReasoning::Anthropic { .. }
+            | StoredReasoning::OpenAi { .. }
+            | StoredReasoning::OpenAiResponses { .. },
+        )
+        | None => (None, &[]),
     };
     let mut parts = Vec::new();
     if let Some(text) = text {
         let mut part = object(json!({ "text": text }));
-        // A signature goes back once.
+        // A signature is sent back once.
         let own = of_text.filter(|own| !of_calls.iter().take(calls.len()).flatten().any(|other| other == *own));
         put(&mut part, "thoughtSignature", own.map(String::as_str));
         parts.push(Value::Object(part));

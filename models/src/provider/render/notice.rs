@@ -1,25 +1,23 @@
-//! The form of a synthetic completion.
+//! Form of a synthetic completion.
 
 use super::super::protocol::Protocol;
 use super::thinks;
 use crate::model::Request;
 
-/// The tool that a synthetic call names. It is not offered: nothing can be asked of it.
+/// Tool of a synthetic call. It is not offered.
 pub(super) const TOOL: &str = "background_tasks";
 
-/// How ends of background runs are told to the model.
+/// How the model receives ends of background runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// As a call that the model might have made, and its result.
+    /// As a call with its result.
     Call,
-    /// As words of the user, where a call would be refused.
+    /// As user text, where a call would be refused.
     Text,
 }
 
-/// The form that `protocol` accepts in this conversation.
-///
-/// Without tools no call is accepted. While a model of Anthropic thinks each call has to follow the signed thinking that led to
-/// it, and servers that give their reasoning beside OpenAI's protocol ask for it back with each call: there is none to this one.
+/// Returns the form that `protocol` accepts in this conversation. Without tools, calls are refused. With thinking, Anthropic requires
+/// signed thinking before each call; compatible servers require the reasoning of each call. A synthetic call has neither.
 pub(super) fn form(protocol: Protocol, request: &Request) -> Form {
     if request.tools.is_empty() || thinks(protocol, request) { Form::Text } else { Form::Call }
 }

@@ -1,4 +1,4 @@
-//! Ollama's chat.
+//! Ollama chat.
 
 use serde_json::{Map, Value, json};
 use subtend_session::settings::Effort;
@@ -25,7 +25,7 @@ pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
 }
 
 fn messages(outgoing: &Outgoing<'_>) -> Vec<Value> {
-    // The schema of the answer is asked for in words: not every server of this protocol takes one.
+    // The prompt asks for the schema: not every server of this protocol accepts one.
     let format =
         outgoing.format.as_ref().map(|schema| format!("Answer with JSON alone, which keeps this schema:\n{schema}"));
     let system: Vec<&str> = outgoing.system.into_iter().chain(format.as_deref()).collect();

@@ -1,12 +1,12 @@
-//! OpenAI's chat completions.
+//! OpenAI chat completions.
 
 use serde_json::{Map, Value, json};
 
 use super::turns::{Call, Turn};
 use super::{Outgoing, function, object, put, reasons, schema, word};
-use crate::provider::reasoning::Kept;
+use crate::provider::reasoning::StoredReasoning;
 
-/// Lines of models that take their cap under its newer name.
+/// Models that take their cap under its newer name.
 const NEWER_CAP: [&str; 5] = ["gpt-5", "gpt-6", "o1", "o3", "o4"];
 
 pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
@@ -28,7 +28,6 @@ pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
         .iter()
         .map(|tool| {
             let mut function = function(tool);
-            // The schema is taken as it is.
             put(&mut function, "strict", Some(false));
             json!({ "type": "function", "function": function })
         })
@@ -59,7 +58,7 @@ fn messages(outgoing: &Outgoing<'_>) -> Vec<Value> {
     messages
 }
 
-fn assistant(text: Option<&str>, kept: Option<&Kept>, calls: &[Call]) -> Value {
+fn assistant(text: Option<&str>, kept: Option<&StoredReasoning>, calls: &[Call]) -> Value {
     let mut message = object(json!({ "role": "assistant", "content": text.unwrap_or_default() }));
     let made: Vec<Value> = calls
         .iter()
@@ -68,8 +67,8 @@ fn assistant(text: Option<&str>, kept: Option<&Kept>, calls: &[Call]) -> Value {
             json!({ "type": "function", "id": call.id, "function": function })
         })
         .collect();
-    // Beside an answer alone reasoning is not wanted.
-    if let Some(Kept::OpenAi { text }) = kept.filter(|_| !made.is_empty()) {
+    // Reasoning is wanted with calls only.
+    if let Some(StoredReasoning::OpenAi { text }) = kept.filter(|_| !made.is_empty()) {
         put(&mut message, "reasoning_content", Some(text.as_str()));
     }
     put(&mut message, "tool_calls", Some(made).filter(|made| !made.is_empty()));

@@ -1,13 +1,13 @@
-//! OpenAI's responses.
+//! OpenAI responses.
 
 use serde_json::{Map, Value, json};
 
 use super::turns::{Call, Turn};
 use super::{Outgoing, function, object, put, reasons, schema, word};
-use crate::provider::reasoning::Kept;
+use crate::provider::reasoning::StoredReasoning;
 
 pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
-    // Nothing stays with the provider.
+    // The provider stores nothing.
     let mut body =
         object(json!({ "model": outgoing.model, "stream": true, "store": false, "input": input(&outgoing.turns) }));
     put(&mut body, "instructions", outgoing.system);
@@ -27,7 +27,7 @@ pub(super) fn body(outgoing: &Outgoing<'_>) -> Map<String, Value> {
         .map(|tool| {
             let mut tool = function(tool);
             put(&mut tool, "type", Some("function"));
-            // The schema is taken as it is: unsaid, this protocol makes all that is optional required.
+            // By default this protocol makes optional properties required.
             put(&mut tool, "strict", Some(false));
             Value::Object(tool)
         })
@@ -55,8 +55,8 @@ fn input(turns: &[Turn]) -> Vec<Value> {
     items
 }
 
-fn assistant(items: &mut Vec<Value>, text: Option<&str>, kept: Option<&Kept>, calls: &[Call]) {
-    if let Some(Kept::OpenAiResponses { encrypted }) = kept {
+fn assistant(items: &mut Vec<Value>, text: Option<&str>, kept: Option<&StoredReasoning>, calls: &[Call]) {
+    if let Some(StoredReasoning::OpenAiResponses { encrypted }) = kept {
         items.extend(
             encrypted.iter().map(|text| json!({ "type": "reasoning", "encrypted_content": text, "summary": [] })),
         );

@@ -1,10 +1,9 @@
-//! Schemas of answers, as providers that generate by them take them.
+//! Schemas of answers for strict generation.
 
 use serde_json::{Map, Value, json};
 
-/// Returns `schema` with each object closed: properties that it does not name are forbidden, as strict generation wants it.
-///
-/// With `all_required` each object also requires all that it names: OpenAI refuses optional properties.
+/// Forbids unnamed properties in each object, as strict generation requires. With `all_required` each object also requires all its
+/// properties: OpenAI refuses optional ones.
 pub(super) fn closed(schema: &Value, all_required: bool) -> Value {
     match schema {
         Value::Array(items) => items.iter().map(|item| closed(item, all_required)).collect(),

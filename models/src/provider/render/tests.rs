@@ -49,7 +49,7 @@ fn outcome(id: &str, content: &str) -> Outcome {
     Outcome { id: id.into(), name: "read".into(), content: content.into(), error: false }
 }
 
-/// The call and the result that a notice is told by.
+/// The call and the result of a notice.
 fn told(id: &str, text: &str) -> (Call, Turn) {
     let call = Call { id: id.into(), name: TOOL.into(), args: json!({}) };
     let told = Outcome { id: id.into(), name: TOOL.into(), content: text.into(), error: false };
@@ -128,7 +128,7 @@ fn arguments_that_are_no_object_are_put_into_one() {
 }
 
 #[test]
-fn a_call_without_a_result_gets_one_and_a_result_without_a_call_is_read_all_the_same() {
+fn unmatched_calls_get_a_result_and_unmatched_results_remain() {
     let lost = Outcome { error: true, ..outcome("b", "(there is no result)") };
     let messages = [
         user("go"),
@@ -159,7 +159,7 @@ fn a_name_that_cannot_be_sent_is_bent() {
 fn the_user_begins_and_the_model_never_has_the_last_word() {
     assert_eq!(
         turns(&[answer(Some("hi"), &[])]),
-        [said("(The conversation goes on.)"), made(Some("hi"), &[]), said("Go on.")]
+        [said("(The conversation continues.)"), made(Some("hi"), &[]), said("Continue.")]
     );
     let prompt = Message::Prompt { text: "Continue.".into() };
     assert_eq!(
@@ -226,10 +226,11 @@ fn request(messages: Vec<Message>, tools: &[&str]) -> Request {
 
 #[test]
 fn a_notice_is_text_where_a_call_would_be_refused() {
-    let kept = |kept: Kept| vec![user("go"), reasoned(Some("x"), kept.to_text(), &[])];
-    let anthropic =
-        kept(Kept::Anthropic { blocks: vec![json!({"type": "thinking", "thinking": "hm", "signature": "s"})] });
-    let openai = kept(Kept::OpenAi { text: "hm".into() });
+    let kept = |kept: StoredReasoning| vec![user("go"), reasoned(Some("x"), kept.to_text(), &[])];
+    let anthropic = kept(StoredReasoning::Anthropic {
+        blocks: vec![json!({"type": "thinking", "thinking": "hm", "signature": "s"})],
+    });
+    let openai = kept(StoredReasoning::OpenAi { text: "hm".into() });
     let form =
         |protocol, messages: &[Message], tools: &[&str]| notice::form(protocol, &request(messages.to_vec(), tools));
     for protocol in Protocol::ALL {
@@ -254,17 +255,17 @@ fn client(protocol: Protocol, base_url: Option<&str>) -> Client {
 #[test]
 fn reasoning_goes_back_to_its_own_protocol_alone() {
     let block = json!({"type": "thinking", "thinking": "hmhm", "signature": "sign"});
-    let of_each: [(Protocol, Kept, &[&str]); 4] = [
-        (Protocol::Anthropic, Kept::Anthropic { blocks: vec![block] }, &["hmhm", "sign"]),
-        (Protocol::OpenAi, Kept::OpenAi { text: "hmhm".into() }, &["\"reasoning_content\":\"hmhm\""]),
+    let of_each: [(Protocol, StoredReasoning, &[&str]); 4] = [
+        (Protocol::Anthropic, StoredReasoning::Anthropic { blocks: vec![block] }, &["hmhm", "sign"]),
+        (Protocol::OpenAi, StoredReasoning::OpenAi { text: "hmhm".into() }, &["\"reasoning_content\":\"hmhm\""]),
         (
             Protocol::OpenAiResponses,
-            Kept::OpenAiResponses { encrypted: vec!["sealed".into()] },
+            StoredReasoning::OpenAiResponses { encrypted: vec!["sealed".into()] },
             &["\"encrypted_content\":\"sealed\""],
         ),
         (
             Protocol::Gemini,
-            Kept::Gemini { text: Some("of text".into()), calls: vec![None, Some("of call".into())] },
+            StoredReasoning::Gemini { text: Some("of text".into()), calls: vec![None, Some("of call".into())] },
             &["of text", "of call"],
         ),
     ];
@@ -296,7 +297,7 @@ fn caches_are_asked_for_at_home_alone() {
 }
 
 #[test]
-fn tools_that_are_offered_no_longer_are_named_where_calls_need_them() {
+fn withdrawn_tools_are_named_when_calls_need_them() {
     let messages = vec![user("go"), answer(None, &[asked("a", "{}")]), result(0, "r")];
     let tools = |protocol, tools: &[&str]| {
         let body = body(&client(protocol, None), &request(messages.clone(), tools)).unwrap();

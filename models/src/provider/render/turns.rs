@@ -1,8 +1,6 @@
-//! Messages, brought into an order that every provider accepts.
-//!
-//! The user begins, and no two turns of one side follow one another except results and what the user says after them; each call
-//! has exactly one result, right after its answer; ids of calls are unique; nothing is empty; and the last word is never the
-//! model's, which would be taken for the beginning of its answer.
+//! Brings messages into an order that every provider accepts: the user begins; turns alternate, except for results and the user text
+//! after them; each call has one result, right after its answer; call ids are unique; nothing is empty; and the model's turn is never
+//! last, which would make it continue that answer.
 
 use std::collections::BTreeSet;
 
@@ -11,33 +9,27 @@ use subtend_session::message::Message;
 use subtend_session::record::ToolCall;
 
 use super::notice::{Form, TOOL};
-use crate::provider::reasoning::Kept;
+use crate::provider::reasoning::StoredReasoning;
 
-/// Stands where nothing would.
+/// Placeholder for an empty text.
 const EMPTY: &str = "(empty)";
 const NO_RESULT: &str = "(there is no result)";
-const OPENING: &str = "(The conversation goes on.)";
-const GO_ON: &str = "Go on.";
+const OPENING: &str = "(The conversation continues.)";
+const GO_ON: &str = "Continue.";
 
-/// One turn.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Turn {
-    /// What the user says, in pieces.
     User(Vec<String>),
-    /// What the model answered: a text, or calls, or both.
+    /// The model's text, calls, or both.
     Assistant {
-        /// The text.
         text: Option<String>,
-        /// Reasoning to send back.
-        kept: Option<Kept>,
-        /// The calls.
+        kept: Option<StoredReasoning>,
         calls: Vec<Call>,
     },
-    /// Results of the calls of the answer before, in their order.
+    /// Results of the preceding answer's calls, in order.
     Results(Vec<Outcome>),
 }
 
-/// One call.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Call {
     pub(super) id: String,
@@ -46,7 +38,6 @@ pub(super) struct Call {
     pub(super) args: Value,
 }
 
-/// The result of one call.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Outcome {
     pub(super) id: String,
@@ -55,7 +46,7 @@ pub(super) struct Outcome {
     pub(super) error: bool,
 }
 
-/// The turns of `messages`, with notices in `form`.
+/// Converts `messages`, with notices in `form`.
 pub(super) fn of(messages: &[Message], form: Form) -> Vec<Turn> {
     let mut order = Order { turns: Vec::new(), open: Vec::new(), ids: BTreeSet::new() };
     for message in messages {
@@ -80,7 +71,7 @@ pub(super) fn of(messages: &[Message], form: Form) -> Vec<Turn> {
     order.turns
 }
 
-/// A tool's name as providers take it: a model may have asked for one that cannot be.
+/// Returns a valid tool name: a model may have requested an invalid one.
 pub(super) fn tool_name(name: &str) -> String {
     let plain: String = name
         .chars()
@@ -92,12 +83,11 @@ pub(super) fn tool_name(name: &str) -> String {
 
 struct Order {
     turns: Vec<Turn>,
-    /// Calls of the last answer, with the results that have come.
+    /// Calls of the last answer, with their results so far.
     open: Vec<Open>,
     ids: BTreeSet<String>,
 }
 
-/// A call that waits for its result.
 struct Open {
     id: String,
     name: String,
@@ -139,9 +129,9 @@ impl Order {
             })
             .collect();
         self.open = calls.iter().map(|call| Open::of(call, None)).collect();
-        let kept = reasoning.and_then(Kept::of_text);
+        let kept = reasoning.and_then(StoredReasoning::of_text);
         match self.turns.last_mut() {
-            // Two answers on end, the first without calls: one answer.
+            // Merges two consecutive answers, the first without calls.
             Some(Turn::Assistant { text: before, kept: reasoned, calls: made }) => {
                 *before = match (before.take(), text) {
                     (Some(before), Some(text)) => Some(format!("{before}\n\n{text}")),
@@ -162,7 +152,7 @@ impl Order {
         let slot = usize::try_from(ix).ok().and_then(|ix| self.open.get_mut(ix));
         match slot {
             Some(Open { result: result @ None, .. }) => *result = Some((content.to_owned(), error)),
-            // A result of no call is still worth reading.
+            // A result without a call is still worth reading.
             Some(Open { result: Some(_), .. }) | None => self.user(content),
         }
     }
@@ -175,7 +165,7 @@ impl Order {
         let call = Call { id: self.id(""), name: TOOL.into(), args: json!({}) };
         self.open = vec![Open::of(&call, Some((text.to_owned(), false)))];
         match self.turns.last_mut() {
-            // A call of the answer before, which made none: two answers on end are refused.
+            // Joins a call to the preceding answer without calls: consecutive answers are refused.
             Some(Turn::Assistant { calls, .. }) => calls.push(call),
             Some(Turn::User(_) | Turn::Results(_)) | None => {
                 self.turns.push(Turn::Assistant { text: None, kept: None, calls: vec![call] });
@@ -184,7 +174,6 @@ impl Order {
         self.close();
     }
 
-    /// Writes the results of the last answer's calls down.
     fn close(&mut self) {
         if self.open.is_empty() {
             return;
@@ -198,7 +187,7 @@ impl Order {
         self.turns.push(Turn::Results(outcomes));
     }
 
-    /// The provider's own id where it can be sent and is the first of its kind, else one of ours.
+    /// Returns the provider's id if it is valid and unused, else a new one.
     fn id(&mut self, given: &str) -> String {
         let sendable = (1..=64).contains(&given.len())
             && given.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
@@ -216,7 +205,7 @@ impl Order {
     }
 }
 
-/// Arguments as an object, which all providers want: others, and what does not parse, are put into one.
+/// Returns arguments as the object that providers require; other values are wrapped in one.
 fn object(args: &str) -> Value {
     match serde_json::from_str::<Value>(args) {
         Ok(args @ Value::Object(_)) => args,

@@ -1,4 +1,4 @@
-//! Calls that are polled by hand: only when they were woken, and in that order.
+//! Calls that are polled by hand, only when woken and in that order.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use subtend_session::ids::Text;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::super::{Pass, QuotaSeen, Rates, Throttles};
+use super::super::{Permit, QuotaSeen, Rates, Throttles};
 use super::Bug;
 
 pub(super) const MODEL: &str = "lab/model";
@@ -35,13 +35,12 @@ impl Wake for Bell {
     }
 }
 
-/// Calls by name.
 pub(super) struct Callers {
     pub(super) throttles: Throttles,
     born: Instant,
     woken: Arc<Woken>,
-    waiting: BTreeMap<String, Pin<Box<dyn Future<Output = Pass> + Send>>>,
-    running: BTreeMap<String, Pass>,
+    waiting: BTreeMap<String, Pin<Box<dyn Future<Output = Permit> + Send>>>,
+    running: BTreeMap<String, Permit>,
     started: Vec<(String, u64)>,
 }
 
@@ -49,22 +48,19 @@ pub(super) fn texts(names: &[&str]) -> Vec<Text> {
     names.iter().map(|name| Text::from(*name)).collect()
 }
 
-/// So many at a time, and no other bound.
 pub(super) fn at_once(concurrent: u32) -> Rates {
     Rates { concurrent: Some(concurrent), ..Rates::unbounded() }
 }
 
-/// So many requests a minute, and no other bound.
 pub(super) fn requests(per_minute: u32) -> Rates {
     Rates { requests_per_minute: Some(per_minute), ..Rates::unbounded() }
 }
 
-/// So many tokens a minute, and no other bound.
 pub(super) fn tokens(per_minute: u64) -> Rates {
     Rates { tokens_per_minute: Some(per_minute), ..Rates::unbounded() }
 }
 
-/// A quota that nothing rests in.
+/// A quota without a pause.
 pub(super) fn quota(name: &str, running: u32, waiting: usize) -> QuotaSeen {
     QuotaSeen { name: name.into(), running, waiting, cooling_ms: None }
 }
@@ -81,38 +77,34 @@ impl Callers {
         }
     }
 
-    /// With these quotas, and no bounds on others.
+    /// Creates callers with these quotas, and unbounded others.
     pub(super) fn under(named: &[(&str, Rates)]) -> Self {
         let named = named.iter().map(|(name, rates)| (Text::from(*name), *rates));
         Self::of(Throttles::new(Rates::unbounded(), named))
     }
 
     pub(super) fn with_bug(self, bug: Option<Bug>) -> Self {
-        self.throttles.0.at_desk(|desk, _| desk.bug = bug);
+        self.throttles.0.with_limiter(|limiter, _| limiter.bug = bug);
         self
     }
 
-    /// A call that is not polled yet.
     pub(super) fn prepare(&mut self, name: &str, quotas: &[&str], tokens: u64) {
         let (throttles, quotas) = (self.throttles.clone(), texts(quotas));
         let future = Box::pin(async move { throttles.enter(&quotas, tokens).await });
         assert!(self.waiting.insert(name.to_owned(), future).is_none(), "{name} waits already");
     }
 
-    /// A call comes.
     pub(super) fn come(&mut self, name: &str, quotas: &[&str], tokens: u64) {
         self.prepare(name, quotas, tokens);
         self.poll(name);
     }
 
-    /// Calls come, that cost a token each.
     pub(super) fn all_come(&mut self, names: &str, quotas: &[&str]) {
         for name in names.split_whitespace() {
             self.come(name, quotas, 1);
         }
     }
 
-    /// Polls one call, whether it was woken or not.
     pub(super) fn poll(&mut self, name: &str) {
         let Some(future) = self.waiting.get_mut(name) else { return };
         let waker = Waker::from(Arc::new(Bell { name: name.to_owned(), woken: Arc::clone(&self.woken) }));
@@ -123,14 +115,13 @@ impl Callers {
         }
     }
 
-    /// Polls whoever was woken.
     pub(super) fn poll_woken(&mut self) {
         while let Some(name) = { self.woken.names.lock().unwrap().pop_front() } {
             self.poll(&name);
         }
     }
 
-    /// Lets time pass; whoever is woken is polled at once.
+    /// Advances time and polls woken calls at once.
     pub(super) async fn pass(&mut self, ms: u64) {
         let end = Instant::now() + Duration::from_millis(ms);
         let woken = Arc::clone(&self.woken);
@@ -142,19 +133,18 @@ impl Callers {
                 () = sleep_until(end) => break,
             }
         }
-        // The timer may be due at the very end, after the one who waits here.
+        // The timer may be due at the very end.
         for _ in 0..3 {
             tokio::task::yield_now().await;
             self.poll_woken();
         }
     }
 
-    /// Lets time pass; nobody is polled.
+    /// Advances time without polling.
     pub(super) async fn pass_unpolled(&self, ms: u64) {
         sleep(Duration::from_millis(ms)).await;
     }
 
-    /// A call that runs ends.
     pub(super) fn end(&mut self, name: &str) {
         self.end_unpolled(name);
         self.poll_woken();
@@ -164,18 +154,17 @@ impl Callers {
         drop(self.running.remove(name).unwrap_or_else(|| panic!("{name} does not run")));
     }
 
-    /// A call that runs ends and tells what it cost.
     pub(super) fn settle(&mut self, name: &str, tokens: u64) {
         self.running.remove(name).unwrap_or_else(|| panic!("{name} does not run")).settle(tokens);
         self.poll_woken();
     }
 
-    /// The future of a call that waits is dropped.
+    /// Drops the future of a waiting call.
     pub(super) fn give_up(&mut self, name: &str) {
         drop(self.waiting.remove(name).unwrap_or_else(|| panic!("{name} does not wait")));
     }
 
-    /// Ends calls in the order of their starts until nobody waits, and says who started.
+    /// Ends calls in the order of their starts until none waits, and returns the started ones.
     pub(super) fn run_dry(&mut self) -> String {
         self.poll_woken();
         while let Some(name) = self.started.iter().map(|(name, _)| name).find(|name| self.running.contains_key(*name)) {
@@ -185,12 +174,10 @@ impl Callers {
         self.started()
     }
 
-    /// Who started, in that order.
     pub(super) fn started(&self) -> String {
         self.started.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(" ")
     }
 
-    /// Who started when, in milliseconds.
     pub(super) fn started_at(&self) -> Vec<(&str, u64)> {
         self.started.iter().map(|(name, ms)| (name.as_str(), *ms)).collect()
     }

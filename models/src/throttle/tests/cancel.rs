@@ -1,9 +1,9 @@
-//! Calls that give up, at each point of their way.
+//! Calls that are dropped at each point.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-use super::super::{Pass, Rates, Throttles};
+use super::super::{Permit, Rates, Throttles};
 use super::Bug;
 use super::callers::{Callers, LAB, MODEL, at_once, quota, requests, texts, tokens};
 
@@ -49,7 +49,7 @@ async fn at_the_head_of_the_line_where_it_held_up_others() {
     assert_eq!(callers.started(), "a1 c1");
 }
 
-/// The place of a call that ended goes to one that is dropped before it hears of it.
+/// A call is dropped after it was granted and before it is polled.
 fn crossing(bug: Option<Bug>) -> String {
     let mut callers = Callers::under(&[(MODEL, at_once(1)), (LAB, at_once(1))]).with_bug(bug);
     callers.all_come("a1 b1 c1", &[MODEL, LAB]);
@@ -61,7 +61,7 @@ fn crossing(bug: Option<Bug>) -> String {
 #[tokio::test(start_paused = true)]
 async fn when_the_call_up_crosses_with_the_drop() {
     assert_eq!(crossing(None), "a1 c1");
-    assert_eq!(crossing(Some(Bug::PlaceLost)), "a1", "the control: the check would notice");
+    assert_eq!(crossing(Some(Bug::TicketLost)), "a1", "the control: the check would notice");
 }
 
 #[tokio::test(start_paused = true)]
@@ -117,8 +117,8 @@ async fn after_the_close() {
     assert_eq!(callers.seen(), []);
 }
 
-/// Holds a pass, as the waker of a task does whose future holds one.
-struct Holder(#[expect(dead_code, reason = "held for its drop")] Pass);
+/// Holds a permit, like the waker of a task whose future holds one.
+struct Holder(#[expect(dead_code, reason = "held for its drop")] Permit);
 
 impl Wake for Holder {
     fn wake(self: Arc<Self>) {}
@@ -132,7 +132,7 @@ async fn a_waker_that_is_dropped_may_come_back_to_the_desk() {
     let mut call = Box::pin(throttles.enter(&lab, 1));
     for polls in 1..=2 {
         let waker = Waker::from(Arc::new(Holder(throttles.enter(&shop, 1).await)));
-        // From the second poll on this replaces a waker, whose pass must have gone back before the next can be had.
+        // From the second poll on this replaces a waker, whose permit must return before the next one.
         assert!(matches!(call.as_mut().poll(&mut Context::from_waker(&waker)), Poll::Pending), "poll {polls}");
         drop(waker);
         if polls == 1 {

@@ -1,4 +1,4 @@
-//! A provider asks for patience.
+//! Pauses after a retry-after.
 
 use super::super::QuotaSeen;
 use super::callers::{Callers, LAB, MODEL, OTHER, at_once, quota};
@@ -54,7 +54,6 @@ async fn a_call_that_was_called_up_before_does_not_start() {
 async fn a_model_that_cools_does_not_hold_up_its_provider() {
     let mut callers = Callers::under(&[(LAB, at_once(1)), (MODEL, at_once(1))]);
     callers.all_come("a1", &[OTHER, LAB]);
-    // Next at the provider.
     callers.all_come("b1", &[MODEL, LAB]);
     callers.all_come("c1 c2", &[OTHER, LAB]);
     callers.throttles.cool(&MODEL.into(), 5_000);

@@ -1,4 +1,4 @@
-//! Names come and go, and a close ends all waiting.
+//! Creation and removal of quotas, and closing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -44,7 +44,7 @@ async fn a_quota_is_taken_once_and_in_one_order() {
     callers.come("a1", &[LAB, MODEL, LAB], 1);
     assert_eq!(callers.seen(), [quota(LAB, 1, 0), quota(MODEL, 1, 0)]);
     callers.end("a1");
-    // Each would hold what the other one wants, were they taken as they are named.
+    // In the order of their names, each would hold what the other one needs.
     callers.come("a2", &[LAB], 1);
     callers.come("b1", &["shop"], 1);
     callers.come("c1", &[LAB, "shop"], 1);
@@ -116,7 +116,7 @@ async fn threads_that_come_and_give_up_lose_nothing() {
             for round in 0..20_u32 {
                 let enter = throttles.enter(&quotas, 1);
                 let pass = if (n + round).is_multiple_of(3) {
-                    // Gives up after a few polls, wherever it is then.
+                    // Gives up after a few polls.
                     tokio::select! {
                         pass = enter => pass,
                         () = async { for _ in 0..(n % 7) { tokio::task::yield_now().await } } => continue,

@@ -1,9 +1,8 @@
-//! Calls start in the order in which they came.
+//! FIFO order.
 
 use super::Bug;
 use super::callers::{Callers, LAB, MODEL, OTHER, at_once, quota, tokens};
 
-/// Five calls, one at a time.
 fn order(bug: Option<Bug>) -> String {
     let mut callers = Callers::under(&[(LAB, at_once(1))]).with_bug(bug);
     callers.all_come("a b c d e", &[LAB]);
@@ -45,7 +44,7 @@ async fn a_provider_serves_its_models_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_waits_for_its_provider_holds_no_permit_of_its_model() {
+async fn call_waiting_for_its_provider_holds_no_model_permit() {
     let mut callers = Callers::under(&[(LAB, at_once(1)), (MODEL, at_once(1))]);
     callers.all_come("a", &[OTHER, LAB]);
     callers.all_come("b", &[MODEL, LAB]);

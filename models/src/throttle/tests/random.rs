@@ -1,4 +1,4 @@
-//! Anything may happen in any order; some things always hold.
+//! Random operations, with invariants after each.
 
 use std::collections::BTreeMap;
 
@@ -10,23 +10,18 @@ use super::super::Rates;
 use super::Bug;
 use super::callers::{Callers, LAB, MODEL, OTHER, at_once};
 
-/// What calls name: a model and its provider, another model of it, the provider alone, somebody else.
+/// Quotas of calls: a model and its provider, another model of it, the provider alone, another provider.
 const PATHS: [&[&str]; 4] = [&[MODEL, LAB], &[LAB, OTHER], &[LAB], &["shop"]];
 const NAMES: [&str; 4] = [MODEL, OTHER, LAB, "shop"];
 
 #[derive(Clone, Debug)]
 enum Step {
-    Come {
-        session: char,
-        path: usize,
-        tokens: u64,
-    },
+    Come { session: char, path: usize, tokens: u64 },
     GiveUp(prop::sample::Index),
     End(prop::sample::Index),
     Settle(prop::sample::Index, u64),
     Cool(usize, u64),
     Pass(u64),
-    /// Time passes, and nobody who is called up is polled.
     PassUnpolled(u64),
     Poll,
 }
@@ -59,7 +54,6 @@ fn scene() -> impl Strategy<Value = (Vec<Rates>, Vec<Step>)> {
     (prop::collection::vec(rates(), NAMES.len()), prop::collection::vec(step(), 1..80))
 }
 
-/// The callers, and what is known of them besides.
 struct Scene {
     callers: Callers,
     rates: BTreeMap<&'static str, Rates>,
@@ -68,7 +62,7 @@ struct Scene {
     judged: usize,
 }
 
-type Verdict = Result<(), TestCaseError>;
+type CheckResult = Result<(), TestCaseError>;
 
 impl Scene {
     fn new(rates: &[Rates], bug: Option<Bug>) -> Self {
@@ -102,8 +96,8 @@ impl Scene {
         }
     }
 
-    /// What holds after every step.
-    fn judge(&mut self) -> Verdict {
+    /// Invariants after every step.
+    fn judge(&mut self) -> CheckResult {
         let starts = self.callers.started_at();
         for (name, rates) in &self.rates {
             let of_quota = |call: &str| self.paths.get(call).is_some_and(|path| path.contains(name));
@@ -112,7 +106,7 @@ impl Scene {
             prop_assert!(running <= bound, "{running} run under {name}");
             let seen = self.callers.seen().into_iter().find(|seen| &*seen.name == *name);
             prop_assert_eq!(seen.map_or(0, |seen| seen.running) as usize, running, "{}", name);
-            // No cooling was told between these starts and now that ended before now: what counts is what cools still.
+            // No pause began and ended between these starts and now: only current pauses count.
             let until = self.cooling.get(name).copied().unwrap_or(0);
             let early = starts[self.judged..].iter().find(|(call, at)| of_quota(call) && *at < until);
             prop_assert!(early.is_none(), "{early:?} started while {name} cooled until {until}");
@@ -122,7 +116,7 @@ impl Scene {
     }
 
     /// No minute has more starts than the rate and a burst.
-    fn judge_minutes(&self) -> Verdict {
+    fn judge_minutes(&self) -> CheckResult {
         let starts = self.callers.started_at();
         for (name, rates) in &self.rates {
             let Some(rate) = rates.requests_per_minute else { continue };
@@ -137,8 +131,8 @@ impl Scene {
         Ok(())
     }
 
-    /// Whoever waits starts, and in the end everything is as it was.
-    async fn run_out(&mut self) -> Verdict {
+    /// Every waiting call starts, and in the end all quotas are as new.
+    async fn run_out(&mut self) -> CheckResult {
         for _ in 0..10_000 {
             if self.callers.waiting().is_empty() {
                 break;
@@ -164,7 +158,7 @@ impl Scene {
     }
 }
 
-fn always_holds(rates: &[Rates], steps: &[Step], bug: Option<Bug>) -> Verdict {
+fn always_holds(rates: &[Rates], steps: &[Step], bug: Option<Bug>) -> CheckResult {
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
         let mut scene = Scene::new(rates, bug);
@@ -177,13 +171,13 @@ fn always_holds(rates: &[Rates], steps: &[Step], bug: Option<Bug>) -> Verdict {
     })
 }
 
-/// Calls come and end under quotas without rates: they start in the order in which they came.
+/// Without rates, calls start in order of arrival.
 fn in_order(
     concurrent: (u32, u32),
     comes: &[(char, bool)],
     path: &'static [&'static str],
     bug: Option<Bug>,
-) -> Verdict {
+) -> CheckResult {
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
         let rates = [(LAB, at_once(concurrent.0)), (MODEL, at_once(concurrent.1)), (OTHER, at_once(1))];
@@ -212,13 +206,13 @@ fn crowd() -> impl Strategy<Value = ((u32, u32), Vec<(char, bool)>)> {
     (bounds, comes)
 }
 
-/// Whether the check finds a seeded bug, within as many scenes as the property is tried on.
+/// Whether the check finds a seeded bug within the cases of the property.
 fn finds(bug: Bug) -> bool {
     let config = Config { cases: 300, max_shrink_iters: 0, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
     match bug {
         Bug::Unfair => runner.run(&crowd(), |(bounds, comes)| in_order(bounds, &comes, &[LAB], Some(bug))).is_err(),
-        Bug::PlaceLost | Bug::TooEarly => {
+        Bug::TicketLost | Bug::TooEarly => {
             runner.run(&scene(), |(rates, steps)| always_holds(&rates, &steps, Some(bug))).is_err()
         }
     }
@@ -226,7 +220,7 @@ fn finds(bug: Bug) -> bool {
 
 #[test]
 fn seeded_bugs_are_found() {
-    assert_eq!([Bug::Unfair, Bug::PlaceLost, Bug::TooEarly].map(finds), [true, true, true]);
+    assert_eq!([Bug::Unfair, Bug::TicketLost, Bug::TooEarly].map(finds), [true, true, true]);
 }
 
 proptest! {

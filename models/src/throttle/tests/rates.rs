@@ -10,7 +10,7 @@ async fn requests_start_in_a_burst_of_a_tenth_and_then_one_by_one() {
     callers.pass(60_000).await;
     assert_eq!(callers.started_at(), [("a1", 0), ("a2", 0), ("a3", 0), ("a4", 2_000), ("a5", 4_000), ("b1", 6_000)]);
     callers.run_dry();
-    // After a rest there is a burst again, and no more than that.
+    // A pause restores the burst, and no more.
     callers.all_come("c1 c2 c3 c4", &[LAB]);
     callers.pass(60_000).await;
     assert_eq!(callers.started_at()[6..], [("c1", 60_000), ("c2", 60_000), ("c3", 60_000), ("c4", 62_000)]);
@@ -21,7 +21,7 @@ async fn a_slow_rate_starts_one_at_a_time() {
     let mut callers = Callers::under(&[(LAB, requests(7))]);
     callers.all_come("a1 a2 a3", &[LAB]);
     callers.pass(60_000).await;
-    // A seventh of a minute is 8,571.4 ms: not before its time, so in the next millisecond, and counted from there.
+    // A seventh of a minute is 8,571.4 ms: the call starts in the next millisecond, which the next interval counts from.
     assert_eq!(callers.started_at(), [("a1", 0), ("a2", 8_572), ("a3", 17_144)]);
 }
 
@@ -39,14 +39,14 @@ async fn any_minute_has_the_rate_and_a_burst_at_most() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_that_wait_for_the_provider_save_up_no_burst_at_their_model() {
+async fn calls_waiting_for_the_provider_gain_no_burst() {
     let mut callers = Callers::under(&[(MODEL, requests(20)), (LAB, Rates::unbounded())]);
     callers.throttles.cool(&LAB.into(), 300_000);
     for session in 'a'..='h' {
         callers.come(&format!("{session}1"), &[MODEL, LAB], 1);
     }
     callers.pass(320_000).await;
-    // Were the model's account charged when it lets a call in, all eight could wait for the provider and start at once.
+    // If the model's bucket were charged on admission, all eight could wait for the provider and start at once.
     assert_eq!(
         callers.started_at(),
         [
@@ -83,7 +83,7 @@ async fn tokens_are_paid_by_estimate_and_corrected_by_what_they_were() {
     assert_eq!(callers.started(), "a1", "1,000 are left");
     callers.settle("a1", 3_000);
     assert_eq!(callers.started(), "a1 a2", "2,000 came back");
-    // It cost more than was thought: 1,000 left, 4,000 over, so that 3,000 are owed and 1 is wanted.
+    // Actual cost: 1,000 left, 4,000 over, so that 3,000 are owed and 1 is requested.
     callers.settle("a2", 6_000);
     callers.come("b1", &[LAB], 1);
     callers.pass(60_000).await;
@@ -111,14 +111,14 @@ async fn a_call_larger_than_a_minute_starts_when_the_account_is_full() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_debt_that_comes_while_calls_wait_for_the_provider_holds_them_up() {
+async fn debt_during_a_wait_for_the_provider_delays_calls() {
     let mut callers = Callers::under(&[(MODEL, tokens(600)), (LAB, at_once(1))]);
     callers.come("a1", &[MODEL, LAB], 300);
-    // Let in by the model, which has 300 left; the next place of the provider is b1's.
+    // The model has 300 left; the next permit of the provider is b1's.
     callers.come("b1", &[MODEL, LAB], 300);
     callers.come("c1", &[OTHER, LAB], 300);
     callers.settle("a1", 601);
-    assert_eq!(callers.started(), "a1 c1", "the model is in debt, the provider goes on with another one");
+    assert_eq!(callers.started(), "a1 c1", "the model is in debt, the provider continues with another one");
     callers.end("c1");
     callers.pass(60_000).await;
     assert_eq!(callers.started_at(), [("a1", 0), ("c1", 0), ("b1", 30_100)]);
@@ -140,7 +140,7 @@ async fn all_bounds_of_all_quotas_hold_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn quotas_that_are_not_named_have_the_default_but_for_models_of_a_named_provider() {
+async fn unnamed_quota_has_the_default_unless_provider_is_named() {
     let named = [(LAB.into(), at_once(3)), ("shop/small".into(), at_once(1))];
     let mut callers = Callers::of(Throttles::new(at_once(2), named));
     callers.all_come("a1 a2 a3 a4", &[MODEL, LAB]);

@@ -1,4 +1,4 @@
-//! All quotas and all calls that wait, behind one lock.
+//! All quotas and waiting calls, behind one lock.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,10 +17,9 @@ use super::rates::Rates;
 #[cfg(test)]
 use super::tests::Bug;
 
-/// The quotas of a call, each once, the narrowest first: `a/b` before `a`.
+/// Quotas of a call, each once, the narrowest first: `a/b` before `a`.
 pub(super) type Path = Arc<[Text]>;
 
-/// Returns the quotas of a call in the order in which they are asked.
 pub(super) fn path(quotas: &[Text]) -> Path {
     let mut path = quotas.to_vec();
     path.sort_by(|a, b| (Reverse(a.matches('/').count()), a).cmp(&(Reverse(b.matches('/').count()), b)));
@@ -28,31 +27,27 @@ pub(super) fn path(quotas: &[Text]) -> Path {
     path.into()
 }
 
-/// What a call that looks at its quotas finds.
+/// Result of checking a call's quotas.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// It has started.
     Starts,
     /// It waits until its bell rings, or until then.
     Waits(Option<Instant>),
-    /// The desk is closed.
     Closed,
 }
 
-/// A call that waits.
 #[derive(Debug)]
 struct Waiting {
     tokens: u64,
     bell: Arc<Notify>,
 }
 
-/// All quotas and all calls that wait.
 #[derive(Debug)]
-pub(super) struct Desk {
+pub(super) struct RateLimiter {
     default: Rates,
     named: BTreeMap<Text, Rates>,
     quotas: BTreeMap<Text, Quota>,
-    /// Calls by their quotas, in the order in which they came.
+    /// Calls by their quotas, in order of arrival.
     lines: BTreeMap<Path, BTreeMap<u64, Waiting>>,
     tickets: u64,
     /// Bells to ring once the lock is released.
@@ -62,7 +57,7 @@ pub(super) struct Desk {
     pub(super) bug: Option<Bug>,
 }
 
-impl Desk {
+impl RateLimiter {
     pub(super) fn new(default: Rates, named: BTreeMap<Text, Rates>) -> Self {
         Self {
             default,
@@ -81,18 +76,17 @@ impl Desk {
         mem::take(&mut self.rung)
     }
 
-    /// Puts a call at the end of its line and returns its ticket.
     pub(super) fn join(&mut self, path: &Path, tokens: u64, bell: Arc<Notify>) -> u64 {
         self.tickets = self.tickets.saturating_add(1);
         self.lines.entry(Arc::clone(path)).or_default().insert(self.tickets, Waiting { tokens, bell });
         self.tickets
     }
 
-    /// Starts a call if it is the first of its line and every quota has room for it besides the calls that came before it.
+    /// Starts a call if it is the first of its queue and every quota has room in addition to earlier calls.
     ///
-    /// The first calls of all lines are asked in the order of their tickets. One that may not start keeps the first quota that is
-    /// shut to it; one that may start and has not been polled keeps all of its quotas.
-    pub(super) fn look(&mut self, path: &Path, ticket: u64, now: Instant) -> Found {
+    /// The first calls of all queues are checked in ticket order. A blocked one reserves its first full quota; one that may start and has
+    /// not been polled reserves all of its quotas.
+    pub(super) fn check(&mut self, path: &Path, ticket: u64, now: Instant) -> Found {
         if self.closed {
             return Found::Closed;
         }
@@ -116,7 +110,7 @@ impl Desk {
         Found::Waits(None)
     }
 
-    /// The first calls of all lines, in the order in which they came.
+    /// Returns the first calls of all queues, in order of arrival.
     fn firsts(&self) -> Vec<(u64, Path, u64)> {
         let first = |line: &BTreeMap<u64, Waiting>| {
             #[cfg(test)]
@@ -150,10 +144,9 @@ impl Desk {
         self.ring();
     }
 
-    /// Takes a call that has not started out of its line.
     pub(super) fn leave(&mut self, path: &Path, ticket: u64) {
         #[cfg(test)]
-        if self.bug == Some(Bug::PlaceLost) {
+        if self.bug == Some(Bug::TicketLost) {
             return;
         }
         self.remove(path, ticket);
@@ -169,18 +162,16 @@ impl Desk {
         }
     }
 
-    /// Ends a call that ran.
     pub(super) fn finish(&mut self, path: &Path, tokens: u64, cost: u64, now: Instant) {
         path.iter().for_each(|name| self.quota(name, now).finish(tokens, cost, now));
         self.quotas.retain(|_, quota| !quota.is_new(now));
         self.ring();
     }
 
-    /// Lets no call start under `name` for so long.
     pub(super) fn cool(&mut self, name: &Text, ms: u64, now: Instant) {
         if !self.closed && ms > 0 {
             self.quota(name, now).cool(later(now, Duration::from_millis(ms)));
-            // A call that waits here no longer keeps a wider quota.
+            // A call that waits here no longer reserves a wider quota.
             self.ring();
         }
     }
@@ -210,14 +201,14 @@ impl Desk {
         waiting.into_iter().map(seen).collect()
     }
 
-    /// Wakes all calls that wait; none waits from here on.
+    /// Wakes all waiting calls; no call waits from here on.
     pub(super) fn close(&mut self) {
         self.closed = true;
         let lines = mem::take(&mut self.lines);
         self.rung.extend(lines.into_values().flat_map(BTreeMap::into_values).map(|waiting| waiting.bell));
     }
 
-    /// Wakes the first calls of all lines, in the order in which they came: one of them may start now, or later than it thought.
+    /// Wakes the first calls of all queues, in order of arrival: one may start now, or later than it expected.
     fn ring(&mut self) {
         for (ticket, path, _) in self.firsts() {
             let waiting = self.lines.get(&path).and_then(|line| line.get(&ticket));
@@ -231,8 +222,7 @@ impl Desk {
     }
 }
 
-/// The rates that are named; else the default, but none for a model whose provider is named: that bound is meant for all of
-/// its models.
+/// Returns the named rates, else the default, but unbounded for a model of a named provider, whose bound covers its models.
 fn rates(name: &Text, default: Rates, named: &BTreeMap<Text, Rates>) -> Rates {
     let provider = || name.split_once('/').and_then(|(provider, _)| named.get(provider));
     match (named.get(name), provider()) {
@@ -242,7 +232,7 @@ fn rates(name: &Text, default: Rates, named: &BTreeMap<Text, Rates>) -> Rates {
     }
 }
 
-/// What is left, rounded up: 0 would read as over.
+/// Rounded up: 0 would read as over.
 fn cooling_ms(quota: &Quota, now: Instant) -> Option<u64> {
     let left = quota.cooling(now)?.saturating_duration_since(now);
     Some(u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX))
