@@ -45,14 +45,14 @@ pub fn audit(journal: &Journal, at_rest: bool) -> Result<(), AuditError> {
 /// Repeated audits of one store: unchanged sessions are not read again.
 #[derive(Debug, Default)]
 pub struct Auditor {
-    held: BTreeMap<SessionId, Held>,
+    held: BTreeMap<SessionId, AuditedSession>,
     /// Sessions with a head alone.
     erased: BTreeSet<SessionId>,
     rows: BTreeSet<Row>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct AuditedSession {
     /// Identifies a state of the session.
     head: (Seq, Epoch),
     records: Vec<Record>,
@@ -133,7 +133,7 @@ impl Auditor {
     }
 }
 
-fn read(journal: &Journal, session: SessionId, head: (Seq, Epoch)) -> Result<Held, ReadError> {
+fn read(journal: &Journal, session: SessionId, head: (Seq, Epoch)) -> Result<AuditedSession, ReadError> {
     let stored = journal.records(session)?;
     let state = State::fold(session, stored.iter().map(|stored| &stored.record));
     // A frame here is a run of records of one epoch.
@@ -144,7 +144,7 @@ fn read(journal: &Journal, session: SessionId, head: (Seq, Epoch)) -> Result<Hel
             _ => frames.push(Frame { first_seq: stored.seq, count: 1, epoch: stored.epoch }),
         }
     }
-    Ok(Held {
+    Ok(AuditedSession {
         head,
         records: stored.into_iter().map(|stored| stored.record).collect(),
         frames,

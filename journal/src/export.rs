@@ -76,7 +76,7 @@ impl Journal {
     ) -> Result<Tally, ExportError> {
         let engine = self.shared().engine()?;
         let (scope, heads) = sessions(&*engine, scope)?;
-        let mut work = Work::new(&*engine, out, scope, heads)?;
+        let mut work = ExportJob::new(&*engine, out, scope, heads)?;
         match scope {
             Scope::Store => work.log(progress)?,
             Scope::Tree(_) => work.places(progress)?,
@@ -95,7 +95,7 @@ impl Journal {
     ) -> Result<(Tally, Vec<Skipped>), ExportError> {
         let engine = self.shared().engine()?;
         let (heads, skipped) = sound::trees(&*engine, progress)?;
-        let mut work = Work::new(&*engine, out, Scope::Store, heads)?;
+        let mut work = ExportJob::new(&*engine, out, Scope::Store, heads)?;
         work.places(progress)?;
         Ok((work.end()?, skipped))
     }
@@ -161,7 +161,7 @@ fn sessions(engine: &dyn Engine, scope: Scope) -> Result<(Scope, BTreeMap<Sessio
     Ok((Scope::Tree(root), heads))
 }
 
-struct Work<'a> {
+struct ExportJob<'a> {
     engine: &'a dyn Engine,
     out: Writer<'a>,
     written: BTreeMap<SessionId, SessionProgress>,
@@ -170,7 +170,7 @@ struct Work<'a> {
     tally: Tally,
 }
 
-impl<'a> Work<'a> {
+impl<'a> ExportJob<'a> {
     fn new(
         engine: &'a dyn Engine,
         out: &'a mut dyn Write,
@@ -189,7 +189,7 @@ impl<'a> Work<'a> {
     }
 }
 
-impl Work<'_> {
+impl ExportJob<'_> {
     fn log(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<(), ExportError> {
         let engine = self.engine;
         let mut failed = None;

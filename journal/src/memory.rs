@@ -20,13 +20,13 @@ pub struct Memory {
 struct Tables {
     last: Lsn,
     log: Vec<(Lsn, StoredRecords)>,
-    sessions: IdMap<SessionId, Slot>,
+    sessions: IdMap<SessionId, SessionRows>,
     defs: BTreeMap<Hash, Text>,
 }
 
 /// All rows of one session, so that a frame costs one lookup.
 #[derive(Clone, Debug, Default)]
-struct Slot {
+struct SessionRows {
     /// Indices into `log`.
     frames: Vec<usize>,
     head: Option<Box<Head>>,
@@ -113,7 +113,7 @@ impl Tables {
     }
 
     fn obligations(&self, to: Option<SessionId>) -> Vec<(Row, Lsn)> {
-        let of = |to: SessionId, slot: &Slot| {
+        let of = |to: SessionId, slot: &SessionRows| {
             let rows = slot.more.iter().flat_map(|more| &more.outbox);
             rows.map(|(&(from, kind, key), lsn)| (Row { to, from, kind, key }, *lsn)).collect::<Vec<_>>()
         };
@@ -243,7 +243,7 @@ impl Engine for Memory {
     fn all_kids(&self, visit: &mut dyn FnMut(SessionId, SessionId) -> Go) -> Result<()> {
         let rows = {
             let tables = self.lock();
-            let of = |(parent, slot): (&SessionId, &Slot)| {
+            let of = |(parent, slot): (&SessionId, &SessionRows)| {
                 let kids = slot.more.iter().flat_map(|more| &more.kids);
                 kids.map(|kid| (*parent, *kid)).collect::<Vec<_>>()
             };

@@ -47,7 +47,7 @@ impl TempCopy {
         let copy = Self { _lock: lock.map_err(io("lock", &dir))?, dir };
         let files = below(of).map_err(io("read the directory", of))?;
         let copied = Copied { bytes: 0, of: files.iter().map(|file| file.len).sum() };
-        let mut work = Work { copied, progress, buffer: vec![0; CHUNK] };
+        let mut work = CopyJob { copied, progress, buffer: vec![0; CHUNK] };
         for file in files {
             let (from, to) = (of.join(&file.path), copy.path().join(&file.path));
             let done = work.bring(&file, &from, &to);
@@ -62,13 +62,13 @@ impl TempCopy {
 }
 
 /// File or empty directory to copy.
-struct Found {
+struct CopyEntry {
     path: PathBuf,
     len: u64,
     is_dir: bool,
 }
 
-fn below(dir: &Path) -> io::Result<Vec<Found>> {
+fn below(dir: &Path) -> io::Result<Vec<CopyEntry>> {
     let mut found = Vec::new();
     let mut open = vec![PathBuf::new()];
     while let Some(path) = open.pop() {
@@ -78,22 +78,22 @@ fn below(dir: &Path) -> io::Result<Vec<Found>> {
             if entry.file_type()?.is_dir() {
                 open.push(path);
             } else {
-                found.push(Found { path, len: entry.metadata()?.len(), is_dir: false });
+                found.push(CopyEntry { path, len: entry.metadata()?.len(), is_dir: false });
             }
         }
-        found.push(Found { path, len: 0, is_dir: true });
+        found.push(CopyEntry { path, len: 0, is_dir: true });
     }
     Ok(found)
 }
 
-struct Work<'a> {
+struct CopyJob<'a> {
     copied: Copied,
     progress: &'a mut dyn FnMut(Copied),
     buffer: Vec<u8>,
 }
 
-impl Work<'_> {
-    fn bring(&mut self, file: &Found, from: &Path, to: &Path) -> io::Result<()> {
+impl CopyJob<'_> {
+    fn bring(&mut self, file: &CopyEntry, from: &Path, to: &Path) -> io::Result<()> {
         if file.is_dir {
             return fs::create_dir_all(to);
         }

@@ -36,19 +36,19 @@ pub(crate) struct Watermark {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Slot {
+struct MarkSlot {
     lsn: Lsn,
     at_ms: i64,
 }
 
-struct Found {
+struct MarkState {
     path: PathBuf,
-    slots: [Option<Slot>; 2],
+    slots: [Option<MarkSlot>; 2],
     /// The problem of an unreadable file.
     state: &'static str,
 }
 
-impl Found {
+impl MarkState {
     fn read(dir: &Path) -> Result<Self, OpenError> {
         let path = dir.join(NAME);
         let (bytes, missing) = match std::fs::read(&path) {
@@ -64,7 +64,7 @@ impl Found {
         Ok(Self { path, slots: [slot_at(&bytes, 0), slot_at(&bytes, STRIDE)], state })
     }
 
-    fn best(&self) -> Option<Slot> {
+    fn best(&self) -> Option<MarkSlot> {
         self.slots.iter().flatten().max_by_key(|slot| slot.lsn).copied()
     }
 
@@ -83,7 +83,7 @@ impl Found {
 impl Watermark {
     /// Opens the watermark of the store in `dir`, which ends at `found`; refuses a store that ends before it.
     pub(crate) fn open(dir: &Path, found: Lsn, accept_loss: bool) -> Result<Self, OpenError> {
-        let kept = Found::read(dir)?;
+        let kept = MarkState::read(dir)?;
         if !accept_loss {
             kept.judge(found)?;
         }
@@ -114,13 +114,13 @@ impl Watermark {
 
     /// Checks like [`Watermark::open`], without writing.
     pub(crate) fn look(dir: &Path, found: Lsn, accept_loss: bool) -> Result<(), OpenError> {
-        let kept = Found::read(dir)?;
+        let kept = MarkState::read(dir)?;
         if accept_loss { Ok(()) } else { kept.judge(found) }
     }
 
     /// Whether the mark of the store in `dir` says that nothing was ever acknowledged.
     pub(crate) fn is_at_the_start(dir: &Path) -> Result<bool, OpenError> {
-        Ok(Found::read(dir)?.best().is_some_and(|slot| slot.lsn == Lsn(0)))
+        Ok(MarkState::read(dir)?.best().is_some_and(|slot| slot.lsn == Lsn(0)))
     }
 
     #[cfg(test)]
@@ -158,7 +158,7 @@ impl Watermark {
 
     fn put(&mut self, lsn: Lsn) -> io::Result<()> {
         self.file.seek(SeekFrom::Start(self.next_slot))?;
-        self.file.write_all(&slot_bytes(Slot { lsn, at_ms: self.at_ms }))?;
+        self.file.write_all(&slot_bytes(MarkSlot { lsn, at_ms: self.at_ms }))?;
         self.file.sync_data()?;
         self.next_slot = STRIDE - self.next_slot;
         self.lsn = lsn;
@@ -166,7 +166,7 @@ impl Watermark {
     }
 }
 
-fn slot_bytes(slot: Slot) -> Vec<u8> {
+fn slot_bytes(slot: MarkSlot) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(SLOT);
     bytes.extend_from_slice(&MAGIC.to_be_bytes());
     bytes.extend_from_slice(&slot.lsn.0.to_be_bytes());
@@ -176,7 +176,7 @@ fn slot_bytes(slot: Slot) -> Vec<u8> {
     bytes
 }
 
-fn slot_at(bytes: &[u8], at: u64) -> Option<Slot> {
+fn slot_at(bytes: &[u8], at: u64) -> Option<MarkSlot> {
     let at = usize::try_from(at).ok()?;
     let slot = bytes.get(at..)?.first_chunk::<SLOT>()?;
     let (magic, rest) = slot.split_first_chunk::<4>()?;
@@ -184,7 +184,7 @@ fn slot_at(bytes: &[u8], at: u64) -> Option<Slot> {
     let (at_ms, _) = rest.split_first_chunk::<8>()?;
     let (sealed, crc) = slot.split_last_chunk::<4>()?;
     (u32::from_be_bytes(*magic) == MAGIC && crc32c::crc32c(sealed) == u32::from_be_bytes(*crc))
-        .then_some(Slot { lsn: Lsn(u64::from_be_bytes(*lsn)), at_ms: i64::from_be_bytes(*at_ms) })
+        .then_some(MarkSlot { lsn: Lsn(u64::from_be_bytes(*lsn)), at_ms: i64::from_be_bytes(*at_ms) })
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::queue::{Queued, next_group};
 use crate::shared::Shared;
 use crate::watermark::Watermark;
 
-enum Work {
+enum WriterEvent {
     Batches(Vec<Queued>),
     /// The watermark is due.
     Due,
@@ -42,9 +42,9 @@ pub(crate) fn run(shared: &Shared, engine: Arc<dyn Engine>, watermark: Option<Wa
 fn drain(shared: &Shared, engine: &dyn Engine, mut watermark: Option<Watermark>) -> Result<(), EngineError> {
     loop {
         match next(shared, watermark.as_ref().and_then(Watermark::due)) {
-            Work::Batches(batches) => write_all(shared, engine, batches, watermark.as_mut())?,
-            Work::Due => mark(shared, watermark.as_mut()),
-            Work::Close => {
+            WriterEvent::Batches(batches) => write_all(shared, engine, batches, watermark.as_mut())?,
+            WriterEvent::Due => mark(shared, watermark.as_mut()),
+            WriterEvent::Close => {
                 mark(shared, watermark.as_mut());
                 return Ok(());
             }
@@ -66,15 +66,15 @@ fn now() -> Instant {
     Instant::now()
 }
 
-fn next(shared: &Shared, due: Option<Instant>) -> Work {
+fn next(shared: &Shared, due: Option<Instant>) -> WriterEvent {
     let mut core = shared.core();
     loop {
         if !core.queue.is_empty() {
             core.idle = false;
-            return Work::Batches(std::mem::take(&mut core.queue));
+            return WriterEvent::Batches(std::mem::take(&mut core.queue));
         }
         if core.closing {
-            return Work::Close;
+            return WriterEvent::Close;
         }
         core.idle = true;
         if let Some(due) = due {
@@ -82,7 +82,7 @@ fn next(shared: &Shared, due: Option<Instant>) -> Work {
             let (woken, timeout) = shared.work.wait_timeout(core, left).unwrap_or_else(PoisonError::into_inner);
             core = woken;
             if timeout.timed_out() && core.queue.is_empty() && !core.closing {
-                return Work::Due;
+                return WriterEvent::Due;
             }
         } else {
             core = shared.work.wait(core).unwrap_or_else(PoisonError::into_inner);

@@ -5,19 +5,19 @@
 use subtend_session::message::Message;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct End<'a> {
+pub(crate) struct ChildEnd<'a> {
     pub(crate) id: &'a str,
     pub(crate) how: &'a str,
     pub(crate) text: Option<&'a str>,
 }
 
-impl End<'_> {
+impl ChildEnd<'_> {
     pub(crate) fn completed(&self) -> bool {
         self.how == "completed"
     }
 }
 
-pub(crate) fn ends(text: &str) -> Vec<End<'_>> {
+pub(crate) fn ends(text: &str) -> Vec<ChildEnd<'_>> {
     let mut ends = Vec::new();
     let mut rest = text;
     let mut after_blank = true;
@@ -27,7 +27,7 @@ pub(crate) fn ends(text: &str) -> Vec<End<'_>> {
         rest = next;
         if let Some(fence) = fence(line) {
             let (inside, after) = inside(rest, fence);
-            if let Some(End { text: text @ None, .. }) = ends.last_mut() {
+            if let Some(ChildEnd { text: text @ None, .. }) = ends.last_mut() {
                 *text = Some(inside);
             }
             rest = after;
@@ -49,13 +49,13 @@ pub(crate) fn count(messages: &[Message]) -> u64 {
 }
 
 /// `[a3f9c1 (explore)] completed:`, `[…] failed: why; partial output:`, `[…] was lost; no output`.
-fn header(line: &str) -> Option<End<'_>> {
+fn header(line: &str) -> Option<ChildEnd<'_>> {
     let (name, how) = line.strip_prefix('[')?.split_once("] ")?;
     let id = name.split(' ').next().unwrap_or_default();
     let is_id = id.len() >= 4 && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     let how =
         ["; partial output:", "; no output", ":"].iter().find_map(|ending| how.strip_suffix(ending)).unwrap_or(how);
-    is_id.then_some(End { id, how, text: None })
+    is_id.then_some(ChildEnd { id, how, text: None })
 }
 
 fn fence(line: &str) -> Option<&str> {
@@ -107,7 +107,7 @@ Its task: Count the files.
 
     #[test]
     fn each_end_is_read_once_and_output_cannot_pass_for_one() {
-        let end = |id, how, text| End { id, how, text };
+        let end = |id, how, text| ChildEnd { id, how, text };
         assert_eq!(
             ends(TEXT),
             [

@@ -31,7 +31,7 @@ use self::areas::{AreaPlan, Hits};
 use self::brief::{Area, Brief};
 use self::report::Report;
 use self::results::{Listing, Matched};
-use self::transcript::{AT_WORK, Done, Open};
+use self::transcript::{AT_WORK, Done, OpenQuestion};
 use self::work::{Next, Offered};
 use crate::model::{Answer, Delta, Deltas, Model, ModelError, Request};
 use crate::scripted::play::pieces;
@@ -85,7 +85,7 @@ enum Step {
 }
 
 fn respond(messages: &[Message], tools: &[ToolSpec]) -> Answer {
-    let open = Open::of(messages);
+    let open = OpenQuestion::of(messages);
     let step = step(&open, &offered(tools));
     match step {
         Step::Say(text) => Answer::of_text(text),
@@ -116,7 +116,7 @@ fn offered(tools: &[ToolSpec]) -> Offered {
     Offered { list, search, read, task: agent }
 }
 
-fn step(open: &Open<'_>, offered: &Offered) -> Step {
+fn step(open: &OpenQuestion<'_>, offered: &Offered) -> Step {
     if open.question.is_empty() {
         return Step::Nothing;
     }
@@ -132,14 +132,14 @@ fn step(open: &Open<'_>, offered: &Offered) -> Step {
     }
 }
 
-fn explore(brief: &Brief, open: &Open<'_>, offered: &Offered) -> Step {
+fn explore(brief: &Brief, open: &OpenQuestion<'_>, offered: &Offered) -> Step {
     match work::next(brief, open, offered) {
         Next::Calls(calls) => Step::Call(format!("reading {}.", brief.area.shown()), calls),
         Next::Report(report) => Step::Say(report.text()),
     }
 }
 
-fn lead(open: &Open<'_>, offered: &Offered) -> Step {
+fn lead(open: &OpenQuestion<'_>, offered: &Offered) -> Step {
     let first = json!({ "path": ".", "depth": 2 });
     if !offered.list {
         return alone(open, offered, None, &AreaPlan::default(), "");
@@ -188,7 +188,7 @@ fn lead(open: &Open<'_>, offered: &Offered) -> Step {
 }
 
 /// Starts an explorer for each area, waits for all, and merges the reports.
-fn divide(open: &Open<'_>, offered: &Offered, listing: &Listing, plan: &AreaPlan, agent: &str) -> Step {
+fn divide(open: &OpenQuestion<'_>, offered: &Offered, listing: &Listing, plan: &AreaPlan, agent: &str) -> Step {
     let task =
         |brief: &Brief| json!({ "subagent_type": agent, "prompt": brief.prompt(&open.question), "background": true });
     let briefs = || plan.briefs.iter().map(|(brief, _)| brief);
@@ -218,7 +218,7 @@ fn divide(open: &Open<'_>, offered: &Offered, listing: &Listing, plan: &AreaPlan
 
 /// Finds the end of the explorer of `area`, by the id of its call or the area of a report. `None` while it runs, an error without a
 /// report.
-fn end(open: &Open<'_>, area: &Area, call: &Done<'_>) -> Option<Result<Report, String>> {
+fn end(open: &OpenQuestion<'_>, area: &Area, call: &Done<'_>) -> Option<Result<Report, String>> {
     if call.error {
         return Some(Err(format!("the explorer could not be started: {}", report::shown(call.content))));
     }
@@ -235,7 +235,13 @@ fn end(open: &Open<'_>, area: &Area, call: &Done<'_>) -> Option<Result<Report, S
 }
 
 /// Explores without children: the whole workspace or the one place that the question names.
-fn alone(open: &Open<'_>, offered: &Offered, listing: Option<&Listing>, plan: &AreaPlan, refused: &str) -> Step {
+fn alone(
+    open: &OpenQuestion<'_>,
+    offered: &Offered,
+    listing: Option<&Listing>,
+    plan: &AreaPlan,
+    refused: &str,
+) -> Step {
     let (area, why) = match &*plan.briefs {
         [(only, why)] if !only.area.shallow => (only.area.clone(), why.clone()),
         _ => (Area::deep("."), "the whole workspace".to_owned()),

@@ -26,7 +26,7 @@ mod tests;
 
 pub use rates::{BadRates, Rates};
 
-use rate_limiter::{Found, Path, RateLimiter};
+use rate_limiter::{Path, QuotaCheck, RateLimiter};
 
 /// Quotas of one runtime (cheap clone, shared state). An unused quota is removed once it is as good as new. Operations take time linear
 /// in the different lists of quotas that calls wait under, about one per model, and logarithmic in the waiting calls.
@@ -80,9 +80,9 @@ impl Throttles {
         let queued = QueuedCall::take(&self.0, path, tokens);
         loop {
             let until = match queued.check() {
-                Found::Starts => return queued.into_permit(),
-                Found::Closed => return Permit { held: None },
-                Found::Waits(until) => until,
+                QuotaCheck::Starts => return queued.into_permit(),
+                QuotaCheck::Closed => return Permit { held: None },
+                QuotaCheck::Waits(until) => until,
             };
             match until {
                 None => queued.bell.notified().await,
@@ -138,7 +138,7 @@ impl<'a> QueuedCall<'a> {
         Self { shared, path, tokens, bell, ticket: Some(ticket) }
     }
 
-    fn check(&self) -> Found {
+    fn check(&self) -> QuotaCheck {
         let ticket = self.ticket.unwrap_or_default();
         self.shared.with_limiter(|limiter, now| limiter.check(&self.path, ticket, now))
     }

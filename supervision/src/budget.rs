@@ -76,11 +76,11 @@ pub struct Budgets<K> {
 }
 
 struct Shared<K> {
-    book: Locked<Book<K>>,
+    book: Locked<BudgetState<K>>,
     patience: Duration,
 }
 
-struct Book<K> {
+struct BudgetState<K> {
     accounts: HashMap<K, Account>,
     /// Number of the next account or request; tells a reopened account from the one of an old reservation.
     next: u64,
@@ -109,7 +109,7 @@ impl<K> fmt::Debug for Budgets<K> {
 impl<K> Budgets<K> {
     /// Creates accounts whose requests wait for `patience` at most.
     pub fn new(patience: Duration) -> Self {
-        let book = Book {
+        let book = BudgetState {
             accounts: HashMap::new(),
             next: 0,
             #[cfg(test)]
@@ -223,7 +223,7 @@ impl<K: Copy + Eq + Hash> Shared<K> {
     }
 }
 
-impl<K> Book<K> {
+impl<K> BudgetState<K> {
     fn number(&mut self) -> u64 {
         self.next = self.next.wrapping_add(1);
         self.next

@@ -11,17 +11,17 @@ use crate::locked::Locked;
 ///
 /// The caller records its grants; after a crash it recounts its records and calls [`Ledger::restore`].
 pub struct Ledger<R> {
-    book: Arc<Locked<Book<R>>>,
+    book: Arc<Locked<LedgerState<R>>>,
 }
 
-struct Book<R> {
-    accounts: HashMap<R, Account>,
+struct LedgerState<R> {
+    accounts: HashMap<R, SpawnAccount>,
     /// Number of the next account; tells a reopened account from the one of an old grant.
     next: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Account {
+struct SpawnAccount {
     number: u64,
     used: u32,
     reserved: u32,
@@ -30,7 +30,7 @@ struct Account {
 /// Spawns that were granted together; a drop returns them.
 #[must_use = "dropping the grants gives them back"]
 pub struct SpawnGrants<R: Copy + Eq + Hash> {
-    book: Arc<Locked<Book<R>>>,
+    book: Arc<Locked<LedgerState<R>>>,
     root: R,
     account: u64,
     granted: u32,
@@ -46,7 +46,7 @@ impl<R> Clone for Ledger<R> {
 
 impl<R> Default for Ledger<R> {
     fn default() -> Self {
-        Self { book: Arc::new(Locked::new(Book { accounts: HashMap::new(), next: 0 })) }
+        Self { book: Arc::new(Locked::new(LedgerState { accounts: HashMap::new(), next: 0 })) }
     }
 }
 
@@ -85,7 +85,7 @@ impl<R: Copy + Eq + Hash> Ledger<R> {
     pub fn restore(&self, root: R, used: u32) {
         let mut book = self.book.lock();
         let number = book.number();
-        book.accounts.insert(root, Account { number, used, reserved: 0 });
+        book.accounts.insert(root, SpawnAccount { number, used, reserved: 0 });
     }
 
     /// Closes the account of a root run that ended.
@@ -114,15 +114,15 @@ impl<R: Copy + Eq + Hash> Ledger<R> {
     }
 }
 
-impl<R: Copy + Eq + Hash> Book<R> {
+impl<R: Copy + Eq + Hash> LedgerState<R> {
     fn number(&mut self) -> u64 {
         self.next = self.next.wrapping_add(1);
         self.next
     }
 
-    fn account(&mut self, root: R) -> &mut Account {
+    fn account(&mut self, root: R) -> &mut SpawnAccount {
         let number = self.number();
-        self.accounts.entry(root).or_insert(Account { number, used: 0, reserved: 0 })
+        self.accounts.entry(root).or_insert(SpawnAccount { number, used: 0, reserved: 0 })
     }
 }
 

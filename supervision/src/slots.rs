@@ -71,7 +71,7 @@ trait Return: Send + Sync {
     fn return_slot(self: Box<Self>);
 }
 
-struct Held<R: Root, T: Ticket> {
+struct PoolSlot<R: Root, T: Ticket> {
     inner: Arc<Inner<R, T>>,
     root: R,
 }
@@ -161,7 +161,7 @@ impl<R: Root, T: Ticket> Slots<R, T> {
 
 impl<R: Root, T: Ticket> Inner<R, T> {
     fn slot(inner: &Arc<Self>, root: R) -> Slot {
-        Slot { returns: Some(Box::new(Held { inner: Arc::clone(inner), root })) }
+        Slot { returns: Some(Box::new(PoolSlot { inner: Arc::clone(inner), root })) }
     }
 
     /// Hands over outgoing slots, unless a hand-over is running.
@@ -183,7 +183,7 @@ impl<R: Root, T: Ticket> Inner<R, T> {
     }
 }
 
-impl<R: Root, T: Ticket> Return for Held<R, T> {
+impl<R: Root, T: Ticket> Return for PoolSlot<R, T> {
     fn return_slot(self: Box<Self>) {
         let mut pool = self.inner.pool.lock();
         let granted = pool.queue.release(self.root, Instant::now());

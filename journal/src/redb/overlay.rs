@@ -12,11 +12,11 @@ const PAGE: u64 = 4096;
 
 #[derive(Debug)]
 pub(super) struct Overlay {
-    state: Mutex<State>,
+    state: Mutex<OverlayState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct OverlayState {
     file: File,
     /// Valid bytes at the front of the file, which may have been truncated and extended.
     base: u64,
@@ -29,10 +29,10 @@ impl Overlay {
     pub(super) fn over(file: &Path) -> io::Result<Self> {
         let file = File::open(file)?;
         let len = file.metadata()?.len();
-        Ok(Self { state: Mutex::new(State { file, base: len, len, written: BTreeMap::new() }) })
+        Ok(Self { state: Mutex::new(OverlayState { file, base: len, len, written: BTreeMap::new() }) })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, OverlayState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -44,7 +44,7 @@ fn part(bytes: &mut [u8], from: u64, most: u64) -> &mut [u8] {
     bytes.get_mut(from..to).unwrap_or_default()
 }
 
-impl State {
+impl OverlayState {
     /// Reads the file at `offset`, with zeros beyond its end.
     fn beneath(&mut self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         let there = self.base.saturating_sub(offset);

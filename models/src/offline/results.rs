@@ -96,7 +96,7 @@ impl Listing {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct SearchMatches {
     pub(super) places: Vec<Location>,
     /// Matching lines, shown or not.
     pub(super) lines: Count,
@@ -110,7 +110,7 @@ pub(super) struct Location {
     pub(super) text: String,
 }
 
-impl Found {
+impl SearchMatches {
     /// Parses lines `path:line: text` and a last line `[3 matching lines in 2 files of 9 files; …]` or `[no matches in 9 files]`. For a
     /// `shallow` search, unreadable directories do not make its counts inexact.
     pub(super) fn parse(text: &str, shallow: bool) -> Self {
@@ -146,7 +146,7 @@ pub(super) struct Matched {
 }
 
 impl Matched {
-    /// Parses lines `path  4 matching lines` and a last line like that of [`Found`].
+    /// Parses lines `path  4 matching lines` and a last line like that of [`SearchMatches`].
     pub(super) fn parse(text: &str) -> Self {
         let (lines, footer) = body_and_footer(text);
         let files = lines.filter_map(|line| line.rsplit_once("  "));
@@ -241,14 +241,14 @@ mod tests {
     #[test]
     fn findings_are_read_with_their_counts() {
         let place = |path: &str, line, text: &str| Location { path: path.into(), line, text: text.into() };
-        let found = Found::parse(
+        let found = SearchMatches::parse(
             "src/a.rs:12: fn a() -> B::C\nC:/odd:3:\n[240 matching lines in 9 files of 57 files; 2 shown: narrow the pattern, path or glob]",
             false,
         );
         let places = vec![place("src/a.rs", 12, "fn a() -> B::C"), place("C:/odd", 3, "")];
-        assert_eq!(found, Found { places, lines: Count::exactly(240), files: Count::exactly(9) });
-        let none = Found::parse("[no matches in 57 files; 1 binary file skipped]", false);
-        assert_eq!(none, Found { places: vec![], lines: Count::exactly(0), files: Count::exactly(0) });
+        assert_eq!(found, SearchMatches { places, lines: Count::exactly(240), files: Count::exactly(9) });
+        let none = SearchMatches::parse("[no matches in 57 files; 1 binary file skipped]", false);
+        assert_eq!(none, SearchMatches { places: vec![], lines: Count::exactly(0), files: Count::exactly(0) });
         for (note, shallow, exact) in [
             ("1 file unreadable", false, false),
             ("1 file unreadable", true, false),
@@ -256,10 +256,11 @@ mod tests {
             ("2 directories unreadable", true, true),
             ("1 file unreadable; 2 directories unreadable", true, false),
         ] {
-            let found = Found::parse(&format!("a:1: x\n[1 matching line in 1 file of 1 file; {note}]"), shallow);
+            let found =
+                SearchMatches::parse(&format!("a:1: x\n[1 matching line in 1 file of 1 file; {note}]"), shallow);
             assert_eq!((found.lines, found.files), (Count { n: 1, exact }, Count { n: 1, exact }), "{note}");
         }
-        let cut = Found::parse("a:1: x\na:2: x\nb:1: x", false);
+        let cut = SearchMatches::parse("a:1: x\na:2: x\nb:1: x", false);
         assert_eq!((cut.lines, cut.files), (Count::at_least(3), Count::at_least(2)));
     }
 

@@ -424,7 +424,7 @@ proptest! {
 
     #[test]
     fn results_of_any_shape_are_read(text in "\\PC{0,20}(\n[\\[\\]a-z0-9:/ ;\t.]{0,40}){0,6}") {
-        let _ = (Listing::parse(&text, false), results::Found::parse(&text, false), results::page(&text), Report::parse(&text), Matched::parse(&text));
+        let _ = (Listing::parse(&text, false), results::SearchMatches::parse(&text, false), results::page(&text), Report::parse(&text), Matched::parse(&text));
         let _ = crate::notice::ends(&text);
     }
 }

@@ -4,7 +4,7 @@
 use serde_json::Value;
 use subtend_session::message::Message;
 
-use crate::notice::{self, End};
+use crate::notice::{self, ChildEnd};
 
 /// Start of texts that are not yet the answer.
 pub(super) const AT_WORK: &str = "Offline, at work: ";
@@ -21,7 +21,7 @@ pub(super) struct Done<'a> {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Open<'a> {
+pub(super) struct OpenQuestion<'a> {
     pub(super) first: &'a str,
     /// The questions since then, as one.
     pub(super) question: String,
@@ -29,11 +29,11 @@ pub(super) struct Open<'a> {
     /// Whether the only question is the session's first message.
     pub(super) only_first: bool,
     pub(super) done: Vec<Done<'a>>,
-    pub(super) ends: Vec<End<'a>>,
+    pub(super) ends: Vec<ChildEnd<'a>>,
     pub(super) answers: usize,
 }
 
-impl<'a> Open<'a> {
+impl<'a> OpenQuestion<'a> {
     pub(super) fn of(messages: &'a [Message]) -> Self {
         let mut open = Self::default();
         let mut users = 0_usize;

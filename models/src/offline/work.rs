@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::brief::Brief;
 use super::markdown;
 use super::report::{self, Matches, Report};
-use super::results::{self, Count, Found, Listing, Location};
-use super::transcript::{Done, Open};
+use super::results::{self, Count, Listing, Location, SearchMatches};
+use super::transcript::{Done, OpenQuestion};
 use super::words::Word;
 
 const READ: usize = 3;
@@ -36,7 +36,7 @@ pub(super) enum Next {
 }
 
 /// Returns the next step for `brief` after the calls so far.
-pub(super) fn next(brief: &Brief, open: &Open<'_>, offered: &Offered) -> Next {
+pub(super) fn next(brief: &Brief, open: &OpenQuestion<'_>, offered: &Offered) -> Next {
     let mut missing = Vec::new();
     if offered.list && open.find("list", &brief.list()).is_none() {
         missing.push(("list", brief.list()));
@@ -72,13 +72,13 @@ pub(super) fn next(brief: &Brief, open: &Open<'_>, offered: &Offered) -> Next {
     Next::Report(Box::new(report))
 }
 
-fn listing(brief: &Brief, open: &Open<'_>) -> Option<Listing> {
+fn listing(brief: &Brief, open: &OpenQuestion<'_>) -> Option<Listing> {
     open.find("list", &brief.list())
         .filter(|done| !done.error)
         .map(|done| Listing::parse(done.content, brief.area.shallow))
 }
 
-fn survey(brief: &Brief, open: &Open<'_>, offered: &Offered) -> Report {
+fn survey(brief: &Brief, open: &OpenQuestion<'_>, offered: &Offered) -> Report {
     let mut report = Report::of(brief.area.clone());
     match (listing(brief, open), open.find("list", &brief.list())) {
         (Some(listing), _) => {
@@ -97,7 +97,7 @@ fn survey(brief: &Brief, open: &Open<'_>, offered: &Offered) -> Report {
             report.notes.push(format!("{}: {}", markdown::code(&word.label), failure("search", done)));
             continue;
         }
-        let Found { places, lines, files } = Found::parse(done.content, brief.area.shallow);
+        let SearchMatches { places, lines, files } = SearchMatches::parse(done.content, brief.area.shallow);
         report.words.push(Matches { label: word.label.clone(), pattern: word.pattern.clone(), lines, files, places });
     }
     report

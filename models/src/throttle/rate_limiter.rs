@@ -29,7 +29,7 @@ pub(super) fn path(quotas: &[Text]) -> Path {
 
 /// Result of checking a call's quotas.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum QuotaCheck {
     Starts,
     /// It waits until its bell rings, or until then.
     Waits(Option<Instant>),
@@ -37,7 +37,7 @@ pub(super) enum Found {
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct WaitingCall {
     tokens: u64,
     bell: Arc<Notify>,
 }
@@ -48,7 +48,7 @@ pub(super) struct RateLimiter {
     named: BTreeMap<Text, Rates>,
     quotas: BTreeMap<Text, Quota>,
     /// Calls by their quotas, in order of arrival.
-    lines: BTreeMap<Path, BTreeMap<u64, Waiting>>,
+    lines: BTreeMap<Path, BTreeMap<u64, WaitingCall>>,
     tickets: u64,
     /// Bells to ring once the lock is released.
     rung: Vec<Arc<Notify>>,
@@ -78,7 +78,7 @@ impl RateLimiter {
 
     pub(super) fn join(&mut self, path: &Path, tokens: u64, bell: Arc<Notify>) -> u64 {
         self.tickets = self.tickets.saturating_add(1);
-        self.lines.entry(Arc::clone(path)).or_default().insert(self.tickets, Waiting { tokens, bell });
+        self.lines.entry(Arc::clone(path)).or_default().insert(self.tickets, WaitingCall { tokens, bell });
         self.tickets
     }
 
@@ -86,9 +86,9 @@ impl RateLimiter {
     ///
     /// The first calls of all queues are checked in ticket order. A blocked one reserves its first full quota; one that may start and has
     /// not been polled reserves all of its quotas.
-    pub(super) fn check(&mut self, path: &Path, ticket: u64, now: Instant) -> Found {
+    pub(super) fn check(&mut self, path: &Path, ticket: u64, now: Instant) -> QuotaCheck {
         if self.closed {
-            return Found::Closed;
+            return QuotaCheck::Closed;
         }
         let mut kept = BTreeSet::new();
         for (first, of, tokens) in self.firsts() {
@@ -98,21 +98,21 @@ impl RateLimiter {
                 Room::NotBefore(then) => Some((name, Some(then))),
             });
             match shut {
-                Some((_, until)) if first == ticket => return Found::Waits(until),
+                Some((_, until)) if first == ticket => return QuotaCheck::Waits(until),
                 None if first == ticket => {
                     self.start(path, ticket, tokens, now);
-                    return Found::Starts;
+                    return QuotaCheck::Starts;
                 }
                 Some((name, _)) => drop(kept.insert(Text::clone(name))),
                 None => kept.extend(of.iter().cloned()),
             }
         }
-        Found::Waits(None)
+        QuotaCheck::Waits(None)
     }
 
     /// Returns the first calls of all queues, in order of arrival.
     fn firsts(&self) -> Vec<(u64, Path, u64)> {
-        let first = |line: &BTreeMap<u64, Waiting>| {
+        let first = |line: &BTreeMap<u64, WaitingCall>| {
             #[cfg(test)]
             if self.bug == Some(Bug::Unfair) {
                 return line.last_key_value().map(|(ticket, waiting)| (*ticket, waiting.tokens));

@@ -15,7 +15,7 @@ use super::{Class, Root, Ticket};
 pub(super) struct Queue<R, T> {
     global: usize,
     in_use: usize,
-    accounts: HashMap<R, Account<T>>,
+    accounts: HashMap<R, RootAccount<T>>,
     positions: HashMap<T, QueuePosition<R>>,
     /// Root queues below their bound, by turn.
     ready_again: BTreeSet<(u64, R)>,
@@ -23,7 +23,7 @@ pub(super) struct Queue<R, T> {
     next: u64,
 }
 
-struct Account<T> {
+struct RootAccount<T> {
     in_use: usize,
     bound: usize,
     again: RootQueue<T>,
@@ -39,7 +39,7 @@ struct QueuePosition<R> {
     since: Instant,
 }
 
-impl<T> Account<T> {
+impl<T> RootAccount<T> {
     fn new() -> Self {
         Self { in_use: 0, bound: 0, again: RootQueue::new(), start: RootQueue::new(), last_grant: None }
     }
@@ -71,7 +71,7 @@ impl<R: Root, T: Ticket> Queue<R, T> {
 
     pub(super) fn request(&mut self, root: R, ticket: T, class: Class, per_root: u32, now: Instant) -> Vec<(R, T)> {
         let number = self.number();
-        let account = self.accounts.entry(root).or_insert_with(Account::new);
+        let account = self.accounts.entry(root).or_insert_with(RootAccount::new);
         account.bound = usize::try_from(per_root).unwrap_or(usize::MAX);
         if let Entry::Vacant(place) = self.positions.entry(ticket) {
             place.insert(QueuePosition { root, class, number, since: now });

@@ -9,12 +9,12 @@ use crate::locked::Locked;
 
 pub(super) struct Roster {
     capacity: usize,
-    book: Locked<Book>,
+    book: Locked<RosterState>,
     emptied: Notify,
 }
 
 #[derive(Default)]
-struct Book {
+struct RosterState {
     posts: Vec<Post>,
     roomy: Vec<usize>,
     live: usize,
@@ -44,12 +44,12 @@ pub(super) struct Seat {
 
 impl Roster {
     pub(super) fn new(capacity: usize) -> Self {
-        Self { capacity, book: Locked::new(Book::default()), emptied: Notify::new() }
+        Self { capacity, book: Locked::new(RosterState::default()), emptied: Notify::new() }
     }
 
     pub(super) fn seat(self: &Arc<Self>) -> Seating {
         let mut book = self.book.lock();
-        let Book { posts, roomy, live, closing } = &mut *book;
+        let RosterState { posts, roomy, live, closing } = &mut *book;
         if *closing {
             return Seating::Closing;
         }
@@ -133,7 +133,7 @@ impl Roster {
         }
     }
 
-    fn left(&self, book: &mut Book, actors: usize) {
+    fn left(&self, book: &mut RosterState, actors: usize) {
         book.live = book.live.saturating_sub(actors);
         if book.live == 0 {
             self.emptied.notify_waiters();

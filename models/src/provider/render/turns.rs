@@ -48,7 +48,7 @@ pub(super) struct Outcome {
 
 /// Converts `messages`, with notices in `form`.
 pub(super) fn of(messages: &[Message], form: Form) -> Vec<Turn> {
-    let mut order = Order { turns: Vec::new(), open: Vec::new(), ids: BTreeSet::new() };
+    let mut order = TurnOrder { turns: Vec::new(), open: Vec::new(), ids: BTreeSet::new() };
     for message in messages {
         match message {
             Message::User { text, .. } | Message::Prompt { text } => order.user(text),
@@ -81,26 +81,26 @@ pub(super) fn tool_name(name: &str) -> String {
     if plain.is_empty() { "unnamed".into() } else { plain }
 }
 
-struct Order {
+struct TurnOrder {
     turns: Vec<Turn>,
     /// Calls of the last answer, with their results so far.
-    open: Vec<Open>,
+    open: Vec<OpenCall>,
     ids: BTreeSet<String>,
 }
 
-struct Open {
+struct OpenCall {
     id: String,
     name: String,
     result: Option<(String, bool)>,
 }
 
-impl Open {
+impl OpenCall {
     fn of(call: &Call, result: Option<(String, bool)>) -> Self {
         Self { id: call.id.clone(), name: call.name.clone(), result }
     }
 }
 
-impl Order {
+impl TurnOrder {
     fn user(&mut self, text: &str) {
         self.close();
         if text.trim().is_empty() {
@@ -128,7 +128,7 @@ impl Order {
                 args: object(&asked.args),
             })
             .collect();
-        self.open = calls.iter().map(|call| Open::of(call, None)).collect();
+        self.open = calls.iter().map(|call| OpenCall::of(call, None)).collect();
         let kept = reasoning.and_then(StoredReasoning::of_text);
         match self.turns.last_mut() {
             // Merges two consecutive answers, the first without calls.
@@ -151,9 +151,9 @@ impl Order {
     fn result(&mut self, ix: u32, error: bool, content: &str) {
         let slot = usize::try_from(ix).ok().and_then(|ix| self.open.get_mut(ix));
         match slot {
-            Some(Open { result: result @ None, .. }) => *result = Some((content.to_owned(), error)),
+            Some(OpenCall { result: result @ None, .. }) => *result = Some((content.to_owned(), error)),
             // A result without a call is still worth reading.
-            Some(Open { result: Some(_), .. }) | None => self.user(content),
+            Some(OpenCall { result: Some(_), .. }) | None => self.user(content),
         }
     }
 
@@ -163,7 +163,7 @@ impl Order {
             return self.user(text);
         }
         let call = Call { id: self.id(""), name: TOOL.into(), args: json!({}) };
-        self.open = vec![Open::of(&call, Some((text.to_owned(), false)))];
+        self.open = vec![OpenCall::of(&call, Some((text.to_owned(), false)))];
         match self.turns.last_mut() {
             // Joins a call to the preceding answer without calls: consecutive answers are refused.
             Some(Turn::Assistant { calls, .. }) => calls.push(call),
@@ -178,7 +178,7 @@ impl Order {
         if self.open.is_empty() {
             return;
         }
-        let outcome = |Open { id, name, result }| {
+        let outcome = |OpenCall { id, name, result }| {
             let (content, error) = result.unwrap_or_else(|| (NO_RESULT.into(), true));
             let content = if content.trim().is_empty() { EMPTY.into() } else { content };
             Outcome { id, name, content, error }
